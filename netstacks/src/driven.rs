@@ -1,0 +1,363 @@
+//! A state machine made into async streams.
+//!
+//! smoltcp and lwIP do nothing by themselves: somebody has to hand them packets and the time. Here
+//! the task that reads or writes a stream does that itself, inline, under one short-held lock: a
+//! batch of packets in, then its own bytes in or out, then packets out. So a byte's way crosses no
+//! channel and wakes no other task. One background task, the driver, serves what is left: timers,
+//! and packets that come while every task is parked.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop;
+use tokio::time::{Instant, Sleep};
+
+use crate::{Driver, Listener, Stream};
+
+/// A stack that is a state machine over a link. It has no tasks, wakers or locks.
+pub trait Engine: Send + 'static {
+    /// Takes at most one batch of packets from the link.
+    fn ingress(&mut self, now: Instant) -> io::Result<Intake>;
+
+    /// Sends what is due: data, acknowledgements, and what a timer demands. Stops early where the
+    /// link would block.
+    fn egress(&mut self, now: Instant) -> io::Result<()>;
+
+    /// When `egress` is due for a timer's sake.
+    fn deadline(&mut self, now: Instant) -> Option<Instant>;
+
+    /// The next connection whose handshake is done. Its identity is the caller's until `release`.
+    fn accept(&mut self) -> Option<Accepted>;
+
+    /// Whether `accept` has one.
+    fn can_accept(&self) -> bool;
+
+    /// Takes received bytes: their number, 0 after the peer's FIN, or `WouldBlock`.
+    fn recv(&mut self, flow: FlowId, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Queues bytes to be sent: how many it had room for, or `WouldBlock` for none.
+    fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Sends a FIN behind what is queued.
+    fn finish(&mut self, flow: FlowId);
+
+    /// Nobody asks for this connection any more: close it and, in due time, forget it.
+    fn release(&mut self, flow: FlowId);
+
+    /// A connection whose state has changed since it was last named here.
+    fn touched(&mut self) -> Option<FlowId>;
+
+    /// Whether there is any connection that a timer may matter to.
+    fn is_idle(&self) -> bool;
+
+    /// See [`platform::Link::poll_readable`].
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Ready where the link would block and takes packets again, pending otherwise.
+    fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// How much one `ingress` took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intake {
+    /// All that was waiting.
+    Drained,
+    /// A whole batch; more may be waiting.
+    Full,
+}
+
+/// A connection's number within its engine. Numbers are used again, so the tables stay small.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowId(pub usize);
+
+/// A new connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted {
+    pub flow: FlowId,
+    pub local: SocketAddr,
+    pub peer: SocketAddr,
+}
+
+/// While connections exist the driver looks at the timers at least so often: the tasks that drive
+/// inline arm new timers without telling it. Every stack's shortest timer is longer.
+const TICK: Duration = Duration::from_millis(200);
+
+/// How many full batches a caller takes for others' sake before it leaves them to the driver.
+const INLINE_BATCHES: usize = 4;
+
+/// How many batches the driver takes before it lets other tasks run.
+const DRIVER_BATCHES: usize = 8;
+
+/// The driver never sleeps less: the shortest that tokio's timer can.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+
+struct State<E> {
+    engine: E,
+    parked: Vec<Parked>,
+    acceptor: Option<Waker>,
+    driver: Option<Waker>,
+    failure: Option<(io::ErrorKind, String)>,
+}
+
+/// The tasks that wait for a connection.
+#[derive(Default)]
+struct Parked {
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+impl<E: Engine> State<E> {
+    /// The error that ended the stack, for everyone who asks after.
+    fn check(&self) -> io::Result<()> {
+        match &self.failure {
+            None => Ok(()),
+            Some((kind, message)) => Err(io::Error::new(*kind, message.clone())),
+        }
+    }
+
+    /// Remembers a failure of the stack or the link, and wakes everyone for it.
+    fn fail(&mut self, error: &io::Error) {
+        self.failure = Some((error.kind(), error.to_string()));
+        let parked = self.parked.iter_mut().flat_map(|parked| [parked.reader.take(), parked.writer.take()]);
+        for waker in parked.chain([self.acceptor.take(), self.driver.take()]).flatten() {
+            waker.wake();
+        }
+    }
+
+    fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
+        let result = self.engine.ingress(now);
+        if let Err(error) = &result {
+            self.fail(error);
+        }
+        result
+    }
+
+    /// Packets out, then wakes for what the turn has changed.
+    fn egress(&mut self, now: Instant) -> io::Result<()> {
+        let result = self.engine.egress(now);
+        if let Err(error) = &result {
+            self.fail(error);
+            return result;
+        }
+        while let Some(flow) = self.engine.touched() {
+            if let Some(parked) = self.parked.get_mut(flow.0) {
+                for waker in [parked.reader.take(), parked.writer.take()].into_iter().flatten() {
+                    waker.wake();
+                }
+            }
+        }
+        if self.engine.can_accept()
+            && let Some(acceptor) = self.acceptor.take()
+        {
+            acceptor.wake();
+        }
+        Ok(())
+    }
+
+    /// One inline turn around what the caller wants of the engine: packets in, the caller's bytes,
+    /// packets out. `WouldBlock` leaves the caller to park; the driver takes over then.
+    fn turn(&mut self, mut operation: impl FnMut(&mut E) -> io::Result<usize>) -> io::Result<usize> {
+        for _ in 0..INLINE_BATCHES {
+            let now = Instant::now();
+            let intake = self.ingress(now)?;
+            let result = operation(&mut self.engine);
+            self.egress(now)?;
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && intake == Intake::Full => {}
+                result => return result,
+            }
+        }
+        if let Some(driver) = &self.driver {
+            driver.wake_by_ref();
+        }
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    fn parked(&mut self, flow: FlowId) -> &mut Parked {
+        if self.parked.len() <= flow.0 {
+            self.parked.resize_with(flow.0 + 1, Parked::default);
+        }
+        &mut self.parked[flow.0]
+    }
+}
+
+struct Shared<E>(Arc<Mutex<State<E>>>);
+
+impl<E> Clone for Shared<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<E: Engine> Shared<E> {
+    /// The state, unless the stack has failed.
+    fn lock(&self) -> io::Result<MutexGuard<'_, State<E>>> {
+        let state = self.0.lock().map_err(|_| io::Error::other("the stack panicked"))?;
+        state.check()?;
+        Ok(state)
+    }
+}
+
+/// Makes an engine's listener and driver.
+pub(crate) fn start<E: Engine>(engine: E) -> (DrivenListener<E>, Driver) {
+    let state = State { engine, parked: Vec::new(), acceptor: None, driver: None, failure: None };
+    let shared = Shared(Arc::new(Mutex::new(state)));
+    let listener = DrivenListener { shared: shared.clone() };
+    (listener, Box::pin(drive(shared)))
+}
+
+/// Serves timers, and packets that come while every other task is parked.
+async fn drive<E: Engine>(shared: Shared<E>) -> io::Result<()> {
+    let mut sleep = Box::pin(tokio::time::sleep(TICK));
+    poll_fn(|cx| shared.poll_drive(sleep.as_mut(), cx)).await
+}
+
+impl<E: Engine> Shared<E> {
+    /// Ready only with an error.
+    fn poll_drive(&self, mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.lock()?;
+        if state.driver.as_ref().is_none_or(|driver| !driver.will_wake(cx.waker())) {
+            state.driver = Some(cx.waker().clone());
+        }
+        for _ in 0..DRIVER_BATCHES {
+            let now = Instant::now();
+            let intake = state.ingress(now)?;
+            state.egress(now)?;
+            if intake == Intake::Full {
+                continue;
+            }
+            if state.engine.poll_readable(cx)?.is_ready() || state.engine.poll_unblocked(cx)?.is_ready() {
+                continue;
+            }
+            let deadline = state.engine.deadline(now);
+            let tick = (!state.engine.is_idle()).then(|| now + TICK);
+            let Some(wake_at) = deadline.into_iter().chain(tick).min() else {
+                return Poll::Pending;
+            };
+            sleep.as_mut().reset(wake_at.max(now + SHORTEST_SLEEP));
+            if sleep.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// Where the connections of an engine come out.
+pub struct DrivenListener<E> {
+    shared: Shared<E>,
+}
+
+impl<E: Engine> Listener for DrivenListener<E> {
+    type Stream = Flow<E>;
+
+    async fn accept(&mut self) -> io::Result<Flow<E>> {
+        let accepted = poll_fn(|cx| {
+            let mut state = self.shared.lock()?;
+            if let Some(accepted) = state.engine.accept() {
+                return Poll::Ready(io::Result::Ok(accepted));
+            }
+            state.acceptor = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await?;
+        Ok(Flow { shared: self.shared.clone(), accepted })
+    }
+}
+
+/// A connection of an engine.
+pub struct Flow<E: Engine> {
+    shared: Shared<E>,
+    accepted: Accepted,
+}
+
+impl<E: Engine> Flow<E> {
+    /// A turn for this connection; parks the task in the place that `waiter` names where there is
+    /// nothing to do.
+    fn poll_turn(
+        &self,
+        cx: &mut Context<'_>,
+        operation: impl FnMut(&mut E) -> io::Result<usize>,
+        waiter: impl FnOnce(&mut Parked) -> &mut Option<Waker>,
+    ) -> Poll<io::Result<usize>> {
+        // Without a budget a task whose peer is fast enough would never let the others run.
+        let budget = ready!(coop::poll_proceed(cx));
+        let mut state = self.shared.lock()?;
+        match state.turn(operation) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let waiter = waiter(state.parked(self.accepted.flow));
+                match waiter {
+                    Some(waker) => waker.clone_from(cx.waker()),
+                    None => *waiter = Some(cx.waker().clone()),
+                }
+                Poll::Pending
+            }
+            result => {
+                budget.made_progress();
+                Poll::Ready(result)
+            }
+        }
+    }
+}
+
+impl<E: Engine> AsyncRead for Flow<E> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let flow = self.accepted.flow;
+        let unfilled = buffer.initialize_unfilled();
+        let len = ready!(self.poll_turn(cx, |engine| engine.recv(flow, unfilled), |parked| &mut parked.reader))?;
+        buffer.advance(len);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<E: Engine> AsyncWrite for Flow<E> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let flow = self.accepted.flow;
+        self.poll_turn(cx, |engine| engine.send(flow, bytes), |parked| &mut parked.writer)
+    }
+
+    /// What was written is the stack's already.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.shared.lock()?;
+        state.engine.finish(self.accepted.flow);
+        Poll::Ready(state.egress(Instant::now()))
+    }
+}
+
+impl<E: Engine> Stream for Flow<E> {
+    fn local_addr(&self) -> SocketAddr {
+        self.accepted.local
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.accepted.peer
+    }
+}
+
+impl<E: Engine> Drop for Flow<E> {
+    fn drop(&mut self) {
+        // A stack that has failed has no connections to close.
+        let Ok(mut state) = self.shared.lock() else { return };
+        *state.parked(self.accepted.flow) = Parked::default();
+        state.engine.release(self.accepted.flow);
+        // A failure is kept for whoever asks next.
+        drop(state.egress(Instant::now()));
+        if let Some(driver) = &state.driver {
+            driver.wake_by_ref();
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Userspace TCP/IP stacks behind one interface.
+//!
+//! A stack is started on any [`platform::Link`] and accepts connections to any address and any
+//! port, so the same adapter serves a benchmark and a proxy. What comes out are plain tokio streams:
+//!
+//! ```no_run
+//! use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
+//! use platform::MemoryLink;
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+//! let mut stack = Smoltcp::start(link, &StackConfig::default())?;
+//! tokio::spawn(stack.driver);
+//! let mut stream = stack.listener.accept().await?;
+//! let mut buffer = [0; 1024];
+//! let len = stream.read(&mut buffer).await?;
+//! stream.write_all(&buffer[..len]).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A stack that is chosen at run time is started through [`StackKind::visit`].
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use platform::Link;
+use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+#[cfg(any(feature = "lwip", feature = "smoltcp"))]
+mod driven;
+#[cfg(feature = "ipstack")]
+mod ipstack;
+#[cfg(feature = "lwip")]
+mod lwip;
+#[cfg(feature = "smoltcp")]
+mod smoltcp;
+
+#[cfg(feature = "ipstack")]
+pub use crate::ipstack::Ipstack;
+#[cfg(feature = "lwip")]
+pub use crate::lwip::Lwip;
+#[cfg(feature = "smoltcp")]
+pub use crate::smoltcp::Smoltcp;
+
+/// The stacks that this crate knows, compiled in or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StackKind {
+    /// lwIP, in C, through its raw API.
+    Lwip,
+    /// The `ipstack` crate.
+    Ipstack,
+    /// The `smoltcp` crate.
+    Smoltcp,
+}
+
+impl StackKind {
+    /// All of them, in the order in which tables list them.
+    pub const ALL: [Self; 3] = [Self::Lwip, Self::Ipstack, Self::Smoltcp];
+
+    /// The name by which users choose the stack.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lwip => "lwip",
+            Self::Ipstack => "ipstack",
+            Self::Smoltcp => "smoltcp",
+        }
+    }
+
+    /// Whether this build has the stack: a cargo feature of the same name.
+    pub const fn compiled_in(self) -> bool {
+        match self {
+            Self::Lwip => cfg!(feature = "lwip"),
+            Self::Ipstack => cfg!(feature = "ipstack"),
+            Self::Smoltcp => cfg!(feature = "smoltcp"),
+        }
+    }
+
+    /// Calls the visitor with this stack's type: the one place where a name becomes a stack.
+    ///
+    /// # Errors
+    ///
+    /// [`NotCompiledIn`], where this build is without the stack.
+    pub fn visit<L: Link, V: Visitor<L>>(self, visitor: V) -> Result<V::Output, NotCompiledIn> {
+        match self {
+            #[cfg(feature = "lwip")]
+            Self::Lwip => Ok(visitor.visit::<Lwip>()),
+            #[cfg(feature = "ipstack")]
+            Self::Ipstack => Ok(visitor.visit::<Ipstack>()),
+            #[cfg(feature = "smoltcp")]
+            Self::Smoltcp => Ok(visitor.visit::<Smoltcp>()),
+            #[cfg(not(all(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
+            _ => {
+                drop(visitor);
+                Err(NotCompiledIn(self))
+            }
+        }
+    }
+}
+
+impl fmt::Display for StackKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A stack that this build is without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this build is without {0}; build it with --features {0}")]
+pub struct NotCompiledIn(pub StackKind);
+
+/// Something to be done with a stack whose type is known only at run time.
+pub trait Visitor<L: Link> {
+    /// What it comes to.
+    type Output;
+
+    /// Does it with the stack `S`.
+    fn visit<S: Netstack<L>>(self) -> Self::Output;
+}
+
+/// What every stack is told alike. The MTU and the offloads are the link's to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackConfig {
+    /// Size of each connection's receive buffer and of its send buffer, in bytes. A stack that
+    /// cannot have it takes the nearest that it can, and says so in [`Effective`].
+    pub window: usize,
+    /// A connection whose peer stays silent for so long, while something is asked of it, is given up
+    /// with [`io::ErrorKind::TimedOut`]. RFC 1122, 4.2.3.5 wants at least 100 seconds.
+    pub user_timeout: Duration,
+    /// Connections that may wait for [`Listener::accept`], half open ones included. A SYN beyond
+    /// them is dropped.
+    pub backlog: usize,
+}
+
+impl StackConfig {
+    /// Smallest window that every stack takes, in bytes.
+    pub const MIN_WINDOW: usize = 4 << 10;
+    /// Largest window, in bytes: what RFC 7323, 2.3 lets a scaled window be.
+    pub const MAX_WINDOW: usize = (1 << 30) - 1;
+}
+
+impl Default for StackConfig {
+    fn default() -> Self {
+        Self { window: 4 << 20, user_timeout: Duration::from_secs(100), backlog: 1024 }
+    }
+}
+
+/// What a stack really uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Effective {
+    /// The stack's version.
+    pub stack_version: &'static str,
+    /// Each connection's receive buffer, in bytes: the largest window that is advertised.
+    pub receive_buffer_bytes: usize,
+    /// Each connection's send buffer, in bytes, or what may be under way unacknowledged.
+    pub send_buffer_bytes: usize,
+    /// Shift count of the window scale option (RFC 7323); `None` where the stack has none.
+    pub window_scale: Option<u8>,
+    /// Largest packet that the stack makes, in bytes, IP header included.
+    pub mtu: usize,
+    /// Congestion control of the stack as a sender.
+    pub congestion: &'static str,
+    /// Whether checksums of packets that arrive are verified by the stack.
+    pub checksum_verified: bool,
+    /// Whether checksums of packets that leave are computed by the stack.
+    pub checksum_computed: bool,
+}
+
+/// A stack that could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The stack keeps its state in globals and runs once in a process.
+    #[error("start {0}: it is already running in this process; only one instance is possible at a time")]
+    AlreadyRunning(StackKind),
+    /// The stack does not take this configuration.
+    #[error("start {stack}: {reason}")]
+    Unfit {
+        /// The stack.
+        stack: StackKind,
+        /// What it does not take, and what it would.
+        reason: String,
+    },
+}
+
+/// A running stack.
+pub struct Started<Li> {
+    /// Where its connections come out.
+    pub listener: Li,
+    /// What keeps it going; see [`Driver`].
+    pub driver: Driver,
+    /// What it really uses.
+    pub effective: Effective,
+}
+
+/// The future that serves a stack's timers and what arrives while no stream is polled. It has to be
+/// polled for as long as the stack is used, and ends with an error when the link or the stack has
+/// failed, else never. The stack is gone when the driver, the listener and all streams are dropped.
+pub type Driver = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+
+/// A TCP/IP stack that can be started on links of the type `L`.
+pub trait Netstack<L: Link>: 'static {
+    /// Its connections.
+    type Stream: Stream;
+    /// Where they come out.
+    type Listener: Listener<Stream = Self::Stream>;
+
+    /// Starts the stack on a link. To be called within a tokio runtime, on which it then runs.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener>, StartError>;
+}
+
+/// Where connections come out, whatever address and port they were made to.
+pub trait Listener: Send + 'static {
+    /// A connection.
+    type Stream: Stream;
+
+    /// Waits for the next connection whose handshake is done.
+    ///
+    /// # Errors
+    ///
+    /// The stack or its link has failed.
+    fn accept(&mut self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+/// A TCP connection.
+///
+/// - A read answers 0 bytes after the peer's FIN; writing goes on.
+/// - `shutdown` sends our FIN behind what was written and does not wait for its acknowledgement;
+///   reading goes on.
+/// - A peer's RST makes both fail with [`io::ErrorKind::ConnectionReset`].
+/// - Dropping the stream closes it: what was written is still delivered, as long as the driver runs.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// The end at the stack: where the peer wanted to go.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// The peer's end.
+    fn peer_addr(&self) -> SocketAddr;
+}

@@ -1,0 +1,398 @@
+//! smoltcp 0.14, driven directly.
+//!
+//! smoltcp has no listener that takes any port and no backlog: each socket listens for one
+//! connection. So the adapter looks at a packet before smoltcp does, makes a socket for the address
+//! and port of a SYN that opens a connection, and hands the packet over. Connections are found by
+//! their addresses in a map.
+//!
+//! A byte is copied twice in user space: between the device's packet and the socket's ring, and
+//! between the ring and the caller's buffer.
+
+mod device;
+mod segment;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use platform::Link;
+use slab::Slab;
+use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
+use smoltcp::socket::tcp::{self, RecvError, State};
+use smoltcp::wire::{HardwareAddress, IpEndpoint};
+use tokio::time::Instant;
+
+use self::device::Device;
+use crate::driven::{self, Accepted, DrivenListener, Engine, Flow, FlowId, Intake};
+use crate::{Effective, Netstack, StackConfig, StackKind, StartError, Started};
+
+/// The `smoltcp` crate.
+pub struct Smoltcp;
+
+impl<L: Link> Netstack<L> for Smoltcp {
+    type Stream = Flow<SmoltcpEngine<L>>;
+    type Listener = DrivenListener<SmoltcpEngine<L>>;
+
+    fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener>, StartError> {
+        if !(StackConfig::MIN_WINDOW..=StackConfig::MAX_WINDOW).contains(&config.window) {
+            return Err(StartError::Unfit {
+                stack: StackKind::Smoltcp,
+                reason: format!("a window of {} bytes; it takes 4 KiB to 1 GiB", config.window),
+            });
+        }
+        let capabilities = link.capabilities();
+        let effective = Effective {
+            stack_version: "0.14.0",
+            receive_buffer_bytes: config.window,
+            send_buffer_bytes: config.window,
+            window_scale: Some(window_scale(config.window)),
+            mtu: capabilities.mtu,
+            congestion: "none",
+            checksum_verified: !capabilities.checksum.rx,
+            checksum_computed: !capabilities.checksum.tx,
+        };
+        let (listener, driver) = driven::start(SmoltcpEngine::new(link, config.clone()));
+        Ok(Started { listener, driver, effective })
+    }
+}
+
+/// The shift that smoltcp derives from the size of its receive buffer (`socket/tcp.rs`,
+/// `Socket::new`).
+fn window_scale(window: usize) -> u8 {
+    (usize::BITS - window.leading_zeros()).saturating_sub(16) as u8
+}
+
+/// TIME-WAIT holds a connection's buffers for ten seconds; the oldest beyond so many are forgotten
+/// early. Their peers have acknowledged our FIN; what is lost is the answer to a repeated one.
+const MAX_TIME_WAIT: usize = 64;
+
+/// How often connections are looked at for what no packet tells of: a timeout, or that one may be
+/// forgotten.
+const SWEEP: Duration = Duration::from_millis(500);
+
+/// One egress ends after so many rounds over the sockets, so that input is not left waiting.
+const EGRESS_ROUNDS: usize = 4096;
+
+/// smoltcp's interface, its sockets, and the connections that the sockets are.
+pub struct SmoltcpEngine<L> {
+    device: Device<L>,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    connections: Slab<Connection>,
+    by_ends: HashMap<(SocketAddr, SocketAddr), FlowId>,
+    /// Connections whose handshake is done, for `accept`.
+    ready: VecDeque<FlowId>,
+    /// How many connections nobody has accepted yet, half open ones included.
+    unaccepted: usize,
+    touched: Vec<FlowId>,
+    config: StackConfig,
+    started: Instant,
+    next_sweep: Instant,
+}
+
+struct Connection {
+    socket: SocketHandle,
+    local: SocketAddr,
+    peer: SocketAddr,
+    stage: Stage,
+    /// A packet from the peer ended the connection, and no FIN did.
+    reset: bool,
+    /// Our FIN is asked for.
+    finished: bool,
+}
+
+/// Whose a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// smoltcp's, in the middle of a handshake.
+    Handshake,
+    /// In the queue for `accept`.
+    Ready,
+    /// A stream's.
+    Accepted,
+    /// Nobody's: to be forgotten once it is closed.
+    Released,
+}
+
+impl<L: Link> SmoltcpEngine<L> {
+    fn new(link: L, config: StackConfig) -> Self {
+        let started = Instant::now();
+        let mut device = Device::new(link);
+        let mut interface_config = Config::new(HardwareAddress::Ip);
+        interface_config.random_seed = random_seed();
+        let mut interface = Interface::new(interface_config, &mut device, smoltcp::time::Instant::ZERO);
+        interface.set_any_ip(true);
+        Self {
+            device,
+            interface,
+            sockets: SocketSet::new(Vec::new()),
+            connections: Slab::new(),
+            by_ends: HashMap::new(),
+            ready: VecDeque::new(),
+            unaccepted: 0,
+            touched: Vec::new(),
+            config,
+            started,
+            next_sweep: started + SWEEP,
+        }
+    }
+
+    fn clock(&self, now: Instant) -> smoltcp::time::Instant {
+        smoltcp::time::Instant::from_micros(now.saturating_duration_since(self.started).as_micros() as i64)
+    }
+
+    /// The connection that the next packet belongs to; a new one for a SYN. Errs where the packet is
+    /// to be dropped.
+    fn classify(&mut self) -> Result<Option<FlowId>, BacklogFull> {
+        let Some(segment) = self.device.next_packet().and_then(segment::parse) else {
+            return Ok(None);
+        };
+        let known = self.by_ends.get(&(segment.local, segment.peer)).copied();
+        if !segment.opens {
+            return Ok(known);
+        }
+        if let Some(flow) = known {
+            let socket = self.sockets.get::<tcp::Socket>(self.connections[flow.0].socket);
+            // RFC 9293, 3.6.1: a new SYN may take the place of a connection in TIME-WAIT.
+            if !matches!(socket.state(), State::TimeWait | State::Closed) {
+                return Ok(known);
+            }
+            self.by_ends.remove(&(segment.local, segment.peer));
+            self.detach(flow);
+        }
+        if self.unaccepted >= self.config.backlog {
+            return Err(BacklogFull);
+        }
+        Ok(Some(self.listen(segment.local, segment.peer)))
+    }
+
+    /// A socket that waits for the SYN from `peer` to `local`.
+    fn listen(&mut self, local: SocketAddr, peer: SocketAddr) -> FlowId {
+        let ring = || tcp::SocketBuffer::new(vec![0; self.config.window]);
+        let mut socket = tcp::Socket::new(ring(), ring());
+        // The 10 ms that an ACK may otherwise wait would stall a peer whose one packet fills the window.
+        socket.set_ack_delay(None);
+        socket.set_nagle_enabled(false);
+        socket.set_timeout(Some(self.config.user_timeout.into()));
+        socket.set_keep_alive(Some((self.config.user_timeout / 3).into()));
+        // Only an open socket or port 0 is refused. A SYN to port 0 then finds no listener, and
+        // smoltcp answers it with a RST.
+        let _refused = socket.listen(IpEndpoint::from(local));
+        let socket = self.sockets.add(socket);
+        let connection = Connection { socket, local, peer, stage: Stage::Handshake, reset: false, finished: false };
+        let flow = FlowId(self.connections.insert(connection));
+        self.by_ends.insert((local, peer), flow);
+        self.unaccepted += 1;
+        flow
+    }
+
+    /// Looks at what a packet has made of a connection.
+    fn observe(&mut self, flow: FlowId) {
+        let Some(connection) = self.connections.get_mut(flow.0) else { return };
+        let socket = self.sockets.get::<tcp::Socket>(connection.socket);
+        let state = socket.state();
+        match connection.stage {
+            Stage::Handshake => match state {
+                State::SynReceived => {}
+                // Back to listening, or not even that: there will be no connection.
+                State::Listen | State::Closed => self.forget(flow),
+                _ => {
+                    connection.stage = Stage::Ready;
+                    self.ready.push_back(flow);
+                }
+            },
+            Stage::Ready | Stage::Accepted => {
+                connection.reset |= state == State::Closed && !connection.finished;
+                if self.touched.last() != Some(&flow) {
+                    self.touched.push(flow);
+                }
+            }
+            Stage::Released => {
+                if state == State::Closed {
+                    self.forget(flow);
+                }
+            }
+        }
+    }
+
+    /// Takes a connection that is over out of the map, where a new one takes its place.
+    fn detach(&mut self, flow: FlowId) {
+        if self.connections[flow.0].stage == Stage::Released {
+            self.forget(flow);
+        }
+    }
+
+    fn forget(&mut self, flow: FlowId) {
+        let connection = self.connections.remove(flow.0);
+        self.sockets.remove(connection.socket);
+        let ends = (connection.local, connection.peer);
+        if self.by_ends.get(&ends) == Some(&flow) {
+            self.by_ends.remove(&ends);
+        }
+        if connection.stage == Stage::Handshake {
+            self.unaccepted -= 1;
+        }
+    }
+
+    /// Finds what no packet tells of: connections that timed out, and those to be forgotten.
+    fn sweep(&mut self) {
+        let mut gone = Vec::new();
+        let mut time_wait = Vec::new();
+        for (index, connection) in &self.connections {
+            let state = self.sockets.get::<tcp::Socket>(connection.socket).state();
+            match connection.stage {
+                Stage::Handshake | Stage::Released if state == State::Closed => gone.push(FlowId(index)),
+                Stage::Released if state == State::TimeWait => time_wait.push(FlowId(index)),
+                Stage::Accepted if state == State::Closed => self.touched.push(FlowId(index)),
+                _ => {}
+            }
+        }
+        let surplus = time_wait.len().saturating_sub(MAX_TIME_WAIT);
+        for flow in gone.into_iter().chain(time_wait.into_iter().take(surplus)) {
+            self.forget(flow);
+        }
+    }
+
+    fn socket_of(&mut self, flow: FlowId) -> (&mut tcp::Socket<'static>, &Connection) {
+        let connection = &self.connections[flow.0];
+        (self.sockets.get_mut(connection.socket), connection)
+    }
+}
+
+/// A SYN that there is no room for.
+struct BacklogFull;
+
+/// Why a socket does nothing any more.
+fn ended(connection: &Connection) -> io::Error {
+    if connection.reset { io::ErrorKind::ConnectionReset } else { io::ErrorKind::TimedOut }.into()
+}
+
+/// A seed for initial sequence numbers, from the standard library's source of hash keys.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}
+
+impl<L: Link> Engine for SmoltcpEngine<L> {
+    fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
+        let clock = self.clock(now);
+        let full = self.device.fill()?;
+        loop {
+            let Ok(flow) = self.classify() else {
+                self.device.skip_packet();
+                continue;
+            };
+            let result = self.interface.poll_ingress_single(clock, &mut self.device, &mut self.sockets);
+            if result == PollIngressSingleResult::None {
+                break;
+            }
+            if let Some(flow) = flow {
+                self.observe(flow);
+            }
+        }
+        Ok(if full { Intake::Full } else { Intake::Drained })
+    }
+
+    fn egress(&mut self, now: Instant) -> io::Result<()> {
+        if now >= self.next_sweep {
+            self.next_sweep = now + SWEEP;
+            self.sweep();
+        }
+        let clock = self.clock(now);
+        self.device.sender.settle()?;
+        for _ in 0..EGRESS_ROUNDS {
+            if self.device.sender.is_blocked()
+                || self.interface.poll_egress(clock, &mut self.device, &mut self.sockets) == PollResult::None
+            {
+                break;
+            }
+        }
+        self.device.sender.settle()?;
+        self.device.sender.link.flush()
+    }
+
+    fn deadline(&mut self, now: Instant) -> Option<Instant> {
+        let clock = self.clock(now);
+        self.interface.poll_delay(clock, &self.sockets).map(|delay| now + Duration::from(delay))
+    }
+
+    fn accept(&mut self) -> Option<Accepted> {
+        let flow = self.ready.pop_front()?;
+        let connection = &mut self.connections[flow.0];
+        connection.stage = Stage::Accepted;
+        self.unaccepted -= 1;
+        Some(Accepted { flow, local: connection.local, peer: connection.peer })
+    }
+
+    fn can_accept(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    fn recv(&mut self, flow: FlowId, buffer: &mut [u8]) -> io::Result<usize> {
+        let (socket, connection) = self.socket_of(flow);
+        match socket.recv_slice(buffer) {
+            Ok(0) if !buffer.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
+            Ok(len) => Ok(len),
+            Err(RecvError::Finished) => Ok(0),
+            Err(RecvError::InvalidState) => Err(ended(connection)),
+        }
+    }
+
+    fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize> {
+        let (socket, connection) = self.socket_of(flow);
+        match socket.send_slice(bytes) {
+            Ok(0) => Err(io::ErrorKind::WouldBlock.into()),
+            Ok(len) => Ok(len),
+            Err(tcp::SendError::InvalidState) if connection.finished => Err(io::ErrorKind::BrokenPipe.into()),
+            Err(tcp::SendError::InvalidState) => Err(ended(connection)),
+        }
+    }
+
+    fn finish(&mut self, flow: FlowId) {
+        self.connections[flow.0].finished = true;
+        self.socket_of(flow).0.close();
+    }
+
+    fn release(&mut self, flow: FlowId) {
+        let connection = &mut self.connections[flow.0];
+        connection.stage = Stage::Released;
+        connection.finished = true;
+        let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
+        // RFC 2525, 2.17: a close with data unread says so, with a RST.
+        if socket.can_recv() {
+            socket.abort();
+        } else {
+            socket.close();
+        }
+    }
+
+    fn touched(&mut self) -> Option<FlowId> {
+        self.touched.pop()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.device.sender.link.poll_readable(cx)
+    }
+
+    fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.device.sender.is_blocked() { self.device.sender.link.poll_writable(cx) } else { Poll::Pending }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_scale_is_the_one_smoltcp_derives() {
+        for (window, scale) in [(4 << 10, 0), (65_535, 0), (65_536, 1), (256 << 10, 3), (4 << 20, 7), (StackConfig::MAX_WINDOW, 14)] {
+            assert_eq!(window_scale(window), scale, "{window}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! A link as smoltcp's device.
+
+use std::io::{self, IoSlice};
+
+use platform::{Link, PacketBuffer, PacketMeta};
+use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
+use smoltcp::time::Instant;
+
+/// Lends received packets to smoltcp out of a batch, and sends what it makes from one buffer.
+pub(super) struct Device<L> {
+    batch: Vec<PacketBuffer>,
+    /// The packets of the batch that smoltcp has not seen yet.
+    unseen: std::ops::Range<usize>,
+    pub(super) sender: Sender<L>,
+}
+
+/// The sending half.
+pub(super) struct Sender<L> {
+    pub(super) link: L,
+    /// Where smoltcp makes its packets.
+    packet: Box<[u8]>,
+    /// Length of a finished packet that the link had no room for, still at the head of `packet`.
+    held_back: Option<usize>,
+    failure: Option<io::Error>,
+}
+
+impl<L: Link> Device<L> {
+    pub(super) fn new(link: L) -> Self {
+        let capabilities = link.capabilities();
+        let room = capabilities.max_packet_len;
+        Self {
+            batch: (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(room)).collect(),
+            unseen: 0..0,
+            sender: Sender { link, packet: vec![0; room].into_boxed_slice(), held_back: None, failure: None },
+        }
+    }
+
+    /// Takes a batch from the link once the last one is used up. Whether it was a whole batch.
+    pub(super) fn fill(&mut self) -> io::Result<bool> {
+        self.unseen = 0..0;
+        match self.sender.link.try_recv(&mut self.batch) {
+            Ok(count) => self.unseen = 0..count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        Ok(self.unseen.len() == self.batch.len())
+    }
+
+    /// The packet that smoltcp will be given next.
+    pub(super) fn next_packet(&self) -> Option<&[u8]> {
+        Some(self.batch.get(self.unseen.clone())?.first()?.packet())
+    }
+
+    /// Drops that packet.
+    pub(super) fn skip_packet(&mut self) {
+        self.unseen.next();
+    }
+}
+
+impl<L: Link> Sender<L> {
+    /// Whether a packet is held back because the link was full.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.held_back.is_some()
+    }
+
+    /// Tries again to send what is held back, and reports what went wrong while smoltcp sent.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        if let Some(len) = self.held_back.take() {
+            self.send(len);
+        }
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    fn send(&mut self, len: usize) {
+        match self.link.try_send(PacketMeta::default(), &[IoSlice::new(&self.packet[..len])]) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.held_back = Some(len),
+            Err(error) => self.failure = Some(error),
+        }
+    }
+}
+
+impl<L: Link> phy::Device for Device<L> {
+    type RxToken<'a> = RxToken<'a>;
+    type TxToken<'a> = TxToken<'a, L>;
+
+    fn receive(&mut self, _now: Instant) -> Option<(RxToken<'_>, TxToken<'_, L>)> {
+        let packet = self.batch[self.unseen.next()?].packet();
+        Some((RxToken(packet), TxToken(&mut self.sender)))
+    }
+
+    fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_, L>> {
+        let ready = self.sender.held_back.is_none() && self.sender.failure.is_none();
+        ready.then_some(TxToken(&mut self.sender))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let link = self.sender.link.capabilities();
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ip;
+        capabilities.max_transmission_unit = link.mtu;
+        capabilities.checksum.tcp = match (link.checksum.rx, link.checksum.tx) {
+            (false, false) => Checksum::Both,
+            (false, true) => Checksum::Rx,
+            (true, false) => Checksum::Tx,
+            (true, true) => Checksum::None,
+        };
+        capabilities
+    }
+}
+
+/// A received packet, lent to smoltcp.
+pub(super) struct RxToken<'a>(&'a [u8]);
+
+impl phy::RxToken for RxToken<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
+        f(self.0)
+    }
+}
+
+/// The right to send one packet.
+pub(super) struct TxToken<'a, L>(&'a mut Sender<L>);
+
+impl<L: Link> phy::TxToken for TxToken<'_, L> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        // smoltcp asks for a reply's token along with the packet it may reply to, so one can come
+        // while a packet is held back. That reply is lost, as on any network, and asked for again.
+        if self.0.held_back.is_some() {
+            return f(&mut vec![0; len]);
+        }
+        let result = f(&mut self.0.packet[..len]);
+        self.0.send(len);
+        result
+    }
+}

@@ -1,0 +1,139 @@
+//! A link that counts what crosses it.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use crate::link::packet_len;
+use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
+
+/// A [`Link`] around a link, which counts packets and bytes each way.
+#[derive(Debug)]
+pub struct Counted<L> {
+    link: L,
+    traffic: Arc<Traffic>,
+}
+
+/// The running counts of a [`Counted`] link, to be read from any thread. "Received" and "sent" are
+/// the stack's: received is what came out of the device.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    rx_packets: AtomicU64,
+    rx_bytes: AtomicU64,
+    tx_packets: AtomicU64,
+    tx_bytes: AtomicU64,
+}
+
+/// Counts at one moment, or the difference of two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketCounts {
+    /// Packets from the device to the stack; a super-packet is one.
+    pub rx_packets: u64,
+    /// Their bytes, IP headers included.
+    pub rx_bytes: u64,
+    /// Packets from the stack to the device; a super-packet is one.
+    pub tx_packets: u64,
+    /// Their bytes, IP headers included.
+    pub tx_bytes: u64,
+}
+
+impl Traffic {
+    /// The counts so far.
+    pub fn counts(&self) -> PacketCounts {
+        PacketCounts {
+            rx_packets: self.rx_packets.load(Ordering::Relaxed),
+            rx_bytes: self.rx_bytes.load(Ordering::Relaxed),
+            tx_packets: self.tx_packets.load(Ordering::Relaxed),
+            tx_bytes: self.tx_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl PacketCounts {
+    /// What was added since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            rx_packets: self.rx_packets.saturating_sub(earlier.rx_packets),
+            rx_bytes: self.rx_bytes.saturating_sub(earlier.rx_bytes),
+            tx_packets: self.tx_packets.saturating_sub(earlier.tx_packets),
+            tx_bytes: self.tx_bytes.saturating_sub(earlier.tx_bytes),
+        }
+    }
+}
+
+impl<L: Link> Counted<L> {
+    /// Counts what crosses `link` from now on.
+    pub fn new(link: L) -> Self {
+        Self { link, traffic: Arc::default() }
+    }
+
+    /// Where the counts are read.
+    pub fn traffic(&self) -> Arc<Traffic> {
+        Arc::clone(&self.traffic)
+    }
+}
+
+/// The link has one owner, so a counter has one writer and needs no read-modify-write.
+fn add(counter: &AtomicU64, amount: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
+}
+
+impl<L: Link> Link for Counted<L> {
+    fn capabilities(&self) -> Capabilities {
+        self.link.capabilities()
+    }
+
+    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        let count = self.link.try_recv(buffers)?;
+        add(&self.traffic.rx_packets, count as u64);
+        add(&self.traffic.rx_bytes, buffers[..count].iter().map(|buffer| buffer.packet().len() as u64).sum());
+        Ok(count)
+    }
+
+    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        self.link.try_send(meta, slices)?;
+        add(&self.traffic.tx_packets, 1);
+        add(&self.traffic.tx_bytes, packet_len(slices) as u64);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.link.flush()
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.link.poll_readable(cx)
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.link.poll_writable(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use crate::MemoryLink;
+
+    #[test]
+    fn counts_what_crossed_and_nothing_else() {
+        let (left, mut right) = MemoryLink::pair(100, 2);
+        let mut left = Counted::new(left);
+        let traffic = left.traffic();
+        left.try_send(PacketMeta::default(), &[IoSlice::new(&[0; 40]), IoSlice::new(&[0; 2])]).unwrap();
+        let before = traffic.counts();
+        assert_eq!(before, PacketCounts { tx_packets: 1, tx_bytes: 42, ..PacketCounts::default() });
+        left.try_send(PacketMeta::default(), &[IoSlice::new(&[0; 10])]).unwrap();
+        left.try_send(PacketMeta::default(), &[IoSlice::new(&[0; 10])]).unwrap_err();
+        right.try_send(PacketMeta::default(), &[IoSlice::new(&[0; 7])]).unwrap();
+        left.try_recv(&mut [PacketBuffer::new(100), PacketBuffer::new(100)]).unwrap();
+        assert_eq!(
+            traffic.counts().since(before),
+            PacketCounts { tx_packets: 1, tx_bytes: 10, rx_packets: 1, rx_bytes: 7 }
+        );
+    }
+}

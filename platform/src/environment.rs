@@ -1,0 +1,39 @@
+//! What machine this is.
+
+use serde::Serialize;
+
+use crate::imp;
+
+/// The machine and its settings, as far as they change a figure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Environment {
+    /// The operating system, as Rust names it: `linux`, `macos`, `windows`.
+    pub system: &'static str,
+    /// The processor's architecture, as Rust names it.
+    pub architecture: &'static str,
+    /// The kernel's release, where the system says.
+    pub kernel: Option<String>,
+    /// The processor's model, where the system says.
+    pub cpu: Option<String>,
+    /// Processors that this process may use.
+    pub cpus: Option<usize>,
+    /// The frequency governor of the first processor, where it has one.
+    pub governor: Option<String>,
+    /// Whether this is a virtual machine, where the system says.
+    pub virtual_machine: Option<bool>,
+}
+
+impl Environment {
+    /// Looks at the machine.
+    pub fn detect() -> Self {
+        Self {
+            system: std::env::consts::OS,
+            architecture: std::env::consts::ARCH,
+            kernel: imp::kernel(),
+            cpu: imp::cpu(),
+            cpus: std::thread::available_parallelism().ok().map(Into::into),
+            governor: imp::governor(),
+            virtual_machine: imp::virtual_machine(),
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Everything that differs between operating systems.
+//!
+//! The rest of the program sees one [`Link`]: an end of a pipe of IP packets. A [`TunDevice`] is
+//! one, and so is a [`MemoryLink`], with which every stack is tested without a device.
+//!
+//! What a link can do is data, in [`Capabilities`]; nothing above this crate asks for the
+//! operating system.
+
+mod counted;
+mod device;
+mod environment;
+mod error;
+mod link;
+mod memory;
+mod signal;
+mod socket;
+mod usage;
+
+#[cfg(target_os = "linux")]
+#[path = "linux.rs"]
+mod imp;
+#[cfg(target_os = "macos")]
+#[path = "macos.rs"]
+mod imp;
+#[cfg(windows)]
+#[path = "windows.rs"]
+mod imp;
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
+#[path = "fallback.rs"]
+mod imp;
+
+#[cfg(target_os = "linux")]
+mod netns;
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+mod unix;
+
+pub use counted::{Counted, PacketCounts, Traffic};
+pub use device::{Network, NetworkError, TunConfig, validate_name};
+pub use environment::Environment;
+pub use error::{Class, Error};
+pub use imp::{DropCounter, TunDevice};
+pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
+pub use memory::MemoryLink;
+pub use signal::interrupted;
+pub use socket::{TcpStatistics, default_congestion_control, set_congestion_control, tcp_statistics};
+pub use usage::{cpu_of_process, cpu_of_thread, peak_rss_bytes};
+
+/// Puts the calling thread, and every thread that it starts from now on, into a network namespace
+/// of its own. See [`isolation_supported`].
+///
+/// # Errors
+///
+/// [`Class::Unavailable`] where the system has no namespaces or does not allow them, with what to
+/// do about it.
+pub fn isolate() -> Result<(), Error> {
+    imp::isolate()
+}
+
+/// Whether [`isolate`] exists on this system: Linux alone.
+pub const fn isolation_supported() -> bool {
+    imp::ISOLATION
+}

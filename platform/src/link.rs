@@ -1,0 +1,145 @@
+//! The link: one end of a pipe of IP packets.
+
+use std::io::{self, IoSlice};
+use std::num::NonZeroU16;
+use std::task::{Context, Poll};
+
+/// What a link can do. Data, never assumed from the operating system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Largest IP packet, in bytes, that crosses the link in one piece: the MTU of the device.
+    pub mtu: usize,
+    /// Largest packet, in bytes, that [`Link::try_recv`] delivers and [`Link::try_send`] takes: the
+    /// MTU, or the 64 KiB of a super-packet where segmentation is offloaded.
+    pub max_packet_len: usize,
+    /// Which side need not touch TCP and UDP checksums.
+    pub checksum: ChecksumOffload,
+    /// Which TCP super-packets the link takes and delivers whole.
+    pub segmentation: SegmentationOffload,
+    /// How many packets one [`Link::try_recv`] may deliver with profit.
+    pub batch: usize,
+}
+
+/// Which transport checksums are somebody else's work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChecksumOffload {
+    /// What arrives needs no check: the kernel of this same host made the packet and handed it over
+    /// in memory.
+    pub rx: bool,
+    /// What is sent may be [`Checksum::Partial`].
+    pub tx: bool,
+}
+
+/// Which TCP super-packets cross the link whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentationOffload {
+    /// TCP over IPv4 (`VIRTIO_NET_HDR_GSO_TCPV4`).
+    pub tcpv4: bool,
+    /// TCP over IPv6 (`VIRTIO_NET_HDR_GSO_TCPV6`).
+    pub tcpv6: bool,
+}
+
+/// The state of a packet's transport checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// The field holds the checksum of the whole segment.
+    #[default]
+    Complete,
+    /// The field holds the sum of the pseudo-header alone (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
+    Partial,
+}
+
+/// What travels beside a packet: the system-neutral reading of Linux's `struct virtio_net_hdr`
+/// (`include/uapi/linux/virtio_net.h`). The default is a plain packet with its checksum done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketMeta {
+    /// State of the transport checksum.
+    pub checksum: Checksum,
+    /// `Some(n)`: a super-packet, to be cut into segments of `n` bytes of payload each.
+    pub gso_size: Option<NonZeroU16>,
+}
+
+/// Room for one received packet.
+#[derive(Debug)]
+pub struct PacketBuffer {
+    storage: Box<[u8]>,
+    len: usize,
+    meta: PacketMeta,
+}
+
+impl PacketBuffer {
+    /// A buffer for packets of at most `capacity` bytes.
+    pub fn new(capacity: usize) -> Self {
+        Self { storage: vec![0; capacity].into_boxed_slice(), len: 0, meta: PacketMeta::default() }
+    }
+
+    /// The packet that the buffer holds.
+    pub fn packet(&self) -> &[u8] {
+        &self.storage[..self.len]
+    }
+
+    /// What came beside the packet.
+    pub fn meta(&self) -> PacketMeta {
+        self.meta
+    }
+
+    /// All of the storage, for a link to fill before [`PacketBuffer::filled`].
+    pub fn storage_mut(&mut self) -> &mut [u8] {
+        &mut self.storage
+    }
+
+    /// Says that the first `len` bytes of the storage are now a packet.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidData`] for a length beyond the storage.
+    pub fn filled(&mut self, len: usize, meta: PacketMeta) -> io::Result<()> {
+        if len > self.storage.len() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "packet longer than its buffer"));
+        }
+        self.len = len;
+        self.meta = meta;
+        Ok(())
+    }
+}
+
+/// One end of a pipe of IP packets.
+///
+/// Both directions work without blocking: a call that cannot go on answers
+/// [`io::ErrorKind::WouldBlock`], after which `poll_readable` or `poll_writable` says when to try
+/// again. Every other error means that the link is gone.
+///
+/// Each `poll` method remembers the waker of its last call only.
+pub trait Link: Send + Sync + 'static {
+    /// What this link can do. Constant for its lifetime.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Takes the packets that are waiting, at most one for each buffer, and answers how many
+    /// buffers, from the first on, it filled: at least one.
+    ///
+    /// Each buffer holds [`Capabilities::max_packet_len`] bytes.
+    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize>;
+
+    /// Sends one packet, whose bytes are the slices one after the other. The packet is sent whole
+    /// or, where the answer is an error, not at all.
+    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()>;
+
+    /// Hands on what a link that sends in batches still holds. The stacks call it at the end of
+    /// each turn.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Ready where `try_recv` is worth a call. To be polled after `try_recv` has answered
+    /// `WouldBlock`.
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Ready where `try_send` is worth a call. To be polled after `try_send` has answered
+    /// `WouldBlock`.
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// The length of a packet that is given in slices.
+pub(crate) fn packet_len(slices: &[IoSlice<'_>]) -> usize {
+    slices.iter().map(|slice| slice.len()).sum()
+}

@@ -1,0 +1,416 @@
+//! macOS: utun, through tun-rs.
+
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::io::{self, IoSlice};
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, RawFd};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use tun_rs::{DeviceBuilder, SyncDevice};
+
+pub(crate) use crate::unix::{cpu_of_process, cpu_of_thread, interrupted, peak_rss_bytes};
+
+use crate::link::packet_len;
+use crate::unix::Readiness;
+use crate::{
+    Capabilities, ChecksumOffload, Class, Error, Link, PacketBuffer, PacketMeta, SegmentationOffload, TunConfig,
+};
+
+pub(crate) const ISOLATION: bool = false;
+
+/// Packets taken in one turn. Each is a `readv(2)` of its own; more of them delay the ACK.
+const BATCH: usize = 16;
+
+/// What each packet has in front of it: its address family, in network byte order
+/// (`bsd/net/if_utun.c`, `utun_output` and `utun_ctl_send`).
+const FAMILY_LEN: usize = 4;
+
+/// Slices that are sent without an allocation: the stacks have a header and a payload, of which
+/// lwIP's may lie in a few pieces.
+const SLICES: usize = 15;
+
+/// `UTUN_OPT_MAX_PENDING_PACKETS` of XNU's `bsd/net/if_utun.h`, which libc lacks.
+const UTUN_OPT_MAX_PENDING_PACKETS: c_int = 16;
+
+/// Packets that may wait in the socket before the kernel stops the interface. Its own default is
+/// one, so that kernel and reader take turns. More than this only delays what waits.
+const MAX_PENDING: usize = 256;
+
+/// Socket buffers to ask for, in bytes, until the kernel grants one: `kern.ipc.maxsockbuf` is the
+/// limit, and utun's own default 512 KiB (`UTUN_IF_MAX_RING_SIZE` packets fit in neither).
+const SOCKET_BUFFERS: [c_int; 3] = [4 << 20, 2 << 20, 1 << 20];
+
+/// A utun interface. It vanishes with this value, unless its descriptor is open elsewhere too.
+pub struct TunDevice {
+    device: Readiness<SyncDevice>,
+    name: String,
+    mtu: usize,
+    /// Packets that the kernel had no memory for.
+    refused: Arc<AtomicU64>,
+}
+
+impl TunDevice {
+    /// Opens a utun interface and sets it up. To be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Class::Unavailable`] where a right is missing, [`Class::Invalid`] for a name already taken
+    /// or a descriptor that is no utun, else [`Class::Failed`].
+    pub fn open(config: &TunConfig) -> Result<Self, Error> {
+        let device = match config.fd {
+            Some(fd) => adopt(fd)?,
+            None => create(config)?,
+        };
+        let failed = |operation| move |source| Error::new(Class::Failed, operation, "the TUN device", source);
+        device.set_nonblocking(true).map_err(failed("make non-blocking"))?;
+        let name = device.name().map_err(failed("ask the name of"))?;
+        let mtu = usize::from(device.mtu().map_err(failed("ask the MTU of"))?);
+        deepen(device.as_raw_fd(), mtu);
+        let device = Readiness::new(device).map_err(failed("register with the runtime"))?;
+        Ok(Self { device, name, mtu, refused: Arc::default() })
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// `None`: macOS has no such setting for one interface.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    #[expect(clippy::unnecessary_wraps, reason = "the same on every system")]
+    pub fn tx_queue_len(&self) -> io::Result<Option<u32>> {
+        Ok(None)
+    }
+
+    /// A reader of the interface's drop counters; it outlives the hand-over of the device to a stack.
+    pub fn drop_counter(&self) -> DropCounter {
+        DropCounter { name: self.name.clone(), refused: Arc::clone(&self.refused) }
+    }
+}
+
+fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
+    DeviceBuilder::new()
+        .name(&config.name)
+        .mtu(config.mtu)
+        // The interface is point-to-point, so with the address the kernel makes a host route to
+        // the peer (`bsd/netinet/in.c`, `in_ifinit`). That is all a run needs; a route to the rest
+        // of the network would hide other interfaces' networks, and is its owner's to make.
+        .with(|builder| {
+            builder.associate_route(false);
+        })
+        .ipv4(config.network.address, config.network.prefix_len, Some(config.network.peer))
+        .enable(true)
+        .build_sync()
+        .map_err(|source| {
+            let errno = source.raw_os_error();
+            let error = |class| Error::new(class, "create utun interface", &config.name, source);
+            match errno {
+                Some(libc::EBUSY | libc::EEXIST) => {
+                    error(Class::Invalid).remedy("the name is taken; choose another with --tun-name, such as utun42")
+                }
+                Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy("run with sudo"),
+                _ => error(Class::Failed),
+            }
+        })
+}
+
+fn adopt(fd: RawFd) -> Result<SyncDevice, Error> {
+    let error = |source| {
+        Error::new(Class::Invalid, "take over", format!("file descriptor {fd}"), source)
+            .remedy("--tun-fd wants the open control socket of a utun interface")
+    };
+    let mut name = [0_u8; libc::IFNAMSIZ];
+    // Asked before the descriptor changes hands, since it would be closed even if it is no utun.
+    let len = socket_option(fd, libc::SYSPROTO_CONTROL, libc::UTUN_OPT_IFNAME, &mut name).map_err(error)?;
+    if !name[..len.min(name.len())].starts_with(b"utun") {
+        return Err(error(io::Error::new(io::ErrorKind::InvalidInput, "it belongs to no utun interface")));
+    }
+    // SAFETY: the descriptor is open, and by the contract of `TunConfig::fd` handed over to us.
+    unsafe { SyncDevice::from_fd(fd) }.map_err(error)
+}
+
+/// Lets more packets wait for the reader, so that one delay of it does not stop the kernel's
+/// sender. Every refusal is harmless: the device works with the defaults.
+fn deepen(fd: RawFd, mtu: usize) {
+    for option in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
+        let _granted = SOCKET_BUFFERS.iter().any(|size| set_socket_option(fd, libc::SOL_SOCKET, option, size).is_ok());
+    }
+    let mut buffer = [0_u8; size_of::<c_int>()];
+    if socket_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &mut buffer).is_err() {
+        return;
+    }
+    // What does not fit in the socket is dropped, while what the interface keeps is not: so the
+    // packets that may wait are as many as fill half of the buffer.
+    let room = usize::try_from(c_int::from_ne_bytes(buffer)).unwrap_or(0) / 2;
+    let pending = (room / (mtu + FAMILY_LEN)).clamp(1, MAX_PENDING) as u32;
+    let _older_kernel = set_socket_option(fd, libc::SYSPROTO_CONTROL, UTUN_OPT_MAX_PENDING_PACKETS, &pending);
+}
+
+/// `getsockopt(2)` into bytes; answers how many the kernel has written.
+fn socket_option(fd: RawFd, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<usize> {
+    let mut len = value.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `value`, which is that long.
+    let result = unsafe { libc::getsockopt(fd, level, option, value.as_mut_ptr().cast(), &raw mut len) };
+    if result == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `setsockopt(2)` of an integer.
+fn set_socket_option<T: Copy>(fd: RawFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+    // SAFETY: the kernel reads as many bytes from `value` as its type has.
+    let result =
+        unsafe { libc::setsockopt(fd, level, option, ptr::from_ref(value).cast(), size_of::<T>() as libc::socklen_t) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The family that stands in front of a packet, by the version in its first byte.
+fn family(slices: &[IoSlice<'_>]) -> io::Result<[u8; FAMILY_LEN]> {
+    let first = slices.iter().find_map(|slice| slice.first());
+    match first.map(|byte| byte >> 4) {
+        Some(4) => Ok((libc::AF_INET as u32).to_be_bytes()),
+        Some(6) => Ok((libc::AF_INET6 as u32).to_be_bytes()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "neither an IPv4 nor an IPv6 packet")),
+    }
+}
+
+/// Sends a packet with its family in front, by one `writev(2)`.
+fn send(device: &SyncDevice, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    if slices.len() > SLICES {
+        // This allocates, but no stack sends so many pieces.
+        return device.send_vectored(slices);
+    }
+    let family = family(slices)?;
+    let mut vector = [IoSlice::new(&[]); 1 + SLICES];
+    vector[0] = IoSlice::new(&family);
+    vector[1..=slices.len()].copy_from_slice(slices);
+    // SAFETY: an IoSlice has the layout of an iovec (its documentation says so), and as many as are
+    // announced are initialised and borrowed until the call has returned.
+    let sent = unsafe { libc::writev(device.as_raw_fd(), vector.as_ptr().cast(), 1 + slices.len() as c_int) };
+    // A negative number alone fails the conversion.
+    let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+    Ok(sent.saturating_sub(FAMILY_LEN))
+}
+
+impl Link for TunDevice {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            mtu: self.mtu,
+            max_packet_len: self.mtu,
+            // What comes out of the device was made by this kernel, a moment ago and in memory.
+            checksum: ChecksumOffload { rx: true, tx: false },
+            segmentation: SegmentationOffload::default(),
+            batch: BATCH,
+        }
+    }
+
+    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        let device = self.device.get_ref();
+        for (count, buffer) in buffers.iter_mut().enumerate() {
+            match device.recv(buffer.storage_mut()) {
+                Ok(len) => buffer.filled(len, PacketMeta::default())?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && count > 0 => return Ok(count),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(buffers.len())
+    }
+
+    fn try_send(&mut self, _meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        match send(self.device.get_ref(), slices) {
+            Ok(sent) if sent == packet_len(slices) => Ok(()),
+            Ok(_) => Err(io::Error::new(io::ErrorKind::WriteZero, "the TUN device took only a part of a packet")),
+            // A kernel without memory loses the packet, as a network would. The socket stays
+            // writable meanwhile, so there is nothing to wait for.
+            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.device.poll_readable(cx)
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.device.poll_writable(cx)
+    }
+}
+
+/// Reads how many packets the kernel has dropped at an interface.
+#[derive(Clone, Debug)]
+pub struct DropCounter {
+    name: String,
+    refused: Arc<AtomicU64>,
+}
+
+impl DropCounter {
+    /// Packets dropped so far, both ways: those the queue or the socket had no room for and those
+    /// the kernel would not take. `None` where the system does not say.
+    pub fn read(&self) -> Option<u64> {
+        Some(interface_drops(&self.name)? + self.refused.load(Ordering::Relaxed))
+    }
+}
+
+/// `NET_RT_IFLIST2` of `route(4)` for one interface. utun counts a packet for which its socket has
+/// no room as an output error (`bsd/net/if_utun.c`, `utun_output`).
+fn interface_drops(name: &str) -> Option<u64> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: the name ends with a zero.
+    let index = c_int::try_from(unsafe { libc::if_nametoindex(name.as_ptr()) }).ok()?;
+    if index == 0 {
+        return None;
+    }
+    let mut query = [libc::CTL_NET, libc::PF_ROUTE, 0, 0, libc::NET_RT_IFLIST2, index];
+    // The interface's addresses follow in the same answer.
+    let mut answer = [0_u8; 4096];
+    let mut len = answer.len();
+    // SAFETY: the query has as many numbers as announced, and the kernel writes at most `len` bytes
+    // to `answer`, which is that long.
+    let result = unsafe {
+        libc::sysctl(
+            query.as_mut_ptr(),
+            query.len() as libc::c_uint,
+            answer.as_mut_ptr().cast(),
+            &raw mut len,
+            ptr::null_mut(),
+            0,
+        )
+    };
+    if result != 0 || len < size_of::<libc::if_msghdr2>() {
+        return None;
+    }
+    // SAFETY: the answer holds that many bytes, any of which make a value of a type of integers, and
+    // an unaligned read needs no alignment.
+    let message: libc::if_msghdr2 = unsafe { ptr::read_unaligned(answer.as_ptr().cast()) };
+    if c_int::from(message.ifm_type) != libc::RTM_IFINFO2 {
+        return None;
+    }
+    let queue = u64::try_from(message.ifm_snd_drops).ok()?;
+    Some(queue + message.ifm_data.ifi_iqdrops + message.ifm_data.ifi_oerrors)
+}
+
+pub(crate) fn isolate() -> Result<(), Error> {
+    Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
+}
+
+/// The head and tail of `struct tcp_connection_info` (`bsd/netinet/tcp.h`). libc 0.2's has another
+/// size: it makes a word of each bit of the one word about TCP Fast Open.
+#[repr(C)]
+struct TcpConnectionInfo {
+    /// `tcpi_state` to the Fast Open bits.
+    head: [u32; 16],
+    tx_packets: u64,
+    tx_bytes: u64,
+    tx_retransmit_bytes: u64,
+    rx_packets: u64,
+    rx_bytes: u64,
+    rx_out_of_order_bytes: u64,
+    tx_retransmit_packets: u64,
+}
+
+/// `TCP_CONNECTION_INFO` of `tcp(4)`.
+pub(crate) fn retransmits(socket: &TcpStream) -> Option<u64> {
+    const OFFSET: usize = std::mem::offset_of!(TcpConnectionInfo, tx_retransmit_packets);
+    let mut info = [0_u8; size_of::<TcpConnectionInfo>()];
+    let len = socket_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONNECTION_INFO, &mut info).ok()?;
+    let field = info.get(..len)?.get(OFFSET..OFFSET + size_of::<u64>())?;
+    field.try_into().ok().map(u64::from_ne_bytes)
+}
+
+pub(crate) fn default_congestion_control() -> Option<String> {
+    None
+}
+
+pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn kernel() -> Option<String> {
+    sysctl_text(c"kern.osrelease")
+}
+
+pub(crate) fn cpu() -> Option<String> {
+    sysctl_text(c"machdep.cpu.brand_string")
+}
+
+pub(crate) fn governor() -> Option<String> {
+    None
+}
+
+pub(crate) fn virtual_machine() -> Option<bool> {
+    let mut value = [0_u8; size_of::<c_int>()];
+    (sysctl(c"kern.hv_vmm_present", &mut value)? == value.len()).then(|| c_int::from_ne_bytes(value) != 0)
+}
+
+/// A value of `sysctl(3)` that is text.
+fn sysctl_text(name: &CStr) -> Option<String> {
+    let mut value = [0_u8; 256];
+    let len = sysctl(name, &mut value)?;
+    let text = CStr::from_bytes_until_nul(value.get(..len)?).ok()?;
+    Some(text.to_str().ok()?.trim().to_owned())
+}
+
+/// Any value of `sysctl(3)`; answers how many bytes it has.
+fn sysctl(name: &CStr, value: &mut [u8]) -> Option<usize> {
+    let mut len = value.len();
+    let destination: *mut c_void = value.as_mut_ptr().cast();
+    // SAFETY: the name ends with a zero, and the kernel writes at most `len` bytes to `value`, which
+    // is that long.
+    let result = unsafe { libc::sysctlbyname(name.as_ptr(), destination, &raw mut len, ptr::null_mut(), 0) };
+    (result == 0).then_some(len)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_packet_is_preceded_by_its_family() {
+        assert_eq!(family(&[IoSlice::new(&[]), IoSlice::new(&[0x45, 0])]).unwrap(), [0, 0, 0, 2]);
+        assert_eq!(family(&[IoSlice::new(&[0x60])]).unwrap(), [0, 0, 0, 30]);
+        assert_eq!(family(&[IoSlice::new(&[0x10])]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(family(&[]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_utun_is_refused_and_stays_open() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let error = adopt(listener.as_raw_fd()).unwrap_err();
+        assert_eq!(error.class(), Class::Invalid);
+        assert!(error.to_string().contains("--tun-fd"), "{error}");
+        listener.local_addr().unwrap();
+        let error = adopt(9_999).unwrap_err().to_string();
+        assert!(error.contains("file descriptor 9999"), "{error}");
+    }
+
+    #[test]
+    fn a_fresh_connection_has_no_retransmission() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(retransmits(&socket), Some(0));
+    }
+
+    #[test]
+    fn the_loopback_interface_has_counters_and_a_missing_one_has_none() {
+        assert!(interface_drops("lo0").is_some());
+        assert_eq!(interface_drops("utun54321"), None);
+    }
+
+    #[test]
+    fn the_machine_has_a_kernel_and_a_processor() {
+        assert!(kernel().is_some_and(|release| release.starts_with(|c: char| c.is_ascii_digit())));
+        assert!(cpu().is_some_and(|model| !model.is_empty()));
+        assert!(virtual_machine().is_some());
+    }
+}

@@ -1,0 +1,211 @@
+//! A link in memory.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::link::packet_len;
+use crate::{Capabilities, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
+
+/// One end of a bounded pipe of packets in memory. It loses nothing: a full pipe answers
+/// `WouldBlock`. When one end is dropped, the other end reports [`io::ErrorKind::BrokenPipe`] once
+/// it has taken what was under way.
+#[derive(Debug)]
+pub struct MemoryLink {
+    capabilities: Capabilities,
+    /// What the other end sends.
+    incoming: Arc<Mutex<Queue>>,
+    /// What the other end receives.
+    outgoing: Arc<Mutex<Queue>>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    packets: VecDeque<(PacketMeta, Vec<u8>)>,
+    /// Storage of packets that were received, for those to come.
+    spare: Vec<Vec<u8>>,
+    limit: usize,
+    closed: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+impl MemoryLink {
+    /// How many packets wait in each direction before the pipe is full.
+    pub const DEFAULT_DEPTH: usize = 256;
+
+    /// Two ends of a link of packets of at most `mtu` bytes, `depth` packets deep each way.
+    pub fn pair(mtu: usize, depth: usize) -> (Self, Self) {
+        let queue = || Arc::new(Mutex::new(Queue { limit: depth.max(1), ..Queue::default() }));
+        let (forth, back) = (queue(), queue());
+        let capabilities = Capabilities {
+            mtu,
+            max_packet_len: mtu,
+            checksum: ChecksumOffload { rx: true, tx: false },
+            segmentation: SegmentationOffload::default(),
+            batch: 16,
+        };
+        (
+            Self { capabilities, incoming: Arc::clone(&back), outgoing: Arc::clone(&forth) },
+            Self { capabilities, incoming: forth, outgoing: back },
+        )
+    }
+}
+
+impl Drop for MemoryLink {
+    fn drop(&mut self) {
+        for queue in [&self.incoming, &self.outgoing] {
+            let mut queue = lock(queue);
+            queue.closed = true;
+            for waker in [queue.reader.take(), queue.writer.take()].into_iter().flatten() {
+                waker.wake();
+            }
+        }
+    }
+}
+
+impl Link for MemoryLink {
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        let mut queue = lock(&self.incoming);
+        let mut count = 0;
+        for buffer in buffers {
+            let Some((meta, packet)) = queue.packets.pop_front() else { break };
+            buffer.storage_mut()[..packet.len()].copy_from_slice(&packet);
+            buffer.filled(packet.len(), meta)?;
+            queue.spare.push(packet);
+            count += 1;
+        }
+        if count == 0 {
+            return Err(if queue.closed { io::ErrorKind::BrokenPipe } else { io::ErrorKind::WouldBlock }.into());
+        }
+        let writer = queue.writer.take();
+        drop(queue);
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+        Ok(count)
+    }
+
+    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        if packet_len(slices) > self.capabilities.max_packet_len {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "packet larger than the link's MTU"));
+        }
+        let mut queue = lock(&self.outgoing);
+        if queue.closed {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if queue.packets.len() >= queue.limit {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut packet = queue.spare.pop().unwrap_or_default();
+        packet.clear();
+        for slice in slices {
+            packet.extend_from_slice(slice);
+        }
+        queue.packets.push_back((meta, packet));
+        let reader = queue.reader.take();
+        drop(queue);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        Ok(())
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut queue = lock(&self.incoming);
+        if queue.closed || !queue.packets.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        queue.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut queue = lock(&self.outgoing);
+        if queue.closed || queue.packets.len() < queue.limit {
+            return Poll::Ready(Ok(()));
+        }
+        queue.writer = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    // No code that may panic runs under the lock in the middle of a change.
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::future::poll_fn;
+    use std::num::NonZeroU16;
+
+    use super::*;
+
+    fn buffers(count: usize) -> Vec<PacketBuffer> {
+        (0..count).map(|_| PacketBuffer::new(1500)).collect()
+    }
+
+    fn send(link: &mut MemoryLink, bytes: &[u8]) -> io::Result<()> {
+        link.try_send(PacketMeta::default(), &[IoSlice::new(bytes)])
+    }
+
+    #[test]
+    fn packets_arrive_in_order_with_their_meta() {
+        let (mut left, mut right) = MemoryLink::pair(1500, 8);
+        let meta = PacketMeta { checksum: crate::Checksum::Partial, gso_size: NonZeroU16::new(1460) };
+        left.try_send(meta, &[IoSlice::new(b"ab"), IoSlice::new(b"c")]).unwrap();
+        send(&mut left, b"second").unwrap();
+        let mut buffers = buffers(4);
+        assert_eq!(right.try_recv(&mut buffers).unwrap(), 2);
+        assert_eq!((buffers[0].packet(), buffers[0].meta()), (&b"abc"[..], meta));
+        assert_eq!((buffers[1].packet(), buffers[1].meta()), (&b"second"[..], PacketMeta::default()));
+    }
+
+    #[test]
+    fn a_full_pipe_would_block_and_an_oversized_packet_is_refused() {
+        let (mut left, mut right) = MemoryLink::pair(4, 1);
+        assert_eq!(send(&mut left, b"12345").unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        send(&mut left, b"1234").unwrap();
+        assert_eq!(send(&mut left, b"5").unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        right.try_recv(&mut buffers(1)).unwrap();
+        send(&mut left, b"5").unwrap();
+    }
+
+    #[test]
+    fn the_other_end_drains_before_it_sees_the_close() {
+        let (mut left, mut right) = MemoryLink::pair(1500, 8);
+        send(&mut left, b"last").unwrap();
+        drop(left);
+        let mut buffers = buffers(1);
+        assert_eq!(right.try_recv(&mut buffers).unwrap(), 1);
+        assert_eq!(right.try_recv(&mut buffers).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(send(&mut right, b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn a_parked_reader_is_woken_by_a_packet_and_a_parked_writer_by_room() {
+        let (mut left, mut right) = MemoryLink::pair(1500, 1);
+        let reader = tokio::spawn(async move {
+            poll_fn(|cx| right.poll_readable(cx)).await.unwrap();
+            right
+        });
+        tokio::task::yield_now().await;
+        send(&mut left, b"x").unwrap();
+        let mut right = reader.await.unwrap();
+        let writer = tokio::spawn(async move {
+            poll_fn(|cx| left.poll_writable(cx)).await.unwrap();
+            send(&mut left, b"y")
+        });
+        tokio::task::yield_now().await;
+        right.try_recv(&mut buffers(1)).unwrap();
+        writer.await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,108 @@
+//! What Linux and macOS have in common.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::time::{ClockId, clock_gettime};
+use tokio::io::unix::{AsyncFd, AsyncFdReadyMutGuard};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// A non-blocking descriptor in the reactor of the runtime in whose context it was made.
+///
+/// Tokio's own `try_io` makes no syscall until the reactor has run and seen the descriptor ready,
+/// which costs a trip through the scheduler for each packet that arrives a moment late. Here the
+/// owner makes its syscalls freely, and readiness is asked for only after one of them would have
+/// blocked.
+pub(crate) struct Readiness<T: AsRawFd>(AsyncFd<Owner<T>>);
+
+/// Lends its descriptor by `AsFd`, for owners that only know `AsRawFd`.
+struct Owner<T>(T);
+
+impl<T: AsRawFd> AsRawFd for Owner<T> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+impl<T: AsRawFd> AsFd for Owner<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the owner keeps its descriptor open for as long as the borrow of `self`.
+        unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }
+    }
+}
+
+impl<T: AsRawFd> Readiness<T> {
+    /// Registers `owner`, whose descriptor must not block, with the current runtime.
+    pub(crate) fn new(owner: T) -> io::Result<Self> {
+        // SAFETY: the owner keeps its one descriptor open and unchanged for as long as it lives, and
+        // the reactor's registration ends when the owner is dropped.
+        let registered = unsafe { AsyncFd::register(Owner(owner)) };
+        registered.map(Self).map_err(|error| error.into_parts().1)
+    }
+
+    pub(crate) fn get_ref(&self) -> &T {
+        &self.0.get_ref().0
+    }
+
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let guard = ready!(self.0.poll_read_ready_mut(cx))?;
+            if settle(guard, PollFlags::POLLIN)? {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    pub(crate) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let guard = ready!(self.0.poll_write_ready_mut(cx))?;
+            if settle(guard, PollFlags::POLLOUT)? {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+}
+
+/// Whether the descriptor is ready now. What the reactor remembers may be older than the syscall
+/// that would have blocked, so it is cleared first and the kernel asked after: an event between the
+/// two is seen by the one or the other.
+fn settle<T: AsRawFd>(mut guard: AsyncFdReadyMutGuard<'_, Owner<T>>, flags: PollFlags) -> io::Result<bool> {
+    guard.clear_ready();
+    let mut fds = [PollFd::new(guard.get_inner().as_fd(), flags)];
+    loop {
+        match poll(&mut fds, PollTimeout::ZERO) {
+            Ok(0) => return Ok(false),
+            // An error or a hang-up counts: the next syscall reports it.
+            Ok(_) => break,
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(true)
+}
+
+pub(crate) fn cpu_of_process() -> Option<Duration> {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).ok().map(Into::into)
+}
+
+pub(crate) fn cpu_of_thread() -> Option<Duration> {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Into::into)
+}
+
+pub(crate) fn peak_rss_bytes() -> Option<u64> {
+    let peak = u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.max_rss()).ok()?;
+    // getrusage(2): kibibytes, but for macOS, whose manual says bytes.
+    Some(if cfg!(target_os = "macos") { peak } else { peak * 1024 })
+}
+
+pub(crate) async fn interrupted() -> io::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        result = tokio::signal::ctrl_c() => result,
+        _ = terminate.recv() => Ok(()),
+    }
+}

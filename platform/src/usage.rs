@@ -1,0 +1,44 @@
+//! What a run cost: CPU time and memory.
+
+use std::time::Duration;
+
+use crate::imp;
+
+/// CPU time, user and system, of all threads of this process so far. `None` where the system does
+/// not say.
+pub fn cpu_of_process() -> Option<Duration> {
+    imp::cpu_of_process()
+}
+
+/// CPU time, user and system, of the calling thread so far. `None` where the system does not say.
+pub fn cpu_of_thread() -> Option<Duration> {
+    imp::cpu_of_thread()
+}
+
+/// The largest resident set of this process so far, in bytes. `None` where the system does not say.
+pub fn peak_rss_bytes() -> Option<u64> {
+    imp::peak_rss_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn a_busy_thread_costs_time_to_itself_and_to_the_process() {
+        let (thread, process) = (cpu_of_thread().unwrap(), cpu_of_process().unwrap());
+        let mut sum = 0_u64;
+        while cpu_of_thread().unwrap() - thread < Duration::from_millis(20) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(cpu_of_process().unwrap() - process >= Duration::from_millis(20), "{sum}");
+    }
+
+    #[test]
+    fn memory_that_was_touched_is_in_the_peak() {
+        let block = std::hint::black_box(vec![1_u8; 32 << 20]);
+        assert!(peak_rss_bytes().unwrap() >= block.len() as u64);
+    }
+}

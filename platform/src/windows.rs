@@ -1,0 +1,125 @@
+//! A system without a TUN device that this program knows. Everything that needs none still works.
+
+use std::io::{self, IoSlice};
+use std::net::TcpStream;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::{Capabilities, Error, Link, PacketBuffer, PacketMeta, TunConfig};
+
+pub(crate) const ISOLATION: bool = false;
+
+/// A device that cannot be opened, and so never exists.
+#[derive(Debug)]
+pub enum TunDevice {}
+
+impl TunDevice {
+    /// Always an error on this system.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Class::Unavailable`].
+    pub fn open(_config: &TunConfig) -> Result<Self, Error> {
+        Err(Error::unsupported("open", "a TUN device", "run on Linux, macOS or Windows"))
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        match *self {}
+    }
+
+    /// How many packets may wait for the stack before the kernel drops.
+    ///
+    /// # Errors
+    ///
+    /// None: the device never exists.
+    pub fn tx_queue_len(&self) -> io::Result<Option<u32>> {
+        match *self {}
+    }
+
+    /// A reader of the interface's drop counters.
+    pub fn drop_counter(&self) -> DropCounter {
+        match *self {}
+    }
+}
+
+impl Link for TunDevice {
+    fn capabilities(&self) -> Capabilities {
+        match *self {}
+    }
+
+    fn try_recv(&mut self, _buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        match *self {}
+    }
+
+    fn try_send(&mut self, _meta: PacketMeta, _slices: &[IoSlice<'_>]) -> io::Result<()> {
+        match *self {}
+    }
+
+    fn poll_readable(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match *self {}
+    }
+
+    fn poll_writable(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match *self {}
+    }
+}
+
+/// Reads how many packets the kernel has dropped at an interface.
+#[derive(Clone, Debug)]
+pub struct DropCounter;
+
+impl DropCounter {
+    /// `None`: this system does not say.
+    pub fn read(&self) -> Option<u64> {
+        None
+    }
+}
+
+pub(crate) fn isolate() -> Result<(), Error> {
+    Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
+}
+
+pub(crate) fn retransmits(_socket: &TcpStream) -> Option<u64> {
+    None
+}
+
+pub(crate) fn default_congestion_control() -> Option<String> {
+    None
+}
+
+pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn cpu_of_process() -> Option<Duration> {
+    None
+}
+
+pub(crate) fn cpu_of_thread() -> Option<Duration> {
+    None
+}
+
+pub(crate) fn peak_rss_bytes() -> Option<u64> {
+    None
+}
+
+pub(crate) fn kernel() -> Option<String> {
+    None
+}
+
+pub(crate) fn cpu() -> Option<String> {
+    None
+}
+
+pub(crate) fn governor() -> Option<String> {
+    None
+}
+
+pub(crate) fn virtual_machine() -> Option<bool> {
+    None
+}
+
+pub(crate) async fn interrupted() -> io::Result<()> {
+    tokio::signal::ctrl_c().await
+}
