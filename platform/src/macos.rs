@@ -39,8 +39,8 @@ const UTUN_OPT_MAX_PENDING_PACKETS: c_int = 16;
 /// one, so that kernel and reader take turns. More than this only delays what waits.
 const MAX_PENDING: usize = 256;
 
-/// Socket buffers to ask for, in bytes, until the kernel grants one: `kern.ipc.maxsockbuf` is the
-/// limit, and utun's own default 512 KiB (`UTUN_IF_MAX_RING_SIZE` packets fit in neither).
+/// Socket buffers to ask for, in bytes, until the kernel grants one: utun's own are 512 KiB, and
+/// `kern.ipc.maxsockbuf` is the limit.
 const SOCKET_BUFFERS: [c_int; 3] = [4 << 20, 2 << 20, 1 << 20];
 
 /// A utun interface. It vanishes with this value, unless its descriptor is open elsewhere too.
@@ -300,27 +300,17 @@ pub(crate) fn isolate() -> Result<(), Error> {
     Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
 }
 
-/// The head and tail of `struct tcp_connection_info` (`bsd/netinet/tcp.h`). libc 0.2's has another
-/// size: it makes a word of each bit of the one word about TCP Fast Open.
-#[repr(C)]
-struct TcpConnectionInfo {
-    /// `tcpi_state` to the Fast Open bits.
-    head: [u32; 16],
-    tx_packets: u64,
-    tx_bytes: u64,
-    tx_retransmit_bytes: u64,
-    rx_packets: u64,
-    rx_bytes: u64,
-    rx_out_of_order_bytes: u64,
-    tx_retransmit_packets: u64,
-}
+/// The size of `struct tcp_connection_info` (`bsd/netinet/tcp.h`), and where its last field lies,
+/// `tcpi_txretransmitpackets`. libc 0.2's structure is larger, since it makes a word of each bit of
+/// the one word about TCP Fast Open.
+const TCP_INFO_LEN: usize = 112;
+const TX_RETRANSMIT_PACKETS: usize = 104;
 
 /// `TCP_CONNECTION_INFO` of `tcp(4)`.
 pub(crate) fn retransmits(socket: &TcpStream) -> Option<u64> {
-    const OFFSET: usize = std::mem::offset_of!(TcpConnectionInfo, tx_retransmit_packets);
-    let mut info = [0_u8; size_of::<TcpConnectionInfo>()];
+    let mut info = [0_u8; TCP_INFO_LEN];
     let len = socket_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONNECTION_INFO, &mut info).ok()?;
-    let field = info.get(..len)?.get(OFFSET..OFFSET + size_of::<u64>())?;
+    let field = info.get(..len)?.get(TX_RETRANSMIT_PACKETS..)?;
     field.try_into().ok().map(u64::from_ne_bytes)
 }
 
@@ -369,7 +359,7 @@ fn sysctl(name: &CStr, value: &mut [u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
     use std::net::TcpListener;
 
@@ -383,14 +373,22 @@ mod tests {
         assert_eq!(family(&[]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 
+    /// A device has no Debug, so `unwrap_err` cannot be asked.
+    fn refusal(fd: RawFd) -> Error {
+        match adopt(fd) {
+            Ok(_) => panic!("descriptor {fd} was taken over"),
+            Err(error) => error,
+        }
+    }
+
     #[test]
     fn a_descriptor_that_is_no_utun_is_refused_and_stays_open() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let error = adopt(listener.as_raw_fd()).unwrap_err();
+        let error = refusal(listener.as_raw_fd());
         assert_eq!(error.class(), Class::Invalid);
         assert!(error.to_string().contains("--tun-fd"), "{error}");
         listener.local_addr().unwrap();
-        let error = adopt(9_999).unwrap_err().to_string();
+        let error = refusal(9_999).to_string();
         assert!(error.contains("file descriptor 9999"), "{error}");
     }
 
@@ -399,6 +397,16 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert_eq!(retransmits(&socket), Some(0));
+    }
+
+    /// Offsets that clang computes from Apple's `net/if.h` and `net/if_var.h`.
+    #[test]
+    fn the_interface_message_has_the_layout_of_the_sdk() {
+        use std::mem::offset_of;
+        assert_eq!(size_of::<libc::if_msghdr2>(), 160);
+        assert_eq!(offset_of!(libc::if_msghdr2, ifm_snd_drops), 24);
+        assert_eq!(offset_of!(libc::if_msghdr2, ifm_data.ifi_oerrors), 80);
+        assert_eq!(offset_of!(libc::if_msghdr2, ifm_data.ifi_iqdrops), 128);
     }
 
     #[test]

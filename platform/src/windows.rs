@@ -1,78 +1,263 @@
-//! A system without a TUN device that this program knows. Everything that needs none still works.
+//! Windows: the rings of Wintun.
+//!
+//! Packets are taken from the driver's one ring and put into its other by the caller, inline. The
+//! one thing that needs a thread is to wait for packets, since tokio knows no event of Windows.
 
 use std::io::{self, IoSlice};
 use std::net::TcpStream;
-use std::task::{Context, Poll};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use crate::{Capabilities, Error, Link, PacketBuffer, PacketMeta, TunConfig};
+use tokio::time::{Instant, Sleep, sleep};
+use windows_sys::Win32::Foundation::{ERROR_ACCESS_DENIED, ERROR_BUFFER_OVERFLOW, HANDLE};
+use wintun::{Adapter, Session, Wintun};
+
+#[path = "windows/interface.rs"]
+mod interface;
+#[path = "windows/machine.rs"]
+mod machine;
+#[path = "windows/signal.rs"]
+mod signal;
+
+pub use self::interface::DropCounter;
+pub(crate) use self::machine::{cpu, cpu_of_process, cpu_of_thread, governor, kernel, peak_rss_bytes, virtual_machine};
+
+use self::interface::Interface;
+use self::signal::Signal;
+use crate::link::packet_len;
+use crate::{
+    Capabilities, ChecksumOffload, Class, Error, Link, PacketBuffer, PacketMeta, SegmentationOffload, TunConfig,
+};
 
 pub(crate) const ISOLATION: bool = false;
 
-/// A device that cannot be opened, and so never exists.
-#[derive(Debug)]
-pub enum TunDevice {}
+/// Packets taken in one turn. More of them delay the ACK.
+const BATCH: usize = 16;
+
+/// Bytes in each of the two rings, a power of two: room for 20,000 packets of 1500 bytes, more than
+/// any window, so that a delay of the reader drops nothing.
+const RING_BYTES: u32 = 32 << 20;
+
+/// How soon a full ring is looked at again, for Wintun does not say when it has room. Windows'
+/// timers may make 16 ms of it, in which only 17 Gbps would empty the ring.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// What Windows shows the adapter as, beside its name.
+const TUNNEL_TYPE: &str = "rust-tun-perf";
+
+const LIBRARY: &str = "wintun.dll";
+
+const MISSING: &str = "wintun.dll must lie beside the executable; the build copies it there, and \
+                       https://www.wintun.net has it for every architecture";
+
+/// A Wintun adapter. It vanishes with this value.
+pub struct TunDevice {
+    // Dropped first, since its thread waits for an event that the session owns.
+    packets: Signal,
+    session: Arc<Session>,
+    interface: Interface,
+    name: String,
+    mtu: usize,
+    /// The timer of a full ring; `None` until there was one.
+    retry: Option<Pin<Box<Sleep>>>,
+    /// Whether the timer runs.
+    full: bool,
+}
 
 impl TunDevice {
-    /// Always an error on this system.
+    /// Makes a Wintun adapter and sets it up. To be called within a tokio runtime.
     ///
     /// # Errors
     ///
-    /// [`crate::Class::Unavailable`].
-    pub fn open(_config: &TunConfig) -> Result<Self, Error> {
-        Err(Error::unsupported("open", "a TUN device", "run on Linux, macOS or Windows"))
+    /// [`Class::Unavailable`] where the driver's library or a right is missing, [`Class::Invalid`]
+    /// for a name already taken or for a file descriptor, else [`Class::Failed`].
+    pub fn open(config: &TunConfig) -> Result<Self, Error> {
+        if let Some(fd) = config.fd {
+            let source = io::Error::new(io::ErrorKind::Unsupported, "Windows has no such descriptors");
+            return Err(Error::new(Class::Invalid, "take over", format!("file descriptor {fd}"), source)
+                .remedy("--tun-fd is for Unix; use --tun-name"));
+        }
+        let name = &config.name;
+        let adapter = create(name)?;
+        let failed = |operation| move |source| Error::new(Class::Failed, operation, format!("adapter {name}"), source);
+        // Before the addresses: without a session the adapter is one without a cable, and Windows
+        // lets no address of it be used.
+        let session = adapter.start_session(RING_BYTES).map_err(|error| failed("start a session on")(cause(error)))?;
+        let session = Arc::new(session);
+        // SAFETY: all variants of the union are the same 64 bits.
+        let interface = Interface::new(unsafe { adapter.get_luid().Value });
+        interface.set_mtu(config.mtu).map_err(failed("set the MTU of"))?;
+        interface.add_address(&config.network).map_err(failed("set the address of"))?;
+        let event = session.get_read_wait_event().map_err(|error| failed("wait for packets of")(error.into()))?;
+        // SAFETY: the event lives as long as the session, which is dropped after the signal: here
+        // in the reverse order of the variables, later in the order of the fields.
+        let packets = unsafe { Signal::new(event as HANDLE) }.map_err(failed("wait for packets of"))?;
+        let (name, mtu) = (name.clone(), usize::from(config.mtu));
+        Ok(Self { packets, session, interface, name, mtu, retry: None, full: false })
     }
 
     /// The interface's name.
     pub fn name(&self) -> &str {
-        match *self {}
+        &self.name
     }
 
-    /// How many packets may wait for the stack before the kernel drops.
+    /// `None`: what waits for the stack is bounded by the bytes of the ring, not by packets.
     ///
     /// # Errors
     ///
-    /// None: the device never exists.
+    /// None.
+    #[expect(clippy::unnecessary_wraps, reason = "the same on every system")]
     pub fn tx_queue_len(&self) -> io::Result<Option<u32>> {
-        match *self {}
+        Ok(None)
     }
 
-    /// A reader of the interface's drop counters.
+    /// A reader of the interface's drop counters; it outlives the hand-over of the device to a stack.
     pub fn drop_counter(&self) -> DropCounter {
-        match *self {}
+        self.interface.drop_counter()
+    }
+}
+
+/// Where Wintun's library is looked for, in this order. Windows' own search would take the current
+/// folder and PATH into account, and so let others put code into a program run as administrator.
+fn library_paths() -> impl Iterator<Item = PathBuf> {
+    let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join(LIBRARY)));
+    let system = std::env::var_os("SystemRoot").map(|root| PathBuf::from(root).join("System32").join(LIBRARY));
+    [beside, system].into_iter().flatten()
+}
+
+/// Wintun's library. It stays loaded, for it leaves callbacks with Windows that outlive its last user.
+fn library() -> Result<&'static Wintun, Error> {
+    static LOADED: OnceLock<Wintun> = OnceLock::new();
+    if let Some(library) = LOADED.get() {
+        return Ok(library);
+    }
+    let library = load()?;
+    Ok(LOADED.get_or_init(|| library))
+}
+
+fn load() -> Result<Wintun, Error> {
+    let error = |object, source| Error::new(Class::Unavailable, "load", object, source).remedy(MISSING);
+    let path = library_paths()
+        .find(|path| path.is_file())
+        .ok_or_else(|| error(LIBRARY.to_owned(), io::ErrorKind::NotFound.into()))?;
+    // SAFETY: what a library does when it is loaded is its own; this one is the signed Wintun that
+    // the build has put here, or what an administrator has.
+    unsafe { wintun::load_from_path(&path) }.map_err(|source| error(path.display().to_string(), source.into()))
+}
+
+fn create(name: &str) -> Result<Arc<Adapter>, Error> {
+    let error = |class, source| Error::new(class, "create Wintun adapter", name, source);
+    // Asked before, because Wintun would take the name away from the interface that has it.
+    if interface::exists(name) {
+        return Err(error(Class::Invalid, io::ErrorKind::AlreadyExists.into())
+            .remedy("the name is taken; choose another with --tun-name"));
+    }
+    Adapter::create(library()?, name, TUNNEL_TYPE, Some(guid(name))).map_err(|source| {
+        let source = cause(source);
+        if source.raw_os_error() == Some(ERROR_ACCESS_DENIED.cast_signed()) {
+            error(Class::Unavailable, source).remedy("run as administrator")
+        } else {
+            error(Class::Failed, source)
+        }
+    })
+}
+
+/// The system's error behind one of the crate's, which for the calls that matter is a text alone.
+fn cause(error: wintun::Error) -> io::Error {
+    let last = io::Error::last_os_error();
+    match error {
+        // Nothing has called Windows since, so its last error is still the one.
+        wintun::Error::String(_) if last.raw_os_error() != Some(0) => last,
+        error => error.into(),
+    }
+}
+
+/// An adapter's identity: the same for the same name, since Windows keeps a network profile for each
+/// identity that it has ever seen. FNV-1a of 128 bits
+/// (<http://www.isthe.com/chongo/tech/comp/fnv/>).
+fn guid(name: &str) -> u128 {
+    const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
+    TUNNEL_TYPE
+        .bytes()
+        .chain(name.bytes())
+        .fold(OFFSET_BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
+}
+
+/// The slices one after the other in a packet of just their length.
+fn gather(packet: &mut [u8], slices: &[IoSlice<'_>]) {
+    let mut rest = packet;
+    for slice in slices {
+        let Some((head, tail)) = std::mem::take(&mut rest).split_at_mut_checked(slice.len()) else { return };
+        head.copy_from_slice(slice);
+        rest = tail;
     }
 }
 
 impl Link for TunDevice {
     fn capabilities(&self) -> Capabilities {
-        match *self {}
+        Capabilities {
+            mtu: self.mtu,
+            max_packet_len: self.mtu,
+            // What comes out of the device was made by this kernel, a moment ago and in memory.
+            checksum: ChecksumOffload { rx: true, tx: false },
+            segmentation: SegmentationOffload::default(),
+            batch: BATCH,
+        }
     }
 
-    fn try_recv(&mut self, _buffers: &mut [PacketBuffer]) -> io::Result<usize> {
-        match *self {}
+    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        let mut count = 0;
+        while count < buffers.len() {
+            let packet = match self.session.try_receive() {
+                Ok(Some(packet)) => packet,
+                Ok(None) => break,
+                Err(error) => return Err(error.into()),
+            };
+            let (bytes, buffer) = (packet.bytes(), &mut buffers[count]);
+            // IPv6 has an MTU of its own, so that a packet of Windows' own chatter may be larger
+            // than what was asked for. It is lost, as on any link with a smaller MTU.
+            if let Some(storage) = buffer.storage_mut().get_mut(..bytes.len()) {
+                storage.copy_from_slice(bytes);
+                buffer.filled(bytes.len(), PacketMeta::default())?;
+                count += 1;
+            }
+        }
+        if count == 0 && !buffers.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
     }
 
-    fn try_send(&mut self, _meta: PacketMeta, _slices: &[IoSlice<'_>]) -> io::Result<()> {
-        match *self {}
+    fn try_send(&mut self, _meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        let invalid = |_| io::Error::new(io::ErrorKind::InvalidInput, "packet longer than IP allows");
+        let len = u16::try_from(packet_len(slices)).map_err(invalid)?;
+        let mut packet = self.session.allocate_send_packet(len).map_err(|error| {
+            let error = io::Error::from(error);
+            if error.raw_os_error() == Some(ERROR_BUFFER_OVERFLOW.cast_signed()) {
+                io::ErrorKind::WouldBlock.into()
+            } else {
+                error
+            }
+        })?;
+        gather(packet.bytes_mut(), slices);
+        self.session.send_packet(packet);
+        Ok(())
     }
 
-    fn poll_readable(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match *self {}
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.packets.poll(cx)
     }
 
-    fn poll_writable(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match *self {}
-    }
-}
-
-/// Reads how many packets the kernel has dropped at an interface.
-#[derive(Clone, Debug)]
-pub struct DropCounter;
-
-impl DropCounter {
-    /// `None`: this system does not say.
-    pub fn read(&self) -> Option<u64> {
-        None
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let timer = self.retry.get_or_insert_with(|| Box::pin(sleep(RETRY)));
+        if !self.full {
+            self.full = true;
+            timer.as_mut().reset(Instant::now() + RETRY);
+        }
+        ready!(timer.as_mut().poll(cx));
+        self.full = false;
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -80,6 +265,8 @@ pub(crate) fn isolate() -> Result<(), Error> {
     Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
 }
 
+/// `None`: `SIO_TCP_INFO` tells the bytes sent again and how often a recovery began, but not how
+/// many segments that were.
 pub(crate) fn retransmits(_socket: &TcpStream) -> Option<u64> {
     None
 }
@@ -92,34 +279,59 @@ pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Re
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub(crate) fn cpu_of_process() -> Option<Duration> {
-    None
-}
-
-pub(crate) fn cpu_of_thread() -> Option<Duration> {
-    None
-}
-
-pub(crate) fn peak_rss_bytes() -> Option<u64> {
-    None
-}
-
-pub(crate) fn kernel() -> Option<String> {
-    None
-}
-
-pub(crate) fn cpu() -> Option<String> {
-    None
-}
-
-pub(crate) fn governor() -> Option<String> {
-    None
-}
-
-pub(crate) fn virtual_machine() -> Option<bool> {
-    None
-}
-
 pub(crate) async fn interrupted() -> io::Result<()> {
     tokio::signal::ctrl_c().await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+    use super::*;
+
+    fn config(fd: Option<i32>) -> TunConfig {
+        let network =
+            crate::Network::new([10, 90, 0, 1].into(), [10, 90, 0, 2].into(), [255, 255, 255, 0].into()).unwrap();
+        TunConfig { name: "rust-tun-perf-test".to_owned(), network, mtu: 1500, tx_queue_len: 0, fd }
+    }
+
+    #[test]
+    fn slices_are_put_together_in_order() {
+        let mut packet = [0; 6];
+        gather(&mut packet, &[IoSlice::new(b"ab"), IoSlice::new(b""), IoSlice::new(b"cdef")]);
+        assert_eq!(&packet, b"abcdef");
+    }
+
+    #[test]
+    fn an_identity_depends_on_the_name_alone() {
+        assert_eq!(guid("tun0"), guid("tun0"));
+        assert_ne!(guid("tun0"), guid("tun1"));
+    }
+
+    #[test]
+    fn a_descriptor_is_refused() {
+        let Err(error) = TunDevice::open(&config(Some(3))) else { panic!("descriptor 3 was taken over") };
+        assert_eq!(error.class(), Class::Invalid);
+        assert!(error.to_string().contains("--tun-fd"), "{error}");
+    }
+
+    #[test]
+    fn the_library_lies_beside_the_tests_and_loads() {
+        assert!(library().is_ok(), "{}", library().err().unwrap());
+    }
+
+    /// Makes an adapter where that is allowed: as administrator on Windows, but not under Wine.
+    #[tokio::test]
+    async fn a_device_opens_or_says_what_is_missing() {
+        match TunDevice::open(&config(None)) {
+            Ok(device) => {
+                assert_eq!((device.name(), device.capabilities().mtu), ("rust-tun-perf-test", 1500));
+                assert!(device.drop_counter().read().is_some());
+            }
+            Err(error) => {
+                eprintln!("SKIP: {error}");
+                assert_ne!(error.class(), Class::Invalid, "{error}");
+            }
+        }
+    }
 }

@@ -1,1 +1,264 @@
-//! stub
+//! lwIP 2.2.1, compiled with this project's options (`c/lwipopts.h`), and the few functions of its
+//! raw API that the adapter in `netstacks` needs, declared by hand.
+//!
+//! lwIP keeps its state in globals, so all of this is for one thread at a time and one instance a
+//! process; who calls it sees to that. No structure of lwIP's is known here: `c/shim.c` has
+//! functions for what is read and written in them.
+//!
+//! A connection is known by two names. lwIP's is the pcb; the caller's is the *flow*, a number
+//! other than 0 that [`Callbacks::opened`] answers and all later callbacks carry.
+
+#![allow(missing_debug_implementations, reason = "nothing here has a state that Rust could print")]
+
+use std::ffi::{c_char, c_void};
+use std::marker::{PhantomData, PhantomPinned};
+
+/// The version of lwIP.
+pub const VERSION: &str = "2.2.1";
+
+/// The shift count beyond which no window is scaled (RFC 7323, 2.3).
+pub const MAX_WINDOW_SCALE: u8 = 14;
+
+/// The most slices that [`Callbacks::output`] is given.
+pub const MAX_SLICES: usize = 16;
+
+/// lwIP's `err_t` (`lwip/err.h`).
+pub type ErrT = i8;
+
+/// Done.
+pub const ERR_OK: ErrT = 0;
+/// No memory, or no room in the send buffer.
+pub const ERR_MEM: ErrT = -1;
+/// It would block.
+pub const ERR_WOULDBLOCK: ErrT = -7;
+/// The interface failed.
+pub const ERR_IF: ErrT = -12;
+/// lwIP or its caller gave the connection up. From a callback: the connection is no more.
+pub const ERR_ABRT: ErrT = -13;
+/// The peer reset the connection.
+pub const ERR_RST: ErrT = -14;
+/// The connection was closed in good order.
+pub const ERR_CLSD: ErrT = -15;
+
+/// For [`tcp_write`]: more follows at once, so no PSH yet.
+pub const TCP_WRITE_FLAG_MORE: u8 = 2;
+
+macro_rules! opaque {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[repr(C)]
+        pub struct $name {
+            bytes: [u8; 0],
+            /// Neither to be moved nor to be sent or shared by Rust's rules.
+            marker: PhantomData<(*mut u8, PhantomPinned)>,
+        }
+    };
+}
+
+opaque! {
+    /// A protocol control block: lwIP's side of a connection.
+    TcpPcb
+}
+opaque! {
+    /// A packet buffer, or a chain of them.
+    Pbuf
+}
+opaque! {
+    /// Memory for a pbuf over bytes of the caller's, to be used again and again.
+    Frame
+}
+
+/// Both ends of a connection. An IPv4 address takes the first four bytes; ports are in host order.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Endpoints {
+    /// Where the peer wanted to go.
+    pub local_ip: [u8; 16],
+    /// The peer.
+    pub remote_ip: [u8; 16],
+    /// The port that the peer wanted.
+    pub local_port: u16,
+    /// The peer's port.
+    pub remote_port: u16,
+    /// 1 for IPv6, 0 for IPv4.
+    pub is_v6: u8,
+}
+
+/// A piece of a packet.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Slice {
+    /// Its first byte.
+    pub base: *mut u8,
+    /// Its length in bytes.
+    pub len: usize,
+}
+
+/// What lwIP calls, always from within one of the functions below. None may unwind. `engine` and
+/// `link` are what [`lwip_sys_start`] was given.
+#[repr(C)]
+pub struct Callbacks {
+    /// Whether one more half-open connection is welcome; 0 drops the SYN.
+    pub admit: unsafe extern "C" fn(engine: *mut c_void) -> u8,
+    /// A SYN was taken: answers the flow, or 0 to drop it.
+    pub opened: unsafe extern "C" fn(engine: *mut c_void, pcb: *mut TcpPcb) -> usize,
+    /// The handshake is done.
+    pub established: unsafe extern "C" fn(engine: *mut c_void, flow: usize),
+    /// Data, which then is the callee's to free, or the peer's FIN, for which `data` is null. The
+    /// callee may call [`tcp_abort`] on the pcb and answers [`ERR_ABRT`] then, else [`ERR_OK`].
+    pub received:
+        unsafe extern "C" fn(engine: *mut c_void, flow: usize, pcb: *mut TcpPcb, data: *mut Pbuf) -> ErrT,
+    /// The peer has acknowledged so many more bytes.
+    pub sent: unsafe extern "C" fn(engine: *mut c_void, flow: usize, len: u16),
+    /// The connection ended by [`ERR_RST`], [`ERR_ABRT`] or [`ERR_CLSD`]. May come after
+    /// `destroyed`.
+    pub failed: unsafe extern "C" fn(engine: *mut c_void, flow: usize, error: ErrT),
+    /// The pcb is gone, and with it every reference to bytes that were given to [`tcp_write`].
+    pub destroyed: unsafe extern "C" fn(engine: *mut c_void, flow: usize),
+    /// An initial sequence number (RFC 6528).
+    pub isn: unsafe extern "C" fn(engine: *mut c_void, endpoints: *const Endpoints) -> u32,
+    /// lwIP needs the bytes of a frame no more; `slot` is what [`lwip_sys_frame_new`] was given.
+    pub released: unsafe extern "C" fn(engine: *mut c_void, slot: *mut c_void),
+    /// A packet to be sent, in `count` slices; with more than [`MAX_SLICES`] pieces `count` is 0
+    /// and `packet` has them. Any answer but [`ERR_OK`] leaves the packet with lwIP, which tries
+    /// again if it carries data.
+    pub output: unsafe extern "C" fn(link: *mut c_void, slices: *const Slice, count: usize, packet: *const Pbuf) -> ErrT,
+}
+
+unsafe extern "C" {
+    /// The version that was compiled, as a C string.
+    pub safe fn lwip_sys_version() -> *const c_char;
+
+    /// Initialises lwIP. Once in a process, before everything else.
+    pub fn lwip_sys_init();
+
+    /// Brings up the one interface, which takes every address and listens on every port. `window`
+    /// bytes is each connection's receive window and send buffer, `scale` its shift count, so that
+    /// `window >> scale` fits in 16 bits. `tcp_checksums`: whether to compute TCP's.
+    pub fn lwip_sys_start(
+        callbacks: *const Callbacks,
+        engine: *mut c_void,
+        link: *mut c_void,
+        mtu: u16,
+        window: u32,
+        scale: u8,
+        tcp_checksums: u8,
+    ) -> ErrT;
+
+    /// Aborts every connection and takes the interface down. May call all callbacks.
+    pub fn lwip_sys_stop();
+
+    /// How many pcbs there are, in whatever state.
+    pub fn lwip_sys_pcb_count() -> usize;
+
+    /// Takes an IP packet, and the pbuf with it. Answers the flow that it belonged to, or 0; that
+    /// flow may be gone by now. `verify`: whether to check TCP's checksum.
+    pub fn lwip_sys_input(packet: *mut Pbuf, verify: u8) -> usize;
+
+    /// Memory for a pbuf; null where there is none.
+    pub fn lwip_sys_frame_new(slot: *mut c_void) -> *mut Frame;
+    /// Frees what `lwip_sys_frame_new` made. No pbuf over it may be alive.
+    pub fn lwip_sys_frame_delete(frame: *mut Frame);
+    /// A pbuf over `len` bytes, which lwIP may write to until [`Callbacks::released`].
+    pub fn lwip_sys_frame_wrap(frame: *mut Frame, bytes: *mut u8, len: u16) -> *mut Pbuf;
+    /// A pbuf with a copy of bytes; null where there is no memory.
+    pub fn lwip_sys_pbuf_of(bytes: *const u8, len: u16) -> *mut Pbuf;
+    /// One pbuf of the bytes of all parts, which are freed; null, and nothing changed, where there
+    /// is no memory or there are more than 65,535 bytes.
+    pub fn lwip_sys_pbuf_join(parts: *const *mut Pbuf, count: usize) -> *mut Pbuf;
+    /// Length of a chain in bytes.
+    pub fn lwip_sys_pbuf_len(chain: *const Pbuf) -> u16;
+    /// Moves up to `len` bytes from the front of a chain to `to`, and answers how many. What is
+    /// empty is freed; an empty chain becomes null.
+    pub fn lwip_sys_pbuf_take(chain: *mut *mut Pbuf, to: *mut u8, len: usize) -> u16;
+    /// Copies from a chain without changing it.
+    pub fn pbuf_copy_partial(chain: *const Pbuf, to: *mut c_void, len: u16, offset: u16) -> u16;
+    /// Gives up a chain.
+    pub fn pbuf_free(chain: *mut Pbuf) -> u8;
+
+    /// Both ends.
+    pub fn lwip_sys_pcb_endpoints(pcb: *const TcpPcb, endpoints: *mut Endpoints);
+    /// Room in the send buffer, in bytes.
+    pub fn lwip_sys_pcb_room(pcb: *const TcpPcb) -> u32;
+    /// 1 while the peer owes an answer to data or a FIN.
+    pub fn lwip_sys_pcb_outstanding(pcb: *const TcpPcb) -> u8;
+    /// Opens the receive window again by bytes that were taken from it.
+    pub fn lwip_sys_pcb_recved(pcb: *mut TcpPcb, len: usize);
+    /// Sends what may be sent, and an acknowledgement where one is due.
+    pub fn lwip_sys_pcb_flush(pcb: *mut TcpPcb) -> ErrT;
+    /// Makes an acknowledgement due.
+    pub fn lwip_sys_pcb_demand_ack(pcb: *mut TcpPcb);
+    /// Closes a connection that nobody reads any more; `unread`: whether received bytes were thrown
+    /// away. The pcb may be gone afterwards.
+    pub fn lwip_sys_pcb_release(pcb: *mut TcpPcb, unread: u8);
+    /// Lets a released connection that waits for the peer's FIN end after 20 seconds.
+    pub fn lwip_sys_pcb_linger(pcb: *mut TcpPcb);
+    /// Largest segment that is sent, in bytes of payload.
+    pub fn lwip_sys_pcb_mss(pcb: *const TcpPcb) -> u16;
+    /// Sets that, and the congestion window and threshold, below which no segment of it would go.
+    pub fn lwip_sys_pcb_set_mss(pcb: *mut TcpPcb, mss: u16, cwnd: u32, ssthresh: u32);
+
+    /// Queues bytes to be sent. Without the flag `TCP_WRITE_FLAG_COPY` they have to stay as they
+    /// are until they are acknowledged or the pcb is gone.
+    pub fn tcp_write(pcb: *mut TcpPcb, bytes: *const c_void, len: u16, flags: u8) -> ErrT;
+    /// Sends a FIN behind what is queued (`shut_tx`).
+    pub fn tcp_shutdown(pcb: *mut TcpPcb, shut_rx: i32, shut_tx: i32) -> ErrT;
+    /// Resets and frees the connection; calls `destroyed`, then `failed`.
+    pub fn tcp_abort(pcb: *mut TcpPcb);
+    /// Asks an idle peer whether it is still there (RFC 1122, 4.2.3.6).
+    pub fn tcp_keepalive(pcb: *mut TcpPcb) -> ErrT;
+    /// TCP's timer, due each [`TCP_TIMER_MS`] milliseconds.
+    pub fn tcp_tmr();
+    /// The internet checksum (RFC 1071), complemented, as it is in memory.
+    pub fn inet_chksum(bytes: *const c_void, len: u16) -> u16;
+}
+
+/// `TCP_TMR_INTERVAL` (`lwip/priv/tcp_priv.h`).
+pub const TCP_TIMER_MS: u64 = 250;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::ffi::CStr;
+
+    use super::*;
+
+    /// RFC 1071, section 1, word by word.
+    fn checksum(bytes: &[u8]) -> u16 {
+        let mut sum = 0u64;
+        for pair in bytes.chunks(2) {
+            sum += u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
+        }
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        !(sum as u16)
+    }
+
+    #[test]
+    fn the_version_is_what_was_compiled() {
+        // SAFETY: the C string is a literal.
+        let version = unsafe { CStr::from_ptr(lwip_sys_version()) };
+        assert_eq!(version.to_str().unwrap(), VERSION);
+    }
+
+    #[test]
+    fn the_checksum_agrees_with_the_slow_one_at_every_length_and_alignment() {
+        let mut state = 1u32;
+        let bytes: Vec<u8> = (0..65_535 + 8)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as u8
+            })
+            .collect();
+        for len in (0..2048).chain((2048..=65_535).step_by(251)).chain([65_534, 65_535]) {
+            for offset in 0..if len < 256 { 8 } else { 2 } {
+                let part = &bytes[offset..offset + len];
+                // SAFETY: the pointer and the length are a slice's.
+                let fast = unsafe { inet_chksum(part.as_ptr().cast(), len as u16) };
+                assert_eq!(u16::from_be(fast), checksum(part), "{len} bytes at {offset}");
+            }
+        }
+    }
+}

@@ -123,7 +123,7 @@ impl Drop for Peer {
 
 impl PeerStream {
     pub(crate) fn wait_established(&self) {
-        self.wait("connect", |socket| (socket.state() == tcp::State::Established).then_some(()));
+        self.wait("connect", |socket| (socket.state() != tcp::State::SynSent).then_some(()));
     }
 
     pub(crate) fn write_all(&self, mut bytes: &[u8]) {
