@@ -1,0 +1,82 @@
+//! One line for a script, and what belongs to it for a person.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use bytesize::ByteSize;
+
+use crate::measure::Figures;
+use crate::plan::Verify;
+use crate::run::{Sample, Status};
+
+/// Writes the line to `out` where the run succeeded, and everything else to `err`.
+///
+/// # Errors
+///
+/// The writers' own.
+pub fn text(sample: &Sample, figures: &Figures, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
+    details(sample, figures, err)?;
+    for warning in &figures.warnings {
+        writeln!(err, "warning: {warning}")?;
+    }
+    if sample.status == Status::Ok {
+        writeln!(out, "client io mode: {}, throughput: {:.3} Gbps", sample.scenario.mode.name(), figures.gbps)?;
+    }
+    out.flush()
+}
+
+fn details(sample: &Sample, figures: &Figures, err: &mut impl Write) -> io::Result<()> {
+    let scenario = &sample.scenario;
+    if let (Some(device), Some(effective)) = (&sample.device, &sample.effective) {
+        let queue = device.tx_queue_len.map(|len| format!(", queue of {len} packets")).unwrap_or_default();
+        let offload = if scenario.offload { "on" } else { "off" };
+        writeln!(err, "device:    {}, MTU {}, offload {offload}{queue}", device.name, device.mtu)?;
+        writeln!(
+            err,
+            "stack:     {} {} on {}, window {} in, {} out, congestion control {}",
+            scenario.netstack,
+            effective.stack_version,
+            scenario.runtime.name(),
+            binary(effective.receive_buffer_bytes),
+            binary(effective.send_buffer_bytes),
+            effective.congestion
+        )?;
+    }
+    let congestion = sample.congestion.as_deref().unwrap_or("unknown");
+    let plural = if scenario.parallel.get() == 1 { "" } else { "s" };
+    writeln!(err, "client:    {} stream{plural}, congestion control {congestion}", scenario.parallel)?;
+    let verified = match scenario.verify {
+        Verify::Sample => "the warm-up verified",
+        Verify::Full => "all verified",
+        Verify::Off => "only counted",
+    };
+    writeln!(err, "delivered: {} bytes in {:.6} s, {verified}", sample.bytes, sample.elapsed.as_secs_f64())?;
+    writeln!(
+        err,
+        "cost:      client {}, stack {} CPU seconds; peak memory {}",
+        seconds(sample.client_cpu),
+        seconds(sample.stack_cpu),
+        sample.peak_rss_bytes.map_or_else(|| "unknown".to_owned(), |bytes| ByteSize(bytes).to_string())
+    )?;
+    writeln!(
+        err,
+        "packets:   {} in, {} out, {} bytes each on the average; {} retransmitted, {} dropped",
+        sample.packets.rx_packets,
+        sample.packets.tx_packets,
+        figures.bytes_per_packet.map_or_else(|| "no".to_owned(), |bytes| format!("{bytes:.0}")),
+        count(sample.retransmits),
+        count(sample.device_drops)
+    )
+}
+
+fn binary(bytes: usize) -> String {
+    ByteSize(bytes as u64).to_string()
+}
+
+fn seconds(time: Option<Duration>) -> String {
+    time.map_or_else(|| "unknown".to_owned(), |time| format!("{:.3}", time.as_secs_f64()))
+}
+
+fn count(count: Option<u64>) -> String {
+    count.map_or_else(|| "unknown".to_owned(), |count| count.to_string())
+}

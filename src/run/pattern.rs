@@ -1,0 +1,99 @@
+//! The payload: bytes that tell their position.
+
+/// Length of the pattern, in bytes. A prime, so that no buffer, segment or window is a multiple of
+/// it: bytes that were lost, repeated or moved do not match what should stand there.
+const PERIOD: usize = 65_521;
+
+/// A stream's endless payload. Both sides make it from the same seed; sending and checking cost no
+/// generation, since one period and a buffer's length of it lie ready in memory.
+pub(super) struct Pattern {
+    bytes: Vec<u8>,
+}
+
+/// Where the payload first differed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mismatch {
+    /// Position in the stream, from 0.
+    pub(super) offset: u64,
+}
+
+impl Pattern {
+    /// The pattern of a seed, for slices of at most `longest` bytes.
+    pub(super) fn new(seed: u64, longest: usize) -> Self {
+        let mut state = seed;
+        let mut period = Vec::with_capacity(PERIOD + 8);
+        while period.len() < PERIOD {
+            period.extend_from_slice(&split_mix(&mut state).to_le_bytes());
+        }
+        period.truncate(PERIOD);
+        let bytes = period.iter().copied().cycle().take(PERIOD + longest).collect();
+        Self { bytes }
+    }
+
+    /// `len` bytes of the stream from `offset` on; fewer where `len` is beyond the longest slice.
+    pub(super) fn slice(&self, offset: u64, len: usize) -> &[u8] {
+        let start = (offset % PERIOD as u64) as usize;
+        let end = self.bytes.len().min(start + len);
+        &self.bytes[start..end]
+    }
+
+    /// Compares `bytes`, which arrived at `offset`, with what should have.
+    pub(super) fn verify(&self, mut offset: u64, mut bytes: &[u8]) -> Result<(), Mismatch> {
+        while !bytes.is_empty() {
+            let expected = self.slice(offset, bytes.len());
+            let (head, rest) = bytes.split_at(expected.len());
+            if head != expected {
+                let at = head.iter().zip(expected).take_while(|(a, b)| a == b).count();
+                return Err(Mismatch { offset: offset + at as u64 });
+            }
+            offset += head.len() as u64;
+            bytes = rest;
+        }
+        Ok(())
+    }
+}
+
+/// `SplitMix64`, by Steele, Lea and Flood (2014): its constants are those of the paper.
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sent_verifies_in_any_cut() {
+        let pattern = Pattern::new(1, 1000);
+        let mut stream = Vec::new();
+        while stream.len() < 3 * PERIOD {
+            let offset = stream.len() as u64;
+            stream.extend_from_slice(pattern.slice(offset, 1000));
+        }
+        for cut in [1, 7, 1460, PERIOD, PERIOD + 1, stream.len()] {
+            let mut offset = 0;
+            for piece in stream.chunks(cut) {
+                assert_eq!(pattern.verify(offset, piece), Ok(()), "cut {cut} at {offset}");
+                offset += piece.len() as u64;
+            }
+        }
+    }
+
+    #[test]
+    fn a_flipped_a_lost_a_repeated_byte_and_another_stream_are_found() {
+        let pattern = Pattern::new(1, 200_000);
+        let good = pattern.slice(0, 150_000).to_vec();
+        let mut flipped = good.clone();
+        flipped[100_000] ^= 1;
+        assert_eq!(pattern.verify(0, &flipped), Err(Mismatch { offset: 100_000 }));
+        for shift in [1, 1460, 65_536, 65_160] {
+            assert!(pattern.verify(0, &good[shift..]).is_err(), "{shift} bytes lost");
+            assert!(pattern.verify(shift as u64, &good[..1000]).is_err(), "{shift} bytes repeated");
+        }
+        assert!(pattern.verify(0, Pattern::new(2, 1000).slice(0, 1000)).is_err());
+    }
+}

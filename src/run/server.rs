@@ -1,0 +1,110 @@
+//! The stack's side of a stream: a task on the runtime under test.
+
+use netstacks::Stream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::transfer::{GO, Lane, Phase, TransferError};
+use crate::plan::{Amount, Mode};
+
+/// Serves one accepted stream with a lane, to its end.
+pub(super) async fn serve(stream: impl Stream, mode: Mode, lane: &Lane) -> Result<(), TransferError> {
+    let mut server = Server { stream, lane, buffer: Vec::new(), offset: 0 };
+    match mode {
+        Mode::Reader => {
+            server.send_bytes(lane.warmup_bytes).await?;
+            match lane.amount {
+                Amount::Bytes(bytes) => server.send_bytes(bytes.get()).await?,
+                Amount::Time(_) => server.send_until_told_to_stop().await?,
+            }
+        }
+        Mode::Writer => {
+            server.buffer = vec![0; lane.buffer_bytes];
+            server.receive_bytes(Phase::WarmUp, lane.warmup_bytes).await?;
+            match lane.amount {
+                Amount::Bytes(bytes) => server.receive_bytes(Phase::Timed, bytes.get()).await?,
+                Amount::Time(_) => server.receive_to_end().await?,
+            }
+        }
+    }
+    server.stream.shutdown().await.map_err(TransferError::io("close the stream at the stack"))
+}
+
+struct Server<'a, S> {
+    stream: S,
+    lane: &'a Lane,
+    buffer: Vec<u8>,
+    /// Position in the stream of payload.
+    offset: u64,
+}
+
+impl<S: Stream> Server<'_, S> {
+    async fn await_go(&mut self) -> Result<(), TransferError> {
+        let go = self.stream.read_u8().await.map_err(TransferError::io("wait for the go at the stack"))?;
+        if go == GO { Ok(()) } else { Err(TransferError::Corrupt { offset: 0 }) }
+    }
+
+    /// Sends `len` bytes once it is asked to.
+    async fn send_bytes(&mut self, len: u64) -> Result<(), TransferError> {
+        if len == 0 {
+            return Ok(());
+        }
+        self.await_go().await?;
+        let end = self.offset + len;
+        while self.offset < end {
+            self.send_some(end - self.offset).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_until_told_to_stop(&mut self) -> Result<(), TransferError> {
+        self.await_go().await?;
+        while !self.lane.is_told_to_stop() {
+            self.send_some(u64::MAX).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_some(&mut self, most: u64) -> Result<(), TransferError> {
+        let len = self.lane.buffer_bytes.min(usize::try_from(most).unwrap_or(usize::MAX));
+        let bytes = self.lane.pattern.slice(self.offset, len);
+        let len = self.stream.write(bytes).await.map_err(TransferError::io("write to the stack"))?;
+        self.offset += len as u64;
+        Ok(())
+    }
+
+    /// Takes `len` bytes and says so.
+    async fn receive_bytes(&mut self, phase: Phase, len: u64) -> Result<(), TransferError> {
+        if len == 0 {
+            return Ok(());
+        }
+        let end = self.offset + len;
+        while self.offset < end {
+            let room = self.buffer.len().min((end - self.offset) as usize);
+            if self.receive_some(phase, room).await? == 0 {
+                return Err(TransferError::Short { got: self.offset, expected: end });
+            }
+        }
+        self.acknowledge().await
+    }
+
+    /// Takes what comes until the client closes, and says how much it was.
+    async fn receive_to_end(&mut self) -> Result<(), TransferError> {
+        while self.receive_some(Phase::Timed, self.buffer.len()).await? > 0 {}
+        self.acknowledge().await
+    }
+
+    async fn receive_some(&mut self, phase: Phase, room: usize) -> Result<usize, TransferError> {
+        let len =
+            self.stream.read(&mut self.buffer[..room]).await.map_err(TransferError::io("read from the stack"))?;
+        self.lane.receive(phase, self.offset, &self.buffer[..len])?;
+        self.offset += len as u64;
+        Ok(len)
+    }
+
+    async fn acknowledge(&mut self) -> Result<(), TransferError> {
+        self.stream
+            .write_all(&self.offset.to_be_bytes())
+            .await
+            .map_err(TransferError::io("acknowledge the total at the stack"))
+    }
+}

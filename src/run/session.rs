@@ -1,0 +1,151 @@
+//! Sets a run up: the network, the runtime, the device, the stack.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use netstacks::{Netstack, StackConfig, StartError, Started, Visitor};
+use platform::{Class, Counted, Environment, Link, TunConfig, TunDevice};
+use tokio::runtime::{Builder, Runtime};
+
+use super::supervisor::{Delivery, Outcome, Party};
+use super::transfer::{Lane, StartingGate};
+use super::{DeviceFacts, RunError, Sample};
+use crate::plan::{Mode, RuntimeKind, Scenario};
+
+/// Where the first stream goes; the others go to the ports above. Any would do: the stacks accept
+/// them all.
+const FIRST_PORT: u16 = 5201;
+
+/// The shortest queue in front of the stack, in packets.
+const MIN_TX_QUEUE_LEN: u32 = 4096;
+
+/// The longest: the kernel keeps a pointer for each place.
+const MAX_TX_QUEUE_LEN: u64 = 1 << 20;
+
+pub(super) fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
+    if scenario.isolated {
+        platform::isolate()?;
+    }
+    let runtime = runtime(scenario.runtime).map_err(|source| {
+        platform::Error::new(Class::Failed, "start", "the tokio runtime", source)
+            .remedy("see the limits on processes and open files (ulimit -u, ulimit -n)")
+    })?;
+    runtime.block_on(run(scenario))
+}
+
+fn runtime(kind: RuntimeKind) -> std::io::Result<Runtime> {
+    let mut builder = match kind {
+        RuntimeKind::CurrentThread => Builder::new_current_thread(),
+        RuntimeKind::MultiThread(workers) => {
+            let mut builder = Builder::new_multi_thread();
+            if let Some(workers) = workers {
+                builder.worker_threads(workers.get());
+            }
+            builder
+        }
+    };
+    builder.enable_all().build()
+}
+
+async fn run(scenario: &Scenario) -> Result<Sample, RunError> {
+    let device = TunDevice::open(&TunConfig {
+        name: scenario.tun_name.clone(),
+        network: scenario.network,
+        mtu: scenario.mtu,
+        tx_queue_len: tx_queue_len(scenario),
+        fd: scenario.tun_fd,
+    })?;
+    let facts = DeviceFacts {
+        name: device.name().to_owned(),
+        mtu: device.capabilities().mtu,
+        tx_queue_len: device.tx_queue_len().ok().flatten(),
+    };
+    let drops = device.drop_counter();
+    let link = Counted::new(device);
+    let gate = StartingGate::new(scenario.parallel.get().into(), link.traffic(), move || drops.read());
+    let lanes: Arc<[Lane]> = Lane::split(scenario).into();
+    let config = StackConfig { window: scenario.window_bytes, ..StackConfig::default() };
+    let start = Start { link, config, mode: scenario.mode, lanes: Arc::clone(&lanes) };
+    let (stack, effective) = scenario.netstack.visit(start)??;
+    let target = SocketAddr::from((scenario.network.peer, FIRST_PORT));
+    let outcome = Delivery::new(scenario, lanes, gate, target)?.supervise(stack).await?;
+    Ok(sample(scenario, outcome, facts, effective))
+}
+
+fn sample(
+    scenario: &Scenario,
+    outcome: Outcome,
+    device: DeviceFacts,
+    effective: netstacks::Effective,
+) -> Sample {
+    Sample {
+        scenario: scenario.clone(),
+        status: outcome.status,
+        detail: outcome.detail,
+        bytes: outcome.bytes,
+        elapsed: outcome.elapsed,
+        client_cpu: outcome.client_cpu,
+        stack_cpu: outcome.stack_cpu,
+        peak_rss_bytes: platform::peak_rss_bytes(),
+        retransmits: outcome.retransmits,
+        device_drops: outcome.device_drops,
+        packets: outcome.packets,
+        congestion: outcome.congestion,
+        device: Some(device),
+        effective: Some(effective),
+        environment: Environment::detect(),
+    }
+}
+
+/// Room in front of the stack for all that the kernel may have under way: a window for each stream
+/// in packets of the MTU, half as much again for ACKs and what is small.
+fn tx_queue_len(scenario: &Scenario) -> u32 {
+    let payload = u64::from(scenario.mtu).saturating_sub(40).max(1);
+    let packets = scenario.window_bytes as u64 * u64::from(scenario.parallel.get()) / payload;
+    let len = (packets + packets / 2).min(MAX_TX_QUEUE_LEN);
+    u32::try_from(len).unwrap_or(u32::MAX).max(MIN_TX_QUEUE_LEN)
+}
+
+/// Starts a stack, whichever it is, and its server.
+struct Start<L> {
+    link: L,
+    config: StackConfig,
+    mode: Mode,
+    lanes: Arc<[Lane]>,
+}
+
+impl<L: Link> Visitor<L> for Start<L> {
+    type Output = Result<(Party, netstacks::Effective), StartError>;
+
+    fn visit<S: Netstack<L>>(self) -> Self::Output {
+        let Started { listener, driver, effective } = S::start(self.link, &self.config)?;
+        Ok((Party::spawn(listener, driver, self.mode, self.lanes, lane_of::<S::Stream>), effective))
+    }
+}
+
+/// Which stream of the run a connection is: the client says it by the port.
+fn lane_of<S: netstacks::Stream>(stream: &S) -> Option<usize> {
+    stream.local_addr().port().checked_sub(FIRST_PORT).map(usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn the_queue_holds_a_window_of_every_stream() {
+        let queue = |arguments: &str| {
+            let cli = Cli::try_parse_from(format!("x -m reader -n smoltcp {arguments}").split_whitespace()).unwrap();
+            tx_queue_len(&Scenario::try_from(cli).unwrap())
+        };
+        assert_eq!(queue(""), 4308);
+        assert_eq!(queue("--window 64KiB"), MIN_TX_QUEUE_LEN);
+        assert_eq!(queue("--mtu 576 --parallel 8"), 93_901);
+        assert_eq!(queue("--window 1GB --parallel 256"), 1 << 20);
+    }
+}

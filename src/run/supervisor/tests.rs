@@ -1,0 +1,240 @@
+//! Every way a run can end, over the kernel's own loopback: no device, no root.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use clap::Parser;
+use netstacks::Stream;
+use platform::Traffic;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::cli::Cli;
+
+/// What the stack does wrong, once so many bytes have gone through a stream.
+#[derive(Clone, Copy)]
+enum Fault {
+    None,
+    Corrupt(u64),
+    End(u64),
+    Reset(u64),
+    Stall(u64),
+    Panic(u64),
+}
+
+/// The kernel in the place of a stack, with a fault.
+struct Loopback {
+    listener: TcpListener,
+    fault: Fault,
+}
+
+struct LoopbackStream {
+    socket: tokio::net::TcpStream,
+    fault: Fault,
+    passed: u64,
+}
+
+impl Listener for Loopback {
+    type Stream = LoopbackStream;
+
+    async fn accept(&mut self) -> io::Result<LoopbackStream> {
+        let (socket, _) = self.listener.accept().await?;
+        Ok(LoopbackStream { socket, fault: self.fault, passed: 0 })
+    }
+}
+
+impl LoopbackStream {
+    /// What happens instead of a read or write; `None`: nothing special.
+    fn misbehave(&mut self) -> Option<Poll<io::Result<usize>>> {
+        match self.fault {
+            Fault::End(after) if self.passed >= after => Some(Poll::Ready(Ok(0))),
+            Fault::Reset(after) if self.passed >= after => {
+                Some(Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())))
+            }
+            Fault::Stall(after) if self.passed >= after => Some(Poll::Pending),
+            Fault::Panic(after) if self.passed >= after => panic!("a bug in the stack"),
+            _ => None,
+        }
+    }
+
+    fn corrupts(&self) -> bool {
+        matches!(self.fault, Fault::Corrupt(after) if self.passed >= after)
+    }
+}
+
+impl AsyncRead for LoopbackStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(result) = self.misbehave() {
+            return result.map(|result| result.map(drop));
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
+        if self.corrupts() && buffer.filled().len() > before {
+            buffer.filled_mut()[before] ^= 1;
+        }
+        self.passed += (buffer.filled().len() - before) as u64;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for LoopbackStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if let Some(result) = self.misbehave() {
+            return result;
+        }
+        let flipped;
+        let bytes = if self.corrupts() {
+            flipped = bytes.iter().map(|byte| byte ^ 1).collect::<Vec<u8>>();
+            &flipped
+        } else {
+            bytes
+        };
+        let len = ready!(Pin::new(&mut self.socket).poll_write(cx, bytes))?;
+        self.passed += len as u64;
+        Poll::Ready(Ok(len))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+impl Stream for LoopbackStream {
+    fn local_addr(&self) -> SocketAddr {
+        self.socket.local_addr().unwrap()
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.socket.peer_addr().unwrap()
+    }
+}
+
+/// A driver that never ends.
+async fn healthy() -> io::Result<()> {
+    std::future::pending().await
+}
+
+fn run(
+    arguments: &str,
+    fault: Fault,
+    driver: impl Future<Output = io::Result<()>> + Send + 'static,
+) -> Result<Outcome, RunError> {
+    let warmup = if arguments.contains("--warmup") { "" } else { "--warmup 100KB" };
+    let arguments = format!("x -n smoltcp --buffer 10KB {warmup} {arguments}");
+    let scenario = Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap()).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = listener.local_addr().unwrap();
+        let lanes: Arc<[Lane]> = Lane::split(&scenario).into();
+        let party = Party::spawn(Loopback { listener, fault }, driver, scenario.mode, Arc::clone(&lanes), |_| Some(0));
+        let gate = StartingGate::new(lanes.len(), Arc::new(Traffic::default()), || Some(0));
+        Delivery::new(&scenario, lanes, gate, target)?.supervise(party).await
+    })
+}
+
+fn status(arguments: &str, fault: Fault) -> (Status, String) {
+    let outcome = run(arguments, fault, healthy()).unwrap();
+    (outcome.status, outcome.detail.unwrap_or_default())
+}
+
+#[test]
+fn all_bytes_arrive_and_are_counted() {
+    for arguments in ["-m reader", "-m writer", "-m reader --verify off", "-m writer --verify full --warmup 0"] {
+        let outcome = run(&format!("{arguments} --bytes 3MB"), Fault::None, healthy()).unwrap();
+        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
+        assert_eq!(outcome.bytes, 3_000_000, "{arguments}");
+        assert!(outcome.elapsed > Duration::ZERO, "{arguments}");
+        assert_eq!(outcome.device_drops, Some(0), "{arguments}");
+    }
+}
+
+#[test]
+fn a_time_is_kept_and_what_arrived_in_it_counted() {
+    for mode in ["reader", "writer"] {
+        let outcome = run(&format!("-m {mode} --time 0.2 --verify full"), Fault::None, healthy()).unwrap();
+        assert_eq!(outcome.status, Status::Ok, "{mode}: {:?}", outcome.detail);
+        assert!(outcome.bytes > 0, "{mode}");
+        assert!(outcome.elapsed >= Duration::from_millis(200), "{mode}: {:?}", outcome.elapsed);
+    }
+}
+
+#[test]
+fn corruption_is_found_where_it_is_looked_for() {
+    for mode in ["reader", "writer"] {
+        let full = format!("-m {mode} --bytes 1MB --verify full");
+        assert_eq!(status(&full, Fault::Corrupt(500_000)).0, Status::Corrupt, "{mode}");
+        let sample = format!("-m {mode} --bytes 1MB");
+        let (found, detail) = status(&sample, Fault::Corrupt(50_000));
+        assert_eq!(found, Status::Corrupt, "{mode}");
+        assert!(detail.contains("byte 5"), "{detail}");
+    }
+}
+
+#[test]
+fn an_early_end_is_short() {
+    assert_eq!(status("-m writer --bytes 1MB", Fault::End(500_000)).0, Status::Short);
+}
+
+#[test]
+fn a_reset_is_a_reset() {
+    for mode in ["reader", "writer"] {
+        let (found, detail) = status(&format!("-m {mode} --bytes 1MB"), Fault::Reset(500_000));
+        assert_eq!(found, Status::Reset, "{mode}");
+        assert!(detail.contains("stack"), "{detail}");
+    }
+}
+
+#[test]
+fn a_stack_that_stands_still_has_stalled() {
+    for mode in ["reader", "writer"] {
+        let (found, detail) = status(&format!("-m {mode} --bytes 1MB --timeout 1.5"), Fault::Stall(500_000));
+        assert_eq!(found, Status::Stalled, "{mode}: {detail}");
+        assert!(detail.contains("nothing arrived"), "{detail}");
+    }
+}
+
+#[test]
+fn a_run_that_is_only_slow_has_timed_out() {
+    let (found, detail) = status("-m reader --bytes 1TB --timeout 0.5", Fault::None);
+    assert_eq!(found, Status::Timeout, "{detail}");
+}
+
+#[test]
+fn a_panic_ends_the_run_at_once_with_its_message() {
+    let begin = Instant::now();
+    let (found, detail) = status("-m writer --bytes 1MB", Fault::Panic(500_000));
+    assert_eq!(found, Status::Panicked);
+    assert!(detail.contains("a bug in the stack"), "{detail}");
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_driver_that_fails_ends_the_run_at_once_with_its_error() {
+    let begin = Instant::now();
+    let driver = async { Err(io::Error::other("the device is gone")) };
+    let outcome = run("-m reader --bytes 1TB", Fault::None, driver).unwrap();
+    assert_eq!(outcome.status, Status::DeviceLost);
+    assert!(outcome.detail.unwrap().contains("the device is gone"));
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_stack_that_accepts_nobody_stalls_and_hangs_nobody() {
+    // The kernel completes the handshake by itself; the go is never answered.
+    assert_eq!(status("-m reader --bytes 1MB --timeout 1.5", Fault::Stall(0)).0, Status::Stalled);
+}
+
+#[test]
+fn an_unknown_congestion_control_is_said_to_be_missing() {
+    let error = run("-m reader --congestion no-such-thing", Fault::None, healthy()).err().unwrap();
+    assert_eq!(error.exit_code(), 3);
+    assert!(error.to_string().contains("no-such-thing"), "{error}");
+}

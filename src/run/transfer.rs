@@ -1,0 +1,220 @@
+//! What the two sides of a run share: the protocol, the counts, and the moment it begins.
+//!
+//! Each stream delivers its warm-up and then its timed payload on the same connection:
+//!
+//! ```text
+//! reader   client ── go ──► server        client counts what arrives; its clock runs from the go
+//!          client ◄─ bytes ─ server       to the last byte's arrival
+//!
+//! writer   client ── bytes ─► server      server counts what arrives and acknowledges the total;
+//!          client ◄─ total ── server      the client's clock runs from its first write to that
+//! ```
+//!
+//! With a time instead of an amount, a reader's server sends until the client, whose clock it is,
+//! tells it to stop, and then closes; a writer's client closes its half when its time is over.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use platform::{PacketCounts, Traffic};
+
+use super::Status;
+use super::pattern::{Mismatch, Pattern};
+use crate::plan::{Amount, Scenario, Verify};
+
+/// What the client sends to ask for bytes.
+pub(super) const GO: u8 = b'G';
+
+/// The seed of a run's first stream; the others follow.
+const SEED: u64 = 0x7475_6E70_6572_6601;
+
+/// One stream's share of a run.
+pub(super) struct Lane {
+    pub(super) pattern: Pattern,
+    pub(super) warmup_bytes: u64,
+    pub(super) amount: Amount,
+    pub(super) buffer_bytes: usize,
+    verify: Verify,
+    /// Bytes that have arrived, the warm-up's included.
+    arrived: AtomicU64,
+    /// The reader's client has enough.
+    stop: AtomicBool,
+}
+
+/// Which part of a stream is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    WarmUp,
+    Timed,
+}
+
+impl Lane {
+    /// The shares of all streams: what is to be delivered is split evenly, the first streams taking
+    /// what remains.
+    pub(super) fn split(scenario: &Scenario) -> Vec<Self> {
+        let lanes = u64::from(scenario.parallel.get());
+        let share = |total: u64, index: u64| total / lanes + u64::from(index < total % lanes);
+        let buffer_bytes = scenario.buffer_bytes.get();
+        (0..lanes)
+            .map(|index| Self {
+                pattern: Pattern::new(SEED.wrapping_add(index), buffer_bytes),
+                warmup_bytes: share(scenario.warmup_bytes, index),
+                amount: match scenario.amount {
+                    Amount::Bytes(total) => Amount::Bytes(
+                        // The plan has at least one byte for each stream.
+                        std::num::NonZeroU64::new(share(total.get(), index)).unwrap_or(std::num::NonZeroU64::MIN),
+                    ),
+                    time @ Amount::Time(_) => time,
+                },
+                buffer_bytes,
+                verify: scenario.verify,
+                arrived: AtomicU64::new(0),
+                stop: AtomicBool::new(false),
+            })
+            .collect()
+    }
+
+    /// Takes note of bytes that arrived at `offset` of the stream, and checks them if this phase's
+    /// bytes are to be checked.
+    pub(super) fn receive(&self, phase: Phase, offset: u64, bytes: &[u8]) -> Result<(), TransferError> {
+        let check = match self.verify {
+            Verify::Off => false,
+            Verify::Sample => phase == Phase::WarmUp,
+            Verify::Full => true,
+        };
+        if check {
+            self.pattern.verify(offset, bytes)?;
+        }
+        self.arrived.store(offset + bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(super) fn arrived(&self) -> u64 {
+        self.arrived.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn tell_to_stop(&self) {
+        self.stop.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_told_to_stop(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// Why a transfer failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TransferError {
+    #[error("{operation}: {source}")]
+    Io { operation: &'static str, source: io::Error },
+    #[error("the stream ended after {got} of {expected} bytes")]
+    Short { got: u64, expected: u64 },
+    #[error("byte {offset} of the stream is not what was sent")]
+    Corrupt { offset: u64 },
+    #[error("the run was given up")]
+    Cancelled,
+}
+
+impl From<Mismatch> for TransferError {
+    fn from(mismatch: Mismatch) -> Self {
+        Self::Corrupt { offset: mismatch.offset }
+    }
+}
+
+impl TransferError {
+    /// For `map_err`.
+    pub(super) fn io(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { operation, source }
+    }
+
+    /// What the failure makes of the run.
+    pub(super) fn status(&self) -> Status {
+        match self {
+            Self::Io { source, .. } => match source.kind() {
+                io::ErrorKind::UnexpectedEof => Status::Short,
+                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Status::Timeout,
+                _ => Status::Reset,
+            },
+            Self::Short { .. } => Status::Short,
+            Self::Corrupt { .. } => Status::Corrupt,
+            Self::Cancelled => Status::Timeout,
+        }
+    }
+}
+
+/// The moment at which all streams, warm, begin together; and what the machine had spent by then.
+pub(super) struct StartingGate {
+    streams: usize,
+    traffic: Arc<Traffic>,
+    drops: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    waiting: usize,
+    cancelled: bool,
+    opened: Option<Reading>,
+}
+
+/// What the whole process had spent at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    pub(super) at: Instant,
+    pub(super) cpu: Option<Duration>,
+    pub(super) packets: PacketCounts,
+    pub(super) drops: Option<u64>,
+}
+
+impl StartingGate {
+    /// A gate for so many streams. `traffic` and `drops` are what crossed the device, and what it
+    /// dropped.
+    pub(super) fn new(
+        streams: usize,
+        traffic: Arc<Traffic>,
+        drops: impl Fn() -> Option<u64> + Send + Sync + 'static,
+    ) -> Self {
+        Self { streams, traffic, drops: Box::new(drops), state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Waits for the other streams. The last to come opens the gate for all.
+    pub(super) fn wait(&self) -> Result<(), TransferError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.waiting += 1;
+        if state.waiting == self.streams {
+            // Read before the clock: the reading's own cost is outside the timed window.
+            let drops = (self.drops)();
+            state.opened = Some(self.read_all_but(drops));
+            self.changed.notify_all();
+        }
+        while state.opened.is_none() && !state.cancelled {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.cancelled { Err(TransferError::Cancelled) } else { Ok(()) }
+    }
+
+    /// What the process has spent by now.
+    pub(super) fn read(&self) -> Reading {
+        // The clock first: what follows is outside the timed window.
+        let reading = self.read_all_but(None);
+        Reading { drops: (self.drops)(), ..reading }
+    }
+
+    fn read_all_but(&self, drops: Option<u64>) -> Reading {
+        Reading { at: Instant::now(), cpu: platform::cpu_of_process(), packets: self.traffic.counts(), drops }
+    }
+
+    /// What had been spent when the gate opened, if it has.
+    pub(super) fn opened(&self) -> Option<Reading> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).opened
+    }
+
+    /// Lets everyone go who waits, to fail.
+    pub(super) fn cancel(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).cancelled = true;
+        self.changed.notify_all();
+    }
+}
