@@ -165,9 +165,9 @@ pub enum Netns {
 
 /// A size with an SI or binary suffix, in bytes.
 fn size(text: &str) -> Result<u64, String> {
-    text.parse::<ByteSize>().map(|size| size.as_u64()).map_err(|_| {
-        "not a size; write a number with an SI or binary suffix, such as 64MB or 4MiB".to_owned()
-    })
+    text.parse::<ByteSize>()
+        .map(|size| size.as_u64())
+        .map_err(|_| "not a size; write a number with an SI or binary suffix, such as 64MB or 4MiB".to_owned())
 }
 
 /// A duration in seconds, with a fraction or without.

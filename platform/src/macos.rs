@@ -68,7 +68,6 @@ impl TunDevice {
         device.set_nonblocking(true).map_err(failed("make non-blocking"))?;
         let name = device.name().map_err(failed("ask the name of"))?;
         let mtu = usize::from(device.mtu().map_err(failed("ask the MTU of"))?);
-        deepen(device.as_raw_fd(), mtu);
         let device = Readiness::new(device).map_err(failed("register with the runtime"))?;
         Ok(Self { device, name, mtu, refused: Arc::default() })
     }
@@ -83,7 +82,6 @@ impl TunDevice {
     /// # Errors
     ///
     /// None.
-    #[expect(clippy::unnecessary_wraps, reason = "the same on every system")]
     pub fn tx_queue_len(&self) -> io::Result<Option<u32>> {
         Ok(None)
     }
@@ -95,7 +93,7 @@ impl TunDevice {
 }
 
 fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
-    DeviceBuilder::new()
+    let device = DeviceBuilder::new()
         .name(&config.name)
         .mtu(config.mtu)
         // The interface is point-to-point, so with the address the kernel makes a host route to
@@ -117,7 +115,9 @@ fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
                 Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy("run with sudo"),
                 _ => error(Class::Failed),
             }
-        })
+        })?;
+    deepen(device.as_raw_fd(), config.mtu.into());
+    Ok(device)
 }
 
 fn adopt(fd: RawFd) -> Result<SyncDevice, Error> {
@@ -188,9 +188,10 @@ fn send(device: &SyncDevice, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let mut vector = [IoSlice::new(&[]); 1 + SLICES];
     vector[0] = IoSlice::new(&family);
     vector[1..=slices.len()].copy_from_slice(slices);
+    let count = c_int::try_from(1 + slices.len()).map_err(io::Error::other)?;
     // SAFETY: an IoSlice has the layout of an iovec (its documentation says so), and as many as are
     // announced are initialised and borrowed until the call has returned.
-    let sent = unsafe { libc::writev(device.as_raw_fd(), vector.as_ptr().cast(), 1 + slices.len() as c_int) };
+    let sent = unsafe { libc::writev(device.as_raw_fd(), vector.as_ptr().cast(), count) };
     // A negative number alone fails the conversion.
     let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
     Ok(sent.saturating_sub(FAMILY_LEN))

@@ -32,7 +32,7 @@ pub fn set_congestion_control(socket: &TcpStream, name: &str) -> io::Result<()> 
     imp::set_congestion_control(socket, name)
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -41,7 +41,6 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg(target_os = "linux")]
     fn a_fresh_connection_has_no_retransmission_and_knows_reno() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

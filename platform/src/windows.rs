@@ -109,7 +109,6 @@ impl TunDevice {
     /// # Errors
     ///
     /// None.
-    #[expect(clippy::unnecessary_wraps, reason = "the same on every system")]
     pub fn tx_queue_len(&self) -> io::Result<Option<u32>> {
         Ok(None)
     }

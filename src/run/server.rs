@@ -94,8 +94,7 @@ impl<S: Stream> Server<'_, S> {
     }
 
     async fn receive_some(&mut self, phase: Phase, room: usize) -> Result<usize, TransferError> {
-        let len =
-            self.stream.read(&mut self.buffer[..room]).await.map_err(TransferError::io("read from the stack"))?;
+        let len = self.stream.read(&mut self.buffer[..room]).await.map_err(TransferError::io("read from the stack"))?;
         self.lane.receive(phase, self.offset, &self.buffer[..len])?;
         self.offset += len as u64;
         Ok(len)

@@ -72,12 +72,7 @@ async fn run(scenario: &Scenario) -> Result<Sample, RunError> {
     Ok(sample(scenario, outcome, facts, effective))
 }
 
-fn sample(
-    scenario: &Scenario,
-    outcome: Outcome,
-    device: DeviceFacts,
-    effective: netstacks::Effective,
-) -> Sample {
+fn sample(scenario: &Scenario, outcome: Outcome, device: DeviceFacts, effective: netstacks::Effective) -> Sample {
     Sample {
         scenario: scenario.clone(),
         status: outcome.status,

@@ -287,7 +287,8 @@ impl Delivery {
             );
             Failure { status: Status::Stalled, detail }
         } else {
-            let detail = format!("{arrived} bytes had arrived after {timeout} seconds; raise --timeout or lower --bytes");
+            let detail =
+                format!("{arrived} bytes had arrived after {timeout} seconds; raise --timeout or lower --bytes");
             Failure { status: Status::Timeout, detail }
         }
     }
@@ -301,8 +302,11 @@ impl Delivery {
         };
         let complete = status == Status::Ok;
         let warmup: u64 = self.lanes.iter().map(|lane| lane.warmup_bytes).sum();
-        let bytes =
-            if complete { finishes.iter().map(|finish| finish.bytes).sum() } else { self.arrived().saturating_sub(warmup) };
+        let bytes = if complete {
+            finishes.iter().map(|finish| finish.bytes).sum()
+        } else {
+            self.arrived().saturating_sub(warmup)
+        };
         let end = end.filter(|_| complete).unwrap_or_else(|| self.gate.read());
         let window = opened.map(|begin| Window { begin, end });
         let client_cpu = sum(finishes.iter().map(|finish| finish.cpu)).filter(|_| complete);
@@ -393,8 +397,10 @@ fn socket(target: SocketAddr, congestion: Option<&str>) -> Result<(TcpStream, Op
         Err(source) => {
             let object = format!("congestion control {}", congestion.unwrap_or_default());
             return Err(platform::Error::new(Class::Unavailable, "set", object, source)
-                .remedy("see sysctl net.ipv4.tcp_available_congestion_control, load it with modprobe tcp_NAME, \
-                         or leave out --congestion")
+                .remedy(
+                    "see sysctl net.ipv4.tcp_available_congestion_control, load it with modprobe tcp_NAME, \
+                         or leave out --congestion",
+                )
                 .into());
         }
     };

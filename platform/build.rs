@@ -1,0 +1,58 @@
+//! Puts Wintun's library beside the executable on Windows. Does nothing elsewhere.
+//!
+//! The package of the `wintun` crate holds the signed library for every architecture. Without it the
+//! program builds, and says at run time what is missing: so a failure here is a warning.
+
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+const LIBRARY: &str = "wintun.dll";
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "windows")
+        && let Err(error) = copy_library()
+    {
+        println!("cargo::warning=copy {LIBRARY} beside the executable: {error}; do it by hand before a run");
+    }
+}
+
+fn copy_library() -> Result<(), Box<dyn Error>> {
+    let architecture = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => return Err(format!("Wintun is not packaged for {other}").into()),
+    };
+    let library = package("wintun")?.join("wintun").join("bin").join(architecture).join(LIBRARY);
+    println!("cargo::rerun-if-changed={}", library.display());
+    // OUT_DIR is <profile>/build/<package>/out; tests run in <profile>/deps.
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let profile = out.ancestors().nth(3).ok_or("OUT_DIR lies in no profile's folder")?;
+    for folder in [profile.to_owned(), profile.join("deps"), profile.join("examples")] {
+        fs::create_dir_all(&folder)?;
+        fs::copy(&library, folder.join(LIBRARY))?;
+    }
+    Ok(())
+}
+
+/// Where cargo keeps the sources of a dependency.
+fn package(name: &str) -> Result<PathBuf, Box<dyn Error>> {
+    let output = Command::new(env::var("CARGO")?)
+        .args(["metadata", "--format-version", "1", "--locked", "--filter-platform"])
+        .arg(env::var("TARGET")?)
+        .current_dir(env::var("CARGO_MANIFEST_DIR")?)
+        .output()?;
+    if !output.status.success() {
+        return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim()).into());
+    }
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata lists no packages")?;
+    let package = packages.iter().find(|package| package["name"] == name).ok_or("cargo metadata lacks the package")?;
+    let manifest = package["manifest_path"].as_str().ok_or("cargo metadata gives the package no path")?;
+    Ok(Path::new(manifest).parent().ok_or("a manifest lies in no folder")?.to_owned())
+}

@@ -1,0 +1,178 @@
+//! A network interface and its addresses, through IP Helper.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use windows_sys::Win32::Foundation::{ERROR_FILE_NOT_FOUND, ERROR_NOT_FOUND, ERROR_SUCCESS, WIN32_ERROR};
+use windows_sys::Win32::NetworkManagement::IpHelper::{
+    ConvertInterfaceAliasToLuid, CreateUnicastIpAddressEntry, GetIfEntry2, GetIpInterfaceEntry,
+    GetUnicastIpAddressEntry, InitializeIpInterfaceEntry, InitializeUnicastIpAddressEntry, MIB_IF_ROW2,
+    MIB_IPINTERFACE_ROW, MIB_UNICASTIPADDRESS_ROW, SetIpInterfaceEntry,
+};
+use windows_sys::Win32::NetworkManagement::Ndis::NET_LUID_LH;
+use windows_sys::Win32::Networking::WinSock::{
+    AF_INET, IN_ADDR, IN_ADDR_0, IpDadStateDuplicate, IpDadStatePreferred, SOCKADDR_IN, SOCKADDR_INET,
+};
+
+use crate::Network;
+
+/// How long Windows may take to know a new interface or to let an address of it be used. It is a
+/// matter of milliseconds, unless the machine is busy.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// How often it is asked meanwhile.
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// An interface, by its locally unique identifier.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Interface {
+    luid: u64,
+}
+
+/// Whether an interface has that name.
+pub(super) fn exists(name: &str) -> bool {
+    let name: Vec<u16> = name.encode_utf16().chain([0]).collect();
+    let mut luid = NET_LUID_LH { Value: 0 };
+    // SAFETY: the name ends with a zero, and the identifier is ours to write.
+    (unsafe { ConvertInterfaceAliasToLuid(name.as_ptr(), &raw mut luid) }) == ERROR_SUCCESS
+}
+
+impl Interface {
+    pub(super) fn new(luid: u64) -> Self {
+        Self { luid }
+    }
+
+    fn luid(self) -> NET_LUID_LH {
+        NET_LUID_LH { Value: self.luid }
+    }
+
+    /// Sets the MTU of IPv4.
+    pub(super) fn set_mtu(self, mtu: u16) -> io::Result<()> {
+        let mut row = MIB_IPINTERFACE_ROW::default();
+        within(LIMIT, || {
+            // SAFETY: the row is ours to write.
+            unsafe { InitializeIpInterfaceEntry(&raw mut row) };
+            row.Family = AF_INET;
+            row.InterfaceLuid = self.luid();
+            // SAFETY: as above.
+            match unsafe { GetIpInterfaceEntry(&raw mut row) } {
+                // IPv4 is bound to a new interface a moment after it was made.
+                ERROR_NOT_FOUND | ERROR_FILE_NOT_FOUND => Ok(None),
+                code => check(code).map(Some),
+            }
+        })?;
+        row.NlMtu = mtu.into();
+        // Nobody else is on this network who could have the same address.
+        row.DadTransmits = 0;
+        // `SetIpInterfaceEntry` refuses what `GetIpInterfaceEntry` fills in here for IPv4.
+        row.SitePrefixLength = 0;
+        // SAFETY: the row is filled in.
+        check(unsafe { SetIpInterfaceEntry(&raw mut row) })
+    }
+
+    /// Gives the interface its address and, with the prefix, the route to the peer; then waits until
+    /// the address may be used.
+    pub(super) fn add_address(self, network: &Network) -> io::Result<()> {
+        let mut row = MIB_UNICASTIPADDRESS_ROW::default();
+        // SAFETY: the row is ours to write. This makes its lifetimes infinite.
+        unsafe { InitializeUnicastIpAddressEntry(&raw mut row) };
+        row.InterfaceLuid = self.luid();
+        row.Address = socket_address(network.address);
+        row.OnLinkPrefixLength = network.prefix_len;
+        row.SkipAsSource = false;
+        row.DadState = IpDadStatePreferred;
+        // SAFETY: the row is filled in.
+        check(unsafe { CreateUnicastIpAddressEntry(&raw const row) })?;
+        within(LIMIT, || {
+            // SAFETY: the row says which address is meant, and is ours to write.
+            check(unsafe { GetUnicastIpAddressEntry(&raw mut row) })?;
+            match row.DadState {
+                state if state == IpDadStatePreferred => Ok(Some(())),
+                state if state == IpDadStateDuplicate => {
+                    Err(io::Error::new(io::ErrorKind::AddrInUse, "another interface has the address"))
+                }
+                _ => Ok(None),
+            }
+        })
+    }
+
+    pub(super) fn drop_counter(self) -> DropCounter {
+        DropCounter { interface: self }
+    }
+}
+
+/// Asks again and again until the answer is there.
+fn within(limit: Duration, mut ask: impl FnMut() -> io::Result<Option<()>>) -> io::Result<()> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match ask()? {
+            Some(()) => return Ok(()),
+            None if Instant::now() < deadline => thread::sleep(INTERVAL),
+            None => return Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+/// IP Helper answers with an error instead of leaving it in the thread.
+fn check(code: WIN32_ERROR) -> io::Result<()> {
+    if code == ERROR_SUCCESS { Ok(()) } else { Err(io::Error::from_raw_os_error(code.cast_signed())) }
+}
+
+fn socket_address(address: Ipv4Addr) -> SOCKADDR_INET {
+    // In memory as on the wire.
+    let address = IN_ADDR { S_un: IN_ADDR_0 { S_addr: u32::from_ne_bytes(address.octets()) } };
+    SOCKADDR_INET { Ipv4: SOCKADDR_IN { sin_family: AF_INET, sin_port: 0, sin_addr: address, sin_zero: [0; 8] } }
+}
+
+/// Reads how many packets the kernel has dropped at an interface.
+#[derive(Clone, Debug)]
+pub struct DropCounter {
+    interface: Interface,
+}
+
+impl DropCounter {
+    /// Packets dropped so far, both ways: those the ring had no room for and those the kernel would
+    /// not take. `None` where the system does not say.
+    pub fn read(&self) -> Option<u64> {
+        let mut row = MIB_IF_ROW2 { InterfaceLuid: self.interface.luid(), ..MIB_IF_ROW2::default() };
+        // SAFETY: the row says which interface is meant, and is ours to write.
+        check(unsafe { GetIfEntry2(&raw mut row) }).ok()?;
+        Some(row.InDiscards + row.OutDiscards)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn an_address_lies_in_memory_as_on_the_wire() {
+        let address = socket_address(Ipv4Addr::new(10, 90, 0, 1));
+        // SAFETY: the union was made as this variant, which is made of integers alone.
+        let (family, bits) = unsafe { (address.si_family, address.Ipv4.sin_addr.S_un.S_addr) };
+        assert_eq!((family, bits.to_ne_bytes()), (AF_INET, [10, 90, 0, 1]));
+    }
+
+    #[test]
+    fn an_interface_that_does_not_exist_is_neither_found_nor_counted() {
+        assert!(!exists("no such interface"));
+        assert_eq!(Interface::new(0).drop_counter().read(), None);
+    }
+
+    #[test]
+    fn a_wait_ends_with_the_condition_the_error_or_the_deadline() {
+        let mut asked = 0;
+        let third = || {
+            asked += 1;
+            Ok((asked == 3).then_some(()))
+        };
+        within(LIMIT, third).unwrap();
+        let error = within(LIMIT, || Err(io::ErrorKind::NotFound.into())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert_eq!(within(Duration::ZERO, || Ok(None)).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,185 @@
+#!/usr/bin/env bash
+#
+# Type-checks the whole workspace, tests included, for Windows and macOS on a Linux machine, with
+# lwIP's C compiled for them too: so that no line for those systems is written blind.
+#
+#     scripts/cross-check.sh          type-check for x86_64-pc-windows-gnu and aarch64-apple-darwin
+#     scripts/cross-check.sh --run    then also run the tests of platform and netstacks under Wine
+#
+# The standard library is built from source, because rustup's targets may be out of reach while
+# Debian's packages are not. MinGW compiles the C for Windows, and zig, which brings the headers of
+# macOS along, the C for macOS. Linking for macOS would need Apple's SDK; a check needs no linker.
+# Under Wine the tests run with the calling convention, sizes and events of Windows, but without
+# Wintun's driver.
+#
+# PACKAGES="platform netstacks" limits the check to these packages.
+
+set -euo pipefail
+
+readonly WINDOWS=x86_64-pc-windows-gnu
+readonly MACOS=aarch64-apple-darwin
+readonly CARGO=/usr/bin/cargo
+readonly ZIG_VERSION=0.17.0
+
+cd "$(dirname "$0")/.."
+export CARGO_TARGET_DIR="$PWD/target/cross"
+export RUSTC=/usr/bin/rustc
+# build-std is unstable; the compiler of a distribution takes it with this.
+export RUSTC_BOOTSTRAP=1
+readonly TOOLS="$CARGO_TARGET_DIR/tools"
+
+scratch=$(mktemp -d)
+clean_up() {
+    # Wine's server outlives its programs, and would write to the folder.
+    if [[ -d $scratch/wine ]]; then
+        WINEPREFIX="$scratch/wine" wineserver -k || true
+    fi
+    rm -rf "$scratch"
+}
+trap clean_up EXIT
+
+say() { printf '== %s\n' "$*" >&2; }
+fail() {
+    printf 'cross-check: %s\n' "$*" >&2
+    exit 1
+}
+
+# Installs Debian packages, or says which ones are missing.
+install() {
+    if [[ $(id -u) -ne 0 ]] || ! command -v apt-get >/dev/null; then
+        fail "missing: $*; install them with: apt-get install $*"
+    fi
+    say "installing $*"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+install_tools() {
+    local missing=()
+    [[ -x $RUSTC ]] || missing+=(rustc-web)
+    [[ -x $CARGO ]] || missing+=(cargo-web)
+    [[ -x $RUSTC && -e $("$RUSTC" --print sysroot)/lib/rustlib/src/rust/library/std ]] || missing+=(rust-web-src)
+    command -v x86_64-w64-mingw32-gcc >/dev/null || missing+=(gcc-mingw-w64-x86-64)
+    if [[ ${#missing[@]} -gt 0 ]]; then
+        install "${missing[@]}"
+    fi
+    if ! PYTHONPATH="$TOOLS/python" python3 -c 'import ziglang' 2>/dev/null; then
+        say "fetching zig $ZIG_VERSION"
+        python3 -m pip install --quiet --target "$TOOLS/python" "ziglang==$ZIG_VERSION" ||
+            fail "no ziglang from PyPI; see that python3 and pip are installed and PyPI within reach"
+    fi
+}
+
+# zig as a compiler for macOS. It has its own target and SDK, so what the cc crate says of them goes.
+write_compilers() {
+    mkdir -p "$TOOLS/bin" "$TOOLS/no-sdk"
+    cat >"$TOOLS/bin/macos-cc" <<'WRAPPER'
+#!/usr/bin/env bash
+set -euo pipefail
+export PYTHONPATH="${BASH_SOURCE[0]%/bin/*}/python"
+# The cc crate asks for a version, and zig would leave an empty a.o in the sources for an answer.
+case $* in
+*'-?'* | *--version*) cd "$(dirname "${BASH_SOURCE[0]}")" ;;
+esac
+arguments=()
+while [[ $# -gt 0 ]]; do
+    case $1 in
+    --target=* | -mmacosx-version-min=* | -mmacos-version-min=*) ;;
+    -arch | -target | -isysroot) shift ;;
+    *) arguments+=("$1") ;;
+    esac
+    shift
+done
+exec python3 -m ziglang cc -target aarch64-macos "${arguments[@]}"
+WRAPPER
+    cat >"$TOOLS/bin/macos-ar" <<'WRAPPER'
+#!/usr/bin/env bash
+set -euo pipefail
+export PYTHONPATH="${BASH_SOURCE[0]%/bin/*}/python"
+exec python3 -m ziglang ar "$@"
+WRAPPER
+    chmod +x "$TOOLS/bin/macos-cc" "$TOOLS/bin/macos-ar"
+    export CC_aarch64_apple_darwin="$TOOLS/bin/macos-cc"
+    export AR_aarch64_apple_darwin="$TOOLS/bin/macos-ar"
+    export CC_x86_64_pc_windows_gnu=x86_64-w64-mingw32-gcc
+    export AR_x86_64_pc_windows_gnu=x86_64-w64-mingw32-ar
+    # Else the cc crate asks xcrun where Apple's SDK lies.
+    export SDKROOT="$TOOLS/no-sdk"
+}
+
+# cargo COMMAND for TARGET; the rest are arguments.
+cross() {
+    local command=$1 target=$2
+    shift 2
+    local locked=()
+    if [[ -f Cargo.lock ]]; then
+        locked=(--locked)
+    fi
+    "$CARGO" "$command" "${locked[@]}" -Zbuild-std=std,panic_unwind --target "$target" "$@"
+}
+
+check() {
+    local target package selection=(--workspace) failed=()
+    if [[ -n ${PACKAGES:-} ]]; then
+        selection=()
+        for package in $PACKAGES; do
+            selection+=(--package "$package")
+        done
+    fi
+    # Warnings are errors here, but not those of the standard library and of dependencies.
+    for target in "$WINDOWS" "$MACOS"; do
+        say "checking for $target"
+        CARGO_BUILD_WARNINGS=deny cross check "$target" "${selection[@]}" --all-targets -Zwarnings ||
+            failed+=("$target")
+    done
+    [[ ${#failed[@]} -eq 0 ]] || fail "the check failed for ${failed[*]}"
+}
+
+# Rust's standard library wants ProcessPrng, which Wine has only from version 9 on.
+build_random_source() {
+    cat >"$scratch/bcryptprimitives.c" <<'SOURCE'
+#include <windows.h>
+BOOLEAN NTAPI SystemFunction036(PVOID bytes, ULONG len);
+__declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE bytes, SIZE_T len)
+{
+    return SystemFunction036(bytes, (ULONG)len);
+}
+SOURCE
+    x86_64-w64-mingw32-gcc -shared -O2 -o "$1/bcryptprimitives.dll" "$scratch/bcryptprimitives.c" -ladvapi32
+}
+
+run_tests() {
+    local package executables executable folder status=0
+    command -v wine >/dev/null || install wine wine64
+    export WINEPREFIX="$scratch/wine" WINEDEBUG=-all
+    for package in ${PACKAGES:-platform netstacks}; do
+        say "building the tests of $package for $WINDOWS"
+        cross test "$WINDOWS" --package "$package" --no-run --message-format=json >"$scratch/messages"
+        executables=$(python3 -c '
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("executable") and message["profile"]["test"]:
+        print(message["executable"])' <"$scratch/messages")
+        [[ -n $executables ]] || fail "$package has no tests for $WINDOWS"
+        while read -r executable; do
+            folder=$(dirname "$executable")
+            build_random_source "$folder"
+            say "running $(basename "$executable") under Wine"
+            timeout 600 wine "$executable" --show-output </dev/null || status=1
+        done <<<"$executables"
+    done
+    [[ $status -eq 0 ]] || fail "tests failed under Wine"
+}
+
+case ${1:-} in
+"" | --run) ;;
+*) fail "unknown argument $1; the only one is --run" ;;
+esac
+install_tools
+write_compilers
+check
+if [[ ${1:-} == --run ]]; then
+    run_tests
+fi
+say "all good"

@@ -1,0 +1,273 @@
+//! Runs over a real TUN device, in namespaces of their own.
+//!
+//! They need what the program needs: `/dev/net/tun`, and root or user namespaces. Some simulate a
+//! system that lacks one of them, which takes root. A test that cannot run says SKIP and why.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+#![cfg(target_os = "linux")]
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Output};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_rust-tun-perf");
+
+/// Ends the test where `reason` says why it cannot run. The line goes past the test harness, which
+/// would swallow it.
+macro_rules! skip_if {
+    ($reason:expr) => {
+        if let Some(reason) = $reason {
+            let _closed = writeln!(std::io::stderr(), "SKIP {}: {reason}", module_path!());
+            return;
+        }
+    };
+}
+
+/// Why no run is possible here.
+fn no_device() -> Option<String> {
+    if let Err(error) = OpenOptions::new().read(true).write(true).open("/dev/net/tun") {
+        return Some(format!("/dev/net/tun: {error}"));
+    }
+    let probe = Command::new("unshare").args(if is_root() { &["-n", "true"][..] } else { &["-rn", "true"] }).output();
+    match probe {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(error) => Some(format!("unshare: {error}")),
+    }
+}
+
+/// Why what needs root cannot be simulated here.
+fn no_root() -> Option<String> {
+    no_device().or_else(|| (!is_root()).then(|| "needs root".to_owned()))
+}
+
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+fn run(arguments: &str) -> Output {
+    Command::new(PROGRAM).args(arguments.split_whitespace()).output().unwrap()
+}
+
+/// A shell with `$PROGRAM`, in namespaces that `unshare`'s flags name.
+fn shell(unshare: &[&str], script: &str) -> Output {
+    Command::new("unshare").args(unshare).args(["sh", "-eu", "-c", script]).env("PROGRAM", PROGRAM).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Exactly one line of standard output has the word that scripts look for, and no other stream has.
+fn assert_one_figure(output: &Output, what: &str) {
+    assert_eq!(output.status.code(), Some(0), "{what}\n{}", stderr(output));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(stdout.lines().filter(|line| line.contains("Gbps")).count(), 1, "{what}\n{stdout}");
+    assert_eq!(stdout.lines().count(), 1, "{what}\n{stdout}");
+    assert!(!stderr(output).contains("Gbps"), "{what}\n{}", stderr(output));
+}
+
+#[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+const STACKS: [&str; 3] = ["lwip", "ipstack", "smoltcp"];
+
+#[test]
+#[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+fn all_twelve_cells_deliver_every_byte() {
+    skip_if!(no_device());
+    for stack in STACKS {
+        for mode in ["reader", "writer"] {
+            for runtime in ["--current-thread", ""] {
+                let arguments = format!("-m {mode} -n {stack} {runtime} --bytes 24MB --warmup 4MB --verify full");
+                assert_one_figure(&run(&arguments), &arguments);
+            }
+        }
+    }
+}
+
+#[test]
+#[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+fn every_option_holds_for_every_stack() {
+    skip_if!(no_device());
+    for stack in STACKS {
+        for mode in ["reader", "writer"] {
+            for options in [
+                "--mtu 576 --window 64KiB",
+                "--mtu 65535",
+                "--mtu 9000 --worker-threads 1",
+                "--parallel 4 --window 256KiB",
+                "--buffer 999 --congestion reno --verify off",
+                "--time 0.3 --warmup 0",
+                "--tun-name t0 --tun-addr 172.16.0.1 --tun-dest 172.16.3.2 --tun-mask 255.255.0.0",
+            ] {
+                let bytes = if options.contains("--time") { "" } else { "--bytes 6MB" };
+                let warmup = if options.contains("--warmup") { "" } else { "--warmup 1MB" };
+                let verify = if options.contains("--verify") { "" } else { "--verify full" };
+                let arguments = format!("-m {mode} -n {stack} {options} {bytes} {warmup} {verify}");
+                assert_one_figure(&run(&arguments), &arguments);
+            }
+        }
+    }
+}
+
+#[test]
+#[cfg(feature = "smoltcp")]
+fn the_sample_carries_what_a_figure_must() {
+    skip_if!(no_device());
+    let output = run("-m writer -n smoltcp --bytes 6MB --warmup 1MB --json");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(sample["schema"], 1);
+    assert_eq!(sample["kind"], "throughput");
+    assert_eq!(sample["status"], "ok");
+    assert_eq!(sample["netstack"], "smoltcp");
+    assert_eq!(sample["mode"], "writer");
+    assert_eq!(sample["runtime"], "multi-thread");
+    assert_eq!(sample["bytes"], 6_000_000);
+    assert_eq!(sample["device_drops"], 0);
+    let elapsed_ns = sample["elapsed_ns"].as_f64().unwrap();
+    let gbps = sample["gbps"].as_f64().unwrap();
+    assert!((gbps - 48e6 / elapsed_ns).abs() < 1e-5, "{gbps} Gbps in {elapsed_ns} ns");
+    // 6 MB at an MTU of 1500 are at least 6e6 / 1460 packets.
+    assert!(sample["packets"]["rx"].as_u64().unwrap() >= 4110, "{sample}");
+    assert!(sample["cpu"]["client_seconds"].as_f64().unwrap() > 0.0);
+    assert!(sample["cpu"]["stack_seconds"].as_f64().unwrap() > 0.0);
+    assert!(sample["peak_rss_bytes"].as_u64().unwrap() > 1 << 20);
+    assert_eq!(sample["effective"]["receive_buffer_bytes"], 4 << 20);
+    assert_eq!(sample["device"]["tx_queue_len"], 4308);
+    assert_eq!(sample["environment"]["id"].as_str().unwrap().len(), 16);
+}
+
+/// In a mount namespace the device node may be missing, forbidden, or open to all.
+fn with_device_node(make: &str, then: &str) -> Output {
+    shell(&["-m"], &format!("mount -t tmpfs none /dev/net; {make}; {then}"))
+}
+
+const AS_NOBODY: &str = "exec setpriv --reuid 65534 --regid 65534 --clear-groups";
+
+#[test]
+#[cfg(feature = "smoltcp")]
+fn an_ordinary_user_with_a_device_node_needs_no_root() {
+    skip_if!(no_root());
+    let output = with_device_node(
+        "mknod -m 666 /dev/net/tun c 10 200",
+        &format!("{AS_NOBODY} \"$PROGRAM\" -m reader -n smoltcp --bytes 6MB --warmup 1MB --verify full"),
+    );
+    assert_one_figure(&output, "as nobody");
+}
+
+#[test]
+#[cfg(feature = "smoltcp")]
+fn a_missing_device_node_is_said_and_not_made() {
+    skip_if!(no_root());
+    let output = with_device_node(
+        "true",
+        "\"$PROGRAM\" -m reader -n smoltcp || { code=$?; test ! -e /dev/net/tun; exit $code; }",
+    );
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        stderr(&output).contains("open /dev/net/tun: ") && stderr(&output).contains("modprobe tun"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+#[cfg(feature = "smoltcp")]
+fn a_forbidden_device_node_is_said_with_the_remedy() {
+    skip_if!(no_root());
+    let output = with_device_node(
+        "mknod -m 600 /dev/net/tun c 10 200",
+        &format!("{AS_NOBODY} \"$PROGRAM\" -m reader -n smoltcp"),
+    );
+    assert_eq!(output.status.code(), Some(3));
+    assert!(
+        stderr(&output).contains("open /dev/net/tun: ") && stderr(&output).contains("chmod"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+#[cfg(feature = "smoltcp")]
+fn forbidden_user_namespaces_are_said_with_the_remedy() {
+    skip_if!(no_root());
+    // The limit is that of the namespace it is set in, and goes with it.
+    let output = shell(
+        &["-Ur"],
+        "echo 0 > /proc/sys/user/max_user_namespaces
+         exec setpriv --bounding-set=-all --inh-caps=-all \"$PROGRAM\" -m reader -n smoltcp",
+    );
+    assert_eq!(output.status.code(), Some(3));
+    let stderr = stderr(&output);
+    assert!(stderr.contains("create a user namespace: ") && stderr.contains("user.max_user_namespaces"), "{stderr}");
+}
+
+/// Begins a long run on the namespace's own network and waits for its device.
+const LONG_RUN: &str = "\"$PROGRAM\" -m reader -n smoltcp --netns host --time 30 2>/dev/null & run=$!
+                        tries=0
+                        until grep -q utun8: /proc/thread-self/net/dev; do
+                            tries=$((tries + 1)); test $tries -lt 200; sleep 0.05
+                        done;";
+
+#[test]
+#[cfg(feature = "smoltcp")]
+fn a_name_that_is_taken() {
+    skip_if!(no_root());
+    let script = format!(
+        "{LONG_RUN} code=0; \"$PROGRAM\" -m reader -n smoltcp --netns host || code=$?
+         kill -INT $run; wait $run || true; exit $code"
+    );
+    let output = shell(&["-n"], &script);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("utun8") && stderr(&output).contains("--tun-name"), "{}", stderr(&output));
+}
+
+#[test]
+#[cfg(feature = "smoltcp")]
+fn an_interrupt_ends_the_run_and_takes_the_device_along() {
+    skip_if!(no_root());
+    for signal in ["INT", "TERM"] {
+        let script = format!(
+            "{LONG_RUN} kill -{signal} $run; code=0; wait $run || code=$?
+             if grep -q utun8: /proc/thread-self/net/dev; then exit 99; fi; exit $code"
+        );
+        let output = shell(&["-n"], &script);
+        assert_eq!(output.status.code(), Some(130), "{signal}: {}", stderr(&output));
+    }
+}
+
+#[test]
+#[cfg(feature = "smoltcp")]
+fn a_device_that_goes_down_ends_the_run() {
+    skip_if!(no_root());
+    if Command::new("ip").arg("-V").output().is_err() {
+        skip_if!(Some("needs ip, to take the device away"));
+    }
+    let script = format!("{LONG_RUN} ip link delete utun8; code=0; wait $run || code=$?; exit $code");
+    let begin = std::time::Instant::now();
+    let output = shell(&["-n"], &script);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(begin.elapsed().as_secs() < 20, "it took {:?}", begin.elapsed());
+}
+
+#[test]
+#[cfg(feature = "smoltcp")]
+fn a_descriptor_that_is_no_device() {
+    skip_if!(no_device());
+    let output = run("-m reader -n smoltcp --tun-fd 77");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("file descriptor 77"), "{}", stderr(&output));
+    let output = shell(&[], "\"$PROGRAM\" -m reader -n smoltcp --tun-fd 7 7</dev/null");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("file descriptor 7"), "{}", stderr(&output));
+}
+
+#[test]
+#[cfg(feature = "smoltcp")]
+fn a_congestion_control_that_the_kernel_does_not_have() {
+    skip_if!(no_device());
+    let output = run("-m reader -n smoltcp --congestion no-such-thing");
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("no-such-thing"), "{}", stderr(&output));
+}
