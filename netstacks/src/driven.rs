@@ -2,9 +2,14 @@
 //!
 //! smoltcp and lwIP do nothing by themselves: somebody has to hand them packets and the time. Here
 //! the task that reads or writes a stream does that itself, inline, under one short-held lock: a
-//! batch of packets in, then its own bytes in or out, then packets out. So a byte's way crosses no
-//! channel and wakes no other task. One background task, the driver, serves what is left: timers,
-//! and packets that come while every task is parked.
+//! batch of packets in, then its own bytes in or out, then packets out. A task that has to wait
+//! leaves its own waker with the link, so the next packet wakes it and nobody else. So a byte's way
+//! crosses no channel and no other task.
+//!
+//! One background task, the driver, serves what is left. While the streams' tasks drive, it only
+//! looks in now and then; when none of them has for a while, it watches the link and the timers
+//! itself, wakes the tasks whose connections have something, and leaves the stack to them again.
+//! A task that left its waker and lost interest so delays the others by one look, not for ever.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -84,11 +89,17 @@ pub struct Accepted {
     pub peer: SocketAddr,
 }
 
-/// While connections exist the driver looks at the timers at least so often: the tasks that drive
-/// inline arm new timers without telling it. Every stack's shortest timer is longer.
+/// How soon the driver looks again whether the tasks still drive by themselves.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// While connections exist and the driver watches, it looks at the timers at least so often: a task
+/// that drives once in between arms new ones without telling it.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How many full batches a caller takes for others' sake before it leaves them to the driver.
+/// The same, while none exist.
+const IDLE: Duration = Duration::from_mins(1);
+
+/// How many full batches a caller takes for others' sake before it lets other tasks run.
 const INLINE_BATCHES: usize = 4;
 
 /// How many batches the driver takes before it lets other tasks run.
@@ -102,6 +113,9 @@ struct State<E> {
     parked: Vec<Parked>,
     acceptor: Option<Waker>,
     driver: Option<Waker>,
+    /// How many turns tasks have made inline, and how many of them the driver knows of.
+    inline_turns: u64,
+    seen_turns: u64,
     failure: Option<(io::ErrorKind, String)>,
 }
 
@@ -160,23 +174,53 @@ impl<E: Engine> State<E> {
         Ok(())
     }
 
-    /// One inline turn around what the caller wants of the engine: packets in, the caller's bytes,
-    /// packets out. `WouldBlock` leaves the caller to park; the driver takes over then.
-    fn turn(&mut self, mut operation: impl FnMut(&mut E) -> io::Result<usize>) -> io::Result<usize> {
+    /// Inline turns around what the caller wants of the engine: packets in, the caller's bytes,
+    /// packets out. Pending leaves the caller's waker with the link.
+    fn poll_turns(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut operation: impl FnMut(&mut E) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        self.inline_turns += 1;
         for _ in 0..INLINE_BATCHES {
             let now = Instant::now();
             let intake = self.ingress(now)?;
             let result = operation(&mut self.engine);
             self.egress(now)?;
             match result {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && intake == Intake::Full => {}
-                result => return result,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+            if intake == Intake::Drained && self.poll_link(cx)?.is_pending() {
+                return Poll::Pending;
             }
         }
-        if let Some(driver) = &self.driver {
-            driver.wake_by_ref();
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Ready where another turn is worth it; else the link has the waker.
+    fn poll_link(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.engine.poll_readable(cx)?.is_ready() || self.engine.poll_unblocked(cx)?.is_ready() {
+            return Poll::Ready(Ok(()));
         }
-        Err(io::ErrorKind::WouldBlock.into())
+        Poll::Pending
+    }
+
+    /// The driver's turn. Answers when the next is due, or `None` for at once.
+    fn drive_until(&mut self, now: Instant, cx: &mut Context<'_>) -> io::Result<Option<Instant>> {
+        if self.seen_turns != self.inline_turns {
+            self.seen_turns = self.inline_turns;
+            return Ok(Some(now + LOOK));
+        }
+        let intake = self.ingress(now)?;
+        self.egress(now)?;
+        if intake == Intake::Full || self.poll_link(cx)?.is_ready() {
+            return Ok(None);
+        }
+        let tick = if self.engine.is_idle() { IDLE } else { TICK };
+        let deadline = self.engine.deadline(now).map(|deadline| deadline.max(now + SHORTEST_SLEEP));
+        Ok(Some(deadline.map_or(now + tick, |deadline| deadline.min(now + tick))))
     }
 
     fn parked(&mut self, flow: FlowId) -> &mut Parked {
@@ -206,7 +250,7 @@ impl<E: Engine> Shared<E> {
 
 /// Makes an engine's listener and driver.
 pub(crate) fn start<E: Engine>(engine: E) -> (DrivenListener<E>, Driver) {
-    let state = State { engine, parked: Vec::new(), acceptor: None, driver: None, failure: None };
+    let state = State { engine, parked: Vec::new(), acceptor: None, driver: None, inline_turns: 0, seen_turns: 0, failure: None };
     let shared = Shared(Arc::new(Mutex::new(state)));
     let listener = DrivenListener { shared: shared.clone() };
     (listener, Box::pin(drive(shared)))
@@ -227,20 +271,8 @@ impl<E: Engine> Shared<E> {
         }
         for _ in 0..DRIVER_BATCHES {
             let now = Instant::now();
-            let intake = state.ingress(now)?;
-            state.egress(now)?;
-            if intake == Intake::Full {
-                continue;
-            }
-            if state.engine.poll_readable(cx)?.is_ready() || state.engine.poll_unblocked(cx)?.is_ready() {
-                continue;
-            }
-            let deadline = state.engine.deadline(now);
-            let tick = (!state.engine.is_idle()).then(|| now + TICK);
-            let Some(wake_at) = deadline.into_iter().chain(tick).min() else {
-                return Poll::Pending;
-            };
-            sleep.as_mut().reset(wake_at.max(now + SHORTEST_SLEEP));
+            let Some(sleep_until) = state.drive_until(now, cx)? else { continue };
+            sleep.as_mut().reset(sleep_until);
             if sleep.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
@@ -290,20 +322,16 @@ impl<E: Engine> Flow<E> {
         // Without a budget a task whose peer is fast enough would never let the others run.
         let budget = ready!(coop::poll_proceed(cx));
         let mut state = self.shared.lock()?;
-        match state.turn(operation) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let waiter = waiter(state.parked(self.accepted.flow));
-                match waiter {
-                    Some(waker) => waker.clone_from(cx.waker()),
-                    None => *waiter = Some(cx.waker().clone()),
-                }
-                Poll::Pending
-            }
-            result => {
-                budget.made_progress();
-                Poll::Ready(result)
-            }
+        let polled = state.poll_turns(cx, operation);
+        if polled.is_ready() {
+            budget.made_progress();
+            return polled;
         }
+        match waiter(state.parked(self.accepted.flow)) {
+            Some(waker) => waker.clone_from(cx.waker()),
+            waiter => *waiter = Some(cx.waker().clone()),
+        }
+        Poll::Pending
     }
 }
 

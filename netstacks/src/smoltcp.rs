@@ -391,7 +391,9 @@ mod tests {
 
     #[test]
     fn the_scale_is_the_one_smoltcp_derives() {
-        for (window, scale) in [(4 << 10, 0), (65_535, 0), (65_536, 1), (256 << 10, 3), (4 << 20, 7), (StackConfig::MAX_WINDOW, 14)] {
+        for (window, scale) in
+            [(4 << 10, 0), (65_535, 0), (65_536, 1), (256 << 10, 3), (4 << 20, 7), (StackConfig::MAX_WINDOW, 14)]
+        {
             assert_eq!(window_scale(window), scale, "{window}");
         }
     }

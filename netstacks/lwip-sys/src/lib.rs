@@ -1,4 +1,4 @@
-//! lwIP 2.2.1, compiled with this project's options (`c/lwipopts.h`), and the few functions of its
+//! lwIP 2.2.1d, compiled with this project's options (`c/lwipopts.h`), and the few functions of its
 //! raw API that the adapter in `netstacks` needs, declared by hand.
 //!
 //! lwIP keeps its state in globals, so all of this is for one thread at a time and one instance a
@@ -13,8 +13,8 @@
 use std::ffi::{c_char, c_void};
 use std::marker::{PhantomData, PhantomPinned};
 
-/// The version of lwIP.
-pub const VERSION: &str = "2.2.1";
+/// The version of lwIP, as it says itself: a development state on the way from 2.2.0 to 2.2.1.
+pub const VERSION: &str = "2.2.1d";
 
 /// The shift count beyond which no window is scaled (RFC 7323, 2.3).
 pub const MAX_WINDOW_SCALE: u8 = 14;
@@ -106,8 +106,7 @@ pub struct Callbacks {
     pub established: unsafe extern "C" fn(engine: *mut c_void, flow: usize),
     /// Data, which then is the callee's to free, or the peer's FIN, for which `data` is null. The
     /// callee may call [`tcp_abort`] on the pcb and answers [`ERR_ABRT`] then, else [`ERR_OK`].
-    pub received:
-        unsafe extern "C" fn(engine: *mut c_void, flow: usize, pcb: *mut TcpPcb, data: *mut Pbuf) -> ErrT,
+    pub received: unsafe extern "C" fn(engine: *mut c_void, flow: usize, pcb: *mut TcpPcb, data: *mut Pbuf) -> ErrT,
     /// The peer has acknowledged so many more bytes.
     pub sent: unsafe extern "C" fn(engine: *mut c_void, flow: usize, len: u16),
     /// The connection ended by [`ERR_RST`], [`ERR_ABRT`] or [`ERR_CLSD`]. May come after
@@ -122,7 +121,8 @@ pub struct Callbacks {
     /// A packet to be sent, in `count` slices; with more than [`MAX_SLICES`] pieces `count` is 0
     /// and `packet` has them. Any answer but [`ERR_OK`] leaves the packet with lwIP, which tries
     /// again if it carries data.
-    pub output: unsafe extern "C" fn(link: *mut c_void, slices: *const Slice, count: usize, packet: *const Pbuf) -> ErrT,
+    pub output:
+        unsafe extern "C" fn(link: *mut c_void, slices: *const Slice, count: usize, packet: *const Pbuf) -> ErrT,
 }
 
 unsafe extern "C" {
@@ -145,7 +145,8 @@ unsafe extern "C" {
         tcp_checksums: u8,
     ) -> ErrT;
 
-    /// Aborts every connection and takes the interface down. May call all callbacks.
+    /// Aborts every connection and takes the interface down. May call all callbacks. Does nothing
+    /// where `lwip_sys_start` failed.
     pub fn lwip_sys_stop();
 
     /// How many pcbs there are, in whatever state.
@@ -180,6 +181,8 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_endpoints(pcb: *const TcpPcb, endpoints: *mut Endpoints);
     /// Room in the send buffer, in bytes.
     pub fn lwip_sys_pcb_room(pcb: *const TcpPcb) -> u32;
+    /// 1 in TIME-WAIT.
+    pub fn lwip_sys_pcb_is_over(pcb: *const TcpPcb) -> u8;
     /// 1 while the peer owes an answer to data or a FIN.
     pub fn lwip_sys_pcb_outstanding(pcb: *const TcpPcb) -> u8;
     /// Opens the receive window again by bytes that were taken from it.

@@ -1,0 +1,121 @@
+//! Compiles lwIP 2.2.1 from the package of the crate `lwip`, with the options of `c/lwipopts.h`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::{env, fs};
+
+use serde_json::Value;
+
+/// The crate whose package holds lwIP's sources, and its version; see Cargo.toml.
+const PACKAGE: (&str, &str) = ("lwip", "0.4.0");
+
+/// What is compiled of lwIP, below its `src`. `core/tcp_in.c` is included by `c/tcp_in.c`.
+const LWIP: &[&str] = &[
+    "core/def.c",
+    "core/inet_chksum.c",
+    "core/init.c",
+    "core/ip.c",
+    "core/mem.c",
+    "core/memp.c",
+    "core/netif.c",
+    "core/pbuf.c",
+    "core/tcp.c",
+    "core/tcp_out.c",
+    "core/ipv4/icmp.c",
+    "core/ipv4/ip4.c",
+    "core/ipv4/ip4_addr.c",
+    "core/ipv6/icmp6.c",
+    "core/ipv6/inet6.c",
+    "core/ipv6/ip6.c",
+    "core/ipv6/ip6_addr.c",
+    "core/ipv6/nd6.c",
+];
+
+fn main() -> ExitCode {
+    match sources().and_then(|sources| compile(&sources)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            println!("cargo::error={message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The folder of lwIP's sources.
+fn sources() -> Result<PathBuf, String> {
+    let (name, version) = PACKAGE;
+    let metadata = metadata()?;
+    let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let package = packages.iter().find(|package| package["name"] == name && package["version"] == version);
+    let manifest = package.and_then(|package| package["manifest_path"].as_str()).ok_or_else(|| {
+        format!(
+            "find lwIP's sources: the dependencies have no package {name} {version}; \
+             restore it in netstacks/lwip-sys/Cargo.toml and Cargo.lock"
+        )
+    })?;
+    let sources = Path::new(manifest).with_file_name("src");
+    let header = sources.join("include/lwip/init.h");
+    fs::metadata(&header).map_err(|error| {
+        format!(
+            "open {}: {error}; the package is damaged: remove its folder, and cargo fetches it again",
+            header.display()
+        )
+    })?;
+    Ok(sources)
+}
+
+/// What cargo knows about the packages of this build. Without a platform filter, which would leave
+/// out a dependency that is for no platform.
+fn metadata() -> Result<Value, String> {
+    let cargo = variable("CARGO")?;
+    let output = Command::new(&cargo)
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .current_dir(variable("CARGO_MANIFEST_DIR")?)
+        .output()
+        .map_err(|error| format!("run {cargo} metadata: {error}; build with cargo, which sets CARGO"))?;
+    if !output.status.success() {
+        return Err(format!(
+            "run {cargo} metadata --locked: {}: {}; bring Cargo.lock up to date with `cargo fetch`",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ")
+        ));
+    }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| format!("read the output of {cargo} metadata: {error}; is this cargo 1.91 or later?"))
+}
+
+fn variable(name: &str) -> Result<String, String> {
+    env::var(name).map_err(|error| format!("read {name}: {error}; build with cargo, which sets it"))
+}
+
+fn compile(sources: &Path) -> Result<(), String> {
+    for input in ["build.rs", "c"] {
+        println!("cargo::rerun-if-changed={input}");
+    }
+    let build = || {
+        let mut build = cc::Build::new();
+        // lwIP reads headers through pointers to other types.
+        build.include("c").include(sources.join("include")).flag_if_supported("-fno-strict-aliasing");
+        build
+    };
+    let ours = build()
+        .file("c/shim.c")
+        .warnings(true)
+        .extra_warnings(true)
+        .try_compile_intermediates()
+        .map_err(|error| failed("c/shim.c", &error))?;
+    // One archive, since each part calls the other.
+    build()
+        .include(sources)
+        .warnings(false)
+        .file("c/tcp_in.c")
+        .files(LWIP.iter().map(|file| sources.join(file)))
+        .objects(ours)
+        .try_compile("lwip")
+        .map_err(|error| failed("lwIP", &error))
+}
+
+fn failed(what: &str, error: &cc::Error) -> String {
+    format!("compile {what}: {error}; is a C compiler for {} installed?", env::var("TARGET").unwrap_or_default())
+        .replace('\n', " ")
+}

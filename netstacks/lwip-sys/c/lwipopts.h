@@ -1,0 +1,94 @@
+/* lwIP's options for this project. What is not named here keeps the default of lwip/opt.h. */
+
+#ifndef LWIP_SYS_LWIPOPTS_H
+#define LWIP_SYS_LWIPOPTS_H
+
+/* One thread at a time, which the caller guarantees; the caller also calls tcp_tmr(). */
+#define NO_SYS                          1
+#define SYS_LIGHTWEIGHT_PROT            0
+#define LWIP_TIMERS                     0
+#define LWIP_NETCONN                    0
+#define LWIP_SOCKET                     0
+
+/* All memory is the C library's, so that no pool's size is a limit. */
+#define MEM_LIBC_MALLOC                 1
+#define MEMP_MEM_MALLOC                 1
+#define MEM_ALIGNMENT                   8
+#define LWIP_SUPPORT_CUSTOM_PBUF        1
+
+/* One interface, point to point, of bare IP packets. Fragments are not put together: TCP does not
+ * make them. */
+#define LWIP_SINGLE_NETIF               1
+#define LWIP_ARP                        0
+#define LWIP_ETHERNET                   0
+#define PBUF_LINK_HLEN                  0
+#define LWIP_IPV4                       1
+#define LWIP_ICMP                       1
+#define IP_REASSEMBLY                   0
+#define IP_FRAG                         0
+#define IP_DEFAULT_TTL                  64
+#define LWIP_IPV6                       1
+#define LWIP_ICMP6                      1
+/* Zones would tell link-local addresses of several interfaces apart; there is one. */
+#define LWIP_IPV6_SCOPES                0
+#define LWIP_IPV6_NUM_ADDRESSES         1
+#define LWIP_IPV6_AUTOCONFIG            0
+#define LWIP_IPV6_ADDRESS_LIFETIMES     0
+#define LWIP_IPV6_DUP_DETECT_ATTEMPTS   0
+#define LWIP_IPV6_SEND_ROUTER_SOLICIT   0
+#define LWIP_IPV6_MLD                   0
+#define LWIP_IPV6_FRAG                  0
+#define LWIP_IPV6_REASS                 0
+#define LWIP_ND6_QUEUEING               0
+#define LWIP_ND6_ALLOW_RA_UPDATES       0
+#define LWIP_ND6_TCP_REACHABILITY_HINTS 0
+#define LWIP_RAW                        0
+#define LWIP_UDP                        0
+
+#define LWIP_TCP                        1
+/* The ceiling: the payload of a 65,535-byte IPv4 packet. The interface's MTU decides below it. */
+#define TCP_MSS                         65495
+#define LWIP_WND_SCALE                  1
+#define LWIP_TCP_SACK_OUT               1
+#define TCP_OVERSIZE                    0
+#define TCP_LISTEN_BACKLOG              0
+#define LWIP_TCP_PCB_NUM_EXT_ARGS       1
+/* Its checks ask for constants and for segments below 16 KiB. */
+#define LWIP_DISABLE_TCP_SANITY_CHECKS  1
+/* RFC 6298, 2.1. The default is RFC 1122's 3 seconds. */
+#define LWIP_TCP_RTO_TIME               1000
+/* 2 MSL are 60 seconds, as on Linux (TCP_TIMEWAIT_LEN, include/net/tcp.h). */
+#define TCP_MSL                         30000UL
+
+/* The window is chosen at run time. The preprocessor, for which an identifier is 0, sees constants
+ * with which the checks of lwip/opt.h and core/init.c pass; the compiler sees the variables. */
+enum { lwip_sys_at_run_time = 1 };
+extern unsigned int lwip_sys_window;
+extern unsigned int lwip_sys_window_scale;
+extern unsigned short lwip_sys_ooseq_pbufs;
+#define TCP_WND                         (lwip_sys_at_run_time ? lwip_sys_window : 65535)
+#define TCP_RCV_SCALE                   (lwip_sys_at_run_time ? lwip_sys_window_scale : 0)
+#define TCP_SND_BUF                     TCP_WND
+/* The type's limit; what really bounds the queue is TCP_SND_BUF. */
+#define TCP_SND_QUEUELEN                0xffff
+#define TCP_SNDLOWAT                    1
+#define TCP_SNDQUEUELOWAT               5
+#define TCP_QUEUE_OOSEQ                 1
+#define TCP_OOSEQ_BYTES_LIMIT(pcb)      lwip_sys_window
+#define TCP_OOSEQ_PBUFS_LIMIT(pcb)      lwip_sys_ooseq_pbufs
+
+/* The interface says which checksums it needs. */
+#define LWIP_CHECKSUM_CTRL_PER_NETIF    1
+#define LWIP_CHECKSUM_ON_COPY           0
+#define LWIP_CHKSUM_ALGORITHM           3
+
+#define LWIP_STATS                      0
+
+/* RFC 6528 instead of a counter that anybody can guess. */
+struct ip_addr;
+unsigned int lwip_sys_isn(const struct ip_addr *local_ip, unsigned short local_port,
+                          const struct ip_addr *remote_ip, unsigned short remote_port);
+#define LWIP_HOOK_TCP_ISN(local_ip, local_port, remote_ip, remote_port) \
+  lwip_sys_isn((local_ip), (local_port), (remote_ip), (remote_port))
+
+#endif

@@ -1,0 +1,577 @@
+#include "shim.h"
+
+#include <stdio.h>
+
+#include "lwip/init.h"
+#include "lwip/inet_chksum.h"
+#include "lwip/ip.h"
+#include "lwip/netif.h"
+#include "lwip/priv/tcp_priv.h"
+#include "lwip/prot/ip4.h"
+#include "lwip/prot/ip6.h"
+#include "lwip/prot/tcp.h"
+
+/* No peer is believed that it takes less in a segment: at 1 byte each, a window of data would be as
+ * many packets. Linux's limit (TCP_MIN_SND_MSS, include/net/tcp.h). */
+#define MIN_SEND_MSS 48
+
+/* What lwIP never leaves to others: the IP header's checksum, and ICMP's. */
+#define BASE_CHECKSUMS \
+  (NETIF_CHECKSUM_GEN_IP | NETIF_CHECKSUM_CHECK_IP | NETIF_CHECKSUM_GEN_ICMP | NETIF_CHECKSUM_CHECK_ICMP | \
+   NETIF_CHECKSUM_GEN_ICMP6 | NETIF_CHECKSUM_CHECK_ICMP6)
+
+unsigned int lwip_sys_window = 65535;
+unsigned int lwip_sys_window_scale;
+unsigned short lwip_sys_ooseq_pbufs = 64;
+
+struct lwip_sys_frame {
+  /* First, so that a pointer to the one is a pointer to the other. */
+  struct pbuf_custom custom;
+  void *slot;
+};
+
+static const struct lwip_sys_callbacks *callbacks;
+static void *engine;
+static void *output_link;
+static struct netif interface;
+static u16_t output_checksums;
+static struct tcp_pcb_listen *listener;
+static u8_t ext_id;
+/* The flow of the last segment. */
+static size_t noted;
+
+void
+lwip_sys_assertion_failed(const char *message, int line)
+{
+  fprintf(stderr, "lwIP: assertion failed: %s (line %d)\n", message, line);
+  fflush(stderr);
+  abort();
+}
+
+const char *
+lwip_sys_version(void)
+{
+  return LWIP_VERSION_STRING;
+}
+
+/* lwIP asks for its timer to run. The caller knows when there is a pcb, and has it run then. */
+void
+tcp_timer_needed(void)
+{
+}
+
+static size_t
+flow_of(const void *arg)
+{
+  return (size_t)(uintptr_t)arg;
+}
+
+/* ---- Callbacks of lwIP's ---- */
+
+static err_t
+on_recv(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err)
+{
+  LWIP_UNUSED_ARG(err);
+  return callbacks->received(engine, flow_of(arg), pcb, p);
+}
+
+static err_t
+on_sent(void *arg, struct tcp_pcb *pcb, u16_t len)
+{
+  LWIP_UNUSED_ARG(pcb);
+  callbacks->sent(engine, flow_of(arg), len);
+  return ERR_OK;
+}
+
+static void
+on_err(void *arg, err_t err)
+{
+  callbacks->failed(engine, flow_of(arg), err);
+}
+
+static err_t
+on_accept(void *arg, struct tcp_pcb *pcb, err_t err)
+{
+  if (pcb == NULL || err != ERR_OK) {
+    return ERR_MEM;
+  }
+  callbacks->established(engine, flow_of(arg));
+  return ERR_OK;
+}
+
+static void
+on_destroy(u8_t id, void *data)
+{
+  LWIP_UNUSED_ARG(id);
+  if (data != NULL) {
+    callbacks->destroyed(engine, flow_of(data));
+  }
+}
+
+static const struct tcp_ext_arg_callbacks ext_of_connection = { on_destroy, NULL };
+
+static err_t
+on_passive_open(u8_t id, struct tcp_pcb_listen *from, struct tcp_pcb *pcb)
+{
+  void *flow;
+  LWIP_UNUSED_ARG(from);
+  pcb->mss = LWIP_MAX(pcb->mss, MIN_SEND_MSS);
+  flow = (void *)(uintptr_t)callbacks->opened(engine, pcb);
+  if (flow == NULL) {
+    return ERR_MEM;
+  }
+  tcp_arg(pcb, flow);
+  tcp_ext_arg_set_callbacks(pcb, id, &ext_of_connection);
+  tcp_ext_arg_set(pcb, id, flow);
+  tcp_recv(pcb, on_recv);
+  tcp_sent(pcb, on_sent);
+  tcp_err(pcb, on_err);
+  tcp_nagle_disable(pcb);
+  return ERR_OK;
+}
+
+static const struct tcp_ext_arg_callbacks ext_of_listener = { NULL, on_passive_open };
+
+static err_t
+output(const struct pbuf *p)
+{
+  struct lwip_sys_slice slices[LWIP_SYS_MAX_SLICES];
+  const struct pbuf *q;
+  size_t count = 0;
+  for (q = p; q != NULL && count < LWIP_SYS_MAX_SLICES; q = q->next) {
+    slices[count].base = q->payload;
+    slices[count].len = q->len;
+    count++;
+  }
+  return callbacks->output(output_link, slices, q == NULL ? count : 0, p);
+}
+
+static err_t
+output_v4(struct netif *netif, struct pbuf *p, const ip4_addr_t *to)
+{
+  LWIP_UNUSED_ARG(netif);
+  LWIP_UNUSED_ARG(to);
+  return output(p);
+}
+
+static err_t
+output_v6(struct netif *netif, struct pbuf *p, const ip6_addr_t *to)
+{
+  LWIP_UNUSED_ARG(netif);
+  LWIP_UNUSED_ARG(to);
+  return output(p);
+}
+
+/* ---- Start and stop ---- */
+
+void
+lwip_sys_init(void)
+{
+  lwip_init();
+  ext_id = tcp_ext_arg_alloc_id();
+}
+
+static err_t
+init_interface(struct netif *netif)
+{
+  netif->name[0] = 't';
+  netif->name[1] = 'n';
+  netif->output = output_v4;
+  netif->output_ip6 = output_v6;
+  return ERR_OK;
+}
+
+/* Listens on every address. The port follows each SYN; see lwip_sys_admit(). */
+static err_t
+listen_any(void)
+{
+  struct tcp_pcb *bound = tcp_new_ip_type(IPADDR_TYPE_ANY);
+  struct tcp_pcb *listening;
+  if (bound == NULL) {
+    return ERR_MEM;
+  }
+  if (tcp_bind(bound, IP_ANY_TYPE, 1) != ERR_OK) {
+    tcp_abort(bound);
+    return ERR_USE;
+  }
+  listening = tcp_listen(bound);
+  if (listening == NULL) {
+    tcp_abort(bound);
+    return ERR_MEM;
+  }
+  tcp_accept(listening, on_accept);
+  tcp_ext_arg_set_callbacks(listening, ext_id, &ext_of_listener);
+  listener = (struct tcp_pcb_listen *)listening;
+  return ERR_OK;
+}
+
+err_t
+lwip_sys_start(const struct lwip_sys_callbacks *new_callbacks, void *new_engine, void *new_link, u16_t mtu,
+               u32_t window, u8_t scale, u8_t tcp_checksums)
+{
+  err_t err;
+  callbacks = new_callbacks;
+  engine = new_engine;
+  output_link = new_link;
+  output_checksums = (u16_t)(BASE_CHECKSUMS | (tcp_checksums ? NETIF_CHECKSUM_GEN_TCP : 0));
+  lwip_sys_window = window;
+  lwip_sys_window_scale = scale;
+  /* Enough for a window of small segments, and not so many that the walk over them, which lwIP
+   * makes for each, is what the time goes into. */
+  lwip_sys_ooseq_pbufs = (u16_t)LWIP_MAX(64, LWIP_MIN(window / 512, 16384));
+  memset(&interface, 0, sizeof(interface));
+  if (netif_add(&interface, NULL, NULL, NULL, NULL, init_interface, ip_input) == NULL) {
+    return ERR_IF;
+  }
+  interface.mtu = mtu;
+  netif_set_default(&interface);
+  netif_set_link_up(&interface);
+  netif_set_up(&interface);
+  err = listen_any();
+  if (err != ERR_OK) {
+    netif_remove(&interface);
+  }
+  return err;
+}
+
+void
+lwip_sys_stop(void)
+{
+  while (tcp_active_pcbs != NULL) {
+    tcp_abort(tcp_active_pcbs);
+  }
+  while (tcp_tw_pcbs != NULL) {
+    tcp_abort(tcp_tw_pcbs);
+  }
+  if (listener != NULL) {
+    tcp_close((struct tcp_pcb *)listener);
+    listener = NULL;
+    netif_remove(&interface);
+  }
+}
+
+size_t
+lwip_sys_pcb_count(void)
+{
+  const struct tcp_pcb *lists[4];
+  size_t count = 0;
+  size_t i;
+  lists[0] = tcp_active_pcbs;
+  lists[1] = tcp_tw_pcbs;
+  lists[2] = tcp_bound_pcbs;
+  lists[3] = tcp_listen_pcbs.pcbs;
+  for (i = 0; i < LWIP_ARRAYSIZE(lists); i++) {
+    const struct tcp_pcb *pcb;
+    for (pcb = lists[i]; pcb != NULL; pcb = pcb->next) {
+      count++;
+    }
+  }
+  return count;
+}
+
+/* ---- Packets in ---- */
+
+/* Gives the interface the packet's destination as its own address, without netif_set_ipaddr(),
+ * which would abort the connections of the address before. */
+static u8_t
+adopt_destination_v4(const struct pbuf *p)
+{
+  ip4_addr_t to;
+  if (p->len < IP_HLEN) {
+    return 0;
+  }
+  ip4_addr_copy(to, ((const struct ip_hdr *)p->payload)->dest);
+  if (ip4_addr_ismulticast(&to) || ip4_addr_isloopback(&to) || ip4_addr_isany_val(to) ||
+      ip4_addr_get_u32(&to) == IPADDR_BROADCAST) {
+    return 0;
+  }
+  ip_addr_copy_from_ip4(interface.ip_addr, to);
+  return 1;
+}
+
+static u8_t
+adopt_destination_v6(const struct pbuf *p)
+{
+  ip6_addr_t to;
+  if (p->len < IP6_HLEN) {
+    return 0;
+  }
+  ip6_addr_copy_from_packed(to, ((const struct ip6_hdr *)p->payload)->dest);
+  if (ip6_addr_ismulticast(&to) || ip6_addr_isloopback(&to) || ip6_addr_isany(&to)) {
+    return 0;
+  }
+  ip_addr_copy_from_ip6(interface.ip6_addr[0], to);
+  interface.ip6_addr_state[0] = IP6_ADDR_PREFERRED;
+  return 1;
+}
+
+size_t
+lwip_sys_input(struct pbuf *p, u8_t verify)
+{
+  u8_t version = p->len == 0 ? 0 : (u8_t)(*(const u8_t *)p->payload >> 4);
+  noted = 0;
+  interface.chksum_flags = (u16_t)(output_checksums | (verify ? NETIF_CHECKSUM_CHECK_TCP : 0));
+  if (version == 4 && adopt_destination_v4(p)) {
+    ip4_input(p, &interface);
+  } else if (version == 6 && adopt_destination_v6(p)) {
+    ip6_input(p, &interface);
+  } else {
+    pbuf_free(p);
+  }
+  return noted;
+}
+
+/* Lets a SYN open a connection again that waits in TIME-WAIT, if its sequence number is beyond what
+ * the old one has used (RFC 1122, 4.2.2.13). lwIP would answer with a RST. */
+static void
+forget_time_wait(const struct tcp_hdr *header)
+{
+  struct tcp_pcb *pcb;
+  for (pcb = tcp_tw_pcbs; pcb != NULL; pcb = pcb->next) {
+    if (pcb->remote_port == lwip_ntohs(header->src) && pcb->local_port == lwip_ntohs(header->dest) &&
+        ip_addr_eq(&pcb->remote_ip, ip_current_src_addr()) && ip_addr_eq(&pcb->local_ip, ip_current_dest_addr())) {
+      if (TCP_SEQ_GT(lwip_ntohl(header->seqno), pcb->rcv_nxt)) {
+        tcp_abort(pcb);
+      }
+      return;
+    }
+  }
+}
+
+/* Whether lwIP shall see a segment. The one listener moves to the port of each SYN, so that every
+ * port is open and none costs anything. */
+u8_t
+lwip_sys_admit(const struct pbuf *p)
+{
+  const struct tcp_hdr *header = (const struct tcp_hdr *)p->payload;
+  if (p->len < TCP_HLEN || (TCPH_FLAGS(header) & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN) {
+    return 1;
+  }
+  if ((TCPH_FLAGS(header) & TCP_FIN) || header->dest == 0 || header->src == 0 || !callbacks->admit(engine)) {
+    return 0;
+  }
+  listener->local_port = lwip_ntohs(header->dest);
+  forget_time_wait(header);
+  return 1;
+}
+
+/* Notes whom a segment belongs to; answers whether its options are to be read. */
+u8_t
+lwip_sys_note(const struct tcp_pcb *pcb)
+{
+  if (pcb->state == LISTEN) {
+    return 1;
+  }
+  noted = flow_of(pcb->callback_arg);
+  return 0;
+}
+
+static void
+endpoint_bytes(u8_t bytes[16], const ip_addr_t *ip)
+{
+  if (IP_IS_V6(ip)) {
+    memcpy(bytes, ip_2_ip6(ip)->addr, 16);
+  } else {
+    memcpy(bytes, &ip_2_ip4(ip)->addr, 4);
+  }
+}
+
+static void
+describe(struct lwip_sys_endpoints *to, const ip_addr_t *local_ip, u16_t local_port, const ip_addr_t *remote_ip,
+         u16_t remote_port)
+{
+  memset(to, 0, sizeof(*to));
+  to->is_v6 = IP_IS_V6(local_ip) ? 1 : 0;
+  endpoint_bytes(to->local_ip, local_ip);
+  endpoint_bytes(to->remote_ip, remote_ip);
+  to->local_port = local_port;
+  to->remote_port = remote_port;
+}
+
+unsigned int
+lwip_sys_isn(const struct ip_addr *local_ip, unsigned short local_port, const struct ip_addr *remote_ip,
+             unsigned short remote_port)
+{
+  struct lwip_sys_endpoints endpoints;
+  describe(&endpoints, local_ip, local_port, remote_ip, remote_port);
+  return callbacks->isn(engine, &endpoints);
+}
+
+/* ---- Buffers ---- */
+
+static void
+frame_free(struct pbuf *p)
+{
+  callbacks->released(engine, ((struct lwip_sys_frame *)(void *)p)->slot);
+}
+
+struct lwip_sys_frame *
+lwip_sys_frame_new(void *slot)
+{
+  struct lwip_sys_frame *frame = (struct lwip_sys_frame *)calloc(1, sizeof(*frame));
+  if (frame != NULL) {
+    frame->slot = slot;
+    frame->custom.custom_free_function = frame_free;
+  }
+  return frame;
+}
+
+void
+lwip_sys_frame_delete(struct lwip_sys_frame *frame)
+{
+  free(frame);
+}
+
+struct pbuf *
+lwip_sys_frame_wrap(struct lwip_sys_frame *frame, void *bytes, u16_t len)
+{
+  return pbuf_alloced_custom(PBUF_RAW, len, PBUF_REF, &frame->custom, bytes, len);
+}
+
+struct pbuf *
+lwip_sys_pbuf_of(const void *bytes, u16_t len)
+{
+  struct pbuf *p = pbuf_alloc(PBUF_RAW, len, PBUF_RAM);
+  if (p != NULL) {
+    memcpy(p->payload, bytes, len);
+  }
+  return p;
+}
+
+/* One pbuf of the bytes of all parts, which are then freed; NULL, and all as it was, where there is
+ * no memory or too much to join. */
+struct pbuf *
+lwip_sys_pbuf_join(struct pbuf *const *parts, size_t count)
+{
+  struct pbuf *joined;
+  size_t total = 0;
+  size_t i;
+  u16_t at = 0;
+  for (i = 0; i < count; i++) {
+    total += parts[i]->tot_len;
+  }
+  joined = total > 0xffff ? NULL : pbuf_alloc(PBUF_RAW, (u16_t)total, PBUF_RAM);
+  if (joined == NULL) {
+    return NULL;
+  }
+  for (i = 0; i < count; i++) {
+    at = (u16_t)(at + pbuf_copy_partial(parts[i], (u8_t *)joined->payload + at, parts[i]->tot_len, 0));
+    pbuf_free(parts[i]);
+  }
+  return joined;
+}
+
+u16_t
+lwip_sys_pbuf_len(const struct pbuf *p)
+{
+  return p->tot_len;
+}
+
+u16_t
+lwip_sys_pbuf_take(struct pbuf **chain, void *to, size_t len)
+{
+  u16_t taken = (u16_t)LWIP_MIN(len, (size_t)(*chain)->tot_len);
+  pbuf_copy_partial(*chain, to, taken, 0);
+  *chain = pbuf_free_header(*chain, taken);
+  return taken;
+}
+
+/* ---- Connections ---- */
+
+void
+lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *endpoints)
+{
+  describe(endpoints, &pcb->local_ip, pcb->local_port, &pcb->remote_ip, pcb->remote_port);
+}
+
+u32_t
+lwip_sys_pcb_room(const struct tcp_pcb *pcb)
+{
+  return pcb->snd_buf;
+}
+
+u8_t
+lwip_sys_pcb_is_over(const struct tcp_pcb *pcb)
+{
+  return pcb->state == TIME_WAIT;
+}
+
+/* Whether the peer owes an answer: to data, to a FIN, or to a probe of its closed window. */
+u8_t
+lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb)
+{
+  return pcb->unacked != NULL || pcb->unsent != NULL;
+}
+
+void
+lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len)
+{
+  while (len > 0) {
+    u16_t part = (u16_t)LWIP_MIN(len, (size_t)0xffff);
+    tcp_recved(pcb, part);
+    len -= part;
+  }
+}
+
+err_t
+lwip_sys_pcb_flush(struct tcp_pcb *pcb)
+{
+  if (tcp_is_flag_set(pcb, TF_ACK_DELAY)) {
+    tcp_ack_now(pcb);
+  }
+  return tcp_output(pcb);
+}
+
+void
+lwip_sys_pcb_demand_ack(struct tcp_pcb *pcb)
+{
+  tcp_set_flags(pcb, TF_ACK_DELAY | TF_ACK_NOW);
+}
+
+/* Closes a connection that nobody reads any more. With bytes unread the peer is told by a RST that
+ * they are lost (RFC 2525, 2.17). Without, it is a shutdown of our side: unlike tcp_close(), after
+ * which lwIP gives data that is still to be sent only 2 MSL. */
+void
+lwip_sys_pcb_release(struct tcp_pcb *pcb, u8_t unread)
+{
+  switch (pcb->state) {
+    case ESTABLISHED:
+    case CLOSE_WAIT:
+      if (unread) {
+        tcp_close(pcb);
+      } else {
+        tcp_shutdown(pcb, 0, 1);
+      }
+      break;
+    case FIN_WAIT_2:
+      if (unread) {
+        tcp_abort(pcb);
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+/* Starts lwIP's 20 seconds for a peer that has our FIN and sends none, on a released connection. */
+void
+lwip_sys_pcb_linger(struct tcp_pcb *pcb)
+{
+  if (pcb->state == FIN_WAIT_2) {
+    tcp_set_flags(pcb, TF_RXCLOSED);
+  }
+}
+
+u16_t
+lwip_sys_pcb_mss(const struct tcp_pcb *pcb)
+{
+  return pcb->mss;
+}
+
+void
+lwip_sys_pcb_set_mss(struct tcp_pcb *pcb, u16_t mss, u32_t cwnd, u32_t ssthresh)
+{
+  pcb->mss = mss;
+  pcb->cwnd = cwnd;
+  pcb->ssthresh = ssthresh;
+}

@@ -1,0 +1,92 @@
+/* The seam between lwIP and Rust: Rust sees no structure of lwIP's. */
+
+#ifndef LWIP_SYS_SHIM_H
+#define LWIP_SYS_SHIM_H
+
+#include <stddef.h>
+
+#include "lwip/err.h"
+#include "lwip/ip_addr.h"
+#include "lwip/pbuf.h"
+#include "lwip/tcp.h"
+
+/* Both ends of a connection. An IPv4 address takes the first four bytes. */
+struct lwip_sys_endpoints {
+  u8_t local_ip[16];
+  u8_t remote_ip[16];
+  u16_t local_port;
+  u16_t remote_port;
+  u8_t is_v6;
+};
+
+/* A piece of a packet. */
+struct lwip_sys_slice {
+  void *base;
+  size_t len;
+};
+
+/* A packet of more pieces than this is passed on without them. */
+#define LWIP_SYS_MAX_SLICES 16
+
+/* What lwIP calls. A flow is the number that the caller has given a connection, never 0. */
+struct lwip_sys_callbacks {
+  /* Whether one more half-open connection is welcome. */
+  u8_t (*admit)(void *engine);
+  /* A SYN was taken: the connection's flow number, or 0 to refuse it. */
+  size_t (*opened)(void *engine, struct tcp_pcb *pcb);
+  /* The handshake is done. */
+  void (*established)(void *engine, size_t flow);
+  /* Data, which the callee then owns, or a FIN where p is NULL. May abort the connection and then
+   * returns ERR_ABRT. */
+  err_t (*received)(void *engine, size_t flow, struct tcp_pcb *pcb, struct pbuf *p);
+  /* The peer has acknowledged data. */
+  void (*sent)(void *engine, size_t flow, u16_t len);
+  /* The connection is over by an error; before or after destroyed. */
+  void (*failed)(void *engine, size_t flow, err_t error);
+  /* The pcb is gone. */
+  void (*destroyed)(void *engine, size_t flow);
+  /* An initial sequence number (RFC 6528). */
+  u32_t (*isn)(void *engine, const struct lwip_sys_endpoints *endpoints);
+  /* lwIP needs a frame's bytes no more. */
+  void (*released)(void *engine, void *slot);
+  /* A packet to be sent: as slices, or, where it has too many, as the pbuf alone. */
+  err_t (*output)(void *link, const struct lwip_sys_slice *slices, size_t count, const struct pbuf *p);
+};
+
+/* The memory of a pbuf over bytes of the caller's. */
+struct lwip_sys_frame;
+
+/* Used by tcp_in.c. */
+u8_t lwip_sys_admit(const struct pbuf *p);
+u8_t lwip_sys_note(const struct tcp_pcb *pcb);
+
+/* Used by Rust; described in src/lib.rs. */
+const char *lwip_sys_version(void);
+void lwip_sys_init(void);
+err_t lwip_sys_start(const struct lwip_sys_callbacks *callbacks, void *engine, void *link, u16_t mtu,
+                     u32_t window, u8_t scale, u8_t tcp_checksums);
+void lwip_sys_stop(void);
+size_t lwip_sys_pcb_count(void);
+size_t lwip_sys_input(struct pbuf *p, u8_t verify);
+
+struct lwip_sys_frame *lwip_sys_frame_new(void *slot);
+void lwip_sys_frame_delete(struct lwip_sys_frame *frame);
+struct pbuf *lwip_sys_frame_wrap(struct lwip_sys_frame *frame, void *bytes, u16_t len);
+struct pbuf *lwip_sys_pbuf_of(const void *bytes, u16_t len);
+struct pbuf *lwip_sys_pbuf_join(struct pbuf *const *parts, size_t count);
+u16_t lwip_sys_pbuf_len(const struct pbuf *p);
+u16_t lwip_sys_pbuf_take(struct pbuf **chain, void *to, size_t len);
+
+void lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *endpoints);
+u32_t lwip_sys_pcb_room(const struct tcp_pcb *pcb);
+u8_t lwip_sys_pcb_is_over(const struct tcp_pcb *pcb);
+u8_t lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb);
+void lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len);
+err_t lwip_sys_pcb_flush(struct tcp_pcb *pcb);
+void lwip_sys_pcb_demand_ack(struct tcp_pcb *pcb);
+void lwip_sys_pcb_release(struct tcp_pcb *pcb, u8_t unread);
+void lwip_sys_pcb_linger(struct tcp_pcb *pcb);
+u16_t lwip_sys_pcb_mss(const struct tcp_pcb *pcb);
+void lwip_sys_pcb_set_mss(struct tcp_pcb *pcb, u16_t mss, u32_t cwnd, u32_t ssthresh);
+
+#endif

@@ -1,0 +1,336 @@
+//! lwIP 2.2.1d through its raw API, without its threads, sockets and timers.
+//!
+//! The engine takes packets from the link and hands them to lwIP where they lie; what lwIP sends
+//! goes from its headers and the connections' rings to the link in one vectored call. So a byte is
+//! copied once each way: from the packet to the reader, and from the writer to the ring.
+//!
+//! lwIP's state is global. One engine runs at a time in a process; its lock, which is
+//! [`crate::driven`]'s, is lwIP's.
+
+mod core;
+mod flow;
+mod output;
+mod packet;
+mod pool;
+mod ring;
+
+use std::io;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use lwip_sys::{Callbacks, ERR_OK, MAX_WINDOW_SCALE, TCP_TIMER_MS};
+use platform::{Link, PacketBuffer};
+use tokio::time::Instant;
+
+use self::core::Core;
+use self::output::Output;
+use self::pool::Pool;
+use crate::driven::{self, Accepted, DrivenListener, Engine, Flow, FlowId, Intake};
+use crate::{Effective, Netstack, StackConfig, StackKind, StartError, Started};
+
+/// lwIP.
+pub struct Lwip;
+
+/// The smallest packet that every IPv4 host takes (RFC 791, 3.1).
+const MIN_MTU: usize = 576;
+
+/// Packets that one ingress takes. Each is acknowledged at the end of it, so a larger batch is fewer
+/// acknowledgements, and later ones.
+const BATCH: usize = 16;
+
+/// TCP's timer.
+const TICK: Duration = Duration::from_millis(TCP_TIMER_MS);
+
+/// Ticks that nobody was awake for are made up for, one an egress, if they lie back no more than so
+/// long: what would answer the retransmissions of older ones still waits unread.
+const MAX_LAG: Duration = Duration::from_secs(1);
+
+impl<L: Link> Netstack<L> for Lwip {
+    type Stream = Flow<LwipEngine<L>>;
+    type Listener = DrivenListener<LwipEngine<L>>;
+
+    fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener>, StartError> {
+        let unfit = |reason| StartError::Unfit { stack: StackKind::Lwip, reason };
+        let capabilities = link.capabilities();
+        let (mtu, window) = (capabilities.mtu.min(usize::from(u16::MAX)), config.window);
+        if mtu < MIN_MTU {
+            return Err(unfit(format!("an MTU of {mtu} bytes; it takes {MIN_MTU} or more")));
+        }
+        if !(StackConfig::MIN_WINDOW..=StackConfig::MAX_WINDOW).contains(&window) {
+            return Err(unfit(format!(
+                "a window of {window} bytes; it takes {} to {}",
+                StackConfig::MIN_WINDOW,
+                StackConfig::MAX_WINDOW
+            )));
+        }
+        let (window, scale) = scaled(window);
+        let effective = Effective {
+            stack_version: lwip_sys::VERSION,
+            receive_buffer_bytes: window >> scale << scale,
+            send_buffer_bytes: window,
+            window_scale: Some(scale),
+            mtu,
+            congestion: "newreno",
+            checksum_verified: !capabilities.checksum.rx,
+            checksum_computed: !capabilities.checksum.tx,
+        };
+        let config = StackConfig { window, ..config.clone() };
+        let (listener, driver) = driven::start(LwipEngine::start(link, config, mtu as u16, scale)?);
+        Ok(Started { listener, driver, effective })
+    }
+}
+
+/// The nearest window that lwIP takes, and the smallest shift count with which it fits in the
+/// header's 16 bits.
+fn scaled(window: usize) -> (usize, u8) {
+    let window = window.min(usize::from(u16::MAX) << MAX_WINDOW_SCALE);
+    let scale = (0..MAX_WINDOW_SCALE).find(|scale| u16::try_from(window >> scale).is_ok());
+    (window, scale.unwrap_or(MAX_WINDOW_SCALE))
+}
+
+/// The right to use lwIP's globals, of which there is one.
+struct Running;
+
+static RUNNING: AtomicBool = AtomicBool::new(false);
+
+impl Running {
+    fn acquire() -> Result<Self, StartError> {
+        match RUNNING.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => Ok(Self),
+            Err(_) => Err(StartError::AlreadyRunning(StackKind::Lwip)),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        RUNNING.store(false, Ordering::Release);
+    }
+}
+
+/// lwIP and its link.
+pub struct LwipEngine<L: Link> {
+    /// From a box. lwIP has these pointers too and uses them while one of its functions runs; so
+    /// whoever makes a reference through them drops it before such a call.
+    core: *mut Core,
+    output: *mut Output<L>,
+    batch: Vec<PacketBuffer>,
+    verify: bool,
+    /// When TCP's timer is due, while there is a connection.
+    next_tick: Option<Instant>,
+    /// Dropped last: another engine may start then, on another thread.
+    _running: Running,
+}
+
+// SAFETY: the pointers are the engine's own. lwIP's globals belong to whoever has `Running`, so to
+// the one engine, wherever it is; `&mut self` and the lock around it keep that to one thread at a
+// time.
+unsafe impl<L: Link> Send for LwipEngine<L> {}
+
+impl<L: Link> LwipEngine<L> {
+    const CALLBACKS: Callbacks = Callbacks {
+        admit: Core::on_admit,
+        opened: Core::on_opened,
+        established: Core::on_established,
+        received: Core::on_received,
+        sent: Core::on_sent,
+        failed: Core::on_failed,
+        destroyed: Core::on_destroyed,
+        isn: Core::on_isn,
+        released: Core::on_released,
+        output: Output::<L>::callback,
+    };
+
+    fn start(link: L, config: StackConfig, mtu: u16, scale: u8) -> Result<Self, StartError> {
+        static INIT: Once = Once::new();
+        let running = Running::acquire()?;
+        // SAFETY: once in a process, by who has `Running`, and before everything else.
+        INIT.call_once(|| unsafe { lwip_sys::lwip_sys_init() });
+        let capabilities = link.capabilities();
+        let window = config.window;
+        let packet_len = capabilities.max_packet_len.max(usize::from(mtu));
+        let core = Core::new(config, Pool::new(packet_len, window), Instant::now());
+        let engine = Self {
+            core: Box::into_raw(Box::new(core)),
+            output: Box::into_raw(Box::new(Output::new(link))),
+            batch: (0..BATCH).map(|_| PacketBuffer::new(packet_len)).collect(),
+            verify: !capabilities.checksum.rx,
+            next_tick: None,
+            _running: running,
+        };
+        // SAFETY: lwIP is initialised and not started. Callbacks and pointers are valid until
+        // `lwip_sys_stop`, in `drop`.
+        let error = unsafe {
+            lwip_sys::lwip_sys_start(
+                &raw const *const { &Self::CALLBACKS },
+                engine.core.cast(),
+                engine.output.cast(),
+                mtu,
+                window as u32,
+                scale,
+                u8::from(!capabilities.checksum.tx),
+            )
+        };
+        if error == ERR_OK {
+            Ok(engine)
+        } else {
+            let reason = format!("lwIP's error {error}: no memory for its listener");
+            Err(StartError::Unfit { stack: StackKind::Lwip, reason })
+        }
+    }
+
+    fn core(&self) -> &Core {
+        // SAFETY: the pointer is the engine's; the reference borrows the engine, and no function
+        // that takes `&self` calls lwIP.
+        unsafe { &*self.core }
+    }
+
+    fn core_mut(&mut self) -> &mut Core {
+        // SAFETY: as above; whoever uses this drops the reference before it calls lwIP.
+        unsafe { &mut *self.core }
+    }
+
+    fn output(&mut self) -> &mut Output<L> {
+        // SAFETY: as above.
+        unsafe { &mut *self.output }
+    }
+
+    /// Fills the batch from the link. Answers how many packets there are.
+    fn fill(&mut self) -> io::Result<usize> {
+        // SAFETY: the engine's own, and nothing here calls lwIP.
+        let output = unsafe { &mut *self.output };
+        let mut filled = 0;
+        while let Some(buffers) = self.batch.get_mut(filled..).filter(|buffers| !buffers.is_empty()) {
+            match output.link.try_recv(buffers) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if filled == 0 => return Err(error),
+                // What came before it counts; the next call fails.
+                Err(error) => {
+                    output.failure = Some(error);
+                    break;
+                }
+            }
+        }
+        Ok(filled.min(self.batch.len()))
+    }
+
+    /// Runs TCP's timer where it is due.
+    fn tick(&mut self, now: Instant) {
+        if self.core().alive == 0 {
+            self.next_tick = None;
+            return;
+        }
+        let due = *self.next_tick.get_or_insert(now + TICK);
+        if now < due {
+            return;
+        }
+        let lag = now.saturating_duration_since(due);
+        self.next_tick = Some(if lag > MAX_LAG { now } else { due } + TICK);
+        // SAFETY: the engine's core; no reference into it is alive.
+        unsafe {
+            Core::tick(self.core);
+            if self.output().blocked {
+                Core::demand_acks(self.core);
+            }
+        }
+    }
+}
+
+impl<L: Link> Engine for LwipEngine<L> {
+    fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
+        self.output().check()?;
+        let filled = self.fill()?;
+        self.core_mut().now = now;
+        for buffer in &mut self.batch[..filled] {
+            // SAFETY: the engine's core; no reference into it is alive.
+            unsafe { Core::input(self.core, buffer, self.verify) };
+        }
+        self.output().check()?;
+        Ok(if filled == self.batch.len() { Intake::Full } else { Intake::Drained })
+    }
+
+    fn egress(&mut self, now: Instant) -> io::Result<()> {
+        self.output().blocked = false;
+        self.core_mut().now = now;
+        self.tick(now);
+        // SAFETY: the engine's core; no reference into it is alive.
+        unsafe { Core::flush(self.core) };
+        self.output().flush()
+    }
+
+    fn deadline(&mut self, _now: Instant) -> Option<Instant> {
+        self.next_tick
+    }
+
+    fn accept(&mut self) -> Option<Accepted> {
+        let core = self.core_mut();
+        let key = core.accepted.pop_front()?;
+        let flow = core.flows.get(key)?;
+        Some(Accepted { flow: FlowId(key), local: flow.local, peer: flow.peer })
+    }
+
+    fn can_accept(&self) -> bool {
+        !self.core().accepted.is_empty()
+    }
+
+    fn recv(&mut self, flow: FlowId, buffer: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: the engine's core; no reference into it is alive.
+        unsafe { Core::recv(self.core, flow.0, buffer) }
+    }
+
+    fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize> {
+        // SAFETY: the engine's core; no reference into it is alive.
+        unsafe { Core::send(self.core, flow.0, bytes) }
+    }
+
+    fn finish(&mut self, flow: FlowId) {
+        // SAFETY: the engine's core; no reference into it is alive.
+        unsafe { Core::finish(self.core, flow.0) };
+    }
+
+    fn release(&mut self, flow: FlowId) {
+        // SAFETY: the engine's core; no reference into it is alive.
+        unsafe { Core::release(self.core, flow.0) };
+    }
+
+    fn touched(&mut self) -> Option<FlowId> {
+        let core = self.core_mut();
+        let key = core.touched.pop()?;
+        if let Some(flow) = core.flows.get_mut(key) {
+            flow.listed.touched = false;
+        }
+        Some(FlowId(key))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.core().alive == 0
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.output().link.poll_readable(cx)
+    }
+
+    fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let output = self.output();
+        if output.blocked { output.link.poll_writable(cx) } else { Poll::Pending }
+    }
+}
+
+impl<L: Link> Drop for LwipEngine<L> {
+    fn drop(&mut self) {
+        // SAFETY: lwIP is started, or `start` failed and there is nothing to stop, which is the same
+        // to it. Afterwards no pcb is left, so lwIP has no pointer of ours; what readers have not
+        // taken goes with the flows, before the pool.
+        unsafe {
+            lwip_sys::lwip_sys_stop();
+            debug_assert_eq!(lwip_sys::lwip_sys_pcb_count(), 0);
+            (*self.core).flows.clear();
+            drop(Box::from_raw(self.core));
+            drop(Box::from_raw(self.output));
+        }
+    }
+}

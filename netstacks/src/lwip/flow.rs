@@ -1,0 +1,203 @@
+//! A connection, as this side of lwIP knows it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::ptr;
+use std::time::Duration;
+
+use lwip_sys::{Endpoints, Pbuf, TcpPcb};
+use tokio::time::Instant;
+
+use super::ring::Ring;
+
+/// Received pieces below so many bytes are small: what they occupy is mostly not data.
+const SMALL_LEN: u16 = 512;
+
+/// So many small pieces in a row are made into one.
+const JOIN: usize = 64;
+
+/// Where a connection stands between a SYN and being forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The handshake is under way.
+    HalfOpen,
+    /// It waits for `accept`, or is a stream's.
+    Established,
+    /// Its stream is gone; lwIP finishes what is to be finished.
+    Released,
+}
+
+/// Whether a connection is to be asked for a sign of life, or given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    Enough,
+    Probe,
+    Exhausted,
+}
+
+/// The lists that a connection is on, so that it is on each once.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Listed {
+    /// For `Engine::touched`.
+    pub(super) touched: bool,
+    /// For the next egress.
+    pub(super) due: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Flow {
+    /// Null once lwIP has freed it.
+    pub(super) pcb: *mut TcpPcb,
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+    pub(super) stage: Stage,
+    /// Data for the reader, which is ours to free.
+    received: VecDeque<*mut Pbuf>,
+    /// How many small pieces are at the end of `received`.
+    small: usize,
+    /// What was written and is not acknowledged. Made with the first write.
+    pub(super) ring: Option<Ring>,
+    /// The peer's FIN has come.
+    pub(super) eof: bool,
+    /// Our FIN is asked for.
+    pub(super) finished: bool,
+    /// Why it ended, if not by FINs.
+    pub(super) error: Option<io::ErrorKind>,
+    pub(super) listed: Listed,
+    /// When a segment came last.
+    heard: Instant,
+    /// Since when something is asked of the peer.
+    asked: Option<Instant>,
+    probed: Option<Instant>,
+}
+
+impl Flow {
+    pub(super) fn new(pcb: *mut TcpPcb, endpoints: &Endpoints, now: Instant) -> Self {
+        let address = |bytes: &[u8; 16], port| match endpoints.is_v6 {
+            0 => SocketAddr::new(IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]), port),
+            _ => SocketAddr::new(IpAddr::from(*bytes), port),
+        };
+        Self {
+            pcb,
+            local: address(&endpoints.local_ip, endpoints.local_port),
+            peer: address(&endpoints.remote_ip, endpoints.remote_port),
+            stage: Stage::HalfOpen,
+            received: VecDeque::new(),
+            small: 0,
+            ring: None,
+            eof: false,
+            finished: false,
+            error: None,
+            listed: Listed::default(),
+            heard: now,
+            asked: None,
+            probed: None,
+        }
+    }
+
+    /// What a reader is told when no data waits, and a writer when it may not write.
+    pub(super) fn end(&self, orderly: io::Result<usize>) -> io::Result<usize> {
+        match self.error {
+            Some(kind) => Err(kind.into()),
+            None => orderly,
+        }
+    }
+
+    pub(super) fn has_data(&self) -> bool {
+        !self.received.is_empty()
+    }
+
+    /// Queues data for the reader.
+    ///
+    /// # Safety
+    ///
+    /// The pbuf is alive and becomes this flow's.
+    pub(super) unsafe fn push(&mut self, data: *mut Pbuf) {
+        self.received.push_back(data);
+        // SAFETY: the caller's promise.
+        if unsafe { lwip_sys::lwip_sys_pbuf_len(data) } >= SMALL_LEN {
+            self.small = 0;
+            return;
+        }
+        self.small += 1;
+        if self.small == JOIN {
+            self.join();
+        }
+    }
+
+    /// Makes one of the small pieces at the end: else a window of one-byte segments would take a
+    /// hundred times its size.
+    fn join(&mut self) {
+        self.small = 0;
+        let parts: Vec<_> = self.received.range(self.received.len() - JOIN..).copied().collect();
+        // SAFETY: the parts are alive and this flow's; after success they are gone from the queue.
+        let joined = unsafe { lwip_sys::lwip_sys_pbuf_join(parts.as_ptr(), parts.len()) };
+        if !joined.is_null() {
+            self.received.truncate(self.received.len() - JOIN);
+            self.received.push_back(joined);
+        }
+    }
+
+    /// Moves received bytes to the reader.
+    pub(super) fn take(&mut self, buffer: &mut [u8]) -> usize {
+        let mut copied = 0;
+        while let Some(unfilled) = buffer.get_mut(copied..).filter(|unfilled| !unfilled.is_empty()) {
+            let Some(chain) = self.received.front_mut() else { break };
+            // SAFETY: the chain is alive and this flow's; the destination is a slice's. This may call
+            // `Callbacks::released`, which touches the pool alone.
+            let len = unsafe { lwip_sys::lwip_sys_pbuf_take(chain, unfilled.as_mut_ptr(), unfilled.len()) };
+            copied += usize::from(len);
+            if chain.is_null() {
+                self.received.pop_front();
+                self.small = self.small.min(self.received.len());
+            }
+        }
+        copied
+    }
+
+    /// Throws away what was received and not read. Answers whether there was any.
+    pub(super) fn discard(&mut self) -> bool {
+        let unread = self.has_data();
+        for data in self.received.drain(..) {
+            // SAFETY: it was alive and this flow's. See `take` for the callback.
+            unsafe { lwip_sys::pbuf_free(data) };
+        }
+        self.small = 0;
+        unread
+    }
+
+    /// A segment of this connection came.
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.heard = now;
+        self.asked = None;
+        self.probed = None;
+    }
+
+    /// Whether a silent peer has used up its time: `timeout` from the moment on when it was asked
+    /// for something, be it an acknowledgement, or, after as long a silence, a sign of life.
+    pub(super) fn patience(&mut self, now: Instant, timeout: Duration, outstanding: bool) -> Patience {
+        let idle = now.saturating_duration_since(self.heard) >= timeout;
+        if !outstanding && !idle {
+            self.asked = None;
+            return Patience::Enough;
+        }
+        let asked = *self.asked.get_or_insert(now);
+        if now.saturating_duration_since(asked) >= timeout {
+            return Patience::Exhausted;
+        }
+        let probe_again = self.probed.is_none_or(|probed| now.saturating_duration_since(probed) >= timeout / 4);
+        if outstanding || !probe_again {
+            return Patience::Enough;
+        }
+        self.probed = Some(now);
+        Patience::Probe
+    }
+}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        debug_assert_eq!(self.pcb, ptr::null_mut(), "lwIP may still refer to the ring");
+        self.discard();
+    }
+}

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+#
+# The published loops: ten runs of each of the twelve cells, one line with its Gbps a run.
+#
+#     scripts/bench.sh                                every cell
+#     scripts/bench.sh --netstack smoltcp             one stack
+#     scripts/bench.sh --mode reader --runs 3         one direction, three runs
+#     scripts/bench.sh -- --mtu 9000 --bytes 4GB      what follows -- goes to every run
+#
+# On macOS a utun device takes root: run it with sudo, after a build as yourself.
+
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+
+stacks=(lwip ipstack smoltcp)
+modes=(reader writer)
+runs=10
+
+fail() {
+    printf 'bench: %s\n' "$*" >&2
+    exit 2
+}
+
+while [[ $# -gt 0 ]]; do
+    case $1 in
+    --netstack) stacks=("${2:?--netstack wants a name}") && shift 2 ;;
+    --mode) modes=("${2:?--mode wants a name}") && shift 2 ;;
+    --runs) runs=${2:?--runs wants a number} && shift 2 ;;
+    --) shift && break ;;
+    *) fail "unknown argument $1; see the head of this script" ;;
+    esac
+done
+[[ $runs =~ ^[1-9][0-9]*$ ]] || fail "--runs $runs is no number above 0"
+
+if [[ $(id -u) -ne 0 || ! -x target/release/rust-tun-perf ]]; then
+    cargo build --release --quiet --locked
+fi
+
+news=$(mktemp)
+trap 'rm -f "$news"' EXIT
+failures=0
+for stack in "${stacks[@]}"; do
+    for runtime in "current-thread" "multi-thread"; do
+        for mode in "${modes[@]}"; do
+            arguments=(--mode "$mode" --netstack "$stack")
+            if [[ $runtime == current-thread ]]; then
+                arguments+=(--current-thread)
+            fi
+            printf '\n%s, %s, %s\n' "$stack" "$runtime" "$mode"
+            for ((run = 0; run < runs; run++)); do
+                # A run that fails has said why; the others go on.
+                target/release/rust-tun-perf "${arguments[@]}" "$@" 2>"$news" | grep Gbps || {
+                    grep error: "$news" >&2 || true
+                    failures=$((failures + 1))
+                }
+            done
+        done
+    done
+done
+[[ $failures -eq 0 ]] || { printf '%s runs failed\n' "$failures" >&2 && exit 1; }
