@@ -250,7 +250,15 @@ impl<E: Engine> Shared<E> {
 
 /// Makes an engine's listener and driver.
 pub(crate) fn start<E: Engine>(engine: E) -> (DrivenListener<E>, Driver) {
-    let state = State { engine, parked: Vec::new(), acceptor: None, driver: None, inline_turns: 0, seen_turns: 0, failure: None };
+    let state = State {
+        engine,
+        parked: Vec::new(),
+        acceptor: None,
+        driver: None,
+        inline_turns: 0,
+        seen_turns: 0,
+        failure: None,
+    };
     let shared = Shared(Arc::new(Mutex::new(state)));
     let listener = DrivenListener { shared: shared.clone() };
     (listener, Box::pin(drive(shared)))

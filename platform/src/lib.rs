@@ -30,6 +30,8 @@ mod imp;
 mod imp;
 
 #[cfg(target_os = "linux")]
+mod netlink;
+#[cfg(target_os = "linux")]
 mod netns;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 mod unix;

@@ -11,6 +11,7 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 pub(crate) use crate::netns::enter as isolate;
 pub(crate) use crate::unix::{cpu_of_process, cpu_of_thread, interrupted, peak_rss_bytes};
 
+use crate::netlink;
 use crate::unix::Readiness;
 use crate::{
     Capabilities, ChecksumOffload, Class, Error, Link, PacketBuffer, PacketMeta, SegmentationOffload, TunConfig,
@@ -84,10 +85,9 @@ fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
         io::ErrorKind::PermissionDenied => Error::new(Class::Unavailable, "open", NODE, source).remedy(DENIED),
         _ => Error::new(Class::Unavailable, "open", NODE, source).remedy("see that the tun module is loaded"),
     })?;
-    DeviceBuilder::new()
+    let device = DeviceBuilder::new()
         .name(&config.name)
         .mtu(config.mtu)
-        .tx_queue_len(config.tx_queue_len)
         .ipv4(config.network.address, config.network.prefix_len, None)
         .enable(true)
         .build_sync()
@@ -100,7 +100,12 @@ fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
                 Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy(DENIED),
                 _ => error(Class::Failed),
             }
-        })
+        })?;
+    device
+        .if_index()
+        .and_then(|index| netlink::set_tx_queue_len(index, config.tx_queue_len))
+        .map_err(|source| Error::new(Class::Failed, "set the queue length of", &config.name, source))?;
+    Ok(device)
 }
 
 fn adopt(fd: i32) -> Result<SyncDevice, Error> {

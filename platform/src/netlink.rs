@@ -1,0 +1,42 @@
+//! What only rtnetlink lets an ordinary user do to an interface in a namespace of their own.
+
+use std::io;
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_sys::constants::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+
+/// Sets how many packets may wait in an interface's queue.
+///
+/// By `RTM_SETLINK`, for which the right in the interface's own namespace is enough
+/// (`net/core/rtnetlink.c`). The older ioctl, `SIOCSIFTXQLEN`, wants it in the first one
+/// (`net/core/dev_ioctl.c`).
+pub(crate) fn set_tx_queue_len(interface_index: u32, packets: u32) -> io::Result<()> {
+    let mut link = LinkMessage::default();
+    link.header.index = interface_index;
+    link.attributes.push(LinkAttribute::TxQueueLen(packets));
+    request(RouteNetlinkMessage::SetLink(link))
+}
+
+/// Sends a request and waits for the kernel's acknowledgement, which is there at once.
+fn request(message: RouteNetlinkMessage) -> io::Result<()> {
+    let mut message = NetlinkMessage::from(message);
+    message.header.flags = NLM_F_REQUEST | NLM_F_ACK;
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    socket.send(&bytes, 0)?;
+    let (answer, _) = socket.recv_from_full()?;
+    let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer)
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+    match answer.payload {
+        NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
+        NetlinkPayload::Error(_) => Ok(()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "rtnetlink answered with something else")),
+    }
+}
