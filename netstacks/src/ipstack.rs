@@ -38,6 +38,8 @@ mod receive;
 mod segment;
 mod send;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::pin::{Pin, pin};
