@@ -25,6 +25,11 @@
 //! ipstack never repeats its FIN and takes any ACK for the FIN's, so a single loss would hang the
 //! connection. So ipstack's connections all end the same way: two forged resets.
 //!
+//! ipstack's own time-out ends a connection whose application is silent as well; it is put out of
+//! reach. The record's ends one whose peer is silent for the user time-out while something is under
+//! way, or a write, a shutdown or a read waits. Half way to it a waiting read has the peer probed
+//! (RFC 9293, 3.8.4), so an idle connection stays and a dead one does not.
+//!
 //! What remains: 64 KB in flight at most, since it knows no window scaling; no SACK, no timestamps
 //! and no congestion control; a retransmission time-out of one second whatever the round trip; and,
 //! in builds with debug assertions, an initial sequence number of 100 for every connection.

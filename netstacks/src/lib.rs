@@ -4,20 +4,20 @@
 //! port, so the same adapter serves a benchmark and a proxy. What comes out are plain tokio streams:
 //!
 //! ```no_run
-//! use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
+//! use netstacks::{Listener, Netstack, StackConfig};
 //! use platform::MemoryLink;
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //!
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-//! let mut stack = Smoltcp::start(link, &StackConfig::default())?;
-//! tokio::spawn(stack.driver);
-//! let mut stream = stack.listener.accept().await?;
-//! let mut buffer = [0; 1024];
-//! let len = stream.read(&mut buffer).await?;
-//! stream.write_all(&buffer[..len]).await?;
-//! # Ok(())
-//! # }
+//! async fn echo<S: Netstack<MemoryLink>>() -> Result<(), Box<dyn std::error::Error>> {
+//!     let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+//!     let mut stack = S::start(link, &StackConfig::default())?;
+//!     tokio::spawn(stack.driver);
+//!     let mut stream = stack.listener.accept().await?;
+//!     let mut buffer = [0; 1024];
+//!     let len = stream.read(&mut buffer).await?;
+//!     stream.write_all(&buffer[..len]).await?;
+//!     Ok(())
+//! }
 //! ```
 //!
 //! A stack that is chosen at run time is started through [`StackKind::visit`].

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
 use tokio::time::{Instant, Sleep};
 
-use super::events::{Claim, Due, Forged, Stage, Verdict};
+use super::events::{Claim, Due, Forged, OPEN_WINDOW, Stage, Verdict};
 use super::flow::{Flow, State};
 use super::hub::Hub;
 use super::port::Port;
@@ -27,10 +27,6 @@ use super::segment::{self, ACK, FlowKey, Header, MAX_HEADER, RST, SYN, Segment, 
 
 /// Largest payload of which ipstack takes all: it takes no more of its queue at a packet's arrival.
 const PIECE: usize = 8192;
-/// The window that ipstack is told, always: the real one is minded where the stream writes.
-const OPEN_WINDOW: u16 = u16::MAX;
-/// Another, so that a nudge is no duplicate acknowledgement.
-const NUDGE_WINDOW: u16 = OPEN_WINDOW - 1;
 /// Longest time between two looks at the connections' timers, while there are connections.
 const TICK: Duration = Duration::from_millis(200);
 /// What a peer takes that names no MSS (RFC 9293, 3.7.1), and the least that is believed.
@@ -337,13 +333,7 @@ impl<L: Link> Bridge<L> {
     /// Gives ipstack its next packet, if there is one.
     fn emit(&mut self, buf: &mut ReadBuf<'_>) -> bool {
         if let Some((key, forged)) = self.forged.pop_front() {
-            let (seq, ack, flags, window) = match forged {
-                Forged::Syn(seq) => (seq, 0, SYN, OPEN_WINDOW),
-                Forged::Nudge { seq, ack } => (seq, ack, ACK, NUDGE_WINDOW),
-                Forged::Reset => (0, 0, RST, 0),
-            };
-            let header = Header { source: key.peer, destination: key.local, seq, ack, flags, window, mss: None };
-            let len = header.write(buf.initialize_unfilled(), 0);
+            let len = forged.header(key).write(buf.initialize_unfilled(), 0);
             buf.advance(len);
             return len > 0;
         }

@@ -5,7 +5,12 @@ use std::time::Duration;
 
 use ipstack::IpStackTcpStream;
 
-use super::segment::Header;
+use super::segment::{ACK, FlowKey, Header, RST, SYN};
+
+/// The window that ipstack is told, always: the real one is minded where the stream writes.
+pub(super) const OPEN_WINDOW: u16 = u16::MAX;
+/// Another, so that a nudge is no duplicate acknowledgement.
+const NUDGE_WINDOW: u16 = OPEN_WINDOW - 1;
 
 /// What holds for all connections of a stack.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +79,17 @@ pub(super) enum Forged {
     Nudge { seq: u32, ack: u32 },
     /// A reset; the second ends the task.
     Reset,
+}
+
+impl Forged {
+    pub(super) fn header(self, key: FlowKey) -> Header {
+        let (seq, ack, flags, window) = match self {
+            Self::Syn(seq) => (seq, 0, SYN, OPEN_WINDOW),
+            Self::Nudge { seq, ack } => (seq, ack, ACK, NUDGE_WINDOW),
+            Self::Reset => (0, 0, RST, 0),
+        };
+        Header { source: key.peer, destination: key.local, seq, ack, flags, window, mss: None }
+    }
 }
 
 /// What becomes of a segment that has arrived.
