@@ -124,7 +124,7 @@ pub enum Mode {
 /// The stacks by their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Netstack {
-    /// lwIP 2.2.1, in C
+    /// lwIP, in C
     Lwip,
     /// The ipstack crate
     Ipstack,

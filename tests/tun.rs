@@ -4,7 +4,7 @@
 //! system that lacks one of them, which takes root. A test that cannot run says SKIP and why.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -68,11 +68,9 @@ fn assert_one_figure(output: &Output, what: &str) {
     assert!(!stderr(output).contains("Gbps"), "{what}\n{}", stderr(output));
 }
 
-#[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 const STACKS: [&str; 3] = ["lwip", "ipstack", "smoltcp"];
 
 #[test]
-#[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 fn all_twelve_cells_deliver_every_byte() {
     skip_if!(no_device());
     for stack in STACKS {
@@ -86,7 +84,6 @@ fn all_twelve_cells_deliver_every_byte() {
 }
 
 #[test]
-#[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 fn every_option_holds_for_every_stack() {
     skip_if!(no_device());
     for stack in STACKS {
@@ -111,7 +108,6 @@ fn every_option_holds_for_every_stack() {
 }
 
 #[test]
-#[cfg(feature = "smoltcp")]
 fn the_sample_carries_what_a_figure_must() {
     skip_if!(no_device());
     let output = run("-m writer -n smoltcp --bytes 6MB --warmup 1MB --json");
@@ -146,7 +142,6 @@ fn with_device_node(make: &str, then: &str) -> Output {
 const AS_NOBODY: &str = "exec setpriv --reuid 65534 --regid 65534 --clear-groups";
 
 #[test]
-#[cfg(feature = "smoltcp")]
 fn an_ordinary_user_with_a_device_node_needs_no_root() {
     skip_if!(no_root());
     let output = with_device_node(
@@ -157,7 +152,6 @@ fn an_ordinary_user_with_a_device_node_needs_no_root() {
 }
 
 #[test]
-#[cfg(feature = "smoltcp")]
 fn a_missing_device_node_is_said_and_not_made() {
     skip_if!(no_root());
     let output = with_device_node(
@@ -173,7 +167,6 @@ fn a_missing_device_node_is_said_and_not_made() {
 }
 
 #[test]
-#[cfg(feature = "smoltcp")]
 fn a_forbidden_device_node_is_said_with_the_remedy() {
     skip_if!(no_root());
     let output = with_device_node(
@@ -189,7 +182,6 @@ fn a_forbidden_device_node_is_said_with_the_remedy() {
 }
 
 #[test]
-#[cfg(feature = "smoltcp")]
 fn forbidden_user_namespaces_are_said_with_the_remedy() {
     skip_if!(no_root());
     // The limit is that of the namespace it is set in, and goes with it.
@@ -211,7 +203,6 @@ const LONG_RUN: &str = "\"$PROGRAM\" -m reader -n smoltcp --netns host --time 30
                         done;";
 
 #[test]
-#[cfg(feature = "smoltcp")]
 fn a_name_that_is_taken() {
     skip_if!(no_root());
     let script = format!(
@@ -224,7 +215,6 @@ fn a_name_that_is_taken() {
 }
 
 #[test]
-#[cfg(feature = "smoltcp")]
 fn an_interrupt_ends_the_run_and_takes_the_device_along() {
     skip_if!(no_root());
     for signal in ["INT", "TERM"] {
@@ -238,7 +228,6 @@ fn an_interrupt_ends_the_run_and_takes_the_device_along() {
 }
 
 #[test]
-#[cfg(feature = "smoltcp")]
 fn a_device_that_goes_down_ends_the_run() {
     skip_if!(no_root());
     if Command::new("ip").arg("-V").output().is_err() {
@@ -252,7 +241,6 @@ fn a_device_that_goes_down_ends_the_run() {
 }
 
 #[test]
-#[cfg(feature = "smoltcp")]
 fn a_descriptor_that_is_no_device() {
     skip_if!(no_device());
     let output = run("-m reader -n smoltcp --tun-fd 77");
@@ -264,7 +252,6 @@ fn a_descriptor_that_is_no_device() {
 }
 
 #[test]
-#[cfg(feature = "smoltcp")]
 fn a_congestion_control_that_the_kernel_does_not_have() {
     skip_if!(no_device());
     let output = run("-m reader -n smoltcp --congestion no-such-thing");

@@ -1,4 +1,4 @@
-//! Compiles lwIP 2.2.1 from the package of the crate `lwip`, with the options of `c/lwipopts.h`.
+//! Compiles lwIP 2.2.1d from the package of the crate `lwip`, with the options of `c/lwipopts.h`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -99,11 +99,11 @@ fn compile(sources: &Path) -> Result<(), String> {
         build
     };
     let ours = build()
-        .file("c/shim.c")
+        .files(["c/shim.c", "c/pcb.c"])
         .warnings(true)
         .extra_warnings(true)
         .try_compile_intermediates()
-        .map_err(|error| failed("c/shim.c", &error))?;
+        .map_err(|error| failed("c/shim.c and c/pcb.c", &error))?;
     // One archive, since each part calls the other.
     build()
         .include(sources)

@@ -13,6 +13,8 @@ mod output;
 mod packet;
 mod pool;
 mod ring;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Once;

@@ -60,6 +60,10 @@ struct lwip_sys_frame;
 u8_t lwip_sys_admit(const struct pbuf *p);
 u8_t lwip_sys_note(const struct tcp_pcb *pcb);
 
+/* Used by shim.c. */
+void lwip_sys_describe(struct lwip_sys_endpoints *to, const ip_addr_t *local_ip, u16_t local_port,
+                       const ip_addr_t *remote_ip, u16_t remote_port);
+
 /* Used by Rust; described in src/lib.rs. */
 const char *lwip_sys_version(void);
 void lwip_sys_init(void);

@@ -1,7 +1,7 @@
 /* lwIP's core/tcp_in.c, unchanged, between four things of ours:
  *
  * - Data in order is acknowledged when the caller flushes the connection, at the end of a batch,
- *   instead of with every second segment. Out of order and duplicate segments still are at once.
+ *   instead of with every second segment. Segments out of order still are at once.
  * - What an acknowledgement lets go is sent by that flush too, not for every segment that comes in:
  *   tcp_output() walks the list of all that is unacknowledged, which is long where windows are large.
  * - Before a segment is looked at, a SYN gets a listener for its port; see lwip_sys_admit().

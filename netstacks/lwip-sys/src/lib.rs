@@ -2,8 +2,8 @@
 //! raw API that the adapter in `netstacks` needs, declared by hand.
 //!
 //! lwIP keeps its state in globals, so all of this is for one thread at a time and one instance a
-//! process; who calls it sees to that. No structure of lwIP's is known here: `c/shim.c` has
-//! functions for what is read and written in them.
+//! process; who calls it sees to that. No structure of lwIP's is known here: `c/shim.c` and
+//! `c/pcb.c` have functions for what is read and written in them.
 //!
 //! A connection is known by two names. lwIP's is the pcb; the caller's is the *flow*, a number
 //! other than 0 that [`Callbacks::opened`] answers and all later callbacks carry.

@@ -1,0 +1,127 @@
+/* What is read and written of a connection. */
+
+#include "shim.h"
+
+#include <string.h>
+
+#include "lwip/priv/tcp_priv.h"
+
+static void
+endpoint_bytes(u8_t bytes[16], const ip_addr_t *ip)
+{
+  if (IP_IS_V6(ip)) {
+    memcpy(bytes, ip_2_ip6(ip)->addr, 16);
+  } else {
+    memcpy(bytes, &ip_2_ip4(ip)->addr, 4);
+  }
+}
+
+void
+lwip_sys_describe(struct lwip_sys_endpoints *to, const ip_addr_t *local_ip, u16_t local_port,
+                  const ip_addr_t *remote_ip, u16_t remote_port)
+{
+  memset(to, 0, sizeof(*to));
+  to->is_v6 = IP_IS_V6(local_ip) ? 1 : 0;
+  endpoint_bytes(to->local_ip, local_ip);
+  endpoint_bytes(to->remote_ip, remote_ip);
+  to->local_port = local_port;
+  to->remote_port = remote_port;
+}
+
+void
+lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *endpoints)
+{
+  lwip_sys_describe(endpoints, &pcb->local_ip, pcb->local_port, &pcb->remote_ip, pcb->remote_port);
+}
+
+u32_t
+lwip_sys_pcb_room(const struct tcp_pcb *pcb)
+{
+  return pcb->snd_buf;
+}
+
+u8_t
+lwip_sys_pcb_is_over(const struct tcp_pcb *pcb)
+{
+  return pcb->state == TIME_WAIT;
+}
+
+/* Whether the peer owes an answer: to data, to a FIN, or to a probe of its closed window. */
+u8_t
+lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb)
+{
+  return pcb->unacked != NULL || pcb->unsent != NULL;
+}
+
+void
+lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len)
+{
+  while (len > 0) {
+    u16_t part = (u16_t)LWIP_MIN(len, (size_t)0xffff);
+    tcp_recved(pcb, part);
+    len -= part;
+  }
+}
+
+err_t
+lwip_sys_pcb_flush(struct tcp_pcb *pcb)
+{
+  if (tcp_is_flag_set(pcb, TF_ACK_DELAY)) {
+    tcp_ack_now(pcb);
+  }
+  return tcp_output(pcb);
+}
+
+void
+lwip_sys_pcb_demand_ack(struct tcp_pcb *pcb)
+{
+  tcp_set_flags(pcb, TF_ACK_DELAY | TF_ACK_NOW);
+}
+
+/* Closes a connection that nobody reads any more. With bytes unread the peer is told by a RST that
+ * they are lost (RFC 2525, 2.17). Without, it is a shutdown of our side: unlike tcp_close(), after
+ * which lwIP gives data that is still to be sent only 2 MSL. */
+void
+lwip_sys_pcb_release(struct tcp_pcb *pcb, u8_t unread)
+{
+  switch (pcb->state) {
+    case ESTABLISHED:
+    case CLOSE_WAIT:
+      if (unread) {
+        tcp_close(pcb);
+      } else {
+        tcp_shutdown(pcb, 0, 1);
+      }
+      break;
+    case FIN_WAIT_2:
+      if (unread) {
+        tcp_abort(pcb);
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+/* Starts lwIP's 20 seconds for a peer that has our FIN and sends none, on a released connection. */
+void
+lwip_sys_pcb_linger(struct tcp_pcb *pcb)
+{
+  if (pcb->state == FIN_WAIT_2) {
+    tcp_set_flags(pcb, TF_RXCLOSED);
+  }
+}
+
+u16_t
+lwip_sys_pcb_mss(const struct tcp_pcb *pcb)
+{
+  return pcb->mss;
+}
+
+void
+lwip_sys_pcb_set_mss(struct tcp_pcb *pcb, u16_t mss, u32_t cwnd, u32_t ssthresh)
+{
+  pcb->mss = mss;
+  pcb->cwnd = cwnd;
+  pcb->ssthresh = ssthresh;
+}
