@@ -10,12 +10,11 @@ use clap::{Parser, ValueEnum};
 /// Measures how fast, and at what cost, a userspace TCP/IP stack moves bytes through a TUN device.
 ///
 /// The program opens a TUN device, runs the stack in its own process on one side of it, puts a plain
-/// kernel socket on the other side, and pushes bytes through. Standard output gets one line:
+/// kernel socket on the other side, and pushes bytes through. Standard output gets one line, "client
+/// io mode: reader, throughput: N Gbps", and standard error everything else.
 ///
-///     client io mode: reader, throughput: … Gbps
-///
-/// Everything else goes to standard error. Exit codes: 0 done; 1 the run failed; 2 the arguments are
-/// wrong; 3 a right or a device is missing; 130 interrupted.
+/// Exit codes: 0 done; 1 the run failed; 2 the arguments are wrong; 3 a right or a device is missing;
+/// 130 interrupted.
 #[derive(Clone, Debug, Parser)]
 #[command(version, max_term_width = 100, verbatim_doc_comment)]
 pub struct Cli {

@@ -1,6 +1,7 @@
 //! What every stack promises, on every runtime, over a link in memory: no device, no root.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests may panic")]
+#![cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 
 mod peer;
 
