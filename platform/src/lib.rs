@@ -43,7 +43,7 @@ pub use error::{Class, Error};
 pub use imp::{DropCounter, TunDevice};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
-pub use signal::interrupted;
+pub use signal::Interrupts;
 pub use socket::{TcpStatistics, default_congestion_control, set_congestion_control, tcp_statistics};
 pub use usage::{cpu_of_process, cpu_of_thread, peak_rss_bytes};
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 pub(crate) use crate::netns::enter as isolate;
-pub(crate) use crate::unix::{cpu_of_process, cpu_of_thread, interrupted, peak_rss_bytes};
+pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, peak_rss_bytes};
 
 use crate::netlink;
 use crate::unix::Readiness;

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-pub(crate) use crate::unix::{cpu_of_process, cpu_of_thread, interrupted, peak_rss_bytes};
+pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, peak_rss_bytes};
 
 use crate::link::packet_len;
 use crate::unix::Readiness;

@@ -4,11 +4,22 @@ use std::io;
 
 use crate::imp;
 
-/// Waits until the user interrupts the program: Ctrl-C, and on Unix a polite `kill` too.
-///
-/// # Errors
-///
-/// The handler could not be installed.
-pub async fn interrupted() -> io::Result<()> {
-    imp::interrupted().await
+/// Catches the user's wish to stop: Ctrl-C, and on Unix a polite `kill` too.
+pub struct Interrupts(imp::Interrupts);
+
+impl Interrupts {
+    /// From now on an interrupt does not end the program but is told by [`Interrupts::next`]. To be
+    /// called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// The handler could not be installed.
+    pub fn catch() -> io::Result<Self> {
+        imp::Interrupts::catch().map(Self)
+    }
+
+    /// Waits for the next interrupt, which may have come already.
+    pub async fn next(&mut self) {
+        self.0.next().await;
+    }
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use tokio::signal::windows::{CtrlC, ctrl_c};
 use tokio::time::{Instant, Sleep, sleep};
 use windows_sys::Win32::Foundation::{ERROR_ACCESS_DENIED, ERROR_BUFFER_OVERFLOW, HANDLE};
 use wintun::{Adapter, Session, Wintun};
@@ -278,8 +279,17 @@ pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Re
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub(crate) async fn interrupted() -> io::Result<()> {
-    tokio::signal::ctrl_c().await
+/// Ctrl-C, caught from when this is made.
+pub(crate) struct Interrupts(CtrlC);
+
+impl Interrupts {
+    pub(crate) fn catch() -> io::Result<Self> {
+        ctrl_c().map(Self)
+    }
+
+    pub(crate) async fn next(&mut self) {
+        self.0.recv().await;
+    }
 }
 
 #[cfg(test)]

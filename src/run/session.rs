@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use netstacks::{Netstack, StackConfig, StartError, Started, Visitor};
-use platform::{Class, Counted, Environment, Link, TunConfig, TunDevice};
+use platform::{Class, Counted, Environment, Interrupts, Link, TunConfig, TunDevice};
 use tokio::runtime::{Builder, Runtime};
 
 use super::supervisor::{Delivery, Outcome, Party};
@@ -48,6 +48,9 @@ fn runtime(kind: RuntimeKind) -> std::io::Result<Runtime> {
 }
 
 async fn run(scenario: &Scenario) -> Result<Sample, RunError> {
+    // Before there is anything to be left behind.
+    let interrupts =
+        Interrupts::catch().map_err(|source| platform::Error::new(Class::Failed, "catch", "interrupts", source))?;
     let device = TunDevice::open(&TunConfig {
         name: scenario.tun_name.clone(),
         network: scenario.network,
@@ -68,7 +71,7 @@ async fn run(scenario: &Scenario) -> Result<Sample, RunError> {
     let start = Start { link, config, mode: scenario.mode, lanes: Arc::clone(&lanes) };
     let (stack, effective) = scenario.netstack.visit(start)??;
     let target = SocketAddr::from((scenario.network.peer, FIRST_PORT));
-    let outcome = Delivery::new(scenario, lanes, gate, target)?.supervise(stack).await?;
+    let outcome = Delivery::new(scenario, lanes, gate, target)?.supervise(stack, interrupts).await?;
     Ok(sample(scenario, outcome, facts, effective))
 }
 

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use netstacks::Listener;
-use platform::{Class, PacketCounts};
+use platform::{Class, Interrupts, PacketCounts};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
@@ -190,11 +190,11 @@ impl Delivery {
     }
 
     /// Runs the clients against the stack's side until all is delivered or something has failed.
-    pub(super) async fn supervise(self, mut party: Party) -> Result<Outcome, RunError> {
+    pub(super) async fn supervise(self, mut party: Party, interrupts: Interrupts) -> Result<Outcome, RunError> {
         let (report, mut client_reports) = mpsc::unbounded_channel();
         let threads = self.start_clients(&report)?;
         drop(report);
-        let verdict = self.race(&mut party, &mut client_reports).await;
+        let verdict = self.race(&mut party, &mut client_reports, interrupts).await;
         self.gate.cancel();
         for socket in &self.sockets {
             // A socket that was never connected cannot be shut down, and need not be.
@@ -247,18 +247,18 @@ impl Delivery {
         &self,
         party: &mut Party,
         clients: &mut mpsc::UnboundedReceiver<Result<(), Failure>>,
+        mut interrupts: Interrupts,
     ) -> Result<Result<(), Failure>, RunError> {
         let deadline = tokio::time::Instant::now() + self.timeout;
         let mut look = tokio::time::interval(LOOK);
         let mut progress = Progress::default();
         let mut awaited = self.sockets.len() + 1;
-        let mut interrupted = std::pin::pin!(platform::interrupted());
         while awaited > 0 {
             let report = tokio::select! {
                 biased;
                 Some(report) = party.reports.recv() => report,
                 Some(report) = clients.recv() => report,
-                _ = &mut interrupted => return Err(RunError::Interrupted),
+                () = interrupts.next() => return Err(RunError::Interrupted),
                 () = tokio::time::sleep_until(deadline) => return Ok(Err(self.late(&progress))),
                 _ = look.tick() => {
                     progress.update(self.arrived());

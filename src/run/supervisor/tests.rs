@@ -136,7 +136,7 @@ fn run(
         let lanes: Arc<[Lane]> = Lane::split(&scenario).into();
         let party = Party::spawn(Loopback { listener, fault }, driver, scenario.mode, Arc::clone(&lanes), |_| Some(0));
         let gate = StartingGate::new(lanes.len(), Arc::new(Traffic::default()), || Some(0));
-        Delivery::new(&scenario, lanes, gate, target)?.supervise(party).await
+        Delivery::new(&scenario, lanes, gate, target)?.supervise(party, Interrupts::catch().unwrap()).await
     })
 }
 
