@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 #
 # Type-checks the whole workspace, tests included, for Windows and macOS on a Linux machine, with
-# lwIP's C compiled for them too: so that no line for those systems is written blind.
+# lwIP's C compiled for them too, and what is not lwIP for FreeBSD, which stands for every system that
+# has no file of its own: so that no line for those systems is written blind.
 #
 #     scripts/cross-check.sh          type-check for x86_64-pc-windows-gnu and aarch64-apple-darwin
 #     scripts/cross-check.sh --run    then also run the tests of platform and netstacks under Wine
@@ -18,6 +19,7 @@ set -euo pipefail
 
 readonly WINDOWS=x86_64-pc-windows-gnu
 readonly MACOS=aarch64-apple-darwin
+readonly OTHER=x86_64-unknown-freebsd
 readonly CARGO=/usr/bin/cargo
 readonly ZIG_VERSION=0.17.0
 
@@ -132,6 +134,11 @@ check() {
         CARGO_BUILD_WARNINGS=deny cross check "$target" "${selection[@]}" --all-targets -Zwarnings ||
             failed+=("$target")
     done
+    if [[ -z ${PACKAGES:-} ]]; then
+        say "checking for $OTHER"
+        CARGO_BUILD_WARNINGS=deny cross check "$OTHER" --workspace --exclude lwip-sys --all-targets -Zwarnings \
+            --no-default-features --features smoltcp,ipstack || failed+=("$OTHER")
+    fi
     [[ ${#failed[@]} -eq 0 ]] || fail "the check failed for ${failed[*]}"
 }
 
