@@ -20,6 +20,21 @@ pub struct Capabilities {
     pub batch: usize,
 }
 
+impl Capabilities {
+    /// A link within one host and without offload: packets of at most `mtu` bytes, whose checksums
+    /// the sender computes. What arrives was made a moment before, in this host's memory, and needs
+    /// no check.
+    pub fn plain(mtu: usize, batch: usize) -> Self {
+        Self {
+            mtu,
+            max_packet_len: mtu,
+            checksum: ChecksumOffload { rx: true, tx: false },
+            segmentation: SegmentationOffload::default(),
+            batch,
+        }
+    }
+}
+
 /// Which transport checksums are somebody else's work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChecksumOffload {

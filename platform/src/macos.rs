@@ -14,10 +14,8 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, peak_rss_bytes};
 
 use crate::link::packet_len;
-use crate::unix::Readiness;
-use crate::{
-    Capabilities, ChecksumOffload, Class, Error, Link, PacketBuffer, PacketMeta, SegmentationOffload, TunConfig,
-};
+use crate::unix::{Readiness, recv_batch};
+use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TunConfig};
 
 pub(crate) const ISOLATION: bool = false;
 
@@ -199,26 +197,12 @@ fn send(device: &SyncDevice, slices: &[IoSlice<'_>]) -> io::Result<usize> {
 
 impl Link for TunDevice {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            mtu: self.mtu,
-            max_packet_len: self.mtu,
-            // What comes out of the device was made by this kernel, a moment ago and in memory.
-            checksum: ChecksumOffload { rx: true, tx: false },
-            segmentation: SegmentationOffload::default(),
-            batch: BATCH,
-        }
+        Capabilities::plain(self.mtu, BATCH)
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let device = self.device.get_ref();
-        for (count, buffer) in buffers.iter_mut().enumerate() {
-            match device.recv(buffer.storage_mut()) {
-                Ok(len) => buffer.filled(len, PacketMeta::default())?,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && count > 0 => return Ok(count),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(buffers.len())
+        recv_batch(buffers, |storage| device.recv(storage))
     }
 
     fn try_send(&mut self, _meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {

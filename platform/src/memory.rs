@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::link::packet_len;
-use crate::{Capabilities, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
+use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
+
+/// As many as a device hands over at once, so that stacks behave alike over both.
+const BATCH: usize = 16;
 
 /// One end of a bounded pipe of packets in memory. It loses nothing: a full pipe answers
 /// `WouldBlock`. When one end is dropped, the other end reports [`io::ErrorKind::BrokenPipe`] once
@@ -39,13 +42,7 @@ impl MemoryLink {
     pub fn pair(mtu: usize, depth: usize) -> (Self, Self) {
         let queue = || Arc::new(Mutex::new(Queue { limit: depth.max(1), ..Queue::default() }));
         let (forth, back) = (queue(), queue());
-        let capabilities = Capabilities {
-            mtu,
-            max_packet_len: mtu,
-            checksum: ChecksumOffload { rx: true, tx: false },
-            segmentation: SegmentationOffload::default(),
-            batch: 16,
-        };
+        let capabilities = Capabilities::plain(mtu, BATCH);
         (
             Self { capabilities, incoming: Arc::clone(&back), outgoing: Arc::clone(&forth) },
             Self { capabilities, incoming: forth, outgoing: back },

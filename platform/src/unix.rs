@@ -11,6 +11,8 @@ use nix::time::{ClockId, clock_gettime};
 use tokio::io::unix::{AsyncFd, AsyncFdReadyMutGuard};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::{PacketBuffer, PacketMeta};
+
 /// A non-blocking descriptor in the reactor of the runtime in whose context it was made.
 ///
 /// Tokio's own `try_io` makes no syscall until the reactor has run and seen the descriptor ready,
@@ -83,6 +85,21 @@ fn settle<T: AsRawFd>(mut guard: AsyncFdReadyMutGuard<'_, Owner<T>>, flags: Poll
         }
     }
     Ok(true)
+}
+
+/// Fills buffers by a non-blocking call for each packet, until there is none.
+pub(crate) fn recv_batch(
+    buffers: &mut [PacketBuffer],
+    mut recv: impl FnMut(&mut [u8]) -> io::Result<usize>,
+) -> io::Result<usize> {
+    for (count, buffer) in buffers.iter_mut().enumerate() {
+        match recv(buffer.storage_mut()) {
+            Ok(len) => buffer.filled(len, PacketMeta::default())?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && count > 0 => return Ok(count),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(buffers.len())
 }
 
 pub(crate) fn cpu_of_process() -> Option<Duration> {

@@ -29,9 +29,7 @@ pub(crate) use self::machine::{cpu, cpu_of_process, cpu_of_thread, governor, ker
 use self::interface::Interface;
 use self::signal::Signal;
 use crate::link::packet_len;
-use crate::{
-    Capabilities, ChecksumOffload, Class, Error, Link, PacketBuffer, PacketMeta, SegmentationOffload, TunConfig,
-};
+use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TunConfig};
 
 pub(crate) const ISOLATION: bool = false;
 
@@ -199,14 +197,7 @@ fn gather(packet: &mut [u8], slices: &[IoSlice<'_>]) {
 
 impl Link for TunDevice {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            mtu: self.mtu,
-            max_packet_len: self.mtu,
-            // What comes out of the device was made by this kernel, a moment ago and in memory.
-            checksum: ChecksumOffload { rx: true, tx: false },
-            segmentation: SegmentationOffload::default(),
-            batch: BATCH,
-        }
+        Capabilities::plain(self.mtu, BATCH)
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
