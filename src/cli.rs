@@ -1,7 +1,6 @@
 //! What the user may type. Nothing here touches the system.
 
 use std::net::Ipv4Addr;
-use std::num::{NonZeroU16, NonZeroUsize};
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -13,10 +12,11 @@ use clap::{Parser, ValueEnum};
 /// kernel socket on the other side, and pushes bytes through. Standard output gets one line, "client
 /// io mode: reader, throughput: N Gbps", and standard error everything else.
 ///
-/// Exit codes: 0 done; 1 the run failed; 2 the arguments are wrong; 3 a right or a device is missing;
-/// 130 interrupted.
+/// Exit codes: 0 done; 1 the run failed; 2 the arguments are wrong; 3 something that the run needs
+/// from the system is missing, a permission, a device or an algorithm; 130 interrupted.
 #[derive(Clone, Debug, Parser)]
 #[command(version, max_term_width = 100, verbatim_doc_comment)]
+#[command(after_help = "A SIZE takes SI and binary suffixes: 64MB is 64,000,000 bytes, 4MiB are 4,194,304.")]
 pub struct Cli {
     /// What the kernel client does: read from the stack, or write to it
     #[arg(short, long, value_enum)]
@@ -31,14 +31,15 @@ pub struct Cli {
     pub current_thread: bool,
 
     /// Workers of the multi-thread runtime [default: one for each processor]
-    #[arg(long, value_name = "N", conflicts_with = "current_thread")]
-    pub worker_threads: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", conflicts_with = "current_thread",
+        value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub worker_threads: Option<u16>,
 
     /// Segmentation, receive-coalescing and checksum offload of the device
     #[arg(long, value_enum, default_value_t = Offload::Auto)]
     pub offload: Offload,
 
-    /// MTU of the device, in bytes
+    /// MTU of the device, in bytes, 576 to 65535
     #[arg(long, value_name = "N", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..))]
     pub mtu: u16,
 
@@ -54,15 +55,15 @@ pub struct Cli {
     #[arg(long, value_name = "SIZE", default_value = "64MB", value_parser = size)]
     pub warmup: u64,
 
-    /// Streams at once
-    #[arg(long, value_name = "N", default_value = "1")]
-    pub parallel: NonZeroU16,
+    /// Streams at once, 1 to 256
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub parallel: u16,
 
-    /// Each stack's receive buffer and send buffer for a stream
+    /// Each stack's receive buffer and send buffer for a stream, 4KiB to 1GiB
     #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = size)]
     pub window: u64,
 
-    /// Size of the client's and the server's reads and writes
+    /// Size of the client's and the server's reads and writes, to 64MiB
     #[arg(long, value_name = "SIZE", default_value = "1MB", value_parser = size)]
     pub buffer: u64,
 
@@ -70,7 +71,7 @@ pub struct Cli {
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
 
-    /// Over IPv6
+    /// Over IPv6 (not there yet)
     #[arg(long)]
     pub ipv6: bool,
 
@@ -103,7 +104,7 @@ pub struct Cli {
     pub tun_mask: Ipv4Addr,
 
     /// Take over an open TUN device, set up by its owner, in the host's network
-    #[arg(long, value_name = "FD")]
+    #[arg(long, value_name = "FD", conflicts_with_all = ["tun_name", "mtu", "netns"])]
     pub tun_fd: Option<i32>,
 
     /// Print one JSON object instead of the line
@@ -134,9 +135,9 @@ pub enum Netstack {
 /// Whether the device's offloads are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Offload {
-    /// Where the device can
+    /// Where it is supported: for now, nowhere
     Auto,
-    /// Or fail
+    /// Not there yet
     On,
     /// Never
     Off,

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use bytesize::ByteSize;
+
 use crate::run::{Sample, Status};
 
 /// What a sample comes to.
@@ -72,7 +74,9 @@ impl fmt::Display for Warning {
             Self::Retransmits(count) => {
                 write!(f, "the kernel sent {count} segments again; the path lost or reordered packets")
             }
-            Self::DeviceDrops(count) => write!(f, "the device dropped {count} packets; lower --window"),
+            Self::DeviceDrops(count) => {
+                write!(f, "the device dropped {count} packets; lower --window, or lengthen its queue")
+            }
             Self::CongestionControl(name) => {
                 write!(f, "the client ran with {name}, since the kernel has no cubic; compare only with the same")
             }
@@ -83,7 +87,8 @@ impl fmt::Display for Warning {
                 write!(f, "this is a virtual machine, whose host may be shared; compare ratios of one session")
             }
             Self::SmallerWindow(asked, got) => {
-                write!(f, "the stack uses a window of {got} bytes where {asked} were asked for")
+                let (asked, got) = (ByteSize(*asked as u64), ByteSize(*got as u64));
+                write!(f, "the stack has a window of {got} at most, and not of {asked}")
             }
         }
     }

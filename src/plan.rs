@@ -135,8 +135,11 @@ impl PlanError {
 /// Largest `--buffer`: a larger one only wastes memory.
 const MAX_BUFFER: usize = 64 << 20;
 
-/// Most streams at once: each is a thread of the client.
-const MAX_PARALLEL: u16 = 256;
+/// Largest `--bytes` and `--warmup`: more than any timeout lets through.
+const MAX_BYTES: u64 = 1_000_000_000_000_000;
+
+/// Longest `--timeout`.
+const MAX_TIMEOUT: Duration = Duration::from_hours(24);
 
 impl TryFrom<Cli> for Plan {
     type Error = PlanError;
@@ -157,8 +160,8 @@ impl TryFrom<Cli> for Scenario {
         if cli.offload == cli::Offload::On {
             return Err(PlanError::new("--offload on", "not there yet; auto and off run without offload"));
         }
-        if cli.parallel.get() > MAX_PARALLEL {
-            return Err(PlanError::new("--parallel", format!("at most {MAX_PARALLEL} streams")));
+        if cli.warmup > MAX_BYTES {
+            return Err(PlanError::new("--warmup", "must be at most 1 PB"));
         }
         Ok(Self {
             mode: match cli.mode {
@@ -169,13 +172,14 @@ impl TryFrom<Cli> for Scenario {
             runtime: if cli.current_thread {
                 RuntimeKind::CurrentThread
             } else {
-                RuntimeKind::MultiThread(cli.worker_threads)
+                RuntimeKind::MultiThread(cli.worker_threads.map(usize::from).and_then(NonZeroUsize::new))
             },
             offload: false,
             mtu: cli.mtu,
             amount: amount(&cli)?,
             warmup_bytes: cli.warmup,
-            parallel: cli.parallel,
+            // The command line refuses 0.
+            parallel: NonZeroU16::new(cli.parallel).unwrap_or(NonZeroU16::MIN),
             window_bytes: window(cli.window)?,
             buffer_bytes: buffer(cli.buffer)?,
             verify: match cli.verify {
@@ -209,10 +213,10 @@ fn netstack(name: cli::Netstack) -> Result<StackKind, PlanError> {
 }
 
 fn amount(cli: &Cli) -> Result<Amount, PlanError> {
-    if cli.timeout.is_zero() {
-        return Err(PlanError::new("--timeout", "must be more than 0 seconds"));
+    if cli.timeout.is_zero() || cli.timeout > MAX_TIMEOUT {
+        return Err(PlanError::new("--timeout", "must be more than 0 seconds and at most a day, 86400"));
     }
-    let streams = u64::from(cli.parallel.get());
+    let streams = u64::from(cli.parallel);
     match cli.time {
         Some(time) if time.is_zero() => Err(PlanError::new("--time", "must be more than 0 seconds")),
         Some(time) if time >= cli.timeout => Err(PlanError::new(
@@ -221,8 +225,8 @@ fn amount(cli: &Cli) -> Result<Amount, PlanError> {
         )),
         Some(time) => Ok(Amount::Time(time)),
         None => match NonZeroU64::new(cli.bytes) {
-            Some(bytes) if bytes.get() >= streams => Ok(Amount::Bytes(bytes)),
-            _ => Err(PlanError::new("--bytes", "must be at least one byte for each stream")),
+            Some(bytes) if (streams..=MAX_BYTES).contains(&bytes.get()) => Ok(Amount::Bytes(bytes)),
+            _ => Err(PlanError::new("--bytes", "must be at least one byte for each stream and at most 1 PB")),
         },
     }
 }
@@ -231,15 +235,15 @@ fn window(bytes: u64) -> Result<usize, PlanError> {
     usize::try_from(bytes)
         .ok()
         .filter(|window| (StackConfig::MIN_WINDOW..=StackConfig::MAX_WINDOW).contains(window))
-        .ok_or_else(|| PlanError::new("--window", format!("{bytes} bytes are not between 4 KiB and 1 GiB (exclusive)")))
+        .ok_or_else(|| {
+            PlanError::new("--window", format!("{bytes} bytes; it must be at least 4 KiB and less than 1 GiB"))
+        })
 }
 
 fn buffer(bytes: u64) -> Result<NonZeroUsize, PlanError> {
-    usize::try_from(bytes)
-        .ok()
-        .filter(|buffer| *buffer <= MAX_BUFFER)
-        .and_then(NonZeroUsize::new)
-        .ok_or_else(|| PlanError::new("--buffer", format!("{bytes} bytes are not between 1 byte and 64 MiB")))
+    usize::try_from(bytes).ok().filter(|buffer| *buffer <= MAX_BUFFER).and_then(NonZeroUsize::new).ok_or_else(|| {
+        PlanError::new("--buffer", format!("{bytes} bytes; it must be at least 1 byte and at most 64 MiB"))
+    })
 }
 
 fn congestion(name: Option<String>) -> Result<Option<String>, PlanError> {

@@ -19,7 +19,7 @@ use netstacks::{Effective, StartError};
 use platform::{Class, Environment, PacketCounts};
 use serde::Serialize;
 
-use crate::plan::Scenario;
+use crate::plan::{Scenario, Verify};
 
 /// Something that executes scenarios: the real one, or a test's with fixed samples.
 pub trait Executor {
@@ -79,6 +79,16 @@ pub struct Sample {
     pub effective: Option<Effective>,
     /// The machine.
     pub environment: Environment,
+}
+
+impl Sample {
+    /// How much of the payload was really checked: without a warm-up there is no sample of it.
+    pub fn verified(&self) -> Verify {
+        match self.scenario.verify {
+            Verify::Sample if self.scenario.warmup_bytes == 0 => Verify::Off,
+            verify => verify,
+        }
+    }
 }
 
 /// The device as it was.

@@ -59,6 +59,8 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
         "--bytes 0",
         "--bytes 1XB",
         "--bytes -1",
+        "--bytes 20EB",
+        "--warmup 18446744073709551615",
         "--bytes 3 --parallel 4",
         "--time 0",
         "--time -1",
@@ -66,6 +68,8 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
         "--time 1 --bytes 1GB",
         "--time 60",
         "--timeout 0",
+        "--timeout 86401",
+        "--timeout 1e19",
         "--warmup some",
         "--parallel 0",
         "--parallel 257",
@@ -91,6 +95,7 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
         "--tun-dest 10.10.10.255",
         "--tun-fd 1",
         "--tun-fd x",
+        "--tun-fd 5 --mtu 9000",
     ];
     let answers: Vec<String> = wrong.into_iter().map(answer_with).collect();
     for answer in &answers {

@@ -206,12 +206,35 @@ const LONG_RUN: &str = "\"$PROGRAM\" -m reader -n smoltcp --netns host --time 30
 fn a_name_that_is_taken() {
     skip_if!(no_root());
     let script = format!(
-        "{LONG_RUN} code=0; \"$PROGRAM\" -m reader -n smoltcp --netns host || code=$?
+        "{LONG_RUN} code=0
+         \"$PROGRAM\" -m reader -n smoltcp --netns host --tun-addr 10.9.9.9 --tun-dest 10.9.9.1 || code=$?
          kill -INT $run; wait $run || true; exit $code"
     );
     let output = shell(&["-n"], &script);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(stderr(&output).contains("utun8") && stderr(&output).contains("--tun-name"), "{}", stderr(&output));
+}
+
+#[test]
+fn an_address_that_is_in_use() {
+    skip_if!(no_root());
+    let script = format!(
+        "{LONG_RUN} code=0; \"$PROGRAM\" -m reader -n smoltcp --netns host --tun-name utun9 || code=$?
+         kill -INT $run; wait $run || true; exit $code"
+    );
+    let output = shell(&["-n"], &script);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("10.10.10.9") && stderr(&output).contains("--tun-addr"), "{}", stderr(&output));
+}
+
+/// More streams and larger windows than any queue of the kernel's holds.
+#[test]
+fn the_most_streams_and_the_largest_windows() {
+    skip_if!(no_device());
+    let arguments = "-m reader -n smoltcp --parallel 256 --bytes 3MB --warmup 256 --verify full";
+    assert_one_figure(&run(arguments), arguments);
+    let arguments = "-m writer -n lwip --window 512MB --bytes 6MB --warmup 1MB --verify full";
+    assert_one_figure(&run(arguments), arguments);
 }
 
 #[test]

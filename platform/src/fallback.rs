@@ -1,7 +1,7 @@
 //! A system without a TUN device that this program knows. Everything that needs none still works.
 
 use std::io::{self, IoSlice};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -118,6 +118,10 @@ pub(crate) fn governor() -> Option<String> {
 
 pub(crate) fn virtual_machine() -> Option<bool> {
     None
+}
+
+pub(crate) fn is_local_address(_address: Ipv4Addr) -> bool {
+    false
 }
 
 /// Nothing is caught: the system ends the program by itself.

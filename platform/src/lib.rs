@@ -58,6 +58,11 @@ pub fn isolate() -> Result<(), Error> {
     imp::isolate()
 }
 
+/// Whether an interface has this address.
+pub fn is_local_address(address: std::net::Ipv4Addr) -> bool {
+    imp::is_local_address(address)
+}
+
 /// Whether [`isolate`] exists on this system: Linux alone.
 pub const fn isolation_supported() -> bool {
     imp::ISOLATION

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 pub(crate) use crate::netns::enter as isolate;
-pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, peak_rss_bytes};
+pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address};
 
 use crate::netlink;
 use crate::unix::{Readiness, recv_batch};
@@ -23,8 +23,9 @@ const NODE: &str = "/dev/net/tun";
 /// Packets taken in one turn. Each is a `read(2)` of its own; more of them delay the ACK.
 const BATCH: usize = 16;
 
-const DENIED: &str = "run as root, or without --netns host so that the run gets a namespace of its own, \
-                      and see that the device node may be read and written (chmod 666 /dev/net/tun)";
+const NO_NODE: &str = "allow it with chmod 666 /dev/net/tun, as root, or run as root";
+
+const NO_RIGHT: &str = "run as root, or leave out --netns host so that the run gets a network of its own";
 
 /// A TUN interface. It vanishes with this value, unless it was made elsewhere.
 pub struct TunDevice {
@@ -80,7 +81,7 @@ fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
         io::ErrorKind::NotFound => Error::new(Class::Unavailable, "open", NODE, source).remedy(
             "load the module (modprobe tun), or in a container pass the device on (docker run --device /dev/net/tun)",
         ),
-        io::ErrorKind::PermissionDenied => Error::new(Class::Unavailable, "open", NODE, source).remedy(DENIED),
+        io::ErrorKind::PermissionDenied => Error::new(Class::Unavailable, "open", NODE, source).remedy(NO_NODE),
         _ => Error::new(Class::Unavailable, "open", NODE, source).remedy("see that the tun module is loaded"),
     })?;
     let device = DeviceBuilder::new()
@@ -95,7 +96,9 @@ fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
             match errno {
                 Some(libc::EBUSY | libc::EEXIST) => error(Class::Invalid)
                     .remedy("the name is taken; choose another with --tun-name, or leave out --netns host"),
-                Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy(DENIED),
+                Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy(NO_RIGHT),
+                Some(libc::EINVAL) => error(Class::Invalid)
+                    .remedy("an interface of another kind may have the name; choose another with --tun-name"),
                 _ => error(Class::Failed),
             }
         })?;
@@ -210,6 +213,14 @@ pub(crate) fn set_congestion_control(socket: &TcpStream, name: &str) -> io::Resu
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `VmHWM` of `/proc/self/status`. What getrusage(2) says is older than the program where another
+/// has started it by exec, as `cargo run` does.
+pub(crate) fn peak_rss_bytes() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"))?;
+    Some(kibibytes.parse::<u64>().ok()? * 1024)
 }
 
 pub(crate) fn kernel() -> Option<String> {

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use nix::sys::resource::{UsageWho, getrusage};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, peak_rss_bytes};
+pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address};
 
 use crate::link::packet_len;
 use crate::unix::{Readiness, recv_batch};
@@ -305,6 +306,11 @@ pub(crate) fn default_congestion_control() -> Option<String> {
 
 pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+/// `getrusage(2)`, in bytes here. It is older than the program where another has started it by exec.
+pub(crate) fn peak_rss_bytes() -> Option<u64> {
+    u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.max_rss()).ok()
 }
 
 pub(crate) fn kernel() -> Option<String> {

@@ -1,12 +1,14 @@
 //! What Linux and macOS have in common.
 
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use nix::ifaddrs::getifaddrs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::socket::SockaddrIn;
 use nix::time::{ClockId, clock_gettime};
 use tokio::io::unix::{AsyncFd, AsyncFdReadyMutGuard};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -110,10 +112,11 @@ pub(crate) fn cpu_of_thread() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Into::into)
 }
 
-pub(crate) fn peak_rss_bytes() -> Option<u64> {
-    let peak = u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.max_rss()).ok()?;
-    // getrusage(2): kibibytes, but for macOS, whose manual says bytes.
-    Some(if cfg!(target_os = "macos") { peak } else { peak * 1024 })
+pub(crate) fn is_local_address(address: Ipv4Addr) -> bool {
+    let Ok(mut interfaces) = getifaddrs() else { return false };
+    interfaces.any(|interface| {
+        interface.address.and_then(|own| own.as_sockaddr_in().map(SockaddrIn::ip)).is_some_and(|own| own == address)
+    })
 }
 
 /// SIGINT and SIGTERM, caught from when this is made.

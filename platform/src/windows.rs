@@ -4,7 +4,7 @@
 //! one thing that needs a thread is to wait for packets, since tokio knows no event of Windows.
 
 use std::io::{self, IoSlice};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -268,6 +268,11 @@ pub(crate) fn default_congestion_control() -> Option<String> {
 
 pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Only an address of this host can be bound to.
+pub(crate) fn is_local_address(address: Ipv4Addr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
 }
 
 /// Ctrl-C, caught from when this is made.

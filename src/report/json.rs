@@ -9,7 +9,7 @@ use platform::Environment;
 use serde::Serialize;
 
 use crate::measure::Figures;
-use crate::plan::{Mode, Verify};
+use crate::plan::{Mode, RuntimeKind, Verify};
 use crate::run::{DeviceFacts, Sample, Status};
 
 /// The version of the object's shape. It grows when a field changes its meaning or goes.
@@ -31,19 +31,22 @@ pub fn json(sample: &Sample, figures: &Figures, out: &mut impl Write) -> io::Res
 struct Record<'a> {
     schema: u32,
     kind: &'static str,
+    version: &'static str,
     status: Status,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<&'a str>,
     netstack: StackKind,
     mode: Mode,
     runtime: &'static str,
+    worker_threads: Option<usize>,
     offload: bool,
-    mtu: u16,
+    mtu: usize,
     parallel: u16,
     ipv6: bool,
     window_bytes: usize,
     buffer_bytes: usize,
     congestion: Option<&'a str>,
+    warmup_bytes: u64,
     bytes: u64,
     elapsed_ns: u64,
     gbps: f64,
@@ -86,22 +89,28 @@ impl<'a> Record<'a> {
         Self {
             schema: SCHEMA,
             kind: "throughput",
+            version: env!("CARGO_PKG_VERSION"),
             status: sample.status,
             detail: sample.detail.as_deref(),
             netstack: scenario.netstack,
             mode: scenario.mode,
             runtime: scenario.runtime.name(),
+            worker_threads: match scenario.runtime {
+                RuntimeKind::MultiThread(workers) => workers.map(Into::into),
+                RuntimeKind::CurrentThread => None,
+            },
             offload: scenario.offload,
-            mtu: scenario.mtu,
+            mtu: sample.device.as_ref().map_or(scenario.mtu.into(), |device| device.mtu),
             parallel: scenario.parallel.get(),
             ipv6: false,
             window_bytes: scenario.window_bytes,
             buffer_bytes: scenario.buffer_bytes.get(),
             congestion: sample.congestion.as_deref(),
+            warmup_bytes: scenario.warmup_bytes,
             bytes: sample.bytes,
             elapsed_ns: u64::try_from(sample.elapsed.as_nanos()).unwrap_or(u64::MAX),
             gbps: (figures.gbps * 1e6).round() / 1e6,
-            verified: scenario.verify,
+            verified: sample.verified(),
             cpu: Cpu { client_seconds: seconds(sample.client_cpu), stack_seconds: seconds(sample.stack_cpu) },
             peak_rss_bytes: sample.peak_rss_bytes,
             retransmits: sample.retransmits,

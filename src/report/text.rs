@@ -45,12 +45,13 @@ fn details(sample: &Sample, figures: &Figures, err: &mut impl Write) -> io::Resu
     let congestion = sample.congestion.as_deref().unwrap_or("unknown");
     let plural = if scenario.parallel.get() == 1 { "" } else { "s" };
     writeln!(err, "client:    {} stream{plural}, congestion control {congestion}", scenario.parallel)?;
-    let verified = match scenario.verify {
-        Verify::Sample => "the warm-up verified",
-        Verify::Full => "all verified",
-        Verify::Off => "only counted",
+    let verified = match (sample.status, sample.verified()) {
+        (Status::Ok, Verify::Sample) => ", the warm-up verified",
+        (Status::Ok, Verify::Full) => ", all verified",
+        (Status::Ok, Verify::Off) => ", only counted",
+        _ => "",
     };
-    writeln!(err, "delivered: {} bytes in {:.6} s, {verified}", sample.bytes, sample.elapsed.as_secs_f64())?;
+    writeln!(err, "delivered: {} bytes in {:.6} s{verified}", sample.bytes, sample.elapsed.as_secs_f64())?;
     writeln!(
         err,
         "cost:      client {}, stack {} CPU seconds; peak memory {}",
@@ -60,10 +61,13 @@ fn details(sample: &Sample, figures: &Figures, err: &mut impl Write) -> io::Resu
     )?;
     writeln!(
         err,
-        "packets:   {} in, {} out, {} bytes each on the average; {} retransmitted, {} dropped",
+        "packets:   {} into the stack, {} out of it{}; {} retransmitted by the kernel, {} dropped",
         sample.packets.rx_packets,
         sample.packets.tx_packets,
-        figures.bytes_per_packet.map_or_else(|| "no".to_owned(), |bytes| format!("{bytes:.0}")),
+        figures
+            .bytes_per_packet
+            .map(|bytes| format!(", {bytes:.0} bytes each the way of the payload"))
+            .unwrap_or_default(),
         count(sample.retransmits),
         count(sample.device_drops)
     )

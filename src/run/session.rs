@@ -1,6 +1,7 @@
 //! Sets a run up: the network, the runtime, the device, the stack.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use netstacks::{Netstack, StackConfig, StartError, Started, Visitor};
@@ -19,8 +20,9 @@ const FIRST_PORT: u16 = 5201;
 /// The shortest queue in front of the stack, in packets.
 const MIN_TX_QUEUE_LEN: u32 = 4096;
 
-/// The longest: the kernel keeps a pointer for each place.
-const MAX_TX_QUEUE_LEN: u64 = 1 << 20;
+/// The longest. The kernel keeps a pointer for each place, in one piece of at most 4 MiB
+/// (`include/linux/ptr_ring.h`), and refuses more.
+const MAX_TX_QUEUE_LEN: u64 = 1 << 18;
 
 pub(super) fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
     if scenario.isolated {
@@ -33,7 +35,7 @@ pub(super) fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
     runtime.block_on(run(scenario))
 }
 
-fn runtime(kind: RuntimeKind) -> std::io::Result<Runtime> {
+fn runtime(kind: RuntimeKind) -> io::Result<Runtime> {
     let mut builder = match kind {
         RuntimeKind::CurrentThread => Builder::new_current_thread(),
         RuntimeKind::MultiThread(workers) => {
@@ -51,6 +53,9 @@ async fn run(scenario: &Scenario) -> Result<Sample, RunError> {
     // Before there is anything to be left behind.
     let interrupts =
         Interrupts::catch().map_err(|source| platform::Error::new(Class::Failed, "catch", "interrupts", source))?;
+    if scenario.tun_fd.is_none() {
+        refuse_used_address(scenario.network.address)?;
+    }
     let device = TunDevice::open(&TunConfig {
         name: scenario.tun_name.clone(),
         network: scenario.network,
@@ -73,6 +78,16 @@ async fn run(scenario: &Scenario) -> Result<Sample, RunError> {
     let target = SocketAddr::from((scenario.network.peer, FIRST_PORT));
     let outcome = Delivery::new(scenario, lanes, gate, target)?.supervise(stack, interrupts).await?;
     Ok(sample(scenario, outcome, facts, effective))
+}
+
+/// An address that another interface has already would take the run's packets away.
+fn refuse_used_address(address: Ipv4Addr) -> Result<(), platform::Error> {
+    if !platform::is_local_address(address) {
+        return Ok(());
+    }
+    let source = io::Error::new(io::ErrorKind::AddrInUse, "another interface has it already");
+    Err(platform::Error::new(Class::Invalid, "use the address", address.to_string(), source)
+        .remedy("choose others with --tun-addr, --tun-dest and --tun-name, or leave out --netns host"))
 }
 
 fn sample(scenario: &Scenario, outcome: Outcome, device: DeviceFacts, effective: netstacks::Effective) -> Sample {
@@ -144,6 +159,6 @@ mod tests {
         assert_eq!(queue(""), 4308);
         assert_eq!(queue("--window 64KiB"), MIN_TX_QUEUE_LEN);
         assert_eq!(queue("--mtu 576 --parallel 8"), 93_901);
-        assert_eq!(queue("--window 1GB --parallel 256"), 1 << 20);
+        assert_eq!(queue("--window 1GB --parallel 256"), 1 << 18);
     }
 }

@@ -33,6 +33,9 @@ const AFTERMATH: Duration = Duration::from_millis(100);
 const SERVER: &str = "server";
 const CLIENT: &str = "client";
 
+/// A handshake within one host takes so long only where nobody answers.
+const CONNECT: Duration = Duration::from_secs(10);
+
 /// The congestion control that a client gets where the user names none and the kernel has it.
 const CONGESTION: &str = "cubic";
 
@@ -408,7 +411,9 @@ fn socket(target: SocketAddr, congestion: Option<&str>) -> Result<(TcpStream, Op
 }
 
 fn connect(socket: &TcpStream, target: SocketAddr, timeout: Duration) -> Result<(), TransferError> {
-    SockRef::from(socket).connect_timeout(&target.into(), timeout).map_err(TransferError::io("connect to the stack"))
+    SockRef::from(socket)
+        .connect_timeout(&target.into(), timeout.min(CONNECT))
+        .map_err(TransferError::io("connect to the stack"))
 }
 
 #[cfg(test)]
