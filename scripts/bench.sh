@@ -12,6 +12,8 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
+# The program cleans up after Ctrl-C and exits; the loops are not to go on.
+trap 'exit 130' INT
 
 stacks=(lwip ipstack smoltcp)
 modes=(reader writer)
@@ -24,16 +26,20 @@ fail() {
 
 while [[ $# -gt 0 ]]; do
     case $1 in
+    -h | --help) sed -n '3,/^$/s/^# \{0,1\}//p' "$0" && exit 0 ;;
     --netstack) stacks=("${2:?--netstack wants a name}") && shift 2 ;;
     --mode) modes=("${2:?--mode wants a name}") && shift 2 ;;
     --runs) runs=${2:?--runs wants a number} && shift 2 ;;
     --) shift && break ;;
-    *) fail "unknown argument $1; see the head of this script" ;;
+    *) fail "unknown argument $1; see --help" ;;
     esac
 done
 [[ $runs =~ ^[1-9][0-9]*$ ]] || fail "--runs $runs is no number above 0"
+[[ ${stacks[*]} =~ ^(lwip|ipstack|smoltcp|lwip ipstack smoltcp)$ ]] || fail "--netstack is lwip, ipstack or smoltcp"
+[[ ${modes[*]} =~ ^(reader|writer|reader writer)$ ]] || fail "--mode is reader or writer"
 
-if [[ $(id -u) -ne 0 || ! -x target/release/rust-tun-perf ]]; then
+# Under sudo a build would leave files of root's behind.
+if [[ -z ${SUDO_USER:-} ]]; then
     cargo build --release --quiet --locked
 fi
 

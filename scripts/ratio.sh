@@ -19,6 +19,7 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
+trap 'exit 130' INT
 
 rounds=${1:-5}
 file=${2:-}
@@ -67,7 +68,7 @@ for ((round = 1; round <= rounds; round++)); do
     for stack in smoltcp lwip ipstack; do
         for mode in reader writer; do
             for runtime in --current-thread --multi-thread; do
-                arguments=(--mode "$mode" --netstack "$stack" --json)
+                arguments=(--mode "$mode" --netstack "$stack" --time 2 --json)
                 [[ $runtime == --multi-thread ]] || arguments+=("$runtime")
                 loopback >>"$samples"
                 "$program" "${arguments[@]}" >>"$samples" 2>"$scratch/news" || cat "$scratch/news" >&2

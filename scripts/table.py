@@ -28,7 +28,11 @@ MODES = ["reader", "writer"]
 def read(path):
     """The cells' samples, each with the iperf3 run before it, and all iperf3 runs."""
     cells, loopback, before = defaultdict(list), [], None
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        sys.exit(f"read {path}: {error.strerror}")
+    for number, line in enumerate(lines, 1):
         try:
             sample = json.loads(line)
             if sample["kind"] == "iperf3":
@@ -80,7 +84,7 @@ def row(cell, runs):
         text(median([per_gigabyte(sample, "client_seconds") for sample in samples]), 2),
         text(median([per_gigabyte(sample, "stack_seconds") for sample in samples]), 2),
         text(max((mebibytes(sample) or 0 for sample in samples), default=None), 1),
-        text(median([sample["retransmits"] for sample in samples]), 0),
+        text(median([sample["retransmits"] for sample in samples]) if mode == "writer" else None, 0),
     ]
     return f"| {' | '.join(columns)} |"
 
@@ -88,7 +92,7 @@ def row(cell, runs):
 def table(path):
     cells, loopback = read(path)
     lines = [
-        "| stack | mode | runtime | Gbps | min–max | of loopback | client CPU s/GB | stack CPU s/GB | peak MiB | retransmits |",
+        "| stack | mode | runtime | Gbps | min–max | of loopback | client CPU s/GB | stack CPU s/GB | peak MiB | kernel retransmits |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     order = sorted(cells, key=lambda cell: (STACKS.index(cell[0]), MODES.index(cell[1]), cell[2]))
@@ -96,8 +100,9 @@ def table(path):
     sample = cells[order[0]][0][0]
     machine = sample["environment"]
     rounds = max(len(runs) for runs in cells.values())
+    seconds = median([sample["elapsed_ns"] / 1e9 for runs in cells.values() for sample, _ in runs])
     note = (
-        f"Medians of {rounds} interleaved runs of {sample['bytes'] / 1e9:g} GB each at MTU {sample['mtu']}, "
+        f"Medians of {rounds} interleaved runs of about {seconds:.1f} s each at MTU {sample['mtu']}, "
         f"offload {'on' if sample['offload'] else 'off'}, window {sample['window_bytes'] / 2**20:g} MiB, "
         f"client with {sample['congestion']}; {machine['cpu']}, {machine['cpus']} processors, "
         f"{machine['system']} {machine['kernel']}"
