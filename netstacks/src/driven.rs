@@ -113,6 +113,8 @@ struct State<E> {
     parked: Vec<Parked>,
     acceptor: Option<Waker>,
     driver: Option<Waker>,
+    /// The driver has left its waker with the link and sleeps.
+    driver_watches: bool,
     /// How many turns tasks have made inline, and how many of them the driver knows of.
     inline_turns: u64,
     seen_turns: u64,
@@ -192,11 +194,22 @@ impl<E: Engine> State<E> {
                 result => return Poll::Ready(result),
             }
             if intake == Intake::Drained && self.poll_link(cx)?.is_pending() {
+                self.relieve_driver();
                 return Poll::Pending;
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// The link has one place for a waker. Where it was the driver's, the driver has to look in from
+    /// now on, instead of sleeping until the link wakes it.
+    fn relieve_driver(&mut self) {
+        if std::mem::take(&mut self.driver_watches)
+            && let Some(driver) = &self.driver
+        {
+            driver.wake_by_ref();
+        }
     }
 
     /// Ready where another turn is worth it; else the link has the waker.
@@ -218,6 +231,7 @@ impl<E: Engine> State<E> {
         if intake == Intake::Full || self.poll_link(cx)?.is_ready() {
             return Ok(None);
         }
+        self.driver_watches = true;
         let tick = if self.engine.is_idle() { IDLE } else { TICK };
         let deadline = self.engine.deadline(now).map(|deadline| deadline.max(now + SHORTEST_SLEEP));
         Ok(Some(deadline.map_or(now + tick, |deadline| deadline.min(now + tick))))
@@ -255,6 +269,7 @@ pub(crate) fn start<E: Engine>(engine: E) -> (DrivenListener<E>, Driver) {
         parked: Vec::new(),
         acceptor: None,
         driver: None,
+        driver_watches: false,
         inline_turns: 0,
         seen_turns: 0,
         failure: None,

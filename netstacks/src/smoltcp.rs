@@ -68,6 +68,10 @@ fn window_scale(window: usize) -> u8 {
 /// early. Their peers have acknowledged our FIN; what is lost is the answer to a repeated one.
 const MAX_TIME_WAIT: usize = 64;
 
+/// A peer that has acknowledged our FIN and sends none of its own is waited for so long, once nobody
+/// reads any more: Linux' `tcp_fin_timeout`.
+const MAX_FIN_WAIT: Duration = Duration::from_mins(1);
+
 /// How often connections are looked at for what no packet tells of: a timeout, or that one may be
 /// forgotten.
 const SWEEP: Duration = Duration::from_millis(500);
@@ -101,6 +105,8 @@ struct Connection {
     reset: bool,
     /// Our FIN is asked for.
     finished: bool,
+    /// How long a released connection waits for the peer's FIN.
+    orphaned_until: Instant,
 }
 
 /// Whose a connection is.
@@ -181,7 +187,15 @@ impl<L: Link> SmoltcpEngine<L> {
         // smoltcp answers it with a RST.
         let _refused = socket.listen(IpEndpoint::from(local));
         let socket = self.sockets.add(socket);
-        let connection = Connection { socket, local, peer, stage: Stage::Handshake, reset: false, finished: false };
+        let connection = Connection {
+            socket,
+            local,
+            peer,
+            stage: Stage::Handshake,
+            reset: false,
+            finished: false,
+            orphaned_until: self.started,
+        };
         let flow = FlowId(self.connections.insert(connection));
         self.by_ends.insert((local, peer), flow);
         self.unaccepted += 1;
@@ -204,7 +218,7 @@ impl<L: Link> SmoltcpEngine<L> {
                 }
             },
             Stage::Ready | Stage::Accepted => {
-                connection.reset |= state == State::Closed && !connection.finished;
+                connection.reset |= state == State::Closed;
                 if self.touched.last() != Some(&flow) {
                     self.touched.push(flow);
                 }
@@ -212,6 +226,9 @@ impl<L: Link> SmoltcpEngine<L> {
             Stage::Released => {
                 if state == State::Closed {
                     self.forget(flow);
+                } else if socket.can_recv() {
+                    // Nobody will read it, and the peer is to know (RFC 1122, 4.2.2.13).
+                    self.sockets.get_mut::<tcp::Socket>(connection.socket).abort();
                 }
             }
         }
@@ -237,12 +254,14 @@ impl<L: Link> SmoltcpEngine<L> {
     }
 
     /// Finds what no packet tells of: connections that timed out, and those to be forgotten.
-    fn sweep(&mut self) {
+    fn sweep(&mut self, now: Instant) {
         let mut gone = Vec::new();
         let mut time_wait = Vec::new();
         for (index, connection) in &self.connections {
-            let state = self.sockets.get::<tcp::Socket>(connection.socket).state();
+            let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
+            let state = socket.state();
             match connection.stage {
+                Stage::Released if state == State::FinWait2 && now >= connection.orphaned_until => socket.abort(),
                 Stage::Handshake | Stage::Released if state == State::Closed => gone.push(FlowId(index)),
                 Stage::Released if state == State::TimeWait => time_wait.push(FlowId(index)),
                 Stage::Accepted if state == State::Closed => self.touched.push(FlowId(index)),
@@ -298,7 +317,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     fn egress(&mut self, now: Instant) -> io::Result<()> {
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP;
-            self.sweep();
+            self.sweep(now);
         }
         let clock = self.clock(now);
         self.device.sender.settle()?;
@@ -359,6 +378,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         let connection = &mut self.connections[flow.0];
         connection.stage = Stage::Released;
         connection.finished = true;
+        connection.orphaned_until = Instant::now() + MAX_FIN_WAIT;
         let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
         // RFC 2525, 2.17: a close with data unread says so, with a RST.
         if socket.can_recv() {

@@ -263,7 +263,10 @@ unsafe fn write(pcb: *mut TcpPcb, ring: &mut Ring, bytes: &[u8]) -> usize {
         if len == 0 {
             break;
         }
-        let flags = if len < left.len() { TCP_WRITE_FLAG_MORE } else { 0 };
+        // More follows at once where only the ring's end or the length's 16 bits have cut; else what
+        // is queued ends here, and RFC 9293, 3.9.1 wants a PSH on it: without one the peer may keep
+        // its acknowledgement back.
+        let flags = if len < left.len() && len < room { TCP_WRITE_FLAG_MORE } else { 0 };
         // SAFETY: the tail has room for so many bytes, which nobody reads yet: lwIP only notes the
         // place until `flush`. They stay as they are until they are acknowledged.
         unsafe {

@@ -217,6 +217,44 @@ fn reset_wakes_a_parked_reader<S: Netstack<MemoryLink>>(flavour: Flavour) {
     );
 }
 
+/// Our half is closed already.
+fn reset_after_our_fin<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            stream.shutdown().await.unwrap();
+            let error = stream.read(&mut [0; 10]).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        },
+        |peer| {
+            let stream = peer.connect(server_addr());
+            assert_eq!(stream.read(&mut [0; 1]), 0);
+            stream.reset();
+        },
+    );
+}
+
+/// Nobody reads any more what the peer goes on sending, and it is told.
+fn a_stream_dropped_while_the_peer_sends<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            stream.read_exact(&mut [0; 1]).await.unwrap();
+            drop(stream);
+            told.await.unwrap();
+        },
+        |peer| {
+            peer.connect(server_addr()).write_until_reset(&pattern(13, 10_000));
+            tell.send(()).unwrap();
+        },
+    );
+}
+
 fn reset_wakes_a_parked_writer<S: Netstack<MemoryLink>>(flavour: Flavour) {
     let (tell, told) = tokio::sync::oneshot::channel();
     run::<S>(
@@ -570,6 +608,8 @@ contract! {
     half_close_by_the_stack
     reset_wakes_a_parked_reader
     reset_wakes_a_parked_writer
+    reset_after_our_fin
+    a_stream_dropped_while_the_peer_sends
     bulk_both_ways_at_once
     one_after_another
     twenty_at_once

@@ -194,6 +194,16 @@ impl PeerStream {
         self.with(tcp::Socket::abort);
     }
 
+    /// Writes whatever there is room for until the other side resets the connection.
+    pub(crate) fn write_until_reset(&self, bytes: &[u8]) {
+        self.wait("wait for the reset", |socket| {
+            if socket.may_send() {
+                socket.send_slice(bytes).unwrap();
+            }
+            (socket.state() == tcp::State::Closed).then_some(())
+        });
+    }
+
     fn with(&self, operation: impl FnOnce(&mut tcp::Socket<'static>)) {
         let mut world = self.shared.lock();
         operation(world.sockets.get_mut(self.socket));
