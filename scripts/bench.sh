@@ -42,6 +42,7 @@ done
 if [[ -z ${SUDO_USER:-} ]]; then
     cargo build --release --quiet --locked
 fi
+[[ -x target/release/rust-tun-perf ]] || fail "there is nothing to run; build it first, as yourself: cargo build --release"
 
 news=$(mktemp)
 trap 'rm -f "$news"' EXIT

@@ -92,7 +92,7 @@ def row(cell, runs):
 def table(path):
     cells, loopback = read(path)
     lines = [
-        "| stack | mode | runtime | Gbps | min–max | of loopback | client CPU s/GB | stack CPU s/GB | peak MiB | kernel retransmits |",
+        "| stack | mode | runtime | Gbps | min–max | of loopback | client CPU s/GB | stack CPU s/GB | max peak MiB | kernel retransmits |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     order = sorted(cells, key=lambda cell: (STACKS.index(cell[0]), MODES.index(cell[1]), cell[2]))

@@ -1,5 +1,6 @@
 //! The `rust-tun-perf` command.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -9,7 +10,8 @@ fn main() -> ExitCode {
     match rust_tun_perf::main(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            // Where standard error is closed, the exit code still says it.
+            let _closed = writeln!(io::stderr(), "error: {error}");
             ExitCode::from(error.exit_code())
         }
     }

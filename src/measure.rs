@@ -121,7 +121,9 @@ fn warnings(sample: &Sample) -> Vec<Warning> {
     }
     if let Some(effective) = &sample.effective {
         let got = effective.receive_buffer_bytes.min(effective.send_buffer_bytes);
-        if got < sample.scenario.window_bytes {
+        // A scaled window is a multiple of its unit (RFC 7323, 2.3).
+        let unit = 1_usize << effective.window_scale.unwrap_or(0);
+        if got + unit <= sample.scenario.window_bytes {
             warnings.push(Warning::SmallerWindow(sample.scenario.window_bytes, got));
         }
     }

@@ -135,6 +135,9 @@ impl PlanError {
 /// Largest `--buffer`: a larger one only wastes memory.
 const MAX_BUFFER: usize = 64 << 20;
 
+/// Most memory for the buffers of all streams on one side.
+const MAX_BUFFERS: u64 = 1 << 30;
+
 /// Largest `--bytes` and `--warmup`: more than any timeout lets through.
 const MAX_BYTES: u64 = 1_000_000_000_000_000;
 
@@ -181,7 +184,7 @@ impl TryFrom<Cli> for Scenario {
             // The command line refuses 0.
             parallel: NonZeroU16::new(cli.parallel).unwrap_or(NonZeroU16::MIN),
             window_bytes: window(cli.window)?,
-            buffer_bytes: buffer(cli.buffer)?,
+            buffer_bytes: buffer(cli.buffer, cli.parallel)?,
             verify: match cli.verify {
                 cli::Verify::Sample => Verify::Sample,
                 cli::Verify::Full => Verify::Full,
@@ -240,7 +243,13 @@ fn window(bytes: u64) -> Result<usize, PlanError> {
         })
 }
 
-fn buffer(bytes: u64) -> Result<NonZeroUsize, PlanError> {
+fn buffer(bytes: u64, streams: u16) -> Result<NonZeroUsize, PlanError> {
+    if bytes.saturating_mul(streams.into()) > MAX_BUFFERS {
+        return Err(PlanError::new(
+            "--buffer",
+            format!("{bytes} bytes for each of {streams} streams are more than 1 GiB"),
+        ));
+    }
     usize::try_from(bytes).ok().filter(|buffer| *buffer <= MAX_BUFFER).and_then(NonZeroUsize::new).ok_or_else(|| {
         PlanError::new("--buffer", format!("{bytes} bytes; it must be at least 1 byte and at most 64 MiB"))
     })

@@ -78,6 +78,7 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
         "--window 99999999999999999999",
         "--buffer 0",
         "--buffer 65MiB",
+        "--buffer 64MiB --parallel 17",
         "--worker-threads 0",
         "--worker-threads 2 --current-thread",
         "--offload on",

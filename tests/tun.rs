@@ -92,12 +92,13 @@ fn every_option_holds_for_every_stack() {
                 "--mtu 576 --window 64KiB",
                 "--mtu 65535",
                 "--mtu 9000 --worker-threads 1",
+                "--mtu 9000 --window 4KiB --timeout 10",
                 "--parallel 4 --window 256KiB",
                 "--buffer 999 --congestion reno --verify off",
                 "--time 0.3 --warmup 0",
                 "--tun-name t0 --tun-addr 172.16.0.1 --tun-dest 172.16.3.2 --tun-mask 255.255.0.0",
             ] {
-                let bytes = if options.contains("--time") { "" } else { "--bytes 6MB" };
+                let bytes = if options.contains("--time ") { "" } else { "--bytes 6MB" };
                 let warmup = if options.contains("--warmup") { "" } else { "--warmup 1MB" };
                 let verify = if options.contains("--verify") { "" } else { "--verify full" };
                 let arguments = format!("-m {mode} -n {stack} {options} {bytes} {warmup} {verify}");
@@ -196,9 +197,12 @@ fn forbidden_user_namespaces_are_said_with_the_remedy() {
 }
 
 /// Begins a long run on the namespace's own network and waits for its device.
-const LONG_RUN: &str = "\"$PROGRAM\" -m reader -n smoltcp --netns host --time 30 2>/dev/null & run=$!
+/// The second number of an interface's line is that of the packets it has received; 100 of them
+/// are payload.
+const LONG_RUN: &str = "\"$PROGRAM\" -m reader -n smoltcp --netns host --time 30 --json 2>/dev/null & run=$!
                         tries=0
-                        until grep -q utun8: /proc/thread-self/net/dev; do
+                        until awk '$1 == \"utun8:\" && $3 > 100 { seen = 1 } END { exit !seen }' \\
+                            /proc/thread-self/net/dev; do
                             tries=$((tries + 1)); test $tries -lt 200; sleep 0.05
                         done;";
 
@@ -237,6 +241,28 @@ fn the_most_streams_and_the_largest_windows() {
     assert_one_figure(&run(arguments), arguments);
 }
 
+/// A runtime that lacks a thread would never end.
+#[test]
+fn too_few_threads_or_descriptors_are_said_with_the_remedy() {
+    skip_if!(no_root());
+    for limit in ["--nofile=8", "--nproc=20"] {
+        let output = with_device_node(
+            "mknod -m 666 /dev/net/tun c 10 200",
+            &format!("{AS_NOBODY} prlimit {limit} timeout 20 \"$PROGRAM\" -m reader -n smoltcp --worker-threads 100"),
+        );
+        let stderr = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{limit}: {stderr}");
+        assert!(stderr.contains("ulimit"), "{limit}: {stderr}");
+    }
+}
+
+#[test]
+fn a_closed_standard_error_costs_no_figure() {
+    skip_if!(no_device());
+    let output = shell(&[], "\"$PROGRAM\" -m reader -n smoltcp --bytes 3MB --warmup 0 2>/dev/full");
+    assert_one_figure(&output, "2>/dev/full");
+}
+
 #[test]
 fn an_interrupt_ends_the_run_and_takes_the_device_along() {
     skip_if!(no_root());
@@ -260,6 +286,8 @@ fn a_device_that_goes_down_ends_the_run() {
     let begin = std::time::Instant::now();
     let output = shell(&["-n"], &script);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(sample["status"], "device-lost", "{sample}");
     assert!(begin.elapsed().as_secs() < 20, "it took {:?}", begin.elapsed());
 }
 

@@ -38,6 +38,12 @@ pub struct Lwip;
 /// The smallest packet that every IPv4 host takes (RFC 791, 3.1).
 const MIN_MTU: usize = 576;
 
+/// lwIP counts what is queued in 16 bits, of pbufs, and uses two for a segment (`tcp_out.c`).
+const MAX_QUEUED_SEGMENTS: usize = (0xffff - 3) / 2;
+
+/// An IPv4 and a TCP header without options, in bytes.
+const HEADERS: usize = 40;
+
 /// Packets that one ingress takes. Each is acknowledged at the end of it, so a larger batch is fewer
 /// acknowledgements, and later ones.
 const BATCH: usize = 16;
@@ -71,7 +77,7 @@ impl<L: Link> Netstack<L> for Lwip {
         let effective = Effective {
             stack_version: lwip_sys::VERSION,
             receive_buffer_bytes: window >> scale << scale,
-            send_buffer_bytes: window,
+            send_buffer_bytes: window.min(MAX_QUEUED_SEGMENTS * (mtu - HEADERS)),
             window_scale: Some(scale),
             mtu,
             congestion: "newreno",

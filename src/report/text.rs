@@ -13,16 +13,19 @@ use crate::run::{Sample, Status};
 ///
 /// # Errors
 ///
-/// The writers' own.
+/// That of `out`; what `err` does not take is lost.
 pub fn text(sample: &Sample, figures: &Figures, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
-    details(sample, figures, err)?;
-    for warning in &figures.warnings {
-        writeln!(err, "warning: {warning}")?;
-    }
     if sample.status == Status::Ok {
         writeln!(out, "client io mode: {}, throughput: {:.3} Gbps", sample.scenario.mode.name(), figures.gbps)?;
     }
-    out.flush()
+    out.flush()?;
+    // Nobody may be reading the rest. The figure is out.
+    let _unread = details(sample, figures, err).and_then(|()| warnings(figures, err));
+    Ok(())
+}
+
+fn warnings(figures: &Figures, err: &mut impl Write) -> io::Result<()> {
+    figures.warnings.iter().try_for_each(|warning| writeln!(err, "warning: {warning}"))
 }
 
 fn details(sample: &Sample, figures: &Figures, err: &mut impl Write) -> io::Result<()> {

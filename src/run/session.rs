@@ -1,8 +1,9 @@
 //! Sets a run up: the network, the runtime, the device, the stack.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use netstacks::{Netstack, StackConfig, StartError, Started, Visitor};
 use platform::{Class, Counted, Environment, Interrupts, Link, TunConfig, TunDevice};
@@ -24,15 +25,40 @@ const MIN_TX_QUEUE_LEN: u32 = 4096;
 /// (`include/linux/ptr_ring.h`), and refuses more.
 const MAX_TX_QUEUE_LEN: u64 = 1 << 18;
 
+/// What a run opens beside its sockets: the reactor, the signals, the device and what sets it up.
+const DESCRIPTORS: usize = 16;
+
 pub(super) fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
     if scenario.isolated {
         platform::isolate()?;
     }
-    let runtime = runtime(scenario.runtime).map_err(|source| {
-        platform::Error::new(Class::Failed, "start", "the tokio runtime", source)
-            .remedy("see the limits on processes and open files (ulimit -u, ulimit -n)")
+    let runtime = probe(scenario).and_then(|()| runtime(scenario.runtime)).map_err(|source| {
+        platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
+            .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
     })?;
     runtime.block_on(run(scenario))
+}
+
+/// Whether there are threads and descriptors for a run. Tokio panics where one is missing, and a
+/// runtime that lacks a thread half-way never ends.
+fn probe(scenario: &Scenario) -> io::Result<()> {
+    let clients = usize::from(scenario.parallel.get());
+    let workers = match scenario.runtime {
+        RuntimeKind::CurrentThread => 0,
+        RuntimeKind::MultiThread(Some(workers)) => workers.get(),
+        RuntimeKind::MultiThread(None) => thread::available_parallelism().map_or(1, Into::into),
+    };
+    let descriptors: Vec<_> = (0..clients + DESCRIPTORS).map(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))).collect();
+    descriptors.into_iter().collect::<io::Result<Vec<_>>>()?;
+    // All are alive at once: none ends before the lock is free.
+    let barrier = Mutex::new(());
+    thread::scope(|scope| {
+        let held = barrier.lock();
+        let spawn = |_| thread::Builder::new().spawn_scoped(scope, || drop(barrier.lock()));
+        let threads: io::Result<Vec<_>> = (0..workers + clients).map(spawn).collect();
+        drop(held);
+        threads.map(drop)
+    })
 }
 
 fn runtime(kind: RuntimeKind) -> io::Result<Runtime> {

@@ -4,15 +4,16 @@ use std::any::Any;
 use std::future::Future;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use netstacks::Listener;
 use platform::{Class, Interrupts, PacketCounts};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use super::client::{self, Finish};
 use super::server;
@@ -38,6 +39,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 
 /// The congestion control that a client gets where the user names none and the kernel has it.
 const CONGESTION: &str = "cubic";
+
+type Reporter = mpsc::UnboundedSender<Result<(), Failure>>;
+type Reports = mpsc::UnboundedReceiver<Result<(), Failure>>;
 
 /// What came of the delivery.
 pub(super) struct Outcome {
@@ -93,9 +97,10 @@ impl Failure {
 
 /// The stack's side of a run: its driver and its server, on the runtime under test.
 pub(super) struct Party {
-    /// Both report here; the channel closes when both have ended.
-    reports: mpsc::UnboundedReceiver<Result<(), Failure>>,
-    tasks: JoinSet<()>,
+    /// `None` once it has ended.
+    driver: Option<JoinHandle<io::Result<()>>>,
+    /// `None` once it has ended.
+    server: Option<JoinHandle<Result<(), Failure>>>,
 }
 
 impl Party {
@@ -107,28 +112,73 @@ impl Party {
         lanes: Arc<[Lane]>,
         lane_of: fn(&Li::Stream) -> Option<usize>,
     ) -> Self {
-        let (report, reports) = mpsc::unbounded_channel();
-        let mut tasks = JoinSet::new();
-        tasks.spawn({
-            let report = report.clone();
-            async move {
-                let result = tokio::spawn(driver).await;
-                let failure = match result {
-                    Ok(Ok(())) => Failure { status: Status::DeviceLost, detail: "the stack ended by itself".into() },
-                    Ok(Err(error)) => {
-                        Failure { status: Status::DeviceLost, detail: format!("the stack or its device: {error}") }
-                    }
-                    Err(error) => Failure::of_join("the stack", error),
-                };
-                // Nobody listens any more when the run is over.
-                let _unheard = report.send(Err(failure));
-            }
-        });
-        tasks.spawn(async move {
-            let _unheard = report.send(serve_all(listener, mode, lanes, lane_of).await);
-        });
-        Self { reports, tasks }
+        let driver = Some(tokio::spawn(driver));
+        let server = Some(tokio::spawn(serve_all(listener, mode, lanes, lane_of)));
+        Self { driver, server }
     }
+
+    /// Waits until the server is done, or either fails; for ever, once both have ended.
+    async fn next(&mut self) -> Result<(), Failure> {
+        tokio::select! {
+            biased;
+            result = ended(&mut self.driver) => Err(match result {
+                Ok(Ok(())) => Failure { status: Status::DeviceLost, detail: "the stack ended by itself".to_owned() },
+                Ok(Err(error)) => {
+                    Failure { status: Status::DeviceLost, detail: format!("the stack or its device: {error}") }
+                }
+                Err(error) => Failure::of_join("the stack", error),
+            }),
+            result = ended(&mut self.server) => match result {
+                Ok(result) => result,
+                Err(error) => Err(Failure::of_join("the server", error)),
+            },
+        }
+    }
+
+    /// Ends both and waits for it. A panic on the way is a failure, too.
+    async fn end(self) -> Result<(), Failure> {
+        let (driver, server) = (self.driver.map(end), self.server.map(end));
+        let mut result = Ok(());
+        for (who, error) in [
+            (
+                "the stack",
+                match driver {
+                    Some(driver) => driver.await,
+                    None => None,
+                },
+            ),
+            (
+                "the server",
+                match server {
+                    Some(server) => server.await,
+                    None => None,
+                },
+            ),
+        ] {
+            if let Some(error) = error {
+                result = Err(Failure::of_join(who, error));
+            }
+        }
+        result
+    }
+}
+
+/// The end of a task, which is taken note of; never that of one that has ended before.
+async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
+    match task {
+        Some(running) => {
+            let result = running.await;
+            *task = None;
+            result
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Ends a task and waits for it; the error is its panic.
+async fn end<T>(task: JoinHandle<T>) -> Option<JoinError> {
+    task.abort();
+    task.await.err().filter(JoinError::is_panic)
 }
 
 /// Accepts a connection for each lane and serves it, until all have been served or one has failed.
@@ -193,63 +243,69 @@ impl Delivery {
     }
 
     /// Runs the clients against the stack's side until all is delivered or something has failed.
+    /// Nobody is left running, whatever comes of it.
     pub(super) async fn supervise(self, mut party: Party, interrupts: Interrupts) -> Result<Outcome, RunError> {
-        let (report, mut client_reports) = mpsc::unbounded_channel();
-        let threads = self.start_clients(&report)?;
+        let (report, mut reports) = mpsc::unbounded_channel();
+        let mut threads = Vec::with_capacity(self.sockets.len());
+        let started = self.start_clients(&report, &mut threads);
         drop(report);
-        let verdict = self.race(&mut party, &mut client_reports, interrupts).await;
-        self.gate.cancel();
-        for socket in &self.sockets {
-            // A socket that was never connected cannot be shut down, and need not be.
-            let _unconnected = socket.shutdown(Shutdown::Both);
-        }
-        let mut finishes = Vec::new();
-        let mut verdict = verdict?;
-        for thread in threads {
-            match thread.join() {
-                Ok(finish) => finishes.extend(finish),
-                Err(panic) => verdict = Err(Failure::of_panic("a client", panic.as_ref())),
-            }
-        }
-        party.tasks.shutdown().await;
+        let verdict = match started {
+            Ok(()) => self.race(&mut party, &mut reports, interrupts).await,
+            Err(error) => Err(error),
+        };
+        let finishes = self.stop_clients(threads);
+        let ended = party.end().await;
+        let verdict = verdict?.and(ended);
         Ok(self.outcome(verdict, &finishes))
     }
 
     fn start_clients(
         &self,
-        report: &mpsc::UnboundedSender<Result<(), Failure>>,
-    ) -> Result<Vec<JoinHandle<Option<Finish>>>, RunError> {
-        let mut threads = Vec::with_capacity(self.sockets.len());
+        report: &Reporter,
+        threads: &mut Vec<thread::JoinHandle<Option<Finish>>>,
+    ) -> Result<(), RunError> {
         for (index, socket) in self.sockets.iter().enumerate() {
-            let client = {
-                let (socket, lanes, gate) = (Arc::clone(socket), Arc::clone(&self.lanes), Arc::clone(&self.gate));
-                let (mode, timeout, report) = (self.mode, self.timeout, report.clone());
-                let target = SocketAddr::new(self.target.ip(), self.target.port() + index as u16);
-                move || {
-                    let result = connect(&socket, target, timeout)
-                        .and_then(|()| client::run(&socket, mode, &lanes[index], &gate));
-                    let (report_text, finish) = match result {
-                        Ok(finish) => (Ok(()), Some(finish)),
-                        Err(error) => (Err(Failure::of_transfer(CLIENT, &error)), None),
-                    };
-                    let _unheard = report.send(report_text);
-                    finish
-                }
+            let (socket, lanes, gate) = (Arc::clone(socket), Arc::clone(&self.lanes), Arc::clone(&self.gate));
+            let (mode, timeout, report) = (self.mode, self.timeout, report.clone());
+            let target = SocketAddr::new(self.target.ip(), self.target.port() + index as u16);
+            let client = move || {
+                let work = || {
+                    connect(&socket, target, timeout).and_then(|()| client::run(&socket, mode, &lanes[index], &gate))
+                };
+                // A panic is to be told at once, and not when everybody is joined.
+                let result = match catch_unwind(AssertUnwindSafe(work)) {
+                    Ok(result) => result.map_err(|error| Failure::of_transfer(CLIENT, &error)),
+                    Err(panic) => Err(Failure::of_panic("a client", panic.as_ref())),
+                };
+                let finish = result.as_ref().ok().copied();
+                let _unheard = report.send(result.map(drop));
+                finish
             };
-            let thread = std::thread::Builder::new().name(format!("client-{index}")).spawn(client);
+            let thread = thread::Builder::new().name(format!("client-{index}")).spawn(client);
             threads.push(thread.map_err(|source| {
-                self.gate.cancel();
-                platform::Error::new(Class::Failed, "start", "a client thread", source).remedy("lower --parallel")
+                platform::Error::new(Class::Failed, "start", "a client thread", source)
+                    .remedy("lower --parallel, or raise the limit on processes (ulimit -u)")
             })?);
         }
-        Ok(threads)
+        Ok(())
+    }
+
+    /// Ends what still waits, for the gate or at a socket, and joins all.
+    fn stop_clients(&self, threads: Vec<thread::JoinHandle<Option<Finish>>>) -> Vec<Finish> {
+        self.gate.cancel();
+        for socket in &self.sockets {
+            // A socket that was never connected cannot be shut down, and need not be.
+            let _unconnected = socket.shutdown(Shutdown::Both);
+        }
+        // A client catches its own panics.
+        threads.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
     }
 
     /// Waits until every client and the server are done, or for the first thing that goes wrong.
     async fn race(
         &self,
         party: &mut Party,
-        clients: &mut mpsc::UnboundedReceiver<Result<(), Failure>>,
+        clients: &mut Reports,
         mut interrupts: Interrupts,
     ) -> Result<Result<(), Failure>, RunError> {
         let deadline = tokio::time::Instant::now() + self.timeout;
@@ -259,7 +315,7 @@ impl Delivery {
         while awaited > 0 {
             let report = tokio::select! {
                 biased;
-                Some(report) = party.reports.recv() => report,
+                report = party.next() => report,
                 Some(report) = clients.recv() => report,
                 () = interrupts.next() => return Err(RunError::Interrupted),
                 () = tokio::time::sleep_until(deadline) => return Ok(Err(self.late(&progress))),
@@ -366,16 +422,12 @@ impl Progress {
 }
 
 /// Of the failures that come at about the same time, the one that explains the others.
-async fn nearest_cause(
-    first: Failure,
-    party: &mut Party,
-    clients: &mut mpsc::UnboundedReceiver<Result<(), Failure>>,
-) -> Failure {
+async fn nearest_cause(first: Failure, party: &mut Party, clients: &mut Reports) -> Failure {
     let mut cause = first;
     let deadline = tokio::time::Instant::now() + AFTERMATH;
     loop {
         let report = tokio::select! {
-            Some(report) = party.reports.recv() => report,
+            report = party.next() => report,
             Some(report) = clients.recv() => report,
             () = tokio::time::sleep_until(deadline) => return cause,
         };

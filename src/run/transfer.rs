@@ -134,7 +134,8 @@ impl TransferError {
         match self {
             Self::Io { source, .. } => match source.kind() {
                 io::ErrorKind::UnexpectedEof => Status::Short,
-                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Status::Timeout,
+                // Nobody answered for as long as one side has patience.
+                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Status::Stalled,
                 _ => Status::Reset,
             },
             Self::Short { .. } => Status::Short,

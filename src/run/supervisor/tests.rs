@@ -23,6 +23,7 @@ enum Fault {
     Reset(u64),
     Stall(u64),
     Panic(u64),
+    PanicAtAccept,
 }
 
 /// The kernel in the place of a stack, with a fault.
@@ -42,6 +43,7 @@ impl Listener for Loopback {
 
     async fn accept(&mut self) -> io::Result<LoopbackStream> {
         let (socket, _) = self.listener.accept().await?;
+        assert!(!matches!(self.fault, Fault::PanicAtAccept), "a bug in the listener");
         Ok(LoopbackStream { socket, fault: self.fault, passed: 0 })
     }
 }
@@ -209,10 +211,18 @@ fn a_run_that_is_only_slow_has_timed_out() {
 
 #[test]
 fn a_panic_ends_the_run_at_once_with_its_message() {
+    for (fault, message) in
+        [(Fault::Panic(500_000), "a bug in the stack"), (Fault::PanicAtAccept, "a bug in the listener")]
+    {
+        let begin = Instant::now();
+        let (found, detail) = status("-m writer --bytes 1MB", fault);
+        assert_eq!(found, Status::Panicked);
+        assert!(detail.contains(message), "{detail}");
+        assert!(begin.elapsed() < Duration::from_secs(5));
+    }
     let begin = Instant::now();
-    let (found, detail) = status("-m writer --bytes 1MB", Fault::Panic(500_000));
-    assert_eq!(found, Status::Panicked);
-    assert!(detail.contains("a bug in the stack"), "{detail}");
+    let outcome = run("-m reader --bytes 1MB", Fault::Stall(0), async { panic!("a bug in the driver") }).unwrap();
+    assert_eq!(outcome.status, Status::Panicked);
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
 
