@@ -4,6 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use netstacks::{Netstack, StackConfig, StartError, Started, Visitor};
 use platform::{Class, Counted, Environment, Interrupts, Link, TunConfig, TunDevice};
@@ -25,6 +26,9 @@ const MIN_TX_QUEUE_LEN: u32 = 4096;
 /// (`include/linux/ptr_ring.h`), and refuses more.
 const MAX_TX_QUEUE_LEN: u64 = 1 << 18;
 
+/// How long the runtime's threads may take to end.
+const PARTING: Duration = Duration::from_secs(5);
+
 /// What a run opens beside its sockets: the reactor, the signals, the device and what sets it up.
 const DESCRIPTORS: usize = 16;
 
@@ -36,7 +40,10 @@ pub(super) fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
         platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
             .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
     })?;
-    runtime.block_on(run(scenario))
+    let result = runtime.block_on(run(scenario));
+    // Not for ever, should a task be stuck.
+    runtime.shutdown_timeout(PARTING);
+    result
 }
 
 /// Whether there are threads and descriptors for a run. Tokio panics where one is missing, and a

@@ -30,6 +30,9 @@ const LOOK: Duration = Duration::from_millis(250);
 /// After one party has failed, the others may have the better reason for it.
 const AFTERMATH: Duration = Duration::from_millis(100);
 
+/// A task that is told to end does so when it is polled next. One that does not is stuck.
+const PARTING: Duration = Duration::from_secs(5);
+
 /// How the two ends of a stream are called in a failure's detail.
 const SERVER: &str = "server";
 const CLIENT: &str = "client";
@@ -137,29 +140,9 @@ impl Party {
 
     /// Ends both and waits for it. A panic on the way is a failure, too.
     async fn end(self) -> Result<(), Failure> {
-        let (driver, server) = (self.driver.map(end), self.server.map(end));
-        let mut result = Ok(());
-        for (who, error) in [
-            (
-                "the stack",
-                match driver {
-                    Some(driver) => driver.await,
-                    None => None,
-                },
-            ),
-            (
-                "the server",
-                match server {
-                    Some(server) => server.await,
-                    None => None,
-                },
-            ),
-        ] {
-            if let Some(error) = error {
-                result = Err(Failure::of_join(who, error));
-            }
-        }
-        result
+        let driver = end("the stack", self.driver).await;
+        let server = end("the server", self.server).await;
+        driver.and(server)
     }
 }
 
@@ -175,10 +158,15 @@ async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
     }
 }
 
-/// Ends a task and waits for it; the error is its panic.
-async fn end<T>(task: JoinHandle<T>) -> Option<JoinError> {
+/// Ends a task, if it has not ended before, and waits for it.
+async fn end<T>(who: &str, task: Option<JoinHandle<T>>) -> Result<(), Failure> {
+    let Some(task) = task else { return Ok(()) };
     task.abort();
-    task.await.err().filter(JoinError::is_panic)
+    match tokio::time::timeout(PARTING, task).await {
+        Ok(Err(error)) if error.is_panic() => Err(Failure::of_join(who, error)),
+        Ok(_) => Ok(()),
+        Err(_) => Err(Failure { status: Status::Stalled, detail: format!("{who} did not end when it was told to") }),
+    }
 }
 
 /// Accepts a connection for each lane and serves it, until all have been served or one has failed.
