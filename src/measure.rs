@@ -84,7 +84,7 @@ impl fmt::Display for Warning {
                 write!(f, "the frequency governor is {name}; set it to performance for steady figures")
             }
             Self::VirtualMachine => {
-                write!(f, "this is a virtual machine, whose host may be shared; compare ratios of one session")
+                write!(f, "this is a virtual machine, whose host may be shared; compare ratios measured side by side")
             }
             Self::SmallerWindow(asked, got) => {
                 let (asked, got) = (ByteSize(*asked as u64), ByteSize(*got as u64));

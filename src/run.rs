@@ -2,13 +2,13 @@
 //!
 //! Three parties share a run. The kernel's side is a plain blocking thread for each stream
 //! (`client`); the stack's side is a task for each stream on the tokio runtime under test
-//! (`server`); the supervisor (`session`) sets both up, races them against the stack's driver, the
-//! user and the clock, and joins every one of them.
+//! (`server`); the `supervisor`, once all is set up (`setup`), races them against the stack's
+//! driver, the user and the clock, and joins every one of them.
 
 mod client;
 mod pattern;
 mod server;
-mod session;
+mod setup;
 mod supervisor;
 mod transfer;
 
@@ -40,7 +40,7 @@ pub struct TunExecutor;
 
 impl Executor for TunExecutor {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
-        session::execute(scenario)
+        setup::execute(scenario)
     }
 }
 
