@@ -15,6 +15,8 @@ pub(super) struct Port<L> {
     buffers: Vec<PacketBuffer>,
     filled: usize,
     next: usize,
+    /// The link had nothing more when it was last asked.
+    drained: bool,
     /// A packet that the link would not take; empty for none.
     stalled: Vec<u8>,
     stalled_meta: PacketMeta,
@@ -30,6 +32,7 @@ impl<L: Link> Port<L> {
             buffers: (0..capabilities.batch.max(1)).map(|_| buffer()).collect(),
             filled: 0,
             next: 0,
+            drained: false,
             stalled: Vec::new(),
             stalled_meta: PacketMeta::default(),
         }
@@ -58,6 +61,12 @@ impl<L: Link> Port<L> {
     pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(link) = &mut self.link else { return Poll::Pending };
         loop {
+            // ipstack asks between any two packets that it sends. Once the link is empty, it is the
+            // link's to say when that has changed, which costs no call into the kernel.
+            if self.drained {
+                ready!(link.poll_readable(cx))?;
+                self.drained = false;
+            }
             match link.try_recv(&mut self.buffers) {
                 Ok(count) => {
                     self.filled = count;
@@ -67,7 +76,7 @@ impl<L: Link> Port<L> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // The turn ends here.
                     link.flush()?;
-                    ready!(link.poll_readable(cx))?;
+                    self.drained = true;
                 }
                 Err(error) => return Poll::Ready(Err(error)),
             }
