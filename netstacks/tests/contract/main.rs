@@ -219,18 +219,21 @@ fn reset_wakes_a_parked_reader<S: Netstack<MemoryLink>>(flavour: Flavour) {
 
 /// Our half is closed already.
 fn reset_after_our_fin<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    let (tell, told) = mpsc::channel();
     run::<S>(
         flavour,
         &config(),
-        async |mut listener| {
+        async move |mut listener| {
             let mut stream = listener.accept().await.unwrap();
             stream.shutdown().await.unwrap();
+            tell.send(()).unwrap();
             let error = stream.read(&mut [0; 10]).await.unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         },
-        |peer| {
+        move |peer| {
             let stream = peer.connect(server_addr());
             assert_eq!(stream.read(&mut [0; 1]), 0);
+            told.recv().unwrap();
             stream.reset();
         },
     );
