@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::transfer::{GO, Lane, Phase, Reading, StartingGate, TransferError};
+use super::transfer::{GO, Lane, Phase, Reading, StartingGate, TransferError, difference};
 use crate::plan::{Amount, Mode};
 
 /// What a stream's client has to tell after its timed window.
@@ -56,10 +56,6 @@ pub(super) fn run(
         client.drain()?;
     }
     Ok(finish)
-}
-
-fn difference(now: Option<Duration>, then: Option<Duration>) -> Option<Duration> {
-    Some(now?.saturating_sub(then?))
 }
 
 struct Client<'a, 'b> {

@@ -17,7 +17,7 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use super::client::{self, Finish};
 use super::server;
-use super::transfer::{Lane, Reading, StartingGate, TransferError};
+use super::transfer::{Lane, Reading, StartingGate, TransferError, difference};
 use super::{RunError, Status};
 use crate::plan::{Mode, Scenario};
 
@@ -378,10 +378,6 @@ impl Delivery {
 struct Window {
     begin: Reading,
     end: Reading,
-}
-
-fn difference(now: Option<Duration>, then: Option<Duration>) -> Option<Duration> {
-    Some(now?.saturating_sub(then?))
 }
 
 /// The sum, where all are known.

@@ -170,6 +170,11 @@ pub(super) struct Reading {
     pub(super) drops: Option<u64>,
 }
 
+/// What was added between two readings of a clock, where both are known.
+pub(super) fn difference(now: Option<Duration>, then: Option<Duration>) -> Option<Duration> {
+    Some(now?.saturating_sub(then?))
+}
+
 impl StartingGate {
     /// A gate for so many streams. `traffic` and `drops` are what crossed the device, and what it
     /// dropped.
