@@ -15,6 +15,7 @@ mod memory;
 mod signal;
 mod socket;
 mod usage;
+pub mod vnet;
 
 #[cfg(target_os = "linux")]
 #[path = "linux.rs"]

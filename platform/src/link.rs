@@ -33,6 +33,22 @@ impl Capabilities {
             batch,
         }
     }
+
+    /// The same link with every offload: its sender leaves TCP's checksum and segmentation to the
+    /// other side, in super-packets of up to [`Self::MAX_SUPER_PACKET`] bytes.
+    pub fn offloading(mtu: usize, batch: usize) -> Self {
+        Self {
+            mtu,
+            max_packet_len: Self::MAX_SUPER_PACKET,
+            checksum: ChecksumOffload { rx: true, tx: true },
+            segmentation: SegmentationOffload { tcpv4: true, tcpv6: true },
+            batch,
+        }
+    }
+
+    /// Largest super-packet, in bytes, its IP header included: what IPv4's total length can say
+    /// (RFC 791, 3.1), and `GSO_LEGACY_MAX_SIZE` (`include/linux/netdevice.h`) less one.
+    pub const MAX_SUPER_PACKET: usize = 65_535;
 }
 
 /// Which transport checksums are somebody else's work.

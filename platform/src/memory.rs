@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::link::packet_len;
-use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
+use crate::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 
 /// As many as a device hands over at once, so that stacks behave alike over both.
 const BATCH: usize = 16;
@@ -40,13 +40,42 @@ impl MemoryLink {
 
     /// Two ends of a link of packets of at most `mtu` bytes, `depth` packets deep each way.
     pub fn pair(mtu: usize, depth: usize) -> (Self, Self) {
+        Self::pair_of(Capabilities::plain(mtu, BATCH), depth)
+    }
+
+    /// The same with every offload: super-packets cross it whole, and checksums undone.
+    pub fn offloading_pair(mtu: usize, depth: usize) -> (Self, Self) {
+        Self::pair_of(Capabilities::offloading(mtu, BATCH), depth)
+    }
+
+    fn pair_of(capabilities: Capabilities, depth: usize) -> (Self, Self) {
         let queue = || Arc::new(Mutex::new(Queue { limit: depth.max(1), ..Queue::default() }));
         let (forth, back) = (queue(), queue());
-        let capabilities = Capabilities::plain(mtu, BATCH);
         (
             Self { capabilities, incoming: Arc::clone(&back), outgoing: Arc::clone(&forth) },
             Self { capabilities, incoming: forth, outgoing: back },
         )
+    }
+}
+
+impl MemoryLink {
+    /// Whether a packet may cross: larger than the MTU only as a super-packet, and with a meta other
+    /// than the default only where that work is offloaded.
+    fn check(&self, meta: PacketMeta, len: usize) -> io::Result<()> {
+        let Capabilities { mtu, max_packet_len, checksum, segmentation, .. } = self.capabilities;
+        let refuse = |reason| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+        if len > max_packet_len || (len > mtu && meta.gso_size.is_none()) {
+            return refuse("packet larger than the link's MTU");
+        }
+        if meta.checksum == Checksum::Partial && !checksum.tx {
+            return refuse("partial checksum on a link that completes none");
+        }
+        if meta.gso_size.is_some()
+            && (meta.checksum == Checksum::Complete || segmentation == SegmentationOffload::default())
+        {
+            return refuse("super-packet on a link that cuts none, or with its checksum done");
+        }
+        Ok(())
     }
 }
 
@@ -89,9 +118,7 @@ impl Link for MemoryLink {
     }
 
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        if packet_len(slices) > self.capabilities.max_packet_len {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "packet larger than the link's MTU"));
-        }
+        self.check(meta, packet_len(slices))?;
         let mut queue = lock(&self.outgoing);
         if queue.closed {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -156,7 +183,7 @@ mod tests {
 
     #[test]
     fn packets_arrive_in_order_with_their_meta() {
-        let (mut left, mut right) = MemoryLink::pair(1500, 8);
+        let (mut left, mut right) = MemoryLink::offloading_pair(1500, 8);
         let meta = PacketMeta { checksum: crate::Checksum::Partial, gso_size: NonZeroU16::new(1460) };
         left.try_send(meta, &[IoSlice::new(b"ab"), IoSlice::new(b"c")]).unwrap();
         send(&mut left, b"second").unwrap();
@@ -164,6 +191,26 @@ mod tests {
         assert_eq!(right.try_recv(&mut buffers).unwrap(), 2);
         assert_eq!((buffers[0].packet(), buffers[0].meta()), (&b"abc"[..], meta));
         assert_eq!((buffers[1].packet(), buffers[1].meta()), (&b"second"[..], PacketMeta::default()));
+    }
+
+    #[test]
+    fn what_a_link_does_not_offload_it_refuses() {
+        let partial = PacketMeta { checksum: Checksum::Partial, gso_size: None };
+        let whole = PacketMeta { gso_size: NonZeroU16::new(1460), ..partial };
+        let refused = |link: &mut MemoryLink, meta, len: usize| {
+            let sent = link.try_send(meta, &[IoSlice::new(&vec![0; len])]);
+            sent.map_err(|error| assert_eq!(error.kind(), io::ErrorKind::InvalidInput)).is_err()
+        };
+        let (mut plain, _other) = MemoryLink::pair(1500, 8);
+        assert!(refused(&mut plain, partial, 40));
+        assert!(refused(&mut plain, whole, 1500));
+        assert!(refused(&mut plain, PacketMeta::default(), 1501));
+        let (mut offloading, _other) = MemoryLink::offloading_pair(1500, 8);
+        assert!(refused(&mut offloading, partial, 1501), "neither a packet of the MTU nor a super-packet");
+        assert!(refused(&mut offloading, PacketMeta { checksum: Checksum::Complete, ..whole }, 65_535));
+        assert!(refused(&mut offloading, whole, 65_536));
+        assert!(!refused(&mut offloading, partial, 1500));
+        assert!(!refused(&mut offloading, whole, 65_535));
     }
 
     #[test]
