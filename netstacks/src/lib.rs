@@ -39,6 +39,8 @@ mod driven;
 mod ipstack;
 #[cfg(feature = "lwip")]
 mod lwip;
+#[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+mod offload;
 #[cfg(feature = "smoltcp")]
 mod smoltcp;
 
