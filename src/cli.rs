@@ -1,6 +1,6 @@
 //! What the user may type. Nothing here touches the system.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -71,7 +71,7 @@ pub struct Cli {
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
 
-    /// Over IPv6 (not there yet)
+    /// Over IPv6; wants an MTU of at least 1280
     #[arg(long)]
     pub ipv6: bool,
 
@@ -92,16 +92,29 @@ pub struct Cli {
     pub tun_name: String,
 
     /// The kernel's address on the device
-    #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::new(10, 10, 10, 9))]
-    pub tun_addr: Ipv4Addr,
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        help = "The kernel's address on the device [default: 10.10.10.9, with --ipv6 fd10:10:10::9]"
+    )]
+    pub tun_addr: Option<IpAddr>,
 
     /// The stack's address, on the other side of the device
-    #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::new(10, 10, 10, 1))]
-    pub tun_dest: Ipv4Addr,
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        help = "The stack's address, on the other side of the device \
+        [default: 10.10.10.1, with --ipv6 fd10:10:10::1]"
+    )]
+    pub tun_dest: Option<IpAddr>,
 
     /// The device's netmask
-    #[arg(long, value_name = "MASK", default_value_t = Ipv4Addr::new(255, 255, 255, 0))]
-    pub tun_mask: Ipv4Addr,
+    #[arg(
+        long,
+        value_name = "MASK",
+        help = "The device's netmask [default: 255.255.255.0, with --ipv6 ffff:ffff:ffff:ffff::]"
+    )]
+    pub tun_mask: Option<IpAddr>,
 
     /// Take over an open TUN device, set up by its owner, in the host's network
     #[arg(long, value_name = "FD", conflicts_with_all = ["tun_name", "mtu", "netns"])]
@@ -135,9 +148,9 @@ pub enum Netstack {
 /// Whether the device's offloads are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Offload {
-    /// Where it is supported: for now, nowhere
+    /// Where the device can: on Linux
     Auto,
-    /// Not there yet
+    /// Or there is no run
     On,
     /// Never
     Off,

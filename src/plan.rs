@@ -1,11 +1,12 @@
 //! The validated request. After this stage no text holds an address, a size or a mode, and what is
 //! out of range has been refused by the name of its option.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use netstacks::{StackConfig, StackKind};
-use platform::Network;
+use platform::{Network, Offload};
 use serde::Serialize;
 
 use crate::cli::{self, Cli};
@@ -28,8 +29,9 @@ pub struct Scenario {
     pub netstack: StackKind,
     /// What the stack runs on.
     pub runtime: RuntimeKind,
-    /// Whether super-packets and partial checksums cross the device.
-    pub offload: bool,
+    /// Whether super-packets and undone checksums are to cross the device. What came of it is the
+    /// sample's to say.
+    pub offload: Offload,
     /// MTU of the device, in bytes: 576 to 65,535.
     pub mtu: u16,
     /// How much is delivered in the timed window, by all streams together.
@@ -157,12 +159,6 @@ impl TryFrom<Cli> for Scenario {
     type Error = PlanError;
 
     fn try_from(cli: Cli) -> Result<Self, PlanError> {
-        if cli.ipv6 {
-            return Err(PlanError::new("--ipv6", "not there yet; leave it out to run over IPv4"));
-        }
-        if cli.offload == cli::Offload::On {
-            return Err(PlanError::new("--offload on", "not there yet; auto and off run without offload"));
-        }
         if cli.warmup > MAX_BYTES {
             return Err(PlanError::new("--warmup", "must be at most 1 PB"));
         }
@@ -177,7 +173,11 @@ impl TryFrom<Cli> for Scenario {
             } else {
                 RuntimeKind::MultiThread(cli.worker_threads.map(usize::from).and_then(NonZeroUsize::new))
             },
-            offload: false,
+            offload: match cli.offload {
+                cli::Offload::Auto => Offload::Auto,
+                cli::Offload::On => Offload::On,
+                cli::Offload::Off => Offload::Off,
+            },
             mtu: cli.mtu,
             amount: amount(&cli)?,
             warmup_bytes: cli.warmup,
@@ -193,13 +193,45 @@ impl TryFrom<Cli> for Scenario {
             // A device that somebody else has made is in the network that it was made in.
             isolated: cli.netns == cli::Netns::Auto && cli.tun_fd.is_none() && platform::isolation_supported(),
             timeout: cli.timeout,
-            network: Network::new(cli.tun_addr, cli.tun_dest, cli.tun_mask)
-                .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-mask", error.to_string()))?,
+            network: network(&cli)?,
             tun_fd: tun_fd(cli.tun_fd)?,
             congestion: congestion(cli.congestion)?,
             tun_name: tun_name(cli.tun_name)?,
         })
     }
+}
+
+/// What the ends of the device and its mask are by default, for each IP version.
+const DEFAULT_V4: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(10, 10, 10, 9), Ipv4Addr::new(10, 10, 10, 1), Ipv4Addr::new(255, 255, 255, 0)];
+const DEFAULT_V6: [Ipv6Addr; 3] = [
+    Ipv6Addr::new(0xfd10, 0x10, 0x10, 0, 0, 0, 0, 9),
+    Ipv6Addr::new(0xfd10, 0x10, 0x10, 0, 0, 0, 0, 1),
+    Ipv6Addr::new(0xffff, 0xffff, 0xffff, 0xffff, 0, 0, 0, 0),
+];
+
+/// RFC 8200, 5.
+const MIN_MTU_V6: u16 = 1280;
+
+fn network(cli: &Cli) -> Result<Network, PlanError> {
+    if cli.ipv6 && cli.mtu < MIN_MTU_V6 && cli.tun_fd.is_none() {
+        return Err(PlanError::new("--mtu", format!("{} bytes; IPv6 wants at least {MIN_MTU_V6}", cli.mtu)));
+    }
+    let given = [("--tun-addr", cli.tun_addr), ("--tun-dest", cli.tun_dest), ("--tun-mask", cli.tun_mask)];
+    let mut addresses: [IpAddr; 3] = if cli.ipv6 { DEFAULT_V6.map(Into::into) } else { DEFAULT_V4.map(Into::into) };
+    for (address, (option, given)) in addresses.iter_mut().zip(given) {
+        match given {
+            Some(given) if given.is_ipv6() != cli.ipv6 => {
+                let remedy = if cli.ipv6 { "leave out --ipv6, or give IPv6's" } else { "add --ipv6, or give IPv4's" };
+                return Err(PlanError::new(option, format!("{given} is of the other IP version; {remedy}")));
+            }
+            Some(given) => *address = given,
+            None => {}
+        }
+    }
+    let [address, peer, mask] = addresses;
+    Network::new(address, peer, mask)
+        .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-mask", error.to_string()))
 }
 
 fn netstack(name: cli::Netstack) -> Result<StackKind, PlanError> {

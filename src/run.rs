@@ -98,6 +98,8 @@ pub struct DeviceFacts {
     pub name: String,
     /// Its MTU, in bytes.
     pub mtu: usize,
+    /// Whether super-packets and undone checksums cross it.
+    pub offload: bool,
     /// How many packets may wait for the stack, where the system has such a queue.
     pub tx_queue_len: Option<u32>,
 }

@@ -31,7 +31,7 @@ impl Executor for Fixed {
             device_drops: Some(0),
             packets: PacketCounts { rx_packets: 700, rx_bytes: 36_400, tx_packets: 684_932, tx_bytes: 1_027_397_280 },
             congestion: Some("cubic".to_owned()),
-            device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, tx_queue_len: Some(4308) }),
+            device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: false, tx_queue_len: Some(4308) }),
             effective: Some(Effective {
                 stack_version: "1.2.3",
                 receive_buffer_bytes: 4 << 20,

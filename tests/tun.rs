@@ -71,13 +71,20 @@ fn assert_one_figure(output: &Output, what: &str) {
 const STACKS: [&str; 3] = ["lwip", "ipstack", "smoltcp"];
 
 #[test]
-fn all_twelve_cells_deliver_every_byte() {
+fn every_cell_delivers_every_byte() {
     skip_if!(no_device());
     for stack in STACKS {
         for mode in ["reader", "writer"] {
             for runtime in ["--current-thread", ""] {
-                let arguments = format!("-m {mode} -n {stack} {runtime} --bytes 24MB --warmup 4MB --verify full");
-                assert_one_figure(&run(&arguments), &arguments);
+                for offload in ["on", "off"] {
+                    for version in ["", "--ipv6"] {
+                        let arguments = format!(
+                            "-m {mode} -n {stack} {runtime} --offload {offload} {version} \
+                             --bytes 24MB --warmup 4MB --verify full"
+                        );
+                        assert_one_figure(&run(&arguments), &arguments);
+                    }
+                }
             }
         }
     }
@@ -96,13 +103,19 @@ fn every_option_holds_for_every_stack() {
                 "--parallel 4 --window 256KiB",
                 "--buffer 999 --congestion reno --verify off",
                 "--time 0.3 --warmup 0",
+                "--ipv6 --mtu 1280 --parallel 3",
+                "--ipv6 --mtu 65535 --window 128KiB",
+                "--ipv6 --tun-addr 2001:db8::1 --tun-dest 2001:db8::2 --tun-mask ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc",
                 "--tun-name t0 --tun-addr 172.16.0.1 --tun-dest 172.16.3.2 --tun-mask 255.255.0.0",
             ] {
-                let bytes = if options.contains("--time ") { "" } else { "--bytes 6MB" };
-                let warmup = if options.contains("--warmup") { "" } else { "--warmup 1MB" };
-                let verify = if options.contains("--verify") { "" } else { "--verify full" };
-                let arguments = format!("-m {mode} -n {stack} {options} {bytes} {warmup} {verify}");
-                assert_one_figure(&run(&arguments), &arguments);
+                for offload in ["on", "off"] {
+                    let bytes = if options.contains("--time ") { "" } else { "--bytes 6MB" };
+                    let warmup = if options.contains("--warmup") { "" } else { "--warmup 1MB" };
+                    let verify = if options.contains("--verify") { "" } else { "--verify full" };
+                    let arguments =
+                        format!("-m {mode} -n {stack} --offload {offload} {options} {bytes} {warmup} {verify}");
+                    assert_one_figure(&run(&arguments), &arguments);
+                }
             }
         }
     }
@@ -111,7 +124,7 @@ fn every_option_holds_for_every_stack() {
 #[test]
 fn the_sample_carries_what_a_figure_must() {
     skip_if!(no_device());
-    let output = run("-m writer -n smoltcp --bytes 6MB --warmup 1MB --json");
+    let output = run("-m writer -n smoltcp --offload off --bytes 6MB --warmup 1MB --json");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(sample["schema"], 1);
@@ -289,6 +302,27 @@ fn a_device_that_goes_down_ends_the_run() {
     let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(sample["status"], "device-lost", "{sample}");
     assert!(begin.elapsed().as_secs() < 20, "it took {:?}", begin.elapsed());
+}
+
+/// Whole super-packets cross the device, both ways, where their checksums and cutting are offloaded.
+#[test]
+fn offload_passes_whole_super_packets() {
+    skip_if!(no_device());
+    for version in ["", "--ipv6"] {
+        for (mode, packets) in [("reader", "tx"), ("writer", "rx")] {
+            for offload in ["auto", "on"] {
+                let arguments =
+                    format!("-m {mode} -n smoltcp {version} --offload {offload} --bytes 60MB --verify full --json");
+                let output = run(&arguments);
+                assert_eq!(output.status.code(), Some(0), "{arguments}\n{}", stderr(&output));
+                let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+                assert_eq!(sample["offload"], true, "{sample}");
+                assert_eq!(sample["ipv6"], !version.is_empty(), "{sample}");
+                assert_eq!(sample["mtu"], 1500, "{sample}");
+                assert!(sample["packets"][packets].as_u64().unwrap() < 60_000_000 / 30_000, "{sample}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ use tokio::time::Instant;
 
 use self::device::Device;
 use crate::driven::{self, Accepted, DrivenListener, Engine, Flow, FlowId, Intake};
+use crate::offload::Offload;
 use crate::{Effective, Netstack, StackConfig, StackKind, StartError, Started};
 
 /// The `smoltcp` crate.
@@ -48,7 +49,7 @@ impl<L: Link> Netstack<L> for Smoltcp {
             receive_buffer_bytes: config.window,
             send_buffer_bytes: config.window,
             window_scale: Some(window_scale(config.window)),
-            mtu: capabilities.mtu,
+            mtu: Offload::of(&capabilities).stack_mtu(),
             congestion: "none",
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,

@@ -1,39 +1,46 @@
 //! What a TUN device is to be, on any system.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::io;
+use std::net::IpAddr;
 
-use crate::Error;
+use crate::{Class, Error};
 
-/// The two addresses of the tunnel and the network they share.
+/// The two addresses of the tunnel and the network they share, of one IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     /// The kernel's address on the device.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// The stack's address, on the other side of the device.
-    pub peer: Ipv4Addr,
-    /// Length of the network's prefix, 0 to 30 bits.
+    pub peer: IpAddr,
+    /// Length of the network's prefix: 0 to 30 bits for IPv4, 0 to 126 for IPv6.
     pub prefix_len: u8,
 }
 
 /// Why three addresses make no network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkError {
+    /// They are not all of one IP version.
+    Versions,
     /// The ones of the mask are not all at its head.
-    Mask(Ipv4Addr),
+    Mask(IpAddr),
     /// The mask leaves no room for two hosts.
-    TooSmall(Ipv4Addr),
+    TooSmall(IpAddr),
     /// Both ends have the same address.
-    Equal(Ipv4Addr),
+    Equal(IpAddr),
     /// The ends are not in one network.
-    Apart(Ipv4Addr, Ipv4Addr, u8),
-    /// Not the address of a host: unspecified, loopback, multicast, broadcast, or the network's own.
-    NotAHost(Ipv4Addr),
+    Apart(IpAddr, IpAddr, u8),
+    /// Not the address of a host: unspecified, loopback, multicast, broadcast, IPv4 in IPv6, or the
+    /// network's own.
+    NotAHost(IpAddr),
+    /// A link-local IPv6 address, which means nothing without the name of an interface.
+    LinkLocal(IpAddr),
 }
 
 impl fmt::Display for NetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Versions => write!(f, "the two addresses and the mask are not of one IP version"),
             Self::Mask(mask) => write!(f, "{mask} is no netmask: its ones must come before its zeros"),
             Self::TooSmall(mask) => write!(f, "netmask {mask} leaves no room for two hosts"),
             Self::Equal(address) => write!(f, "both ends of the device would have the address {address}"),
@@ -41,11 +48,26 @@ impl fmt::Display for NetworkError {
                 write!(f, "{address} and {peer} are not in one /{prefix_len} network")
             }
             Self::NotAHost(address) => write!(f, "{address} is not the address of a host"),
+            Self::LinkLocal(address) => write!(f, "{address} is link-local; choose a unique local one, of fd00::/8"),
         }
     }
 }
 
 impl std::error::Error for NetworkError {}
+
+/// The bits of an address, at the upper end of the number, and how many there are.
+fn bits(address: IpAddr) -> (u128, u32) {
+    match address {
+        IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
+        IpAddr::V6(address) => (address.to_bits(), 128),
+    }
+}
+
+/// The bits that tell the hosts of a network apart.
+fn host_part(prefix_len: u32, width: u32) -> u128 {
+    let low = |count: u32| 1_u128.checked_shl(count).map_or(u128::MAX, |bit| bit - 1);
+    low(128 - prefix_len) & !low(128 - width)
+}
 
 impl Network {
     /// Checks that the addresses can be the two ends of a device.
@@ -53,30 +75,55 @@ impl Network {
     /// # Errors
     ///
     /// The first [`NetworkError`] that applies.
-    pub fn new(address: Ipv4Addr, peer: Ipv4Addr, mask: Ipv4Addr) -> Result<Self, NetworkError> {
-        let bits = mask.to_bits();
-        if bits.leading_ones() + bits.trailing_zeros() < 32 {
+    pub fn new(address: IpAddr, peer: IpAddr, mask: IpAddr) -> Result<Self, NetworkError> {
+        if address.is_ipv4() != peer.is_ipv4() || address.is_ipv4() != mask.is_ipv4() {
+            return Err(NetworkError::Versions);
+        }
+        let (ones, width) = bits(mask);
+        let prefix_len = ones.leading_ones();
+        let hosts = host_part(prefix_len, width);
+        if ones & hosts != 0 {
             return Err(NetworkError::Mask(mask));
         }
-        if bits.leading_ones() > 30 {
+        if prefix_len > width - 2 {
             return Err(NetworkError::TooSmall(mask));
         }
-        let prefix_len = bits.leading_ones() as u8;
-        for host in [address, peer] {
-            let host_bits = host.to_bits() & !bits;
-            let special = host.is_unspecified() || host.is_loopback() || host.is_multicast() || host.is_broadcast();
-            if special || host_bits == 0 || host_bits == !bits {
-                return Err(NetworkError::NotAHost(host));
-            }
-        }
+        check_host(address, hosts)?;
+        check_host(peer, hosts)?;
         if address == peer {
             return Err(NetworkError::Equal(address));
         }
-        if address.to_bits() & bits != peer.to_bits() & bits {
-            return Err(NetworkError::Apart(address, peer, prefix_len));
+        if (bits(address).0 ^ bits(peer).0) & !hosts != 0 {
+            return Err(NetworkError::Apart(address, peer, prefix_len as u8));
         }
-        Ok(Self { address, peer, prefix_len })
+        Ok(Self { address, peer, prefix_len: prefix_len as u8 })
     }
+}
+
+fn check_host(host: IpAddr, hosts: u128) -> Result<(), NetworkError> {
+    let own = bits(host).0 & hosts;
+    let special = match host {
+        IpAddr::V4(host) => host.is_broadcast() || own == hosts,
+        IpAddr::V6(host) if host.is_unicast_link_local() => return Err(NetworkError::LinkLocal(host.into())),
+        IpAddr::V6(host) => host.to_ipv4_mapped().is_some(),
+    };
+    if special || host.is_unspecified() || host.is_loopback() || host.is_multicast() || own == 0 {
+        return Err(NetworkError::NotAHost(host));
+    }
+    Ok(())
+}
+
+/// Whether a device is to take work off the stack: checksums, and the segmentation and joining of
+/// TCP segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Offload {
+    /// Where the device can.
+    #[default]
+    Auto,
+    /// Or the device is not opened.
+    On,
+    /// Never.
+    Off,
 }
 
 /// A TUN device to be opened.
@@ -91,9 +138,27 @@ pub struct TunConfig {
     /// How many packets wait in the device for the stack before the kernel drops (Linux'
     /// `txqueuelen`); elsewhere without meaning.
     pub tx_queue_len: u32,
+    /// Whether the device offloads.
+    pub offload: Offload,
     /// An open TUN device to take over instead of making one. Its owner has set it up; name,
-    /// addresses, MTU and queue are left as they are.
+    /// addresses, MTU, queue and framing are left as they are, so it offloads nothing.
     pub fd: Option<i32>,
+}
+
+impl TunConfig {
+    /// Refuses to open a device that cannot offload where it must.
+    ///
+    /// # Errors
+    ///
+    /// [`Class::Unavailable`] for [`Offload::On`].
+    pub(crate) fn do_without_offload(&self, reason: &'static str) -> Result<(), Error> {
+        if self.offload != Offload::On {
+            return Ok(());
+        }
+        let source = io::Error::new(io::ErrorKind::Unsupported, reason);
+        Err(Error::new(Class::Unavailable, "use the offload of", "the TUN device", source)
+            .remedy("leave --offload at auto, which does without where it must"))
+    }
 }
 
 /// Whether this system takes `name` for a TUN device.
@@ -104,10 +169,10 @@ pub struct TunConfig {
 pub fn validate_name(name: &str) -> Result<(), Error> {
     let invalid = |rule: &'static str| {
         Err(Error::new(
-            crate::Class::Invalid,
+            Class::Invalid,
             "name the device",
             format!("{name:?}"),
-            std::io::Error::new(std::io::ErrorKind::InvalidInput, rule),
+            io::Error::new(io::ErrorKind::InvalidInput, rule),
         ))
     };
     if name.is_empty() || name.chars().any(|c| c.is_whitespace() || c == '/' || c == '\0' || c == ':' || c == '%') {
@@ -140,9 +205,13 @@ mod tests {
 
     #[test]
     fn addresses_of_one_network_are_taken() {
-        assert_eq!(network("10.10.10.9", "10.10.10.1", "255.255.255.0").unwrap().prefix_len, 24);
-        assert_eq!(network("10.0.0.1", "10.0.0.2", "255.255.255.252").unwrap().prefix_len, 30);
-        assert_eq!(network("1.2.3.4", "201.3.4.5", "0.0.0.0").unwrap().prefix_len, 0);
+        let prefix_len = |address, peer, mask| network(address, peer, mask).unwrap().prefix_len;
+        assert_eq!(prefix_len("10.10.10.9", "10.10.10.1", "255.255.255.0"), 24);
+        assert_eq!(prefix_len("10.0.0.1", "10.0.0.2", "255.255.255.252"), 30);
+        assert_eq!(prefix_len("1.2.3.4", "201.3.4.5", "0.0.0.0"), 0);
+        assert_eq!(prefix_len("fd00::9", "fd00::1", "ffff:ffff:ffff:ffff::"), 64);
+        assert_eq!(prefix_len("fd00::1", "fd00::2", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc"), 126);
+        assert_eq!(prefix_len("2001:db8::1", "fd00::1", "::"), 0);
     }
 
     #[test]
@@ -155,6 +224,17 @@ mod tests {
         for host in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "10.0.0.0", "10.0.0.255"] {
             assert!(error(host, "10.0.0.2", "255.255.255.0").contains("not the address of a host"), "{host}");
         }
+        let prefix = "ffff:ffff:ffff:ffff::";
+        assert!(error("fd00::1", "fd00::2", "ffff:0:ffff::").contains("no netmask"));
+        assert!(error("fd00::1", "fd00::2", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe").contains("no room"));
+        assert!(error("fd00::1", "fd00::1", prefix).contains("both ends"));
+        assert!(error("fd00::1", "fd00:0:0:1::1", prefix).contains("not in one /64"));
+        assert!(error("fe80::1", "fd00::1", prefix).contains("link-local"));
+        for host in ["::", "::1", "ff02::1", "fd00::", "::ffff:10.0.0.1"] {
+            assert!(error(host, "fd00::2", prefix).contains("not the address of a host"), "{host}");
+        }
+        assert!(error("10.0.0.1", "fd00::1", "255.255.255.0").contains("IP version"));
+        assert!(error("fd00::2", "fd00::1", "255.255.255.0").contains("IP version"));
     }
 
     #[test]

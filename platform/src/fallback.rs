@@ -1,7 +1,7 @@
 //! A system without a TUN device that this program knows. Everything that needs none still works.
 
 use std::io::{self, IoSlice};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{IpAddr, TcpStream};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -120,7 +120,7 @@ pub(crate) fn virtual_machine() -> Option<bool> {
     None
 }
 
-pub(crate) fn is_local_address(_address: Ipv4Addr) -> bool {
+pub(crate) fn is_local_address(_address: IpAddr) -> bool {
     false
 }
 

@@ -38,7 +38,7 @@ mod netns;
 mod unix;
 
 pub use counted::{Counted, PacketCounts, Traffic};
-pub use device::{Network, NetworkError, TunConfig, validate_name};
+pub use device::{Network, NetworkError, Offload, TunConfig, validate_name};
 pub use environment::Environment;
 pub use error::{Class, Error};
 pub use imp::{DropCounter, TunDevice};
@@ -60,7 +60,7 @@ pub fn isolate() -> Result<(), Error> {
 }
 
 /// Whether an interface has this address.
-pub fn is_local_address(address: std::net::Ipv4Addr) -> bool {
+pub fn is_local_address(address: std::net::IpAddr) -> bool {
     imp::is_local_address(address)
 }
 

@@ -109,6 +109,11 @@ impl PacketBuffer {
         &self.storage[..self.len]
     }
 
+    /// The same, to be changed in place.
+    pub fn packet_mut(&mut self) -> &mut [u8] {
+        &mut self.storage[..self.len]
+    }
+
     /// What came beside the packet.
     pub fn meta(&self) -> PacketMeta {
         self.meta

@@ -1,9 +1,11 @@
 //! Linux: `/dev/net/tun`, through tun-rs.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, IoSlice};
-use std::net::TcpStream;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use tun_rs::{DeviceBuilder, SyncDevice};
@@ -11,9 +13,11 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 pub(crate) use crate::netns::enter as isolate;
 pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address};
 
+use crate::link::packet_len;
 use crate::netlink;
 use crate::unix::{Readiness, recv_batch};
-use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TunConfig};
+use crate::vnet::{self, HEADER_LEN};
+use crate::{Capabilities, Class, Error, Link, Offload, PacketBuffer, PacketMeta, TunConfig};
 
 pub(crate) const ISOLATION: bool = true;
 
@@ -23,15 +27,43 @@ const NODE: &str = "/dev/net/tun";
 /// Packets taken in one turn. Each is a `read(2)` of its own; more of them delay the ACK.
 const BATCH: usize = 16;
 
+/// Slices that are sent without an allocation, beside the `virtio_net_hdr`: the stacks have a header
+/// and a payload, of which lwIP's may lie in a few pieces.
+const SLICES: usize = 17;
+
+/// Malformed packets that are skipped in a row before others have their turn.
+const MAX_SKIPPED: usize = 64;
+
 const NO_NODE: &str = "allow it with chmod 666 /dev/net/tun, as root, or run as root";
 
 const NO_RIGHT: &str = "run as root, or leave out --netns host so that the run gets a network of its own";
+
+const NO_IPV6: &str = "set the sysctls net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.default.disable_ipv6 to 0";
+
+nix::ioctl_write_int!(
+    /// `TUNSETOFFLOAD` (`include/uapi/linux/if_tun.h`).
+    tun_set_offload,
+    b'T',
+    208
+);
 
 /// A TUN interface. It vanishes with this value, unless it was made elsewhere.
 pub struct TunDevice {
     device: Readiness<SyncDevice>,
     name: String,
     mtu: usize,
+    /// Whether each packet has a `virtio_net_hdr` in front of it.
+    offload: bool,
+    lost: Arc<Lost>,
+}
+
+/// Packets that crossed neither way, and that no counter of the kernel's has.
+#[derive(Debug, Default)]
+struct Lost {
+    /// They contradicted their `virtio_net_hdr`, or that them.
+    malformed: AtomicU64,
+    /// The kernel had no memory for them.
+    unsent: AtomicU64,
 }
 
 impl TunDevice {
@@ -39,11 +71,15 @@ impl TunDevice {
     ///
     /// # Errors
     ///
-    /// [`Class::Unavailable`] where the device node or a right is missing, [`Class::Invalid`] for a
-    /// name already taken or a descriptor that is no TUN, else [`Class::Failed`].
+    /// [`Class::Unavailable`] where the device node, a right, or the offload that was asked for is
+    /// missing, [`Class::Invalid`] for a name already taken or a descriptor that is no TUN, else
+    /// [`Class::Failed`].
     pub fn open(config: &TunConfig) -> Result<Self, Error> {
-        let device = match config.fd {
-            Some(fd) => adopt(fd)?,
+        let (device, offload) = match config.fd {
+            Some(fd) => {
+                config.do_without_offload("its owner has chosen the framing of its packets")?;
+                (adopt(fd)?, false)
+            }
             None => create(config)?,
         };
         let failed = |operation| move |source| Error::new(Class::Failed, operation, "the TUN device", source);
@@ -51,7 +87,7 @@ impl TunDevice {
         let name = device.name().map_err(failed("ask the name of"))?;
         let mtu = usize::from(device.mtu().map_err(failed("ask the MTU of"))?);
         let device = Readiness::new(device).map_err(failed("register with the runtime"))?;
-        Ok(Self { device, name, mtu })
+        Ok(Self { device, name, mtu, offload, lost: Arc::default() })
     }
 
     /// The interface's name.
@@ -70,11 +106,12 @@ impl TunDevice {
 
     /// A reader of the interface's drop counters; it outlives the hand-over of the device to a stack.
     pub fn drop_counter(&self) -> DropCounter {
-        DropCounter { name: self.name.clone() }
+        DropCounter { name: self.name.clone(), lost: Arc::clone(&self.lost) }
     }
 }
 
-fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
+/// Makes an interface. Answers whether it offloads, too.
+fn create(config: &TunConfig) -> Result<(SyncDevice, bool), Error> {
     // Opened here first, to tell a missing node from a missing right, and because tun-rs would make
     // the node where it is missing: a run leaves nothing behind.
     OpenOptions::new().read(true).write(true).open(NODE).map_err(|source| match source.kind() {
@@ -84,29 +121,78 @@ fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
         io::ErrorKind::PermissionDenied => Error::new(Class::Unavailable, "open", NODE, source).remedy(NO_NODE),
         _ => Error::new(Class::Unavailable, "open", NODE, source).remedy("see that the tun module is loaded"),
     })?;
-    let device = DeviceBuilder::new()
-        .name(&config.name)
-        .mtu(config.mtu)
-        .ipv4(config.network.address, config.network.prefix_len, None)
-        .enable(true)
-        .build_sync()
-        .map_err(|source| {
-            let errno = source.raw_os_error();
-            let error = |class| Error::new(class, "create TUN interface", &config.name, source);
-            match errno {
-                Some(libc::EBUSY | libc::EEXIST) => error(Class::Invalid)
-                    .remedy("the name is taken; choose another with --tun-name, or leave out --netns host"),
-                Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy(NO_RIGHT),
-                Some(libc::EINVAL) => error(Class::Invalid)
-                    .remedy("an interface of another kind may have the name; choose another with --tun-name"),
-                _ => error(Class::Failed),
-            }
-        })?;
+    let (device, offload) = build(config)?;
+    add_address(&device, config)?;
     device
         .if_index()
         .and_then(|index| netlink::set_tx_queue_len(index, config.tx_queue_len))
         .map_err(|source| Error::new(Class::Failed, "set the queue length of", &config.name, source))?;
-    Ok(device)
+    Ok((device, offload))
+}
+
+/// The interface, with offload where it is wanted and the kernel has it.
+fn build(config: &TunConfig) -> Result<(SyncDevice, bool), Error> {
+    let attempt = |offload| {
+        let device =
+            DeviceBuilder::new().name(&config.name).mtu(config.mtu).offload(offload).enable(true).build_sync()?;
+        if offload {
+            set_offloads(&device)?;
+        }
+        io::Result::Ok((device, offload))
+    };
+    if config.offload != Offload::Off {
+        match attempt(true) {
+            // A kernel without IFF_VNET_HDR or TUNSETOFFLOAD says so; so does one that dislikes the
+            // name, which the attempt without will find out.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            result => return result.map_err(|source| not_created(config, source)),
+        }
+    }
+    let plain = attempt(false).map_err(|source| not_created(config, source))?;
+    config.do_without_offload("this kernel's TUN has none (IFF_VNET_HDR, TUN_F_TSO4, TUN_F_TSO6)")?;
+    Ok(plain)
+}
+
+/// TCP alone: tun-rs asks for UDP super-packets too, where the kernel has them, and no stack here
+/// takes those.
+fn set_offloads(device: &SyncDevice) -> io::Result<()> {
+    let offloads = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    // SAFETY: the descriptor is an open TUN device's, and the request takes a number.
+    unsafe { tun_set_offload(device.as_raw_fd(), offloads.into()) }?;
+    Ok(())
+}
+
+fn not_created(config: &TunConfig, source: io::Error) -> Error {
+    let errno = source.raw_os_error();
+    let error = |class| Error::new(class, "create TUN interface", &config.name, source);
+    match errno {
+        Some(libc::EBUSY | libc::EEXIST) => {
+            error(Class::Invalid).remedy("the name is taken; choose another with --tun-name, or leave out --netns host")
+        }
+        Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy(NO_RIGHT),
+        Some(libc::EINVAL) => error(Class::Invalid)
+            .remedy("an interface of another kind may have the name; choose another with --tun-name"),
+        _ => error(Class::Failed),
+    }
+}
+
+fn add_address(device: &SyncDevice, config: &TunConfig) -> Result<(), Error> {
+    let network = &config.network;
+    let error = |class, source| Error::new(class, "set the address of", &config.name, source);
+    match network.address {
+        IpAddr::V4(address) => {
+            device.set_network_address(address, network.prefix_len, None).map_err(|source| error(Class::Failed, source))
+        }
+        IpAddr::V6(address) => device.add_address_v6(address, network.prefix_len).map_err(|source| {
+            match source.raw_os_error() {
+                // The kernel has no IPv6, or it is switched off for the interface.
+                Some(libc::EACCES | libc::EPERM | libc::EOPNOTSUPP | libc::EAFNOSUPPORT | libc::ENODEV) => {
+                    error(Class::Unavailable, source).remedy(NO_IPV6)
+                }
+                _ => error(Class::Failed, source),
+            }
+        }),
+    }
 }
 
 fn adopt(fd: i32) -> Result<SyncDevice, Error> {
@@ -125,25 +211,27 @@ fn adopt(fd: i32) -> Result<SyncDevice, Error> {
 
 impl Link for TunDevice {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::plain(self.mtu, BATCH)
+        if self.offload { Capabilities::offloading(self.mtu, BATCH) } else { Capabilities::plain(self.mtu, BATCH) }
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let device = self.device.get_ref();
-        recv_batch(buffers, |storage| device.recv(storage))
+        if self.offload {
+            recv_batch(buffers, |storage| recv_described(device, storage, &self.lost))
+        } else {
+            recv_batch(buffers, |storage| Ok((device.recv(storage)?, PacketMeta::default())))
+        }
     }
 
-    fn try_send(&mut self, _meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
         let device = self.device.get_ref();
         let sent = match slices {
-            [packet] => device.send(packet)?,
-            _ => device.send_vectored(slices)?,
+            _ if self.offload => send_described(device, meta, slices),
+            [packet] => device.send(packet),
+            _ => device.send_vectored(slices),
         };
-        if sent == crate::link::packet_len(slices) {
-            Ok(())
-        } else {
-            Err(io::Error::new(io::ErrorKind::WriteZero, "the TUN device took only a part of a packet"))
-        }
+        let header_len = if self.offload { HEADER_LEN } else { 0 };
+        sent_whole(sent, header_len + packet_len(slices), &self.lost)
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -155,19 +243,66 @@ impl Link for TunDevice {
     }
 }
 
+/// Receives a packet and the `virtio_net_hdr` in front of it. Skips what is malformed.
+fn recv_described(device: &SyncDevice, storage: &mut [u8], lost: &Lost) -> io::Result<(usize, PacketMeta)> {
+    for _ in 0..MAX_SKIPPED {
+        let mut header = [0; HEADER_LEN];
+        let len = device.recv_vectored(&mut [IoSliceMut::new(&mut header), IoSliceMut::new(storage)])?;
+        let packet = len.checked_sub(HEADER_LEN).and_then(|len| storage.get(..len)).unwrap_or_default();
+        if let Ok(meta) = vnet::read(&header, packet) {
+            return Ok((packet.len(), meta));
+        }
+        lost.malformed.fetch_add(1, Ordering::Relaxed);
+    }
+    // The device is still readable, which whoever asks is told at once.
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// Sends a packet with a `virtio_net_hdr` in front of it.
+fn send_described(device: &SyncDevice, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    let headers = slices.first().map(|slice| &**slice).unwrap_or_default();
+    let header =
+        vnet::write(meta, headers).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
+    let mut all = [IoSlice::new(&[]); SLICES + 1];
+    all[0] = IoSlice::new(&header);
+    if let Some(rest) = all.get_mut(1..=slices.len()) {
+        rest.copy_from_slice(slices);
+        device.send_vectored(&all[..=slices.len()])
+    } else {
+        let all: Vec<_> = [all[0]].into_iter().chain(slices.iter().copied()).collect();
+        device.send_vectored(&all)
+    }
+}
+
+/// Whether the kernel took the whole packet. One without memory for it loses it, as a network would:
+/// the device stays writable, so there is nothing to wait for.
+fn sent_whole(sent: io::Result<usize>, len: usize, lost: &Lost) -> io::Result<()> {
+    match sent {
+        Ok(sent) if sent == len => Ok(()),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::WriteZero, "the TUN device took only a part of a packet")),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => {
+            lost.unsent.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads how many packets the kernel has dropped at an interface.
 #[derive(Clone, Debug)]
 pub struct DropCounter {
     name: String,
+    lost: Arc<Lost>,
 }
 
 impl DropCounter {
-    /// Packets dropped so far, both ways: those the queue had no room for and those the kernel
-    /// would not take. `None` where the system does not say. To be called in the device's
-    /// namespace.
+    /// Packets dropped so far, both ways: those the queue had no room for, those the kernel would
+    /// not take or had no memory for, and those that came malformed. `None` where the system does
+    /// not say. To be called in the device's namespace.
     pub fn read(&self) -> Option<u64> {
         let table = fs::read_to_string("/proc/thread-self/net/dev").ok()?;
-        parse_drops(&table, &self.name)
+        let lost = self.lost.malformed.load(Ordering::Relaxed) + self.lost.unsent.load(Ordering::Relaxed);
+        Some(parse_drops(&table, &self.name)? + lost)
     }
 }
 
@@ -266,6 +401,22 @@ mod tests {
                      utun88: 0 0 0 1 0 0 0 0 0 0 0 1 0 0 0 0\n";
         assert_eq!(parse_drops(table, "utun8"), Some(14 + 24));
         assert_eq!(parse_drops(table, "utun9"), None);
+    }
+
+    #[test]
+    fn a_packet_goes_whole_or_is_counted_or_ends_the_link() {
+        let lost = Lost::default();
+        sent_whole(Ok(50), 50, &lost).unwrap();
+        for errno in [libc::ENOBUFS, libc::ENOMEM] {
+            sent_whole(Err(io::Error::from_raw_os_error(errno)), 50, &lost).unwrap();
+        }
+        assert_eq!(lost.unsent.load(Ordering::Relaxed), 2);
+        assert_eq!(sent_whole(Ok(49), 50, &lost).unwrap_err().kind(), io::ErrorKind::WriteZero);
+        for errno in [libc::EAGAIN, libc::EIO, libc::EINVAL] {
+            let error = sent_whole(Err(io::Error::from_raw_os_error(errno)), 50, &lost).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(errno));
+        }
+        assert_eq!(lost.unsent.load(Ordering::Relaxed), 2);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::io::{self, IoSlice};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
@@ -56,9 +56,10 @@ impl TunDevice {
     ///
     /// # Errors
     ///
-    /// [`Class::Unavailable`] where a right is missing, [`Class::Invalid`] for a name already taken
-    /// or a descriptor that is no utun, else [`Class::Failed`].
+    /// [`Class::Unavailable`] where a right or the offload that was asked for is missing,
+    /// [`Class::Invalid`] for a name already taken or a descriptor that is no utun, else [`Class::Failed`].
     pub fn open(config: &TunConfig) -> Result<Self, Error> {
+        config.do_without_offload("utun has none")?;
         let device = match config.fd {
             Some(fd) => adopt(fd)?,
             None => create(config)?,
@@ -92,7 +93,8 @@ impl TunDevice {
 }
 
 fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
-    let device = DeviceBuilder::new()
+    let network = &config.network;
+    let builder = DeviceBuilder::new()
         .name(&config.name)
         .mtu(config.mtu)
         // The interface is point-to-point, so with the address the kernel makes a host route to
@@ -100,21 +102,25 @@ fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
         // of the network would hide other interfaces' networks, and is its owner's to make.
         .with(|builder| {
             builder.associate_route(false);
-        })
-        .ipv4(config.network.address, config.network.prefix_len, Some(config.network.peer))
-        .enable(true)
-        .build_sync()
-        .map_err(|source| {
-            let errno = source.raw_os_error();
-            let error = |class| Error::new(class, "create utun interface", &config.name, source);
-            match errno {
-                Some(libc::EBUSY | libc::EEXIST) => {
-                    error(Class::Invalid).remedy("the name is taken; choose another with --tun-name, such as utun42")
-                }
-                Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy("run with sudo"),
-                _ => error(Class::Failed),
+        });
+    let builder = match (network.address, network.peer) {
+        (IpAddr::V4(address), IpAddr::V4(peer)) => builder.ipv4(address, network.prefix_len, Some(peer)),
+        // IPv6 makes the route to the prefix with the address (`bsd/netinet6/in6.c`).
+        (IpAddr::V6(address), _) => builder.ipv6(address, network.prefix_len),
+        // A network is of one version.
+        (IpAddr::V4(address), IpAddr::V6(_)) => builder.ipv4(address, network.prefix_len, None),
+    };
+    let device = builder.enable(true).build_sync().map_err(|source| {
+        let errno = source.raw_os_error();
+        let error = |class| Error::new(class, "create utun interface", &config.name, source);
+        match errno {
+            Some(libc::EBUSY | libc::EEXIST) => {
+                error(Class::Invalid).remedy("the name is taken; choose another with --tun-name, such as utun42")
             }
-        })?;
+            Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy("run with sudo"),
+            _ => error(Class::Failed),
+        }
+    })?;
     deepen(device.as_raw_fd(), config.mtu.into());
     Ok(device)
 }
@@ -203,7 +209,7 @@ impl Link for TunDevice {
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let device = self.device.get_ref();
-        recv_batch(buffers, |storage| device.recv(storage))
+        recv_batch(buffers, |storage| Ok((device.recv(storage)?, PacketMeta::default())))
     }
 
     fn try_send(&mut self, _meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {

@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn packets_arrive_in_order_with_their_meta() {
         let (mut left, mut right) = MemoryLink::offloading_pair(1500, 8);
-        let meta = PacketMeta { checksum: crate::Checksum::Partial, gso_size: NonZeroU16::new(1460) };
+        let meta = PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(1460) };
         left.try_send(meta, &[IoSlice::new(b"ab"), IoSlice::new(b"c")]).unwrap();
         send(&mut left, b"second").unwrap();
         let mut buffers = buffers(4);

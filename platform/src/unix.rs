@@ -1,14 +1,14 @@
 //! What Linux and macOS have in common.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use nix::ifaddrs::getifaddrs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::SockaddrIn;
+use nix::sys::socket::SockaddrStorage;
 use nix::time::{ClockId, clock_gettime};
 use tokio::io::unix::{AsyncFd, AsyncFdReadyMutGuard};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -92,11 +92,11 @@ fn settle<T: AsRawFd>(mut guard: AsyncFdReadyMutGuard<'_, Owner<T>>, flags: Poll
 /// Fills buffers by a non-blocking call for each packet, until there is none.
 pub(crate) fn recv_batch(
     buffers: &mut [PacketBuffer],
-    mut recv: impl FnMut(&mut [u8]) -> io::Result<usize>,
+    mut recv: impl FnMut(&mut [u8]) -> io::Result<(usize, PacketMeta)>,
 ) -> io::Result<usize> {
     for (count, buffer) in buffers.iter_mut().enumerate() {
         match recv(buffer.storage_mut()) {
-            Ok(len) => buffer.filled(len, PacketMeta::default())?,
+            Ok((len, meta)) => buffer.filled(len, meta)?,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && count > 0 => return Ok(count),
             Err(error) => return Err(error),
         }
@@ -112,11 +112,15 @@ pub(crate) fn cpu_of_thread() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Into::into)
 }
 
-pub(crate) fn is_local_address(address: Ipv4Addr) -> bool {
+pub(crate) fn is_local_address(address: IpAddr) -> bool {
     let Ok(mut interfaces) = getifaddrs() else { return false };
-    interfaces.any(|interface| {
-        interface.address.and_then(|own| own.as_sockaddr_in().map(SockaddrIn::ip)).is_some_and(|own| own == address)
-    })
+    interfaces.any(|interface| interface.address.as_ref().and_then(ip_of) == Some(address))
+}
+
+fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
+    let v4 = || address.as_sockaddr_in().map(|address| address.ip().into());
+    let v6 = || address.as_sockaddr_in6().map(|address| address.ip().into());
+    v4().or_else(v6)
 }
 
 /// SIGINT and SIGTERM, caught from when this is made.

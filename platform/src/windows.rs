@@ -4,7 +4,7 @@
 //! one thing that needs a thread is to wait for packets, since tokio knows no event of Windows.
 
 use std::io::{self, IoSlice};
-use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::net::{IpAddr, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -79,6 +79,7 @@ impl TunDevice {
             return Err(Error::new(Class::Invalid, "take over", format!("file descriptor {fd}"), source)
                 .remedy("--tun-fd is for Unix; use --tun-name"));
         }
+        config.do_without_offload("Wintun has none")?;
         let name = &config.name;
         let adapter = create(name)?;
         let failed = |operation| move |source| Error::new(Class::Failed, operation, format!("adapter {name}"), source);
@@ -88,7 +89,7 @@ impl TunDevice {
         let session = Arc::new(session);
         // SAFETY: all variants of the union are the same 64 bits.
         let interface = Interface::new(unsafe { adapter.get_luid().Value });
-        interface.set_mtu(config.mtu).map_err(failed("set the MTU of"))?;
+        interface.set_mtu(config.mtu, config.network.address).map_err(failed("set the MTU of"))?;
         interface.add_address(&config.network).map_err(failed("set the address of"))?;
         let event = session.get_read_wait_event().map_err(|error| failed("wait for packets of")(error.into()))?;
         // SAFETY: the event lives as long as the session, which is dropped after the signal: here
@@ -271,7 +272,7 @@ pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Re
 }
 
 /// Only an address of this host can be bound to.
-pub(crate) fn is_local_address(address: Ipv4Addr) -> bool {
+pub(crate) fn is_local_address(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
 
@@ -297,7 +298,14 @@ mod tests {
     fn config(fd: Option<i32>) -> TunConfig {
         let network =
             crate::Network::new([10, 90, 0, 1].into(), [10, 90, 0, 2].into(), [255, 255, 255, 0].into()).unwrap();
-        TunConfig { name: "rust-tun-perf-test".to_owned(), network, mtu: 1500, tx_queue_len: 0, fd }
+        TunConfig {
+            name: "rust-tun-perf-test".to_owned(),
+            network,
+            mtu: 1500,
+            tx_queue_len: 0,
+            offload: crate::Offload::Auto,
+            fd,
+        }
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn details(sample: &Sample, figures: &Figures, err: &mut impl Write) -> io::Resu
     let scenario = &sample.scenario;
     if let (Some(device), Some(effective)) = (&sample.device, &sample.effective) {
         let queue = device.tx_queue_len.map(|len| format!(", queue of {len} packets")).unwrap_or_default();
-        let offload = if scenario.offload { "on" } else { "off" };
+        let offload = if device.offload { "on" } else { "off" };
         writeln!(err, "device:    {}, MTU {}, offload {offload}{queue}", device.name, device.mtu)?;
         writeln!(
             err,

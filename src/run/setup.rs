@@ -1,13 +1,13 @@
 //! Sets a run up: the network, the runtime, the device, the stack.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use netstacks::{Netstack, StackConfig, StartError, Started, Visitor};
-use platform::{Class, Counted, Environment, Interrupts, Link, TunConfig, TunDevice};
+use platform::{Class, Counted, Environment, Interrupts, Link, SegmentationOffload, TunConfig, TunDevice};
 use tokio::runtime::{Builder, Runtime};
 
 use super::supervisor::{Delivery, Outcome, Party};
@@ -94,11 +94,13 @@ async fn run(scenario: &Scenario) -> Result<Sample, RunError> {
         network: scenario.network,
         mtu: scenario.mtu,
         tx_queue_len: tx_queue_len(scenario),
+        offload: scenario.offload,
         fd: scenario.tun_fd,
     })?;
     let facts = DeviceFacts {
         name: device.name().to_owned(),
         mtu: device.capabilities().mtu,
+        offload: device.capabilities().segmentation != SegmentationOffload::default(),
         tx_queue_len: device.tx_queue_len().ok().flatten(),
     };
     let drops = device.drop_counter();
@@ -114,7 +116,7 @@ async fn run(scenario: &Scenario) -> Result<Sample, RunError> {
 }
 
 /// An address that another interface has already would take the run's packets away.
-fn refuse_used_address(address: Ipv4Addr) -> Result<(), platform::Error> {
+fn refuse_used_address(address: IpAddr) -> Result<(), platform::Error> {
     if !platform::is_local_address(address) {
         return Ok(());
     }

@@ -1,10 +1,16 @@
 //! A link as smoltcp's device.
 
 use std::io::{self, IoSlice};
+use std::num::{NonZeroU16, NonZeroUsize};
 
 use platform::{Link, PacketBuffer, PacketMeta};
 use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
+
+use crate::offload::Offload;
+
+/// An IPv4 and a TCP header without options, in bytes.
+const HEADERS_V4: usize = 40;
 
 /// Lends received packets to smoltcp out of a batch, and sends what it makes from one buffer.
 pub(super) struct Device<L> {
@@ -17,10 +23,11 @@ pub(super) struct Device<L> {
 /// The sending half.
 pub(super) struct Sender<L> {
     pub(super) link: L,
+    offload: Offload,
     /// Where smoltcp makes its packets.
     packet: Box<[u8]>,
-    /// Length of a finished packet that the link had no room for, still at the head of `packet`.
-    held_back: Option<usize>,
+    /// A finished packet that the link had no room for, still at the head of `packet`: its length.
+    held_back: Option<(usize, PacketMeta)>,
     failure: Option<io::Error>,
 }
 
@@ -28,10 +35,11 @@ impl<L: Link> Device<L> {
     pub(super) fn new(link: L) -> Self {
         let capabilities = link.capabilities();
         let room = capabilities.max_packet_len;
+        let offload = Offload::of(&capabilities);
         Self {
             batch: (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(room)).collect(),
             unseen: 0..0,
-            sender: Sender { link, packet: vec![0; room].into_boxed_slice(), held_back: None, failure: None },
+            sender: Sender { link, offload, packet: vec![0; room].into_boxed_slice(), held_back: None, failure: None },
         }
     }
 
@@ -39,7 +47,15 @@ impl<L: Link> Device<L> {
     pub(super) fn fill(&mut self) -> io::Result<bool> {
         self.unseen = 0..0;
         match self.sender.link.try_recv(&mut self.batch) {
-            Ok(count) => self.unseen = 0..count,
+            Ok(count) => {
+                self.unseen = 0..count;
+                // IPv4 has smoltcp's own hook.
+                for buffer in &mut self.batch[..count] {
+                    if buffer.packet().first().is_some_and(|first| first >> 4 == 6) {
+                        self.sender.offload.raise_mss(buffer.packet_mut());
+                    }
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
@@ -65,16 +81,16 @@ impl<L: Link> Sender<L> {
 
     /// Tries again to send what is held back, and reports what went wrong while smoltcp sent.
     pub(super) fn settle(&mut self) -> io::Result<()> {
-        if let Some(len) = self.held_back.take() {
-            self.send(len);
+        if let Some((len, meta)) = self.held_back.take() {
+            self.send(len, meta);
         }
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    fn send(&mut self, len: usize) {
-        match self.link.try_send(PacketMeta::default(), &[IoSlice::new(&self.packet[..len])]) {
+    fn send(&mut self, len: usize, meta: PacketMeta) {
+        match self.link.try_send(meta, &[IoSlice::new(&self.packet[..len])]) {
             Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.held_back = Some(len),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.held_back = Some((len, meta)),
             Err(error) => self.failure = Some(error),
         }
     }
@@ -86,19 +102,26 @@ impl<L: Link> phy::Device for Device<L> {
 
     fn receive(&mut self, _now: Instant) -> Option<(RxToken<'_>, TxToken<'_, L>)> {
         let packet = self.batch[self.unseen.next()?].packet();
-        Some((RxToken(packet), TxToken(&mut self.sender)))
+        Some((RxToken(packet), TxToken::new(&mut self.sender)))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_, L>> {
         let ready = self.sender.held_back.is_none() && self.sender.failure.is_none();
-        ready.then_some(TxToken(&mut self.sender))
+        ready.then(|| TxToken::new(&mut self.sender))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
         let link = self.sender.link.capabilities();
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ip;
-        capabilities.max_transmission_unit = link.mtu;
+        let offload = &self.sender.offload;
+        // The MTU of a super-packet is for IPv6, for which smoltcp has no hook that works: in 0.14 it
+        // drops packets above its MTU (`iface/interface/mod.rs`, `dispatch_ip`).
+        capabilities.max_transmission_unit = offload.stack_mtu();
+        if offload.segments(false) {
+            let largest = HEADERS_V4 + usize::from(offload.largest_payload(HEADERS_V4));
+            capabilities.segmentation.tcpv4 = NonZeroUsize::new(largest);
+        }
         capabilities.checksum.tcp = match (link.checksum.rx, link.checksum.tx) {
             (false, false) => Checksum::Both,
             (false, true) => Checksum::Rx,
@@ -119,17 +142,35 @@ impl phy::RxToken for RxToken<'_> {
 }
 
 /// The right to send one packet.
-pub(super) struct TxToken<'a, L>(&'a mut Sender<L>);
+pub(super) struct TxToken<'a, L> {
+    sender: &'a mut Sender<L>,
+    /// smoltcp's own word on the segments of a super-packet.
+    gso_size: Option<NonZeroU16>,
+}
+
+impl<'a, L> TxToken<'a, L> {
+    fn new(sender: &'a mut Sender<L>) -> Self {
+        Self { sender, gso_size: None }
+    }
+}
 
 impl<L: Link> phy::TxToken for TxToken<'_, L> {
+    fn set_meta(&mut self, meta: phy::PacketMeta) {
+        self.gso_size = meta.segmentation_offload_size;
+    }
+
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
+        let sender = self.sender;
         // smoltcp asks for a reply's token along with the packet it may reply to, so one can come
         // while a packet is held back. That reply is lost, as on any network, and asked for again.
-        if self.0.held_back.is_some() {
+        if sender.held_back.is_some() {
             return f(&mut vec![0; len]);
         }
-        let result = f(&mut self.0.packet[..len]);
-        self.0.send(len);
+        let packet = &mut sender.packet[..len];
+        let result = f(packet);
+        let mut meta = sender.offload.prepare(packet, len);
+        meta.gso_size = self.gso_size.or(meta.gso_size);
+        sender.send(len, meta);
         result
     }
 }

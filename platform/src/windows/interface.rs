@@ -1,7 +1,7 @@
 //! A network interface and its addresses, through IP Helper.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,8 @@ use windows_sys::Win32::NetworkManagement::IpHelper::{
 };
 use windows_sys::Win32::NetworkManagement::Ndis::NET_LUID_LH;
 use windows_sys::Win32::Networking::WinSock::{
-    AF_INET, IN_ADDR, IN_ADDR_0, IpDadStateDuplicate, IpDadStatePreferred, SOCKADDR_IN, SOCKADDR_INET,
+    ADDRESS_FAMILY, AF_INET, AF_INET6, IN_ADDR, IN_ADDR_0, IN6_ADDR, IN6_ADDR_0, IpDadStateDuplicate,
+    IpDadStatePreferred, SOCKADDR_IN, SOCKADDR_IN6, SOCKADDR_INET,
 };
 
 use crate::Network;
@@ -48,17 +49,17 @@ impl Interface {
         NET_LUID_LH { Value: self.luid }
     }
 
-    /// Sets the MTU of IPv4.
-    pub(super) fn set_mtu(self, mtu: u16) -> io::Result<()> {
+    /// Sets the MTU of the address' IP version.
+    pub(super) fn set_mtu(self, mtu: u16, address: IpAddr) -> io::Result<()> {
         let mut row = MIB_IPINTERFACE_ROW::default();
         within(LIMIT, || {
             // SAFETY: the row is ours to write.
             unsafe { InitializeIpInterfaceEntry(&raw mut row) };
-            row.Family = AF_INET;
+            row.Family = family(address);
             row.InterfaceLuid = self.luid();
             // SAFETY: as above.
             match unsafe { GetIpInterfaceEntry(&raw mut row) } {
-                // IPv4 is bound to a new interface a moment after it was made.
+                // IP is bound to a new interface a moment after it was made.
                 ERROR_NOT_FOUND | ERROR_FILE_NOT_FOUND => Ok(None),
                 code => check(code).map(Some),
             }
@@ -120,10 +121,26 @@ fn check(code: WIN32_ERROR) -> io::Result<()> {
     if code == ERROR_SUCCESS { Ok(()) } else { Err(io::Error::from_raw_os_error(code.cast_signed())) }
 }
 
-fn socket_address(address: Ipv4Addr) -> SOCKADDR_INET {
+fn family(address: IpAddr) -> ADDRESS_FAMILY {
+    if address.is_ipv4() { AF_INET } else { AF_INET6 }
+}
+
+fn socket_address(address: IpAddr) -> SOCKADDR_INET {
     // In memory as on the wire.
-    let address = IN_ADDR { S_un: IN_ADDR_0 { S_addr: u32::from_ne_bytes(address.octets()) } };
-    SOCKADDR_INET { Ipv4: SOCKADDR_IN { sin_family: AF_INET, sin_port: 0, sin_addr: address, sin_zero: [0; 8] } }
+    match address {
+        IpAddr::V4(address) => {
+            let address = IN_ADDR { S_un: IN_ADDR_0 { S_addr: u32::from_ne_bytes(address.octets()) } };
+            SOCKADDR_INET {
+                Ipv4: SOCKADDR_IN { sin_family: AF_INET, sin_port: 0, sin_addr: address, sin_zero: [0; 8] },
+            }
+        }
+        IpAddr::V6(address) => {
+            let address = IN6_ADDR { u: IN6_ADDR_0 { Byte: address.octets() } };
+            SOCKADDR_INET {
+                Ipv6: SOCKADDR_IN6 { sin6_family: AF_INET6, sin6_addr: address, ..SOCKADDR_IN6::default() },
+            }
+        }
+    }
 }
 
 /// Reads how many packets the kernel has dropped at an interface.
@@ -151,10 +168,15 @@ mod tests {
 
     #[test]
     fn an_address_lies_in_memory_as_on_the_wire() {
-        let address = socket_address(Ipv4Addr::new(10, 90, 0, 1));
+        let address = socket_address([10, 90, 0, 1].into());
         // SAFETY: the union was made as this variant, which is made of integers alone.
         let (family, bits) = unsafe { (address.si_family, address.Ipv4.sin_addr.S_un.S_addr) };
         assert_eq!((family, bits.to_ne_bytes()), (AF_INET, [10, 90, 0, 1]));
+        let octets = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+        let address = socket_address(octets.into());
+        // SAFETY: as above.
+        let (family, bytes) = unsafe { (address.si_family, address.Ipv6.sin6_addr.u.Byte) };
+        assert_eq!((family, bytes), (AF_INET6, octets));
     }
 
     #[test]
