@@ -337,6 +337,26 @@ fn a_descriptor_that_is_no_device() {
 }
 
 #[test]
+fn offload_that_the_device_does_not_have() {
+    skip_if!(no_device());
+    let output = run("-m reader -n smoltcp --offload on --tun-fd 77");
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("offload") && stderr(&output).contains("auto"), "{}", stderr(&output));
+}
+
+#[test]
+fn ipv6_that_is_switched_off() {
+    skip_if!(no_root());
+    let output = shell(
+        &["-n"],
+        "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6
+         exec \"$PROGRAM\" -m reader -n smoltcp --ipv6 --netns host",
+    );
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("utun8") && stderr(&output).contains("disable_ipv6"), "{}", stderr(&output));
+}
+
+#[test]
 fn a_congestion_control_that_the_kernel_does_not_have() {
     skip_if!(no_device());
     let output = run("-m reader -n smoltcp --congestion no-such-thing");

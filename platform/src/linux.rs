@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{IpAddr, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -122,12 +122,28 @@ fn create(config: &TunConfig) -> Result<(SyncDevice, bool), Error> {
         _ => Error::new(Class::Unavailable, "open", NODE, source).remedy("see that the tun module is loaded"),
     })?;
     let (device, offload) = build(config)?;
-    add_address(&device, config)?;
-    device
-        .if_index()
-        .and_then(|index| netlink::set_tx_queue_len(index, config.tx_queue_len))
-        .map_err(|source| Error::new(Class::Failed, "set the queue length of", &config.name, source))?;
+    let failed = |operation| move |source| Error::new(Class::Failed, operation, &config.name, source);
+    let index = device.if_index().map_err(failed("ask the number of"))?;
+    netlink::set_tx_queue_len(index, config.tx_queue_len).map_err(failed("set the queue length of"))?;
+    add_address(index, config)?;
     Ok((device, offload))
+}
+
+fn add_address(index: u32, config: &TunConfig) -> Result<(), Error> {
+    let network = &config.network;
+    netlink::add_address(index, network.address, network.prefix_len).map_err(|source| {
+        let errno = source.raw_os_error();
+        let error = |class| Error::new(class, "set the address of", &config.name, source);
+        match errno {
+            // The kernel has no IPv6, or it is switched off for the interface.
+            Some(libc::EACCES | libc::EPERM | libc::EOPNOTSUPP | libc::EAFNOSUPPORT | libc::ENODEV)
+                if network.address.is_ipv6() =>
+            {
+                error(Class::Unavailable).remedy(NO_IPV6)
+            }
+            _ => error(Class::Failed),
+        }
+    })
 }
 
 /// The interface, with offload where it is wanted and the kernel has it.
@@ -173,25 +189,6 @@ fn not_created(config: &TunConfig, source: io::Error) -> Error {
         Some(libc::EINVAL) => error(Class::Invalid)
             .remedy("an interface of another kind may have the name; choose another with --tun-name"),
         _ => error(Class::Failed),
-    }
-}
-
-fn add_address(device: &SyncDevice, config: &TunConfig) -> Result<(), Error> {
-    let network = &config.network;
-    let error = |class, source| Error::new(class, "set the address of", &config.name, source);
-    match network.address {
-        IpAddr::V4(address) => {
-            device.set_network_address(address, network.prefix_len, None).map_err(|source| error(Class::Failed, source))
-        }
-        IpAddr::V6(address) => device.add_address_v6(address, network.prefix_len).map_err(|source| {
-            match source.raw_os_error() {
-                // The kernel has no IPv6, or it is switched off for the interface.
-                Some(libc::EACCES | libc::EPERM | libc::EOPNOTSUPP | libc::EAFNOSUPPORT | libc::ENODEV) => {
-                    error(Class::Unavailable, source).remedy(NO_IPV6)
-                }
-                _ => error(Class::Failed, source),
-            }
-        }),
     }
 }
 

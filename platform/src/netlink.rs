@@ -1,10 +1,12 @@
 //! What only rtnetlink lets an ordinary user do to an interface in a namespace of their own.
 
 use std::io;
+use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
@@ -18,6 +20,24 @@ pub(crate) fn set_tx_queue_len(interface_index: u32, packets: u32) -> io::Result
     link.header.index = interface_index;
     link.attributes.push(LinkAttribute::TxQueueLen(packets));
     request(RouteNetlinkMessage::SetLink(link))
+}
+
+/// Gives an interface an address and, with its prefix, the route to the others of its network.
+///
+/// By `RTM_NEWADDR`, for `IFA_F_NODAD`: an IPv6 address can be used at once then, and else not
+/// before a worker of the kernel's has found that a point-to-point interface has no duplicates to
+/// look for (`net/ipv6/addrconf.c`, `addrconf_dad_work`).
+pub(crate) fn add_address(interface_index: u32, address: IpAddr, prefix_len: u8) -> io::Result<()> {
+    let mut message = AddressMessage::default();
+    message.header.index = interface_index;
+    message.header.prefix_len = prefix_len;
+    message.header.family = if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+    if address.is_ipv6() {
+        message.header.flags = AddressHeaderFlags::Nodad;
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+    }
+    request(RouteNetlinkMessage::NewAddress(message))
 }
 
 /// Sends a request and waits for the kernel's acknowledgement, which is there at once.
