@@ -5,6 +5,10 @@
 #     scripts/ratio.sh                    five rounds, the table on standard output
 #     scripts/ratio.sh 3                  three rounds
 #     scripts/ratio.sh 5 FILE.jsonl       and the samples, with the machine's description, in a file
+#     scripts/ratio.sh 3 "" 'lwip.*v4'    only the cells whose arguments match
+#
+# A cell is a stack, a mode, a runtime, with offload or without, over IPv4 or IPv6. All 48 take about
+# two and a half minutes a round.
 #
 # Each round runs every cell once, and before each cell iperf3: absolute times drift on a shared
 # machine, ratios of neighbours do not. A cell's figure is the median over the rounds of its Gbps,
@@ -23,6 +27,7 @@ trap 'exit 130' INT
 
 rounds=${1:-5}
 file=${2:-}
+only=${3:-}
 program=target/release/rust-tun-perf
 
 fail() {
@@ -64,17 +69,30 @@ print(json.dumps({"kind": "iperf3", "gbps": end["sum_received"]["bits_per_second
                   "retransmits": end["sum_sent"].get("retransmits")}))'
 }
 
-for ((round = 1; round <= rounds; round++)); do
-    for stack in smoltcp lwip ipstack; do
-        for mode in reader writer; do
-            for runtime in --current-thread --multi-thread; do
-                arguments=(--mode "$mode" --netstack "$stack" --time 2 --json)
-                [[ $runtime == --multi-thread ]] || arguments+=("$runtime")
-                loopback >>"$samples"
-                "$program" "${arguments[@]}" >>"$samples" 2>"$scratch/news" || cat "$scratch/news" >&2
-                printf 'round %s of %s: %s %s %s\n' "$round" "$rounds" "$stack" "$mode" "${runtime#--}" >&2
+cells=()
+for offload in on off; do
+    for version in v4 v6; do
+        for stack in smoltcp lwip ipstack; do
+            for mode in reader writer; do
+                for runtime in current-thread multi-thread; do
+                    cell="$stack $mode $runtime $offload $version"
+                    [[ $cell =~ $only ]] && cells+=("$cell")
+                done
             done
         done
+    done
+done
+[[ ${#cells[@]} -gt 0 ]] || fail "no cell matches $only"
+
+for ((round = 1; round <= rounds; round++)); do
+    for cell in "${cells[@]}"; do
+        read -r stack mode runtime offload version <<<"$cell"
+        arguments=(--mode "$mode" --netstack "$stack" --offload "$offload" --time 1 --json)
+        [[ $runtime == multi-thread ]] || arguments+=(--current-thread)
+        [[ $version == v4 ]] || arguments+=(--ipv6)
+        loopback >>"$samples"
+        "$program" "${arguments[@]}" >>"$samples" 2>"$scratch/news" || cat "$scratch/news" >&2
+        printf 'round %s of %s: %s\n' "$round" "$rounds" "$cell" >&2
     done
 done
 

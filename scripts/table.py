@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes tables from samples, and keeps the documents' tables equal to their data.
 
-    scripts/table.py FILE.jsonl        the table, in Markdown
+    scripts/table.py FILE.jsonl        the table of all cells, in Markdown
     scripts/table.py --update          rewrites the tables of README.md and docs/ from docs/data/
     scripts/table.py --check           fails where one of them is not what its data say
 
@@ -9,6 +9,8 @@ A document has its table between two comments:
 
     <!-- table docs/data/linux.jsonl -->
     <!-- end table -->
+
+"summary docs/data/linux.jsonl" in place of "table …" gives the table of stacks and modes alone.
 """
 
 import json
@@ -20,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-TABLE = re.compile(r"(<!-- table (\S+) -->\n).*?(<!-- end table -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- (table|summary) (\S+) -->\n).*?(<!-- end table -->)", re.DOTALL)
 STACKS = ["smoltcp", "lwip", "ipstack"]
 MODES = ["reader", "writer"]
 
@@ -39,7 +41,8 @@ def read(path):
                 before = sample["gbps"]
                 loopback.append(before)
             elif sample["kind"] == "throughput":
-                cells[sample["netstack"], sample["mode"], sample["runtime"]].append((sample, before))
+                cell = sample["netstack"], sample["mode"], sample["runtime"], sample["offload"], sample["ipv6"]
+                cells[cell].append((sample, before))
         except (ValueError, KeyError) as error:
             sys.exit(f"{path}:{number}: not a sample: {error!r}")
     if not cells:
@@ -65,58 +68,101 @@ def mebibytes(sample):
     return None if sample["peak_rss_bytes"] is None else sample["peak_rss_bytes"] / 2**20
 
 
+def good(runs):
+    return [(sample, before) for sample, before in runs if sample["status"] == "ok"]
+
+
+def ratio(runs):
+    return median([sample["gbps"] / before for sample, before in good(runs) if before])
+
+
 def row(cell, runs):
-    stack, mode, runtime = cell
-    good = [(sample, before) for sample, before in runs if sample["status"] == "ok"]
+    stack, mode, runtime, offload, ipv6 = cell
+    name = [stack, mode, runtime, "on" if offload else "off", "IPv6" if ipv6 else "IPv4"]
     failed = sorted(sample["status"] for sample, _ in runs if sample["status"] != "ok")
-    if not good:
-        return f"| {stack} | {mode} | {runtime} | {', '.join(failed)} | | | | | | |"
-    figures = [sample["gbps"] for sample, _ in good]
-    ratio = median([sample["gbps"] / before for sample, before in good if before])
-    samples = [sample for sample, _ in good]
+    samples = [sample for sample, _ in good(runs)]
+    if not samples:
+        return f"| {' | '.join(name)} | {', '.join(failed)} | | | | | | | |"
+    figures = [sample["gbps"] for sample in samples]
     columns = [
-        stack,
-        mode,
-        runtime,
+        *name,
         text(median(figures), 2) + (f" ({len(failed)} failed: {', '.join(failed)})" if failed else ""),
         f"{min(figures):.2f}–{max(figures):.2f}",
-        text(ratio, 3),
+        text(ratio(runs), 3),
         text(median([per_gigabyte(sample, "client_seconds") for sample in samples]), 2),
         text(median([per_gigabyte(sample, "stack_seconds") for sample in samples]), 2),
+        text(median([sample["bytes_per_packet"] for sample in samples]), 0),
         text(max((mebibytes(sample) or 0 for sample in samples), default=None), 1),
         text(median([sample["retransmits"] for sample in samples]) if mode == "writer" else None, 0),
     ]
     return f"| {' | '.join(columns)} |"
 
 
-def table(path):
-    cells, loopback = read(path)
-    lines = [
-        "| stack | mode | runtime | Gbps | min–max | of loopback | client CPU s/GB | stack CPU s/GB | max peak MiB | kernel retransmits |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    order = sorted(cells, key=lambda cell: (STACKS.index(cell[0]), MODES.index(cell[1]), cell[2]))
-    lines += [row(cell, cells[cell]) for cell in order]
-    sample = cells[order[0]][0][0]
-    machine = sample["environment"]
+def note(cells, loopback):
+    """What holds for all rows. Where samples differ in it, all values are named."""
+    samples = [sample for runs in cells.values() for sample, _ in runs]
+    machine = samples[0]["environment"]
     rounds = max(len(runs) for runs in cells.values())
-    seconds = median([sample["elapsed_ns"] / 1e9 for runs in cells.values() for sample, _ in runs])
-    note = (
-        f"Medians of {rounds} interleaved runs of about {seconds:.1f} s each at MTU {sample['mtu']}, "
-        f"offload {'on' if sample['offload'] else 'off'}, window {sample['window_bytes'] / 2**20:g} MiB, "
-        f"client with {sample['congestion']}; {machine['cpu']}, {machine['cpus']} processors, "
-        f"{machine['system']} {machine['kernel']}"
+    seconds = median([sample["elapsed_ns"] / 1e9 for sample in samples])
+
+    def values(key):
+        return " and ".join(str(value) for value in sorted({sample[key] for sample in samples}))
+
+    line = (
+        f"Medians of {rounds} interleaved runs of about {seconds:.1f} s each at MTU {values('mtu')}, "
+        f"window {samples[0]['window_bytes'] / 2**20:g} MiB, client with {values('congestion')}; "
+        f"{machine['cpu']}, {machine['cpus']} processors, {machine['system']} {machine['kernel']}"
         + (", virtual machine" if machine["virtual_machine"] else "")
         + "."
     )
     if loopback:
-        note += f" Loopback under iperf3 in the same run: {median(loopback):.1f} Gbps ({min(loopback):.1f}–{max(loopback):.1f})."
-    return "\n".join([*lines, "", note]) + "\n"
+        line += f" Loopback under iperf3 in the same run: {median(loopback):.1f} Gbps ({min(loopback):.1f}–{max(loopback):.1f})."
+    return line
+
+
+def table(path):
+    cells, loopback = read(path)
+    lines = [
+        "| stack | mode | runtime | offload | IP | Gbps | min–max | of loopback | client CPU s/GB | stack CPU s/GB "
+        "| bytes a packet | max peak MiB | kernel retransmits |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    order = sorted(cells, key=lambda cell: (not cell[3], cell[4], STACKS.index(cell[0]), MODES.index(cell[1]), cell[2]))
+    lines += [row(cell, cells[cell]) for cell in order]
+    return "\n".join([*lines, "", note(cells, loopback)]) + "\n"
+
+
+def summary(path):
+    """Gbps and the ratio to loopback over IPv4, a line for each stack and mode."""
+    cells, loopback = read(path)
+    shown = {cell: runs for cell, runs in cells.items() if not cell[4]}
+
+    def entry(stack, mode, runtime, offload):
+        runs = shown.get((stack, mode, runtime, offload, False), [])
+        figures = [sample["gbps"] for sample, _ in good(runs)]
+        return f"{text(median(figures), 1)} ({text(ratio(runs), 2)})"
+
+    lines = [
+        "| Gbps (of loopback) | offload, current-thread | offload, multi-thread | without, current-thread | without, multi-thread |",
+        "|---|---|---|---|---|",
+    ]
+    for stack in STACKS:
+        for mode in MODES:
+            entries = [
+                entry(stack, mode, runtime, offload)
+                for offload in (True, False)
+                for runtime in ("current-thread", "multi-thread")
+            ]
+            lines.append(f"| {stack} {mode} | {' | '.join(entries)} |")
+    return "\n".join([*lines, "", note(shown, loopback)]) + "\n"
+
+
+KINDS = {"table": table, "summary": summary}
 
 
 def rewrite(document):
     """The document with its tables made anew."""
-    return TABLE.sub(lambda match: match[1] + table(ROOT / match[2]) + match[3], document.read_text())
+    return TABLE.sub(lambda match: match[1] + KINDS[match[2]](ROOT / match[3]) + match[4], document.read_text())
 
 
 def main():
