@@ -13,10 +13,28 @@
 //! | 8 | `csum_offset` | where the sum goes, from there on: 16 |
 //!
 //! What comes from the device is not believed: [`read`] looks at nothing beyond the packet, and
-//! refuses what contradicts it.
+//! refuses what contradicts it. Where the kernel is lenient for the sake of old guests, so is it:
+//! `hdr_len` is a hint, `DATA_VALID` beside an undone checksum is no contradiction, and a
+//! super-packet of one segment is a packet (`include/linux/virtio_net.h`, `virtio_net_hdr_to_skb`).
+//!
+//! [`split()`] and [`SuperPacket`] do in software what the offloads leave to a device: they cut a
+//! super-packet into segments, and join segments into one.
+
+mod checksum;
+mod coalesce;
+#[cfg(test)]
+mod malformed;
+#[cfg(test)]
+mod reference;
+mod split;
+#[cfg(test)]
+mod tests;
 
 use std::num::NonZeroU16;
 
+use self::checksum::{fold, sum};
+pub use self::coalesce::SuperPacket;
+pub use self::split::{NoRoom, Segments, split};
 use crate::{Checksum, PacketMeta};
 
 /// Length of the header, in bytes.
@@ -30,9 +48,13 @@ const GSO_TCPV6: u8 = 4;
 const GSO_ECN: u8 = 0x80;
 
 const TCP: u8 = 6;
+const UDP: u8 = 17;
 /// Of TCP's checksum in its header (RFC 9293, 3.1).
 const TCP_CHECKSUM_AT: usize = 16;
 const TCP_HEADER_LEN: usize = 20;
+/// Of UDP's checksum in its header (RFC 768).
+const UDP_CHECKSUM_AT: usize = 6;
+const UDP_HEADER_LEN: usize = 8;
 const IPV4_HEADER_LEN: usize = 20;
 const IPV6_HEADER_LEN: usize = 40;
 
@@ -51,6 +73,12 @@ pub enum Malformed {
     /// The checksum's place is not within the packet.
     #[error("the checksum would lie beyond the packet")]
     ChecksumBeyondPacket,
+    /// The checksum's place is not that of the packet's TCP or UDP.
+    #[error("the checksum would lie where TCP or UDP has none")]
+    ChecksumElsewhere,
+    /// The checksum of something that is neither TCP nor UDP is to be done.
+    #[error("the checksum to be done is neither TCP's nor UDP's")]
+    ChecksumUnknown,
     /// A super-packet of segments of no bytes.
     #[error("the super-packet has segments of no bytes")]
     NoSegmentSize,
@@ -79,22 +107,45 @@ impl TcpLayout {
     /// protocol, a fragment, IPv6 with extension headers.
     #[inline]
     pub fn parse(headers: &[u8]) -> Option<Self> {
-        let (ipv6, tcp_at) = match headers.first()? >> 4 {
-            4 => {
-                let fragment = u16::from_be_bytes([*headers.get(6)?, *headers.get(7)?]) & 0x3fff;
-                let len = usize::from(headers[0] & 0x0f) * 4;
-                if *headers.get(9)? != TCP || fragment != 0 || len < IPV4_HEADER_LEN {
-                    return None;
-                }
-                (false, len)
-            }
-            6 if *headers.get(6)? == TCP => (true, IPV6_HEADER_LEN),
-            _ => return None,
-        };
+        let Transport { ipv6, protocol: TCP, at: tcp_at } = transport(headers)? else { return None };
         let tcp_len = usize::from(*headers.get(tcp_at + 12)? >> 4) * 4;
         let payload_at = tcp_at + tcp_len;
         (tcp_len >= TCP_HEADER_LEN && payload_at <= headers.len()).then_some(Self { ipv6, tcp_at, payload_at })
     }
+}
+
+/// Where the transport header lies, and of what protocol it is.
+#[derive(Clone, Copy)]
+struct Transport {
+    ipv6: bool,
+    protocol: u8,
+    at: usize,
+}
+
+/// Reads the IP header. `None` for a fragment; of IPv6, an extension header is the protocol.
+#[inline]
+fn transport(headers: &[u8]) -> Option<Transport> {
+    match headers.first()? >> 4 {
+        4 => {
+            let fragment = u16::from_be_bytes([*headers.get(6)?, *headers.get(7)?]) & 0x3fff;
+            let at = usize::from(headers[0] & 0x0f) * 4;
+            let protocol = *headers.get(9)?;
+            (fragment == 0 && at >= IPV4_HEADER_LEN).then_some(Transport { ipv6: false, protocol, at })
+        }
+        6 => Some(Transport { ipv6: true, protocol: *headers.get(6)?, at: IPV6_HEADER_LEN }),
+        _ => None,
+    }
+}
+
+/// Where a packet's TCP or UDP checksum covers from, and where its field lies from there on.
+fn checksum_place(packet: &[u8]) -> Option<(usize, usize)> {
+    let Transport { protocol, at, .. } = transport(packet)?;
+    let (header_len, offset) = match protocol {
+        TCP => (TCP_HEADER_LEN, TCP_CHECKSUM_AT),
+        UDP => (UDP_HEADER_LEN, UDP_CHECKSUM_AT),
+        _ => return None,
+    };
+    (at + header_len <= packet.len()).then_some((at, offset))
 }
 
 /// The sum (RFC 1071) of the pseudo-header of a TCP packet of `len` bytes in all (RFC 9293, 3.1; RFC
@@ -119,32 +170,65 @@ pub fn leave_checksum(headers: &mut [u8], layout: &TcpLayout, len: usize) {
     }
 }
 
+/// Completes a checksum that is [`Checksum::Partial`], of TCP or UDP, for a receiver that wants it
+/// done.
+///
+/// The sum of the pseudo-header is taken from the field, as the kernel takes it
+/// (`net/core/dev.c`, `skb_checksum_help`): where the sender has left nonsense there, the checksum
+/// comes out wrong, and the receiver sees it.
+///
+/// # Errors
+///
+/// [`Malformed`], where the packet's length is not what it says, or its checksum is neither TCP's
+/// nor UDP's; it is then as it was.
+pub fn complete_checksum(packet: &mut [u8]) -> Result<(), Malformed> {
+    check_length(packet)?;
+    let (start, offset) = checksum_place(packet).ok_or(Malformed::ChecksumUnknown)?;
+    let checksum = match !sum(&packet[start..]) {
+        // Of UDP, zero says that there is none (RFC 768); all ones are the same number.
+        0 if offset == UDP_CHECKSUM_AT => 0xffff,
+        checksum => checksum,
+    };
+    packet[start + offset..start + offset + 2].copy_from_slice(&checksum.to_be_bytes());
+    Ok(())
+}
+
 /// What a header that came from a device says of its packet.
+///
+/// A super-packet that one segment holds is reported as a packet like any other, as the kernel
+/// takes it.
 ///
 /// # Errors
 ///
 /// See [`Malformed`]. `hdr_len` is not looked at: it is advice for who allocates (`virtio_net.h`).
+/// Beyond what the kernel asks for, the checksum has to lie where TCP or UDP has it, because a
+/// [`PacketMeta`] says no other place: that of a packet within a tunnel is refused.
 pub fn read(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malformed> {
     let field = |at| u16::from_ne_bytes([header[at], header[at + 1]]);
     check_length(packet)?;
     let mut meta = PacketMeta::default();
     if header[0] & NEEDS_CSUM != 0 {
-        if usize::from(field(6)) + usize::from(field(8)) + 2 > packet.len() {
+        let place = (usize::from(field(6)), usize::from(field(8)));
+        if place.0 + place.1 + 2 > packet.len() {
             return Err(Malformed::ChecksumBeyondPacket);
+        }
+        if checksum_place(packet).is_some_and(|of_packet| of_packet != place) {
+            return Err(Malformed::ChecksumElsewhere);
         }
         meta.checksum = Checksum::Partial;
     }
-    let gso_type = header[1] & !GSO_ECN;
-    if gso_type != GSO_NONE {
+    if header[1] != GSO_NONE {
         let gso_size = NonZeroU16::new(field(4)).ok_or(Malformed::NoSegmentSize)?;
         let layout = TcpLayout::parse(packet).ok_or(Malformed::SegmentationType)?;
-        if gso_type != if layout.ipv6 { GSO_TCPV6 } else { GSO_TCPV4 } {
+        if header[1] & !GSO_ECN != if layout.ipv6 { GSO_TCPV6 } else { GSO_TCPV4 } {
             return Err(Malformed::SegmentationType);
         }
         if meta.checksum == Checksum::Complete {
             return Err(Malformed::SegmentationWithoutChecksum);
         }
-        meta.gso_size = Some(gso_size);
+        if packet.len() - layout.payload_at > usize::from(gso_size.get()) {
+            meta.gso_size = Some(gso_size);
+        }
     }
     Ok(meta)
 }
@@ -197,13 +281,4 @@ pub fn write(meta: PacketMeta, headers: &[u8]) -> Result<[u8; HEADER_LEN], Malfo
         Some(_) => GSO_TCPV4,
     };
     Ok(header)
-}
-
-/// The end-around carry of RFC 1071, 2.
-#[inline]
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }

@@ -1,0 +1,252 @@
+//! Segments joined into super-packets.
+
+use std::num::NonZeroU16;
+
+use super::split::{set_ip_len, set_ipv4_checksum};
+use super::{IPV4_HEADER_LEN, TcpLayout, check_length, leave_checksum};
+use crate::{Capabilities, Checksum, PacketMeta};
+
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const PSH: u8 = 0x08;
+const URG: u8 = 0x20;
+const CWR: u8 = 0x80;
+
+/// A super-packet that grows in a caller's buffer, segment by segment.
+///
+/// It takes what [`split`](super::split()) would cut from it again, and what Linux would join
+/// (`net/ipv4/tcp_offload.c`, `tcp_gro_receive`; `af_inet.c`, `inet_gro_receive`): segments of one
+/// connection, one right behind the other, whose headers say the same, all as long as the first but
+/// for the last.
+///
+/// The checksums of the segments are not looked at, and after joining cannot be: who joins what
+/// came from elsewhere has to verify them first.
+#[derive(Debug)]
+pub struct SuperPacket<'a> {
+    buffer: &'a mut [u8],
+    len: usize,
+    layout: TcpLayout,
+    /// Payload of the first segment.
+    gso_size: usize,
+    /// Sequence number of the byte to come.
+    next_sequence: u32,
+    /// How many segments there are.
+    count: usize,
+    /// Whether nothing may follow: a segment was shorter, or pushed, or the last.
+    closed: bool,
+}
+
+impl<'a> SuperPacket<'a> {
+    /// Begins with one TCP segment, which is copied into `buffer`. `None` for what is not a TCP
+    /// packet of the length that it says, or is longer than the buffer.
+    pub fn begin(buffer: &'a mut [u8], segment: &[u8]) -> Option<Self> {
+        check_length(segment).ok()?;
+        let layout = TcpLayout::parse(segment)?;
+        buffer.get_mut(..segment.len())?.copy_from_slice(segment);
+        let gso_size = segment.len() - layout.payload_at;
+        let tcp = &segment[layout.tcp_at..];
+        let single =
+            tcp[13] & (SYN | RST | URG) != 0 || gso_size == 0 || !layout.ipv6 && layout.tcp_at != IPV4_HEADER_LEN;
+        Some(Self {
+            buffer,
+            len: segment.len(),
+            layout,
+            gso_size,
+            next_sequence: sequence(tcp).wrapping_add(gso_size as u32),
+            count: 1,
+            closed: single || tcp[13] & (FIN | PSH) != 0,
+        })
+    }
+
+    /// Appends a segment, and answers whether it was taken. One that was not is as good as a packet
+    /// of its own, or as the beginning of the next super-packet.
+    pub fn append(&mut self, segment: &[u8]) -> bool {
+        let Some(payload) = self.fitting(segment) else { return false };
+        let end = self.len + payload.len();
+        let Some(room) = self.buffer.get_mut(self.len..end) else { return false };
+        room.copy_from_slice(payload);
+        let flags = segment[self.layout.tcp_at + 13];
+        self.buffer[self.layout.tcp_at + 13] |= flags & (FIN | PSH);
+        self.closed = payload.len() < self.gso_size || flags & (FIN | PSH) != 0;
+        self.len = end;
+        self.next_sequence = self.next_sequence.wrapping_add(payload.len() as u32);
+        self.count += 1;
+        true
+    }
+
+    /// The payload of a segment that may be appended.
+    fn fitting<'s>(&self, segment: &'s [u8]) -> Option<&'s [u8]> {
+        if self.closed || check_length(segment).is_err() || TcpLayout::parse(segment) != Some(self.layout) {
+            return None;
+        }
+        let first = &self.buffer[..self.layout.payload_at];
+        let (headers, payload) = segment.split_at(self.layout.payload_at);
+        let fits = !payload.is_empty()
+            && payload.len() <= self.gso_size
+            && self.len + payload.len() <= Capabilities::MAX_SUPER_PACKET
+            && same_network(first, headers, self.layout.ipv6, self.count)
+            && same_transport(&first[self.layout.tcp_at..], &headers[self.layout.tcp_at..])
+            && sequence(&headers[self.layout.tcp_at..]) == self.next_sequence;
+        fits.then_some(payload)
+    }
+
+    /// Completes the headers, and answers the length of the packet that the buffer now begins with,
+    /// and what goes beside it: an undone checksum, and of more than one segment their size.
+    pub fn finish(self) -> (usize, PacketMeta) {
+        let packet = &mut self.buffer[..self.len];
+        set_ip_len(packet, &self.layout);
+        if !self.layout.ipv6 {
+            set_ipv4_checksum(packet, &self.layout);
+        }
+        leave_checksum(packet, &self.layout, self.len);
+        let gso_size = NonZeroU16::new(self.gso_size as u16).filter(|_| self.count > 1);
+        (self.len, PacketMeta { checksum: Checksum::Partial, gso_size })
+    }
+}
+
+/// Whether two IP headers, without options, say the same, but for lengths and checksum.
+///
+/// The identification has to be that of the `index`th segment, unless both must not be fragmented:
+/// then it means nothing (RFC 6864, 4.1), and senders leave it zero.
+fn same_network(first: &[u8], next: &[u8], ipv6: bool, index: usize) -> bool {
+    if ipv6 {
+        return first[..4] == next[..4] && first[6..40] == next[6..40];
+    }
+    let identification = |header: &[u8]| u16::from_be_bytes([header[4], header[5]]);
+    let in_order = identification(first).wrapping_add(index as u16) == identification(next);
+    let whole = first[6] & 0x40 != 0;
+    first[..2] == next[..2] && first[6..10] == next[6..10] && first[12..20] == next[12..20] && (in_order || whole)
+}
+
+/// Whether two TCP headers are of one connection and say the same, but for sequence number and
+/// checksum, and for the flags that may differ: CWR of the first, FIN and PSH of the next.
+fn same_transport(first: &[u8], next: &[u8]) -> bool {
+    first[..4] == next[..4]
+        && first[8..13] == next[8..13]
+        && first[13] & !CWR == next[13] & !(FIN | PSH)
+        && first[14..16] == next[14..16]
+        && first[18..] == next[18..]
+}
+
+fn sequence(tcp: &[u8]) -> u32 {
+    u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]])
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use crate::vnet::reference::{Shape, segment};
+
+    const ACK: u8 = 0x10;
+    const GSO_SIZE: usize = 100;
+    const PLAIN: Shape = Shape { ipv6: false, flags: ACK, options: 12, payload: 300 };
+
+    /// The first two segments of a super-packet.
+    fn two(shape: Shape) -> [Vec<u8>; 2] {
+        let packet = shape.packet();
+        [0, 1].map(|index| segment(&packet, shape.tcp_at(), GSO_SIZE, index))
+    }
+
+    /// Whether the second is joined to the first.
+    fn joins(first: &[u8], second: &[u8]) -> bool {
+        let mut buffer = vec![0; 1_000];
+        SuperPacket::begin(&mut buffer, first).unwrap().append(second)
+    }
+
+    fn with(packet: &[u8], at: usize, change: impl FnOnce(u8) -> u8) -> Vec<u8> {
+        let mut packet = packet.to_vec();
+        packet[at] = change(packet[at]);
+        packet
+    }
+
+    #[test]
+    fn headers_that_differ_do_not_join() {
+        for shape in [PLAIN, Shape { ipv6: true, ..PLAIN }] {
+            let [first, second] = two(shape);
+            assert!(joins(&first, &second));
+            let free = if shape.ipv6 { vec![] } else { vec![10, 11] };
+            let tcp_at = shape.tcp_at();
+            for at in (0..shape.payload_at()).filter(|at| !free.contains(at)) {
+                // Checksums are not looked at.
+                let ignored = (tcp_at + 16..tcp_at + 18).contains(&at);
+                for bit in 0..8 {
+                    // FIN and PSH may begin at any segment.
+                    let allowed = ignored || at == tcp_at + 13 && (1 << bit) & (FIN | PSH) != 0;
+                    let other = with(&second, at, |byte| byte ^ 1 << bit);
+                    assert_eq!(joins(&first, &other), allowed, "bit {bit} of byte {at}: {shape:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_follows_what_closes_or_stands_alone() {
+        for flag in [FIN, PSH, SYN, RST, URG] {
+            let [first, second] = two(PLAIN);
+            let at = PLAIN.tcp_at() + 13;
+            assert!(!joins(&with(&first, at, |flags| flags | flag), &second), "{flag:#x} of the first");
+            assert!(!joins(&with(&first, at, |flags| flags | flag), &with(&second, at, |flags| flags | flag)));
+        }
+        let [cwr, second] = two(Shape { flags: ACK | CWR, ..PLAIN });
+        assert!(joins(&cwr, &second), "CWR of the first alone");
+        let packet = Shape { payload: 250, ..PLAIN }.packet();
+        let all: Vec<_> = (0..3).map(|index| segment(&packet, PLAIN.tcp_at(), GSO_SIZE, index)).collect();
+        let mut buffer = vec![0; 1_000];
+        let mut whole = SuperPacket::begin(&mut buffer, &all[0]).unwrap();
+        assert!(!whole.append(&all[0]), "again");
+        assert!(!whole.append(&all[2]), "before its turn");
+        assert!(whole.append(&all[1]) && whole.append(&all[2]));
+        // One in sequence behind the short one.
+        let packet = Shape { payload: 350, ..PLAIN }.packet();
+        let mut next = segment(&packet, PLAIN.tcp_at(), 50, 5);
+        next[4..6].copy_from_slice(&segment(&packet, PLAIN.tcp_at(), 50, 3)[4..6]);
+        assert!(!whole.append(&next), "behind a short one");
+        assert_eq!(whole.finish().0, PLAIN.payload_at() + 250);
+    }
+
+    #[test]
+    fn a_longer_segment_or_an_empty_one_does_not_join() {
+        let packet = PLAIN.packet();
+        let first = segment(&packet, PLAIN.tcp_at(), 50, 0);
+        let mut longer = segment(&packet, PLAIN.tcp_at(), 100, 1);
+        longer[PLAIN.tcp_at() + 4..][..4].copy_from_slice(&segment(&packet, PLAIN.tcp_at(), 50, 1)[24..28]);
+        assert!(!joins(&first, &longer));
+        let empty = segment(&Shape { payload: 0, ..PLAIN }.packet(), PLAIN.tcp_at(), 50, 0);
+        assert!(!joins(&empty, &empty));
+    }
+
+    #[test]
+    fn identifications_count_up_or_mean_nothing() {
+        let [first, second] = two(PLAIN);
+        let same = [&second[..4], &first[4..6], &second[6..]].concat();
+        assert!(!joins(&first, &same));
+        let whole = |packet: &[u8]| with(packet, 6, |flags| flags | 0x40);
+        assert!(joins(&whole(&first), &whole(&same)));
+    }
+
+    #[test]
+    fn no_more_than_the_buffer_and_an_ip_packet_hold() {
+        let [first, second] = two(PLAIN);
+        let len = first.len() + GSO_SIZE;
+        for room in [len - 1, len] {
+            let mut buffer = vec![0; room];
+            let mut whole = SuperPacket::begin(&mut buffer, &first).unwrap();
+            assert_eq!(whole.append(&second), room == len);
+        }
+        for ipv6 in [false, true] {
+            let shape = Shape { ipv6, payload: 65_535 - Shape { ipv6, ..PLAIN }.payload_at(), ..PLAIN };
+            let packet = shape.packet();
+            let mut buffer = vec![0; 70_000];
+            let all: Vec<_> = (0..shape.payload.div_ceil(7_000))
+                .map(|index| segment(&packet, shape.tcp_at(), 7_000, index))
+                .collect();
+            let mut whole = SuperPacket::begin(&mut buffer, &all[0]).unwrap();
+            assert!(all[1..].iter().all(|segment| whole.append(segment)));
+            assert_eq!(whole.finish().0, 65_535);
+            assert!(buffer[..65_535] == packet);
+        }
+    }
+}
