@@ -10,10 +10,12 @@ mod counted;
 mod device;
 mod environment;
 mod error;
+mod fault;
 mod link;
 mod memory;
 mod signal;
 mod socket;
+mod trace;
 mod usage;
 pub mod vnet;
 
@@ -41,11 +43,13 @@ pub use counted::{Counted, PacketCounts, Traffic};
 pub use device::{Network, NetworkError, Offload, TunConfig, validate_name};
 pub use environment::Environment;
 pub use error::{Class, Error};
+pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, Which};
 pub use imp::{DropCounter, TunDevice};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
 pub use signal::Interrupts;
 pub use socket::{TcpStatistics, default_congestion_control, set_congestion_control, tcp_statistics};
+pub use trace::{Trace, Traced};
 pub use usage::{cpu_of_process, cpu_of_thread, peak_rss_bytes};
 
 /// Puts the calling thread, and every thread that it starts from now on, into a network namespace

@@ -1,0 +1,203 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::task::Waker;
+
+use super::*;
+use crate::MemoryLink;
+
+const MTU: usize = 100;
+
+fn faulty(plan: FaultPlan, depth: usize) -> (Faulty<MemoryLink>, MemoryLink) {
+    let (link, other) = MemoryLink::pair(MTU, depth);
+    (Faulty::new(link, plan), other)
+}
+
+fn send(link: &mut impl Link, packet: u8) -> io::Result<()> {
+    link.try_send(PacketMeta::default(), &[IoSlice::new(&[packet]), IoSlice::new(&[0])])
+}
+
+fn blocked(result: io::Result<()>) {
+    assert_eq!(result.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}
+
+/// What there is to be received in one call.
+fn received(link: &mut impl Link) -> Vec<u8> {
+    let mut buffers: Vec<_> = (0..300).map(|_| PacketBuffer::new(MTU)).collect();
+    match link.try_recv(&mut buffers) {
+        Ok(count) => buffers[..count].iter().map(|buffer| buffer.packet()[0]).collect(),
+        Err(error) => {
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            Vec::new()
+        }
+    }
+}
+
+fn readable(link: &mut impl Link) -> bool {
+    link.poll_readable(&mut Context::from_waker(Waker::noop())).map(Result::unwrap).is_ready()
+}
+
+fn writable(link: &mut impl Link) -> bool {
+    link.poll_writable(&mut Context::from_waker(Waker::noop())).map(Result::unwrap).is_ready()
+}
+
+fn nth(index: u64) -> Which {
+    Which::Nth { index, longer_than: 0 }
+}
+
+/// The packets 0 to 9 as they come out, sent through the link or received through it.
+fn ten(faults: Faults, inward: bool) -> (Vec<u8>, FaultCounts) {
+    let plan = if inward {
+        FaultPlan { rx: faults, ..FaultPlan::default() }
+    } else {
+        FaultPlan { tx: faults, ..FaultPlan::default() }
+    };
+    let (mut link, mut other) = faulty(plan, 100);
+    let faults = link.faults();
+    let mut out = Vec::new();
+    if inward {
+        (0..10).for_each(|packet| send(&mut other, packet).unwrap());
+        while readable(&mut link) {
+            out.extend(received(&mut link));
+        }
+    } else {
+        (0..10).for_each(|packet| send(&mut link, packet).unwrap());
+        assert!(!readable(&mut link));
+        out.extend(received(&mut other));
+    }
+    (out, faults.counts())
+}
+
+#[test]
+fn single_packets_are_lost_repeated_and_overtaken_either_way() {
+    for inward in [false, true] {
+        let none = FaultCounts::default();
+        let (out, counts) = ten(Faults { lose: nth(3), ..Faults::default() }, inward);
+        assert_eq!((out, counts), (vec![0, 1, 2, 4, 5, 6, 7, 8, 9], FaultCounts { lost: 1, ..none }));
+        let (out, counts) = ten(Faults { repeat: nth(9), ..Faults::default() }, inward);
+        assert_eq!((out, counts), (vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9], FaultCounts { repeated: 1, ..none }));
+        for (delay_by, order) in [(0, [0, 2, 1, 3, 4, 5, 6, 7, 8, 9]), (3, [0, 2, 3, 4, 1, 5, 6, 7, 8, 9])] {
+            let (out, counts) = ten(Faults { delay: nth(1), delay_by, ..Faults::default() }, inward);
+            assert_eq!((out, counts), (order.to_vec(), FaultCounts { delayed: 1, ..none }));
+        }
+        // Nobody comes to overtake them, and still they arrive.
+        let (out, _) = ten(Faults { delay: nth(9), delay_by: 5, ..Faults::default() }, inward);
+        assert_eq!(out, (0..10).collect::<Vec<_>>());
+        let (out, counts) = ten(Faults { delay: Which::OneIn(1), delay_by: 5, ..Faults::default() }, inward);
+        assert_eq!((out, counts.delayed), ((0..10).collect(), 10));
+    }
+}
+
+#[test]
+fn chance_is_the_seeds_and_about_as_often_as_it_says() {
+    let lost = |seed: u64, lose| {
+        let tx = Faults { lose, ..Faults::default() };
+        let (mut link, mut other) = faulty(FaultPlan { seed, tx, ..FaultPlan::default() }, 256);
+        let mut arrived = Vec::new();
+        for packet in 0..100_u8 {
+            send(&mut link, packet).unwrap();
+        }
+        arrived.extend(received(&mut other));
+        assert_eq!(arrived.len() as u64 + link.faults().counts().lost, 100);
+        arrived
+    };
+    assert_eq!(lost(1, Which::OneIn(4)), lost(1, Which::OneIn(4)));
+    assert_ne!(lost(1, Which::OneIn(4)), lost(2, Which::OneIn(4)));
+    assert_eq!(lost(1, Which::OneIn(0)).len(), 100);
+    assert_eq!(lost(1, Which::OneIn(1)).len(), 0);
+    let sum: usize = (0..100).map(|seed| lost(seed, Which::OneIn(4)).len()).sum();
+    assert!((7_300..7_700).contains(&sum), "{sum} of 10,000 arrived");
+}
+
+#[test]
+fn only_packets_of_a_length_are_counted() {
+    let lose = Which::Nth { index: 1, longer_than: 50 };
+    let tx = Faults { lose, ..Faults::default() };
+    let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 8);
+    for (packet, len) in [(0, 50), (1, 51), (2, 10), (3, 99), (4, 100)] {
+        link.try_send(PacketMeta::default(), &[IoSlice::new(&vec![packet; len])]).unwrap();
+    }
+    assert_eq!(received(&mut other), [0, 1, 2, 4]);
+}
+
+#[test]
+fn room_that_is_denied_is_there_at_once() {
+    let (mut link, mut other) = faulty(FaultPlan { block: nth(1), ..FaultPlan::default() }, 2);
+    send(&mut link, 0).unwrap();
+    blocked(send(&mut link, 1));
+    assert!(writable(&mut link));
+    send(&mut link, 1).unwrap();
+    assert!(!writable(&mut link), "the link itself is full");
+    assert_eq!(received(&mut other), [0, 1]);
+    assert_eq!(link.faults().counts().blocked, 1);
+}
+
+#[test]
+fn a_failure_is_the_systems_error_and_nothing_is_sent() {
+    let plan = FaultPlan { fail: nth(1), fail_with: 105, ..FaultPlan::default() };
+    let (mut link, mut other) = faulty(plan, 8);
+    send(&mut link, 0).unwrap();
+    assert_eq!(send(&mut link, 1).unwrap_err().raw_os_error(), Some(105));
+    send(&mut link, 2).unwrap();
+    assert_eq!(received(&mut other), [0, 2]);
+    assert_eq!(link.faults().counts().failed, 1);
+}
+
+/// The fate of a packet is decided once, however often it is offered.
+#[test]
+fn a_full_link_does_not_throw_again() {
+    let tx = Faults { lose: nth(2), ..Faults::default() };
+    let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 1);
+    send(&mut link, 0).unwrap();
+    for _ in 0..5 {
+        blocked(send(&mut link, 1));
+    }
+    assert_eq!(received(&mut other), [0]);
+    send(&mut link, 1).unwrap();
+    send(&mut link, 2).unwrap();
+    assert_eq!(received(&mut other), [1]);
+    assert_eq!(link.faults().counts().lost, 1);
+}
+
+/// What is delayed on its way into a full link is sent by the next call that finds room.
+#[test]
+fn what_was_delayed_waits_for_room() {
+    let tx = Faults { delay: nth(0), ..Faults::default() };
+    let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 1);
+    send(&mut link, 0).unwrap();
+    send(&mut link, 1).unwrap();
+    assert!(!readable(&mut link));
+    assert_eq!(received(&mut other), [1]);
+    link.flush().unwrap();
+    assert_eq!(received(&mut other), [0]);
+}
+
+/// A reader that sleeps is woken for what is delayed: the link is readable as long as it holds any.
+#[test]
+fn what_was_delayed_is_delivered_at_the_second_look_and_before_the_end() {
+    let rx = Faults { delay: nth(0), ..Faults::default() };
+    let (mut link, mut other) = faulty(FaultPlan { rx, ..FaultPlan::default() }, 8);
+    assert!(!readable(&mut link));
+    send(&mut other, 0).unwrap();
+    assert!(readable(&mut link));
+    assert!(received(&mut link).is_empty() && readable(&mut link));
+    assert!(received(&mut link).is_empty() && readable(&mut link));
+    assert_eq!(received(&mut link), [0]);
+    assert!(!readable(&mut link));
+
+    let (mut link, mut other) = faulty(FaultPlan { rx, ..FaultPlan::default() }, 8);
+    send(&mut other, 0).unwrap();
+    assert!(received(&mut link).is_empty());
+    drop(other);
+    assert_eq!(received(&mut link), [0]);
+    assert_eq!(link.try_recv(&mut [PacketBuffer::new(MTU)]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+}
+
+#[test]
+fn a_link_that_has_gone_says_so_from_every_call() {
+    let tx = Faults { delay: nth(0), ..Faults::default() };
+    let (mut link, other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 8);
+    send(&mut link, 0).unwrap();
+    drop(other);
+    assert_eq!(send(&mut link, 1).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    assert!(readable(&mut link) && writable(&mut link));
+}

@@ -1,0 +1,228 @@
+//! A link that writes down what crosses it.
+
+use std::io::{self, IoSlice, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::SystemTime;
+
+use crate::link::packet_len;
+use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
+
+/// Tells a file whose times are in nanoseconds.
+const MAGIC: u32 = 0xa1b2_3c4d;
+const VERSION: [u16; 2] = [2, 4];
+/// More than any packet has.
+const SNAPLEN: u32 = 256 << 10;
+/// `LINKTYPE_RAW`: the packet begins with its IP header.
+const LINKTYPE: u32 = 101;
+
+/// A [`Link`] around a link, which writes every packet of both directions to `W` as a pcap file
+/// (draft-ietf-opsawg-pcap), to be read with Wireshark or tcpdump.
+///
+/// What crosses a link that offloads is written as it is: super-packets, and checksums undone.
+///
+/// An error of the writer ends the trace, and not the link; [`Trace::take_error`] tells of it. Give
+/// it a [`io::BufWriter`]; it is flushed when the link is dropped.
+#[derive(Debug)]
+pub struct Traced<L, W: Write + Send + 'static> {
+    link: L,
+    trace: Trace<W>,
+}
+
+/// The trace of a [`Traced`] link, to be asked from any thread.
+#[derive(Debug)]
+pub struct Trace<W>(Arc<Mutex<State<W>>>);
+
+#[derive(Debug)]
+struct State<W> {
+    /// `None` once the trace has ended.
+    writer: Option<W>,
+    error: Option<io::Error>,
+}
+
+impl<L: Link, W: Write + Send + 'static> Traced<L, W> {
+    /// Writes what crosses `link` from now on.
+    pub fn new(link: L, writer: W) -> Self {
+        let trace = Trace(Arc::new(Mutex::new(State { writer: Some(writer), error: None })));
+        trace.write(|writer| writer.write_all(&file_header()));
+        Self { link, trace }
+    }
+
+    /// Where the trace is asked how it went.
+    pub fn trace(&self) -> Trace<W> {
+        Trace(Arc::clone(&self.trace.0))
+    }
+}
+
+impl<L, W: Write + Send + 'static> Drop for Traced<L, W> {
+    fn drop(&mut self) {
+        self.trace.write(Write::flush);
+    }
+}
+
+impl<W> Trace<W> {
+    /// The error that has ended the trace, where one has: once.
+    pub fn take_error(&self) -> Option<io::Error> {
+        self.lock().error.take()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<W>> {
+        // A writer that has panicked may have written half a packet, as one that has failed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<W: Write> Trace<W> {
+    fn write(&self, write: impl FnOnce(&mut W) -> io::Result<()>) {
+        let mut state = self.lock();
+        let Some(writer) = &mut state.writer else { return };
+        if let Err(error) = write(writer) {
+            state.writer = None;
+            state.error = Some(error);
+        }
+    }
+
+    fn packet(&self, len: usize, slices: &[IoSlice<'_>]) {
+        self.write(|writer| {
+            writer.write_all(&packet_header(len))?;
+            slices.iter().try_for_each(|slice| writer.write_all(slice))
+        });
+    }
+}
+
+fn file_header() -> [u8; 24] {
+    let mut header = [0; 24];
+    header[0..4].copy_from_slice(&MAGIC.to_le_bytes());
+    header[4..6].copy_from_slice(&VERSION[0].to_le_bytes());
+    header[6..8].copy_from_slice(&VERSION[1].to_le_bytes());
+    header[16..20].copy_from_slice(&SNAPLEN.to_le_bytes());
+    header[20..24].copy_from_slice(&LINKTYPE.to_le_bytes());
+    header
+}
+
+/// Seconds, nanoseconds, and the length twice: as written, and as it was.
+fn packet_header(len: usize) -> [u8; 16] {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut header = [0; 16];
+    for (at, field) in [now.as_secs() as u32, now.subsec_nanos(), len as u32, len as u32].into_iter().enumerate() {
+        header[at * 4..][..4].copy_from_slice(&field.to_le_bytes());
+    }
+    header
+}
+
+impl<L: Link, W: Write + Send + 'static> Link for Traced<L, W> {
+    fn capabilities(&self) -> Capabilities {
+        self.link.capabilities()
+    }
+
+    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        let count = self.link.try_recv(buffers)?;
+        for buffer in &buffers[..count] {
+            self.trace.packet(buffer.packet().len(), &[IoSlice::new(buffer.packet())]);
+        }
+        Ok(count)
+    }
+
+    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        self.link.try_send(meta, slices)?;
+        self.trace.packet(packet_len(slices), slices);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.link.flush()
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.link.poll_readable(cx)
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.link.poll_writable(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use crate::MemoryLink;
+
+    /// A file of limited size that outlives its writer.
+    #[derive(Clone, Debug)]
+    struct File {
+        bytes: Arc<Mutex<Vec<u8>>>,
+        room: usize,
+    }
+
+    impl File {
+        fn of(room: usize) -> Self {
+            Self { bytes: Arc::default(), room }
+        }
+    }
+
+    impl Write for File {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let mut file = self.bytes.lock().unwrap();
+            let room = self.room - file.len();
+            if room == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            let len = bytes.len().min(room);
+            file.extend(&bytes[..len]);
+            Ok(len)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn word(bytes: &[u8], at: usize) -> u32 {
+        u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
+    }
+
+    #[test]
+    fn both_directions_are_written_and_what_was_not_sent_is_not() {
+        let (left, mut right) = MemoryLink::pair(100, 1);
+        let file = File::of(1_000);
+        let mut left = Traced::new(left, io::BufWriter::new(file.clone()));
+        let trace = left.trace();
+        left.try_send(PacketMeta::default(), &[IoSlice::new(b"ab"), IoSlice::new(b"c")]).unwrap();
+        left.try_send(PacketMeta::default(), &[IoSlice::new(b"no room")]).unwrap_err();
+        right.try_send(PacketMeta::default(), &[IoSlice::new(b"there")]).unwrap();
+        left.try_recv(&mut [PacketBuffer::new(100), PacketBuffer::new(100)]).unwrap();
+        assert!(file.bytes.lock().unwrap().is_empty(), "the writer buffers");
+        drop(left);
+        assert!(trace.take_error().is_none());
+        let bytes = file.bytes.lock().unwrap();
+        assert_eq!(bytes.len(), 24 + 16 + 3 + 16 + 5);
+        assert_eq!((word(&bytes, 0), word(&bytes, 4), word(&bytes, 20)), (0xa1b2_3c4d, 0x0004_0002, 101));
+        for (at, packet) in [(24, &b"abc"[..]), (24 + 16 + 3, b"there")] {
+            let len = packet.len() as u32;
+            assert!(word(&bytes, at) > 1_700_000_000 && word(&bytes, at + 4) < 1_000_000_000);
+            assert_eq!((word(&bytes, at + 8), word(&bytes, at + 12)), (len, len));
+            assert_eq!(&bytes[at + 16..][..packet.len()], packet);
+        }
+    }
+
+    #[test]
+    fn a_full_disk_ends_the_trace_and_not_the_link() {
+        for room in [0, 10, 24, 30, 24 + 16, 24 + 16 + 1] {
+            let (left, mut right) = MemoryLink::pair(100, 8);
+            let file = File::of(room);
+            let mut left = Traced::new(left, file.clone());
+            for _ in 0..3 {
+                left.try_send(PacketMeta::default(), &[IoSlice::new(b"abc")]).unwrap();
+            }
+            let mut buffers: Vec<_> = (0..4).map(|_| PacketBuffer::new(100)).collect();
+            assert_eq!(right.try_recv(&mut buffers).unwrap(), 3);
+            let trace = left.trace();
+            drop(left);
+            assert_eq!(trace.take_error().unwrap().kind(), io::ErrorKind::StorageFull);
+            assert!(trace.take_error().is_none(), "it is told once");
+            assert_eq!(file.bytes.lock().unwrap().len(), room);
+        }
+    }
+}
