@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use platform::vnet::{self, TcpLayout};
 use platform::{Checksum, Link, PacketMeta};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
@@ -320,7 +321,9 @@ impl<L: Link> Bridge<L> {
         segment::patch(tcp, seq, ack, window);
         let mut meta = PacketMeta::default();
         if self.port.capabilities.checksum.tx {
-            segment::leave_checksum(tcp, &segment);
+            let layout =
+                TcpLayout { ipv6: segment.source.is_ipv6(), tcp_at: segment.tcp_at, payload_at: segment.payload_at };
+            vnet::leave_checksum(header, &layout, segment.payload_at + segment.payload_len);
             meta.checksum = Checksum::Partial;
             meta.gso_size = NonZeroU16::new(mss).filter(|mss| segment.payload_len > usize::from(mss.get()));
         }

@@ -229,15 +229,6 @@ pub(super) fn patch(tcp: &mut [u8], seq: u32, ack: u32, window: u16) {
     tcp[16..18].copy_from_slice(&(!fold(sum)).to_be_bytes());
 }
 
-/// Leaves the checksum to the link: the field gets the sum of the pseudo-header alone.
-pub(super) fn leave_checksum(tcp: &mut [u8], segment: &Segment) {
-    let len = segment.payload_at - segment.tcp_at + segment.payload_len;
-    let sum = fold(pseudo_header(segment.source.ip(), segment.destination.ip(), len));
-    if let Some(field) = tcp.get_mut(16..18) {
-        field.copy_from_slice(&sum.to_be_bytes());
-    }
-}
-
 fn pseudo_header(source: IpAddr, destination: IpAddr, len: usize) -> u32 {
     let address = |address: IpAddr| match address {
         IpAddr::V4(address) => words(&address.octets()),
