@@ -9,7 +9,8 @@ use serde_json::Value;
 /// The crate whose package holds lwIP's sources, and its version; see Cargo.toml.
 const PACKAGE: (&str, &str) = ("lwip", "0.4.0");
 
-/// What is compiled of lwIP, below its `src`. `core/tcp_in.c` is included by `c/tcp_in.c`.
+/// What is compiled of lwIP, below its `src`. `core/tcp_in.c` and `core/tcp_out.c` are included by files
+/// of the same name in `c`.
 const LWIP: &[&str] = &[
     "core/def.c",
     "core/inet_chksum.c",
@@ -20,7 +21,6 @@ const LWIP: &[&str] = &[
     "core/netif.c",
     "core/pbuf.c",
     "core/tcp.c",
-    "core/tcp_out.c",
     "core/ipv4/icmp.c",
     "core/ipv4/ip4.c",
     "core/ipv4/ip4_addr.c",
@@ -99,16 +99,16 @@ fn compile(sources: &Path) -> Result<(), String> {
         build
     };
     let ours = build()
-        .files(["c/shim.c", "c/pcb.c"])
+        .files(["c/shim.c", "c/pcb.c", "c/memory.c"])
         .warnings(true)
         .extra_warnings(true)
         .try_compile_intermediates()
-        .map_err(|error| failed("c/shim.c and c/pcb.c", &error))?;
+        .map_err(|error| failed("c/shim.c, c/pcb.c or c/memory.c", &error))?;
     // One archive, since each part calls the other.
     build()
         .include(sources)
         .warnings(false)
-        .file("c/tcp_in.c")
+        .files(["c/tcp_in.c", "c/tcp_out.c"])
         .files(LWIP.iter().map(|file| sources.join(file)))
         .objects(ours)
         .try_compile("lwip")

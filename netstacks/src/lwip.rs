@@ -10,7 +10,6 @@
 mod core;
 mod flow;
 mod output;
-mod packet;
 mod pool;
 mod ring;
 #[cfg(test)]
@@ -22,8 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lwip_sys::{Callbacks, ERR_OK, MAX_WINDOW_SCALE, TCP_TIMER_MS};
-use platform::{Link, PacketBuffer};
+use lwip_sys::{Callbacks, ERR_OK, MAX_WINDOW_SCALE, Options, TCP_TIMER_MS};
+use platform::{Capabilities, Link, PacketBuffer};
 use tokio::time::Instant;
 
 use self::core::Core;
@@ -44,6 +43,13 @@ const MAX_QUEUED_SEGMENTS: usize = (0xffff - 3) / 2;
 /// An IPv4 and a TCP header without options, in bytes.
 const HEADERS: usize = 40;
 
+/// The same for IPv6.
+const HEADERS_V6: usize = 60;
+
+/// So many segments of the largest size fit in the send buffer at least: some are under way, and one
+/// is being made.
+const MIN_BUFFERED_SEGMENTS: usize = 4;
+
 /// Packets that one ingress takes. Each is acknowledged at the end of it, so a larger batch is fewer
 /// acknowledgements, and later ones.
 const BATCH: usize = 16;
@@ -62,7 +68,7 @@ impl<L: Link> Netstack<L> for Lwip {
     fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener>, StartError> {
         let unfit = |reason| StartError::Unfit { stack: StackKind::Lwip, reason };
         let capabilities = link.capabilities();
-        let (mtu, window) = (capabilities.mtu.min(usize::from(u16::MAX)), config.window);
+        let (mtu, window) = (capabilities.mtu, config.window);
         if mtu < MIN_MTU {
             return Err(unfit(format!("an MTU of {mtu} bytes; it takes {MIN_MTU} or more")));
         }
@@ -74,18 +80,19 @@ impl<L: Link> Netstack<L> for Lwip {
             )));
         }
         let (window, scale) = scaled(window);
+        let segments = Segments::over(&capabilities, window);
         let effective = Effective {
             stack_version: lwip_sys::VERSION,
             receive_buffer_bytes: window >> scale << scale,
-            send_buffer_bytes: window.min(MAX_QUEUED_SEGMENTS * (mtu - HEADERS)),
+            send_buffer_bytes: window.min(MAX_QUEUED_SEGMENTS * usize::from(segments.v4)),
             window_scale: Some(scale),
-            mtu,
+            mtu: (HEADERS + usize::from(segments.v4)).max(HEADERS_V6 + usize::from(segments.v6)),
             congestion: "newreno",
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
         };
         let config = StackConfig { window, ..config.clone() };
-        let (listener, driver) = driven::start(LwipEngine::start(link, config, mtu as u16, scale)?);
+        let (listener, driver) = driven::start(LwipEngine::start(link, config, scale)?);
         Ok(Started { listener, driver, effective })
     }
 }
@@ -96,6 +103,29 @@ fn scaled(window: usize) -> (usize, u8) {
     let window = window.min(usize::from(u16::MAX) << MAX_WINDOW_SCALE);
     let scale = (0..MAX_WINDOW_SCALE).find(|scale| u16::try_from(window >> scale).is_ok());
     (window, scale.unwrap_or(MAX_WINDOW_SCALE))
+}
+
+/// The largest payloads of TCP segments, in bytes: those that fill the MTU, or, where the link cuts
+/// super-packets, as many of these as one has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segments {
+    v4: u16,
+    v6: u16,
+}
+
+impl Segments {
+    fn over(capabilities: &Capabilities, window: usize) -> Self {
+        let largest = |headers: usize, cut: bool| {
+            let full = capabilities.mtu.min(usize::from(u16::MAX)) - headers;
+            let room = capabilities.max_packet_len.min(Capabilities::MAX_SUPER_PACKET).saturating_sub(headers);
+            let count = room.min(window / MIN_BUFFERED_SEGMENTS) / full;
+            (if cut && capabilities.checksum.tx { count.max(1) * full } else { full }) as u16
+        };
+        Self {
+            v4: largest(HEADERS, capabilities.segmentation.tcpv4),
+            v6: largest(HEADERS_V6, capabilities.segmentation.tcpv6),
+        }
+    }
 }
 
 /// The right to use lwIP's globals, of which there is one.
@@ -151,14 +181,23 @@ impl<L: Link> LwipEngine<L> {
         output: Output::<L>::callback,
     };
 
-    fn start(link: L, config: StackConfig, mtu: u16, scale: u8) -> Result<Self, StartError> {
+    fn start(link: L, config: StackConfig, scale: u8) -> Result<Self, StartError> {
         static INIT: Once = Once::new();
         let running = Running::acquire()?;
         // SAFETY: once in a process, by who has `Running`, and before everything else.
         INIT.call_once(|| unsafe { lwip_sys::lwip_sys_init() });
         let capabilities = link.capabilities();
         let window = config.window;
-        let packet_len = capabilities.max_packet_len.max(usize::from(mtu));
+        let segments = Segments::over(&capabilities, window);
+        let options = Options {
+            window: window as u32,
+            mtu: capabilities.mtu.min(usize::from(u16::MAX)) as u16,
+            largest_v4: segments.v4,
+            largest_v6: segments.v6,
+            scale,
+            tcp_checksums: u8::from(!capabilities.checksum.tx),
+        };
+        let packet_len = capabilities.max_packet_len.max(capabilities.mtu);
         let core = Core::new(config, Pool::new(packet_len, window), Instant::now());
         let engine = Self {
             core: Box::into_raw(Box::new(core)),
@@ -175,10 +214,7 @@ impl<L: Link> LwipEngine<L> {
                 &raw const *const { &Self::CALLBACKS },
                 engine.core.cast(),
                 engine.output.cast(),
-                mtu,
-                window as u32,
-                scale,
-                u8::from(!capabilities.checksum.tx),
+                &raw const options,
             )
         };
         if error == ERR_OK {
@@ -332,13 +368,14 @@ impl<L: Link> Drop for LwipEngine<L> {
     fn drop(&mut self) {
         // SAFETY: lwIP is started, or `start` failed and there is nothing to stop, which is the same
         // to it. Afterwards no pcb is left, so lwIP has no pointer of ours; what readers have not
-        // taken goes with the flows, before the pool.
+        // taken goes with the flows, before the pool, and the memory of all that last.
         unsafe {
             lwip_sys::lwip_sys_stop();
             debug_assert_eq!(lwip_sys::lwip_sys_pcb_count(), 0);
             (*self.core).flows.clear();
             drop(Box::from_raw(self.core));
             drop(Box::from_raw(self.output));
+            lwip_sys::lwip_sys_memory_trim();
         }
     }
 }

@@ -3,6 +3,8 @@
 #ifndef LWIP_SYS_LWIPOPTS_H
 #define LWIP_SYS_LWIPOPTS_H
 
+#include <stddef.h>
+
 /* One thread at a time, which the caller guarantees; the caller also calls tcp_tmr(). */
 #define NO_SYS                          1
 #define SYS_LIGHTWEIGHT_PROT            0
@@ -10,8 +12,14 @@
 #define LWIP_NETCONN                    0
 #define LWIP_SOCKET                     0
 
-/* All memory is the C library's, so that no pool's size is a limit. */
-#define MEM_LIBC_MALLOC                 1
+/* All memory comes from c/memory.c, so that no pool's size is a limit. */
+#define MEM_CUSTOM_ALLOCATOR            1
+#define MEM_CUSTOM_MALLOC               lwip_sys_malloc
+#define MEM_CUSTOM_CALLOC               lwip_sys_calloc
+#define MEM_CUSTOM_FREE                 lwip_sys_free
+void *lwip_sys_malloc(size_t size);
+void *lwip_sys_calloc(size_t count, size_t size);
+void lwip_sys_free(void *bytes);
 #define MEMP_MEM_MALLOC                 1
 #define MEM_ALIGNMENT                   8
 #define LWIP_SUPPORT_CUSTOM_PBUF        1
@@ -46,13 +54,14 @@
 #define LWIP_UDP                        0
 
 #define LWIP_TCP                        1
-/* The ceiling: the payload of a 65,535-byte IPv4 packet. The interface's MTU decides below it. */
+/* The ceiling: the payload of a 65,535-byte IPv4 packet. The interface's MTU decides below it, and is
+ * what the SYN's option says; c/tcp_out.c makes larger segments for a link that cuts them. */
 #define TCP_MSS                         65495
 #define LWIP_WND_SCALE                  1
 #define LWIP_TCP_SACK_OUT               1
 #define TCP_OVERSIZE                    0
 #define TCP_LISTEN_BACKLOG              0
-#define LWIP_TCP_PCB_NUM_EXT_ARGS       1
+#define LWIP_TCP_PCB_NUM_EXT_ARGS       2
 /* Its checks ask for constants and for segments below 16 KiB. */
 #define LWIP_DISABLE_TCP_SANITY_CHECKS  1
 /* RFC 6298, 2.1. The default is RFC 1122's 3 seconds. */

@@ -34,12 +34,6 @@ lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *end
   lwip_sys_describe(endpoints, &pcb->local_ip, pcb->local_port, &pcb->remote_ip, pcb->remote_port);
 }
 
-u32_t
-lwip_sys_pcb_room(const struct tcp_pcb *pcb)
-{
-  return pcb->snd_buf;
-}
-
 u8_t
 lwip_sys_pcb_is_over(const struct tcp_pcb *pcb)
 {
@@ -53,13 +47,15 @@ lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb)
   return pcb->unacked != NULL || pcb->unsent != NULL;
 }
 
+/* Instead of tcp_recved(), which sends what it has to say of the window at once: here the flush at the
+ * end of the turn does, with one acknowledgement for all. */
 void
 lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len)
 {
-  while (len > 0) {
-    u16_t part = (u16_t)LWIP_MIN(len, (size_t)0xffff);
-    tcp_recved(pcb, part);
-    len -= part;
+  tcpwnd_size_t closed = (tcpwnd_size_t)(TCP_WND_MAX(pcb) - pcb->rcv_wnd);
+  pcb->rcv_wnd += (tcpwnd_size_t)LWIP_MIN(len, (size_t)closed);
+  if (tcp_update_rcv_ann_wnd(pcb) >= TCP_WND_UPDATE_THRESHOLD) {
+    tcp_set_flags(pcb, TF_ACK_DELAY);
   }
 }
 
@@ -69,6 +65,7 @@ lwip_sys_pcb_flush(struct tcp_pcb *pcb)
   if (tcp_is_flag_set(pcb, TF_ACK_DELAY)) {
     tcp_ack_now(pcb);
   }
+  lwip_sys_fit(pcb);
   return tcp_output(pcb);
 }
 
@@ -110,18 +107,4 @@ lwip_sys_pcb_linger(struct tcp_pcb *pcb)
   if (pcb->state == FIN_WAIT_2) {
     tcp_set_flags(pcb, TF_RXCLOSED);
   }
-}
-
-u16_t
-lwip_sys_pcb_mss(const struct tcp_pcb *pcb)
-{
-  return pcb->mss;
-}
-
-void
-lwip_sys_pcb_set_mss(struct tcp_pcb *pcb, u16_t mss, u32_t cwnd, u32_t ssthresh)
-{
-  pcb->mss = mss;
-  pcb->cwnd = cwnd;
-  pcb->ssthresh = ssthresh;
 }

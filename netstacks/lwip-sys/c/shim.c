@@ -116,6 +116,7 @@ on_passive_open(u8_t id, struct tcp_pcb_listen *from, struct tcp_pcb *pcb)
   void *flow;
   LWIP_UNUSED_ARG(from);
   pcb->mss = LWIP_MAX(pcb->mss, MIN_SEND_MSS);
+  lwip_sys_segments_of(pcb, &interface);
   flow = (void *)(uintptr_t)callbacks->opened(engine, pcb);
   if (flow == NULL) {
     return ERR_MEM;
@@ -169,6 +170,7 @@ lwip_sys_init(void)
 {
   lwip_init();
   ext_id = tcp_ext_arg_alloc_id();
+  lwip_sys_segments_init();
 }
 
 static err_t
@@ -206,24 +208,25 @@ listen_any(void)
 }
 
 err_t
-lwip_sys_start(const struct lwip_sys_callbacks *new_callbacks, void *new_engine, void *new_link, u16_t mtu,
-               u32_t window, u8_t scale, u8_t tcp_checksums)
+lwip_sys_start(const struct lwip_sys_callbacks *new_callbacks, void *new_engine, void *new_link,
+               const struct lwip_sys_options *options)
 {
   err_t err;
   callbacks = new_callbacks;
   engine = new_engine;
   output_link = new_link;
-  output_checksums = (u16_t)(BASE_CHECKSUMS | (tcp_checksums ? NETIF_CHECKSUM_GEN_TCP : 0));
-  lwip_sys_window = window;
-  lwip_sys_window_scale = scale;
+  output_checksums = (u16_t)(BASE_CHECKSUMS | (options->tcp_checksums ? NETIF_CHECKSUM_GEN_TCP : 0));
+  lwip_sys_window = options->window;
+  lwip_sys_window_scale = options->scale;
+  lwip_sys_segments_limit(options->largest_v4, options->largest_v6);
   /* Enough for a window of small segments, and not so many that the walk over them, which lwIP
    * makes for each, is what the time goes into. */
-  lwip_sys_ooseq_pbufs = (u16_t)LWIP_MAX(64, LWIP_MIN(window / 512, 16384));
+  lwip_sys_ooseq_pbufs = (u16_t)LWIP_MAX(64, LWIP_MIN(options->window / 512, 16384));
   memset(&interface, 0, sizeof(interface));
   if (netif_add(&interface, NULL, NULL, NULL, NULL, init_interface, ip_input) == NULL) {
     return ERR_IF;
   }
-  interface.mtu = mtu;
+  interface.mtu = options->mtu;
   netif_set_default(&interface);
   netif_set_link_up(&interface);
   netif_set_up(&interface);
@@ -388,6 +391,7 @@ lwip_sys_frame_new(void *slot)
 {
   struct lwip_sys_frame *frame = (struct lwip_sys_frame *)calloc(1, sizeof(*frame));
   if (frame != NULL) {
+    lwip_sys_count_allocation();
     frame->slot = slot;
     frame->custom.custom_free_function = frame_free;
   }

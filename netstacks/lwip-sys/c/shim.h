@@ -53,6 +53,21 @@ struct lwip_sys_callbacks {
   err_t (*output)(void *link, const struct lwip_sys_slice *slices, size_t count, const struct pbuf *p);
 };
 
+/* How the interface is. */
+struct lwip_sys_options {
+  /* Each connection's receive window and send buffer, in bytes. */
+  u32_t window;
+  u16_t mtu;
+  /* Largest payloads of segments over IPv4 and IPv6 that the link takes, in bytes. Below the MTU's
+   * they mean nothing. */
+  u16_t largest_v4;
+  u16_t largest_v6;
+  /* The window's shift count. */
+  u8_t scale;
+  /* Whether to compute TCP's checksums. */
+  u8_t tcp_checksums;
+};
+
 /* The memory of a pbuf over bytes of the caller's. */
 struct lwip_sys_frame;
 
@@ -60,16 +75,24 @@ struct lwip_sys_frame;
 u8_t lwip_sys_admit(const struct pbuf *p);
 u8_t lwip_sys_note(const struct tcp_pcb *pcb);
 
-/* Used by shim.c. */
+/* Used by shim.c and pcb.c. */
+void lwip_sys_segments_init(void);
+void lwip_sys_segments_limit(u16_t largest_v4, u16_t largest_v6);
+void lwip_sys_segments_of(struct tcp_pcb *pcb, const struct netif *netif);
+void lwip_sys_fit(struct tcp_pcb *pcb);
 void lwip_sys_describe(struct lwip_sys_endpoints *to, const ip_addr_t *local_ip, u16_t local_port,
                        const ip_addr_t *remote_ip, u16_t remote_port);
+
+/* Rust's: a block of memory came from the C library. */
+void lwip_sys_count_allocation(void);
 
 /* Used by Rust; described in src/lib.rs. */
 const char *lwip_sys_version(void);
 void lwip_sys_init(void);
-err_t lwip_sys_start(const struct lwip_sys_callbacks *callbacks, void *engine, void *link, u16_t mtu,
-                     u32_t window, u8_t scale, u8_t tcp_checksums);
+err_t lwip_sys_start(const struct lwip_sys_callbacks *callbacks, void *engine, void *link,
+                     const struct lwip_sys_options *options);
 void lwip_sys_stop(void);
+void lwip_sys_memory_trim(void);
 size_t lwip_sys_pcb_count(void);
 size_t lwip_sys_input(struct pbuf *p, u8_t verify);
 
@@ -82,7 +105,7 @@ u16_t lwip_sys_pbuf_len(const struct pbuf *p);
 u16_t lwip_sys_pbuf_take(struct pbuf **chain, void *to, size_t len);
 
 void lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *endpoints);
-u32_t lwip_sys_pcb_room(const struct tcp_pcb *pcb);
+size_t lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted);
 u8_t lwip_sys_pcb_is_over(const struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb);
 void lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len);
@@ -90,7 +113,5 @@ err_t lwip_sys_pcb_flush(struct tcp_pcb *pcb);
 void lwip_sys_pcb_demand_ack(struct tcp_pcb *pcb);
 void lwip_sys_pcb_release(struct tcp_pcb *pcb, u8_t unread);
 void lwip_sys_pcb_linger(struct tcp_pcb *pcb);
-u16_t lwip_sys_pcb_mss(const struct tcp_pcb *pcb);
-void lwip_sys_pcb_set_mss(struct tcp_pcb *pcb, u16_t mss, u32_t cwnd, u32_t ssthresh);
 
 #endif

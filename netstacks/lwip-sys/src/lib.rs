@@ -12,6 +12,7 @@
 
 use std::ffi::{c_char, c_void};
 use std::marker::{PhantomData, PhantomPinned};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The version of lwIP, as it says itself: a development state on the way from 2.2.0 to 2.2.1.
 pub const VERSION: &str = "2.2.1d";
@@ -94,6 +95,25 @@ pub struct Slice {
     pub len: usize,
 }
 
+/// How the interface is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Each connection's receive window and send buffer, in bytes.
+    pub window: u32,
+    /// The MTU, which is what the MSS option of our SYN comes from.
+    pub mtu: u16,
+    /// The largest payload, in bytes, of a TCP segment over IPv4 that the link takes. Beyond the
+    /// MTU's, peers that take segments of the MTU are sent several at once, in one of up to this.
+    pub largest_v4: u16,
+    /// The same over IPv6.
+    pub largest_v6: u16,
+    /// The window's shift count: `window >> scale` fits in 16 bits.
+    pub scale: u8,
+    /// 1: TCP's checksums are computed. 0: their field is left 0.
+    pub tcp_checksums: u8,
+}
+
 /// What lwIP calls, always from within one of the functions below. None may unwind. `engine` and
 /// `link` are what [`lwip_sys_start`] was given.
 #[repr(C)]
@@ -125,6 +145,21 @@ pub struct Callbacks {
         unsafe extern "C" fn(link: *mut c_void, slices: *const Slice, count: usize, packet: *const Pbuf) -> ErrT,
 }
 
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// How many blocks of memory lwIP, and the frames of its caller, have taken from the C library since
+/// the process began. A steady flow of packets takes none: `c/memory.c` keeps what is freed for the
+/// next. Any thread may ask, while lwIP runs.
+pub fn allocations() -> u64 {
+    ALLOCATIONS.load(Ordering::Relaxed)
+}
+
+/// For `c/memory.c`.
+#[unsafe(no_mangle)]
+extern "C" fn lwip_sys_count_allocation() {
+    ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+}
+
 unsafe extern "C" {
     /// The version that was compiled, as a C string.
     pub safe fn lwip_sys_version() -> *const c_char;
@@ -132,22 +167,20 @@ unsafe extern "C" {
     /// Initialises lwIP. Once in a process, before everything else.
     pub fn lwip_sys_init();
 
-    /// Brings up the one interface, which takes every address and listens on every port. `window`
-    /// bytes is each connection's receive window and send buffer, `scale` its shift count, so that
-    /// `window >> scale` fits in 16 bits. `tcp_checksums`: whether to compute TCP's.
+    /// Brings up the one interface, which takes every address and listens on every port.
     pub fn lwip_sys_start(
         callbacks: *const Callbacks,
         engine: *mut c_void,
         link: *mut c_void,
-        mtu: u16,
-        window: u32,
-        scale: u8,
-        tcp_checksums: u8,
+        options: *const Options,
     ) -> ErrT;
 
     /// Aborts every connection and takes the interface down. May call all callbacks. Does nothing
     /// where `lwip_sys_start` failed.
     pub fn lwip_sys_stop();
+
+    /// Gives memory back that was kept for packets to come.
+    pub fn lwip_sys_memory_trim();
 
     /// How many pcbs there are, in whatever state.
     pub fn lwip_sys_pcb_count() -> usize;
@@ -179,8 +212,9 @@ unsafe extern "C" {
 
     /// Both ends.
     pub fn lwip_sys_pcb_endpoints(pcb: *const TcpPcb, endpoints: *mut Endpoints);
-    /// Room in the send buffer, in bytes.
-    pub fn lwip_sys_pcb_room(pcb: *const TcpPcb) -> u32;
+    /// How many of `wanted` bytes may be given to [`tcp_write`] now, for more than one segment a whole
+    /// number of them.
+    pub fn lwip_sys_pcb_room(pcb: *mut TcpPcb, wanted: usize) -> usize;
     /// 1 in TIME-WAIT.
     pub fn lwip_sys_pcb_is_over(pcb: *const TcpPcb) -> u8;
     /// 1 while the peer owes an answer to data or a FIN.
@@ -196,11 +230,6 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_release(pcb: *mut TcpPcb, unread: u8);
     /// Lets a released connection that waits for the peer's FIN end after 20 seconds.
     pub fn lwip_sys_pcb_linger(pcb: *mut TcpPcb);
-    /// Largest segment that is sent, in bytes of payload.
-    pub fn lwip_sys_pcb_mss(pcb: *const TcpPcb) -> u16;
-    /// Sets that, and the congestion window and threshold, below which no segment of it would go.
-    pub fn lwip_sys_pcb_set_mss(pcb: *mut TcpPcb, mss: u16, cwnd: u32, ssthresh: u32);
-
     /// Queues bytes to be sent. Without the flag `TCP_WRITE_FLAG_COPY` they have to stay as they
     /// are until they are acknowledged or the pcb is gone.
     pub fn tcp_write(pcb: *mut TcpPcb, bytes: *const c_void, len: u16, flags: u8) -> ErrT;

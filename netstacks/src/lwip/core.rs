@@ -253,20 +253,21 @@ impl Core {
 ///
 /// The pcb lives, and the ring is the one that all bytes written to it before are in.
 unsafe fn write(pcb: *mut TcpPcb, ring: &mut Ring, bytes: &[u8]) -> usize {
+    // SAFETY: the caller's promise.
+    let room = unsafe { lwip_sys::lwip_sys_pcb_room(pcb, bytes.len()) };
+    let bytes = &bytes[..room.min(bytes.len())];
     let mut written = 0;
     while written < bytes.len() {
         let (tail, contiguous) = ring.tail();
         let left = &bytes[written..];
-        // SAFETY: the caller's promise.
-        let room = unsafe { lwip_sys::lwip_sys_pcb_room(pcb) } as usize;
-        let len = left.len().min(contiguous).min(room).min(usize::from(u16::MAX));
+        let len = left.len().min(contiguous).min(usize::from(u16::MAX));
         if len == 0 {
             break;
         }
         // More follows at once where only the ring's end or the length's 16 bits have cut; else what
         // is queued ends here, and RFC 9293, 3.9.1 wants a PSH on it: without one the peer may keep
         // its acknowledgement back.
-        let flags = if len < left.len() && len < room { TCP_WRITE_FLAG_MORE } else { 0 };
+        let flags = if len < left.len() { TCP_WRITE_FLAG_MORE } else { 0 };
         // SAFETY: the tail has room for so many bytes, which nobody reads yet: lwIP only notes the
         // place until `flush`. They stay as they are until they are acknowledged.
         unsafe {

@@ -130,7 +130,10 @@ impl Flow {
     /// hundred times its size.
     fn join(&mut self) {
         self.small = 0;
-        let parts: Vec<_> = self.received.range(self.received.len() - JOIN..).copied().collect();
+        let mut parts = [ptr::null_mut(); JOIN];
+        for (part, small) in parts.iter_mut().zip(self.received.range(self.received.len() - JOIN..)) {
+            *part = *small;
+        }
         // SAFETY: the parts are alive and this flow's; after success they are gone from the queue.
         let joined = unsafe { lwip_sys::lwip_sys_pbuf_join(parts.as_ptr(), parts.len()) };
         if !joined.is_null() {

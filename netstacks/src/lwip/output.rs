@@ -5,9 +5,9 @@ use std::io::{self, IoSlice};
 use std::slice;
 
 use lwip_sys::{ERR_IF, ERR_OK, ERR_WOULDBLOCK, ErrT, MAX_SLICES, Pbuf, Slice};
-use platform::{Checksum, Link, PacketMeta};
+use platform::{Link, PacketMeta};
 
-use super::packet;
+use crate::offload::Offload;
 
 /// The engine's link.
 pub(super) struct Output<L> {
@@ -16,16 +16,16 @@ pub(super) struct Output<L> {
     pub(super) blocked: bool,
     /// Why the link can no longer be used.
     pub(super) failure: Option<io::Error>,
-    /// Whether TCP checksums are left to the link.
-    partial_checksums: bool,
+    /// What is left to the link.
+    offload: Offload,
     /// A packet of too many pieces, in one.
     scratch: Vec<u8>,
 }
 
 impl<L: Link> Output<L> {
     pub(super) fn new(link: L) -> Self {
-        let partial_checksums = link.capabilities().checksum.tx;
-        Self { link, blocked: false, failure: None, partial_checksums, scratch: Vec::new() }
+        let offload = Offload::of(&link.capabilities());
+        Self { link, blocked: false, failure: None, offload, scratch: Vec::new() }
     }
 
     /// The failure, if there is one, for the driver to end with.
@@ -47,8 +47,8 @@ impl<L: Link> Output<L> {
         }
     }
 
-    fn send(&mut self, slices: &[IoSlice<'_>], checksum: Checksum) -> ErrT {
-        match self.link.try_send(PacketMeta { checksum, gso_size: None }, slices) {
+    fn send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> ErrT {
+        match self.link.try_send(meta, slices) {
             Ok(()) => ERR_OK,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.blocked = true;
@@ -87,15 +87,11 @@ impl<L: Link> Output<L> {
         }
         // SAFETY: lwIP's slices are valid during the call.
         let pieces = unsafe { slice::from_raw_parts(slices, count.min(MAX_SLICES)) };
-        let mut checksum = Checksum::Complete;
-        if this.partial_checksums {
-            // SAFETY: the headers are in lwIP's own memory, at the front of the first piece, and
-            // nobody else looks at them during the call.
-            let headers = unsafe { slice::from_raw_parts_mut(pieces[0].base, pieces[0].len) };
-            if packet::seed_checksum(headers) {
-                checksum = Checksum::Partial;
-            }
-        }
+        let len = pieces.iter().map(|piece| piece.len).sum();
+        // SAFETY: the headers are at the front of the first piece, in memory that is lwIP's during the
+        // call, and nobody else looks at them.
+        let headers = unsafe { slice::from_raw_parts_mut(pieces[0].base, pieces[0].len) };
+        let meta = this.offload.prepare(headers, len);
         let mut buffers = [IoSlice::new(&[]); MAX_SLICES];
         let mut used = 0;
         for piece in pieces.iter().filter(|piece| piece.len > 0) {
@@ -104,7 +100,7 @@ impl<L: Link> Output<L> {
             buffers[used] = IoSlice::new(unsafe { slice::from_raw_parts(piece.base, piece.len) });
             used += 1;
         }
-        this.send(&buffers[..used], checksum)
+        this.send(meta, &buffers[..used])
     }
 
     /// # Safety
@@ -118,12 +114,9 @@ impl<L: Link> Output<L> {
             scratch.resize(usize::from(len), 0);
             lwip_sys::pbuf_copy_partial(packet, scratch.as_mut_ptr().cast(), len, 0);
         }
-        let checksum = if self.partial_checksums && packet::seed_checksum(&mut scratch) {
-            Checksum::Partial
-        } else {
-            Checksum::Complete
-        };
-        let result = self.send(&[IoSlice::new(&scratch)], checksum);
+        let len = scratch.len();
+        let meta = self.offload.prepare(&mut scratch, len);
+        let result = self.send(meta, &[IoSlice::new(&scratch)]);
         self.scratch = scratch;
         result
     }

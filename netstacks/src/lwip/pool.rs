@@ -6,19 +6,28 @@ use std::ptr::{self, NonNull};
 
 use lwip_sys::{Frame, Pbuf};
 use platform::PacketBuffer;
+use platform::vnet::TcpLayout;
 
-use super::packet;
-
-/// Buffers that wait for a packet. As many as are lent to lwIP live outside; each connection's
-/// receive window bounds those.
+/// Buffers that wait for a packet. Those that are lent to lwIP live outside.
 #[derive(Debug)]
 pub(super) struct Pool {
     spare: Vec<NonNull<Slot>>,
-    /// How many spare ones are kept.
-    limit: usize,
+    lent: usize,
+    /// So many buffers are lent whatever is in them; and so many are kept when they come back.
+    budget: usize,
     /// Size of each in bytes.
     capacity: usize,
 }
+
+/// So many windows of buffers are lent whatever is in them: a window of packets that fill half of
+/// theirs.
+const BUDGET_WINDOWS: usize = 2;
+
+/// Bounds of the budget, in buffers: a few batches, and what lwIP's list of segments out of order is
+/// not longer than.
+const BUDGET: (usize, usize) = (64, 16384);
+
+const FIN: u8 = 0x01;
 
 /// A buffer and the memory of the pbuf over it. Either the pool has it or lwIP.
 struct Slot {
@@ -27,20 +36,23 @@ struct Slot {
 }
 
 impl Pool {
-    /// Of buffers of `capacity` bytes, of which about `window` bytes are kept when they are spare.
+    /// Of buffers of `capacity` bytes, for connections with windows of `window` bytes.
     pub(super) fn new(capacity: usize, window: usize) -> Self {
-        Self { spare: Vec::new(), limit: (window / capacity.max(1)).clamp(32, 8192), capacity }
+        let budget = (BUDGET_WINDOWS * window / capacity.max(1)).clamp(BUDGET.0, BUDGET.1);
+        Self { spare: Vec::with_capacity(budget), lent: 0, budget, capacity }
     }
 
     /// A pbuf of the packet in `buffer`; null where there is no memory, or for a packet that no IP
     /// packet can be.
     ///
-    /// A large packet changes place: its buffer goes to lwIP, and `buffer` gets a spare one. A small
-    /// one is copied, so that a few bytes that wait for their reader do not hold a whole buffer.
+    /// The packet changes place: its buffer goes to lwIP, and `buffer` gets a spare one. Only where
+    /// many are lent already, a packet that fills less than half of its buffer is copied, so that what
+    /// waits for its reader holds no more than twice its size; how much waits, the receive windows
+    /// bound.
     pub(super) fn pbuf_of(&mut self, buffer: &mut PacketBuffer) -> *mut Pbuf {
         let bytes = buffer.packet();
         let Ok(len) = u16::try_from(bytes.len()) else { return ptr::null_mut() };
-        if bytes.len() >= self.capacity / 2 || packet::is_bare_segment(bytes) {
+        if self.lent < self.budget || bytes.len() >= self.capacity / 2 || is_bare_segment(bytes) {
             return self.lend(buffer, len);
         }
         // SAFETY: the pointer and the length are a slice's.
@@ -49,6 +61,7 @@ impl Pool {
 
     fn lend(&mut self, buffer: &mut PacketBuffer, len: u16) -> *mut Pbuf {
         let Some(slot) = self.spare.pop().or_else(|| Slot::allocate(self.capacity)) else { return ptr::null_mut() };
+        self.lent += 1;
         // SAFETY: a slot in `spare`, or a new one, is the pool's alone. From here on it is lwIP's,
         // until it calls `Callbacks::released`: nobody else touches it. The bytes do not move, since
         // the buffer has them in a box, and there are `len` of them.
@@ -60,6 +73,12 @@ impl Pool {
         }
     }
 
+    /// How many buffers lwIP and the readers' queues have.
+    #[cfg(test)]
+    pub(super) fn lent(&self) -> usize {
+        self.lent
+    }
+
     /// Takes a slot back from lwIP.
     ///
     /// # Safety
@@ -67,13 +86,20 @@ impl Pool {
     /// The slot was lent by this pool, and lwIP gives it up.
     pub(super) unsafe fn take_back(&mut self, slot: *mut c_void) {
         let Some(slot) = NonNull::new(slot.cast::<Slot>()) else { return };
-        if self.spare.len() < self.limit {
+        self.lent = self.lent.saturating_sub(1);
+        if self.spare.len() < self.budget {
             self.spare.push(slot);
         } else {
             // SAFETY: made in `Slot::allocate`, and nobody else's.
             unsafe { Slot::free(slot) };
         }
     }
+}
+
+/// Whether this is a TCP segment without data and FIN: one that lwIP has no reason to keep.
+fn is_bare_segment(packet: &[u8]) -> bool {
+    TcpLayout::parse(packet)
+        .is_some_and(|layout| packet.len() == layout.payload_at && packet[layout.tcp_at + 13] & FIN == 0)
 }
 
 impl Drop for Pool {
@@ -108,6 +134,33 @@ impl Slot {
         unsafe {
             lwip_sys::lwip_sys_frame_delete((*slot.as_ptr()).frame);
             drop(Box::from_raw(slot.as_ptr()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_segments_that_nobody_keeps_are_bare() {
+        let v4 = |flags, payload: usize| {
+            let mut packet = vec![0; 40 + payload];
+            (packet[0], packet[9], packet[32], packet[33]) = (0x45, 6, 5 << 4, flags);
+            packet
+        };
+        let v6 = |payload: usize| {
+            let mut packet = vec![0; 60 + payload];
+            (packet[0], packet[6], packet[52]) = (0x60, 6, 5 << 4);
+            packet
+        };
+        assert!(is_bare_segment(&v4(0x10, 0)));
+        assert!(!is_bare_segment(&v4(0x11, 0)), "a FIN may be kept out of order");
+        assert!(!is_bare_segment(&v4(0x10, 1)));
+        assert!(is_bare_segment(&v6(0)));
+        assert!(!is_bare_segment(&v6(1)));
+        for len in 0..40 {
+            assert!(!is_bare_segment(&v4(0x10, 0)[..len]), "cut short at {len}");
         }
     }
 }

@@ -3,9 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+mod offload;
+
 use std::io::IoSlice;
+use std::num::NonZeroU16;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use platform::vnet::{self, TcpLayout};
 use platform::{Checksum, MemoryLink, PacketMeta};
 
 use super::*;
@@ -15,13 +19,13 @@ const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 const FIN: u8 = 0x01;
 
-/// A `MemoryLink` that either takes partial checksums and delivers what has to be verified, or neither.
+/// A `MemoryLink` that delivers what has to be verified, or not.
 struct Dressed(MemoryLink, bool);
 
 impl Link for Dressed {
-    fn capabilities(&self) -> platform::Capabilities {
+    fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.0.capabilities();
-        (capabilities.checksum.rx, capabilities.checksum.tx) = (!self.1, self.1);
+        capabilities.checksum.rx = !self.1;
         capabilities
     }
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
@@ -38,9 +42,10 @@ impl Link for Dressed {
     }
 }
 
-/// A TCP segment over IPv4 from 10.0.0.1, as sent or received.
+/// A TCP segment from 10.0.0.1 or `fd00::1`, as sent or received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Segment {
+    v6: bool,
     ports: (u16, u16),
     seq: u32,
     ack: u32,
@@ -50,14 +55,22 @@ struct Segment {
     len: usize,
 }
 
+/// The byte at a position of a stream, either way.
+fn byte_at(position: usize) -> u8 {
+    (position % 251) as u8
+}
+
+/// So many bytes of a stream from a position on.
+fn bytes(position: usize, len: usize) -> Vec<u8> {
+    (position..position + len).map(byte_at).collect()
+}
+
 impl Segment {
+    /// Carries the bytes of the stream from its sequence number on.
     fn packet(&self) -> Vec<u8> {
         let header_len = 20 + self.options.len();
-        let mut packet = vec![0x45, 0];
-        packet.extend_from_slice(&((20 + header_len + self.len) as u16).to_be_bytes());
-        packet.extend_from_slice(&[0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-        let checksum = !ones(&packet);
-        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        let mut packet = self.ip_header((header_len + self.len) as u16);
+        let ip_len = packet.len();
         packet.extend_from_slice(&self.ports.0.to_be_bytes());
         packet.extend_from_slice(&self.ports.1.to_be_bytes());
         packet.extend_from_slice(&self.seq.to_be_bytes());
@@ -66,27 +79,50 @@ impl Segment {
         packet.extend_from_slice(&self.window.to_be_bytes());
         packet.extend_from_slice(&[0; 4]);
         packet.extend_from_slice(&self.options);
-        packet.resize(packet.len() + self.len, 7);
-        packet::seed_checksum(&mut packet);
-        let checksum = !ones(&packet[20..]);
-        packet[36..38].copy_from_slice(&checksum.to_be_bytes());
+        packet.append(&mut bytes(self.seq as usize, self.len));
+        seed_checksum(&mut packet);
+        let checksum = !ones(&packet[ip_len..]);
+        packet[ip_len + 16..ip_len + 18].copy_from_slice(&checksum.to_be_bytes());
+        packet
+    }
+
+    fn ip_header(&self, payload: u16) -> Vec<u8> {
+        if self.v6 {
+            let mut packet = vec![0x60, 0, 0, 0, 0, 0, 6, 64];
+            packet[4..6].copy_from_slice(&payload.to_be_bytes());
+            for host in [1, 2] {
+                packet.extend_from_slice(&[0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
+            }
+            return packet;
+        }
+        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        packet[2..4].copy_from_slice(&(20 + payload).to_be_bytes());
+        let checksum = !ones(&packet);
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
         packet
     }
 
     fn parse(packet: &[u8]) -> Self {
-        let word = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
+        let TcpLayout { ipv6, tcp_at, payload_at } = TcpLayout::parse(packet).unwrap();
+        let word = |at: usize| u16::from_be_bytes([packet[tcp_at + at], packet[tcp_at + at + 1]]);
         let double = |at: usize| u32::from(word(at)) << 16 | u32::from(word(at + 2));
-        let header_len = usize::from(packet[32] >> 4) * 4;
         Self {
-            ports: (word(20), word(22)),
-            seq: double(24),
-            ack: double(28),
-            flags: packet[33],
-            window: word(34),
-            options: packet[40..20 + header_len].to_vec(),
-            len: packet.len() - 20 - header_len,
+            v6: ipv6,
+            ports: (word(0), word(2)),
+            seq: double(4),
+            ack: double(8),
+            flags: packet[tcp_at + 13],
+            window: word(14),
+            options: packet[tcp_at + 20..payload_at].to_vec(),
+            len: packet.len() - payload_at,
         }
     }
+}
+
+fn seed_checksum(packet: &mut [u8]) {
+    let layout = TcpLayout::parse(packet).unwrap();
+    let len = packet.len();
+    vnet::leave_checksum(packet, &layout, len);
 }
 
 fn ones(bytes: &[u8]) -> u16 {
@@ -102,28 +138,52 @@ fn ones(bytes: &[u8]) -> u16 {
 struct Bench {
     engine: LwipEngine<Dressed>,
     wire: MemoryLink,
+    buffers: Vec<PacketBuffer>,
     now: Instant,
+    /// The answer to the last SYN that `open` sent.
+    syn_ack: Segment,
     _turn: MutexGuard<'static, ()>,
 }
 
+/// There is one lwIP.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Bench {
-    fn new(partial: bool) -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let (link, wire) = MemoryLink::pair(1500, 256);
-        let config = StackConfig { window: 256 << 10, user_timeout: Duration::from_secs(4), backlog: 4 };
-        let engine = LwipEngine::start(Dressed(link, partial), config, 1500, 3).unwrap();
-        Self { engine, wire, now: Instant::now(), _turn: turn }
+    /// Over a link that offloads, and whose packets are to be verified, or over one that does neither.
+    fn new(offloading: bool) -> Self {
+        Self::with_window(offloading, 256 << 10)
+    }
+
+    fn with_window(offloading: bool, window: usize) -> Self {
+        let turn = turn();
+        let pair = if offloading { MemoryLink::offloading_pair } else { MemoryLink::pair };
+        let (link, wire) = pair(1500, 256);
+        let (window, scale) = scaled(window);
+        let config = StackConfig { window, user_timeout: Duration::from_secs(4), backlog: 4 };
+        let buffers = (0..64).map(|_| PacketBuffer::new(link.capabilities().max_packet_len)).collect();
+        let engine = LwipEngine::start(Dressed(link, offloading), config, scale).unwrap();
+        Self { engine, wire, buffers, now: Instant::now(), syn_ack: Segment::default(), _turn: turn }
     }
 
     fn put(&mut self, segment: &Segment) {
-        self.wire.try_send(PacketMeta::default(), &[IoSlice::new(&segment.packet())]).unwrap();
+        let packet = segment.packet();
+        let meta = if packet.len() > 1500 {
+            PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(1400) }
+        } else {
+            PacketMeta::default()
+        };
+        self.wire.try_send(meta, &[IoSlice::new(&packet)]).unwrap();
     }
 
     fn take_packets(&mut self) -> Vec<(PacketMeta, Vec<u8>)> {
-        let mut buffers: Vec<_> = (0..256).map(|_| PacketBuffer::new(1500)).collect();
-        let count = self.wire.try_recv(&mut buffers).unwrap_or(0);
-        buffers[..count].iter().map(|buffer| (buffer.meta(), buffer.packet().to_vec())).collect()
+        let mut packets = Vec::new();
+        while let Ok(count) = self.wire.try_recv(&mut self.buffers) {
+            packets.extend(self.buffers[..count].iter().map(|buffer| (buffer.meta(), buffer.packet().to_vec())));
+        }
+        packets
     }
 
     fn take(&mut self) -> Vec<Segment> {
@@ -149,7 +209,12 @@ impl Bench {
 
     /// Opens a connection; answers what the peer sends next.
     fn open(&mut self, options: &[u8]) -> (Accepted, Segment) {
+        self.open_over(false, options)
+    }
+
+    fn open_over(&mut self, v6: bool, options: &[u8]) -> (Accepted, Segment) {
         let syn = Segment {
+            v6,
             ports: (1000, 80),
             seq: 99,
             flags: SYN,
@@ -158,9 +223,10 @@ impl Bench {
             ..Default::default()
         };
         self.put(&syn);
-        let syn_ack = self.turn().pop().unwrap();
-        assert_eq!((syn_ack.flags, syn_ack.ack), (SYN | ACK, 100));
-        let next = Segment { seq: 100, ack: syn_ack.seq.wrapping_add(1), flags: ACK, options: Vec::new(), ..syn };
+        self.syn_ack = self.turn().pop().unwrap();
+        assert_eq!((self.syn_ack.flags, self.syn_ack.ack), (SYN | ACK, 100));
+        let ack = self.syn_ack.seq.wrapping_add(1);
+        let next = Segment { seq: 100, ack, flags: ACK, options: Vec::new(), ..syn };
         self.put(&next);
         self.turn();
         (self.engine.accept().unwrap(), next)
@@ -227,7 +293,7 @@ fn an_offloaded_checksum_is_the_pseudo_header_s() {
         let (meta, packet) = bench.take_packets().pop().unwrap();
         assert_eq!(ones(&packet[..20]), 0xffff, "the IP header's is always done");
         let mut seeded = packet.clone();
-        assert!(packet::seed_checksum(&mut seeded));
+        seed_checksum(&mut seeded);
         if offloaded {
             assert_eq!(meta.checksum, Checksum::Partial);
             assert_eq!(seeded, packet);
@@ -322,7 +388,7 @@ fn a_window_of_tiny_segments_is_joined() {
     }
     let mut buffer = [0; 2000];
     assert_eq!(bench.engine.recv(accepted.flow, &mut buffer).unwrap(), 1000);
-    assert!(buffer[..1000].iter().all(|byte| *byte == 7));
+    assert_eq!(buffer[..1000], bytes(100, 1000));
 }
 
 #[test]

@@ -1,0 +1,103 @@
+/* lwIP's memory: free lists over the C library's malloc(), so that a steady flow of segments
+ * allocates nothing. One thread at a time, like lwIP itself. */
+
+#include "shim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a block begins with: its class while it is used, the next free one while it is not. As long
+ * as MEM_ALIGNMENT asks for. */
+union block {
+  size_t class;
+  union block *next;
+  u8_t aligned[MEM_ALIGNMENT];
+};
+
+/* Blocks hold 64 bytes (a tcp_seg, a reference to data), 128 (headers), and on to 2,048 (a copied
+ * packet). Larger ones are rare and go to the C library. */
+#define SMALLEST 64
+#define CLASSES  6
+
+/* What one class keeps at most, in bytes. The segments of 64 MiB at 1,460 bytes each fit. */
+#define KEPT_BYTES (4u << 20)
+
+static struct {
+  union block *free;
+  size_t count;
+} classes[CLASSES];
+
+static size_t
+size_of(size_t class)
+{
+  return (size_t)SMALLEST << class;
+}
+
+void *
+lwip_sys_malloc(size_t size)
+{
+  union block *block;
+  size_t class = 0;
+  while (class < CLASSES && size_of(class) < size) {
+    class++;
+  }
+  if (class < CLASSES && classes[class].free != NULL) {
+    block = classes[class].free;
+    classes[class].free = block->next;
+    classes[class].count--;
+  } else {
+    if (size > SIZE_MAX - sizeof(*block)) {
+      return NULL;
+    }
+    block = (union block *)malloc(sizeof(*block) + (class < CLASSES ? size_of(class) : size));
+    if (block == NULL) {
+      return NULL;
+    }
+    lwip_sys_count_allocation();
+  }
+  block->class = class;
+  return block + 1;
+}
+
+void *
+lwip_sys_calloc(size_t count, size_t size)
+{
+  void *bytes;
+  if (size != 0 && count > SIZE_MAX / size) {
+    return NULL;
+  }
+  bytes = lwip_sys_malloc(count * size);
+  if (bytes != NULL) {
+    memset(bytes, 0, count * size);
+  }
+  return bytes;
+}
+
+void
+lwip_sys_free(void *bytes)
+{
+  union block *block = (union block *)bytes - 1;
+  size_t class = block->class;
+  if (class < CLASSES && classes[class].count < KEPT_BYTES / size_of(class)) {
+    block->next = classes[class].free;
+    classes[class].free = block;
+    classes[class].count++;
+  } else {
+    free(block);
+  }
+}
+
+/* Gives back what the free lists keep. */
+void
+lwip_sys_memory_trim(void)
+{
+  size_t class;
+  for (class = 0; class < CLASSES; class++) {
+    while (classes[class].free != NULL) {
+      union block *block = classes[class].free;
+      classes[class].free = block->next;
+      free(block);
+    }
+    classes[class].count = 0;
+  }
+}

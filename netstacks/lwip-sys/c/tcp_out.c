@@ -1,0 +1,120 @@
+/* lwIP's core/tcp_out.c, unchanged, with segments larger than the peer's MSS.
+ *
+ * Where the link cuts super-packets into segments, and the peer takes segments that fill the MTU,
+ * pcb->mss is a multiple of the peer's MSS: lwIP then makes, sends and repeats that much at a time.
+ * Three places have to know of it:
+ *
+ * - tcp_write() makes no segment larger than half of the largest window that the peer ever had. So
+ *   the multiple grows with that window, and the congestion window with it: a segment that is larger
+ *   than that would wait for ever.
+ * - tcp_output() sends whole segments only. One that is larger than the peer's window waits for it
+ *   to open; where nothing under way would open it, lwip_sys_fit() cuts it.
+ * - tcp_split_unsent_seg() copies FIN and PSH from the first part to the second, and forgets to take
+ *   them from the first. */
+
+#include "lwip/opt.h"
+#include "lwip/priv/tcp_priv.h"
+
+#include "shim.h"
+
+/* What waits to be sent in lwIP's own list, at most, in bytes: each tcp_write() walks that
+ * list. */
+#define MAX_UNSENT (512u << 10)
+
+/* Largest payloads of super-packets over IPv4 and IPv6, in bytes. */
+static u16_t largest[2];
+/* Where a connection keeps the peer's MSS, if its own is to be a multiple of that. */
+static u8_t peer_mss_id;
+
+#define tcp_split_unsent_seg lwip_tcp_split_unsent_seg
+static err_t lwip_tcp_split_unsent_seg(struct tcp_pcb *pcb, u16_t split);
+#include "core/tcp_out.c"
+#undef tcp_split_unsent_seg
+
+err_t
+tcp_split_unsent_seg(struct tcp_pcb *pcb, u16_t split)
+{
+  struct tcp_seg *head = pcb->unsent;
+  u16_t len = head == NULL ? 0 : head->len;
+  err_t err = lwip_tcp_split_unsent_seg(pcb, split);
+  if (err == ERR_OK && head != NULL && head->len < len) {
+    TCPH_UNSET_FLAG(head->tcphdr, TCP_FIN | TCP_PSH);
+  }
+  return err;
+}
+
+static u16_t
+peer_mss_of(const struct tcp_pcb *pcb)
+{
+  return (u16_t)(uintptr_t)tcp_ext_arg_get(pcb, peer_mss_id);
+}
+
+void
+lwip_sys_segments_init(void)
+{
+  peer_mss_id = tcp_ext_arg_alloc_id();
+}
+
+void
+lwip_sys_segments_limit(u16_t largest_v4, u16_t largest_v6)
+{
+  largest[0] = largest_v4;
+  largest[1] = largest_v6;
+}
+
+/* Notes that a new connection's segments may be larger than the MTU, if they may. */
+void
+lwip_sys_segments_of(struct tcp_pcb *pcb, const struct netif *netif)
+{
+  u16_t full = (u16_t)(netif->mtu - TCP_HLEN - (IP_IS_V6(&pcb->remote_ip) ? IP6_HLEN : IP_HLEN));
+  if (pcb->mss >= full) {
+    tcp_ext_arg_set(pcb, peer_mss_id, (void *)(uintptr_t)full);
+  }
+}
+
+/* Lets a segment be as many of the peer's as go into a super-packet and into half of its window. It
+ * never shrinks: lwIP wants no queued segment to be larger than pcb->mss. */
+static void
+widen(struct tcp_pcb *pcb)
+{
+  u16_t peer_mss = peer_mss_of(pcb);
+  tcpwnd_size_t most = LWIP_MIN(pcb->snd_wnd_max / 2, (tcpwnd_size_t)largest[IP_IS_V6(&pcb->remote_ip) ? 1 : 0]);
+  if (peer_mss != 0 && most >= pcb->mss + (tcpwnd_size_t)peer_mss) {
+    pcb->mss = (u16_t)(most / peer_mss * peer_mss);
+    pcb->cwnd = LWIP_MAX(pcb->cwnd, 2U * pcb->mss);
+    pcb->ssthresh = LWIP_MAX(pcb->ssthresh, 2U * pcb->mss);
+  }
+}
+
+/* How many of so many bytes may be given to tcp_write() now. Where that is more than a segment it is
+ * whole segments: the rest would be a packet of its own. */
+size_t
+lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted)
+{
+  u32_t unsent = pcb->snd_lbb - pcb->snd_nxt;
+  u32_t room = LWIP_MIN(pcb->snd_buf, unsent < MAX_UNSENT ? MAX_UNSENT - unsent : 0);
+  size_t len = LWIP_MIN(wanted, (size_t)room);
+  widen(pcb);
+  return len > pcb->mss ? len / pcb->mss * pcb->mss : len;
+}
+
+/* Cuts a segment that is larger than the peer's window, and that no acknowledgement under way would
+ * let go, to what of it fits in whole segments of the peer's. Without this it would wait for the
+ * timer that probes closed windows. */
+void
+lwip_sys_fit(struct tcp_pcb *pcb)
+{
+  struct tcp_seg *head = pcb->unsent;
+  u16_t peer_mss = peer_mss_of(pcb);
+  u32_t acked, room, part;
+  if (head == NULL || pcb->unacked != NULL || peer_mss == 0) {
+    return;
+  }
+  /* A segment that goes again may be acknowledged in part. */
+  acked = pcb->lastack - lwip_ntohl(head->tcphdr->seqno);
+  room = acked + pcb->snd_wnd;
+  part = room / peer_mss * peer_mss;
+  if (acked < head->len && room < head->len && part > acked) {
+    tcp_split_unsent_seg(pcb, (u16_t)part);
+  }
+}

@@ -1,0 +1,292 @@
+//! Over a link that offloads: super-packets, both ways.
+
+use super::*;
+
+/// MSS 1460 or 1440, and a shift count of 7.
+const WIDE_V4: [u8; 8] = [2, 4, 5, 180, 3, 3, 7, 1];
+const WIDE_V6: [u8; 8] = [2, 4, 5, 160, 3, 3, 7, 1];
+
+/// What the peer has of the stream to it.
+#[derive(Default)]
+struct Inbox {
+    start: u32,
+    bytes: Vec<u8>,
+    fin: bool,
+}
+
+impl Inbox {
+    /// Takes packets in order, and checks each.
+    fn take(&mut self, packets: &[(PacketMeta, Vec<u8>)]) {
+        for (meta, packet) in packets {
+            let segment = Segment::parse(packet);
+            let position = segment.seq.wrapping_sub(self.start) as usize;
+            let payload = &packet[packet.len() - segment.len..];
+            assert_eq!(payload, bytes(position, segment.len), "at {position}");
+            assert_eq!(meta.gso_size.is_some(), packet.len() > 1500);
+            if segment.len == 0 && segment.flags & FIN == 0 || position > self.bytes.len() {
+                continue;
+            }
+            assert!(!self.fin || position < self.bytes.len() || segment.len == 0, "data behind the FIN");
+            let new = self.bytes.len() - position;
+            self.bytes.extend_from_slice(payload.get(new..).unwrap_or_default());
+            self.fin |= segment.flags & FIN != 0;
+        }
+    }
+
+    /// The acknowledgement of all that.
+    fn ack(&self, next: &mut Segment) {
+        next.ack = self.start.wrapping_add(self.bytes.len() as u32 + u32::from(self.fin));
+    }
+}
+
+fn wide(bench: &mut Bench) -> (Accepted, Segment, Inbox) {
+    let (accepted, next) = bench.open(&WIDE_V4);
+    let inbox = Inbox { start: next.ack, ..Inbox::default() };
+    (accepted, next, inbox)
+}
+
+impl Bench {
+    fn turn_packets(&mut self) -> Vec<(PacketMeta, Vec<u8>)> {
+        self.engine.ingress(self.now).unwrap();
+        self.engine.egress(self.now).unwrap();
+        self.take_packets()
+    }
+}
+
+#[test]
+fn a_super_packet_leaves_whole_and_the_syn_ack_has_the_real_mss() {
+    for (v6, options, mss) in [(false, WIDE_V4, 1460u16), (true, WIDE_V6, 1440)] {
+        let mut bench = Bench::with_window(true, 4 << 20);
+        let (accepted, next) = bench.open_over(v6, &options);
+        assert_eq!(bench.syn_ack.options[..4], [&[2, 4], &mss.to_be_bytes()[..]].concat());
+        let headers = if v6 { 60 } else { 40 };
+        let whole = (65_535 - headers) / usize::from(mss) * usize::from(mss);
+        let sent = bench.engine.send(accepted.flow, &bytes(0, 2 * whole + 2000)).unwrap();
+        assert_eq!(sent, 2 * whole, "the rest would be a small packet of its own");
+        let packets = bench.turn_packets();
+        assert_eq!(packets.iter().map(|(_, packet)| packet.len()).collect::<Vec<_>>(), [headers + whole; 2]);
+        for (meta, packet) in &packets {
+            assert_eq!(*meta, PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(mss) });
+            let mut seeded = packet.clone();
+            seed_checksum(&mut seeded);
+            assert_eq!(seeded, *packet);
+            assert_eq!(ones(&packet[..20]) == 0xffff, !v6, "an IPv4 header has its checksum");
+        }
+        let mut inbox = Inbox { start: next.ack, ..Inbox::default() };
+        inbox.take(&packets);
+        assert_eq!(inbox.bytes.len(), sent);
+    }
+}
+
+#[test]
+fn a_peer_with_a_small_mss_gets_no_packet_above_it() {
+    let mut bench = Bench::with_window(true, 4 << 20);
+    let (accepted, mut next) = bench.open(&[2, 4, 5, 100, 3, 3, 7, 1]);
+    let mut inbox = Inbox { start: next.ack, ..Inbox::default() };
+    let sent = bench.engine.send(accepted.flow, &bytes(0, 100_000)).unwrap();
+    while inbox.bytes.len() < sent {
+        let packets = bench.turn_packets();
+        assert!(packets.iter().all(|(meta, packet)| packet.len() <= 1420 && meta.gso_size.is_none()));
+        inbox.take(&packets);
+        inbox.ack(&mut next);
+        bench.put(&next);
+    }
+}
+
+#[test]
+fn a_link_that_cuts_one_ip_version_gets_super_packets_of_that_alone() {
+    let mut capabilities = Capabilities::offloading(1500, 16);
+    assert_eq!(Segments::over(&capabilities, 4 << 20), Segments { v4: 44 * 1460, v6: 45 * 1440 });
+    assert_eq!(Segments::over(&capabilities, 64 << 10), Segments { v4: 11 * 1460, v6: 11 * 1440 }, "a quarter");
+    assert_eq!(Segments::over(&capabilities, 4096), Segments { v4: 1460, v6: 1440 });
+    capabilities.segmentation.tcpv6 = false;
+    assert_eq!(Segments::over(&capabilities, 4 << 20), Segments { v4: 44 * 1460, v6: 1440 });
+    capabilities.checksum.tx = false;
+    assert_eq!(Segments::over(&capabilities, 4 << 20), Segments { v4: 1460, v6: 1440 });
+    capabilities = Capabilities::offloading(65_535, 16);
+    assert_eq!(Segments::over(&capabilities, 4 << 20), Segments { v4: 65_495, v6: 65_475 });
+}
+
+#[test]
+fn what_is_in_effect_is_the_super_packet() {
+    let _turn = turn();
+    let (link, _wire) = MemoryLink::offloading_pair(1500, 4);
+    let effective = Lwip::start(link, &StackConfig::default()).unwrap().effective;
+    assert_eq!((effective.mtu, effective.send_buffer_bytes), (60 + 45 * 1440, 4 << 20));
+    let (link, _wire) = MemoryLink::pair(1500, 4);
+    let effective = Lwip::start(link, &StackConfig::default()).unwrap().effective;
+    assert_eq!((effective.mtu, effective.send_buffer_bytes), (1500, 4 << 20));
+}
+
+#[test]
+fn a_lost_super_packet_is_sent_again_after_the_timeout() {
+    let mut bench = Bench::with_window(true, 4 << 20);
+    let (accepted, mut next, mut inbox) = wide(&mut bench);
+    assert_eq!(bench.engine.send(accepted.flow, &bytes(0, 2 * 64_240)).unwrap(), 2 * 64_240);
+    let lost = bench.turn_packets();
+    bench.pass(Duration::ZERO);
+    let mut again = Vec::new();
+    for _ in 0..60 {
+        bench.now += Duration::from_millis(50);
+        again.append(&mut bench.turn_packets());
+        if !again.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(again[0].0, lost[0].0);
+    assert_eq!(again[0].1[20..], lost[0].1[20..], "but for the IP header's identification");
+    inbox.take(&again);
+    inbox.ack(&mut next);
+    bench.put(&next);
+    inbox.take(&bench.turn_packets());
+    assert_eq!(inbox.bytes.len(), 2 * 64_240);
+}
+
+#[test]
+fn a_lost_super_packet_is_sent_again_after_three_duplicates() {
+    let mut bench = Bench::with_window(true, 4 << 20);
+    let (accepted, mut next, mut inbox) = wide(&mut bench);
+    // Room for more than two segments.
+    for _ in 0..4 {
+        bench.engine.send(accepted.flow, &bytes(inbox.bytes.len(), 2 * 64_240)).unwrap();
+        inbox.take(&bench.turn_packets());
+        inbox.ack(&mut next);
+        bench.put(&next);
+        bench.turn();
+    }
+    let sent = bench.engine.send(accepted.flow, &bytes(inbox.bytes.len(), 6 * 64_240)).unwrap();
+    let end = inbox.bytes.len() + sent;
+    let mut packets = bench.turn_packets();
+    assert_eq!(packets.len(), 6);
+    let lost = packets.remove(0);
+    for _ in 0..3 {
+        bench.put(&next);
+    }
+    let again = bench.turn_packets();
+    assert_eq!(again[0].0, lost.0);
+    assert_eq!(again[0].1[20..], lost.1[20..]);
+    inbox.take(&again);
+    inbox.take(&packets);
+    inbox.ack(&mut next);
+    assert_eq!(inbox.bytes.len(), end);
+    bench.put(&next);
+    assert!(bench.turn().is_empty());
+}
+
+#[test]
+fn a_window_below_a_super_segment_lets_part_of_it_go() {
+    let mut bench = Bench::with_window(true, 4 << 20);
+    let (accepted, mut next, mut inbox) = wide(&mut bench);
+    // 80 << 7 bytes are seven segments.
+    next.window = 80;
+    next.seq += 1;
+    bench.put(&Segment { seq: next.seq - 1, len: 1, ..next.clone() });
+    bench.put(&next);
+    bench.turn();
+    assert_eq!(bench.engine.send(accepted.flow, &bytes(0, 3 * 64_240)).unwrap(), 3 * 64_240);
+    bench.engine.finish(accepted.flow);
+    let mut windows = [80, 80, 24, 0, 0, 12, 11, 1, 0, 600].into_iter().cycle();
+    let (packets, started) = (bench.turn_packets(), bench.now);
+    assert_eq!(packets.iter().map(|(_, packet)| packet.len() - 40).collect::<Vec<_>>(), [7 * 1460]);
+    inbox.take(&packets);
+    while !inbox.fin {
+        assert!(bench.now - started < Duration::from_secs(100), "{} bytes in 100 s", inbox.bytes.len());
+        inbox.ack(&mut next);
+        next.window = windows.next().unwrap();
+        // With a byte: a window shrinks only by a segment that is new.
+        bench.put(&Segment { len: 1, ..next.clone() });
+        next.seq += 1;
+        bench.put(&next);
+        for _ in 0..5 {
+            let packets = bench.turn_packets();
+            let room = usize::from(next.window) << 7;
+            let end = inbox.bytes.len();
+            inbox.take(&packets);
+            // A probe of a closed window is one byte, or the FIN.
+            assert!(inbox.bytes.len() - end <= room.max(1), "beyond the window");
+            if inbox.bytes.len() > end || inbox.fin {
+                break;
+            }
+            bench.now += Duration::from_millis(250);
+        }
+    }
+    assert_eq!(inbox.bytes.len(), 3 * 64_240);
+}
+
+#[test]
+fn a_super_packet_is_taken_by_reference_and_many_small_ones_within_the_budget() {
+    let mut bench = Bench::with_window(true, 4 << 20);
+    let (accepted, mut next, _) = wide(&mut bench);
+    next.len = 65_495;
+    bench.put(&next);
+    next.seq += 65_495;
+    bench.turn();
+    assert_eq!(bench.engine.core().pool.lent(), 1);
+    let mut buffer = vec![0; 1 << 20];
+    assert_eq!(bench.engine.recv(accepted.flow, &mut buffer).unwrap(), 65_495);
+    assert_eq!(buffer[..65_495], bytes(100, 65_495));
+    assert_eq!(bench.engine.core().pool.lent(), 0);
+    next.len = 600;
+    for _ in 0..1000 {
+        bench.put(&next);
+        next.seq += 600;
+        bench.turn();
+    }
+    assert_eq!(bench.engine.core().pool.lent(), 128, "two windows of buffers");
+    assert_eq!(bench.engine.recv(accepted.flow, &mut buffer).unwrap(), 600_000);
+    assert_eq!(buffer[..600_000], bytes(100 + 65_495, 600_000));
+    assert_eq!(bench.engine.core().pool.lent(), 0);
+}
+
+#[test]
+fn the_window_is_open_again_after_each_turn() {
+    let mut bench = Bench::with_window(true, 4 << 20);
+    let (accepted, mut next, _) = wide(&mut bench);
+    let mut buffer = vec![0; 2 << 20];
+    next.len = 65_495;
+    for _ in 0..10 {
+        for _ in 0..BATCH {
+            bench.put(&next);
+            next.seq = next.seq.wrapping_add(65_495);
+        }
+        bench.engine.ingress(bench.now).unwrap();
+        assert_eq!(bench.engine.recv(accepted.flow, &mut buffer).unwrap(), BATCH * 65_495);
+        bench.engine.egress(bench.now).unwrap();
+        let acks = bench.take();
+        assert_eq!(acks.iter().map(|ack| ack.ack).collect::<Vec<_>>(), [next.seq], "one for the turn");
+        assert!(usize::from(acks[0].window) << 7 >= (4 << 20) - 65_536, "{}", acks[0].window);
+    }
+}
+
+/// Moves some megabytes each way.
+fn traffic(bench: &mut Bench, accepted: &Accepted, next: &mut Segment, payload: usize) {
+    let (mut buffer, out) = (vec![0; 1 << 20], bytes(0, 128 << 10));
+    for _ in 0..40 {
+        next.len = payload;
+        for _ in 0..BATCH {
+            bench.put(next);
+            next.seq = next.seq.wrapping_add(payload as u32);
+        }
+        next.len = 0;
+        bench.engine.ingress(bench.now).unwrap();
+        while bench.engine.recv(accepted.flow, &mut buffer).is_ok() {}
+        bench.engine.send(accepted.flow, &out).ok();
+        bench.engine.egress(bench.now).unwrap();
+        for segment in bench.take() {
+            next.ack = segment.seq.wrapping_add(segment.len as u32);
+        }
+    }
+}
+
+#[test]
+fn a_steady_flow_allocates_nothing() {
+    for (offloading, payload) in [(true, 65_495), (true, 1000), (false, 1460), (false, 100)] {
+        let mut bench = Bench::with_window(offloading, 4 << 20);
+        let (accepted, mut next) = bench.open(&WIDE_V4);
+        traffic(&mut bench, &accepted, &mut next, payload);
+        let before = lwip_sys::allocations();
+        assert!(before > 0);
+        traffic(&mut bench, &accepted, &mut next, payload);
+        assert_eq!(lwip_sys::allocations(), before, "{payload} bytes a packet, offload {offloading}");
+    }
+}
