@@ -1,0 +1,133 @@
+//! What is measured: a stack, a way for the bytes, a link and an IP version; and one connection of
+//! them all that moves bytes.
+
+mod peer;
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+use std::{fmt, io};
+
+use netstacks::{Listener, Netstack, StackConfig, StackKind, Started};
+use platform::{Link, MemoryLink};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+use self::peer::Peer;
+
+const MTU: usize = 1500;
+/// The application's buffer, in bytes: the program's default.
+const BUFFER: usize = 1_000_000;
+/// No transfer takes so long. A paused clock gets there at once where all tasks wait for ever.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+/// What the peer does, as everywhere in this project: read from the stack, or write to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Reader,
+    Writer,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cell {
+    pub(crate) stack: StackKind,
+    pub(crate) direction: Direction,
+    offloading: bool,
+    pub(crate) ipv6: bool,
+}
+
+impl Cell {
+    /// All cells of all stacks, also of those that are not compiled in.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        StackKind::ALL.into_iter().flat_map(|stack| {
+            [Direction::Reader, Direction::Writer].into_iter().flat_map(move |direction| {
+                [false, true]
+                    .into_iter()
+                    .flat_map(move |offloading| [false, true].map(|ipv6| Self { stack, direction, offloading, ipv6 }))
+            })
+        })
+    }
+
+    /// The stack's end of a new link, and a peer at the other end.
+    pub(crate) fn ends(self) -> (MemoryLink, Peer) {
+        let pair = if self.offloading { MemoryLink::offloading_pair } else { MemoryLink::pair };
+        let (near, far) = pair(MTU, MemoryLink::DEFAULT_DEPTH);
+        let [local, remote]: [IpAddr; 2] = if self.ipv6 {
+            [Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1).into(), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2).into()]
+        } else {
+            [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()]
+        };
+        (near, Peer::new(far, self.direction, (local, 40_000).into(), (remote, 80).into()))
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direction = match self.direction {
+            Direction::Reader => "reader",
+            Direction::Writer => "writer",
+        };
+        let link = if self.offloading { "offloading" } else { "plain" };
+        let ip = if self.ipv6 { "ipv6" } else { "ipv4" };
+        write!(f, "{:<7} {direction} {link:<10} {ip}", self.stack)
+    }
+}
+
+/// A cell at work: a stack and a peer with one connection, on a runtime of one thread.
+pub(crate) struct Session<S: Netstack<L>, L: Link> {
+    direction: Direction,
+    stream: <S::Listener as Listener>::Stream,
+    _listener: S::Listener,
+    buffer: Vec<u8>,
+    /// The stack's driver and the peer.
+    tasks: [JoinHandle<io::Error>; 2],
+    /// Dropped last; the stack's tasks end with it.
+    pub(crate) runtime: Runtime,
+}
+
+impl<S: Netstack<L>, L: Link> Session<S, L> {
+    /// Starts the stack on `link` and has the peer, at the other end, connect.
+    pub(crate) fn start(runtime: Runtime, link: L, peer: Peer) -> Self {
+        let direction = peer.direction();
+        let (stream, listener, tasks) = runtime.block_on(async {
+            let Started { mut listener, driver, .. } = S::start(link, &StackConfig::default()).unwrap();
+            let driver = tokio::spawn(async { driver.await.unwrap_err() });
+            let peer = tokio::spawn(peer.run());
+            let stream = tokio::time::timeout(DEADLINE, listener.accept()).await;
+            (stream.expect("no connection").unwrap(), listener, [driver, peer])
+        });
+        Self { direction, stream, _listener: listener, buffer: vec![0; BUFFER], tasks, runtime }
+    }
+
+    /// Moves so many bytes, and answers in how many reads or writes.
+    pub(crate) fn transfer(&mut self, len_bytes: usize) -> u64 {
+        let (stream, buffer) = (&mut self.stream, &mut self.buffer);
+        let work = async {
+            let (mut left, mut calls) = (len_bytes, 0);
+            while left > 0 {
+                let chunk = left.min(BUFFER);
+                let moved = match self.direction {
+                    Direction::Reader => stream.write(&buffer[..chunk]).await.unwrap(),
+                    Direction::Writer => stream.read(&mut buffer[..chunk]).await.unwrap(),
+                };
+                assert!(moved > 0, "the stream ended");
+                left -= moved;
+                calls += 1;
+            }
+            calls
+        };
+        let finished = self.runtime.block_on(async { tokio::time::timeout(DEADLINE, work).await });
+        finished.unwrap_or_else(|_| self.explain())
+    }
+
+    /// Ends a bench that goes on no longer with what ended it.
+    fn explain(&mut self) -> ! {
+        for task in &mut self.tasks {
+            if task.is_finished() {
+                let error = self.runtime.block_on(task);
+                panic!("the driver or the peer has ended: {error:?}");
+            }
+        }
+        panic!("nothing moves any more");
+    }
+}
