@@ -29,6 +29,7 @@ use self::core::Core;
 use self::output::Output;
 use self::pool::Pool;
 use crate::driven::{self, Accepted, DrivenListener, Engine, Flow, FlowId, Intake};
+use crate::offload::Offload;
 use crate::{Effective, Netstack, StackConfig, StackKind, StartError, Started};
 
 /// lwIP.
@@ -50,9 +51,15 @@ const HEADERS_V6: usize = 60;
 /// is being made.
 const MIN_BUFFERED_SEGMENTS: usize = 4;
 
-/// Packets that one ingress takes. Each is acknowledged at the end of it, so a larger batch is fewer
-/// acknowledgements, and later ones.
-const BATCH: usize = 16;
+/// Bytes of packets that one ingress takes at most, and bounds of their number. Each batch is
+/// acknowledged at the end of it: a larger one is fewer acknowledgements, and a smaller one is still in
+/// the processor's cache when its reader takes it.
+const BATCH_BYTES: usize = 256 << 10;
+const BATCH: (usize, usize) = (4, 32);
+
+fn batch_len(packet_len: usize) -> usize {
+    (BATCH_BYTES / packet_len.max(1)).clamp(BATCH.0, BATCH.1)
+}
 
 /// TCP's timer.
 const TICK: Duration = Duration::from_millis(TCP_TIMER_MS);
@@ -115,16 +122,16 @@ struct Segments {
 
 impl Segments {
     fn over(capabilities: &Capabilities, window: usize) -> Self {
-        let largest = |headers: usize, cut: bool| {
-            let full = capabilities.mtu.min(usize::from(u16::MAX)) - headers;
-            let room = capabilities.max_packet_len.min(Capabilities::MAX_SUPER_PACKET).saturating_sub(headers);
-            let count = room.min(window / MIN_BUFFERED_SEGMENTS) / full;
-            (if cut && capabilities.checksum.tx { count.max(1) * full } else { full }) as u16
+        let offload = Offload::of(capabilities);
+        let largest = |ipv6, headers| {
+            let mss = offload.mss(headers);
+            if !offload.segments(ipv6) {
+                return mss;
+            }
+            let most = (window / MIN_BUFFERED_SEGMENTS).min(usize::from(offload.largest_payload(headers))) as u16;
+            (most - most % mss).max(mss)
         };
-        Self {
-            v4: largest(HEADERS, capabilities.segmentation.tcpv4),
-            v6: largest(HEADERS_V6, capabilities.segmentation.tcpv6),
-        }
+        Self { v4: largest(false, HEADERS), v6: largest(true, HEADERS_V6) }
     }
 }
 
@@ -202,7 +209,7 @@ impl<L: Link> LwipEngine<L> {
         let engine = Self {
             core: Box::into_raw(Box::new(core)),
             output: Box::into_raw(Box::new(Output::new(link))),
-            batch: (0..BATCH).map(|_| PacketBuffer::new(packet_len)).collect(),
+            batch: (0..batch_len(packet_len)).map(|_| PacketBuffer::new(packet_len)).collect(),
             verify: !capabilities.checksum.rx,
             next_tick: None,
             _running: running,

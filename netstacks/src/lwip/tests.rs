@@ -152,19 +152,21 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 impl Bench {
-    /// Over a link that offloads, and whose packets are to be verified, or over one that does neither.
-    fn new(offloading: bool) -> Self {
-        Self::with_window(offloading, 256 << 10)
+    fn new() -> Self {
+        Self::over(MemoryLink::pair(1500, 256), false, 256 << 10)
     }
 
-    fn with_window(offloading: bool, window: usize) -> Self {
+    /// Over a link that takes partial checksums, and whose packets are to be verified.
+    fn verifying() -> Self {
+        Self::over(MemoryLink::offloading_pair(1500, 256), true, 256 << 10)
+    }
+
+    fn over((link, wire): (MemoryLink, MemoryLink), verify: bool, window: usize) -> Self {
         let turn = turn();
-        let pair = if offloading { MemoryLink::offloading_pair } else { MemoryLink::pair };
-        let (link, wire) = pair(1500, 256);
         let (window, scale) = scaled(window);
         let config = StackConfig { window, user_timeout: Duration::from_secs(4), backlog: 4 };
         let buffers = (0..64).map(|_| PacketBuffer::new(link.capabilities().max_packet_len)).collect();
-        let engine = LwipEngine::start(Dressed(link, offloading), config, scale).unwrap();
+        let engine = LwipEngine::start(Dressed(link, verify), config, scale).unwrap();
         Self { engine, wire, buffers, now: Instant::now(), syn_ack: Segment::default(), _turn: turn }
     }
 
@@ -238,7 +240,7 @@ const MSS_1460: [u8; 4] = [2, 4, 5, 180];
 #[test]
 fn one_engine_runs_at_a_time_and_the_next_starts_on_any_thread() {
     for _ in 0..3 {
-        let mut bench = Bench::new(false);
+        let mut bench = Bench::new();
         bench.open(&MSS_1460);
         let (link, _wire) = MemoryLink::pair(1500, 4);
         let second = Lwip::start(link, &StackConfig::default());
@@ -253,7 +255,7 @@ fn one_engine_runs_at_a_time_and_the_next_starts_on_any_thread() {
 
 #[test]
 fn a_batch_in_order_is_acknowledged_once_and_disorder_at_once() {
-    let mut bench = Bench::new(false);
+    let mut bench = Bench::new();
     let (_, mut next) = bench.open(&MSS_1460);
     next.len = 1000;
     for _ in 0..10 {
@@ -273,7 +275,7 @@ fn a_batch_in_order_is_acknowledged_once_and_disorder_at_once() {
 
 #[test]
 fn the_mss_comes_from_the_first_syn_alone() {
-    let mut bench = Bench::new(false);
+    let mut bench = Bench::new();
     let (accepted, mut next) = bench.open(&[2, 4, 0, 1]);
     next.options = vec![2, 4, 0xff, 0xff];
     bench.put(&next);
@@ -286,7 +288,7 @@ fn the_mss_comes_from_the_first_syn_alone() {
 #[test]
 fn an_offloaded_checksum_is_the_pseudo_header_s() {
     for offloaded in [false, true] {
-        let mut bench = Bench::new(offloaded);
+        let mut bench = if offloaded { Bench::verifying() } else { Bench::new() };
         let (accepted, _) = bench.open(&MSS_1460);
         bench.engine.send(accepted.flow, &[3; 301]).unwrap();
         bench.engine.egress(bench.now).unwrap();
@@ -311,8 +313,7 @@ fn an_offloaded_checksum_is_the_pseudo_header_s() {
 
 #[test]
 fn a_wrong_checksum_is_not_taken_where_it_is_verified() {
-    // With `true` the link leaves both to us: it takes partial checksums and verifies none.
-    let mut bench = Bench::new(true);
+    let mut bench = Bench::verifying();
     let (accepted, mut next) = bench.open(&MSS_1460);
     next.len = 100;
     let mut packet = next.packet();
@@ -328,7 +329,7 @@ fn a_wrong_checksum_is_not_taken_where_it_is_verified() {
 
 #[test]
 fn unread_bytes_are_told_by_a_rst_and_their_lack_by_a_fin() {
-    let mut bench = Bench::new(false);
+    let mut bench = Bench::new();
     let (accepted, mut next) = bench.open(&MSS_1460);
     next.len = 100;
     bench.put(&next);
@@ -343,7 +344,7 @@ fn unread_bytes_are_told_by_a_rst_and_their_lack_by_a_fin() {
 
 #[test]
 fn a_syn_reopens_a_connection_in_time_wait() {
-    let mut bench = Bench::new(false);
+    let mut bench = Bench::new();
     let (accepted, mut next) = bench.open(&MSS_1460);
     bench.engine.finish(accepted.flow);
     bench.turn();
@@ -361,7 +362,7 @@ fn a_syn_reopens_a_connection_in_time_wait() {
 
 #[test]
 fn an_idle_peer_is_asked_and_a_silent_one_given_up() {
-    let mut bench = Bench::new(false);
+    let mut bench = Bench::new();
     let (accepted, next) = bench.open(&MSS_1460);
     let probes = bench.pass(Duration::from_secs(6));
     assert!(probes.iter().all(|probe| probe.seq.wrapping_add(1) == next.ack && probe.len == 0), "{probes:?}");
@@ -378,7 +379,7 @@ fn an_idle_peer_is_asked_and_a_silent_one_given_up() {
 
 #[test]
 fn a_window_of_tiny_segments_is_joined() {
-    let mut bench = Bench::new(false);
+    let mut bench = Bench::new();
     let (accepted, mut next) = bench.open(&MSS_1460);
     next.len = 1;
     for _ in 0..1000 {
@@ -393,7 +394,7 @@ fn a_window_of_tiny_segments_is_joined() {
 
 #[test]
 fn the_backlog_counts_half_open_connections() {
-    let mut bench = Bench::new(false);
+    let mut bench = Bench::new();
     for port in 1..=10 {
         let syn = Segment { ports: (1000 + port, 80), seq: 1, flags: SYN, window: 1000, ..Default::default() };
         bench.put(&syn);

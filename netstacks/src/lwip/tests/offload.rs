@@ -46,6 +46,10 @@ fn wide(bench: &mut Bench) -> (Accepted, Segment, Inbox) {
 }
 
 impl Bench {
+    fn offloading() -> Self {
+        Self::over(MemoryLink::offloading_pair(1500, 256), false, 4 << 20)
+    }
+
     fn turn_packets(&mut self) -> Vec<(PacketMeta, Vec<u8>)> {
         self.engine.ingress(self.now).unwrap();
         self.engine.egress(self.now).unwrap();
@@ -56,7 +60,7 @@ impl Bench {
 #[test]
 fn a_super_packet_leaves_whole_and_the_syn_ack_has_the_real_mss() {
     for (v6, options, mss) in [(false, WIDE_V4, 1460u16), (true, WIDE_V6, 1440)] {
-        let mut bench = Bench::with_window(true, 4 << 20);
+        let mut bench = Bench::offloading();
         let (accepted, next) = bench.open_over(v6, &options);
         assert_eq!(bench.syn_ack.options[..4], [&[2, 4], &mss.to_be_bytes()[..]].concat());
         let headers = if v6 { 60 } else { 40 };
@@ -80,7 +84,7 @@ fn a_super_packet_leaves_whole_and_the_syn_ack_has_the_real_mss() {
 
 #[test]
 fn a_peer_with_a_small_mss_gets_no_packet_above_it() {
-    let mut bench = Bench::with_window(true, 4 << 20);
+    let mut bench = Bench::offloading();
     let (accepted, mut next) = bench.open(&[2, 4, 5, 100, 3, 3, 7, 1]);
     let mut inbox = Inbox { start: next.ack, ..Inbox::default() };
     let sent = bench.engine.send(accepted.flow, &bytes(0, 100_000)).unwrap();
@@ -120,7 +124,7 @@ fn what_is_in_effect_is_the_super_packet() {
 
 #[test]
 fn a_lost_super_packet_is_sent_again_after_the_timeout() {
-    let mut bench = Bench::with_window(true, 4 << 20);
+    let mut bench = Bench::offloading();
     let (accepted, mut next, mut inbox) = wide(&mut bench);
     assert_eq!(bench.engine.send(accepted.flow, &bytes(0, 2 * 64_240)).unwrap(), 2 * 64_240);
     let lost = bench.turn_packets();
@@ -144,7 +148,7 @@ fn a_lost_super_packet_is_sent_again_after_the_timeout() {
 
 #[test]
 fn a_lost_super_packet_is_sent_again_after_three_duplicates() {
-    let mut bench = Bench::with_window(true, 4 << 20);
+    let mut bench = Bench::offloading();
     let (accepted, mut next, mut inbox) = wide(&mut bench);
     // Room for more than two segments.
     for _ in 0..4 {
@@ -175,7 +179,7 @@ fn a_lost_super_packet_is_sent_again_after_three_duplicates() {
 
 #[test]
 fn a_window_below_a_super_segment_lets_part_of_it_go() {
-    let mut bench = Bench::with_window(true, 4 << 20);
+    let mut bench = Bench::offloading();
     let (accepted, mut next, mut inbox) = wide(&mut bench);
     // 80 << 7 bytes are seven segments.
     next.window = 80;
@@ -215,7 +219,7 @@ fn a_window_below_a_super_segment_lets_part_of_it_go() {
 
 #[test]
 fn a_super_packet_is_taken_by_reference_and_many_small_ones_within_the_budget() {
-    let mut bench = Bench::with_window(true, 4 << 20);
+    let mut bench = Bench::offloading();
     let (accepted, mut next, _) = wide(&mut bench);
     next.len = 65_495;
     bench.put(&next);
@@ -240,17 +244,17 @@ fn a_super_packet_is_taken_by_reference_and_many_small_ones_within_the_budget() 
 
 #[test]
 fn the_window_is_open_again_after_each_turn() {
-    let mut bench = Bench::with_window(true, 4 << 20);
+    let mut bench = Bench::offloading();
     let (accepted, mut next, _) = wide(&mut bench);
     let mut buffer = vec![0; 2 << 20];
     next.len = 65_495;
     for _ in 0..10 {
-        for _ in 0..BATCH {
+        for _ in 0..BATCH.0 {
             bench.put(&next);
             next.seq = next.seq.wrapping_add(65_495);
         }
         bench.engine.ingress(bench.now).unwrap();
-        assert_eq!(bench.engine.recv(accepted.flow, &mut buffer).unwrap(), BATCH * 65_495);
+        assert_eq!(bench.engine.recv(accepted.flow, &mut buffer).unwrap(), BATCH.0 * 65_495);
         bench.engine.egress(bench.now).unwrap();
         let acks = bench.take();
         assert_eq!(acks.iter().map(|ack| ack.ack).collect::<Vec<_>>(), [next.seq], "one for the turn");
@@ -263,7 +267,7 @@ fn traffic(bench: &mut Bench, accepted: &Accepted, next: &mut Segment, payload: 
     let (mut buffer, out) = (vec![0; 1 << 20], bytes(0, 128 << 10));
     for _ in 0..40 {
         next.len = payload;
-        for _ in 0..BATCH {
+        for _ in 0..BATCH.0 {
             bench.put(next);
             next.seq = next.seq.wrapping_add(payload as u32);
         }
@@ -281,7 +285,8 @@ fn traffic(bench: &mut Bench, accepted: &Accepted, next: &mut Segment, payload: 
 #[test]
 fn a_steady_flow_allocates_nothing() {
     for (offloading, payload) in [(true, 65_495), (true, 1000), (false, 1460), (false, 100)] {
-        let mut bench = Bench::with_window(offloading, 4 << 20);
+        let mut bench =
+            if offloading { Bench::offloading() } else { Bench::over(MemoryLink::pair(1500, 256), false, 4 << 20) };
         let (accepted, mut next) = bench.open(&WIDE_V4);
         traffic(&mut bench, &accepted, &mut next, payload);
         let before = lwip_sys::allocations();
