@@ -1,0 +1,65 @@
+//! How fast each stack moves bytes over a link in memory, by the wall clock:
+//!
+//!     cargo bench -p netstacks --bench throughput
+//!     cargo bench -p netstacks --bench throughput -- 'smoltcp/reader'
+//!
+//! There is no device and no kernel in it, and the peer costs next to nothing, so a change of a
+//! stack or its adapter is seen here larger than in `scripts/ratio.sh`. criterion compares with the
+//! run before; `--save-baseline NAME` and `--baseline NAME` compare with another.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench may panic")]
+
+mod cell;
+
+use std::time::Duration;
+
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput};
+use netstacks::{Netstack, Visitor};
+use platform::MemoryLink;
+use tokio::runtime::Builder;
+
+use self::cell::{Cell, Session};
+
+/// Payload, in bytes, after which all buffers, rings and windows have been full.
+const WARM_UP: usize = 16_000_000;
+/// Payload, in bytes, of one iteration: some milliseconds.
+const ITERATION: usize = 16_000_000;
+
+struct Time<'a, 'b> {
+    cell: Cell,
+    group: &'a mut BenchmarkGroup<'b, WallTime>,
+}
+
+impl Visitor<MemoryLink> for Time<'_, '_> {
+    type Output = ();
+
+    fn visit<S: Netstack<MemoryLink>>(self) {
+        let name = self.cell.to_string().split_whitespace().collect::<Vec<_>>().join("/");
+        self.group.bench_function(name, |bencher| {
+            let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+            let (link, peer) = self.cell.ends();
+            let mut session = Session::<S, _>::start(runtime, link, peer);
+            session.transfer(WARM_UP);
+            bencher.iter(|| session.transfer(ITERATION));
+        });
+    }
+}
+
+fn main() {
+    // 24 cells within two minutes.
+    let mut criterion = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(2))
+        .without_plots()
+        .configure_from_args();
+    let mut group = criterion.benchmark_group("throughput");
+    group.throughput(Throughput::BytesDecimal(ITERATION as u64));
+    for cell in Cell::all() {
+        // A stack that this build is without has no figure.
+        let _ = cell.stack.visit(Time { cell, group: &mut group });
+    }
+    group.finish();
+    criterion.final_summary();
+}
