@@ -32,7 +32,7 @@ use self::cell::{Cell, Direction, Session};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Payload, in bytes, after which all buffers, rings and windows have been full.
-const WARM_UP: usize = 16_000_000;
+const WARM_UP: usize = 8_000_000;
 /// Payload, in bytes, that is counted.
 const COUNTED: usize = 8_000_000;
 

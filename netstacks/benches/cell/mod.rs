@@ -3,12 +3,14 @@
 
 mod peer;
 
+use std::fmt;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv6Addr};
+use std::num::NonZeroU16;
 use std::time::Duration;
-use std::{fmt, io};
 
 use netstacks::{Listener, Netstack, StackConfig, StackKind, Started};
-use platform::{Link, MemoryLink};
+use platform::{Capabilities, Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -51,7 +53,9 @@ impl Cell {
     /// The stack's end of a new link, and a peer at the other end.
     pub(crate) fn ends(self) -> (MemoryLink, Peer) {
         let pair = if self.offloading { MemoryLink::offloading_pair } else { MemoryLink::pair };
-        let (near, far) = pair(MTU, MemoryLink::DEFAULT_DEPTH);
+        let (mut near, mut far) = pair(MTU, MemoryLink::DEFAULT_DEPTH);
+        fill_storage(&mut near, &mut far);
+        fill_storage(&mut far, &mut near);
         let [local, remote]: [IpAddr; 2] = if self.ipv6 {
             [Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1).into(), Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2).into()]
         } else {
@@ -59,6 +63,19 @@ impl Cell {
         };
         (near, Peer::new(far, self.direction, (local, 40_000).into(), (remote, 80).into()))
     }
+}
+
+/// Has a link allocate all that it ever will: as many packets as it holds, of the largest size.
+fn fill_storage(from: &mut MemoryLink, to: &mut MemoryLink) {
+    let Capabilities { mtu, max_packet_len, .. } = from.capabilities();
+    let mut meta = PacketMeta::default();
+    if max_packet_len > mtu {
+        meta = PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(mtu as u16) };
+    }
+    let packet = vec![0; max_packet_len];
+    while from.try_send(meta, &[IoSlice::new(&packet)]).is_ok() {}
+    let mut taken = [PacketBuffer::new(max_packet_len)];
+    while to.try_recv(&mut taken).is_ok() {}
 }
 
 impl fmt::Display for Cell {
