@@ -99,6 +99,10 @@ const TICK: Duration = Duration::from_millis(200);
 /// The same, while none exist.
 const IDLE: Duration = Duration::from_mins(1);
 
+/// The most bytes that one turn takes from a writer. They are sent at its end, out of the processor's
+/// cache, and what they are copied through on the way is small enough to stay there.
+const TURN_BYTES: usize = 256 << 10;
+
 /// How many full batches a caller takes for others' sake before it lets other tasks run.
 const INLINE_BATCHES: usize = 4;
 
@@ -374,6 +378,7 @@ impl<E: Engine> AsyncWrite for Flow<E> {
             return Poll::Ready(Ok(0));
         }
         let flow = self.accepted.flow;
+        let bytes = &bytes[..bytes.len().min(TURN_BYTES)];
         self.poll_turn(cx, |engine| engine.send(flow, bytes), |parked| &mut parked.writer)
     }
 

@@ -170,7 +170,7 @@ mod tests {
     }
 
     fn offload(mtu: usize) -> Offload {
-        Offload::of(&Capabilities::offloading(mtu, 16))
+        Offload::of(&Capabilities::offloading(mtu))
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_plain_link_and_other_packets_are_left_alone() {
-        let plain = Offload::of(&Capabilities::plain(1500, 16));
+        let plain = Offload::of(&Capabilities::plain(1500));
         let mut changed = syn(false, 1460);
         plain.raise_mss(&mut changed);
         assert_eq!(plain.prepare(&mut changed, 48), PacketMeta::default());

@@ -24,9 +24,6 @@ pub(crate) const ISOLATION: bool = true;
 /// The character device that all TUN interfaces come from.
 const NODE: &str = "/dev/net/tun";
 
-/// Packets taken in one turn. Each is a `read(2)` of its own; more of them delay the ACK.
-const BATCH: usize = 16;
-
 /// Slices that are sent without an allocation, beside the `virtio_net_hdr`: the stacks have a header
 /// and a payload, of which lwIP's may lie in a few pieces.
 const SLICES: usize = 17;
@@ -208,7 +205,7 @@ fn adopt(fd: i32) -> Result<SyncDevice, Error> {
 
 impl Link for TunDevice {
     fn capabilities(&self) -> Capabilities {
-        if self.offload { Capabilities::offloading(self.mtu, BATCH) } else { Capabilities::plain(self.mtu, BATCH) }
+        if self.offload { Capabilities::offloading(self.mtu) } else { Capabilities::plain(self.mtu) }
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {

@@ -20,9 +20,6 @@ use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TunConfi
 
 pub(crate) const ISOLATION: bool = false;
 
-/// Packets taken in one turn. Each is a `readv(2)` of its own; more of them delay the ACK.
-const BATCH: usize = 16;
-
 /// What each packet has in front of it: its address family, in network byte order
 /// (`bsd/net/if_utun.c`, `utun_output` and `utun_ctl_send`).
 const FAMILY_LEN: usize = 4;
@@ -204,7 +201,7 @@ fn send(device: &SyncDevice, slices: &[IoSlice<'_>]) -> io::Result<usize> {
 
 impl Link for TunDevice {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::plain(self.mtu, BATCH)
+        Capabilities::plain(self.mtu)
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {

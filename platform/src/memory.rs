@@ -8,9 +8,6 @@ use std::task::{Context, Poll, Waker};
 use crate::link::packet_len;
 use crate::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 
-/// As many as a device hands over at once, so that stacks behave alike over both.
-const BATCH: usize = 16;
-
 /// One end of a bounded pipe of packets in memory. It loses nothing: a full pipe answers
 /// `WouldBlock`. When one end is dropped, the other end reports [`io::ErrorKind::BrokenPipe`] once
 /// it has taken what was under way.
@@ -40,12 +37,12 @@ impl MemoryLink {
 
     /// Two ends of a link of packets of at most `mtu` bytes, `depth` packets deep each way.
     pub fn pair(mtu: usize, depth: usize) -> (Self, Self) {
-        Self::pair_of(Capabilities::plain(mtu, BATCH), depth)
+        Self::pair_of(Capabilities::plain(mtu), depth)
     }
 
     /// The same with every offload: super-packets cross it whole, and checksums undone.
     pub fn offloading_pair(mtu: usize, depth: usize) -> (Self, Self) {
-        Self::pair_of(Capabilities::offloading(mtu, BATCH), depth)
+        Self::pair_of(Capabilities::offloading(mtu), depth)
     }
 
     fn pair_of(capabilities: Capabilities, depth: usize) -> (Self, Self) {

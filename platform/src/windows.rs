@@ -33,9 +33,6 @@ use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TunConfi
 
 pub(crate) const ISOLATION: bool = false;
 
-/// Packets taken in one turn. More of them delay the ACK.
-const BATCH: usize = 16;
-
 /// Bytes in each of the two rings, a power of two: room for 20,000 packets of 1500 bytes, more than
 /// any window, so that a delay of the reader drops nothing.
 const RING_BYTES: u32 = 32 << 20;
@@ -198,7 +195,7 @@ fn gather(packet: &mut [u8], slices: &[IoSlice<'_>]) {
 
 impl Link for TunDevice {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::plain(self.mtu, BATCH)
+        Capabilities::plain(self.mtu)
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
