@@ -16,6 +16,7 @@ mod ring;
 mod tests;
 
 use std::io;
+use std::mem;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -163,6 +164,8 @@ pub struct LwipEngine<L: Link> {
     output: *mut Output<L>,
     batch: Vec<PacketBuffer>,
     verify: bool,
+    /// A reader has left data behind, and probably comes back for it.
+    undrained: bool,
     /// When TCP's timer is due, while there is a connection.
     next_tick: Option<Instant>,
     /// Dropped last: another engine may start then, on another thread.
@@ -211,6 +214,7 @@ impl<L: Link> LwipEngine<L> {
             output: Box::into_raw(Box::new(Output::new(link))),
             batch: (0..batch_len(packet_len)).map(|_| PacketBuffer::new(packet_len)).collect(),
             verify: !capabilities.checksum.rx,
+            undrained: false,
             next_tick: None,
             _running: running,
         };
@@ -294,6 +298,11 @@ impl<L: Link> LwipEngine<L> {
 impl<L: Link> Engine for LwipEngine<L> {
     fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
         self.output().check()?;
+        // What waits for its reader is taken before more comes, and while it is in the processor's
+        // cache. Once, in case that reader has lost interest.
+        if mem::take(&mut self.undrained) {
+            return Ok(Intake::Full);
+        }
         let filled = self.fill()?;
         self.core_mut().now = now;
         for buffer in &mut self.batch[..filled] {
@@ -330,7 +339,9 @@ impl<L: Link> Engine for LwipEngine<L> {
 
     fn recv(&mut self, flow: FlowId, buffer: &mut [u8]) -> io::Result<usize> {
         // SAFETY: the engine's core; no reference into it is alive.
-        unsafe { Core::recv(self.core, flow.0, buffer) }
+        let result = unsafe { Core::recv(self.core, flow.0, buffer) };
+        self.undrained = self.core().flows.get(flow.0).is_some_and(flow::Flow::has_data);
+        result
     }
 
     fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize> {
