@@ -32,7 +32,7 @@ use self::cell::{Cell, Direction, Session};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Payload, in bytes, after which all buffers, rings and windows have been full.
-const WARM_UP: usize = 8_000_000;
+const WARM_UP: usize = 32_000_000;
 /// Payload, in bytes, that is counted.
 const COUNTED: usize = 8_000_000;
 
@@ -47,8 +47,11 @@ fn tolerance(stack: StackKind) -> f64 {
     if stack == StackKind::Ipstack { 0.05 } else { 0.0 }
 }
 
-/// What lwIP has allocated in C so far. Nothing counts that yet.
+/// What lwIP has allocated in C so far.
 fn c_allocations() -> Option<u64> {
+    #[cfg(feature = "lwip")]
+    return Some(lwip_sys::allocations());
+    #[cfg(not(feature = "lwip"))]
     None
 }
 

@@ -102,6 +102,8 @@ struct Connection {
     local: SocketAddr,
     peer: SocketAddr,
     stage: Stage,
+    /// Payload of the largest segment, or super-packet, towards a peer that fills the MTU, in bytes.
+    segment_len: usize,
     /// A packet from the peer ended the connection, and no FIN did.
     reset: bool,
     /// Our FIN is asked for.
@@ -193,6 +195,7 @@ impl<L: Link> SmoltcpEngine<L> {
             local,
             peer,
             stage: Stage::Handshake,
+            segment_len: self.device.sender.segment_len(local.is_ipv6()),
             reset: false,
             finished: false,
             orphaned_until: self.started,
@@ -362,7 +365,10 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
 
     fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize> {
         let (socket, connection) = self.socket_of(flow);
-        match socket.send_slice(bytes) {
+        // smoltcp sends what there is, so of much only whole segments are taken: no small one between.
+        let room = (socket.send_capacity() - socket.send_queue()).min(bytes.len());
+        let whole = if room > connection.segment_len { room - room % connection.segment_len } else { room };
+        match socket.send_slice(&bytes[..whole]) {
             Ok(0) => Err(io::ErrorKind::WouldBlock.into()),
             Ok(len) => Ok(len),
             Err(tcp::SendError::InvalidState) if connection.finished => Err(io::ErrorKind::BrokenPipe.into()),

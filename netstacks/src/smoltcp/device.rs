@@ -9,8 +9,9 @@ use smoltcp::time::Instant;
 
 use crate::offload::Offload;
 
-/// An IPv4 and a TCP header without options, in bytes.
+/// An IP and a TCP header without options, in bytes.
 const HEADERS_V4: usize = 40;
+const HEADERS_V6: usize = 60;
 
 /// Lends received packets to smoltcp out of a batch, and sends what it makes from one buffer.
 pub(super) struct Device<L> {
@@ -74,6 +75,15 @@ impl<L: Link> Device<L> {
 }
 
 impl<L: Link> Sender<L> {
+    /// Payload of the largest segment over an IP version, in bytes: a super-packet's, where the link
+    /// cuts these.
+    pub(super) fn segment_len(&self, ipv6: bool) -> usize {
+        let headers = if ipv6 { HEADERS_V6 } else { HEADERS_V4 };
+        let len =
+            if self.offload.segments(ipv6) { self.offload.largest_payload(headers) } else { self.offload.mss(headers) };
+        usize::from(len.max(1))
+    }
+
     /// Whether a packet is held back because the link was full.
     pub(super) fn is_blocked(&self) -> bool {
         self.held_back.is_some()
@@ -119,8 +129,7 @@ impl<L: Link> phy::Device for Device<L> {
         // drops packets above its MTU (`iface/interface/mod.rs`, `dispatch_ip`).
         capabilities.max_transmission_unit = offload.stack_mtu();
         if offload.segments(false) {
-            let largest = HEADERS_V4 + usize::from(offload.largest_payload(HEADERS_V4));
-            capabilities.segmentation.tcpv4 = NonZeroUsize::new(largest);
+            capabilities.segmentation.tcpv4 = NonZeroUsize::new(HEADERS_V4 + self.sender.segment_len(false));
         }
         capabilities.checksum.tcp = match (link.checksum.rx, link.checksum.tx) {
             (false, false) => Checksum::Both,
