@@ -1,0 +1,88 @@
+//! The bytes of a fuzzer as choices and packets.
+
+/// Bytes that are taken from the front; when they run out, zeros come.
+pub(crate) struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn byte(&mut self) -> u8 {
+        self.take(1).first().copied().unwrap_or(0)
+    }
+
+    pub(crate) fn word(&mut self) -> u16 {
+        u16::from_be_bytes([self.byte(), self.byte()])
+    }
+
+    /// At most so many.
+    pub(crate) fn take(&mut self, len: usize) -> &'a [u8] {
+        let (front, rest) = self.0.split_at(len.min(self.0.len()));
+        self.0 = rest;
+        front
+    }
+
+    /// A packet: raw, or with as much set right as a bit of the first byte says, so that not every
+    /// one fails at the first check.
+    pub(crate) fn packet(&mut self) -> Vec<u8> {
+        let shape = self.byte();
+        let len = usize::from(self.word() % 512);
+        let mut packet = self.take(len).to_vec();
+        if shape & 1 != 0 {
+            return packet;
+        }
+        let ipv6 = shape & 2 != 0;
+        let tcp_at = if ipv6 { 40 } else { 20 };
+        let longer = if shape & 0x20 == 0 { 0 } else { usize::from(self.word()) };
+        packet.resize((packet.len() + longer).clamp(tcp_at + 20, 65_535), 0xa5);
+        packet[0] = if ipv6 { 0x60 } else { 0x45 };
+        if shape & 4 == 0 {
+            packet[tcp_at + 12] &= 0x7f;
+            packet[tcp_at + 12] |= 0x50;
+        }
+        packet[if ipv6 { 6 } else { 9 }] = if shape & 8 == 0 { 6 } else { 17 };
+        if !ipv6 && shape & 0x10 == 0 {
+            packet[6..8].fill(0);
+        }
+        set_len(&mut packet);
+        packet
+    }
+}
+
+/// Has the IP header say the length that the packet has.
+pub(crate) fn set_len(packet: &mut [u8]) {
+    let len = packet.len() as u16;
+    match packet.first().map(|first| first >> 4) {
+        Some(4) if packet.len() >= 20 => packet[2..4].copy_from_slice(&len.to_be_bytes()),
+        Some(6) if packet.len() >= 40 => packet[4..6].copy_from_slice(&(len - 40).to_be_bytes()),
+        _ => {}
+    }
+}
+
+/// Random bytes of random length for the tests that run without a fuzzer.
+#[allow(dead_code, reason = "a fuzzer brings bytes of its own")]
+pub(crate) struct Generator(u64);
+
+#[allow(dead_code, reason = "a fuzzer brings bytes of its own")]
+impl Generator {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 24
+    }
+
+    pub(crate) fn bytes(&mut self, longest: u64) -> Vec<u8> {
+        let len = self.next() % (longest + 1);
+        (0..len).map(|_| self.next() as u8).collect()
+    }
+}
