@@ -61,7 +61,7 @@ void lwip_sys_free(void *bytes);
 #define LWIP_TCP_SACK_OUT               1
 #define TCP_OVERSIZE                    0
 #define TCP_LISTEN_BACKLOG              0
-#define LWIP_TCP_PCB_NUM_EXT_ARGS       2
+#define LWIP_TCP_PCB_NUM_EXT_ARGS       3
 /* Its checks ask for constants and for segments below 16 KiB. */
 #define LWIP_DISABLE_TCP_SANITY_CHECKS  1
 /* RFC 6298, 2.1. The default is RFC 1122's 3 seconds. */

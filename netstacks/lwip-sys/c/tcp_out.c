@@ -1,4 +1,5 @@
-/* lwIP's core/tcp_out.c, unchanged, with segments larger than the peer's MSS.
+/* lwIP's core/tcp_out.c, unchanged, with segments larger than the peer's MSS, and without the walk to
+ * the end of all that is unacknowledged, which is long where segments are small.
  *
  * Where the link cuts super-packets into segments, and the peer takes segments that fill the MTU,
  * pcb->mss is a multiple of the peer's MSS: lwIP then makes, sends and repeats that much at a time.
@@ -25,11 +26,71 @@
 static u16_t largest[2];
 /* Where a connection keeps the peer's MSS, if its own is to be a multiple of that. */
 static u8_t peer_mss_id;
+/* Where it keeps the end of its list of unacknowledged segments. That list loses segments from its
+ * front alone, and gets new ones in tcp_output() alone; so while there is one, the end is what it was
+ * after the last tcp_output(). */
+static u8_t tail_id;
 
+#define tcp_output lwip_tcp_output
+#define tcp_rexmit_rto lwip_tcp_rexmit_rto
+#define tcp_rexmit_rto_commit lwip_tcp_rexmit_rto_commit
 #define tcp_split_unsent_seg lwip_tcp_split_unsent_seg
 static err_t lwip_tcp_split_unsent_seg(struct tcp_pcb *pcb, u16_t split);
 #include "core/tcp_out.c"
+#undef tcp_output
+#undef tcp_rexmit_rto
+#undef tcp_rexmit_rto_commit
 #undef tcp_split_unsent_seg
+
+/* Notes the end of the list of unacknowledged segments, which is `from` or behind it. */
+static void
+note_tail(struct tcp_pcb *pcb, struct tcp_seg *from)
+{
+  while (from != NULL && from->next != NULL) {
+    from = from->next;
+  }
+  tcp_ext_arg_set(pcb, tail_id, from);
+}
+
+/* Shows lwIP of its list of unacknowledged segments only the last, behind which the new ones go. Not
+ * where a segment goes again: its place is among the others. */
+err_t
+tcp_output(struct tcp_pcb *pcb)
+{
+  struct tcp_seg *first = pcb->unacked;
+  struct tcp_seg *from = first;
+  err_t err;
+  if (pcb->unsent == NULL) {
+    return lwip_tcp_output(pcb);
+  }
+  if (first != NULL) {
+    struct tcp_seg *tail = (struct tcp_seg *)tcp_ext_arg_get(pcb, tail_id);
+    if (TCP_SEQ_GT(lwip_ntohl(pcb->unsent->tcphdr->seqno), lwip_ntohl(tail->tcphdr->seqno))) {
+      from = tail;
+    }
+  }
+  pcb->unacked = from;
+  err = lwip_tcp_output(pcb);
+  if (first != NULL && from != first) {
+    pcb->unacked = first;
+  }
+  note_tail(pcb, from == NULL ? pcb->unacked : from);
+  return err;
+}
+
+void
+tcp_rexmit_rto(struct tcp_pcb *pcb)
+{
+  lwip_tcp_rexmit_rto(pcb);
+  note_tail(pcb, pcb->unacked);
+}
+
+void
+tcp_rexmit_rto_commit(struct tcp_pcb *pcb)
+{
+  lwip_tcp_rexmit_rto_commit(pcb);
+  note_tail(pcb, pcb->unacked);
+}
 
 err_t
 tcp_split_unsent_seg(struct tcp_pcb *pcb, u16_t split)
@@ -53,6 +114,7 @@ void
 lwip_sys_segments_init(void)
 {
   peer_mss_id = tcp_ext_arg_alloc_id();
+  tail_id = tcp_ext_arg_alloc_id();
 }
 
 void

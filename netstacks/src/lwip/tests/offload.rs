@@ -178,6 +178,30 @@ fn a_lost_super_packet_is_sent_again_after_three_duplicates() {
 }
 
 #[test]
+fn what_a_bad_link_loses_arrives_in_the_end() {
+    for link in [MemoryLink::offloading_pair, MemoryLink::pair] {
+        let mut bench = Bench::over(link(1500, 256), false, 4 << 20);
+        let (accepted, mut next, mut inbox) = wide(&mut bench);
+        let (mut dice, mut sent, end) = (1u32, 0, 1 << 20);
+        let started = bench.now;
+        while inbox.bytes.len() < end {
+            assert!(bench.now - started < Duration::from_mins(5), "{} bytes in five minutes", inbox.bytes.len());
+            let more = bytes(sent, (end - sent).min(128 << 10));
+            sent += bench.engine.send(accepted.flow, &more).unwrap_or(0);
+            for packet in bench.turn_packets() {
+                dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                if dice >> 27 != 0 {
+                    inbox.take(&[packet]);
+                    inbox.ack(&mut next);
+                    bench.put(&next);
+                }
+            }
+            bench.now += Duration::from_millis(20);
+        }
+    }
+}
+
+#[test]
 fn a_window_below_a_super_segment_lets_part_of_it_go() {
     let mut bench = Bench::offloading();
     let (accepted, mut next, mut inbox) = wide(&mut bench);
