@@ -113,9 +113,8 @@ fn config() -> StackConfig {
     StackConfig { user_timeout: Duration::from_secs(8), ..StackConfig::default() }
 }
 
-fn world_of<L: Link>(mtu: usize, there: &str, wrap: impl FnOnce(MemoryLink) -> L) -> World {
-    let (link, other_end) = MemoryLink::pair(mtu, MemoryLink::DEFAULT_DEPTH);
-    let started = Ipstack::start(wrap(link), &config()).unwrap();
+fn world_of((link, other_end): (MemoryLink, MemoryLink), there: &str) -> World {
+    let started = Ipstack::start(link, &config()).unwrap();
     let there: SocketAddr = there.parse().unwrap();
     let here = if there.is_ipv4() { "10.0.0.1:4000" } else { "[fd00::1]:4000" }.parse().unwrap();
     World {
@@ -126,7 +125,7 @@ fn world_of<L: Link>(mtu: usize, there: &str, wrap: impl FnOnce(MemoryLink) -> L
 }
 
 fn world(mtu: usize) -> World {
-    world_of(mtu, "10.0.0.2:80", |link| link)
+    world_of(MemoryLink::pair(mtu, MemoryLink::DEFAULT_DEPTH), "10.0.0.2:80")
 }
 
 async fn connected(mtu: usize) -> (World, IpstackStream) {
@@ -248,7 +247,7 @@ async fn a_packet_of_64_kib_arrives_whole() {
 
 #[tokio::test]
 async fn a_repeated_syn_gets_the_syn_ack_again_and_a_lost_one_is_sent_again() {
-    let mut world = world_of(1500, "[fd00::2]:80", |link| link);
+    let mut world = world_of(MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH), "[fd00::2]:80");
     let peer = &mut world.peer;
     peer.send(SYN, IRS, b"");
     let first = peer.expect().await;
@@ -296,44 +295,17 @@ async fn an_unacknowledged_fin_is_sent_again_and_the_port_can_be_used_again() {
     second.read_exact(&mut [0; 5]).await.unwrap();
 }
 
-/// A link that takes and delivers super-packets.
-struct Offloaded(MemoryLink);
-
-impl Link for Offloaded {
-    fn capabilities(&self) -> Capabilities {
-        let mut capabilities = self.0.capabilities();
-        capabilities.mtu = 1500;
-        capabilities.checksum.tx = true;
-        capabilities.segmentation.tcpv4 = true;
-        capabilities
-    }
-
-    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
-        self.0.try_recv(buffers)
-    }
-
-    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        self.0.try_send(meta, slices)
-    }
-
-    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_readable(cx)
-    }
-
-    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_writable(cx)
-    }
-}
-
 #[tokio::test]
 async fn a_link_that_segments_gets_super_packets() {
-    let mut world = world_of(65_535, "10.0.0.2:80", Offloaded);
-    world.peer.shake_hands().await;
-    let mut stream = world.listener.accept().await.unwrap();
-    stream.write_all(&[3; 15_000]).await.unwrap();
-    let got = world.peer.expect().await;
-    assert_eq!(got.payload(), [3; 15_000]);
-    assert_eq!(got.meta, PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(1_460) });
+    for (there, mss) in [("10.0.0.2:80", 1_460), ("[fd00::2]:80", 1_440)] {
+        let mut world = world_of(MemoryLink::offloading_pair(1500, MemoryLink::DEFAULT_DEPTH), there);
+        world.peer.shake_hands().await;
+        let mut stream = world.listener.accept().await.unwrap();
+        stream.write_all(&[3; 15_000]).await.unwrap();
+        let got = world.peer.expect().await;
+        assert_eq!(got.payload(), [3; 15_000]);
+        assert_eq!(got.meta, PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(mss) });
+    }
 }
 
 #[tokio::test]
