@@ -1,5 +1,7 @@
 //! The words in which a connection's record and the bridge speak with each other.
 
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -51,11 +53,49 @@ pub(super) enum Session {
     Ended,
 }
 
+/// One of ipstack's streams, which [`super::hub::Hub::retire`] alone drops, once its task has ended.
+///
+/// Dropped before, it would block the thread until then, which is for ever where the runtime is going
+/// down, and panic on a current-thread runtime (`block_in_place`). So it leaks where nobody retires
+/// it: with a runtime that ends before its connections.
+pub(super) struct Inner(ManuallyDrop<IpStackTcpStream>);
+
+impl Inner {
+    pub(super) fn new(stream: IpStackTcpStream) -> Self {
+        Self(ManuallyDrop::new(stream))
+    }
+
+    /// The stream, to be dropped.
+    pub(super) fn into_stream(self) -> IpStackTcpStream {
+        ManuallyDrop::into_inner(self.0)
+    }
+}
+
+impl Deref for Inner {
+    type Target = IpStackTcpStream;
+
+    fn deref(&self) -> &IpStackTcpStream {
+        &self.0
+    }
+}
+
+impl DerefMut for Inner {
+    fn deref_mut(&mut self) -> &mut IpStackTcpStream {
+        &mut self.0
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Inner")
+    }
+}
+
 /// Whose the connection is.
 #[derive(Debug)]
 pub(super) enum Claim {
     /// Nobody's yet. ipstack's stream waits here to be accepted.
-    Waiting(Option<Box<IpStackTcpStream>>),
+    Waiting(Option<Box<Inner>>),
     /// A stream's.
     Held,
     /// Nobody's any more.

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem::{self, ManuallyDrop};
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -13,7 +13,7 @@ use ipstack::IpStackTcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use super::events::{Claim, Limits, Stage};
+use super::events::{Claim, Inner, Limits, Stage};
 use super::flow::{Flow, State};
 use super::segment::FlowKey;
 
@@ -163,6 +163,7 @@ impl Hub {
 
     /// A connection has come out of ipstack.
     pub(super) fn deliver(&self, inner: IpStackTcpStream, key: FlowKey) {
+        let inner = Inner::new(inner);
         let mut inside = self.lock();
         let index = inside.embryos.iter().position(|flow| flow.key == key);
         let flow = index.and_then(|index| inside.embryos.remove(index));
@@ -212,18 +213,14 @@ impl Hub {
         mem::take(&mut inside.ready)
     }
 
-    /// Lets one of ipstack's streams go once its task has ended.
-    ///
-    /// Dropped before, it would block the thread until then, and panic on a current-thread runtime
-    /// (`block_in_place`). The task owns the receiver of the channel whose sender is asked here.
-    /// Should the runtime go first, this future is dropped, and the stream leaks.
-    pub(super) fn retire(&self, inner: IpStackTcpStream) {
-        let inner = ManuallyDrop::new(inner);
+    /// Lets one of ipstack's streams go once its task has ended. The task owns the receiver of the
+    /// channel whose sender is asked here.
+    pub(super) fn retire(&self, inner: Inner) {
         self.runtime.spawn(async move {
             inner.stream_sender().closed().await;
             // The task drops its receiver in its last poll, which may still be running elsewhere.
             tokio::task::yield_now().await;
-            drop(ManuallyDrop::into_inner(inner));
+            drop(inner.into_stream());
         });
     }
 

@@ -7,11 +7,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use ipstack::IpStackTcpStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
 
-use super::events::Claim;
+use super::events::{Claim, Inner};
 use super::flow::{Flow, State};
 use super::hub::Hub;
 use crate::{Listener, Stream};
@@ -54,7 +53,7 @@ impl Drop for IpstackListener {
 #[derive(Debug)]
 pub struct IpstackStream {
     /// There until the stream is dropped.
-    inner: Option<IpStackTcpStream>,
+    inner: Option<Inner>,
     flow: Arc<Flow>,
     hub: Arc<Hub>,
     /// The sequence number behind what was written.
@@ -102,7 +101,7 @@ impl AsyncRead for IpstackStream {
             }
         }
         let before = buf.filled().len();
-        let polled = Pin::new(inner).poll_read(cx, buf);
+        let polled = Pin::new(&mut **inner).poll_read(cx, buf);
         let len = buf.filled().len() - before;
         let mut state = stream.flow.lock();
         match polled {
@@ -152,7 +151,7 @@ impl AsyncWrite for IpstackStream {
             len
         };
         // ipstack copies all that it is given, whatever of it goes into one segment.
-        match Pin::new(inner).poll_write(cx, &buf[..len]) {
+        match Pin::new(&mut **inner).poll_write(cx, &buf[..len]) {
             Poll::Ready(Ok(len)) => {
                 stream.written = stream.written.wrapping_add(len as u32);
                 coop.made_progress();

@@ -6,10 +6,10 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
-use platform::{Capabilities, Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
+use platform::{Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
@@ -331,6 +331,32 @@ async fn without_its_driver_the_stack_lets_the_link_go_and_its_streams_fail() {
         }
     });
     assert_eq!(tokio::time::timeout(QUIET * 10, gone).await.unwrap(), io::ErrorKind::BrokenPipe);
+}
+
+/// With a connection in whatever state that nobody has accepted.
+#[test]
+fn a_runtime_ends_before_its_connections() {
+    for shaken in [false, true] {
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let world = runtime.block_on(async {
+                let mut world = world(1500);
+                if shaken {
+                    world.peer.shake_hands().await;
+                } else {
+                    world.peer.send(SYN, IRS, b"");
+                    world.peer.expect().await;
+                }
+                tokio::task::yield_now().await;
+                world
+            });
+            drop(runtime);
+            drop(world);
+            tell.send(()).unwrap();
+        });
+        told.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
 }
 
 #[test]
