@@ -4,18 +4,18 @@
 //! instead of hanging.
 
 use std::future::poll_fn;
-use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::task::{Context, Wake, Waker};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-use platform::{Link, MemoryLink, PacketBuffer, PacketMeta};
+use platform::{Link, MemoryLink};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, IpEndpoint};
+
+use crate::wire::{SuperPackets, Wire};
 
 /// How long any one operation may take.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -53,9 +53,7 @@ pub(crate) struct PeerStream {
 
 impl Peer {
     pub(crate) fn new(link: MemoryLink) -> Self {
-        let room = link.capabilities().max_packet_len;
-        let mut wire =
-            Wire { link, packet: PacketBuffer::new(room), scratch: vec![0; room], mute: false, out: Vec::new() };
+        let mut wire = Wire::new(link);
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = 7;
         let mut interface = Interface::new(config, &mut wire, smoltcp::time::Instant::now());
@@ -78,6 +76,10 @@ impl Peer {
     /// From now on nothing comes from the peer and nothing reaches it, or all does again.
     pub(crate) fn mute(&self, mute: bool) {
         self.shared.lock().wire.mute = mute;
+    }
+
+    pub(crate) fn super_packets(&self) -> SuperPackets {
+        self.shared.lock().wire.super_packets
     }
 
     pub(crate) fn connect(&self, to: SocketAddr) -> PeerStream {
@@ -247,7 +249,9 @@ impl Shared {
 
 impl World {
     fn poll(&mut self) {
+        self.wire.flush();
         self.interface.poll(smoltcp::time::Instant::now(), &mut self.wire, &mut self.sockets);
+        self.wire.flush();
     }
 }
 
@@ -291,74 +295,5 @@ impl World {
         self.interface
             .poll_delay(smoltcp::time::Instant::now(), &self.sockets)
             .map_or(longest, |delay| Duration::from(delay).clamp(Duration::from_millis(1), longest))
-    }
-}
-
-struct Wire {
-    link: MemoryLink,
-    packet: PacketBuffer,
-    scratch: Vec<u8>,
-    mute: bool,
-    /// Packets that the link had no room for.
-    out: Vec<Vec<u8>>,
-}
-
-impl Wire {
-    fn flush(&mut self) {
-        while let Some(packet) = self.out.first() {
-            if self.link.try_send(PacketMeta::default(), &[IoSlice::new(packet)]).is_err() {
-                return;
-            }
-            self.out.remove(0);
-        }
-    }
-}
-
-impl Device for Wire {
-    type RxToken<'a> = Received;
-    type TxToken<'a> = Sent<'a>;
-
-    fn receive(&mut self, _now: smoltcp::time::Instant) -> Option<(Received, Sent<'_>)> {
-        self.flush();
-        loop {
-            self.link.try_recv(std::slice::from_mut(&mut self.packet)).ok()?;
-            if !self.mute {
-                let packet = self.packet.packet().to_vec();
-                return Some((Received(packet), Sent(self)));
-            }
-        }
-    }
-
-    fn transmit(&mut self, _now: smoltcp::time::Instant) -> Option<Sent<'_>> {
-        self.flush();
-        self.out.is_empty().then_some(Sent(self))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        let mut capabilities = DeviceCapabilities::default();
-        capabilities.medium = Medium::Ip;
-        capabilities.max_transmission_unit = self.link.capabilities().mtu;
-        capabilities
-    }
-}
-
-struct Received(Vec<u8>);
-
-impl RxToken for Received {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
-        f(&self.0)
-    }
-}
-
-struct Sent<'a>(&'a mut Wire);
-
-impl TxToken for Sent<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let result = f(&mut self.0.scratch[..len]);
-        if !self.0.mute {
-            self.0.out.push(self.0.scratch[..len].to_vec());
-            self.0.flush();
-        }
-        result
     }
 }
