@@ -10,7 +10,6 @@ mod peer;
 mod streams;
 mod wire;
 
-#[cfg(feature = "lwip")]
 use std::any::TypeId;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -65,9 +64,10 @@ fn config() -> StackConfig {
 fn take_turns<S: 'static>() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     #[cfg(feature = "lwip")]
-    let alone = TypeId::of::<S>() == TypeId::of::<netstacks::Lwip>();
+    let lwip = Some(TypeId::of::<netstacks::Lwip>());
     #[cfg(not(feature = "lwip"))]
-    let alone = false;
+    let lwip = None;
+    let alone = Some(TypeId::of::<S>()) == lwip;
     alone.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
