@@ -72,7 +72,7 @@ impl fmt::Display for Warning {
                 write!(f, "the timed window was only {:.3} s; raise --bytes or use --time", time.as_secs_f64())
             }
             Self::Retransmits(count) => {
-                write!(f, "the kernel sent {count} segments again; the path lost or reordered packets")
+                write!(f, "the kernel sent {count} segments again; packets were lost or reordered, or the stack paused")
             }
             Self::DeviceDrops(count) => {
                 write!(f, "the device dropped {count} packets; lower --window, or lengthen its queue")

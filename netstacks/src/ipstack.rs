@@ -61,6 +61,7 @@ use self::events::Limits;
 use self::hub::Hub;
 use self::segment::FlowKey;
 use self::stream::{IpstackListener, IpstackStream};
+use crate::offload::Offload;
 use crate::{Effective, Netstack, StackConfig, StackKind, StartError, Started};
 
 /// The largest window without scaling (RFC 9293, 3.1), which ipstack does not know.
@@ -88,7 +89,8 @@ impl<L: Link> Netstack<L> for Ipstack {
             return Err(StartError::Unfit { stack: StackKind::Ipstack, reason });
         }
         let budget = config.window.clamp(StackConfig::MIN_WINDOW, MAX_WINDOW);
-        let mtu = largest_packet(&capabilities);
+        // By which it cuts: where the link cuts super-packets, theirs.
+        let mtu = Offload::of(&capabilities).largest_packet().try_into().unwrap_or(u16::MAX);
         let limits = Limits { budget: budget as u32, user_timeout: config.user_timeout };
         let hub = Arc::new(Hub::new(limits, config.backlog, Handle::current()));
         let mut settings = IpStackConfig::default();
@@ -109,14 +111,6 @@ impl<L: Link> Netstack<L> for Ipstack {
             },
         })
     }
-}
-
-/// The MTU for ipstack, which cuts by it: where the link cuts super-packets, theirs.
-fn largest_packet(capabilities: &Capabilities) -> u16 {
-    let segmentation = capabilities.segmentation;
-    let offloaded = capabilities.checksum.tx && (segmentation.tcpv4 || segmentation.tcpv6);
-    let largest = if offloaded { capabilities.max_packet_len } else { capabilities.mtu };
-    largest.max(capabilities.mtu).try_into().unwrap_or(u16::MAX)
 }
 
 fn tcp_config(budget: u32, capabilities: &Capabilities) -> TcpConfig {

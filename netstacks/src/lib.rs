@@ -41,6 +41,8 @@ mod ipstack;
 mod lwip;
 #[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod offload;
+#[cfg(any(feature = "smoltcp", all(test, any(feature = "lwip", feature = "ipstack"))))]
+mod shim;
 #[cfg(feature = "smoltcp")]
 mod smoltcp;
 

@@ -126,10 +126,7 @@ impl Segments {
         let offload = Offload::of(capabilities);
         let largest = |ipv6, headers| {
             let mss = offload.mss(headers);
-            if !offload.segments(ipv6) {
-                return mss;
-            }
-            let most = (window / MIN_BUFFERED_SEGMENTS).min(usize::from(offload.largest_payload(headers))) as u16;
+            let most = (window / MIN_BUFFERED_SEGMENTS).min(usize::from(offload.largest_payload(ipv6, headers))) as u16;
             (most - most % mss).max(mss)
         };
         Self { v4: largest(false, HEADERS), v6: largest(true, HEADERS_V6) }

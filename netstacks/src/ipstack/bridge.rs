@@ -8,14 +8,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem;
-use std::num::NonZeroU16;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use platform::vnet::{self, TcpLayout};
-use platform::{Checksum, Link, PacketMeta};
+use platform::{Link, PacketMeta};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
 use tokio::time::{Instant, Sleep};
@@ -176,17 +174,14 @@ impl<L: Link> Bridge<L> {
             return;
         }
         let headers = segment::ip_header_len(key.local) + TCP_HEADER;
-        let capabilities = self.port.capabilities;
-        let own_mss = capabilities.mtu.saturating_sub(headers).min(usize::from(u16::MAX)) as u16;
+        let offload = &self.port.offload;
+        let own_mss = offload.mss(headers);
         let default = DEFAULT_MSS[usize::from(key.local.is_ipv6())];
         let named = segment::maximum_segment_size(self.packet(place), syn).unwrap_or(default);
         let mss = named.max(SMALLEST_MSS).min(own_mss);
         let mut state = State::new(syn, self.hub.limits, mss, own_mss, self.now);
-        let segmentation = capabilities.segmentation;
-        let offloaded = if key.local.is_ipv4() { segmentation.tcpv4 } else { segmentation.tcpv6 };
-        if offloaded && capabilities.checksum.tx {
-            let room = capabilities.max_packet_len.min(usize::from(u16::MAX)).saturating_sub(headers);
-            state.send.largest = (room - room % usize::from(mss)).max(usize::from(mss));
+        if mss == own_mss {
+            state.send.largest = offload.largest_payload(key.local.is_ipv6(), headers).into();
         }
         state.listed = true;
         let flow = Arc::new(Flow::new(key, state));
@@ -305,7 +300,6 @@ impl<L: Link> Bridge<L> {
         let Some(flow) = self.find(FlowKey { peer: segment.destination, local: segment.source }) else { return };
         let mut state = flow.lock();
         let patched = state.outbound(&segment, self.now);
-        let mss = state.send.mss as u16;
         if state.has_work() {
             self.list(&flow, &mut state);
         }
@@ -319,14 +313,7 @@ impl<L: Link> Bridge<L> {
         header.copy_from_slice(original);
         let tcp = &mut header[segment.tcp_at..];
         segment::patch(tcp, seq, ack, window);
-        let mut meta = PacketMeta::default();
-        if self.port.capabilities.checksum.tx {
-            let layout =
-                TcpLayout { ipv6: segment.source.is_ipv6(), tcp_at: segment.tcp_at, payload_at: segment.payload_at };
-            vnet::leave_checksum(header, &layout, segment.payload_at + segment.payload_len);
-            meta.checksum = Checksum::Partial;
-            meta.gso_size = NonZeroU16::new(mss).filter(|mss| segment.payload_len > usize::from(mss.get()));
-        }
+        let meta = self.port.offload.prepare(header, segment.payload_at + segment.payload_len);
         let payload = &packet[segment.payload_at..segment.payload_at + segment.payload_len];
         if let Err(error) = self.port.send(meta, header, payload) {
             self.hub.fail(&error);

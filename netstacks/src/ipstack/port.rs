@@ -4,14 +4,16 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
-use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
+use platform::{Link, PacketBuffer, PacketMeta};
+
+use crate::offload::Offload;
 
 /// A link with what it has delivered and what it would not take yet.
 #[derive(Debug)]
 pub(super) struct Port<L> {
     /// Gone once the stack has ended.
     link: Option<L>,
-    pub(super) capabilities: Capabilities,
+    pub(super) offload: Offload,
     buffers: Vec<PacketBuffer>,
     filled: usize,
     next: usize,
@@ -28,7 +30,7 @@ impl<L: Link> Port<L> {
         let buffer = || PacketBuffer::new(capabilities.max_packet_len);
         Self {
             link: Some(link),
-            capabilities,
+            offload: Offload::of(&capabilities),
             buffers: (0..capabilities.batch.max(1)).map(|_| buffer()).collect(),
             filled: 0,
             next: 0,

@@ -8,6 +8,7 @@ use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
 use crate::offload::Offload;
+use crate::shim;
 
 /// An IP and a TCP header without options, in bytes.
 const HEADERS_V4: usize = 40;
@@ -53,7 +54,7 @@ impl<L: Link> Device<L> {
                 // IPv4 has smoltcp's own hook.
                 for buffer in &mut self.batch[..count] {
                     if buffer.packet().first().is_some_and(|first| first >> 4 == 6) {
-                        self.sender.offload.raise_mss(buffer.packet_mut());
+                        shim::raise_mss(&self.sender.offload, buffer.packet_mut());
                     }
                 }
             }
@@ -79,9 +80,7 @@ impl<L: Link> Sender<L> {
     /// cuts these.
     pub(super) fn segment_len(&self, ipv6: bool) -> usize {
         let headers = if ipv6 { HEADERS_V6 } else { HEADERS_V4 };
-        let len =
-            if self.offload.segments(ipv6) { self.offload.largest_payload(headers) } else { self.offload.mss(headers) };
-        usize::from(len.max(1))
+        usize::from(self.offload.largest_payload(ipv6, headers))
     }
 
     /// Whether a packet is held back because the link was full.
@@ -127,7 +126,7 @@ impl<L: Link> phy::Device for Device<L> {
         let offload = &self.sender.offload;
         // The MTU of a super-packet is for IPv6, for which smoltcp has no hook that works: in 0.14 it
         // drops packets above its MTU (`iface/interface/mod.rs`, `dispatch_ip`).
-        capabilities.max_transmission_unit = offload.stack_mtu();
+        capabilities.max_transmission_unit = offload.largest_packet();
         if offload.segments(false) {
             capabilities.segmentation.tcpv4 = NonZeroUsize::new(HEADERS_V4 + self.sender.segment_len(false));
         }
@@ -177,6 +176,7 @@ impl<L: Link> phy::TxToken for TxToken<'_, L> {
         }
         let packet = &mut sender.packet[..len];
         let result = f(packet);
+        shim::lower_mss(&sender.offload, packet);
         let mut meta = sender.offload.prepare(packet, len);
         meta.gso_size = self.gso_size.or(meta.gso_size);
         sender.send(len, meta);
