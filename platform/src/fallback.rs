@@ -19,7 +19,8 @@ impl TunDevice {
     /// # Errors
     ///
     /// [`crate::Class::Unavailable`].
-    pub fn open(_config: &TunConfig) -> Result<Self, Error> {
+    pub fn open(config: &TunConfig) -> Result<Self, Error> {
+        config.do_without_offload("there is no device that would have any")?;
         Err(Error::unsupported("open", "a TUN device", "run on Linux, macOS or Windows"))
     }
 
