@@ -42,7 +42,8 @@ done
 if [[ -z ${SUDO_USER:-} ]]; then
     cargo build --release --quiet --locked
 fi
-[[ -x target/release/rust-tun-perf ]] || fail "there is nothing to run; build it first, as yourself: cargo build --release"
+program=${CARGO_TARGET_DIR:-target}/release/rust-tun-perf
+[[ -x $program ]] || fail "there is nothing to run; build it first, as yourself: cargo build --release"
 
 news=$(mktemp)
 trap 'rm -f "$news"' EXIT
@@ -57,7 +58,7 @@ for stack in "${stacks[@]}"; do
             printf '\n%s, %s, %s\n' "$stack" "$runtime" "$mode"
             for ((run = 0; run < runs; run++)); do
                 # A run that fails has said why; the others go on.
-                target/release/rust-tun-perf "${arguments[@]}" "$@" 2>"$news" | grep Gbps || {
+                "$program" "${arguments[@]}" "$@" 2>"$news" | grep Gbps || {
                     grep error: "$news" >&2 || true
                     failures=$((failures + 1))
                 }

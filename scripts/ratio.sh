@@ -28,7 +28,7 @@ trap 'exit 130' INT
 rounds=${1:-5}
 file=${2:-}
 only=${3:-}
-program=target/release/rust-tun-perf
+program=${CARGO_TARGET_DIR:-target}/release/rust-tun-perf
 
 fail() {
     printf 'ratio: %s\n' "$*" >&2

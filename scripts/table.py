@@ -106,7 +106,7 @@ def note(cells, loopback):
     seconds = median([sample["elapsed_ns"] / 1e9 for sample in samples])
 
     def values(key):
-        return " and ".join(str(value) for value in sorted({sample[key] for sample in samples}))
+        return " and ".join(sorted({str(sample[key]) for sample in samples}))
 
     line = (
         f"Medians of {rounds} interleaved runs of about {seconds:.1f} s each at MTU {values('mtu')}, "

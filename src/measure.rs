@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use bytesize::ByteSize;
-
 use crate::run::{Sample, Status};
 
 /// What a sample comes to.
@@ -87,8 +85,7 @@ impl fmt::Display for Warning {
                 write!(f, "this is a virtual machine, whose host may be shared; compare ratios measured side by side")
             }
             Self::SmallerWindow(asked, got) => {
-                let (asked, got) = (ByteSize(*asked as u64), ByteSize(*got as u64));
-                write!(f, "the stack has a window of {got} at most, and not of {asked}")
+                write!(f, "the stack has a window of {got} bytes at most, and not of {asked}")
             }
         }
     }

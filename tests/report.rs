@@ -37,7 +37,7 @@ impl Executor for Fixed {
                 receive_buffer_bytes: 4 << 20,
                 send_buffer_bytes: 4 << 20,
                 window_scale: Some(7),
-                mtu: 1500,
+                largest_packet_bytes: 1500,
                 congestion: "none",
                 checksum_verified: false,
                 checksum_computed: true,

@@ -90,7 +90,8 @@ impl<L: Link> Netstack<L> for Ipstack {
         }
         let budget = config.window.clamp(StackConfig::MIN_WINDOW, MAX_WINDOW);
         // By which it cuts: where the link cuts super-packets, theirs.
-        let mtu = Offload::of(&capabilities).largest_packet().try_into().unwrap_or(u16::MAX);
+        let offload = Offload::of(&capabilities);
+        let mtu = offload.largest_packet().try_into().unwrap_or(u16::MAX);
         let limits = Limits { budget: budget as u32, user_timeout: config.user_timeout };
         let hub = Arc::new(Hub::new(limits, config.backlog, Handle::current()));
         let mut settings = IpStackConfig::default();
@@ -104,7 +105,7 @@ impl<L: Link> Netstack<L> for Ipstack {
                 receive_buffer_bytes: budget,
                 send_buffer_bytes: budget,
                 window_scale: None,
-                mtu: usize::from(mtu),
+                largest_packet_bytes: offload.largest_tcp_packet(),
                 congestion: "none",
                 checksum_verified: false,
                 checksum_computed: true,

@@ -167,8 +167,9 @@ pub struct Effective {
     pub send_buffer_bytes: usize,
     /// Shift count of the window scale option (RFC 7323); `None` where the stack has none.
     pub window_scale: Option<u8>,
-    /// Largest packet that the stack makes, in bytes, IP header included.
-    pub mtu: usize,
+    /// Largest packet that the stack makes, over IPv4 or IPv6, in bytes, IP header included: the MTU, or
+    /// that of a super-packet, which the link cuts to the MTU.
+    pub largest_packet_bytes: usize,
     /// Congestion control of the stack as a sender.
     pub congestion: &'static str,
     /// Whether checksums of packets that arrive are verified by the stack.

@@ -52,16 +52,6 @@ const HEADERS_V6: usize = 60;
 /// is being made.
 const MIN_BUFFERED_SEGMENTS: usize = 4;
 
-/// Bytes of packets that one ingress takes at most, and bounds of their number. Each batch is
-/// acknowledged at the end of it: a larger one is fewer acknowledgements, and a smaller one is still in
-/// the processor's cache when its reader takes it.
-const BATCH_BYTES: usize = 256 << 10;
-const BATCH: (usize, usize) = (4, 32);
-
-fn batch_len(packet_len: usize) -> usize {
-    (BATCH_BYTES / packet_len.max(1)).clamp(BATCH.0, BATCH.1)
-}
-
 /// TCP's timer.
 const TICK: Duration = Duration::from_millis(TCP_TIMER_MS);
 
@@ -94,7 +84,7 @@ impl<L: Link> Netstack<L> for Lwip {
             receive_buffer_bytes: window >> scale << scale,
             send_buffer_bytes: window.min(MAX_QUEUED_SEGMENTS * usize::from(segments.v4)),
             window_scale: Some(scale),
-            mtu: (HEADERS + usize::from(segments.v4)).max(HEADERS_V6 + usize::from(segments.v6)),
+            largest_packet_bytes: (HEADERS + usize::from(segments.v4)).max(HEADERS_V6 + usize::from(segments.v6)),
             congestion: "newreno",
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
@@ -209,7 +199,7 @@ impl<L: Link> LwipEngine<L> {
         let engine = Self {
             core: Box::into_raw(Box::new(core)),
             output: Box::into_raw(Box::new(Output::new(link))),
-            batch: (0..batch_len(packet_len)).map(|_| PacketBuffer::new(packet_len)).collect(),
+            batch: (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(packet_len)).collect(),
             verify: !capabilities.checksum.rx,
             undrained: false,
             next_tick: None,
@@ -282,8 +272,11 @@ impl<L: Link> LwipEngine<L> {
         }
         let lag = now.saturating_duration_since(due);
         self.next_tick = Some(if lag > MAX_LAG { now } else { due } + TICK);
+        // What has arrived comes first: lwIP's timer of probes believes that a window which has opened
+        // was used at once.
         // SAFETY: the engine's core; no reference into it is alive.
         unsafe {
+            Core::flush(self.core);
             Core::tick(self.core);
             if self.output().blocked {
                 Core::demand_acks(self.core);

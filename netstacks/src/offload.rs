@@ -1,9 +1,9 @@
 //! What a stack leaves to a link that offloads.
 //!
-//! A stack makes super-packets by whatever hook it has, or by the [`crate::shim`]; only towards peers
-//! that take segments which fill the link's MTU. Towards any other it sends the segments that the
-//! peer takes, one by one. So the size of a super-packet's segments follows from the MTU and its own
-//! headers, and nobody has to remember it.
+//! A stack makes super-packets by whatever hook it has, or by the shim (`shim.rs`). But for smoltcp over
+//! IPv4, which names the size of the segments itself, it does so only towards peers that take segments
+//! which fill the link's MTU; any other peer is sent the segments that it takes, one by one. So the size
+//! of a super-packet's segments follows from the MTU and its own headers, and nobody has to remember it.
 
 use std::num::NonZeroU16;
 
@@ -43,6 +43,13 @@ impl Offload {
     pub(crate) fn largest_packet(&self) -> usize {
         let whole = self.segmentation != SegmentationOffload::default();
         if whole { self.max_packet_len.max(self.mtu) } else { self.mtu }
+    }
+
+    /// The largest TCP packet that a stack makes for the link, over IPv4 or IPv6, in bytes.
+    #[cfg(any(feature = "ipstack", feature = "smoltcp"))]
+    pub(crate) fn largest_tcp_packet(&self) -> usize {
+        let largest = |ipv6, headers| headers + usize::from(self.largest_payload(ipv6, headers));
+        largest(false, 40).max(largest(true, 60))
     }
 
     /// The MSS of this end of the link, in bytes, of segments with headers of so many bytes.

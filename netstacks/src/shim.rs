@@ -25,14 +25,17 @@ const TCP_HEADER_LEN: usize = 20;
 #[inline]
 pub(crate) fn raise_mss(offload: &Offload, packet: &mut [u8]) {
     if let Some((layout, own, mss)) = offered_mss(offload, packet)
+        && offload.segments(layout.ipv6)
         && u16::from_be_bytes(*mss) >= own
     {
         *mss = offload.largest_payload(layout.ipv6, layout.tcp_at + TCP_HEADER_LEN).to_be_bytes();
     }
 }
 
-/// Puts the MSS in a SYN of the stack's right. To be called for every packet that leaves, before its
-/// checksum is left to the link; touches no other.
+/// Lowers the MSS in a SYN to what the link's MTU lets be, for a stack that was told a larger one. To be
+/// called for every packet that leaves, before its checksum is left to the link, and for those that
+/// arrive where the MSS is not raised: a stack with a hook would cut by what the peer names. Touches no
+/// packet but a SYN.
 #[inline]
 pub(crate) fn lower_mss(offload: &Offload, headers: &mut [u8]) {
     if let Some((_, own, mss)) = offered_mss(offload, headers) {
@@ -40,7 +43,7 @@ pub(crate) fn lower_mss(offload: &Offload, headers: &mut [u8]) {
     }
 }
 
-/// In a SYN on a link that segments its kind: the layout, this end's own MSS, and the one it names.
+/// In a SYN, on a link that segments: the layout, this end's own MSS, and the one that it names.
 #[inline]
 fn offered_mss<'a>(offload: &Offload, packet: &'a mut [u8]) -> Option<(TcpLayout, u16, &'a mut [u8; 2])> {
     if !offload.segments(false) && !offload.segments(true) {
@@ -48,7 +51,7 @@ fn offered_mss<'a>(offload: &Offload, packet: &'a mut [u8]) -> Option<(TcpLayout
     }
     let layout = TcpLayout::parse(packet)?;
     let syn = packet.get(layout.tcp_at + 13)? & SYN != 0;
-    if !syn || !offload.segments(layout.ipv6) {
+    if !syn {
         return None;
     }
     let mss = mss_option(packet, &layout)?;

@@ -49,7 +49,7 @@ impl<L: Link> Netstack<L> for Smoltcp {
             receive_buffer_bytes: config.window,
             send_buffer_bytes: config.window,
             window_scale: Some(window_scale(config.window)),
-            mtu: Offload::of(&capabilities).largest_packet(),
+            largest_packet_bytes: Offload::of(&capabilities).largest_tcp_packet(),
             congestion: "none",
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,

@@ -51,16 +51,8 @@ pub struct TunDevice {
     mtu: usize,
     /// Whether each packet has a `virtio_net_hdr` in front of it.
     offload: bool,
-    lost: Arc<Lost>,
-}
-
-/// Packets that crossed neither way, and that no counter of the kernel's has.
-#[derive(Debug, Default)]
-struct Lost {
-    /// They contradicted their `virtio_net_hdr`, or that them.
-    malformed: AtomicU64,
-    /// The kernel had no memory for them.
-    unsent: AtomicU64,
+    /// Packets that contradicted their `virtio_net_hdr`, or that them.
+    malformed: Arc<AtomicU64>,
 }
 
 impl TunDevice {
@@ -84,7 +76,7 @@ impl TunDevice {
         let name = device.name().map_err(failed("ask the name of"))?;
         let mtu = usize::from(device.mtu().map_err(failed("ask the MTU of"))?);
         let device = Readiness::new(device).map_err(failed("register with the runtime"))?;
-        Ok(Self { device, name, mtu, offload, lost: Arc::default() })
+        Ok(Self { device, name, mtu, offload, malformed: Arc::default() })
     }
 
     /// The interface's name.
@@ -103,7 +95,7 @@ impl TunDevice {
 
     /// A reader of the interface's drop counters; it outlives the hand-over of the device to a stack.
     pub fn drop_counter(&self) -> DropCounter {
-        DropCounter { name: self.name.clone(), lost: Arc::clone(&self.lost) }
+        DropCounter { name: self.name.clone(), malformed: Arc::clone(&self.malformed) }
     }
 }
 
@@ -211,7 +203,7 @@ impl Link for TunDevice {
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let device = self.device.get_ref();
         if self.offload {
-            recv_batch(buffers, |storage| recv_described(device, storage, &self.lost))
+            recv_batch(buffers, |storage| recv_described(device, storage, &self.malformed))
         } else {
             recv_batch(buffers, |storage| Ok((device.recv(storage)?, PacketMeta::default())))
         }
@@ -225,7 +217,7 @@ impl Link for TunDevice {
             _ => device.send_vectored(slices),
         };
         let header_len = if self.offload { HEADER_LEN } else { 0 };
-        sent_whole(sent, header_len + packet_len(slices), &self.lost)
+        sent_whole(sent, header_len + packet_len(slices))
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -238,7 +230,7 @@ impl Link for TunDevice {
 }
 
 /// Receives a packet and the `virtio_net_hdr` in front of it. Skips what is malformed.
-fn recv_described(device: &SyncDevice, storage: &mut [u8], lost: &Lost) -> io::Result<(usize, PacketMeta)> {
+fn recv_described(device: &SyncDevice, storage: &mut [u8], malformed: &AtomicU64) -> io::Result<(usize, PacketMeta)> {
     for _ in 0..MAX_SKIPPED {
         let mut header = [0; HEADER_LEN];
         let len = device.recv_vectored(&mut [IoSliceMut::new(&mut header), IoSliceMut::new(storage)])?;
@@ -246,7 +238,7 @@ fn recv_described(device: &SyncDevice, storage: &mut [u8], lost: &Lost) -> io::R
         if let Ok(meta) = vnet::read(&header, packet) {
             return Ok((packet.len(), meta));
         }
-        lost.malformed.fetch_add(1, Ordering::Relaxed);
+        malformed.fetch_add(1, Ordering::Relaxed);
     }
     // The device is still readable, which whoever asks is told at once.
     Err(io::ErrorKind::WouldBlock.into())
@@ -268,16 +260,14 @@ fn send_described(device: &SyncDevice, meta: PacketMeta, slices: &[IoSlice<'_>])
     }
 }
 
-/// Whether the kernel took the whole packet. One without memory for it loses it, as a network would:
-/// the device stays writable, so there is nothing to wait for.
-fn sent_whole(sent: io::Result<usize>, len: usize, lost: &Lost) -> io::Result<()> {
+/// Whether the kernel took the whole packet. One without memory for it loses it, as a network would, and
+/// counts it as dropped (`drivers/net/tun.c`, `tun_get_user`). The device stays writable, so there is
+/// nothing to wait for.
+fn sent_whole(sent: io::Result<usize>, len: usize) -> io::Result<()> {
     match sent {
         Ok(sent) if sent == len => Ok(()),
         Ok(_) => Err(io::Error::new(io::ErrorKind::WriteZero, "the TUN device took only a part of a packet")),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => {
-            lost.unsent.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        }
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -286,7 +276,7 @@ fn sent_whole(sent: io::Result<usize>, len: usize, lost: &Lost) -> io::Result<()
 #[derive(Clone, Debug)]
 pub struct DropCounter {
     name: String,
-    lost: Arc<Lost>,
+    malformed: Arc<AtomicU64>,
 }
 
 impl DropCounter {
@@ -295,8 +285,7 @@ impl DropCounter {
     /// not say. To be called in the device's namespace.
     pub fn read(&self) -> Option<u64> {
         let table = fs::read_to_string("/proc/thread-self/net/dev").ok()?;
-        let lost = self.lost.malformed.load(Ordering::Relaxed) + self.lost.unsent.load(Ordering::Relaxed);
-        Some(parse_drops(&table, &self.name)? + lost)
+        Some(parse_drops(&table, &self.name)? + self.malformed.load(Ordering::Relaxed))
     }
 }
 
@@ -398,19 +387,16 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_goes_whole_or_is_counted_or_ends_the_link() {
-        let lost = Lost::default();
-        sent_whole(Ok(50), 50, &lost).unwrap();
+    fn a_packet_goes_whole_or_is_lost_or_ends_the_link() {
+        let failed = |errno| sent_whole(Err(io::Error::from_raw_os_error(errno)), 50);
+        sent_whole(Ok(50), 50).unwrap();
+        assert_eq!(sent_whole(Ok(49), 50).unwrap_err().kind(), io::ErrorKind::WriteZero);
         for errno in [libc::ENOBUFS, libc::ENOMEM] {
-            sent_whole(Err(io::Error::from_raw_os_error(errno)), 50, &lost).unwrap();
+            failed(errno).unwrap();
         }
-        assert_eq!(lost.unsent.load(Ordering::Relaxed), 2);
-        assert_eq!(sent_whole(Ok(49), 50, &lost).unwrap_err().kind(), io::ErrorKind::WriteZero);
         for errno in [libc::EAGAIN, libc::EIO, libc::EINVAL] {
-            let error = sent_whole(Err(io::Error::from_raw_os_error(errno)), 50, &lost).unwrap_err();
-            assert_eq!(error.raw_os_error(), Some(errno));
+            assert_eq!(failed(errno).unwrap_err().raw_os_error(), Some(errno));
         }
-        assert_eq!(lost.unsent.load(Ordering::Relaxed), 2);
     }
 
     #[test]

@@ -334,8 +334,9 @@ impl Delivery {
             );
             Failure { status: Status::Stalled, detail }
         } else {
-            let detail =
-                format!("{arrived} bytes had arrived after {timeout} seconds; raise --timeout or lower --bytes");
+            let detail = format!(
+                "{arrived} bytes had arrived after {timeout} seconds; raise --timeout, or lower --bytes and --warmup"
+            );
             Failure { status: Status::Timeout, detail }
         }
     }

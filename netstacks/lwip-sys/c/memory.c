@@ -19,7 +19,8 @@ union block {
 #define SMALLEST 64
 #define CLASSES  6
 
-/* What one class keeps at most, in bytes. The segments of 64 MiB at 1,460 bytes each fit. */
+/* What one class keeps at most, in bytes. Some 32,000 segments fit, which is what lwIP
+ * queues at most. */
 #define KEPT_BYTES (4u << 20)
 
 static struct {

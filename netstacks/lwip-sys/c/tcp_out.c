@@ -61,6 +61,9 @@ tcp_output(struct tcp_pcb *pcb)
   struct tcp_seg *from = first;
   err_t err;
   if (pcb->unsent == NULL) {
+    /* An acknowledged probe of a closed window may have been all there was. lwIP stops the timer of
+     * probes in tcp_input(), where our output is put off. */
+    pcb->persist_backoff = 0;
     return lwip_tcp_output(pcb);
   }
   if (first != NULL) {

@@ -27,6 +27,9 @@ const BUDGET_WINDOWS: usize = 2;
 /// not longer than.
 const BUDGET: (usize, usize) = (64, 16384);
 
+/// What the budget holds at most, in bytes, unless its lower bound is more.
+const BUDGET_BYTES: usize = 64 << 20;
+
 const FIN: u8 = 0x01;
 
 /// A buffer and the memory of the pbuf over it. Either the pool has it or lwIP.
@@ -38,7 +41,8 @@ struct Slot {
 impl Pool {
     /// Of buffers of `capacity` bytes, for connections with windows of `window` bytes.
     pub(super) fn new(capacity: usize, window: usize) -> Self {
-        let budget = (BUDGET_WINDOWS * window / capacity.max(1)).clamp(BUDGET.0, BUDGET.1);
+        let bytes = (BUDGET_WINDOWS * window).min(BUDGET_BYTES);
+        let budget = (bytes / capacity.max(1)).clamp(BUDGET.0, BUDGET.1);
         Self { spare: Vec::with_capacity(budget), lent: 0, budget, capacity }
     }
 

@@ -51,10 +51,12 @@ impl<L: Link> Device<L> {
         match self.sender.link.try_recv(&mut self.batch) {
             Ok(count) => {
                 self.unseen = 0..count;
-                // IPv4 has smoltcp's own hook.
                 for buffer in &mut self.batch[..count] {
+                    // IPv4 has smoltcp's own hook, which cuts by what the peer names.
                     if buffer.packet().first().is_some_and(|first| first >> 4 == 6) {
                         shim::raise_mss(&self.sender.offload, buffer.packet_mut());
+                    } else {
+                        shim::lower_mss(&self.sender.offload, buffer.packet_mut());
                     }
                 }
             }

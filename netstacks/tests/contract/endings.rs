@@ -26,7 +26,7 @@ pub(crate) fn reset_wakes_a_parked_reader<S: Netstack<MemoryLink>>(flavour: Flav
             assert_eq!(stream.write(b"x").await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
         },
         move |peer| {
-            let stream = peer.connect(server_addr());
+            let stream = peer.connect(server_addr(flavour));
             stream.read_exact(&mut [0; 5]);
             told.recv().unwrap();
             stream.reset();
@@ -52,8 +52,8 @@ pub(crate) fn reset_wakes_a_parked_writer<S: Netstack<MemoryLink>>(flavour: Flav
             };
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         },
-        |peer| {
-            let stream = peer.connect(server_addr());
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
             told.blocking_recv().unwrap();
             stream.reset();
         },
@@ -74,7 +74,7 @@ pub(crate) fn reset_after_our_fin<S: Netstack<MemoryLink>>(flavour: Flavour) {
             assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         },
         move |peer| {
-            let stream = peer.connect(server_addr());
+            let stream = peer.connect(server_addr(flavour));
             assert_eq!(stream.read(&mut [0; 1]), 0);
             told.recv().unwrap();
             stream.reset();
@@ -94,8 +94,8 @@ pub(crate) fn a_stream_dropped_while_the_peer_sends<S: Netstack<MemoryLink>>(fla
             drop(stream);
             told.await.unwrap();
         },
-        |peer| {
-            peer.connect(server_addr()).write_until_reset(&pattern(13, 10_000));
+        move |peer| {
+            peer.connect(server_addr(flavour)).write_until_reset(&pattern(13, 10_000));
             tell.send(()).unwrap();
         },
     );
@@ -131,12 +131,12 @@ pub(crate) fn a_peer_that_vanishes<S: Netstack<MemoryLink>>(flavour: Flavour) {
             assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
         },
         move |peer| {
-            let (first, second) = (peer.connect(server_addr()), peer.connect(server_addr()));
+            let (first, second) = (peer.connect(server_addr(flavour)), peer.connect(server_addr(flavour)));
             peer.mute(true);
             told.recv().unwrap();
             is_back.recv().unwrap();
             peer.mute(false);
-            let stream = peer.connect(server_addr());
+            let stream = peer.connect(server_addr(flavour));
             stream.read_exact(&mut [0; 5]);
             stream.finish();
             drop((first, second));
@@ -154,7 +154,7 @@ pub(crate) fn a_dropped_stream_delivers<S: Netstack<MemoryLink>>(flavour: Flavou
             let mut stream = listener.accept().await.unwrap();
             stream.write_all(&pattern(12, LEN)).await.unwrap();
         },
-        |peer| assert_same(&peer.connect(server_addr()).read_to_end(), &pattern(12, LEN)),
+        move |peer| assert_same(&peer.connect(server_addr(flavour)).read_to_end(), &pattern(12, LEN)),
     );
 }
 
@@ -167,7 +167,7 @@ pub(crate) fn a_link_that_goes<S: Netstack<MemoryLink>>(flavour: Flavour) {
         let driver = tokio::spawn(driver);
         let client = std::thread::spawn(move || {
             let peer = Peer::new(other_end);
-            let stream = peer.connect(server_addr());
+            let stream = peer.connect(server_addr(flavour));
             stream.read_exact(&mut [0; 1]);
         });
         let ends = async {

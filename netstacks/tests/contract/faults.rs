@@ -1,11 +1,11 @@
 //! Links that lose, repeat and delay packets, and fail.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use netstacks::{Listener, Netstack, Started};
-use platform::{FaultCounter, FaultPlan, Faults, Faulty, MemoryLink, Which};
+use platform::{FaultCounter, FaultPlan, Faults, Faulty, MemoryLink, Traced, Which};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::peer::Peer;
@@ -37,7 +37,7 @@ fn transfer<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour, plan: FaultPlan) 
             stream.read_exact(&mut [0; 1]).await.unwrap();
         },
         move |peer| {
-            let stream = peer.connect(server_addr());
+            let stream = peer.connect(server_addr(flavour));
             stream.write_all(&pattern(20, len));
             let mut bytes = vec![0; len];
             stream.read_exact(&mut bytes);
@@ -105,7 +105,7 @@ pub(crate) fn a_device_that_fails<S: Netstack<Faulty<MemoryLink>>>(flavour: Flav
         let driver = tokio::spawn(driver);
         let peer = Peer::new(other_end);
         let client = std::thread::spawn(move || {
-            let stream = peer.connect(server_addr());
+            let stream = peer.connect(server_addr(flavour));
             (peer, stream)
         });
         let ends = async {
@@ -119,4 +119,50 @@ pub(crate) fn a_device_that_fails<S: Netstack<Faulty<MemoryLink>>>(flavour: Flav
         tokio::time::timeout(DEADLINE, ends).await.expect("somebody waits for ever");
         drop(client.join().unwrap());
     });
+}
+
+/// What has been written, for others to read.
+#[derive(Clone, Default)]
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A trace changes nothing, and has every byte that crossed.
+pub(crate) fn a_trace_is_written<S: Netstack<Traced<MemoryLink, Shared>>>(flavour: Flavour) {
+    let (link, other_end) = link(flavour);
+    let file = Shared::default();
+    let link = Traced::new(link, file.clone());
+    let trace = link.trace();
+    run_over::<_, S>(
+        flavour,
+        link,
+        other_end,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            let mut bytes = vec![0; 100_000];
+            stream.read_exact(&mut bytes).await.unwrap();
+            stream.write_all(&bytes).await.unwrap();
+            stream.shutdown().await.unwrap();
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            stream.write_all(&pattern(23, 100_000));
+            assert_same(&stream.read_to_end(), &pattern(23, 100_000));
+        },
+    );
+    assert!(trace.take_error().is_none());
+    let file = file.0.lock().unwrap();
+    assert!(file.len() > 2 * 100_000, "{} bytes of trace", file.len());
+    let last = pattern(23, 100_000).split_off(99_900);
+    assert!(file.windows(last.len()).filter(|window| **window == last).count() >= 2, "the end, each way");
 }

@@ -19,10 +19,10 @@ pub(crate) fn connect<S: Netstack<MemoryLink>>(flavour: Flavour) {
         &config(),
         async move |mut listener| {
             let stream = listener.accept().await.unwrap();
-            assert_eq!(stream.local_addr(), server_addr());
+            assert_eq!(stream.local_addr(), server_addr(flavour));
             assert_eq!(stream.peer_addr(), told.recv().unwrap());
         },
-        move |peer| tell.send(peer.connect(server_addr()).local).unwrap(),
+        move |peer| tell.send(peer.connect(server_addr(flavour)).local).unwrap(),
     );
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn echo<S: Netstack<MemoryLink>>(flavour: Flavour) {
             stream.shutdown().await.unwrap();
         },
         move |peer| {
-            let stream = peer.connect(server_addr());
+            let stream = peer.connect(server_addr(flavour));
             for chunk in bytes.chunks(999) {
                 stream.write_all(chunk);
                 let mut back = vec![0; chunk.len()];
@@ -70,8 +70,8 @@ pub(crate) fn half_close_by_the_peer<S: Netstack<MemoryLink>>(flavour: Flavour) 
             stream.write_all(&pattern(3, 300_000)).await.unwrap();
             stream.shutdown().await.unwrap();
         },
-        |peer| {
-            let stream = peer.connect(server_addr());
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
             stream.write_all(&pattern(2, 30_000));
             stream.finish();
             assert_same(&stream.read_to_end(), &pattern(3, 300_000));
@@ -94,8 +94,8 @@ pub(crate) fn half_close_by_the_stack<S: Netstack<MemoryLink>>(flavour: Flavour)
             stream.read_to_end(&mut rest).await.unwrap();
             assert_same(&rest, &pattern(5, 200_000));
         },
-        |peer| {
-            let stream = peer.connect(server_addr());
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
             assert_same(&stream.read_to_end(), &pattern(4, 20_000));
             stream.write_all(&pattern(5, 200_000));
             stream.finish();
@@ -119,7 +119,7 @@ pub(crate) fn bulk_both_ways_at_once<S: Netstack<MemoryLink>>(flavour: Flavour) 
             tokio::join!(receive, send);
         },
         move |peer| {
-            let stream = peer.connect(server_addr());
+            let stream = peer.connect(server_addr(flavour));
             std::thread::scope(|scope| {
                 scope.spawn(|| stream.write_all(&pattern(7, LEN)));
                 let mut bytes = vec![0; LEN];
@@ -147,9 +147,9 @@ pub(crate) fn one_after_another<S: Netstack<MemoryLink>>(flavour: Flavour) {
                 stream.shutdown().await.unwrap();
             }
         },
-        |peer| {
+        move |peer| {
             for round in 0..100 {
-                let stream = peer.connect(server_addr());
+                let stream = peer.connect(server_addr(flavour));
                 stream.write_all(&pattern(round, 2_000));
                 stream.finish();
                 assert_same(&stream.read_to_end(), &pattern(round, 2_000));
@@ -181,7 +181,7 @@ pub(crate) fn twenty_at_once<S: Netstack<MemoryLink>>(flavour: Flavour) {
                 result.unwrap();
             }
         },
-        |peer| {
+        move |peer| {
             std::thread::scope(|scope| {
                 for port in 1_000..1_020 {
                     scope.spawn(move || {
@@ -218,7 +218,7 @@ pub(crate) fn any_address_and_port<S: Netstack<MemoryLink>>(flavour: Flavour) {
                 stream.write_all(&word).await.unwrap();
             }
         },
-        |peer| {
+        move |peer| {
             for destination in DESTINATIONS {
                 let stream = peer.connect(destination.parse().unwrap());
                 stream.write_all(b"where");
@@ -243,8 +243,8 @@ pub(crate) fn a_reader_that_stops_for_a_while<S: Netstack<MemoryLink>>(flavour: 
             stream.read_exact(&mut bytes).await.unwrap();
             assert_same(&bytes, &pattern(9, LEN));
         },
-        |peer| {
-            let stream = peer.connect(server_addr());
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
             let bytes = pattern(9, LEN);
             let taken = stream.write_until_blocked(&bytes, Duration::from_millis(400));
             tell.send(taken).unwrap();
@@ -277,7 +277,7 @@ pub(crate) fn a_peer_that_stops_for_a_while<S: Netstack<MemoryLink>>(flavour: Fl
             stream.shutdown().await.unwrap();
         },
         move |peer| {
-            let stream = peer.connect(server_addr());
+            let stream = peer.connect(server_addr(flavour));
             told.recv().unwrap();
             assert_same(&stream.read_to_end(), &pattern(10, LEN));
         },
@@ -300,8 +300,8 @@ pub(crate) fn a_full_backlog<S: Netstack<MemoryLink>>(flavour: Flavour) {
             }
         },
         move |peer| {
-            let first = peer.connect(server_addr());
-            let second = peer.begin_connect(server_addr());
+            let first = peer.connect(server_addr(flavour));
+            let second = peer.begin_connect(server_addr(flavour));
             tell.send(()).unwrap();
             for stream in [first, second] {
                 stream.wait_established();

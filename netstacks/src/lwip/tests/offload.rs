@@ -2,6 +2,9 @@
 
 use super::*;
 
+/// Super-packets that one ingress takes.
+const BATCH: usize = 4;
+
 /// MSS 1460 or 1440, and a shift count of 7.
 const WIDE_V4: [u8; 8] = [2, 4, 5, 180, 3, 3, 7, 1];
 const WIDE_V6: [u8; 8] = [2, 4, 5, 160, 3, 3, 7, 1];
@@ -116,10 +119,10 @@ fn what_is_in_effect_is_the_super_packet() {
     let _turn = turn();
     let (link, _wire) = MemoryLink::offloading_pair(1500, 4);
     let effective = Lwip::start(link, &StackConfig::default()).unwrap().effective;
-    assert_eq!((effective.mtu, effective.send_buffer_bytes), (60 + 45 * 1440, 4 << 20));
+    assert_eq!((effective.largest_packet_bytes, effective.send_buffer_bytes), (60 + 45 * 1440, 4 << 20));
     let (link, _wire) = MemoryLink::pair(1500, 4);
     let effective = Lwip::start(link, &StackConfig::default()).unwrap().effective;
-    assert_eq!((effective.mtu, effective.send_buffer_bytes), (1500, 4 << 20));
+    assert_eq!((effective.largest_packet_bytes, effective.send_buffer_bytes), (1500, 4 << 20));
 }
 
 #[test]
@@ -273,12 +276,12 @@ fn the_window_is_open_again_after_each_turn() {
     let mut buffer = vec![0; 2 << 20];
     next.len = 65_495;
     for _ in 0..10 {
-        for _ in 0..BATCH.0 {
+        for _ in 0..BATCH {
             bench.put(&next);
             next.seq = next.seq.wrapping_add(65_495);
         }
         bench.engine.ingress(bench.now).unwrap();
-        assert_eq!(bench.engine.recv(accepted.flow, &mut buffer).unwrap(), BATCH.0 * 65_495);
+        assert_eq!(bench.engine.recv(accepted.flow, &mut buffer).unwrap(), BATCH * 65_495);
         bench.engine.egress(bench.now).unwrap();
         let acks = bench.take();
         assert_eq!(acks.iter().map(|ack| ack.ack).collect::<Vec<_>>(), [next.seq], "one for the turn");
@@ -291,7 +294,7 @@ fn traffic(bench: &mut Bench, accepted: &Accepted, next: &mut Segment, payload: 
     let (mut buffer, out) = (vec![0; 1 << 20], bytes(0, 128 << 10));
     for _ in 0..40 {
         next.len = payload;
-        for _ in 0..BATCH.0 {
+        for _ in 0..BATCH {
             bench.put(next);
             next.seq = next.seq.wrapping_add(payload as u32);
         }
@@ -317,5 +320,59 @@ fn a_steady_flow_allocates_nothing() {
         assert!(before > 0);
         traffic(&mut bench, &accepted, &mut next, payload);
         assert_eq!(lwip_sys::allocations(), before, "{payload} bytes a packet, offload {offloading}");
+    }
+}
+
+/// A peer with a closed window, for which bytes wait.
+fn closed(len: usize) -> (Bench, Segment) {
+    let mut bench = Bench::offloading();
+    let (accepted, mut next, _) = wide(&mut bench);
+    next.window = 0;
+    bench.put(&Segment { len: 1, ..next.clone() });
+    next.seq += 1;
+    bench.put(&next);
+    bench.turn();
+    bench.engine.send(accepted.flow, &bytes(0, len)).unwrap();
+    assert!(bench.turn().iter().all(|segment| segment.len == 0), "the window is closed");
+    (bench, next)
+}
+
+/// The low 16 bits of this window are 0.
+#[test]
+fn a_window_of_64_kib_opens_as_the_probe_is_due() {
+    for steps in 0..60 {
+        let (mut bench, mut next) = closed(1000);
+        for _ in 0..steps {
+            bench.now += Duration::from_millis(50);
+            bench.turn_packets();
+        }
+        next.window = 512;
+        bench.put(&next);
+        bench.now += Duration::from_millis(50);
+        let sent: usize = bench.turn().iter().map(|segment| segment.len).sum();
+        assert!(sent >= 1000, "{sent} bytes after {steps} steps");
+    }
+}
+
+#[test]
+fn a_probe_that_is_taken_ends_the_probing() {
+    for len in [1, 2, 1000] {
+        let (mut bench, mut next) = closed(len);
+        let probe = |bench: &mut Bench| {
+            bench.now += Duration::from_millis(50);
+            bench.turn().iter().any(|segment| segment.len > 0)
+        };
+        assert!((0..60).any(|_| probe(&mut bench)), "no probe in three seconds");
+        let end = next.ack.wrapping_add(len as u32);
+        next.window = 600;
+        next.ack = next.ack.wrapping_add(1);
+        bench.put(&Segment { len: 1, ..next.clone() });
+        next.seq += 1;
+        let rest: usize = bench.turn().iter().map(|segment| segment.len).sum();
+        // lwIP sends the byte of the probe again with what follows it.
+        assert!(rest == len || (len == 1 && rest == 0), "{rest} of {len} bytes");
+        next.ack = end;
+        bench.put(&next);
+        bench.pass(Duration::from_secs(3));
     }
 }
