@@ -123,7 +123,7 @@ pub(crate) fn a_device_that_fails<S: Netstack<Faulty<MemoryLink>>>(flavour: Flav
 
 /// What has been written, for others to read.
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Shared(Arc<Mutex<Vec<u8>>>);
 
 impl io::Write for Shared {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
