@@ -30,7 +30,7 @@ use self::core::Core;
 use self::output::Output;
 use self::pool::Pool;
 use crate::driven::{self, Accepted, DrivenListener, Engine, Flow, FlowId, Intake};
-use crate::offload::Offload;
+use crate::offload::{Offload, header_len};
 use crate::{Effective, Netstack, StackConfig, StackKind, StartError, Started};
 
 /// lwIP.
@@ -41,12 +41,6 @@ const MIN_MTU: usize = 576;
 
 /// lwIP counts what is queued in 16 bits, of pbufs, and uses two for a segment (`tcp_out.c`).
 const MAX_QUEUED_SEGMENTS: usize = (0xffff - 3) / 2;
-
-/// An IPv4 and a TCP header without options, in bytes.
-const HEADERS: usize = 40;
-
-/// The same for IPv6.
-const HEADERS_V6: usize = 60;
 
 /// So many segments of the largest size fit in the send buffer at least: some are under way, and one
 /// is being made.
@@ -84,13 +78,14 @@ impl<L: Link> Netstack<L> for Lwip {
             receive_buffer_bytes: window >> scale << scale,
             send_buffer_bytes: window.min(MAX_QUEUED_SEGMENTS * usize::from(segments.v4)),
             window_scale: Some(scale),
-            largest_packet_bytes: (HEADERS + usize::from(segments.v4)).max(HEADERS_V6 + usize::from(segments.v6)),
+            largest_packet_bytes: (header_len(false) + usize::from(segments.v4))
+                .max(header_len(true) + usize::from(segments.v6)),
             congestion: "newreno",
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
         };
         let config = StackConfig { window, ..config.clone() };
-        let (listener, driver) = driven::start(LwipEngine::start(link, config, scale)?);
+        let (listener, driver) = driven::start(LwipEngine::start(link, config, segments, scale)?);
         Ok(Started { listener, driver, effective })
     }
 }
@@ -114,12 +109,12 @@ struct Segments {
 impl Segments {
     fn over(capabilities: &Capabilities, window: usize) -> Self {
         let offload = Offload::of(capabilities);
-        let largest = |ipv6, headers| {
-            let mss = offload.mss(headers);
-            let most = (window / MIN_BUFFERED_SEGMENTS).min(usize::from(offload.largest_payload(ipv6, headers))) as u16;
+        let largest = |ipv6| {
+            let mss = offload.mss(header_len(ipv6));
+            let most = (window / MIN_BUFFERED_SEGMENTS).min(usize::from(offload.largest_payload(ipv6))) as u16;
             (most - most % mss).max(mss)
         };
-        Self { v4: largest(false, HEADERS), v6: largest(true, HEADERS_V6) }
+        Self { v4: largest(false), v6: largest(true) }
     }
 }
 
@@ -178,14 +173,13 @@ impl<L: Link> LwipEngine<L> {
         output: Output::<L>::callback,
     };
 
-    fn start(link: L, config: StackConfig, scale: u8) -> Result<Self, StartError> {
+    fn start(link: L, config: StackConfig, segments: Segments, scale: u8) -> Result<Self, StartError> {
         static INIT: Once = Once::new();
         let running = Running::acquire()?;
         // SAFETY: once in a process, by who has `Running`, and before everything else.
         INIT.call_once(|| unsafe { lwip_sys::lwip_sys_init() });
         let capabilities = link.capabilities();
         let window = config.window;
-        let segments = Segments::over(&capabilities, window);
         let options = Options {
             window: window as u32,
             mtu: capabilities.mtu.min(usize::from(u16::MAX)) as u16,

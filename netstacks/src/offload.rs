@@ -10,6 +10,11 @@ use std::num::NonZeroU16;
 use platform::vnet::{self, TcpLayout};
 use platform::{Capabilities, Checksum, PacketMeta, SegmentationOffload};
 
+/// Length of an IP and a TCP header without options, in bytes.
+pub(crate) const fn header_len(ipv6: bool) -> usize {
+    if ipv6 { 60 } else { 40 }
+}
+
 /// What a stack has to know of its link to leave work to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offload {
@@ -41,15 +46,14 @@ impl Offload {
     /// The largest packet, in bytes, that the link takes from a stack.
     #[cfg(any(feature = "ipstack", feature = "smoltcp"))]
     pub(crate) fn largest_packet(&self) -> usize {
-        let whole = self.segmentation != SegmentationOffload::default();
-        if whole { self.max_packet_len.max(self.mtu) } else { self.mtu }
+        if self.segmentation.any() { self.max_packet_len.max(self.mtu) } else { self.mtu }
     }
 
     /// The largest TCP packet that a stack makes for the link, over IPv4 or IPv6, in bytes.
     #[cfg(any(feature = "ipstack", feature = "smoltcp"))]
     pub(crate) fn largest_tcp_packet(&self) -> usize {
-        let largest = |ipv6, headers| headers + usize::from(self.largest_payload(ipv6, headers));
-        largest(false, 40).max(largest(true, 60))
+        let largest = |ipv6| header_len(ipv6) + usize::from(self.largest_payload(ipv6));
+        largest(false).max(largest(true))
     }
 
     /// The MSS of this end of the link, in bytes, of segments with headers of so many bytes.
@@ -57,9 +61,10 @@ impl Offload {
         self.mtu.saturating_sub(headers).min(usize::from(u16::MAX)) as u16
     }
 
-    /// The largest payload of a packet with headers of so many bytes: as many segments of the MSS as
-    /// fit into a super-packet, or one.
-    pub(crate) fn largest_payload(&self, ipv6: bool, headers: usize) -> u16 {
+    /// The largest payload of a packet without options: as many segments of the MSS as fit into a
+    /// super-packet, or one.
+    pub(crate) fn largest_payload(&self, ipv6: bool) -> u16 {
+        let headers = header_len(ipv6);
         let mss = self.mss(headers).max(1);
         let room = self.max_packet_len.saturating_sub(headers).min(usize::from(u16::MAX)) as u16;
         if self.segments(ipv6) { (room - room % mss).max(mss) } else { mss }
@@ -103,20 +108,20 @@ mod tests {
 
     #[test]
     fn a_super_packet_is_of_whole_segments() {
-        for (mtu, ipv6, headers, expected) in [
-            (1500, false, 40, 44 * 1460),
-            (1500, true, 60, 45 * 1440),
-            (9000, false, 40, 7 * 8960),
-            (40_000, false, 40, 39_960),
-            (65_535, true, 60, 65_475),
+        for (mtu, ipv6, expected) in [
+            (1500, false, 44 * 1460),
+            (1500, true, 45 * 1440),
+            (9000, false, 7 * 8960),
+            (40_000, false, 39_960),
+            (65_535, true, 65_475),
         ] {
-            assert_eq!(Offload::of(&Capabilities::offloading(mtu)).largest_payload(ipv6, headers), expected);
+            assert_eq!(Offload::of(&Capabilities::offloading(mtu)).largest_payload(ipv6), expected);
         }
         let mut capabilities = Capabilities::offloading(1500);
         capabilities.segmentation.tcpv6 = false;
-        assert_eq!(Offload::of(&capabilities).largest_payload(true, 60), 1440);
+        assert_eq!(Offload::of(&capabilities).largest_payload(true), 1440);
         capabilities.checksum.tx = false;
-        assert_eq!(Offload::of(&capabilities).largest_payload(false, 40), 1460, "who would sum them?");
+        assert_eq!(Offload::of(&capabilities).largest_payload(false), 1460, "who would sum them?");
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) fn raise_mss(offload: &Offload, packet: &mut [u8]) {
         && offload.segments(layout.ipv6)
         && u16::from_be_bytes(*mss) >= own
     {
-        *mss = offload.largest_payload(layout.ipv6, layout.tcp_at + TCP_HEADER_LEN).to_be_bytes();
+        *mss = offload.largest_payload(layout.ipv6).to_be_bytes();
     }
 }
 

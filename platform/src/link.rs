@@ -80,6 +80,13 @@ pub struct SegmentationOffload {
     pub tcpv6: bool,
 }
 
+impl SegmentationOffload {
+    /// Whether any super-packets do.
+    pub fn any(self) -> bool {
+        self.tcpv4 || self.tcpv6
+    }
+}
+
 /// The state of a packet's transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {

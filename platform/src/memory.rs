@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::link::packet_len;
-use crate::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta, SegmentationOffload};
+use crate::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 
 /// One end of a bounded pipe of packets in memory. It loses nothing: a full pipe answers
 /// `WouldBlock`. When one end is dropped, the other end reports [`io::ErrorKind::BrokenPipe`] once
@@ -53,9 +53,7 @@ impl MemoryLink {
             Self { capabilities, incoming: forth, outgoing: back },
         )
     }
-}
 
-impl MemoryLink {
     /// Whether a packet may cross: larger than the MTU only as a super-packet, and with a meta other
     /// than the default only where that work is offloaded.
     fn check(&self, meta: PacketMeta, len: usize) -> io::Result<()> {
@@ -67,9 +65,7 @@ impl MemoryLink {
         if meta.checksum == Checksum::Partial && !checksum.tx {
             return refuse("partial checksum on a link that completes none");
         }
-        if meta.gso_size.is_some()
-            && (meta.checksum == Checksum::Complete || segmentation == SegmentationOffload::default())
-        {
+        if meta.gso_size.is_some() && (meta.checksum == Checksum::Complete || !segmentation.any()) {
             return refuse("super-packet on a link that cuts none, or with its checksum done");
         }
         Ok(())

@@ -52,6 +52,11 @@ const UDP: u8 = 17;
 /// Of TCP's checksum in its header (RFC 9293, 3.1).
 const TCP_CHECKSUM_AT: usize = 16;
 const TCP_HEADER_LEN: usize = 20;
+/// Of TCP's flags in its header, and the flags that a super-packet and its segments differ in.
+const TCP_FLAGS_AT: usize = 13;
+const FIN: u8 = 0x01;
+const PSH: u8 = 0x08;
+const CWR: u8 = 0x80;
 /// Of UDP's checksum in its header (RFC 768).
 const UDP_CHECKSUM_AT: usize = 6;
 const UDP_HEADER_LEN: usize = 8;
@@ -135,6 +140,11 @@ fn transport(headers: &[u8]) -> Option<Transport> {
         6 => Some(Transport { ipv6: true, protocol: *headers.get(6)?, at: IPV6_HEADER_LEN }),
         _ => None,
     }
+}
+
+/// The sequence number in a TCP header.
+fn sequence(tcp: &[u8]) -> u32 {
+    u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]])
 }
 
 /// Where a packet's TCP or UDP checksum covers from, and where its field lies from there on.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use netstacks::{Netstack, StackConfig, StartError, Started, Visitor};
-use platform::{Class, Counted, Environment, Interrupts, Link, SegmentationOffload, TunConfig, TunDevice};
+use platform::{Class, Counted, Environment, Interrupts, Link, TunConfig, TunDevice};
 use tokio::runtime::{Builder, Runtime};
 
 use super::supervisor::{Delivery, Outcome, Party};
@@ -100,7 +100,7 @@ async fn run(scenario: &Scenario) -> Result<Sample, RunError> {
     let facts = DeviceFacts {
         name: device.name().to_owned(),
         mtu: device.capabilities().mtu,
-        offload: device.capabilities().segmentation != SegmentationOffload::default(),
+        offload: device.capabilities().segmentation.any(),
         tx_queue_len: device.tx_queue_len().ok().flatten(),
     };
     let drops = device.drop_counter();

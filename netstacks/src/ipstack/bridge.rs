@@ -22,7 +22,8 @@ use super::events::{Claim, Due, Forged, OPEN_WINDOW, Stage, Verdict};
 use super::flow::{Flow, State};
 use super::hub::Hub;
 use super::port::Port;
-use super::segment::{self, ACK, FlowKey, Header, MAX_HEADER, RST, SYN, Segment, TCP_HEADER};
+use super::segment::{self, ACK, FlowKey, Header, MAX_HEADER, RST, SYN, Segment};
+use crate::offload::header_len;
 
 /// Largest payload of which ipstack takes all: it takes no more of its queue at a packet's arrival.
 const PIECE: usize = 8192;
@@ -173,15 +174,14 @@ impl<L: Link> Bridge<L> {
         if key.local.ip().is_multicast() || key.peer.ip().is_multicast() || key.peer.ip().is_unspecified() {
             return;
         }
-        let headers = segment::ip_header_len(key.local) + TCP_HEADER;
         let offload = &self.port.offload;
-        let own_mss = offload.mss(headers);
+        let own_mss = offload.mss(header_len(key.local.is_ipv6()));
         let default = DEFAULT_MSS[usize::from(key.local.is_ipv6())];
         let named = segment::maximum_segment_size(self.packet(place), syn).unwrap_or(default);
         let mss = named.max(SMALLEST_MSS).min(own_mss);
         let mut state = State::new(syn, self.hub.limits, mss, own_mss, self.now);
         if mss == own_mss {
-            state.send.largest = offload.largest_payload(key.local.is_ipv6(), headers).into();
+            state.send.largest = offload.largest_payload(key.local.is_ipv6()).into();
         }
         state.listed = true;
         let flow = Arc::new(Flow::new(key, state));

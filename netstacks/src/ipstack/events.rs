@@ -58,6 +58,7 @@ pub(super) enum Session {
 /// Dropped before, it would block the thread until then, which is for ever where the runtime is going
 /// down, and panic on a current-thread runtime (`block_in_place`). So it leaks where nobody retires
 /// it: with a runtime that ends before its connections.
+#[derive(Debug)]
 pub(super) struct Inner(ManuallyDrop<IpStackTcpStream>);
 
 impl Inner {
@@ -82,12 +83,6 @@ impl Deref for Inner {
 impl DerefMut for Inner {
     fn deref_mut(&mut self) -> &mut IpStackTcpStream {
         &mut self.0
-    }
-}
-
-impl std::fmt::Debug for Inner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Inner")
     }
 }
 

@@ -166,7 +166,9 @@ impl Bench {
         let (window, scale) = scaled(window);
         let config = StackConfig { window, user_timeout: Duration::from_secs(4), backlog: 4 };
         let buffers = (0..64).map(|_| PacketBuffer::new(link.capabilities().max_packet_len)).collect();
-        let engine = LwipEngine::start(Dressed(link, verify), config, scale).unwrap();
+        let link = Dressed(link, verify);
+        let segments = Segments::over(&link.capabilities(), config.window);
+        let engine = LwipEngine::start(link, config, segments, scale).unwrap();
         Self { engine, wire, buffers, now: Instant::now(), syn_ack: Segment::default(), _turn: turn }
     }
 

@@ -7,12 +7,8 @@ use platform::{Link, PacketBuffer, PacketMeta};
 use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
-use crate::offload::Offload;
+use crate::offload::{Offload, header_len};
 use crate::shim;
-
-/// An IP and a TCP header without options, in bytes.
-const HEADERS_V4: usize = 40;
-const HEADERS_V6: usize = 60;
 
 /// Lends received packets to smoltcp out of a batch, and sends what it makes from one buffer.
 pub(super) struct Device<L> {
@@ -81,8 +77,7 @@ impl<L: Link> Sender<L> {
     /// Payload of the largest segment over an IP version, in bytes: a super-packet's, where the link
     /// cuts these.
     pub(super) fn segment_len(&self, ipv6: bool) -> usize {
-        let headers = if ipv6 { HEADERS_V6 } else { HEADERS_V4 };
-        usize::from(self.offload.largest_payload(ipv6, headers))
+        usize::from(self.offload.largest_payload(ipv6))
     }
 
     /// Whether a packet is held back because the link was full.
@@ -130,7 +125,7 @@ impl<L: Link> phy::Device for Device<L> {
         // drops packets above its MTU (`iface/interface/mod.rs`, `dispatch_ip`).
         capabilities.max_transmission_unit = offload.largest_packet();
         if offload.segments(false) {
-            capabilities.segmentation.tcpv4 = NonZeroUsize::new(HEADERS_V4 + self.sender.segment_len(false));
+            capabilities.segmentation.tcpv4 = NonZeroUsize::new(header_len(false) + self.sender.segment_len(false));
         }
         capabilities.checksum.tcp = match (link.checksum.rx, link.checksum.tx) {
             (false, false) => Checksum::Both,

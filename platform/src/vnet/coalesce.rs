@@ -3,15 +3,12 @@
 use std::num::NonZeroU16;
 
 use super::split::{set_ip_len, set_ipv4_checksum};
-use super::{IPV4_HEADER_LEN, TcpLayout, check_length, leave_checksum};
+use super::{CWR, FIN, IPV4_HEADER_LEN, PSH, TCP_FLAGS_AT, TcpLayout, check_length, leave_checksum, sequence};
 use crate::{Capabilities, Checksum, PacketMeta};
 
-const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
-const PSH: u8 = 0x08;
 const URG: u8 = 0x20;
-const CWR: u8 = 0x80;
 
 /// A super-packet that grows in a caller's buffer, segment by segment.
 ///
@@ -46,8 +43,9 @@ impl<'a> SuperPacket<'a> {
         buffer.get_mut(..segment.len())?.copy_from_slice(segment);
         let gso_size = segment.len() - layout.payload_at;
         let tcp = &segment[layout.tcp_at..];
-        let single =
-            tcp[13] & (SYN | RST | URG) != 0 || gso_size == 0 || !layout.ipv6 && layout.tcp_at != IPV4_HEADER_LEN;
+        let single = tcp[TCP_FLAGS_AT] & (SYN | RST | URG) != 0
+            || gso_size == 0
+            || !layout.ipv6 && layout.tcp_at != IPV4_HEADER_LEN;
         Some(Self {
             buffer,
             len: segment.len(),
@@ -55,7 +53,7 @@ impl<'a> SuperPacket<'a> {
             gso_size,
             next_sequence: sequence(tcp).wrapping_add(gso_size as u32),
             count: 1,
-            closed: single || tcp[13] & (FIN | PSH) != 0,
+            closed: single || tcp[TCP_FLAGS_AT] & (FIN | PSH) != 0,
         })
     }
 
@@ -66,8 +64,8 @@ impl<'a> SuperPacket<'a> {
         let end = self.len + payload.len();
         let Some(room) = self.buffer.get_mut(self.len..end) else { return false };
         room.copy_from_slice(payload);
-        let flags = segment[self.layout.tcp_at + 13];
-        self.buffer[self.layout.tcp_at + 13] |= flags & (FIN | PSH);
+        let flags = segment[self.layout.tcp_at + TCP_FLAGS_AT];
+        self.buffer[self.layout.tcp_at + TCP_FLAGS_AT] |= flags & (FIN | PSH);
         self.closed = payload.len() < self.gso_size || flags & (FIN | PSH) != 0;
         self.len = end;
         self.next_sequence = self.next_sequence.wrapping_add(payload.len() as u32);
@@ -124,13 +122,9 @@ fn same_network(first: &[u8], next: &[u8], ipv6: bool, index: usize) -> bool {
 fn same_transport(first: &[u8], next: &[u8]) -> bool {
     first[..4] == next[..4]
         && first[8..13] == next[8..13]
-        && first[13] & !CWR == next[13] & !(FIN | PSH)
+        && first[TCP_FLAGS_AT] & !CWR == next[TCP_FLAGS_AT] & !(FIN | PSH)
         && first[14..16] == next[14..16]
         && first[18..] == next[18..]
-}
-
-fn sequence(tcp: &[u8]) -> u32 {
-    u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]])
 }
 
 #[cfg(test)]

@@ -3,14 +3,9 @@
 use std::num::NonZeroU16;
 
 use super::checksum::sum;
-use super::leave_checksum;
-use super::{IPV6_HEADER_LEN, Malformed, TCP_CHECKSUM_AT, TcpLayout, check_length, complete_checksum};
+use super::{CWR, FIN, IPV6_HEADER_LEN, Malformed, PSH, TCP_CHECKSUM_AT, TCP_FLAGS_AT, TcpLayout};
+use super::{check_length, checksum_place, complete_checksum, leave_checksum, sequence};
 use crate::{Checksum, PacketMeta};
-
-/// FIN and PSH, in the byte of flags at 13: they belong to the last byte of a super-packet.
-const OF_THE_LAST: u8 = 0x01 | 0x08;
-/// CWR: it belongs to the first segment (RFC 3168, 6.1.2).
-const OF_THE_FIRST: u8 = 0x80;
 
 /// The packets that a packet stands for, to be written one by one with [`Segments::next_into`].
 #[derive(Clone, Debug)]
@@ -52,7 +47,7 @@ pub fn split(meta: PacketMeta, packet: &[u8]) -> Result<Segments<'_>, Malformed>
     let (work, count) = match meta.gso_size.map(NonZeroU16::get) {
         None => {
             if meta.checksum == Checksum::Partial {
-                super::checksum_place(packet).ok_or(Malformed::ChecksumUnknown)?;
+                checksum_place(packet).ok_or(Malformed::ChecksumUnknown)?;
             }
             (Work::Whole(meta.checksum), 1)
         }
@@ -120,13 +115,15 @@ impl Segments<'_> {
             set_ipv4_checksum(out, layout);
         }
         let tcp = &mut out[layout.tcp_at..];
-        let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]).wrapping_add(from as u32);
+        let sequence = sequence(tcp).wrapping_add(from as u32);
         tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
         if self.index > 0 {
-            tcp[13] &= !OF_THE_FIRST;
+            // It belongs to the first segment (RFC 3168, 6.1.2).
+            tcp[TCP_FLAGS_AT] &= !CWR;
         }
         if self.index + 1 < self.count {
-            tcp[13] &= !OF_THE_LAST;
+            // They belong to the last byte.
+            tcp[TCP_FLAGS_AT] &= !(FIN | PSH);
         }
         leave_checksum(out, layout, len);
         // The field holds the sum of the pseudo-header now.
