@@ -1,30 +1,68 @@
 //! What the user may type. Nothing here touches the system.
 
-use std::net::IpAddr;
-use std::time::Duration;
+mod list;
+mod settings;
 
-use bytesize::ByteSize;
-use clap::{Parser, ValueEnum};
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use netstacks::StackKind;
+
+pub use self::list::List;
+pub use self::settings::Settings;
+
+/// MTU of the device where the user names none: an Ethernet's.
+pub const DEFAULT_MTU: u16 = 1500;
 
 /// Measures how fast, and at what cost, a userspace TCP/IP stack moves bytes through a TUN device.
 ///
 /// The program opens a TUN device, runs the stack in its own process on one side of it, puts a plain
 /// kernel socket on the other side, and pushes bytes through. Standard output gets one line, "client
-/// io mode: reader, throughput: N Gbps", and standard error everything else.
+/// io mode: reader, throughput: N Gbps", and standard error everything else. The commands make tables of
+/// many such runs.
 ///
-/// Exit codes: 0 done; 1 the run failed; 2 the arguments are wrong; 3 something that the run needs
-/// from the system is missing, a permission, a device or an algorithm; 130 interrupted.
+/// Exit codes: 0 done; 1 a run failed, or, of compare, something got slower; 2 the arguments are wrong; 3
+/// something that the run needs from the system is missing, a permission, a device or an algorithm; 130
+/// interrupted.
 #[derive(Clone, Debug, Parser)]
 #[command(version, max_term_width = 100, verbatim_doc_comment)]
+#[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 #[command(after_help = "A SIZE takes SI and binary suffixes: 64MB is 64,000,000 bytes, 4MiB are 4,194,304.")]
 pub struct Cli {
+    /// What to do instead of one run
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
+    /// The one run
+    #[command(flatten)]
+    pub run: Run,
+}
+
+/// What the program does beside one run.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Run every combination of the lists, in interleaved rounds, and make a table of it
+    Matrix(Matrix),
+    /// Say for each cell of two files whether it got faster or slower; exits 1 where something got slower
+    Compare(Compare),
+    /// Make a page, a table or a picture of files of samples
+    Report(Report),
+    /// Say what this machine can run and what it lacks
+    Doctor,
+}
+
+/// One run.
+#[derive(Clone, Debug, Args)]
+pub struct Run {
     /// What the kernel client does: read from the stack, or write to it
-    #[arg(short, long, value_enum)]
-    pub mode: Mode,
+    #[arg(short, long, value_enum, required_unless_present = "layer",
+        required_if_eq_any([("layer", "path"), ("layer", "loopback"), ("layer", "stack")]))]
+    pub mode: Option<Mode>,
 
     /// The stack in the process
-    #[arg(short, long, value_enum)]
-    pub netstack: Netstack,
+    #[arg(short, long, value_enum, required_unless_present = "layer",
+        required_if_eq_any([("layer", "path"), ("layer", "stack")]))]
+    pub netstack: Option<Netstack>,
 
     /// Run the stack on tokio's current-thread runtime; without it on the multi-thread one
     #[arg(long)]
@@ -40,81 +78,25 @@ pub struct Cli {
     pub offload: Offload,
 
     /// MTU of the device, in bytes, 576 to 65535
-    #[arg(long, value_name = "N", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..))]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MTU,
+        value_parser = clap::value_parser!(u16).range(576..))]
     pub mtu: u16,
-
-    /// How much to deliver
-    #[arg(long, value_name = "SIZE", default_value = "1GB", value_parser = size)]
-    pub bytes: u64,
-
-    /// Deliver for so many seconds instead
-    #[arg(long, value_name = "SECS", conflicts_with = "bytes", value_parser = seconds)]
-    pub time: Option<Duration>,
-
-    /// How much to deliver first, uncounted
-    #[arg(long, value_name = "SIZE", default_value = "64MB", value_parser = size)]
-    pub warmup: u64,
 
     /// Streams at once, 1 to 256
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub parallel: u16,
 
-    /// Each stack's receive buffer and send buffer for a stream, 4KiB to 1GiB
-    #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = size)]
-    pub window: u64,
-
-    /// Size of the client's and the server's reads and writes, to 64MiB
-    #[arg(long, value_name = "SIZE", default_value = "1MB", value_parser = size)]
-    pub buffer: u64,
-
-    /// The kernel client's congestion control [default: cubic, or else the kernel's own]
-    #[arg(long, value_name = "NAME")]
-    pub congestion: Option<String>,
-
     /// Over IPv6; wants an MTU of at least 1280
     #[arg(long)]
     pub ipv6: bool,
 
-    /// Check the bytes against the seeded pattern: in the warm-up, all of them, or only their count
-    #[arg(long, value_enum, default_value_t = Verify::Sample)]
-    pub verify: Verify,
+    /// What carries the bytes: the whole path, or one layer of it alone
+    #[arg(long, value_enum, default_value_t = Layer::Path)]
+    pub layer: Layer,
 
-    /// Linux: a network namespace of the run's own (no root needed), or the host's
-    #[arg(long, value_enum, default_value_t = Netns::Auto)]
-    pub netns: Netns,
-
-    /// A run that takes longer fails
-    #[arg(long, value_name = "SECS", default_value = "60", value_parser = seconds)]
-    pub timeout: Duration,
-
-    /// Name of the device
-    #[arg(long, value_name = "NAME", default_value = "utun8")]
-    pub tun_name: String,
-
-    /// The kernel's address on the device
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        help = "The kernel's address on the device [default: 10.10.10.9, with --ipv6 fd10:10:10::9]"
-    )]
-    pub tun_addr: Option<IpAddr>,
-
-    /// The stack's address, on the other side of the device
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        help = "The stack's address, on the other side of the device \
-        [default: 10.10.10.1, with --ipv6 fd10:10:10::1]"
-    )]
-    pub tun_dest: Option<IpAddr>,
-
-    /// The device's netmask
-    #[arg(
-        long,
-        value_name = "MASK",
-        help = "The device's netmask [default: 255.255.255.0, with --ipv6 ffff:ffff:ffff:ffff::]"
-    )]
-    pub tun_mask: Option<IpAddr>,
+    /// What every run of a matrix has alike
+    #[command(flatten)]
+    pub settings: Settings,
 
     /// Take over an open TUN device, set up by its owner, in the host's network
     #[arg(long, value_name = "FD", conflicts_with_all = ["tun_name", "mtu", "netns"])]
@@ -123,6 +105,107 @@ pub struct Cli {
     /// Print one JSON object instead of the line
     #[arg(long)]
     pub json: bool,
+}
+
+/// Many runs. A LIST is comma-separated, or "all".
+#[derive(Clone, Debug, Args)]
+pub struct Matrix {
+    /// The stacks: lwip, ipstack, smoltcp
+    #[arg(short, long, value_name = "LIST", default_value = "all", value_parser = list::stacks)]
+    pub netstack: List<Netstack>,
+
+    /// What the kernel client does: reader, writer
+    #[arg(short, long, value_name = "LIST", default_value = "all", value_parser = list::names::<Mode>)]
+    pub mode: List<Mode>,
+
+    /// What the stacks run on: current-thread, multi-thread
+    #[arg(long, value_name = "LIST", default_value = "all", value_parser = list::names::<Runtime>)]
+    pub runtime: List<Runtime>,
+
+    /// Workers of the multi-thread runtime [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub worker_threads: Option<u16>,
+
+    /// Offload of the device: on, off; all is both where the system has any
+    #[arg(long, value_name = "LIST", default_value = "all", value_parser = list::offloads)]
+    pub offload: List<Switch>,
+
+    /// MTUs of the device, in bytes
+    #[arg(long, value_name = "LIST", default_value = "1500", value_parser = list::mtus)]
+    pub mtu: List<u16>,
+
+    /// Streams at once
+    #[arg(long, value_name = "LIST", default_value = "1", value_parser = list::streams)]
+    pub parallel: List<u16>,
+
+    /// IPv6 instead of IPv4: on, off, or all for both
+    #[arg(long, value_name = "LIST", default_value = "off", value_parser = list::names::<Switch>)]
+    pub ipv6: List<Switch>,
+
+    /// The layers alone, too: the kernel's loopback, each stack over memory, the TUN device
+    #[arg(long)]
+    pub baseline: bool,
+
+    /// Rounds; each runs every cell once
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: u32,
+
+    /// Append each sample to this file as it comes; where it was broken off, go on
+    #[arg(short, long, value_name = "FILE.jsonl")]
+    pub out: Option<PathBuf>,
+
+    /// Seed of the order of the cells in each round [default: of the clock]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+
+    /// What every run has alike
+    #[command(flatten)]
+    pub settings: Settings,
+}
+
+/// Two files of samples.
+#[derive(Clone, Debug, Args)]
+pub struct Compare {
+    /// The samples from before
+    #[arg(value_name = "OLD.jsonl")]
+    pub old: PathBuf,
+
+    /// The samples from after
+    #[arg(value_name = "NEW.jsonl")]
+    pub new: PathBuf,
+
+    /// Changes below so many percent are nobody's concern
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = list::percent)]
+    pub floor: f64,
+}
+
+/// Files of samples, and what is to become of them.
+#[derive(Clone, Debug, Args)]
+pub struct Report {
+    /// Files of samples; several are shown side by side
+    #[arg(value_name = "FILE.jsonl", required = true)]
+    pub files: Vec<PathBuf>,
+
+    /// What to make
+    #[arg(short, long, value_enum)]
+    pub format: Format,
+
+    /// Write it to this file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// What a report is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables for a document
+    Markdown,
+    /// One page, with pictures, that needs nothing else
+    Html,
+    /// The bars alone
+    Svg,
+    /// A line for each cell
+    Csv,
 }
 
 /// What the kernel client does.
@@ -145,6 +228,25 @@ pub enum Netstack {
     Smoltcp,
 }
 
+impl From<Netstack> for StackKind {
+    fn from(name: Netstack) -> Self {
+        match name {
+            Netstack::Lwip => Self::Lwip,
+            Netstack::Ipstack => Self::Ipstack,
+            Netstack::Smoltcp => Self::Smoltcp,
+        }
+    }
+}
+
+/// What the stack runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Runtime {
+    /// Tokio's current-thread runtime
+    CurrentThread,
+    /// Tokio's multi-thread runtime
+    MultiThread,
+}
+
 /// Whether the device's offloads are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Offload {
@@ -154,6 +256,28 @@ pub enum Offload {
     On,
     /// Never
     Off,
+}
+
+/// Something that is used or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// It is
+    On,
+    /// It is not
+    Off,
+}
+
+/// What carries the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Layer {
+    /// All of it: a kernel client, the TUN device, the stack
+    Path,
+    /// The kernel's TCP on both sides, over its loopback
+    Loopback,
+    /// The stack alone, over a link in memory, with a scripted client
+    Stack,
+    /// The TUN device alone: packets that the kernel sends back, without any TCP
+    Device,
 }
 
 /// How much of the payload is checked.
@@ -174,17 +298,4 @@ pub enum Netns {
     Auto,
     /// On the host
     Host,
-}
-
-/// A size with an SI or binary suffix, in bytes.
-fn size(text: &str) -> Result<u64, String> {
-    text.parse::<ByteSize>()
-        .map(|size| size.as_u64())
-        .map_err(|_| "not a size; write a number with an SI or binary suffix, such as 64MB or 4MiB".to_owned())
-}
-
-/// A duration in seconds, with a fraction or without.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| "not a time that can be waited".to_owned())
 }

@@ -2,21 +2,24 @@
 //! trusted.
 //!
 //! The program is a pipeline, and its modules are the stages: what the user typed ([`cli`]) is
-//! checked and becomes a [`plan`], which [`run`] executes, whose facts [`measure`] makes into
-//! figures, which [`report`] writes down. A stage knows only the stages before it.
+//! checked and becomes a [`plan`], which [`run`] executes, whose facts are [`sample`]s, which [`measure`]
+//! makes into figures, which [`report`] writes down. A stage knows only the stages before it; what a
+//! sample is comes before the runs that make it.
 
 pub mod cli;
 pub mod measure;
 pub mod plan;
 pub mod report;
 pub mod run;
+pub mod sample;
 
 use std::io;
+use std::path::{Path, PathBuf};
 
-use crate::cli::Cli;
-use crate::measure::Figures;
-use crate::plan::{Plan, PlanError};
-use crate::run::{Executor, RunError, Status, TunExecutor};
+use crate::cli::{Cli, Format};
+use crate::plan::{MatrixPlan, Plan, PlanError, Scenario};
+use crate::run::{Executor, RunError, TunExecutor};
+use crate::sample::{FileError, Status};
 
 /// Why the program did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +38,9 @@ pub enum Error {
         /// Where and why.
         detail: String,
     },
+    /// A file of samples is wrong, or cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The result could not be written.
     #[error("write the result to standard output: {0}")]
     Output(#[from] io::Error),
@@ -46,8 +52,9 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Plan(_) => 2,
+            Self::File(error) if error.is_input() => 2,
             Self::Run(error) => error.exit_code(),
-            Self::Sample { .. } | Self::Output(_) => 1,
+            Self::Sample { .. } | Self::Output(_) | Self::File(_) => 1,
         }
     }
 }
@@ -72,16 +79,51 @@ pub fn main_with(
     out: &mut impl io::Write,
     err: &mut impl io::Write,
 ) -> Result<(), Error> {
-    let Plan { scenario, json } = Plan::try_from(cli)?;
-    let sample = executor.execute(&scenario)?;
-    let figures = Figures::of(&sample);
-    if json {
-        report::json(&sample, &figures, out)?;
-    } else {
-        report::text(&sample, &figures, out, err)?;
+    match Plan::try_from(cli)? {
+        Plan::Run { scenario, json } => one_run(&scenario, json, executor, out, err),
+        Plan::Matrix(plan) => matrix(&plan, executor, out, err),
+        Plan::Compare { old, new, floor } => compare(&old, &new, floor, out),
+        Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), out),
+        Plan::Doctor => doctor(executor, out),
     }
-    match sample.status {
+}
+
+fn matrix(
+    _plan: &MatrixPlan,
+    _executor: &impl Executor,
+    _out: &mut impl io::Write,
+    _err: &mut impl io::Write,
+) -> Result<(), Error> {
+    todo!()
+}
+
+fn compare(_old: &Path, _new: &Path, _floor: f64, _out: &mut impl io::Write) -> Result<(), Error> {
+    todo!()
+}
+
+fn report(_files: &[PathBuf], _format: Format, _file: Option<&Path>, _out: &mut impl io::Write) -> Result<(), Error> {
+    todo!()
+}
+
+fn doctor(_executor: &impl Executor, _out: &mut impl io::Write) -> Result<(), Error> {
+    todo!()
+}
+
+fn one_run(
+    scenario: &Scenario,
+    json: bool,
+    executor: &impl Executor,
+    out: &mut impl io::Write,
+    err: &mut impl io::Write,
+) -> Result<(), Error> {
+    let sample = executor.execute(scenario)?;
+    if json {
+        report::json(&sample, out)?;
+    } else {
+        report::text(&sample, out, err)?;
+    }
+    match sample.facts.status {
         Status::Ok => Ok(()),
-        status => Err(Error::Sample { status, detail: sample.detail.unwrap_or_default() }),
+        status => Err(Error::Sample { status, detail: sample.facts.detail.unwrap_or_default() }),
     }
 }

@@ -1,32 +1,61 @@
 //! The validated request. After this stage no text holds an address, a size or a mode, and what is
 //! out of range has been refused by the name of its option.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+mod arguments;
+mod check;
+mod matrix;
+
+use std::fmt;
 use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use netstacks::{StackConfig, StackKind};
+use netstacks::StackKind;
 use platform::{Network, Offload};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::cli::{self, Cli};
+pub use self::matrix::MatrixPlan;
+use crate::cli::{Cli, Command, Format};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    /// The run.
-    pub scenario: Scenario,
-    /// Whether the result is written as JSON.
-    pub json: bool,
+pub enum Plan {
+    /// One run.
+    Run {
+        /// The run.
+        scenario: Box<Scenario>,
+        /// Whether the result is written as JSON.
+        json: bool,
+    },
+    /// Many runs and a table.
+    Matrix(MatrixPlan),
+    /// A verdict for each cell of two files.
+    Compare {
+        /// The samples from before.
+        old: PathBuf,
+        /// The samples from after.
+        new: PathBuf,
+        /// Changes below this fraction are nobody's concern.
+        floor: f64,
+    },
+    /// A page, a table or a picture.
+    Report {
+        /// Files of samples.
+        files: Vec<PathBuf>,
+        /// What to make of them.
+        format: Format,
+        /// Where to write it; `None` for standard output.
+        out: Option<PathBuf>,
+    },
+    /// What this machine can run.
+    Doctor,
 }
 
 /// Everything that says how one run is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
-    /// What the kernel client does.
-    pub mode: Mode,
-    /// The stack.
-    pub netstack: StackKind,
+    /// What carries the bytes.
+    pub subject: Subject,
     /// What the stack runs on.
     pub runtime: RuntimeKind,
     /// Whether super-packets and undone checksums are to cross the device. What came of it is the
@@ -38,6 +67,8 @@ pub struct Scenario {
     pub amount: Amount,
     /// How much is delivered before the timed window, in bytes, by all streams together.
     pub warmup_bytes: u64,
+    /// How often it is taken note of what has arrived.
+    pub interval: Option<Duration>,
     /// Streams at once.
     pub parallel: NonZeroU16,
     /// The stack's receive buffer and send buffer for each stream, in bytes.
@@ -60,6 +91,85 @@ pub struct Scenario {
     pub tun_fd: Option<i32>,
 }
 
+/// What carries the bytes: the whole path, or one layer of it alone, so that one sees what each costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// All of it: a kernel client, the TUN device, the stack.
+    Path(StackKind, Mode),
+    /// The stack alone, over a link in memory, with a scripted client.
+    Stack(StackKind, Mode),
+    /// The kernel's TCP on both sides, over its loopback; the server is on tokio, too.
+    Loopback(Mode),
+    /// The TUN device alone: packets that the kernel routes back into it, without any TCP.
+    Device,
+}
+
+impl Subject {
+    /// Its layer.
+    pub const fn layer(self) -> Layer {
+        match self {
+            Self::Path(..) => Layer::Path,
+            Self::Stack(..) => Layer::Stack,
+            Self::Loopback(_) => Layer::Loopback,
+            Self::Device => Layer::Device,
+        }
+    }
+
+    /// The stack in it.
+    pub const fn stack(self) -> Option<StackKind> {
+        match self {
+            Self::Path(stack, _) | Self::Stack(stack, _) => Some(stack),
+            Self::Loopback(_) | Self::Device => None,
+        }
+    }
+
+    /// What its client does.
+    pub const fn mode(self) -> Option<Mode> {
+        match self {
+            Self::Path(_, mode) | Self::Stack(_, mode) | Self::Loopback(mode) => Some(mode),
+            Self::Device => None,
+        }
+    }
+
+    /// Whether a TUN device is in it, with an MTU and perhaps offload; or a link in memory like one.
+    pub const fn has_link(self) -> bool {
+        !matches!(self, Self::Loopback(_))
+    }
+}
+
+/// The rungs of the ladder from the kernel's own loopback to the whole path, without what is measured
+/// on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Layer {
+    /// [`Subject::Loopback`].
+    Loopback,
+    /// [`Subject::Device`].
+    Device,
+    /// [`Subject::Stack`].
+    Stack,
+    /// [`Subject::Path`].
+    Path,
+}
+
+impl Layer {
+    /// The name by which users choose the layer.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Loopback => "loopback",
+            Self::Device => "device",
+            Self::Stack => "stack",
+            Self::Path => "path",
+        }
+    }
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 /// How much is delivered in the timed window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
@@ -70,7 +180,7 @@ pub enum Amount {
 }
 
 /// What the kernel client does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// It reads what the stack sends.
@@ -89,8 +199,15 @@ impl Mode {
     }
 }
 
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 /// What the stack and its server run on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "RuntimeFields", from = "RuntimeFields")]
 pub enum RuntimeKind {
     /// Tokio's current-thread runtime.
     CurrentThread,
@@ -108,8 +225,46 @@ impl RuntimeKind {
     }
 }
 
+impl fmt::Display for RuntimeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A [`RuntimeKind`] as two fields of a sample.
+#[derive(Serialize, Deserialize)]
+struct RuntimeFields {
+    runtime: RuntimeName,
+    worker_threads: Option<NonZeroUsize>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum RuntimeName {
+    CurrentThread,
+    MultiThread,
+}
+
+impl From<RuntimeKind> for RuntimeFields {
+    fn from(kind: RuntimeKind) -> Self {
+        match kind {
+            RuntimeKind::CurrentThread => Self { runtime: RuntimeName::CurrentThread, worker_threads: None },
+            RuntimeKind::MultiThread(worker_threads) => Self { runtime: RuntimeName::MultiThread, worker_threads },
+        }
+    }
+}
+
+impl From<RuntimeFields> for RuntimeKind {
+    fn from(fields: RuntimeFields) -> Self {
+        match fields.runtime {
+            RuntimeName::CurrentThread => Self::CurrentThread,
+            RuntimeName::MultiThread => Self::MultiThread(fields.worker_threads),
+        }
+    }
+}
+
 /// How much of the payload is compared with the pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verify {
     /// The warm-up.
@@ -134,179 +289,23 @@ impl PlanError {
     }
 }
 
-/// Largest `--buffer`: a larger one only wastes memory.
-const MAX_BUFFER: usize = 64 << 20;
-
-/// Most memory for the buffers of all streams on one side.
-const MAX_BUFFERS: u64 = 1 << 30;
-
-/// Largest `--bytes` and `--warmup`: more than any timeout lets through.
-const MAX_BYTES: u64 = 1_000_000_000_000_000;
-
-/// Longest `--timeout`.
-const MAX_TIMEOUT: Duration = Duration::from_hours(24);
-
 impl TryFrom<Cli> for Plan {
     type Error = PlanError;
 
     fn try_from(cli: Cli) -> Result<Self, PlanError> {
-        let json = cli.json;
-        Scenario::try_from(cli).map(|scenario| Self { scenario, json })
-    }
-}
-
-impl TryFrom<Cli> for Scenario {
-    type Error = PlanError;
-
-    fn try_from(cli: Cli) -> Result<Self, PlanError> {
-        if cli.warmup > MAX_BYTES {
-            return Err(PlanError::new("--warmup", "must be at most 1 PB"));
-        }
-        Ok(Self {
-            mode: match cli.mode {
-                cli::Mode::Reader => Mode::Reader,
-                cli::Mode::Writer => Mode::Writer,
-            },
-            netstack: netstack(cli.netstack)?,
-            runtime: if cli.current_thread {
-                RuntimeKind::CurrentThread
-            } else {
-                RuntimeKind::MultiThread(cli.worker_threads.map(usize::from).and_then(NonZeroUsize::new))
-            },
-            offload: match cli.offload {
-                cli::Offload::Auto => Offload::Auto,
-                cli::Offload::On => Offload::On,
-                cli::Offload::Off => Offload::Off,
-            },
-            mtu: cli.mtu,
-            amount: amount(&cli)?,
-            warmup_bytes: cli.warmup,
-            // The command line refuses 0.
-            parallel: NonZeroU16::new(cli.parallel).unwrap_or(NonZeroU16::MIN),
-            window_bytes: window(cli.window)?,
-            buffer_bytes: buffer(cli.buffer, cli.parallel)?,
-            verify: match cli.verify {
-                cli::Verify::Sample => Verify::Sample,
-                cli::Verify::Full => Verify::Full,
-                cli::Verify::Off => Verify::Off,
-            },
-            // A device that somebody else has made is in the network that it was made in.
-            isolated: cli.netns == cli::Netns::Auto && cli.tun_fd.is_none() && platform::isolation_supported(),
-            timeout: cli.timeout,
-            network: network(&cli)?,
-            tun_fd: tun_fd(cli.tun_fd)?,
-            congestion: congestion(cli.congestion)?,
-            tun_name: tun_name(cli.tun_name)?,
-        })
-    }
-}
-
-/// What the ends of the device and its mask are by default, for each IP version.
-const DEFAULT_V4: [Ipv4Addr; 3] =
-    [Ipv4Addr::new(10, 10, 10, 9), Ipv4Addr::new(10, 10, 10, 1), Ipv4Addr::new(255, 255, 255, 0)];
-const DEFAULT_V6: [Ipv6Addr; 3] = [
-    Ipv6Addr::new(0xfd10, 0x10, 0x10, 0, 0, 0, 0, 9),
-    Ipv6Addr::new(0xfd10, 0x10, 0x10, 0, 0, 0, 0, 1),
-    Ipv6Addr::new(0xffff, 0xffff, 0xffff, 0xffff, 0, 0, 0, 0),
-];
-
-/// RFC 8200, 5.
-const MIN_MTU_V6: u16 = 1280;
-
-fn network(cli: &Cli) -> Result<Network, PlanError> {
-    if cli.ipv6 && cli.mtu < MIN_MTU_V6 && cli.tun_fd.is_none() {
-        return Err(PlanError::new("--mtu", format!("{} bytes; IPv6 wants at least {MIN_MTU_V6}", cli.mtu)));
-    }
-    let given = [("--tun-addr", cli.tun_addr), ("--tun-dest", cli.tun_dest), ("--tun-mask", cli.tun_mask)];
-    let mut addresses: [IpAddr; 3] = if cli.ipv6 { DEFAULT_V6.map(Into::into) } else { DEFAULT_V4.map(Into::into) };
-    for (address, (option, given)) in addresses.iter_mut().zip(given) {
-        match given {
-            Some(given) if given.is_ipv6() != cli.ipv6 => {
-                let remedy = if cli.ipv6 { "leave out --ipv6, or give IPv6's" } else { "add --ipv6, or give IPv4's" };
-                return Err(PlanError::new(option, format!("{given} is of the other IP version; {remedy}")));
+        Ok(match cli.command {
+            None => {
+                let json = cli.run.json;
+                Self::Run { scenario: Box::new(Scenario::try_from(cli.run)?), json }
             }
-            Some(given) => *address = given,
-            None => {}
-        }
-    }
-    let [address, peer, mask] = addresses;
-    Network::new(address, peer, mask)
-        .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-mask", error.to_string()))
-}
-
-fn netstack(name: cli::Netstack) -> Result<StackKind, PlanError> {
-    let kind = match name {
-        cli::Netstack::Lwip => StackKind::Lwip,
-        cli::Netstack::Ipstack => StackKind::Ipstack,
-        cli::Netstack::Smoltcp => StackKind::Smoltcp,
-    };
-    if kind.compiled_in() {
-        Ok(kind)
-    } else {
-        Err(PlanError::new("--netstack", netstacks::NotCompiledIn(kind).to_string()))
-    }
-}
-
-fn amount(cli: &Cli) -> Result<Amount, PlanError> {
-    if cli.timeout.is_zero() || cli.timeout > MAX_TIMEOUT {
-        return Err(PlanError::new("--timeout", "must be more than 0 seconds and at most a day, 86400"));
-    }
-    let streams = u64::from(cli.parallel);
-    match cli.time {
-        Some(time) if time.is_zero() => Err(PlanError::new("--time", "must be more than 0 seconds")),
-        Some(time) if time >= cli.timeout => Err(PlanError::new(
-            "--time",
-            format!("{} seconds do not fit into --timeout {}", time.as_secs_f64(), cli.timeout.as_secs_f64()),
-        )),
-        Some(time) => Ok(Amount::Time(time)),
-        None => match NonZeroU64::new(cli.bytes) {
-            Some(bytes) if (streams..=MAX_BYTES).contains(&bytes.get()) => Ok(Amount::Bytes(bytes)),
-            _ => Err(PlanError::new("--bytes", "must be at least one byte for each stream and at most 1 PB")),
-        },
-    }
-}
-
-fn window(bytes: u64) -> Result<usize, PlanError> {
-    usize::try_from(bytes)
-        .ok()
-        .filter(|window| (StackConfig::MIN_WINDOW..=StackConfig::MAX_WINDOW).contains(window))
-        .ok_or_else(|| {
-            PlanError::new("--window", format!("{bytes} bytes; it must be at least 4 KiB and less than 1 GiB"))
+            Some(Command::Matrix(matrix)) => Self::Matrix(MatrixPlan::try_from(matrix)?),
+            Some(Command::Compare(compare)) => {
+                Self::Compare { old: compare.old, new: compare.new, floor: compare.floor / 100.0 }
+            }
+            Some(Command::Report(report)) => {
+                Self::Report { files: report.files, format: report.format, out: report.out }
+            }
+            Some(Command::Doctor) => Self::Doctor,
         })
-}
-
-fn buffer(bytes: u64, streams: u16) -> Result<NonZeroUsize, PlanError> {
-    if bytes.saturating_mul(streams.into()) > MAX_BUFFERS {
-        return Err(PlanError::new(
-            "--buffer",
-            format!("{bytes} bytes for each of {streams} streams are more than 1 GiB"),
-        ));
-    }
-    usize::try_from(bytes).ok().filter(|buffer| *buffer <= MAX_BUFFER).and_then(NonZeroUsize::new).ok_or_else(|| {
-        PlanError::new("--buffer", format!("{bytes} bytes; it must be at least 1 byte and at most 64 MiB"))
-    })
-}
-
-fn congestion(name: Option<String>) -> Result<Option<String>, PlanError> {
-    match name {
-        Some(name) if name.is_empty() || name.contains('\0') => {
-            Err(PlanError::new("--congestion", "must name an algorithm of the kernel's, such as cubic"))
-        }
-        name => Ok(name),
-    }
-}
-
-fn tun_name(name: String) -> Result<String, PlanError> {
-    match platform::validate_name(&name) {
-        Ok(()) => Ok(name),
-        Err(error) => Err(PlanError::new("--tun-name", error.to_string())),
-    }
-}
-
-fn tun_fd(fd: Option<i32>) -> Result<Option<i32>, PlanError> {
-    match fd {
-        // The standard streams are never a device.
-        Some(..=2) => Err(PlanError::new("--tun-fd", "must be the number of an open descriptor above 2")),
-        fd => Ok(fd),
     }
 }

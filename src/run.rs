@@ -12,14 +12,11 @@ mod setup;
 mod supervisor;
 mod transfer;
 
-use std::fmt;
-use std::time::Duration;
+use netstacks::StartError;
+use platform::Class;
 
-use netstacks::{Effective, StartError};
-use platform::{Class, Environment, PacketCounts};
-use serde::Serialize;
-
-use crate::plan::{Scenario, Verify};
+use crate::plan::Scenario;
+use crate::sample::Sample;
 
 /// Something that executes scenarios: the real one, or a test's with fixed samples.
 pub trait Executor {
@@ -41,103 +38,6 @@ pub struct TunExecutor;
 impl Executor for TunExecutor {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
         setup::execute(scenario)
-    }
-}
-
-/// The raw facts of one run.
-#[derive(Clone, Debug)]
-pub struct Sample {
-    /// What was run.
-    pub scenario: Scenario,
-    /// How it ended.
-    pub status: Status,
-    /// Where and why it failed.
-    pub detail: Option<String>,
-    /// Payload bytes that arrived in the timed window.
-    pub bytes: u64,
-    /// The timed window: from the client's go to the last byte's arrival (reader), or to the
-    /// acknowledgement of the last byte by the application at the stack (writer).
-    pub elapsed: Duration,
-    /// CPU time of the client's threads in the timed window, user and system.
-    pub client_cpu: Option<Duration>,
-    /// CPU time of all other threads in the timed window, user and system: the stack's side, and the
-    /// kernel's work on its behalf.
-    pub stack_cpu: Option<Duration>,
-    /// The process' largest resident set, in bytes.
-    pub peak_rss_bytes: Option<u64>,
-    /// Segments that the kernel sent again in the timed window.
-    pub retransmits: Option<u64>,
-    /// Packets that the device dropped in the timed window, both ways.
-    pub device_drops: Option<u64>,
-    /// Packets that crossed the device in the timed window.
-    pub packets: PacketCounts,
-    /// The client's congestion control, where the system says.
-    pub congestion: Option<String>,
-    /// The device, once it was open.
-    pub device: Option<DeviceFacts>,
-    /// What the stack really used.
-    pub effective: Option<Effective>,
-    /// The machine.
-    pub environment: Environment,
-}
-
-impl Sample {
-    /// How much of the payload was really checked: without a warm-up there is no sample of it.
-    pub fn verified(&self) -> Verify {
-        match self.scenario.verify {
-            Verify::Sample if self.scenario.warmup_bytes == 0 => Verify::Off,
-            verify => verify,
-        }
-    }
-}
-
-/// The device as it was.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct DeviceFacts {
-    /// The interface's name.
-    pub name: String,
-    /// Its MTU, in bytes.
-    pub mtu: usize,
-    /// Whether super-packets and undone checksums cross it.
-    pub offload: bool,
-    /// How many packets may wait for the stack, where the system has such a queue.
-    pub tx_queue_len: Option<u32>,
-}
-
-/// How a run ended. A failure is a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Status {
-    /// All that was to be delivered was.
-    Ok,
-    /// Time ran out, and nothing had arrived for a while.
-    Stalled,
-    /// The connection was reset or refused.
-    Reset,
-    /// Fewer bytes arrived than were sent.
-    Short,
-    /// Other bytes arrived than were sent.
-    Corrupt,
-    /// Time ran out while bytes were still arriving.
-    Timeout,
-    /// A task of the stack or the server panicked.
-    Panicked,
-    /// The device or the stack on it failed.
-    DeviceLost,
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ok => "ok",
-            Self::Stalled => "stalled",
-            Self::Reset => "reset",
-            Self::Short => "short",
-            Self::Corrupt => "corrupt",
-            Self::Timeout => "timeout",
-            Self::Panicked => "panicked",
-            Self::DeviceLost => "device-lost",
-        })
     }
 }
 

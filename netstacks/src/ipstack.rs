@@ -64,6 +64,9 @@ use self::stream::{IpstackListener, IpstackStream};
 use crate::offload::Offload;
 use crate::{Effective, Netstack, StackConfig, StackKind, StartError, Started};
 
+/// As in `Cargo.lock`; the crate does not say it itself.
+pub(crate) const VERSION: &str = "1.0.1";
+
 /// The largest window without scaling (RFC 9293, 3.1), which ipstack does not know.
 const MAX_WINDOW: usize = u16::MAX as usize;
 /// RFC 1122, 3.3.3.
@@ -101,12 +104,12 @@ impl<L: Link> Netstack<L> for Ipstack {
             listener: IpstackListener::new(Arc::clone(&hub)),
             driver: Box::pin(Serving { stack: Some(stack), hub }),
             effective: Effective {
-                stack_version: "1.0.1",
+                stack_version: VERSION.into(),
                 receive_buffer_bytes: budget,
                 send_buffer_bytes: budget,
                 window_scale: None,
                 largest_packet_bytes: offload.largest_tcp_packet(),
-                congestion: "none",
+                congestion: "none".into(),
                 checksum_verified: false,
                 checksum_computed: true,
             },

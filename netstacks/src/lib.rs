@@ -22,6 +22,7 @@
 //!
 //! A stack that is chosen at run time is started through [`StackKind::visit`].
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -30,7 +31,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use platform::Link;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 #[cfg(any(feature = "lwip", feature = "smoltcp"))]
@@ -54,7 +55,7 @@ pub use crate::lwip::Lwip;
 pub use crate::smoltcp::Smoltcp;
 
 /// The stacks that this crate knows, compiled in or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StackKind {
     /// lwIP, in C, through its raw API.
@@ -84,6 +85,20 @@ impl StackKind {
             Self::Lwip => cfg!(feature = "lwip"),
             Self::Ipstack => cfg!(feature = "ipstack"),
             Self::Smoltcp => cfg!(feature = "smoltcp"),
+        }
+    }
+
+    /// The version of the stack; `None` where this build is without it.
+    pub const fn version(self) -> Option<&'static str> {
+        match self {
+            #[cfg(feature = "lwip")]
+            Self::Lwip => Some(lwip::VERSION),
+            #[cfg(feature = "ipstack")]
+            Self::Ipstack => Some(ipstack::VERSION),
+            #[cfg(feature = "smoltcp")]
+            Self::Smoltcp => Some(smoltcp::VERSION),
+            #[cfg(not(all(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
+            _ => None,
         }
     }
 
@@ -157,10 +172,10 @@ impl Default for StackConfig {
 }
 
 /// What a stack really uses.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effective {
     /// The stack's version.
-    pub stack_version: &'static str,
+    pub stack_version: Cow<'static, str>,
     /// Each connection's receive buffer, in bytes: the largest window that is advertised.
     pub receive_buffer_bytes: usize,
     /// Each connection's send buffer, in bytes, or what may be under way unacknowledged.
@@ -171,7 +186,7 @@ pub struct Effective {
     /// that of a super-packet, which the link cuts to the MTU.
     pub largest_packet_bytes: usize,
     /// Congestion control of the stack as a sender.
-    pub congestion: &'static str,
+    pub congestion: Cow<'static, str>,
     /// Whether checksums of packets that arrive are verified by the stack.
     pub checksum_verified: bool,
     /// Whether checksums of packets that leave are computed by the stack.

@@ -33,6 +33,9 @@ use crate::driven::{self, Accepted, DrivenListener, Engine, Flow, FlowId, Intake
 use crate::offload::{Offload, header_len};
 use crate::{Effective, Netstack, StackConfig, StackKind, StartError, Started};
 
+/// lwIP's own.
+pub(crate) const VERSION: &str = lwip_sys::VERSION;
+
 /// lwIP.
 pub struct Lwip;
 
@@ -74,13 +77,13 @@ impl<L: Link> Netstack<L> for Lwip {
         let (window, scale) = scaled(window);
         let segments = Segments::over(&capabilities, window);
         let effective = Effective {
-            stack_version: lwip_sys::VERSION,
+            stack_version: VERSION.into(),
             receive_buffer_bytes: window >> scale << scale,
             send_buffer_bytes: window.min(MAX_QUEUED_SEGMENTS * usize::from(segments.v4)),
             window_scale: Some(scale),
             largest_packet_bytes: (header_len(false) + usize::from(segments.v4))
                 .max(header_len(true) + usize::from(segments.v6)),
-            congestion: "newreno",
+            congestion: "newreno".into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
         };

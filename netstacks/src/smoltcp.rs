@@ -29,6 +29,9 @@ use crate::driven::{self, Accepted, DrivenListener, Engine, Flow, FlowId, Intake
 use crate::offload::Offload;
 use crate::{Effective, Netstack, StackConfig, StackKind, StartError, Started};
 
+/// As in `Cargo.lock`; the crate does not say it itself.
+pub(crate) const VERSION: &str = "0.14.0";
+
 /// The `smoltcp` crate.
 pub struct Smoltcp;
 
@@ -45,12 +48,12 @@ impl<L: Link> Netstack<L> for Smoltcp {
         }
         let capabilities = link.capabilities();
         let effective = Effective {
-            stack_version: "0.14.0",
+            stack_version: VERSION.into(),
             receive_buffer_bytes: config.window,
             send_buffer_bytes: config.window,
             window_scale: Some(window_scale(config.window)),
             largest_packet_bytes: Offload::of(&capabilities).largest_tcp_packet(),
-            congestion: "none",
+            congestion: "none".into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
         };

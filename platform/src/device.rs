@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::{Class, Error};
 
@@ -97,6 +97,17 @@ impl Network {
             return Err(NetworkError::Apart(address, peer, prefix_len as u8));
         }
         Ok(Self { address, peer, prefix_len: prefix_len as u8 })
+    }
+}
+
+impl Network {
+    /// The network's mask.
+    pub fn mask(&self) -> IpAddr {
+        let ones = |width: u32| !host_part(self.prefix_len.into(), width);
+        match self.address {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from_bits((ones(32) >> 96) as u32)),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(ones(128))),
+        }
     }
 }
 
@@ -205,7 +216,11 @@ mod tests {
 
     #[test]
     fn addresses_of_one_network_are_taken() {
-        let prefix_len = |address, peer, mask| network(address, peer, mask).unwrap().prefix_len;
+        let prefix_len = |address, peer, mask: &str| {
+            let network = network(address, peer, mask).unwrap();
+            assert_eq!(network.mask(), mask.parse::<IpAddr>().unwrap());
+            network.prefix_len
+        };
         assert_eq!(prefix_len("10.10.10.9", "10.10.10.1", "255.255.255.0"), 24);
         assert_eq!(prefix_len("10.0.0.1", "10.0.0.2", "255.255.255.252"), 30);
         assert_eq!(prefix_len("1.2.3.4", "201.3.4.5", "0.0.0.0"), 0);

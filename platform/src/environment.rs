@@ -1,16 +1,16 @@
 //! What machine this is.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::imp;
 
 /// The machine and its settings, as far as they change a figure.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
     /// The operating system, as Rust names it: `linux`, `macos`, `windows`.
-    pub system: &'static str,
+    pub system: String,
     /// The processor's architecture, as Rust names it.
-    pub architecture: &'static str,
+    pub architecture: String,
     /// The kernel's release, where the system says.
     pub kernel: Option<String>,
     /// The processor's model, where the system says.
@@ -27,8 +27,8 @@ impl Environment {
     /// Looks at the machine.
     pub fn detect() -> Self {
         Self {
-            system: std::env::consts::OS,
-            architecture: std::env::consts::ARCH,
+            system: std::env::consts::OS.to_owned(),
+            architecture: std::env::consts::ARCH.to_owned(),
             kernel: imp::kernel(),
             cpu: imp::cpu(),
             cpus: std::thread::available_parallelism().ok().map(Into::into),

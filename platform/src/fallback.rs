@@ -9,6 +9,8 @@ use crate::{Capabilities, Error, Link, PacketBuffer, PacketMeta, TunConfig};
 
 pub(crate) const ISOLATION: bool = false;
 
+pub(crate) const OFFLOAD: bool = false;
+
 /// A device that cannot be opened, and so never exists.
 #[derive(Debug)]
 pub enum TunDevice {}

@@ -68,6 +68,11 @@ pub fn is_local_address(address: std::net::IpAddr) -> bool {
     imp::is_local_address(address)
 }
 
+/// Whether a TUN device of this system can offload anything: on Linux alone.
+pub const fn offload_supported() -> bool {
+    imp::OFFLOAD
+}
+
 /// Whether [`isolate`] exists on this system: Linux alone.
 pub const fn isolation_supported() -> bool {
     imp::ISOLATION

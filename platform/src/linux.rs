@@ -21,6 +21,8 @@ use crate::{Capabilities, Class, Error, Link, Offload, PacketBuffer, PacketMeta,
 
 pub(crate) const ISOLATION: bool = true;
 
+pub(crate) const OFFLOAD: bool = true;
+
 /// The character device that all TUN interfaces come from.
 const NODE: &str = "/dev/net/tun";
 

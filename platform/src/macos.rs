@@ -20,6 +20,8 @@ use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TunConfi
 
 pub(crate) const ISOLATION: bool = false;
 
+pub(crate) const OFFLOAD: bool = false;
+
 /// What each packet has in front of it: its address family, in network byte order
 /// (`bsd/net/if_utun.c`, `utun_output` and `utun_ctl_send`).
 const FAMILY_LEN: usize = 4;

@@ -33,6 +33,8 @@ use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TunConfi
 
 pub(crate) const ISOLATION: bool = false;
 
+pub(crate) const OFFLOAD: bool = false;
+
 /// Bytes in each of the two rings, a power of two: room for 20,000 packets of 1500 bytes, more than
 /// any window, so that a delay of the reader drops nothing.
 const RING_BYTES: u32 = 32 << 20;

@@ -7,13 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use netstacks::{Netstack, StackConfig, StartError, Started, Visitor};
-use platform::{Class, Counted, Environment, Interrupts, Link, TunConfig, TunDevice};
+use platform::{Class, Counted, Interrupts, Link, TunConfig, TunDevice};
 use tokio::runtime::{Builder, Runtime};
 
+use super::RunError;
 use super::supervisor::{Delivery, Outcome, Party};
 use super::transfer::{Lane, StartingGate};
-use super::{DeviceFacts, RunError, Sample};
-use crate::plan::{Mode, RuntimeKind, Scenario};
+use crate::plan::{Mode, RuntimeKind, Scenario, Subject, Verify};
+use crate::sample::{Cell, CpuTime, DeviceFacts, Environment, Facts, Packets, Sample};
 
 /// Where the first stream goes; the others go to the ports above. Any would do: the stacks accept
 /// them all.
@@ -108,10 +109,11 @@ async fn run(scenario: &Scenario) -> Result<Sample, RunError> {
     let gate = StartingGate::new(scenario.parallel.get().into(), link.traffic(), move || drops.read());
     let lanes: Arc<[Lane]> = Lane::split(scenario).into();
     let config = StackConfig { window: scenario.window_bytes, ..StackConfig::default() };
-    let start = Start { link, config, mode: scenario.mode, lanes: Arc::clone(&lanes) };
-    let (stack, effective) = scenario.netstack.visit(start)??;
+    let Subject::Path(netstack, mode) = scenario.subject else { return Err(RunError::Interrupted) };
+    let start = Start { link, config, mode, lanes: Arc::clone(&lanes) };
+    let (stack, effective) = netstack.visit(start)??;
     let target = SocketAddr::from((scenario.network.peer, FIRST_PORT));
-    let outcome = Delivery::new(scenario, lanes, gate, target)?.supervise(stack, interrupts).await?;
+    let outcome = Delivery::new(scenario, mode, lanes, gate, target)?.supervise(stack, interrupts).await?;
     Ok(sample(scenario, outcome, facts, effective))
 }
 
@@ -126,22 +128,42 @@ fn refuse_used_address(address: IpAddr) -> Result<(), platform::Error> {
 }
 
 fn sample(scenario: &Scenario, outcome: Outcome, device: DeviceFacts, effective: netstacks::Effective) -> Sample {
-    Sample {
-        scenario: scenario.clone(),
+    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    let packets = outcome.packets;
+    let facts = Facts {
         status: outcome.status,
         detail: outcome.detail,
+        congestion: outcome.congestion,
+        warmup_bytes: scenario.warmup_bytes,
         bytes: outcome.bytes,
         elapsed: outcome.elapsed,
-        client_cpu: outcome.client_cpu,
-        stack_cpu: outcome.stack_cpu,
+        verified: verified(scenario),
+        cpu: CpuTime { client_seconds: seconds(outcome.client_cpu), stack_seconds: seconds(outcome.stack_cpu) },
         peak_rss_bytes: platform::peak_rss_bytes(),
         retransmits: outcome.retransmits,
         device_drops: outcome.device_drops,
-        packets: outcome.packets,
-        congestion: outcome.congestion,
-        device: Some(device),
+        packets: Packets {
+            rx: packets.rx_packets,
+            tx: packets.tx_packets,
+            rx_bytes: packets.rx_bytes,
+            tx_bytes: packets.tx_bytes,
+        },
+        tcp: None,
+        intervals: Vec::new(),
+        started_unix_ms: None,
+        device: Some(device.clone()),
         effective: Some(effective),
-        environment: Environment::detect(),
+        round: None,
+    };
+    let cell = Cell { mtu: Some(device.mtu), ..Cell::of(scenario, device.offload) };
+    Sample { cell, facts, environment: Arc::new(Environment::detect()) }
+}
+
+/// How much of the payload is really checked: without a warm-up there is no sample of it.
+fn verified(scenario: &Scenario) -> Verify {
+    match scenario.verify {
+        Verify::Sample if scenario.warmup_bytes == 0 => Verify::Off,
+        verify => verify,
     }
 }
 
@@ -189,7 +211,7 @@ mod tests {
     fn the_queue_holds_a_window_of_every_stream() {
         let queue = |arguments: &str| {
             let cli = Cli::try_parse_from(format!("x -m reader -n smoltcp {arguments}").split_whitespace()).unwrap();
-            tx_queue_len(&Scenario::try_from(cli).unwrap())
+            tx_queue_len(&Scenario::try_from(cli.run).unwrap())
         };
         assert_eq!(queue(""), 4308);
         assert_eq!(queue("--window 64KiB"), MIN_TX_QUEUE_LEN);

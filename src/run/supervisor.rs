@@ -15,11 +15,12 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
+use super::RunError;
 use super::client::{self, Finish};
 use super::server;
 use super::transfer::{Lane, Reading, StartingGate, TransferError, difference};
-use super::{RunError, Status};
 use crate::plan::{Mode, Scenario};
+use crate::sample::Status;
 
 /// Nothing has arrived for so long: the run is not slow, it stands still.
 const STALL: Duration = Duration::from_secs(1);
@@ -215,6 +216,7 @@ impl Delivery {
     /// Makes a socket for each lane; the lanes' connections go to consecutive ports from `target`.
     pub(super) fn new(
         scenario: &Scenario,
+        mode: Mode,
         lanes: Arc<[Lane]>,
         gate: StartingGate,
         target: SocketAddr,
@@ -226,7 +228,7 @@ impl Delivery {
             congestion = name;
             sockets.push(Arc::new(socket));
         }
-        let (mode, timeout) = (scenario.mode, scenario.timeout);
+        let timeout = scenario.timeout;
         Ok(Self { mode, timeout, lanes, gate: Arc::new(gate), target, sockets, congestion })
     }
 

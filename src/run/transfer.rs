@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use platform::{PacketCounts, Traffic};
 
-use super::Status;
 use super::pattern::{Mismatch, Pattern};
 use crate::plan::{Amount, Scenario, Verify};
+use crate::sample::Status;
 
 /// What the client sends to ask for bytes.
 pub(super) const GO: u8 = b'G';

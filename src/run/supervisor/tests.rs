@@ -130,15 +130,16 @@ fn run(
 ) -> Result<Outcome, RunError> {
     let warmup = if arguments.contains("--warmup") { "" } else { "--warmup 100KB" };
     let arguments = format!("x -n smoltcp --buffer 10KB {warmup} {arguments}");
-    let scenario = Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap()).unwrap();
+    let scenario = Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = listener.local_addr().unwrap();
         let lanes: Arc<[Lane]> = Lane::split(&scenario).into();
-        let party = Party::spawn(Loopback { listener, fault }, driver, scenario.mode, Arc::clone(&lanes), |_| Some(0));
+        let mode = scenario.subject.mode().unwrap();
+        let party = Party::spawn(Loopback { listener, fault }, driver, mode, Arc::clone(&lanes), |_| Some(0));
         let gate = StartingGate::new(lanes.len(), Arc::new(Traffic::default()), || Some(0));
-        Delivery::new(&scenario, lanes, gate, target)?.supervise(party, Interrupts::catch().unwrap()).await
+        Delivery::new(&scenario, mode, lanes, gate, target)?.supervise(party, Interrupts::catch().unwrap()).await
     })
 }
 

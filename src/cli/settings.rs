@@ -1,0 +1,95 @@
+//! What a single run and every run of a matrix are told alike.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use bytesize::ByteSize;
+use clap::Args;
+
+use super::{Netns, Verify};
+
+/// How a run is made, whatever is run.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Settings {
+    /// How much to deliver [default: 1GB; of matrix: --time 1]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub bytes: Option<u64>,
+
+    /// Deliver for so many seconds instead
+    #[arg(long, value_name = "SECS", conflicts_with = "bytes", value_parser = seconds)]
+    pub time: Option<Duration>,
+
+    /// How much to deliver first, uncounted
+    #[arg(long, value_name = "SIZE", default_value = "64MB", value_parser = size)]
+    pub warmup: u64,
+
+    /// Take note of what has arrived every so many seconds, too
+    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    pub interval: Option<Duration>,
+
+    /// Each stack's receive buffer and send buffer for a stream, 4KiB to 1GiB
+    #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = size)]
+    pub window: u64,
+
+    /// Size of the client's and the server's reads and writes, to 64MiB
+    #[arg(long, value_name = "SIZE", default_value = "1MB", value_parser = size)]
+    pub buffer: u64,
+
+    /// The kernel client's congestion control [default: cubic, or else the kernel's own]
+    #[arg(long, value_name = "NAME")]
+    pub congestion: Option<String>,
+
+    /// Check the bytes against the seeded pattern: in the warm-up, all of them, or only their count
+    #[arg(long, value_enum, default_value_t = Verify::Sample)]
+    pub verify: Verify,
+
+    /// Linux: a network namespace of the run's own (no root needed), or the host's
+    #[arg(long, value_enum, default_value_t = Netns::Auto)]
+    pub netns: Netns,
+
+    /// A run that takes longer fails
+    #[arg(long, value_name = "SECS", default_value = "60", value_parser = seconds)]
+    pub timeout: Duration,
+
+    /// Name of the device
+    #[arg(long, value_name = "NAME", default_value = "utun8")]
+    pub tun_name: String,
+
+    /// The kernel's address on the device
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        help = "The kernel's address on the device [default: 10.10.10.9, with --ipv6 fd10:10:10::9]"
+    )]
+    pub tun_addr: Option<IpAddr>,
+
+    /// The stack's address, on the other side of the device
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        help = "The stack's address, on the other side of the device \
+        [default: 10.10.10.1, with --ipv6 fd10:10:10::1]"
+    )]
+    pub tun_dest: Option<IpAddr>,
+
+    /// The device's netmask
+    #[arg(
+        long,
+        value_name = "MASK",
+        help = "The device's netmask [default: 255.255.255.0, with --ipv6 ffff:ffff:ffff:ffff::]"
+    )]
+    pub tun_mask: Option<IpAddr>,
+}
+
+/// A size with an SI or binary suffix, in bytes.
+fn size(text: &str) -> Result<u64, String> {
+    text.parse::<ByteSize>()
+        .map(|size| size.as_u64())
+        .map_err(|_| "not a size; write a number with an SI or binary suffix, such as 64MB or 4MiB".to_owned())
+}
+
+/// A duration in seconds, with a fraction or without.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| "not a time that can be waited".to_owned())
+}

@@ -1,0 +1,235 @@
+//! A file of samples: a head line, then a line for each sample as it came.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::line::{self, Line};
+use super::{Head, Sample};
+
+/// Why a file of samples is not to be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("read {}: {source}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It cannot be written. What had been written before is intact.
+    #[error("write {}: {source}; what was measured before is intact, and the same command goes on with it", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line of it is wrong.
+    #[error("{}, line {line}: {reason}", path.display())]
+    Line {
+        /// Which.
+        path: PathBuf,
+        /// The line's number, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// It has no sample.
+    #[error("{}: holds no samples", path.display())]
+    Empty {
+        /// Which.
+        path: PathBuf,
+    },
+    /// It is of something else than what is to be appended.
+    #[error("{}: {reason}", path.display())]
+    Foreign {
+        /// Which.
+        path: PathBuf,
+        /// The difference.
+        reason: String,
+    },
+}
+
+impl FileError {
+    /// Whether the file was wrong, and not the system.
+    pub fn is_input(&self) -> bool {
+        !matches!(self, Self::Write { .. })
+    }
+}
+
+/// The samples of a file.
+#[derive(Clone, Debug)]
+pub struct SampleFile {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its head lines: one for each environment, none where every sample has its own.
+    pub heads: Vec<Head>,
+    /// Its samples, in the order in which they came.
+    pub samples: Vec<Sample>,
+}
+
+impl SampleFile {
+    /// Reads a file of at least one sample.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Read`], and [`FileError::Line`] for the first line that is wrong.
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let text = read(path)?;
+        let file = Self::parse(path, &text)?;
+        if file.samples.is_empty() { Err(FileError::Empty { path: path.to_owned() }) } else { Ok(file) }
+    }
+
+    /// Reads the text of a file. A last line that is not complete is an error as any other.
+    fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
+        let mut file = Self { path: path.to_owned(), heads: Vec::new(), samples: Vec::new() };
+        for (index, line) in text.lines().enumerate() {
+            if line.trim().is_empty() {
+                continue;
+            }
+            file.take(line).map_err(|reason| {
+                let torn = index + 1 == text.lines().count() && !text.ends_with('\n');
+                let reason = if torn {
+                    format!("ends in the middle; matrix --out goes on with the file ({reason})")
+                } else {
+                    reason
+                };
+                FileError::Line { path: path.to_owned(), line: index + 1, reason }
+            })?;
+        }
+        Ok(file)
+    }
+
+    fn take(&mut self, text: &str) -> Result<(), String> {
+        match line::parse(text)? {
+            Line::Head(head) => self.heads.push(*head),
+            Line::Other => {}
+            Line::Sample { cell, facts, id, environment } => {
+                let head = || self.heads.iter().rev().find(|head| head.id == id);
+                let known = || self.samples.iter().rev().find(|sample| sample.environment.id() == id);
+                let environment = match environment {
+                    Some(environment) => environment,
+                    None => known()
+                        .map(|sample| Arc::clone(&sample.environment))
+                        .or_else(|| head().map(|head| Arc::new(head.environment.clone())))
+                        .ok_or_else(|| format!("no line before it describes the environment {id}"))?,
+                };
+                let sample = Sample { cell: *cell, facts: *facts, environment };
+                if sample.facts.round.is_some() && self.holds(&sample) {
+                    return Err(format!("a second sample of round {} of {}", round(&sample), sample.cell));
+                }
+                self.samples.push(sample);
+            }
+        }
+        Ok(())
+    }
+
+    fn holds(&self, sample: &Sample) -> bool {
+        self.samples.iter().any(|other| {
+            other.facts.round == sample.facts.round
+                && other.cell == sample.cell
+                && other.environment == sample.environment
+        })
+    }
+}
+
+fn round(sample: &Sample) -> u32 {
+    sample.facts.round.unwrap_or_default()
+}
+
+fn read(path: &Path) -> Result<String, FileError> {
+    fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })
+}
+
+/// A file that samples are appended to. Each is on the disk before the next is measured.
+#[derive(Debug)]
+pub struct Appender {
+    path: PathBuf,
+    file: File,
+}
+
+impl Appender {
+    /// Opens a file for the samples of `head`, and answers those that it already has. A last line that
+    /// is not complete is cut off. No other process has the file open at the same time.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Foreign`] where the file is of another plan or environment, or in use; see
+    /// [`SampleFile::read`] and [`FileError::Write`].
+    pub fn open(path: &Path, head: &Head) -> Result<(Self, Head, Vec<Sample>), FileError> {
+        let failed = |source| FileError::Write { path: path.to_owned(), source };
+        let foreign = |reason: String| FileError::Foreign { path: path.to_owned(), reason };
+        let file =
+            OpenOptions::new().read(true).append(true).create(true).truncate(false).open(path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => {
+                return Err(foreign("another process is writing to it; wait, or choose another file".to_owned()));
+            }
+            Err(fs::TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        let text = read(path)?;
+        // What a full disk or a power cut has torn; everything before it is whole.
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let earlier = SampleFile::parse(path, &text[..whole])?;
+        let head = match earlier.heads.as_slice() {
+            [] if earlier.samples.is_empty() => head.clone(),
+            [earlier] => {
+                check(earlier, head).map_err(foreign)?;
+                earlier.clone()
+            }
+            _ => return Err(foreign("was not written by one matrix; choose another file".to_owned())),
+        };
+        let mut appender = Self { path: path.to_owned(), file };
+        if whole < text.len() {
+            appender.file.set_len(whole as u64).map_err(failed)?;
+        }
+        if earlier.heads.is_empty() {
+            appender.append(&head.line())?;
+        }
+        Ok((appender, head, earlier.samples))
+    }
+
+    /// Appends a line. Where that fails, the file is as it was before.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Write`]: the disk is full, or has gone.
+    pub fn append(&mut self, line: &str) -> Result<(), FileError> {
+        let before = self.file.metadata().map(|metadata| metadata.len());
+        let text = format!("{line}\n");
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
+        written.map_err(|source| {
+            // A half line would be cut off by the next who opens the file, too.
+            if let Ok(before) = before {
+                let _torn = self.file.set_len(before);
+            }
+            FileError::Write { path: self.path.clone(), source }
+        })
+    }
+}
+
+/// Whether samples of `new` may follow those of `old`; else what is not alike.
+fn check(old: &Head, new: &Head) -> Result<(), String> {
+    let differences = old.environment.differences(&new.environment);
+    if !differences.is_empty() {
+        let list: Vec<_> =
+            differences.iter().map(|(name, old, new)| format!("{name} was {old} and is {new}")).collect();
+        return Err(format!("is of another environment: {}; choose another file", list.join(", ")));
+    }
+    if old.plan == new.plan {
+        return Ok(());
+    }
+    let missing = |from: &Head, to: &Head| from.plan.iter().find(|cell| !to.plan.contains(cell)).cloned();
+    Err(match (missing(old, new), missing(new, old)) {
+        (Some(old), Some(new)) => {
+            format!("is of another matrix: it has \"{old}\", and not \"{new}\"; choose another file")
+        }
+        (Some(cell), None) => format!("is of a larger matrix: it also has \"{cell}\"; choose another file"),
+        (None, Some(cell)) => format!("is of a smaller matrix: it has no \"{cell}\"; choose another file"),
+        (None, None) => "has the cells in another order; choose another file".to_owned(),
+    })
+}

@@ -1,0 +1,184 @@
+//! A line of a file: a JSON object with its `schema` and `kind`.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::{Cell, Environment, Facts, Sample};
+
+/// The version of the objects' shape. It grows when a field changes its meaning or goes; what only
+/// comes new does not count.
+pub const SCHEMA: u32 = 1;
+
+/// The kind of a [`Sample`]'s line.
+const THROUGHPUT: &str = "throughput";
+/// The kind of a [`Head`]'s line.
+const ENVIRONMENT: &str = "environment";
+/// The kind of the lines that an earlier script wrote between samples; they are not samples.
+const IPERF3: &str = "iperf3";
+
+/// The first line of a file: where the samples after it come from, and what they are to become.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Head {
+    /// [`Environment::id`].
+    pub id: String,
+    /// The machine and the program.
+    #[serde(flatten)]
+    pub environment: Environment,
+    /// The program's arguments.
+    pub arguments: Vec<String>,
+    /// Seed of the order of the cells.
+    pub seed: u64,
+    /// The arguments of a single run for each cell.
+    pub plan: Vec<String>,
+}
+
+/// A line that was read.
+pub(super) enum Line {
+    Head(Box<Head>),
+    /// A sample; what its `environment` names may be in a head line or here.
+    Sample {
+        cell: Box<Cell>,
+        facts: Box<Facts>,
+        id: String,
+        environment: Option<Arc<Environment>>,
+    },
+    /// Something that is no sample.
+    Other,
+}
+
+#[derive(Serialize)]
+struct Tagged<T> {
+    schema: u32,
+    kind: &'static str,
+    #[serde(flatten)]
+    content: T,
+}
+
+#[derive(Serialize)]
+struct Written<'a, E> {
+    #[serde(flatten)]
+    cell: &'a Cell,
+    #[serde(flatten)]
+    facts: &'a Facts,
+    gbps: f64,
+    bytes_per_packet: Option<f64>,
+    warnings: Vec<String>,
+    environment: E,
+}
+
+/// Names an environment, and describes it where that is not done elsewhere.
+#[derive(Serialize)]
+struct Reference<'a> {
+    id: String,
+    #[serde(flatten)]
+    environment: Option<&'a Environment>,
+}
+
+/// The line of a sample whose file has a head with its environment. It ends without a line feed.
+pub fn line(sample: &Sample) -> String {
+    written(sample, None)
+}
+
+/// The line of a sample that also says where it comes from. It ends without a line feed.
+pub fn line_of_its_own(sample: &Sample) -> String {
+    written(sample, Some(&sample.environment))
+}
+
+fn written(sample: &Sample, environment: Option<&Environment>) -> String {
+    let content = Written {
+        cell: &sample.cell,
+        facts: &sample.facts,
+        gbps: round(sample.gbps()),
+        bytes_per_packet: sample.bytes_per_packet().map(f64::round),
+        warnings: sample.warnings().iter().map(ToString::to_string).collect(),
+        environment: Reference { id: sample.environment.id(), environment },
+    };
+    json(&Tagged { schema: SCHEMA, kind: THROUGHPUT, content })
+}
+
+impl Head {
+    /// Its line. It ends without a line feed.
+    pub fn line(&self) -> String {
+        json(&Tagged { schema: SCHEMA, kind: ENVIRONMENT, content: self })
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    // Text, numbers and lists: there is nothing that JSON could not say.
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// As many digits as a figure has in its line.
+fn round(gbps: f64) -> f64 {
+    (gbps * 1e6).round() / 1e6
+}
+
+/// Reads a line, or says why it is none.
+pub(super) fn parse(text: &str) -> Result<Line, String> {
+    let value: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
+    let Value::Object(object) = value else { return Err("not a JSON object".to_owned()) };
+    let kind = object.get("kind").and_then(Value::as_str).ok_or("no \"kind\": this is none of this program's lines")?;
+    if kind == IPERF3 {
+        return Ok(Line::Other);
+    }
+    match object.get("schema").and_then(Value::as_u64) {
+        Some(schema) if schema == u64::from(SCHEMA) => {}
+        Some(schema) => {
+            return Err(format!(
+                "schema {schema}, and this program knows {SCHEMA}; use the program that wrote the file"
+            ));
+        }
+        None => return Err("no \"schema\": this is none of this program's lines".to_owned()),
+    }
+    match kind {
+        ENVIRONMENT => head(object),
+        THROUGHPUT => sample(object),
+        kind => Err(format!("kind {kind:?}, which this program does not know; use the program that wrote the file")),
+    }
+}
+
+fn head(object: Map<String, Value>) -> Result<Line, String> {
+    let head: Head = serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())?;
+    let id = head.environment.id();
+    if head.id != id {
+        return Err(format!("the id is {}, but that of this environment is {id}: it was changed by hand", head.id));
+    }
+    Ok(Line::Head(Box::new(head)))
+}
+
+fn sample(mut object: Map<String, Value>) -> Result<Line, String> {
+    let text = |error: serde_json::Error| error.to_string();
+    let gbps = object.get("gbps").and_then(Value::as_f64).ok_or("no \"gbps\"")?;
+    // Before there were such fields the size of a packet was all that was said of bytes on the link.
+    restore_packet_bytes(&mut object);
+    let reference = object.remove("environment").unwrap_or_default();
+    let id = reference.get("id").and_then(Value::as_str).ok_or("no \"environment\" with an \"id\"")?.to_owned();
+    let described = reference.get("system").is_some();
+    let environment = described.then(|| serde_json::from_value(reference)).transpose().map_err(text)?.map(Arc::new);
+    let object = Value::Object(object);
+    let cell: Cell = Cell::deserialize(&object).map_err(text)?;
+    let facts: Facts = serde_json::from_value(object).map_err(text)?;
+    let figure = round(super::gbps(facts.bytes, facts.elapsed));
+    if (gbps - figure).abs() > 1e-6 * figure.max(1.0) {
+        return Err(format!(
+            "gbps is {gbps}, but {} bytes in {} ns are {figure}: it was changed by hand",
+            facts.bytes,
+            facts.elapsed.as_nanos()
+        ));
+    }
+    Ok(Line::Sample { cell: Box::new(cell), facts: Box::new(facts), id, environment })
+}
+
+fn restore_packet_bytes(object: &mut Map<String, Value>) {
+    let size = object.get("bytes_per_packet").and_then(Value::as_f64);
+    let Some(packets) = object.get_mut("packets").and_then(Value::as_object_mut) else { return };
+    for (count, bytes) in [("rx", "rx_bytes"), ("tx", "tx_bytes")] {
+        if let (Some(size), Some(count), false) =
+            (size, packets.get(count).and_then(Value::as_u64), packets.contains_key(bytes))
+        {
+            packets.insert(bytes.to_owned(), ((size * count as f64) as u64).into());
+        }
+    }
+}
