@@ -6,6 +6,7 @@
 //! driver, the user and the clock, and joins every one of them.
 
 mod client;
+mod matrix;
 mod pattern;
 mod server;
 mod setup;
@@ -15,6 +16,7 @@ mod transfer;
 use netstacks::StartError;
 use platform::Class;
 
+pub use self::matrix::{MatrixError, Observer, matrix};
 use crate::plan::Scenario;
 use crate::sample::Sample;
 

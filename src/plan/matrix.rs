@@ -1,5 +1,6 @@
 //! The cells of a matrix, and the order in which they are run.
 
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,12 +9,34 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::{PlanError, Scenario};
+use super::{Amount, PlanError, Scenario, Verify};
 use crate::cli::{self, Layer, Matrix, Offload, Run, Runtime, Switch};
 
 /// For how long a cell of a matrix delivers where nothing else is asked for. By time, and not by bytes:
 /// the cells' rates differ by a factor of fifty.
 const DEFAULT_TIME: Duration = Duration::from_secs(1);
+
+/// What a path is checked with, in bytes for each stream.
+const CHECKED_BYTES: u64 = 1_000_000;
+
+/// How long the check of a path may take.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
+
+impl Scenario {
+    /// A short run of the same cell that compares every byte, to see whether there is a way at all.
+    #[must_use]
+    pub fn path_check(&self) -> Self {
+        let bytes = NonZeroU64::MIN.saturating_add(CHECKED_BYTES * u64::from(self.parallel.get()) - 1);
+        Self {
+            amount: Amount::Bytes(bytes),
+            warmup_bytes: 0,
+            interval: None,
+            verify: Verify::Full,
+            timeout: self.timeout.min(CHECK_TIMEOUT),
+            ..self.clone()
+        }
+    }
+}
 
 /// The scenarios of a matrix, and how often each is run.
 #[derive(Clone, Debug)]

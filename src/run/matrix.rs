@@ -1,0 +1,164 @@
+//! Runs the cells of a matrix, round by round, and keeps each sample as it comes.
+
+use std::sync::Arc;
+
+use super::{Executor, RunError};
+use crate::plan::{MatrixPlan, Scenario};
+use crate::sample::{self, Appender, Cell, Environment, Facts, FileError, Head, Sample, Status};
+
+/// Someone who is told how a matrix gets on.
+pub trait Observer {
+    /// So many runs are to be made, of which so many were made before, and in this order of the seed.
+    fn begin(&mut self, total: usize, done: usize, seed: u64);
+
+    /// A run of a cell begins.
+    fn run(&mut self, round: u32, cell: &Cell);
+
+    /// It has ended.
+    fn sample(&mut self, sample: &Sample);
+
+    /// No more runs are to come.
+    fn end(&mut self);
+}
+
+/// Why a matrix did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum MatrixError {
+    /// No cell could be run at all, or the user stopped it.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// The file of samples is wrong, or cannot be written.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// Runs a matrix to its end. `arguments` are the program's, for the file's head.
+///
+/// Before its first run a cell is checked: one untimed megabyte, every byte of it compared. A failure is
+/// a sample, and the next run goes on. A file that has samples of this matrix already is continued.
+///
+/// # Errors
+///
+/// See [`MatrixError`].
+pub fn matrix(
+    plan: &MatrixPlan,
+    arguments: Vec<String>,
+    executor: &impl Executor,
+    observer: &mut impl Observer,
+) -> Result<Vec<Sample>, MatrixError> {
+    let environment = Environment::detect();
+    let head = Head {
+        id: environment.id(),
+        environment,
+        arguments,
+        seed: plan.seed(),
+        plan: plan.scenarios.iter().map(|scenario| scenario.arguments().join(" ")).collect(),
+    };
+    let mut session = Session::open(plan, head)?;
+    let total = plan.scenarios.len() * plan.runs as usize;
+    observer.begin(total, session.samples.len(), session.seed);
+    let result = (1..=plan.runs).try_for_each(|round| session.round(plan, round, executor, observer));
+    observer.end();
+    result.map(|()| session.samples)
+}
+
+/// A matrix under way.
+struct Session {
+    seed: u64,
+    environment: Arc<Environment>,
+    file: Option<Appender>,
+    /// Those of an earlier session come first.
+    samples: Vec<Sample>,
+    /// The cells whose path has been found good.
+    checked: Vec<Cell>,
+    /// Cells that could not begin, while none has been able to: they are kept only when one is.
+    unavailable: Vec<Sample>,
+}
+
+impl Session {
+    fn open(plan: &MatrixPlan, head: Head) -> Result<Self, FileError> {
+        let (file, head, samples) = match &plan.out {
+            Some(path) => {
+                let (file, head, samples) = Appender::open(path, &head)?;
+                if let Some(seed) = plan.seed.filter(|seed| *seed != head.seed) {
+                    let reason =
+                        format!("has the seed {}, and not {seed}; leave out --seed to go on with it", head.seed);
+                    return Err(FileError::Foreign { path: path.clone(), reason });
+                }
+                (Some(file), head, samples)
+            }
+            None => (None, head, Vec::new()),
+        };
+        let environment = Arc::new(head.environment);
+        Ok(Self { seed: head.seed, environment, file, samples, checked: Vec::new(), unavailable: Vec::new() })
+    }
+
+    /// Runs each cell once that has no sample of this round.
+    fn round(
+        &mut self,
+        plan: &MatrixPlan,
+        round: u32,
+        executor: &impl Executor,
+        observer: &mut impl Observer,
+    ) -> Result<(), MatrixError> {
+        let mut refused = None;
+        for index in plan.order(self.seed, round) {
+            let scenario = &plan.scenarios[index];
+            let cell = Cell::planned(scenario);
+            if self.has(&cell, round) {
+                continue;
+            }
+            observer.run(round, &cell);
+            let facts = match self.facts(scenario, &cell, executor) {
+                Ok(facts) => facts,
+                Err(RunError::Interrupted) => return Err(RunError::Interrupted.into()),
+                Err(error) => {
+                    let facts = Facts::failed(Status::Unavailable, error.to_string());
+                    refused.get_or_insert(error);
+                    facts
+                }
+            };
+            let facts = Facts { round: Some(round), ..facts };
+            let sample = Sample { cell, facts, environment: Arc::clone(&self.environment) };
+            observer.sample(&sample);
+            self.keep(sample)?;
+        }
+        match refused {
+            Some(error) if self.samples.is_empty() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn has(&self, cell: &Cell, round: u32) -> bool {
+        self.samples.iter().any(|sample| sample.facts.round == Some(round) && sample.cell == *cell)
+    }
+
+    /// Runs a scenario, after a check of its path if that has not been found good yet.
+    fn facts(&mut self, scenario: &Scenario, cell: &Cell, executor: &impl Executor) -> Result<Facts, RunError> {
+        if !self.checked.contains(cell) {
+            let facts = executor.execute(&scenario.path_check())?.facts;
+            if facts.status != Status::Ok {
+                let detail = format!("in the check before the run: {}", facts.detail.unwrap_or_default());
+                return Ok(Facts::failed(facts.status, detail));
+            }
+            self.checked.push(cell.clone());
+        }
+        executor.execute(scenario).map(|sample| sample.facts)
+    }
+
+    /// Keeps a sample, on the disk first. While nothing at all can be run, nothing is kept: when what
+    /// is missing is there, the same command begins anew.
+    fn keep(&mut self, sample: Sample) -> Result<(), FileError> {
+        if self.samples.is_empty() && sample.facts.status == Status::Unavailable {
+            self.unavailable.push(sample);
+            return Ok(());
+        }
+        for sample in self.unavailable.drain(..).chain([sample]) {
+            if let Some(file) = &mut self.file {
+                file.append(&sample::line(&sample))?;
+            }
+            self.samples.push(sample);
+        }
+        Ok(())
+    }
+}
