@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::{Cli, Format};
 use crate::plan::{MatrixPlan, Plan, PlanError, Scenario};
-use crate::run::{Executor, RunError, TunExecutor};
+use crate::run::{Executor, ProcessExecutor, RunError, TunExecutor};
 use crate::sample::{FileError, Status};
 
 /// Why the program did not do what it was asked to.
@@ -59,32 +59,34 @@ impl Error {
     }
 }
 
-/// Does what the user asked for, with a TUN device.
+/// Does what the user asked for, with a TUN device: one run here, many in processes of their own.
 ///
 /// # Errors
 ///
 /// See [`Error`].
 pub fn main(cli: Cli) -> Result<(), Error> {
-    main_with(cli, &TunExecutor, &mut io::stdout().lock(), &mut io::stderr().lock())
+    main_with(cli, &TunExecutor, &ProcessExecutor::this_program(), &mut io::stdout().lock(), &mut io::stderr().lock())
 }
 
-/// Does what the user asked for, with any executor and to any writers.
+/// Does what the user asked for, with any executors and to any writers: one run `within` this process,
+/// those of a command `apart` from it.
 ///
 /// # Errors
 ///
 /// See [`Error`].
 pub fn main_with(
     cli: Cli,
-    executor: &impl Executor,
+    within: &impl Executor,
+    apart: &impl Executor,
     out: &mut impl io::Write,
     err: &mut impl io::Write,
 ) -> Result<(), Error> {
     match Plan::try_from(cli)? {
-        Plan::Run { scenario, json } => one_run(&scenario, json, executor, out, err),
-        Plan::Matrix(plan) => matrix(&plan, executor, out, err),
+        Plan::Run { scenario, json } => one_run(&scenario, json, within, out, err),
+        Plan::Matrix(plan) => matrix(&plan, apart, out, err),
         Plan::Compare { old, new, floor } => compare(&old, &new, floor, out),
         Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), out),
-        Plan::Doctor => doctor(executor, out),
+        Plan::Doctor => doctor(apart, out),
     }
 }
 

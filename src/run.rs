@@ -8,6 +8,7 @@
 mod client;
 mod matrix;
 mod pattern;
+mod process;
 mod server;
 mod setup;
 mod supervisor;
@@ -17,6 +18,7 @@ use netstacks::StartError;
 use platform::Class;
 
 pub use self::matrix::{MatrixError, Observer, matrix};
+pub use self::process::ProcessExecutor;
 use crate::plan::Scenario;
 use crate::sample::Sample;
 
@@ -55,6 +57,14 @@ pub enum RunError {
     /// This build is without the stack.
     #[error(transparent)]
     NotCompiledIn(#[from] netstacks::NotCompiledIn),
+    /// The run's own process says so.
+    #[error("{text}")]
+    Process {
+        /// Whose fault it is.
+        class: Class,
+        /// The process' error, word for word.
+        text: String,
+    },
     /// The user stopped it.
     #[error("interrupted; the device is gone and nothing is left behind")]
     Interrupted,
@@ -64,15 +74,20 @@ impl RunError {
     /// The exit code that scripts see.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Platform(error) => match error.class() {
-                Class::Unavailable => 3,
-                Class::Invalid => 2,
-                Class::Failed => 1,
-            },
+            Self::Platform(error) => code_of(error.class()),
+            Self::Process { class, .. } => code_of(*class),
             Self::Start(_) => 1,
             Self::NotCompiledIn(_) => 2,
             // What a shell says of a process that SIGINT ended: 128 + 2.
             Self::Interrupted => 130,
         }
+    }
+}
+
+fn code_of(class: Class) -> u8 {
+    match class {
+        Class::Failed => 1,
+        Class::Invalid => 2,
+        Class::Unavailable => 3,
     }
 }

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::cell::Cell;
 pub use self::environment::{Environment, Program};
 pub use self::file::{Appender, FileError, SampleFile};
-pub use self::line::{Head, SCHEMA, line, line_of_its_own};
+pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line};
 pub use self::warning::{SHORTEST_WINDOW, Warning};
 use crate::plan::{Mode, Verify};
 

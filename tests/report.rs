@@ -77,7 +77,7 @@ fn printed(arguments: &str, change: fn(&mut Sample)) -> String {
     let arguments = format!("rust-tun-perf -n smoltcp {arguments}");
     let cli = Cli::try_parse_from(arguments.split_whitespace()).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let result = main_with(cli, &Fixed(change), &mut out, &mut err);
+    let result = main_with(cli, &Fixed(change), &Fixed(change), &mut out, &mut err);
     let code = result.as_ref().err().map_or(0, Error::exit_code);
     let error = result.err().map(|error| format!("error: {error}\n")).unwrap_or_default();
     let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).unwrap());

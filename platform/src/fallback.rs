@@ -2,10 +2,13 @@
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, TcpStream};
+use std::process::ExitStatus;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::{Capabilities, Error, Link, PacketBuffer, PacketMeta, TunConfig};
+pub(crate) use crate::process::program_on_disk as this_program;
+
+use crate::{Capabilities, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TunConfig};
 
 pub(crate) const ISOLATION: bool = false;
 
@@ -127,7 +130,12 @@ pub(crate) fn is_local_address(_address: IpAddr) -> bool {
     false
 }
 
+pub(crate) fn process_end(status: ExitStatus) -> ProcessEnd {
+    status.code().map_or_else(|| ProcessEnd::Crashed(status.to_string()), ProcessEnd::Exited)
+}
+
 /// Nothing is caught: the system ends the program by itself.
+#[derive(Debug)]
 pub(crate) struct Interrupts;
 
 impl Interrupts {

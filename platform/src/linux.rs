@@ -4,6 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -11,10 +12,11 @@ use std::task::{Context, Poll};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 pub(crate) use crate::netns::enter as isolate;
-pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address};
+pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address, process_end};
 
 use crate::link::packet_len;
 use crate::netlink;
+use crate::process::program_on_disk;
 use crate::unix::{Readiness, recv_batch};
 use crate::vnet::{self, HEADER_LEN};
 use crate::{Capabilities, Class, Error, Link, Offload, PacketBuffer, PacketMeta, TunConfig};
@@ -341,6 +343,12 @@ pub(crate) fn peak_rss_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"))?;
     Some(kibibytes.parse::<u64>().ok()? * 1024)
+}
+
+/// Not by its name, which may by now be that of another program (`proc_pid_exe(5)`).
+pub(crate) fn this_program() -> PathBuf {
+    let own = PathBuf::from("/proc/self/exe");
+    if own.exists() { own } else { program_on_disk() }
 }
 
 pub(crate) fn kernel() -> Option<String> {

@@ -12,7 +12,8 @@ use std::task::{Context, Poll};
 use nix::sys::resource::{UsageWho, getrusage};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address};
+pub(crate) use crate::process::program_on_disk as this_program;
+pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address, process_end};
 
 use crate::link::packet_len;
 use crate::unix::{Readiness, recv_batch};

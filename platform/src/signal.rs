@@ -5,6 +5,7 @@ use std::io;
 use crate::imp;
 
 /// Catches the user's wish to stop: Ctrl-C, and on Unix a polite `kill` too.
+#[derive(Debug)]
 pub struct Interrupts(imp::Interrupts);
 
 impl Interrupts {

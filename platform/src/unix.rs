@@ -3,17 +3,20 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use nix::ifaddrs::getifaddrs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal as SignalName;
 use nix::sys::socket::SockaddrStorage;
 use nix::time::{ClockId, clock_gettime};
 use tokio::io::unix::{AsyncFd, AsyncFdReadyMutGuard};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::{PacketBuffer, PacketMeta};
+use crate::{PacketBuffer, PacketMeta, ProcessEnd};
 
 /// A non-blocking descriptor in the reactor of the runtime in whose context it was made.
 ///
@@ -123,7 +126,21 @@ fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
     v4().or_else(v6)
 }
 
+pub(crate) fn process_end(status: ExitStatus) -> ProcessEnd {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => ProcessEnd::Exited(code),
+        (None, Some(libc::SIGINT)) => ProcessEnd::Interrupted,
+        (None, number) => {
+            let number = number.unwrap_or_default();
+            // nix knows no real-time signals.
+            let name = SignalName::try_from(number).map(SignalName::as_str);
+            ProcessEnd::Crashed(name.map_or_else(|_| format!("signal {number}"), ToOwned::to_owned))
+        }
+    }
+}
+
 /// SIGINT and SIGTERM, caught from when this is made.
+#[derive(Debug)]
 pub(crate) struct Interrupts {
     interrupt: Signal,
     terminate: Signal,

@@ -7,13 +7,16 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, TcpStream, UdpSocket};
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::process::ExitStatus;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::signal::windows::{CtrlC, ctrl_c};
 use tokio::time::{Instant, Sleep, sleep};
-use windows_sys::Win32::Foundation::{ERROR_ACCESS_DENIED, ERROR_BUFFER_OVERFLOW, HANDLE};
+use windows_sys::Win32::Foundation::{
+    ERROR_ACCESS_DENIED, ERROR_BUFFER_OVERFLOW, HANDLE, STATUS_CONTROL_C_EXIT, STATUS_SEVERITY_ERROR,
+};
 use wintun::{Adapter, Session, Wintun};
 
 #[path = "windows/interface.rs"]
@@ -25,11 +28,12 @@ mod signal;
 
 pub use self::interface::DropCounter;
 pub(crate) use self::machine::{cpu, cpu_of_process, cpu_of_thread, governor, kernel, peak_rss_bytes, virtual_machine};
+pub(crate) use crate::process::program_on_disk as this_program;
 
 use self::interface::Interface;
 use self::signal::Signal;
 use crate::link::packet_len;
-use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TunConfig};
+use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TunConfig};
 
 pub(crate) const ISOLATION: bool = false;
 
@@ -275,7 +279,20 @@ pub(crate) fn is_local_address(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
 }
 
+/// A process that the system ends has the exception's status for its exit code, whose two highest bits
+/// say that it is an error.
+pub(crate) fn process_end(status: ExitStatus) -> ProcessEnd {
+    match status.code().unwrap_or_default() {
+        STATUS_CONTROL_C_EXIT => ProcessEnd::Interrupted,
+        code if code.cast_unsigned() >> 30 == STATUS_SEVERITY_ERROR => {
+            ProcessEnd::Crashed(format!("exception {:#010x}", code.cast_unsigned()))
+        }
+        code => ProcessEnd::Exited(code),
+    }
+}
+
 /// Ctrl-C, caught from when this is made.
+#[derive(Debug)]
 pub(crate) struct Interrupts(CtrlC);
 
 impl Interrupts {

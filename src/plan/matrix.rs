@@ -163,7 +163,7 @@ fn cells(matrix: &Matrix, shared: &Run, layer: Layer, runs: &mut Vec<Run>) {
         for netstack in matrix.netstack.values() {
             for mode in matrix.mode.values() {
                 let (netstack, mode, offload) = (Some(*netstack), Some(*mode), on_or_off(*offload));
-                runs.push(Run { netstack, mode, offload, layer, ..shared.clone() });
+                runs.push(Run { mode, netstack, offload, layer, ..shared.clone() });
             }
         }
     }

@@ -115,6 +115,21 @@ fn round(gbps: f64) -> f64 {
     (gbps * 1e6).round() / 1e6
 }
 
+/// Reads a sample that says itself where it comes from, as [`line_of_its_own`] writes it.
+///
+/// # Errors
+///
+/// Why the line is none.
+pub fn parse_line(text: &str) -> Result<Sample, String> {
+    match parse(text)? {
+        Line::Sample { cell, facts, environment: Some(environment), .. } => {
+            Ok(Sample { cell: *cell, facts: *facts, environment })
+        }
+        Line::Sample { .. } => Err("does not say what environment it is of".to_owned()),
+        Line::Head(_) | Line::Other => Err("is no sample".to_owned()),
+    }
+}
+
 /// Reads a line, or says why it is none.
 pub(super) fn parse(text: &str) -> Result<Line, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;

@@ -1,0 +1,224 @@
+//! Runs in processes of their own: what becomes of a process that answers, fails, crashes, says too much
+//! or never ends. Fake programs stand for most of them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+#![cfg(all(unix, feature = "smoltcp"))]
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use rust_tun_perf::cli::Cli;
+use rust_tun_perf::plan::Scenario;
+use rust_tun_perf::run::{Executor, ProcessExecutor, RunError};
+use rust_tun_perf::sample::{self, Cell, Environment, Facts, Sample, Status};
+
+/// Ends the test where `reason` says why it cannot run. The line goes past the test harness, which
+/// would swallow it.
+macro_rules! skip_if {
+    ($reason:expr) => {
+        if let Some(reason) = $reason {
+            let _closed = writeln!(std::io::stderr(), "SKIP {}: {reason}", module_path!());
+            return;
+        }
+    };
+}
+
+fn scenario(arguments: &str) -> Scenario {
+    let arguments = format!("rust-tun-perf -m reader -n smoltcp {arguments}");
+    Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap()
+}
+
+/// A shell command that prints a sample as the program does, of this status.
+fn print(status: Status) -> String {
+    let facts = Facts { bytes: 1000, elapsed: Duration::from_micros(1), ..Facts::failed(status, "in a test") };
+    let sample = Sample { cell: Cell::planned(&scenario("")), facts, environment: Arc::new(Environment::detect()) };
+    format!("cat <<'end'\n{}\nend\n", sample::line_of_its_own(&sample))
+}
+
+/// A program that is this shell script.
+fn program(name: &str, script: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("process-{name}"));
+    // Written by another process: a file that this one has open for writing, and so every process that
+    // another test is starting just now, could not be executed.
+    let mut install = Command::new("install");
+    let mut install = install.args(["-m", "755", "/dev/stdin"]).arg(&path).stdin(Stdio::piped()).spawn().unwrap();
+    install.stdin.take().unwrap().write_all(format!("#!/bin/sh\n{script}\n").as_bytes()).unwrap();
+    assert!(install.wait().unwrap().success());
+    path
+}
+
+/// What a script's answer is taken for.
+fn executed(name: &str, script: &str) -> Result<Sample, RunError> {
+    let executor = ProcessExecutor::new(program(name, script)).grace(Duration::from_millis(300));
+    executor.execute(&scenario("--timeout 10"))
+}
+
+/// How the sample of a script that has none ends, and why.
+fn failure(name: &str, script: &str) -> (Status, String) {
+    let sample = executed(name, script).unwrap();
+    assert_eq!(sample.cell, Cell::planned(&scenario("")));
+    (sample.facts.status, sample.facts.detail.unwrap())
+}
+
+#[test]
+fn a_sample_is_read_as_it_was_printed() {
+    let print = print(Status::Ok);
+    let sample = executed("good", &print).unwrap();
+    assert!(sample.is_ok());
+    assert!(print.contains(&format!("\n{}\n", sample::line_of_its_own(&sample))), "{print}");
+}
+
+#[test]
+fn a_run_that_failed_is_its_own_sample() {
+    let sample = executed("failed", &format!("{}echo error: it failed >&2; exit 1", print(Status::Reset))).unwrap();
+    assert_eq!((sample.facts.status, sample.facts.detail.as_deref()), (Status::Reset, Some("in a test")));
+}
+
+#[test]
+fn the_process_is_told_the_scenario() {
+    let (_, detail) = failure("arguments", "echo \"$*\" >&2; exit 9");
+    let arguments = scenario("--timeout 10").arguments().join(" ");
+    assert_eq!(
+        detail,
+        format!(
+            "the process ended with exit code 9 and no sample: it printed nothing; its last words: {arguments} --json"
+        )
+    );
+}
+
+#[test]
+fn a_crash_is_a_sample_with_the_signal_and_the_last_words() {
+    let (status, detail) = failure("crash", "echo \"Assertion failed\" >&2; kill -SEGV $$");
+    assert_eq!(status, Status::Panicked);
+    assert_eq!(detail, "the process died of SIGSEGV; its last words: Assertion failed");
+    let (status, detail) = failure("killed", "kill -KILL $$");
+    assert_eq!((status, detail.as_str()), (Status::Panicked, "the process died of SIGKILL"));
+}
+
+#[test]
+fn a_crash_after_the_result_is_a_crash() {
+    let sample = executed("late-crash", &format!("{}kill -ABRT $$", print(Status::Ok))).unwrap();
+    assert_eq!(sample.facts.status, Status::Panicked);
+    assert_eq!(sample.facts.detail.as_deref(), Some("after its result the process died of SIGABRT"));
+}
+
+#[test]
+fn a_panic_is_told_without_its_note() {
+    let note = "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace";
+    let (_, detail) = failure("panic", &format!("echo 'out of range\n{note}' >&2; exit 101"));
+    assert_eq!(
+        detail,
+        "the process ended with exit code 101 and no sample: it printed nothing; its last words: out of range"
+    );
+}
+
+#[test]
+fn what_is_no_sample_is_said() {
+    for (script, reason) in [
+        ("echo 44.6 Gbps", "not JSON"),
+        ("echo 44.6", "not a JSON object"),
+        ("echo '{\"kind\":\"throughput\"'", "not JSON"),
+        ("printf '\\377'", "what is no text"),
+        ("echo '{\"kind\":\"throughput\",\"schema\":99}'", "schema 99"),
+    ] {
+        let (status, detail) = failure("garbage", script);
+        assert_eq!(status, Status::Panicked, "{script}");
+        assert!(detail.starts_with("the process ended with exit code 0 and no sample: "), "{script}: {detail}");
+        assert!(detail.contains(reason), "{script}: {detail}");
+    }
+}
+
+#[test]
+fn output_without_end_is_cut_off() {
+    let begin = Instant::now();
+    let (status, detail) = failure("huge", "yes >&2 & yes=$!; head -c 100000000 /dev/zero; kill $yes; exit 1");
+    assert_eq!(status, Status::Panicked, "{detail}");
+    assert!(detail.len() < 500, "{detail}");
+    assert!(begin.elapsed() < Duration::from_secs(10), "it took {:?}", begin.elapsed());
+}
+
+#[test]
+fn what_a_process_says_of_a_missing_right_keeps_its_words_and_its_exit_code() {
+    for (code, said) in [
+        (3, "open /dev/net/tun: no such file; load the module"),
+        (2, "--mtu: too small"),
+        (1, "start the runtime: no threads"),
+    ] {
+        let error = executed("error", &format!("echo note >&2; echo 'error: {said}' >&2; exit {code}")).unwrap_err();
+        assert_eq!((error.exit_code(), error.to_string().as_str()), (code, said));
+    }
+}
+
+#[test]
+fn a_process_that_was_interrupted_is_an_interruption() {
+    for script in [format!("{}exit 130", print(Status::Ok)), "kill -INT $$".to_owned()] {
+        let error = executed("interrupted", &script).unwrap_err();
+        assert!(matches!(error, RunError::Interrupted), "{error}");
+    }
+}
+
+#[test]
+fn a_process_that_does_not_end_is_killed() {
+    let program = program("hanging", "echo $$ >\"$0.pid\"; exec sleep 1000");
+    let executor = ProcessExecutor::new(&program).grace(Duration::from_millis(300));
+    let sample = executor.execute(&scenario("--timeout 0.2")).unwrap();
+    assert_eq!(sample.facts.status, Status::Stalled);
+    assert!(sample.facts.detail.unwrap().contains("0.3 seconds"));
+    let pid = fs::read_to_string(program.with_extension("pid")).unwrap();
+    assert!(!Path::new("/proc").join(pid.trim()).exists(), "process {pid} is still there");
+}
+
+/// A run that hangs, in a process that the test below interrupts.
+#[test]
+#[ignore = "hangs until it is interrupted"]
+fn hang() {
+    let program = program("interrupted-hanging", "echo $$ >\"$0.pid\"; exec sleep 1000");
+    let result = ProcessExecutor::new(program).execute(&scenario("--timeout 100"));
+    assert!(matches!(result, Err(RunError::Interrupted)), "{result:?}");
+}
+
+#[test]
+fn an_interrupt_of_the_parent_alone_ends_the_process_too() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("process-interrupted-hanging.pid");
+    let _old = fs::remove_file(&file);
+    let mut parent = Command::new(std::env::current_exe().unwrap());
+    let parent = parent.args(["--exact", "hang", "--ignored"]).stdout(Stdio::piped()).spawn().unwrap();
+    let begin = Instant::now();
+    let pid = loop {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        if text.ends_with('\n') {
+            break text.trim().to_owned();
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "it never began");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert!(Command::new("kill").arg(parent.id().to_string()).status().unwrap().success());
+    let output = parent.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(!Path::new("/proc").join(&pid).exists(), "process {pid} is still there");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_said() {
+    let error = ProcessExecutor::new("/nowhere/rust-tun-perf").execute(&scenario("")).unwrap_err();
+    assert_eq!(error.exit_code(), 1);
+    assert!(error.to_string().starts_with("start /nowhere/rust-tun-perf: "), "{error}");
+}
+
+/// Over a real device, by the real program.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_real_run_in_a_process_of_its_own() {
+    let executor = ProcessExecutor::new(env!("CARGO_BIN_EXE_rust-tun-perf"));
+    let result = executor.execute(&scenario("--bytes 6MB --warmup 1MB --verify full"));
+    skip_if!(result.as_ref().err().filter(|error| error.exit_code() == 3));
+    let sample = result.unwrap();
+    assert_eq!((sample.facts.status, sample.facts.bytes), (Status::Ok, 6_000_000), "{sample:?}");
+    // The peak is that of the run's own process: this one has not grown by it.
+    assert!(sample.facts.peak_rss_bytes.unwrap() > 1 << 20);
+}
