@@ -13,12 +13,14 @@ pub mod report;
 pub mod run;
 pub mod sample;
 
-use std::io;
+use std::env;
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use crate::cli::{Cli, Format};
+use crate::measure::Summary;
 use crate::plan::{MatrixPlan, Plan, PlanError, Scenario};
-use crate::run::{Executor, ProcessExecutor, RunError, TunExecutor};
+use crate::run::{Executor, MatrixError, ProcessExecutor, RunError, TunExecutor};
 use crate::sample::{FileError, Status};
 
 /// Why the program did not do what it was asked to.
@@ -38,6 +40,14 @@ pub enum Error {
         /// Where and why.
         detail: String,
     },
+    /// Of the runs of a matrix, some failed.
+    #[error("{failed} of {runs} runs failed; the table says how")]
+    Failed {
+        /// How many did.
+        failed: usize,
+        /// Of how many.
+        runs: usize,
+    },
     /// A file of samples is wrong, or cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -54,9 +64,29 @@ impl Error {
             Self::Plan(_) => 2,
             Self::File(error) if error.is_input() => 2,
             Self::Run(error) => error.exit_code(),
-            Self::Sample { .. } | Self::Output(_) | Self::File(_) => 1,
+            Self::Sample { .. } | Self::Failed { .. } | Self::Output(_) | Self::File(_) => 1,
         }
     }
+}
+
+impl From<MatrixError> for Error {
+    fn from(error: MatrixError) -> Self {
+        match error {
+            MatrixError::Run(error) => Self::Run(error),
+            MatrixError::File(error) => Self::File(error),
+        }
+    }
+}
+
+/// Where the program writes.
+#[derive(Debug)]
+pub struct Console<'a, O, E> {
+    /// Results.
+    pub out: &'a mut O,
+    /// Everything else.
+    pub err: &'a mut E,
+    /// Whether `err` is a terminal, where a bar may be drawn.
+    pub terminal: bool,
 }
 
 /// Does what the user asked for, with a TUN device: one run here, many in processes of their own.
@@ -65,7 +95,9 @@ impl Error {
 ///
 /// See [`Error`].
 pub fn main(cli: Cli) -> Result<(), Error> {
-    main_with(cli, &TunExecutor, &ProcessExecutor::this_program(), &mut io::stdout().lock(), &mut io::stderr().lock())
+    let terminal = io::stderr().is_terminal();
+    let (out, err) = (&mut io::stdout().lock(), &mut io::stderr().lock());
+    main_with(cli, &TunExecutor, &ProcessExecutor::this_program(), Console { out, err, terminal })
 }
 
 /// Does what the user asked for, with any executors and to any writers: one run `within` this process,
@@ -78,36 +110,52 @@ pub fn main_with(
     cli: Cli,
     within: &impl Executor,
     apart: &impl Executor,
-    out: &mut impl io::Write,
-    err: &mut impl io::Write,
+    console: Console<'_, impl Write, impl Write>,
 ) -> Result<(), Error> {
     match Plan::try_from(cli)? {
-        Plan::Run { scenario, json } => one_run(&scenario, json, within, out, err),
-        Plan::Matrix(plan) => matrix(&plan, apart, out, err),
-        Plan::Compare { old, new, floor } => compare(&old, &new, floor, out),
-        Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), out),
-        Plan::Doctor => doctor(apart, out),
+        Plan::Run { scenario, json } => one_run(&scenario, json, within, console),
+        Plan::Matrix(plan) => matrix(&plan, apart, console),
+        Plan::Compare { old, new, floor } => compare(&old, &new, floor, console.out),
+        Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), console.out),
+        Plan::Doctor => doctor(apart, console.out),
     }
 }
 
+/// Runs all cells, and makes a table of what there is, even where the user has had enough.
 fn matrix(
-    _plan: &MatrixPlan,
-    _executor: &impl Executor,
-    _out: &mut impl io::Write,
-    _err: &mut impl io::Write,
+    plan: &MatrixPlan,
+    executor: &impl Executor,
+    console: Console<'_, impl Write, impl Write>,
 ) -> Result<(), Error> {
+    let Console { out, err, terminal } = console;
+    for combination in &plan.skipped {
+        writeln!(err, "left out: {combination}")?;
+    }
+    let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let mut progress = report::Progress::new(&mut *err, terminal);
+    let (samples, ended) = run::matrix(plan, arguments, executor, &mut progress);
+    if !samples.is_empty() {
+        report::table(&Summary::of(&samples), out)?;
+    }
+    if let (Err(_), Some(file)) = (&ended, plan.out.as_ref().filter(|_| !samples.is_empty())) {
+        writeln!(err, "{} samples are in {}; the same command goes on with it", samples.len(), file.display())?;
+    }
+    ended?;
+    match samples.iter().filter(|sample| !sample.is_ok()).count() {
+        0 => Ok(()),
+        failed => Err(Error::Failed { failed, runs: samples.len() }),
+    }
+}
+
+fn compare(_old: &Path, _new: &Path, _floor: f64, _out: &mut impl Write) -> Result<(), Error> {
     todo!()
 }
 
-fn compare(_old: &Path, _new: &Path, _floor: f64, _out: &mut impl io::Write) -> Result<(), Error> {
+fn report(_files: &[PathBuf], _format: Format, _file: Option<&Path>, _out: &mut impl Write) -> Result<(), Error> {
     todo!()
 }
 
-fn report(_files: &[PathBuf], _format: Format, _file: Option<&Path>, _out: &mut impl io::Write) -> Result<(), Error> {
-    todo!()
-}
-
-fn doctor(_executor: &impl Executor, _out: &mut impl io::Write) -> Result<(), Error> {
+fn doctor(_executor: &impl Executor, _out: &mut impl Write) -> Result<(), Error> {
     todo!()
 }
 
@@ -115,14 +163,13 @@ fn one_run(
     scenario: &Scenario,
     json: bool,
     executor: &impl Executor,
-    out: &mut impl io::Write,
-    err: &mut impl io::Write,
+    console: Console<'_, impl Write, impl Write>,
 ) -> Result<(), Error> {
     let sample = executor.execute(scenario)?;
     if json {
-        report::json(&sample, out)?;
+        report::json(&sample, console.out)?;
     } else {
-        report::text(&sample, out, err)?;
+        report::text(&sample, console.out, console.err)?;
     }
     match sample.facts.status {
         Status::Ok => Ok(()),

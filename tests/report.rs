@@ -12,7 +12,7 @@ use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::Scenario;
 use rust_tun_perf::run::{Executor, RunError};
 use rust_tun_perf::sample::{Cell, CpuTime, DeviceFacts, Environment, Facts, Packets, Program, Sample, Status};
-use rust_tun_perf::{Error, main_with};
+use rust_tun_perf::{Console, Error, main_with};
 
 /// Answers every scenario with the same facts.
 struct Fixed(fn(&mut Sample));
@@ -77,7 +77,8 @@ fn printed(arguments: &str, change: fn(&mut Sample)) -> String {
     let arguments = format!("rust-tun-perf -n smoltcp {arguments}");
     let cli = Cli::try_parse_from(arguments.split_whitespace()).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let result = main_with(cli, &Fixed(change), &Fixed(change), &mut out, &mut err);
+    let result =
+        main_with(cli, &Fixed(change), &Fixed(change), Console { out: &mut out, err: &mut err, terminal: false });
     let code = result.as_ref().err().map_or(0, Error::exit_code);
     let error = result.err().map(|error| format!("error: {error}\n")).unwrap_or_default();
     let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).unwrap());

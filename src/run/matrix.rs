@@ -37,15 +37,13 @@ pub enum MatrixError {
 /// Before its first run a cell is checked: one untimed megabyte, every byte of it compared. A failure is
 /// a sample, and the next run goes on. A file that has samples of this matrix already is continued.
 ///
-/// # Errors
-///
-/// See [`MatrixError`].
+/// Answers all samples, those from before first, and why there are not more, where there should be.
 pub fn matrix(
     plan: &MatrixPlan,
     arguments: Vec<String>,
     executor: &impl Executor,
     observer: &mut impl Observer,
-) -> Result<Vec<Sample>, MatrixError> {
+) -> (Vec<Sample>, Result<(), MatrixError>) {
     let environment = Environment::detect();
     let head = Head {
         id: environment.id(),
@@ -54,12 +52,15 @@ pub fn matrix(
         seed: plan.seed(),
         plan: plan.scenarios.iter().map(|scenario| scenario.arguments().join(" ")).collect(),
     };
-    let mut session = Session::open(plan, head)?;
+    let mut session = match Session::open(plan, head) {
+        Ok(session) => session,
+        Err(error) => return (Vec::new(), Err(error.into())),
+    };
     let total = plan.scenarios.len() * plan.runs as usize;
     observer.begin(total, session.samples.len(), session.seed);
     let result = (1..=plan.runs).try_for_each(|round| session.round(plan, round, executor, observer));
     observer.end();
-    result.map(|()| session.samples)
+    (session.samples, result)
 }
 
 /// A matrix under way.
