@@ -26,6 +26,9 @@ pub const DEFAULT_MTU: u16 = 1500;
 /// interrupted.
 #[derive(Clone, Debug, Parser)]
 #[command(version, max_term_width = 100, verbatim_doc_comment)]
+#[command(
+    override_usage = "rust-tun-perf --mode <MODE> --netstack <NETSTACK> [OPTIONS]\n       rust-tun-perf <COMMAND> [OPTIONS]"
+)]
 #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 #[command(after_help = "A SIZE takes SI and binary suffixes: 64MB is 64,000,000 bytes, 4MiB are 4,194,304.")]
 pub struct Cli {
