@@ -4,12 +4,13 @@
 #![cfg(feature = "smoltcp")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
 use netstacks::Effective;
 use rust_tun_perf::cli::Cli;
-use rust_tun_perf::plan::Scenario;
+use rust_tun_perf::plan::{Mode, Scenario};
 use rust_tun_perf::run::{Executor, RunError};
 use rust_tun_perf::sample::{Cell, CpuTime, DeviceFacts, Environment, Facts, Packets, Program, Sample, Status};
 use rust_tun_perf::{Console, Error, main_with};
@@ -146,4 +147,91 @@ fn a_failed_run_is_an_object_too() {
     assert_eq!(object["status"], "device-lost");
     assert_eq!(object["gbps"], 0.0);
     assert_eq!(object["detail"], "the stack or its device: gone");
+}
+
+/// The rate of a cell in a round: each has its own, and they scatter a little.
+fn rate(sample: &Sample, call: u64) -> f64 {
+    let stack = sample.cell.netstack.map_or(5, |stack| stack as u64 + 1);
+    let base = if sample.cell.offload == Some(true) { 40.0 } else { 4.0 };
+    base / stack as f64 * if sample.cell.mode == Some(Mode::Reader) { 0.8 } else { 1.0 } + (call * 7 % 5) as f64 / 10.0
+}
+
+/// Makes each sample that of its cell's rate; calls the first a check and the second a run, and so on.
+struct Rates(AtomicU64, fn(&Scenario, u64) -> Result<Option<Status>, RunError>);
+
+impl Executor for Rates {
+    fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
+        let call = self.0.fetch_add(1, Ordering::Relaxed);
+        let failure = (self.1)(scenario, call)?;
+        let mut sample = Fixed(|_| {}).execute(scenario)?;
+        sample.cell = Cell::planned(scenario);
+        sample.facts.elapsed = Duration::from_secs(1);
+        sample.facts.bytes = (rate(&sample, call) * 1e9 / 8.0) as u64;
+        if let Some(status) = failure {
+            sample.facts = Facts::failed(status, "the device went away");
+        }
+        Ok(sample)
+    }
+}
+
+/// What a matrix prints, and the exit code.
+fn matrix(arguments: &str, fate: fn(&Scenario, u64) -> Result<Option<Status>, RunError>) -> String {
+    let arguments = format!("rust-tun-perf matrix --seed 3 {arguments}");
+    let cli = Cli::try_parse_from(arguments.split_whitespace()).unwrap();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let rates = Rates(AtomicU64::new(0), fate);
+    let result = main_with(cli, &Fixed(|_| {}), &rates, Console { out: &mut out, err: &mut err, terminal: false });
+    let code = result.as_ref().err().map_or(0, Error::exit_code);
+    let error = result.err().map(|error| format!("error: {error}\n")).unwrap_or_default();
+    let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).unwrap());
+    format!("exit {code}\n--- stdout\n{out}--- stderr\n{err}{error}")
+}
+
+fn unavailable() -> RunError {
+    let text = "open /dev/net/tun: permission denied; run as root".to_owned();
+    RunError::Process { class: platform::Class::Unavailable, text }
+}
+
+#[test]
+#[cfg(all(feature = "lwip", feature = "ipstack"))]
+fn a_matrix_and_its_ladder() {
+    insta::assert_snapshot!(matrix("--runtime current-thread --offload on,off --baseline --runs 3", |_, _| Ok(None)));
+}
+
+#[test]
+fn a_matrix_goes_on_after_a_failure() {
+    let two = "--netstack smoltcp --runtime current-thread --offload off --runs 3";
+    insta::assert_snapshot!(matrix(two, |scenario, call| {
+        let reader = scenario.subject.mode() == Some(Mode::Reader);
+        Ok((reader && call % 2 == 1).then_some(Status::DeviceLost))
+    }));
+}
+
+#[test]
+fn a_cell_that_cannot_be_had_is_a_row_and_the_others_go_on() {
+    let two = "--netstack smoltcp --mode reader --runtime current-thread --offload on,off --runs 2";
+    insta::assert_snapshot!(matrix(two, |scenario, _| match scenario.offload {
+        platform::Offload::On => Err(unavailable()),
+        _ => Ok(None),
+    }));
+}
+
+#[test]
+fn a_matrix_of_which_nothing_can_be_run_ends_after_its_first_round() {
+    let out = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("nothing.jsonl");
+    let _absent = std::fs::remove_file(&out);
+    let arguments = format!("--netstack smoltcp --runtime current-thread --offload off --out {}", out.display());
+    insta::assert_snapshot!(matrix(&arguments, |_, _| Err(unavailable())));
+    let file = std::fs::read_to_string(&out).unwrap();
+    assert_eq!(file.lines().count(), 1, "the head alone: what is missing may be there the next time\n{file}");
+}
+
+#[test]
+fn combinations_that_cannot_be_are_left_out_by_name() {
+    let text =
+        matrix("--netstack smoltcp --mode reader --mtu 600,1500 --ipv6 all --offload off --runs 1", |_, _| Ok(None));
+    assert_eq!(text.lines().filter(|line| line.starts_with("left out: ")).count(), 2, "{text}");
+    assert!(text.contains("MTU 600, IPv6: --mtu: 600 bytes; IPv6 wants at least 1280"), "{text}");
+    let nothing = matrix("--netstack smoltcp --mtu 600 --ipv6 on", |_, _| Ok(None));
+    assert!(nothing.starts_with("exit 2") && nothing.contains("--mtu: 600 bytes"), "{nothing}");
 }

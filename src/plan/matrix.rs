@@ -108,13 +108,14 @@ fn name(run: &Run) -> String {
     let stack = run.netstack.map(|stack| format!("{} ", StackKind::from(stack))).unwrap_or_default();
     let mode = run.mode.map(|mode| format!("{} ", super::Mode::from(mode))).unwrap_or_default();
     let version = if run.ipv6 { ", IPv6" } else { "" };
+    let streams = if run.parallel == 1 { String::new() } else { format!(", {} streams", run.parallel) };
     let layer = match run.layer {
         Layer::Path => "",
         Layer::Stack => "in memory, ",
         Layer::Loopback => "loopback, ",
         Layer::Device => "device, ",
     };
-    format!("{stack}{mode}{layer}MTU {}, {} streams{version}", run.mtu, run.parallel)
+    format!("{stack}{mode}{layer}MTU {}{streams}{version}", run.mtu)
 }
 
 /// Every combination of the lists, legal or not.

@@ -176,7 +176,8 @@ impl Appender {
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let earlier = SampleFile::parse(path, &text[..whole])?;
         let head = match earlier.heads.as_slice() {
-            [] if earlier.samples.is_empty() => head.clone(),
+            // A head alone has nothing to be continued: whatever was missing then, this begins anew.
+            _ if earlier.samples.is_empty() => head.clone(),
             [earlier] => {
                 check(earlier, head).map_err(foreign)?;
                 earlier.clone()
@@ -184,11 +185,11 @@ impl Appender {
             _ => return Err(foreign("was not written by one matrix; choose another file".to_owned())),
         };
         let mut appender = Self { path: path.to_owned(), file };
-        if whole < text.len() {
-            appender.file.set_len(whole as u64).map_err(failed)?;
-        }
-        if earlier.heads.is_empty() {
+        if earlier.samples.is_empty() {
+            appender.file.set_len(0).map_err(failed)?;
             appender.append(&head.line())?;
+        } else if whole < text.len() {
+            appender.file.set_len(whole as u64).map_err(failed)?;
         }
         Ok((appender, head, earlier.samples))
     }

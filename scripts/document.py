@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Makes the tables and pictures of the documents from their data files, by the program's own report.
+
+    scripts/document.py --update     write them anew
+    scripts/document.py --check      fail where one of them is not what its data say
+
+A document has a part of a report between two comments, which name the file and the part's heading:
+
+    <!-- report docs/data/linux.jsonl: Overview -->
+    <!-- end report -->
+
+Every docs/data/NAME.jsonl has its picture in docs/NAME.svg.
+"""
+
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DATA = sorted((ROOT / "docs" / "data").glob("*.jsonl"))
+PART = re.compile(r"(<!-- report (\S+): ([^>]+?) -->\n).*?(<!-- end report -->)", re.DOTALL)
+HEADING = "### "
+
+
+@cache
+def report(data, form):
+    """A report of a data file, as text."""
+    command = ["cargo", "run", "--quiet", "--locked", "--", "report", data, "--format", form]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if result.returncode:
+        sys.exit(f"{' '.join(command)}: {result.stderr.strip()}")
+    return result.stdout
+
+
+def part(data, title):
+    """What a report has under a heading."""
+    parts = re.split(rf"^{HEADING}", report(data, "markdown"), flags=re.MULTILINE)[1:]
+    bodies = {head.strip(): body.strip() for head, _, body in (part.partition("\n") for part in parts)}
+    if title not in bodies:
+        sys.exit(f"the report of {data} has no part {title!r}; it has {', '.join(bodies)}")
+    return bodies[title] + "\n"
+
+
+def made():
+    """Every file that is made, with its text."""
+    for document in DOCUMENTS:
+        yield document, PART.sub(lambda match: match[1] + part(match[2], match[3]) + match[4], document.read_text())
+    for data in DATA:
+        yield ROOT / "docs" / f"{data.stem}.svg", report(str(data.relative_to(ROOT)), "svg")
+
+
+def main():
+    match sys.argv[1:]:
+        case ["--update"]:
+            for path, text in made():
+                path.write_text(text)
+        case ["--check"]:
+            stale = [path for path, text in made() if not path.exists() or path.read_text() != text]
+            if stale:
+                names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
+                sys.exit(f"not what their data say: {names}; run scripts/document.py --update")
+        case _:
+            sys.exit(__doc__)
+
+
+main()
