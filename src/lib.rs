@@ -48,6 +48,9 @@ pub enum Error {
         /// Of how many.
         runs: usize,
     },
+    /// The doctor found no stack that can read and write here.
+    #[error("this machine cannot make a run; see above what is missing")]
+    Unfit,
     /// A file of samples is wrong, or cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -64,6 +67,7 @@ impl Error {
             Self::Plan(_) => 2,
             Self::File(error) if error.is_input() => 2,
             Self::Run(error) => error.exit_code(),
+            Self::Unfit => 3,
             Self::Sample { .. } | Self::Failed { .. } | Self::Output(_) | Self::File(_) => 1,
         }
     }
@@ -155,8 +159,9 @@ fn report(_files: &[PathBuf], _format: Format, _file: Option<&Path>, _out: &mut 
     todo!()
 }
 
-fn doctor(_executor: &impl Executor, _out: &mut impl Write) -> Result<(), Error> {
-    todo!()
+fn doctor(executor: &impl Executor, out: &mut impl Write) -> Result<(), Error> {
+    let can_run = run::doctor(&run::facts(), executor, |check| report::check(check, out).map_err(Error::from))?;
+    if can_run { Ok(()) } else { Err(Error::Unfit) }
 }
 
 fn one_run(

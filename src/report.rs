@@ -1,9 +1,11 @@
 //! Figures to text. One file a format.
 
+mod doctor;
 mod json;
 mod progress;
 mod text;
 
+pub use doctor::check;
 pub use json::json;
 pub use progress::Progress;
 pub use text::text;

@@ -6,6 +6,7 @@
 //! driver, the user and the clock, and joins every one of them.
 
 mod client;
+mod doctor;
 mod matrix;
 mod pattern;
 mod process;
@@ -17,6 +18,7 @@ mod transfer;
 use netstacks::StartError;
 use platform::Class;
 
+pub use self::doctor::{doctor, facts};
 pub use self::matrix::{MatrixError, Observer, matrix};
 pub use self::process::ProcessExecutor;
 use crate::plan::Scenario;
@@ -71,23 +73,24 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// The exit code that scripts see.
-    pub fn exit_code(&self) -> u8 {
+    /// Whose fault it is; an interruption is nobody's, and counts as failed.
+    pub fn class(&self) -> Class {
         match self {
-            Self::Platform(error) => code_of(error.class()),
-            Self::Process { class, .. } => code_of(*class),
-            Self::Start(_) => 1,
-            Self::NotCompiledIn(_) => 2,
-            // What a shell says of a process that SIGINT ended: 128 + 2.
-            Self::Interrupted => 130,
+            Self::Platform(error) => error.class(),
+            Self::Process { class, .. } => *class,
+            Self::NotCompiledIn(_) => Class::Invalid,
+            Self::Start(_) | Self::Interrupted => Class::Failed,
         }
     }
-}
 
-fn code_of(class: Class) -> u8 {
-    match class {
-        Class::Failed => 1,
-        Class::Invalid => 2,
-        Class::Unavailable => 3,
+    /// The exit code that scripts see.
+    pub fn exit_code(&self) -> u8 {
+        match (self, self.class()) {
+            // What a shell says of a process that SIGINT ended: 128 + 2.
+            (Self::Interrupted, _) => 130,
+            (_, Class::Failed) => 1,
+            (_, Class::Invalid) => 2,
+            (_, Class::Unavailable) => 3,
+        }
     }
 }

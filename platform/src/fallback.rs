@@ -8,6 +8,7 @@ use std::time::Duration;
 
 pub(crate) use crate::process::program_on_disk as this_program;
 
+use crate::doctor::Check;
 use crate::{Capabilities, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TunConfig};
 
 pub(crate) const ISOLATION: bool = false;
@@ -26,7 +27,7 @@ impl TunDevice {
     /// [`crate::Class::Unavailable`].
     pub fn open(config: &TunConfig) -> Result<Self, Error> {
         config.do_without_offload("there is no device that would have any")?;
-        Err(Error::unsupported("open", "a TUN device", "run on Linux, macOS or Windows"))
+        Err(no_device())
     }
 
     /// The interface's name.
@@ -47,6 +48,10 @@ impl TunDevice {
     pub fn drop_counter(&self) -> DropCounter {
         match *self {}
     }
+}
+
+fn no_device() -> Error {
+    Error::unsupported("open", "a TUN device", "run on Linux, macOS or Windows")
 }
 
 impl Link for TunDevice {
@@ -128,6 +133,14 @@ pub(crate) fn virtual_machine() -> Option<bool> {
 
 pub(crate) fn is_local_address(_address: IpAddr) -> bool {
     false
+}
+
+pub(crate) fn examine(_window_bytes: usize) -> Vec<Check> {
+    vec![Check::of("device", Err(no_device()))]
+}
+
+pub(crate) fn memory_bytes() -> Option<u64> {
+    None
 }
 
 pub(crate) fn process_end(status: ExitStatus) -> ProcessEnd {

@@ -8,6 +8,7 @@
 
 mod counted;
 mod device;
+pub mod doctor;
 mod environment;
 mod error;
 mod fault;

@@ -1,6 +1,6 @@
 //! Linux: `/dev/net/tun`, through tun-rs.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
@@ -11,6 +11,10 @@ use std::task::{Context, Poll};
 
 use tun_rs::{DeviceBuilder, SyncDevice};
 
+#[path = "linux/doctor.rs"]
+mod doctor;
+
+pub(crate) use self::doctor::{examine, memory_bytes};
 pub(crate) use crate::netns::enter as isolate;
 pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address, process_end};
 
@@ -107,19 +111,23 @@ impl TunDevice {
 fn create(config: &TunConfig) -> Result<(SyncDevice, bool), Error> {
     // Opened here first, to tell a missing node from a missing right, and because tun-rs would make
     // the node where it is missing: a run leaves nothing behind.
-    OpenOptions::new().read(true).write(true).open(NODE).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => Error::new(Class::Unavailable, "open", NODE, source).remedy(
-            "load the module (modprobe tun), or in a container pass the device on (docker run --device /dev/net/tun)",
-        ),
-        io::ErrorKind::PermissionDenied => Error::new(Class::Unavailable, "open", NODE, source).remedy(NO_NODE),
-        _ => Error::new(Class::Unavailable, "open", NODE, source).remedy("see that the tun module is loaded"),
-    })?;
+    open_node()?;
     let (device, offload) = build(config)?;
     let failed = |operation| move |source| Error::new(Class::Failed, operation, &config.name, source);
     let index = device.if_index().map_err(failed("ask the number of"))?;
     netlink::set_tx_queue_len(index, config.tx_queue_len).map_err(failed("set the queue length of"))?;
     add_address(index, config)?;
     Ok((device, offload))
+}
+
+fn open_node() -> Result<File, Error> {
+    OpenOptions::new().read(true).write(true).open(NODE).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => Error::new(Class::Unavailable, "open", NODE, source).remedy(
+            "load the module (modprobe tun), or in a container pass the device on (docker run --device /dev/net/tun)",
+        ),
+        io::ErrorKind::PermissionDenied => Error::new(Class::Unavailable, "open", NODE, source).remedy(NO_NODE),
+        _ => Error::new(Class::Unavailable, "open", NODE, source).remedy("see that the tun module is loaded"),
+    })
 }
 
 fn add_address(index: u32, config: &TunConfig) -> Result<(), Error> {
@@ -412,7 +420,7 @@ mod tests {
     #[test]
     fn a_descriptor_that_is_no_tun_is_refused_by_name() {
         use std::os::fd::IntoRawFd;
-        let no_tun = fs::File::open("/dev/null").unwrap().into_raw_fd();
+        let no_tun = File::open("/dev/null").unwrap().into_raw_fd();
         for fd in [no_tun, 9_999] {
             let error = adopt(fd).err().unwrap();
             assert_eq!(error.class(), Class::Invalid);

@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use nix::sys::resource::{UsageWho, getrusage};
+use nix::unistd::Uid;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 pub(crate) use crate::process::program_on_disk as this_program;
 pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address, process_end};
 
+use crate::doctor::{Check, Verdict};
 use crate::link::packet_len;
 use crate::unix::{Readiness, recv_batch};
 use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TunConfig};
@@ -41,6 +43,8 @@ const MAX_PENDING: usize = 256;
 /// Socket buffers to ask for, in bytes, until the kernel grants one: utun's own are 512 KiB, and
 /// `kern.ipc.maxsockbuf` is the limit.
 const SOCKET_BUFFERS: [c_int; 3] = [4 << 20, 2 << 20, 1 << 20];
+
+const NO_RIGHT: &str = "run with sudo";
 
 /// A utun interface. It vanishes with this value, unless its descriptor is open elsewhere too.
 pub struct TunDevice {
@@ -117,7 +121,7 @@ fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
             Some(libc::EBUSY | libc::EEXIST) => {
                 error(Class::Invalid).remedy("the name is taken; choose another with --tun-name, such as utun42")
             }
-            Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy("run with sudo"),
+            Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy(NO_RIGHT),
             _ => error(Class::Failed),
         }
     })?;
@@ -317,6 +321,23 @@ pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Re
 /// `getrusage(2)`, in bytes here. It is older than the program where another has started it by exec.
 pub(crate) fn peak_rss_bytes() -> Option<u64> {
     u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.max_rss()).ok()
+}
+
+/// A utun interface is made by root alone (`bsd/net/if_utun.c`, `utun_ctl_bind`).
+pub(crate) fn examine(_window_bytes: usize) -> Vec<Check> {
+    let user = Uid::effective();
+    let rights = if user.is_root() {
+        Check::new("rights", Verdict::Ok, "root")
+    } else {
+        Check::new("rights", Verdict::Missing, format!("user {user}, and utun interfaces are made by root alone"))
+            .remedy(NO_RIGHT)
+    };
+    vec![rights]
+}
+
+pub(crate) fn memory_bytes() -> Option<u64> {
+    let mut value = [0_u8; size_of::<u64>()];
+    (sysctl(c"hw.memsize", &mut value)? == value.len()).then(|| u64::from_ne_bytes(value))
 }
 
 pub(crate) fn kernel() -> Option<String> {

@@ -27,11 +27,15 @@ mod machine;
 mod signal;
 
 pub use self::interface::DropCounter;
-pub(crate) use self::machine::{cpu, cpu_of_process, cpu_of_thread, governor, kernel, peak_rss_bytes, virtual_machine};
+pub(crate) use self::machine::{
+    cpu, cpu_of_process, cpu_of_thread, governor, kernel, memory_bytes, peak_rss_bytes, virtual_machine,
+};
 pub(crate) use crate::process::program_on_disk as this_program;
 
 use self::interface::Interface;
+use self::machine::is_elevated;
 use self::signal::Signal;
+use crate::doctor::{Check, Verdict};
 use crate::link::packet_len;
 use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TunConfig};
 
@@ -54,6 +58,8 @@ const LIBRARY: &str = "wintun.dll";
 
 const MISSING: &str = "wintun.dll must lie beside the executable; the build copies it there, and \
                        https://www.wintun.net has it for every architecture";
+
+const NO_RIGHT: &str = "run as administrator";
 
 /// A Wintun adapter. It vanishes with this value.
 pub struct TunDevice {
@@ -141,13 +147,19 @@ fn library() -> Result<&'static Wintun, Error> {
 }
 
 fn load() -> Result<Wintun, Error> {
-    let error = |object, source| Error::new(Class::Unavailable, "load", object, source).remedy(MISSING);
-    let path = library_paths()
-        .find(|path| path.is_file())
-        .ok_or_else(|| error(LIBRARY.to_owned(), io::ErrorKind::NotFound.into()))?;
+    let path = library_path()?;
     // SAFETY: what a library does when it is loaded is its own; this one is the signed Wintun that
     // the build has put here, or what an administrator has.
-    unsafe { wintun::load_from_path(&path) }.map_err(|source| error(path.display().to_string(), source.into()))
+    unsafe { wintun::load_from_path(&path) }.map_err(|source| not_loaded(path.display().to_string(), source.into()))
+}
+
+fn library_path() -> Result<PathBuf, Error> {
+    let missing = || not_loaded(LIBRARY.to_owned(), io::ErrorKind::NotFound.into());
+    library_paths().find(|path| path.is_file()).ok_or_else(missing)
+}
+
+fn not_loaded(object: String, source: io::Error) -> Error {
+    Error::new(Class::Unavailable, "load", object, source).remedy(MISSING)
 }
 
 fn create(name: &str) -> Result<Arc<Adapter>, Error> {
@@ -160,7 +172,7 @@ fn create(name: &str) -> Result<Arc<Adapter>, Error> {
     Adapter::create(library()?, name, TUNNEL_TYPE, Some(guid(name))).map_err(|source| {
         let source = cause(source);
         if source.raw_os_error() == Some(ERROR_ACCESS_DENIED.cast_signed()) {
-            error(Class::Unavailable, source).remedy("run as administrator")
+            error(Class::Unavailable, source).remedy(NO_RIGHT)
         } else {
             error(Class::Failed, source)
         }
@@ -277,6 +289,19 @@ pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Re
 /// Only an address of this host can be bound to.
 pub(crate) fn is_local_address(address: IpAddr) -> bool {
     UdpSocket::bind((address, 0)).is_ok()
+}
+
+pub(crate) fn examine(_window_bytes: usize) -> Vec<Check> {
+    let driver = library_path().map(|path| format!("{} is there", path.display()));
+    let rights = match is_elevated() {
+        Some(false) => {
+            Check::new("rights", Verdict::Missing, "an ordinary user's, or not those of an administrator yet")
+                .remedy(NO_RIGHT)
+        }
+        Some(true) => Check::new("rights", Verdict::Ok, "administrator"),
+        None => Check::new("rights", Verdict::Note, "unknown: Windows does not say"),
+    };
+    vec![Check::of("Wintun", driver), rights]
 }
 
 /// A process that the system ends has the exception's status for its exit code, whose two highest bits

@@ -59,6 +59,13 @@ impl fmt::Display for Warning {
     }
 }
 
+impl Warning {
+    /// What a frequency governor gives reason for.
+    pub fn of_governor(name: &str) -> Option<Self> {
+        matches!(name, "powersave" | "conservative").then(|| Self::Governor(name.to_owned()))
+    }
+}
+
 /// What a sample by itself gives reason for.
 pub(super) fn of(sample: &Sample) -> Vec<Warning> {
     let mut warnings = Vec::new();
@@ -78,9 +85,7 @@ pub(super) fn of(sample: &Sample) -> Vec<Warning> {
     if let Some(name) = facts.congestion.as_deref().filter(|name| *name != "cubic") {
         warnings.push(Warning::CongestionControl(name.to_owned()));
     }
-    if let Some(name @ ("powersave" | "conservative")) = environment.machine.governor.as_deref() {
-        warnings.push(Warning::Governor(name.to_owned()));
-    }
+    warnings.extend(environment.machine.governor.as_deref().and_then(Warning::of_governor));
     if environment.machine.virtual_machine == Some(true) {
         warnings.push(Warning::VirtualMachine);
     }

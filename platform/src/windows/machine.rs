@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use windows_sys::Wdk::System::SystemServices::RtlGetVersion;
-use windows_sys::Win32::Foundation::{ERROR_SUCCESS, FILETIME};
+use windows_sys::Win32::Foundation::{CloseHandle, ERROR_SUCCESS, FILETIME, HANDLE};
+use windows_sys::Win32::Security::{GetTokenInformation, TOKEN_ELEVATION, TOKEN_QUERY, TokenElevation};
 use windows_sys::Win32::System::ProcessStatus::{K32GetProcessMemoryInfo, PROCESS_MEMORY_COUNTERS};
 use windows_sys::Win32::System::Registry::{HKEY_LOCAL_MACHINE, RRF_RT_REG_SZ, RegGetValueW};
-use windows_sys::Win32::System::SystemInformation::OSVERSIONINFOW;
-use windows_sys::Win32::System::Threading::{GetCurrentProcess, GetCurrentThread, GetProcessTimes, GetThreadTimes};
+use windows_sys::Win32::System::SystemInformation::{GlobalMemoryStatusEx, MEMORYSTATUSEX, OSVERSIONINFOW};
+use windows_sys::Win32::System::Threading::{
+    GetCurrentProcess, GetCurrentThread, GetProcessTimes, GetThreadTimes, OpenProcessToken,
+};
 use windows_sys::w;
 
 const ZERO: FILETIME = FILETIME { dwLowDateTime: 0, dwHighDateTime: 0 };
@@ -41,6 +44,33 @@ pub(crate) fn peak_rss_bytes() -> Option<u64> {
     // SAFETY: the pseudo handle is always valid, and `size` is the size of what is written.
     let ok = unsafe { K32GetProcessMemoryInfo(GetCurrentProcess(), &raw mut counters, size) };
     (ok != 0).then_some(counters.PeakWorkingSetSize as u64)
+}
+
+/// The machine's memory, as far as Windows manages it.
+pub(crate) fn memory_bytes() -> Option<u64> {
+    let size = size_of::<MEMORYSTATUSEX>() as u32;
+    let mut status = MEMORYSTATUSEX { dwLength: size, ..MEMORYSTATUSEX::default() };
+    // SAFETY: the structure is ours to write, and says its size.
+    let ok = unsafe { GlobalMemoryStatusEx(&raw mut status) };
+    (ok != 0).then_some(status.ullTotalPhys)
+}
+
+/// Whether this process has the rights of an administrator, which one has to ask for by "run as
+/// administrator".
+pub(super) fn is_elevated() -> Option<bool> {
+    let mut token: HANDLE = std::ptr::null_mut();
+    // SAFETY: the pseudo handle is always valid, and the token is ours to write.
+    if unsafe { OpenProcessToken(GetCurrentProcess(), TOKEN_QUERY, &raw mut token) } == 0 {
+        return None;
+    }
+    let mut elevation = TOKEN_ELEVATION::default();
+    let size = size_of::<TOKEN_ELEVATION>() as u32;
+    let mut written = 0;
+    // SAFETY: the token is open, and at most `size` bytes are written to `elevation`, which is that large.
+    let ok = unsafe { GetTokenInformation(token, TokenElevation, (&raw mut elevation).cast(), size, &raw mut written) };
+    // SAFETY: the token was opened above, and is used no more.
+    unsafe { CloseHandle(token) };
+    (ok != 0).then_some(elevation.TokenIsElevated != 0)
 }
 
 /// The version of the kernel, such as 10.0.22631; `GetVersionEx` would tell what the manifest wants.

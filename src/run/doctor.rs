@@ -1,0 +1,280 @@
+//! What this machine can run and what it lacks: what it says of itself, and then short runs of everything,
+//! each in a process of its own.
+
+use std::process::{Command, Stdio};
+
+use bytesize::ByteSize;
+use clap::Parser;
+use netstacks::{StackConfig, StackKind};
+use platform::doctor::{Check, Verdict};
+use platform::{Class, Offload};
+
+use super::{Executor, RunError};
+use crate::cli::{self, Cli};
+use crate::plan::{MatrixPlan, Mode, Scenario, Subject};
+use crate::sample::{Environment, Sample, Status, Warning};
+
+/// What the doctor tries: every stack and mode of this build, with and without offload where the system has
+/// any, over both IP versions; on the runtime that a run has by default.
+const MATRIX: [&str; 6] = ["rust-tun-perf", "matrix", "--runtime", "multi-thread", "--ipv6", "all"];
+
+/// What this machine and this program say of themselves. Nothing is tried.
+pub fn facts() -> Vec<Check> {
+    let mut facts = of_environment(&Environment::detect());
+    facts.push(stacks());
+    facts.extend(platform::doctor::examine(StackConfig::default().window));
+    facts.push(iperf3());
+    facts
+}
+
+fn of_environment(environment: &Environment) -> Vec<Check> {
+    let (machine, program) = (&environment.machine, &environment.program);
+    let unknown = || "unknown".to_owned();
+    let build = program.build.clone().unwrap_or_else(unknown);
+    let mut checks = vec![Check::new(
+        "program",
+        Verdict::Ok,
+        format!(
+            "version {}, commit {}, {build} build",
+            program.version.clone().unwrap_or_else(unknown),
+            program.commit.clone().unwrap_or_else(unknown)
+        ),
+    )];
+    if build == "debug" {
+        checks.push(Check::new("build", Verdict::Note, Warning::DebugBuild.to_string()));
+    }
+    let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");
+    let cpus = machine.cpus.map_or_else(unknown, |cpus| cpus.to_string());
+    let memory = platform::doctor::memory_bytes().map_or_else(unknown, |bytes| ByteSize(bytes).to_string());
+    let kernel = machine.kernel.as_deref().unwrap_or("of unknown release");
+    let (system, architecture) = (&machine.system, &machine.architecture);
+    let finding = format!("{cpus} processors, {cpu}; memory {memory}; {system} {kernel} on {architecture}");
+    checks.push(Check::new("machine", Verdict::Ok, finding));
+    if machine.virtual_machine == Some(true) {
+        checks.push(Check::new("virtual machine", Verdict::Note, Warning::VirtualMachine.to_string()));
+    }
+    if let Some(name) = &machine.governor {
+        checks.push(match Warning::of_governor(name) {
+            Some(warning) => Check::new("governor", Verdict::Note, warning.to_string()),
+            None => Check::new("governor", Verdict::Ok, name),
+        });
+    }
+    checks
+}
+
+fn stacks() -> Check {
+    let version = |kind: StackKind| Some(format!("{kind} {}", kind.version()?));
+    let stacks: Vec<_> = StackKind::ALL.into_iter().filter_map(version).collect();
+    if stacks.is_empty() {
+        return Check::new("stacks", Verdict::Missing, "this build has none")
+            .remedy("build with --features lwip,ipstack,smoltcp");
+    }
+    Check::new("stacks", Verdict::Ok, stacks.join(", "))
+}
+
+/// No run wants it.
+fn iperf3() -> Check {
+    let version = Command::new("iperf3").arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
+    let version = version.ok().filter(|output| output.status.success());
+    match version.as_ref().and_then(|output| str::from_utf8(&output.stdout).ok()?.lines().next()) {
+        Some(version) => Check::new("iperf3", Verdict::Ok, version),
+        None => Check::new("iperf3", Verdict::Note, "is not in PATH; only the scripts and the forwarder want it")
+            .remedy("install the package iperf3"),
+    }
+}
+
+/// Tells the facts one by one, and then what came of short runs of everything. Answers whether one stack can
+/// both read and write here. What is missing for all runs is told once, and what needs it is not tried.
+///
+/// # Errors
+///
+/// [`RunError::Interrupted`], and those of `tell`.
+pub fn doctor<E: From<RunError>>(
+    facts: &[Check],
+    executor: &impl Executor,
+    mut tell: impl FnMut(&Check) -> Result<(), E>,
+) -> Result<bool, E> {
+    facts.iter().try_for_each(&mut tell)?;
+    let mut trials = Trials { executor, scenarios: scenarios(), told: Vec::new() };
+    let mut possible = facts.iter().all(|fact| fact.verdict != Verdict::Missing);
+    if possible && let Some(check) = trials.first()? {
+        possible = check.verdict == Verdict::Ok;
+        tell(&check)?;
+    }
+    if !possible {
+        tell(&Check::new("runs", Verdict::Note, "not tried: every one needs what is missing"))?;
+        return Ok(false);
+    }
+    for check in [trials.offload()?, trials.ipv6()?].into_iter().flatten() {
+        tell(&check)?;
+    }
+    let mut can_run = false;
+    for stack in StackKind::ALL.into_iter().filter(|stack| stack.compiled_in()) {
+        let mut both = true;
+        for mode in [Mode::Reader, Mode::Writer] {
+            let (check, delivers) = trials.row(stack, mode)?;
+            tell(&check)?;
+            both &= delivers;
+        }
+        can_run |= both;
+    }
+    Ok(can_run)
+}
+
+/// One short run of each, in the order of the stacks.
+fn scenarios() -> Vec<Scenario> {
+    // Both are right by what they are made of; a mistake in them would be a doctor who tries nothing.
+    let Ok(Cli { command: Some(cli::Command::Matrix(matrix)), .. }) = Cli::try_parse_from(MATRIX) else {
+        return Vec::new();
+    };
+    let plan = MatrixPlan::try_from(matrix);
+    plan.map(|plan| plan.scenarios.iter().map(Scenario::path_check).collect()).unwrap_or_default()
+}
+
+/// The runs that are left to try.
+struct Trials<'a, X> {
+    executor: &'a X,
+    scenarios: Vec<Scenario>,
+    /// Why runs failed, and of which stack and mode it was told first.
+    told: Vec<(String, String)>,
+}
+
+/// Why a run did not deliver.
+enum Refusal {
+    /// The system lacks something.
+    Unavailable(String),
+    /// It was made, or began, and failed.
+    Failed(String),
+}
+
+impl<X: Executor> Trials<'_, X> {
+    /// Whether any run can begin at all. `None` where one did and failed: that is its stack's own, whose
+    /// line tells it.
+    fn first(&self) -> Result<Option<Check>, RunError> {
+        let name = "first run";
+        let plain = |scenario: &&Scenario| !is_offloaded(scenario) && !is_ipv6(scenario);
+        let Some(scenario) = self.scenarios.iter().find(plain) else { return Ok(None) };
+        Ok(match self.run(scenario)? {
+            Ok(sample) => {
+                let device = sample.facts.device.map_or_else(|| "a device".to_owned(), |device| device.name);
+                let place = if scenario.isolated { " in a network namespace of its own" } else { "" };
+                Some(Check::new(name, Verdict::Ok, format!("over {device}{place}, which is gone again")))
+            }
+            Err(Refusal::Unavailable(reason)) => Some(Check::new(name, Verdict::Missing, reason)),
+            Err(Refusal::Failed(_)) => None,
+        })
+    }
+
+    fn offload(&mut self) -> Result<Option<Check>, RunError> {
+        if !platform::offload_supported() {
+            return Ok(Some(Check::new("offload", Verdict::Note, "TUN devices of this system have none")));
+        }
+        let one = |scenario: &Scenario| is_offloaded(scenario) && !is_ipv6(scenario);
+        self.axis("offload", "whole super-packets cross the device, their checksums undone", one, is_offloaded)
+    }
+
+    fn ipv6(&mut self) -> Result<Option<Check>, RunError> {
+        let one = |scenario: &Scenario| is_ipv6(scenario) && !is_offloaded(scenario);
+        self.axis("IPv6", "the device has an address of it", one, is_ipv6)
+    }
+
+    /// Tries one run with something that not every system has. Where that is missing, all that need it are
+    /// not to be tried.
+    fn axis(
+        &mut self,
+        name: &str,
+        finding: &str,
+        one: impl Fn(&Scenario) -> bool,
+        all: impl Fn(&Scenario) -> bool,
+    ) -> Result<Option<Check>, RunError> {
+        let Some(scenario) = self.scenarios.iter().find(|scenario| one(scenario)) else { return Ok(None) };
+        Ok(match self.run(scenario)? {
+            Ok(_) => Some(Check::new(name, Verdict::Ok, finding)),
+            Err(Refusal::Unavailable(reason)) => {
+                self.scenarios.retain(|scenario| !all(scenario));
+                Some(Check::new(name, Verdict::Missing, reason))
+            }
+            Err(Refusal::Failed(_)) => None,
+        })
+    }
+
+    /// Tries a stack in a mode, in every way that is left. Answers whether any of them delivers over IPv4,
+    /// too.
+    fn row(&mut self, stack: StackKind, mode: Mode) -> Result<(Check, bool), RunError> {
+        let mut delivered = Vec::new();
+        let mut failures: Vec<(String, Vec<&Scenario>)> = Vec::new();
+        let subject = Subject::Path(stack, mode);
+        for scenario in self.scenarios.iter().filter(|scenario| scenario.subject == subject) {
+            match self.run(scenario)? {
+                Ok(_) => delivered.push(scenario),
+                Err(Refusal::Unavailable(reason) | Refusal::Failed(reason)) => {
+                    match failures.iter_mut().find(|(told, _)| *told == reason) {
+                        Some((_, scenarios)) => scenarios.push(scenario),
+                        None => failures.push((reason, vec![scenario])),
+                    }
+                }
+            }
+        }
+        let delivers = delivered.iter().any(|scenario| !is_ipv6(scenario));
+        let failures: Vec<_> = failures.into_iter().map(|(reason, of)| (ways(&of), reason)).collect();
+        let name = format!("{stack} {mode}");
+        if failures.is_empty() {
+            return Ok((Check::new(name, Verdict::Ok, format!("every byte arrives {}", ways(&delivered))), delivers));
+        }
+        let findings = failures.into_iter().map(|(ways, reason)| format!("{ways}: {}", self.once(&name, reason)));
+        let findings: Vec<_> = findings.collect();
+        Ok((Check::new(name, Verdict::Failed, findings.join("; ")), delivers))
+    }
+
+    /// A reason, or where it was told before.
+    fn once(&mut self, name: &str, reason: String) -> String {
+        if let Some((_, first)) = self.told.iter().find(|(told, first)| *told == reason && first != name) {
+            return format!("as {first}");
+        }
+        self.told.push((reason.clone(), name.to_owned()));
+        reason
+    }
+
+    /// Makes a run. What it says of itself is one line.
+    fn run(&self, scenario: &Scenario) -> Result<Result<Sample, Refusal>, RunError> {
+        match self.executor.execute(scenario) {
+            Err(RunError::Interrupted) => Err(RunError::Interrupted),
+            Err(error) if error.class() == Class::Unavailable => Ok(Err(Refusal::Unavailable(error.to_string()))),
+            Err(error) => Ok(Err(Refusal::Failed(error.to_string()))),
+            Ok(sample) if sample.facts.status == Status::Ok => Ok(Ok(sample)),
+            Ok(Sample { facts, .. }) => {
+                Ok(Err(Refusal::Failed(format!("{}: {}", facts.status, facts.detail.unwrap_or_default()))))
+            }
+        }
+    }
+}
+
+fn is_offloaded(scenario: &Scenario) -> bool {
+    scenario.offload == Offload::On
+}
+
+fn is_ipv6(scenario: &Scenario) -> bool {
+    scenario.network.address.is_ipv6()
+}
+
+/// What runs have in common that differ in offload and IP version.
+fn ways(scenarios: &[&Scenario]) -> String {
+    let has = |ipv6: bool, offload: bool| {
+        scenarios.iter().any(|scenario| is_ipv6(scenario) == ipv6 && is_offloaded(scenario) == offload)
+    };
+    let versions = [("IPv4", has(false, false), has(false, true)), ("IPv6", has(true, false), has(true, true))];
+    let of = |(plain, offloaded)| match (plain, offloaded) {
+        (true, true) => Some("with and without offload"),
+        (true, false) => Some("without offload"),
+        (false, true) => Some("with offload"),
+        (false, false) => None,
+    };
+    let ways: Vec<_> = versions
+        .into_iter()
+        .filter_map(|(version, plain, offloaded)| Some((version, of((plain, offloaded))?)))
+        .collect();
+    match ways[..] {
+        [(first, how), (second, same)] if how == same => format!("over {first} and {second}, {how}"),
+        _ => ways.iter().map(|(version, how)| format!("over {version} {how}")).collect::<Vec<_>>().join(" and "),
+    }
+}
