@@ -1,7 +1,7 @@
 //! A file of samples: a head line, then a line for each sample as it came.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +14,14 @@ pub enum FileError {
     /// It cannot be read.
     #[error("read {}: {source}", path.display())]
     Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It cannot be made, or opened to be written to.
+    #[error("open {} for the samples: {source}; choose another file", path.display())]
+    Open {
         /// Which.
         path: PathBuf,
         /// Why.
@@ -149,6 +157,8 @@ fn read(path: &Path) -> Result<String, FileError> {
 pub struct Appender {
     path: PathBuf,
     file: File,
+    /// How long the file is, in bytes: where the next line goes.
+    len: u64,
 }
 
 impl Appender {
@@ -157,41 +167,40 @@ impl Appender {
     ///
     /// # Errors
     ///
-    /// [`FileError::Foreign`] where the file is of another plan or environment, or in use; see
-    /// [`SampleFile::read`] and [`FileError::Write`].
+    /// [`FileError::Foreign`] where the file is of another plan or environment, or in use;
+    /// [`FileError::Line`] and [`FileError::Write`]. What is refused is left as it was.
     pub fn open(path: &Path, head: &Head) -> Result<(Self, Head, Vec<Sample>), FileError> {
-        let failed = |source| FileError::Write { path: path.to_owned(), source };
         let foreign = |reason: String| FileError::Foreign { path: path.to_owned(), reason };
-        let file =
-            OpenOptions::new().read(true).append(true).create(true).truncate(false).open(path).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => {
-                return Err(foreign("another process is writing to it; wait, or choose another file".to_owned()));
-            }
-            Err(fs::TryLockError::Error(source)) => return Err(failed(source)),
+        let mut file = lock(path)?;
+        // Through the same handle: Windows locks a file against all others.
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+        let (whole, torn) = bytes.split_at(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+        if whole.is_empty() && !begins_head(torn) {
+            return Err(foreign("is none of this program's files; choose another file".to_owned()));
         }
-        let text = read(path)?;
-        // What a full disk or a power cut has torn; everything before it is whole.
-        let whole = text.rfind('\n').map_or(0, |end| end + 1);
-        let earlier = SampleFile::parse(path, &text[..whole])?;
-        let head = match earlier.heads.as_slice() {
+        let text =
+            str::from_utf8(whole).map_err(|_| foreign("holds what is no text; choose another file".to_owned()))?;
+        let earlier = SampleFile::parse(path, text)?;
+        let stored = match earlier.heads.as_slice() {
             // A head alone has nothing to be continued: whatever was missing then, this begins anew.
-            _ if earlier.samples.is_empty() => head.clone(),
-            [earlier] => {
-                check(earlier, head).map_err(foreign)?;
-                earlier.clone()
+            [_, ..] if earlier.samples.is_empty() => None,
+            [] if text.trim().is_empty() => None,
+            [stored] => {
+                check(stored, head).map_err(foreign)?;
+                Some(stored.clone())
             }
             _ => return Err(foreign("was not written by one matrix; choose another file".to_owned())),
         };
-        let mut appender = Self { path: path.to_owned(), file };
-        if earlier.samples.is_empty() {
-            appender.file.set_len(0).map_err(failed)?;
-            appender.append(&head.line())?;
-        } else if whole < text.len() {
-            appender.file.set_len(whole as u64).map_err(failed)?;
+        let kept = if stored.is_some() { whole.len() } else { 0 };
+        let mut appender = Self { path: path.to_owned(), file, len: kept as u64 };
+        if kept < bytes.len() {
+            appender.cut().map_err(|source| FileError::Write { path: path.to_owned(), source })?;
         }
-        Ok((appender, head, earlier.samples))
+        if stored.is_none() {
+            appender.append(&head.line())?;
+        }
+        Ok((appender, stored.unwrap_or_else(|| head.clone()), earlier.samples))
     }
 
     /// Appends a line. Where that fails, the file is as it was before.
@@ -200,17 +209,52 @@ impl Appender {
     ///
     /// [`FileError::Write`]: the disk is full, or has gone.
     pub fn append(&mut self, line: &str) -> Result<(), FileError> {
-        let before = self.file.metadata().map(|metadata| metadata.len());
         let text = format!("{line}\n");
-        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
-        written.map_err(|source| {
+        self.write(text.as_bytes()).map_err(|source| {
             // A half line would be cut off by the next who opens the file, too.
-            if let Ok(before) = before {
-                let _torn = self.file.set_len(before);
-            }
+            let _torn = self.cut();
             FileError::Write { path: self.path.clone(), source }
-        })
+        })?;
+        self.len += text.len() as u64;
+        Ok(())
     }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(self.len))?;
+        self.file.write_all(bytes)?;
+        self.file.sync_data()
+    }
+
+    /// Leaves nothing behind the last whole line.
+    fn cut(&mut self) -> io::Result<()> {
+        self.file.set_len(self.len)
+    }
+}
+
+/// Opens a file for this process alone, and makes it where it is not there.
+fn lock(path: &Path) -> Result<File, FileError> {
+    let failed = |source| FileError::Open { path: path.to_owned(), source };
+    let foreign = |reason: &str| FileError::Foreign { path: path.to_owned(), reason: reason.to_owned() };
+    // Not to append: Windows would not let what is torn be cut off, then.
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
+    // What comes out of a device may have no end.
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(foreign("is no regular file; choose another"));
+    }
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => {
+            Err(foreign("another process is writing to it; wait, or choose another file"))
+        }
+        Err(fs::TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+/// Whether a file of these bytes alone is one whose first line was never completed; or an empty one.
+fn begins_head(torn: &[u8]) -> bool {
+    let begin = Head::BEGIN.as_bytes();
+    let common = torn.len().min(begin.len());
+    torn[..common] == begin[..common]
 }
 
 /// Whether samples of `new` may follow those of `old`; else what is not alike.
@@ -234,3 +278,6 @@ fn check(old: &Head, new: &Head) -> Result<(), String> {
         (None, None) => "has the cells in another order; choose another file".to_owned(),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,6 +99,9 @@ fn written(sample: &Sample, environment: Option<&Environment>) -> String {
 }
 
 impl Head {
+    /// What every such line begins with.
+    pub(super) const BEGIN: &str = "{\"schema\":1,\"kind\":\"environment\",";
+
     /// Its line. It ends without a line feed.
     pub fn line(&self) -> String {
         json(&Tagged { schema: SCHEMA, kind: ENVIRONMENT, content: self })
@@ -197,3 +200,6 @@ fn restore_packet_bytes(object: &mut Map<String, Value>) {
         }
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

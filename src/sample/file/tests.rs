@@ -1,0 +1,299 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use std::env;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::super::line::tests::{environment, head, sample};
+use super::super::{Program, line_of_its_own};
+use super::*;
+
+/// A folder that goes with the test, and a file's path in it.
+fn place() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("samples.jsonl");
+    (folder, path)
+}
+
+/// A sample of a round.
+fn of_round(round: u32) -> Sample {
+    let mut sample = sample();
+    sample.facts.round = Some(round);
+    sample
+}
+
+/// Appends samples of these rounds to a file.
+fn write(path: &Path, rounds: impl IntoIterator<Item = u32>) {
+    let (mut appender, _, _) = Appender::open(path, &head()).unwrap();
+    for round in rounds {
+        appender.append(&line::line(&of_round(round))).unwrap();
+    }
+}
+
+fn text(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+/// Why a file is refused. It is left as it was.
+fn refusal(path: &Path, head: &Head) -> String {
+    let before = fs::read(path).unwrap();
+    let error = Appender::open(path, head).unwrap_err();
+    assert!(error.is_input(), "{error}");
+    assert_eq!(fs::read(path).unwrap(), before);
+    let text = error.to_string();
+    text.strip_prefix(path.to_str().unwrap()).unwrap_or_else(|| panic!("{text}")).to_owned()
+}
+
+/// What is wrong with a file of this text.
+fn wrong(text: &str) -> String {
+    let error = SampleFile::parse(Path::new("f"), text).unwrap_err();
+    assert!(error.is_input());
+    error.to_string()
+}
+
+#[test]
+fn samples_come_back_in_their_order() {
+    let (_folder, path) = place();
+    write(&path, [2, 1, 3]);
+    let file = SampleFile::read(&path).unwrap();
+    assert_eq!((file.heads, file.samples), (vec![head()], vec![of_round(2), of_round(1), of_round(3)]));
+}
+
+#[test]
+fn samples_of_their_own_need_no_head() {
+    let (_folder, path) = place();
+    fs::write(&path, format!("{}\n\n{{\"kind\":\"iperf3\"}}\r\n", line_of_its_own(&sample()))).unwrap();
+    let file = SampleFile::read(&path).unwrap();
+    assert_eq!((file.heads, file.samples), (vec![], vec![sample()]));
+}
+
+#[test]
+fn an_environment_that_was_described_once_is_known() {
+    let text = format!("{}\n{}\n", line_of_its_own(&of_round(1)), line::line(&of_round(2)));
+    assert_eq!(SampleFile::parse(Path::new("f"), &text).unwrap().samples, [of_round(1), of_round(2)]);
+}
+
+#[test]
+fn what_a_file_lacks_is_said() {
+    let (_folder, path) = place();
+    let error = SampleFile::read(&path).unwrap_err();
+    assert!(matches!(error, FileError::Read { .. }) && error.is_input(), "{error}");
+    fs::write(&path, "").unwrap();
+    assert!(matches!(SampleFile::read(&path), Err(FileError::Empty { .. })));
+    fs::write(&path, head().line() + "\n").unwrap();
+    assert!(matches!(SampleFile::read(&path), Err(FileError::Empty { .. })));
+}
+
+#[test]
+fn a_wrong_line_is_named_by_its_number() {
+    let (head, line) = (head().line(), line::line(&of_round(1)));
+    let orphan = format!("f, line 1: no line before it describes the environment {}", environment().id());
+    assert_eq!(wrong(&format!("{line}\n")), orphan);
+    assert_eq!(
+        wrong(&format!("{head}\n{line}\n{line}\n")),
+        format!("f, line 3: a second sample of round 1 of {}", sample().cell)
+    );
+    assert!(wrong(&format!("{head}\n\nnonsense\n{line}\n")).starts_with("f, line 3: not JSON"));
+    let torn = wrong(&format!("{head}\n{line}\n{}", &line[..100]));
+    assert!(torn.starts_with("f, line 3: ends in the middle; matrix --out goes on with the file"), "{torn}");
+}
+
+#[test]
+fn samples_without_a_round_may_be_alike() {
+    let line = line_of_its_own(&Sample { facts: super::super::Facts { round: None, ..sample().facts }, ..sample() });
+    assert_eq!(SampleFile::parse(Path::new("f"), &format!("{line}\n{line}\n")).unwrap().samples.len(), 2);
+}
+
+#[test]
+fn the_same_round_on_two_machines_is_no_second_sample() {
+    let mut other = sample();
+    Arc::make_mut(&mut other.environment).machine.cpus = Some(64);
+    let text = format!("{}\n{}\n", line_of_its_own(&sample()), line_of_its_own(&other));
+    assert_eq!(SampleFile::parse(Path::new("f"), &text).unwrap().samples, [sample(), other]);
+}
+
+#[test]
+fn appending_goes_on_with_the_head_of_the_file() {
+    let (_folder, path) = place();
+    write(&path, [1]);
+    // What does not change a figure may differ.
+    let now = Head { arguments: vec!["again".to_owned()], seed: 7, ..head() };
+    let (mut appender, stored, samples) = Appender::open(&path, &now).unwrap();
+    assert_eq!((stored, samples), (head(), vec![of_round(1)]));
+    appender.append(&line::line(&of_round(2))).unwrap();
+    assert_eq!(SampleFile::read(&path).unwrap().samples, [of_round(1), of_round(2)]);
+}
+
+#[test]
+fn a_head_without_samples_binds_nobody() {
+    let (_folder, path) = place();
+    write(&path, []);
+    let now = Head { plan: vec!["--mode=new".to_owned()], ..head() };
+    let (_, stored, samples) = Appender::open(&path, &now).unwrap();
+    assert_eq!((stored, samples), (now.clone(), vec![]));
+    assert_eq!(text(&path), now.line() + "\n");
+}
+
+#[test]
+fn a_torn_last_line_is_cut_off_wherever_it_is_torn() {
+    let (_folder, path) = place();
+    write(&path, [1, 2]);
+    let whole = fs::read(&path).unwrap();
+    let head_len = head().line().len() + 1;
+    let first_len = head_len + line::line(&of_round(1)).len() + 1;
+    for len in 0..whole.len() {
+        fs::write(&path, &whole[..len]).unwrap();
+        let (mut appender, _, samples) =
+            Appender::open(&path, &head()).unwrap_or_else(|error| panic!("{len} bytes: {error}"));
+        assert_eq!(samples.len(), usize::from(len >= first_len), "{len} bytes");
+        for round in 1 + samples.len() as u32..=2 {
+            appender.append(&line::line(&of_round(round))).unwrap();
+        }
+        assert_eq!(fs::read(&path).unwrap(), whole, "{len} bytes");
+    }
+}
+
+#[test]
+fn zeros_that_a_power_cut_leaves_are_cut_off() {
+    let (_folder, path) = place();
+    write(&path, [1]);
+    let whole = text(&path);
+    fs::write(&path, format!("{whole}\0\0\0\0")).unwrap();
+    write(&path, []);
+    assert_eq!(text(&path), whole);
+}
+
+#[test]
+fn a_file_of_somebody_else_is_left_alone() {
+    let (_folder, path) = place();
+    for (content, reason) in [
+        (&b"a shopping list"[..], "none of this program's files"),
+        (b"{\"kind\":\"throughput\"}", "none of this program's files"),
+        (b"\0\0\0", "none of this program's files"),
+        (b"\xff\xfe\n", "no text"),
+        (b"milk\nbread\n", "line 1: not JSON"),
+        (b"{}\n", "line 1: no \"kind\""),
+    ] {
+        fs::write(&path, content).unwrap();
+        let refusal = refusal(&path, &head());
+        assert!(refusal.contains(reason), "{refusal}");
+    }
+    let (head_line, line) = (self::head().line(), line_of_its_own(&sample()));
+    for content in [line.clone(), "{\"kind\":\"iperf3\"}".to_owned(), format!("{head_line}\n{head_line}\n{line}")] {
+        fs::write(&path, content + "\n").unwrap();
+        assert_eq!(refusal(&path, &head()), ": was not written by one matrix; choose another file");
+    }
+}
+
+#[test]
+fn another_environment_is_refused_by_the_field_that_differs() {
+    let (_folder, path) = place();
+    write(&path, [1]);
+    let mut environment = environment();
+    environment.machine.cpus = Some(64);
+    environment.program = Program { commit: Some("abc".to_owned()), ..environment.program };
+    let other = Head { id: environment.id(), environment, ..head() };
+    assert_eq!(
+        refusal(&path, &other),
+        ": is of another environment: commit was unknown and is abc, cpus was 2 and is 64; choose another file"
+    );
+}
+
+#[test]
+fn another_plan_is_refused_by_a_cell_that_differs() {
+    let (_folder, path) = place();
+    write(&path, [1]);
+    let planned = |plan: &[&str]| Head { plan: plan.iter().map(|&cell| cell.to_owned()).collect(), ..head() };
+    let (writer, reader, new) = ("--netstack=smoltcp --mode=writer", "--netstack=smoltcp --mode=reader", "--mode=new");
+    for (plan, reason) in [
+        (&[writer, new][..], format!("is of another matrix: it has \"{reader}\", and not \"{new}\"")),
+        (&[writer], format!("is of a larger matrix: it also has \"{reader}\"")),
+        (&[writer, reader, new], format!("is of a smaller matrix: it has no \"{new}\"")),
+        (&[reader, writer], "has the cells in another order".to_owned()),
+    ] {
+        assert_eq!(refusal(&path, &planned(plan)), format!(": {reason}; choose another file"));
+    }
+}
+
+#[test]
+fn a_second_writer_is_refused_until_the_first_has_gone() {
+    let (_folder, path) = place();
+    let (first, _, _) = Appender::open(&path, &head()).unwrap();
+    let error = Appender::open(&path, &head()).unwrap_err();
+    assert!(matches!(&error, FileError::Foreign { .. }), "{error}");
+    assert!(error.to_string().contains("another process is writing to it"), "{error}");
+    drop(first);
+    write(&path, [1]);
+}
+
+#[test]
+fn what_cannot_be_a_file_of_samples_is_said() {
+    let (folder, _) = place();
+    for path in [folder.path().to_owned(), folder.path().join("missing/samples.jsonl")] {
+        let error = Appender::open(&path, &head()).unwrap_err();
+        assert!(error.is_input() && error.to_string().contains("choose another"), "{error}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_device_is_no_file_of_samples() {
+    // One has no end, the other takes nothing.
+    for path in ["/dev/zero", "/dev/full"] {
+        let error = Appender::open(Path::new(path), &head()).unwrap_err();
+        assert!(matches!(error, FileError::Foreign { .. } | FileError::Open { .. }), "{error}");
+    }
+}
+
+/// Fills the disk that the variable names. For the test below, in a mount namespace.
+#[test]
+#[ignore = "wants a small disk of its own"]
+fn fill() {
+    let path = PathBuf::from(env::var("SMALL_DISK").unwrap()).join("samples.jsonl");
+    let (mut appender, _, _) = Appender::open(&path, &head()).unwrap();
+    let mut lines = vec![head().line()];
+    let error = loop {
+        let line = line::line(&of_round(lines.len() as u32));
+        match appender.append(&line) {
+            Ok(()) => lines.push(line),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, FileError::Write { .. }) && !error.is_input(), "{error}");
+    assert!(error.to_string().contains("what was measured before is intact"), "{error}");
+    assert!(lines.len() > 10, "only {} lines", lines.len());
+    assert_eq!(text(&path), lines.join("\n") + "\n");
+    drop(appender);
+    // Once there is room again, it goes on.
+    let (_, _, samples) = Appender::open(&path, &head()).unwrap();
+    assert_eq!(samples.len(), lines.len() - 1);
+}
+
+#[test]
+fn a_full_disk_leaves_whole_lines() {
+    let (folder, _) = place();
+    let script = "mount -t tmpfs -o size=64k none \"$SMALL_DISK\" || exit 77
+                  exec \"$TEST\" --exact sample::file::tests::fill --ignored";
+    let mut unshare = Command::new("unshare");
+    let unshare = unshare.args(["-m", "sh", "-c", script]).env("SMALL_DISK", folder.path());
+    match unshare.env("TEST", env::current_exe().unwrap()).output() {
+        Ok(output) if output.status.success() => {
+            assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+        }
+        Ok(output) if output.status.code() == Some(101) => panic!("{}", String::from_utf8_lossy(&output.stdout)),
+        Ok(output) => skip(&String::from_utf8_lossy(&output.stderr)),
+        Err(error) => skip(&format!("unshare: {error}")),
+    }
+}
+
+/// Says why a test cannot run, past the test harness, which would swallow it.
+fn skip(reason: &str) {
+    let _closed = writeln!(io::stderr(), "SKIP {}: {reason}", module_path!());
+}
+
+#[test]
+fn the_published_samples_can_still_be_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data/linux.jsonl");
+    assert_eq!(SampleFile::read(&path).unwrap().samples.len(), 240);
+}

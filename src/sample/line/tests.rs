@@ -1,0 +1,232 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+use std::time::Duration;
+
+use netstacks::{Effective, StackKind};
+use rand::RngExt;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+
+use super::super::{CpuTime, DeviceFacts, Interval, Packets, Program, Status, TcpFacts};
+use super::*;
+use crate::plan::{Layer, Mode, RuntimeKind, Verify};
+
+pub(in crate::sample) fn environment() -> Environment {
+    Environment {
+        machine: platform::Environment {
+            system: "linux".to_owned(),
+            architecture: "x86_64".to_owned(),
+            kernel: Some("6.1.0".to_owned()),
+            cpu: Some("Fast® \"9000\"".to_owned()),
+            cpus: Some(2),
+            governor: None,
+            virtual_machine: Some(false),
+        },
+        program: Program { version: Some("1.2.3".to_owned()), ..Program::default() },
+    }
+}
+
+/// A sample in which every field has a value.
+pub(in crate::sample) fn sample() -> Sample {
+    Sample {
+        cell: Cell {
+            layer: Layer::Path,
+            netstack: Some(StackKind::Smoltcp),
+            mode: Some(Mode::Writer),
+            runtime: RuntimeKind::MultiThread(std::num::NonZeroUsize::new(3)),
+            offload: Some(true),
+            mtu: Some(1500),
+            parallel: 4,
+            ipv6: true,
+            window_bytes: Some(4 << 20),
+            buffer_bytes: 999,
+        },
+        facts: Facts {
+            status: Status::Ok,
+            detail: Some("it went\nwell".to_owned()),
+            congestion: Some("cubic".to_owned()),
+            warmup_bytes: 64_000_000,
+            bytes: 1_000_000_007,
+            elapsed: Duration::from_nanos(179_321_123),
+            verified: Verify::Full,
+            cpu: CpuTime { client_seconds: Some(0.171), stack_seconds: Some(0.1 + 0.2) },
+            peak_rss_bytes: Some(21_434_368),
+            retransmits: Some(7),
+            device_drops: Some(8),
+            packets: Packets { rx: 700_001, rx_bytes: 1_036_400_123, tx: 15_600, tx_bytes: 811_200 },
+            tcp: Some(TcpFacts { rtt_us: Some(33), send_window_bytes: Some(1 << 22), ..TcpFacts::default() }),
+            intervals: vec![
+                Interval { end: Duration::from_millis(100), bytes: 500_000_000 },
+                Interval { end: Duration::from_nanos(179_321_123), bytes: 500_000_007 },
+            ],
+            started_unix_ms: Some(1_700_000_000_123),
+            device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(4308) }),
+            effective: Some(Effective {
+                stack_version: "1.2.3".into(),
+                receive_buffer_bytes: 4 << 20,
+                send_buffer_bytes: 4 << 20,
+                window_scale: Some(7),
+                largest_packet_bytes: 1500,
+                congestion: "none".into(),
+                checksum_verified: false,
+                checksum_computed: true,
+            }),
+            round: Some(3),
+        },
+        environment: Arc::new(environment()),
+    }
+}
+
+pub(in crate::sample) fn head() -> Head {
+    let environment = environment();
+    let plan = ["--netstack=smoltcp --mode=writer".to_owned(), "--netstack=smoltcp --mode=reader".to_owned()];
+    Head { id: environment.id(), environment, arguments: vec!["matrix".to_owned()], seed: 42, plan: plan.into() }
+}
+
+/// A sample of a run that never came to its timed window.
+fn failed() -> Sample {
+    let facts = Facts::failed(Status::Unavailable, "open /dev/net/tun: no such file");
+    Sample { facts, ..sample() }
+}
+
+/// A sample of a layer that has neither stack, device nor mode.
+fn bare() -> Sample {
+    let cell = Cell {
+        layer: Layer::Loopback,
+        netstack: None,
+        mode: None,
+        runtime: RuntimeKind::CurrentThread,
+        offload: None,
+        mtu: None,
+        window_bytes: None,
+        ..sample().cell
+    };
+    Sample { cell, ..failed() }
+}
+
+/// The object of a sample, to be changed.
+fn object() -> Value {
+    serde_json::from_str(&line_of_its_own(&sample())).unwrap()
+}
+
+fn refusal(value: &Value) -> String {
+    parse_line(&value.to_string()).unwrap_err()
+}
+
+#[test]
+fn a_sample_comes_back_as_it_was() {
+    for sample in [sample(), failed(), bare()] {
+        let line = line_of_its_own(&sample);
+        assert!(!line.contains('\n'), "{line}");
+        assert_eq!(parse_line(&line).unwrap(), sample);
+    }
+}
+
+#[test]
+fn figures_come_back_to_the_last_digit() {
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    for _ in 0..2000 {
+        let mut sample = sample();
+        sample.facts.cpu.client_seconds = Some(random.random_range(0.0..100.0));
+        sample.facts.cpu.stack_seconds = Some(random.random::<f64>() * 1e-6);
+        sample.facts.bytes = random.random_range(0..=1_000_000_000_000_000);
+        sample.facts.elapsed = Duration::from_nanos(random.random_range(0..=86_400_000_000_000));
+        assert_eq!(parse_line(&line_of_its_own(&sample)).unwrap(), sample);
+    }
+}
+
+#[test]
+fn a_line_of_a_file_names_its_environment() {
+    let line = line(&sample());
+    let Line::Sample { cell, facts, id, environment } = parse(&line).unwrap() else { panic!("{line}") };
+    assert_eq!((*cell, *facts), (sample().cell, sample().facts));
+    assert_eq!((id, environment), (sample().environment.id(), None));
+    assert_eq!(parse_line(&line).unwrap_err(), "does not say what environment it is of");
+}
+
+#[test]
+fn a_head_comes_back_as_it_was() {
+    let line = head().line();
+    assert!(line.starts_with(Head::BEGIN) && !line.contains('\n'), "{line}");
+    let Line::Head(head) = parse(&line).unwrap() else { panic!("{line}") };
+    assert_eq!(*head, self::head());
+    assert_eq!(parse_line(&line).unwrap_err(), "is no sample");
+}
+
+#[test]
+fn a_head_that_was_changed_is_refused() {
+    let mut value: Value = serde_json::from_str(&head().line()).unwrap();
+    value["cpu"] = json!("Slow");
+    let Err(reason) = parse(&value.to_string()) else { panic!("it was taken") };
+    assert!(reason.contains("changed by hand") && reason.contains(&environment().id()), "{reason}");
+}
+
+#[test]
+fn the_line_of_another_script_is_passed_over() {
+    assert!(matches!(parse("{\"kind\": \"iperf3\", \"gbps\": 39.2, \"retransmits\": 0}"), Ok(Line::Other)));
+}
+
+#[test]
+fn what_is_no_line_is_refused_with_the_reason() {
+    let whole = line_of_its_own(&sample());
+    for (text, reason) in [
+        ("", "not JSON"),
+        ("44.6 Gbps", "not JSON"),
+        (&whole[..whole.len() / 2], "not JSON"),
+        (&format!("{whole}{whole}"), "not JSON"),
+        ("[1, 2]", "not a JSON object"),
+        ("{}", "no \"kind\""),
+        ("{\"kind\":5,\"schema\":1}", "no \"kind\""),
+        ("{\"kind\":\"throughput\"}", "no \"schema\""),
+        ("{\"kind\":\"throughput\",\"schema\":2}", "schema 2, and this program knows 1"),
+        ("{\"kind\":\"forward\",\"schema\":1}", "kind \"forward\""),
+        ("{\"kind\":\"environment\",\"schema\":1}", "missing field `id`"),
+        ("{\"kind\":\"throughput\",\"schema\":1}", "no \"gbps\""),
+    ] {
+        let Err(error) = parse(text) else { panic!("{text:?} was taken") };
+        assert!(error.contains(reason), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn a_figure_that_was_changed_is_refused() {
+    for (field, value) in [("gbps", json!(44.7)), ("bytes", json!(1)), ("elapsed_ns", json!(1))] {
+        let mut object = object();
+        object[field] = value;
+        let reason = refusal(&object);
+        assert!(reason.starts_with("gbps is ") && reason.ends_with("it was changed by hand"), "{field}: {reason}");
+    }
+}
+
+#[test]
+fn a_field_that_is_missing_or_wrong_is_named() {
+    for field in ["netstack", "mode", "status", "bytes", "elapsed_ns", "runtime", "cpu", "packets", "verified"] {
+        let mut object = object();
+        object[field] = json!("strange");
+        assert!(refusal(&object).contains("strange"), "{field}: {}", refusal(&object));
+    }
+    for field in ["runtime", "status", "bytes", "elapsed_ns", "cpu", "packets", "verified", "buffer_bytes"] {
+        let mut object = object();
+        object.as_object_mut().unwrap().remove(field);
+        assert!(refusal(&object).contains(&format!("`{field}`")), "{field}: {}", refusal(&object));
+    }
+}
+
+#[test]
+fn a_sample_without_an_environment_is_refused() {
+    for value in [Value::Null, json!({}), json!({"id": 5}), json!("128186be880c5a9a")] {
+        let mut object = object();
+        object["environment"] = value;
+        assert_eq!(refusal(&object), "no \"environment\" with an \"id\"");
+    }
+}
+
+#[test]
+fn bytes_on_the_link_come_from_the_size_of_a_packet_where_that_is_all() {
+    let mut object = object();
+    object["packets"] = json!({"rx": 10, "tx": 20});
+    object["bytes_per_packet"] = json!(1500.0);
+    let packets = parse_line(&object.to_string()).unwrap().facts.packets;
+    assert_eq!(packets, Packets { rx: 10, rx_bytes: 15_000, tx: 20, tx_bytes: 30_000 });
+}
