@@ -20,8 +20,9 @@ use std::path::{Path, PathBuf};
 use crate::cli::{Cli, Format};
 use crate::measure::Summary;
 use crate::plan::{MatrixPlan, Plan, PlanError, Scenario};
+use crate::report::{SaveError, Series};
 use crate::run::{Executor, MatrixError, ProcessExecutor, RunError, TunExecutor};
-use crate::sample::{FileError, Status};
+use crate::sample::{FileError, SampleFile, Status};
 
 /// Why the program did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +55,9 @@ pub enum Error {
     /// A file of samples is wrong, or cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
+    /// A report could not be written to its file.
+    #[error(transparent)]
+    Save(#[from] SaveError),
     /// The result could not be written.
     #[error("write the result to standard output: {0}")]
     Output(#[from] io::Error),
@@ -68,7 +72,7 @@ impl Error {
             Self::File(error) if error.is_input() => 2,
             Self::Run(error) => error.exit_code(),
             Self::Unfit => 3,
-            Self::Sample { .. } | Self::Failed { .. } | Self::Output(_) | Self::File(_) => 1,
+            Self::Sample { .. } | Self::Failed { .. } | Self::Output(_) | Self::Save(_) | Self::File(_) => 1,
         }
     }
 }
@@ -139,7 +143,7 @@ fn matrix(
     let mut progress = report::Progress::new(&mut *err, terminal);
     let (samples, ended) = run::matrix(plan, arguments, executor, &mut progress);
     if !samples.is_empty() {
-        report::table(&Summary::of(&samples), out)?;
+        report::table(&Summary::of(&samples), None, out)?;
     }
     if let (Err(_), Some(file)) = (&ended, plan.out.as_ref().filter(|_| !samples.is_empty())) {
         writeln!(err, "{} samples are in {}; the same command goes on with it", samples.len(), file.display())?;
@@ -155,8 +159,13 @@ fn compare(_old: &Path, _new: &Path, _floor: f64, _out: &mut impl Write) -> Resu
     todo!()
 }
 
-fn report(_files: &[PathBuf], _format: Format, _file: Option<&Path>, _out: &mut impl Write) -> Result<(), Error> {
-    todo!()
+fn report(files: &[PathBuf], format: Format, file: Option<&Path>, out: &mut impl Write) -> Result<(), Error> {
+    let files = files.iter().map(|file| SampleFile::read(file)).collect::<Result<Vec<_>, _>>()?;
+    let series = Series::of(&files);
+    let Some(file) = file else { return Ok(report::report(&series, format, out)?) };
+    let mut content = Vec::new();
+    report::report(&series, format, &mut content)?;
+    Ok(report::save(file, &content)?)
 }
 
 fn doctor(executor: &impl Executor, out: &mut impl Write) -> Result<(), Error> {

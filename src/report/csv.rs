@@ -1,0 +1,86 @@
+//! A line for each cell and series, for other programs: all figures unrounded, units in the names.
+
+use std::io::{self, Write};
+
+use csv::WriterBuilder;
+
+use super::Series;
+use crate::measure::CellSummary;
+use crate::plan::RuntimeKind;
+use crate::sample::Status;
+
+/// Every way to fail; each has a column.
+const FAILURES: [Status; 8] = [
+    Status::Stalled,
+    Status::Reset,
+    Status::Short,
+    Status::Corrupt,
+    Status::Timeout,
+    Status::Panicked,
+    Status::DeviceLost,
+    Status::Unavailable,
+];
+
+/// A column: its name, and what a cell has in it.
+type Field = (&'static str, fn(&CellSummary) -> Option<String>);
+
+const FIELDS: [Field; 27] = [
+    ("layer", |row| Some(text(row.cell.layer))),
+    ("netstack", |row| row.cell.netstack.map(text)),
+    ("mode", |row| row.cell.mode.map(text)),
+    ("runtime", |row| Some(text(row.cell.runtime))),
+    ("worker_threads", |row| match row.cell.runtime {
+        RuntimeKind::MultiThread(workers) => workers.map(text),
+        RuntimeKind::CurrentThread => None,
+    }),
+    ("offload", |row| row.cell.offload.map(text)),
+    ("mtu_bytes", |row| row.cell.mtu.map(text)),
+    ("parallel", |row| Some(text(row.cell.parallel))),
+    ("ipv6", |row| Some(text(row.cell.ipv6))),
+    ("window_bytes", |row| row.cell.window_bytes.map(text)),
+    ("buffer_bytes", |row| Some(text(row.cell.buffer_bytes))),
+    ("runs", |row| Some(text(super::format::runs(row)))),
+    ("runs_ok", |row| Some(text(row.gbps.len()))),
+    ("median_gbps", |row| Some(text(row.estimate?.median))),
+    ("low_gbps", |row| Some(text(row.estimate?.low))),
+    ("high_gbps", |row| Some(text(row.estimate?.high))),
+    ("outliers", |row| Some(text(row.outliers.len()))),
+    ("client_cpu_seconds_per_gb", |row| row.client_cpu_per_gb.map(text)),
+    ("stack_cpu_seconds_per_gb", |row| row.stack_cpu_per_gb.map(text)),
+    ("peak_rss_bytes", |row| row.peak_rss_bytes.map(text)),
+    ("retransmits", |row| row.retransmits.map(text)),
+    ("device_drops", |row| row.device_drops.map(text)),
+    ("packet_bytes", |row| row.bytes_per_packet.map(text)),
+    ("of_fastest", |row| row.of_fastest.map(text)),
+    ("of_other_mode", |row| row.of_other_mode.map(text)),
+    ("detail", |row| row.detail.clone()),
+    ("warnings", |row| Some(text(row.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))),
+];
+
+#[allow(clippy::needless_pass_by_value, reason = "values of options are mapped")]
+fn text(value: impl ToString) -> String {
+    value.to_string()
+}
+
+/// Writes the lines, after one with the names.
+///
+/// # Errors
+///
+/// The writer's own.
+pub(super) fn csv(series: &[Series], out: &mut impl Write) -> io::Result<()> {
+    let mut writer = WriterBuilder::new().from_writer(out);
+    let names = ["series", "environment"].into_iter().map(ToOwned::to_owned);
+    let fields = FIELDS.iter().map(|(name, _)| (*name).to_owned());
+    let failures = FAILURES.iter().map(|status| format!("runs_{}", status.to_string().replace('-', "_")));
+    writer.write_record(names.chain(fields).chain(failures))?;
+    for series in series {
+        let id = series.environment.id();
+        for row in &series.summary.cells {
+            let mut values = vec![series.label.clone(), id.clone()];
+            values.extend(FIELDS.iter().map(|(_, field)| field(row).unwrap_or_default()));
+            values.extend(FAILURES.iter().map(|status| row.failures.get(status).unwrap_or(&0).to_string()));
+            writer.write_record(values)?;
+        }
+    }
+    writer.flush()
+}

@@ -1,0 +1,92 @@
+//! Figures as a reader sees them: as many digits as mean something, the same number in all rows.
+
+use crate::measure::{CellSummary, Estimate, Summary};
+use crate::sample::{Cell, Warning};
+
+/// Why a run failed may be long; a table has room for so many characters of it.
+const DETAIL_CHARACTERS: usize = 200;
+
+pub(super) fn gbps(gbps: f64) -> String {
+    format!("{gbps:.2}")
+}
+
+pub(super) fn interval(estimate: Estimate) -> String {
+    format!("{:.2} to {:.2}", estimate.low, estimate.high)
+}
+
+/// CPU seconds for a gigabyte.
+pub(super) fn cost(seconds: f64) -> String {
+    format!("{seconds:.3}")
+}
+
+pub(super) fn mebibytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
+}
+
+pub(super) fn count(count: f64) -> String {
+    format!("{count:.0}")
+}
+
+pub(super) fn percent(fraction: f64) -> String {
+    format!("{:.0} %", fraction * 100.0)
+}
+
+/// How the runs of a cell failed: `3 of 10 stalled`; nothing where none did.
+pub(super) fn failures(row: &CellSummary) -> String {
+    let runs = runs(row);
+    let kinds: Vec<_> = row.failures.iter().map(|(status, count)| format!("{count} of {runs} {status}")).collect();
+    kinds.join(", ")
+}
+
+/// All runs of a cell, those that failed too.
+pub(super) fn runs(row: &CellSummary) -> usize {
+    row.gbps.len() + row.failures.values().sum::<usize>()
+}
+
+/// A line for each cell that has failures: which, how many and why the first.
+pub(super) fn details(summary: &Summary) -> Vec<String> {
+    let failed = summary.cells.iter().filter(|row| !row.failures.is_empty());
+    let lines = failed.map(|row| {
+        let detail = row.detail.as_deref().map(|detail| format!(": {}", shortened(detail))).unwrap_or_default();
+        format!("{}: {}{detail}", row.cell, failures(row))
+    });
+    lines.collect()
+}
+
+/// A text without line feeds and other control characters: no terminal obeys it, and no table breaks.
+pub(super) fn one_line(text: &str) -> String {
+    let words: Vec<_> = text.split(|character: char| character.is_control() || character == ' ').collect();
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// A text of one line, cut where it is too long for a table.
+pub(super) fn shortened(text: &str) -> String {
+    let line = one_line(text);
+    match line.char_indices().nth(DETAIL_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// What the reader should know, each kind of warning once: where it holds, and the advice.
+pub(super) fn warnings(summary: &Summary) -> Vec<String> {
+    let mut kinds: Vec<(&Cell, &Warning, usize)> = Vec::new();
+    for row in &summary.cells {
+        for warning in &row.warnings {
+            let kind = std::mem::discriminant(warning);
+            match kinds.iter_mut().find(|(_, first, _)| std::mem::discriminant(*first) == kind) {
+                Some((_, _, count)) => *count += 1,
+                None => kinds.push((&row.cell, warning, 1)),
+            }
+        }
+    }
+    let lines = kinds.into_iter().map(|(cell, warning, count)| {
+        let more = match count - 1 {
+            0 => String::new(),
+            1 => " (and 1 other cell)".to_owned(),
+            more => format!(" (and {more} other cells)"),
+        };
+        one_line(&format!("{cell}{more}: {warning}"))
+    });
+    lines.collect()
+}

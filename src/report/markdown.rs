@@ -1,0 +1,180 @@
+//! Tables for a document.
+
+use std::io::{self, Write};
+
+use comfy_table::{Table, presets};
+
+use super::axis::{self, Axis};
+use super::table::{self, Column, Sheet};
+use super::{Series, UNKNOWN, finding, format, ladder, series};
+use crate::measure::CellSummary;
+use crate::sample::Cell;
+
+/// Writes the document. Its parts have headings of the third level: "Overview", "Cells", "Layers" where any
+/// was measured alone, and "Environment"; those of several series have its label behind, and there is a part
+/// "Side by side", too.
+///
+/// # Errors
+///
+/// The writer's own.
+pub(super) fn markdown(all: &[Series], out: &mut impl Write) -> io::Result<()> {
+    let several = all.len() > 1;
+    if several {
+        writeln!(out, "### Side by side\n\nMedian Gbps, and its 95 % interval.\n")?;
+        sheet(&side_by_side(all), out)?;
+        writeln!(out)?;
+    }
+    for one in all {
+        let of = if several { format!(": {}", escaped(&one.label)) } else { String::new() };
+        writeln!(
+            out,
+            "### Overview{of}\n\n{}\n\nMedian Gbps, and its 95 % interval:\n",
+            escaped(&finding::finding(one, None))
+        )?;
+        sheet(&overview(one), out)?;
+        writeln!(out, "\n### Cells{of}\n")?;
+        cells(one, out)?;
+        let rungs = rungs(one);
+        if !rungs.rows.is_empty() {
+            writeln!(out, "\n### Layers{of}\n\nWhat each layer does alone, median Gbps:\n")?;
+            sheet(&rungs, out)?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(out, "### Environment\n")?;
+    sheet(&environment(all), out)
+}
+
+/// The table of a series and its notes.
+fn cells(one: &Series, out: &mut impl Write) -> io::Result<()> {
+    sheet(&table::sheet(&one.summary), out)?;
+    let shared = one.shared();
+    if !shared.is_empty() {
+        writeln!(out, "\nIn every run: {}.", escaped(&shared.join(", ")))?;
+    }
+    list("Failures:", &format::details(&one.summary), out)?;
+    list("Warnings:", &format::warnings(&one.summary), out)
+}
+
+fn list(title: &str, lines: &[String], out: &mut impl Write) -> io::Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\n{title}\n")?;
+    lines.iter().try_for_each(|line| writeln!(out, "- {}", escaped(line)))
+}
+
+/// The main rows of a series in little space: offload and runtime are columns.
+fn overview(one: &Series) -> Sheet {
+    let rows = one.main_rows();
+    let cells: Vec<&Cell> = rows.iter().map(|row| &row.cell).collect();
+    let (across, down): (Vec<_>, Vec<_>) =
+        axis::differing(&cells).into_iter().partition(|axis| matches!(axis, Axis::Offload | Axis::Runtime));
+    let head = |cell: &Cell| axis::phrase(cell, across.iter().copied().rev());
+    let side = |cell: &Cell| down.iter().map(|axis| axis.value(cell)).collect::<Vec<_>>();
+    let (heads, sides) = (unique(cells.iter().map(|cell| head(cell))), unique(cells.iter().map(|cell| side(cell))));
+    let mut columns: Vec<_> = down.iter().map(|axis| Column::new(axis.title(), axis.is_number())).collect();
+    columns.extend(heads.iter().map(|head| Column::new(if head.is_empty() { "Gbps" } else { head }, true)));
+    let lines = sides.into_iter().map(|place| {
+        let find = |wanted: &String| rows.iter().find(|row| head(&row.cell) == *wanted && side(&row.cell) == place);
+        let figures: Vec<_> = heads.iter().map(|wanted| find(wanted).map(|row| figure(row))).collect();
+        let values = place.into_iter().chain(figures);
+        values.map(|value| value.unwrap_or_else(|| UNKNOWN.to_owned())).collect()
+    });
+    Sheet { rows: lines.collect(), columns }
+}
+
+/// Each of the values once, in their order.
+fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut unique = Vec::new();
+    for value in values {
+        if !unique.contains(&value) {
+            unique.push(value);
+        }
+    }
+    unique
+}
+
+/// The cells of all series, and the median of each.
+pub(super) fn side_by_side(all: &[Series]) -> Sheet {
+    let mut cells: Vec<&Cell> = all.iter().flat_map(|one| &one.summary.cells).map(|row| &row.cell).collect();
+    cells.sort();
+    cells.dedup();
+    let axes = axis::differing(&cells);
+    let mut columns: Vec<_> = axes.iter().map(|axis| Column::new(axis.title(), axis.is_number())).collect();
+    columns.extend(all.iter().map(|one| Column::new(one.label.clone(), true)));
+    let rows = cells.into_iter().map(|cell| {
+        let mut values: Vec<_> = axes.iter().map(|axis| axis.value(cell)).collect();
+        values.extend(all.iter().map(|one| one.summary.cells.iter().find(|row| row.cell == *cell).map(figure)));
+        values.into_iter().map(|value| value.unwrap_or_else(|| UNKNOWN.to_owned())).collect()
+    });
+    Sheet { columns, rows: rows.collect() }
+}
+
+fn figure(row: &CellSummary) -> String {
+    match row.estimate {
+        Some(estimate) => format!("{} ({})", format::gbps(estimate.median), format::interval(estimate)),
+        None => format::failures(row),
+    }
+}
+
+/// The layers under each path.
+pub(super) fn rungs(one: &Series) -> Sheet {
+    let ladders = ladder::ladders(&one.summary);
+    let axes = ladder::axes(&ladders);
+    let mut columns: Vec<_> = axes.iter().map(|axis| Column::new(axis.title(), axis.is_number())).collect();
+    columns.extend(["loopback", "device", "stack in memory", "path", "of stack"].map(|name| Column::new(name, true)));
+    let median = |row: Option<&CellSummary>| row.and_then(|row| row.estimate).map(|estimate| estimate.median);
+    let rows = ladders.iter().map(|ladder| {
+        let (stack, path) = (median(ladder.stack), median(Some(ladder.path)));
+        let mut values: Vec<_> = axes.iter().map(|axis| axis.value(&ladder.path.cell)).collect();
+        values.extend([median(ladder.loopback), median(ladder.device), stack, path].map(|gbps| gbps.map(format::gbps)));
+        values.push(stack.zip(path).map(|(stack, path)| format::percent(path / stack)));
+        values.into_iter().map(|value| value.unwrap_or_else(|| UNKNOWN.to_owned())).collect()
+    });
+    Sheet { rows: rows.collect(), columns }
+}
+
+fn environment(all: &[Series]) -> Sheet {
+    let mut columns = vec![Column::new("", false)];
+    columns.extend(all.iter().map(|one| Column::new(one.label.clone(), false)));
+    let rows = series::environments(all).into_iter().map(|(name, values)| [vec![name], values].concat());
+    Sheet { columns, rows: rows.collect() }
+}
+
+/// Writes a table.
+fn sheet(sheet: &Sheet, out: &mut impl Write) -> io::Result<()> {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header(sheet.columns.iter().map(|column| escaped(&column.title)));
+    for row in &sheet.rows {
+        table.add_row(row.iter().map(|value| escaped(value)));
+    }
+    table::align(&mut table, sheet);
+    for (number, line) in table.lines().enumerate() {
+        // The line under the head also says which columns stand at the right.
+        let line = if number == 1 { aligned(&line, sheet) } else { line };
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+fn aligned(rule: &str, sheet: &Sheet) -> String {
+    let dashes = rule
+        .trim_matches('|')
+        .split('|')
+        .zip(&sheet.columns)
+        .map(|(dashes, column)| if column.is_number { format!("{}:", &dashes[1..]) } else { dashes.to_owned() });
+    format!("|{}|", dashes.collect::<Vec<_>>().join("|"))
+}
+
+/// Text of a file that a document shows as it is: no markup, no new cell, no new line.
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for character in format::one_line(text).chars() {
+        if matches!(character, '\\' | '|' | '<' | '`' | '*' | '_' | '[' | ']' | '#') {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
+}

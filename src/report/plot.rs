@@ -1,0 +1,169 @@
+//! Pictures of figures, as SVG without scripts, fonts or anything else that would be loaded.
+//!
+//! Every colour is drawn as the one of the light theme, and is unlike all others: a style sheet that
+//! selects by it makes the dark theme; see [`theme`].
+
+mod bars;
+mod cost;
+mod time;
+
+use std::io;
+
+use askama::Template;
+use netstacks::StackKind;
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+pub(super) use self::bars::{Bar, Group, bars};
+pub(super) use self::cost::cost;
+pub(super) use self::time::{Clock, drift, over_time, within_runs};
+use super::format;
+
+/// A colour: its use, and its values in the light and the dark theme.
+struct Ink {
+    light: RGBColor,
+    dark: &'static str,
+}
+
+const GROUND: Ink = Ink { light: RGBColor(0xFF, 0xFF, 0xFF), dark: "#14181d" };
+const TEXT: Ink = Ink { light: RGBColor(0x1B, 0x1F, 0x24), dark: "#e6e9ed" };
+const FAINT: Ink = Ink { light: RGBColor(0x57, 0x60, 0x6A), dark: "#9ba5b0" };
+const GRID: Ink = Ink { light: RGBColor(0xE1, 0xE5, 0xEA), dark: "#2c343d" };
+// Blue, orange and green that also differ in lightness, and for those who do not see red and green.
+const LWIP: Ink = Ink { light: RGBColor(0x0B, 0x5C, 0xAB), dark: "#6cb6f5" };
+const IPSTACK: Ink = Ink { light: RGBColor(0xC2, 0x51, 0x0C), dark: "#f29a5c" };
+const SMOLTCP: Ink = Ink { light: RGBColor(0x12, 0x8A, 0x67), dark: "#3fc79b" };
+const KERNEL: Ink = Ink { light: RGBColor(0x6B, 0x74, 0x7E), dark: "#8f99a5" };
+
+const INKS: [&Ink; 8] = [&GROUND, &TEXT, &FAINT, &GRID, &LWIP, &IPSTACK, &SMOLTCP, &KERNEL];
+
+/// The colour of a stack; of none, that of the kernel.
+fn ink(stack: Option<StackKind>) -> &'static Ink {
+    match stack {
+        Some(StackKind::Lwip) => &LWIP,
+        Some(StackKind::Ipstack) => &IPSTACK,
+        Some(StackKind::Smoltcp) => &SMOLTCP,
+        None => &KERNEL,
+    }
+}
+
+/// The rules that give each colour its value in the dark theme, for within a media query.
+pub(super) fn theme() -> String {
+    let rules = INKS.iter().map(|Ink { light: RGBColor(red, green, blue), dark }| {
+        let light = format!("#{red:02X}{green:02X}{blue:02X}");
+        format!("svg [fill=\"{light}\"]{{fill:{dark}}}svg [stroke=\"{light}\"]{{stroke:{dark}}}\n")
+    });
+    rules.collect()
+}
+
+/// Height of the text in a picture, in pixels.
+const TEXT_PX: f64 = 12.0;
+/// Width of a character of it, about: a picture cannot ask for the font's own.
+const CHARACTER_PX: f64 = 6.6;
+
+/// What is drawn on.
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// For which place a picture is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Width {
+    /// The column of a page or a document.
+    Wide,
+    /// A telephone.
+    Narrow,
+}
+
+impl Width {
+    const fn px(self) -> u32 {
+        match self {
+            Self::Wide => 880,
+            Self::Narrow => 360,
+        }
+    }
+}
+
+/// A drawing.
+pub(super) struct Picture {
+    width: u32,
+    height: u32,
+    /// The elements within the `svg` element.
+    body: String,
+}
+
+#[derive(Template)]
+#[template(path = "inline.svg")]
+struct Inline<'a> {
+    picture: &'a Picture,
+    label: &'a str,
+}
+
+#[derive(Template)]
+#[template(path = "standalone.svg")]
+struct Standalone<'a> {
+    picture: &'a Picture,
+    title: &'a str,
+    /// Each with the height at which it stands.
+    captions: Vec<(u32, &'a str)>,
+    theme: String,
+    top: u32,
+    height: u32,
+}
+
+impl Picture {
+    /// Draws with a closure on an area of that many pixels.
+    fn draw(
+        width: u32,
+        height: u32,
+        draw: impl FnOnce(&Area<'_>) -> Result<(), Box<dyn std::error::Error>>,
+    ) -> io::Result<Self> {
+        let mut text = String::new();
+        {
+            let area = SVGBackend::with_string(&mut text, (width, height)).into_drawing_area();
+            draw(&area).and_then(|()| Ok(area.present()?)).map_err(|error| io::Error::other(error.to_string()))?;
+        }
+        let body = text.split_once(">\n").map_or("", |(_, body)| body);
+        let body = body.trim_end().trim_end_matches("</svg>").to_owned();
+        Ok(Self { width, height, body })
+    }
+
+    /// An element for a page; `label` is what it says to those who do not see it.
+    pub(super) fn inline(&self, label: &str) -> io::Result<String> {
+        Inline { picture: self, label }.render().map_err(io::Error::other)
+    }
+
+    /// A document with its own ground, theme, title and captions.
+    pub(super) fn standalone(&self, title: &str, captions: &[String]) -> io::Result<String> {
+        let top = 44;
+        let first = top + self.height + 14;
+        let height = first + 18 * captions.len() as u32;
+        let captions = (first..).step_by(18).zip(captions.iter().map(String::as_str)).collect();
+        Standalone { picture: self, title, captions, theme: theme(), top, height }.render().map_err(io::Error::other)
+    }
+}
+
+/// A style for text, anchored at a point of it.
+fn text_style(ink: &Ink, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
+    // The backend's unit of a font's size is 1.24 pixels.
+    ("sans-serif", TEXT_PX * 1.24).into_font().color(&ink.light).pos(Pos::new(horizontal, vertical))
+}
+
+/// Text that no picture is broken by: without control characters, and short enough for its place.
+fn fitted(text: &str, width_px: f64) -> String {
+    let line = format::one_line(text);
+    let room = (width_px / CHARACTER_PX).max(4.0) as usize;
+    match line.char_indices().nth(room) {
+        Some(_) => line.chars().take(room - 1).chain(['…']).collect(),
+        None => line,
+    }
+}
+
+/// About how wide a text is, in pixels.
+fn width_of(text: &str) -> f64 {
+    text.chars().count() as f64 * CHARACTER_PX
+}
+
+/// The number at a tick of an axis.
+fn tick(value: f64) -> String {
+    if value != 0.0 && value.abs() < 0.1 { format!("{value:.2}") } else { format!("{}", (value * 10.0).round() / 10.0) }
+}

@@ -1,0 +1,47 @@
+//! A file that is whole or as it was before.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A file that could not be written. What it held before is intact.
+#[derive(Debug, thiserror::Error)]
+#[error("write {}: {source}; name another file with --out", path.display())]
+pub struct SaveError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Writes a file at once: it has the new content or, after an error, the old. What is no regular file, such
+/// as a pipe, is written to as it is.
+///
+/// # Errors
+///
+/// The path cannot be written to, or the disk is full.
+pub fn save(path: &Path, content: &[u8]) -> Result<(), SaveError> {
+    write(path, content).map_err(|source| SaveError { path: path.to_owned(), source })
+}
+
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() => {
+            return fs::OpenOptions::new().write(true).open(path)?.write_all(content);
+        }
+        Ok(metadata) if metadata.permissions().readonly() => return Err(io::ErrorKind::PermissionDenied.into()),
+        _ => {}
+    }
+    // A link stays one.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let Some(name) = path.file_name() else { return Err(io::ErrorKind::InvalidFilename.into()) };
+    let mut beside = name.to_owned();
+    beside.push(format!(".{}.new", std::process::id()));
+    let beside = path.with_file_name(beside);
+    let written = fs::File::create_new(&beside).and_then(|mut file| {
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&beside, &path)
+    });
+    written.inspect_err(|_| {
+        let _gone = fs::remove_file(&beside);
+    })
+}

@@ -1,0 +1,153 @@
+//! What a report shows side by side: the samples of one environment in one file.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::axis::{self, cells};
+use super::format;
+use crate::measure::{CellSummary, Summary};
+use crate::plan::Layer;
+use crate::sample::{Environment, Head, Sample, SampleFile};
+
+/// The samples of one environment in one file, and what they come to.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// The file's name without its ending, and a number where that is not unique.
+    pub label: String,
+    /// The machine and the program.
+    pub environment: Arc<Environment>,
+    /// How the file was made, where it says so.
+    pub head: Option<Head>,
+    /// A row for each cell.
+    pub summary: Summary,
+    /// The samples, in the order of the file.
+    pub samples: Vec<Sample>,
+}
+
+impl Series {
+    /// The series of some files, in their order. A file with samples of several environments makes several.
+    pub fn of(files: &[SampleFile]) -> Vec<Self> {
+        let mut all: Vec<Self> = files.iter().flat_map(Self::of_file).collect();
+        let stems: Vec<_> = all.iter().map(|series| series.label.clone()).collect();
+        for (index, series) in all.iter_mut().enumerate() {
+            if stems.iter().filter(|stem| **stem == series.label).count() > 1 {
+                let earlier = stems[..index].iter().filter(|stem| **stem == stems[index]).count();
+                series.label = format!("{} ({})", series.label, earlier + 1);
+            }
+        }
+        all
+    }
+
+    fn of_file(file: &SampleFile) -> Vec<Self> {
+        let mut groups: Vec<(Arc<Environment>, Vec<Sample>)> = Vec::new();
+        for sample in &file.samples {
+            match groups.iter_mut().find(|(environment, _)| *environment == sample.environment) {
+                Some((_, samples)) => samples.push(sample.clone()),
+                None => groups.push((Arc::clone(&sample.environment), vec![sample.clone()])),
+            }
+        }
+        let label = file.path.file_stem().map_or_else(|| "samples".into(), |stem| stem.to_string_lossy());
+        let series = groups.into_iter().map(|(environment, samples)| Self {
+            label: format::one_line(&label),
+            head: file.heads.iter().find(|head| head.environment == *environment).cloned(),
+            summary: Summary::of(&samples),
+            environment,
+            samples,
+        });
+        series.collect()
+    }
+
+    /// The machine in a line.
+    pub(super) fn machine(&self) -> String {
+        let machine = &self.environment.machine;
+        let mut words = Vec::new();
+        words.extend(machine.cpu.clone());
+        words.extend(machine.cpus.map(|cpus| format!("{cpus} processor{}", if cpus == 1 { "" } else { "s" })));
+        let kernel = machine.kernel.as_deref().unwrap_or_default();
+        words.push(format!("{} {kernel} {}", machine.system, machine.architecture).replace("  ", " "));
+        if machine.virtual_machine == Some(true) {
+            words.push("virtual machine".to_owned());
+        }
+        format::one_line(&words.join(", "))
+    }
+
+    /// What all runs had alike: the cells' axes, the client's congestion control and how long a run was.
+    pub(super) fn shared(&self) -> Vec<String> {
+        let mut words = axis::shared(&cells(&self.summary));
+        let mut controls: Vec<_> =
+            self.samples.iter().filter_map(|sample| sample.facts.congestion.as_deref()).collect();
+        controls.sort_unstable();
+        controls.dedup();
+        if !controls.is_empty() {
+            words.push(format::one_line(&format!("congestion control {}", controls.join(" or "))));
+        }
+        let times = || self.samples.iter().filter(|sample| sample.is_ok()).map(|sample| sample.facts.elapsed);
+        if let (Some(shortest), Some(longest)) = (times().min(), times().max()) {
+            let [shortest, longest] = [shortest, longest].map(|time| format!("{:.1}", time.as_secs_f64()));
+            words.push(if shortest == longest {
+                format!("{shortest} s timed")
+            } else {
+                format!("{shortest} to {longest} s timed")
+            });
+        }
+        words
+    }
+
+    /// The rows of the whole path, which are what is asked for; or all where there is none.
+    pub(super) fn main_rows(&self) -> Vec<&CellSummary> {
+        let rows = || self.summary.cells.iter();
+        let paths: Vec<_> = rows().filter(|row| row.cell.layer == Layer::Path).collect();
+        if paths.is_empty() { rows().collect() } else { paths }
+    }
+}
+
+/// Fields of the environment in the order in which a reader looks for them; others come after.
+const FIELDS: [&str; 14] = [
+    "cpu",
+    "cpus",
+    "system",
+    "kernel",
+    "architecture",
+    "governor",
+    "virtual_machine",
+    "version",
+    "commit",
+    "build",
+    "tokio",
+    "lwip",
+    "ipstack",
+    "smoltcp",
+];
+
+/// The environments of the series: the name of a field, and its value in each.
+pub(super) fn environments(series: &[Series]) -> Vec<(String, Vec<String>)> {
+    let fields: Vec<_> = series.iter().map(|series| object(&series.environment)).collect();
+    let mut names: Vec<String> = fields.iter().flat_map(|fields| fields.keys().cloned()).collect();
+    names.sort();
+    names.dedup();
+    names.sort_by_key(|name| FIELDS.iter().position(|field| field == name).unwrap_or(FIELDS.len()));
+    let rows = names.into_iter().map(|name| {
+        let values = fields.iter().map(|fields| value(fields.get(&name))).collect();
+        (name.replace('_', " "), values)
+    });
+    rows.collect()
+}
+
+fn object(environment: &Environment) -> serde_json::Map<String, Value> {
+    match serde_json::to_value(environment) {
+        Ok(Value::Object(fields)) => fields,
+        // A structure of text and numbers is always an object.
+        _ => serde_json::Map::new(),
+    }
+}
+
+fn value(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => super::UNKNOWN.to_owned(),
+        Some(Value::String(text)) => format::one_line(text),
+        Some(Value::Bool(true)) => "yes".to_owned(),
+        Some(Value::Bool(false)) => "no".to_owned(),
+        Some(value) => value.to_string(),
+    }
+}

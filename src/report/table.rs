@@ -1,0 +1,105 @@
+//! A row for each cell: as plain text, and as the sheet that other formats write in their own way.
+
+use std::io::{self, Write};
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use super::UNKNOWN;
+use super::axis;
+use super::format;
+use crate::measure::{CellSummary, Summary};
+
+/// A table before it has a format.
+pub(super) struct Sheet {
+    pub(super) columns: Vec<Column>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+/// A column's head.
+pub(super) struct Column {
+    pub(super) title: String,
+    /// Whether it holds numbers, which stand at the right.
+    pub(super) is_number: bool,
+}
+
+impl Column {
+    pub(super) fn new(title: impl Into<String>, is_number: bool) -> Self {
+        Self { title: title.into(), is_number }
+    }
+}
+
+/// A figure's column: its title and what a row has in it.
+type Figure = (&'static str, fn(&CellSummary) -> Option<String>);
+
+/// The columns after those that say what was run.
+const FIGURES: [Figure; 10] = [
+    ("Gbps", |row| Some(row.estimate.map_or_else(|| format::failures(row), |estimate| format::gbps(estimate.median)))),
+    ("95 % interval", |row| row.estimate.map(format::interval)),
+    ("runs", |row| Some(row.gbps.len().to_string())),
+    ("client s/GB", |row| row.client_cpu_per_gb.map(format::cost)),
+    ("stack s/GB", |row| row.stack_cpu_per_gb.map(format::cost)),
+    ("peak MiB", |row| row.peak_rss_bytes.map(format::mebibytes)),
+    ("retrans.", |row| row.retransmits.map(format::count)),
+    ("bytes/packet", |row| row.bytes_per_packet.map(format::count)),
+    ("of fastest", |row| row.of_fastest.map(format::percent)),
+    ("of other mode", |row| row.of_other_mode.map(format::percent)),
+];
+
+/// The sheet of a summary. What is alike for all rows has no column; see [`axis::shared`].
+pub(super) fn sheet(summary: &Summary) -> Sheet {
+    let axes = axis::differing(&axis::cells(summary));
+    let mixed = |row: &CellSummary| !row.failures.is_empty() && row.estimate.is_some();
+    let failed = summary.cells.iter().any(mixed);
+    let mut columns: Vec<_> = axes.iter().map(|axis| Column::new(axis.title(), axis.is_number())).collect();
+    columns.extend(FIGURES.iter().map(|(title, _)| Column::new(*title, true)));
+    if failed {
+        columns.push(Column::new("failed", false));
+    }
+    let rows = summary.cells.iter().map(|row| {
+        let mut values: Vec<_> = axes.iter().map(|axis| axis.value(&row.cell)).collect();
+        values.extend(FIGURES.iter().map(|(_, figure)| figure(row)));
+        if failed {
+            values.push(mixed(row).then(|| format::failures(row)));
+        }
+        values.into_iter().map(|value| value.unwrap_or_else(|| UNKNOWN.to_owned())).collect()
+    });
+    Sheet { columns, rows: rows.collect() }
+}
+
+/// Writes a table for a terminal of `width` columns, or as wide as it gets.
+///
+/// # Errors
+///
+/// The writer's own.
+pub fn table(summary: &Summary, width: Option<u16>, out: &mut impl Write) -> io::Result<()> {
+    let sheet = sheet(summary);
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(sheet.columns.iter().map(|column| column.title.as_str()));
+    if let Some(width) = width {
+        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    }
+    for row in &sheet.rows {
+        table.add_row(row.iter().map(|value| format::one_line(value)));
+    }
+    align(&mut table, &sheet);
+    for line in table.lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    let shared = axis::shared(&axis::cells(summary));
+    if !shared.is_empty() {
+        writeln!(out, "\nin every run: {}", shared.join(", "))?;
+    }
+    for line in format::details(summary) {
+        writeln!(out, "{line}")?;
+    }
+    out.flush()
+}
+
+/// Numbers to the right.
+pub(super) fn align(table: &mut Table, sheet: &Sheet) {
+    for (index, column) in sheet.columns.iter().enumerate() {
+        if let Some(target) = table.column_mut(index).filter(|_| column.is_number) {
+            target.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Reports of the fixed samples in `tests/data`, word for word and mark for mark.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+
+mod pages {
+    pub(crate) mod data;
+}
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Parser;
+use rust_tun_perf::cli::{Cli, Format};
+use rust_tun_perf::plan::{Layer, Scenario};
+use rust_tun_perf::report::{self, Series};
+use rust_tun_perf::run::{Executor, RunError};
+use rust_tun_perf::sample::{Sample, SampleFile};
+use rust_tun_perf::{Console, Error, main_with};
+
+/// For what runs nothing.
+struct Nothing;
+
+impl Executor for Nothing {
+    fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
+        panic!("{:?} is not to be run", scenario.arguments())
+    }
+}
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+fn read(name: &str) -> SampleFile {
+    SampleFile::read(&data(name)).unwrap()
+}
+
+fn both() -> [SampleFile; 2] {
+    [read("laptop.jsonl"), read("server.jsonl")]
+}
+
+/// The report of some files.
+fn page(files: &[SampleFile], format: Format) -> String {
+    let mut out = Vec::new();
+    report::report(&Series::of(files), format, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// What the command does: its result, and what it writes on standard output.
+fn command(arguments: &[&str]) -> (Result<(), Error>, String) {
+    let cli = Cli::try_parse_from(["rust-tun-perf", "report"].iter().chain(arguments)).unwrap();
+    let mut out = Vec::new();
+    let console = Console { out: &mut out, err: &mut Vec::new(), terminal: false };
+    let result = main_with(cli, &Nothing, &Nothing, console);
+    (result, String::from_utf8(out).unwrap())
+}
+
+/// Samples of the whole path that have a figure.
+fn good(file: &SampleFile) -> usize {
+    file.samples.iter().filter(|sample| sample.is_ok() && sample.cell.layer == Layer::Path).count()
+}
+
+/// A page's elements in their order, without what the pictures draw: its bones.
+fn bones(html: &str) -> String {
+    let mut bones = String::new();
+    let mut rest = html;
+    while let Some((before, after)) = rest.split_once("<svg") {
+        bones.push_str(before);
+        let label = after.split_once("aria-label=\"").unwrap().1.split_once('"').unwrap().0;
+        let (picture, after) = after.split_once("</svg>").unwrap();
+        let count = |tag: &str| picture.matches(tag).count();
+        bones.push_str(&format!(
+            "<svg {label:?}: {} circles, {} rectangles, {} lines, {} polygons, {} texts/>",
+            count("<circle"),
+            count("<rect"),
+            count("<line") + count("<polyline"),
+            count("<polygon"),
+            count("<text")
+        ));
+        rest = after;
+    }
+    bones.push_str(rest);
+    let (before, after) = bones.split_once("<style>").unwrap();
+    let (_, after) = after.split_once("</style>").unwrap();
+    without_rows(&format!("{before}<style/>{after}"))
+}
+
+/// Of each table the first row, and how many there are.
+fn without_rows(html: &str) -> String {
+    let parts: Vec<_> = html.split("<tbody>").collect();
+    let tables = parts[1..].iter().map(|part| {
+        let (body, after) = part.split_once("</tbody>").unwrap();
+        let first = body.split_once("</tr>").unwrap().0;
+        format!("<tbody>{first}</tr> of {} rows</tbody>{after}", body.matches("<tr>").count())
+    });
+    [parts[0].to_owned(), tables.collect()].concat()
+}
+
+#[test]
+fn markdown_of_one_machine_and_of_two() {
+    insta::assert_snapshot!("markdown", page(&both()[..1], Format::Markdown));
+    insta::assert_snapshot!("markdown_of_two", page(&both(), Format::Markdown));
+}
+
+#[test]
+fn csv_of_two_machines() {
+    let text = page(&both(), Format::Csv);
+    insta::assert_snapshot!("csv", text);
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let names = reader.headers().unwrap().clone();
+    let column = |name: &str| names.iter().position(|other| other == name).unwrap();
+    let rows: Vec<_> = reader.records().map(Result::unwrap).collect();
+    let series = Series::of(&both());
+    assert_eq!(rows.len(), series.iter().map(|one| one.summary.cells.len()).sum::<usize>());
+    // Unrounded: what is read back is what was computed.
+    let medians: Vec<Option<f64>> = rows.iter().map(|row| row[column("median_gbps")].parse().ok()).collect();
+    let cells = series.iter().flat_map(|one| &one.summary.cells);
+    assert_eq!(medians, cells.map(|row| row.estimate.map(|estimate| estimate.median)).collect::<Vec<_>>());
+}
+
+#[test]
+fn svg_has_a_mark_for_each_cell_and_each_run() {
+    let text = page(&both(), Format::Svg);
+    insta::assert_snapshot!("svg", text);
+    let rows = || Series::of(&both()).into_iter().flat_map(|one| one.summary.cells);
+    let paths = || rows().filter(|row| row.cell.layer == Layer::Path);
+    let figures = paths().filter(|row| row.estimate.is_some()).count();
+    assert_eq!(text.matches("opacity=\"0.3\"").count(), figures, "a bar for each cell");
+    assert_eq!(text.matches("<circle").count(), both().iter().map(good).sum::<usize>(), "a dot for each run");
+    assert_eq!(text.matches("× ").count(), paths().count() - figures, "each failed cell says how");
+    assert!(text.contains("prefers-color-scheme:dark"));
+}
+
+#[test]
+fn html_has_a_mark_for_each_cell_and_each_run() {
+    let html = page(&both(), Format::Html);
+    insta::assert_snapshot!("html", bones(&html));
+    let bars = html.split_once("<div class=\"wide\">").unwrap().1.split_once("</svg>").unwrap().0;
+    assert_eq!(bars.matches("<circle").count(), both().iter().map(good).sum::<usize>());
+    let samples: usize = both().iter().map(|file| file.samples.len()).sum();
+    let tables: Vec<_> = html.split("aria-label=\"Samples of").skip(1).collect();
+    let rows: usize =
+        tables.iter().map(|table| table.split_once("</table>").unwrap().0.matches("<tr>").count() - 1).sum();
+    assert_eq!(rows, samples, "every sample has its row");
+}
+
+#[test]
+fn a_page_loads_nothing() {
+    for format in [Format::Html, Format::Svg] {
+        let text = page(&both(), format);
+        for loads in ["http:", "https:", "src=", "href", "url(", "@import", "<script", "<link", "<iframe", "<object"] {
+            let text = text.replace("http://www.w3.org/2000/svg", "").replace("style-src=", "");
+            assert!(!text.contains(loads), "{format:?} has {loads}");
+        }
+    }
+}
+
+#[test]
+fn text_of_a_file_is_text_in_every_format() {
+    let hostile = "</title></svg><script>alert('1')</script>|`*\n# \u{1b}[31m\u{7f}&\"";
+    let mut file = read("server.jsonl");
+    file.path = PathBuf::from("<img onerror=1>.jsonl");
+    let mut environment = (*file.samples[0].environment).clone();
+    environment.machine.cpu = Some(hostile.to_owned());
+    environment.machine.kernel = Some(hostile.to_owned());
+    let environment = Arc::new(environment);
+    for (index, sample) in file.samples.iter_mut().enumerate() {
+        sample.environment = Arc::clone(&environment);
+        sample.facts.congestion = Some(hostile.to_owned());
+        if index % 2 == 0 {
+            sample.facts.status = rust_tun_perf::sample::Status::Panicked;
+            sample.facts.detail = Some(hostile.repeat(200));
+        }
+    }
+    file.heads.clear();
+    let two = [file, read("laptop.jsonl")];
+    for format in [Format::Html, Format::Svg] {
+        let text = page(&two, format);
+        for markup in ["<script", "</title></svg>", "<img", "\u{1b}", "\u{7f}"] {
+            assert!(!text.contains(markup), "{format:?} has {markup:?}");
+        }
+    }
+    let markdown = page(&two, Format::Markdown);
+    assert!(!markdown.replace("\\<", "").contains('<'), "no markup");
+    assert!(!markdown.contains("\n# ") && !markdown.contains('\u{1b}'), "no line of a file's own");
+    let rows = markdown.lines().filter(|line| line.starts_with('|'));
+    assert!(rows.clone().count() > 50 && rows.clone().all(|row| row.ends_with('|')), "no cell is cut");
+}
+
+#[test]
+fn little_is_enough_and_much_is_not_too_much() {
+    let one = |change: fn(&mut SampleFile)| {
+        let mut file = read("laptop.jsonl");
+        change(&mut file);
+        for format in [Format::Html, Format::Svg, Format::Markdown, Format::Csv] {
+            assert!(!page(std::slice::from_ref(&file), format).is_empty());
+        }
+        page(&[file], Format::Html)
+    };
+    let single = one(|file| file.samples.truncate(1));
+    assert!(!single.contains("class=\"ladder\""));
+    let none = one(|file| file.samples.retain(|sample| !sample.is_ok()));
+    assert!(none.contains("No run came to a figure."), "{none}");
+    let baselines = one(|file| file.samples.retain(|sample| sample.cell.layer != Layer::Path));
+    assert!(baselines.contains("loopback"));
+    let many = one(|file| {
+        let samples = file.samples.clone();
+        for mtu in [1280, 9000, 65_535] {
+            for (parallel, ipv6) in [(1, true), (4, false), (4, true)] {
+                file.samples.extend(samples.iter().cloned().map(|mut sample| {
+                    sample.cell.mtu = sample.cell.mtu.map(|_| mtu);
+                    (sample.cell.parallel, sample.cell.ipv6) = (parallel, ipv6);
+                    sample
+                }));
+            }
+        }
+    });
+    assert!(many.contains("MTU 65535, 4 streams, IPv6"), "a title says in what the groups differ");
+}
+
+#[test]
+fn series_have_names_of_their_own() {
+    let mut mixed = read("laptop.jsonl");
+    mixed.samples.extend(read("server.jsonl").samples);
+    let labels = |files: &[SampleFile]| Series::of(files).into_iter().map(|one| one.label).collect::<Vec<_>>();
+    assert_eq!(labels(&both()), ["laptop", "server"]);
+    assert_eq!(labels(&[mixed]), ["laptop (1)", "laptop (2)"], "two machines in a file are two series");
+    assert_eq!(labels(&[read("laptop.jsonl"), read("laptop.jsonl")]), ["laptop (1)", "laptop (2)"]);
+}
+
+#[test]
+fn a_table_for_a_terminal() {
+    let file = read("laptop.jsonl");
+    let [series] = Series::of(&[file]).try_into().unwrap_or_else(|_| panic!("one environment"));
+    let mut out = Vec::new();
+    report::table(&series.summary, None, &mut out).unwrap();
+    insta::assert_snapshot!("table", String::from_utf8(out).unwrap());
+    let mut out = Vec::new();
+    report::table(&series.summary, Some(80), &mut out).unwrap();
+    let narrow = String::from_utf8(out).unwrap();
+    let table = narrow.split_once("\n\n").unwrap().0;
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+}
+
+#[test]
+fn an_older_file_is_a_report_too() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data/linux.jsonl");
+    let file = SampleFile::read(&file).unwrap();
+    let svg = page(std::slice::from_ref(&file), Format::Svg);
+    assert_eq!(svg.matches("<circle").count(), good(&file));
+    assert!(!page(&[file], Format::Html).contains("class=\"ladder\""), "it has no layers");
+}
+
+#[test]
+fn out_writes_a_whole_file_or_leaves_the_old_one() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
+    std::fs::create_dir_all(&folder).unwrap();
+    let laptop = data("laptop.jsonl");
+    let (laptop, out) = (laptop.to_str().unwrap(), folder.join("laptop.csv"));
+    let (result, printed) = command(&[laptop, "--format", "csv", "--out", out.to_str().unwrap()]);
+    result.unwrap();
+    assert_eq!(printed, "");
+    let (result, printed) = command(&[laptop, "--format", "csv"]);
+    result.unwrap();
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), printed);
+
+    let (result, _) = command(&["nothing.jsonl", "--format", "csv", "--out", out.to_str().unwrap()]);
+    assert_eq!(result.unwrap_err().exit_code(), 2);
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), printed, "the old page is still there");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "and nothing beside it");
+
+    let nowhere = folder.join("nowhere").join("page.html");
+    let error = command(&[laptop, "--format", "html", "--out", nowhere.to_str().unwrap()]).0.unwrap_err();
+    assert_eq!(error.exit_code(), 1);
+    let text = error.to_string();
+    assert!(text.starts_with("write ") && text.contains("page.html") && text.ends_with("--out"), "{text}");
+}
