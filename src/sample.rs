@@ -20,7 +20,7 @@ pub use self::cell::Cell;
 pub use self::environment::{Environment, Program};
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line};
-pub use self::warning::{SHORTEST_WINDOW, Warning};
+pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_INTERVAL, Warning};
 use crate::plan::{Mode, Verify};
 
 /// The raw facts of one run. `None` is what the system does not say.

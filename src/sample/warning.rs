@@ -1,9 +1,10 @@
 //! What the reader of a figure should know.
 
 use std::fmt;
+use std::mem;
 use std::time::Duration;
 
-use super::{Sample, Status};
+use super::{Interval, Sample, Status};
 
 /// Something about a sample, or about all samples of a cell, that its figure does not tell. Each is a
 /// line of advice.
@@ -25,10 +26,40 @@ pub enum Warning {
     VirtualMachine,
     /// The stack could not have the window that was asked for: asked and got, in bytes.
     SmallerWindow(usize, usize),
+    /// Super-packets were to cross the link, and the packets with the payload are no larger than its MTU:
+    /// their bytes on the average.
+    NoSuperPackets(f64),
+    /// The rate fell within the run: the share of it that was lost from the first third to the last.
+    Decay(f64),
+    /// Of a cell: so many runs did not fail, fewer than [`FEWEST_RUNS`].
+    FewRuns(usize),
+    /// Of a cell: the interval of the median is wider than [`WIDEST_INTERVAL`], as a share of the median.
+    HighSpread(f64),
+    /// Of a cell: so many runs lie far from the others.
+    Outliers(usize),
+    /// Something that so many runs out of so many gave reason for. Where it has an amount, this is the
+    /// median of theirs.
+    InRuns(Box<Self>, usize, usize),
 }
 
 /// A timed window below this is mostly noise.
 pub const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
+
+/// Of fewer runs there is no interval that holds the median with 95 %: all of 5 lie on one side of it in
+/// every sixteenth case.
+pub const FEWEST_RUNS: usize = 6;
+
+/// A median whose interval is wider than this share of it says little of changes by a few percent.
+pub const WIDEST_INTERVAL: f64 = 0.1;
+
+/// A rate that loses less than this share over a run may have done so by chance.
+const LEAST_DECAY: f64 = 0.15;
+
+/// How many intervals a third of a run has at least for its rate to be one.
+const FEWEST_INTERVALS: usize = 2;
+
+/// Above this MTU not even two segments fit into the largest packet that IP can have, 65,535 bytes.
+const LARGEST_MTU_TO_SEGMENT: usize = 65_535 / 2;
 
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,14 +86,65 @@ impl fmt::Display for Warning {
             Self::SmallerWindow(asked, got) => {
                 write!(f, "the stack has a window of {got} bytes at most, and not of {asked}")
             }
+            Self::NoSuperPackets(bytes) => write!(
+                f,
+                "offload is on, but packets have {bytes:.0} bytes and are no super-packets; it brings nothing here"
+            ),
+            Self::Decay(lost) => write!(
+                f,
+                "the rate fell by {:.0} % within the run; let the machine cool, or deliver for longer",
+                lost * 100.0
+            ),
+            Self::FewRuns(runs) => {
+                let plural = if *runs == 1 { "" } else { "s" };
+                write!(
+                    f,
+                    "{runs} run{plural} say little of the spread; make at least {FEWEST_RUNS}, with matrix --runs"
+                )
+            }
+            Self::HighSpread(width) => write!(
+                f,
+                "the interval is {:.0} % of the median wide; leave the machine to the runs, or make more of them",
+                width * 100.0
+            ),
+            Self::Outliers(1) => write!(f, "one run lies far from the others; see what else the machine did"),
+            Self::Outliers(count) => {
+                write!(f, "{count} runs lie far from the others; see what else the machine did")
+            }
+            Self::InRuns(warning, runs, of) => write!(f, "in {runs} of {of} runs: {warning}"),
         }
     }
 }
 
 impl Warning {
+<<<<<<< HEAD
     /// What a frequency governor gives reason for.
     pub fn of_governor(name: &str) -> Option<Self> {
         matches!(name, "powersave" | "conservative").then(|| Self::Governor(name.to_owned()))
+=======
+    /// Whether it is of the machine or its settings, and so of all samples alike.
+    pub fn is_of_environment(&self) -> bool {
+        match self {
+            Self::DebugBuild | Self::CongestionControl(_) | Self::Governor(_) | Self::VirtualMachine => true,
+            Self::InRuns(warning, ..) => warning.is_of_environment(),
+            _ => false,
+        }
+    }
+
+    /// How much of it there is, where that differs from run to run.
+    pub fn amount(&self) -> Option<f64> {
+        match self {
+            Self::ShortWindow(time) => Some(time.as_secs_f64()),
+            Self::Retransmits(count) | Self::DeviceDrops(count) => Some(*count as f64),
+            Self::NoSuperPackets(amount) | Self::Decay(amount) => Some(*amount),
+            _ => None,
+        }
+    }
+
+    /// Whether both are the same advice, in whatever amount.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self == other || self.amount().is_some() && mem::discriminant(self) == mem::discriminant(other)
+>>>>>>> f137eea (measure: a bootstrap gives the interval of a median, and a cell its warnings)
     }
 }
 
@@ -97,5 +179,58 @@ pub(super) fn of(sample: &Sample) -> Vec<Warning> {
             warnings.push(Warning::SmallerWindow(asked, got));
         }
     }
+    warnings.extend(no_super_packets(sample).map(Warning::NoSuperPackets));
+    warnings.extend(decay(&facts.intervals).map(Warning::Decay));
     warnings
+}
+
+/// The size of packets that are no super-packets though they could be.
+fn no_super_packets(sample: &Sample) -> Option<f64> {
+    let mtu = sample.cell.mtu.filter(|mtu| *mtu <= LARGEST_MTU_TO_SEGMENT)?;
+    sample.bytes_per_packet().filter(|bytes| sample.cell.offload == Some(true) && *bytes <= mtu as f64)
+}
+
+/// What share of the rate was lost from the first third of a run to the last.
+fn decay(intervals: &[Interval]) -> Option<f64> {
+    let third = intervals.len() / 3;
+    if third < FEWEST_INTERVALS {
+        return None;
+    }
+    let bytes = |part: &[Interval]| part.iter().map(|interval| interval.bytes).sum::<u64>() as f64;
+    let (first, last) = (&intervals[..third], &intervals[intervals.len() - third..]);
+    let end = |index: usize| intervals[index].end.as_secs_f64();
+    let before = bytes(first) / end(third - 1);
+    let after = bytes(last) / (end(intervals.len() - 1) - end(intervals.len() - third - 1));
+    Some(1.0 - after / before).filter(|lost| *lost > LEAST_DECAY && lost.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn intervals(megabytes: &[u64]) -> Vec<Interval> {
+        let ends = (1..).map(|index| Duration::from_millis(100 * index));
+        megabytes.iter().zip(ends).map(|(count, end)| Interval { end, bytes: count * 1_000_000 }).collect()
+    }
+
+    #[test]
+    fn decay_is_between_the_first_third_and_the_last() {
+        let lost = decay(&intervals(&[100, 100, 1, 1, 60, 60]));
+        assert!(lost.is_some_and(|lost| (lost - 0.4).abs() < 1e-9), "{lost:?}");
+        assert_eq!(decay(&intervals(&[100, 100, 100, 90, 90, 90])), None);
+        assert_eq!(decay(&intervals(&[60, 60, 60, 100, 100, 100])), None);
+        // Too few to tell, and such as cannot be.
+        assert_eq!(decay(&intervals(&[100, 80, 60, 40, 20])), None);
+        assert_eq!(decay(&intervals(&[0; 6])), None);
+        assert_eq!(decay(&[Interval { end: Duration::ZERO, bytes: 1 }; 6]), None);
+    }
+
+    #[test]
+    fn amounts_may_differ_and_names_may_not() {
+        assert!(Warning::Retransmits(1).is_like(&Warning::Retransmits(7)));
+        assert!(!Warning::Retransmits(1).is_like(&Warning::DeviceDrops(1)));
+        assert!(Warning::Governor("a".to_owned()).is_like(&Warning::Governor("a".to_owned())));
+        assert!(!Warning::Governor("a".to_owned()).is_like(&Warning::Governor("b".to_owned())));
+        assert!(Warning::InRuns(Box::new(Warning::VirtualMachine), 1, 2).is_of_environment());
+    }
 }

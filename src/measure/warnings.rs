@@ -1,0 +1,50 @@
+//! The warnings of many samples: each once.
+
+use crate::sample::{FEWEST_RUNS, Sample, WIDEST_INTERVAL, Warning};
+
+use super::Estimate;
+
+/// What holds of the machine or its settings, each once for all samples.
+pub(super) fn of_environment<'a>(samples: impl ExactSizeIterator<Item = &'a Sample>) -> Vec<Warning> {
+    merged(samples, Warning::is_of_environment)
+}
+
+/// What the samples of one cell give reason for, without what holds of the machine: first of each, then of
+/// all together.
+pub(super) fn of_cell(samples: &[&Sample], estimate: Option<Estimate>, runs: usize, outliers: usize) -> Vec<Warning> {
+    let mut warnings = merged(samples.iter().copied(), |warning| !warning.is_of_environment());
+    if (1..FEWEST_RUNS).contains(&runs) {
+        warnings.push(Warning::FewRuns(runs));
+    }
+    let width = estimate.map(|Estimate { median, low, high }| (high - low) / median);
+    warnings.extend(width.filter(|width| *width > WIDEST_INTERVAL).map(Warning::HighSpread));
+    if outliers > 0 {
+        warnings.push(Warning::Outliers(outliers));
+    }
+    warnings
+}
+
+/// The warnings of the samples, each kind once, in the order in which they come.
+fn merged<'a>(samples: impl ExactSizeIterator<Item = &'a Sample>, wanted: fn(&Warning) -> bool) -> Vec<Warning> {
+    let of = samples.len();
+    let mut groups: Vec<Vec<Warning>> = Vec::new();
+    for warning in samples.flat_map(Sample::warnings).filter(wanted) {
+        match groups.iter_mut().find(|group| group[0].is_like(&warning)) {
+            Some(group) => group.push(warning),
+            None => groups.push(vec![warning]),
+        }
+    }
+    groups.into_iter().map(|group| in_runs(group, of)).collect()
+}
+
+/// The warnings of several runs as one. That of a single run, or of all in the same words, is as it was.
+fn in_runs(mut warnings: Vec<Warning>, of: usize) -> Warning {
+    warnings.sort_by(|left, right| left.amount().unwrap_or(0.0).total_cmp(&right.amount().unwrap_or(0.0)));
+    let runs = warnings.len();
+    let middle = warnings.swap_remove(runs / 2);
+    if of == 1 || runs == of && middle.amount().is_none() {
+        middle
+    } else {
+        Warning::InRuns(Box::new(middle), runs, of)
+    }
+}
