@@ -1,5 +1,7 @@
 //! Figures as a reader sees them: as many digits as mean something, the same number in all rows.
 
+use std::mem::{self, Discriminant};
+
 use crate::measure::{CellSummary, Estimate, Summary};
 use crate::sample::{Cell, Warning};
 
@@ -68,25 +70,31 @@ pub(super) fn shortened(text: &str) -> String {
     }
 }
 
-/// What the reader should know, each kind of warning once: where it holds, and the advice.
+/// What the reader should know: first what holds for all cells, then each kind of warning once, with the
+/// cells that gave reason for it.
 pub(super) fn warnings(summary: &Summary) -> Vec<String> {
     let mut kinds: Vec<(&Cell, &Warning, usize)> = Vec::new();
     for row in &summary.cells {
         for warning in &row.warnings {
-            let kind = std::mem::discriminant(warning);
-            match kinds.iter_mut().find(|(_, first, _)| std::mem::discriminant(*first) == kind) {
+            match kinds.iter_mut().find(|(_, first, _)| kind(first) == kind(warning)) {
                 Some((_, _, count)) => *count += 1,
                 None => kinds.push((&row.cell, warning, 1)),
             }
         }
     }
-    let lines = kinds.into_iter().map(|(cell, warning, count)| {
-        let more = match count - 1 {
-            0 => String::new(),
-            1 => " (and 1 other cell)".to_owned(),
-            more => format!(" (and {more} other cells)"),
-        };
-        one_line(&format!("{cell}{more}: {warning}"))
+    let cells = summary.cells.len();
+    let of_cells = kinds.into_iter().map(|(cell, warning, count)| match count {
+        1 => format!("{cell}: {warning}"),
+        _ => format!("{count} of {cells} cells, the first {cell}: {warning}"),
     });
-    lines.collect()
+    let of_all = summary.warnings.iter().map(ToString::to_string);
+    of_all.chain(of_cells).map(|line| one_line(&line)).collect()
+}
+
+/// What the advice is about, in however many runs and whatever amount.
+fn kind(warning: &Warning) -> Discriminant<Warning> {
+    match warning {
+        Warning::InRuns(warning, ..) => kind(warning),
+        warning => mem::discriminant(warning),
+    }
 }

@@ -48,7 +48,7 @@ fn laptop() -> String {
         },
         program: program(),
     };
-    samples(environment, &cells, 5, 1.0, |sample| {
+    samples(environment, &cells, 7, 1.0, |sample| {
         let path = sample.cell.layer == Layer::Path;
         match (sample.cell.netstack, sample.cell.mode, sample.facts.round) {
             (Some(StackKind::Lwip), Some(Mode::Reader), Some(4)) if path => slow(sample),
