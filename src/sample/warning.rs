@@ -117,11 +117,11 @@ impl fmt::Display for Warning {
 }
 
 impl Warning {
-<<<<<<< HEAD
     /// What a frequency governor gives reason for.
     pub fn of_governor(name: &str) -> Option<Self> {
         matches!(name, "powersave" | "conservative").then(|| Self::Governor(name.to_owned()))
-=======
+    }
+
     /// Whether it is of the machine or its settings, and so of all samples alike.
     pub fn is_of_environment(&self) -> bool {
         match self {
@@ -144,7 +144,6 @@ impl Warning {
     /// Whether both are the same advice, in whatever amount.
     pub fn is_like(&self, other: &Self) -> bool {
         self == other || self.amount().is_some() && mem::discriminant(self) == mem::discriminant(other)
->>>>>>> f137eea (measure: a bootstrap gives the interval of a median, and a cell its warnings)
     }
 }
 

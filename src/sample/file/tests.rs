@@ -179,7 +179,7 @@ fn a_file_of_somebody_else_is_left_alone() {
         let refusal = refusal(&path, &head());
         assert!(refusal.contains(reason), "{refusal}");
     }
-    let (head_line, line) = (self::head().line(), line_of_its_own(&sample()));
+    let (head_line, line) = (head().line(), line_of_its_own(&sample()));
     for content in [line.clone(), "{\"kind\":\"iperf3\"}".to_owned(), format!("{head_line}\n{head_line}\n{line}")] {
         fs::write(&path, content + "\n").unwrap();
         assert_eq!(refusal(&path, &head()), ": was not written by one matrix; choose another file");
