@@ -46,3 +46,9 @@ pub(super) fn sample(cell: &Cell, gbps: f64) -> Sample {
 pub(super) fn failed(cell: &Cell, status: Status) -> Sample {
     Sample { facts: Facts::failed(status, "it did not go on"), ..sample(cell, 0.0) }
 }
+
+/// The sample as one of a round.
+pub(super) fn in_round(mut sample: Sample, round: u32) -> Sample {
+    sample.facts.round = Some(round);
+    sample
+}

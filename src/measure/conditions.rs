@@ -1,0 +1,111 @@
+//! What else is not alike in two files of samples.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::sample::{Cell, Sample};
+
+/// What two files should have alike for their comparison to be one of programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    /// Of the machines: `kernel`, `cpu` and so on.
+    pub machine: Vec<Difference>,
+    /// Of the programs: `commit`, `smoltcp` and so on. It may be what is compared.
+    pub program: Vec<Difference>,
+    /// Of how the runs of the common cells were made: `congestion`, `verified`, `warmup_bytes`.
+    pub settings: Vec<Difference>,
+}
+
+/// A field, and the values that it has in each file; several, where the file itself is of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Its name in the file.
+    pub name: String,
+    /// Its values in the old file, in the order of the alphabet.
+    pub old: Vec<String>,
+    /// Its values in the new file.
+    pub new: Vec<String>,
+}
+
+/// The values of each field.
+type Fields = BTreeMap<String, BTreeSet<String>>;
+
+/// What is not alike. Of the machine and the program it is also told where it is so within a file.
+pub fn differences(old: &[Sample], new: &[Sample]) -> Differences {
+    let [old_cells, new_cells] = [old, new].map(|samples| cells(samples.iter().map(|sample| &sample.cell)));
+    let good =
+        |sample: &&Sample| sample.is_ok() && old_cells.contains(&sample.cell) && new_cells.contains(&sample.cell);
+    let machine = |sample: &Sample| fields(&sample.environment.machine);
+    let program = |sample: &Sample| fields(&sample.environment.program);
+    let settings = |sample: &Sample| {
+        let facts = &sample.facts;
+        fields(&json!({
+            "congestion": facts.congestion, "verified": facts.verified, "warmup_bytes": facts.warmup_bytes,
+        }))
+    };
+    let mut differences = Differences {
+        machine: between(&gather(old.iter(), machine), &gather(new.iter(), machine)),
+        program: between(&gather(old.iter(), program), &gather(new.iter(), program)),
+        settings: between(&gather(old.iter().filter(good), settings), &gather(new.iter().filter(good), settings)),
+    };
+    // Different cells of a matrix may well be made in different ways, in both files alike.
+    differences.settings.retain(|field| field.old != field.new);
+    differences
+}
+
+fn cells<'a>(cells: impl Iterator<Item = &'a Cell>) -> BTreeSet<&'a Cell> {
+    cells.collect()
+}
+
+fn gather<'a>(
+    samples: impl Iterator<Item = &'a Sample>,
+    fields: impl Fn(&Sample) -> BTreeMap<String, String>,
+) -> Fields {
+    let mut values = Fields::new();
+    for (name, value) in samples.flat_map(fields) {
+        values.entry(name).or_default().insert(value);
+    }
+    values
+}
+
+fn between(old: &Fields, new: &Fields) -> Vec<Difference> {
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let values = |fields: &Fields, name: &String| fields.get(name).cloned().unwrap_or_default();
+    let differing = names.into_iter().filter(|name| (&values(old, name) | &values(new, name)).len() > 1);
+    let list = |fields, name| values(fields, name).into_iter().collect();
+    differing.map(|name| Difference { name: name.clone(), old: list(old, name), new: list(new, name) }).collect()
+}
+
+/// The fields of a structure by their names in the file, and their values as text.
+fn fields(structure: &impl Serialize) -> BTreeMap<String, String> {
+    let text = |value: Value| match value {
+        Value::Null => "unknown".to_owned(),
+        Value::String(text) => text,
+        value => value.to_string(),
+    };
+    match serde_json::to_value(structure) {
+        Ok(Value::Object(fields)) => fields.into_iter().map(|(name, value)| (name, text(value))).collect(),
+        // A structure of text and numbers is always an object.
+        _ => BTreeMap::new(),
+    }
+}
+
+/// The two cells that have most in common, and what they have not.
+pub(super) fn nearest<'a>(old: impl Iterator<Item = &'a Cell>, new: impl Iterator<Item = &'a Cell>) -> String {
+    let new: Vec<_> = new.map(fields).collect();
+    let pairs = old.flat_map(|cell| {
+        let fields = fields(cell);
+        new.iter().map(move |new| {
+            let differing = fields.iter().filter(|(name, value)| new.get(*name) != Some(*value));
+            let differing = differing.map(|(name, value)| {
+                let new = new.get(name).map_or("unknown", String::as_str);
+                format!("{name} is {value} in the old file and {new} in the new one")
+            });
+            (cell, differing.collect::<Vec<_>>())
+        })
+    });
+    let nearest = pairs.min_by_key(|(_, differing)| differing.len());
+    nearest.map_or_else(String::new, |(cell, differing)| format!("of \"{cell}\" {}", differing.join(", ")))
+}
