@@ -180,6 +180,10 @@ pub struct Compare {
     /// Changes below so many percent are nobody's concern
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = list::percent)]
     pub floor: f64,
+
+    /// Divide each figure by how fast loopback was in its round; wants files of matrix --baseline
+    #[arg(long)]
+    pub relative: bool,
 }
 
 /// Files of samples, and what is to become of them.

@@ -18,7 +18,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use crate::cli::{Cli, Format};
-use crate::measure::Summary;
+use crate::measure::{CompareError, Comparison, Summary};
 use crate::plan::{MatrixPlan, Plan, PlanError, Scenario};
 use crate::report::{SaveError, Series};
 use crate::run::{Executor, MatrixError, ProcessExecutor, RunError, TunExecutor};
@@ -52,6 +52,17 @@ pub enum Error {
     /// The doctor found no stack that can read and write here.
     #[error("this machine cannot make a run; see above what is missing")]
     Unfit,
+    /// A comparison found cells that changed for the worse.
+    #[error("{worse} of {cells} cells got slower or broke")]
+    Slower {
+        /// How many.
+        worse: usize,
+        /// Of how many.
+        cells: usize,
+    },
+    /// Two files of samples cannot be compared.
+    #[error(transparent)]
+    Compare(#[from] CompareError),
     /// A file of samples is wrong, or cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),
@@ -64,15 +75,21 @@ pub enum Error {
 }
 
 impl Error {
-    /// The exit code that scripts see: 1 a run that failed, 2 wrong arguments, 3 a right or a device
+    /// The exit code that scripts see: 1 a run that failed, or a cell that got slower, 2 wrong arguments or
+    /// files, 3 a right or a device
     /// that is missing, 130 interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Plan(_) => 2,
+            Self::Plan(_) | Self::Compare(_) => 2,
             Self::File(error) if error.is_input() => 2,
             Self::Run(error) => error.exit_code(),
             Self::Unfit => 3,
-            Self::Sample { .. } | Self::Failed { .. } | Self::Output(_) | Self::Save(_) | Self::File(_) => 1,
+            Self::Sample { .. }
+            | Self::Failed { .. }
+            | Self::Slower { .. }
+            | Self::Output(_)
+            | Self::Save(_)
+            | Self::File(_) => 1,
         }
     }
 }
@@ -123,7 +140,7 @@ pub fn main_with(
     match Plan::try_from(cli)? {
         Plan::Run { scenario, json } => one_run(&scenario, json, within, console),
         Plan::Matrix(plan) => matrix(&plan, apart, console),
-        Plan::Compare { old, new, floor } => compare(&old, &new, floor, console.out),
+        Plan::Compare { old, new, floor, relative } => compare(&old, &new, floor, relative, console.out),
         Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), console.out),
         Plan::Doctor => doctor(apart, console.out),
     }
@@ -155,8 +172,15 @@ fn matrix(
     }
 }
 
-fn compare(_old: &Path, _new: &Path, _floor: f64, _out: &mut impl Write) -> Result<(), Error> {
-    todo!()
+fn compare(old: &Path, new: &Path, floor: f64, relative: bool, out: &mut impl Write) -> Result<(), Error> {
+    let [old, new] = [SampleFile::read(old)?.samples, SampleFile::read(new)?.samples];
+    let compare = if relative { Comparison::relative } else { Comparison::of };
+    let comparison = compare(&old, &new, floor)?;
+    report::comparison(&comparison, &measure::differences(&old, &new), out)?;
+    match comparison.worse() {
+        0 => Ok(()),
+        worse => Err(Error::Slower { worse, cells: comparison.cells.len() }),
+    }
 }
 
 fn report(files: &[PathBuf], format: Format, file: Option<&Path>, out: &mut impl Write) -> Result<(), Error> {

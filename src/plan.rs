@@ -37,6 +37,8 @@ pub enum Plan {
         new: PathBuf,
         /// Changes below this fraction are nobody's concern.
         floor: f64,
+        /// Whether figures are by the speed of loopback in their round.
+        relative: bool,
     },
     /// A page, a table or a picture.
     Report {
@@ -299,9 +301,12 @@ impl TryFrom<Cli> for Plan {
                 Self::Run { scenario: Box::new(Scenario::try_from(cli.run)?), json }
             }
             Some(Command::Matrix(matrix)) => Self::Matrix(MatrixPlan::try_from(matrix)?),
-            Some(Command::Compare(compare)) => {
-                Self::Compare { old: compare.old, new: compare.new, floor: compare.floor / 100.0 }
-            }
+            Some(Command::Compare(compare)) => Self::Compare {
+                old: compare.old,
+                new: compare.new,
+                floor: compare.floor / 100.0,
+                relative: compare.relative,
+            },
             Some(Command::Report(report)) => {
                 Self::Report { files: report.files, format: report.format, out: report.out }
             }

@@ -1,6 +1,7 @@
 //! Figures to text. One file a format.
 
 mod axis;
+mod compare;
 mod csv;
 mod doctor;
 mod finding;
@@ -19,6 +20,7 @@ mod text;
 
 use std::io::{self, Write};
 
+pub use self::compare::comparison;
 pub use self::doctor::check;
 pub use self::json::json;
 pub use self::progress::Progress;

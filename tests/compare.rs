@@ -1,0 +1,312 @@
+//! `compare` through the program: what it says of two files, and what of files that are none.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+// The texts hold the system's own words for what is wrong with a file.
+#![cfg(unix)]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use netstacks::StackKind;
+use rust_tun_perf::measure::{Comparison, Verdict};
+use rust_tun_perf::plan::{Layer, Mode, RuntimeKind};
+use rust_tun_perf::sample::{
+    Cell, Environment, Facts, Head, Program, Sample, SampleFile, Status, line, line_of_its_own,
+};
+
+/// Files of a test, in a directory of its own.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(test: &str) -> Self {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+        fs::create_dir_all(&directory).unwrap();
+        Self(directory)
+    }
+
+    fn write(&self, name: &str, samples: &[Sample]) {
+        let lines: String = samples.iter().map(|sample| line_of_its_own(sample) + "\n").collect();
+        self.write_text(name, &lines);
+    }
+
+    fn write_text(&self, name: &str, text: &str) {
+        fs::write(self.0.join(name), text).unwrap();
+    }
+
+    /// What the program answers: exit code, standard output, standard error.
+    fn compare(&self, arguments: &str) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_rust-tun-perf"))
+            .arg("compare")
+            .args(arguments.split(' '))
+            .current_dir(&self.0)
+            .output()
+            .unwrap();
+        let mut text = format!("$ compare {arguments}\nexit {}\n", output.status.code().unwrap());
+        for (name, bytes) in [("stdout", output.stdout), ("stderr", output.stderr)] {
+            if !bytes.is_empty() {
+                write!(text, "--- {name}\n{}", String::from_utf8(bytes).unwrap()).unwrap();
+            }
+        }
+        text
+    }
+}
+
+fn cell(netstack: StackKind, mode: Mode) -> Cell {
+    Cell {
+        layer: Layer::Path,
+        netstack: Some(netstack),
+        mode: Some(mode),
+        runtime: RuntimeKind::CurrentThread,
+        offload: Some(false),
+        mtu: Some(1500),
+        parallel: 1,
+        ipv6: false,
+        window_bytes: Some(4 << 20),
+        buffer_bytes: 1_000_000,
+    }
+}
+
+fn sample(cell: &Cell, gbps: f64) -> Sample {
+    let machine = platform::Environment {
+        system: "linux".to_owned(),
+        architecture: "x86_64".to_owned(),
+        kernel: Some("6.1.0".to_owned()),
+        cpu: Some("Fast".to_owned()),
+        cpus: Some(2),
+        governor: None,
+        virtual_machine: Some(false),
+    };
+    let mut facts = Facts::failed(Status::Ok, "");
+    facts.detail = None;
+    facts.congestion = Some("cubic".to_owned());
+    facts.bytes = (gbps * 1e9 / 8.0) as u64;
+    facts.elapsed = Duration::from_secs(1);
+    Sample { cell: cell.clone(), facts, environment: Arc::new(Environment { machine, program: Program::default() }) }
+}
+
+/// Ten runs of about that rate, with two percent between the slowest and the fastest.
+fn ten(cell: &Cell, gbps: f64) -> Vec<Sample> {
+    let noise = [3, -7, 9, 1, -4, 10, -10, 6, -2, -6];
+    noise.into_iter().map(|noise| sample(cell, gbps * (1.0 + f64::from(noise) / 1000.0))).collect()
+}
+
+/// The same, of which so many fail.
+fn failing(cell: &Cell, gbps: f64, failures: usize, status: Status) -> Vec<Sample> {
+    let mut samples = ten(cell, gbps);
+    for sample in &mut samples[..failures] {
+        sample.facts = Facts::failed(status, "it did not go on");
+    }
+    samples
+}
+
+fn machine(samples: &mut [Sample], change: fn(&mut Environment)) {
+    for sample in samples {
+        change(Arc::make_mut(&mut sample.environment));
+    }
+}
+
+#[test]
+fn every_verdict() {
+    let files = Files::new("every_verdict");
+    let [slower, faster] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Lwip, mode));
+    let [same, broken] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
+    let [mended, failing_still] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Ipstack, mode));
+    let small = Cell { parallel: 4, ..slower.clone() };
+    let [only_old, only_new] = [1280, 9000].map(|mtu| Cell { mtu: Some(mtu), ..slower.clone() });
+    let all = |status| failing(&failing_still, 1.0, 10, status);
+    let old = [
+        ten(&slower, 10.0),
+        ten(&faster, 20.0),
+        ten(&same, 5.0),
+        ten(&broken, 30.0),
+        failing(&mended, 1.0, 10, Status::Panicked),
+        all(Status::Stalled),
+        ten(&small, 8.0)[..3].to_vec(),
+        ten(&only_old, 7.0),
+    ];
+    let new = [
+        ten(&slower, 9.5),
+        ten(&faster, 23.0),
+        ten(&same, 5.01),
+        failing(&broken, 30.0, 3, Status::Reset),
+        ten(&mended, 1.0),
+        all(Status::Timeout),
+        ten(&small, 4.0)[..3].to_vec(),
+        ten(&only_new, 12.0),
+    ];
+    files.write("old.jsonl", &old.concat());
+    files.write("new.jsonl", &new.concat());
+    insta::assert_snapshot!(files.compare("old.jsonl new.jsonl"));
+    // The other way round: what is faster is slower, and what was broken is as it is.
+    insta::assert_snapshot!("every_verdict_the_other_way_round", files.compare("new.jsonl old.jsonl --floor 6.5"));
+}
+
+#[test]
+fn nothing_got_slower() {
+    let files = Files::new("nothing_got_slower");
+    let cells = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
+    files.write("old.jsonl", &cells.each_ref().map(|cell| ten(cell, 10.0)).concat());
+    insta::assert_snapshot!(files.compare("old.jsonl old.jsonl"));
+}
+
+#[test]
+fn a_cell_all_of_whose_runs_fail_is_broken() {
+    let files = Files::new("broken");
+    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    files.write("old.jsonl", &ten(&cell, 10.0));
+    files.write("new.jsonl", &failing(&cell, 10.0, 10, Status::Stalled));
+    insta::assert_snapshot!(files.compare("old.jsonl new.jsonl"));
+}
+
+#[test]
+fn files_of_two_machines() {
+    let files = Files::new("two_machines");
+    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let (old, mut new) = (ten(&cell, 10.0), ten(&cell, 10.0));
+    machine(&mut new, |environment| {
+        environment.machine.kernel = Some("6.9.0".to_owned());
+        environment.machine.governor = Some("powersave".to_owned());
+        environment.program.commit = Some("0123abc-dirty".to_owned());
+    });
+    // One of the files is itself of two.
+    machine(&mut new[..5], |environment| environment.machine.cpus = Some(8));
+    for sample in &mut new {
+        sample.facts.congestion = Some("bbr".to_owned());
+    }
+    files.write("old.jsonl", &old);
+    files.write("new.jsonl", &new);
+    insta::assert_snapshot!(files.compare("old.jsonl new.jsonl"));
+}
+
+#[test]
+fn cells_that_differ_in_what_a_name_leaves_out() {
+    let files = Files::new("names");
+    let large = cell(StackKind::Smoltcp, Mode::Reader);
+    let small = Cell { window_bytes: Some(65_536), ..large.clone() };
+    files.write("old.jsonl", &[ten(&large, 10.0), ten(&small, 3.0)].concat());
+    insta::assert_snapshot!(files.compare("old.jsonl old.jsonl"));
+}
+
+#[test]
+fn by_the_speed_of_loopback() {
+    let files = Files::new("loopback");
+    let path = cell(StackKind::Smoltcp, Mode::Reader);
+    let loopback =
+        Cell { layer: Layer::Loopback, netstack: None, offload: None, mtu: None, window_bytes: None, ..path.clone() };
+    let file = |speed: f64| {
+        let mut samples = [ten(&loopback, 40.0 * speed), ten(&path, 10.0 * speed)];
+        for samples in &mut samples {
+            for (sample, round) in samples.iter_mut().zip(1..) {
+                sample.facts.round = Some(round);
+            }
+        }
+        samples.concat()
+    };
+    files.write("old.jsonl", &file(1.0));
+    files.write("new.jsonl", &file(0.8));
+    files.write("without.jsonl", &ten(&path, 10.0));
+    let answers = ["old.jsonl new.jsonl", "old.jsonl new.jsonl --relative", "old.jsonl without.jsonl --relative"]
+        .map(|arguments| files.compare(arguments));
+    insta::assert_snapshot!(answers.join("\n"));
+}
+
+#[test]
+fn a_file_with_a_head() {
+    let files = Files::new("head");
+    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let samples = ten(&cell, 10.0);
+    let environment = Environment::clone(&samples[0].environment);
+    let head =
+        Head { id: environment.id(), environment, arguments: Vec::new(), seed: 1, plan: vec!["-m=reader".to_owned()] };
+    let lines: Vec<_> = [head.line()].into_iter().chain(samples.iter().map(line)).collect();
+    files.write_text("with.jsonl", &(lines.join("\n") + "\n"));
+    files.write("without.jsonl", &samples);
+    let answer = files.compare("with.jsonl without.jsonl");
+    assert!(answer.contains("\nexit 0\n") && answer.contains("1 inconclusive"), "{answer}");
+    assert!(!answer.contains("note"), "{answer}");
+}
+
+#[test]
+fn every_kind_of_wrong_file_is_refused_with_its_line() {
+    let files = Files::new("wrong");
+    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let samples = ten(&cell, 10.0);
+    files.write("good.jsonl", &samples);
+    let text: String = samples.iter().map(|sample| line_of_its_own(sample) + "\n").collect();
+    let other = Cell { window_bytes: Some(1 << 20), ..cell };
+    files.write("other-window.jsonl", &ten(&other, 10.0));
+    let second = |from: &str, to: &str| {
+        let changed = text.lines().nth(1).unwrap().replace(from, to);
+        assert_ne!(changed, text.lines().nth(1).unwrap());
+        format!("{}\n{changed}\n", text.lines().next().unwrap())
+    };
+    let wrong = [
+        ("empty.jsonl", String::new()),
+        ("blank.jsonl", "\n\n".to_owned()),
+        ("torn.jsonl", text[..text.len() - 100].to_owned()),
+        ("binary.jsonl", "\u{1}\u{2}\n".to_owned()),
+        ("foreign.jsonl", "{\"end\":{\"sum_sent\":{\"bits_per_second\":1e10}}}\n".to_owned()),
+        ("list.jsonl", "[1, 2]\n".to_owned()),
+        ("changed.jsonl", second("\"gbps\":9.93", "\"gbps\":12.93")),
+        ("schema.jsonl", second("\"schema\":1", "\"schema\":7")),
+        ("kind.jsonl", second("\"kind\":\"throughput\"", "\"kind\":\"latency\"")),
+        ("status.jsonl", second("\"status\":\"ok\"", "\"status\":\"splendid\"")),
+        ("stack.jsonl", second("\"netstack\":\"smoltcp\"", "\"netstack\":\"gvisor\"")),
+        ("without-environment.jsonl", second("\"environment\"", "\"surroundings\"")),
+    ];
+    for (name, text) in &wrong {
+        files.write_text(name, text);
+    }
+    fs::create_dir_all(files.0.join("directory")).unwrap();
+    let names = wrong.iter().map(|(name, _)| *name).chain(["missing.jsonl", "directory", "other-window.jsonl"]);
+    let mut answers: Vec<_> = names.map(|name| files.compare(&format!("good.jsonl {name}"))).collect();
+    // The old file is read with the same care, and the options are.
+    answers.push(files.compare("torn.jsonl good.jsonl"));
+    answers.push(files.compare("good.jsonl good.jsonl --floor 100"));
+    answers.push(files.compare("good.jsonl good.jsonl --floor few"));
+    answers.push(files.compare("good.jsonl"));
+    for answer in &answers {
+        assert!(answer.contains("\nexit 2\n") && !answer.contains("--- stdout"), "{answer}");
+    }
+    insta::assert_snapshot!(answers.join("\n"));
+}
+
+/// The measured runs of the repository, in two halves of every other run: nothing changed between them.
+#[test]
+fn halves_of_a_measured_file_are_alike() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data/linux.jsonl");
+    let samples = SampleFile::read(&path).unwrap().samples;
+    let halves = |samples: &[Sample]| {
+        let mut seen = std::collections::BTreeMap::new();
+        samples.iter().cloned().partition::<Vec<_>, _>(|sample| {
+            let count: &mut usize = seen.entry(sample.cell.clone()).or_default();
+            *count += 1;
+            count.is_multiple_of(2)
+        })
+    };
+    let (one, other) = halves(&samples);
+    for (old, new) in [(&one, &other), (&other, &one)] {
+        let comparison = Comparison::of(old, new, 0.0).unwrap();
+        assert_eq!(comparison.worse() + comparison.count(Verdict::Faster), 0, "{comparison:?}");
+    }
+    // Five runs a cell are too few to tell. Those of a stack and a mode by their cell's median are enough,
+    // and vary as much.
+    let medians = Comparison::of(&samples, &samples, 0.0).unwrap().cells;
+    let mut pooled = samples;
+    for sample in &mut pooled {
+        let cell = medians.iter().find(|row| row.cell == sample.cell).unwrap();
+        let usual = cell.old.as_ref().unwrap().median.unwrap();
+        sample.facts.bytes = (sample.gbps() / usual * 1e9) as u64;
+        sample.facts.elapsed = Duration::from_secs(8);
+        let Cell { netstack, mode, .. } = sample.cell;
+        sample.cell = Cell { netstack, mode, ..medians[0].cell.clone() };
+    }
+    let (one, other) = halves(&pooled);
+    let comparison = Comparison::of(&one, &other, 0.0).unwrap();
+    assert_eq!(comparison.count(Verdict::Inconclusive), comparison.cells.len(), "{comparison:?}");
+    assert_eq!(comparison.cells.len(), 6);
+}
