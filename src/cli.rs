@@ -45,7 +45,7 @@ pub struct Cli {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Run every combination of the lists, in interleaved rounds, and make a table of it
-    Matrix(Matrix),
+    Matrix(Box<Matrix>),
     /// Say for each cell of two files whether it got faster or slower; exits 1 where something got slower
     Compare(Compare),
     /// Make a page, a table or a picture of files of samples

@@ -203,11 +203,12 @@ fn one_run(
     executor: &impl Executor,
     console: Console<'_, impl Write, impl Write>,
 ) -> Result<(), Error> {
+    let Console { out, err, .. } = console;
     let sample = executor.execute(scenario)?;
     if json {
-        report::json(&sample, console.out)?;
+        report::json(&sample, out)?;
     } else {
-        report::text(&sample, console.out, console.err)?;
+        report::text(&sample, out, err)?;
     }
     match sample.facts.status {
         Status::Ok => Ok(()),

@@ -300,7 +300,7 @@ impl TryFrom<Cli> for Plan {
                 let json = cli.run.json;
                 Self::Run { scenario: Box::new(Scenario::try_from(cli.run)?), json }
             }
-            Some(Command::Matrix(matrix)) => Self::Matrix(MatrixPlan::try_from(matrix)?),
+            Some(Command::Matrix(matrix)) => Self::Matrix(MatrixPlan::try_from(*matrix)?),
             Some(Command::Compare(compare)) => Self::Compare {
                 old: compare.old,
                 new: compare.new,

@@ -127,7 +127,7 @@ fn scenarios() -> Vec<Scenario> {
     let Ok(Cli { command: Some(cli::Command::Matrix(matrix)), .. }) = Cli::try_parse_from(MATRIX) else {
         return Vec::new();
     };
-    let plan = MatrixPlan::try_from(matrix);
+    let plan = MatrixPlan::try_from(*matrix);
     plan.map(|plan| plan.scenarios.iter().map(Scenario::path_check).collect()).unwrap_or_default()
 }
 
