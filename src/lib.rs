@@ -3,7 +3,7 @@
 //!
 //! The program is a pipeline, and its modules are the stages: what the user typed ([`cli`]) is
 //! checked and becomes a [`plan`], which [`run`] executes, whose facts are [`sample`]s, which [`measure`]
-//! makes into figures, which [`report`] writes down. A stage knows only the stages before it; what a
+//! makes into figures, which [`mod@report`] writes down. A stage knows only the stages before it; what a
 //! sample is comes before the runs that make it.
 
 pub mod cli;

@@ -6,8 +6,9 @@ mod pages {
     pub(crate) mod data;
 }
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use clap::Parser;
 use rust_tun_perf::cli::{Cli, Format};
@@ -38,10 +39,16 @@ fn both() -> [SampleFile; 2] {
     [read("laptop.jsonl"), read("server.jsonl")]
 }
 
-/// The report of some files.
-fn page(files: &[SampleFile], format: Format) -> String {
+/// The series of both machines.
+fn two() -> &'static [Series] {
+    static SERIES: LazyLock<Vec<Series>> = LazyLock::new(|| Series::of(&both()));
+    &SERIES
+}
+
+/// The report of some series.
+fn written(series: &[Series], format: Format) -> String {
     let mut out = Vec::new();
-    report::report(&Series::of(files), format, &mut out).unwrap();
+    report::report(series, format, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
@@ -68,14 +75,16 @@ fn bones(html: &str) -> String {
         let label = after.split_once("aria-label=\"").unwrap().1.split_once('"').unwrap().0;
         let (picture, after) = after.split_once("</svg>").unwrap();
         let count = |tag: &str| picture.matches(tag).count();
-        bones.push_str(&format!(
+        write!(
+            bones,
             "<svg {label:?}: {} circles, {} rectangles, {} lines, {} polygons, {} texts/>",
             count("<circle"),
             count("<rect"),
             count("<line") + count("<polyline"),
             count("<polygon"),
             count("<text")
-        ));
+        )
+        .unwrap();
         rest = after;
     }
     bones.push_str(rest);
@@ -97,31 +106,30 @@ fn without_rows(html: &str) -> String {
 
 #[test]
 fn markdown_of_one_machine_and_of_two() {
-    insta::assert_snapshot!("markdown", page(&both()[..1], Format::Markdown));
-    insta::assert_snapshot!("markdown_of_two", page(&both(), Format::Markdown));
+    insta::assert_snapshot!("markdown", written(&two()[..1], Format::Markdown));
+    insta::assert_snapshot!("markdown_of_two", written(two(), Format::Markdown));
 }
 
 #[test]
 fn csv_of_two_machines() {
-    let text = page(&both(), Format::Csv);
+    let text = written(two(), Format::Csv);
     insta::assert_snapshot!("csv", text);
     let mut reader = csv::Reader::from_reader(text.as_bytes());
     let names = reader.headers().unwrap().clone();
     let column = |name: &str| names.iter().position(|other| other == name).unwrap();
     let rows: Vec<_> = reader.records().map(Result::unwrap).collect();
-    let series = Series::of(&both());
-    assert_eq!(rows.len(), series.iter().map(|one| one.summary.cells.len()).sum::<usize>());
+    assert_eq!(rows.len(), two().iter().map(|one| one.summary.cells.len()).sum::<usize>());
     // Unrounded: what is read back is what was computed.
     let medians: Vec<Option<f64>> = rows.iter().map(|row| row[column("median_gbps")].parse().ok()).collect();
-    let cells = series.iter().flat_map(|one| &one.summary.cells);
+    let cells = two().iter().flat_map(|one| &one.summary.cells);
     assert_eq!(medians, cells.map(|row| row.estimate.map(|estimate| estimate.median)).collect::<Vec<_>>());
 }
 
 #[test]
 fn svg_has_a_mark_for_each_cell_and_each_run() {
-    let text = page(&both(), Format::Svg);
+    let text = written(two(), Format::Svg);
     insta::assert_snapshot!("svg", text);
-    let rows = || Series::of(&both()).into_iter().flat_map(|one| one.summary.cells);
+    let rows = || two().iter().flat_map(|one| &one.summary.cells);
     let paths = || rows().filter(|row| row.cell.layer == Layer::Path);
     let figures = paths().filter(|row| row.estimate.is_some()).count();
     assert_eq!(text.matches("opacity=\"0.3\"").count(), figures, "a bar for each cell");
@@ -132,7 +140,7 @@ fn svg_has_a_mark_for_each_cell_and_each_run() {
 
 #[test]
 fn html_has_a_mark_for_each_cell_and_each_run() {
-    let html = page(&both(), Format::Html);
+    let html = written(two(), Format::Html);
     insta::assert_snapshot!("html", bones(&html));
     let bars = html.split_once("<div class=\"wide\">").unwrap().1.split_once("</svg>").unwrap().0;
     assert_eq!(bars.matches("<circle").count(), both().iter().map(good).sum::<usize>());
@@ -146,7 +154,7 @@ fn html_has_a_mark_for_each_cell_and_each_run() {
 #[test]
 fn a_page_loads_nothing() {
     for format in [Format::Html, Format::Svg] {
-        let text = page(&both(), format);
+        let text = written(two(), format);
         for loads in ["http:", "https:", "src=", "href", "url(", "@import", "<script", "<link", "<iframe", "<object"] {
             let text = text.replace("http://www.w3.org/2000/svg", "").replace("style-src=", "");
             assert!(!text.contains(loads), "{format:?} has {loads}");
@@ -172,14 +180,15 @@ fn text_of_a_file_is_text_in_every_format() {
         }
     }
     file.heads.clear();
-    let two = [file, read("laptop.jsonl")];
+    let files = [file, read("laptop.jsonl")];
+    let series = Series::of(&files);
     for format in [Format::Html, Format::Svg] {
-        let text = page(&two, format);
+        let text = written(&series, format);
         for markup in ["<script", "</title></svg>", "<img", "\u{1b}", "\u{7f}"] {
             assert!(!text.contains(markup), "{format:?} has {markup:?}");
         }
     }
-    let markdown = page(&two, Format::Markdown);
+    let markdown = written(&series, Format::Markdown);
     assert!(!markdown.replace("\\<", "").contains('<'), "no markup");
     assert!(!markdown.contains("\n# ") && !markdown.contains('\u{1b}'), "no line of a file's own");
     let rows = markdown.lines().filter(|line| line.starts_with('|'));
@@ -191,10 +200,11 @@ fn little_is_enough_and_much_is_not_too_much() {
     let one = |change: fn(&mut SampleFile)| {
         let mut file = read("laptop.jsonl");
         change(&mut file);
-        for format in [Format::Html, Format::Svg, Format::Markdown, Format::Csv] {
-            assert!(!page(std::slice::from_ref(&file), format).is_empty());
+        let series = Series::of(&[file]);
+        for format in [Format::Svg, Format::Markdown, Format::Csv] {
+            assert!(!written(&series, format).is_empty());
         }
-        page(&[file], Format::Html)
+        written(&series, Format::Html)
     };
     let single = one(|file| file.samples.truncate(1));
     assert!(!single.contains("class=\"ladder\""));
@@ -229,14 +239,14 @@ fn series_have_names_of_their_own() {
 
 #[test]
 fn a_table_for_a_terminal() {
-    let file = read("laptop.jsonl");
-    let [series] = Series::of(&[file]).try_into().unwrap_or_else(|_| panic!("one environment"));
+    let series = &two()[0];
     let mut out = Vec::new();
     report::table(&series.summary, None, &mut out).unwrap();
     insta::assert_snapshot!("table", String::from_utf8(out).unwrap());
     let mut out = Vec::new();
     report::table(&series.summary, Some(80), &mut out).unwrap();
     let narrow = String::from_utf8(out).unwrap();
+    insta::assert_snapshot!("table_of_80_columns", narrow);
     let table = narrow.split_once("\n\n").unwrap().0;
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{narrow}");
 }
@@ -245,9 +255,9 @@ fn a_table_for_a_terminal() {
 fn an_older_file_is_a_report_too() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data/linux.jsonl");
     let file = SampleFile::read(&file).unwrap();
-    let svg = page(std::slice::from_ref(&file), Format::Svg);
-    assert_eq!(svg.matches("<circle").count(), good(&file));
-    assert!(!page(&[file], Format::Html).contains("class=\"ladder\""), "it has no layers");
+    let series = Series::of(std::slice::from_ref(&file));
+    assert_eq!(written(&series, Format::Svg).matches("<circle").count(), good(&file));
+    assert!(!written(&series, Format::Html).contains("class=\"ladder\""), "it has no layers");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use askama::Template;
+use netstacks::StackKind;
 
 use super::plot::{self, Bar, Clock, Group, Picture, Width};
 use super::table::{self, Column, Sheet};
@@ -37,8 +38,8 @@ struct Part<'a> {
     ladder: Option<Figure>,
     cost: Option<Figure>,
     drift: Option<Figure>,
-    /// Whether a cell without a stack is in the picture of the cost.
-    has_kernel: bool,
+    /// Of the picture of the cost: a class of the style sheet, and a mark with its name.
+    legend: Vec<(&'static str, &'static str)>,
     clock: &'static str,
     over_time: Vec<Small>,
     within_runs: Vec<Small>,
@@ -120,7 +121,7 @@ impl<'a> Part<'a> {
             drift: Figure::of("How far each run is from its cell's median, over the time", |width| {
                 plot::drift(samples, summary, width)
             })?,
-            has_kernel: series.main_rows().iter().any(|row| row.cell.netstack.is_none()),
+            legend: legend(series),
             clock,
             over_time: small(series, "over the time", |row| plot::over_time(samples, row).map(Some))?,
             within_runs: small(series, "within each run", |row| plot::within_runs(samples, row))?,
@@ -128,6 +129,18 @@ impl<'a> Part<'a> {
             samples: every_sample(series),
         })
     }
+}
+
+fn legend(series: &Series) -> Vec<(&'static str, &'static str)> {
+    let marks = [
+        (Some(StackKind::Lwip), ("lwip", "● lwip")),
+        (Some(StackKind::Ipstack), ("ipstack", "▲ ipstack")),
+        (Some(StackKind::Smoltcp), ("smoltcp", "■ smoltcp")),
+        (None, ("kernel", "◆ kernel")),
+    ];
+    let rows = series.main_rows();
+    let is_there = |stack: Option<StackKind>| rows.iter().any(|row| row.cell.netstack == stack);
+    marks.into_iter().filter(|(stack, _)| is_there(*stack)).map(|(_, mark)| mark).collect()
 }
 
 /// A small picture for each cell that has a figure.
@@ -216,7 +229,7 @@ const FACTS: [Fact; 15] = [
     ("packets in", true, |sample| Some(sample.facts.packets.rx.to_string())),
     ("packets out", true, |sample| Some(sample.facts.packets.tx.to_string())),
     ("bytes/packet", true, |sample| sample.bytes_per_packet().map(format::count)),
-    ("detail", false, |sample| sample.facts.detail.as_deref().map(format::one_line)),
+    ("detail", false, |sample| sample.facts.detail.as_deref().map(format::shortened)),
 ];
 
 fn every_sample(series: &Series) -> Sheet {

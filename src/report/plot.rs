@@ -107,6 +107,7 @@ struct Standalone<'a> {
     captions: Vec<(u32, &'a str)>,
     theme: String,
     top: u32,
+    width: u32,
     height: u32,
 }
 
@@ -135,10 +136,13 @@ impl Picture {
     /// A document with its own ground, theme, title and captions.
     pub(super) fn standalone(&self, title: &str, captions: &[String]) -> io::Result<String> {
         let top = 44;
-        let first = top + self.height + 14;
+        let first = top + self.height + 20;
+        let width = self.width + 24;
         let height = first + 18 * captions.len() as u32;
         let captions = (first..).step_by(18).zip(captions.iter().map(String::as_str)).collect();
-        Standalone { picture: self, title, captions, theme: theme(), top, height }.render().map_err(io::Error::other)
+        Standalone { picture: self, title, captions, theme: theme(), top, width, height }
+            .render()
+            .map_err(io::Error::other)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, Table, presets};
 
 use super::UNKNOWN;
 use super::axis;
@@ -20,11 +20,13 @@ pub(super) struct Column {
     pub(super) title: String,
     /// Whether it holds numbers, which stand at the right.
     pub(super) is_number: bool,
+    /// Whether it is left out first where there is no room.
+    may_go: bool,
 }
 
 impl Column {
     pub(super) fn new(title: impl Into<String>, is_number: bool) -> Self {
-        Self { title: title.into(), is_number }
+        Self { title: title.into(), is_number, may_go: false }
     }
 }
 
@@ -45,13 +47,18 @@ const FIGURES: [Figure; 10] = [
     ("of other mode", |row| row.of_other_mode.map(format::percent)),
 ];
 
+/// How many of them, from the first, a table is nothing without.
+const ESSENTIAL: usize = 2;
+
 /// The sheet of a summary. What is alike for all rows has no column; see [`axis::shared`].
 pub(super) fn sheet(summary: &Summary) -> Sheet {
     let axes = axis::differing(&axis::cells(summary));
     let mixed = |row: &CellSummary| !row.failures.is_empty() && row.estimate.is_some();
     let failed = summary.cells.iter().any(mixed);
     let mut columns: Vec<_> = axes.iter().map(|axis| Column::new(axis.title(), axis.is_number())).collect();
-    columns.extend(FIGURES.iter().map(|(title, _)| Column::new(*title, true)));
+    let figures = FIGURES.iter().enumerate();
+    columns
+        .extend(figures.map(|(index, (title, _))| Column { may_go: index >= ESSENTIAL, ..Column::new(*title, true) }));
     if failed {
         columns.push(Column::new("failed", false));
     }
@@ -66,33 +73,55 @@ pub(super) fn sheet(summary: &Summary) -> Sheet {
     Sheet { columns, rows: rows.collect() }
 }
 
-/// Writes a table for a terminal of `width` columns, or as wide as it gets.
+/// Writes a table, with what belongs to it, for a terminal of `width` columns. Where that is too narrow
+/// for all figures, those at the right are left out. `None` is as wide as it gets.
 ///
 /// # Errors
 ///
 /// The writer's own.
 pub fn table(summary: &Summary, width: Option<u16>, out: &mut impl Write) -> io::Result<()> {
-    let sheet = sheet(summary);
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(sheet.columns.iter().map(|column| column.title.as_str()));
-    if let Some(width) = width {
-        table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+    let mut sheet = sheet(summary);
+    let mut lines = lines(&sheet);
+    let is_too_wide = |lines: &[String]| {
+        let widest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
+        width.is_some_and(|width| widest > width.into())
+    };
+    let mut left_out = Vec::new();
+    while is_too_wide(&lines) {
+        let Some(index) = sheet.columns.iter().rposition(|column| column.may_go) else { break };
+        left_out.insert(0, sheet.columns.remove(index).title);
+        sheet.rows.iter_mut().for_each(|row| drop(row.remove(index)));
+        lines = self::lines(&sheet);
     }
-    for row in &sheet.rows {
-        table.add_row(row.iter().map(|value| format::one_line(value)));
+    for line in lines {
+        writeln!(out, "{line}")?;
     }
-    align(&mut table, &sheet);
-    for line in table.lines() {
-        writeln!(out, "{}", line.trim_end())?;
+    writeln!(out)?;
+    if !left_out.is_empty() {
+        writeln!(out, "in a wider terminal also: {}", left_out.join(", "))?;
     }
     let shared = axis::shared(&axis::cells(summary));
     if !shared.is_empty() {
-        writeln!(out, "\nin every run: {}", shared.join(", "))?;
+        writeln!(out, "in every run: {}", shared.join(", "))?;
     }
     for line in format::details(summary) {
-        writeln!(out, "{line}")?;
+        writeln!(out, "failed: {line}")?;
+    }
+    for line in format::warnings(summary) {
+        writeln!(out, "warning: {line}")?;
     }
     out.flush()
+}
+
+/// A sheet as text.
+fn lines(sheet: &Sheet) -> Vec<String> {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(sheet.columns.iter().map(|column| column.title.as_str()));
+    for row in &sheet.rows {
+        table.add_row(row.iter().map(|value| format::one_line(value)));
+    }
+    align(&mut table, sheet);
+    table.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
 /// Numbers to the right.

@@ -233,7 +233,7 @@ fn effective(stack: StackKind) -> Effective {
 
 /// Ten of about equal length, which together are the whole.
 fn intervals(facts: &Facts) -> Vec<Interval> {
-    let part = |index: u64| facts.bytes / 10 + facts.bytes / 200 * (index % 3);
+    let part = |index: u64| facts.bytes / 10 + facts.bytes / 200 * (index % 3) - facts.bytes / 200;
     let mut intervals: Vec<_> =
         (0..9).map(|index| Interval { end: facts.elapsed / 10 * (index as u32 + 1), bytes: part(index) }).collect();
     let before: u64 = intervals.iter().map(|interval| interval.bytes).sum();

@@ -36,6 +36,11 @@ impl Bar<'_> {
         }
     }
 
+    /// The room that this takes, with that before it.
+    fn note_px(&self) -> f64 {
+        width_of(&self.note()) + f64::from(BEFORE_NOTE) + 6.0
+    }
+
     /// How far to the right anything of it goes.
     fn end(&self) -> f64 {
         let high = self.row.estimate.map_or(0.0, |estimate| estimate.high);
@@ -57,31 +62,25 @@ struct Layout {
 }
 
 const BAR: i32 = 14;
+const BEFORE_NOTE: i32 = 8;
 const TITLE: i32 = 28;
 const AXIS: u32 = 44;
 
 impl Layout {
     fn of(groups: &[Group<'_>], width: Width) -> Self {
         let bars = || groups.iter().flat_map(|group| &group.bars);
-        let widest = |text: fn(&Bar<'_>) -> String| bars().map(|bar| width_of(&text(bar))).fold(0.0, f64::max);
-        let longest = widest(|bar| bar.label.clone());
-        let note = widest(|bar| if bar.row.estimate.is_some() { bar.note() } else { String::new() });
-        match width {
-            Width::Wide => Self {
-                width: width.px().cast_signed(),
-                left: longest.clamp(60.0, 300.0) as u32 + 14,
-                right: note.clamp(40.0, 200.0) as u32 + 14,
-                row: 22,
-                above: 0,
-            },
-            Width::Narrow => Self {
-                width: width.px().cast_signed(),
-                left: 4,
-                right: note.clamp(40.0, 110.0) as u32 + 14,
-                row: 36,
-                above: 17,
-            },
-        }
+        let longest = bars().map(|bar| width_of(&bar.label)).fold(0.0, f64::max);
+        let (left, row, above) = match width {
+            Width::Wide => (longest.clamp(60.0, 300.0) as u32 + 14, 22, 0),
+            Width::Narrow => (4, 40, 19),
+        };
+        let end = end(groups);
+        let room = f64::from(width.px() - left);
+        // As long as the scale can be where each bar has its note behind it.
+        let scale = bars().filter(|bar| bar.end() > 0.0).map(|bar| (room - bar.note_px()) / (bar.end() / end));
+        let scale = scale.fold(room, f64::min).max(room / 2.0);
+        let right = (room - scale).max(14.0).ceil() as u32;
+        Self { width: width.px().cast_signed(), left, right, row, above }
     }
 
     fn height(&self, groups: &[Group<'_>]) -> i32 {
@@ -93,6 +92,12 @@ fn title_height(group: &Group<'_>) -> i32 {
     if group.title.is_empty() { 6 } else { TITLE }
 }
 
+/// Where the scale ends, in Gbps.
+fn end(groups: &[Group<'_>]) -> f64 {
+    let end = groups.iter().flat_map(|group| &group.bars).map(Bar::end).fold(0.0, f64::max);
+    if end > 0.0 { end } else { 1.0 }
+}
+
 /// Draws the bars of all groups over one axis.
 pub(in crate::report) fn bars(groups: &[Group<'_>], width: Width) -> io::Result<Picture> {
     let layout = Layout::of(groups, width);
@@ -101,8 +106,7 @@ pub(in crate::report) fn bars(groups: &[Group<'_>], width: Width) -> io::Result<
 }
 
 fn draw(area: &Area<'_>, groups: &[Group<'_>], layout: &Layout, rows: i32) -> Result<(), Box<dyn Error>> {
-    let end = groups.iter().flat_map(|group| &group.bars).map(Bar::end).fold(0.0, f64::max);
-    let end = if end > 0.0 { end } else { 1.0 };
+    let end = end(groups);
     let mut chart = ChartBuilder::on(area)
         .margin_left(layout.left)
         .margin_right(layout.right)
@@ -174,7 +178,7 @@ fn one(
     let whisker = [(low, -4), (low, 4), (low, 0), (high, 0), (high, -4), (high, 4)];
     let whisker: Vec<_> = whisker.into_iter().map(|(x, y)| (x, middle + y)).collect();
     area.draw(&PathElement::new(whisker, TEXT.light))?;
-    let end = x(bar.end()) + 8;
+    let end = x(bar.end()) + BEFORE_NOTE;
     let room = f64::from(layout.width - end).max(CHARACTER_PX);
     area.draw(&Text::new(fitted(&bar.note(), room), (end, middle), beside))?;
     Ok(())

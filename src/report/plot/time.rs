@@ -45,6 +45,11 @@ impl Clock {
         samples.iter().enumerate().map(time).collect()
     }
 
+    /// Whether it has whole numbers only.
+    const fn counts(self) -> bool {
+        matches!(self, Self::Round | Self::Place)
+    }
+
     /// The name of its axis.
     pub(in crate::report) const fn name(self) -> &'static str {
         match self {
@@ -61,6 +66,8 @@ struct Frame<'a> {
     x: Range<f64>,
     y: Range<f64>,
     names: (&'a str, &'a str),
+    /// Whether only whole numbers are on the horizontal axis.
+    counts: bool,
 }
 
 type Chart<'a, 'b> = ChartContext<
@@ -71,7 +78,7 @@ type Chart<'a, 'b> = ChartContext<
 
 impl Frame<'_> {
     fn draw(self, content: impl FnOnce(&mut Chart<'_, '_>) -> Result<(), Box<dyn Error>>) -> io::Result<Picture> {
-        let Self { size: (width, height), x, y, names } = self;
+        let Self { size: (width, height), x, y, names, counts } = self;
         Picture::draw(width, height, |area| {
             let mut chart = ChartBuilder::on(area)
                 .margin_top(8)
@@ -91,7 +98,7 @@ impl Frame<'_> {
                 .x_label_style(text_style(&FAINT, HPos::Center, VPos::Top))
                 .y_label_style(text_style(&FAINT, HPos::Right, VPos::Center))
                 .axis_desc_style(text_style(&FAINT, HPos::Center, VPos::Bottom))
-                .x_label_formatter(&|value| tick(*value))
+                .x_label_formatter(&|value| if counts && value.fract() != 0.0 { String::new() } else { tick(*value) })
                 .y_label_formatter(&|value| tick(*value))
                 .x_desc(names.0)
                 .y_desc(names.1)
@@ -130,7 +137,13 @@ pub(in crate::report) fn drift(samples: &[Sample], summary: &Summary, width: Wid
     let y = around(points.iter().map(|(_, percent, _)| *percent).chain([-5.0, 5.0]));
     let height = if width == Width::Wide { 280 } else { 240 };
     let names = (clock.name(), "from the median, %");
-    let frame = Frame { size: (width.px(), height), x: around(points.iter().map(|(time, ..)| *time)), y, names };
+    let frame = Frame {
+        size: (width.px(), height),
+        x: around(points.iter().map(|(time, ..)| *time)),
+        y,
+        names,
+        counts: clock.counts(),
+    };
     let picture = frame.draw(|chart| {
         let ends = chart.x_range();
         chart.draw_series(LineSeries::new([(ends.start, 0.0), (ends.end, 0.0)], FAINT.light))?;
@@ -159,7 +172,7 @@ pub(in crate::report) fn over_time(samples: &[Sample], row: &CellSummary) -> io:
     let points = samples.iter().zip(times).filter(|(sample, _)| sample.is_ok() && sample.cell == row.cell);
     let points: Vec<_> = points.map(|(sample, time)| (time, sample.gbps(), ink(row.cell.netstack))).collect();
     let top = points.iter().map(|(_, gbps, _)| *gbps).fold(0.0, f64::max).max(0.01) * 1.1;
-    let frame = Frame { size: SMALL, x, y: 0.0..top, names: ("", "") };
+    let frame = Frame { size: SMALL, x, y: 0.0..top, names: ("", ""), counts: clock.counts() };
     frame.draw(|chart| dots(chart, points.into_iter(), 3))
 }
 
@@ -174,7 +187,7 @@ pub(in crate::report) fn within_runs(samples: &[Sample], row: &CellSummary) -> i
     let end = points().map(|(time, _)| time).fold(0.0, f64::max);
     let top = points().map(|(_, gbps)| gbps).fold(0.0, f64::max).max(0.01) * 1.1;
     let ink = ink(row.cell.netstack);
-    let frame = Frame { size: SMALL, x: 0.0..end.max(0.001), y: 0.0..top, names: ("", "") };
+    let frame = Frame { size: SMALL, x: 0.0..end.max(0.001), y: 0.0..top, names: ("", ""), counts: false };
     let picture = frame.draw(|chart| {
         for line in lines {
             chart.draw_series(LineSeries::new(line, ink.light.mix(0.6)))?;

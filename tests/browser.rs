@@ -1,0 +1,137 @@
+//! The page in a browser: light and dark, on a desk and on a telephone. Needs Chromium.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests may panic, and say that they skip")]
+
+mod browser {
+    pub(crate) mod devtools;
+}
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rust_tun_perf::cli::Format;
+use rust_tun_perf::plan::Layer;
+use rust_tun_perf::report::{self, Series};
+use rust_tun_perf::sample::SampleFile;
+use serde_json::{Value, json};
+
+use self::browser::devtools::Browser;
+
+/// The names under which systems have it.
+const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+/// A browser; none where this system has none.
+fn browser() -> Option<PathBuf> {
+    let found = NAMES.iter().find(|name| Command::new(name).arg("--version").output().is_ok());
+    if found.is_none() {
+        eprintln!("SKIP: none of {} is installed", NAMES.join(", "));
+    }
+    found.map(PathBuf::from)
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Writes the page of some files, and answers where it lies.
+fn page(name: &str, files: &[&str]) -> (PathBuf, Vec<Series>) {
+    let files: Vec<_> = files.iter().map(|file| SampleFile::read(&root().join(file)).unwrap()).collect();
+    let series = Series::of(&files);
+    let mut html = Vec::new();
+    report::report(&series, Format::Html, &mut html).unwrap();
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.html"));
+    std::fs::write(&path, html).unwrap();
+    (path, series)
+}
+
+/// What a reader may have: a name, the width of the window in pixels, and the theme.
+const READERS: [(&str, u32, &str); 4] =
+    [("desk", 1280, "light"), ("desk", 1280, "dark"), ("telephone", 400, "light"), ("telephone", 400, "dark")];
+
+/// What is asked of the page with all of it unfolded, as JSON. Of several pictures of the same only one may be seen.
+const FACTS: &str = r"(() => {
+    for (const details of document.querySelectorAll('details')) details.open = true;
+    const seen = (element) => element.getClientRects().length > 0;
+    const figures = [...document.querySelectorAll('#throughput svg')].filter(seen);
+    const luminance = (color) => {
+        const [r, g, b] = color.match(/\d+/g).map((part) => {
+            const value = part / 255;
+            return value <= 0.03928 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+        });
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ground = luminance(getComputedStyle(document.body).backgroundColor);
+    const contrast = (color) => {
+        const [high, low] = [luminance(color), ground].sort((left, right) => right - left);
+        return (high + 0.05) / (low + 0.05);
+    };
+    const texts = [...document.querySelectorAll('h1, h2, p, td, th, figcaption, summary, li, svg text')].filter(seen);
+    const inked = (element) => getComputedStyle(element)[element.closest('svg') ? 'fill' : 'color'];
+    const marks = [...figures[0].querySelectorAll('circle')].map((mark) =>
+        mark.getAttribute('fill') === 'none' ? getComputedStyle(mark).stroke : getComputedStyle(mark).fill);
+    const small = [...document.querySelectorAll('svg text')].filter(seen)
+        .map((text) => [parseFloat(text.getAttribute('font-size')), text.getScreenCTM()])
+        .map(([size, matrix]) => size * Math.hypot(matrix.a, matrix.b));
+    return JSON.stringify({
+        width: document.documentElement.scrollWidth,
+        figures: figures.length,
+        circles: figures[0].querySelectorAll('circle').length,
+        ladders: [...document.querySelectorAll('.ladder svg')].filter(seen).length,
+        rows: document.querySelectorAll('#repeat tbody tr').length,
+        ground: getComputedStyle(document.body).backgroundColor,
+        text_contrast: Math.min(...texts.map((text) => contrast(inked(text)))),
+        mark_contrast: Math.min(...marks.map(contrast)),
+        smallest_px: Math.min(...small),
+        unnamed: [...document.querySelectorAll('svg')].filter((svg) => !svg.getAttribute('aria-label')).length,
+    });
+})()";
+
+#[test]
+fn a_page_is_whole_in_every_theme_and_width() {
+    let Some(program) = browser() else { return };
+    let mut browser = Browser::start(&program);
+    for (name, files) in [
+        ("two-machines", ["tests/data/laptop.jsonl", "tests/data/server.jsonl"].as_slice()),
+        ("older-file", ["docs/data/linux.jsonl"].as_slice()),
+    ] {
+        let (path, series) = page(name, files);
+        for (reader, width, theme) in READERS {
+            look(&mut browser, &path, &series, (name, reader, width, theme));
+        }
+    }
+}
+
+fn look(browser: &mut Browser, path: &Path, series: &[Series], reader: (&str, &str, u32, &str)) {
+    let (name, device, width, theme) = reader;
+    let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500});
+    browser.call("Emulation.setDeviceMetricsOverride", size);
+    let features = json!({"features": [{"name": "prefers-color-scheme", "value": theme}]});
+    browser.call("Emulation.setEmulatedMedia", features);
+    let address = format!("file://{}", path.display());
+    let events = browser.open(&address);
+    let of = |method: &str| events.iter().filter(|event| event["method"] == method).collect::<Vec<_>>();
+    for method in ["Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"] {
+        assert!(of(method).is_empty(), "{reader:?}: {:?}", of(method));
+    }
+    let requests: Vec<_> =
+        of("Network.requestWillBeSent").iter().map(|event| event["params"]["request"]["url"].clone()).collect();
+    assert_eq!(requests, [Value::from(address)], "{reader:?}: nothing but the page is asked for");
+
+    // To be looked at.
+    browser.picture(&path.with_file_name(format!("{name}-{device}-{theme}.png")));
+    let facts: Value = serde_json::from_str(browser.evaluate(FACTS).as_str().unwrap()).unwrap();
+    let number = |name: &str| facts[name].as_f64().unwrap();
+    assert!(number("width") <= f64::from(width), "{reader:?}: {facts}");
+    assert_eq!(facts["figures"], 1, "{reader:?}: the wide or the narrow picture");
+    let samples = || series.iter().flat_map(|one| &one.samples);
+    let dots = samples().filter(|sample| sample.is_ok() && sample.cell.layer == Layer::Path).count();
+    assert_eq!(facts["circles"], dots, "{reader:?}: a dot for each run");
+    assert_eq!(facts["rows"], samples().count(), "{reader:?}: a row for each sample");
+    let layers = series.iter().filter(|one| one.samples.iter().any(|sample| sample.cell.layer != Layer::Path)).count();
+    assert_eq!(facts["ladders"], layers, "{reader:?}");
+    assert_eq!(facts["unnamed"], 0, "{reader:?}: a picture without a name");
+    // WCAG 2.1, 1.4.3 and 1.4.11.
+    assert!(number("text_contrast") >= 4.5 && number("mark_contrast") >= 3.0, "{reader:?}: {facts}");
+    assert!(number("smallest_px") >= 9.0, "{reader:?}: {facts}");
+    assert_eq!(facts["ground"] == "rgb(255, 255, 255)", theme == "light", "{reader:?}: {facts}");
+}

@@ -1,0 +1,122 @@
+//! A browser of the test's own, spoken to as its developer tools do.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use serde_json::{Value, json};
+use tungstenite::{Message, WebSocket};
+
+/// How long the browser may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running browser with one page. It ends when it is dropped.
+pub(crate) struct Browser {
+    process: Child,
+    profile: std::path::PathBuf,
+    socket: WebSocket<TcpStream>,
+    session: Option<String>,
+    last: u64,
+    /// What came while an answer was waited for.
+    events: Vec<Value>,
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let _ended = self.process.kill().and_then(|()| self.process.wait());
+        let _gone = std::fs::remove_dir_all(&self.profile);
+    }
+}
+
+impl Browser {
+    pub(crate) fn start(program: &Path) -> Self {
+        let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("profile-{}", std::process::id()));
+        let mut process = Command::new(program)
+            // Root has no sandbox, and a container no large /dev/shm.
+            .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
+            .args(["--disable-background-networking", "--remote-debugging-port=0", "--hide-scrollbars"])
+            .arg(format!("--user-data-dir={}", profile.display()))
+            .arg("about:blank")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        let address = lines
+            .find_map(|line| line.unwrap().strip_prefix("DevTools listening on ").map(ToOwned::to_owned))
+            .unwrap_or_else(|| panic!("{} ended before it listened", program.display()));
+        // It must not wait for its messages to be read.
+        std::thread::spawn(move || lines.count());
+        let host = address.strip_prefix("ws://").unwrap().split('/').next().unwrap();
+        let stream = TcpStream::connect(host).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let (socket, _) = tungstenite::client(&address, stream).unwrap();
+        let mut browser = Self { process, profile, socket, session: None, last: 0, events: Vec::new() };
+        let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
+        let session = json!({"targetId": target["targetId"], "flatten": true});
+        browser.session = browser.call("Target.attachToTarget", session)["sessionId"].as_str().map(ToOwned::to_owned);
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            browser.call(&format!("{domain}.enable"), json!({}));
+        }
+        browser
+    }
+
+    /// Calls a method, and answers its result.
+    pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
+        self.last += 1;
+        let mut message = json!({"id": self.last, "method": method, "params": parameters});
+        if let Some(session) = &self.session {
+            message["sessionId"] = session.as_str().into();
+        }
+        self.socket.send(Message::text(message.to_string())).unwrap();
+        loop {
+            let answer = self.receive();
+            if answer["id"] == self.last {
+                assert!(answer.get("error").is_none(), "{method}: {answer}");
+                return answer["result"].clone();
+            }
+            self.events.push(answer);
+        }
+    }
+
+    fn receive(&mut self) -> Value {
+        loop {
+            if let Message::Text(text) = self.socket.read().unwrap() {
+                return serde_json::from_str(&text).unwrap();
+            }
+        }
+    }
+
+    /// Opens a page, and answers all that happened until it was loaded and drawn.
+    pub(crate) fn open(&mut self, address: &str) -> Vec<Value> {
+        self.events.clear();
+        self.call("Page.navigate", json!({"url": address}));
+        while !self.events.iter().any(|event| event["method"] == "Page.loadEventFired") {
+            let event = self.receive();
+            self.events.push(event);
+        }
+        // What is asked for late, such as a picture for the tab, comes within two frames.
+        let drawn = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))";
+        assert_eq!(self.evaluate(drawn), 1);
+        std::mem::take(&mut self.events)
+    }
+
+    /// The value of an expression in the page, or that of its promise.
+    pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
+        let parameters = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
+        let result = self.call("Runtime.evaluate", parameters);
+        assert!(result.get("exceptionDetails").is_none(), "{result}");
+        result["result"]["value"].clone()
+    }
+
+    /// Writes a picture of the whole page.
+    pub(crate) fn picture(&mut self, path: &Path) {
+        let parameters = json!({"format": "png", "captureBeyondViewport": true});
+        let picture = self.call("Page.captureScreenshot", parameters);
+        std::fs::write(path, BASE64.decode(picture["data"].as_str().unwrap().as_bytes()).unwrap()).unwrap();
+    }
+}
