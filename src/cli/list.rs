@@ -81,3 +81,74 @@ fn possible<T: ValueEnum>() -> String {
     let names: Vec<_> = values.map(|value| value.get_name().to_owned()).collect();
     format!("{}, or the list \"{ALL}\" alone", names.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::super::{Mode, Runtime};
+    use super::*;
+
+    #[test]
+    fn a_list_has_its_own_order() {
+        assert_eq!(names::<Mode>("writer,reader").unwrap().values(), [Mode::Writer, Mode::Reader]);
+        assert_eq!(mtus("9000,576,65535").unwrap().values(), [9000, 576, 65535]);
+        assert_eq!(streams("1").unwrap().values(), [1]);
+    }
+
+    #[test]
+    fn all_is_every_value() {
+        assert_eq!(names::<Runtime>("all").unwrap().values(), [Runtime::CurrentThread, Runtime::MultiThread]);
+        let offloads = offloads("all").unwrap();
+        let expected: &[_] = if platform::offload_supported() { &[Switch::On, Switch::Off] } else { &[Switch::Off] };
+        assert_eq!(offloads.values(), expected);
+    }
+
+    #[test]
+    fn all_stacks_are_those_of_this_build_and_a_named_one_is_kept() {
+        let kinds: Vec<StackKind> = stacks("all").unwrap().values().iter().map(|stack| (*stack).into()).collect();
+        let compiled_in: Vec<_> = StackKind::ALL.into_iter().filter(|kind| kind.compiled_in()).collect();
+        assert_eq!(kinds, compiled_in);
+        // The plan says which feature it takes.
+        assert_eq!(stacks("lwip").unwrap().values(), [Netstack::Lwip]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_list_is_said_of_the_item() {
+        let names = |text| names::<Mode>(text).unwrap_err();
+        let possible = "must be reader, writer, or the list \"all\" alone";
+        assert_eq!(names("both"), format!("\"both\" {possible}"));
+        assert_eq!(names(""), format!("\"\" {possible}"));
+        assert_eq!(names("reader,"), format!("\"\" {possible}"));
+        assert_eq!(names("reader, writer"), format!("\" writer\" {possible}"));
+        assert_eq!(names("reader,all"), format!("\"all\" {possible}"));
+        assert_eq!(names("Reader"), format!("\"Reader\" {possible}"));
+        assert_eq!(names("reader,writer,reader"), "\"reader\" is there twice");
+        assert_eq!(
+            stacks("gvisor").unwrap_err(),
+            "\"gvisor\" must be lwip, ipstack, smoltcp, or the list \"all\" alone"
+        );
+        assert_eq!(offloads("auto").unwrap_err(), "\"auto\" must be on, off, or the list \"all\" alone");
+    }
+
+    #[test]
+    fn numbers_have_limits() {
+        for text in ["575", "65536", "-1", "1500.0", "all", "0x600", ""] {
+            assert_eq!(mtus(text).unwrap_err(), format!("\"{text}\" must be 576 to 65535"));
+        }
+        for text in ["0", "257", "1 "] {
+            assert_eq!(streams(text).unwrap_err(), format!("\"{text}\" must be 1 to 256"));
+        }
+        assert_eq!(mtus("1500,9000,01500").unwrap_err(), "\"01500\" is there twice");
+    }
+
+    #[test]
+    fn a_floor_is_a_number_of_percent() {
+        for (text, floor) in [("0", 0.0), ("2", 2.0), ("0.5", 0.5), ("99.9", 99.9)] {
+            assert_eq!(percent(text), Ok(floor));
+        }
+        for text in ["-1", "100", "2%", "NaN", "inf", ""] {
+            assert_eq!(percent(text).unwrap_err(), "must be 0 to below 100", "{text}");
+        }
+    }
+}

@@ -191,3 +191,6 @@ fn on_or_off(switch: Switch) -> Offload {
         Switch::Off => Offload::Off,
     }
 }
+
+#[cfg(test)]
+mod tests;

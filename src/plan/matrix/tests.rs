@@ -1,0 +1,177 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+// All stacks, so that counts are the same for every build with them.
+#![cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+
+use std::collections::HashSet;
+
+use clap::Parser;
+
+use super::super::{Layer, RuntimeKind};
+use super::*;
+use crate::cli::{Cli, Command};
+use crate::sample::Cell;
+
+/// The order of the seed 42 in its first round, of eight scenarios.
+const ORDER_OF_42: [usize; 8] = [6, 4, 5, 3, 2, 1, 0, 7];
+
+/// What `matrix` with these arguments is to run.
+fn planned(arguments: &str) -> Result<MatrixPlan, PlanError> {
+    let arguments = format!("rust-tun-perf matrix {arguments}");
+    let Some(Command::Matrix(matrix)) = Cli::try_parse_from(arguments.split_whitespace()).unwrap().command else {
+        panic!("{arguments} is no matrix");
+    };
+    MatrixPlan::try_from(matrix)
+}
+
+fn plan(arguments: &str) -> MatrixPlan {
+    planned(arguments).unwrap()
+}
+
+/// How many scenarios are of a layer.
+fn count(plan: &MatrixPlan, layer: Layer) -> usize {
+    plan.scenarios.iter().filter(|scenario| scenario.subject.layer() == layer).count()
+}
+
+/// How many offloads there are on this system.
+fn offloads() -> usize {
+    if platform::offload_supported() { 2 } else { 1 }
+}
+
+#[test]
+fn every_combination_is_there_once() {
+    let plan = plan("");
+    // Stacks, modes, runtimes, and the offloads.
+    assert_eq!(plan.scenarios.len(), 3 * 2 * 2 * offloads());
+    assert_eq!((plan.runs, plan.skipped.len(), plan.out, plan.seed), (10, 0, None, None));
+    let cells: HashSet<Cell> = plan.scenarios.iter().map(Cell::planned).collect();
+    assert_eq!(cells.len(), plan.scenarios.len());
+}
+
+#[test]
+fn lists_multiply() {
+    let plan =
+        plan("-n smoltcp -m writer --runtime current-thread --offload off --mtu 1500,9000 --parallel 1,2,4 --ipv6 all");
+    assert_eq!(plan.scenarios.len(), 2 * 3 * 2);
+}
+
+#[test]
+fn a_matrix_delivers_by_time_unless_it_is_told_how_many_bytes() {
+    assert!(plan("").scenarios.iter().all(|scenario| scenario.amount == Amount::Time(DEFAULT_TIME)));
+    let bytes = Amount::Bytes(NonZeroU64::new(5_000_000).unwrap());
+    assert!(plan("--bytes 5MB").scenarios.iter().all(|scenario| scenario.amount == bytes));
+    let time = Amount::Time(Duration::from_millis(250));
+    assert!(plan("--time 0.25").scenarios.iter().all(|scenario| scenario.amount == time));
+}
+
+#[test]
+fn workers_are_those_of_the_multi_thread_runtime_alone() {
+    let plan = plan("--worker-threads 3");
+    let runtimes: HashSet<RuntimeKind> = plan.scenarios.iter().map(|scenario| scenario.runtime).collect();
+    let three = RuntimeKind::MultiThread(std::num::NonZeroUsize::new(3));
+    assert_eq!(runtimes, HashSet::from([RuntimeKind::CurrentThread, three]));
+}
+
+#[test]
+fn what_cannot_be_is_left_out_with_the_reason() {
+    let plan = plan("-n smoltcp,lwip -m reader --runtime current-thread --offload off --mtu 576,1500 --ipv6 all");
+    assert_eq!(plan.scenarios.len(), 2 * 3);
+    assert_eq!(
+        plan.skipped,
+        [
+            "smoltcp reader MTU 576, IPv6: --mtu: 576 bytes; IPv6 wants at least 1280",
+            "lwip reader MTU 576, IPv6: --mtu: 576 bytes; IPv6 wants at least 1280"
+        ]
+    );
+}
+
+#[test]
+fn where_nothing_can_be_the_option_that_is_wrong_is_named() {
+    for (arguments, error) in [
+        ("--mtu 576 --ipv6 on", "--mtu: 576 bytes; IPv6 wants at least 1280"),
+        ("--timeout 0", "--timeout: must be more than 0 seconds and at most a day, 86400"),
+        (
+            "--ipv6 on --tun-addr 10.0.0.9",
+            "--tun-addr: 10.0.0.9 is of the other IP version; leave out --ipv6, or give IPv6's",
+        ),
+    ] {
+        assert_eq!(planned(arguments).unwrap_err().to_string(), error, "{arguments}");
+    }
+}
+
+#[test]
+fn baselines_are_there_once_for_what_they_have() {
+    let plan = plan("--baseline --mtu 1500,9000 --parallel 1,4");
+    let runtimes = 2;
+    assert_eq!(count(&plan, Layer::Path), 3 * 2 * runtimes * offloads() * 2 * 2);
+    // Neither MTU nor offload, but streams.
+    assert_eq!(count(&plan, Layer::Loopback), 2 * runtimes * 2);
+    // Of one stream alone.
+    assert_eq!(count(&plan, Layer::Device), runtimes * offloads() * 2);
+    assert_eq!(count(&plan, Layer::Stack), 3 * 2 * runtimes * offloads() * 2);
+    assert_eq!(plan.skipped, [""; 0]);
+    let cells: HashSet<Cell> = plan.scenarios.iter().map(Cell::planned).collect();
+    assert_eq!(cells.len(), plan.scenarios.len());
+}
+
+#[test]
+fn a_baseline_of_loopback_is_over_either_ip_version() {
+    let plan = plan("--baseline -n smoltcp --ipv6 all");
+    assert_eq!(count(&plan, Layer::Loopback), 2 * 2 * 2);
+}
+
+#[test]
+fn loopback_knows_no_mtu_that_could_be_too_small() {
+    let plan = plan("--baseline -n smoltcp -m reader --runtime current-thread --mtu 576,1500 --ipv6 on");
+    assert_eq!(count(&plan, Layer::Loopback), 1);
+}
+
+#[test]
+fn an_order_runs_every_scenario_once() {
+    let plan = plan("");
+    let all: Vec<usize> = (0..plan.scenarios.len()).collect();
+    for round in 1..=50 {
+        let mut order = plan.order(7, round);
+        order.sort_unstable();
+        assert_eq!(order, all, "round {round}");
+    }
+}
+
+#[test]
+fn an_order_is_that_of_its_seed_and_round() {
+    let plan = plan("");
+    assert_eq!(plan.order(7, 3), plan.order(7, 3));
+    assert_ne!(plan.order(7, 3), plan.order(8, 3));
+    let orders: HashSet<Vec<usize>> = (1..=50).map(|round| plan.order(7, round)).collect();
+    assert_eq!(orders.len(), 50);
+    // A file is gone on with by a later build: the order of a seed never changes.
+    let first: Vec<usize> = MatrixPlan { scenarios: plan.scenarios[..8].to_vec(), ..plan }.order(42, 1);
+    assert_eq!(first, ORDER_OF_42);
+}
+
+#[test]
+fn the_first_place_goes_to_all_alike() {
+    let plan = plan("-n smoltcp -m reader --runtime current-thread --offload off --mtu 1500,2000,3000,4000");
+    let mut firsts = [0; 4];
+    for round in 1..=4000 {
+        firsts[plan.order(1, round)[0]] += 1;
+    }
+    // 1000 each, with a standard deviation of 27.
+    assert!(firsts.iter().all(|count| (870..=1130).contains(count)), "{firsts:?}");
+}
+
+#[test]
+fn a_seed_is_the_users_or_one_that_can_be_typed() {
+    assert_eq!(plan("--seed 18446744073709551615").seed(), u64::MAX);
+    assert!(plan("").seed() < 100_000_000_000);
+}
+
+#[test]
+fn the_check_of_a_path_is_short_and_compares_every_byte() {
+    for scenario in plan("--parallel 1,200 --verify off --timeout 3").scenarios {
+        let check = scenario.path_check();
+        let bytes = 1_000_000 * u64::from(scenario.parallel.get());
+        assert_eq!(check.amount, Amount::Bytes(NonZeroU64::new(bytes).unwrap()));
+        assert_eq!((check.verify, check.warmup_bytes, check.timeout), (Verify::Full, 0, Duration::from_secs(3)));
+        assert_eq!(Cell::planned(&check), Cell::planned(&scenario));
+    }
+}
