@@ -212,7 +212,6 @@ fn a_program_that_is_not_there_is_said() {
 
 /// Over a real device, by the real program.
 #[test]
-#[cfg(target_os = "linux")]
 fn a_real_run_in_a_process_of_its_own() {
     let executor = ProcessExecutor::new(env!("CARGO_BIN_EXE_rust-tun-perf"));
     let result = executor.execute(&scenario("--bytes 6MB --warmup 1MB --verify full"));
