@@ -118,7 +118,7 @@ impl Arguments {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "smoltcp"))]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -130,7 +130,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "smoltcp")]
     fn arguments_of_a_scenario_mean_the_scenario() {
         for typed in [
             "-m reader -n smoltcp",
