@@ -112,6 +112,8 @@ pub struct Console<'a, O, E> {
     pub err: &'a mut E,
     /// Whether `err` is a terminal, where a bar may be drawn.
     pub terminal: bool,
+    /// How many columns `out` has, where it is a terminal.
+    pub columns: Option<u16>,
 }
 
 /// Does what the user asked for, with a TUN device: one run here, many in processes of their own.
@@ -121,8 +123,9 @@ pub struct Console<'a, O, E> {
 /// See [`Error`].
 pub fn main(cli: Cli) -> Result<(), Error> {
     let terminal = io::stderr().is_terminal();
+    let columns = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0);
     let (out, err) = (&mut io::stdout().lock(), &mut io::stderr().lock());
-    main_with(cli, &TunExecutor, &ProcessExecutor::this_program(), Console { out, err, terminal })
+    main_with(cli, &TunExecutor, &ProcessExecutor::this_program(), Console { out, err, terminal, columns })
 }
 
 /// Does what the user asked for, with any executors and to any writers: one run `within` this process,
@@ -152,7 +155,7 @@ fn matrix(
     executor: &impl Executor,
     console: Console<'_, impl Write, impl Write>,
 ) -> Result<(), Error> {
-    let Console { out, err, terminal } = console;
+    let Console { out, err, terminal, columns } = console;
     for combination in &plan.skipped {
         writeln!(err, "left out: {combination}")?;
     }
@@ -160,7 +163,7 @@ fn matrix(
     let mut progress = report::Progress::new(&mut *err, terminal);
     let (samples, ended) = run::matrix(plan, arguments, executor, &mut progress);
     if !samples.is_empty() {
-        report::table(&Summary::of(&samples), None, out)?;
+        report::table(&Summary::of(&samples), columns, out)?;
     }
     if let (Err(_), Some(file)) = (&ended, plan.out.as_ref().filter(|_| !samples.is_empty())) {
         writeln!(err, "{} samples are in {}; the same command goes on with it", samples.len(), file.display())?;

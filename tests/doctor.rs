@@ -123,7 +123,7 @@ fn an_interrupt_ends_the_doctor() {
     let cli = Cli::parse_from(["rust-tun-perf", "doctor"]);
     let interrupted = Answers(|_: &Scenario| Err(RunError::Interrupted));
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let console = Console { out: &mut out, err: &mut err, terminal: false };
+    let console = Console { out: &mut out, err: &mut err, terminal: false, columns: None };
     let result = main_with(cli, &interrupted, &interrupted, console);
     // Where the machine has no device, there is nothing to interrupt.
     assert!(matches!(result.map_err(|error| error.exit_code()), Err(130 | 3)));

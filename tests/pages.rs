@@ -56,7 +56,7 @@ fn written(series: &[Series], format: Format) -> String {
 fn command(arguments: &[&str]) -> (Result<(), Error>, String) {
     let cli = Cli::try_parse_from(["rust-tun-perf", "report"].iter().chain(arguments)).unwrap();
     let mut out = Vec::new();
-    let console = Console { out: &mut out, err: &mut Vec::new(), terminal: false };
+    let console = Console { out: &mut out, err: &mut Vec::new(), terminal: false, columns: None };
     let result = main_with(cli, &Nothing, &Nothing, console);
     (result, String::from_utf8(out).unwrap())
 }

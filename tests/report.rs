@@ -78,8 +78,12 @@ fn printed(arguments: &str, change: fn(&mut Sample)) -> String {
     let arguments = format!("rust-tun-perf -n smoltcp {arguments}");
     let cli = Cli::try_parse_from(arguments.split_whitespace()).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let result =
-        main_with(cli, &Fixed(change), &Fixed(change), Console { out: &mut out, err: &mut err, terminal: false });
+    let result = main_with(
+        cli,
+        &Fixed(change),
+        &Fixed(change),
+        Console { out: &mut out, err: &mut err, terminal: false, columns: None },
+    );
     let code = result.as_ref().err().map_or(0, Error::exit_code);
     let error = result.err().map(|error| format!("error: {error}\n")).unwrap_or_default();
     let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).unwrap());
@@ -180,7 +184,12 @@ fn matrix(arguments: &str, fate: fn(&Scenario, u64) -> Result<Option<Status>, Ru
     let cli = Cli::try_parse_from(arguments.split_whitespace()).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let rates = Rates(AtomicU64::new(0), fate);
-    let result = main_with(cli, &Fixed(|_| {}), &rates, Console { out: &mut out, err: &mut err, terminal: false });
+    let result = main_with(
+        cli,
+        &Fixed(|_| {}),
+        &rates,
+        Console { out: &mut out, err: &mut err, terminal: false, columns: None },
+    );
     let code = result.as_ref().err().map_or(0, Error::exit_code);
     let error = result.err().map(|error| format!("error: {error}\n")).unwrap_or_default();
     let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).unwrap());

@@ -20,7 +20,7 @@ fn planned(arguments: &str) -> Result<MatrixPlan, PlanError> {
     let Some(Command::Matrix(matrix)) = Cli::try_parse_from(arguments.split_whitespace()).unwrap().command else {
         panic!("{arguments} is no matrix");
     };
-    MatrixPlan::try_from(matrix)
+    MatrixPlan::try_from(*matrix)
 }
 
 fn plan(arguments: &str) -> MatrixPlan {
