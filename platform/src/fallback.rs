@@ -6,10 +6,9 @@ use std::process::ExitStatus;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-pub(crate) use crate::process::program_on_disk as this_program;
-
 use crate::doctor::Check;
-use crate::{Capabilities, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TunConfig};
+pub(crate) use crate::process::program_on_disk as this_program;
+use crate::{Capabilities, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig};
 
 pub(crate) const ISOLATION: bool = false;
 
@@ -91,7 +90,7 @@ pub(crate) fn isolate() -> Result<(), Error> {
     Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
 }
 
-pub(crate) fn retransmits(_socket: &TcpStream) -> Option<u64> {
+pub(crate) fn tcp_statistics(_socket: &TcpStream) -> Option<TcpStatistics> {
     None
 }
 

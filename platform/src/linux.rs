@@ -13,6 +13,8 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 #[path = "linux/doctor.rs"]
 mod doctor;
+#[path = "linux/tcp_info.rs"]
+mod tcp_info;
 
 pub(crate) use self::doctor::{examine, memory_bytes};
 pub(crate) use crate::netns::enter as isolate;
@@ -21,9 +23,9 @@ pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local
 use crate::link::packet_len;
 use crate::netlink;
 use crate::process::program_on_disk;
-use crate::unix::{Readiness, recv_batch};
+use crate::unix::{Readiness, recv_batch, socket_option};
 use crate::vnet::{self, HEADER_LEN};
-use crate::{Capabilities, Class, Error, Link, Offload, PacketBuffer, PacketMeta, TunConfig};
+use crate::{Capabilities, Class, Error, Link, Offload, PacketBuffer, PacketMeta, TcpStatistics, TunConfig};
 
 pub(crate) const ISOLATION: bool = true;
 
@@ -309,22 +311,11 @@ fn parse_drops(table: &str, name: &str) -> Option<u64> {
     Some(fields.get(3)? + fields.get(11)?)
 }
 
-/// `TCP_INFO` (`include/uapi/linux/tcp.h`).
-pub(crate) fn retransmits(socket: &TcpStream) -> Option<u64> {
-    // SAFETY: all zeros are a valid tcp_info, which is made of integers alone.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `info`, which is that large.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            std::ptr::from_mut(&mut info).cast(),
-            &raw mut len,
-        )
-    };
-    (result == 0).then(|| u64::from(info.tcpi_total_retrans))
+/// `TCP_INFO` of `tcp(7)`.
+pub(crate) fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
+    let mut info = [0; tcp_info::LEN];
+    let len = socket_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut info).ok()?;
+    Some(tcp_info::read(info.get(..len)?))
 }
 
 pub(crate) fn default_congestion_control() -> Option<String> {

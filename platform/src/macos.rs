@@ -8,6 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Uid;
@@ -18,8 +19,8 @@ pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local
 
 use crate::doctor::{Check, Verdict};
 use crate::link::packet_len;
-use crate::unix::{Readiness, recv_batch};
-use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TunConfig};
+use crate::unix::{Readiness, recv_batch, socket_option};
+use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TcpStatistics, TunConfig};
 
 pub(crate) const ISOLATION: bool = false;
 
@@ -161,14 +162,6 @@ fn deepen(fd: RawFd, mtu: usize) {
     let _older_kernel = set_socket_option(fd, libc::SYSPROTO_CONTROL, UTUN_OPT_MAX_PENDING_PACKETS, &pending);
 }
 
-/// `getsockopt(2)` into bytes; answers how many the kernel has written.
-fn socket_option(fd: RawFd, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<usize> {
-    let mut len = value.len() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes to `value`, which is that long.
-    let result = unsafe { libc::getsockopt(fd, level, option, value.as_mut_ptr().cast(), &raw mut len) };
-    if result == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
-}
-
 /// `setsockopt(2)` of an integer.
 fn set_socket_option<T: Copy>(fd: RawFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     // SAFETY: the kernel reads as many bytes from `value` as its type has.
@@ -296,18 +289,32 @@ pub(crate) fn isolate() -> Result<(), Error> {
     Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
 }
 
-/// The size of `struct tcp_connection_info` (`bsd/netinet/tcp.h`), and where its last field lies,
-/// `tcpi_txretransmitpackets`. libc 0.2's structure is larger, since it makes a word of each bit of
-/// the one word about TCP Fast Open.
+/// The size of `struct tcp_connection_info` (`bsd/netinet/tcp.h`), and where its fields lie. libc 0.2's
+/// structure is larger, since it makes a word of each bit of the one word about TCP Fast Open.
 const TCP_INFO_LEN: usize = 112;
+const SND_CWND: usize = 24;
+const SND_WND: usize = 28;
+const RCV_WND: usize = 36;
+const SRTT_MS: usize = 44;
 const TX_RETRANSMIT_PACKETS: usize = 104;
 
 /// `TCP_CONNECTION_INFO` of `tcp(4)`.
-pub(crate) fn retransmits(socket: &TcpStream) -> Option<u64> {
+pub(crate) fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
     let mut info = [0_u8; TCP_INFO_LEN];
     let len = socket_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONNECTION_INFO, &mut info).ok()?;
-    let field = info.get(..len)?.get(TX_RETRANSMIT_PACKETS..)?;
-    field.try_into().ok().map(u64::from_ne_bytes)
+    let info = info.get(..len)?;
+    let word = |at: usize| Some(u32::from_ne_bytes(*info.get(at..)?.first_chunk()?).into());
+    Some(TcpStatistics {
+        retransmits: info
+            .get(TX_RETRANSMIT_PACKETS..)
+            .and_then(|field| field.first_chunk())
+            .map(|field| u64::from_ne_bytes(*field)),
+        rtt: word(SRTT_MS).filter(|rtt_ms| *rtt_ms > 0).map(Duration::from_millis),
+        min_rtt: None,
+        congestion_window_bytes: word(SND_CWND),
+        send_window_bytes: word(SND_WND),
+        receive_window_bytes: word(RCV_WND),
+    })
 }
 
 pub(crate) fn default_congestion_control() -> Option<String> {
@@ -414,7 +421,9 @@ mod tests {
     fn a_fresh_connection_has_no_retransmission() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert_eq!(retransmits(&socket), Some(0));
+        let statistics = tcp_statistics(&socket).unwrap();
+        assert_eq!(statistics.retransmits, Some(0));
+        assert!(statistics.send_window_bytes.unwrap() > 0, "{statistics:?}");
     }
 
     /// Offsets that clang computes from Apple's `net/if.h` and `net/if_var.h`.

@@ -2,19 +2,30 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::time::Duration;
 
 use crate::imp;
 
-/// Counters that the kernel keeps for a connection; `None` where it does not say.
+/// What the kernel says of a connection; `None` where it does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpStatistics {
-    /// Segments that the kernel sent again.
+    /// Segments that the kernel sent again. Not on Windows.
     pub retransmits: Option<u64>,
+    /// Smoothed round-trip time. macOS counts whole milliseconds, and says nothing of less.
+    pub rtt: Option<Duration>,
+    /// Smallest round-trip time of late (Linux), or ever (Windows). Not on macOS.
+    pub min_rtt: Option<Duration>,
+    /// Congestion window, in bytes.
+    pub congestion_window_bytes: Option<u64>,
+    /// Window that the other end advertises, in bytes; of Linux from 5.4 on.
+    pub send_window_bytes: Option<u64>,
+    /// Window that this end advertises, in bytes; of Linux from 6.2 on.
+    pub receive_window_bytes: Option<u64>,
 }
 
-/// The counters of a connection.
+/// What the kernel says of a connection now.
 pub fn tcp_statistics(socket: &TcpStream) -> TcpStatistics {
-    TcpStatistics { retransmits: imp::retransmits(socket) }
+    imp::tcp_statistics(socket).unwrap_or_default()
 }
 
 /// The congestion control that new sockets get: Linux alone says.
@@ -36,6 +47,7 @@ pub fn set_congestion_control(socket: &TcpStream, name: &str) -> io::Result<()> 
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use std::io::{Read, Write};
     use std::net::TcpListener;
 
     use super::*;
@@ -47,5 +59,23 @@ mod tests {
         assert_eq!(tcp_statistics(&socket).retransmits, Some(0));
         set_congestion_control(&socket, "reno").unwrap();
         assert_eq!(set_congestion_control(&socket, "no-such-thing").unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn a_used_connection_has_round_trips_and_windows() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        socket.write_all(b"ping").unwrap();
+        other.read_exact(&mut [0; 4]).unwrap();
+        other.write_all(b"pong").unwrap();
+        socket.read_exact(&mut [0; 4]).unwrap();
+        let statistics = tcp_statistics(&socket);
+        assert!(statistics.rtt.unwrap() > Duration::ZERO, "{statistics:?}");
+        assert!(statistics.min_rtt.unwrap() <= statistics.rtt.unwrap() * 2, "{statistics:?}");
+        assert!(statistics.congestion_window_bytes.unwrap() >= 1000, "{statistics:?}");
+        // Older kernels do not have them.
+        assert!(statistics.send_window_bytes.is_none_or(|bytes| bytes > 1000), "{statistics:?}");
+        assert!(statistics.receive_window_bytes.is_none_or(|bytes| bytes > 1000), "{statistics:?}");
     }
 }

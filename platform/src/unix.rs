@@ -1,5 +1,6 @@
 //! What Linux and macOS have in common.
 
+use std::ffi::c_int;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -105,6 +106,14 @@ pub(crate) fn recv_batch(
         }
     }
     Ok(buffers.len())
+}
+
+/// `getsockopt(2)` into bytes; answers how many the kernel has written.
+pub(crate) fn socket_option(fd: RawFd, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<usize> {
+    let mut len = value.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to `value`, which is that long.
+    let result = unsafe { libc::getsockopt(fd, level, option, value.as_mut_ptr().cast(), &raw mut len) };
+    if result == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
 }
 
 pub(crate) fn cpu_of_process() -> Option<Duration> {

@@ -5,9 +5,11 @@
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::os::windows::io::AsRawSocket;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitStatus;
+use std::ptr;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -17,6 +19,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_BUFFER_OVERFLOW, HANDLE, STATUS_CONTROL_C_EXIT, STATUS_SEVERITY_ERROR,
 };
+use windows_sys::Win32::Networking::WinSock::{SIO_TCP_INFO, SOCKET, TCP_INFO_v0, WSAIoctl};
 use wintun::{Adapter, Session, Wintun};
 
 #[path = "windows/interface.rs"]
@@ -37,7 +40,7 @@ use self::machine::is_elevated;
 use self::signal::Signal;
 use crate::doctor::{Check, Verdict};
 use crate::link::packet_len;
-use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TunConfig};
+use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig};
 
 pub(crate) const ISOLATION: bool = false;
 
@@ -272,10 +275,36 @@ pub(crate) fn isolate() -> Result<(), Error> {
     Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
 }
 
-/// `None`: `SIO_TCP_INFO` tells the bytes sent again and how often a recovery began, but not how
-/// many segments that were.
-pub(crate) fn retransmits(_socket: &TcpStream) -> Option<u64> {
-    None
+/// `SIO_TCP_INFO`, of Windows 10 from 1703 on. It tells the bytes sent again and how often a recovery
+/// began, but not how many segments that were.
+pub(crate) fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
+    let (version, mut info, mut written) = (0_u32, TCP_INFO_v0::default(), 0);
+    // SAFETY: Windows reads the version, a number of four bytes, and writes at most the size of `info`
+    // to it; without an overlapped structure it is done when the call returns.
+    let result = unsafe {
+        WSAIoctl(
+            socket.as_raw_socket() as SOCKET,
+            SIO_TCP_INFO,
+            (&raw const version).cast(),
+            size_of::<u32>() as u32,
+            (&raw mut info).cast(),
+            size_of::<TCP_INFO_v0>() as u32,
+            &raw mut written,
+            ptr::null_mut(),
+            None,
+        )
+    };
+    let whole = result == 0 && written as usize >= size_of::<TCP_INFO_v0>();
+    // Of what was not measured yet all bits are set.
+    let time = |time_us: u32| (time_us != u32::MAX).then(|| Duration::from_micros(time_us.into()));
+    whole.then(|| TcpStatistics {
+        retransmits: None,
+        rtt: time(info.RttUs),
+        min_rtt: time(info.MinRttUs),
+        congestion_window_bytes: Some(info.Cwnd.into()),
+        send_window_bytes: Some(info.SndWnd.into()),
+        receive_window_bytes: Some(info.RcvWnd.into()),
+    })
 }
 
 pub(crate) fn default_congestion_control() -> Option<String> {
