@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::doctor::Check;
 pub(crate) use crate::process::program_on_disk as this_program;
-use crate::{Capabilities, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig};
+use crate::{Capabilities, Error, Link, Loopback, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig};
 
 pub(crate) const ISOLATION: bool = false;
 
@@ -88,6 +88,18 @@ impl DropCounter {
 
 pub(crate) fn isolate() -> Result<(), Error> {
     Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
+}
+
+pub(crate) fn take_up_loopback() -> Result<Option<Loopback>, Error> {
+    Ok(None)
+}
+
+pub(crate) fn forward(_interface: &str, _ipv6: bool) -> Result<(), Error> {
+    Err(Error::unsupported(
+        "forward packets in",
+        "a network of the run's own",
+        "only Linux has them; leave out --layer device",
+    ))
 }
 
 pub(crate) fn tcp_statistics(_socket: &TcpStream) -> Option<TcpStatistics> {

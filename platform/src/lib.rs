@@ -12,6 +12,7 @@ pub mod doctor;
 mod environment;
 mod error;
 mod fault;
+mod kernel;
 mod link;
 mod memory;
 mod process;
@@ -38,6 +39,8 @@ mod imp;
 mod netlink;
 #[cfg(target_os = "linux")]
 mod netns;
+#[cfg(target_os = "linux")]
+mod sysctl;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 mod unix;
 
@@ -47,6 +50,7 @@ pub use environment::Environment;
 pub use error::{Class, Error};
 pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, Which};
 pub use imp::{DropCounter, TunDevice};
+pub use kernel::{Loopback, forward, take_up_loopback};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
 pub use process::{ProcessEnd, this_program};

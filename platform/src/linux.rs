@@ -18,6 +18,7 @@ mod tcp_info;
 
 pub(crate) use self::doctor::{examine, memory_bytes};
 pub(crate) use crate::netns::enter as isolate;
+pub(crate) use crate::sysctl::{forward, take_up_loopback};
 pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address, process_end};
 
 use crate::link::packet_len;

@@ -20,7 +20,7 @@ pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local
 use crate::doctor::{Check, Verdict};
 use crate::link::packet_len;
 use crate::unix::{Readiness, recv_batch, socket_option};
-use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TcpStatistics, TunConfig};
+use crate::{Capabilities, Class, Error, Link, Loopback, PacketBuffer, PacketMeta, TcpStatistics, TunConfig};
 
 pub(crate) const ISOLATION: bool = false;
 
@@ -287,6 +287,18 @@ fn interface_drops(name: &str) -> Option<u64> {
 
 pub(crate) fn isolate() -> Result<(), Error> {
     Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
+}
+
+pub(crate) fn take_up_loopback() -> Result<Option<Loopback>, Error> {
+    Ok(None)
+}
+
+pub(crate) fn forward(_interface: &str, _ipv6: bool) -> Result<(), Error> {
+    Err(Error::unsupported(
+        "forward packets in",
+        "a network of the run's own",
+        "only Linux has them; leave out --layer device",
+    ))
 }
 
 /// The size of `struct tcp_connection_info` (`bsd/netinet/tcp.h`), and where its fields lie. libc 0.2's

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -19,6 +19,42 @@ pub(crate) fn set_tx_queue_len(interface_index: u32, packets: u32) -> io::Result
     let mut link = LinkMessage::default();
     link.header.index = interface_index;
     link.attributes.push(LinkAttribute::TxQueueLen(packets));
+    request(RouteNetlinkMessage::SetLink(link))
+}
+
+/// What the kernel says of an interface.
+pub(crate) struct Interface {
+    pub(crate) name: String,
+    pub(crate) mtu: u32,
+    pub(crate) up: bool,
+}
+
+/// The interface of a number, by `RTM_GETLINK`.
+pub(crate) fn interface(index: u32) -> io::Result<Interface> {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) =
+        ask(RouteNetlinkMessage::GetLink(link), NLM_F_REQUEST)?
+    else {
+        return Err(unexpected());
+    };
+    let mut interface = Interface { name: String::new(), mtu: 0, up: link.header.flags.contains(LinkFlags::Up) };
+    for attribute in link.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => interface.name = name,
+            LinkAttribute::Mtu(mtu) => interface.mtu = mtu,
+            _ => {}
+        }
+    }
+    Ok(interface)
+}
+
+/// Takes an interface up, by `RTM_SETLINK`.
+pub(crate) fn take_up(index: u32) -> io::Result<()> {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.header.flags = LinkFlags::Up;
+    link.header.change_mask = LinkFlags::Up;
     request(RouteNetlinkMessage::SetLink(link))
 }
 
@@ -42,8 +78,16 @@ pub(crate) fn add_address(interface_index: u32, address: IpAddr, prefix_len: u8)
 
 /// Sends a request and waits for the kernel's acknowledgement, which is there at once.
 fn request(message: RouteNetlinkMessage) -> io::Result<()> {
+    match ask(message, NLM_F_REQUEST | NLM_F_ACK)? {
+        NetlinkPayload::Error(_) => Ok(()),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Sends a message and waits for the answer. One that says an error is an error here.
+fn ask(message: RouteNetlinkMessage, flags: u16) -> io::Result<NetlinkPayload<RouteNetlinkMessage>> {
     let mut message = NetlinkMessage::from(message);
-    message.header.flags = NLM_F_REQUEST | NLM_F_ACK;
+    message.header.flags = flags;
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
     message.serialize(&mut bytes);
@@ -56,7 +100,10 @@ fn request(message: RouteNetlinkMessage) -> io::Result<()> {
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
     match answer.payload {
         NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
-        NetlinkPayload::Error(_) => Ok(()),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "rtnetlink answered with something else")),
+        payload => Ok(payload),
     }
+}
+
+fn unexpected() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "rtnetlink answered with something else")
 }

@@ -40,7 +40,9 @@ use self::machine::is_elevated;
 use self::signal::Signal;
 use crate::doctor::{Check, Verdict};
 use crate::link::packet_len;
-use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig};
+use crate::{
+    Capabilities, Class, Error, Link, Loopback, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig,
+};
 
 pub(crate) const ISOLATION: bool = false;
 
@@ -273,6 +275,18 @@ impl Link for TunDevice {
 
 pub(crate) fn isolate() -> Result<(), Error> {
     Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
+}
+
+pub(crate) fn take_up_loopback() -> Result<Option<Loopback>, Error> {
+    Ok(None)
+}
+
+pub(crate) fn forward(_interface: &str, _ipv6: bool) -> Result<(), Error> {
+    Err(Error::unsupported(
+        "forward packets in",
+        "a network of the run's own",
+        "only Linux has them; leave out --layer device",
+    ))
 }
 
 /// `SIO_TCP_INFO`, of Windows 10 from 1703 on. It tells the bytes sent again and how often a recovery
