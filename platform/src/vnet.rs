@@ -22,6 +22,7 @@
 
 mod checksum;
 mod coalesce;
+mod headers;
 #[cfg(test)]
 mod malformed;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use std::num::NonZeroU16;
 
 use self::checksum::{fold, sum};
 pub use self::coalesce::SuperPacket;
+pub use self::headers::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
 pub use self::split::{NoRoom, Segments, split};
 use crate::{Checksum, PacketMeta};
 
