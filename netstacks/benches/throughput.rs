@@ -38,8 +38,8 @@ impl Visitor<MemoryLink> for Time<'_, '_> {
         let name = self.cell.to_string().split_whitespace().collect::<Vec<_>>().join("/");
         self.group.bench_function(name, |bencher| {
             let runtime = Builder::new_current_thread().enable_time().build().unwrap();
-            let (link, peer) = self.cell.ends();
-            let mut session = Session::<S, _>::start(runtime, link, peer);
+            let (link, script) = self.cell.ends();
+            let mut session = Session::<S, _>::start(runtime, link, script);
             session.transfer(WARM_UP);
             bencher.iter(|| session.transfer(ITERATION));
         });

@@ -82,11 +82,11 @@ impl Visitor<Counted<MemoryLink>> for Count {
     type Output = Work;
 
     fn visit<S: Netstack<Counted<MemoryLink>>>(self) -> Work {
-        let (link, peer) = self.0.ends();
+        let (link, script) = self.0.ends();
         let link = Counted::new(link);
         let traffic = link.traffic();
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        let mut session = Session::<S, _>::start(runtime, link, peer);
+        let mut session = Session::<S, _>::start(runtime, link, script);
         session.transfer(WARM_UP);
         let time = session.runtime.block_on(async { Instant::now() });
         let (packets, c_before, heap) = (traffic.counts(), c_allocations(), ALLOCATOR.stats());

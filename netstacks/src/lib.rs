@@ -42,6 +42,7 @@ mod ipstack;
 mod lwip;
 #[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod offload;
+pub mod peer;
 #[cfg(any(feature = "smoltcp", all(test, any(feature = "lwip", feature = "ipstack"))))]
 mod shim;
 #[cfg(feature = "smoltcp")]

@@ -1,21 +1,19 @@
 //! What is measured: a stack, a way for the bytes, a link and an IP version; and one connection of
 //! them all that moves bytes.
 
-mod peer;
-
 use std::fmt;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
+use netstacks::peer::Peer;
 use netstacks::{Listener, Netstack, StackConfig, StackKind, Started};
 use platform::{Capabilities, Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
-
-use self::peer::Peer;
 
 const MTU: usize = 1500;
 /// The application's buffer, in bytes: the program's default.
@@ -50,8 +48,8 @@ impl Cell {
         })
     }
 
-    /// The stack's end of a new link, and a peer at the other end.
-    pub(crate) fn ends(self) -> (MemoryLink, Peer) {
+    /// The stack's end of a new link, and a script at the other end.
+    pub(crate) fn ends(self) -> (MemoryLink, Script) {
         let pair = if self.offloading { MemoryLink::offloading_pair } else { MemoryLink::pair };
         let (mut near, mut far) = pair(MTU, MemoryLink::DEFAULT_DEPTH);
         fill_storage(&mut near, &mut far);
@@ -61,7 +59,37 @@ impl Cell {
         } else {
             [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()]
         };
-        (near, Peer::new(far, self.direction, (local, 40_000).into(), (remote, 80).into()))
+        let peer = Peer::new(far, (local, 40_000).into(), (remote, 80).into()).unwrap();
+        (near, Script { peer, direction: self.direction, buffer: vec![0; BUFFER] })
+    }
+}
+
+/// What the peer does: it connects and transfers, as a task on the runtime of the stack.
+pub(crate) struct Script {
+    peer: Peer<MemoryLink>,
+    direction: Direction,
+    /// What it sends: zeros, whose sum costs little. Or where it reads to.
+    buffer: Vec<u8>,
+}
+
+impl Script {
+    /// Goes on for as long as the link lives. Ends only with an error.
+    async fn run(mut self) -> io::Error {
+        let (peer, buffer) = (&mut self.peer, &mut self.buffer);
+        if let Err(error) = poll_fn(|cx| peer.poll_connect(cx)).await {
+            return error;
+        }
+        loop {
+            let moved = match self.direction {
+                Direction::Reader => poll_fn(|cx| peer.poll_read(cx, buffer)).await,
+                Direction::Writer => poll_fn(|cx| peer.poll_write(cx, buffer)).await,
+            };
+            match moved {
+                Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
+                Ok(_) => {}
+                Err(error) => return error,
+            }
+        }
     }
 }
 
@@ -103,13 +131,13 @@ pub(crate) struct Session<S: Netstack<L>, L: Link> {
 }
 
 impl<S: Netstack<L>, L: Link> Session<S, L> {
-    /// Starts the stack on `link` and has the peer, at the other end, connect.
-    pub(crate) fn start(runtime: Runtime, link: L, peer: Peer) -> Self {
-        let direction = peer.direction();
+    /// Starts the stack on `link` and has the script, at the other end, connect.
+    pub(crate) fn start(runtime: Runtime, link: L, script: Script) -> Self {
+        let direction = script.direction;
         let (stream, listener, tasks) = runtime.block_on(async {
             let Started { mut listener, driver, .. } = S::start(link, &StackConfig::default()).unwrap();
             let driver = tokio::spawn(async { driver.await.unwrap_err() });
-            let peer = tokio::spawn(peer.run());
+            let peer = tokio::spawn(script.run());
             let stream = tokio::time::timeout(DEADLINE, listener.accept()).await;
             (stream.expect("no connection").unwrap(), listener, [driver, peer])
         });

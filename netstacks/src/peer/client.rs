@@ -1,0 +1,133 @@
+//! A peer as a plain blocking connection.
+
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use platform::Link;
+
+use super::Peer;
+
+/// A [`Peer`] for a thread: each call waits until it is done. What [`Peer`] is not, it is not either.
+///
+/// Every call fails with [`io::ErrorKind::TimedOut`] after the client's patience, and with
+/// [`io::ErrorKind::ConnectionAborted`] once a [`Canceller`] has ended it. Dropping it takes the link away
+/// from the stack.
+#[derive(Debug)]
+pub struct Client<L> {
+    peer: Peer<L>,
+    patience: Duration,
+    signal: Arc<Signal>,
+    waker: Waker,
+}
+
+/// Ends the waiting of a [`Client`] from another thread.
+#[derive(Clone, Debug)]
+pub struct Canceller(Arc<Signal>);
+
+/// How a client is woken.
+#[derive(Debug)]
+struct Signal {
+    /// The thread that waits, or was the last to.
+    thread: Mutex<Thread>,
+    cancelled: AtomicBool,
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.unpark();
+    }
+}
+
+impl Signal {
+    fn unpark(&self) {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner).unpark();
+    }
+}
+
+impl Canceller {
+    /// From now on every call of the client fails, and the one that waits does, too.
+    pub fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::Release);
+        self.0.unpark();
+    }
+}
+
+impl<L: Link> Client<L> {
+    /// A client that waits at most so long for any one thing.
+    pub fn new(peer: Peer<L>, patience: Duration) -> Self {
+        let signal = Arc::new(Signal { thread: Mutex::new(thread::current()), cancelled: AtomicBool::new(false) });
+        let waker = Waker::from(Arc::clone(&signal));
+        Self { peer, patience, signal, waker }
+    }
+
+    /// What ends its waiting.
+    pub fn canceller(&self) -> Canceller {
+        Canceller(Arc::clone(&self.signal))
+    }
+
+    /// Connects; see [`Peer::poll_connect`].
+    ///
+    /// # Errors
+    ///
+    /// The peer's and the client's own.
+    pub fn connect(&mut self) -> io::Result<()> {
+        self.wait(Peer::poll_connect)
+    }
+
+    /// Ends the sending half; see [`Peer::poll_shutdown`].
+    ///
+    /// # Errors
+    ///
+    /// The peer's and the client's own.
+    pub fn shutdown_write(&mut self) -> io::Result<()> {
+        self.wait(Peer::poll_shutdown)
+    }
+
+    fn wait<T>(
+        &mut self,
+        mut poll: impl FnMut(&mut Peer<L>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> io::Result<T> {
+        // Before it is polled, or a wake would go to the thread that was here before.
+        *self.signal.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread::current();
+        let mut deadline = None;
+        loop {
+            if self.signal.cancelled.load(Ordering::Acquire) {
+                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the client was told to end"));
+            }
+            if let Poll::Ready(result) = poll(&mut self.peer, &mut Context::from_waker(&self.waker)) {
+                return result;
+            }
+            let now = Instant::now();
+            let deadline = *deadline.get_or_insert(now + self.patience);
+            if now >= deadline {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            thread::park_timeout(deadline - now);
+        }
+    }
+}
+
+impl<L: Link> Read for Client<L> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.wait(|peer, cx| peer.poll_read(cx, buffer))
+    }
+}
+
+impl<L: Link> Write for Client<L> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.wait(|peer, cx| peer.poll_write(cx, bytes))
+    }
+
+    /// Nothing is kept back.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

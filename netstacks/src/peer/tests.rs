@@ -1,0 +1,344 @@
+//! The peer packet by packet, against the other end of its link; and against every stack.
+
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
+use std::io::Read;
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use platform::MemoryLink;
+use platform::vnet::complete_checksum;
+
+use super::*;
+
+const LOCAL: &str = "10.0.0.1:7";
+const REMOTE: &str = "10.0.0.2:80";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The stack's end, by hand.
+struct Far {
+    link: MemoryLink,
+    headers: TcpHeaders,
+    next: u32,
+}
+
+/// A packet of the peer's.
+struct Seen {
+    flags: u8,
+    sequence: u32,
+    acknowledgement: u32,
+    window: u16,
+    options: Vec<u8>,
+    payload: Vec<u8>,
+    gso_size: Option<NonZeroU16>,
+}
+
+impl Far {
+    fn send(&mut self, flags: u8, acknowledgement: u32, window: u16, options: &[u8], payload: &[u8]) {
+        let fields = TcpFields { sequence: self.next, acknowledgement, flags, window };
+        let mut headers = [0; MAX_HEADERS_LEN];
+        let len = self.headers.write(fields, options, payload, Checksum::Complete, &mut headers);
+        let slices = [IoSlice::new(&headers[..len]), IoSlice::new(payload)];
+        self.link.try_send(PacketMeta::default(), &slices).unwrap();
+        self.next += payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0);
+    }
+
+    /// What the peer has sent since. Its checksums have to be right, or left to the link.
+    fn seen(&mut self) -> Vec<Seen> {
+        let mut buffers = [PacketBuffer::new(65_535)];
+        let mut seen = Vec::new();
+        while self.link.try_recv(&mut buffers).is_ok() {
+            let meta = buffers[0].meta();
+            let packet = buffers[0].packet_mut();
+            if meta.checksum == Checksum::Complete {
+                let arrived = packet.to_vec();
+                let layout = TcpLayout::parse(packet).unwrap();
+                platform::vnet::leave_checksum(packet, &layout, arrived.len());
+                complete_checksum(packet).unwrap();
+                assert!(packet == arrived, "a wrong checksum");
+            }
+            let layout = TcpLayout::parse(packet).unwrap();
+            let tcp = &packet[layout.tcp_at..layout.payload_at];
+            let number = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
+            seen.push(Seen {
+                flags: tcp[13],
+                sequence: number(4),
+                acknowledgement: number(8),
+                window: u16::from_be_bytes([tcp[14], tcp[15]]),
+                options: tcp[20..].to_vec(),
+                payload: packet[layout.payload_at..].to_vec(),
+                gso_size: meta.gso_size,
+            });
+        }
+        seen
+    }
+}
+
+fn now<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> Option<io::Result<T>> {
+    match poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => Some(result),
+        Poll::Pending => None,
+    }
+}
+
+/// A peer that is connected to a far end with a window of so many bytes, in packets of 1500.
+fn connected((near, far): (MemoryLink, MemoryLink), window: u16) -> (Peer<MemoryLink>, Far) {
+    let (local, remote) = (LOCAL.parse().unwrap(), REMOTE.parse().unwrap());
+    let [high, low] = (near.capabilities().mtu as u16 - 40).to_be_bytes();
+    let mut peer = Peer::new(near, local, remote).unwrap();
+    let mut far = Far { link: far, headers: TcpHeaders::new(remote, local).unwrap(), next: 1000 };
+    assert!(now(|cx| peer.poll_connect(cx)).is_none());
+    let seen = far.seen();
+    assert_eq!((seen.len(), seen[0].flags, seen[0].sequence, seen[0].window), (1, SYN, 1, 65_535));
+    assert_eq!(seen[0].options, [2, 4, high, low, 1, 3, 3, SCALE]);
+    far.send(SYN | ACK, 2, window, &[2, 4, 5, 180, 1, 3, 3, 0], &[]);
+    now(|cx| peer.poll_connect(cx)).unwrap().unwrap();
+    let seen = far.seen();
+    assert_eq!((seen.len(), seen[0].flags, seen[0].sequence, seen[0].acknowledgement), (1, ACK, 2, 1001));
+    assert_eq!(usize::from(seen[0].window) << SCALE, WINDOW);
+    (peer, far)
+}
+
+fn plain() -> (MemoryLink, MemoryLink) {
+    MemoryLink::pair(1500, 64)
+}
+
+#[test]
+fn a_write_goes_in_whole_segments_up_to_the_window() {
+    let (mut peer, mut far) = connected(plain(), 10_000);
+    let bytes: Vec<u8> = (0..=255).cycle().take(20_000).collect();
+    assert_eq!(now(|cx| peer.poll_write(cx, &bytes)).unwrap().unwrap(), 6 * 1460);
+    assert!(now(|cx| peer.poll_write(cx, &bytes)).is_none(), "1240 bytes of window are left, less than a segment");
+    let seen = far.seen();
+    assert!(seen.iter().all(|packet| packet.payload.len() == 1460 && packet.flags == ACK));
+    let arrived: Vec<u8> = seen.into_iter().flat_map(|packet| packet.payload).collect();
+    assert_eq!(arrived, bytes[..6 * 1460]);
+    far.send(ACK, 2 + 6 * 1460, 10_000, &[], &[]);
+    // What would not fill a packet is left to the next write, and sent if there is no more.
+    assert_eq!(now(|cx| peer.poll_write(cx, &bytes[..2000])).unwrap().unwrap(), 1460);
+    assert_eq!(now(|cx| peer.poll_write(cx, &bytes[..540])).unwrap().unwrap(), 540);
+    let lens: Vec<_> = far.seen().iter().map(|packet| packet.payload.len()).collect();
+    assert_eq!(lens, [1460, 540]);
+}
+
+#[test]
+fn a_window_below_a_segment_is_used_once_half_of_it_is_open() {
+    let (mut peer, mut far) = connected(plain(), 1000);
+    let bytes = [1; 3000];
+    assert_eq!(now(|cx| peer.poll_write(cx, &bytes)).unwrap().unwrap(), 1000);
+    far.send(ACK, 1002, 499, &[], &[]);
+    assert!(now(|cx| peer.poll_write(cx, &bytes)).is_none());
+    far.send(ACK, 1002, 500, &[], &[]);
+    assert_eq!(now(|cx| peer.poll_write(cx, &bytes)).unwrap().unwrap(), 500);
+}
+
+#[test]
+fn super_packets_are_as_large_as_the_link_takes() {
+    let (mut peer, mut far) = connected(MemoryLink::offloading_pair(1500, 64), 65_535);
+    let bytes = vec![1; 100_000];
+    assert_eq!(now(|cx| peer.poll_write(cx, &bytes)).unwrap().unwrap(), 44 * 1460);
+    let seen = far.seen();
+    assert_eq!((seen.len(), seen[0].payload.len(), seen[0].gso_size), (1, 44 * 1460, NonZeroU16::new(1460)));
+    assert_eq!(now(|cx| peer.poll_write(cx, &bytes[..1000])).unwrap().unwrap(), 1000);
+    assert_eq!(far.seen()[0].gso_size, None);
+}
+
+#[test]
+fn a_full_link_is_waited_for() {
+    let (mut peer, mut far) = connected(MemoryLink::pair(1500, 2), 60_000);
+    let bytes = [1; 14_600];
+    assert_eq!(now(|cx| peer.poll_write(cx, &bytes)).unwrap().unwrap(), 2 * 1460);
+    assert!(now(|cx| peer.poll_write(cx, &bytes)).is_none());
+    // An acknowledgement that has no room either is not forgotten.
+    far.send(ACK, 2, 60_000, &[], b"hello");
+    let mut buffer = [0; 10];
+    assert_eq!(now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap(), 5);
+    assert_eq!(far.seen().len(), 2);
+    assert!(now(|cx| peer.poll_read(cx, &mut buffer)).is_none());
+    let seen = far.seen();
+    assert_eq!((seen.len(), seen[0].acknowledgement), (1, 1006));
+}
+
+#[test]
+fn a_batch_is_read_with_one_acknowledgement_and_what_came_twice_once() {
+    let (mut peer, mut far) = connected(plain(), 60_000);
+    far.send(ACK, 2, 60_000, &[], b"one ");
+    far.send(ACK, 2, 60_000, &[], b"two ");
+    far.next -= 4;
+    far.send(ACK, 2, 60_000, &[], b"two ");
+    far.send(ACK, 2, 60_000, &[], b"three");
+    let mut buffer = [0; 20];
+    assert_eq!(now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap(), 13);
+    assert_eq!(&buffer[..13], b"one two three");
+    let seen = far.seen();
+    assert_eq!((seen.len(), seen[0].acknowledgement), (1, 1014));
+    assert!(now(|cx| peer.poll_read(cx, &mut buffer)).is_none());
+}
+
+#[test]
+fn what_arrives_unread_is_kept_and_the_window_says_so() {
+    let (mut peer, mut far) = connected(MemoryLink::pair(65_535, 64), 60_000);
+    let sent: Vec<u8> = (0..=250).cycle().take(60_000).collect();
+    let (mut total, mut window) = (0, 0);
+    // Each write finds the window closed to it, but takes what has arrived.
+    far.send(ACK, 2, 0, &[], &[]);
+    while total + sent.len() <= WINDOW {
+        far.send(ACK, 2, 0, &[], &sent);
+        assert!(now(|cx| peer.poll_write(cx, b"x")).is_none());
+        total += sent.len();
+        window = usize::from(far.seen().last().unwrap().window) << SCALE;
+    }
+    assert!(window <= WINDOW - total, "{window} bytes are said to be open");
+    let (mut read, mut buffer) = (0, [0; 7777]);
+    while read < total {
+        let len = now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap();
+        assert!(buffer[..len].iter().zip(read..).all(|(byte, at)| *byte == sent[at % sent.len()]), "at {read}");
+        read += len;
+    }
+    let opened: Vec<_> = far.seen().iter().map(|packet| usize::from(packet.window) << SCALE).collect();
+    assert!(opened.len() == 1 && opened[0] >= WINDOW / 2, "{opened:?}");
+}
+
+#[test]
+fn more_than_the_window_is_an_error() {
+    let (mut peer, mut far) = connected(MemoryLink::pair(65_535, 64), 60_000);
+    let sent = vec![0; 60_000];
+    let error = (0..=WINDOW / sent.len()).find_map(|_| {
+        far.send(ACK, 2, 0, &[], &sent);
+        far.seen();
+        now(|cx| peer.poll_write(cx, b"x"))?.err()
+    });
+    assert_eq!(error.unwrap().kind(), io::ErrorKind::InvalidData);
+}
+
+#[test]
+fn each_half_ends_by_itself() {
+    let (mut peer, mut far) = connected(plain(), 60_000);
+    now(|cx| peer.poll_shutdown(cx)).unwrap().unwrap();
+    let seen = far.seen();
+    assert_eq!((seen.len(), seen[0].flags, seen[0].sequence), (1, FIN | ACK, 2));
+    assert_eq!(now(|cx| peer.poll_write(cx, b"x")).unwrap().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    far.send(FIN | ACK, 3, 60_000, &[], b"bye");
+    let mut buffer = [0; 10];
+    assert_eq!(now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap(), 3);
+    assert_eq!(now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap(), 0);
+    let seen = far.seen();
+    assert_eq!((seen[0].acknowledgement, seen[0].sequence), (1005, 3));
+    now(|cx| peer.poll_shutdown(cx)).unwrap().unwrap();
+    assert!(far.seen().is_empty(), "nothing ends twice");
+}
+
+#[test]
+fn a_reset_and_a_lost_link_end_everything() {
+    let (mut peer, mut far) = connected(plain(), 60_000);
+    far.send(RST, 2, 0, &[], &[]);
+    let mut buffer = [0; 10];
+    for _ in 0..2 {
+        let error = now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+        assert_eq!(now(|cx| peer.poll_write(cx, b"x")).unwrap().unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+    }
+    let (mut peer, far) = connected(plain(), 60_000);
+    drop(far);
+    assert_eq!(now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+}
+
+#[test]
+fn packets_of_others_are_ignored() {
+    let (mut peer, mut far) = connected(plain(), 60_000);
+    far.link.try_send(PacketMeta::default(), &[IoSlice::new(b"\x45 no packet")]).unwrap();
+    far.headers = TcpHeaders::new("10.0.0.2:81".parse().unwrap(), LOCAL.parse().unwrap()).unwrap();
+    far.send(RST, 2, 0, &[], &[]);
+    assert!(now(|cx| peer.poll_read(cx, &mut [0; 10])).is_none());
+}
+
+#[test]
+fn a_link_without_room_for_a_payload_is_refused() {
+    let (near, _far) = MemoryLink::pair(48, 1);
+    let error = Peer::new(near, LOCAL.parse().unwrap(), REMOTE.parse().unwrap()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    let error = Peer::new(plain().0, LOCAL.parse().unwrap(), "[fd00::1]:80".parse().unwrap()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+}
+
+#[test]
+fn a_client_that_waits_is_ended_by_its_patience_or_from_another_thread() {
+    let (peer, _far) = connected(plain(), 60_000);
+    let mut client = Client::new(peer, Duration::from_millis(20));
+    assert_eq!(client.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    let (peer, _far) = connected(plain(), 60_000);
+    let mut client = Client::new(peer, PATIENCE);
+    let canceller = client.canceller();
+    let begin = Instant::now();
+    let waiting = thread::spawn(move || client.read_exact(&mut [0]).unwrap_err().kind());
+    canceller.cancel();
+    assert_eq!(waiting.join().unwrap(), io::ErrorKind::ConnectionAborted);
+    assert!(begin.elapsed() < PATIENCE);
+}
+
+#[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+mod with_stacks {
+    use std::io::Write;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::{Listener, Netstack, StackConfig, StackKind, Visitor};
+
+    /// A stack that sends back what it gets, and a client that compares.
+    struct Echo {
+        link: MemoryLink,
+        peer: Peer<MemoryLink>,
+    }
+
+    /// More than any buffer on the way holds.
+    const LEN: usize = 6_000_000;
+
+    impl Visitor<MemoryLink> for Echo {
+        type Output = ();
+
+        fn visit<S: Netstack<MemoryLink>>(self) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let client = thread::spawn(|| converse(Client::new(self.peer, PATIENCE)));
+            let client = runtime.block_on(async {
+                let mut stack = S::start(self.link, &StackConfig::default()).unwrap();
+                let driver = tokio::spawn(stack.driver);
+                let mut stream = stack.listener.accept().await.unwrap();
+                let mut bytes = vec![0; LEN];
+                stream.read_exact(&mut bytes).await.unwrap();
+                assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the client has closed its half");
+                stream.write_all(&bytes).await.unwrap();
+                stream.shutdown().await.unwrap();
+                let client = tokio::task::spawn_blocking(|| client.join().unwrap()).await.unwrap();
+                driver.abort();
+                client
+            });
+            drop(client);
+        }
+    }
+
+    /// The client, for the link to live on.
+    fn converse(mut client: Client<MemoryLink>) -> Client<MemoryLink> {
+        client.connect().unwrap();
+        let bytes: Vec<u8> = (0..=250).cycle().take(LEN).collect();
+        client.write_all(&bytes).unwrap();
+        client.shutdown_write().unwrap();
+        let mut back = Vec::new();
+        client.read_to_end(&mut back).unwrap();
+        assert!(back == bytes, "what came back differs");
+        client
+    }
+
+    #[test]
+    fn every_stack_has_a_peer_over_either_version_and_link() {
+        for stack in StackKind::ALL.into_iter().filter(|stack| stack.compiled_in()) {
+            for [local, remote] in [[LOCAL, REMOTE], ["[fd00::1]:7", "[fd00::2]:80"]] {
+                for (link, peer) in [plain(), MemoryLink::offloading_pair(1500, 64), MemoryLink::pair(9000, 64)] {
+                    let peer = Peer::new(peer, local.parse().unwrap(), remote.parse().unwrap()).unwrap();
+                    stack.visit(Echo { link, peer }).unwrap();
+                }
+            }
+        }
+    }
+}
