@@ -1,78 +1,110 @@
-//! The kernel's side of a stream: a plain blocking socket in a thread of its own.
+//! The client's side of a stream: a plain blocking connection in a thread of its own.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
-use super::transfer::{GO, Lane, Phase, Reading, StartingGate, TransferError, difference};
+use platform::TcpStatistics;
+
+use super::transfer::{Finish, GO, Lane, Phase, StartingGate, TransferError, difference};
 use crate::plan::{Amount, Mode};
 
-/// What a stream's client has to tell after its timed window.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Finish {
-    /// Payload bytes that arrived in the timed window.
-    pub(super) bytes: u64,
-    /// CPU time of this thread in the timed window.
-    pub(super) cpu: Option<Duration>,
-    /// Segments that the kernel sent again in the timed window.
-    pub(super) retransmits: Option<u64>,
-    /// The whole process at the end of the window.
-    pub(super) end: Reading,
+/// A connection that waits.
+pub(super) trait Connection: Read + Write + Send + 'static {
+    /// Ends the sending half. Reading goes on.
+    fn shutdown_write(&mut self) -> io::Result<()>;
+
+    /// What the kernel says of it, where it is the kernel's.
+    fn statistics(&self) -> TcpStatistics;
 }
 
-/// Delivers a lane over a connected socket.
-pub(super) fn run(
-    mut socket: &TcpStream,
-    mode: Mode,
-    lane: &Lane,
-    gate: &StartingGate,
-) -> Result<Finish, TransferError> {
-    let mut client = Client { socket: &mut socket, lane, buffer: vec![0; lane.buffer_bytes], offset: 0 };
+/// A connection before there is one.
+pub(super) trait Connector: Send + 'static {
+    /// What comes of it.
+    type Connection: Connection;
+
+    /// Connects, and waits for that.
+    fn connect(self) -> Result<Self::Connection, TransferError>;
+
+    /// What ends all waiting for the connection, and on it, from another thread.
+    fn canceller(&self) -> Cancel;
+}
+
+/// Ends what waits in another thread.
+pub(super) type Cancel = Box<dyn Fn() + Send>;
+
+/// Delivers a lane. The connection comes back with the result: while it lives, the stack does not see it
+/// end.
+pub(super) type Deliver = Box<dyn FnOnce(&Lane, &StartingGate) -> (Box<dyn Send>, Result<(), TransferError>) + Send>;
+
+/// The client of one stream, whatever its connection is; it has not begun yet.
+pub(super) struct Client {
+    pub(super) deliver: Deliver,
+    pub(super) cancel: Cancel,
+}
+
+impl Client {
+    /// A client that connects and then does what the mode says.
+    pub(super) fn new(connector: impl Connector, mode: Mode) -> Self {
+        let cancel = connector.canceller();
+        let deliver: Deliver = Box::new(move |lane, gate| match connector.connect() {
+            Ok(mut connection) => {
+                let result = run(&mut connection, mode, lane, gate);
+                (Box::new(connection), result)
+            }
+            Err(error) => (Box::new(()), Err(error)),
+        });
+        Self { deliver, cancel }
+    }
+}
+
+/// Delivers a lane over a connection.
+fn run(connection: &mut impl Connection, mode: Mode, lane: &Lane, gate: &StartingGate) -> Result<(), TransferError> {
+    let mut delivery = Delivery { connection, lane, buffer: vec![0; lane.buffer_bytes], offset: 0 };
     match mode {
-        Mode::Reader => client.read_bytes(Phase::WarmUp, lane.warmup_bytes)?,
-        Mode::Writer => client.write_bytes(lane.warmup_bytes)?,
+        Mode::Reader => delivery.read_bytes(Phase::WarmUp, lane.warmup_bytes)?,
+        Mode::Writer => delivery.write_bytes(lane.warmup_bytes)?,
     }
     gate.wait()?;
-    let warm = client.offset;
+    let warm = delivery.offset;
     let cpu = platform::cpu_of_thread();
-    let retransmits = platform::tcp_statistics(client.socket).retransmits;
+    let retransmits = delivery.connection.statistics().retransmits;
     match (mode, lane.amount) {
-        (Mode::Reader, Amount::Bytes(bytes)) => client.read_bytes(Phase::Timed, bytes.get())?,
-        (Mode::Writer, Amount::Bytes(bytes)) => client.write_bytes(bytes.get())?,
-        (Mode::Reader, Amount::Time(time)) => client.read_for(time)?,
-        (Mode::Writer, Amount::Time(time)) => client.write_for(time)?,
+        (Mode::Reader, Amount::Bytes(bytes)) => delivery.read_bytes(Phase::Timed, bytes.get())?,
+        (Mode::Writer, Amount::Bytes(bytes)) => delivery.write_bytes(bytes.get())?,
+        (Mode::Reader, Amount::Time(time)) => delivery.read_for(time)?,
+        (Mode::Writer, Amount::Time(time)) => delivery.write_for(time)?,
     }
     let end = gate.read();
-    let finish = Finish {
-        bytes: client.offset - warm,
-        cpu: difference(platform::cpu_of_thread(), cpu),
-        retransmits: platform::tcp_statistics(client.socket)
-            .retransmits
-            .zip(retransmits)
-            .map(|(now, then)| now.saturating_sub(then)),
+    let cpu = difference(platform::cpu_of_thread(), cpu);
+    let tcp = delivery.connection.statistics();
+    lane.finish(Finish {
+        bytes: delivery.offset - warm,
+        cpu,
+        retransmits: tcp.retransmits.zip(retransmits).map(|(now, then)| now.saturating_sub(then)),
+        tcp,
         end,
-    };
+    });
     if let (Mode::Reader, Amount::Time(_)) = (mode, lane.amount) {
-        client.drain()?;
+        delivery.drain()?;
     }
-    Ok(finish)
+    Ok(())
 }
 
-struct Client<'a, 'b> {
-    socket: &'a mut &'b TcpStream,
+struct Delivery<'a, C> {
+    connection: &'a mut C,
     lane: &'a Lane,
     buffer: Vec<u8>,
     /// Position in the stream of payload.
     offset: u64,
 }
 
-impl Client<'_, '_> {
+impl<C: Connection> Delivery<'_, C> {
     /// Asks for `len` bytes and waits until they are here.
     fn read_bytes(&mut self, phase: Phase, len: u64) -> Result<(), TransferError> {
         if len == 0 {
             return Ok(());
         }
-        self.socket.write_all(&[GO]).map_err(TransferError::io("send the go"))?;
+        self.connection.write_all(&[GO]).map_err(TransferError::io("send the go"))?;
         let end = self.offset + len;
         while self.offset < end {
             let room = self.buffer.len().min((end - self.offset) as usize);
@@ -85,7 +117,7 @@ impl Client<'_, '_> {
 
     /// Asks for bytes and takes what comes until the time is over.
     fn read_for(&mut self, time: Duration) -> Result<(), TransferError> {
-        self.socket.write_all(&[GO]).map_err(TransferError::io("send the go"))?;
+        self.connection.write_all(&[GO]).map_err(TransferError::io("send the go"))?;
         let end = Instant::now() + time;
         while Instant::now() < end {
             if self.read_some(Phase::Timed, self.buffer.len())? == 0 {
@@ -98,12 +130,12 @@ impl Client<'_, '_> {
     /// Tells the server to stop and takes what is still under way.
     fn drain(&mut self) -> Result<(), TransferError> {
         self.lane.tell_to_stop();
-        while self.read_some(Phase::Timed, self.buffer.len())? > 0 {}
+        while self.read_some(Phase::Drain, self.buffer.len())? > 0 {}
         Ok(())
     }
 
     fn read_some(&mut self, phase: Phase, room: usize) -> Result<usize, TransferError> {
-        let len = self.socket.read(&mut self.buffer[..room]).map_err(TransferError::io("read from the kernel"))?;
+        let len = self.connection.read(&mut self.buffer[..room]).map_err(TransferError::io("read"))?;
         self.lane.receive(phase, self.offset, &self.buffer[..len])?;
         self.offset += len as u64;
         Ok(len)
@@ -127,14 +159,14 @@ impl Client<'_, '_> {
         while Instant::now() < end {
             self.write_some(u64::MAX)?;
         }
-        self.socket.shutdown(Shutdown::Write).map_err(TransferError::io("close the sending half"))?;
+        self.connection.shutdown_write().map_err(TransferError::io("close the sending half"))?;
         self.await_total()
     }
 
     fn write_some(&mut self, most: u64) -> Result<(), TransferError> {
         let len = self.buffer.len().min(usize::try_from(most).unwrap_or(usize::MAX));
         let bytes = self.lane.pattern.slice(self.offset, len);
-        let len = self.socket.write(bytes).map_err(TransferError::io("write to the kernel"))?;
+        let len = self.connection.write(bytes).map_err(TransferError::io("write"))?;
         self.offset += len as u64;
         Ok(())
     }
@@ -142,7 +174,7 @@ impl Client<'_, '_> {
     /// The total that has arrived, said by the application at the stack.
     fn await_total(&mut self) -> Result<(), TransferError> {
         let mut total = [0; 8];
-        self.socket.read_exact(&mut total).map_err(TransferError::io("wait for the acknowledgement"))?;
+        self.connection.read_exact(&mut total).map_err(TransferError::io("wait for the acknowledgement"))?;
         let got = u64::from_be_bytes(total);
         if got == self.offset { Ok(()) } else { Err(TransferError::Short { got, expected: self.offset }) }
     }

@@ -15,10 +15,11 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use platform::{PacketCounts, Traffic};
+use platform::{PacketCounts, TcpStatistics, Traffic};
+use tokio::sync::Notify;
 
 use super::pattern::{Mismatch, Pattern};
 use crate::plan::{Amount, Scenario, Verify};
@@ -37,8 +38,9 @@ pub(super) struct Lane {
     pub(super) amount: Amount,
     pub(super) buffer_bytes: usize,
     verify: Verify,
-    /// Bytes that have arrived, the warm-up's included.
+    /// Bytes that have arrived by the end of the timed window, the warm-up's included.
     arrived: AtomicU64,
+    finish: OnceLock<Finish>,
     /// The reader's client has enough.
     stop: AtomicBool,
 }
@@ -48,6 +50,23 @@ pub(super) struct Lane {
 pub(super) enum Phase {
     WarmUp,
     Timed,
+    /// The time is over, and what was under way arrives.
+    Drain,
+}
+
+/// What is to be told of a stream at the end of its timed window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Finish {
+    /// Payload bytes that arrived in the timed window.
+    pub(super) bytes: u64,
+    /// CPU time of the client's thread in the timed window.
+    pub(super) cpu: Option<Duration>,
+    /// Segments that the kernel sent again in the timed window.
+    pub(super) retransmits: Option<u64>,
+    /// The connection at the end of the window.
+    pub(super) tcp: TcpStatistics,
+    /// The whole process at the end of the window.
+    pub(super) end: Reading,
 }
 
 impl Lane {
@@ -71,6 +90,7 @@ impl Lane {
                 buffer_bytes,
                 verify: scenario.verify,
                 arrived: AtomicU64::new(0),
+                finish: OnceLock::new(),
                 stop: AtomicBool::new(false),
             })
             .collect()
@@ -79,6 +99,15 @@ impl Lane {
     /// Takes note of bytes that arrived at `offset` of the stream, and checks them if this phase's
     /// bytes are to be checked.
     pub(super) fn receive(&self, phase: Phase, offset: u64, bytes: &[u8]) -> Result<(), TransferError> {
+        self.check(phase, offset, bytes)?;
+        if phase != Phase::Drain {
+            self.have_arrived(offset + bytes.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Checks bytes of `offset` of the stream, if this phase's bytes are to be checked.
+    pub(super) fn check(&self, phase: Phase, offset: u64, bytes: &[u8]) -> Result<(), TransferError> {
         let check = match self.verify {
             Verify::Off => false,
             Verify::Sample => phase == Phase::WarmUp,
@@ -87,12 +116,25 @@ impl Lane {
         if check {
             self.pattern.verify(offset, bytes)?;
         }
-        self.arrived.store(offset + bytes.len() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Takes note of how many bytes have arrived in all.
+    pub(super) fn have_arrived(&self, bytes: u64) {
+        self.arrived.store(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn arrived(&self) -> u64 {
         self.arrived.load(Ordering::Relaxed)
+    }
+
+    /// Ends the timed window of this stream, of which there is only one.
+    pub(super) fn finish(&self, finish: Finish) {
+        let _earlier = self.finish.set(finish);
+    }
+
+    pub(super) fn finished(&self) -> Option<Finish> {
+        self.finish.get().copied()
     }
 
     pub(super) fn tell_to_stop(&self) {
@@ -111,6 +153,8 @@ pub(super) enum TransferError {
     Io { operation: &'static str, source: io::Error },
     #[error("the stream ended after {got} of {expected} bytes")]
     Short { got: u64, expected: u64 },
+    #[error("packets were lost: {got} of {expected} bytes came back")]
+    Lost { got: u64, expected: u64 },
     #[error("byte {offset} of the stream is not what was sent")]
     Corrupt { offset: u64 },
     #[error("the run was given up")]
@@ -138,7 +182,7 @@ impl TransferError {
                 io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Status::Stalled,
                 _ => Status::Reset,
             },
-            Self::Short { .. } => Status::Short,
+            Self::Short { .. } | Self::Lost { .. } => Status::Short,
             Self::Corrupt { .. } => Status::Corrupt,
             Self::Cancelled => Status::Timeout,
         }
@@ -152,6 +196,8 @@ pub(super) struct StartingGate {
     drops: Box<dyn Fn() -> Option<u64> + Send + Sync>,
     state: Mutex<GateState>,
     changed: Condvar,
+    /// Tells the opening to a task, of which there is at most one.
+    opening: Notify,
 }
 
 #[derive(Default)]
@@ -183,7 +229,14 @@ impl StartingGate {
         traffic: Arc<Traffic>,
         drops: impl Fn() -> Option<u64> + Send + Sync + 'static,
     ) -> Self {
-        Self { streams, traffic, drops: Box::new(drops), state: Mutex::default(), changed: Condvar::new() }
+        Self {
+            streams,
+            traffic,
+            drops: Box::new(drops),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            opening: Notify::new(),
+        }
     }
 
     /// Waits for the other streams. The last to come opens the gate for all.
@@ -195,6 +248,7 @@ impl StartingGate {
             let drops = (self.drops)();
             state.opened = Some(self.read_all_but(drops));
             self.changed.notify_all();
+            self.opening.notify_one();
         }
         while state.opened.is_none() && !state.cancelled {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -216,6 +270,16 @@ impl StartingGate {
     /// What had been spent when the gate opened, if it has.
     pub(super) fn opened(&self) -> Option<Reading> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).opened
+    }
+
+    /// Waits, in a task, for the moment at which it opens. It may be given up and begun again.
+    pub(super) async fn opening(&self) -> Instant {
+        loop {
+            if let Some(reading) = self.opened() {
+                return reading.at;
+            }
+            self.opening.notified().await;
+        }
     }
 
     /// Lets everyone go who waits, to fail.

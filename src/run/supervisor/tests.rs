@@ -2,17 +2,21 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use clap::Parser;
-use netstacks::Stream;
+use netstacks::{Listener, Stream};
 use platform::Traffic;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 
 use super::*;
 use crate::cli::Cli;
+use crate::run::path;
 
 /// What the stack does wrong, once so many bytes have gone through a stream.
 #[derive(Clone, Copy)]
@@ -139,7 +143,8 @@ fn run(
         let mode = scenario.subject.mode().unwrap();
         let party = Party::spawn(Loopback { listener, fault }, driver, mode, Arc::clone(&lanes), |_| Some(0));
         let gate = StartingGate::new(lanes.len(), Arc::new(Traffic::default()), || Some(0));
-        Delivery::new(&scenario, mode, lanes, gate, target)?.supervise(party, Interrupts::catch().unwrap()).await
+        let (clients, _) = path::clients(&scenario, mode, &[target])?;
+        Supervisor::new(&scenario, lanes, Arc::new(gate)).supervise(party, clients, Interrupts::catch().unwrap()).await
     })
 }
 
@@ -167,6 +172,23 @@ fn a_time_is_kept_and_what_arrived_in_it_counted() {
         assert!(outcome.bytes > 0, "{mode}");
         assert!(outcome.elapsed >= Duration::from_millis(200), "{mode}: {:?}", outcome.elapsed);
     }
+}
+
+#[test]
+fn the_intervals_add_up_to_what_arrived() {
+    for arguments in
+        ["-m reader --time 0.25", "-m writer --time 0.25", "-m reader --bytes 3MB", "-m writer --bytes 3MB"]
+    {
+        let outcome = run(&format!("{arguments} --interval 0.05"), Fault::None, healthy()).unwrap();
+        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
+        let parts = &outcome.intervals;
+        assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), outcome.bytes, "{arguments}: {parts:?}");
+        assert!(parts.is_sorted_by(|earlier, later| earlier.end < later.end), "{arguments}: {parts:?}");
+        assert_eq!(parts.last().unwrap().end, outcome.elapsed, "{arguments}");
+        assert!(parts.len() <= outcome.elapsed.as_millis() as usize / 50 + 1, "{arguments}: {parts:?}");
+        assert!(arguments.contains("--bytes") || parts.len() >= 2, "{arguments}: {parts:?}");
+    }
+    assert!(run("-m reader --bytes 1MB", Fault::None, healthy()).unwrap().intervals.is_empty());
 }
 
 #[test]

@@ -1,0 +1,130 @@
+//! The kernel's TCP on both sides, over its loopback: what a stack is measured against.
+//!
+//! The clients are the same as on the whole path, and so is the server with its runtime; but its streams
+//! are tokio's sockets. The buffers are those that the kernel chooses.
+
+use std::future::{self, poll_fn};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use netstacks::{Listener, Stream};
+use platform::{Class, Interrupts, Traffic};
+use socket2::Socket;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::party::Party;
+use super::setup::Ran;
+use super::supervisor::Supervisor;
+use super::transfer::{Lane, StartingGate};
+use super::{RunError, kernel, path};
+use crate::plan::{Mode, Scenario};
+use crate::sample::DeviceFacts;
+
+const NO_IPV6: &str = "set the sysctls net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.lo.disable_ipv6 to 0, or \
+                       leave out --ipv6";
+
+/// Runs the kernel against itself.
+pub(super) async fn run(scenario: &Scenario, mode: Mode, interrupts: Interrupts) -> Result<Ran, RunError> {
+    let loopback = platform::take_up_loopback()?;
+    let device = loopback.map(|interface| DeviceFacts {
+        name: interface.name,
+        mtu: interface.mtu,
+        offload: interface.offload,
+        // Packets go to the receiver at once, whatever length the queue would have.
+        tx_queue_len: None,
+    });
+    let listeners = (0..scenario.parallel.get()).map(|_| listen(scenario)).collect::<Result<Vec<_>, _>>()?;
+    let targets = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>().map_err(failed)?;
+    let lanes: Arc<[Lane]> = Lane::split(scenario).into();
+    let gate = StartingGate::new(lanes.len(), Arc::new(Traffic::default()), || None);
+    let ports: Vec<u16> = targets.iter().map(SocketAddr::port).collect();
+    let lane_of = move |stream: &KernelStream| ports.iter().position(|port| *port == stream.local.port());
+    let party = Party::spawn(Listeners(listeners), future::pending(), mode, Arc::clone(&lanes), lane_of);
+    let (clients, congestion) = path::clients(scenario, mode, &targets)?;
+    let supervisor = Supervisor::new(scenario, lanes, Arc::new(gate));
+    let outcome = supervisor.supervise(party, clients, interrupts).await?;
+    Ok(Ran { outcome, congestion, device, effective: None })
+}
+
+fn failed(source: io::Error) -> RunError {
+    platform::Error::new(Class::Failed, "listen on", "the loopback", source).into()
+}
+
+/// A listener at a free port of the loopback. What it accepts inherits its congestion control.
+fn listen(scenario: &Scenario) -> Result<TcpListener, RunError> {
+    let ipv6 = scenario.network.address.is_ipv6();
+    let address: IpAddr = if ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
+    let address = SocketAddr::new(address, 0);
+    let (socket, _) = kernel::socket(address, scenario.congestion.as_deref())?;
+    let socket = Socket::from(socket);
+    socket.bind(&address.into()).map_err(|source| {
+        if ipv6 {
+            platform::Error::new(Class::Unavailable, "listen on", "the loopback", source).remedy(NO_IPV6).into()
+        } else {
+            failed(source)
+        }
+    })?;
+    socket.listen(1).and_then(|()| socket.set_nonblocking(true)).map_err(failed)?;
+    TcpListener::from_std(socket.into()).map_err(failed)
+}
+
+/// A listener for each stream.
+struct Listeners(Vec<TcpListener>);
+
+impl Listener for Listeners {
+    type Stream = KernelStream;
+
+    async fn accept(&mut self) -> io::Result<KernelStream> {
+        let (socket, peer) = poll_fn(|cx| self.poll_accept(cx)).await?;
+        socket.set_nodelay(true)?;
+        Ok(KernelStream { local: socket.local_addr()?, socket, peer })
+    }
+}
+
+impl Listeners {
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
+        let ready = self.0.iter().map(|listener| listener.poll_accept(cx)).find(Poll::is_ready);
+        ready.unwrap_or(Poll::Pending)
+    }
+}
+
+/// A socket as a stack's stream.
+struct KernelStream {
+    socket: TcpStream,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl Stream for KernelStream {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+}
+
+impl AsyncRead for KernelStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for KernelStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

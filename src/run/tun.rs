@@ -1,0 +1,79 @@
+//! The run's TUN device.
+
+use std::io;
+use std::net::IpAddr;
+
+use platform::{Class, Link, TunConfig, TunDevice};
+
+use crate::plan::Scenario;
+use crate::sample::DeviceFacts;
+
+/// The shortest queue in front of the stack, in packets.
+const MIN_TX_QUEUE_LEN: u32 = 4096;
+
+/// The longest. The kernel keeps a pointer for each place, in one piece of at most 4 MiB
+/// (`include/linux/ptr_ring.h`), and refuses more.
+const MAX_TX_QUEUE_LEN: u64 = 1 << 18;
+
+/// Opens the device of a scenario.
+pub(super) fn open(scenario: &Scenario) -> Result<(TunDevice, DeviceFacts), platform::Error> {
+    if scenario.tun_fd.is_none() {
+        refuse_used_address(scenario.network.address)?;
+    }
+    let device = TunDevice::open(&TunConfig {
+        name: scenario.tun_name.clone(),
+        network: scenario.network,
+        mtu: scenario.mtu,
+        tx_queue_len: tx_queue_len(scenario),
+        offload: scenario.offload,
+        fd: scenario.tun_fd,
+    })?;
+    let facts = DeviceFacts {
+        name: device.name().to_owned(),
+        mtu: device.capabilities().mtu,
+        offload: device.capabilities().segmentation.any(),
+        tx_queue_len: device.tx_queue_len().ok().flatten(),
+    };
+    Ok((device, facts))
+}
+
+/// An address that another interface has already would take the run's packets away.
+fn refuse_used_address(address: IpAddr) -> Result<(), platform::Error> {
+    if !platform::is_local_address(address) {
+        return Ok(());
+    }
+    let source = io::Error::new(io::ErrorKind::AddrInUse, "another interface has it already");
+    Err(platform::Error::new(Class::Invalid, "use the address", address.to_string(), source)
+        .remedy("choose others with --tun-addr, --tun-dest and --tun-name, or leave out --netns host"))
+}
+
+/// Room in front of the stack for all that the kernel may have under way: a window for each stream
+/// in packets of the MTU, half as much again for ACKs and what is small.
+fn tx_queue_len(scenario: &Scenario) -> u32 {
+    let payload = u64::from(scenario.mtu).saturating_sub(40).max(1);
+    let packets = scenario.window_bytes as u64 * u64::from(scenario.parallel.get()) / payload;
+    let len = (packets + packets / 2).min(MAX_TX_QUEUE_LEN);
+    u32::try_from(len).unwrap_or(u32::MAX).max(MIN_TX_QUEUE_LEN)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn the_queue_holds_a_window_of_every_stream() {
+        let queue = |arguments: &str| {
+            let cli = Cli::try_parse_from(format!("x -m reader -n smoltcp {arguments}").split_whitespace()).unwrap();
+            tx_queue_len(&Scenario::try_from(cli.run).unwrap())
+        };
+        assert_eq!(queue(""), 4308);
+        assert_eq!(queue("--window 64KiB"), MIN_TX_QUEUE_LEN);
+        assert_eq!(queue("--mtu 576 --parallel 8"), 93_901);
+        assert_eq!(queue("--window 1GB --parallel 256"), 1 << 18);
+    }
+}
