@@ -1,11 +1,12 @@
 //! One line for a script, and what belongs to it for a person.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use crate::plan::{Mode, Verify};
-use crate::sample::Sample;
+use crate::plan::{Layer, Mode, Verify};
+use crate::sample::{Sample, gbps};
 
 /// Writes the line to `out` where the run succeeded, and everything else to `err`.
 ///
@@ -45,9 +46,7 @@ fn details(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
             effective.congestion
         )?;
     }
-    let congestion = facts.congestion.as_deref().unwrap_or("unknown");
-    let plural = if cell.parallel == 1 { "" } else { "s" };
-    writeln!(err, "client:    {} stream{plural}, congestion control {congestion}", cell.parallel)?;
+    client(sample, err)?;
     let verified = match facts.verified {
         _ if !sample.is_ok() => "",
         Verify::Sample => ", the warm-up verified",
@@ -55,25 +54,83 @@ fn details(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
         Verify::Off => ", only counted",
     };
     writeln!(err, "delivered: {} bytes in {:.6} s{verified}", facts.bytes, facts.elapsed.as_secs_f64())?;
+    cost(sample, err)?;
+    packets(sample, err)?;
+    intervals(sample, err)
+}
+
+/// Who is at the other end, and what the kernel says of its connection.
+fn client(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
+    let (cell, facts) = (&sample.cell, &sample.facts);
+    let plural = if cell.parallel == 1 { "" } else { "s" };
+    match cell.layer {
+        Layer::Path | Layer::Loopback => {
+            let congestion = facts.congestion.as_deref().unwrap_or("unknown");
+            writeln!(err, "client:    {} stream{plural}, congestion control {congestion}", cell.parallel)?;
+        }
+        Layer::Stack => writeln!(err, "client:    {} stream{plural}, scripted", cell.parallel)?,
+        Layer::Device => {}
+    }
+    let Some(tcp) = &facts.tcp else { return Ok(()) };
+    let time = |time_us: Option<u64>| time_us.map_or_else(|| "unknown".to_owned(), microseconds);
+    let size = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), |bytes| ByteSize(bytes).to_string());
     writeln!(
         err,
-        "cost:      client {}, stack {} CPU seconds; peak memory {}",
-        seconds(facts.cpu.client_seconds),
-        seconds(facts.cpu.stack_seconds),
-        facts.peak_rss_bytes.map_or_else(|| "unknown".to_owned(), |bytes| ByteSize(bytes).to_string())
-    )?;
-    writeln!(
-        err,
-        "packets:   {} into the stack, {} out of it{}; {} retransmitted by the kernel, {} dropped",
-        facts.packets.rx,
-        facts.packets.tx,
-        sample
-            .bytes_per_packet()
-            .map(|bytes| format!(", {bytes:.0} bytes each the way of the payload"))
-            .unwrap_or_default(),
-        count(facts.retransmits),
-        count(facts.device_drops)
+        "tcp:       round trip {}, at least {}; window {} out, {} in, congestion window {}",
+        time(tcp.rtt_us),
+        time(tcp.min_rtt_us),
+        size(tcp.send_window_bytes),
+        size(tcp.receive_window_bytes),
+        size(tcp.congestion_window_bytes)
     )
+}
+
+fn cost(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
+    let facts = &sample.facts;
+    let client = format!("client {}, ", seconds(facts.cpu.client_seconds));
+    let (client, side) = match sample.cell.layer {
+        Layer::Path | Layer::Stack => (client, "stack"),
+        Layer::Loopback => (client, "server"),
+        Layer::Device => (String::new(), "device"),
+    };
+    let memory = facts.peak_rss_bytes.map_or_else(|| "unknown".to_owned(), |bytes| ByteSize(bytes).to_string());
+    writeln!(err, "cost:      {client}{side} {} CPU seconds; peak memory {memory}", seconds(facts.cpu.stack_seconds))
+}
+
+/// What crossed the link, where there is one, and what went wrong.
+fn packets(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
+    let facts = &sample.facts;
+    let sent_again = format!("{} retransmitted by the kernel", count(facts.retransmits));
+    let dropped = format!("{} dropped", count(facts.device_drops));
+    let crossed = |into: &str, out: &str| {
+        let each = sample.bytes_per_packet().map(|bytes| format!(", {bytes:.0} bytes each the way of the payload"));
+        format!("{} {into}, {} {out}{}", facts.packets.rx, facts.packets.tx, each.unwrap_or_default())
+    };
+    let (into, out) = ("into the stack", "out of it");
+    match sample.cell.layer {
+        Layer::Path => writeln!(err, "packets:   {}; {sent_again}, {dropped}", crossed(into, out)),
+        Layer::Stack => writeln!(err, "packets:   {}", crossed(into, out)),
+        Layer::Device => writeln!(err, "packets:   {}; {dropped}", crossed("read from the device", "written to it")),
+        Layer::Loopback => writeln!(err, "packets:   {sent_again}"),
+    }
+}
+
+/// The parts of the timed window, where they were asked for.
+fn intervals(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
+    let mut begin = Duration::ZERO;
+    for part in &sample.facts.intervals {
+        let (from, to) = (begin.as_secs_f64(), part.end.as_secs_f64());
+        // In this unit, as the word for it is kept for the one line of standard output.
+        let gbit_s = gbps(part.bytes, part.end.saturating_sub(begin));
+        writeln!(err, "interval:  {from:.2}–{to:.2} s  {gbit_s:.2} Gbit/s")?;
+        begin = part.end;
+    }
+    Ok(())
+}
+
+/// A time in the unit in which it is read.
+fn microseconds(time_us: u64) -> String {
+    if time_us < 1000 { format!("{time_us} µs") } else { format!("{:.2} ms", time_us as f64 / 1000.0) }
 }
 
 fn binary(bytes: usize) -> String {
@@ -86,4 +143,77 @@ fn seconds(seconds: Option<f64>) -> String {
 
 fn count(count: Option<u64>) -> String {
     count.map_or_else(|| "unknown".to_owned(), |count| count.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::sync::Arc;
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+    use crate::plan::Scenario;
+    use crate::sample::{Cell, CpuTime, DeviceFacts, Environment, Facts, Interval, Packets, Status, TcpFacts};
+
+    fn printed(arguments: &str, change: fn(&mut Facts)) -> String {
+        let cli = Cli::try_parse_from(format!("x {arguments}").split_whitespace()).unwrap();
+        let scenario = Scenario::try_from(cli.run).unwrap();
+        let mut facts = Facts {
+            status: Status::Ok,
+            bytes: 1_000_000_000,
+            elapsed: Duration::from_secs(1),
+            verified: Verify::Full,
+            cpu: CpuTime { client_seconds: Some(0.25), stack_seconds: Some(0.75) },
+            packets: Packets { rx: 700, rx_bytes: 28_000, tx: 15_900, tx_bytes: 1_000_636_000 },
+            retransmits: Some(0),
+            device: Some(DeviceFacts { name: "lo".to_owned(), mtu: 65_536, offload: true, tx_queue_len: None }),
+            ..Facts::failed(Status::Ok, "")
+        };
+        change(&mut facts);
+        let environment = Arc::new(Environment::detect());
+        let mut err = Vec::new();
+        details(&Sample { cell: Cell::of(&scenario, true), facts, environment }, &mut err).unwrap();
+        String::from_utf8(err).unwrap()
+    }
+
+    #[test]
+    fn the_kernel_against_itself() {
+        insta::assert_snapshot!(printed("--layer loopback -m reader --parallel 2", |facts| {
+            facts.congestion = Some("cubic".to_owned());
+            facts.tcp = Some(TcpFacts {
+                rtt_us: Some(12_345),
+                min_rtt_us: Some(67),
+                congestion_window_bytes: Some(4 << 20),
+                send_window_bytes: Some(65_536),
+                receive_window_bytes: None,
+            });
+        }));
+    }
+
+    #[test]
+    fn the_device_alone_and_what_arrived_when() {
+        insta::assert_snapshot!(printed("--layer device", |facts| {
+            facts.device_drops = Some(0);
+            facts.intervals = [(502_000, 100_000_000), (1_000_000, 1_500_000_000), (1_004_000, 0)]
+                .map(|(end_us, bytes)| Interval { end: Duration::from_micros(end_us), bytes })
+                .to_vec();
+        }));
+    }
+
+    #[test]
+    #[cfg(feature = "smoltcp")]
+    fn a_stack_alone() {
+        insta::assert_snapshot!(printed("--layer stack -m reader -n smoltcp", |facts| facts.retransmits = None));
+    }
+
+    #[test]
+    fn the_word_that_scripts_look_for_is_kept_for_the_figure() {
+        let text = printed("--layer device", |facts| {
+            facts.intervals = vec![Interval { end: Duration::from_secs(1), bytes: 1 }];
+        });
+        assert!(text.contains("Gbit/s") && !text.contains("Gbps"), "{text}");
+    }
 }
