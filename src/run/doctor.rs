@@ -127,8 +127,11 @@ fn scenarios() -> Vec<Scenario> {
     let Ok(Cli { command: Some(cli::Command::Matrix(matrix)), .. }) = Cli::try_parse_from(MATRIX) else {
         return Vec::new();
     };
-    let plan = MatrixPlan::try_from(*matrix);
-    plan.map(|plan| plan.scenarios.iter().map(Scenario::path_check).collect()).unwrap_or_default()
+    let Ok(plan) = MatrixPlan::try_from(*matrix) else { return Vec::new() };
+    let mut scenarios: Vec<_> = plan.scenarios.iter().map(Scenario::path_check).collect();
+    // What fails is told in this order: the plainest first.
+    scenarios.sort_by_key(|scenario| (is_ipv6(scenario), is_offloaded(scenario)));
+    scenarios
 }
 
 /// The runs that are left to try.
@@ -141,7 +144,7 @@ struct Trials<'a, X> {
 
 /// Why a run did not deliver.
 enum Refusal {
-    /// The system lacks something.
+    /// The system lacks something, or something is in the way.
     Unavailable(String),
     /// It was made, or began, and failed.
     Failed(String),
@@ -241,8 +244,8 @@ impl<X: Executor> Trials<'_, X> {
     fn run(&self, scenario: &Scenario) -> Result<Result<Sample, Refusal>, RunError> {
         match self.executor.execute(scenario) {
             Err(RunError::Interrupted) => Err(RunError::Interrupted),
-            Err(error) if error.class() == Class::Unavailable => Ok(Err(Refusal::Unavailable(error.to_string()))),
-            Err(error) => Ok(Err(Refusal::Failed(error.to_string()))),
+            Err(error) if error.class() == Class::Failed => Ok(Err(Refusal::Failed(error.to_string()))),
+            Err(error) => Ok(Err(Refusal::Unavailable(error.to_string()))),
             Ok(sample) if sample.facts.status == Status::Ok => Ok(Ok(sample)),
             Ok(Sample { facts, .. }) => {
                 Ok(Err(Refusal::Failed(format!("{}: {}", facts.status, facts.detail.unwrap_or_default()))))

@@ -142,7 +142,11 @@ fn a_torn_last_line_is_cut_off_wherever_it_is_torn() {
     let whole = fs::read(&path).unwrap();
     let head_len = head().line().len() + 1;
     let first_len = head_len + line::line(&of_round(1)).len() + 1;
-    for len in 0..whole.len() {
+    // At each end of a line and a byte beside it, within characters of several bytes, and in between.
+    let telling = |at: usize| whole[at..whole.len().min(at + 2)].contains(&b'\n') || !whole[at].is_ascii();
+    let lengths: Vec<_> = (0..whole.len()).filter(|at| at % 61 == 0 || telling(*at)).collect();
+    assert!(lengths.iter().any(|len| str::from_utf8(&whole[..*len]).is_err()));
+    for len in lengths {
         fs::write(&path, &whole[..len]).unwrap();
         let (mut appender, _, samples) =
             Appender::open(&path, &head()).unwrap_or_else(|error| panic!("{len} bytes: {error}"));
