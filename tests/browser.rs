@@ -104,9 +104,9 @@ fn a_page_is_whole_in_every_theme_and_width() {
 fn look(browser: &mut Browser, path: &Path, series: &[Series], reader: (&str, &str, u32, &str)) {
     let (name, device, width, theme) = reader;
     let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500});
-    browser.call("Emulation.setDeviceMetricsOverride", size);
+    browser.call("Emulation.setDeviceMetricsOverride", &size);
     let features = json!({"features": [{"name": "prefers-color-scheme", "value": theme}]});
-    browser.call("Emulation.setEmulatedMedia", features);
+    browser.call("Emulation.setEmulatedMedia", &features);
     let address = format!("file://{}", path.display());
     let events = browser.open(&address);
     let of = |method: &str| events.iter().filter(|event| event["method"] == method).collect::<Vec<_>>();

@@ -56,17 +56,17 @@ impl Browser {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let (socket, _) = tungstenite::client(&address, stream).unwrap();
         let mut browser = Self { process, profile, socket, session: None, last: 0, events: Vec::new() };
-        let target = browser.call("Target.createTarget", json!({"url": "about:blank"}));
+        let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}));
         let session = json!({"targetId": target["targetId"], "flatten": true});
-        browser.session = browser.call("Target.attachToTarget", session)["sessionId"].as_str().map(ToOwned::to_owned);
+        browser.session = browser.call("Target.attachToTarget", &session)["sessionId"].as_str().map(ToOwned::to_owned);
         for domain in ["Page", "Runtime", "Log", "Network"] {
-            browser.call(&format!("{domain}.enable"), json!({}));
+            browser.call(&format!("{domain}.enable"), &json!({}));
         }
         browser
     }
 
     /// Calls a method, and answers its result.
-    pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
+    pub(crate) fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.last += 1;
         let mut message = json!({"id": self.last, "method": method, "params": parameters});
         if let Some(session) = &self.session {
@@ -94,7 +94,7 @@ impl Browser {
     /// Opens a page, and answers all that happened until it was loaded and drawn.
     pub(crate) fn open(&mut self, address: &str) -> Vec<Value> {
         self.events.clear();
-        self.call("Page.navigate", json!({"url": address}));
+        self.call("Page.navigate", &json!({"url": address}));
         while !self.events.iter().any(|event| event["method"] == "Page.loadEventFired") {
             let event = self.receive();
             self.events.push(event);
@@ -108,7 +108,7 @@ impl Browser {
     /// The value of an expression in the page, or that of its promise.
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
-        let result = self.call("Runtime.evaluate", parameters);
+        let result = self.call("Runtime.evaluate", &parameters);
         assert!(result.get("exceptionDetails").is_none(), "{result}");
         result["result"]["value"].clone()
     }
@@ -116,7 +116,7 @@ impl Browser {
     /// Writes a picture of the whole page.
     pub(crate) fn picture(&mut self, path: &Path) {
         let parameters = json!({"format": "png", "captureBeyondViewport": true});
-        let picture = self.call("Page.captureScreenshot", parameters);
+        let picture = self.call("Page.captureScreenshot", &parameters);
         std::fs::write(path, BASE64.decode(picture["data"].as_str().unwrap().as_bytes()).unwrap()).unwrap();
     }
 }
