@@ -200,7 +200,8 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// Ends the sending half: ready once the FIN is sent. Reading goes on.
+    /// Ends the sending half: ready once the FIN is sent, for which there has to be room in the stack's
+    /// window. Reading goes on.
     ///
     /// # Errors
     ///
@@ -211,7 +212,8 @@ impl<L: Link> Peer<L> {
                 return Poll::Ready(Ok(()));
             }
             self.receive_all()?;
-            if self.send(FIN | ACK, &[])? {
+            // A FIN has a place in the window (RFC 9293, 3.4): without room it may be dropped.
+            if self.open_window() > 0 && self.send(FIN | ACK, &[])? {
                 self.sending = Sending::FinSent;
             } else {
                 ready!(self.poll_change(cx))?;
@@ -308,12 +310,15 @@ impl<L: Link> Peer<L> {
         }
     }
 
+    /// What of the stack's window is not under way.
+    fn open_window(&self) -> usize {
+        self.window.saturating_sub(self.next.wrapping_sub(self.una)) as usize
+    }
+
     /// How much of what is left the next packet carries. Less than a segment only where that is all, or
     /// where the stack has a small window and nothing else would ever open it (RFC 9293, 3.8.6.2.1).
     fn sendable(&self, left: usize) -> usize {
-        let in_flight = self.next.wrapping_sub(self.una);
-        let room = self.window.saturating_sub(in_flight) as usize;
-        let len = room.min(left).min(self.largest);
+        let len = self.open_window().min(left).min(self.largest);
         match len / self.mss * self.mss {
             0 if len == left || len >= self.largest_window as usize / 2 => len,
             whole => whole,

@@ -230,6 +230,17 @@ fn each_half_ends_by_itself() {
 }
 
 #[test]
+fn an_end_waits_for_room_in_the_window() {
+    let (mut peer, mut far) = connected(plain(), 1000);
+    assert_eq!(now(|cx| peer.poll_write(cx, &[1; 1000])).unwrap().unwrap(), 1000);
+    assert!(now(|cx| peer.poll_shutdown(cx)).is_none());
+    assert_eq!(far.seen().len(), 1);
+    far.send(ACK, 1002, 1, &[], &[]);
+    now(|cx| peer.poll_shutdown(cx)).unwrap().unwrap();
+    assert_eq!(far.seen()[0].flags, FIN | ACK);
+}
+
+#[test]
 fn a_reset_and_a_lost_link_end_everything() {
     let (mut peer, mut far) = connected(plain(), 60_000);
     far.send(RST, 2, 0, &[], &[]);
