@@ -276,3 +276,6 @@ impl<L: Link> Shuttle<L> {
         if writable.is_ready() { writable } else { readable }
     }
 }
+
+#[cfg(test)]
+mod tests;
