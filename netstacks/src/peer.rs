@@ -223,6 +223,7 @@ impl<L: Link> Peer<L> {
 
     /// Ready where the link has something for us, or room again if it had none.
     fn poll_change(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.link.flush()?;
         let writable = if self.blocked { self.link.poll_writable(cx) } else { Poll::Pending };
         let readable = self.link.poll_readable(cx);
         if writable.is_ready() { writable } else { readable }
@@ -289,6 +290,7 @@ impl<L: Link> Peer<L> {
     fn answer(&mut self) -> io::Result<()> {
         if self.ack_due && self.send(ACK, &[])? {
             self.ack_due = false;
+            self.link.flush()?;
         }
         Ok(())
     }
@@ -300,10 +302,12 @@ impl<L: Link> Peer<L> {
         loop {
             let left = &bytes[sent..];
             if sent > 0 && left.len() < self.largest {
+                self.link.flush()?;
                 return Ok(sent);
             }
             let len = self.sendable(left.len());
             if len == 0 || !self.send(ACK, &left[..len])? {
+                self.link.flush()?;
                 return Ok(sent);
             }
             sent += len;

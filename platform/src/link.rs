@@ -177,8 +177,8 @@ pub trait Link: Send + Sync + 'static {
     /// or, where the answer is an error, not at all.
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()>;
 
-    /// Hands on what a link that sends in batches still holds. The stacks call it at the end of
-    /// each turn.
+    /// Hands on what a link that sends in batches still holds, or tells the other end of it. To be
+    /// called at the end of each turn: before waiting, and whenever an answer is due.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

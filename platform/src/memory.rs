@@ -26,6 +26,8 @@ struct Queue {
     /// Storage of packets that were received, for those to come.
     spare: Vec<Vec<u8>>,
     limit: usize,
+    /// The reader is woken by a flush, and not by a packet.
+    moderated: bool,
     closed: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -43,6 +45,17 @@ impl MemoryLink {
     /// The same with every offload: super-packets cross it whole, and checksums undone.
     pub fn offloading_pair(mtu: usize, depth: usize) -> (Self, Self) {
         Self::pair_of(Capabilities::offloading(mtu), depth)
+    }
+
+    /// The same link, both ways, with one wake for a batch, as a device moderates its interrupts: who
+    /// waits for packets is woken by [`Link::flush`], or when the pipe is full. A wake for each packet
+    /// costs more than the packet, and has the ends wait for each other by turns.
+    #[must_use]
+    pub fn moderated(self) -> Self {
+        for queue in [&self.incoming, &self.outgoing] {
+            lock(queue).moderated = true;
+        }
+        self
     }
 
     fn pair_of(capabilities: Capabilities, depth: usize) -> (Self, Self) {
@@ -117,6 +130,8 @@ impl Link for MemoryLink {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         if queue.packets.len() >= queue.limit {
+            // It is the reader's turn now.
+            wake_reader(queue);
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let mut packet = queue.spare.pop().unwrap_or_default();
@@ -125,11 +140,14 @@ impl Link for MemoryLink {
             packet.extend_from_slice(slice);
         }
         queue.packets.push_back((meta, packet));
-        let reader = queue.reader.take();
-        drop(queue);
-        if let Some(reader) = reader {
-            reader.wake();
+        if !queue.moderated {
+            wake_reader(queue);
         }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        wake_reader(lock(&self.outgoing));
         Ok(())
     }
 
@@ -152,6 +170,15 @@ impl Link for MemoryLink {
     }
 }
 
+/// Wakes the end that waits for packets, outside the lock.
+fn wake_reader(mut queue: MutexGuard<'_, Queue>) {
+    let reader = queue.reader.take();
+    drop(queue);
+    if let Some(reader) = reader {
+        reader.wake();
+    }
+}
+
 fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
     // No code that may panic runs under the lock in the middle of a change.
     queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -163,6 +190,8 @@ mod tests {
 
     use std::future::poll_fn;
     use std::num::NonZeroU16;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
 
     use super::*;
 
@@ -225,6 +254,36 @@ mod tests {
         assert_eq!(right.try_recv(&mut buffers).unwrap(), 1);
         assert_eq!(right.try_recv(&mut buffers).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         assert_eq!(send(&mut right, b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[test]
+    fn a_moderated_link_wakes_its_reader_by_a_flush_or_when_it_is_full() {
+        struct Count(AtomicUsize);
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (left, mut right) = MemoryLink::pair(1500, 2);
+        let mut left = left.moderated();
+        let wakes = Arc::new(Count(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut park = |right: &mut MemoryLink| {
+            assert!(right.poll_readable(&mut Context::from_waker(&waker)).is_pending());
+        };
+        park(&mut right);
+        send(&mut left, b"x").unwrap();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+        left.flush().unwrap();
+        left.flush().unwrap();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        right.try_recv(&mut buffers(1)).unwrap();
+        park(&mut right);
+        send(&mut left, b"y").unwrap();
+        send(&mut left, b"z").unwrap();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        send(&mut left, b"no room").unwrap_err();
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test]

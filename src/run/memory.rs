@@ -37,6 +37,7 @@ pub(super) async fn run(
         Offload::Off => MemoryLink::pair,
     };
     let (near, far) = pair(scenario.mtu.into(), MemoryLink::DEFAULT_DEPTH);
+    let near = near.moderated();
     let facts = DeviceFacts {
         name: NAME.to_owned(),
         mtu: near.capabilities().mtu,

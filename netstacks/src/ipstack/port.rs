@@ -2,6 +2,7 @@
 //! way out.
 
 use std::io::{self, IoSlice};
+use std::mem;
 use std::task::{Context, Poll, ready};
 
 use platform::{Link, PacketBuffer, PacketMeta};
@@ -19,6 +20,8 @@ pub(super) struct Port<L> {
     next: usize,
     /// The link had nothing more when it was last asked.
     drained: bool,
+    /// Packets have been sent since the link was last flushed.
+    unflushed: bool,
     /// A packet that the link would not take; empty for none.
     stalled: Vec<u8>,
     stalled_meta: PacketMeta,
@@ -35,6 +38,7 @@ impl<L: Link> Port<L> {
             filled: 0,
             next: 0,
             drained: false,
+            unflushed: false,
             stalled: Vec::new(),
             stalled_meta: PacketMeta::default(),
         }
@@ -66,6 +70,9 @@ impl<L: Link> Port<L> {
             // ipstack asks between any two packets that it sends. Once the link is empty, it is the
             // link's to say when that has changed, which costs no call into the kernel.
             if self.drained {
+                if mem::take(&mut self.unflushed) {
+                    link.flush()?;
+                }
                 ready!(link.poll_readable(cx))?;
                 self.drained = false;
             }
@@ -76,8 +83,6 @@ impl<L: Link> Port<L> {
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // The turn ends here.
-                    link.flush()?;
                     self.drained = true;
                 }
                 Err(error) => return Poll::Ready(Err(error)),
@@ -88,6 +93,7 @@ impl<L: Link> Port<L> {
     /// Sends a packet, or keeps it until the link takes it. Only while nothing is stalled.
     pub(super) fn send(&mut self, meta: PacketMeta, header: &[u8], payload: &[u8]) -> io::Result<()> {
         let Some(link) = &mut self.link else { return Ok(()) };
+        self.unflushed = true;
         match link.try_send(meta, &[IoSlice::new(header), IoSlice::new(payload)]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.stalled.extend_from_slice(header);
@@ -108,7 +114,10 @@ impl<L: Link> Port<L> {
         let Some(link) = &mut self.link else { return Poll::Ready(Ok(())) };
         while !self.stalled.is_empty() {
             match link.try_send(self.stalled_meta, &[IoSlice::new(&self.stalled)]) {
-                Ok(()) => self.stalled.clear(),
+                Ok(()) => {
+                    self.stalled.clear();
+                    self.unflushed = true;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     link.flush()?;
                     ready!(link.poll_writable(cx))?;

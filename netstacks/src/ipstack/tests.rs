@@ -59,6 +59,7 @@ impl Peer {
         let mut packet = [0; 64];
         let len = header.write(&mut packet, payload.len());
         self.link.try_send(PacketMeta::default(), &[IoSlice::new(&packet[..len]), IoSlice::new(payload)]).unwrap();
+        self.link.flush().unwrap();
     }
 
     /// The next segment, `None` for silence.
