@@ -267,9 +267,9 @@ mod tests {
         let (left, mut right) = MemoryLink::pair(1500, 2);
         let mut left = left.moderated();
         let wakes = Arc::new(Count(AtomicUsize::new(0)));
-        let waker = Waker::from(Arc::clone(&wakes));
-        let mut park = |right: &mut MemoryLink| {
-            assert!(right.poll_readable(&mut Context::from_waker(&waker)).is_pending());
+        let handle = Waker::from(Arc::clone(&wakes));
+        let park = |right: &mut MemoryLink| {
+            assert!(right.poll_readable(&mut Context::from_waker(&handle)).is_pending());
         };
         park(&mut right);
         send(&mut left, b"x").unwrap();
