@@ -10,7 +10,7 @@
 //! | layer | client | between | stack's side |
 //! |---|---|---|---|
 //! | `path` | kernel sockets | TUN device | the stack |
-//! | `stack` | [`netstacks::peer`] | link in memory | the stack |
+//! | `stack` (`memory`) | [`netstacks::peer`] | link in memory | the stack |
 //! | `loopback` | kernel sockets | the kernel's loopback | the kernel, on the same runtime |
 //! | `device` | none | TUN device, and the kernel's routing | a task that writes packets and reads them again |
 //!

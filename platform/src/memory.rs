@@ -1,5 +1,6 @@
 //! A link in memory.
 
+use std::array;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +34,10 @@ struct Queue {
     writer: Option<Waker>,
 }
 
+/// How many packets are taken under one lock. None is copied under it, or the two ends would wait for each
+/// other's copies.
+const AT_ONCE: usize = 32;
+
 impl MemoryLink {
     /// How many packets wait in each direction before the pipe is full.
     pub const DEFAULT_DEPTH: usize = 256;
@@ -65,6 +70,30 @@ impl MemoryLink {
             Self { capabilities, incoming: Arc::clone(&back), outgoing: Arc::clone(&forth) },
             Self { capabilities, incoming: forth, outgoing: back },
         )
+    }
+
+    /// Takes packets that wait, at most [`AT_ONCE`], and answers how many.
+    fn take(&self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        let mut taken: [_; AT_ONCE] = array::from_fn(|_| None);
+        let mut queue = lock(&self.incoming);
+        for (place, _) in taken.iter_mut().zip(&*buffers) {
+            *place = queue.packets.pop_front();
+        }
+        let writer = if taken[0].is_some() { queue.writer.take() } else { None };
+        drop(queue);
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+        let mut count = 0;
+        for ((meta, packet), buffer) in taken.iter().flatten().zip(buffers) {
+            buffer.storage_mut()[..packet.len()].copy_from_slice(packet);
+            buffer.filled(packet.len(), *meta)?;
+            count += 1;
+        }
+        if count > 0 {
+            lock(&self.incoming).spare.extend(taken.into_iter().flatten().map(|(_, packet)| packet));
+        }
+        Ok(count)
     }
 
     /// Whether a packet may cross: larger than the MTU only as a super-packet, and with a meta other
@@ -103,24 +132,25 @@ impl Link for MemoryLink {
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
-        let mut queue = lock(&self.incoming);
         let mut count = 0;
-        for buffer in buffers {
-            let Some((meta, packet)) = queue.packets.pop_front() else { break };
-            buffer.storage_mut()[..packet.len()].copy_from_slice(&packet);
-            buffer.filled(packet.len(), meta)?;
-            queue.spare.push(packet);
-            count += 1;
+        for buffers in buffers.chunks_mut(AT_ONCE) {
+            let taken = self.take(buffers)?;
+            count += taken;
+            if taken < buffers.len() {
+                break;
+            }
         }
-        if count == 0 {
-            return Err(if queue.closed { io::ErrorKind::BrokenPipe } else { io::ErrorKind::WouldBlock }.into());
+        if count > 0 {
+            return Ok(count);
         }
-        let writer = queue.writer.take();
-        drop(queue);
-        if let Some(writer) = writer {
-            writer.wake();
+        let queue = lock(&self.incoming);
+        // A packet may have come since; it is taken with the next call.
+        Err(if queue.closed && queue.packets.is_empty() {
+            io::ErrorKind::BrokenPipe
+        } else {
+            io::ErrorKind::WouldBlock
         }
-        Ok(count)
+        .into())
     }
 
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
@@ -135,10 +165,13 @@ impl Link for MemoryLink {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let mut packet = queue.spare.pop().unwrap_or_default();
+        drop(queue);
         packet.clear();
         for slice in slices {
             packet.extend_from_slice(slice);
         }
+        // Nobody else sends from this end, so there is still room.
+        let mut queue = lock(&self.outgoing);
         queue.packets.push_back((meta, packet));
         if !queue.moderated {
             wake_reader(queue);
