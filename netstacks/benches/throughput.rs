@@ -4,7 +4,7 @@
 //!     cargo bench -p netstacks --bench throughput -- 'smoltcp/reader'
 //!
 //! There is no device and no kernel in it, and the peer costs next to nothing, so a change of a
-//! stack or its adapter is seen here larger than in `scripts/ratio.sh`. criterion compares with the
+//! stack or its adapter is seen here larger than in a matrix of whole paths. criterion compares with the
 //! run before; `--save-baseline NAME` and `--baseline NAME` compare with another.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench may panic")]
