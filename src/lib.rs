@@ -124,7 +124,8 @@ pub struct Console<'a, O, E> {
 pub fn main(cli: Cli) -> Result<(), Error> {
     let terminal = io::stderr().is_terminal();
     let columns = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0);
-    let (out, err) = (&mut io::stdout().lock(), &mut io::stderr().lock());
+    // Not locked: a panic in another thread is to be told there, too.
+    let (out, err) = (&mut io::stdout(), &mut io::stderr());
     main_with(cli, &TunExecutor, &ProcessExecutor::this_program(), Console { out, err, terminal, columns })
 }
 
