@@ -92,7 +92,7 @@ fn a_page_is_whole_in_every_theme_and_width() {
     let mut browser = Browser::start(&program);
     for (name, files) in [
         ("two-machines", ["tests/data/laptop.jsonl", "tests/data/server.jsonl"].as_slice()),
-        ("older-file", ["docs/data/linux.jsonl"].as_slice()),
+        ("older-file", ["tests/data/older.jsonl"].as_slice()),
     ] {
         let (path, series) = page(name, files);
         for (reader, width, theme) in READERS {

@@ -253,7 +253,7 @@ fn a_table_for_a_terminal() {
 
 #[test]
 fn an_older_file_is_a_report_too() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data/linux.jsonl");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/older.jsonl");
     let file = SampleFile::read(&file).unwrap();
     let series = Series::of(std::slice::from_ref(&file));
     assert_eq!(written(&series, Format::Svg).matches("<circle").count(), good(&file));

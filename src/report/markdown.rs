@@ -1,5 +1,6 @@
 //! Tables for a document.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
 
 use comfy_table::{Table, presets};
@@ -32,6 +33,8 @@ pub(super) fn markdown(all: &[Series], out: &mut impl Write) -> io::Result<()> {
             escaped(&finding::finding(one, None))
         )?;
         sheet(&overview(one), out)?;
+        let shared = one.shared().into_iter().chain([runs(one), one.machine()]).collect::<Vec<_>>();
+        writeln!(out, "\nIn every run: {}.", escaped(&shared.join(", ")))?;
         writeln!(out, "\n### Cells{of}\n")?;
         cells(one, out)?;
         let rungs = rungs(one);
@@ -64,6 +67,17 @@ fn list(title: &str, lines: &[String], out: &mut impl Write) -> io::Result<()> {
     lines.iter().try_for_each(|line| writeln!(out, "- {}", escaped(line)))
 }
 
+/// How many runs a cell has, failed ones too.
+fn runs(one: &Series) -> String {
+    let counts = || one.summary.cells.iter().map(|row| row.gbps.len() + row.failures.values().sum::<usize>());
+    match (counts().min(), counts().max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most} runs of each cell"),
+        (Some(1), _) => "one run of each cell".to_owned(),
+        (Some(runs), _) => format!("{runs} runs of each cell"),
+        (None, _) => "no runs".to_owned(),
+    }
+}
+
 /// The main rows of a series in little space: offload and runtime are columns.
 fn overview(one: &Series) -> Sheet {
     let rows = one.main_rows();
@@ -72,7 +86,10 @@ fn overview(one: &Series) -> Sheet {
         axis::differing(&cells).into_iter().partition(|axis| matches!(axis, Axis::Offload | Axis::Runtime));
     let head = |cell: &Cell| axis::phrase(cell, across.iter().copied().rev());
     let side = |cell: &Cell| down.iter().map(|axis| axis.value(cell)).collect::<Vec<_>>();
-    let (heads, sides) = (unique(cells.iter().map(|cell| head(cell))), unique(cells.iter().map(|cell| side(cell))));
+    // With offload first: it is what a device is asked for where it can.
+    let mut by_head = cells.clone();
+    by_head.sort_by_key(|cell| (Reverse(cell.offload), cell.runtime));
+    let (heads, sides) = (unique(by_head.iter().map(|cell| head(cell))), unique(cells.iter().map(|cell| side(cell))));
     let mut columns: Vec<_> = down.iter().map(|axis| Column::new(axis.title(), axis.is_number())).collect();
     columns.extend(heads.iter().map(|head| Column::new(if head.is_empty() { "Gbps" } else { head }, true)));
     let lines = sides.into_iter().map(|place| {

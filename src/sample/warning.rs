@@ -68,12 +68,16 @@ impl fmt::Display for Warning {
             Self::ShortWindow(time) => {
                 write!(f, "the timed window was only {:.3} s; deliver for longer, with --time 2", time.as_secs_f64())
             }
-            Self::Retransmits(count) => {
-                write!(f, "the kernel sent {count} segments again; packets were lost or reordered, or the stack paused")
-            }
-            Self::DeviceDrops(count) => {
-                write!(f, "the device dropped {count} packets; lower --window, or lengthen its queue")
-            }
+            Self::Retransmits(count) => write!(
+                f,
+                "the kernel sent {count} {} again; packets were lost or reordered, or the stack paused",
+                if *count == 1 { "segment" } else { "segments" }
+            ),
+            Self::DeviceDrops(count) => write!(
+                f,
+                "the device dropped {count} {}; lower --window, or lengthen its queue",
+                if *count == 1 { "packet" } else { "packets" }
+            ),
             Self::CongestionControl(name) => {
                 write!(f, "the client ran with {name} and not with cubic; compare only with the same")
             }
