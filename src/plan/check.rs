@@ -86,8 +86,7 @@ impl TryFrom<Run> for Scenario {
                 cli::Verify::Full => Verify::Full,
                 cli::Verify::Off => Verify::Off,
             },
-            // A device that somebody else has made is in the network that it was made in.
-            isolated: settings.netns == cli::Netns::Auto && run.tun_fd.is_none() && platform::isolation_supported(),
+            isolated: isolated(&run),
             timeout: settings.timeout,
             network: network(&run)?,
             tun_fd: tun_fd(run.tun_fd, subject)?,
@@ -95,6 +94,12 @@ impl TryFrom<Run> for Scenario {
             tun_name: tun_name(&settings.tun_name)?,
         })
     }
+}
+
+/// Whether a run gets a network of its own. A device that somebody else has made is in the network that it
+/// was made in.
+pub(super) fn isolated(run: &Run) -> bool {
+    run.settings.netns == cli::Netns::Auto && run.tun_fd.is_none() && platform::isolation_supported()
 }
 
 fn subject(run: &Run) -> Result<Subject, PlanError> {

@@ -9,7 +9,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Amount, PlanError, Scenario, Verify};
+use super::{Amount, PlanError, Scenario, Verify, check};
 use crate::cli::{self, Layer, Matrix, Offload, Run, Runtime, Switch};
 
 /// For how long a cell of a matrix delivers where nothing else is asked for. By time, and not by bytes:
@@ -87,6 +87,12 @@ impl TryFrom<Matrix> for MatrixPlan {
         // What is wrong with every cell is told once, by its option, and not of each cell.
         let mut first_error = None;
         for run in runs(&matrix) {
+            if let Some(layer) = without(&run, check::isolated(&run), platform::isolation_supported()) {
+                if !plan.skipped.contains(&layer) {
+                    plan.skipped.push(layer);
+                }
+                continue;
+            }
             match Scenario::try_from(run.clone()) {
                 Ok(scenario) if plan.scenarios.contains(&scenario) => {}
                 Ok(scenario) => plan.scenarios.push(scenario),
@@ -100,6 +106,20 @@ impl TryFrom<Matrix> for MatrixPlan {
             Some(error) if plan.scenarios.is_empty() => Err(error),
             _ => Ok(plan),
         }
+    }
+}
+
+/// A layer that a matrix leaves out as a whole, and why: of every stack and mode in it that would be the
+/// same. A run is `isolated` where the system has what it takes (`supported`) and the user wants it.
+fn without(run: &Run, isolated: bool, supported: bool) -> Option<String> {
+    match run.layer {
+        Layer::Device if !isolated => Some(format!(
+            "the layer device: it makes a router of its network, which is to be the run's own; {}",
+            if supported { "leave out --netns host" } else { "this system has none" }
+        )),
+        Layer::Device if run.parallel > 1 => Some("the layer device with several streams: it has one".to_owned()),
+        Layer::Stack if run.parallel > 1 => Some("the layer stack with several streams: it has one".to_owned()),
+        _ => None,
     }
 }
 
@@ -175,9 +195,6 @@ fn cells(matrix: &Matrix, shared: &Run, layer: Layer, runs: &mut Vec<Run>) {
 fn baselines(matrix: &Matrix, shared: &Run, runs: &mut Vec<Run>) {
     for mode in matrix.mode.values() {
         runs.push(Run { mode: Some(*mode), mtu: cli::DEFAULT_MTU, layer: Layer::Loopback, ..shared.clone() });
-    }
-    if shared.parallel > 1 {
-        return;
     }
     for offload in matrix.offload.values() {
         runs.push(Run { offload: on_or_off(*offload), layer: Layer::Device, ..shared.clone() });

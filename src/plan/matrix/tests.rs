@@ -106,11 +106,34 @@ fn baselines_are_there_once_for_what_they_have() {
     // Neither MTU nor offload, but streams.
     assert_eq!(count(&plan, Layer::Loopback), 2 * runtimes * 2);
     // Of one stream alone.
-    assert_eq!(count(&plan, Layer::Device), runtimes * offloads() * 2);
+    let devices = if platform::isolation_supported() { runtimes * offloads() * 2 } else { 0 };
+    assert_eq!(count(&plan, Layer::Device), devices);
     assert_eq!(count(&plan, Layer::Stack), 3 * 2 * runtimes * offloads() * 2);
-    assert_eq!(plan.skipped, [""; 0]);
+    // Once for a layer, whatever is in it.
+    assert_eq!(plan.skipped.len(), 2, "{:?}", plan.skipped);
+    assert!(plan.skipped.contains(&"the layer stack with several streams: it has one".to_owned()));
     let cells: HashSet<Cell> = plan.scenarios.iter().map(Cell::planned).collect();
     assert_eq!(cells.len(), plan.scenarios.len());
+}
+
+#[test]
+fn a_baseline_of_the_device_wants_a_network_of_its_own() {
+    let plan = plan("--baseline -n smoltcp --netns host --mtu 1500,9000 --parallel 1,4");
+    assert_eq!(count(&plan, Layer::Device), 0);
+    assert!(count(&plan, Layer::Stack) > 0 && count(&plan, Layer::Loopback) > 0);
+    let device: Vec<_> = plan.skipped.iter().filter(|layer| layer.contains("the layer device")).collect();
+    assert_eq!(device.len(), 1, "{:?}", plan.skipped);
+    let Some(Command::Matrix(matrix)) = Cli::try_parse_from(["x", "matrix", "--baseline"]).unwrap().command else {
+        panic!("no matrix");
+    };
+    let device = |isolated, supported| {
+        let mut runs = runs(&matrix).into_iter().filter(|run| run.layer == cli::Layer::Device);
+        without(&runs.next().unwrap(), isolated, supported)
+    };
+    assert_eq!(device(true, true), None);
+    let reason = "the layer device: it makes a router of its network, which is to be the run's own;";
+    assert_eq!(device(false, true), Some(format!("{reason} leave out --netns host")));
+    assert_eq!(device(false, false), Some(format!("{reason} this system has none")));
 }
 
 #[test]
