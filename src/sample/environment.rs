@@ -24,7 +24,8 @@ pub struct Program {
     /// The program's version.
     #[serde(default)]
     pub version: Option<String>,
-    /// The commit that it was built from, `-dirty` where files had been changed since.
+    /// The commit that it was built from, with `-dirty.` and a hash of the changes where files had been
+    /// changed since.
     #[serde(default)]
     pub commit: Option<String>,
     /// `release` or `debug`.
@@ -68,12 +69,7 @@ impl Environment {
 
     /// A short name for it: equal for equal environments, on every system.
     pub fn id(&self) -> String {
-        let mut hasher = FnvHasher::default();
-        for (name, value) in self.fields() {
-            hasher.write(name.as_bytes());
-            hasher.write(value.to_string().as_bytes());
-        }
-        format!("{:016x}", hasher.finish())
+        id(&self.fields())
     }
 
     /// What is not alike: the name of the field, its value here and its value there.
@@ -101,4 +97,15 @@ impl Environment {
             _ => Map::new(),
         }
     }
+}
+
+/// The [`Environment::id`] of an environment by its fields in a file, of which this program need not know
+/// all: what another one wrote has the fields that it knew.
+pub(super) fn id(fields: &Map<String, Value>) -> String {
+    let mut hasher = FnvHasher::default();
+    for (name, value) in fields {
+        hasher.write(name.as_bytes());
+        hasher.write(value.to_string().as_bytes());
+    }
+    format!("{:016x}", hasher.finish())
 }

@@ -1,12 +1,21 @@
 //! A file of samples: a head line, then a line for each sample as it came.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::line::{self, Line};
-use super::{Head, Sample};
+use super::{Cell, Environment, Head, Sample};
+
+/// The longest file that is read, in bytes: hundreds of thousands of samples, all of which are kept in
+/// memory.
+const MAX_LEN: u64 = 1 << 30;
+
+/// The longest line, in bytes: the most intervals that a run may have are 5 MB. What has no end, as a
+/// device, is given up here.
+const MAX_LINE_LEN: u64 = 16 << 20;
 
 /// Why a file of samples is not to be used.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +53,12 @@ pub enum FileError {
         line: usize,
         /// What is wrong.
         reason: String,
+    },
+    /// It is longer than any file of samples.
+    #[error("read {}: longer than {} MiB; give files of one matrix each", path.display(), MAX_LEN >> 20)]
+    TooLong {
+        /// Which.
+        path: PathBuf,
     },
     /// It has no sample.
     #[error("{}: holds no samples", path.display())]
@@ -84,16 +99,19 @@ impl SampleFile {
     ///
     /// # Errors
     ///
-    /// [`FileError::Read`], and [`FileError::Line`] for the first line that is wrong.
+    /// [`FileError::Read`], [`FileError::TooLong`], and [`FileError::Line`] for the first line that is
+    /// wrong.
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let text = read(path)?;
-        let file = Self::parse(path, &text)?;
+        let failed = |source| FileError::Read { path: path.to_owned(), source };
+        let bytes = read(path, File::open(path).map_err(failed)?, MAX_LEN)?;
+        let no_text = |_| failed(io::Error::new(io::ErrorKind::InvalidData, "it holds what is no text"));
+        let file = Self::parse(path, str::from_utf8(&bytes).map_err(no_text)?)?;
         if file.samples.is_empty() { Err(FileError::Empty { path: path.to_owned() }) } else { Ok(file) }
     }
 
     /// Reads the text of a file. A last line that is not complete is an error as any other.
     fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
-        let mut file = Self { path: path.to_owned(), heads: Vec::new(), samples: Vec::new() };
+        let mut file = Reader::default();
         for (index, line) in text.lines().enumerate() {
             if line.trim().is_empty() {
                 continue;
@@ -108,48 +126,71 @@ impl SampleFile {
                 FileError::Line { path: path.to_owned(), line: index + 1, reason }
             })?;
         }
-        Ok(file)
+        Ok(Self { path: path.to_owned(), heads: file.heads, samples: file.samples })
     }
+}
 
+/// What has been read of a file so far.
+#[derive(Default)]
+struct Reader {
+    heads: Vec<Head>,
+    samples: Vec<Sample>,
+    /// The environments that have been described, by the ids that they have in the file.
+    environments: HashMap<String, Arc<Environment>>,
+    /// Of what there is a sample: the environment's id, the round, the cell.
+    known: HashSet<(String, u32, Cell)>,
+}
+
+impl Reader {
     fn take(&mut self, text: &str) -> Result<(), String> {
         match line::parse(text)? {
-            Line::Head(head) => self.heads.push(*head),
+            Line::Head(head) => {
+                let environment = || Arc::new(head.environment.clone());
+                self.environments.entry(head.id.clone()).or_insert_with(environment);
+                self.heads.push(*head);
+            }
             Line::Other => {}
             Line::Sample { cell, facts, id, environment } => {
-                let head = || self.heads.iter().rev().find(|head| head.id == id);
-                let known = || self.samples.iter().rev().find(|sample| sample.environment.id() == id);
-                let environment = match environment {
-                    Some(environment) => environment,
-                    None => known()
-                        .map(|sample| Arc::clone(&sample.environment))
-                        .or_else(|| head().map(|head| Arc::new(head.environment.clone())))
-                        .ok_or_else(|| format!("no line before it describes the environment {id}"))?,
-                };
+                if let Some(environment) = environment {
+                    self.environments.insert(id.clone(), environment);
+                }
+                let environment = self.environments.get(&id).map(Arc::clone);
+                let environment =
+                    environment.ok_or_else(|| format!("no line before it describes the environment {id}"))?;
                 let sample = Sample { cell: *cell, facts: *facts, environment };
-                if sample.facts.round.is_some() && self.holds(&sample) {
-                    return Err(format!("a second sample of round {} of {}", round(&sample), sample.cell));
+                if let Some(round) = sample.facts.round
+                    && !self.known.insert((id, round, sample.cell.clone()))
+                {
+                    return Err(format!("a second sample of round {round} of {}", sample.cell));
                 }
                 self.samples.push(sample);
             }
         }
         Ok(())
     }
+}
 
-    fn holds(&self, sample: &Sample) -> bool {
-        self.samples.iter().any(|other| {
-            other.facts.round == sample.facts.round
-                && other.cell == sample.cell
-                && other.environment == sample.environment
-        })
+/// Reads all that there is, where it can be a file of samples of at most `max_len` bytes. What has neither
+/// an end nor lines is found out by its first line.
+fn read(path: &Path, from: impl Read, max_len: u64) -> Result<Vec<u8>, FileError> {
+    let path = || path.to_owned();
+    let mut from = BufReader::new(from);
+    let mut bytes = Vec::new();
+    for line in 1.. {
+        let source = from.by_ref().take(MAX_LINE_LEN).read_until(b'\n', &mut bytes);
+        let len = source.map_err(|source| FileError::Read { path: path(), source })? as u64;
+        if len == MAX_LINE_LEN && !bytes.ends_with(b"\n") {
+            let reason = format!("longer than {} MiB: this is no file of samples", MAX_LINE_LEN >> 20);
+            return Err(FileError::Line { path: path(), line, reason });
+        }
+        if bytes.len() as u64 > max_len {
+            return Err(FileError::TooLong { path: path() });
+        }
+        if len == 0 {
+            break;
+        }
     }
-}
-
-fn round(sample: &Sample) -> u32 {
-    sample.facts.round.unwrap_or_default()
-}
-
-fn read(path: &Path) -> Result<String, FileError> {
-    fs::read_to_string(path).map_err(|source| FileError::Read { path: path.to_owned(), source })
+    Ok(bytes)
 }
 
 /// A file that samples are appended to. Each is on the disk before the next is measured.
@@ -168,13 +209,12 @@ impl Appender {
     /// # Errors
     ///
     /// [`FileError::Foreign`] where the file is of another plan or environment, or in use;
-    /// [`FileError::Line`] and [`FileError::Write`]. What is refused is left as it was.
+    /// [`FileError::TooLong`], [`FileError::Line`] and [`FileError::Write`]. What is refused is left as it was.
     pub fn open(path: &Path, head: &Head) -> Result<(Self, Head, Vec<Sample>), FileError> {
         let foreign = |reason: String| FileError::Foreign { path: path.to_owned(), reason };
-        let mut file = lock(path)?;
+        let file = lock(path)?;
         // Through the same handle: Windows locks a file against all others.
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(|source| FileError::Read { path: path.to_owned(), source })?;
+        let bytes = read(path, &file, MAX_LEN)?;
         let (whole, torn) = bytes.split_at(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
         if whole.is_empty() && !begins_head(torn) {
             return Err(foreign("is none of this program's files; choose another file".to_owned()));
@@ -264,6 +304,10 @@ fn check(old: &Head, new: &Head) -> Result<(), String> {
         let list: Vec<_> =
             differences.iter().map(|(name, old, new)| format!("{name} was {old} and is {new}")).collect();
         return Err(format!("is of another environment: {}; choose another file", list.join(", ")));
+    }
+    if old.id != new.id {
+        // What is not alike this program does not know; the samples of both could not be told apart.
+        return Err("is of a program that says more or less of its environment; choose another file".to_owned());
     }
     if old.plan == new.plan {
         return Ok(());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Cell, Environment, Facts, Sample};
+use super::{Cell, Environment, Facts, Sample, environment};
 
 /// The version of the objects' shape. It grows when a field changes its meaning or goes; what only
 /// comes new does not count.
@@ -17,6 +17,9 @@ const THROUGHPUT: &str = "throughput";
 const ENVIRONMENT: &str = "environment";
 /// The kind of the lines that an earlier script wrote between samples; they are not samples.
 const IPERF3: &str = "iperf3";
+
+/// What in a [`Head`]'s line is not its environment.
+const NO_ENVIRONMENT: [&str; 6] = ["schema", "kind", "id", "arguments", "seed", "plan"];
 
 /// The first line of a file: where the samples after it come from, and what they are to become.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -158,8 +161,11 @@ pub(super) fn parse(text: &str) -> Result<Line, String> {
 }
 
 fn head(object: Map<String, Value>) -> Result<Line, String> {
+    // Of what the line says, and not of what this program knows of it: another one may know more or less.
+    let mut fields = object.clone();
+    fields.retain(|name, _| !NO_ENVIRONMENT.contains(&name.as_str()));
+    let id = environment::id(&fields);
     let head: Head = serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())?;
-    let id = head.environment.id();
     if head.id != id {
         return Err(format!("the id is {}, but that of this environment is {id}: it was changed by hand", head.id));
     }

@@ -75,6 +75,43 @@ fn an_environment_that_was_described_once_is_known() {
 }
 
 #[test]
+fn samples_belong_to_the_head_of_their_id_whatever_else_it_says() {
+    let (_folder, path) = place();
+    // As a later program writes it, with a field that this one does not know.
+    let mut fields = serde_json::to_value(environment()).unwrap();
+    fields["page_size"] = 4096.into();
+    let id = super::super::environment::id(fields.as_object().unwrap());
+    let of_later = |text: &str| text.replace(&environment().id(), &id);
+    let head_line = of_later(&head().line()).replace("\"cpus\":2", "\"cpus\":2,\"page_size\":4096");
+    let lines = [1, 2].map(|round| of_later(&line::line(&of_round(round))));
+    fs::write(&path, format!("{head_line}\n{}\n{}\n", lines[0], lines[1])).unwrap();
+    let file = SampleFile::read(&path).unwrap();
+    assert_eq!(file.samples, [of_round(1), of_round(2)]);
+    assert!(wrong(&format!("{head_line}\n{}\n{}\n", lines[0], lines[0])).contains("a second sample of round 1"));
+    // Samples of this program would have another id.
+    let refusal = refusal(&path, &head());
+    assert!(refusal.contains("of a program that says more or less"), "{refusal}");
+}
+
+#[test]
+fn what_is_too_long_is_given_up() {
+    let path = Path::new("f");
+    let refused = |from: &mut dyn Read, max_len| read(path, from, max_len).unwrap_err().to_string();
+    assert_eq!(read(path, &b"one\ntwo"[..], 7).unwrap(), b"one\ntwo");
+    assert_eq!(refused(&mut &b"one\ntwo"[..], 6), "read f: longer than 1024 MiB; give files of one matrix each");
+    // No line, and no end either.
+    let error = refused(&mut io::repeat(0), u64::MAX);
+    assert_eq!(error, "f, line 1: longer than 16 MiB: this is no file of samples");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_device_without_end_is_given_up() {
+    let error = SampleFile::read(Path::new("/dev/zero")).unwrap_err();
+    assert!(error.is_input() && error.to_string().contains("longer than 16 MiB"), "{error}");
+}
+
+#[test]
 fn what_a_file_lacks_is_said() {
     let (_folder, path) = place();
     let error = SampleFile::read(&path).unwrap_err();

@@ -163,6 +163,23 @@ fn a_head_that_was_changed_is_refused() {
 }
 
 #[test]
+fn a_head_with_a_field_of_a_later_program_is_read() {
+    let mut value: Value = serde_json::from_str(&head().line()).unwrap();
+    value["page_size"] = json!(4096);
+    let mut fields = value.as_object().unwrap().clone();
+    fields.retain(|name, _| !NO_ENVIRONMENT.contains(&name.as_str()));
+    let id = environment::id(&fields);
+    assert_ne!(id, environment().id());
+    value["id"] = json!(id);
+    let Ok(Line::Head(head)) = parse(&value.to_string()) else { panic!("{value} was refused") };
+    assert_eq!((head.id, head.environment), (id, environment()));
+    // What is not known is not to be changed either.
+    value["page_size"] = json!(16384);
+    let Err(reason) = parse(&value.to_string()) else { panic!("it was taken") };
+    assert!(reason.contains("changed by hand"), "{reason}");
+}
+
+#[test]
 fn the_line_of_another_script_is_passed_over() {
     assert!(matches!(parse("{\"kind\": \"iperf3\", \"gbps\": 39.2, \"retransmits\": 0}"), Ok(Line::Other)));
 }
