@@ -155,11 +155,27 @@ fn what_a_process_says_of_a_missing_right_keeps_its_words_and_its_exit_code() {
 }
 
 #[test]
-fn a_process_that_was_interrupted_is_an_interruption() {
-    for script in [format!("{}exit 130", print(Status::Ok)), "kill -INT $$".to_owned()] {
-        let error = executed("interrupted", &script).unwrap_err();
-        assert!(matches!(error, RunError::Interrupted), "{error}");
+fn a_process_that_alone_was_interrupted_has_failed() {
+    let end = "the process was interrupted, and it alone";
+    for (script, detail) in [
+        (format!("{}exit 130", print(Status::Ok)), format!("after its result {end}")),
+        ("exit 130".to_owned(), format!("{end} and no sample: it printed nothing")),
+        ("kill -INT $$".to_owned(), end.to_owned()),
+    ] {
+        let sample = executed("interrupted", &script).unwrap();
+        assert_eq!((sample.facts.status, sample.facts.detail), (Status::Panicked, Some(detail)), "{script}");
     }
+}
+
+#[test]
+fn a_good_sample_and_a_bad_end_are_a_failure() {
+    let script = format!("{}echo 'error: write the result: closed' >&2; exit 1", print(Status::Ok));
+    let sample = executed("bad-end", &script).unwrap();
+    assert_eq!(sample.facts.status, Status::Panicked);
+    assert_eq!(
+        sample.facts.detail.unwrap(),
+        "after its result the process ended with exit code 1; its last words: error: write the result: closed"
+    );
 }
 
 #[test]

@@ -34,6 +34,10 @@ const MAX_STDOUT: u64 = 16 << 20;
 /// The most of standard error that is kept, from its end: what a process dies of is said last.
 const MAX_STDERR: usize = 64 << 10;
 
+/// How much later than its child this process may learn of an interrupt that was meant for both, as in a
+/// terminal.
+const ECHO: Duration = Duration::from_millis(200);
+
 /// What `main` puts in front of the one error.
 const ERROR: &str = "error: ";
 
@@ -87,8 +91,9 @@ impl ProcessExecutor {
 }
 
 impl Executor for ProcessExecutor {
-    /// A process that crashes, or that says neither what it measured nor why it could not, is a sample
-    /// of [`Status::Panicked`]; one that does not end is killed, and [`Status::Stalled`].
+    /// A process that crashes, that was interrupted alone, or that says neither what it measured nor why it
+    /// could not, is a sample of [`Status::Panicked`]; one that does not end is killed, and
+    /// [`Status::Stalled`].
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         let watch = match &mut *watch {
@@ -145,7 +150,13 @@ impl ProcessExecutor {
                 Err(RunError::Interrupted)
             }
             remains = timeout(scenario.timeout.saturating_add(self.grace), remains) => match remains {
-                Ok(Ok(remains)) => Ok(Some(remains.into())),
+                Ok(Ok(remains)) => {
+                    let remains = Remains::from(remains);
+                    if remains.interrupted() && timeout(ECHO, interrupts.next()).await.is_ok() {
+                        return Err(RunError::Interrupted);
+                    }
+                    Ok(Some(remains))
+                }
                 Ok(Err(source)) => {
                     kill(&mut child).await;
                     Err(self.error("attend", source))
@@ -167,6 +178,18 @@ impl ProcessExecutor {
 impl From<(Vec<u8>, Vec<u8>, ExitStatus)> for Remains {
     fn from((stdout, stderr, status): (Vec<u8>, Vec<u8>, ExitStatus)) -> Self {
         Self { stdout, stderr, end: ProcessEnd::of(status) }
+    }
+}
+
+impl Remains {
+    /// Whether an interrupt ended the process: of its own, or the user's of everything.
+    fn interrupted(&self) -> bool {
+        matches!(self.end, ProcessEnd::Interrupted | ProcessEnd::Exited(INTERRUPTED))
+    }
+
+    /// Whether it ended as one does that has printed a good sample.
+    fn succeeded(&self) -> bool {
+        self.end == ProcessEnd::Exited(0)
     }
 }
 
@@ -200,25 +223,32 @@ async fn tail(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
 
 /// What the process answered, or what its silence means.
 fn answer(scenario: &Scenario, remains: &Remains) -> Result<Sample, RunError> {
-    // What Ctrl-C ended has no result, even where it had got as far as to print one.
-    if remains.end == ProcessEnd::Exited(INTERRUPTED) {
-        return Err(RunError::Interrupted);
-    }
     let stderr = String::from_utf8_lossy(&remains.stderr);
-    let panicked = |end: String| failed(scenario, Status::Panicked, last_words(&end, &stderr));
+    let by_itself = matches!(remains.end, ProcessEnd::Exited(_));
+    let end = match &remains.end {
+        // This process was not: that would have been an interrupt of all.
+        ProcessEnd::Interrupted | ProcessEnd::Exited(INTERRUPTED) => {
+            "the process was interrupted, and it alone".to_owned()
+        }
+        ProcessEnd::Exited(code) => format!("the process ended with exit code {code}"),
+        ProcessEnd::Crashed(reason) => format!("the process died of {reason}"),
+    };
     match (parse(&remains.stdout), &remains.end) {
-        (_, ProcessEnd::Interrupted) => Err(RunError::Interrupted),
-        (Ok(sample), ProcessEnd::Exited(_)) => Ok(sample),
-        (Ok(mut sample), ProcessEnd::Crashed(reason)) => {
+        (Ok(sample), _) if remains.succeeded() || (by_itself && !sample.is_ok()) => Ok(sample),
+        // It says that all is well, and its end says that it is not.
+        (Ok(mut sample), _) => {
             sample.facts.status = Status::Panicked;
-            sample.facts.detail = Some(last_words(&format!("after its result the process died of {reason}"), &stderr));
+            sample.facts.detail = Some(last_words(&format!("after its result {end}"), &stderr));
             Ok(sample)
         }
-        (Err(_), ProcessEnd::Crashed(reason)) => Ok(panicked(format!("the process died of {reason}"))),
         (Err(reason), ProcessEnd::Exited(code)) => stated_error(*code, &stderr).map_or_else(
-            || Ok(panicked(format!("the process ended with exit code {code} and no sample: {reason}"))),
+            || {
+                let end = format!("{end} and no sample: {reason}");
+                Ok(failed(scenario, Status::Panicked, last_words(&end, &stderr)))
+            },
             Err,
         ),
+        (Err(_), _) => Ok(failed(scenario, Status::Panicked, last_words(&end, &stderr))),
     }
 }
 
