@@ -122,6 +122,7 @@ pub struct Console<'a, O, E> {
 ///
 /// See [`Error`].
 pub fn main(cli: Cli) -> Result<(), Error> {
+    run::end_with_parent()?;
     let terminal = io::stderr().is_terminal();
     let columns = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0);
     // Not locked: a panic in another thread is to be told there, too.

@@ -69,7 +69,7 @@ use platform::{Class, Counted, MemoryLink, TunDevice};
 
 pub use self::doctor::{doctor, facts};
 pub use self::matrix::{MatrixError, Observer, matrix};
-pub use self::process::ProcessExecutor;
+pub use self::process::{ProcessExecutor, end_with_parent};
 use self::stack::{Named, Only};
 use crate::plan::Scenario;
 use crate::sample::Sample;

@@ -219,6 +219,48 @@ fn an_interrupt_of_the_parent_alone_ends_the_process_too() {
     assert!(!Path::new("/proc").join(&pid).exists(), "process {pid} is still there");
 }
 
+/// A run that lasts, by the real program, in a process that the test below kills.
+#[test]
+#[ignore = "lasts until it is killed"]
+#[cfg(target_os = "linux")]
+fn last() {
+    let script = format!("echo $$ >\"$0.pid\"; exec {} \"$@\"", env!("CARGO_BIN_EXE_rust-tun-perf"));
+    let program = program("killed-lasting", &script);
+    let _sample = ProcessExecutor::new(program).execute(&scenario("--layer stack --time 100 --timeout 200"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_ends_with_the_process_that_wanted_it() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("process-killed-lasting.pid");
+    let _old = fs::remove_file(&file);
+    let mut parent = Command::new(std::env::current_exe().unwrap());
+    let mut parent = parent.args(["--exact", "last", "--ignored"]).stdout(Stdio::null()).spawn().unwrap();
+    let begin = Instant::now();
+    let wait = || {
+        assert!(begin.elapsed() < Duration::from_mins(1), "it takes too long");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let pid = loop {
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        if text.ends_with('\n') {
+            break text.trim().to_owned();
+        }
+        wait();
+    };
+    // Whether it has got as far as to begin, or not.
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    // What nobody has waited for is there still, as a zombie.
+    let is_there = || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_some_and(|(_, state)| !state.trim_start().starts_with(['Z', 'X']))
+    };
+    while is_there() {
+        wait();
+    }
+}
+
 #[test]
 fn a_program_that_is_not_there_is_said() {
     let error = ProcessExecutor::new("/nowhere/rust-tun-perf").execute(&scenario("")).unwrap_err();

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::doctor::Check;
-pub(crate) use crate::process::program_on_disk as this_program;
+pub(crate) use crate::process::{no_bond as end_with_parent, program_on_disk as this_program};
 use crate::{Capabilities, Error, Link, Loopback, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig};
 
 pub(crate) const ISOLATION: bool = false;

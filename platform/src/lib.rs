@@ -53,7 +53,7 @@ pub use imp::{DropCounter, TunDevice};
 pub use kernel::{Loopback, forward, take_up_loopback};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
-pub use process::{ProcessEnd, this_program};
+pub use process::{ProcessEnd, end_with_parent, this_program};
 pub use signal::Interrupts;
 pub use socket::{TcpStatistics, default_congestion_control, set_congestion_control, tcp_statistics};
 pub use trace::{Trace, Traced};

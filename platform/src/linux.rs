@@ -9,6 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use nix::errno::Errno;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getppid};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 #[path = "linux/doctor.rs"]
@@ -349,6 +353,15 @@ pub(crate) fn peak_rss_bytes() -> Option<u64> {
 pub(crate) fn this_program() -> PathBuf {
     let own = PathBuf::from("/proc/self/exe");
     if own.exists() { own } else { program_on_disk() }
+}
+
+/// By `PR_SET_PDEATHSIG` (`prctl(2)`). It tells of an end that comes later alone, so who the parent is is
+/// asked after it. Another one may be a program between the two, which ends with `parent` or not.
+pub(crate) fn end_with_parent(parent: u32) -> bool {
+    // Where the kernel will not, things are as on other systems.
+    let _alone = set_pdeathsig(Signal::SIGKILL);
+    let Ok(parent) = i32::try_from(parent).map(Pid::from_raw) else { return true };
+    getppid() == parent || kill(parent, None) != Err(Errno::ESRCH)
 }
 
 pub(crate) fn kernel() -> Option<String> {

@@ -14,7 +14,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Uid;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-pub(crate) use crate::process::program_on_disk as this_program;
+pub(crate) use crate::process::{no_bond as end_with_parent, program_on_disk as this_program};
 pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address, process_end};
 
 use crate::doctor::{Check, Verdict};

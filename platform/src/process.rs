@@ -29,6 +29,19 @@ pub fn this_program() -> PathBuf {
     imp::this_program()
 }
 
+/// Has the system kill this process when the one that started it ends, whatever ends that: on Linux alone,
+/// elsewhere nothing is done. `parent` is the process at whose order this one was started, by its number;
+/// `false` where that has gone already. To be called by the first thread, before there is another.
+pub fn end_with_parent(parent: u32) -> bool {
+    imp::end_with_parent(parent)
+}
+
+/// Where the system has no such bond.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn no_bond(_parent: u32) -> bool {
+    true
+}
+
 /// By its name on the disk; by what it was started as where the system does not say.
 pub(crate) fn program_on_disk() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| std::env::args_os().next().unwrap_or_default().into())

@@ -33,7 +33,7 @@ pub use self::interface::DropCounter;
 pub(crate) use self::machine::{
     cpu, cpu_of_process, cpu_of_thread, governor, kernel, memory_bytes, peak_rss_bytes, virtual_machine,
 };
-pub(crate) use crate::process::program_on_disk as this_program;
+pub(crate) use crate::process::{no_bond as end_with_parent, program_on_disk as this_program};
 
 use self::interface::Interface;
 use self::machine::is_elevated;

@@ -3,10 +3,11 @@
 //! The largest resident set is one of the whole process, lwIP and the namespaces know one run for each
 //! process, and C code that crashes is not to take the results of others along.
 
+use std::env;
 use std::future;
 use std::io;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
+use std::process::{self, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -38,6 +39,9 @@ const MAX_STDERR: usize = 64 << 10;
 /// terminal.
 const ECHO: Duration = Duration::from_millis(200);
 
+/// Names this process to the other, which is to end with it: see [`end_with_parent`].
+const PARENT: &str = "RUST_TUN_PERF_PARENT";
+
 /// What `main` puts in front of the one error.
 const ERROR: &str = "error: ";
 
@@ -46,6 +50,19 @@ const INTERRUPTED: i32 = 130;
 
 /// The advice with which a panic ends.
 const PANIC_NOTE: &str = "note: ";
+
+/// Has this process end with the one that runs scenarios by it, where there is one: should that be killed,
+/// what it has begun would run on beside what comes after it. Of systems that cannot do so nothing is asked.
+///
+/// # Errors
+///
+/// [`RunError::Interrupted`], where that process is no more.
+pub fn end_with_parent() -> Result<(), RunError> {
+    match env::var(PARENT).ok().and_then(|parent| parent.parse().ok()) {
+        Some(parent) if !platform::end_with_parent(parent) => Err(RunError::Interrupted),
+        _ => Ok(()),
+    }
+}
 
 /// Runs each scenario in a process of its own. Whatever becomes of that, it has ended when the answer is
 /// there.
@@ -137,7 +154,7 @@ impl ProcessExecutor {
             () = future::ready(()) => {}
         }
         let mut command = Command::new(&self.program);
-        command.args(scenario.arguments()).arg("--json");
+        command.args(scenario.arguments()).arg("--json").env(PARENT, process::id().to_string());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().map_err(|source| self.error("start", source))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
