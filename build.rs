@@ -1,13 +1,15 @@
 //! Tells the program what it is made of: the commit, and tokio's version. Where either cannot be known,
 //! the program says so.
 
+use std::hash::Hasher;
 use std::path::Path;
 use std::process::Command;
 
 use cargo_lock::Lockfile;
+use fnv::FnvHasher;
 
 /// What a change of makes another program.
-const SOURCES: [&str; 4] = ["Cargo.lock", "src", "netstacks", "platform"];
+const SOURCES: [&str; 7] = ["Cargo.toml", "Cargo.lock", "build.rs", "src", "templates", "netstacks", "platform"];
 
 fn main() {
     for source in SOURCES {
@@ -21,7 +23,8 @@ fn main() {
     }
 }
 
-/// The commit of the working tree, `-dirty` where tracked files differ from it.
+/// The commit of the working tree. Where tracked files differ from it, with `-dirty.` and a hash of how: two
+/// programs of the same commit are told apart.
 fn commit() -> Option<String> {
     for file in ["HEAD", "index"] {
         println!("cargo::rerun-if-changed={}", git(&["rev-parse", "--git-path", file])?);
@@ -35,13 +38,23 @@ fn commit() -> Option<String> {
     }
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
     let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
-    Some(if changes.is_empty() { commit } else { format!("{commit}-dirty") })
+    if changes.is_empty() {
+        return Some(commit);
+    }
+    let mut hasher = FnvHasher::default();
+    hasher.write(&output(&["diff", "--no-ext-diff", "--no-color", "--binary", "HEAD"])?);
+    // Six digits of it: there are never many programs of a commit.
+    Some(format!("{commit}-dirty.{:06x}", hasher.finish() & 0xff_ffff))
 }
 
 /// What git answers, or `None` where it fails or there is none.
 fn git(arguments: &[&str]) -> Option<String> {
+    Some(String::from_utf8_lossy(&output(arguments)?).trim().to_owned())
+}
+
+fn output(arguments: &[&str]) -> Option<Vec<u8>> {
     let output = Command::new("git").arg("--no-optional-locks").args(arguments).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    output.status.success().then_some(output.stdout)
 }
 
 fn version_of(name: &str) -> Option<String> {
