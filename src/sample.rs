@@ -164,7 +164,8 @@ pub enum Status {
     Panicked,
     /// The device or the stack on it failed.
     DeviceLost,
-    /// Of a matrix: the run could not begin, because this system lacks what it needs.
+    /// Of a matrix: the run could not begin, because this system lacks what it needs, or had no more of it,
+    /// as of threads or descriptors.
     Unavailable,
 }
 

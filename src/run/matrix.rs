@@ -1,5 +1,6 @@
 //! Runs the cells of a matrix, round by round, and keeps each sample as it comes.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Executor, RunError};
@@ -57,7 +58,9 @@ pub fn matrix(
         Err(error) => return (Vec::new(), Err(error.into())),
     };
     let total = plan.scenarios.len() * plan.runs as usize;
-    observer.begin(total, session.samples.len(), session.seed);
+    // Those of rounds beyond these are kept, and not counted.
+    let done = session.done.iter().filter(|(_, round)| *round <= plan.runs).count();
+    observer.begin(total, done, session.seed);
     let result = (1..=plan.runs).try_for_each(|round| session.round(plan, round, executor, observer));
     observer.end();
     (session.samples, result)
@@ -70,8 +73,10 @@ struct Session {
     file: Option<Appender>,
     /// Those of an earlier session come first.
     samples: Vec<Sample>,
+    /// The cells and rounds whose turn has been, in this session or before it.
+    done: HashSet<(Cell, u32)>,
     /// The cells whose path has been found good.
-    checked: Vec<Cell>,
+    checked: HashSet<Cell>,
     /// Cells that could not begin, while none has been able to: they are kept only when one is.
     unavailable: Vec<Sample>,
 }
@@ -91,7 +96,9 @@ impl Session {
             None => (None, head, Vec::new()),
         };
         let environment = Arc::new(head.environment);
-        Ok(Self { seed: head.seed, environment, file, samples, checked: Vec::new(), unavailable: Vec::new() })
+        let done = samples.iter().filter_map(|sample| Some((sample.cell.clone(), sample.facts.round?))).collect();
+        let checked = HashSet::new();
+        Ok(Self { seed: head.seed, environment, file, samples, done, checked, unavailable: Vec::new() })
     }
 
     /// Runs each cell once that has no sample of this round.
@@ -106,7 +113,7 @@ impl Session {
         for index in plan.order(self.seed, round) {
             let scenario = &plan.scenarios[index];
             let cell = Cell::planned(scenario);
-            if self.has(&cell, round) {
+            if !self.done.insert((cell.clone(), round)) {
                 continue;
             }
             observer.run(round, &cell);
@@ -130,10 +137,6 @@ impl Session {
         }
     }
 
-    fn has(&self, cell: &Cell, round: u32) -> bool {
-        self.samples.iter().any(|sample| sample.facts.round == Some(round) && sample.cell == *cell)
-    }
-
     /// Runs a scenario, after a check of its path if that has not been found good yet.
     fn facts(&mut self, scenario: &Scenario, cell: &Cell, executor: &impl Executor) -> Result<Facts, RunError> {
         if !self.checked.contains(cell) {
@@ -142,7 +145,7 @@ impl Session {
                 let detail = format!("in the check before the run: {}", facts.detail.unwrap_or_default());
                 return Ok(Facts::failed(facts.status, detail));
             }
-            self.checked.push(cell.clone());
+            self.checked.insert(cell.clone());
         }
         executor.execute(scenario).map(|sample| sample.facts)
     }
