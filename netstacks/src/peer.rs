@@ -215,6 +215,8 @@ impl<L: Link> Peer<L> {
             // A FIN has a place in the window (RFC 9293, 3.4): without room it may be dropped.
             if self.open_window() > 0 && self.send(FIN | ACK, &[])? {
                 self.sending = Sending::FinSent;
+                // Nobody may wait after this, and so nobody else would hand it on.
+                self.link.flush()?;
             } else {
                 ready!(self.poll_change(cx))?;
             }

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use std::io::Read;
-use std::task::Waker;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -227,6 +229,27 @@ fn each_half_ends_by_itself() {
     assert_eq!((seen[0].acknowledgement, seen[0].sequence), (1005, 3));
     now(|cx| peer.poll_shutdown(cx)).unwrap().unwrap();
     assert!(far.seen().is_empty(), "nothing ends twice");
+}
+
+#[test]
+fn an_end_is_handed_on_over_a_link_that_waits_for_a_flush() {
+    let (near, far) = plain();
+    let (mut peer, mut far) = connected((near.moderated(), far), 60_000);
+    let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+    let handle = Waker::from(Arc::clone(&wakes));
+    assert!(far.link.poll_readable(&mut Context::from_waker(&handle)).is_pending());
+    now(|cx| peer.poll_shutdown(cx)).unwrap().unwrap();
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+    assert_eq!(far.seen().last().unwrap().flags, FIN | ACK);
+}
+
+/// Counts how often it is woken.
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 #[test]
