@@ -102,6 +102,9 @@ fn the_kernel_against_itself_delivers_every_byte() {
                 assert_eq!((&sample["layer"], &sample["netstack"]), (&"loopback".into(), &Value::Null));
                 assert_eq!((&sample["mtu"], &sample["window_bytes"]), (&Value::Null, &Value::Null));
                 assert_eq!(sample["packets"]["rx"], 0, "{sample}");
+                if cfg!(target_os = "linux") && options.contains("--netns host") {
+                    assert_eq!(sample["device"]["name"], "lo (host)", "{sample}");
+                }
             }
         }
     }

@@ -27,11 +27,17 @@ use crate::sample::DeviceFacts;
 const NO_IPV6: &str = "set the sysctls net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.lo.disable_ipv6 to 0, or \
                        leave out --ipv6";
 
-/// Runs the kernel against itself.
-pub(super) async fn run(scenario: &Scenario, mode: Mode, interrupts: Interrupts) -> Result<Ran, RunError> {
+/// Runs the kernel against itself, in a network of the run's own or else in the host's.
+pub(super) async fn run(
+    scenario: &Scenario,
+    mode: Mode,
+    isolated: bool,
+    interrupts: Interrupts,
+) -> Result<Ran, RunError> {
     let loopback = platform::take_up_loopback()?;
     let device = loopback.map(|interface| DeviceFacts {
-        name: interface.name,
+        // The host's has its firewall and all who use it, too: a figure of it is to be known as such.
+        name: if isolated { interface.name } else { format!("{} (host)", interface.name) },
         mtu: interface.mtu,
         offload: interface.offload,
         // Packets go to the receiver at once, whatever length the queue would have.

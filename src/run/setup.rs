@@ -37,12 +37,12 @@ pub(super) fn execute(
     stack: &(impl Starter<Counted<TunDevice>> + Starter<Counted<MemoryLink>>),
 ) -> Result<Sample, RunError> {
     let started = SystemTime::now();
-    isolate(scenario)?;
+    let isolated = isolate(scenario)?;
     let runtime = probe(scenario).and_then(|()| runtime(scenario.runtime)).map_err(|source| {
         platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
             .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
     })?;
-    let result = runtime.block_on(run(scenario, stack));
+    let result = runtime.block_on(run(scenario, isolated, stack));
     // Not for ever, should a task be stuck.
     runtime.shutdown_timeout(PARTING);
     Ok(sample(scenario, result?, started))
@@ -50,15 +50,15 @@ pub(super) fn execute(
 
 /// A network of the run's own, for what leaves traces in the host's or would find some there. A stack over
 /// memory has nothing to do with either. The kernel's loopback leaves nothing behind, so without the right
-/// to a network of its own it is the host's, firewall and all.
-fn isolate(scenario: &Scenario) -> Result<(), RunError> {
+/// to a network of its own it is the host's, firewall and all. Answers whether the run has its own.
+fn isolate(scenario: &Scenario) -> Result<bool, RunError> {
     match scenario.subject {
-        _ if !scenario.isolated => Ok(()),
-        Subject::Stack(..) => Ok(()),
-        Subject::Path(..) | Subject::Device => Ok(platform::isolate()?),
+        _ if !scenario.isolated => Ok(false),
+        Subject::Stack(..) => Ok(false),
+        Subject::Path(..) | Subject::Device => Ok(platform::isolate().map(|()| true)?),
         Subject::Loopback(_) => match platform::isolate() {
-            Err(error) if error.class() != Class::Unavailable => Err(error.into()),
-            _ => Ok(()),
+            Err(error) if error.class() == Class::Unavailable => Ok(false),
+            isolated => Ok(isolated.map(|()| true)?),
         },
     }
 }
@@ -106,6 +106,7 @@ fn runtime(kind: RuntimeKind) -> io::Result<Runtime> {
 
 async fn run(
     scenario: &Scenario,
+    isolated: bool,
     stack: &(impl Starter<Counted<TunDevice>> + Starter<Counted<MemoryLink>>),
 ) -> Result<Ran, RunError> {
     // Before there is anything to be left behind.
@@ -114,7 +115,7 @@ async fn run(
     match scenario.subject {
         Subject::Path(kind, mode) => path::run(scenario, (kind, mode), stack, interrupts).await,
         Subject::Stack(kind, mode) => memory::run(scenario, (kind, mode), stack, interrupts).await,
-        Subject::Loopback(mode) => loopback::run(scenario, mode, interrupts).await,
+        Subject::Loopback(mode) => loopback::run(scenario, mode, isolated, interrupts).await,
         Subject::Device => device::run(scenario, interrupts).await,
     }
 }
