@@ -1,13 +1,18 @@
 //! What this machine can run and what it lacks: what it says of itself, and then short runs of everything,
 //! each in a process of its own.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::Parser;
 use netstacks::{StackConfig, StackKind};
 use platform::doctor::{Check, Verdict};
 use platform::{Class, Offload};
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
+use tokio::runtime::Builder;
+use tokio::time::timeout;
 
 use super::{Executor, RunError};
 use crate::cli::{self, Cli};
@@ -17,6 +22,12 @@ use crate::sample::{Environment, Sample, Status, Warning};
 /// What the doctor tries: every stack and mode of this build, with and without offload where the system has
 /// any, over both IP versions; on the runtime that a run has by default.
 const MATRIX: [&str; 6] = ["rust-tun-perf", "matrix", "--runtime", "multi-thread", "--ipv6", "all"];
+
+/// How long another program may take to say its version.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The most of it that is read, in bytes.
+const MAX_VERSION_LEN: u64 = 4096;
 
 /// What this machine and this program say of themselves. Nothing is tried.
 pub fn facts() -> Vec<Check> {
@@ -74,13 +85,29 @@ fn stacks() -> Check {
 
 /// No run wants it.
 fn iperf3() -> Check {
-    let version = Command::new("iperf3").arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
-    let version = version.ok().filter(|output| output.status.success());
-    match version.as_ref().and_then(|output| str::from_utf8(&output.stdout).ok()?.lines().next()) {
+    match version_of(Command::new("iperf3"), PATIENCE).as_deref().and_then(|text| text.lines().next()) {
         Some(version) => Check::new("iperf3", Verdict::Ok, version),
-        None => Check::new("iperf3", Verdict::Note, "is not in PATH; only the scripts and the forwarder want it")
-            .remedy("install the package iperf3"),
+        None => Check::new(
+            "iperf3",
+            Verdict::Note,
+            "is not in PATH, or does not say its version; only the scripts and the forwarder want it",
+        )
+        .remedy("install the package iperf3"),
     }
+}
+
+/// What a program answers to `--version`, where it does so in time.
+fn version_of(mut command: Command, patience: Duration) -> Option<String> {
+    let runtime = Builder::new_current_thread().enable_all().build().ok()?;
+    let answer = async {
+        command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        let mut child = command.spawn().ok()?;
+        let mut text = String::new();
+        child.stdout.take()?.take(MAX_VERSION_LEN).read_to_string(&mut text).await.ok()?;
+        child.wait().await.ok()?.success().then_some(text)
+    };
+    // Made within the runtime, whose clock it is.
+    runtime.block_on(async { timeout(patience, answer).await.ok().flatten() })
 }
 
 /// Tells the facts one by one, and then what came of short runs of everything. Answers whether one stack can
@@ -281,5 +308,28 @@ fn ways(scenarios: &[&Scenario]) -> String {
     match ways[..] {
         [(first, how), (second, same)] if how == same => format!("over {first} and {second}, {how}"),
         _ => ways.iter().map(|(version, how)| format!("over {version} {how}")).collect::<Vec<_>>().join(" and "),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_mins(1);
+
+    #[test]
+    fn a_program_has_a_version_or_none() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        };
+        assert_eq!(version_of(shell("echo 1.2; echo 3"), DEADLINE), Some("1.2\n3\n".to_owned()));
+        assert_eq!(version_of(shell("echo 1.2; exit 1"), DEADLINE), None);
+        assert_eq!(version_of(Command::new("/nowhere/iperf3"), DEADLINE), None);
+        // It answers without end, and dies of it.
+        assert_eq!(version_of(shell("exec yes"), DEADLINE), None);
+        // It never ends.
+        assert_eq!(version_of(shell("echo 1.2; exec sleep 1000"), Duration::from_millis(50)), None);
     }
 }
