@@ -43,8 +43,9 @@ fn refuse_used_address(address: IpAddr) -> Result<(), platform::Error> {
         return Ok(());
     }
     let source = io::Error::new(io::ErrorKind::AddrInUse, "another interface has it already");
+    let or = if platform::isolation_supported() { ", or leave out --netns host" } else { "" };
     Err(platform::Error::new(Class::Invalid, "use the address", address.to_string(), source)
-        .remedy("choose others with --tun-addr, --tun-dest and --tun-name, or leave out --netns host"))
+        .remedy(format!("choose others with --tun-addr, --tun-dest and --tun-name{or}")))
 }
 
 /// Room in front of the stack for all that the kernel may have under way: a window for each stream
