@@ -183,7 +183,7 @@ fn compare(old: &Path, new: &Path, floor: f64, relative: bool, out: &mut impl Wr
     let comparison = compare(&old, &new, floor)?;
     report::comparison(&comparison, &measure::differences(&old, &new), out)?;
     match comparison.worse() {
-        0 => Ok(()),
+        0 => Ok(comparison.answers()?),
         worse => Err(Error::Slower { worse, cells: comparison.cells.len() }),
     }
 }

@@ -6,6 +6,8 @@ mod conditions;
 mod fixture;
 mod loopback;
 mod rank;
+#[cfg(test)]
+mod simulation;
 mod statistics;
 mod summary;
 mod warnings;

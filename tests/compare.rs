@@ -116,6 +116,7 @@ fn every_verdict() {
     let [same, broken] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
     let [mended, failing_still] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Ipstack, mode));
     let small = Cell { parallel: 4, ..slower.clone() };
+    let [flaky, missing] = [1280, 9000].map(|mtu| Cell { mtu: Some(mtu), ..same.clone() });
     let [only_old, only_new] = [1280, 9000].map(|mtu| Cell { mtu: Some(mtu), ..slower.clone() });
     let all = |status| failing(&failing_still, 1.0, 10, status);
     let old = [
@@ -126,16 +127,20 @@ fn every_verdict() {
         failing(&mended, 1.0, 10, Status::Panicked),
         all(Status::Stalled),
         ten(&small, 8.0)[..3].to_vec(),
+        ten(&flaky, 4.0),
+        ten(&missing, 9.0),
         ten(&only_old, 7.0),
     ];
     let new = [
         ten(&slower, 9.5),
         ten(&faster, 23.0),
         ten(&same, 5.01),
-        failing(&broken, 30.0, 3, Status::Reset),
+        failing(&broken, 30.0, 4, Status::Reset),
         ten(&mended, 1.0),
         all(Status::Timeout),
         ten(&small, 4.0)[..3].to_vec(),
+        failing(&flaky, 4.0, 1, Status::Corrupt),
+        failing(&missing, 9.0, 10, Status::Unavailable),
         ten(&only_new, 12.0),
     ];
     files.write("old.jsonl", &old.concat());
@@ -160,6 +165,16 @@ fn a_cell_all_of_whose_runs_fail_is_broken() {
     files.write("old.jsonl", &ten(&cell, 10.0));
     files.write("new.jsonl", &failing(&cell, 10.0, 10, Status::Stalled));
     insta::assert_snapshot!(files.compare("old.jsonl new.jsonl"));
+}
+
+#[test]
+fn a_comparison_that_could_find_nothing_is_no_green_one() {
+    let files = Files::new("nothing_to_find");
+    let cells = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
+    files.write("few.jsonl", &cells.each_ref().map(|cell| ten(cell, 10.0)[..2].to_vec()).concat());
+    files.write("none.jsonl", &failing(&cells[0], 10.0, 10, Status::Unavailable));
+    let answers = ["few.jsonl few.jsonl", "few.jsonl none.jsonl"].map(|arguments| files.compare(arguments));
+    insta::assert_snapshot!(answers.join("\n"));
 }
 
 #[test]

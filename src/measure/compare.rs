@@ -15,12 +15,12 @@ const MOST_RUNS: usize = 64;
 pub enum Verdict {
     /// It is: significantly, and by more than the floor.
     Slower,
-    /// A larger share of its runs fails than before. Unlike a figure, a run that fails has something
-    /// wrong with it, so there is no test.
+    /// All its runs fail, and not all did before; or so many more than before that chance does not explain
+    /// it, by Fisher's test.
     Broken,
     /// It is: significantly, and by more than the floor.
     Faster,
-    /// All its runs failed before, and not now.
+    /// [`Broken`](Self::Broken) the other way round.
     Mended,
     /// What there is of a change may be chance, or is below the floor.
     Inconclusive,
@@ -28,6 +28,8 @@ pub enum Verdict {
     TooFewRuns,
     /// All its runs fail, as before.
     Failing,
+    /// One of the systems lacks what its runs need, so there are none to compare.
+    NotRun,
     /// There are no new runs.
     OnlyOld,
     /// There are no old runs.
@@ -41,9 +43,11 @@ pub struct Side {
     pub gbps: Vec<f64>,
     /// Its median; `None` where there are none.
     pub median: Option<f64>,
-    /// How the runs that failed ended, and how many did.
+    /// How the runs that failed ended, and how many did. [`Status::Unavailable`] is not among them.
     pub failures: BTreeMap<Status, usize>,
-    /// Why the first of them failed.
+    /// How many runs could not begin, because the system lacks what they need.
+    pub unavailable: usize,
+    /// Why the first of those that failed or could not begin did.
     pub detail: Option<String>,
 }
 
@@ -99,6 +103,22 @@ pub enum CompareError {
         "--relative: the files have no runs over loopback in common, or none in rounds; measure both with matrix --baseline"
     )]
     NoLoopback,
+    /// Whatever had changed, no cell could have been slower or faster.
+    #[error(
+        "too few runs to find anything: {runs} a side, and to compare so many cells at once ({cells}) takes \
+         {needed}; measure both with matrix --runs {needed}"
+    )]
+    TooFewRuns {
+        /// Of the cell that has most of them, the runs on the side that has fewer.
+        runs: usize,
+        /// How many cells both files have a figure of.
+        cells: usize,
+        /// How many runs of each cell in each file it takes.
+        needed: usize,
+    },
+    /// There are no runs to compare.
+    #[error("no cell was run in both files: a system lacks what they need; see above what")]
+    NotRun,
 }
 
 impl Comparison {
@@ -159,6 +179,24 @@ impl Comparison {
         self.count(Verdict::Slower) + self.count(Verdict::Broken)
     }
 
+    /// Whether it could have found anything: a comparison that could not is no proof that nothing changed.
+    ///
+    /// # Errors
+    ///
+    /// [`CompareError::TooFewRuns`] and [`CompareError::NotRun`].
+    pub fn answers(&self) -> Result<(), CompareError> {
+        let common = || self.cells.iter().filter(|cell| cell.old.is_some() && cell.new.is_some());
+        if common().all(|cell| cell.verdict == Verdict::NotRun) {
+            return Err(CompareError::NotRun);
+        }
+        if self.tested() == 0 || self.tested() > self.count(Verdict::TooFewRuns) {
+            return Ok(());
+        }
+        let sides = common().filter_map(|cell| Some(cell.old.as_ref()?.gbps.len().min(cell.new.as_ref()?.gbps.len())));
+        let runs = sides.max().unwrap_or_default();
+        Err(CompareError::TooFewRuns { runs, cells: self.tested(), needed: self.runs_needed() })
+    }
+
     /// For how many cells the p-values are corrected.
     pub fn tested(&self) -> usize {
         self.cells.iter().filter(|cell| cell.change.is_some()).count()
@@ -173,13 +211,22 @@ impl Comparison {
 }
 
 impl Side {
-    /// How many runs there are, failed or not.
+    /// How many runs there are, failed or not, without those that could not begin.
     pub fn runs(&self) -> usize {
         self.gbps.len() + self.failed()
     }
 
-    fn failed(&self) -> usize {
+    /// How many runs failed.
+    pub fn failed(&self) -> usize {
         self.failures.values().sum()
+    }
+
+    /// Whether its runs fail more than those of `other`: all of them and not all of the other's, or more
+    /// than chance explains.
+    fn fails_more_than(&self, other: &Self) -> bool {
+        self.gbps.is_empty() && !other.gbps.is_empty()
+            || rank::p_value_of_share([self.failed(), self.gbps.len()], [other.failed(), other.gbps.len()])
+                <= SIGNIFICANCE
     }
 }
 
@@ -190,18 +237,26 @@ impl CellChange {
             (_, None) => return Verdict::OnlyOld,
             (None, _) => return Verdict::OnlyNew,
         };
-        // The shares as fractions with the same denominator.
-        if new.failed() * old.runs() > old.failed() * new.runs() {
+        if old.runs() == 0 || new.runs() == 0 {
+            return Verdict::NotRun;
+        }
+        if new.fails_more_than(old) {
             return Verdict::Broken;
         }
-        match &self.change {
-            None if new.gbps.is_empty() => Verdict::Failing,
-            None => Verdict::Mended,
-            Some(change) if change.smallest_p_value > SIGNIFICANCE => Verdict::TooFewRuns,
-            Some(change) if change.p_value > SIGNIFICANCE => Verdict::Inconclusive,
-            Some(change) if change.ratio.median < 1.0 - floor => Verdict::Slower,
-            Some(change) if change.ratio.median > 1.0 + floor => Verdict::Faster,
-            Some(_) => Verdict::Inconclusive,
+        let speed = self.change.as_ref().map_or(Verdict::Failing, |change| change.judge(floor));
+        // A cell that is slower is so for all that fewer of its runs fail.
+        if speed != Verdict::Slower && old.fails_more_than(new) { Verdict::Mended } else { speed }
+    }
+}
+
+impl Change {
+    fn judge(&self, floor: f64) -> Verdict {
+        match self.ratio.median {
+            _ if self.smallest_p_value > SIGNIFICANCE => Verdict::TooFewRuns,
+            _ if self.p_value > SIGNIFICANCE => Verdict::Inconclusive,
+            ratio if ratio < 1.0 - floor => Verdict::Slower,
+            ratio if ratio > 1.0 + floor => Verdict::Faster,
+            _ => Verdict::Inconclusive,
         }
     }
 }
@@ -211,10 +266,12 @@ fn sides<'a>(figures: impl IntoIterator<Item = Figure<'a>>) -> BTreeMap<Cell, Si
     let mut sides: BTreeMap<Cell, Side> = BTreeMap::new();
     for (sample, gbps) in figures {
         let side = sides.entry(sample.cell.clone()).or_default();
-        if sample.is_ok() {
-            side.gbps.push(gbps);
-        } else {
-            *side.failures.entry(sample.facts.status).or_default() += 1;
+        match sample.facts.status {
+            Status::Ok => side.gbps.push(gbps),
+            Status::Unavailable => side.unavailable += 1,
+            status => *side.failures.entry(status).or_default() += 1,
+        }
+        if !sample.is_ok() {
             side.detail = side.detail.take().or_else(|| sample.facts.detail.clone());
         }
     }

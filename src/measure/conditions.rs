@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::statistics;
 use crate::sample::{Cell, Sample};
 
 /// What two files should have alike for their comparison to be one of programs.
@@ -14,7 +15,8 @@ pub struct Differences {
     pub machine: Vec<Difference>,
     /// Of the programs: `commit`, `smoltcp` and so on. It may be what is compared.
     pub program: Vec<Difference>,
-    /// Of how the runs of the common cells were made: `congestion`, `verified`, `warmup_bytes`.
+    /// Of how the runs of the common cells were made: `congestion`, `verified`, `warmup_bytes`, and
+    /// `elapsed_seconds`, the median of their lengths to a tenth, where they were made by time.
     pub settings: Vec<Difference>,
 }
 
@@ -53,6 +55,25 @@ pub fn differences(old: &[Sample], new: &[Sample]) -> Differences {
     // Different cells of a matrix may well be made in different ways, in both files alike.
     differences.settings.retain(|field| field.old != field.new);
     differences
+        .settings
+        .extend(length(&old.iter().filter(good).collect::<Vec<_>>(), &new.iter().filter(good).collect::<Vec<_>>()));
+    differences
+}
+
+/// How long the runs were, where that differs. Of runs by bytes it is a result, and none of their settings.
+fn length(old: &[&Sample], new: &[&Sample]) -> Option<Difference> {
+    let transfers = |samples: &[&Sample]| -> BTreeSet<(Cell, u64)> {
+        samples.iter().map(|sample| (sample.cell.clone(), sample.facts.bytes)).collect()
+    };
+    if transfers(old) == transfers(new) {
+        return None;
+    }
+    let median = |samples: &[&Sample]| {
+        let seconds: Vec<_> = samples.iter().map(|sample| sample.facts.elapsed.as_secs_f64()).collect();
+        statistics::median(&seconds).map(|seconds| format!("{seconds:.1}"))
+    };
+    let [old, new] = [vec![median(old)?], vec![median(new)?]];
+    (old != new).then(|| Difference { name: "elapsed_seconds".to_owned(), old, new })
 }
 
 fn cells<'a>(cells: impl Iterator<Item = &'a Cell>) -> BTreeSet<&'a Cell> {
@@ -108,4 +129,38 @@ pub(super) fn nearest<'a>(old: impl Iterator<Item = &'a Cell>, new: impl Iterato
     });
     let nearest = pairs.min_by_key(|(_, differing)| differing.len());
     nearest.map_or_else(String::new, |(cell, differing)| format!("of \"{cell}\" {}", differing.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use netstacks::StackKind;
+
+    use super::super::fixture::{cell, sample};
+    use super::*;
+    use crate::plan::Mode;
+
+    /// Runs of these bytes in these milliseconds.
+    fn runs(runs: &[(u64, u64)]) -> Vec<Sample> {
+        let run = |(bytes, elapsed_ms): &(u64, u64)| {
+            let mut sample = sample(&cell(StackKind::Smoltcp, Mode::Reader), 1.0);
+            sample.facts.bytes = *bytes;
+            sample.facts.elapsed = Duration::from_millis(*elapsed_ms);
+            sample
+        };
+        runs.iter().map(run).collect()
+    }
+
+    #[test]
+    fn runs_of_another_length_are_told_where_it_was_asked_for() {
+        let by_time = [runs(&[(5, 1010), (6, 1001), (7, 1020)]), runs(&[(11, 2001), (12, 2002), (9, 5000)])];
+        let expected =
+            Difference { name: "elapsed_seconds".to_owned(), old: vec!["1.0".to_owned()], new: vec!["2.0".to_owned()] };
+        assert_eq!(differences(&by_time[0], &by_time[1]).settings, [expected]);
+        assert_eq!(differences(&by_time[0], &runs(&[(8, 1030), (9, 960)])).settings, []);
+        // The same bytes in another time are faster, and not another setting.
+        assert_eq!(differences(&runs(&[(9, 1000), (9, 1100)]), &runs(&[(9, 2000)])).settings, []);
+        assert_eq!(differences(&by_time[0], &[]).settings, []);
+    }
 }

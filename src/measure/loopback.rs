@@ -3,7 +3,8 @@
 //! On a shared machine all figures drift together, by more than any change that is looked for. A round of
 //! `matrix --baseline` has runs over the kernel's loopback, which no stack is in. What they are by their
 //! usual rate is the speed of the machine in that round; figures divided by it are comparable as far as a
-//! slow machine slows down all alike. The division brings in the noise of loopback.
+//! slow machine slows down all alike. The division brings in the noise of loopback, and takes out a change
+//! of what loopback shares with the other layers: this program's client and server, and tokio.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -43,7 +43,7 @@ pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
 /// The bootstrap without the kernel (Efron, Annals of Statistics 7, 1979) can only ever answer the few
 /// values that there are: of 7 runs its interval holds the true median in 87 of 100 cases, not in 95. With
 /// it (Silverman and Young, Biometrika 74, 1987) that is 92 to 96 for 5 runs and more.
-fn resampled_medians(values: &[f64], bandwidth: f64) -> Vec<f64> {
+pub(super) fn resampled_medians(values: &[f64], bandwidth: f64) -> Vec<f64> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     // A uniform distribution has a standard deviation of its half width by the root of 3.
     let half_width = bandwidth * 3_f64.sqrt();
@@ -72,7 +72,7 @@ pub(super) fn outliers(values: &[f64]) -> Vec<usize> {
 }
 
 /// The indices of those that lie further than so many interquartile ranges from the quartiles.
-fn outside(values: &[f64], fence: f64) -> Vec<usize> {
+pub(super) fn outside(values: &[f64], fence: f64) -> Vec<usize> {
     let mut data = Data::new(values.to_vec());
     let (lower, upper) = (data.lower_quartile(), data.upper_quartile());
     let reach = fence * (upper - lower);

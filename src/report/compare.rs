@@ -4,11 +4,13 @@ use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 
+use super::format;
 use crate::measure::{CellChange, Change, Comparison, Difference, Differences, SIGNIFICANCE, Side, Verdict};
 use crate::plan::Layer;
 use crate::sample::Cell;
 
-/// The columns, and whether they hold numbers, which stand at the right.
+/// The columns, and whether they hold numbers, which stand at the right. Of the second and the fourth see
+/// [`NORMALISED`].
 const COLUMNS: [(&str, bool); 9] = [
     ("cell", false),
     ("old Gbps", true),
@@ -21,6 +23,9 @@ const COLUMNS: [(&str, bool); 9] = [
     ("verdict", false),
 ];
 
+/// What the columns of figures are called where those are by the speed of loopback.
+const NORMALISED: [(usize, &str); 2] = [(1, "old normalised"), (3, "new normalised")];
+
 /// What stands where there is no figure.
 const NONE: &str = "-";
 
@@ -30,14 +35,25 @@ const NONE: &str = "-";
 ///
 /// The writer's own.
 pub fn comparison(comparison: &Comparison, differences: &Differences, out: &mut impl Write) -> io::Result<()> {
-    notes(differences, out)?;
+    notes(comparison, differences, out)?;
     writeln!(out, "{}\n", table(comparison).trim_fmt())?;
     writeln!(out, "{}", counts(comparison))?;
     advice(comparison, out)?;
     out.flush()
 }
 
-fn notes(differences: &Differences, out: &mut impl Write) -> io::Result<()> {
+fn notes(comparison: &Comparison, differences: &Differences, out: &mut impl Write) -> io::Result<()> {
+    for (verdict, what) in
+        [(Verdict::OnlyOld, "of the old file not in the new one"), (Verdict::NotRun, "that could not be run")]
+    {
+        let count = comparison.count(verdict);
+        if count > 0 {
+            writeln!(out, "note: not compared: {} {what}", plural(count, "cell"))?;
+        }
+    }
+    if comparison.relative {
+        writeln!(out, "note: the figures are normalised: a run by how fast loopback was in its round")?;
+    }
     let notes = [
         ("the machines differ", &differences.machine, "; a comparison across machines is not one of programs"),
         ("the programs differ", &differences.program, ""),
@@ -52,13 +68,17 @@ fn notes(differences: &Differences, out: &mut impl Write) -> io::Result<()> {
 
 fn difference(field: &Difference) -> String {
     let Difference { name, old, new } = field;
-    let [old, new] = [old, new].map(|values| values.join(" or "));
+    let [old, new] = [old, new].map(|values| format::one_line(&values.join(" or ")));
     if old == new { format!("{name} is {new} in both") } else { format!("{name} was {old} and is {new}") }
 }
 
 fn table(comparison: &Comparison) -> Table {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(COLUMNS.map(|(title, _)| title));
+    let mut titles = COLUMNS.map(|(title, _)| title);
+    for (column, title) in NORMALISED.into_iter().filter(|_| comparison.relative) {
+        titles[column] = title;
+    }
+    table.load_style(presets::NOTHING).set_header(titles);
     for cell in &comparison.cells {
         table.add_row(row(cell, &comparison.cells));
     }
@@ -106,6 +126,7 @@ fn gbps(side: Option<&Side>) -> String {
 fn runs(side: Option<&Side>) -> String {
     match side {
         None => none(),
+        Some(side) if side.runs() == 0 => none(),
         Some(side) if side.failures.is_empty() => side.gbps.len().to_string(),
         Some(side) => format!("{} of {}", side.gbps.len(), side.runs()),
     }
@@ -134,7 +155,23 @@ fn verdict(cell: &CellChange) -> String {
     match cell.verdict {
         Verdict::Broken | Verdict::Failing => format!("{word}: {}", failures(cell.new.as_ref())),
         Verdict::Mended => format!("{word}: was {}", failures(cell.old.as_ref())),
-        _ => word.to_owned(),
+        Verdict::NotRun => format!("{word} {}", missing(cell)),
+        _ => match &cell.new {
+            Some(new) if cell.old.is_some() && new.failed() > 0 => {
+                format!("{word}; {} of {} failed: {}", new.failed(), new.runs(), failures(Some(new)))
+            }
+            _ => word.to_owned(),
+        },
+    }
+}
+
+/// In which of the files a cell could not be run.
+fn missing(cell: &CellChange) -> &'static str {
+    let [old, new] = [&cell.old, &cell.new].map(|side| side.as_ref().is_some_and(|side| side.runs() > 0));
+    match (old, new) {
+        (true, _) => "in new",
+        (false, true) => "in old",
+        (false, false) => "in either",
     }
 }
 
@@ -147,6 +184,7 @@ const fn word(verdict: Verdict) -> &'static str {
         Verdict::Inconclusive => "inconclusive",
         Verdict::TooFewRuns => "too few runs",
         Verdict::Failing => "failing",
+        Verdict::NotRun => "not run",
         Verdict::OnlyOld => "only in old",
         Verdict::OnlyNew => "only in new",
     }
@@ -162,6 +200,7 @@ fn counts(comparison: &Comparison) -> String {
         Verdict::Inconclusive,
         Verdict::TooFewRuns,
         Verdict::Failing,
+        Verdict::NotRun,
         Verdict::OnlyOld,
         Verdict::OnlyNew,
     ];
@@ -169,7 +208,7 @@ fn counts(comparison: &Comparison) -> String {
     let counts: Vec<_> =
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
     let cells = plural(comparison.cells.len(), "cell");
-    let relative = if comparison.relative { " by the speed of loopback" } else { "" };
+    let relative = if comparison.relative { ", normalised by loopback" } else { "" };
     let verdicts = format!("Of {cells}{relative}: {}.", counts.join(", "));
     if comparison.tested() == 0 {
         return verdicts;
@@ -195,7 +234,13 @@ fn number(percent: f64) -> f64 {
 fn advice(comparison: &Comparison, out: &mut impl Write) -> io::Result<()> {
     for cell in comparison.cells.iter().filter(|cell| cell.verdict == Verdict::Broken) {
         if let Some(detail) = cell.new.as_ref().and_then(|side| side.detail.as_ref()) {
-            writeln!(out, "Broken: {}: {detail}.", name(&cell.cell, &comparison.cells))?;
+            writeln!(out, "Broken: {}: {}.", name(&cell.cell, &comparison.cells), format::shortened(detail))?;
+        }
+    }
+    for cell in comparison.cells.iter().filter(|cell| cell.verdict == Verdict::NotRun) {
+        let mut lacking = [&cell.new, &cell.old].into_iter().flatten().filter(|side| side.runs() == 0);
+        if let Some(detail) = lacking.find_map(|side| side.detail.as_ref()) {
+            writeln!(out, "Not run: {}: {}.", name(&cell.cell, &comparison.cells), format::shortened(detail))?;
         }
     }
     let mut few = comparison.cells.iter().filter(|cell| cell.verdict == Verdict::TooFewRuns);
@@ -216,7 +261,8 @@ fn advice(comparison: &Comparison, out: &mut impl Write) -> io::Result<()> {
     if let Some(cell) = comparison.cells.iter().find(drifted) {
         writeln!(
             out,
-            "The machine was not the same: {}, which no stack is in, got {}; compare with --relative.",
+            "Loopback, which no stack is in, changed too: {} got {}. It is the machine, or what every layer shares \
+             (client, server, tokio); if the machine, compare with --relative.",
             cell.cell,
             word(cell.verdict)
         )?;

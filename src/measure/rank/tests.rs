@@ -78,6 +78,22 @@ fn smallest_p_value_is_that_of_rows_apart() {
     close(smallest_p_value(10, 10), 2.0 / 184_756.0, 1e-12);
 }
 
+/// Fisher's lady who tastes tea (1935), with 17 of 70 for three right cups of four; and his twins of
+/// convicts, R's first example of `fisher.test`, with 0.0004652.
+#[test]
+fn exact_test_of_shares_is_that_of_the_textbook() {
+    close(p_value_of_share([3, 1], [1, 3]), 17.0 / 70.0, 1e-12);
+    close(p_value_of_share([4, 0], [0, 4]), 1.0 / 70.0, 1e-12);
+    close(p_value_of_share([10, 3], [2, 15]), 0.000_465_2, 5e-8);
+    close(p_value_of_share([15, 2], [3, 10]), 0.000_465_2, 5e-8);
+    // One more failure of ten, four more, and none on either side.
+    close(p_value_of_share([1, 9], [0, 10]), 0.5, 1e-12);
+    close(p_value_of_share([4, 6], [0, 10]), 210.0 / 4845.0, 1e-12);
+    close(p_value_of_share([0, 10], [1, 9]), 1.0, 1e-12);
+    close(p_value_of_share([0, 10], [0, 10]), 1.0, 0.0);
+    close(p_value_of_share([0, 0], [3, 4]), 1.0, 0.0);
+}
+
 /// Hollander and Wolfe estimate the shift as 0.305, and have it between -0.15 and 0.76 with 96 %.
 #[test]
 fn ratio_is_the_shift_of_the_logarithms() {
