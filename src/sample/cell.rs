@@ -60,6 +60,25 @@ impl Cell {
         }
     }
 
+    /// Checks that it has a stack and a mode where its layer has.
+    ///
+    /// # Errors
+    ///
+    /// What it lacks, or has and cannot.
+    pub(super) fn is_of_its_layer(&self) -> Result<(), String> {
+        let (stack, mode) = match self.layer {
+            Layer::Path | Layer::Stack => (true, true),
+            Layer::Loopback => (false, true),
+            Layer::Device => (false, false),
+        };
+        let fields = [("netstack", stack, self.netstack.is_some()), ("mode", mode, self.mode.is_some())];
+        match fields.into_iter().find(|(_, wanted, is_there)| wanted != is_there) {
+            Some((name, true, _)) => Err(format!("no \"{name}\", which the layer {} has", self.layer)),
+            Some((name, false, _)) => Err(format!("there is a \"{name}\", and the layer {} has none", self.layer)),
+            None => Ok(()),
+        }
+    }
+
     /// The cell that a scenario is to have: with offload where it is asked for.
     pub fn planned(scenario: &Scenario) -> Self {
         Self::of(scenario, scenario.offload == Offload::On)

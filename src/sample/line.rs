@@ -176,7 +176,7 @@ fn sample(mut object: Map<String, Value>) -> Result<Line, String> {
     let text = |error: serde_json::Error| error.to_string();
     let gbps = object.get("gbps").and_then(Value::as_f64).ok_or("no \"gbps\"")?;
     // Before there were such fields the size of a packet was all that was said of bytes on the link.
-    restore_packet_bytes(&mut object);
+    restore_packet_bytes(&mut object)?;
     let reference = object.remove("environment").unwrap_or_default();
     let id = reference.get("id").and_then(Value::as_str).ok_or("no \"environment\" with an \"id\"")?.to_owned();
     let described = reference.get("system").is_some();
@@ -192,12 +192,33 @@ fn sample(mut object: Map<String, Value>) -> Result<Line, String> {
             facts.elapsed.as_nanos()
         ));
     }
+    checked(&cell, &facts)?;
     Ok(Line::Sample { cell: Box::new(cell), facts: Box::new(facts), id, environment })
 }
 
-fn restore_packet_bytes(object: &mut Map<String, Value>) {
+/// Refuses what each field may be and all together cannot.
+fn checked(cell: &Cell, facts: &Facts) -> Result<(), String> {
+    cell.is_of_its_layer()?;
+    let cpu = [("client_seconds", facts.cpu.client_seconds), ("stack_seconds", facts.cpu.stack_seconds)];
+    for (name, seconds) in cpu.into_iter().filter_map(|(name, seconds)| Some((name, seconds?))) {
+        // The cost is of a gigabyte, and so many times the seconds of a byte.
+        if !(seconds >= 0.0 && (seconds * 1e9).is_finite()) {
+            return Err(format!("cpu.{name} is {seconds}, which is no time"));
+        }
+    }
+    let sum = facts.intervals.iter().try_fold(0_u64, |sum, interval| sum.checked_add(interval.bytes));
+    if !facts.intervals.is_empty() && sum != Some(facts.bytes) {
+        return Err(format!("the intervals do not add up to the {} bytes: they were changed by hand", facts.bytes));
+    }
+    Ok(())
+}
+
+fn restore_packet_bytes(object: &mut Map<String, Value>) -> Result<(), String> {
     let size = object.get("bytes_per_packet").and_then(Value::as_f64);
-    let Some(packets) = object.get_mut("packets").and_then(Value::as_object_mut) else { return };
+    if let Some(size) = size.filter(|size| *size < 0.0) {
+        return Err(format!("bytes_per_packet is {size}, which is no size"));
+    }
+    let Some(packets) = object.get_mut("packets").and_then(Value::as_object_mut) else { return Ok(()) };
     for (count, bytes) in [("rx", "rx_bytes"), ("tx", "tx_bytes")] {
         if let (Some(size), Some(count), false) =
             (size, packets.get(count).and_then(Value::as_u64), packets.contains_key(bytes))
@@ -205,6 +226,7 @@ fn restore_packet_bytes(object: &mut Map<String, Value>) {
             packets.insert(bytes.to_owned(), ((size * count as f64) as u64).into());
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -199,7 +199,7 @@ fn decay(intervals: &[Interval]) -> Option<f64> {
     if third < FEWEST_INTERVALS {
         return None;
     }
-    let bytes = |part: &[Interval]| part.iter().map(|interval| interval.bytes).sum::<u64>() as f64;
+    let bytes = |part: &[Interval]| part.iter().map(|interval| interval.bytes as f64).sum::<f64>();
     let (first, last) = (&intervals[..third], &intervals[intervals.len() - third..]);
     let end = |index: usize| intervals[index].end.as_secs_f64();
     let before = bytes(first) / end(third - 1);
@@ -226,6 +226,8 @@ mod tests {
         assert_eq!(decay(&intervals(&[100, 80, 60, 40, 20])), None);
         assert_eq!(decay(&intervals(&[0; 6])), None);
         assert_eq!(decay(&[Interval { end: Duration::ZERO, bytes: 1 }; 6]), None);
+        let most = intervals(&[1; 6]).into_iter().map(|interval| Interval { bytes: u64::MAX, ..interval });
+        assert_eq!(decay(&most.collect::<Vec<_>>()), None);
     }
 
     #[test]

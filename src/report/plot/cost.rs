@@ -25,7 +25,9 @@ pub(in crate::report) fn cost(rows: &[&CellSummary], width: Width) -> io::Result
         let cost = row.client_cpu_per_gb.unwrap_or(0.0) + row.stack_cpu_per_gb?;
         Some(Mark { gbps: row.estimate?.median, cost, stack: row.cell.netstack })
     });
-    let marks: Vec<_> = marks.filter(|mark| mark.gbps > 0.0 && mark.cost > 0.0).collect();
+    // Scales by equal factors have no place for others.
+    let has_place = |value: f64| value > 0.0 && value.is_finite();
+    let marks: Vec<_> = marks.filter(|mark| has_place(mark.gbps) && has_place(mark.cost)).collect();
     if marks.is_empty() {
         return Ok(None);
     }

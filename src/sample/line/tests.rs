@@ -93,7 +93,7 @@ fn failed() -> Sample {
 /// A sample of a layer that has neither stack, device nor mode.
 fn bare() -> Sample {
     let cell = Cell {
-        layer: Layer::Loopback,
+        layer: Layer::Device,
         netstack: None,
         mode: None,
         runtime: RuntimeKind::CurrentThread,
@@ -128,6 +128,7 @@ fn figures_come_back_to_the_last_digit() {
     let mut random = ChaCha8Rng::seed_from_u64(1);
     for _ in 0..2000 {
         let mut sample = sample();
+        sample.facts.intervals.clear();
         sample.facts.cpu.client_seconds = Some(random.random_range(0.0..100.0));
         sample.facts.cpu.stack_seconds = Some(random.random::<f64>() * 1e-6);
         sample.facts.bytes = random.random_range(0..=1_000_000_000_000_000);
@@ -214,6 +215,53 @@ fn a_figure_that_was_changed_is_refused() {
         let reason = refusal(&object);
         assert!(reason.starts_with("gbps is ") && reason.ends_with("it was changed by hand"), "{field}: {reason}");
     }
+}
+
+#[test]
+fn times_that_are_none_are_refused() {
+    for seconds in [-0.001, 1e308] {
+        for name in ["client_seconds", "stack_seconds"] {
+            let mut object = object();
+            object["cpu"][name] = json!(seconds);
+            let reason = refusal(&object);
+            assert!(reason.starts_with(&format!("cpu.{name} is ")) && reason.ends_with("no time"), "{reason}");
+        }
+    }
+    let mut object = object();
+    object["bytes_per_packet"] = json!(-1.0);
+    assert_eq!(refusal(&object), "bytes_per_packet is -1, which is no size");
+}
+
+#[test]
+fn intervals_that_are_not_the_whole_are_refused() {
+    for bytes in [json!(7), json!(u64::MAX)] {
+        let mut object = object();
+        object["intervals"][0]["bytes"] = bytes;
+        let reason = refusal(&object);
+        assert!(reason.starts_with("the intervals do not add up to the 1000000007 bytes"), "{reason}");
+    }
+}
+
+#[test]
+fn a_cell_that_its_layer_cannot_have_is_refused() {
+    for (layer, field, value, reason) in [
+        ("path", "netstack", Value::Null, "no \"netstack\", which the layer path has"),
+        ("path", "mode", Value::Null, "no \"mode\", which the layer path has"),
+        ("stack", "mode", Value::Null, "no \"mode\", which the layer stack has"),
+        ("loopback", "mode", Value::Null, "there is a \"netstack\", and the layer loopback has none"),
+        ("device", "netstack", Value::Null, "there is a \"mode\", and the layer device has none"),
+    ] {
+        let mut object = object();
+        object["layer"] = json!(layer);
+        object[field] = value;
+        assert_eq!(refusal(&object), reason);
+    }
+    let mut object = object();
+    object["layer"] = json!("loopback");
+    for field in ["netstack", "mode"] {
+        object[field] = Value::Null;
+    }
+    assert_eq!(refusal(&object), "no \"mode\", which the layer loopback has");
 }
 
 #[test]
