@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use csv::WriterBuilder;
 
-use super::Series;
+use super::{Series, format};
 use crate::measure::CellSummary;
 use crate::plan::RuntimeKind;
 use crate::sample::Status;
@@ -39,7 +39,7 @@ const FIELDS: [Field; 27] = [
     ("ipv6", |row| Some(text(row.cell.ipv6))),
     ("window_bytes", |row| row.cell.window_bytes.map(text)),
     ("buffer_bytes", |row| Some(text(row.cell.buffer_bytes))),
-    ("runs", |row| Some(text(super::format::runs(row)))),
+    ("runs", |row| Some(text(format::runs(row)))),
     ("runs_ok", |row| Some(text(row.gbps.len()))),
     ("median_gbps", |row| Some(text(row.estimate?.median))),
     ("low_gbps", |row| Some(text(row.estimate?.low))),
@@ -53,9 +53,15 @@ const FIELDS: [Field; 27] = [
     ("packet_bytes", |row| row.bytes_per_packet.map(text)),
     ("of_fastest", |row| row.of_fastest.map(text)),
     ("of_other_mode", |row| row.of_other_mode.map(text)),
-    ("detail", |row| row.detail.clone()),
-    ("warnings", |row| Some(text(row.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))),
+    ("detail", |row| row.detail.as_deref().map(plain)),
+    ("warnings", |row| Some(plain(&row.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))),
 ];
+
+/// Text of a file, on one line, and such that a spreadsheet does not take it for a formula.
+fn plain(text: &str) -> String {
+    let line = format::one_line(text);
+    if line.starts_with(['=', '+', '-', '@']) { format!("'{line}") } else { line }
+}
 
 #[allow(clippy::needless_pass_by_value, reason = "values of options are mapped")]
 fn text(value: impl ToString) -> String {
@@ -76,11 +82,33 @@ pub(super) fn csv(series: &[Series], out: &mut impl Write) -> io::Result<()> {
     for series in series {
         let id = series.environment.id();
         for row in &series.summary.cells {
-            let mut values = vec![series.label.clone(), id.clone()];
+            let mut values = vec![plain(&series.label), id.clone()];
             values.extend(FIELDS.iter().map(|(_, field)| field(row).unwrap_or_default()));
             values.extend(FAILURES.iter().map(|status| row.failures.get(status).unwrap_or(&0).to_string()));
             writer.write_record(values)?;
         }
     }
     writer.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_no_formula_and_one_line() {
+        for (text, written) in [
+            ("=1+1", "'=1+1"),
+            ("+1", "'+1"),
+            ("-1", "'-1"),
+            ("@SUM(A1)", "'@SUM(A1)"),
+            ("\t=1", "'=1"),
+            ("\r\n =1\n+2", "'=1 +2"),
+            ("it did\nnot\u{1b}[31m go on", "it did not [31m go on"),
+            ("a = b", "a = b"),
+            ("", ""),
+        ] {
+            assert_eq!(plain(text), written, "{text:?}");
+        }
+    }
 }

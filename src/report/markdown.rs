@@ -184,14 +184,51 @@ fn aligned(rule: &str, sheet: &Sheet) -> String {
     format!("|{}|", dashes.collect::<Vec<_>>().join("|"))
 }
 
-/// Text of a file that a document shows as it is: no markup, no new cell, no new line.
+/// What ends a word where GitHub would make a link or a mention of it, and is not seen.
+const WORD_JOINER: char = '\u{2060}';
+
+/// Text of a file that a document shows as it is: no markup, no new cell, no new line, no link and no mention.
 fn escaped(text: &str) -> String {
+    let line = format::one_line(text);
     let mut escaped = String::new();
-    for character in format::one_line(text).chars() {
-        if matches!(character, '\\' | '|' | '<' | '`' | '*' | '_' | '[' | ']' | '#') {
+    for (index, character) in line.char_indices() {
+        if matches!(character, '\\' | '|' | '<' | '&' | '`' | '*' | '_' | '~' | '[' | ']' | '#') {
             escaped.push('\\');
         }
         escaped.push(character);
+        if begins_link(&line[..index], character, &line[index + character.len_utf8()..]) {
+            escaped.push(WORD_JOINER);
+        }
     }
     escaped
+}
+
+/// Whether a character is the one after which `https://`, `www.`, an address or `@name` is what it is. A
+/// backslash before it changes nothing: links are looked for once the markup is gone.
+fn begins_link(before: &str, character: char, after: &str) -> bool {
+    match character {
+        ':' => after.starts_with("//"),
+        '.' => before.get(before.len().saturating_sub(3)..).is_some_and(|word| word.eq_ignore_ascii_case("www")),
+        '@' => after.starts_with(|next: char| next.is_alphanumeric()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_makes_no_link_and_no_mention() {
+        for (text, written) in [
+            ("see https://example.org/a", "see https:\u{2060}//example.org/a"),
+            ("WWW.example.org", "WWW.\u{2060}example.org"),
+            ("ask @name or a@example.org", "ask @\u{2060}name or a@\u{2060}example.org"),
+            ("&#64;name &lt;b>", "\\&\\#64;name \\&lt;b>"),
+            ("Example CPU @ 2.20 GHz: 3.", "Example CPU @ 2.20 GHz: 3."),
+            ("ä.b", "ä.b"),
+        ] {
+            assert_eq!(escaped(text), written, "{text:?}");
+        }
+    }
 }
