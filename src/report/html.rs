@@ -125,7 +125,7 @@ impl<'a> Part<'a> {
             clock,
             over_time: small(series, "over the time", |row| plot::over_time(samples, row).map(Some))?,
             within_runs: small(series, "within each run", |row| plot::within_runs(samples, row))?,
-            repeat: series.head.as_ref().map(Repeat::of),
+            repeat: series.head.as_ref().map(|head| Repeat::of(head, samples)),
             samples: every_sample(series),
         })
     }
@@ -191,14 +191,32 @@ fn rung(cell: &Cell) -> String {
 }
 
 impl Repeat {
-    fn of(head: &Head) -> Self {
-        let words: Vec<_> = head.arguments.iter().map(|word| quoted(word)).collect();
+    fn of(head: &Head, samples: &[Sample]) -> Self {
+        let rounds = samples.iter().filter_map(|sample| sample.facts.round).max();
+        let words: Vec<_> = arguments(&head.arguments, rounds).iter().map(|word| quoted(word)).collect();
         Self {
             all: format::one_line(&format!("rust-tun-perf {}", words.join(" "))),
             seed: head.seed,
             cells: head.plan.iter().map(|arguments| format::one_line(&format!("rust-tun-perf {arguments}"))).collect(),
         }
     }
+}
+
+/// The arguments that make as many rounds as there are, into no file: the reader may have one of that name,
+/// and would go on with it.
+fn arguments(head: &[String], rounds: Option<u32>) -> Vec<String> {
+    let mut arguments = Vec::new();
+    let mut words = head.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--out" | "-o" | "--runs" => _ = words.next(),
+            word if word.starts_with("--out=") || word.starts_with("--runs=") => {}
+            word if word.starts_with("-o") => {}
+            word => arguments.push(word.to_owned()),
+        }
+    }
+    arguments.extend(rounds.map(|rounds| format!("--runs={rounds}")));
+    arguments
 }
 
 /// A word as a shell takes it.
@@ -241,5 +259,27 @@ fn every_sample(series: &Series) -> Sheet {
             .iter()
             .map(|sample| FACTS.iter().map(|(_, _, fact)| value(fact(sample))).collect())
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_make_the_rounds_that_there_are_and_no_file() {
+        let shown = |line: &str, rounds| {
+            let words: Vec<_> = line.split(' ').map(ToOwned::to_owned).collect();
+            arguments(&words, rounds).join(" ")
+        };
+        for line in [
+            "matrix --out my.jsonl --runs 10 --time 1",
+            "matrix --runs=10 --out=my.jsonl --time 1",
+            "matrix -o my.jsonl --time 1",
+            "matrix --time 1 -omy.jsonl",
+        ] {
+            assert_eq!(shown(line, Some(7)), "matrix --time 1 --runs=7", "{line}");
+        }
+        assert_eq!(shown("matrix --mtu 1500", None), "matrix --mtu 1500");
     }
 }
