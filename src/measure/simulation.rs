@@ -90,7 +90,7 @@ fn cells(runs: usize, is_so: impl Fn(&[f64]) -> bool) -> usize {
 }
 
 /// Prints the figures that `docs/method.md` and the comments of this module have. It takes minutes:
-/// `cargo test --release -p rust-tun-perf --lib simulation -- --ignored --nocapture`.
+/// `cargo test --release --lib figures_of_the_documents -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints figures for the documents"]
 fn figures_of_the_documents() {

@@ -8,7 +8,7 @@ use crate::sample::{Cell, Sample, Status, Warning};
 
 /// A figure and how sure it is: an interval that is to hold the true value in 95 of 100 cases.
 ///
-/// That of a median of 5 to 10 runs does so in 92 to 95, of 3 in 75, and of one run it says nothing. For
+/// That of a median of 5 to 20 quiet runs does so in 94 to 98, of 3 in 87, and of one run it says nothing. For
 /// 5 runs it reaches from about the slowest to about the fastest, for 10 from about the third to the
 /// eighth. It knows the noise from run to run, and nothing of what changes from one hour to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
