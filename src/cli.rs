@@ -21,9 +21,9 @@ pub const DEFAULT_MTU: u16 = 1500;
 /// io mode: reader, throughput: N Gbps", and standard error everything else. The commands make tables of
 /// many such runs.
 ///
-/// Exit codes: 0 done; 1 a run failed, or, of compare, something got slower; 2 the arguments are wrong; 3
-/// something that the run needs from the system is missing, a permission, a device or an algorithm; 130
-/// interrupted.
+/// Exit codes: 0 done; 1 a run failed, or, of compare, something got slower; 2 the arguments or a file are
+/// wrong, or two files have too few runs to be compared; 3 something that the run needs from the system is
+/// missing, a permission, a device or an algorithm; 130 interrupted.
 #[derive(Clone, Debug, Parser)]
 #[command(version, max_term_width = 100, verbatim_doc_comment)]
 #[command(

@@ -76,8 +76,7 @@ pub enum Error {
 
 impl Error {
     /// The exit code that scripts see: 1 a run that failed, or a cell that got slower, 2 wrong arguments or
-    /// files, 3 a right or a device
-    /// that is missing, 130 interrupted.
+    /// files, or too few runs to compare, 3 a right or a device that is missing, 130 interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Plan(_) | Self::Compare(_) => 2,
