@@ -53,27 +53,27 @@ pub fn matrix(
         seed: plan.seed(),
         plan: plan.scenarios.iter().map(|scenario| scenario.arguments().join(" ")).collect(),
     };
-    let mut session = match Session::open(plan, head) {
-        Ok(session) => session,
+    let mut rounds = match Rounds::open(plan, head) {
+        Ok(rounds) => rounds,
         Err(error) => return (Vec::new(), Err(error.into())),
     };
     let total = plan.scenarios.len() * plan.runs as usize;
     // Those of rounds beyond these are kept, and not counted.
-    let done = session.done.iter().filter(|(_, round)| *round <= plan.runs).count();
-    observer.begin(total, done, session.seed);
-    let result = (1..=plan.runs).try_for_each(|round| session.round(plan, round, executor, observer));
+    let done = rounds.done.iter().filter(|(_, round)| *round <= plan.runs).count();
+    observer.begin(total, done, rounds.seed);
+    let result = (1..=plan.runs).try_for_each(|round| rounds.round(plan, round, executor, observer));
     observer.end();
-    (session.samples, result)
+    (rounds.samples, result)
 }
 
 /// A matrix under way.
-struct Session {
+struct Rounds {
     seed: u64,
     environment: Arc<Environment>,
     file: Option<Appender>,
-    /// Those of an earlier session come first.
+    /// Those from before come first.
     samples: Vec<Sample>,
-    /// The cells and rounds whose turn has been, in this session or before it.
+    /// The cells and rounds whose turn has been, now or before.
     done: HashSet<(Cell, u32)>,
     /// The cells whose path has been found good.
     checked: HashSet<Cell>,
@@ -81,7 +81,7 @@ struct Session {
     unavailable: Vec<Sample>,
 }
 
-impl Session {
+impl Rounds {
     fn open(plan: &MatrixPlan, head: Head) -> Result<Self, FileError> {
         let (file, head, samples) = match &plan.out {
             Some(path) => {
