@@ -7,12 +7,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::doctor::Check;
-pub(crate) use crate::process::{no_bond as end_with_parent, program_on_disk as this_program};
-use crate::{Capabilities, Error, Link, Loopback, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig};
-
-pub(crate) const ISOLATION: bool = false;
-
-pub(crate) const OFFLOAD: bool = false;
+pub(crate) use crate::elsewhere::{
+    ISOLATION, OFFLOAD, default_congestion_control, end_with_parent, forward, isolate, set_congestion_control,
+    take_up_loopback,
+};
+pub(crate) use crate::process::program_on_disk as this_program;
+use crate::{Capabilities, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig};
 
 /// A device that cannot be opened, and so never exists.
 #[derive(Debug)]
@@ -86,32 +86,8 @@ impl DropCounter {
     }
 }
 
-pub(crate) fn isolate() -> Result<(), Error> {
-    Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
-}
-
-pub(crate) fn take_up_loopback() -> Result<Option<Loopback>, Error> {
-    Ok(None)
-}
-
-pub(crate) fn forward(_interface: &str, _ipv6: bool) -> Result<(), Error> {
-    Err(Error::unsupported(
-        "forward packets in",
-        "a network of the run's own",
-        "only Linux has them; leave out --layer device",
-    ))
-}
-
 pub(crate) fn tcp_statistics(_socket: &TcpStream) -> Option<TcpStatistics> {
     None
-}
-
-pub(crate) fn default_congestion_control() -> Option<String> {
-    None
-}
-
-pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 pub(crate) fn cpu_of_process() -> Option<Duration> {

@@ -35,6 +35,8 @@ mod imp;
 #[path = "fallback.rs"]
 mod imp;
 
+#[cfg(not(target_os = "linux"))]
+mod elsewhere;
 #[cfg(target_os = "linux")]
 mod netlink;
 #[cfg(target_os = "linux")]

@@ -14,17 +14,17 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Uid;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-pub(crate) use crate::process::{no_bond as end_with_parent, program_on_disk as this_program};
+pub(crate) use crate::elsewhere::{
+    ISOLATION, OFFLOAD, default_congestion_control, end_with_parent, forward, isolate, set_congestion_control,
+    take_up_loopback,
+};
+pub(crate) use crate::process::program_on_disk as this_program;
 pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address, process_end};
 
 use crate::doctor::{Check, Verdict};
 use crate::link::packet_len;
 use crate::unix::{Readiness, recv_batch, socket_option};
-use crate::{Capabilities, Class, Error, Link, Loopback, PacketBuffer, PacketMeta, TcpStatistics, TunConfig};
-
-pub(crate) const ISOLATION: bool = false;
-
-pub(crate) const OFFLOAD: bool = false;
+use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TcpStatistics, TunConfig};
 
 /// What each packet has in front of it: its address family, in network byte order
 /// (`bsd/net/if_utun.c`, `utun_output` and `utun_ctl_send`).
@@ -285,22 +285,6 @@ fn interface_drops(name: &str) -> Option<u64> {
     Some(queue + message.ifm_data.ifi_iqdrops + message.ifm_data.ifi_oerrors)
 }
 
-pub(crate) fn isolate() -> Result<(), Error> {
-    Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
-}
-
-pub(crate) fn take_up_loopback() -> Result<Option<Loopback>, Error> {
-    Ok(None)
-}
-
-pub(crate) fn forward(_interface: &str, _ipv6: bool) -> Result<(), Error> {
-    Err(Error::unsupported(
-        "forward packets in",
-        "a network of the run's own",
-        "only Linux has them; leave out --layer device",
-    ))
-}
-
 /// The size of `struct tcp_connection_info` (`bsd/netinet/tcp.h`), and where its fields lie. libc 0.2's
 /// structure is larger, since it makes a word of each bit of the one word about TCP Fast Open.
 const TCP_INFO_LEN: usize = 112;
@@ -327,14 +311,6 @@ pub(crate) fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
         send_window_bytes: word(SND_WND),
         receive_window_bytes: word(RCV_WND),
     })
-}
-
-pub(crate) fn default_congestion_control() -> Option<String> {
-    None
-}
-
-pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// `getrusage(2)`, in bytes here. It is older than the program where another has started it by exec.

@@ -36,12 +36,6 @@ pub fn end_with_parent(parent: u32) -> bool {
     imp::end_with_parent(parent)
 }
 
-/// Where the system has no such bond.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn no_bond(_parent: u32) -> bool {
-    true
-}
-
 /// By its name on the disk; by what it was started as where the system does not say.
 pub(crate) fn program_on_disk() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| std::env::args_os().next().unwrap_or_default().into())

@@ -33,20 +33,18 @@ pub use self::interface::DropCounter;
 pub(crate) use self::machine::{
     cpu, cpu_of_process, cpu_of_thread, governor, kernel, memory_bytes, peak_rss_bytes, virtual_machine,
 };
-pub(crate) use crate::process::{no_bond as end_with_parent, program_on_disk as this_program};
+pub(crate) use crate::elsewhere::{
+    ISOLATION, OFFLOAD, default_congestion_control, end_with_parent, forward, isolate, set_congestion_control,
+    take_up_loopback,
+};
+pub(crate) use crate::process::program_on_disk as this_program;
 
 use self::interface::Interface;
 use self::machine::is_elevated;
 use self::signal::Signal;
 use crate::doctor::{Check, Verdict};
 use crate::link::packet_len;
-use crate::{
-    Capabilities, Class, Error, Link, Loopback, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig,
-};
-
-pub(crate) const ISOLATION: bool = false;
-
-pub(crate) const OFFLOAD: bool = false;
+use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig};
 
 /// Bytes in each of the two rings, a power of two: room for 20,000 packets of 1500 bytes, more than
 /// any window, so that a delay of the reader drops nothing.
@@ -273,22 +271,6 @@ impl Link for TunDevice {
     }
 }
 
-pub(crate) fn isolate() -> Result<(), Error> {
-    Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
-}
-
-pub(crate) fn take_up_loopback() -> Result<Option<Loopback>, Error> {
-    Ok(None)
-}
-
-pub(crate) fn forward(_interface: &str, _ipv6: bool) -> Result<(), Error> {
-    Err(Error::unsupported(
-        "forward packets in",
-        "a network of the run's own",
-        "only Linux has them; leave out --layer device",
-    ))
-}
-
 /// `SIO_TCP_INFO`, of Windows 10 from 1703 on. It tells the bytes sent again and how often a recovery
 /// began, but not how many segments that were.
 pub(crate) fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
@@ -319,14 +301,6 @@ pub(crate) fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
         send_window_bytes: Some(info.SndWnd.into()),
         receive_window_bytes: Some(info.RcvWnd.into()),
     })
-}
-
-pub(crate) fn default_congestion_control() -> Option<String> {
-    None
-}
-
-pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Only an address of this host can be bound to.
