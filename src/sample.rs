@@ -5,6 +5,7 @@
 
 mod cell;
 mod environment;
+mod fields;
 mod file;
 mod line;
 mod warning;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::cell::Cell;
 pub use self::environment::{Environment, Program};
+pub use self::fields::{field_text, fields};
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line};
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_INTERVAL, Warning};

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::statistics;
-use crate::sample::{Cell, Sample};
+use crate::sample::{self, Cell, Sample};
 
 /// What two files should have alike for their comparison to be one of programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,16 +101,8 @@ fn between(old: &Fields, new: &Fields) -> Vec<Difference> {
 
 /// The fields of a structure by their names in the file, and their values as text.
 fn fields(structure: &impl Serialize) -> BTreeMap<String, String> {
-    let text = |value: Value| match value {
-        Value::Null => "unknown".to_owned(),
-        Value::String(text) => text,
-        value => value.to_string(),
-    };
-    match serde_json::to_value(structure) {
-        Ok(Value::Object(fields)) => fields.into_iter().map(|(name, value)| (name, text(value))).collect(),
-        // A structure of text and numbers is always an object.
-        _ => BTreeMap::new(),
-    }
+    let fields = sample::fields(structure).into_iter();
+    fields.map(|(name, value)| (name, sample::field_text(Some(&value)))).collect()
 }
 
 /// The two cells that have most in common, and what they have not.

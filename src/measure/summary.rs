@@ -79,7 +79,7 @@ impl Summary {
         let medians: Vec<_> = cells.iter().filter_map(|row| Some((row.cell.clone(), row.estimate?.median))).collect();
         for row in &mut cells {
             let Some(Estimate { median, .. }) = row.estimate else { continue };
-            let rivals = medians.iter().filter(|(cell, _)| same_work(cell, &row.cell)).map(|(_, median)| *median);
+            let rivals = medians.iter().filter(|(cell, _)| cell.same_work(&row.cell)).map(|(_, median)| *median);
             row.of_fastest = rivals.reduce(f64::max).map(|fastest| median / fastest);
             let other = Cell { mode: row.cell.mode.map(other_mode), ..row.cell.clone() };
             row.of_other_mode =
@@ -87,11 +87,6 @@ impl Summary {
         }
         Self { cells, warnings: warnings::of_environment(samples.iter()) }
     }
-}
-
-/// Whether two cells differ in stack and runtime alone.
-fn same_work(left: &Cell, right: &Cell) -> bool {
-    Cell { netstack: right.netstack, runtime: right.runtime, ..left.clone() } == *right
 }
 
 fn other_mode(mode: Mode) -> Mode {

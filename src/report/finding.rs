@@ -57,7 +57,7 @@ fn fastest(series: &Series, mode: Mode) -> Option<String> {
 
 /// Whether a cell is another stack's at the same work: it differs in stack and runtime alone.
 fn is_rival(cell: &Cell, best: &Cell) -> bool {
-    cell.netstack != best.netstack && Cell { netstack: best.netstack, runtime: best.runtime, ..cell.clone() } == *best
+    cell.netstack != best.netstack && cell.same_work(best)
 }
 
 fn name(cell: &Cell) -> String {

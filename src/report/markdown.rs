@@ -69,7 +69,7 @@ fn list(title: &str, lines: &[String], out: &mut impl Write) -> io::Result<()> {
 
 /// How many runs a cell has, failed ones too.
 fn runs(one: &Series) -> String {
-    let counts = || one.summary.cells.iter().map(|row| row.gbps.len() + row.failures.values().sum::<usize>());
+    let counts = || one.summary.cells.iter().map(format::runs);
     match (counts().min(), counts().max()) {
         (Some(least), Some(most)) if least < most => format!("{least} to {most} runs of each cell"),
         (Some(1), _) => "one run of each cell".to_owned(),

@@ -8,7 +8,7 @@ use super::axis::{self, cells};
 use super::format;
 use crate::measure::{CellSummary, Summary};
 use crate::plan::Layer;
-use crate::sample::{Environment, Head, Sample, SampleFile};
+use crate::sample::{self, Environment, Head, Sample, SampleFile};
 
 /// The samples of one environment in one file, and what they come to.
 #[derive(Clone, Debug)]
@@ -122,7 +122,7 @@ const FIELDS: [&str; 14] = [
 
 /// The environments of the series: the name of a field, and its value in each.
 pub(super) fn environments(series: &[Series]) -> Vec<(String, Vec<String>)> {
-    let fields: Vec<_> = series.iter().map(|series| object(&series.environment)).collect();
+    let fields: Vec<_> = series.iter().map(|series| sample::fields(&*series.environment)).collect();
     let mut names: Vec<String> = fields.iter().flat_map(|fields| fields.keys().cloned()).collect();
     names.sort();
     names.dedup();
@@ -132,14 +132,6 @@ pub(super) fn environments(series: &[Series]) -> Vec<(String, Vec<String>)> {
         (name.replace('_', " "), values)
     });
     rows.collect()
-}
-
-fn object(environment: &Environment) -> serde_json::Map<String, Value> {
-    match serde_json::to_value(environment) {
-        Ok(Value::Object(fields)) => fields,
-        // A structure of text and numbers is always an object.
-        _ => serde_json::Map::new(),
-    }
 }
 
 fn value(value: Option<&Value>) -> String {

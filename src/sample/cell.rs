@@ -79,6 +79,11 @@ impl Cell {
         }
     }
 
+    /// Whether the other does the same work: differs in stack and runtime at most.
+    pub fn same_work(&self, other: &Self) -> bool {
+        Self { netstack: other.netstack, runtime: other.runtime, ..self.clone() } == *other
+    }
+
     /// The cell that a scenario is to have: with offload where it is asked for.
     pub fn planned(scenario: &Scenario) -> Self {
         Self::of(scenario, scenario.offload == Offload::On)

@@ -7,6 +7,8 @@ use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::fields::{field_text, fields};
+
 /// The machine and the program, as far as they change a figure. `None` is what is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
@@ -69,33 +71,19 @@ impl Environment {
 
     /// A short name for it: equal for equal environments, on every system.
     pub fn id(&self) -> String {
-        id(&self.fields())
+        id(&fields(self))
     }
 
     /// What is not alike: the name of the field, its value here and its value there.
     pub fn differences(&self, other: &Self) -> Vec<(String, String, String)> {
-        let theirs = other.fields();
-        let text = |value: Option<&Value>| match value {
-            None | Some(Value::Null) => "unknown".to_owned(),
-            Some(Value::String(text)) => text.clone(),
-            Some(value) => value.to_string(),
-        };
-        let differing = self.fields().into_iter().filter(|(name, ours)| theirs.get(name) != Some(ours));
+        let theirs = fields(other);
+        let differing = fields(self).into_iter().filter(|(name, ours)| theirs.get(name) != Some(ours));
         differing
             .map(|(name, ours)| {
-                let theirs = text(theirs.get(&name));
-                (name, text(Some(&ours)), theirs)
+                let theirs = field_text(theirs.get(&name));
+                (name, field_text(Some(&ours)), theirs)
             })
             .collect()
-    }
-
-    /// All fields by their names in the file, sorted.
-    fn fields(&self) -> Map<String, Value> {
-        match serde_json::to_value(self) {
-            Ok(Value::Object(fields)) => fields,
-            // A structure of text and numbers is always an object.
-            _ => Map::new(),
-        }
     }
 }
 
