@@ -111,6 +111,15 @@ impl Network {
     }
 }
 
+/// Checks that an address can be that of a host in a network with a prefix of so many bits.
+///
+/// # Errors
+///
+/// [`NetworkError::NotAHost`] and [`NetworkError::LinkLocal`].
+pub fn validate_host(host: IpAddr, prefix_len: u8) -> Result<(), NetworkError> {
+    check_host(host, host_part(prefix_len.into(), bits(host).1))
+}
+
 fn check_host(host: IpAddr, hosts: u128) -> Result<(), NetworkError> {
     let own = bits(host).0 & hosts;
     let special = match host {

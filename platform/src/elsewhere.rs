@@ -2,8 +2,12 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
-use crate::{Error, Loopback};
+use crate::forward::{Counts, Ends, Way};
+use crate::{Error, Interface, Loopback};
 
 pub(crate) const ISOLATION: bool = false;
 
@@ -25,6 +29,33 @@ pub(crate) fn forward(_interface: &str, _ipv6: bool) -> Result<(), Error> {
     ))
 }
 
+pub(crate) fn set_up(_interface: &Interface) -> Result<(), Error> {
+    isolate()
+}
+
+/// There is no such folder.
+pub(crate) fn folder_of_thread() -> PathBuf {
+    PathBuf::new()
+}
+
+pub(crate) fn dropped_packets(_thread: &Path, _interface: &str) -> Option<u64> {
+    None
+}
+
+pub(crate) fn cpu_of(_process: u32) -> Option<Duration> {
+    None
+}
+
+pub(crate) fn rss_bytes_of(_process: u32) -> Option<u64> {
+    None
+}
+
+pub(crate) fn peak_rss_bytes_of(_process: u32) -> Option<u64> {
+    None
+}
+
+pub(crate) fn end_with_this_thread(_command: &mut Command) {}
+
 /// There is no bond that could fail.
 pub(crate) fn end_with_parent(_parent: u32) -> bool {
     true
@@ -36,4 +67,60 @@ pub(crate) fn default_congestion_control() -> Option<String> {
 
 pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Two TUN devices, which cannot be had.
+#[derive(Debug)]
+pub enum Forwarder {}
+
+impl Forwarder {
+    /// Always an error on this system.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Class::Unavailable`].
+    pub fn open(_ends: &Ends, _way: &Way) -> Result<Self, Error> {
+        Err(Error::unsupported("forward packets between", "two TUN devices", "only Linux has networks to put them in"))
+    }
+
+    /// What has been carried.
+    pub fn counters(&self) -> Counters {
+        match *self {}
+    }
+
+    /// Ends [`Forwarder::run`].
+    pub fn stopper(&self) -> Stopper {
+        match *self {}
+    }
+
+    /// Carries packets until it is stopped.
+    ///
+    /// # Errors
+    ///
+    /// None: it never exists.
+    pub fn run(self) -> Result<(), Error> {
+        match self {}
+    }
+}
+
+/// What has been carried: nothing, ever.
+#[derive(Clone, Debug)]
+pub enum Counters {}
+
+impl Counters {
+    /// What was carried so far.
+    pub fn read(&self) -> Counts {
+        match *self {}
+    }
+}
+
+/// Ends a forwarder that runs elsewhere.
+#[derive(Clone, Debug)]
+pub enum Stopper {}
+
+impl Stopper {
+    /// Has [`Forwarder::run`] come back without an error.
+    pub fn stop(&self) {
+        match *self {}
+    }
 }

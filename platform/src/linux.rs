@@ -2,25 +2,30 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
-use nix::errno::Errno;
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, getppid};
+use nix::net::if_::if_nametoindex;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 #[path = "linux/doctor.rs"]
 mod doctor;
+#[path = "linux/forward/mod.rs"]
+mod forwarder;
+#[path = "linux/process.rs"]
+mod process;
 #[path = "linux/tcp_info.rs"]
 mod tcp_info;
 
 pub(crate) use self::doctor::{examine, memory_bytes};
+pub use self::forwarder::{Counters, Forwarder, Stopper};
+pub(crate) use self::process::{
+    cpu_of, end_with_parent, end_with_this_thread, folder_of_thread, peak_rss_bytes, peak_rss_bytes_of, rss_bytes_of,
+};
 pub(crate) use crate::netns::enter as isolate;
 pub(crate) use crate::sysctl::{forward, take_up_loopback};
 pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address, process_end};
@@ -30,7 +35,10 @@ use crate::netlink;
 use crate::process::program_on_disk;
 use crate::unix::{Readiness, recv_batch, socket_option};
 use crate::vnet::{self, HEADER_LEN};
-use crate::{Capabilities, Class, Error, Link, Offload, PacketBuffer, PacketMeta, TcpStatistics, TunConfig};
+use crate::{
+    Capabilities, Class, Error, Interface, Link, Offload, PacketBuffer, PacketMeta, TcpStatistics, TunConfig,
+    network_of,
+};
 
 pub(crate) const ISOLATION: bool = true;
 
@@ -49,6 +57,8 @@ const MAX_SKIPPED: usize = 64;
 const NO_NODE: &str = "allow it with chmod 666 /dev/net/tun, as root, or run as root";
 
 const NO_RIGHT: &str = "run as root, or leave out --netns host so that the run gets a network of its own";
+
+const OTHER_NAME: &str = "choose another with --tun-name, or leave out --netns host";
 
 const NO_IPV6: &str = "set the sysctls net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.default.disable_ipv6 to 0";
 
@@ -123,8 +133,20 @@ fn create(config: &TunConfig) -> Result<(SyncDevice, bool), Error> {
     let failed = |operation| move |source| Error::new(Class::Failed, operation, &config.name, source);
     let index = device.if_index().map_err(failed("ask the number of"))?;
     netlink::set_tx_queue_len(index, config.tx_queue_len).map_err(failed("set the queue length of"))?;
-    add_address(index, config)?;
+    add_address(index, &config.name, config.network.address, config.network.prefix_len)?;
     Ok((device, offload))
+}
+
+/// What an interface is besides its device, in the calling thread's network.
+pub(crate) fn set_up(interface: &Interface) -> Result<(), Error> {
+    let Interface { name, address, prefix_len, route_to, mtu, tx_queue_len } = interface;
+    let failed = |operation| move |source| Error::new(Class::Failed, operation, name, source);
+    let index = if_nametoindex(name.as_str()).map_err(|errno| failed("ask the number of")(errno.into()))?;
+    netlink::set_mtu(index, (*mtu).into()).map_err(failed("set the MTU of"))?;
+    netlink::set_tx_queue_len(index, *tx_queue_len).map_err(failed("set the queue length of"))?;
+    add_address(index, name, *address, *prefix_len)?;
+    netlink::take_up(index).map_err(failed("take up"))?;
+    netlink::add_route(index, network_of(*route_to, *prefix_len), *prefix_len).map_err(failed("set a route through"))
 }
 
 fn open_node() -> Result<File, Error> {
@@ -137,15 +159,14 @@ fn open_node() -> Result<File, Error> {
     })
 }
 
-fn add_address(index: u32, config: &TunConfig) -> Result<(), Error> {
-    let network = &config.network;
-    netlink::add_address(index, network.address, network.prefix_len).map_err(|source| {
+fn add_address(index: u32, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
+    netlink::add_address(index, address, prefix_len).map_err(|source| {
         let errno = source.raw_os_error();
-        let error = |class| Error::new(class, "set the address of", &config.name, source);
+        let error = |class| Error::new(class, "set the address of", name, source);
         match errno {
             // The kernel has no IPv6, or it is switched off for the interface.
             Some(libc::EACCES | libc::EPERM | libc::EOPNOTSUPP | libc::EAFNOSUPPORT | libc::ENODEV)
-                if network.address.is_ipv6() =>
+                if address.is_ipv6() =>
             {
                 error(Class::Unavailable).remedy(NO_IPV6)
             }
@@ -164,15 +185,16 @@ fn build(config: &TunConfig) -> Result<(SyncDevice, bool), Error> {
         }
         io::Result::Ok((device, offload))
     };
+    let not_created = |source| not_created(&config.name, OTHER_NAME, NO_RIGHT, source);
     if config.offload != Offload::Off {
         match attempt(true) {
             // A kernel without IFF_VNET_HDR or TUNSETOFFLOAD says so; so does one that dislikes the
             // name, which the attempt without will find out.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-            result => return result.map_err(|source| not_created(config, source)),
+            result => return result.map_err(not_created),
         }
     }
-    let plain = attempt(false).map_err(|source| not_created(config, source))?;
+    let plain = attempt(false).map_err(not_created)?;
     config.do_without_offload("this kernel's TUN has none (IFF_VNET_HDR, TUN_F_TSO4, TUN_F_TSO6)")?;
     Ok(plain)
 }
@@ -186,16 +208,17 @@ fn set_offloads(device: &SyncDevice) -> io::Result<()> {
     Ok(())
 }
 
-fn not_created(config: &TunConfig, source: io::Error) -> Error {
+/// The error of an interface that could not be made, with what to do about a name that is taken and about a
+/// right that is missing.
+fn not_created(name: &str, other_name: &str, no_right: &str, source: io::Error) -> Error {
     let errno = source.raw_os_error();
-    let error = |class| Error::new(class, "create TUN interface", &config.name, source);
+    let error = |class| Error::new(class, "create TUN interface", name, source);
     match errno {
-        Some(libc::EBUSY | libc::EEXIST) => {
-            error(Class::Invalid).remedy("the name is taken; choose another with --tun-name, or leave out --netns host")
+        Some(libc::EBUSY | libc::EEXIST) => error(Class::Invalid).remedy(format!("the name is taken; {other_name}")),
+        Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy(no_right),
+        Some(libc::EINVAL) => {
+            error(Class::Invalid).remedy(format!("an interface of another kind may have the name; {other_name}"))
         }
-        Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy(NO_RIGHT),
-        Some(libc::EINVAL) => error(Class::Invalid)
-            .remedy("an interface of another kind may have the name; choose another with --tun-name"),
         _ => error(Class::Failed),
     }
 }
@@ -303,9 +326,14 @@ impl DropCounter {
     /// not take or had no memory for, and those that came malformed. `None` where the system does
     /// not say. To be called in the device's namespace.
     pub fn read(&self) -> Option<u64> {
-        let table = fs::read_to_string("/proc/thread-self/net/dev").ok()?;
-        Some(parse_drops(&table, &self.name)? + self.malformed.load(Ordering::Relaxed))
+        let drops = dropped_packets(Path::new("/proc/thread-self"), &self.name)?;
+        Some(drops + self.malformed.load(Ordering::Relaxed))
     }
+}
+
+/// By the table of the network of a thread, given by its folder under `/proc`.
+pub(crate) fn dropped_packets(thread: &Path, interface: &str) -> Option<u64> {
+    parse_drops(&fs::read_to_string(thread.join("net/dev")).ok()?, interface)
 }
 
 /// The fourth number of the receive and of the transmit half of a line of `/proc/net/dev`
@@ -341,27 +369,10 @@ pub(crate) fn set_congestion_control(socket: &TcpStream, name: &str) -> io::Resu
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// `VmHWM` of `/proc/self/status`. What getrusage(2) says is older than the program where another
-/// has started it by exec, as `cargo run` does.
-pub(crate) fn peak_rss_bytes() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"))?;
-    Some(kibibytes.parse::<u64>().ok()? * 1024)
-}
-
 /// Not by its name, which may by now be that of another program (`proc_pid_exe(5)`).
 pub(crate) fn this_program() -> PathBuf {
     let own = PathBuf::from("/proc/self/exe");
     if own.exists() { own } else { program_on_disk() }
-}
-
-/// By `PR_SET_PDEATHSIG` (`prctl(2)`). It tells of an end that comes later alone, so who the parent is is
-/// asked after it. Another one may be a program between the two, which ends with `parent` or not.
-pub(crate) fn end_with_parent(parent: u32) -> bool {
-    // Where the kernel will not, things are as on other systems.
-    let _alone = set_pdeathsig(Signal::SIGKILL);
-    let Ok(parent) = i32::try_from(parent).map(Pid::from_raw) else { return true };
-    getppid() == parent || kill(parent, None) != Err(Errno::ESRCH)
 }
 
 pub(crate) fn kernel() -> Option<String> {

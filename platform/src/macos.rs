@@ -14,10 +14,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Uid;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-pub(crate) use crate::elsewhere::{
-    ISOLATION, OFFLOAD, default_congestion_control, end_with_parent, forward, isolate, set_congestion_control,
-    take_up_loopback,
-};
+pub(crate) use crate::elsewhere::*;
+pub use crate::elsewhere::{Counters, Forwarder, Stopper};
 pub(crate) use crate::process::program_on_disk as this_program;
 pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address, process_end};
 

@@ -3,9 +3,12 @@
 use std::io;
 use std::net::IpAddr;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -58,6 +61,34 @@ pub(crate) fn take_up(index: u32) -> io::Result<()> {
     request(RouteNetlinkMessage::SetLink(link))
 }
 
+/// Sets an interface's MTU, in bytes, by `RTM_SETLINK`.
+pub(crate) fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link.attributes.push(LinkAttribute::Mtu(mtu));
+    request(RouteNetlinkMessage::SetLink(link))
+}
+
+/// Sends all packets to a network out of an interface, by `RTM_NEWROUTE`: what `ip route add NETWORK dev NAME`
+/// does.
+pub(crate) fn add_route(interface_index: u32, network: IpAddr, prefix_len: u8) -> io::Result<()> {
+    let mut route = RouteMessage::default();
+    route.header.address_family = if network.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    route.header.destination_prefix_length = prefix_len;
+    route.header.table = RouteHeader::RT_TABLE_MAIN;
+    route.header.protocol = RouteProtocol::Boot;
+    route.header.scope = if network.is_ipv6() { RouteScope::Universe } else { RouteScope::Link };
+    route.header.kind = RouteType::Unicast;
+    route.attributes = vec![
+        RouteAttribute::Destination(match network {
+            IpAddr::V4(network) => RouteAddress::Inet(network),
+            IpAddr::V6(network) => RouteAddress::Inet6(network),
+        }),
+        RouteAttribute::Oif(interface_index),
+    ];
+    create(RouteNetlinkMessage::NewRoute(route))
+}
+
 /// Gives an interface an address and, with its prefix, the route to the others of its network.
 ///
 /// By `RTM_NEWADDR`, for `IFA_F_NODAD`: an IPv6 address can be used at once then, and else not
@@ -77,8 +108,17 @@ pub(crate) fn add_address(interface_index: u32, address: IpAddr, prefix_len: u8)
 }
 
 /// Sends a request and waits for the kernel's acknowledgement, which is there at once.
-fn request(message: RouteNetlinkMessage) -> io::Result<()> {
-    match ask(message, NLM_F_REQUEST | NLM_F_ACK)? {
+pub(crate) fn request(message: RouteNetlinkMessage) -> io::Result<()> {
+    acknowledged(message, 0)
+}
+
+/// The same, for something that is not there yet.
+fn create(message: RouteNetlinkMessage) -> io::Result<()> {
+    acknowledged(message, NLM_F_CREATE | NLM_F_EXCL)
+}
+
+fn acknowledged(message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    match ask(message, NLM_F_REQUEST | NLM_F_ACK | flags)? {
         NetlinkPayload::Error(_) => Ok(()),
         _ => Err(unexpected()),
     }

@@ -1,7 +1,8 @@
 //! Other processes: which program this one is, and how one ended.
 
 use std::path::PathBuf;
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use crate::imp;
 
@@ -36,7 +37,84 @@ pub fn end_with_parent(parent: u32) -> bool {
     imp::end_with_parent(parent)
 }
 
+/// Has the system kill the process that the command starts when the thread that starts it ends, whatever ends
+/// that, and keep a terminal's interrupts from it: on Linux alone, elsewhere nothing is done.
+pub fn end_with_this_thread(command: &mut Command) {
+    imp::end_with_this_thread(command);
+}
+
+/// What another process costs, seen from outside.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessMeter {
+    pid: u32,
+}
+
+impl ProcessMeter {
+    /// Of the process of that number, as long as it is there.
+    pub const fn of(pid: u32) -> Self {
+        Self { pid }
+    }
+
+    /// CPU time, user and system, of all its threads so far. `None` where the system does not say.
+    pub fn cpu(self) -> Option<Duration> {
+        imp::cpu_of(self.pid)
+    }
+
+    /// Its resident set now, in bytes. `None` where the system does not say.
+    pub fn rss_bytes(self) -> Option<u64> {
+        imp::rss_bytes_of(self.pid)
+    }
+
+    /// Its largest resident set so far, in bytes. `None` where the system does not say.
+    pub fn peak_rss_bytes(self) -> Option<u64> {
+        imp::peak_rss_bytes_of(self.pid)
+    }
+}
+
 /// By its name on the disk; by what it was started as where the system does not say.
 pub(crate) fn program_on_disk() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| std::env::args_os().next().unwrap_or_default().into())
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::process;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_seen_from_outside_as_from_inside() {
+        let meter = ProcessMeter::of(process::id());
+        let before = meter.cpu().unwrap();
+        let mut sum = 0_u64;
+        while crate::cpu_of_process().unwrap() < before + Duration::from_millis(20) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(meter.cpu().unwrap() >= before + Duration::from_millis(20), "{sum}");
+        let block = std::hint::black_box(vec![1_u8; 32 << 20]);
+        assert!(meter.rss_bytes().unwrap() >= block.len() as u64);
+        assert!(meter.peak_rss_bytes().unwrap() >= block.len() as u64);
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_process_that_is_not_there() {
+        // Beyond the most that a kernel gives (`PID_MAX_LIMIT`, `include/linux/threads.h`).
+        let meter = ProcessMeter::of((1 << 22) + 1);
+        assert_eq!((meter.cpu(), meter.rss_bytes(), meter.peak_rss_bytes()), (None, None, None));
+    }
+
+    #[test]
+    fn a_process_ends_with_the_thread_that_started_it() {
+        let starter = thread::spawn(|| {
+            let mut command = Command::new("sleep");
+            command.arg("60");
+            end_with_this_thread(&mut command);
+            command.spawn().unwrap()
+        });
+        let status = starter.join().unwrap().wait().unwrap();
+        assert_eq!(ProcessEnd::of(status), ProcessEnd::Crashed("SIGKILL".to_owned()));
+    }
 }

@@ -28,7 +28,7 @@ use crate::{PacketBuffer, PacketMeta, ProcessEnd};
 pub(crate) struct Readiness<T: AsRawFd>(AsyncFd<Owner<T>>);
 
 /// Lends its descriptor by `AsFd`, for owners that only know `AsRawFd`.
-struct Owner<T>(T);
+pub(crate) struct Owner<T>(pub(crate) T);
 
 impl<T: AsRawFd> AsRawFd for Owner<T> {
     fn as_raw_fd(&self) -> RawFd {

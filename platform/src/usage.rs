@@ -28,7 +28,8 @@ mod tests {
 
     #[test]
     fn a_busy_thread_costs_time_to_itself_and_to_the_process() {
-        let (thread, process) = (cpu_of_thread().unwrap(), cpu_of_process().unwrap());
+        // In this order the time between the two is the process'.
+        let (process, thread) = (cpu_of_process().unwrap(), cpu_of_thread().unwrap());
         let mut sum = 0_u64;
         while cpu_of_thread().unwrap() < thread + Duration::from_millis(20) {
             sum = std::hint::black_box(sum.wrapping_add(1));

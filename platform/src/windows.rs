@@ -33,10 +33,8 @@ pub use self::interface::DropCounter;
 pub(crate) use self::machine::{
     cpu, cpu_of_process, cpu_of_thread, governor, kernel, memory_bytes, peak_rss_bytes, virtual_machine,
 };
-pub(crate) use crate::elsewhere::{
-    ISOLATION, OFFLOAD, default_congestion_control, end_with_parent, forward, isolate, set_congestion_control,
-    take_up_loopback,
-};
+pub(crate) use crate::elsewhere::*;
+pub use crate::elsewhere::{Counters, Forwarder, Stopper};
 pub(crate) use crate::process::program_on_disk as this_program;
 
 use self::interface::Interface;

@@ -1,0 +1,79 @@
+//! The two devices, each in its network namespace.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::thread;
+
+use nix::sched::{CloneFlags, setns};
+use tun_rs::{DeviceBuilder, SyncDevice};
+
+use super::super::{not_created, open_node};
+use crate::forward::{Ends, Offload};
+use crate::{Class, Error};
+
+const OTHER_NAME: &str = "choose another";
+
+const NO_RIGHT: &str = "run as root, or in a user namespace of which the network namespace is";
+
+/// One of the devices.
+pub(super) struct End {
+    pub(super) device: SyncDevice,
+    pub(super) name: String,
+    /// Its namespace, where that is not the calling thread's.
+    namespace: Option<File>,
+}
+
+impl End {
+    /// Makes both devices, with the framing that packets want.
+    pub(super) fn open(ends: &Ends, offload: Offload) -> Result<[Self; 2], Error> {
+        let namespace = open_namespace(&ends.far_namespace)?;
+        let near = create(&ends.near, offload)?;
+        let far = within(&namespace, &ends.far, || create(&ends.far, offload))??;
+        let near = Self { device: near, name: ends.near.clone(), namespace: None };
+        Ok([near, Self { device: far, name: ends.far.clone(), namespace: Some(namespace) }])
+    }
+
+    /// The MTU, which can be asked for in the device's namespace alone.
+    pub(super) fn mtu(&self) -> Result<usize, Error> {
+        let ask = || self.device.mtu();
+        let mtu = match &self.namespace {
+            None => ask(),
+            Some(namespace) => within(namespace, &self.name, ask)?,
+        };
+        mtu.map(usize::from).map_err(|source| {
+            Error::new(Class::Failed, "ask the MTU of", format!("TUN interface {}", self.name), source)
+        })
+    }
+}
+
+fn open_namespace(path: &Path) -> Result<File, Error> {
+    File::open(path).map_err(|source| {
+        Error::new(Class::Invalid, "open the network namespace", path.display().to_string(), source)
+            .remedy("name a file such as /proc/PID/ns/net")
+    })
+}
+
+/// Does something in another namespace: in a thread that ends with it, so that nobody else finds himself there.
+fn within<T: Send>(namespace: &File, device: &str, action: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    let enter = || {
+        setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|errno| {
+            Error::new(Class::Unavailable, "enter the network namespace of", device, errno.into())
+                .remedy("run as root, or as the user whose namespace it is")
+        })
+    };
+    thread::scope(|scope| {
+        let thread = scope.spawn(|| enter().map(|()| action()));
+        thread.join().unwrap_or_else(|_| {
+            Err(Error::new(Class::Failed, "enter the network namespace of", device, io::Error::other("it panicked")))
+        })
+    })
+}
+
+/// Makes a device, in the calling thread's namespace.
+fn create(name: &str, offload: Offload) -> Result<SyncDevice, Error> {
+    open_node()?;
+    let offload = offload != Offload::Off;
+    let builder = DeviceBuilder::new().name(name).offload(offload).enable(false);
+    builder.build_sync().map_err(|source| not_created(name, OTHER_NAME, NO_RIGHT, source))
+}

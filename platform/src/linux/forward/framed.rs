@@ -1,0 +1,133 @@
+//! Packets from tun-rs's stream and into its sink, which cut and join super-packets by themselves where the
+//! device has any, and so show nobody a whole one.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::BytesMut;
+use futures_util::{SinkExt, StreamExt};
+use tun_rs::AsyncDevice;
+use tun_rs::async_framed::{BytesCodec, DeviceFramedRead, DeviceFramedWrite};
+
+use super::carry::{Sink, Source};
+use super::failure::{failed, is_odd, is_refused};
+use super::port::{Port, Registered};
+use super::tally::Counter;
+use crate::Error;
+
+/// Packets that are read, where so many are there, before any is written.
+const BATCH: usize = 64;
+
+/// Packets in memory that the stream has chosen.
+pub(super) type Frames = Vec<BytesMut>;
+
+/// Reads from the stream.
+pub(super) struct FramedSource {
+    port: Registered,
+    stream: DeviceFramedRead<BytesCodec, Arc<AsyncDevice>>,
+    counter: Counter,
+}
+
+impl FramedSource {
+    /// Of a device with this MTU, which the stream asks for in the calling thread's namespace alone.
+    pub(super) fn new(port: Registered, mtu: usize, counter: Counter) -> Self {
+        let mut stream = DeviceFramedRead::new(Arc::clone(port.device()), BytesCodec::new());
+        stream.set_read_buffer_size(mtu);
+        Self { port, stream, counter }
+    }
+}
+
+impl Source for FramedSource {
+    type Burst = Frames;
+
+    async fn fill(&mut self, frames: &mut Frames) -> Result<(), Error> {
+        frames.clear();
+        let Self { port, stream, counter } = self;
+        poll_fn(|cx| {
+            while frames.len() < BATCH {
+                match stream.poll_next_unpin(cx) {
+                    Poll::Ready(Some(Ok(frame))) => frames.push(frame),
+                    Poll::Ready(Some(Err(error))) if !is_odd(&error) => {
+                        return Poll::Ready(Err(failed("read from", port.name(), error)));
+                    }
+                    // It never ends, but says so of a packet that it makes nothing of.
+                    Poll::Ready(None | Some(Err(_))) => counter.unread(),
+                    Poll::Pending if frames.is_empty() => return Poll::Pending,
+                    Poll::Pending => break,
+                }
+            }
+            Poll::Ready(Ok(()))
+        })
+        .await?;
+        self.counter.read(frames.len() as u64, len_of(frames));
+        Ok(())
+    }
+}
+
+fn len_of(frames: &Frames) -> u64 {
+    frames.iter().map(|frame| frame.len() as u64).sum()
+}
+
+/// Writes into the sink.
+pub(super) struct FramedSink {
+    port: Registered,
+    sink: DeviceFramedWrite<BytesCodec, Arc<AsyncDevice>>,
+    counter: Counter,
+}
+
+impl FramedSink {
+    pub(super) fn new(port: Registered, counter: Counter) -> Self {
+        let sink = DeviceFramedWrite::new(Arc::clone(port.device()), BytesCodec::new());
+        Self { port, sink, counter }
+    }
+
+    /// Whether the kernel has refused a packet. Another call goes on with the next one.
+    fn outcome(&self, sent: std::io::Result<()>) -> Result<bool, Error> {
+        match sent {
+            Ok(()) => Ok(false),
+            Err(error) if is_refused(&error) && !is_odd(&error) => {
+                self.counter.unwritten(1);
+                Ok(true)
+            }
+            Err(error) => Err(failed("write to", self.port.name(), error)),
+        }
+    }
+
+    async fn ready(&mut self) -> Result<(), Error> {
+        loop {
+            let ready = poll_fn(|cx| SinkExt::<BytesMut>::poll_ready_unpin(&mut self.sink, cx)).await;
+            if !self.outcome(ready)? {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn flush(&mut self) -> Result<(), Error> {
+        loop {
+            let flushed = SinkExt::<BytesMut>::flush(&mut self.sink).await;
+            if !self.outcome(flushed)? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Sink for FramedSink {
+    type Burst = Frames;
+
+    async fn write(&mut self, frames: &mut Frames) -> Result<(), Error> {
+        for frame in frames.iter() {
+            self.counter.order(frame);
+        }
+        for frame in frames.drain(..) {
+            self.ready().await?;
+            let bytes = frame.len() as u64;
+            let accepted = self.sink.start_send_unpin(frame);
+            if !self.outcome(accepted)? {
+                self.counter.written(1, bytes);
+            }
+        }
+        self.flush().await
+    }
+}

@@ -1,0 +1,154 @@
+//! Carries packets between two TUN devices: see [`crate::forward`].
+//!
+//! A direction has as many workers as the way wants; each of them is one loop, or two with a channel between
+//! them (`carry`). What a loop reads and writes is the way's affair (`packets`, `segments`, `framed`), how it
+//! waits the crew's (`port`, `channel`, `crew`).
+
+mod carry;
+mod channel;
+mod crew;
+mod ends;
+mod failure;
+mod framed;
+mod order;
+mod packets;
+mod port;
+mod segments;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod workers;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use tokio::runtime::{Builder, Runtime};
+
+use self::crew::{Crew, Event, Tasks, Threads};
+use self::ends::End;
+pub use self::tally::Counters;
+use self::tally::Lane;
+use self::workers::{Leg, lay, lay_framed};
+use crate::forward::{Ends, Io, Way};
+use crate::{Class, Error};
+
+/// Two TUN devices, and the way to carry packets between them.
+pub struct Forwarder {
+    way: Way,
+    near: End,
+    far: End,
+    counters: Counters,
+    events: (mpsc::Sender<Event>, mpsc::Receiver<Event>),
+}
+
+/// Ends a forwarder that runs elsewhere.
+#[derive(Clone, Debug)]
+pub struct Stopper(mpsc::Sender<Event>);
+
+impl Stopper {
+    /// Has [`Forwarder::run`] come back without an error.
+    pub fn stop(&self) {
+        // It has ended already.
+        let _over = self.0.send(Event::Stop);
+    }
+}
+
+impl Forwarder {
+    /// Makes both devices, down and without addresses.
+    ///
+    /// # Errors
+    ///
+    /// [`Class::Invalid`] for a way that cannot be and for a name that is taken or wrong,
+    /// [`Class::Unavailable`] where the device node, a right, or offload is missing, else [`Class::Failed`].
+    pub fn open(ends: &Ends, way: &Way) -> Result<Self, Error> {
+        way.check().map_err(|reason| {
+            Error::new(Class::Invalid, "forward", "packets", io::Error::new(io::ErrorKind::InvalidInput, reason))
+        })?;
+        let [near, far] = End::open(ends, way.offload)?;
+        let counters = Counters::new(way.workers.get());
+        Ok(Self { way: *way, near, far, counters, events: mpsc::channel() })
+    }
+
+    /// What has been carried, to be read at any time.
+    pub fn counters(&self) -> Counters {
+        self.counters.clone()
+    }
+
+    /// Ends [`Forwarder::run`].
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.events.0.clone())
+    }
+
+    /// Carries packets until it is stopped. To be called by the thread that has opened it, when the devices
+    /// have their MTU. When it comes back, whatever it has started has ended, and the devices are gone.
+    ///
+    /// A packet that the kernel does not take, for want of memory or because a device is down, is lost, and
+    /// counted.
+    ///
+    /// # Errors
+    ///
+    /// A device was deleted, or failed otherwise; the first such error.
+    pub fn run(self) -> Result<(), Error> {
+        let failed = |source| Error::new(Class::Failed, "start", "the forwarder", source);
+        if self.way.io == Io::Sync {
+            let threads = Threads::new(self.events.0.clone()).map_err(failed)?;
+            return self.run_by(threads, lay);
+        }
+        let tasks = Tasks::new(self.events.0.clone(), runtime(self.way).map_err(failed)?);
+        if self.way.io == Io::Framed { self.run_by(tasks, lay_framed) } else { self.run_by(tasks, lay) }
+    }
+
+    fn run_by<C: Crew>(
+        self,
+        mut crew: C,
+        lay: impl Fn(&mut C, Way, &Leg<C::Port>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let Self { way, near, far, counters, events: (_, events) } = self;
+        let mtus = [near.mtu()?, far.mtu()?];
+        let [near, far] = [near, far].map(|end| {
+            let adopted = crew.adopt(end.device, &end.name);
+            adopted
+                .map_err(|source| Error::new(Class::Failed, "prepare", format!("TUN interface {}", end.name), source))
+        });
+        let (near, far) = (near?, far?);
+        let started = (0..usize::from(way.workers.get())).try_for_each(|worker| {
+            let leg = |toward, [from, to]: [&C::Port; 2], mtu, lane: &Arc<Lane>| Leg {
+                toward,
+                from: from.clone(),
+                to: to.clone(),
+                mtu,
+                lane: Arc::clone(lane),
+                worker,
+            };
+            lay(&mut crew, way, &leg("far", [&near, &far], mtus[0], &counters.to_far))?;
+            lay(&mut crew, way, &leg("near", [&far, &near], mtus[1], &counters.to_near))
+        });
+        let outcome = started.and_then(|()| outcome(&events));
+        let sound = crew.end();
+        if outcome.is_ok() && !sound {
+            return Err(Error::new(Class::Failed, "stop", "the forwarder", io::Error::other("a loop has panicked")));
+        }
+        outcome
+    }
+}
+
+/// Waits until a loop fails or the user has had enough. A loop whose channel's other end is gone ends without
+/// an error, since that end has one.
+fn outcome(events: &mpsc::Receiver<Event>) -> Result<(), Error> {
+    loop {
+        match events.recv() {
+            Ok(Event::Ended(Ok(()))) => {}
+            Ok(Event::Ended(error)) => return error,
+            Ok(Event::Stop) | Err(mpsc::RecvError) => return Ok(()),
+        }
+    }
+}
+
+fn runtime(way: Way) -> io::Result<Runtime> {
+    let mut builder = Builder::new_multi_thread();
+    if let Some(threads) = way.threads {
+        builder.worker_threads(threads.get().into());
+    }
+    builder.enable_io().thread_name("forwarder").build()
+}

@@ -1,0 +1,148 @@
+//! Super-packets that tun-rs cuts into packets of the MTU's size, and joins again.
+
+use bytes::BytesMut;
+use tun_rs::{GROTable, IDEAL_BATCH_SIZE, VIRTIO_NET_HDR_LEN};
+
+use super::carry::{Sink, Source};
+use super::failure::{failed, is_odd, is_refused};
+use super::port::Port;
+use super::tally::Counter;
+use crate::Error;
+
+/// The largest IP packet.
+const LARGEST: usize = 65_535;
+
+/// What tun-rs wants of the buffer in which packets are joined: room for the largest, and twice for the header
+/// (`src/platform/linux/offload.rs`, `coalesce_tcp_packets`). No more, since it does not look at the length.
+const JOINED: usize = 2 * VIRTIO_NET_HDR_LEN + LARGEST;
+
+/// In the place of the flags of a `virtio_net_hdr`: nothing has been written there yet. Whatever is sent has
+/// flags that the kernel knows, and what was joined to another packet is not sent.
+const UNSENT: u8 = 0xFF;
+
+/// Packets, each with room for a `virtio_net_hdr` in front, and the first with room for others behind.
+pub(super) type Cut = Vec<BytesMut>;
+
+/// Reads and cuts.
+pub(super) struct SegmentSource<P> {
+    port: P,
+    counter: Counter,
+    /// The longest packet, in bytes, with the header.
+    segment_len: usize,
+    /// A super-packet.
+    whole: Vec<u8>,
+    /// Buffers for its packets, all of which tun-rs wants to see.
+    stock: Vec<BytesMut>,
+    sizes: Vec<usize>,
+}
+
+impl<P: Port> SegmentSource<P> {
+    /// Of a device with this MTU.
+    pub(super) fn new(port: P, mtu: usize, counter: Counter) -> Self {
+        Self {
+            port,
+            counter,
+            segment_len: VIRTIO_NET_HDR_LEN + mtu,
+            whole: vec![0; VIRTIO_NET_HDR_LEN + LARGEST],
+            stock: Vec::with_capacity(2 * IDEAL_BATCH_SIZE),
+            sizes: vec![0; IDEAL_BATCH_SIZE],
+        }
+    }
+
+    /// Takes the buffers of packets that were written, makes new ones of what is missing, and sees that the
+    /// first has room for all.
+    fn restock(&mut self, cut: &mut Cut) {
+        let len = self.segment_len;
+        let returned = cut.drain(..).map(|mut packet| {
+            packet.resize(len, 0);
+            packet
+        });
+        // In front, so that they are next while the processor's caches still have them.
+        self.stock.splice(..0, returned);
+        self.stock.truncate(IDEAL_BATCH_SIZE);
+        while self.stock.len() < IDEAL_BATCH_SIZE {
+            self.stock.push(BytesMut::zeroed(self.segment_len));
+        }
+        let is_large = |packet: &BytesMut| packet.capacity() >= JOINED;
+        if self.stock.first().is_some_and(is_large) {
+            return;
+        }
+        if let Some(index) = self.stock.iter().rposition(is_large) {
+            self.stock.swap(0, index);
+        } else if let Some(first) = self.stock.first_mut() {
+            *first = BytesMut::with_capacity(JOINED);
+            first.resize(self.segment_len, 0);
+        }
+    }
+}
+
+impl<P: Port> Source for SegmentSource<P> {
+    type Burst = Cut;
+
+    async fn fill(&mut self, cut: &mut Cut) -> Result<(), Error> {
+        self.restock(cut);
+        let count = loop {
+            match self.port.recv_multiple(&mut self.whole, &mut self.stock, &mut self.sizes).await {
+                Ok(0) => self.counter.unread(),
+                Ok(count) => break count,
+                Err(error) if is_odd(&error) => self.counter.unread(),
+                Err(error) => return Err(failed("read from", self.port.name(), error)),
+            }
+        };
+        for (packet, size) in self.stock.iter_mut().zip(&self.sizes).take(count) {
+            packet.truncate(VIRTIO_NET_HDR_LEN + size);
+        }
+        cut.extend(self.stock.drain(..count));
+        let whole = self.whole.get(VIRTIO_NET_HDR_LEN..).unwrap_or_default();
+        self.counter
+            .read(1, if count == 1 { self.sizes.first().map_or(0, |size| *size as u64) } else { ip_len(whole) });
+        Ok(())
+    }
+}
+
+/// How long an IP packet says it is.
+fn ip_len(packet: &[u8]) -> u64 {
+    match packet {
+        [version, _, a, b, ..] if version >> 4 == 4 => u64::from(u16::from_be_bytes([*a, *b])),
+        [_, _, _, _, a, b, ..] => u64::from(u16::from_be_bytes([*a, *b])) + 40,
+        _ => 0,
+    }
+}
+
+/// Joins and writes.
+pub(super) struct SegmentSink<P> {
+    port: P,
+    counter: Counter,
+    table: GROTable,
+}
+
+impl<P: Port> SegmentSink<P> {
+    pub(super) fn new(port: P, counter: Counter) -> Self {
+        Self { port, counter, table: GROTable::new() }
+    }
+}
+
+impl<P: Port> Sink for SegmentSink<P> {
+    type Burst = Cut;
+
+    async fn write(&mut self, cut: &mut Cut) -> Result<(), Error> {
+        if let (Some(first), Some(last)) = (cut.first(), cut.last()) {
+            let naked = |packet| <[u8]>::get(packet, VIRTIO_NET_HDR_LEN..).unwrap_or_default();
+            self.counter.order_of_run(naked(first), naked(last), cut.len());
+        }
+        for packet in cut.iter_mut() {
+            if let Some(flags) = packet.first_mut() {
+                *flags = UNSENT;
+            }
+        }
+        let sent = self.port.send_multiple(&mut self.table, cut).await;
+        let packets = cut.iter().filter(|packet| packet.first() != Some(&UNSENT)).count() as u64;
+        match sent {
+            Ok(bytes) => self.counter.written(packets, bytes as u64 - packets * VIRTIO_NET_HDR_LEN as u64),
+            // tun-rs goes on after a packet that the kernel does not take, and tells of the last one alone.
+            Err(error) if is_refused(&error) => self.counter.unwritten(packets),
+            Err(error) => return Err(failed("write to", self.port.name(), error)),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,4 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+
+mod fake;
+mod live;

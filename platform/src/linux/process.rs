@@ -1,0 +1,70 @@
+//! Other processes, and this one as others see it.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, kill};
+use nix::time::{clock_getcpuclockid, clock_gettime};
+use nix::unistd::{Pid, SysconfVar, getpid, getppid, gettid, sysconf};
+
+/// By `PR_SET_PDEATHSIG` (`prctl(2)`). It tells of an end that comes later alone, so who the parent is is
+/// asked after it. Another one may be a program between the two, which ends with `parent` or not.
+pub(crate) fn end_with_parent(parent: u32) -> bool {
+    // Where the kernel will not, things are as on other systems.
+    let _alone = set_pdeathsig(Signal::SIGKILL);
+    let Some(parent) = pid(parent) else { return true };
+    getppid() == parent || kill(parent, None) != Err(Errno::ESRCH)
+}
+
+/// The same, asked for by the parent. What the kernel waits for is the end of the thread.
+pub(crate) fn end_with_this_thread(command: &mut Command) {
+    let parent = getpid();
+    let bind = move || {
+        set_pdeathsig(Signal::SIGKILL)?;
+        // It may have ended before.
+        if getppid() == parent { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+    };
+    // SAFETY: between fork and exec it makes two system calls, and neither allocates nor locks.
+    unsafe { command.pre_exec(bind) };
+    // A terminal's interrupt is for this process, which then has the other end in order.
+    command.process_group(0);
+}
+
+pub(crate) fn folder_of_thread() -> PathBuf {
+    format!("/proc/{}/task/{}", getpid(), gettid()).into()
+}
+
+/// By the clock that the process has of its own: `/proc/PID/stat` counts in ticks of 10 ms.
+pub(crate) fn cpu_of(process: u32) -> Option<Duration> {
+    clock_getcpuclockid(pid(process)?).and_then(clock_gettime).ok().map(Into::into)
+}
+
+/// The second number of `/proc/PID/statm`, in pages.
+pub(crate) fn rss_bytes_of(process: u32) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
+    Some(pages * u64::try_from(page).ok()?)
+}
+
+/// `VmHWM` of `/proc/PID/status`. What getrusage(2) says is older than the program where another
+/// has started it by exec, as `cargo run` does.
+pub(crate) fn peak_rss_bytes_of(process: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"))?;
+    Some(kibibytes.parse::<u64>().ok()? * 1024)
+}
+
+pub(crate) fn peak_rss_bytes() -> Option<u64> {
+    peak_rss_bytes_of(std::process::id())
+}
+
+fn pid(process: u32) -> Option<Pid> {
+    i32::try_from(process).ok().map(Pid::from_raw)
+}

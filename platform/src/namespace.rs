@@ -1,0 +1,184 @@
+//! Networks beside the calling thread's own: namespaces, and what is set up in them.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use crate::{Class, Error, imp};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A network namespace of its own, and a thread in it that does what it is told. Sockets and processes that
+/// it makes are in that namespace for good. It vanishes with this value, unless something else is left in
+/// it: a socket, a process, a device.
+#[derive(Debug)]
+pub struct Namespace {
+    /// `None` once the thread is told to end.
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    /// The thread's folder under `/proc`.
+    folder: PathBuf,
+}
+
+impl Namespace {
+    /// Makes one. The calling thread needs the right to: see [`crate::isolate`], which is to be called before.
+    ///
+    /// # Errors
+    ///
+    /// [`Class::Unavailable`] where the system has no namespaces or does not allow them.
+    pub fn new() -> Result<Self, Error> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let (answer, entered) = mpsc::channel();
+        let work = move || {
+            let result = imp::isolate().map(|()| imp::folder_of_thread());
+            let failed = result.is_err();
+            if answer.send(result).is_err() || failed {
+                return;
+            }
+            for job in queue {
+                job();
+            }
+        };
+        let thread = thread::Builder::new().name("far-network".to_owned()).spawn(work).map_err(ended)?;
+        let folder = entered.recv().map_err(|_| ended(io::ErrorKind::BrokenPipe.into()))??;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), folder })
+    }
+
+    /// Does something within the namespace, and waits for that.
+    ///
+    /// # Errors
+    ///
+    /// [`Class::Failed`] where it panicked, now or before.
+    pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
+        let gone = || ended(io::ErrorKind::BrokenPipe.into());
+        let (answer, done) = mpsc::channel();
+        let job: Job = Box::new(move || {
+            // Whoever asked waits for it.
+            let _heard = answer.send(job());
+        });
+        self.jobs.as_ref().ok_or_else(gone)?.send(job).map_err(|_| gone())?;
+        done.recv().map_err(|_| gone())
+    }
+
+    /// The thread's folder under `/proc`, by which other threads see the network.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The file by which another process enters the namespace (`setns(2)`).
+    pub fn path(&self) -> PathBuf {
+        self.folder.join("ns/net")
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // It was told of a panic when it happened.
+            let _panicked = thread.join();
+        }
+    }
+}
+
+fn ended(source: io::Error) -> Error {
+    Error::new(Class::Failed, "work in", "a network namespace", source)
+}
+
+/// The packets that an interface has dropped, both ways, in the network of the thread that was in this
+/// folder of `/proc`: those that its queue had no room for, and those that the kernel would not take. `None`
+/// where the system does not say.
+pub fn dropped_packets(thread: &Path, interface: &str) -> Option<u64> {
+    imp::dropped_packets(thread, interface)
+}
+
+/// The calling thread's folder under `/proc`, by which other threads see its network.
+pub fn folder_of_thread() -> PathBuf {
+    imp::folder_of_thread()
+}
+
+/// How an interface that is there is to be set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Length of the prefix of its network, in bits.
+    pub prefix_len: u8,
+    /// An address beyond it: packets to the network of that, of the same prefix, go out of the interface.
+    pub route_to: IpAddr,
+    /// Its MTU, in bytes.
+    pub mtu: u16,
+    /// How many packets may wait in it before the kernel drops (`txqueuelen`).
+    pub tx_queue_len: u32,
+}
+
+impl Interface {
+    /// Sets the interface up, in the calling thread's network, and takes it up.
+    ///
+    /// # Errors
+    ///
+    /// [`Class::Unavailable`] where the kernel lacks the IP version, else [`Class::Failed`].
+    pub fn set_up(&self) -> Result<(), Error> {
+        imp::set_up(self)
+    }
+}
+
+/// The first address of the network in which an address lies.
+pub fn network_of(address: IpAddr, prefix_len: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(prefix_len.min(32))).unwrap_or(0);
+            Ipv4Addr::from_bits(address.to_bits() & mask).into()
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(prefix_len.min(128))).unwrap_or(0);
+            Ipv6Addr::from_bits(address.to_bits() & mask).into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn a_network_is_the_address_without_its_host() {
+        for (address, prefix_len, network) in [
+            ("10.0.1.77", 24, "10.0.1.0"),
+            ("10.0.1.77", 32, "10.0.1.77"),
+            ("10.0.1.77", 0, "0.0.0.0"),
+            ("10.0.1.77", 30, "10.0.1.76"),
+            ("fd10:0:1::7", 64, "fd10:0:1::"),
+            ("fd10:0:1::7", 128, "fd10:0:1::7"),
+            ("fd10:0:1::7", 0, "::"),
+        ] {
+            assert_eq!(network_of(address.parse().unwrap(), prefix_len).to_string(), network);
+        }
+    }
+
+    #[test]
+    fn a_namespace_has_a_network_of_its_own_and_outlives_a_panic_by_an_error() {
+        let namespace = match Namespace::new() {
+            Ok(namespace) => namespace,
+            Err(error) => {
+                println!("SKIP: {error}");
+                return;
+            }
+        };
+        let network = |path: PathBuf| std::fs::read_link(path).unwrap();
+        assert_ne!(network(namespace.path()), network(folder_of_thread().join("ns/net")));
+        let inside = namespace.run(|| folder_of_thread().join("ns/net")).unwrap();
+        assert_eq!(network(inside), network(namespace.path()));
+        assert_eq!(dropped_packets(namespace.folder(), "lo"), Some(0));
+        assert_eq!(dropped_packets(namespace.folder(), "no-such"), None);
+        let panicked = namespace.run(|| panic!("on purpose")).unwrap_err();
+        assert!(panicked.to_string().contains("network namespace"), "{panicked}");
+        namespace.run(|| ()).unwrap_err();
+    }
+}

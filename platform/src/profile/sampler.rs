@@ -1,0 +1,69 @@
+//! Samples by SIGPROF and the `pprof` crate.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fmt::Write as _;
+use std::io;
+use std::num::NonZeroU16;
+
+use pprof::{Frames, ProfilerGuard, Symbol};
+
+use crate::{Class, Error};
+
+pub(super) struct Sampler(ProfilerGuard<'static>);
+
+impl Sampler {
+    pub(super) fn start(frequency_hz: NonZeroU16) -> Result<Self, Error> {
+        ProfilerGuard::new(i32::from(frequency_hz.get())).map(Self).map_err(|error| failed("start", error))
+    }
+
+    /// The samples so far, as folded stacks in the order of their names.
+    pub(super) fn finish(self) -> Result<String, Error> {
+        let report = self.0.report().build().map_err(|error| failed("finish", error))?;
+        drop(self.0);
+        let mut counts = BTreeMap::<_, isize>::new();
+        for (frames, count) in report.data {
+            *counts.entry(stack(&frames)).or_default() += count;
+        }
+        let mut folded = String::new();
+        for (stack, count) in counts {
+            // Nothing fails that writes to a string.
+            let _written = writeln!(folded, "{stack} {count}");
+        }
+        Ok(folded)
+    }
+}
+
+impl fmt::Debug for Sampler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sampler").finish_non_exhaustive()
+    }
+}
+
+/// The thread, and its functions from the outermost inwards. The innermost comes first in a sample, and of what was
+/// inlined as well.
+fn stack(frames: &Frames) -> String {
+    let taken = frames.frames.iter().position(|inlined| inlined.iter().any(takes_samples)).map_or(0, |last| last + 1);
+    let mut stack = name_of(&frames.thread_name_or_id());
+    for symbol in frames.frames[taken..].iter().rev().flat_map(|inlined| inlined.iter().rev()) {
+        stack.push(';');
+        stack.push_str(&name_of(&symbol.name()));
+    }
+    stack
+}
+
+/// Whether this is where the signal's handler walks the stack. pprof leaves out the handler, but not what it calls
+/// where that was not inlined.
+fn takes_samples(symbol: &Symbol) -> bool {
+    symbol.name().starts_with("<pprof::")
+}
+
+/// A name without what ends one in a folded stack: that of an array's type has a semicolon.
+fn name_of(name: &str) -> String {
+    name.replace(';', ",").replace('\n', " ")
+}
+
+fn failed(operation: &'static str, error: pprof::Error) -> Error {
+    Error::new(Class::Failed, operation, "a profile of this process", io::Error::other(error))
+        .remedy("see that no other one is being taken")
+}
