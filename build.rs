@@ -9,7 +9,8 @@ use cargo_lock::Lockfile;
 use fnv::FnvHasher;
 
 /// What a change of makes another program.
-const SOURCES: [&str; 7] = ["Cargo.toml", "Cargo.lock", "build.rs", "src", "templates", "netstacks", "platform"];
+const SOURCES: [&str; 8] =
+    ["Cargo.toml", "Cargo.lock", "build.rs", "src", "templates", "netstacks", "platform", "peers"];
 
 fn main() {
     for source in SOURCES {

@@ -1,5 +1,6 @@
 //! What the user may type. Nothing here touches the system.
 
+pub mod forward;
 mod list;
 mod settings;
 
@@ -8,7 +9,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use netstacks::StackKind;
 
-pub use self::list::List;
+pub use self::forward::{Forward, Forwarder};
+pub use self::list::{LAST_ROW, List};
 pub use self::settings::Settings;
 
 /// MTU of the device where the user names none: an Ethernet's.
@@ -50,8 +52,13 @@ pub enum Command {
     Compare(Compare),
     /// Make a page, a table or a picture of files of samples
     Report(Report),
+    /// Carry packets between two TUN devices, in one way or in all rows of a table
+    Forward(Box<Forward>),
     /// Say what this machine can run and what it lacks
     Doctor,
+    /// Carry packets between two TUN devices, for the process that has started this one
+    #[command(hide = true)]
+    Forwarder(Forwarder),
 }
 
 /// One run.
@@ -108,6 +115,10 @@ pub struct Run {
     /// Print one JSON object instead of the line
     #[arg(long)]
     pub json: bool,
+
+    /// Make a flame graph of the process, in a run that is not scored
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "json")]
+    pub profile: Option<PathBuf>,
 }
 
 /// Many runs. A LIST is comma-separated, or "all".

@@ -14,15 +14,17 @@ pub mod run;
 pub mod sample;
 
 use std::env;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+
+use platform::profile::{self, Profiler};
 
 use crate::cli::{Cli, Format};
 use crate::measure::{CompareError, Comparison, Summary};
-use crate::plan::{MatrixPlan, Plan, PlanError, Scenario};
+use crate::plan::{ForwardScenario, Forwarder, MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
 use crate::run::{Executor, MatrixError, ProcessExecutor, RunError, TunExecutor};
-use crate::sample::{FileError, SampleFile, Status};
+use crate::sample::{Cell, FileError, Planned, Sample, SampleFile, Status};
 
 /// Why the program did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
@@ -137,26 +139,48 @@ pub fn main(cli: Cli) -> Result<(), Error> {
 /// See [`Error`].
 pub fn main_with(
     cli: Cli,
-    within: &impl Executor,
-    apart: &impl Executor,
+    within: &(impl Executor + Executor<ForwardScenario>),
+    apart: &(impl Executor + Executor<ForwardScenario>),
     console: Console<'_, impl Write, impl Write>,
 ) -> Result<(), Error> {
     match Plan::try_from(cli)? {
-        Plan::Run { scenario, json } => one_run(&scenario, json, within, console),
-        Plan::Matrix(plan) => matrix(&plan, apart, console),
+        Plan::Run { scenario, json, profile: None } => one_run(&*scenario, json, within, console),
+        Plan::Run { scenario, profile: Some(file), .. } => {
+            let title = Cell::planned(&*scenario).to_string();
+            profiled(&title, Some(&file), || succeeded(within.execute(&*scenario)?))?;
+            unscored(&file, console)
+        }
+        Plan::Matrix(plan) => {
+            let columns = console.columns;
+            matrix(&plan, apart, console, |samples, out| report::table(&Summary::of(samples), columns, out))
+        }
+        Plan::Forward { scenario, json } => match &scenario.profile {
+            Some(file) => {
+                succeeded(within.execute(&*scenario)?)?;
+                unscored(file, console)
+            }
+            None => one_run(&*scenario, json, within, console),
+        },
+        Plan::ForwardTable(plan) => matrix(&plan, apart, console, report::forward_table),
         Plan::Compare { old, new, floor, relative } => compare(&old, &new, floor, relative, console.out),
         Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), console.out),
         Plan::Doctor => doctor(apart, console.out),
+        Plan::Forwarder { ends, way, profile } => {
+            profiled(&Forwarder::Rust(way).to_string(), profile.as_deref(), || {
+                Ok(run::forwarder(&ends, &way, BufReader::new(io::stdin()), io::stdout())?)
+            })
+        }
     }
 }
 
 /// Runs all cells, and makes a table of what there is, even where the user has had enough.
-fn matrix(
-    plan: &MatrixPlan,
-    executor: &impl Executor,
-    console: Console<'_, impl Write, impl Write>,
+fn matrix<S: Planned, O: Write>(
+    plan: &MatrixPlan<S>,
+    executor: &impl Executor<S>,
+    console: Console<'_, O, impl Write>,
+    table: impl Fn(&[Sample], &mut O) -> io::Result<()>,
 ) -> Result<(), Error> {
-    let Console { out, err, terminal, columns } = console;
+    let Console { out, err, terminal, .. } = console;
     for combination in &plan.skipped {
         writeln!(err, "left out: {combination}")?;
     }
@@ -164,15 +188,23 @@ fn matrix(
     let mut progress = report::Progress::new(&mut *err, terminal);
     let (samples, ended) = run::matrix(plan, arguments, executor, &mut progress);
     if !samples.is_empty() {
-        report::table(&Summary::of(&samples), columns, out)?;
+        table(&samples, out)?;
     }
     if let (Err(_), Some(file)) = (&ended, plan.out.as_ref().filter(|_| !samples.is_empty())) {
         writeln!(err, "{} samples are in {}; the same command goes on with it", samples.len(), file.display())?;
     }
     ended?;
-    match samples.iter().filter(|sample| !sample.is_ok()).count() {
+    match samples.iter().filter(|sample| has_failed(sample)).count() {
         0 => Ok(()),
         failed => Err(Error::Failed { failed, runs: samples.len() }),
+    }
+}
+
+/// Whether a run failed. A row of a published table that this machine has no program for has not: it stays empty.
+fn has_failed(sample: &Sample) -> bool {
+    match (&sample.cell, sample.facts.status) {
+        (Cell::Forward(_), Status::Unavailable) => false,
+        (_, status) => status != Status::Ok,
     }
 }
 
@@ -201,10 +233,10 @@ fn doctor(executor: &impl Executor, out: &mut impl Write) -> Result<(), Error> {
     if can_run { Ok(()) } else { Err(Error::Unfit) }
 }
 
-fn one_run(
-    scenario: &Scenario,
+fn one_run<S>(
+    scenario: &S,
     json: bool,
-    executor: &impl Executor,
+    executor: &impl Executor<S>,
     console: Console<'_, impl Write, impl Write>,
 ) -> Result<(), Error> {
     let Console { out, err, .. } = console;
@@ -214,6 +246,26 @@ fn one_run(
     } else {
         report::text(&sample, out, err)?;
     }
+    succeeded(sample)
+}
+
+/// Does something, and makes a flame graph of this process meanwhile where there is a file for it.
+fn profiled(title: &str, file: Option<&Path>, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    let Some(file) = file else { return work() };
+    let profiler = Profiler::start(profile::FREQUENCY_HZ).map_err(RunError::from)?;
+    work()?;
+    let mut graph = Vec::new();
+    profiler.finish(title, &mut graph).map_err(RunError::from)?;
+    Ok(report::save(file, &graph)?)
+}
+
+/// Says of a run that its figure is nobody's concern: it was disturbed by whoever looked on.
+fn unscored(file: &Path, console: Console<'_, impl Write, impl Write>) -> Result<(), Error> {
+    let Console { err, .. } = console;
+    Ok(writeln!(err, "the flame graph is in {}; this run is not scored", file.display())?)
+}
+
+fn succeeded(sample: Sample) -> Result<(), Error> {
     match sample.facts.status {
         Status::Ok => Ok(()),
         status => Err(Error::Sample { status, detail: sample.facts.detail.unwrap_or_default() }),

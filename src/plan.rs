@@ -3,6 +3,7 @@
 
 mod arguments;
 mod check;
+mod forward;
 mod matrix;
 
 use std::fmt;
@@ -11,10 +12,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use netstacks::StackKind;
+use platform::forward::{Ends, Way};
 use platform::{Network, Offload};
 use serde::{Deserialize, Serialize};
 
-pub use self::matrix::MatrixPlan;
+pub use self::forward::{Direction, End, ForwardScenario, Forwarder, Generator, ROWS};
+pub use self::matrix::{MatrixPlan, Runnable};
 use crate::cli::{Cli, Command, Format};
 
 /// What is to be done.
@@ -26,9 +29,20 @@ pub enum Plan {
         scenario: Box<Scenario>,
         /// Whether the result is written as JSON.
         json: bool,
+        /// Where a flame graph of the run goes, which then is not scored.
+        profile: Option<PathBuf>,
     },
     /// Many runs and a table.
     Matrix(MatrixPlan),
+    /// One run of a forwarder.
+    Forward {
+        /// The run.
+        scenario: Box<ForwardScenario>,
+        /// Whether the result is written as JSON.
+        json: bool,
+    },
+    /// Many runs of forwarders, and their table.
+    ForwardTable(MatrixPlan<ForwardScenario>),
     /// A verdict for each cell of two files.
     Compare {
         /// The samples from before.
@@ -51,6 +65,15 @@ pub enum Plan {
     },
     /// What this machine can run.
     Doctor,
+    /// Packets are carried between two TUN devices, for the process that has started this one.
+    Forwarder {
+        /// The devices.
+        ends: Ends,
+        /// How.
+        way: Way,
+        /// Where a flame graph goes.
+        profile: Option<PathBuf>,
+    },
 }
 
 /// Everything that says how one run is made.
@@ -297,10 +320,16 @@ impl TryFrom<Cli> for Plan {
     fn try_from(cli: Cli) -> Result<Self, PlanError> {
         Ok(match cli.command {
             None => {
-                let json = cli.run.json;
-                Self::Run { scenario: Box::new(Scenario::try_from(cli.run)?), json }
+                let (json, profile) = (cli.run.json, cli.run.profile.clone());
+                Self::Run { scenario: Box::new(Scenario::try_from(cli.run)?), json, profile }
             }
             Some(Command::Matrix(matrix)) => Self::Matrix(MatrixPlan::try_from(*matrix)?),
+            Some(Command::Forward(forward)) if forward.all || forward.row.is_some() => {
+                Self::ForwardTable(MatrixPlan::try_from(*forward)?)
+            }
+            Some(Command::Forward(forward)) => {
+                Self::Forward { json: forward.json, scenario: Box::new(ForwardScenario::try_from(*forward)?) }
+            }
             Some(Command::Compare(compare)) => Self::Compare {
                 old: compare.old,
                 new: compare.new,
@@ -311,6 +340,11 @@ impl TryFrom<Cli> for Plan {
                 Self::Report { files: report.files, format: report.format, out: report.out }
             }
             Some(Command::Doctor) => Self::Doctor,
+            Some(Command::Forwarder(forwarder)) => {
+                // Whoever makes the devices sees whether there can be such.
+                let ends = Ends { near: forwarder.near, far: forwarder.far, far_namespace: forwarder.far_namespace };
+                Self::Forwarder { ends, way: forwarder.way.try_into()?, profile: forwarder.profile }
+            }
         })
     }
 }

@@ -6,6 +6,7 @@ mod csv;
 mod doctor;
 mod finding;
 mod format;
+mod forward;
 mod html;
 mod json;
 mod ladder;
@@ -22,6 +23,7 @@ use std::io::{self, Write};
 
 pub use self::compare::comparison;
 pub use self::doctor::check;
+pub use self::forward::forward_table;
 pub use self::json::json;
 pub use self::progress::Progress;
 pub use self::save::{SaveError, save};

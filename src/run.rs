@@ -45,11 +45,15 @@ mod client;
 mod device;
 mod doctor;
 mod failure;
+mod forward;
+mod forwarder;
+mod go;
 mod intervals;
 mod kernel;
 mod loopback;
 mod matrix;
 mod memory;
+mod meter;
 mod party;
 mod path;
 mod pattern;
@@ -68,20 +72,24 @@ use netstacks::{Netstack, StartError};
 use platform::{Class, Counted, MemoryLink, TunDevice};
 
 pub use self::doctor::{doctor, facts};
+pub use self::forwarder::forwarder;
 pub use self::matrix::{MatrixError, Observer, matrix};
 pub use self::process::{ProcessExecutor, end_with_parent};
 use self::stack::{Named, Only};
-use crate::plan::Scenario;
-use crate::sample::Sample;
+use crate::plan::{ForwardScenario, Forwarder, Scenario};
+use crate::sample::{Planned, Sample};
 
 /// Something that executes scenarios: the real one, or a test's with fixed samples.
-pub trait Executor {
+pub trait Executor<S = Scenario> {
     /// Runs the scenario. A run that began and failed is a sample too, whose status says how.
     ///
     /// # Errors
     ///
     /// The run could not begin, or the user interrupted it.
-    fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError>;
+    fn execute(&self, scenario: &S) -> Result<Sample, RunError>;
+
+    /// Is told of the scenarios that are to be run, before the first of them.
+    fn prepare(&self, _scenarios: &[S]) {}
 }
 
 /// Runs scenarios of every layer with the stack that each names.
@@ -95,6 +103,30 @@ pub struct TunExecutor;
 impl Executor for TunExecutor {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
         setup::execute(scenario, &Named)
+    }
+}
+
+/// Something that is run in a process of its own.
+pub trait Job: Planned {
+    /// Makes what runs need and what takes its time, so that it is not made while others are measured. What is
+    /// missing is for the runs to say.
+    fn prepare(_runs: &[Self]) {}
+}
+
+impl Job for Scenario {}
+
+/// The forwarder in Go, which may have to be built.
+impl Job for ForwardScenario {
+    fn prepare(runs: &[Self]) {
+        if runs.iter().any(|run| matches!(run.forwarder, Forwarder::Go { .. })) {
+            let _told_by_the_runs = go::forwarder();
+        }
+    }
+}
+
+impl Executor<ForwardScenario> for TunExecutor {
+    fn execute(&self, scenario: &ForwardScenario) -> Result<Sample, RunError> {
+        forward::execute(scenario)
     }
 }
 

@@ -8,6 +8,7 @@ mod environment;
 mod fields;
 mod file;
 mod line;
+mod load;
 mod warning;
 
 use std::fmt;
@@ -17,11 +18,12 @@ use std::time::Duration;
 use netstacks::Effective;
 use serde::{Deserialize, Serialize};
 
-pub use self::cell::Cell;
+pub use self::cell::{Cell, ForwardCell, Planned, StackCell};
 pub use self::environment::{Environment, Program};
 pub use self::fields::{field_text, fields};
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line};
+pub use self::load::Load;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_INTERVAL, Warning};
 use crate::plan::{Mode, Verify};
 
@@ -50,6 +52,9 @@ pub struct Facts {
     pub warmup_bytes: u64,
     /// Payload bytes that arrived in the timed window.
     pub bytes: u64,
+    /// Of these, those that went from the far network to the near one, where payload went both ways at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_back: Option<u64>,
     /// The timed window: from the client's go to the last byte's arrival (reader), or to the
     /// acknowledgement of the last byte by the application at the stack (writer).
     #[serde(rename = "elapsed_ns", with = "nanoseconds")]
@@ -58,10 +63,13 @@ pub struct Facts {
     pub verified: Verify,
     /// CPU time in the timed window.
     pub cpu: CpuTime,
-    /// The process' largest resident set, in bytes.
+    /// The largest resident set of the process, or of the forwarder's, in bytes.
     pub peak_rss_bytes: Option<u64>,
     /// Segments that the kernel sent again in the timed window.
     pub retransmits: Option<u64>,
+    /// Packets that the forwarder wrote in the timed window after a later one of their flow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reordered: Option<u64>,
     /// Packets that the device dropped in the timed window, both ways.
     pub device_drops: Option<u64>,
     /// Packets that crossed the device in the timed window.
@@ -87,18 +95,22 @@ pub struct Facts {
 /// CPU time, user and system, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// Of the client's threads.
+    /// Of the client's threads; with a forwarder, of all of the generator.
     pub client_seconds: Option<f64>,
-    /// Of all other threads: the stack's side, and the kernel's work on its behalf.
+    /// Of all other threads: the stack's side, and the kernel's work on its behalf. `None` with a forwarder.
     pub stack_seconds: Option<f64>,
+    /// Of the forwarder, and the kernel's work on its behalf.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forwarder_seconds: Option<f64>,
 }
 
-/// Packets that crossed the link, a super-packet being one.
+/// Packets that crossed the link, a super-packet being one. Of a forwarder they are those with the payload's
+/// direction; where payload went both ways, all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packets {
-    /// From the device to the stack.
+    /// From the device to the stack, or those that the forwarder read.
     pub rx: u64,
-    /// From the stack to the device.
+    /// From the stack to the device, or those that the forwarder wrote.
     pub tx: u64,
     /// Bytes of the former, IP headers included.
     #[serde(default)]
@@ -124,13 +136,19 @@ pub struct TcpFacts {
 }
 
 /// A part of the timed window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// Its end, from the beginning of the timed window.
     #[serde(rename = "end_ns", with = "nanoseconds")]
     pub end: Duration,
     /// Payload bytes that arrived in it.
     pub bytes: u64,
+    /// CPU time of the forwarder in it, user and system, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_seconds: Option<f64>,
+    /// The forwarder's resident set at its end, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rss_bytes: Option<u64>,
 }
 
 /// The device as it was.
@@ -196,11 +214,13 @@ impl Facts {
             congestion: None,
             warmup_bytes: 0,
             bytes: 0,
+            bytes_back: None,
             elapsed: Duration::ZERO,
             verified: Verify::Off,
             cpu: CpuTime::default(),
             peak_rss_bytes: None,
             retransmits: None,
+            reordered: None,
             device_drops: None,
             packets: Packets::default(),
             tcp: None,
@@ -228,10 +248,11 @@ impl Sample {
     /// shows at once whether whole super-packets crossed the device. `None` without packets.
     pub fn bytes_per_packet(&self) -> Option<f64> {
         let packets = self.facts.packets;
-        let (bytes, count) = match self.cell.mode? {
-            Mode::Reader => (packets.tx_bytes, packets.tx),
-            Mode::Writer => (packets.rx_bytes, packets.rx),
+        let is_written = match &self.cell {
+            Cell::Stack(cell) => cell.mode? == Mode::Reader,
+            Cell::Forward(_) => true,
         };
+        let (bytes, count) = if is_written { (packets.tx_bytes, packets.tx) } else { (packets.rx_bytes, packets.rx) };
         (count > 0 && bytes > 0).then(|| bytes as f64 / count as f64)
     }
 
@@ -240,13 +261,29 @@ impl Sample {
         self.per_gb(self.facts.cpu.client_seconds)
     }
 
-    /// CPU seconds of the stack's side for each gigabyte, 10⁹ bytes, of payload.
-    pub fn stack_cpu_per_gb(&self) -> Option<f64> {
-        self.per_gb(self.facts.cpu.stack_seconds)
+    /// CPU seconds of what carries the bytes, the stack's side or the forwarder, for each gigabyte, 10⁹
+    /// bytes, of payload.
+    pub fn subject_cpu_per_gb(&self) -> Option<f64> {
+        let cpu = self.facts.cpu;
+        self.per_gb(match self.cell {
+            Cell::Stack(_) => cpu.stack_seconds,
+            Cell::Forward(_) => cpu.forwarder_seconds,
+        })
     }
 
     fn per_gb(&self, seconds: Option<f64>) -> Option<f64> {
         seconds.filter(|_| self.facts.bytes > 0).map(|seconds| seconds / (self.facts.bytes as f64 / 1e9))
+    }
+
+    /// How busy the forwarder kept the processors, in percent of one; `None` for a stack.
+    pub fn cpu_percent(&self) -> Option<Load> {
+        load::cpu_percent(&self.facts)
+    }
+
+    /// The forwarder's resident set as it was sampled at the ends of the intervals, in bytes; `None` for a
+    /// stack, and where there was no interval.
+    pub fn memory_bytes(&self) -> Option<Load> {
+        load::memory_bytes(&self.facts)
     }
 
     /// What the reader of the figure should know.

@@ -46,8 +46,9 @@ fn a_stack_of_ones_own_delivers_every_byte() {
             assert_eq!(facts.status, Status::Ok, "{mode}: {:?}", facts.detail);
             assert_eq!((facts.bytes, facts.verified), (10_000_000, Verify::Full), "{mode}");
             assert!(sample.gbps() > 0.0, "{mode}");
-            assert_eq!(sample.cell.layer, Layer::Stack);
-            assert_eq!((sample.cell.offload, sample.cell.mtu), (Some(offload == Offload::On), Some(1500)), "{mode}");
+            let cell = sample.cell.stack().unwrap();
+            assert_eq!(cell.layer, Layer::Stack);
+            assert_eq!((cell.offload, cell.mtu), (Some(offload == Offload::On), Some(1500)), "{mode}");
             assert_eq!(facts.effective.as_ref().unwrap().stack_version, "0.0.1 of mine");
             // A packet each way of the payload is as large as the link lets it be.
             let largest = sample.bytes_per_packet().unwrap();
@@ -69,5 +70,6 @@ fn layers_without_a_stack_run_too() {
     let sample = StackExecutor::<Mine>::new().execute(&scenario).unwrap();
     assert_eq!(sample.facts.status, Status::Ok, "{:?}", sample.facts.detail);
     assert_eq!((sample.facts.bytes, sample.facts.effective), (10_000_000, None));
-    assert_eq!((sample.cell.netstack, sample.cell.mtu), (None, None));
+    let cell = sample.cell.stack().unwrap();
+    assert_eq!((cell.netstack, cell.mtu), (None, None));
 }

@@ -12,7 +12,7 @@ use std::process::Command;
 use rust_tun_perf::cli::Format;
 use rust_tun_perf::plan::Layer;
 use rust_tun_perf::report::{self, Series};
-use rust_tun_perf::sample::SampleFile;
+use rust_tun_perf::sample::{Sample, SampleFile};
 use serde_json::{Value, json};
 
 use self::browser::devtools::Browser;
@@ -93,12 +93,19 @@ fn a_page_is_whole_in_every_theme_and_width() {
     for (name, files) in [
         ("two-machines", ["tests/data/laptop.jsonl", "tests/data/server.jsonl"].as_slice()),
         ("older-file", ["tests/data/older.jsonl"].as_slice()),
+        ("forwarders", ["tests/data/forward.jsonl"].as_slice()),
+        ("both-kinds", ["tests/data/forward.jsonl", "tests/data/laptop.jsonl"].as_slice()),
     ] {
         let (path, series) = page(name, files);
         for (reader, width, theme) in READERS {
             look(&mut browser, &path, &series, (name, reader, width, theme));
         }
     }
+}
+
+/// Whether a sample is of a layer alone, and not of what is asked for.
+fn is_layer(sample: &Sample) -> bool {
+    sample.cell.stack().is_some_and(|cell| cell.layer != Layer::Path)
 }
 
 fn look(browser: &mut Browser, path: &Path, series: &[Series], reader: (&str, &str, u32, &str)) {
@@ -124,10 +131,10 @@ fn look(browser: &mut Browser, path: &Path, series: &[Series], reader: (&str, &s
     assert!(number("width") <= f64::from(width), "{reader:?}: {facts}");
     assert_eq!(facts["figures"], 1, "{reader:?}: the wide or the narrow picture");
     let samples = || series.iter().flat_map(|one| &one.samples);
-    let dots = samples().filter(|sample| sample.is_ok() && sample.cell.layer == Layer::Path).count();
+    let dots = samples().filter(|sample| sample.is_ok() && !is_layer(sample)).count();
     assert_eq!(facts["circles"], dots, "{reader:?}: a dot for each run");
     assert_eq!(facts["rows"], samples().count(), "{reader:?}: a row for each sample");
-    let layers = series.iter().filter(|one| one.samples.iter().any(|sample| sample.cell.layer != Layer::Path)).count();
+    let layers = series.iter().filter(|one| one.samples.iter().any(is_layer)).count();
     assert_eq!(facts["ladders"], layers, "{reader:?}");
     assert_eq!(facts["unnamed"], 0, "{reader:?}: a picture without a name");
     // WCAG 2.1, 1.4.3 and 1.4.11.

@@ -15,7 +15,7 @@ use netstacks::StackKind;
 use rust_tun_perf::measure::{Comparison, Verdict};
 use rust_tun_perf::plan::{Layer, Mode, RuntimeKind};
 use rust_tun_perf::sample::{
-    Cell, Environment, Facts, Head, Program, Sample, SampleFile, Status, line, line_of_its_own,
+    Environment, Facts, Head, Program, Sample, SampleFile, StackCell, Status, line, line_of_its_own,
 };
 
 /// Files of a test, in a directory of its own.
@@ -55,8 +55,8 @@ impl Files {
     }
 }
 
-fn cell(netstack: StackKind, mode: Mode) -> Cell {
-    Cell {
+fn cell(netstack: StackKind, mode: Mode) -> StackCell {
+    StackCell {
         layer: Layer::Path,
         netstack: Some(netstack),
         mode: Some(mode),
@@ -70,7 +70,7 @@ fn cell(netstack: StackKind, mode: Mode) -> Cell {
     }
 }
 
-fn sample(cell: &Cell, gbps: f64) -> Sample {
+fn sample(cell: &StackCell, gbps: f64) -> Sample {
     let machine = platform::Environment {
         system: "linux".to_owned(),
         architecture: "x86_64".to_owned(),
@@ -85,17 +85,21 @@ fn sample(cell: &Cell, gbps: f64) -> Sample {
     facts.congestion = Some("cubic".to_owned());
     facts.bytes = (gbps * 1e9 / 8.0) as u64;
     facts.elapsed = Duration::from_secs(1);
-    Sample { cell: cell.clone(), facts, environment: Arc::new(Environment { machine, program: Program::default() }) }
+    Sample {
+        cell: cell.clone().into(),
+        facts,
+        environment: Arc::new(Environment { machine, program: Program::default() }),
+    }
 }
 
 /// Ten runs of about that rate, with two percent between the slowest and the fastest.
-fn ten(cell: &Cell, gbps: f64) -> Vec<Sample> {
+fn ten(cell: &StackCell, gbps: f64) -> Vec<Sample> {
     let noise = [3, -7, 9, 1, -4, 10, -10, 6, -2, -6];
     noise.into_iter().map(|noise| sample(cell, gbps * (1.0 + f64::from(noise) / 1000.0))).collect()
 }
 
 /// The same, of which so many fail.
-fn failing(cell: &Cell, gbps: f64, failures: usize, status: Status) -> Vec<Sample> {
+fn failing(cell: &StackCell, gbps: f64, failures: usize, status: Status) -> Vec<Sample> {
     let mut samples = ten(cell, gbps);
     for sample in &mut samples[..failures] {
         sample.facts = Facts::failed(status, "it did not go on");
@@ -115,9 +119,9 @@ fn every_verdict() {
     let [slower, faster] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Lwip, mode));
     let [same, broken] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
     let [mended, failing_still] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Ipstack, mode));
-    let small = Cell { parallel: 4, ..slower.clone() };
-    let [flaky, missing] = [1280, 9000].map(|mtu| Cell { mtu: Some(mtu), ..same.clone() });
-    let [only_old, only_new] = [1280, 9000].map(|mtu| Cell { mtu: Some(mtu), ..slower.clone() });
+    let small = StackCell { parallel: 4, ..slower.clone() };
+    let [flaky, missing] = [1280, 9000].map(|mtu| StackCell { mtu: Some(mtu), ..same.clone() });
+    let [only_old, only_new] = [1280, 9000].map(|mtu| StackCell { mtu: Some(mtu), ..slower.clone() });
     let all = |status| failing(&failing_still, 1.0, 10, status);
     let old = [
         ten(&slower, 10.0),
@@ -201,7 +205,7 @@ fn files_of_two_machines() {
 fn cells_that_differ_in_what_a_name_leaves_out() {
     let files = Files::new("names");
     let large = cell(StackKind::Smoltcp, Mode::Reader);
-    let small = Cell { window_bytes: Some(65_536), ..large.clone() };
+    let small = StackCell { window_bytes: Some(65_536), ..large.clone() };
     files.write("old.jsonl", &[ten(&large, 10.0), ten(&small, 3.0)].concat());
     insta::assert_snapshot!(files.compare("old.jsonl old.jsonl"));
 }
@@ -210,8 +214,14 @@ fn cells_that_differ_in_what_a_name_leaves_out() {
 fn by_the_speed_of_loopback() {
     let files = Files::new("loopback");
     let path = cell(StackKind::Smoltcp, Mode::Reader);
-    let loopback =
-        Cell { layer: Layer::Loopback, netstack: None, offload: None, mtu: None, window_bytes: None, ..path.clone() };
+    let loopback = StackCell {
+        layer: Layer::Loopback,
+        netstack: None,
+        offload: None,
+        mtu: None,
+        window_bytes: None,
+        ..path.clone()
+    };
     let file = |speed: f64| {
         let mut samples = [ten(&loopback, 40.0 * speed), ten(&path, 10.0 * speed)];
         for samples in &mut samples {
@@ -252,7 +262,7 @@ fn every_kind_of_wrong_file_is_refused_with_its_line() {
     let samples = ten(&cell, 10.0);
     files.write("good.jsonl", &samples);
     let text: String = samples.iter().map(|sample| line_of_its_own(sample) + "\n").collect();
-    let other = Cell { window_bytes: Some(1 << 20), ..cell };
+    let other = StackCell { window_bytes: Some(1 << 20), ..cell };
     files.write("other-window.jsonl", &ten(&other, 10.0));
     let second = |from: &str, to: &str| {
         let changed = text.lines().nth(1).unwrap().replace(from, to);
@@ -322,8 +332,8 @@ fn halves_of_a_measured_file_are_alike() {
         let usual = cell.old.as_ref().unwrap().median.unwrap();
         sample.facts.bytes = (sample.gbps() / usual * 1e9) as u64;
         sample.facts.elapsed = Duration::from_secs(8);
-        let Cell { netstack, mode, .. } = sample.cell;
-        sample.cell = Cell { netstack, mode, ..medians[0].cell.clone() };
+        let StackCell { netstack, mode, .. } = *sample.cell.stack().unwrap();
+        sample.cell = StackCell { netstack, mode, ..medians[0].cell.stack().unwrap().clone() }.into();
     }
     let (one, other) = halves(&pooled);
     let comparison = Comparison::of(&one, &other, 0.0).unwrap();

@@ -15,7 +15,7 @@ use netstacks::StackKind;
 use platform::doctor::{Check, Verdict};
 use platform::{Class, Offload};
 use rust_tun_perf::cli::Cli;
-use rust_tun_perf::plan::{Mode, Scenario, Subject};
+use rust_tun_perf::plan::{ForwardScenario, Mode, Scenario, Subject};
 use rust_tun_perf::run::{Executor, ProcessExecutor, RunError};
 use rust_tun_perf::sample::{Cell, DeviceFacts, Environment, Facts, Sample, Status};
 use rust_tun_perf::{Console, Error, main_with, report, run};
@@ -34,6 +34,13 @@ impl<F: Fn(&Scenario) -> Result<(), RunError>> Executor for Answers<F> {
             Err(error) => return Err(error),
         };
         Ok(Sample { cell: Cell::planned(scenario), facts, environment: Arc::new(Environment::detect()) })
+    }
+}
+
+/// A doctor does not ask for forwarders.
+impl<F> Executor<ForwardScenario> for Answers<F> {
+    fn execute(&self, scenario: &ForwardScenario) -> Result<Sample, RunError> {
+        panic!("{} is not to be run", scenario.forwarder)
     }
 }
 

@@ -157,7 +157,7 @@ fn more_rounds_can_be_added_and_other_cells_cannot() {
     assert_eq!(SampleFile::read(&out).unwrap().samples.len(), 2);
     for (arguments, reason) in [
         ("--offload off --runs 2 --mtu 9000", "--mtu=9000"),
-        ("--offload off,on --runs 2", "smaller matrix"),
+        ("--offload off,on --runs 2", "fewer cells"),
         ("--offload off --runs 2 --seed 8", "seed 7"),
     ] {
         let before = fs::read_to_string(&out).unwrap();

@@ -4,6 +4,8 @@
 
 mod pages {
     pub(crate) mod data;
+    mod forward;
+    mod forwarders;
 }
 
 use std::fmt::Write as _;
@@ -12,17 +14,17 @@ use std::sync::{Arc, LazyLock};
 
 use clap::Parser;
 use rust_tun_perf::cli::{Cli, Format};
-use rust_tun_perf::plan::{Layer, Scenario};
+use rust_tun_perf::plan::Layer;
 use rust_tun_perf::report::{self, Series};
 use rust_tun_perf::run::{Executor, RunError};
-use rust_tun_perf::sample::{Sample, SampleFile};
+use rust_tun_perf::sample::{Cell, Planned, Sample, SampleFile, StackCell};
 use rust_tun_perf::{Console, Error, main_with};
 
 /// For what runs nothing.
 struct Nothing;
 
-impl Executor for Nothing {
-    fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
+impl<S: Planned> Executor<S> for Nothing {
+    fn execute(&self, scenario: &S) -> Result<Sample, RunError> {
         panic!("{:?} is not to be run", scenario.arguments())
     }
 }
@@ -61,9 +63,13 @@ fn command(arguments: &[&str]) -> (Result<(), Error>, String) {
     (result, String::from_utf8(out).unwrap())
 }
 
+fn is_path(cell: &Cell) -> bool {
+    cell.stack().is_some_and(|cell| cell.layer == Layer::Path)
+}
+
 /// Samples of the whole path that have a figure.
 fn good(file: &SampleFile) -> usize {
-    file.samples.iter().filter(|sample| sample.is_ok() && sample.cell.layer == Layer::Path).count()
+    file.samples.iter().filter(|sample| sample.is_ok() && is_path(&sample.cell)).count()
 }
 
 /// A page's elements in their order, without what the pictures draw: its bones.
@@ -130,7 +136,7 @@ fn svg_has_a_mark_for_each_cell_and_each_run() {
     let text = written(two(), Format::Svg);
     insta::assert_snapshot!("svg", text);
     let rows = || two().iter().flat_map(|one| &one.summary.cells);
-    let paths = || rows().filter(|row| row.cell.layer == Layer::Path);
+    let paths = || rows().filter(|row| is_path(&row.cell));
     let figures = paths().filter(|row| row.estimate.is_some()).count();
     assert_eq!(text.matches("opacity=\"0.3\"").count(), figures, "a bar for each cell");
     assert_eq!(text.matches("<circle").count(), both().iter().map(good).sum::<usize>(), "a dot for each run");
@@ -210,15 +216,15 @@ fn little_is_enough_and_much_is_not_too_much() {
     assert!(!single.contains("class=\"ladder\""));
     let none = one(|file| file.samples.retain(|sample| !sample.is_ok()));
     assert!(none.contains("No run came to a figure."), "{none}");
-    let baselines = one(|file| file.samples.retain(|sample| sample.cell.layer != Layer::Path));
+    let baselines = one(|file| file.samples.retain(|sample| !is_path(&sample.cell)));
     assert!(baselines.contains("loopback"));
     let many = one(|file| {
         let samples = file.samples.clone();
         for mtu in [1280, 9000, 65_535] {
             for (parallel, ipv6) in [(1, true), (4, false), (4, true)] {
                 file.samples.extend(samples.iter().cloned().map(|mut sample| {
-                    sample.cell.mtu = sample.cell.mtu.map(|_| mtu);
-                    (sample.cell.parallel, sample.cell.ipv6) = (parallel, ipv6);
+                    let cell = sample.cell.stack().unwrap().clone();
+                    sample.cell = StackCell { mtu: cell.mtu.map(|_| mtu), parallel, ipv6, ..cell }.into();
                     sample
                 }));
             }
@@ -282,5 +288,8 @@ fn out_writes_a_whole_file_or_leaves_the_old_one() {
     let error = command(&[laptop, "--format", "html", "--out", nowhere.to_str().unwrap()]).0.unwrap_err();
     assert_eq!(error.exit_code(), 1);
     let text = error.to_string();
-    assert!(text.starts_with("write ") && text.contains("page.html") && text.ends_with("--out"), "{text}");
+    assert!(
+        text.starts_with("write ") && text.contains("page.html") && text.ends_with("choose another file"),
+        "{text}"
+    );
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use rust_tun_perf::cli::Cli;
-use rust_tun_perf::plan::Scenario;
+use rust_tun_perf::plan::{Runnable, Scenario};
 use rust_tun_perf::run::{Executor, ProcessExecutor, RunError};
 use rust_tun_perf::sample::{self, Cell, Environment, Facts, Sample, Status};
 

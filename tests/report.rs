@@ -8,11 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
-use netstacks::Effective;
+use netstacks::{Effective, StackKind};
+use platform::Class;
 use rust_tun_perf::cli::Cli;
-use rust_tun_perf::plan::{Mode, Scenario};
+use rust_tun_perf::plan::{ForwardScenario, Mode, Scenario};
 use rust_tun_perf::run::{Executor, RunError};
-use rust_tun_perf::sample::{Cell, CpuTime, DeviceFacts, Environment, Facts, Packets, Program, Sample, Status};
+use rust_tun_perf::sample::{
+    Cell, CpuTime, DeviceFacts, Environment, Facts, Interval, Packets, Program, Sample, StackCell, Status,
+};
 use rust_tun_perf::{Console, Error, main_with};
 
 /// Answers every scenario with the same facts.
@@ -26,11 +29,13 @@ impl Executor for Fixed {
             congestion: Some("cubic".to_owned()),
             warmup_bytes: scenario.warmup_bytes,
             bytes: 1_000_000_000,
+            bytes_back: None,
             elapsed: Duration::from_nanos(1_600_000_001),
             verified: scenario.verify,
-            cpu: CpuTime { client_seconds: Some(0.171), stack_seconds: Some(1.176) },
+            cpu: CpuTime { client_seconds: Some(0.171), stack_seconds: Some(1.176), ..CpuTime::default() },
             peak_rss_bytes: Some(21_434_368),
             retransmits: Some(0),
+            reordered: None,
             device_drops: Some(0),
             packets: Packets { rx: 700, rx_bytes: 36_400, tx: 684_932, tx_bytes: 1_027_397_280 },
             tcp: None,
@@ -62,7 +67,28 @@ impl Executor for Fixed {
             program: Program::default(),
         };
         environment.program.build = Some("release".to_owned());
-        let mut sample = Sample { cell: Cell::of(scenario, false), facts, environment: Arc::new(environment) };
+        let mut sample =
+            Sample { cell: StackCell::of(scenario, false).into(), facts, environment: Arc::new(environment) };
+        (self.0)(&mut sample);
+        Ok(sample)
+    }
+}
+
+/// The same of a forwarder that took two seconds of a processor and 9 MB.
+impl Executor<ForwardScenario> for Fixed {
+    fn execute(&self, scenario: &ForwardScenario) -> Result<Sample, RunError> {
+        let mut sample = Fixed(|_| {}).execute(&Scenario::new(StackKind::Smoltcp, Mode::Writer).unwrap())?;
+        sample.cell = Cell::planned(scenario);
+        let facts = &mut sample.facts;
+        facts.cpu = CpuTime { client_seconds: Some(0.5), stack_seconds: None, forwarder_seconds: Some(1.2) };
+        facts.reordered = Some(0);
+        facts.effective = None;
+        facts.intervals = vec![Interval {
+            end: facts.elapsed,
+            bytes: facts.bytes,
+            cpu_seconds: Some(1.2),
+            rss_bytes: Some(9_000_000),
+        }];
         (self.0)(&mut sample);
         Ok(sample)
     }
@@ -155,9 +181,10 @@ fn a_failed_run_is_an_object_too() {
 
 /// The rate of a cell in a round: each has its own, and they scatter a little.
 fn rate(sample: &Sample, call: u64) -> f64 {
-    let stack = sample.cell.netstack.map_or(5, |stack| stack as u64 + 1);
-    let base = if sample.cell.offload == Some(true) { 40.0 } else { 4.0 };
-    base / stack as f64 * if sample.cell.mode == Some(Mode::Reader) { 0.8 } else { 1.0 } + (call * 7 % 5) as f64 / 10.0
+    let of = sample.cell.stack().unwrap();
+    let stack = of.netstack.map_or(5, |stack| stack as u64 + 1);
+    let base = if of.offload == Some(true) { 40.0 } else { 4.0 };
+    base / stack as f64 * if of.mode == Some(Mode::Reader) { 0.8 } else { 1.0 } + (call * 7 % 5) as f64 / 10.0
 }
 
 /// Makes each sample that of its cell's rate; calls the first a check and the second a run, and so on.
@@ -178,9 +205,31 @@ impl Executor for Rates {
     }
 }
 
+/// Forwarders are as fast as their rows are far down in the table.
+impl Executor<ForwardScenario> for Rates {
+    fn execute(&self, scenario: &ForwardScenario) -> Result<Sample, RunError> {
+        let row = scenario.forwarder.row().unwrap();
+        if row == 15 {
+            let text = "start go: no such file; install it".to_owned();
+            return Err(RunError::Process { class: Class::Unavailable, text });
+        }
+        let call = self.0.fetch_add(1, Ordering::Relaxed);
+        let mut sample = Fixed(|_| {}).execute(scenario)?;
+        sample.facts.elapsed = Duration::from_secs(1);
+        sample.facts.bytes = ((row as f64 + (call % 3) as f64 / 10.0) * 1e9 / 8.0) as u64;
+        sample.facts.intervals[0].end = sample.facts.elapsed;
+        sample.facts.intervals[0].bytes = sample.facts.bytes;
+        Ok(sample)
+    }
+}
+
 /// What a matrix prints, and the exit code.
 fn matrix(arguments: &str, fate: fn(&Scenario, u64) -> Result<Option<Status>, RunError>) -> String {
-    let arguments = format!("rust-tun-perf matrix --seed 3 {arguments}");
+    table(&format!("matrix {arguments}"), fate)
+}
+
+fn table(arguments: &str, fate: fn(&Scenario, u64) -> Result<Option<Status>, RunError>) -> String {
+    let arguments = format!("rust-tun-perf {arguments} --seed 3");
     let cli = Cli::try_parse_from(arguments.split_whitespace()).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let rates = Rates(AtomicU64::new(0), fate);
@@ -198,7 +247,7 @@ fn matrix(arguments: &str, fate: fn(&Scenario, u64) -> Result<Option<Status>, Ru
 
 fn unavailable() -> RunError {
     let text = "open /dev/net/tun: permission denied; run as root".to_owned();
-    RunError::Process { class: platform::Class::Unavailable, text }
+    RunError::Process { class: Class::Unavailable, text }
 }
 
 #[test]
@@ -243,4 +292,22 @@ fn combinations_that_cannot_be_are_left_out_by_name() {
     assert!(text.contains("MTU 600, IPv6: --mtu: 600 bytes; IPv6 wants at least 1280"), "{text}");
     let nothing = matrix("--netstack smoltcp --mtu 600 --ipv6 on", |_, _| Ok(None));
     assert!(nothing.starts_with("exit 2") && nothing.contains("--mtu: 600 bytes"), "{nothing}");
+}
+
+#[test]
+fn rows_of_forwarders_are_a_table_in_which_one_may_be_missing() {
+    let printed = table("forward --row 18,15,12,10 --runs 2", |_, _| Ok(None));
+    // What is of the machine that the test runs on.
+    let of_machine = |line: &&str| line.starts_with("In every run") || line.starts_with("- this is");
+    insta::assert_snapshot!(printed.lines().filter(|line| !of_machine(line)).collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn one_forwarder_is_a_line() {
+    let cli = Cli::try_parse_from("rust-tun-perf forward --workers 2 --bidir".split(' ')).unwrap();
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let console = Console { out: &mut out, err: &mut err, terminal: false, columns: None };
+    main_with(cli, &Fixed(|sample| sample.facts.bytes_back = Some(400_000_000)), &Fixed(|_| {}), console).unwrap();
+    let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).unwrap());
+    insta::assert_snapshot!(format!("--- stdout\n{out}--- stderr\n{err}"));
 }

@@ -16,6 +16,9 @@ impl<T> List<T> {
     }
 }
 
+/// How many rows the table of forwarders has.
+pub const LAST_ROW: u16 = 18;
+
 /// What stands for every value.
 const ALL: &str = "all";
 
@@ -49,6 +52,11 @@ pub(super) fn mtus(text: &str) -> Result<List<u16>, String> {
 /// A list of numbers of streams.
 pub(super) fn streams(text: &str) -> Result<List<u16>, String> {
     numbers(text, 1, 256)
+}
+
+/// A list of rows of the table of forwarders.
+pub(super) fn rows(text: &str) -> Result<List<u16>, String> {
+    numbers(text, 1, LAST_ROW)
 }
 
 /// A number of percent.

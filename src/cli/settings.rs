@@ -82,14 +82,14 @@ pub struct Settings {
 }
 
 /// A size with an SI or binary suffix, in bytes.
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     text.parse::<ByteSize>()
         .map(|size| size.as_u64())
         .map_err(|_| "not a size; write a number with an SI or binary suffix, such as 64MB or 4MiB".to_owned())
 }
 
 /// A duration in seconds, with a fraction or without.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| "not a time that can be waited".to_owned())
 }

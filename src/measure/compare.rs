@@ -106,7 +106,7 @@ pub enum CompareError {
     /// Whatever had changed, no cell could have been slower or faster.
     #[error(
         "too few runs to find anything: {runs} a side, and to compare so many cells at once ({cells}) takes \
-         {needed}; measure both with matrix --runs {needed}"
+         {needed}; measure both with --runs {needed}"
     )]
     TooFewRuns {
         /// Of the cell that has most of them, the runs on the side that has fewer.

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use netstacks::StackKind;
 
-use crate::plan::{Layer, Mode, RuntimeKind};
-use crate::sample::{Cell, Environment, Facts, Program, Sample, Status};
+use crate::plan::{Direction, Forwarder, Generator, Layer, Mode, RuntimeKind};
+use crate::sample::{Cell, Environment, Facts, ForwardCell, Program, Sample, StackCell, Status};
 
 /// A cell of the whole path.
-pub(super) fn cell(netstack: StackKind, mode: Mode) -> Cell {
-    Cell {
+pub(super) fn cell(netstack: StackKind, mode: Mode) -> StackCell {
+    StackCell {
         layer: Layer::Path,
         netstack: Some(netstack),
         mode: Some(mode),
@@ -24,8 +24,22 @@ pub(super) fn cell(netstack: StackKind, mode: Mode) -> Cell {
     }
 }
 
+/// A cell of a forwarder.
+pub(super) fn forwarder(forwarder: Forwarder) -> ForwardCell {
+    ForwardCell {
+        forwarder,
+        direction: Direction::Forward,
+        generator: Generator::Own,
+        mtu: 1500,
+        parallel: 1,
+        ipv6: false,
+        buffer_bytes: 131_072,
+        queue_packets: 500,
+    }
+}
+
 /// A run of that rate that gives no reason for a warning.
-pub(super) fn sample(cell: &Cell, gbps: f64) -> Sample {
+pub(super) fn sample(cell: &(impl Into<Cell> + Clone), gbps: f64) -> Sample {
     let elapsed = Duration::from_secs(2);
     let bytes = (gbps * 1e9 / 8.0 * elapsed.as_secs_f64()) as u64;
     let facts = Facts { status: Status::Ok, detail: None, bytes, elapsed, ..Facts::failed(Status::Ok, "") };
@@ -39,11 +53,11 @@ pub(super) fn sample(cell: &Cell, gbps: f64) -> Sample {
         virtual_machine: Some(false),
     };
     let environment = Arc::new(Environment { machine, program: Program::default() });
-    Sample { cell: cell.clone(), facts, environment }
+    Sample { cell: cell.clone().into(), facts, environment }
 }
 
 /// A run that failed.
-pub(super) fn failed(cell: &Cell, status: Status) -> Sample {
+pub(super) fn failed(cell: &(impl Into<Cell> + Clone), status: Status) -> Sample {
     Sample { facts: Facts::failed(status, "it did not go on"), ..sample(cell, 0.0) }
 }
 

@@ -15,7 +15,7 @@ use crate::sample::{Cell, Sample};
 /// A sample and its figure.
 pub(super) type Figure<'a> = (&'a Sample, f64);
 
-/// The samples of two files, but for loopback's and those of rounds without any, with their figures by the
+/// The samples of stacks in two files, but for loopback's and those of rounds without any, with their figures by the
 /// machine's speed. An empty list is of a file that has none of the loopback cells of the other.
 pub(super) fn relative<'a>(old: &'a [Sample], new: &'a [Sample]) -> [Vec<Figure<'a>>; 2] {
     let common: BTreeSet<&Cell> = loopback(old).map(|sample| &sample.cell).collect();
@@ -38,7 +38,7 @@ fn loopback(samples: &[Sample]) -> impl Iterator<Item = &Sample> {
 }
 
 fn is_loopback(sample: &Sample) -> bool {
-    sample.cell.layer == Layer::Loopback
+    sample.cell.stack().is_some_and(|cell| cell.layer == Layer::Loopback)
 }
 
 fn by_speed<'a>(samples: &'a [Sample], usual: &BTreeMap<&Cell, f64>) -> Vec<Figure<'a>> {
@@ -49,7 +49,8 @@ fn by_speed<'a>(samples: &'a [Sample], usual: &BTreeMap<&Cell, f64>) -> Vec<Figu
         }
     }
     let speed = |sample| median(speeds.get(&round(sample)?)?).filter(|speed| *speed > 0.0);
-    let figures = samples.iter().filter(|sample| !is_loopback(sample));
+    // A forwarder shares less with loopback: its work is in the devices and between them.
+    let figures = samples.iter().filter(|sample| sample.cell.stack().is_some() && !is_loopback(sample));
     figures.filter_map(|sample| Some((sample, sample.gbps() / speed(sample)?))).collect()
 }
 

@@ -11,16 +11,16 @@ use rand_chacha::ChaCha8Rng;
 use super::fixture::{cell, sample};
 use super::{Comparison, Verdict, statistics};
 use crate::plan::{Mode, RuntimeKind};
-use crate::sample::{Cell, Sample};
+use crate::sample::{Sample, StackCell};
 
 /// Cells of different rates: 24, as in a matrix of three stacks.
-fn matrix() -> Vec<Cell> {
+fn matrix() -> Vec<StackCell> {
     let mut cells = Vec::new();
     for stack in [StackKind::Lwip, StackKind::Ipstack, StackKind::Smoltcp] {
         for mode in [Mode::Reader, Mode::Writer] {
             for runtime in [RuntimeKind::CurrentThread, RuntimeKind::MultiThread(None)] {
                 for offload in [Some(false), Some(true)] {
-                    cells.push(Cell { runtime, offload, ..cell(stack, mode) });
+                    cells.push(StackCell { runtime, offload, ..cell(stack, mode) });
                 }
             }
         }
@@ -50,7 +50,7 @@ impl Machine {
     }
 
     /// Ten runs of each cell, the first cells faster or slower by their factors.
-    fn samples(&mut self, cells: &[Cell], factors: &[f64]) -> Vec<Sample> {
+    fn samples(&mut self, cells: &[StackCell], factors: &[f64]) -> Vec<Sample> {
         let mut samples = Vec::new();
         for _ in 0..10 {
             for (index, cell) in cells.iter().enumerate() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{statistics, warnings};
 use crate::plan::Mode;
-use crate::sample::{Cell, Sample, Status, Warning};
+use crate::sample::{Cell, Load, Sample, StackCell, Status, Warning};
 
 /// A figure and how sure it is: an interval that is to hold the true value in 95 of 100 cases.
 ///
@@ -35,18 +35,25 @@ pub struct CellSummary {
     pub outliers: Vec<usize>,
     /// Median CPU seconds of the client for a gigabyte.
     pub client_cpu_per_gb: Option<f64>,
-    /// Median CPU seconds of the stack's side for a gigabyte.
-    pub stack_cpu_per_gb: Option<f64>,
+    /// Median CPU seconds of what carries the bytes, the stack's side or the forwarder, for a gigabyte.
+    pub subject_cpu_per_gb: Option<f64>,
+    /// How busy the forwarder kept the processors, in percent of one: the median of the runs' averages, and
+    /// the largest of their maxima.
+    pub cpu_percent: Option<Load>,
+    /// Its resident set in bytes, as it was sampled: the same of both.
+    pub memory_bytes: Option<Load>,
     /// Largest resident set of any run, in bytes.
     pub peak_rss_bytes: Option<u64>,
     /// Median of the kernel's retransmissions.
     pub retransmits: Option<f64>,
+    /// Median of the packets that the forwarder wrote after a later one of their flow.
+    pub reordered: Option<f64>,
     /// Median of the device's drops.
     pub device_drops: Option<f64>,
     /// Median bytes of a packet in the direction of the payload.
     pub bytes_per_packet: Option<f64>,
     /// Median by that of the fastest cell with the same work: the cells that differ in stack and
-    /// runtime alone.
+    /// runtime alone, or in the forwarder.
     pub of_fastest: Option<f64>,
     /// Median by that of the cell which differs in the mode alone: above 1 where this mode is the
     /// faster.
@@ -62,7 +69,8 @@ pub struct CellSummary {
 /// A table of cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Its rows, in the order of the cells: by layer, then stack, mode, runtime and so on.
+    /// Its rows, in the order of the cells: by layer, then stack, mode, runtime and so on; after them the
+    /// forwarders, as the published table has them.
     pub cells: Vec<CellSummary>,
     /// What the reader should know of the machine and its settings, for all cells.
     pub warnings: Vec<Warning>,
@@ -81,19 +89,22 @@ impl Summary {
             let Some(Estimate { median, .. }) = row.estimate else { continue };
             let rivals = medians.iter().filter(|(cell, _)| cell.same_work(&row.cell)).map(|(_, median)| *median);
             row.of_fastest = rivals.reduce(f64::max).map(|fastest| median / fastest);
-            let other = Cell { mode: row.cell.mode.map(other_mode), ..row.cell.clone() };
+            let other = of_other_mode(&row.cell);
             row.of_other_mode =
-                medians.iter().find(|(cell, _)| *cell == other && *cell != row.cell).map(|(_, other)| median / other);
+                medians.iter().find(|(cell, _)| Some(cell) == other.as_ref()).map(|(_, other)| median / other);
         }
         Self { cells, warnings: warnings::of_environment(samples.iter()) }
     }
 }
 
-fn other_mode(mode: Mode) -> Mode {
-    match mode {
+/// The same stack's cell with the other mode; `None` where there are no modes.
+fn of_other_mode(cell: &Cell) -> Option<Cell> {
+    let cell = cell.stack()?;
+    let mode = match cell.mode? {
         Mode::Reader => Mode::Writer,
         Mode::Writer => Mode::Reader,
-    }
+    };
+    Some(StackCell { mode: Some(mode), ..cell.clone() }.into())
 }
 
 impl CellSummary {
@@ -116,9 +127,12 @@ impl CellSummary {
             estimate,
             outliers,
             client_cpu_per_gb: over(Sample::client_cpu_per_gb),
-            stack_cpu_per_gb: over(Sample::stack_cpu_per_gb),
+            subject_cpu_per_gb: over(Sample::subject_cpu_per_gb),
+            cpu_percent: load(&good, Sample::cpu_percent),
+            memory_bytes: load(&good, Sample::memory_bytes),
             peak_rss_bytes: good.iter().filter_map(|sample| sample.facts.peak_rss_bytes).max(),
             retransmits: over(|sample| sample.facts.retransmits.map(|count| count as f64)),
+            reordered: over(|sample| sample.facts.reordered.map(|count| count as f64)),
             device_drops: over(|sample| sample.facts.device_drops.map(|count| count as f64)),
             bytes_per_packet: over(Sample::bytes_per_packet),
             of_fastest: None,
@@ -128,6 +142,14 @@ impl CellSummary {
             gbps,
         }
     }
+}
+
+/// The loads of several runs as one.
+fn load(runs: &[&Sample], of: fn(&Sample) -> Option<Load>) -> Option<Load> {
+    let loads: Vec<_> = runs.iter().filter_map(|sample| of(sample)).collect();
+    let average = statistics::median(&loads.iter().map(|load| load.average).collect::<Vec<_>>())?;
+    let maximum = loads.iter().map(|load| load.maximum).reduce(f64::max)?;
+    Some(Load { average, maximum })
 }
 
 #[cfg(test)]

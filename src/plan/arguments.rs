@@ -7,11 +7,18 @@ use platform::Offload;
 use super::{Amount, Layer, RuntimeKind, Scenario, Verify};
 use crate::cli::{Cli, DEFAULT_MTU};
 
+/// The arguments of a scenario: see [`Runnable::arguments`](super::Runnable).
+pub(super) fn of(scenario: &Scenario) -> Vec<String> {
+    let mut arguments = Arguments::default();
+    scenario.cell(&mut arguments);
+    let default = Scenario::default_over(scenario.network.address.is_ipv6());
+    scenario.settings(&mut arguments, default.as_ref());
+    scenario.device(&mut arguments, default.as_ref());
+    arguments.into_vec()
+}
+
 impl Scenario {
-    /// The arguments of the program that make this scenario, with no option at its default. A scenario
-    /// read from them is equal to this one.
-    pub fn arguments(&self) -> Vec<String> {
-        let mut arguments = Arguments::default();
+    fn cell(&self, arguments: &mut Arguments) {
         if self.subject.layer() != Layer::Path {
             arguments.option("--layer", self.subject.layer().name());
         }
@@ -37,10 +44,6 @@ impl Scenario {
         if self.parallel.get() != 1 {
             arguments.option("--parallel", self.parallel);
         }
-        let default = Self::default_over(self.network.address.is_ipv6());
-        self.settings(&mut arguments, default.as_ref());
-        self.device(&mut arguments, default.as_ref());
-        arguments.0
     }
 
     fn settings(&self, arguments: &mut Arguments, default: Option<&Self>) {
@@ -65,11 +68,7 @@ impl Scenario {
         if let Some(congestion) = &self.congestion {
             arguments.option("--congestion", congestion);
         }
-        match self.verify {
-            Verify::Sample => {}
-            Verify::Full => arguments.option("--verify", "full"),
-            Verify::Off => arguments.option("--verify", "off"),
-        }
+        arguments.verify(self.verify);
         if default.is_none_or(|default| self.timeout != default.timeout) {
             arguments.option("--timeout", self.timeout.as_secs_f64());
         }
@@ -104,16 +103,30 @@ impl Scenario {
     }
 }
 
+/// A command line under way.
 #[derive(Default)]
-struct Arguments(Vec<String>);
+pub(super) struct Arguments(Vec<String>);
 
 impl Arguments {
-    fn flag(&mut self, name: &str) {
+    /// The words.
+    pub(super) fn into_vec(self) -> Vec<String> {
+        self.0
+    }
+
+    pub(super) fn verify(&mut self, verify: Verify) {
+        match verify {
+            Verify::Sample => {}
+            Verify::Full => self.option("--verify", "full"),
+            Verify::Off => self.option("--verify", "off"),
+        }
+    }
+
+    pub(super) fn flag(&mut self, name: &str) {
         self.0.push(name.to_owned());
     }
 
     /// In one word, so that no value is taken for an option.
-    fn option(&mut self, name: &str, value: impl std::fmt::Display) {
+    pub(super) fn option(&mut self, name: &str, value: impl std::fmt::Display) {
         self.0.push(format!("{name}={value}"));
     }
 }
@@ -123,6 +136,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
+    use crate::plan::Runnable;
 
     fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Scenario {
         let arguments = ["rust-tun-perf"].into_iter().chain(arguments);

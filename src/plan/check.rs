@@ -21,7 +21,7 @@ const MAX_BUFFERS: u64 = 1 << 30;
 const DEFAULT_BYTES: u64 = 1_000_000_000;
 
 /// Largest `--bytes` and `--warmup`: more than any timeout lets through.
-const MAX_BYTES: u64 = 1_000_000_000_000_000;
+pub(super) const MAX_BYTES: u64 = 1_000_000_000_000_000;
 
 /// Longest `--timeout`.
 const MAX_TIMEOUT: Duration = Duration::from_hours(24);
@@ -42,7 +42,7 @@ const DEFAULT_V6: [Ipv6Addr; 3] = [
 ];
 
 /// RFC 8200, 5.
-const MIN_MTU_V6: u16 = 1280;
+pub(super) const MIN_MTU_V6: u16 = 1280;
 
 impl Scenario {
     /// The run of a stack and a mode with every option at its default, as the command line has them.
@@ -81,11 +81,7 @@ impl TryFrom<Run> for Scenario {
             parallel: parallel(run.parallel, subject)?,
             window_bytes: window(settings.window)?,
             buffer_bytes: buffer(settings.buffer, run.parallel)?,
-            verify: match settings.verify {
-                cli::Verify::Sample => Verify::Sample,
-                cli::Verify::Full => Verify::Full,
-                cli::Verify::Off => Verify::Off,
-            },
+            verify: settings.verify.into(),
             isolated: isolated(&run),
             timeout: settings.timeout,
             network: network(&run)?,
@@ -120,6 +116,16 @@ fn subject(run: &Run) -> Result<Subject, PlanError> {
             without(run.netstack.is_some(), "--netstack")?;
             without(run.mode.is_some(), "--mode")?;
             Ok(Subject::Device)
+        }
+    }
+}
+
+impl From<cli::Verify> for Verify {
+    fn from(verify: cli::Verify) -> Self {
+        match verify {
+            cli::Verify::Sample => Self::Sample,
+            cli::Verify::Full => Self::Full,
+            cli::Verify::Off => Self::Off,
         }
     }
 }
@@ -184,22 +190,32 @@ fn network(run: &Run) -> Result<Network, PlanError> {
 }
 
 fn amount(settings: &Settings, streams: u16) -> Result<Amount, PlanError> {
-    let timeout = settings.timeout;
-    if timeout.is_zero() || timeout > MAX_TIMEOUT {
-        return Err(PlanError::new("--timeout", "must be more than 0 seconds and at most a day, 86400"));
-    }
+    let timeout = timeout(settings.timeout)?;
     match settings.time {
-        Some(time) if time.is_zero() => Err(PlanError::new("--time", "must be more than 0 seconds")),
-        Some(time) if time >= timeout => Err(PlanError::new(
-            "--time",
-            format!("{} seconds do not fit into --timeout {}", time.as_secs_f64(), timeout.as_secs_f64()),
-        )),
-        Some(time) => Ok(Amount::Time(time)),
+        Some(wanted) => time(wanted, timeout).map(Amount::Time),
         None => match NonZeroU64::new(settings.bytes.unwrap_or(DEFAULT_BYTES)) {
             Some(bytes) if (u64::from(streams)..=MAX_BYTES).contains(&bytes.get()) => Ok(Amount::Bytes(bytes)),
             _ => Err(PlanError::new("--bytes", "must be at least one byte for each stream and at most 1 PB")),
         },
     }
+}
+
+pub(super) fn timeout(timeout: Duration) -> Result<Duration, PlanError> {
+    if timeout.is_zero() || timeout > MAX_TIMEOUT {
+        return Err(PlanError::new("--timeout", "must be more than 0 seconds and at most a day, 86400"));
+    }
+    Ok(timeout)
+}
+
+pub(super) fn time(time: Duration, timeout: Duration) -> Result<Duration, PlanError> {
+    if time.is_zero() {
+        return Err(PlanError::new("--time", "must be more than 0 seconds"));
+    }
+    if time >= timeout {
+        let [time, timeout] = [time, timeout].map(|time| time.as_secs_f64());
+        return Err(PlanError::new("--time", format!("{time} seconds do not fit into --timeout {timeout}")));
+    }
+    Ok(time)
 }
 
 fn interval(settings: &Settings) -> Result<Option<Duration>, PlanError> {
@@ -224,7 +240,7 @@ fn window(bytes: u64) -> Result<usize, PlanError> {
         })
 }
 
-fn buffer(bytes: u64, streams: u16) -> Result<NonZeroUsize, PlanError> {
+pub(super) fn buffer(bytes: u64, streams: u16) -> Result<NonZeroUsize, PlanError> {
     if bytes.saturating_mul(streams.into()) > MAX_BUFFERS {
         return Err(PlanError::new(
             "--buffer",
@@ -236,7 +252,7 @@ fn buffer(bytes: u64, streams: u16) -> Result<NonZeroUsize, PlanError> {
     })
 }
 
-fn congestion(name: Option<&str>) -> Result<Option<String>, PlanError> {
+pub(super) fn congestion(name: Option<&str>) -> Result<Option<String>, PlanError> {
     match name {
         Some(name) if name.is_empty() || name.contains('\0') => {
             Err(PlanError::new("--congestion", "must name an algorithm of the kernel's, such as cubic"))

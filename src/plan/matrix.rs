@@ -9,7 +9,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Amount, PlanError, Scenario, Verify, check};
+use super::{Amount, PlanError, Scenario, Verify, arguments, check};
 use crate::cli::{self, Layer, Matrix, Offload, Run, Runtime, Switch};
 
 /// For how long a cell of a matrix delivers where nothing else is asked for. By time, and not by bytes:
@@ -17,15 +17,31 @@ use crate::cli::{self, Layer, Matrix, Offload, Run, Runtime, Switch};
 const DEFAULT_TIME: Duration = Duration::from_secs(1);
 
 /// What a path is checked with, in bytes for each stream.
-const CHECKED_BYTES: u64 = 1_000_000;
+pub(super) const CHECKED_BYTES: u64 = 1_000_000;
 
 /// How long the check of a path may take.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 
-impl Scenario {
+/// Something that is run, many times and in processes of its own.
+pub trait Runnable: Clone + PartialEq {
+    /// The arguments of the program that make this run, with no option at its default. One read from them
+    /// is equal to this one.
+    fn arguments(&self) -> Vec<String>;
+
     /// A short run of the same cell that compares every byte, to see whether there is a way at all.
     #[must_use]
-    pub fn path_check(&self) -> Self {
+    fn path_check(&self) -> Self;
+
+    /// After how long the run has failed.
+    fn timeout(&self) -> Duration;
+}
+
+impl Runnable for Scenario {
+    fn arguments(&self) -> Vec<String> {
+        arguments::of(self)
+    }
+
+    fn path_check(&self) -> Self {
         let bytes = NonZeroU64::MIN.saturating_add(CHECKED_BYTES * u64::from(self.parallel.get()) - 1);
         Self {
             amount: Amount::Bytes(bytes),
@@ -36,13 +52,17 @@ impl Scenario {
             ..self.clone()
         }
     }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
 }
 
 /// The scenarios of a matrix, and how often each is run.
 #[derive(Clone, Debug)]
-pub struct MatrixPlan {
+pub struct MatrixPlan<S = Scenario> {
     /// One for each cell, in the order of the lists.
-    pub scenarios: Vec<Scenario>,
+    pub scenarios: Vec<S>,
     /// Combinations that were left out, and why.
     pub skipped: Vec<String>,
     /// Rounds.
@@ -53,7 +73,7 @@ pub struct MatrixPlan {
     pub seed: Option<u64>,
 }
 
-impl MatrixPlan {
+impl<S> MatrixPlan<S> {
     /// In which order a round runs the scenarios: their indices, shuffled. Each round has an order of its
     /// own, and equal seeds give equal orders.
     pub fn order(&self, seed: u64, round: u32) -> Vec<usize> {
@@ -175,6 +195,7 @@ fn shared(matrix: &Matrix, mtu: u16, parallel: u16, ipv6: bool, runtime: Runtime
         settings,
         tun_fd: None,
         json: true,
+        profile: None,
     }
 }
 

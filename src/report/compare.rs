@@ -115,8 +115,8 @@ fn name(cell: &Cell, all: &[CellChange]) -> String {
     if all.iter().filter(|other| other.cell.to_string() == name).count() == 1 {
         return name;
     }
-    let window = cell.window_bytes.map(|bytes| format!(" window {bytes}")).unwrap_or_default();
-    format!("{name}{window} buffer {}", cell.buffer_bytes)
+    let window = cell.stack().and_then(|cell| cell.window_bytes).map(|bytes| format!(" window {bytes}"));
+    format!("{name}{} buffer {}", window.unwrap_or_default(), cell.buffer_bytes())
 }
 
 fn gbps(side: Option<&Side>) -> String {
@@ -248,7 +248,7 @@ fn advice(comparison: &Comparison, out: &mut impl Write) -> io::Result<()> {
         writeln!(
             out,
             "Too few runs: of {} and {} runs the smallest p in this table is {:.2}; make at least {} of each cell, \
-             with matrix --runs.",
+             with --runs.",
             old.gbps.len(),
             new.gbps.len(),
             change.smallest_p_value,
@@ -256,7 +256,8 @@ fn advice(comparison: &Comparison, out: &mut impl Write) -> io::Result<()> {
         )?;
     }
     let drifted = |cell: &&CellChange| {
-        cell.cell.layer == Layer::Loopback && matches!(cell.verdict, Verdict::Slower | Verdict::Faster)
+        let is_loopback = cell.cell.stack().is_some_and(|cell| cell.layer == Layer::Loopback);
+        is_loopback && matches!(cell.verdict, Verdict::Slower | Verdict::Faster)
     };
     if let Some(cell) = comparison.cells.iter().find(drifted) {
         writeln!(

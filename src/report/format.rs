@@ -25,6 +25,16 @@ pub(super) fn mebibytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }
 
+/// Bytes in units of 10⁶.
+pub(super) fn megabytes(bytes: f64) -> String {
+    format!("{:.2}", bytes / 1e6)
+}
+
+/// How busy processors are, in percent of one.
+pub(super) fn load(percent: f64) -> String {
+    format!("{percent:.1}")
+}
+
 pub(super) fn count(count: f64) -> String {
     format!("{count:.0}")
 }
@@ -45,12 +55,28 @@ pub(super) fn runs(row: &CellSummary) -> usize {
     row.gbps.len() + row.failures.values().sum::<usize>()
 }
 
+/// The median, and its interval where it is of several runs.
+pub(super) fn median(row: &CellSummary, estimate: Estimate) -> String {
+    match row.gbps.len() {
+        1 => gbps(estimate.median),
+        _ => format!("{} ({})", gbps(estimate.median), interval(estimate)),
+    }
+}
+
+/// A cell in a line of text, with its number where a table has one.
+pub(super) fn name(cell: &Cell) -> String {
+    match cell.forward().and_then(|cell| cell.forwarder.row()) {
+        Some(row) => format!("row {row} ({cell})"),
+        None => cell.to_string(),
+    }
+}
+
 /// A line for each cell that has failures: which, how many and why the first.
 pub(super) fn details(summary: &Summary) -> Vec<String> {
     let failed = summary.cells.iter().filter(|row| !row.failures.is_empty());
     let lines = failed.map(|row| {
         let detail = row.detail.as_deref().map(|detail| format!(": {}", shortened(detail))).unwrap_or_default();
-        format!("{}: {}{detail}", row.cell, failures(row))
+        format!("{}: {}{detail}", name(&row.cell), failures(row))
     });
     lines.collect()
 }
@@ -84,8 +110,8 @@ pub(super) fn warnings(summary: &Summary) -> Vec<String> {
     }
     let cells = summary.cells.len();
     let of_cells = kinds.into_iter().map(|(cell, warning, count)| match count {
-        1 => format!("{cell}: {warning}"),
-        _ => format!("{count} of {cells} cells, the first {cell}: {warning}"),
+        1 => format!("{}: {warning}", name(cell)),
+        _ => format!("{count} of {cells} cells, the first {}: {warning}", name(cell)),
     });
     let of_all = summary.warnings.iter().map(ToString::to_string);
     of_all.chain(of_cells).map(|line| one_line(&line)).collect()

@@ -1,16 +1,19 @@
 //! One page that needs nothing else: no script, no font, no request.
 
+mod samples;
+
 use std::io::{self, Write};
 
 use askama::Template;
 use netstacks::StackKind;
 
-use super::plot::{self, Bar, Clock, Group, Picture, Width};
-use super::table::{self, Column, Sheet};
-use super::{Series, UNKNOWN, axis, finding, format, ladder, markdown, series, svg};
+use super::forward::Signs;
+use super::plot::{self, Bar, Clock, Group, Mark, Picture, Width};
+use super::table::{self, Sheet};
+use super::{Series, axis, finding, format, forward, ladder, markdown, series, svg};
 use crate::measure::CellSummary;
 use crate::plan::Layer;
-use crate::sample::{Cell, Head, Sample};
+use crate::sample::{Cell, Head, Sample, StackCell};
 
 #[derive(Template)]
 #[template(path = "page.html")]
@@ -20,7 +23,8 @@ struct Page<'a> {
     theme: String,
     findings: Vec<String>,
     bars: Figure,
-    side_by_side: Option<Sheet>,
+    /// Each with what follows its name.
+    side_by_side: Vec<(&'static str, Sheet)>,
     parts: Vec<Part<'a>>,
     environments: Vec<(String, Vec<String>)>,
     /// Whether each part needs its name.
@@ -32,6 +36,10 @@ struct Part<'a> {
     series: &'a Series,
     machine: String,
     shared: String,
+    /// What is measured, and what makes it work.
+    sides: [&'static str; 2],
+    /// Of forwarders the published table, with what its figures are.
+    published: Option<(&'static str, Sheet)>,
     figures: Sheet,
     failures: Vec<String>,
     warnings: Vec<String>,
@@ -39,7 +47,7 @@ struct Part<'a> {
     cost: Option<Figure>,
     drift: Option<Figure>,
     /// Of the picture of the cost: a class of the style sheet, and a mark with its name.
-    legend: Vec<(&'static str, &'static str)>,
+    legend: Vec<(&'static str, String)>,
     clock: &'static str,
     over_time: Vec<Small>,
     within_runs: Vec<Small>,
@@ -78,11 +86,11 @@ pub(super) fn html(all: &[Series], out: &mut impl Write) -> io::Result<()> {
     let findings: Vec<_> = all.iter().map(|one| finding::finding(one, several.then_some(one.label.as_str()))).collect();
     let label = format!("Throughput of each cell. {}", findings.join(" "));
     let page = Page {
-        title: svg::TITLE,
+        title: svg::title(all),
         key: svg::KEY,
         theme: plot::theme(),
         bars: Figure::of(&label, |width| plot::bars(&groups, width).map(Some))?.unwrap_or_default(),
-        side_by_side: several.then(|| markdown::side_by_side(all)),
+        side_by_side: markdown::side_by_side(all, Signs::WORDS),
         parts: all.iter().map(Part::of).collect::<io::Result<_>>()?,
         environments: series::environments(all),
         findings,
@@ -109,6 +117,8 @@ impl<'a> Part<'a> {
             series,
             machine: series.machine(),
             shared: series.shared().join(", "),
+            sides: if series.is_forward() { ["forwarder", "load"] } else { ["stack", "client"] },
+            published: series.is_forward().then(|| (forward::KEY, forward::overview(series, Signs::WORDS))),
             figures: table::sheet(summary),
             failures: format::details(summary),
             warnings: format::warnings(summary),
@@ -126,21 +136,26 @@ impl<'a> Part<'a> {
             over_time: small(series, "over the time", |row| plot::over_time(samples, row).map(Some))?,
             within_runs: small(series, "within each run", |row| plot::within_runs(samples, row))?,
             repeat: series.head.as_ref().map(|head| Repeat::of(head, samples)),
-            samples: every_sample(series),
+            samples: samples::sheet(series),
         })
     }
 }
 
-fn legend(series: &Series) -> Vec<(&'static str, &'static str)> {
-    let marks = [
-        (Some(StackKind::Lwip), ("lwip", "● lwip")),
-        (Some(StackKind::Ipstack), ("ipstack", "▲ ipstack")),
-        (Some(StackKind::Smoltcp), ("smoltcp", "■ smoltcp")),
-        (None, ("kernel", "◆ kernel")),
-    ];
+fn legend(series: &Series) -> Vec<(&'static str, String)> {
     let rows = series.main_rows();
-    let is_there = |stack: Option<StackKind>| rows.iter().any(|row| row.cell.netstack == stack);
-    marks.into_iter().filter(|(stack, _)| is_there(*stack)).map(|(_, mark)| mark).collect()
+    let legend = Mark::ALL.into_iter().filter_map(|mark| {
+        let cell = &rows.iter().find(|row| Mark::of(&row.cell) == mark)?.cell;
+        Some((mark.class(), format!("{} {}", mark.sign(), kind(cell))))
+    });
+    legend.collect()
+}
+
+/// What a mark stands for.
+fn kind(cell: &Cell) -> &'static str {
+    match cell {
+        Cell::Stack(cell) => cell.netstack.map_or("kernel", StackKind::name),
+        Cell::Forward(cell) => forward::kind(cell.forwarder),
+    }
 }
 
 /// A small picture for each cell that has a figure.
@@ -163,25 +178,25 @@ fn small(
 /// share.
 fn rungs(series: &Series) -> Vec<Group<'_>> {
     let ladders = ladder::ladders(&series.summary);
-    let work = |cell: &Cell| Cell { netstack: None, ..cell.clone() };
+    let work = |cell: &StackCell| StackCell { netstack: None, ..cell.clone() };
     let axes = ladder::axes(&ladders);
-    let mut works: Vec<_> = ladders.iter().map(|ladder| work(&ladder.path.cell)).collect();
+    let mut works: Vec<_> = ladders.iter().map(|ladder| work(ladder.cell)).collect();
     works.sort();
     works.dedup();
     let groups = works.into_iter().map(|done| {
-        let mine = || ladders.iter().filter(|ladder| work(&ladder.path.cell) == done);
+        let mine = || ladders.iter().filter(|ladder| work(ladder.cell) == done);
         let mut rows: Vec<&CellSummary> = Vec::new();
         rows.extend(mine().find_map(|ladder| ladder.loopback));
         rows.extend(mine().find_map(|ladder| ladder.device));
         rows.extend(mine().flat_map(|ladder| [ladder.stack, Some(ladder.path)]).flatten());
-        let bars = rows.into_iter().map(|row| Bar { label: rung(&row.cell), row, stack: row.cell.netstack });
-        let title = axis::phrase(&done, axes.iter().copied().filter(|axis| *axis != axis::Axis::Stack));
+        let bars = rows.into_iter().map(|row| Bar { label: row.cell.stack().map(rung).unwrap_or_default(), row });
+        let title = axis::phrase(&done.into(), axes.iter().copied().filter(|axis| *axis != axis::Axis::Stack));
         Group { title, bars: bars.collect() }
     });
     groups.collect()
 }
 
-fn rung(cell: &Cell) -> String {
+fn rung(cell: &StackCell) -> String {
     match (cell.layer, cell.netstack) {
         (Layer::Stack, Some(stack)) => format!("{stack}, in memory"),
         (Layer::Path, Some(stack)) => format!("{stack}, whole path"),
@@ -226,39 +241,6 @@ fn quoted(word: &str) -> String {
         word.to_owned()
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
-/// A sample's column: its head, whether it holds numbers, and what a sample has in it.
-type Fact = (&'static str, bool, fn(&Sample) -> Option<String>);
-
-const FACTS: [Fact; 15] = [
-    ("round", true, |sample| sample.facts.round.map(|round| round.to_string())),
-    ("cell", false, |sample| Some(sample.cell.to_string())),
-    ("status", false, |sample| Some(sample.facts.status.to_string())),
-    ("Gbps", true, |sample| sample.is_ok().then(|| format!("{:.3}", sample.gbps()))),
-    ("seconds", true, |sample| Some(format!("{:.3}", sample.facts.elapsed.as_secs_f64()))),
-    ("bytes", true, |sample| Some(sample.facts.bytes.to_string())),
-    ("client CPU s", true, |sample| sample.facts.cpu.client_seconds.map(format::cost)),
-    ("stack CPU s", true, |sample| sample.facts.cpu.stack_seconds.map(format::cost)),
-    ("peak MiB", true, |sample| sample.facts.peak_rss_bytes.map(format::mebibytes)),
-    ("retrans.", true, |sample| sample.facts.retransmits.map(|count| count.to_string())),
-    ("drops", true, |sample| sample.facts.device_drops.map(|count| count.to_string())),
-    ("packets in", true, |sample| Some(sample.facts.packets.rx.to_string())),
-    ("packets out", true, |sample| Some(sample.facts.packets.tx.to_string())),
-    ("bytes/packet", true, |sample| sample.bytes_per_packet().map(format::count)),
-    ("detail", false, |sample| sample.facts.detail.as_deref().map(format::shortened)),
-];
-
-fn every_sample(series: &Series) -> Sheet {
-    let value = |value: Option<String>| value.unwrap_or_else(|| UNKNOWN.to_owned());
-    Sheet {
-        columns: FACTS.iter().map(|(title, is_number, _)| Column::new(*title, *is_number)).collect(),
-        rows: series
-            .samples
-            .iter()
-            .map(|sample| FACTS.iter().map(|(_, _, fact)| value(fact(sample))).collect())
-            .collect(),
     }
 }
 

@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use comfy_table::{Table, presets};
 
 use super::axis::{self, Axis};
+use super::forward::Signs;
 use super::table::{self, Column, Sheet};
-use super::{Series, UNKNOWN, finding, format, ladder, series};
+use super::{Series, UNKNOWN, finding, format, forward, ladder, series};
 use crate::measure::CellSummary;
 use crate::sample::Cell;
 
@@ -20,21 +21,15 @@ use crate::sample::Cell;
 /// The writer's own.
 pub(super) fn markdown(all: &[Series], out: &mut impl Write) -> io::Result<()> {
     let several = all.len() > 1;
-    if several {
-        writeln!(out, "### Side by side\n\nMedian Gbps, and its 95 % interval.\n")?;
-        sheet(&side_by_side(all), out)?;
+    for (of, table) in side_by_side(all, Signs::PUBLISHED) {
+        writeln!(out, "### Side by side{of}\n\nMedian Gbps, and its 95 % interval.\n")?;
+        sheet(&table, out)?;
         writeln!(out)?;
     }
     for one in all {
         let of = if several { format!(": {}", escaped(&one.label)) } else { String::new() };
-        writeln!(
-            out,
-            "### Overview{of}\n\n{}\n\nMedian Gbps, and its 95 % interval:\n",
-            escaped(&finding::finding(one, None))
-        )?;
-        sheet(&overview(one), out)?;
-        let shared = one.shared().into_iter().chain([runs(one), one.machine()]).collect::<Vec<_>>();
-        writeln!(out, "\nIn every run: {}.", escaped(&shared.join(", ")))?;
+        writeln!(out, "### Overview{of}\n")?;
+        overview(one, out)?;
         writeln!(out, "\n### Cells{of}\n")?;
         cells(one, out)?;
         let rungs = rungs(one);
@@ -48,6 +43,29 @@ pub(super) fn markdown(all: &[Series], out: &mut impl Write) -> io::Result<()> {
     sheet(&environment(all), out)
 }
 
+/// What a series comes to: a sentence, the main rows, and what all runs had alike.
+fn overview(one: &Series, out: &mut impl Write) -> io::Result<()> {
+    let (key, table) = if one.is_forward() {
+        (forward::KEY, forward::overview(one, Signs::PUBLISHED))
+    } else {
+        ("Median Gbps, and its 95 % interval:", main_table(one))
+    };
+    writeln!(out, "{}\n\n{key}\n", escaped(&finding::finding(one, None)))?;
+    sheet(&table, out)?;
+    let shared = one.shared().into_iter().chain([runs(one), one.machine()]).collect::<Vec<_>>();
+    writeln!(out, "\nIn every run: {}.", escaped(&shared.join(", ")))
+}
+
+/// The same without anything around it, with what failed and what the reader should know.
+///
+/// # Errors
+///
+/// The writer's own.
+pub(super) fn overview_alone(one: &Series, out: &mut impl Write) -> io::Result<()> {
+    overview(one, out)?;
+    notes(one, out)
+}
+
 /// The table of a series and its notes.
 fn cells(one: &Series, out: &mut impl Write) -> io::Result<()> {
     sheet(&table::sheet(&one.summary), out)?;
@@ -55,6 +73,10 @@ fn cells(one: &Series, out: &mut impl Write) -> io::Result<()> {
     if !shared.is_empty() {
         writeln!(out, "\nIn every run: {}.", escaped(&shared.join(", ")))?;
     }
+    notes(one, out)
+}
+
+fn notes(one: &Series, out: &mut impl Write) -> io::Result<()> {
     list("Failures:", &format::details(&one.summary), out)?;
     list("Warnings:", &format::warnings(&one.summary), out)
 }
@@ -78,8 +100,8 @@ fn runs(one: &Series) -> String {
     }
 }
 
-/// The main rows of a series in little space: offload and runtime are columns.
-fn overview(one: &Series) -> Sheet {
+/// The main rows of a series of stacks in little space: offload and runtime are columns.
+fn main_table(one: &Series) -> Sheet {
     let rows = one.main_rows();
     let cells: Vec<&Cell> = rows.iter().map(|row| &row.cell).collect();
     let (across, down): (Vec<_>, Vec<_>) =
@@ -88,7 +110,7 @@ fn overview(one: &Series) -> Sheet {
     let side = |cell: &Cell| down.iter().map(|axis| axis.value(cell)).collect::<Vec<_>>();
     // With offload first: it is what a device is asked for where it can.
     let mut by_head = cells.clone();
-    by_head.sort_by_key(|cell| (Reverse(cell.offload), cell.runtime));
+    by_head.sort_by_key(|cell| cell.stack().map(|cell| (Reverse(cell.offload), cell.runtime)));
     let (heads, sides) = (unique(by_head.iter().map(|cell| head(cell))), unique(cells.iter().map(|cell| side(cell))));
     let mut columns: Vec<_> = down.iter().map(|axis| Column::new(axis.title(), axis.is_number())).collect();
     columns.extend(heads.iter().map(|head| Column::new(if head.is_empty() { "Gbps" } else { head }, true)));
@@ -112,20 +134,36 @@ fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     unique
 }
 
-/// The cells of all series, and the median of each.
-pub(super) fn side_by_side(all: &[Series]) -> Sheet {
+/// The cells of all series, and the median of each: a table of the stacks and one of the forwarders, with what
+/// follows its name, where there are several series to compare.
+pub(super) fn side_by_side(all: &[Series], signs: Signs) -> Vec<(&'static str, Sheet)> {
+    let (forwards, stacks): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.is_forward());
+    let tables = [("", stacks), (if all.len() > forwards.len() { " of forwarders" } else { "" }, forwards)];
+    tables.into_iter().filter(|(_, of)| of.len() > 1).map(|(name, of)| (name, compared(&of, signs))).collect()
+}
+
+/// Such a table, of series of one kind.
+fn compared(all: &[&Series], signs: Signs) -> Sheet {
     let mut cells: Vec<&Cell> = all.iter().flat_map(|one| &one.summary.cells).map(|row| &row.cell).collect();
     cells.sort();
     cells.dedup();
-    let axes = axis::differing(&cells);
-    let mut columns: Vec<_> = axes.iter().map(|axis| Column::new(axis.title(), axis.is_number())).collect();
-    columns.extend(all.iter().map(|one| Column::new(one.label.clone(), true)));
-    let rows = cells.into_iter().map(|cell| {
-        let mut values: Vec<_> = axes.iter().map(|axis| axis.value(cell)).collect();
-        values.extend(all.iter().map(|one| one.summary.cells.iter().find(|row| row.cell == *cell).map(figure)));
-        values.into_iter().map(|value| value.unwrap_or_else(|| UNKNOWN.to_owned())).collect()
-    });
-    Sheet { columns, rows: rows.collect() }
+    let mut sheet = if all.iter().any(|one| one.is_forward()) { forward::names(&cells, signs) } else { names(&cells) };
+    sheet.columns.extend(all.iter().map(|one| Column::new(one.label.clone(), true)));
+    for (values, cell) in sheet.rows.iter_mut().zip(cells) {
+        let figures = all.iter().map(|one| one.summary.cells.iter().find(|row| row.cell == *cell).map(figure));
+        values.extend(figures.map(|value| value.unwrap_or_else(|| UNKNOWN.to_owned())));
+    }
+    sheet
+}
+
+/// The columns in which the cells of stacks differ.
+fn names(cells: &[&Cell]) -> Sheet {
+    let axes = axis::differing(cells);
+    let value = |axis: &Axis, cell: &Cell| axis.value(cell).unwrap_or_else(|| UNKNOWN.to_owned());
+    Sheet {
+        columns: axes.iter().map(|axis| Column::new(axis.title(), axis.is_number())).collect(),
+        rows: cells.iter().map(|cell| axes.iter().map(|axis| value(axis, cell)).collect()).collect(),
+    }
 }
 
 fn figure(row: &CellSummary) -> String {
@@ -162,7 +200,9 @@ fn environment(all: &[Series]) -> Sheet {
 /// Writes a table.
 fn sheet(sheet: &Sheet, out: &mut impl Write) -> io::Result<()> {
     let mut table = Table::new();
-    table.load_style(presets::ASCII_MARKDOWN).set_header(sheet.columns.iter().map(|column| escaped(&column.title)));
+    // A number sign alone is neither a heading in a table nor a reference.
+    let title = |column: &Column| if column.title == "#" { "#".to_owned() } else { escaped(&column.title) };
+    table.load_style(presets::ASCII_MARKDOWN).set_header(sheet.columns.iter().map(title));
     for row in &sheet.rows {
         table.add_row(row.iter().map(|value| escaped(value)));
     }

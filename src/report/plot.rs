@@ -11,6 +11,7 @@ use std::io;
 
 use askama::Template;
 use netstacks::StackKind;
+use platform::forward::Offload;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -19,6 +20,8 @@ pub(super) use self::bars::{Bar, Group, bars};
 pub(super) use self::cost::cost;
 pub(super) use self::time::{Clock, drift, over_time, within_runs};
 use super::format;
+use crate::plan::Forwarder;
+use crate::sample::Cell;
 
 /// A colour: its use, and its values in the light and the dark theme.
 struct Ink {
@@ -31,20 +34,73 @@ const TEXT: Ink = Ink { light: RGBColor(0x1B, 0x1F, 0x24), dark: "#e6e9ed" };
 const FAINT: Ink = Ink { light: RGBColor(0x57, 0x60, 0x6A), dark: "#9ba5b0" };
 const GRID: Ink = Ink { light: RGBColor(0xE1, 0xE5, 0xEA), dark: "#2c343d" };
 // Blue, orange and green that also differ in lightness, and for those who do not see red and green.
-const LWIP: Ink = Ink { light: RGBColor(0x0B, 0x5C, 0xAB), dark: "#6cb6f5" };
-const IPSTACK: Ink = Ink { light: RGBColor(0xC2, 0x51, 0x0C), dark: "#f29a5c" };
-const SMOLTCP: Ink = Ink { light: RGBColor(0x12, 0x8A, 0x67), dark: "#3fc79b" };
-const KERNEL: Ink = Ink { light: RGBColor(0x6B, 0x74, 0x7E), dark: "#8f99a5" };
+const BLUE: Ink = Ink { light: RGBColor(0x0B, 0x5C, 0xAB), dark: "#6cb6f5" };
+const ORANGE: Ink = Ink { light: RGBColor(0xC2, 0x51, 0x0C), dark: "#f29a5c" };
+const GREEN: Ink = Ink { light: RGBColor(0x12, 0x8A, 0x67), dark: "#3fc79b" };
+const GREY: Ink = Ink { light: RGBColor(0x6B, 0x74, 0x7E), dark: "#8f99a5" };
 
-const INKS: [&Ink; 8] = [&GROUND, &TEXT, &FAINT, &GRID, &LWIP, &IPSTACK, &SMOLTCP, &KERNEL];
+const INKS: [&Ink; 8] = [&GROUND, &TEXT, &FAINT, &GRID, &BLUE, &ORANGE, &GREEN, &GREY];
 
-/// The colour of a stack; of none, that of the kernel.
-fn ink(stack: Option<StackKind>) -> &'static Ink {
-    match stack {
-        Some(StackKind::Lwip) => &LWIP,
-        Some(StackKind::Ipstack) => &IPSTACK,
-        Some(StackKind::Smoltcp) => &SMOLTCP,
-        None => &KERNEL,
+/// What stands for a kind of cell: a shape, and a colour of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// lwIP, or a forwarder without super-packets.
+    Circle,
+    /// ipstack, or a forwarder that cuts and joins them.
+    Triangle,
+    /// smoltcp, or a forwarder that passes them on.
+    Square,
+    /// The kernel, or the forwarder in Go.
+    Diamond,
+}
+
+impl Mark {
+    pub(super) const ALL: [Self; 4] = [Self::Circle, Self::Triangle, Self::Square, Self::Diamond];
+
+    pub(super) fn of(cell: &Cell) -> Self {
+        match cell {
+            Cell::Stack(cell) => match cell.netstack {
+                Some(StackKind::Lwip) => Self::Circle,
+                Some(StackKind::Ipstack) => Self::Triangle,
+                Some(StackKind::Smoltcp) => Self::Square,
+                None => Self::Diamond,
+            },
+            Cell::Forward(cell) => match (cell.forwarder, cell.forwarder.offload()) {
+                (Forwarder::Go { .. }, _) => Self::Diamond,
+                (Forwarder::Rust(_), Offload::Off) => Self::Circle,
+                (Forwarder::Rust(_), Offload::On) => Self::Triangle,
+                (Forwarder::Rust(_), Offload::Whole) => Self::Square,
+            },
+        }
+    }
+
+    const fn ink(self) -> &'static Ink {
+        match self {
+            Self::Circle => &BLUE,
+            Self::Triangle => &ORANGE,
+            Self::Square => &GREEN,
+            Self::Diamond => &GREY,
+        }
+    }
+
+    /// The colour's name in the style sheet of the page.
+    pub(super) const fn class(self) -> &'static str {
+        match self {
+            Self::Circle => "blue",
+            Self::Triangle => "orange",
+            Self::Square => "green",
+            Self::Diamond => "grey",
+        }
+    }
+
+    /// The shape in text.
+    pub(super) const fn sign(self) -> char {
+        match self {
+            Self::Circle => '●',
+            Self::Triangle => '▲',
+            Self::Square => '■',
+            Self::Diamond => '◆',
+        }
     }
 }
 

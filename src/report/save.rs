@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// A file that could not be written. What it held before is intact.
 #[derive(Debug, thiserror::Error)]
-#[error("write {}: {source}; name another file with --out", path.display())]
+#[error("write {}: {source}; choose another file", path.display())]
 pub struct SaveError {
     path: PathBuf,
     source: io::Error,

@@ -1,4 +1,4 @@
-//! What a report shows side by side: the samples of one environment in one file.
+//! What a report shows side by side: the samples of one environment in one file, of stacks or of forwarders.
 
 use std::sync::Arc;
 
@@ -8,12 +8,13 @@ use super::axis::{self, cells};
 use super::format;
 use crate::measure::{CellSummary, Summary};
 use crate::plan::Layer;
-use crate::sample::{self, Environment, Head, Sample, SampleFile};
+use crate::sample::{self, Cell, Environment, Head, Sample, SampleFile};
 
-/// The samples of one environment in one file, and what they come to.
+/// The samples of one environment in one file, of stacks or of forwarders, and what they come to.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// The file's name without its ending, and a number where that is not unique.
+    /// The file's name without its ending, with what they are of where it has both, and a number where that is
+    /// not unique.
     pub label: String,
     /// The machine and the program.
     pub environment: Arc<Environment>,
@@ -26,7 +27,8 @@ pub struct Series {
 }
 
 impl Series {
-    /// The series of some files, in their order. A file with samples of several environments makes several.
+    /// The series of some files, in their order. A file with samples of several environments, or of stacks and
+    /// of forwarders, makes several.
     pub fn of(files: &[SampleFile]) -> Vec<Self> {
         let mut all: Vec<Self> = files.iter().flat_map(Self::of_file).collect();
         let stems: Vec<_> = all.iter().map(|series| series.label.clone()).collect();
@@ -40,22 +42,37 @@ impl Series {
     }
 
     fn of_file(file: &SampleFile) -> Vec<Self> {
-        let mut groups: Vec<(Arc<Environment>, Vec<Sample>)> = Vec::new();
+        let mut groups: Vec<Vec<Sample>> = Vec::new();
         for sample in &file.samples {
-            match groups.iter_mut().find(|(environment, _)| *environment == sample.environment) {
-                Some((_, samples)) => samples.push(sample.clone()),
-                None => groups.push((Arc::clone(&sample.environment), vec![sample.clone()])),
+            let is_alike = |group: &&mut Vec<Sample>| {
+                group[0].environment == sample.environment && is_forward(&group[0].cell) == is_forward(&sample.cell)
+            };
+            match groups.iter_mut().find(is_alike) {
+                Some(samples) => samples.push(sample.clone()),
+                None => groups.push(vec![sample.clone()]),
             }
         }
-        let label = file.path.file_stem().map_or_else(|| "samples".into(), |stem| stem.to_string_lossy());
-        let series = groups.into_iter().map(|(environment, samples)| Self {
-            label: format::one_line(&label),
-            head: file.heads.iter().find(|head| head.environment == *environment).cloned(),
-            summary: Summary::of(&samples),
-            environment,
-            samples,
+        let stem = file.path.file_stem().map_or_else(|| "samples".into(), |stem| stem.to_string_lossy());
+        let stem = format::one_line(&stem);
+        let is_mixed = groups.iter().any(|group| is_forward(&group[0].cell) != is_forward(&groups[0][0].cell));
+        let series = groups.into_iter().map(|samples| {
+            let forward = is_forward(&samples[0].cell);
+            let label = if is_mixed && forward { format!("{stem}, forwarders") } else { stem.clone() };
+            let is_its = |head: &&Head| head.environment == *samples[0].environment && makes_forward(head) == forward;
+            Self { head: file.heads.iter().find(is_its).cloned(), ..Self::of_samples(label, samples) }
         });
         series.collect()
+    }
+
+    /// The series of at least one sample, all of one environment and kind.
+    pub(super) fn of_samples(label: String, samples: Vec<Sample>) -> Self {
+        let environment = Arc::clone(&samples[0].environment);
+        Self { label, environment, head: None, summary: Summary::of(&samples), samples }
+    }
+
+    /// Whether it is of forwarders, and not of stacks.
+    pub(super) fn is_forward(&self) -> bool {
+        self.summary.cells.iter().any(|row| is_forward(&row.cell))
     }
 
     /// The machine in a line.
@@ -97,9 +114,19 @@ impl Series {
     /// The rows of the whole path, which are what is asked for; or all where there is none.
     pub(super) fn main_rows(&self) -> Vec<&CellSummary> {
         let rows = || self.summary.cells.iter();
-        let paths: Vec<_> = rows().filter(|row| row.cell.layer == Layer::Path).collect();
+        let is_path = |row: &&CellSummary| row.cell.stack().is_some_and(|cell| cell.layer == Layer::Path);
+        let paths: Vec<_> = rows().filter(is_path).collect();
         if paths.is_empty() { rows().collect() } else { paths }
     }
+}
+
+fn is_forward(cell: &Cell) -> bool {
+    cell.forward().is_some()
+}
+
+/// Whether the command that wrote a head makes samples of forwarders.
+fn makes_forward(head: &Head) -> bool {
+    head.arguments.iter().find(|word| !word.starts_with('-')).is_some_and(|command| command == "forward")
 }
 
 /// Fields of the environment in the order in which a reader looks for them; others come after.

@@ -33,18 +33,37 @@ impl Column {
 /// A figure's column: its title and what a row has in it.
 type Figure = (&'static str, fn(&CellSummary) -> Option<String>);
 
-/// The columns after those that say what was run.
-const FIGURES: [Figure; 10] = [
+/// The columns after those that say what was run, of stacks.
+const STACK_FIGURES: [Figure; 10] = [
     ("Gbps", |row| Some(row.estimate.map_or_else(|| format::failures(row), |estimate| format::gbps(estimate.median)))),
     ("95 % interval", |row| row.estimate.map(format::interval)),
     ("runs", |row| Some(row.gbps.len().to_string())),
     ("client s/GB", |row| row.client_cpu_per_gb.map(format::cost)),
-    ("stack s/GB", |row| row.stack_cpu_per_gb.map(format::cost)),
+    ("stack s/GB", |row| row.subject_cpu_per_gb.map(format::cost)),
     ("peak MiB", |row| row.peak_rss_bytes.map(format::mebibytes)),
     ("retrans.", |row| row.retransmits.map(format::count)),
     ("bytes/packet", |row| row.bytes_per_packet.map(format::count)),
     ("of fastest", |row| row.of_fastest.map(format::percent)),
     ("of other mode", |row| row.of_other_mode.map(format::percent)),
+];
+
+/// The same of forwarders.
+const FORWARD_FIGURES: [Figure; 15] = [
+    STACK_FIGURES[0],
+    STACK_FIGURES[1],
+    STACK_FIGURES[2],
+    ("CPU avg %", |row| row.cpu_percent.map(|load| format::load(load.average))),
+    ("CPU max %", |row| row.cpu_percent.map(|load| format::load(load.maximum))),
+    ("load s/GB", |row| row.client_cpu_per_gb.map(format::cost)),
+    ("forwarder s/GB", |row| row.subject_cpu_per_gb.map(format::cost)),
+    ("mem. avg MB", |row| row.memory_bytes.map(|load| format::megabytes(load.average))),
+    ("mem. max MB", |row| row.memory_bytes.map(|load| format::megabytes(load.maximum))),
+    ("peak MB", |row| row.peak_rss_bytes.map(|bytes| format::megabytes(bytes as f64))),
+    ("retrans.", |row| row.retransmits.map(format::count)),
+    ("reordered", |row| row.reordered.map(format::count)),
+    ("drops", |row| row.device_drops.map(format::count)),
+    ("bytes/packet", |row| row.bytes_per_packet.map(format::count)),
+    ("of fastest", |row| row.of_fastest.map(format::percent)),
 ];
 
 /// How many of them, from the first, a table is nothing without.
@@ -53,10 +72,12 @@ const ESSENTIAL: usize = 2;
 /// The sheet of a summary. What is alike for all rows has no column; see [`axis::shared`].
 pub(super) fn sheet(summary: &Summary) -> Sheet {
     let axes = axis::differing(&axis::cells(summary));
+    let all: &[Figure] =
+        if summary.cells.iter().any(|row| row.cell.stack().is_some()) { &STACK_FIGURES } else { &FORWARD_FIGURES };
     let mixed = |row: &CellSummary| !row.failures.is_empty() && row.estimate.is_some();
     let failed = summary.cells.iter().any(mixed);
     let mut columns: Vec<_> = axes.iter().map(|axis| Column::new(axis.title(), axis.is_number())).collect();
-    let figures = FIGURES.iter().enumerate();
+    let figures = all.iter().enumerate();
     columns
         .extend(figures.map(|(index, (title, _))| Column { may_go: index >= ESSENTIAL, ..Column::new(*title, true) }));
     if failed {
@@ -64,7 +85,7 @@ pub(super) fn sheet(summary: &Summary) -> Sheet {
     }
     let rows = summary.cells.iter().map(|row| {
         let mut values: Vec<_> = axes.iter().map(|axis| axis.value(&row.cell)).collect();
-        values.extend(FIGURES.iter().map(|(_, figure)| figure(row)));
+        values.extend(all.iter().map(|(_, figure)| figure(row)));
         if failed {
             values.push(mixed(row).then(|| format::failures(row)));
         }

@@ -1,12 +1,16 @@
 //! One line for a script, and what belongs to it for a person.
 
+mod forward;
+mod stack;
+
 use std::io::{self, Write};
 use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use crate::plan::{Layer, Mode, Verify};
-use crate::sample::{Sample, gbps};
+use super::format;
+use crate::plan::Verify;
+use crate::sample::{Cell, Interval, Sample, gbps};
 
 /// Writes the line to `out` where the run succeeded, and everything else to `err`.
 ///
@@ -15,8 +19,11 @@ use crate::sample::{Sample, gbps};
 /// That of `out`; what `err` does not take is lost.
 pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
     if sample.is_ok() {
-        let mode = sample.cell.mode.map_or("none", Mode::name);
-        writeln!(out, "client io mode: {mode}, throughput: {:.3} Gbps", sample.gbps())?;
+        let name = match &sample.cell {
+            Cell::Stack(cell) => stack::name(cell),
+            Cell::Forward(cell) => forward::name(cell),
+        };
+        writeln!(out, "{name} throughput: {:.3} Gbps", sample.gbps())?;
     }
     out.flush()?;
     // Nobody may be reading the rest. The figure is out.
@@ -29,49 +36,25 @@ fn warnings(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
 }
 
 fn details(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
-    let (cell, facts) = (&sample.cell, &sample.facts);
-    if let Some(device) = &facts.device {
-        let queue = device.tx_queue_len.map(|len| format!(", queue of {len} packets")).unwrap_or_default();
-        let offload = if device.offload { "on" } else { "off" };
-        writeln!(err, "device:    {}, MTU {}, offload {offload}{queue}", device.name, device.mtu)?;
+    match &sample.cell {
+        Cell::Stack(cell) => stack::details(cell, sample, err),
+        Cell::Forward(cell) => forward::details(cell, sample, err),
     }
-    if let (Some(stack), Some(effective)) = (cell.netstack, &facts.effective) {
-        writeln!(
-            err,
-            "stack:     {stack} {} on {}, window {} in, {} out, congestion control {}",
-            effective.stack_version,
-            cell.runtime,
-            binary(effective.receive_buffer_bytes),
-            binary(effective.send_buffer_bytes),
-            effective.congestion
-        )?;
-    }
-    client(sample, err)?;
-    let verified = match facts.verified {
+}
+
+/// How much of what was delivered is known to be right.
+fn verified(sample: &Sample) -> &'static str {
+    match sample.facts.verified {
         _ if !sample.is_ok() => "",
         Verify::Sample => ", the warm-up verified",
         Verify::Full => ", all verified",
         Verify::Off => ", only counted",
-    };
-    writeln!(err, "delivered: {} bytes in {:.6} s{verified}", facts.bytes, facts.elapsed.as_secs_f64())?;
-    cost(sample, err)?;
-    packets(sample, err)?;
-    intervals(sample, err)
+    }
 }
 
-/// Who is at the other end, and what the kernel says of its connection.
-fn client(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
-    let (cell, facts) = (&sample.cell, &sample.facts);
-    let plural = if cell.parallel == 1 { "" } else { "s" };
-    match cell.layer {
-        Layer::Path | Layer::Loopback => {
-            let congestion = facts.congestion.as_deref().unwrap_or("unknown");
-            writeln!(err, "client:    {} stream{plural}, congestion control {congestion}", cell.parallel)?;
-        }
-        Layer::Stack => writeln!(err, "client:    {} stream{plural}, scripted", cell.parallel)?,
-        Layer::Device => {}
-    }
-    let Some(tcp) = &facts.tcp else { return Ok(()) };
+/// What the kernel says of the client's connection.
+fn connection(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
+    let Some(tcp) = &sample.facts.tcp else { return Ok(()) };
     let time = |time_us: Option<u64>| time_us.map_or_else(|| "unknown".to_owned(), microseconds);
     let size = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), |bytes| ByteSize(bytes).to_string());
     writeln!(
@@ -85,36 +68,6 @@ fn client(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
     )
 }
 
-fn cost(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
-    let facts = &sample.facts;
-    let client = format!("client {}, ", seconds(facts.cpu.client_seconds));
-    let (client, side) = match sample.cell.layer {
-        Layer::Path | Layer::Stack => (client, "stack"),
-        Layer::Loopback => (client, "server"),
-        Layer::Device => (String::new(), "device"),
-    };
-    let memory = facts.peak_rss_bytes.map_or_else(|| "unknown".to_owned(), |bytes| ByteSize(bytes).to_string());
-    writeln!(err, "cost:      {client}{side} {} CPU seconds; peak memory {memory}", seconds(facts.cpu.stack_seconds))
-}
-
-/// What crossed the link, where there is one, and what went wrong.
-fn packets(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
-    let facts = &sample.facts;
-    let sent_again = format!("{} retransmitted by the kernel", count(facts.retransmits));
-    let dropped = format!("{} dropped", count(facts.device_drops));
-    let crossed = |into: &str, out: &str| {
-        let each = sample.bytes_per_packet().map(|bytes| format!(", {bytes:.0} bytes each the way of the payload"));
-        format!("{} {into}, {} {out}{}", facts.packets.rx, facts.packets.tx, each.unwrap_or_default())
-    };
-    let (into, out) = ("into the stack", "out of it");
-    match sample.cell.layer {
-        Layer::Path => writeln!(err, "packets:   {}; {sent_again}, {dropped}", crossed(into, out)),
-        Layer::Stack => writeln!(err, "packets:   {}", crossed(into, out)),
-        Layer::Device => writeln!(err, "packets:   {}; {dropped}", crossed("read from the device", "written to it")),
-        Layer::Loopback => writeln!(err, "packets:   {sent_again}"),
-    }
-}
-
 /// The parts of the timed window, where they were asked for.
 fn intervals(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
     let mut begin = Duration::ZERO;
@@ -122,10 +75,17 @@ fn intervals(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
         let (from, to) = (begin.as_secs_f64(), part.end.as_secs_f64());
         // In this unit, as the word for it is kept for the one line of standard output.
         let gbit_s = gbps(part.bytes, part.end.saturating_sub(begin));
-        writeln!(err, "interval:  {from:.2}–{to:.2} s  {gbit_s:.2} Gbit/s")?;
+        writeln!(err, "interval:  {from:.2}–{to:.2} s  {gbit_s:.2} Gbit/s{}", load(part))?;
         begin = part.end;
     }
     Ok(())
+}
+
+/// What the forwarder took in an interval, as far as that is known.
+fn load(part: &Interval) -> String {
+    let cpu = part.cpu_seconds.map(|seconds| format!(", {seconds:.3} CPU seconds"));
+    let memory = part.rss_bytes.map(|bytes| format!(", {} MB", format::megabytes(bytes as f64)));
+    [cpu, memory].into_iter().flatten().collect()
 }
 
 /// A time in the unit in which it is read.
@@ -145,6 +105,10 @@ fn count(count: Option<u64>) -> String {
     count.map_or_else(|| "unknown".to_owned(), |count| count.to_string())
 }
 
+fn plural(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -156,7 +120,7 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
     use crate::plan::Scenario;
-    use crate::sample::{Cell, CpuTime, DeviceFacts, Environment, Facts, Interval, Packets, Status, TcpFacts};
+    use crate::sample::{CpuTime, DeviceFacts, Environment, Facts, Interval, Packets, StackCell, Status, TcpFacts};
 
     fn printed(arguments: &str, change: fn(&mut Facts)) -> String {
         let cli = Cli::try_parse_from(format!("x {arguments}").split_whitespace()).unwrap();
@@ -166,7 +130,7 @@ mod tests {
             bytes: 1_000_000_000,
             elapsed: Duration::from_secs(1),
             verified: Verify::Full,
-            cpu: CpuTime { client_seconds: Some(0.25), stack_seconds: Some(0.75) },
+            cpu: CpuTime { client_seconds: Some(0.25), stack_seconds: Some(0.75), ..CpuTime::default() },
             packets: Packets { rx: 700, rx_bytes: 28_000, tx: 15_900, tx_bytes: 1_000_636_000 },
             retransmits: Some(0),
             device: Some(DeviceFacts { name: "lo".to_owned(), mtu: 65_536, offload: true, tx_queue_len: None }),
@@ -175,7 +139,7 @@ mod tests {
         change(&mut facts);
         let environment = Arc::new(Environment::detect());
         let mut err = Vec::new();
-        details(&Sample { cell: Cell::of(&scenario, true), facts, environment }, &mut err).unwrap();
+        details(&Sample { cell: StackCell::of(&scenario, true).into(), facts, environment }, &mut err).unwrap();
         String::from_utf8(err).unwrap()
     }
 
@@ -198,7 +162,7 @@ mod tests {
         insta::assert_snapshot!(printed("--layer device", |facts| {
             facts.device_drops = Some(0);
             facts.intervals = [(502_000, 100_000_000), (1_000_000, 1_500_000_000), (1_004_000, 0)]
-                .map(|(end_us, bytes)| Interval { end: Duration::from_micros(end_us), bytes })
+                .map(|(end_us, bytes)| Interval { end: Duration::from_micros(end_us), bytes, ..Interval::default() })
                 .to_vec();
         }));
     }
@@ -212,7 +176,7 @@ mod tests {
     #[test]
     fn the_word_that_scripts_look_for_is_kept_for_the_figure() {
         let text = printed("--layer device", |facts| {
-            facts.intervals = vec![Interval { end: Duration::from_secs(1), bytes: 1 }];
+            facts.intervals = vec![Interval { end: Duration::from_secs(1), bytes: 1, ..Interval::default() }];
         });
         assert!(text.contains("Gbit/s") && !text.contains("Gbps"), "{text}");
     }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use platform::TcpStatistics;
 
-use super::transfer::{Finish, GO, Lane, Phase, StartingGate, TransferError, difference};
+use super::meter::difference;
+use super::transfer::{Finish, GO, Lane, Phase, StartingGate, TransferError};
 use crate::plan::{Amount, Mode};
 
 /// A connection that waits.
@@ -43,12 +44,12 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// A client that connects and then does what the mode says.
-    pub(super) fn new(connector: impl Connector, mode: Mode) -> Self {
+    /// A client that connects and then does what its lane says.
+    pub(super) fn new(connector: impl Connector) -> Self {
         let cancel = connector.canceller();
         let deliver: Deliver = Box::new(move |lane, gate| match connector.connect() {
             Ok(mut connection) => {
-                let result = run(&mut connection, mode, lane, gate);
+                let result = run(&mut connection, lane, gate);
                 (Box::new(connection), result)
             }
             Err(error) => (Box::new(()), Err(error)),
@@ -58,7 +59,8 @@ impl Client {
 }
 
 /// Delivers a lane over a connection.
-fn run(connection: &mut impl Connection, mode: Mode, lane: &Lane, gate: &StartingGate) -> Result<(), TransferError> {
+fn run(connection: &mut impl Connection, lane: &Lane, gate: &StartingGate) -> Result<(), TransferError> {
+    let mode = lane.mode;
     let mut delivery = Delivery { connection, lane, buffer: vec![0; lane.buffer_bytes], offset: 0 };
     match mode {
         Mode::Reader => delivery.read_bytes(Phase::WarmUp, lane.warmup_bytes)?,
@@ -67,7 +69,7 @@ fn run(connection: &mut impl Connection, mode: Mode, lane: &Lane, gate: &Startin
     gate.wait()?;
     let warm = delivery.offset;
     let cpu = platform::cpu_of_thread();
-    let retransmits = delivery.connection.statistics().retransmits;
+    let retransmits = lane.retransmits(delivery.connection.statistics());
     match (mode, lane.amount) {
         (Mode::Reader, Amount::Bytes(bytes)) => delivery.read_bytes(Phase::Timed, bytes.get())?,
         (Mode::Writer, Amount::Bytes(bytes)) => delivery.write_bytes(bytes.get())?,
@@ -77,10 +79,11 @@ fn run(connection: &mut impl Connection, mode: Mode, lane: &Lane, gate: &Startin
     let end = gate.read();
     let cpu = difference(platform::cpu_of_thread(), cpu);
     let tcp = delivery.connection.statistics();
-    lane.finish(Finish {
+    lane.finish(&Finish {
         bytes: delivery.offset - warm,
         cpu,
-        retransmits: tcp.retransmits.zip(retransmits).map(|(now, then)| now.saturating_sub(then)),
+        // Without a warm-up there was no connection at the server's end yet, and so nothing to send again.
+        retransmits: lane.retransmits(tcp).map(|now| now.saturating_sub(retransmits.unwrap_or(0))),
         tcp,
         end,
     });

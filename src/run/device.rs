@@ -22,6 +22,7 @@ use platform::vnet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout};
 use platform::{Checksum, Class, Counted, Interrupts, Link, PacketBuffer, PacketMeta, TcpStatistics};
 
 use super::failure::Failure;
+use super::meter::ProcessMeter;
 use super::party::Party;
 use super::setup::Ran;
 use super::supervisor::Supervisor;
@@ -54,7 +55,7 @@ pub(super) async fn run(scenario: &Scenario, interrupts: Interrupts) -> Result<R
     platform::forward(&facts.name, scenario.network.address.is_ipv6())?;
     let drops = device.drop_counter();
     let link = Counted::new(device);
-    let gate = Arc::new(StartingGate::new(1, link.traffic(), move || drops.read()));
+    let gate = Arc::new(StartingGate::new(1, ProcessMeter::new(link.traffic(), move || drops.read())));
     let lanes: Arc<[Lane]> = Lane::split(scenario).into();
     let shuttle = Shuttle::new(link, scenario, &facts)?;
     let task = {
@@ -64,7 +65,7 @@ pub(super) async fn run(scenario: &Scenario, interrupts: Interrupts) -> Result<R
             shuttle.run(lane, &gate).await.map_err(|error| failure(&error))
         }
     };
-    let outcome = Supervisor::new(scenario, lanes, gate).supervise(Party::alone(task), Vec::new(), interrupts).await?;
+    let outcome = Supervisor::of(scenario, lanes, gate).supervise(Party::alone(task), Vec::new(), interrupts).await?;
     Ok(Ran { outcome, congestion: None, device: Some(facts), effective: None })
 }
 
@@ -144,7 +145,7 @@ impl<L: Link> Shuttle<L> {
             Amount::Time(time) => Goal::Time(Instant::now() + time),
         };
         self.turn_to(goal, Phase::Timed, lane).await?;
-        lane.finish(Finish {
+        lane.finish(&Finish {
             bytes: self.back - lane.warmup_bytes,
             cpu: Some(Duration::ZERO),
             retransmits: None,

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use super::{Executor, RunError};
 use crate::cli::{self, Cli};
-use crate::plan::{MatrixPlan, Mode, Scenario, Subject};
+use crate::plan::{MatrixPlan, Mode, Runnable, Scenario, Subject};
 use crate::sample::{Environment, Sample, Status, Warning};
 
 /// What the doctor tries: every stack and mode of this build, with and without offload where the system has
@@ -155,7 +155,7 @@ fn scenarios() -> Vec<Scenario> {
         return Vec::new();
     };
     let Ok(plan) = MatrixPlan::try_from(*matrix) else { return Vec::new() };
-    let mut scenarios: Vec<_> = plan.scenarios.iter().map(Scenario::path_check).collect();
+    let mut scenarios: Vec<_> = plan.scenarios.iter().map(Runnable::path_check).collect();
     // What fails is told in this order: the plainest first.
     scenarios.sort_by_key(|scenario| (is_ipv6(scenario), is_offloaded(scenario)));
     scenarios

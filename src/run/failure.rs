@@ -1,6 +1,7 @@
 //! What ended a run before its time.
 
 use std::any::Any;
+use std::io;
 
 use tokio::task::JoinError;
 
@@ -21,6 +22,15 @@ pub(super) struct Failure {
 impl Failure {
     pub(super) fn of_transfer(who: &str, error: &TransferError) -> Self {
         Self { status: error.status(), detail: format!("{who}: {error}") }
+    }
+
+    /// Of a stack's driver that has ended.
+    pub(super) fn of_driver(result: io::Result<()>) -> Self {
+        let detail = match result {
+            Ok(()) => "the stack ended by itself".to_owned(),
+            Err(error) => format!("the stack or its device: {error}"),
+        };
+        Self { status: Status::DeviceLost, detail }
     }
 
     pub(super) fn of_panic(who: &str, panic: &(dyn Any + Send)) -> Self {

@@ -3,6 +3,7 @@
 use std::future;
 use std::time::{Duration, Instant};
 
+use super::meter::{Spent, difference};
 use super::transfer::StartingGate;
 use crate::sample::Interval;
 
@@ -11,50 +12,66 @@ pub(super) struct Intervals {
     every: Option<Duration>,
     /// Since when the window is open, once that is known.
     opened: Option<Instant>,
-    /// The end of each interval, from the beginning of the window, and what had arrived by then.
-    looks: Vec<(Duration, u64)>,
+    looks: Vec<Look>,
+    /// What the forwarder had spent when the window opened.
+    before: Spent,
+}
+
+/// The end of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Look {
+    /// From the beginning of the window.
+    end: Duration,
+    /// What had arrived by then.
+    arrived: u64,
+    /// What the forwarder had spent by then, since the window opened.
+    spent: Spent,
 }
 
 impl Intervals {
     /// Every so often; `None`: never.
     pub(super) fn new(every: Option<Duration>) -> Self {
-        Self { every, opened: None, looks: Vec::new() }
+        Self { every, opened: None, looks: Vec::new(), before: Spent::default() }
     }
 
     /// Waits for the time to look. It may be given up and begun again.
     pub(super) async fn due(&mut self, gate: &StartingGate) {
         let Some(every) = self.every else { return future::pending().await };
-        let opened = match self.opened {
-            Some(opened) => opened,
-            None => *self.opened.insert(gate.opening().await),
+        let opened = if let Some(opened) = self.opened {
+            opened
+        } else {
+            let opening = gate.opening().await;
+            self.before = opening.spent;
+            *self.opened.insert(opening.at)
         };
         // A look that comes late does not move those after it.
-        let past = self.looks.last().map_or(0, |(end, _)| end.as_nanos() / every.as_nanos().max(1));
+        let past = self.looks.last().map_or(0, |look| look.end.as_nanos() / every.as_nanos().max(1));
         let next = u32::try_from(past + 1).unwrap_or(u32::MAX);
         tokio::time::sleep_until((opened + every.saturating_mul(next)).into()).await;
     }
 
-    /// So many bytes of the timed window have arrived by now.
-    pub(super) fn look(&mut self, arrived: u64) {
+    /// So many bytes of the timed window have arrived by now, and so much has been spent in all.
+    pub(super) fn look(&mut self, arrived: u64, spent: Spent) {
         if let Some(opened) = self.opened {
-            self.looks.push((opened.elapsed(), arrived));
+            self.looks.push(Look { end: opened.elapsed(), arrived, spent: spent.since(self.before) });
         }
     }
 
-    /// The intervals of a window that was so long and in which so many bytes arrived. The last one is what
-    /// is left of it.
-    pub(super) fn finish(self, elapsed: Duration, bytes: u64) -> Vec<Interval> {
+    /// The intervals of a window that was so long, and in which so many bytes arrived and so much was spent.
+    /// The last one is what is left of it.
+    pub(super) fn finish(self, elapsed: Duration, bytes: u64, spent: Spent) -> Vec<Interval> {
         if self.every.is_none() || elapsed.is_zero() {
             return Vec::new();
         }
-        let looks = self.looks.into_iter().take_while(|(end, arrived)| *end < elapsed && *arrived <= bytes);
-        let mut before = 0;
-        let part = |(end, arrived): (Duration, u64)| {
-            let bytes = arrived.saturating_sub(before);
-            before += bytes;
-            Interval { end, bytes }
+        let looks = self.looks.into_iter().take_while(|look| look.end < elapsed && look.arrived <= bytes);
+        let mut before = (0, Some(Duration::ZERO));
+        let part = |Look { end, arrived, spent }: Look| {
+            let bytes = arrived.saturating_sub(before.0);
+            let cpu = difference(spent.forwarder_cpu, before.1);
+            before = (before.0 + bytes, spent.forwarder_cpu);
+            Interval { end, bytes, cpu_seconds: cpu.map(|cpu| cpu.as_secs_f64()), rss_bytes: spent.forwarder_rss_bytes }
         };
-        looks.chain([(elapsed, bytes)]).map(part).collect()
+        looks.chain([Look { end: elapsed, arrived: bytes, spent }]).map(part).collect()
     }
 }
 
@@ -62,11 +79,21 @@ impl Intervals {
 mod tests {
     use super::*;
 
+    fn ms(time: u64) -> Duration {
+        Duration::from_millis(time)
+    }
+
+    fn spent(cpu_ms: u64, rss_bytes: u64) -> Spent {
+        Spent { forwarder_cpu: Some(ms(cpu_ms)), forwarder_rss_bytes: Some(rss_bytes), ..Spent::default() }
+    }
+
     fn intervals(looks: &[(u64, u64)], elapsed: u64, bytes: u64) -> Vec<(u128, u64)> {
-        let ms = Duration::from_millis;
         let mut intervals = Intervals::new(Some(ms(100)));
-        intervals.looks = looks.iter().map(|(end, arrived)| (ms(*end), *arrived)).collect();
-        intervals.finish(ms(elapsed), bytes).iter().map(|part| (part.end.as_millis(), part.bytes)).collect()
+        let look = |(end, arrived): &(u64, u64)| Look { end: ms(*end), arrived: *arrived, spent: Spent::default() };
+        intervals.looks = looks.iter().map(look).collect();
+        let parts = intervals.finish(ms(elapsed), bytes, Spent::default());
+        assert!(parts.iter().all(|part| part.cpu_seconds.is_none() && part.rss_bytes.is_none()), "{parts:?}");
+        parts.iter().map(|part| (part.end.as_millis(), part.bytes)).collect()
     }
 
     #[test]
@@ -84,6 +111,19 @@ mod tests {
     #[test]
     fn a_run_without_a_window_has_none() {
         assert_eq!(intervals(&[], 0, 0), []);
-        assert_eq!(Intervals::new(None).finish(Duration::from_secs(1), 9), []);
+        assert_eq!(Intervals::new(None).finish(Duration::from_secs(1), 9, Spent::default()), []);
+    }
+
+    #[test]
+    fn a_forwarder_spends_time_in_each_and_holds_memory_at_its_end() {
+        let mut intervals = Intervals::new(Some(ms(100)));
+        intervals.opened = Some(Instant::now());
+        // What it had spent before does not count.
+        intervals.before = spent(5000, 7);
+        intervals.look(1, spent(5030, 8));
+        intervals.look(2, spent(5090, 9));
+        let parts = intervals.finish(Duration::from_mins(1), 3, spent(100, 6));
+        let cost: Vec<_> = parts.iter().map(|part| (part.cpu_seconds, part.rss_bytes)).collect();
+        assert_eq!(cost, [(Some(0.03), Some(8)), (Some(0.06), Some(9)), (Some(0.01), Some(6))]);
     }
 }

@@ -12,28 +12,25 @@ use std::task::{Context, Poll};
 
 use netstacks::{Listener, Stream};
 use platform::{Class, Interrupts, Traffic};
-use socket2::Socket;
+use socket2::{SockRef, Socket};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::failure::Failure;
+use super::meter::ProcessMeter;
 use super::party::Party;
 use super::setup::Ran;
 use super::supervisor::Supervisor;
 use super::transfer::{Lane, StartingGate};
 use super::{RunError, kernel, path};
-use crate::plan::{Mode, Scenario};
+use crate::plan::Scenario;
 use crate::sample::DeviceFacts;
 
 const NO_IPV6: &str = "set the sysctls net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.lo.disable_ipv6 to 0, or \
                        leave out --ipv6";
 
 /// Runs the kernel against itself, in a network of the run's own or else in the host's.
-pub(super) async fn run(
-    scenario: &Scenario,
-    mode: Mode,
-    isolated: bool,
-    interrupts: Interrupts,
-) -> Result<Ran, RunError> {
+pub(super) async fn run(scenario: &Scenario, isolated: bool, interrupts: Interrupts) -> Result<Ran, RunError> {
     let loopback = platform::take_up_loopback()?;
     let device = loopback.map(|interface| DeviceFacts {
         // The host's has its firewall and all who use it, too: a figure of it is to be known as such.
@@ -43,39 +40,75 @@ pub(super) async fn run(
         // Packets go to the receiver at once, whatever length the queue would have.
         tx_queue_len: None,
     });
-    let listeners = (0..scenario.parallel.get()).map(|_| listen(scenario)).collect::<Result<Vec<_>, _>>()?;
-    let targets = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>().map_err(failed)?;
     let lanes: Arc<[Lane]> = Lane::split(scenario).into();
-    let gate = StartingGate::new(lanes.len(), Arc::new(Traffic::default()), || None);
-    let ports: Vec<u16> = targets.iter().map(SocketAddr::port).collect();
-    let lane_of = move |stream: &KernelStream| ports.iter().position(|port| *port == stream.local.port());
-    let party = Party::spawn(Listeners(listeners), future::pending(), mode, Arc::clone(&lanes), lane_of);
-    let (clients, congestion) = path::clients(scenario, mode, &targets)?;
-    let supervisor = Supervisor::new(scenario, lanes, Arc::new(gate));
+    let ipv6 = scenario.network.address.is_ipv6();
+    let address = if ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
+    let listeners = listeners(address, lanes.len(), scenario.congestion.as_deref())?;
+    let Served { party, targets } = serve(listeners, future::pending(), Arc::clone(&lanes))?;
+    let gate = StartingGate::new(lanes.len(), ProcessMeter::new(Arc::new(Traffic::default()), || None));
+    let (clients, congestion) = path::clients(scenario.congestion.as_deref(), scenario.timeout, &targets)?;
+    let supervisor = Supervisor::of(scenario, lanes, Arc::new(gate));
     let outcome = supervisor.supervise(party, clients, interrupts).await?;
     Ok(Ran { outcome, congestion, device, effective: None })
 }
 
 fn failed(source: io::Error) -> RunError {
-    platform::Error::new(Class::Failed, "listen on", "the loopback", source).into()
+    platform::Error::new(Class::Failed, "listen on", "a socket of the kernel's", source).into()
 }
 
-/// A listener at a free port of the loopback. What it accepts inherits its congestion control.
-fn listen(scenario: &Scenario) -> Result<TcpListener, RunError> {
-    let ipv6 = scenario.network.address.is_ipv6();
-    let address: IpAddr = if ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
-    let address = SocketAddr::new(address, 0);
-    let (socket, _) = kernel::socket(address, scenario.congestion.as_deref())?;
+/// Listeners at free ports of an address of the calling thread's network, a stream each. What they accept
+/// inherits their congestion control.
+pub(super) fn listeners(
+    address: IpAddr,
+    streams: usize,
+    congestion: Option<&str>,
+) -> Result<Vec<std::net::TcpListener>, RunError> {
+    (0..streams).map(|_| listen(SocketAddr::new(address, 0), congestion)).collect()
+}
+
+fn listen(address: SocketAddr, congestion: Option<&str>) -> Result<std::net::TcpListener, RunError> {
+    let (socket, _) = kernel::socket(address, congestion)?;
     let socket = Socket::from(socket);
     socket.bind(&address.into()).map_err(|source| {
-        if ipv6 {
-            platform::Error::new(Class::Unavailable, "listen on", "the loopback", source).remedy(NO_IPV6).into()
+        if address.is_ipv6() {
+            let object = address.ip().to_string();
+            platform::Error::new(Class::Unavailable, "listen on", object, source).remedy(NO_IPV6).into()
         } else {
             failed(source)
         }
     })?;
     socket.listen(1).and_then(|()| socket.set_nonblocking(true)).map_err(failed)?;
-    TcpListener::from_std(socket.into()).map_err(failed)
+    Ok(socket.into())
+}
+
+/// A server over the kernel's sockets.
+pub(super) struct Served {
+    pub(super) party: Party,
+    /// Where each stream is to connect to.
+    pub(super) targets: Vec<SocketAddr>,
+}
+
+/// Starts the server of the lanes, a listener each; with it `driver`, which ends where the way to it fails.
+pub(super) fn serve(
+    listeners: Vec<std::net::TcpListener>,
+    driver: impl Future<Output = Failure> + Send + 'static,
+    lanes: Arc<[Lane]>,
+) -> Result<Served, RunError> {
+    let targets = listeners.iter().map(std::net::TcpListener::local_addr).collect::<io::Result<Vec<_>>>();
+    let targets = targets.map_err(failed)?;
+    let listeners = listeners.into_iter().map(TcpListener::from_std).collect::<io::Result<_>>().map_err(failed)?;
+    let ports: Vec<u16> = targets.iter().map(SocketAddr::port).collect();
+    let known = Arc::clone(&lanes);
+    let lane_of = move |stream: &KernelStream| {
+        let index = ports.iter().position(|port| *port == stream.local.port())?;
+        // Where it cannot be looked at twice, nobody knows what the kernel sent again.
+        if let Ok(socket) = SockRef::from(&stream.socket).try_clone() {
+            known[index].served_by(socket.into());
+        }
+        Some(index)
+    };
+    let party = Party::spawn(Listeners(listeners), driver, lanes, lane_of);
+    Ok(Served { party, targets })
 }
 
 /// A listener for each stream.

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::{Executor, RunError};
-use crate::plan::{MatrixPlan, Scenario};
-use crate::sample::{self, Appender, Cell, Environment, Facts, FileError, Head, Sample, Status};
+use crate::plan::MatrixPlan;
+use crate::sample::{self, Appender, Cell, Environment, Facts, FileError, Head, Planned, Sample, Status};
 
 /// Someone who is told how a matrix gets on.
 pub trait Observer {
@@ -39,10 +39,10 @@ pub enum MatrixError {
 /// a sample, and the next run goes on. A file that has samples of this matrix already is continued.
 ///
 /// Answers all samples, those from before first, and why there are not more, where there should be.
-pub fn matrix(
-    plan: &MatrixPlan,
+pub fn matrix<S: Planned>(
+    plan: &MatrixPlan<S>,
     arguments: Vec<String>,
-    executor: &impl Executor,
+    executor: &impl Executor<S>,
     observer: &mut impl Observer,
 ) -> (Vec<Sample>, Result<(), MatrixError>) {
     let environment = Environment::detect();
@@ -57,6 +57,7 @@ pub fn matrix(
         Ok(rounds) => rounds,
         Err(error) => return (Vec::new(), Err(error.into())),
     };
+    executor.prepare(&plan.scenarios);
     let total = plan.scenarios.len() * plan.runs as usize;
     // Those of rounds beyond these are kept, and not counted.
     let done = rounds.done.iter().filter(|(_, round)| *round <= plan.runs).count();
@@ -82,7 +83,7 @@ struct Rounds {
 }
 
 impl Rounds {
-    fn open(plan: &MatrixPlan, head: Head) -> Result<Self, FileError> {
+    fn open<S>(plan: &MatrixPlan<S>, head: Head) -> Result<Self, FileError> {
         let (file, head, samples) = match &plan.out {
             Some(path) => {
                 let (file, head, samples) = Appender::open(path, &head)?;
@@ -102,11 +103,11 @@ impl Rounds {
     }
 
     /// Runs each cell once that has no sample of this round.
-    fn round(
+    fn round<S: Planned>(
         &mut self,
-        plan: &MatrixPlan,
+        plan: &MatrixPlan<S>,
         round: u32,
-        executor: &impl Executor,
+        executor: &impl Executor<S>,
         observer: &mut impl Observer,
     ) -> Result<(), MatrixError> {
         let mut refused = None;
@@ -138,7 +139,7 @@ impl Rounds {
     }
 
     /// Runs a scenario, after a check of its path if that has not been found good yet.
-    fn facts(&mut self, scenario: &Scenario, cell: &Cell, executor: &impl Executor) -> Result<Facts, RunError> {
+    fn facts<S: Planned>(&mut self, scenario: &S, cell: &Cell, executor: &impl Executor<S>) -> Result<Facts, RunError> {
         if !self.checked.contains(cell) {
             let facts = executor.execute(&scenario.path_check())?.facts;
             if facts.status != Status::Ok {

@@ -12,11 +12,12 @@ use platform::{Class, Counted, Interrupts, Link, MemoryLink, Offload, TcpStatist
 
 use super::RunError;
 use super::client::{Cancel, Client, Connection, Connector};
+use super::meter::ProcessMeter;
 use super::setup::Ran;
 use super::stack::{FIRST_PORT, Running, Start, Starter};
 use super::supervisor::Supervisor;
 use super::transfer::{Lane, StartingGate, TransferError};
-use crate::plan::{Mode, Scenario};
+use crate::plan::Scenario;
 use crate::sample::DeviceFacts;
 
 /// What stands for the device's name.
@@ -28,7 +29,7 @@ const CLIENT_PORT: u16 = 40_000;
 /// Runs a stack over memory.
 pub(super) async fn run(
     scenario: &Scenario,
-    (kind, mode): (StackKind, Mode),
+    kind: StackKind,
     stack: &impl Starter<Counted<MemoryLink>>,
     interrupts: Interrupts,
 ) -> Result<Ran, RunError> {
@@ -46,11 +47,11 @@ pub(super) async fn run(
     };
     let link = Counted::new(near);
     // It loses nothing, and nobody counts.
-    let gate = StartingGate::new(1, link.traffic(), || None);
+    let gate = StartingGate::new(1, ProcessMeter::new(link.traffic(), || None));
     let lanes: Arc<[Lane]> = Lane::split(scenario).into();
-    let Running { party, effective } = stack.start(kind, Start::new(link, scenario, mode, Arc::clone(&lanes)))?;
-    let client = Client::new(connector(scenario, far)?, mode);
-    let supervisor = Supervisor::new(scenario, lanes, Arc::new(gate));
+    let Running { party, effective } = stack.start(kind, Start::new(link, scenario, Arc::clone(&lanes)))?;
+    let client = Client::new(connector(scenario, far)?);
+    let supervisor = Supervisor::of(scenario, lanes, Arc::new(gate));
     let outcome = supervisor.supervise(party, vec![client], interrupts).await?;
     Ok(Ran { outcome, congestion: None, device: Some(facts), effective: Some(effective) })
 }

@@ -1,7 +1,6 @@
 //! The stack's side of a run: tasks on the runtime under test.
 
 use std::future::Future;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,31 +10,31 @@ use tokio::task::{JoinError, JoinHandle, JoinSet};
 use super::failure::{Failure, SERVER};
 use super::server;
 use super::transfer::{Lane, TransferError};
-use crate::plan::Mode;
 use crate::sample::Status;
 
 /// A task that is told to end does so when it is polled next. One that does not is stuck.
 const PARTING: Duration = Duration::from_secs(5);
 
-/// The stack's side of a run: its driver and its server, on the runtime under test.
+/// The stack's side of a run: its server, and the driver, which ends only where something fails, on the runtime
+/// under test.
 pub(super) struct Party {
     /// `None` once it has ended.
-    driver: Option<JoinHandle<io::Result<()>>>,
+    driver: Option<JoinHandle<Failure>>,
     /// `None` once it has ended.
     server: Option<JoinHandle<Result<(), Failure>>>,
 }
 
 impl Party {
-    /// Starts the driver, and a server that serves one connection for each lane.
+    /// Starts the driver, and a server that serves one connection for each lane. `lane_of` says which lane a
+    /// connection is for.
     pub(super) fn spawn<Li: Listener>(
         listener: Li,
-        driver: impl Future<Output = io::Result<()>> + Send + 'static,
-        mode: Mode,
+        driver: impl Future<Output = Failure> + Send + 'static,
         lanes: Arc<[Lane]>,
         lane_of: impl Fn(&Li::Stream) -> Option<usize> + Send + 'static,
     ) -> Self {
         let driver = Some(tokio::spawn(driver));
-        let server = Some(tokio::spawn(serve_all(listener, mode, lanes, lane_of)));
+        let server = Some(tokio::spawn(serve_all(listener, lanes, lane_of)));
         Self { driver, server }
     }
 
@@ -48,13 +47,9 @@ impl Party {
     pub(super) async fn next(&mut self) -> Result<(), Failure> {
         tokio::select! {
             biased;
-            result = ended(&mut self.driver) => Err(match result {
-                Ok(Ok(())) => Failure { status: Status::DeviceLost, detail: "the stack ended by itself".to_owned() },
-                Ok(Err(error)) => {
-                    Failure { status: Status::DeviceLost, detail: format!("the stack or its device: {error}") }
-                }
-                Err(error) => Failure::of_join("the stack", error),
-            }),
+            result = ended(&mut self.driver) => {
+                Err(result.unwrap_or_else(|error| Failure::of_join("the stack", error)))
+            }
             result = ended(&mut self.server) => match result {
                 Ok(result) => result,
                 Err(error) => Err(Failure::of_join("the server", error)),
@@ -96,7 +91,6 @@ async fn end<T>(who: &str, task: Option<JoinHandle<T>>) -> Result<(), Failure> {
 /// Accepts a connection for each lane and serves it, until all have been served or one has failed.
 async fn serve_all<Li: Listener>(
     mut listener: Li,
-    mode: Mode,
     lanes: Arc<[Lane]>,
     lane_of: impl Fn(&Li::Stream) -> Option<usize>,
 ) -> Result<(), Failure> {
@@ -112,7 +106,7 @@ async fn serve_all<Li: Listener>(
                 let Some(index) = lane_of(&stream).filter(|index| *index < lanes.len()) else { continue };
                 awaited -= 1;
                 let lanes = Arc::clone(&lanes);
-                tasks.spawn(async move { server::serve(stream, mode, &lanes[index]).await });
+                tasks.spawn(async move { server::serve(stream, &lanes[index]).await });
             }
             Some(result) = tasks.join_next() => match result {
                 Ok(Ok(())) => {}

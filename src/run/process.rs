@@ -18,9 +18,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task;
 use tokio::time::timeout;
 
-use super::{Executor, RunError};
-use crate::plan::Scenario;
-use crate::sample::{self, Cell, Environment, Facts, Sample, Status};
+use super::{Executor, Job, RunError};
+use crate::sample::{self, Cell, Environment, Facts, Planned, Sample, Status};
 
 /// How long a process may take beyond its run's timeout, by default: for its start, and until its tasks
 /// and threads have ended.
@@ -40,7 +39,7 @@ const MAX_STDERR: usize = 64 << 10;
 const ECHO: Duration = Duration::from_millis(200);
 
 /// Names this process to the other, which is to end with it: see [`end_with_parent`].
-const PARENT: &str = "RUST_TUN_PERF_PARENT";
+pub(super) const PARENT: &str = "RUST_TUN_PERF_PARENT";
 
 /// What `main` puts in front of the one error.
 const ERROR: &str = "error: ";
@@ -107,11 +106,15 @@ impl ProcessExecutor {
     }
 }
 
-impl Executor for ProcessExecutor {
+impl<S: Job> Executor<S> for ProcessExecutor {
+    fn prepare(&self, scenarios: &[S]) {
+        S::prepare(scenarios);
+    }
+
     /// A process that crashes, that was interrupted alone, or that says neither what it measured nor why it
     /// could not, is a sample of [`Status::Panicked`]; one that does not end is killed, and
     /// [`Status::Stalled`].
-    fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
+    fn execute(&self, scenario: &S) -> Result<Sample, RunError> {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         let watch = match &mut *watch {
             Some(watch) => watch,
@@ -145,7 +148,7 @@ impl Watch {
 
 impl ProcessExecutor {
     /// Starts the process and waits for its end; `None` where it had to be killed.
-    async fn attend(&self, scenario: &Scenario, interrupts: &mut Interrupts) -> Result<Option<Remains>, RunError> {
+    async fn attend(&self, scenario: &impl Planned, interrupts: &mut Interrupts) -> Result<Option<Remains>, RunError> {
         // What came between two runs is told once the reactor has looked.
         task::yield_now().await;
         tokio::select! {
@@ -166,7 +169,7 @@ impl ProcessExecutor {
                 kill(&mut child).await;
                 Err(RunError::Interrupted)
             }
-            remains = timeout(scenario.timeout.saturating_add(self.grace), remains) => match remains {
+            remains = timeout(scenario.timeout().saturating_add(self.grace), remains) => match remains {
                 Ok(Ok(remains)) => {
                     let remains = Remains::from(remains);
                     if remains.interrupted() && timeout(ECHO, interrupts.next()).await.is_ok() {
@@ -211,14 +214,14 @@ impl Remains {
 }
 
 /// Kills a process and waits until it has gone. One that has ended already is no mistake.
-async fn kill(child: &mut Child) {
+pub(super) async fn kill(child: &mut Child) {
     let _ended = child.start_kill();
     // The kernel may hold it in a driver for a while. It is reaped later, then.
     let _held = timeout(GRACE, child.wait()).await;
 }
 
 /// The beginning of a stream. Beyond its bound the stream is closed, of which the writer dies.
-async fn head(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+pub(super) async fn head(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
         stream.take(MAX_STDOUT).read_to_end(&mut bytes).await?;
@@ -227,7 +230,7 @@ async fn head(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
 }
 
 /// The end of a stream, all of which is read.
-async fn tail(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+pub(super) async fn tail(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let Some(mut stream) = stream else { return Ok(bytes) };
     while stream.read_buf(&mut bytes).await? > 0 {
@@ -239,7 +242,7 @@ async fn tail(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
 }
 
 /// What the process answered, or what its silence means.
-fn answer(scenario: &Scenario, remains: &Remains) -> Result<Sample, RunError> {
+fn answer(scenario: &impl Planned, remains: &Remains) -> Result<Sample, RunError> {
     let stderr = String::from_utf8_lossy(&remains.stderr);
     let by_itself = matches!(remains.end, ProcessEnd::Exited(_));
     let end = match &remains.end {
@@ -278,7 +281,7 @@ fn parse(stdout: &[u8]) -> Result<Sample, String> {
 }
 
 /// Why a run could not begin, in the process' own words.
-fn stated_error(code: i32, stderr: &str) -> Option<RunError> {
+pub(super) fn stated_error(code: i32, stderr: &str) -> Option<RunError> {
     let class = match code {
         1 => Class::Failed,
         2 => Class::Invalid,
@@ -290,7 +293,7 @@ fn stated_error(code: i32, stderr: &str) -> Option<RunError> {
 }
 
 /// How the process ended, and the last that it said.
-fn last_words(end: &str, stderr: &str) -> String {
+pub(super) fn last_words(end: &str, stderr: &str) -> String {
     let mut lines = stderr.lines().rev().map(str::trim);
     match lines.find(|line| !line.is_empty() && !line.starts_with(PANIC_NOTE)) {
         Some(line) => format!("{end}; its last words: {line}"),
@@ -298,7 +301,7 @@ fn last_words(end: &str, stderr: &str) -> String {
     }
 }
 
-fn failed(scenario: &Scenario, status: Status, detail: String) -> Sample {
+fn failed(scenario: &impl Planned, status: Status, detail: String) -> Sample {
     Sample {
         cell: Cell::planned(scenario),
         facts: Facts::failed(status, detail),

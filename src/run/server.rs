@@ -7,9 +7,9 @@ use super::transfer::{GO, Lane, Phase, TransferError};
 use crate::plan::{Amount, Mode};
 
 /// Serves one accepted stream with a lane, to its end.
-pub(super) async fn serve(stream: impl Stream, mode: Mode, lane: &Lane) -> Result<(), TransferError> {
+pub(super) async fn serve(stream: impl Stream, lane: &Lane) -> Result<(), TransferError> {
     let mut server = Server { stream, lane, buffer: Vec::new(), offset: 0 };
-    match mode {
+    match lane.mode {
         Mode::Reader => {
             server.send_bytes(lane.warmup_bytes).await?;
             match lane.amount {

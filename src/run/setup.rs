@@ -10,14 +10,15 @@ use netstacks::Effective;
 use platform::{Class, Counted, Interrupts, MemoryLink, TcpStatistics, TunDevice};
 use tokio::runtime::{Builder, Runtime};
 
+use super::meter::difference;
 use super::stack::Starter;
 use super::supervisor::Outcome;
 use super::{RunError, device, loopback, memory, path};
 use crate::plan::{RuntimeKind, Scenario, Subject, Verify};
-use crate::sample::{Cell, CpuTime, DeviceFacts, Environment, Facts, Packets, Sample, TcpFacts};
+use crate::sample::{CpuTime, DeviceFacts, Environment, Facts, Packets, Sample, StackCell, TcpFacts};
 
 /// How long the runtime's threads may take to end.
-const PARTING: Duration = Duration::from_secs(5);
+pub(super) const PARTING: Duration = Duration::from_secs(5);
 
 /// What a run opens beside its sockets: the reactor, the signals, the device and what sets it up.
 const DESCRIPTORS: usize = 16;
@@ -113,9 +114,9 @@ async fn run(
     let interrupts =
         Interrupts::catch().map_err(|source| platform::Error::new(Class::Failed, "catch", "interrupts", source))?;
     match scenario.subject {
-        Subject::Path(kind, mode) => path::run(scenario, (kind, mode), stack, interrupts).await,
-        Subject::Stack(kind, mode) => memory::run(scenario, (kind, mode), stack, interrupts).await,
-        Subject::Loopback(mode) => loopback::run(scenario, mode, isolated, interrupts).await,
+        Subject::Path(kind, _) => path::run(scenario, kind, stack, interrupts).await,
+        Subject::Stack(kind, _) => memory::run(scenario, kind, stack, interrupts).await,
+        Subject::Loopback(_) => loopback::run(scenario, isolated, interrupts).await,
         Subject::Device => device::run(scenario, interrupts).await,
     }
 }
@@ -125,7 +126,7 @@ fn sample(scenario: &Scenario, ran: Ran, started: SystemTime) -> Sample {
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     let packets = outcome.packets;
     let offload = device.as_ref().is_some_and(|device| device.offload);
-    let mut cell = Cell::of(scenario, offload);
+    let mut cell = StackCell::of(scenario, offload);
     if let (Some(mtu), Some(device)) = (&mut cell.mtu, &device) {
         *mtu = device.mtu;
     }
@@ -135,11 +136,17 @@ fn sample(scenario: &Scenario, ran: Ran, started: SystemTime) -> Sample {
         congestion,
         warmup_bytes: scenario.warmup_bytes,
         bytes: outcome.bytes,
+        bytes_back: None,
         elapsed: outcome.elapsed,
         verified: verified(scenario),
-        cpu: CpuTime { client_seconds: seconds(outcome.client_cpu), stack_seconds: seconds(outcome.stack_cpu) },
+        cpu: CpuTime {
+            client_seconds: seconds(outcome.client_cpu),
+            stack_seconds: seconds(difference(outcome.spent.own_cpu, outcome.client_cpu)),
+            forwarder_seconds: None,
+        },
         peak_rss_bytes: platform::peak_rss_bytes(),
         retransmits: outcome.retransmits,
+        reordered: None,
         device_drops: outcome.device_drops,
         packets: Packets {
             rx: packets.rx_packets,
@@ -154,11 +161,11 @@ fn sample(scenario: &Scenario, ran: Ran, started: SystemTime) -> Sample {
         effective,
         round: None,
     };
-    Sample { cell, facts, environment: Arc::new(Environment::detect()) }
+    Sample { cell: cell.into(), facts, environment: Arc::new(Environment::detect()) }
 }
 
 /// `None` where the system says nothing at all.
-fn tcp(statistics: &TcpStatistics) -> Option<TcpFacts> {
+pub(super) fn tcp(statistics: &TcpStatistics) -> Option<TcpFacts> {
     let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let facts = TcpFacts {
         rtt_us: statistics.rtt.map(us),
@@ -170,7 +177,7 @@ fn tcp(statistics: &TcpStatistics) -> Option<TcpFacts> {
     (facts != TcpFacts::default()).then_some(facts)
 }
 
-fn unix_ms(time: SystemTime) -> Option<u64> {
+pub(super) fn unix_ms(time: SystemTime) -> Option<u64> {
     u64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 

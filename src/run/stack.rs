@@ -7,9 +7,10 @@ use netstacks::{Effective, Netstack, StackConfig, StackKind, StartError, Started
 use platform::Link;
 
 use super::RunError;
+use super::failure::Failure;
 use super::party::Party;
 use super::transfer::Lane;
-use crate::plan::{Mode, Scenario};
+use crate::plan::Scenario;
 
 /// Where the first stream goes; the others go to the ports above. Any would do: the stacks accept
 /// them all.
@@ -19,7 +20,6 @@ pub(super) const FIRST_PORT: u16 = 5201;
 pub(super) struct Start<L> {
     link: L,
     config: StackConfig,
-    mode: Mode,
     lanes: Arc<[Lane]>,
 }
 
@@ -31,9 +31,9 @@ pub(super) struct Running {
 
 impl<L: Link> Start<L> {
     /// Of a server that serves a stream for each lane.
-    pub(super) fn new(link: L, scenario: &Scenario, mode: Mode, lanes: Arc<[Lane]>) -> Self {
+    pub(super) fn new(link: L, scenario: &Scenario, lanes: Arc<[Lane]>) -> Self {
         let config = StackConfig { window: scenario.window_bytes, ..StackConfig::default() };
-        Self { link, config, mode, lanes }
+        Self { link, config, lanes }
     }
 }
 
@@ -42,7 +42,8 @@ impl<L: Link> Visitor<L> for Start<L> {
 
     fn visit<S: Netstack<L>>(self) -> Self::Output {
         let Started { listener, driver, effective } = S::start(self.link, &self.config)?;
-        let party = Party::spawn(listener, driver, self.mode, self.lanes, lane_of::<S::Stream>);
+        let driver = async { Failure::of_driver(driver.await) };
+        let party = Party::spawn(listener, driver, self.lanes, lane_of::<S::Stream>);
         Ok(Running { party, effective })
     }
 }

@@ -12,9 +12,10 @@ use super::RunError;
 use super::client::{Cancel, Client};
 use super::failure::{CLIENT, Failure};
 use super::intervals::Intervals;
+use super::meter::{Reading, Spent, Tally};
 use super::party::Party;
-use super::transfer::{Finish, Lane, Reading, StartingGate, difference};
-use crate::plan::Scenario;
+use super::transfer::{Finish, Lane, StartingGate};
+use crate::plan::{Mode, Scenario};
 use crate::sample::{Interval, Status};
 
 /// Nothing has arrived for so long: the run is not slow, it stands still.
@@ -35,13 +36,40 @@ pub(super) struct Outcome {
     pub(super) detail: Option<String>,
     pub(super) bytes: u64,
     pub(super) elapsed: Duration,
+    /// Of the bytes, those of readers.
+    pub(super) read_bytes: u64,
     pub(super) client_cpu: Option<Duration>,
-    pub(super) stack_cpu: Option<Duration>,
+    /// What was spent in the timed window; of memory, what was held at its end.
+    pub(super) spent: Spent,
     pub(super) retransmits: Option<u64>,
     pub(super) device_drops: Option<u64>,
     pub(super) packets: PacketCounts,
+    pub(super) reordered: Option<u64>,
+    pub(super) forwarder_peak_rss_bytes: Option<u64>,
     pub(super) tcp: Option<TcpStatistics>,
     pub(super) intervals: Vec<Interval>,
+}
+
+impl Outcome {
+    /// Of a run that never came to its timed window.
+    pub(super) fn failed(status: Status, detail: Option<String>) -> Self {
+        Self {
+            status,
+            detail,
+            bytes: 0,
+            elapsed: Duration::ZERO,
+            read_bytes: 0,
+            client_cpu: None,
+            spent: Spent::default(),
+            retransmits: None,
+            device_drops: None,
+            packets: PacketCounts::default(),
+            reordered: None,
+            forwarder_peak_rss_bytes: None,
+            tcp: None,
+            intervals: Vec::new(),
+        }
+    }
 }
 
 /// What a run is judged by.
@@ -61,9 +89,19 @@ struct Threads {
 }
 
 impl Supervisor {
-    /// Of a run that delivers these lanes through this gate.
-    pub(super) fn new(scenario: &Scenario, lanes: Arc<[Lane]>, gate: Arc<StartingGate>) -> Self {
-        Self { timeout: scenario.timeout, interval: scenario.interval, lanes, gate }
+    /// Of a scenario that delivers these lanes through this gate.
+    pub(super) fn of(scenario: &Scenario, lanes: Arc<[Lane]>, gate: Arc<StartingGate>) -> Self {
+        Self::new(scenario.timeout, scenario.interval, lanes, gate)
+    }
+
+    /// Of a run that delivers these lanes through this gate within that time.
+    pub(super) fn new(
+        timeout: Duration,
+        interval: Option<Duration>,
+        lanes: Arc<[Lane]>,
+        gate: Arc<StartingGate>,
+    ) -> Self {
+        Self { timeout, interval, lanes, gate }
     }
 
     /// Runs the clients, one for each lane or none, against the stack's side until all is delivered or
@@ -145,7 +183,7 @@ impl Supervisor {
                 () = interrupts.next() => return Err(RunError::Interrupted),
                 () = tokio::time::sleep_until(deadline) => return Ok(Err(self.late(&progress))),
                 () = intervals.due(&self.gate) => {
-                    intervals.look(self.arrived().saturating_sub(self.warmup_bytes()));
+                    intervals.look(self.arrived().saturating_sub(self.warmup_bytes()), self.gate.spent());
                     continue;
                 }
                 _ = look.tick() => {
@@ -202,21 +240,25 @@ impl Supervisor {
         };
         let end = end.filter(|_| complete).unwrap_or_else(|| self.gate.read());
         let window = opened.map(|begin| Window { begin, end });
-        let client_cpu = sum(finishes.iter().map(|finish| finish.cpu)).filter(|_| complete);
-        let process_cpu = window.and_then(|window| difference(window.end.cpu, window.begin.cpu));
         let elapsed = window.map_or(Duration::ZERO, |window| window.end.at - window.begin.at);
+        let spent = window.map(Window::spent).unwrap_or_default();
+        let counted = |counter: fn(&Tally) -> Option<u64>| window.and_then(|window| window.counted(counter));
+        let readers = self.lanes.iter().filter(|lane| lane.mode == Mode::Reader);
         Outcome {
             status,
             detail,
             bytes,
             elapsed,
-            client_cpu,
-            stack_cpu: difference(process_cpu, client_cpu),
+            read_bytes: readers.filter_map(Lane::finished).map(|finish| finish.bytes).sum(),
+            client_cpu: sum(finishes.iter().map(|finish| finish.cpu)).filter(|_| complete),
+            spent,
             retransmits: sum(finishes.iter().map(|finish| finish.retransmits)).filter(|_| complete),
-            device_drops: window.and_then(|window| Some(window.end.drops?.saturating_sub(window.begin.drops?))),
-            packets: window.map(|window| window.end.packets.since(window.begin.packets)).unwrap_or_default(),
+            device_drops: counted(|tally| tally.drops),
+            packets: window.map(Window::packets).unwrap_or_default(),
+            reordered: counted(|tally| tally.reordered),
+            forwarder_peak_rss_bytes: end.tally.forwarder_peak_rss_bytes,
             tcp: finishes.first().map(|finish| finish.tcp),
-            intervals: intervals.finish(elapsed, bytes),
+            intervals: intervals.finish(elapsed, bytes, spent),
         }
     }
 }
@@ -226,6 +268,22 @@ impl Supervisor {
 struct Window {
     begin: Reading,
     end: Reading,
+}
+
+impl Window {
+    fn spent(self) -> Spent {
+        self.end.spent.since(self.begin.spent)
+    }
+
+    fn packets(self) -> PacketCounts {
+        let [end, begin] = [self.end, self.begin].map(|reading| reading.tally.packets);
+        end.zip(begin).map(|(end, begin)| end.since(begin)).unwrap_or_default()
+    }
+
+    /// By how much a counter has grown.
+    fn counted(self, counter: fn(&Tally) -> Option<u64>) -> Option<u64> {
+        Some(counter(&self.end.tally)?.saturating_sub(counter(&self.begin.tally)?))
+    }
 }
 
 /// The sum, where all are known.

@@ -14,15 +14,18 @@
 //! tells it to stop, and then closes; a writer's client closes its half when its time is over.
 
 use std::io;
+use std::net::TcpStream;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use platform::{PacketCounts, TcpStatistics, Traffic};
+use platform::TcpStatistics;
 use tokio::sync::Notify;
 
+use super::meter::{Meter, Reading, Spent};
 use super::pattern::{Mismatch, Pattern};
-use crate::plan::{Amount, Scenario, Verify};
+use crate::plan::{Amount, Mode, Scenario, Verify};
 use crate::sample::Status;
 
 /// What the client sends to ask for bytes.
@@ -31,8 +34,20 @@ pub(super) const GO: u8 = b'G';
 /// The seed of a run's first stream; the others follow.
 const SEED: u64 = 0x7475_6E70_6572_6601;
 
+/// What streams of one mode deliver together.
+pub(super) struct Payload {
+    pub(super) mode: Mode,
+    /// How many streams.
+    pub(super) streams: u16,
+    pub(super) amount: Amount,
+    pub(super) warmup_bytes: u64,
+    pub(super) buffer_bytes: usize,
+    pub(super) verify: Verify,
+}
+
 /// One stream's share of a run.
 pub(super) struct Lane {
+    pub(super) mode: Mode,
     pub(super) pattern: Pattern,
     pub(super) warmup_bytes: u64,
     pub(super) amount: Amount,
@@ -43,6 +58,8 @@ pub(super) struct Lane {
     finish: OnceLock<Finish>,
     /// The reader's client has enough.
     stop: AtomicBool,
+    /// The server's end of a reader's connection, where it is the kernel's: that one sends.
+    sender: OnceLock<TcpStream>,
 }
 
 /// Which part of a stream is under way.
@@ -61,7 +78,7 @@ pub(super) struct Finish {
     pub(super) bytes: u64,
     /// CPU time of the client's thread in the timed window.
     pub(super) cpu: Option<Duration>,
-    /// Segments that the kernel sent again in the timed window.
+    /// Segments that the kernel sent again in the timed window, at whichever end is the kernel's and sends.
     pub(super) retransmits: Option<u64>,
     /// The connection at the end of the window.
     pub(super) tcp: TcpStatistics,
@@ -70,28 +87,42 @@ pub(super) struct Finish {
 }
 
 impl Lane {
+    /// The shares of all streams of a scenario.
+    pub(super) fn split(scenario: &Scenario) -> Vec<Self> {
+        Self::shares(&Payload {
+            // The device alone has no client, and nobody asks.
+            mode: scenario.subject.mode().unwrap_or(Mode::Writer),
+            streams: scenario.parallel.get(),
+            amount: scenario.amount,
+            warmup_bytes: scenario.warmup_bytes,
+            buffer_bytes: scenario.buffer_bytes.get(),
+            verify: scenario.verify,
+        })
+    }
+
     /// The shares of all streams: what is to be delivered is split evenly, the first streams taking
     /// what remains.
-    pub(super) fn split(scenario: &Scenario) -> Vec<Self> {
-        let lanes = u64::from(scenario.parallel.get());
+    pub(super) fn shares(payload: &Payload) -> Vec<Self> {
+        let lanes = u64::from(payload.streams);
         let share = |total: u64, index: u64| total / lanes + u64::from(index < total % lanes);
-        let buffer_bytes = scenario.buffer_bytes.get();
         (0..lanes)
             .map(|index| Self {
-                pattern: Pattern::new(SEED.wrapping_add(index), buffer_bytes),
-                warmup_bytes: share(scenario.warmup_bytes, index),
-                amount: match scenario.amount {
-                    Amount::Bytes(total) => Amount::Bytes(
-                        // The plan has at least one byte for each stream.
-                        std::num::NonZeroU64::new(share(total.get(), index)).unwrap_or(std::num::NonZeroU64::MIN),
-                    ),
+                mode: payload.mode,
+                pattern: Pattern::new(SEED.wrapping_add(index), payload.buffer_bytes),
+                warmup_bytes: share(payload.warmup_bytes, index),
+                amount: match payload.amount {
+                    // The plan has at least one byte for each stream.
+                    Amount::Bytes(total) => {
+                        Amount::Bytes(NonZeroU64::new(share(total.get(), index)).unwrap_or(NonZeroU64::MIN))
+                    }
                     time @ Amount::Time(_) => time,
                 },
-                buffer_bytes,
-                verify: scenario.verify,
+                buffer_bytes: payload.buffer_bytes,
+                verify: payload.verify,
                 arrived: AtomicU64::new(0),
                 finish: OnceLock::new(),
                 stop: AtomicBool::new(false),
+                sender: OnceLock::new(),
             })
             .collect()
     }
@@ -129,12 +160,26 @@ impl Lane {
     }
 
     /// Ends the timed window of this stream, of which there is only one.
-    pub(super) fn finish(&self, finish: Finish) {
-        let _earlier = self.finish.set(finish);
+    pub(super) fn finish(&self, finish: &Finish) {
+        let _earlier = self.finish.set(*finish);
     }
 
     pub(super) fn finished(&self) -> Option<Finish> {
         self.finish.get().copied()
+    }
+
+    /// Makes the server's end of the connection known.
+    pub(super) fn served_by(&self, socket: TcpStream) {
+        let _earlier = self.sender.set(socket);
+    }
+
+    /// How many segments the kernel has sent again so far; `client` is what it says of the client's end. `None`
+    /// where it does not say.
+    pub(super) fn retransmits(&self, client: TcpStatistics) -> Option<u64> {
+        match (self.mode, self.sender.get()) {
+            (Mode::Reader, Some(server)) => platform::tcp_statistics(server).retransmits,
+            _ => client.retransmits,
+        }
     }
 
     pub(super) fn tell_to_stop(&self) {
@@ -189,11 +234,10 @@ impl TransferError {
     }
 }
 
-/// The moment at which all streams, warm, begin together; and what the machine had spent by then.
+/// The moment at which all streams, warm, begin together; and what had been spent by then.
 pub(super) struct StartingGate {
     streams: usize,
-    traffic: Arc<Traffic>,
-    drops: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+    meter: Box<dyn Meter>,
     state: Mutex<GateState>,
     changed: Condvar,
     /// Tells the opening to a task, of which there is at most one.
@@ -207,32 +251,12 @@ struct GateState {
     opened: Option<Reading>,
 }
 
-/// What the whole process had spent at a moment.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
-    pub(super) at: Instant,
-    pub(super) cpu: Option<Duration>,
-    pub(super) packets: PacketCounts,
-    pub(super) drops: Option<u64>,
-}
-
-/// What was added between two readings of a clock, where both are known.
-pub(super) fn difference(now: Option<Duration>, then: Option<Duration>) -> Option<Duration> {
-    Some(now?.saturating_sub(then?))
-}
-
 impl StartingGate {
-    /// A gate for so many streams. `traffic` and `drops` are what crossed the device, and what it
-    /// dropped.
-    pub(super) fn new(
-        streams: usize,
-        traffic: Arc<Traffic>,
-        drops: impl Fn() -> Option<u64> + Send + Sync + 'static,
-    ) -> Self {
+    /// A gate for so many streams, at which the meter is read.
+    pub(super) fn new(streams: usize, meter: impl Meter) -> Self {
         Self {
             streams,
-            traffic,
-            drops: Box::new(drops),
+            meter: Box::new(meter),
             state: Mutex::default(),
             changed: Condvar::new(),
             opening: Notify::new(),
@@ -241,12 +265,17 @@ impl StartingGate {
 
     /// Waits for the other streams. The last to come opens the gate for all.
     pub(super) fn wait(&self) -> Result<(), TransferError> {
+        let last = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.waiting += 1;
+            state.waiting == self.streams
+        };
+        // Read before the clock: the reading's own cost is outside the timed window. And before the lock, for it
+        // may take a while.
+        let tally = last.then(|| self.meter.tally());
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.waiting += 1;
-        if state.waiting == self.streams {
-            // Read before the clock: the reading's own cost is outside the timed window.
-            let drops = (self.drops)();
-            state.opened = Some(self.read_all_but(drops));
+        if let Some(tally) = tally {
+            state.opened = Some(Reading { at: Instant::now(), spent: self.meter.spent(), tally });
             self.changed.notify_all();
             self.opening.notify_one();
         }
@@ -256,15 +285,16 @@ impl StartingGate {
         if state.cancelled { Err(TransferError::Cancelled) } else { Ok(()) }
     }
 
-    /// What the process has spent by now.
+    /// What has been spent by now.
     pub(super) fn read(&self) -> Reading {
         // The clock first: what follows is outside the timed window.
-        let reading = self.read_all_but(None);
-        Reading { drops: (self.drops)(), ..reading }
+        let at = Instant::now();
+        Reading { at, spent: self.meter.spent(), tally: self.meter.tally() }
     }
 
-    fn read_all_but(&self, drops: Option<u64>) -> Reading {
-        Reading { at: Instant::now(), cpu: platform::cpu_of_process(), packets: self.traffic.counts(), drops }
+    /// What the program under test has spent by now, in little time.
+    pub(super) fn spent(&self) -> Spent {
+        self.meter.spent()
     }
 
     /// What had been spent when the gate opened, if it has.
@@ -273,10 +303,10 @@ impl StartingGate {
     }
 
     /// Waits, in a task, for the moment at which it opens. It may be given up and begun again.
-    pub(super) async fn opening(&self) -> Instant {
+    pub(super) async fn opening(&self) -> Reading {
         loop {
             if let Some(reading) = self.opened() {
-                return reading.at;
+                return reading;
             }
             self.opening.notified().await;
         }

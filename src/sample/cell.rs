@@ -1,117 +1,138 @@
 //! What was run.
 
+mod forward;
+mod stack;
+
 use std::fmt;
 
-use netstacks::StackKind;
-use platform::Offload;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::plan::{Layer, Mode, RuntimeKind, Scenario};
+pub use self::forward::ForwardCell;
+pub use self::stack::StackCell;
+use crate::plan::{ForwardScenario, Runnable, Scenario};
 
-/// The place of a sample in a table: samples of equal cells are runs of the same thing. `None` is what
-/// the cell's layer does not have.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Cell {
-    /// What carries the bytes.
-    #[serde(default = "whole_path")]
-    pub layer: Layer,
-    /// The stack.
-    pub netstack: Option<StackKind>,
-    /// What the client does.
-    pub mode: Option<Mode>,
-    /// What the stack runs on.
-    #[serde(flatten)]
-    pub runtime: RuntimeKind,
-    /// Whether super-packets and undone checksums cross the device.
-    pub offload: Option<bool>,
-    /// MTU of the device, in bytes.
-    pub mtu: Option<usize>,
-    /// Streams at once.
-    pub parallel: u16,
-    /// Over IPv6.
-    pub ipv6: bool,
-    /// The stack's receive buffer and send buffer for each stream, in bytes, as asked for.
-    pub window_bytes: Option<usize>,
-    /// Size of one read or write, in bytes.
-    pub buffer_bytes: usize,
+/// Something to be run, whose place in a table is known before.
+pub trait Planned: Runnable {
+    /// That place.
+    fn cell(&self) -> Cell;
 }
 
-/// Samples from before there were layers are of the whole path.
-fn whole_path() -> Layer {
-    Layer::Path
+impl Planned for Scenario {
+    fn cell(&self) -> Cell {
+        StackCell::planned(self).into()
+    }
+}
+
+impl Planned for ForwardScenario {
+    fn cell(&self) -> Cell {
+        ForwardCell::of(self).into()
+    }
+}
+
+/// The place of a sample in a table: samples of equal cells are runs of the same thing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(untagged)]
+pub enum Cell {
+    /// A stack over a TUN device, or one of the layers under it.
+    Stack(StackCell),
+    /// A forwarder between two TUN devices.
+    Forward(ForwardCell),
 }
 
 impl Cell {
-    /// The cell of a scenario whose device offloads or does not.
-    pub fn of(scenario: &Scenario, offload: bool) -> Self {
-        let subject = scenario.subject;
-        let link = subject.has_link();
-        Self {
-            layer: subject.layer(),
-            netstack: subject.stack(),
-            mode: subject.mode(),
-            runtime: scenario.runtime,
-            offload: link.then_some(offload),
-            mtu: link.then_some(scenario.mtu.into()),
-            parallel: scenario.parallel.get(),
-            ipv6: scenario.network.address.is_ipv6(),
-            window_bytes: link.then_some(scenario.window_bytes),
-            buffer_bytes: scenario.buffer_bytes.get(),
+    /// The cell that a run is to have: with offload where it is asked for.
+    pub fn planned(run: &impl Planned) -> Self {
+        run.cell()
+    }
+
+    /// That of a stack; `None` for a forwarder's.
+    pub const fn stack(&self) -> Option<&StackCell> {
+        match self {
+            Self::Stack(cell) => Some(cell),
+            Self::Forward(_) => None,
         }
     }
 
-    /// Checks that it has a stack and a mode where its layer has.
+    /// That of a forwarder; `None` for a stack's.
+    pub const fn forward(&self) -> Option<&ForwardCell> {
+        match self {
+            Self::Stack(_) => None,
+            Self::Forward(cell) => Some(cell),
+        }
+    }
+
+    /// MTU of the device or of both, in bytes; `None` where there is none.
+    pub const fn mtu(&self) -> Option<usize> {
+        match self {
+            Self::Stack(cell) => cell.mtu,
+            Self::Forward(cell) => Some(cell.mtu),
+        }
+    }
+
+    /// Streams at once.
+    pub const fn parallel(&self) -> u16 {
+        match self {
+            Self::Stack(cell) => cell.parallel,
+            Self::Forward(cell) => cell.parallel,
+        }
+    }
+
+    /// Whether over IPv6.
+    pub const fn ipv6(&self) -> bool {
+        match self {
+            Self::Stack(cell) => cell.ipv6,
+            Self::Forward(cell) => cell.ipv6,
+        }
+    }
+
+    /// Size of one read or write, in bytes.
+    pub const fn buffer_bytes(&self) -> usize {
+        match self {
+            Self::Stack(cell) => cell.buffer_bytes,
+            Self::Forward(cell) => cell.buffer_bytes,
+        }
+    }
+
+    /// Whether the other does the same work: differs in stack and runtime, or in the forwarder, at most.
+    pub fn same_work(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Stack(cell), Self::Stack(other)) => cell.same_work(other),
+            (Self::Forward(cell), Self::Forward(other)) => cell.same_work(other),
+            (Self::Stack(_), Self::Forward(_)) | (Self::Forward(_), Self::Stack(_)) => false,
+        }
+    }
+
+    /// Checks that what it has goes together.
     ///
     /// # Errors
     ///
     /// What it lacks, or has and cannot.
-    pub(super) fn is_of_its_layer(&self) -> Result<(), String> {
-        let (stack, mode) = match self.layer {
-            Layer::Path | Layer::Stack => (true, true),
-            Layer::Loopback => (false, true),
-            Layer::Device => (false, false),
-        };
-        let fields = [("netstack", stack, self.netstack.is_some()), ("mode", mode, self.mode.is_some())];
-        match fields.into_iter().find(|(_, wanted, is_there)| wanted != is_there) {
-            Some((name, true, _)) => Err(format!("no \"{name}\", which the layer {} has", self.layer)),
-            Some((name, false, _)) => Err(format!("there is a \"{name}\", and the layer {} has none", self.layer)),
-            None => Ok(()),
+    pub(super) fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Stack(cell) => cell.check(),
+            Self::Forward(cell) => cell.check(),
         }
     }
+}
 
-    /// Whether the other does the same work: differs in stack and runtime at most.
-    pub fn same_work(&self, other: &Self) -> bool {
-        Self { netstack: other.netstack, runtime: other.runtime, ..self.clone() } == *other
+impl From<StackCell> for Cell {
+    fn from(cell: StackCell) -> Self {
+        Self::Stack(cell)
     }
+}
 
-    /// The cell that a scenario is to have: with offload where it is asked for.
-    pub fn planned(scenario: &Scenario) -> Self {
-        Self::of(scenario, scenario.offload == Offload::On)
+impl From<ForwardCell> for Cell {
+    fn from(cell: ForwardCell) -> Self {
+        Self::Forward(cell)
     }
 }
 
 /// All of it in a line, what is as by default left out.
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut words: Vec<String> = Vec::new();
-        match (self.layer, self.netstack) {
-            (Layer::Path, Some(stack)) => words.push(stack.to_string()),
-            (Layer::Stack, Some(stack)) => words.push(format!("{stack} in memory")),
-            (layer, _) => words.push(layer.to_string()),
+        match self {
+            Self::Stack(cell) => cell.fmt(f),
+            Self::Forward(cell) => cell.fmt(f),
         }
-        words.extend(self.mode.map(|mode| mode.to_string()));
-        words.push(self.runtime.to_string());
-        if let RuntimeKind::MultiThread(Some(workers)) = self.runtime {
-            words.push(format!("({workers} workers)"));
-        }
-        words.extend(self.offload.map(|offload| format!("offload {}", if offload { "on" } else { "off" })));
-        words.extend(self.mtu.map(|mtu| format!("MTU {mtu}")));
-        if self.parallel != 1 {
-            words.push(format!("{} streams", self.parallel));
-        }
-        if self.ipv6 {
-            words.push("IPv6".to_owned());
-        }
-        f.pad(&words.join(" "))
     }
 }

@@ -119,7 +119,7 @@ impl SampleFile {
             file.take(line).map_err(|reason| {
                 let torn = index + 1 == text.lines().count() && !text.ends_with('\n');
                 let reason = if torn {
-                    format!("ends in the middle; matrix --out goes on with the file ({reason})")
+                    format!("ends in the middle; the command that made it goes on with the file ({reason})")
                 } else {
                     reason
                 };
@@ -230,7 +230,7 @@ impl Appender {
                 check(stored, head).map_err(foreign)?;
                 Some(stored.clone())
             }
-            _ => return Err(foreign("was not written by one matrix; choose another file".to_owned())),
+            _ => return Err(foreign("was not written by one command; choose another file".to_owned())),
         };
         let kept = if stored.is_some() { whole.len() } else { 0 };
         let mut appender = Self { path: path.to_owned(), file, len: kept as u64 };
@@ -315,10 +315,10 @@ fn check(old: &Head, new: &Head) -> Result<(), String> {
     let missing = |from: &Head, to: &Head| from.plan.iter().find(|cell| !to.plan.contains(cell)).cloned();
     Err(match (missing(old, new), missing(new, old)) {
         (Some(old), Some(new)) => {
-            format!("is of another matrix: it has \"{old}\", and not \"{new}\"; choose another file")
+            format!("is of other cells: it has \"{old}\", and not \"{new}\"; choose another file")
         }
-        (Some(cell), None) => format!("is of a larger matrix: it also has \"{cell}\"; choose another file"),
-        (None, Some(cell)) => format!("is of a smaller matrix: it has no \"{cell}\"; choose another file"),
+        (Some(cell), None) => format!("is of more cells: it also has \"{cell}\"; choose another file"),
+        (None, Some(cell)) => format!("is of fewer cells: it has no \"{cell}\"; choose another file"),
         (None, None) => "has the cells in another order; choose another file".to_owned(),
     })
 }

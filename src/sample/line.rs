@@ -2,17 +2,20 @@
 
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Cell, Environment, Facts, Sample, environment};
+use super::{Cell, Environment, Facts, ForwardCell, Sample, StackCell, environment};
 
 /// The version of the objects' shape. It grows when a field changes its meaning or goes; what only
 /// comes new does not count.
 pub const SCHEMA: u32 = 1;
 
-/// The kind of a [`Sample`]'s line.
+/// The kind of a [`Sample`]'s line, where it is of a stack.
 const THROUGHPUT: &str = "throughput";
+/// The kind of a [`Sample`]'s line, where it is of a forwarder.
+const FORWARD: &str = "forward";
 /// The kind of a [`Head`]'s line.
 const ENVIRONMENT: &str = "environment";
 /// The kind of the lines that an earlier script wrote between samples; they are not samples.
@@ -98,7 +101,11 @@ fn written(sample: &Sample, environment: Option<&Environment>) -> String {
         warnings: sample.warnings().iter().map(ToString::to_string).collect(),
         environment: Reference { id: sample.environment.id(), environment },
     };
-    json(&Tagged { schema: SCHEMA, kind: THROUGHPUT, content })
+    let kind = match sample.cell {
+        Cell::Stack(_) => THROUGHPUT,
+        Cell::Forward(_) => FORWARD,
+    };
+    json(&Tagged { schema: SCHEMA, kind, content })
 }
 
 impl Head {
@@ -155,7 +162,8 @@ pub(super) fn parse(text: &str) -> Result<Line, String> {
     }
     match kind {
         ENVIRONMENT => head(object),
-        THROUGHPUT => sample(object),
+        THROUGHPUT => sample::<StackCell>(object),
+        FORWARD => sample::<ForwardCell>(object),
         kind => Err(format!("kind {kind:?}, which this program does not know; use the program that wrote the file")),
     }
 }
@@ -172,7 +180,7 @@ fn head(object: Map<String, Value>) -> Result<Line, String> {
     Ok(Line::Head(Box::new(head)))
 }
 
-fn sample(mut object: Map<String, Value>) -> Result<Line, String> {
+fn sample<C: DeserializeOwned + Into<Cell>>(mut object: Map<String, Value>) -> Result<Line, String> {
     let text = |error: serde_json::Error| error.to_string();
     let gbps = object.get("gbps").and_then(Value::as_f64).ok_or("no \"gbps\"")?;
     // Before there were such fields the size of a packet was all that was said of bytes on the link.
@@ -182,7 +190,7 @@ fn sample(mut object: Map<String, Value>) -> Result<Line, String> {
     let described = reference.get("system").is_some();
     let environment = described.then(|| serde_json::from_value(reference)).transpose().map_err(text)?.map(Arc::new);
     let object = Value::Object(object);
-    let cell: Cell = Cell::deserialize(&object).map_err(text)?;
+    let cell: Cell = C::deserialize(&object).map_err(text)?.into();
     let facts: Facts = serde_json::from_value(object).map_err(text)?;
     let figure = round(super::gbps(facts.bytes, facts.elapsed));
     if (gbps - figure).abs() > 1e-6 * figure.max(1.0) {
@@ -198,19 +206,35 @@ fn sample(mut object: Map<String, Value>) -> Result<Line, String> {
 
 /// Refuses what each field may be and all together cannot.
 fn checked(cell: &Cell, facts: &Facts) -> Result<(), String> {
-    cell.is_of_its_layer()?;
-    let cpu = [("client_seconds", facts.cpu.client_seconds), ("stack_seconds", facts.cpu.stack_seconds)];
-    for (name, seconds) in cpu.into_iter().filter_map(|(name, seconds)| Some((name, seconds?))) {
-        // The cost is of a gigabyte, and so many times the seconds of a byte.
-        if !(seconds >= 0.0 && (seconds * 1e9).is_finite()) {
-            return Err(format!("cpu.{name} is {seconds}, which is no time"));
-        }
+    cell.check()?;
+    let cpu = &facts.cpu;
+    for (name, seconds) in [
+        ("cpu.client_seconds", cpu.client_seconds),
+        ("cpu.stack_seconds", cpu.stack_seconds),
+        ("cpu.forwarder_seconds", cpu.forwarder_seconds),
+    ] {
+        is_time(name, seconds)?;
+    }
+    facts.intervals.iter().try_for_each(|interval| is_time("cpu_seconds of an interval", interval.cpu_seconds))?;
+    if let Some(back) = facts.bytes_back.filter(|back| *back > facts.bytes) {
+        return Err(format!("bytes_back is {back}, which is more than the {} bytes both ways", facts.bytes));
     }
     let sum = facts.intervals.iter().try_fold(0_u64, |sum, interval| sum.checked_add(interval.bytes));
     if !facts.intervals.is_empty() && sum != Some(facts.bytes) {
         return Err(format!("the intervals do not add up to the {} bytes: they were changed by hand", facts.bytes));
     }
     Ok(())
+}
+
+fn is_time(name: &str, seconds: Option<f64>) -> Result<(), String> {
+    match seconds {
+        // The cost is of a gigabyte, and so many times the seconds of a byte; the load is percent of
+        // nanoseconds.
+        Some(seconds) if !(seconds >= 0.0 && (seconds * 1e11).is_finite()) => {
+            Err(format!("{name} is {seconds}, which is no time"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn restore_packet_bytes(object: &mut Map<String, Value>) -> Result<(), String> {

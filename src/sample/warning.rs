@@ -4,7 +4,9 @@ use std::fmt;
 use std::mem;
 use std::time::Duration;
 
-use super::{Interval, Sample, Status};
+use platform::forward::Offload;
+
+use super::{Cell, Interval, Sample, Status};
 
 /// Something about a sample, or about all samples of a cell, that its figure does not tell. Each is a
 /// line of advice.
@@ -16,8 +18,12 @@ pub enum Warning {
     ShortWindow(Duration),
     /// The kernel sent segments again.
     Retransmits(u64),
+    /// It did so with a forwarder on the way.
+    SentAgain(u64),
     /// The device dropped packets.
     DeviceDrops(u64),
+    /// Those that a forwarder carries between did, or it could not write them.
+    QueueDrops(u64),
     /// The client ran with another congestion control than cubic.
     CongestionControl(String),
     /// The processor saves power.
@@ -73,10 +79,20 @@ impl fmt::Display for Warning {
                 "the kernel sent {count} {} again; packets were lost or reordered, or the stack paused",
                 if *count == 1 { "segment" } else { "segments" }
             ),
+            Self::SentAgain(count) => write!(
+                f,
+                "the kernel sent {count} {} again; packets were lost or reordered on the way",
+                if *count == 1 { "segment" } else { "segments" }
+            ),
             Self::DeviceDrops(count) => write!(
                 f,
                 "the device dropped {count} {}; lower --window, or lengthen its queue",
                 if *count == 1 { "packet" } else { "packets" }
+            ),
+            Self::QueueDrops(count) => write!(
+                f,
+                "{count} {} dropped on the way; lengthen the devices' queues, with --queue",
+                if *count == 1 { "packet was" } else { "packets were" }
             ),
             Self::CongestionControl(name) => {
                 write!(f, "the client ran with {name} and not with cubic; compare only with the same")
@@ -101,10 +117,7 @@ impl fmt::Display for Warning {
             ),
             Self::FewRuns(runs) => {
                 let plural = if *runs == 1 { "" } else { "s" };
-                write!(
-                    f,
-                    "{runs} run{plural} say little of the spread; make at least {FEWEST_RUNS}, with matrix --runs"
-                )
+                write!(f, "{runs} run{plural} say little of the spread; make at least {FEWEST_RUNS}, with --runs")
             }
             Self::HighSpread(width) => write!(
                 f,
@@ -139,7 +152,9 @@ impl Warning {
     pub fn amount(&self) -> Option<f64> {
         match self {
             Self::ShortWindow(time) => Some(time.as_secs_f64()),
-            Self::Retransmits(count) | Self::DeviceDrops(count) => Some(*count as f64),
+            Self::Retransmits(count) | Self::SentAgain(count) | Self::DeviceDrops(count) | Self::QueueDrops(count) => {
+                Some(*count as f64)
+            }
             Self::NoSuperPackets(amount) | Self::Decay(amount) => Some(*amount),
             _ => None,
         }
@@ -161,12 +176,12 @@ pub(super) fn of(sample: &Sample) -> Vec<Warning> {
     if facts.status == Status::Ok && facts.elapsed < SHORTEST_WINDOW {
         warnings.push(Warning::ShortWindow(facts.elapsed));
     }
-    if let Some(count @ 1..) = facts.retransmits {
-        warnings.push(Warning::Retransmits(count));
-    }
-    if let Some(count @ 1..) = facts.device_drops {
-        warnings.push(Warning::DeviceDrops(count));
-    }
+    let [sent_again, dropped]: [fn(u64) -> Warning; 2] = match sample.cell {
+        Cell::Stack(_) => [Warning::Retransmits, Warning::DeviceDrops],
+        Cell::Forward(_) => [Warning::SentAgain, Warning::QueueDrops],
+    };
+    warnings.extend(facts.retransmits.filter(|count| *count > 0).map(sent_again));
+    warnings.extend(facts.device_drops.filter(|count| *count > 0).map(dropped));
     if let Some(name) = facts.congestion.as_deref().filter(|name| *name != "cubic") {
         warnings.push(Warning::CongestionControl(name.to_owned()));
     }
@@ -174,23 +189,30 @@ pub(super) fn of(sample: &Sample) -> Vec<Warning> {
     if environment.machine.virtual_machine == Some(true) {
         warnings.push(Warning::VirtualMachine);
     }
-    if let (Some(effective), Some(asked)) = (&facts.effective, sample.cell.window_bytes) {
-        let got = effective.receive_buffer_bytes.min(effective.send_buffer_bytes);
-        // A scaled window is a multiple of its unit (RFC 7323, 2.3).
-        let unit = 1_usize << effective.window_scale.unwrap_or(0);
-        if got + unit <= asked {
-            warnings.push(Warning::SmallerWindow(asked, got));
-        }
-    }
+    warnings.extend(smaller_window(sample));
     warnings.extend(no_super_packets(sample).map(Warning::NoSuperPackets));
     warnings.extend(decay(&facts.intervals).map(Warning::Decay));
     warnings
 }
 
+/// The window that was asked for and the one that the stack has, where that is smaller.
+fn smaller_window(sample: &Sample) -> Option<Warning> {
+    let asked = sample.cell.stack()?.window_bytes?;
+    let effective = sample.facts.effective.as_ref()?;
+    let got = effective.receive_buffer_bytes.min(effective.send_buffer_bytes);
+    // A scaled window is a multiple of its unit (RFC 7323, 2.3).
+    let unit = 1_usize << effective.window_scale.unwrap_or(0);
+    (got + unit <= asked).then_some(Warning::SmallerWindow(asked, got))
+}
+
 /// The size of packets that are no super-packets though they could be.
 fn no_super_packets(sample: &Sample) -> Option<f64> {
-    let mtu = sample.cell.mtu.filter(|mtu| *mtu <= LARGEST_MTU_TO_SEGMENT)?;
-    sample.bytes_per_packet().filter(|bytes| sample.cell.offload == Some(true) && *bytes <= mtu as f64)
+    let (offload, mtu) = match &sample.cell {
+        Cell::Stack(cell) => (cell.offload == Some(true), cell.mtu?),
+        Cell::Forward(cell) => (cell.forwarder.counts_whole() && cell.forwarder.offload() != Offload::Off, cell.mtu),
+    };
+    let could_be = offload && mtu <= LARGEST_MTU_TO_SEGMENT;
+    sample.bytes_per_packet().filter(|bytes| could_be && *bytes <= mtu as f64)
 }
 
 /// What share of the rate was lost from the first third of a run to the last.
@@ -213,7 +235,11 @@ mod tests {
 
     fn intervals(megabytes: &[u64]) -> Vec<Interval> {
         let ends = (1..).map(|index| Duration::from_millis(100 * index));
-        megabytes.iter().zip(ends).map(|(count, end)| Interval { end, bytes: count * 1_000_000 }).collect()
+        megabytes
+            .iter()
+            .zip(ends)
+            .map(|(count, end)| Interval { end, bytes: count * 1_000_000, ..Interval::default() })
+            .collect()
     }
 
     #[test]
@@ -225,7 +251,7 @@ mod tests {
         // Too few to tell, and such as cannot be.
         assert_eq!(decay(&intervals(&[100, 80, 60, 40, 20])), None);
         assert_eq!(decay(&intervals(&[0; 6])), None);
-        assert_eq!(decay(&[Interval { end: Duration::ZERO, bytes: 1 }; 6]), None);
+        assert_eq!(decay(&[Interval { bytes: 1, ..Interval::default() }; 6]), None);
         let most = intervals(&[1; 6]).into_iter().map(|interval| Interval { bytes: u64::MAX, ..interval });
         assert_eq!(decay(&most.collect::<Vec<_>>()), None);
     }

@@ -9,20 +9,24 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rust_tun_perf::plan::{Layer, Mode, RuntimeKind, Verify};
 use rust_tun_perf::sample::{
-    Cell, CpuTime, DeviceFacts, Environment, Facts, Head, Interval, Packets, Program, Sample, Status, line,
+    CpuTime, DeviceFacts, Environment, Facts, Head, Interval, Packets, Program, Sample, StackCell, Status, line,
 };
+
+use super::forwarders;
 
 const STACKS: [StackKind; 3] = [StackKind::Lwip, StackKind::Ipstack, StackKind::Smoltcp];
 const MODES: [Mode; 2] = [Mode::Reader, Mode::Writer];
 /// When the first run was made.
-const STARTED_UNIX_MS: u64 = 1_790_000_000_000;
+pub(crate) const STARTED_UNIX_MS: u64 = 1_790_000_000_000;
 
 /// Writes the files anew. Their samples are in the snapshots, which then change with them.
 #[test]
 #[ignore = "makes the files that the other tests read"]
 fn write_the_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
-    for (name, text) in [("laptop.jsonl", laptop()), ("server.jsonl", server())] {
+    for (name, text) in
+        [("laptop.jsonl", laptop()), ("server.jsonl", server()), ("forward.jsonl", forwarders::file(&machine()))]
+    {
         std::fs::write(folder.join(name), text).unwrap();
     }
 }
@@ -36,21 +40,10 @@ fn laptop() -> String {
             cells.extend(STACKS.map(|stack| cell(layer, Some(stack), Some(mode))));
         }
     }
-    let environment = Environment {
-        machine: platform::Environment {
-            system: "linux".to_owned(),
-            architecture: "x86_64".to_owned(),
-            kernel: Some("6.12.48".to_owned()),
-            cpu: Some("Example i7-1360P".to_owned()),
-            cpus: Some(16),
-            governor: Some("powersave".to_owned()),
-            virtual_machine: Some(false),
-        },
-        program: program(),
-    };
-    samples(environment, &cells, 7, 1.0, |sample| {
-        let path = sample.cell.layer == Layer::Path;
-        match (sample.cell.netstack, sample.cell.mode, sample.facts.round) {
+    samples(machine(), &cells, 7, 1.0, |sample| {
+        let StackCell { layer, netstack, mode, .. } = *sample.cell.stack().unwrap();
+        let path = layer == Layer::Path;
+        match (netstack, mode, sample.facts.round) {
             (Some(StackKind::Lwip), Some(Mode::Reader), Some(4)) if path => slow(sample),
             (Some(StackKind::Ipstack), Some(Mode::Reader), Some(2 | 5)) if path => {
                 fail(sample, Status::Stalled, "nothing arrived for the last 59.0 of 60 seconds, after 12 bytes");
@@ -64,6 +57,22 @@ fn laptop() -> String {
     })
 }
 
+/// The laptop.
+fn machine() -> Environment {
+    Environment {
+        machine: platform::Environment {
+            system: "linux".to_owned(),
+            architecture: "x86_64".to_owned(),
+            kernel: Some("6.12.48".to_owned()),
+            cpu: Some("Example i7-1360P".to_owned()),
+            cpus: Some(16),
+            governor: Some("powersave".to_owned()),
+            virtual_machine: Some(false),
+        },
+        program: program(),
+    }
+}
+
 /// Two stacks on both runtimes, with and without offload.
 fn server() -> String {
     let mut cells = Vec::new();
@@ -72,7 +81,7 @@ fn server() -> String {
             for mode in MODES {
                 for runtime in [RuntimeKind::CurrentThread, RuntimeKind::MultiThread(None)] {
                     let cell = cell(Layer::Path, Some(stack), Some(mode));
-                    cells.push(Cell { runtime, offload: Some(offload), ..cell });
+                    cells.push(StackCell { runtime, offload: Some(offload), ..cell });
                 }
             }
         }
@@ -105,9 +114,9 @@ fn program() -> Program {
     }
 }
 
-fn cell(layer: Layer, netstack: Option<StackKind>, mode: Option<Mode>) -> Cell {
+fn cell(layer: Layer, netstack: Option<StackKind>, mode: Option<Mode>) -> StackCell {
     let link = layer != Layer::Loopback;
-    Cell {
+    StackCell {
         layer,
         netstack,
         mode,
@@ -121,7 +130,7 @@ fn cell(layer: Layer, netstack: Option<StackKind>, mode: Option<Mode>) -> Cell {
     }
 }
 
-fn samples(environment: Environment, cells: &[Cell], rounds: u32, speed: f64, change: fn(&mut Sample)) -> String {
+fn samples(environment: Environment, cells: &[StackCell], rounds: u32, speed: f64, change: fn(&mut Sample)) -> String {
     let head = Head {
         id: environment.id(),
         environment: environment.clone(),
@@ -141,7 +150,7 @@ fn samples(environment: Environment, cells: &[Cell], rounds: u32, speed: f64, ch
                 started_unix_ms: Some(STARTED_UNIX_MS + place as u64 * 1_900),
                 ..facts(cell, gbps)
             };
-            let mut sample = Sample { cell: cell.clone(), facts, environment: Arc::clone(&environment) };
+            let mut sample = Sample { cell: cell.clone().into(), facts, environment: Arc::clone(&environment) };
             change(&mut sample);
             text += &(line(&sample) + "\n");
         }
@@ -149,7 +158,7 @@ fn samples(environment: Environment, cells: &[Cell], rounds: u32, speed: f64, ch
     text
 }
 
-fn arguments(cell: &Cell) -> String {
+fn arguments(cell: &StackCell) -> String {
     let mut words = Vec::new();
     if cell.layer != Layer::Path {
         words.push(format!("--layer={}", cell.layer));
@@ -165,7 +174,7 @@ fn arguments(cell: &Cell) -> String {
 }
 
 /// About what a cell comes to, in Gbps.
-fn typical(cell: &Cell) -> f64 {
+fn typical(cell: &StackCell) -> f64 {
     let stack = match cell.netstack {
         Some(StackKind::Lwip) => 50.0,
         Some(StackKind::Ipstack) => 9.0,
@@ -179,7 +188,7 @@ fn typical(cell: &Cell) -> f64 {
     stack * layer * mode * offload * runtime
 }
 
-fn facts(cell: &Cell, gbps: f64) -> Facts {
+fn facts(cell: &StackCell, gbps: f64) -> Facts {
     let elapsed = Duration::from_nanos(1_000_512_345);
     let bytes = (gbps * elapsed.as_nanos() as f64 / 8.0) as u64;
     let size = if cell.offload == Some(false) { 1_500 } else { 63_400 };
@@ -197,11 +206,13 @@ fn facts(cell: &Cell, gbps: f64) -> Facts {
         congestion: kernel.then(|| "cubic".to_owned()),
         warmup_bytes: 64_000_000,
         bytes,
+        bytes_back: None,
         elapsed,
         verified: Verify::Sample,
-        cpu: CpuTime { client_seconds: kernel.then_some(0.62), stack_seconds: Some(0.97) },
+        cpu: CpuTime { client_seconds: kernel.then_some(0.62), stack_seconds: Some(0.97), forwarder_seconds: None },
         peak_rss_bytes: Some(11 << 20),
         retransmits: kernel.then_some(0),
+        reordered: None,
         device_drops: (cell.layer == Layer::Path).then_some(0),
         packets: if link { packets } else { Packets::default() },
         tcp: None,
@@ -234,10 +245,15 @@ fn effective(stack: StackKind) -> Effective {
 /// Ten of about equal length, which together are the whole.
 fn intervals(facts: &Facts) -> Vec<Interval> {
     let part = |index: u64| facts.bytes / 10 + facts.bytes / 200 * (index % 3) - facts.bytes / 200;
-    let mut intervals: Vec<_> =
-        (0..9).map(|index| Interval { end: facts.elapsed / 10 * (index as u32 + 1), bytes: part(index) }).collect();
+    let mut intervals: Vec<_> = (0..9)
+        .map(|index| Interval {
+            end: facts.elapsed / 10 * (index as u32 + 1),
+            bytes: part(index),
+            ..Interval::default()
+        })
+        .collect();
     let before: u64 = intervals.iter().map(|interval| interval.bytes).sum();
-    intervals.push(Interval { end: facts.elapsed, bytes: facts.bytes - before });
+    intervals.push(Interval { end: facts.elapsed, bytes: facts.bytes - before, ..Interval::default() });
     intervals
 }
 
@@ -247,7 +263,7 @@ fn slow(sample: &mut Sample) {
     sample.facts.intervals = intervals(&sample.facts);
 }
 
-fn fail(sample: &mut Sample, status: Status, detail: &str) {
+pub(crate) fn fail(sample: &mut Sample, status: Status, detail: &str) {
     let facts = &sample.facts;
     sample.facts =
         Facts { round: facts.round, started_unix_ms: facts.started_unix_ms, ..Facts::failed(status, detail) };

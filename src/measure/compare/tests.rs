@@ -2,10 +2,11 @@
 
 use netstacks::StackKind;
 
-use super::super::fixture::{cell, failed, in_round, sample};
+use super::super::fixture::{cell, failed, forwarder, in_round, sample};
 use super::super::simulation::{Machine, tables};
 use super::*;
-use crate::plan::{Layer, Mode};
+use crate::plan::{Layer, Mode, ROWS};
+use crate::sample::{ForwardCell, StackCell};
 
 /// Five of a hundred are allowed, and ten and more happen once in thirty times.
 #[test]
@@ -110,7 +111,7 @@ fn a_comparison_that_could_find_nothing_is_no_answer() {
     let answers = |runs| Comparison::of(&samples(runs), &samples(runs), 0.02).unwrap().answers();
     assert_eq!(answers([2, 2]), Err(CompareError::TooFewRuns { runs: 2, cells: 2, needed: 5 }));
     let text = answers([1, 2]).unwrap_err().to_string();
-    assert!(text.starts_with("too few runs to find anything: 2 a side") && text.ends_with("matrix --runs 5"), "{text}");
+    assert!(text.starts_with("too few runs to find anything: 2 a side") && text.ends_with("with --runs 5"), "{text}");
     assert_eq!(answers([5, 5]), Ok(()));
     // One cell that could is an answer, and so is one of which all runs fail.
     assert_eq!(answers([2, 5]), Ok(()));
@@ -147,18 +148,44 @@ fn cells_of_one_file_are_shown_and_not_judged() {
 #[test]
 fn files_without_a_common_cell_are_told_the_nearest() {
     let ours = cell(StackKind::Smoltcp, Mode::Reader);
-    let far = Cell { mtu: Some(9000), parallel: 4, ..ours.clone() };
-    let near = Cell { window_bytes: Some(1 << 20), ..ours.clone() };
+    let far = StackCell { mtu: Some(9000), parallel: 4, ..ours.clone() };
+    let near = StackCell { window_bytes: Some(1 << 20), ..ours.clone() };
     let error = Comparison::of(&[sample(&ours, 1.0)], &[sample(&far, 1.0), sample(&near, 1.0)], 0.02).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("window_bytes is 4194304 in the old file and 1048576 in the new one"), "{text}");
     assert!(!text.contains("mtu"), "{text}");
 }
 
+fn is_path(sample: &Sample) -> bool {
+    sample.cell.stack().is_some_and(|cell| cell.layer == Layer::Path)
+}
+
+#[test]
+fn the_nearest_forwarder_is_told_too() {
+    let (ours, theirs) = (forwarder(ROWS[9]), ForwardCell { mtu: 9000, ..forwarder(ROWS[9]) });
+    let new = [sample(&theirs, 1.0), sample(&cell(StackKind::Smoltcp, Mode::Reader), 1.0)];
+    let text = Comparison::of(&[sample(&ours, 1.0)], &new, 0.02).unwrap_err().to_string();
+    let nearest = "of \"sync, offload on, direct\" mtu is 1500 in the old file and 9000 in the new one";
+    assert!(text.contains(nearest), "{text}");
+}
+
+#[test]
+fn forwarders_are_not_by_the_speed_of_loopback() {
+    let with_forwarders = |seed| {
+        let forwarded = (1..=10).map(|round| in_round(sample(&forwarder(ROWS[9]), 10.0), round));
+        rounds(&[1.0; 10], seed).into_iter().chain(forwarded).collect::<Vec<_>>()
+    };
+    let (old, new) = (with_forwarders(1), with_forwarders(2));
+    assert_eq!(Comparison::of(&old, &new, 0.02).unwrap().cells.len(), 4);
+    let relative = Comparison::relative(&old, &new, 0.02).unwrap();
+    assert!(relative.cells.iter().all(|cell| cell.cell.stack().is_some()), "{relative:?}");
+    assert_eq!(relative.cells.len(), 1);
+}
+
 /// Rounds of a machine that has these speeds, one after the other.
 fn rounds(speeds: &[f64], seed: u64) -> Vec<Sample> {
     let mut machine = Machine::new(seed, 0.01);
-    let loopback = Cell {
+    let loopback = StackCell {
         layer: Layer::Loopback,
         netstack: None,
         offload: None,
@@ -166,7 +193,8 @@ fn rounds(speeds: &[f64], seed: u64) -> Vec<Sample> {
         window_bytes: None,
         ..cell(StackKind::Smoltcp, Mode::Reader)
     };
-    let cells = [loopback.clone(), Cell { mode: Some(Mode::Writer), ..loopback }, cell(StackKind::Lwip, Mode::Reader)];
+    let cells =
+        [loopback.clone(), StackCell { mode: Some(Mode::Writer), ..loopback }, cell(StackKind::Lwip, Mode::Reader)];
     let mut samples = Vec::new();
     for (speed, round) in speeds.iter().zip(1..) {
         for (cell, usual) in cells.iter().zip([40.0, 30.0, 10.0]) {
@@ -190,7 +218,7 @@ fn a_slower_machine_is_not_a_slower_stack() {
 fn a_slower_stack_is_one_on_a_restless_machine_too() {
     let speeds = [1.0, 0.7, 0.9, 1.1, 0.8, 1.0, 0.75, 1.2, 0.6, 0.9];
     let (old, mut new) = (rounds(&speeds, 3), rounds(&speeds.map(|speed| speed * 0.95), 4));
-    for sample in new.iter_mut().filter(|sample| sample.cell.layer == Layer::Path) {
+    for sample in new.iter_mut().filter(|sample| is_path(sample)) {
         sample.facts.bytes = sample.facts.bytes / 100 * 90;
     }
     let absolute = Comparison::of(&old, &new, 0.02).unwrap();
@@ -203,10 +231,10 @@ fn a_slower_stack_is_one_on_a_restless_machine_too() {
 fn rounds_without_loopback_have_no_speed() {
     let old = rounds(&[1.0; 10], 1);
     let mut new = rounds(&[1.0; 10], 2);
-    new.retain(|sample| sample.cell.layer == Layer::Path || sample.facts.round != Some(4));
+    new.retain(|sample| is_path(sample) || sample.facts.round != Some(4));
     let relative = Comparison::relative(&old, &new, 0.02).unwrap();
     assert_eq!(relative.cells[0].new.as_ref().unwrap().gbps.len(), 9);
-    new.retain(|sample| sample.cell.layer == Layer::Path);
+    new.retain(is_path);
     assert_eq!(Comparison::relative(&old, &new, 0.02), Err(CompareError::NoLoopback));
     let plain = [sample(&cell(StackKind::Lwip, Mode::Reader), 1.0)];
     assert_eq!(Comparison::relative(&plain, &old, 0.02), Err(CompareError::NoLoopback));

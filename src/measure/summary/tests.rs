@@ -1,14 +1,16 @@
 #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic, and its figures are exact")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use netstacks::StackKind;
 
-use super::super::fixture::{cell, failed, sample};
+use super::super::fixture::{cell, failed, forwarder, sample};
 use super::*;
-use crate::sample::Packets;
+use crate::plan::{Direction, ROWS};
+use crate::sample::{ForwardCell, Interval, Packets};
 
-fn smoltcp() -> Cell {
+fn smoltcp() -> StackCell {
     cell(StackKind::Smoltcp, Mode::Reader)
 }
 
@@ -76,7 +78,7 @@ fn the_same_advice_is_given_once_with_the_median_and_the_number_of_runs() {
 fn offload_without_super_packets_is_told() {
     let mut samples = samples(&[10.0, 10.01, 9.99, 10.0, 10.01, 9.99]);
     for sample in &mut samples {
-        sample.cell.offload = Some(true);
+        sample.cell = StackCell { offload: Some(true), ..smoltcp() }.into();
         sample.facts.packets = Packets { rx: 10, rx_bytes: 400, tx: 1000, tx_bytes: 1_500_000 };
     }
     let (_, warnings) = row(&samples);
@@ -101,4 +103,46 @@ fn what_holds_of_the_machine_is_told_once_for_all_cells() {
     assert!(summary.cells.iter().all(|row| row.warnings.is_empty()));
     let governor = Warning::Governor("powersave".to_owned());
     assert_eq!(summary.warnings, [Warning::InRuns(Box::new(governor), 3, 12), Warning::VirtualMachine]);
+}
+
+/// A run of row 12 with these loads: a processor's seconds in a second, and bytes resident, in each interval.
+fn forwarded(parts: &[(f64, u64)]) -> Sample {
+    let mut sample = sample(&forwarder(ROWS[11]), 10.0);
+    let interval = |(end_s, (cpu, rss)): (u64, &(f64, u64))| Interval {
+        end: Duration::from_secs(end_s),
+        bytes: 0,
+        cpu_seconds: Some(*cpu),
+        rss_bytes: Some(*rss),
+    };
+    sample.facts.intervals = (1..).zip(parts).map(interval).collect();
+    sample.facts.elapsed = Duration::from_secs(parts.len() as u64);
+    sample.facts.cpu.forwarder_seconds = Some(parts.iter().map(|(cpu, _)| cpu).sum());
+    sample
+}
+
+#[test]
+fn the_load_is_the_median_of_the_averages_and_the_largest_maximum() {
+    let mut samples =
+        [forwarded(&[(1.0, 5), (0.5, 7)]), forwarded(&[(0.5, 9), (0.5, 9)]), forwarded(&[(0.25, 1), (0.5, 2)])];
+    for (sample, (sent_again, reordered)) in samples.iter_mut().zip([(7, 70), (5, 50), (90, 900)]) {
+        (sample.facts.retransmits, sample.facts.reordered) = (Some(sent_again), Some(reordered));
+    }
+    let (row, warnings) = row(&samples);
+    assert_eq!(row.cpu_percent, Some(Load { average: 50.0, maximum: 100.0 }));
+    assert_eq!(row.memory_bytes, Some(Load { average: 6.0, maximum: 9.0 }));
+    assert_eq!((row.retransmits, row.reordered), (Some(7.0), Some(70.0)));
+    assert!(warnings[0].starts_with("in 3 of 3 runs: the kernel sent 7 segments again"), "{warnings:?}");
+}
+
+#[test]
+fn forwarders_are_rivals_and_stacks_are_not_theirs() {
+    let whole = forwarder(ROWS[17]);
+    let reverse = ForwardCell { direction: Direction::Reverse, ..whole.clone() };
+    let mut samples = vec![sample(&forwarder(ROWS[9]), 10.0), sample(&whole, 20.0), sample(&reverse, 40.0)];
+    samples.push(sample(&smoltcp(), 80.0));
+    let cells = Summary::of(&samples).cells;
+    // Stacks are first, then the rows by their numbers.
+    let of_fastest: Vec<_> = cells.iter().map(|row| row.of_fastest).collect();
+    assert_eq!(of_fastest, [Some(1.0), Some(0.5), Some(1.0), Some(1.0)]);
+    assert!(cells.iter().all(|row| row.of_other_mode.is_none()));
 }

@@ -3,11 +3,10 @@
 use std::error::Error;
 use std::io;
 
-use netstacks::StackKind;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::{Area, CHARACTER_PX, FAINT, GRID, Ink, Picture, TEXT, Width, fitted, ink, text_style, tick, width_of};
+use super::{Area, CHARACTER_PX, FAINT, GRID, Ink, Mark, Picture, TEXT, Width, fitted, text_style, tick, width_of};
 use crate::measure::CellSummary;
 use crate::report::format;
 
@@ -21,8 +20,6 @@ pub(in crate::report) struct Group<'a> {
 pub(in crate::report) struct Bar<'a> {
     pub(in crate::report) label: String,
     pub(in crate::report) row: &'a CellSummary,
-    /// Which colour it has.
-    pub(in crate::report) stack: Option<StackKind>,
 }
 
 impl Bar<'_> {
@@ -169,7 +166,7 @@ fn one(
         area.draw(&Text::new(fitted(&format!("× {}", bar.note()), room), (left + 6, middle), beside))?;
         return Ok(());
     };
-    let ink = ink(bar.stack);
+    let ink = Mark::of(&bar.row.cell).ink();
     let median = x(estimate.median);
     area.draw(&Rectangle::new([(left, upper), (median, lower)], ink.light.mix(0.3).filled()))?;
     area.draw(&PathElement::new(vec![(median, upper), (median, lower)], ink.light.stroke_width(2)))?;

@@ -3,36 +3,35 @@
 use std::error::Error;
 use std::io;
 
-use netstacks::StackKind;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::{Area, FAINT, GRID, Picture, Width, ink, text_style, tick};
+use super::{Area, FAINT, GRID, Mark, Picture, Width, text_style, tick};
 use crate::measure::CellSummary;
 
-/// A mark.
+/// A cell.
 #[derive(Clone, Copy)]
-struct Mark {
+struct Point {
     gbps: f64,
     /// CPU seconds of both sides for a gigabyte.
     cost: f64,
-    stack: Option<StackKind>,
+    mark: Mark,
 }
 
 /// Draws the cells that have both figures; `None` where none has.
 pub(in crate::report) fn cost(rows: &[&CellSummary], width: Width) -> io::Result<Option<Picture>> {
-    let marks = rows.iter().filter_map(|row| {
-        let cost = row.client_cpu_per_gb.unwrap_or(0.0) + row.stack_cpu_per_gb?;
-        Some(Mark { gbps: row.estimate?.median, cost, stack: row.cell.netstack })
+    let points = rows.iter().filter_map(|row| {
+        let cost = row.client_cpu_per_gb.unwrap_or(0.0) + row.subject_cpu_per_gb?;
+        Some(Point { gbps: row.estimate?.median, cost, mark: Mark::of(&row.cell) })
     });
     // Scales by equal factors have no place for others.
     let has_place = |value: f64| value > 0.0 && value.is_finite();
-    let marks: Vec<_> = marks.filter(|mark| has_place(mark.gbps) && has_place(mark.cost)).collect();
-    if marks.is_empty() {
+    let points: Vec<_> = points.filter(|point| has_place(point.gbps) && has_place(point.cost)).collect();
+    if points.is_empty() {
         return Ok(None);
     }
     let height = if width == Width::Wide { 420 } else { 360 };
-    Picture::draw(width.px(), height, |area| draw(area, &marks)).map(Some)
+    Picture::draw(width.px(), height, |area| draw(area, &points)).map(Some)
 }
 
 /// A gigabyte takes so many seconds at 1 Gbps.
@@ -50,9 +49,9 @@ fn around(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     (low / margin, high * margin)
 }
 
-fn draw(area: &Area<'_>, marks: &[Mark]) -> Result<(), Box<dyn Error>> {
-    let (left, right) = around(marks.iter().map(|mark| mark.gbps));
-    let (bottom, top) = around(marks.iter().map(|mark| mark.cost));
+fn draw(area: &Area<'_>, points: &[Point]) -> Result<(), Box<dyn Error>> {
+    let (left, right) = around(points.iter().map(|point| point.gbps));
+    let (bottom, top) = around(points.iter().map(|point| point.cost));
     // Both scales are logarithmic: equal factors are equal distances, and a number of busy processors is
     // a straight line.
     let mut chart = ChartBuilder::on(area)
@@ -77,7 +76,7 @@ fn draw(area: &Area<'_>, marks: &[Mark]) -> Result<(), Box<dyn Error>> {
         .x_desc("throughput, Gbps")
         .y_desc("CPU seconds for a GB")
         .draw()?;
-    let busy = || marks.iter().map(|mark| cores(mark.gbps, mark.cost));
+    let busy = || points.iter().map(|point| cores(point.gbps, point.cost));
     let (least, most) = (busy().fold(f64::INFINITY, f64::min) / 2.0, busy().fold(0.0, f64::max) * 2.0);
     for cores in [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0].into_iter().filter(|cores| (least..most).contains(cores)) {
         let cost = |gbps: f64| SECONDS_AT_ONE_GBPS * cores / gbps;
@@ -90,23 +89,22 @@ fn draw(area: &Area<'_>, marks: &[Mark]) -> Result<(), Box<dyn Error>> {
             area.draw(&Text::new(name, (x + 12, y + 2), text_style(&FAINT, HPos::Left, VPos::Top)))?;
         }
     }
-    for mark in marks {
-        let place = chart.backend_coord(&(mark.gbps, mark.cost));
-        shape(area, place, mark.stack)?;
+    for point in points {
+        let place = chart.backend_coord(&(point.gbps, point.cost));
+        shape(area, place, point.mark)?;
     }
     Ok(())
 }
 
-/// Each stack has its shape as well as its colour.
-fn shape(area: &Area<'_>, (x, y): (i32, i32), stack: Option<StackKind>) -> Result<(), Box<dyn Error>> {
-    let style = ink(stack).light.filled();
-    match stack {
-        Some(StackKind::Lwip) => area.draw(&Circle::new((x, y), 5, style))?,
-        Some(StackKind::Ipstack) => {
+fn shape(area: &Area<'_>, (x, y): (i32, i32), mark: Mark) -> Result<(), Box<dyn Error>> {
+    let style = mark.ink().light.filled();
+    match mark {
+        Mark::Circle => area.draw(&Circle::new((x, y), 5, style))?,
+        Mark::Triangle => {
             area.draw(&Polygon::new(vec![(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], style))?;
         }
-        Some(StackKind::Smoltcp) => area.draw(&Rectangle::new([(x - 4, y - 4), (x + 5, y + 5)], style))?,
-        None => area.draw(&Polygon::new(vec![(x, y - 6), (x + 6, y), (x, y + 6), (x - 6, y)], style))?,
+        Mark::Square => area.draw(&Rectangle::new([(x - 4, y - 4), (x + 5, y + 5)], style))?,
+        Mark::Diamond => area.draw(&Polygon::new(vec![(x, y - 6), (x + 6, y), (x, y + 6), (x - 6, y)], style))?,
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::{FAINT, GRID, Ink, Picture, Width, ink, text_style, tick};
+use super::{FAINT, GRID, Ink, Mark, Picture, Width, text_style, tick};
 use crate::measure::{CellSummary, Summary};
 use crate::sample::Sample;
 
@@ -128,7 +128,7 @@ pub(in crate::report) fn drift(samples: &[Sample], summary: &Summary, width: Wid
         if let Some(median) =
             row.and_then(|row| row.estimate).map(|estimate| estimate.median).filter(|gbps| *gbps > 0.0)
         {
-            points.push((time, (sample.gbps() / median - 1.0) * 100.0, ink(sample.cell.netstack)));
+            points.push((time, (sample.gbps() / median - 1.0) * 100.0, Mark::of(&sample.cell).ink()));
         }
     }
     if points.is_empty() {
@@ -170,7 +170,7 @@ pub(in crate::report) fn over_time(samples: &[Sample], row: &CellSummary) -> io:
     let times = clock.times(samples);
     let x = around(times.iter().copied());
     let points = samples.iter().zip(times).filter(|(sample, _)| sample.is_ok() && sample.cell == row.cell);
-    let points: Vec<_> = points.map(|(sample, time)| (time, sample.gbps(), ink(row.cell.netstack))).collect();
+    let points: Vec<_> = points.map(|(sample, time)| (time, sample.gbps(), Mark::of(&row.cell).ink())).collect();
     let top = points.iter().map(|(_, gbps, _)| *gbps).fold(0.0, f64::max).max(0.01) * 1.1;
     let frame = Frame { size: SMALL, x, y: 0.0..top, names: ("", ""), counts: clock.counts() };
     frame.draw(|chart| dots(chart, points.into_iter(), 3))
@@ -186,7 +186,7 @@ pub(in crate::report) fn within_runs(samples: &[Sample], row: &CellSummary) -> i
     let points = || lines.iter().flatten().copied();
     let end = points().map(|(time, _)| time).fold(0.0, f64::max);
     let top = points().map(|(_, gbps)| gbps).fold(0.0, f64::max).max(0.01) * 1.1;
-    let ink = ink(row.cell.netstack);
+    let ink = Mark::of(&row.cell).ink();
     let frame = Frame { size: SMALL, x: 0.0..end.max(0.001), y: 0.0..top, names: ("", ""), counts: false };
     let picture = frame.draw(|chart| {
         for line in lines {

@@ -70,7 +70,7 @@ fn turn(arguments: &str, fault: Fault) -> (Result<(), TransferError>, Option<Fin
     let facts = DeviceFacts { name: "memory".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(1024) };
     let shuttle = Shuttle::new(near, &scenario, &facts).unwrap();
     let lane = Lane::split(&scenario).remove(0);
-    let gate = StartingGate::new(1, Arc::new(Traffic::default()), || None);
+    let gate = StartingGate::new(1, ProcessMeter::new(Arc::new(Traffic::default()), || None));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let result = runtime.block_on(async {
         tokio::spawn(reflect(far, fault));
@@ -120,7 +120,7 @@ fn a_time_is_kept() {
     let facts = DeviceFacts { name: "memory".to_owned(), mtu: 1500, offload: false, tx_queue_len: None };
     let shuttle = Shuttle::new(near, &scenario, &facts).unwrap();
     let lane = Lane::split(&scenario).remove(0);
-    let gate = StartingGate::new(1, Arc::new(Traffic::default()), || None);
+    let gate = StartingGate::new(1, ProcessMeter::new(Arc::new(Traffic::default()), || None));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         tokio::spawn(reflect(far, Fault::None));

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::cli::Cli;
+use crate::run::meter::ProcessMeter;
 use crate::run::path;
 
 /// What the stack does wrong, once so many bytes have gone through a stream.
@@ -140,11 +141,11 @@ fn run(
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = listener.local_addr().unwrap();
         let lanes: Arc<[Lane]> = Lane::split(&scenario).into();
-        let mode = scenario.subject.mode().unwrap();
-        let party = Party::spawn(Loopback { listener, fault }, driver, mode, Arc::clone(&lanes), |_| Some(0));
-        let gate = StartingGate::new(lanes.len(), Arc::new(Traffic::default()), || Some(0));
-        let (clients, _) = path::clients(&scenario, mode, &[target])?;
-        Supervisor::new(&scenario, lanes, Arc::new(gate)).supervise(party, clients, Interrupts::catch().unwrap()).await
+        let driver = async { Failure::of_driver(driver.await) };
+        let party = Party::spawn(Loopback { listener, fault }, driver, Arc::clone(&lanes), |_| Some(0));
+        let gate = StartingGate::new(lanes.len(), ProcessMeter::new(Arc::new(Traffic::default()), || Some(0)));
+        let (clients, _) = path::clients(scenario.congestion.as_deref(), scenario.timeout, &[target])?;
+        Supervisor::of(&scenario, lanes, Arc::new(gate)).supervise(party, clients, Interrupts::catch().unwrap()).await
     })
 }
 

@@ -133,7 +133,10 @@ fn a_wrong_line_is_named_by_its_number() {
     );
     assert!(wrong(&format!("{head}\n\nnonsense\n{line}\n")).starts_with("f, line 3: not JSON"));
     let torn = wrong(&format!("{head}\n{line}\n{}", &line[..100]));
-    assert!(torn.starts_with("f, line 3: ends in the middle; matrix --out goes on with the file"), "{torn}");
+    assert!(
+        torn.starts_with("f, line 3: ends in the middle; the command that made it goes on with the file"),
+        "{torn}"
+    );
 }
 
 #[test]
@@ -223,7 +226,7 @@ fn a_file_of_somebody_else_is_left_alone() {
     let (head_line, line) = (head().line(), line_of_its_own(&sample()));
     for content in [line.clone(), "{\"kind\":\"iperf3\"}".to_owned(), format!("{head_line}\n{head_line}\n{line}")] {
         fs::write(&path, content + "\n").unwrap();
-        assert_eq!(refusal(&path, &head()), ": was not written by one matrix; choose another file");
+        assert_eq!(refusal(&path, &head()), ": was not written by one command; choose another file");
     }
 }
 
@@ -248,9 +251,9 @@ fn another_plan_is_refused_by_a_cell_that_differs() {
     let planned = |plan: &[&str]| Head { plan: plan.iter().map(|&cell| cell.to_owned()).collect(), ..head() };
     let (writer, reader, new) = ("--netstack=smoltcp --mode=writer", "--netstack=smoltcp --mode=reader", "--mode=new");
     for (plan, reason) in [
-        (&[writer, new][..], format!("is of another matrix: it has \"{reader}\", and not \"{new}\"")),
-        (&[writer], format!("is of a larger matrix: it also has \"{reader}\"")),
-        (&[writer, reader, new], format!("is of a smaller matrix: it has no \"{new}\"")),
+        (&[writer, new][..], format!("is of other cells: it has \"{reader}\", and not \"{new}\"")),
+        (&[writer], format!("is of more cells: it also has \"{reader}\"")),
+        (&[writer, reader, new], format!("is of fewer cells: it has no \"{new}\"")),
         (&[reader, writer], "has the cells in another order".to_owned()),
     ] {
         assert_eq!(refusal(&path, &planned(plan)), format!(": {reason}; choose another file"));

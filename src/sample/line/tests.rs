@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
+mod forward;
+
 use std::time::Duration;
 
 use netstacks::{Effective, StackKind};
@@ -27,38 +29,45 @@ pub(in crate::sample) fn environment() -> Environment {
     }
 }
 
-/// A sample in which every field has a value.
+/// A cell in which every field has a value.
+fn stack_cell() -> StackCell {
+    StackCell {
+        layer: Layer::Path,
+        netstack: Some(StackKind::Smoltcp),
+        mode: Some(Mode::Writer),
+        runtime: RuntimeKind::MultiThread(std::num::NonZeroUsize::new(3)),
+        offload: Some(true),
+        mtu: Some(1500),
+        parallel: 4,
+        ipv6: true,
+        window_bytes: Some(4 << 20),
+        buffer_bytes: 999,
+    }
+}
+
+/// A sample in which every field has a value that a stack's has.
 pub(in crate::sample) fn sample() -> Sample {
     Sample {
-        cell: Cell {
-            layer: Layer::Path,
-            netstack: Some(StackKind::Smoltcp),
-            mode: Some(Mode::Writer),
-            runtime: RuntimeKind::MultiThread(std::num::NonZeroUsize::new(3)),
-            offload: Some(true),
-            mtu: Some(1500),
-            parallel: 4,
-            ipv6: true,
-            window_bytes: Some(4 << 20),
-            buffer_bytes: 999,
-        },
+        cell: stack_cell().into(),
         facts: Facts {
             status: Status::Ok,
             detail: Some("it went\nwell".to_owned()),
             congestion: Some("cubic".to_owned()),
             warmup_bytes: 64_000_000,
             bytes: 1_000_000_007,
+            bytes_back: None,
             elapsed: Duration::from_nanos(179_321_123),
             verified: Verify::Full,
-            cpu: CpuTime { client_seconds: Some(0.171), stack_seconds: Some(0.1 + 0.2) },
+            cpu: CpuTime { client_seconds: Some(0.171), stack_seconds: Some(0.1 + 0.2), forwarder_seconds: None },
             peak_rss_bytes: Some(21_434_368),
             retransmits: Some(7),
+            reordered: None,
             device_drops: Some(8),
             packets: Packets { rx: 700_001, rx_bytes: 1_036_400_123, tx: 15_600, tx_bytes: 811_200 },
             tcp: Some(TcpFacts { rtt_us: Some(33), send_window_bytes: Some(1 << 22), ..TcpFacts::default() }),
             intervals: vec![
-                Interval { end: Duration::from_millis(100), bytes: 500_000_000 },
-                Interval { end: Duration::from_nanos(179_321_123), bytes: 500_000_007 },
+                Interval { end: Duration::from_millis(100), bytes: 500_000_000, ..Interval::default() },
+                Interval { end: Duration::from_nanos(179_321_123), bytes: 500_000_007, ..Interval::default() },
             ],
             started_unix_ms: Some(1_700_000_000_123),
             device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(4308) }),
@@ -92,7 +101,7 @@ fn failed() -> Sample {
 
 /// A sample of a layer that has neither stack, device nor mode.
 fn bare() -> Sample {
-    let cell = Cell {
+    let cell = StackCell {
         layer: Layer::Device,
         netstack: None,
         mode: None,
@@ -100,9 +109,9 @@ fn bare() -> Sample {
         offload: None,
         mtu: None,
         window_bytes: None,
-        ..sample().cell
+        ..stack_cell()
     };
-    Sample { cell, ..failed() }
+    Sample { cell: cell.into(), ..failed() }
 }
 
 /// The object of a sample, to be changed.
@@ -198,7 +207,8 @@ fn what_is_no_line_is_refused_with_the_reason() {
         ("{\"kind\":5,\"schema\":1}", "no \"kind\""),
         ("{\"kind\":\"throughput\"}", "no \"schema\""),
         ("{\"kind\":\"throughput\",\"schema\":2}", "schema 2, and this program knows 1"),
-        ("{\"kind\":\"forward\",\"schema\":1}", "kind \"forward\""),
+        ("{\"kind\":\"forwarding\",\"schema\":1}", "kind \"forwarding\""),
+        ("{\"kind\":\"forward\",\"schema\":1}", "no \"gbps\""),
         ("{\"kind\":\"environment\",\"schema\":1}", "missing field `id`"),
         ("{\"kind\":\"throughput\",\"schema\":1}", "no \"gbps\""),
     ] {

@@ -1,0 +1,107 @@
+//! How busy the forwarder was, and how much memory it took: on the average and at most.
+
+use std::time::Duration;
+
+use super::Facts;
+
+/// Something that goes up and down within a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Over the whole timed window.
+    pub average: f64,
+    /// The most that was seen.
+    pub maximum: f64,
+}
+
+/// CPU time by time, in percent of one processor: over the timed window, and in the busiest interval.
+pub(super) fn cpu_percent(facts: &Facts) -> Option<Load> {
+    let average = percent(facts.cpu.forwarder_seconds?, facts.elapsed)?;
+    let rates = interval_rates(facts);
+    Some(Load { average, maximum: rates.into_iter().fold(average, f64::max) })
+}
+
+/// The rate of each interval. What is left of the window after the last whole second may be so short that
+/// a tick of the kernel's clock more or less makes another rate of it.
+fn interval_rates(facts: &Facts) -> Vec<f64> {
+    let mut begin = Duration::ZERO;
+    let mut parts = Vec::new();
+    for interval in &facts.intervals {
+        parts.push((interval.end.saturating_sub(begin), interval.cpu_seconds));
+        begin = interval.end;
+    }
+    let longest = parts.iter().map(|(length, _)| *length).max().unwrap_or_default();
+    if parts.len() > 1 {
+        parts.pop_if(|(length, _)| *length < longest / 2);
+    }
+    parts.into_iter().filter_map(|(length, seconds)| percent(seconds?, length)).collect()
+}
+
+fn percent(seconds: f64, elapsed: Duration) -> Option<f64> {
+    (!elapsed.is_zero()).then(|| seconds / elapsed.as_secs_f64() * 100.0)
+}
+
+/// The resident set at the ends of the intervals, in bytes. The largest of all time, which may have been in
+/// between, is [`Facts::peak_rss_bytes`].
+pub(super) fn memory_bytes(facts: &Facts) -> Option<Load> {
+    let sizes: Vec<f64> = facts.intervals.iter().filter_map(|interval| Some(interval.rss_bytes? as f64)).collect();
+    let maximum = sizes.iter().copied().reduce(f64::max)?;
+    Some(Load { average: sizes.iter().sum::<f64>() / sizes.len() as f64, maximum })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::super::{CpuTime, Interval, Status};
+    use super::*;
+
+    /// A run with intervals that end at so many milliseconds, took so many of CPU time and left so many
+    /// bytes resident.
+    fn facts(parts: &[(u64, u64, u64)]) -> Facts {
+        let seconds = |ms: u64| Duration::from_millis(ms).as_secs_f64();
+        let interval = |(end_ms, cpu_ms, rss_bytes): &(u64, u64, u64)| Interval {
+            end: Duration::from_millis(*end_ms),
+            bytes: 0,
+            cpu_seconds: Some(seconds(*cpu_ms)),
+            rss_bytes: Some(*rss_bytes),
+        };
+        let sum = parts.iter().map(|(_, cpu_ms, _)| cpu_ms).sum();
+        Facts {
+            elapsed: Duration::from_millis(parts.last().map_or(1000, |(end_ms, ..)| *end_ms)),
+            cpu: CpuTime { forwarder_seconds: Some(seconds(sum)), ..CpuTime::default() },
+            intervals: parts.iter().map(interval).collect(),
+            ..Facts::failed(Status::Ok, "")
+        }
+    }
+
+    fn rounded(load: Option<Load>) -> Option<(i64, i64)> {
+        load.map(|load| (load.average.round() as i64, load.maximum.round() as i64))
+    }
+
+    #[test]
+    fn the_busiest_interval_is_the_maximum() {
+        let facts = facts(&[(1000, 800, 5), (2000, 1200, 9), (3000, 1000, 7)]);
+        assert_eq!(rounded(cpu_percent(&facts)), Some((100, 120)));
+        assert_eq!(rounded(memory_bytes(&facts)), Some((7, 9)));
+    }
+
+    #[test]
+    fn a_rest_is_no_rate_beside_whole_intervals() {
+        assert_eq!(rounded(cpu_percent(&facts(&[(1000, 800, 5), (2000, 800, 5), (2010, 30, 5)]))), Some((81, 81)));
+        assert_eq!(rounded(cpu_percent(&facts(&[(1000, 800, 5), (1600, 640, 5)]))), Some((90, 107)));
+        // It is all there is.
+        assert_eq!(rounded(cpu_percent(&facts(&[(300, 270, 5)]))), Some((90, 90)));
+    }
+
+    #[test]
+    fn without_intervals_the_average_is_all_there_is() {
+        let mut facts = facts(&[(1000, 800, 5)]);
+        facts.intervals.clear();
+        assert_eq!(rounded(cpu_percent(&facts)), Some((80, 80)));
+        assert_eq!(memory_bytes(&facts), None);
+        facts.elapsed = Duration::ZERO;
+        assert_eq!(cpu_percent(&facts), None);
+        facts.cpu = CpuTime::default();
+        assert_eq!(cpu_percent(&facts), None);
+    }
+}

@@ -1,0 +1,203 @@
+//! Reports of forwarders.
+
+use std::path::PathBuf;
+
+use rust_tun_perf::cli::Format;
+use rust_tun_perf::measure::{Comparison, Verdict, differences};
+use rust_tun_perf::plan::{Direction, Forwarder, Generator, ROWS};
+use rust_tun_perf::report::{self, Series};
+use rust_tun_perf::sample::{ForwardCell, Sample, SampleFile};
+
+use super::super::{bones, read, two, written};
+
+fn series() -> Vec<Series> {
+    Series::of(&[read("forward.jsonl")])
+}
+
+/// The rows of the first table of a document, by their cells.
+fn first_table(markdown: &str) -> Vec<Vec<&str>> {
+    let table = markdown.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    table.map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
+}
+
+/// The samples with the other cells that a change makes of theirs.
+fn changed(samples: &[Sample], change: impl Fn(ForwardCell) -> ForwardCell) -> Vec<Sample> {
+    let other =
+        |sample: &Sample| Sample { cell: change(sample.cell.forward().unwrap().clone()).into(), ..sample.clone() };
+    samples.iter().map(other).collect()
+}
+
+#[test]
+fn markdown_has_the_published_table() {
+    let text = written(&series(), Format::Markdown);
+    insta::assert_snapshot!("markdown", text);
+    let table = first_table(&text);
+    assert_eq!(
+        table[0],
+        ["#", "Mode", "Offload", "Channel", "Gbps", "Retr", "CPU Avg", "CPU Max", "Mem Avg", "Mem Max", "Reord."]
+    );
+    let numbers: Vec<_> = table[2..].iter().map(|row| row[0].to_owned()).collect();
+    assert_eq!(numbers, (1..=18).map(|row| row.to_string()).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_table_after_all_rows_says_what_failed_and_what_to_know() {
+    let table = |samples: &[Sample]| {
+        let mut out = Vec::new();
+        report::forward_table(samples, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let samples = read("forward.jsonl").samples;
+    let text = table(&samples);
+    insta::assert_snapshot!("table", text);
+    // One run of each row, and something else among them.
+    let stacks = read("laptop.jsonl").samples;
+    let one: Vec<_> = samples.iter().take(ROWS.len()).chain(&stacks).cloned().collect();
+    let text = table(&one);
+    assert_eq!(first_table(&text)[2..].len(), ROWS.len());
+    assert!(first_table(&text)[2][4].parse::<f64>().is_ok(), "a single run has no interval: {text}");
+    assert_eq!(table(&stacks), "");
+}
+
+#[test]
+fn csv_has_the_axes_of_both_kinds() {
+    let all: Vec<_> = series().into_iter().chain(two()[..1].to_vec()).collect();
+    let text = written(&all, Format::Csv);
+    insta::assert_snapshot!("csv", written(&series(), Format::Csv));
+    let stacks = written(&two()[..1], Format::Csv);
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let names = reader.headers().unwrap().clone();
+    let column = |name: &str| names.iter().position(|other| other == name).unwrap();
+    for record in reader.records().map(Result::unwrap) {
+        let has = |names: &[&str]| names.iter().any(|name| !record[column(name)].is_empty());
+        let is_forward = &record[column("kind")] == "forward";
+        assert_eq!(has(&["forwarder", "hop", "direction", "generator", "cpu_percent", "rss_bytes"]), is_forward);
+        assert_eq!(has(&["layer", "netstack", "mode", "runtime", "worker_threads", "window_bytes"]), !is_forward);
+    }
+    assert!(text.ends_with(stacks.split_once('\n').unwrap().1), "a stack's lines are what they are alone");
+}
+
+#[test]
+fn svg_has_a_bar_for_each_row_and_a_dot_for_each_run() {
+    let text = written(&series(), Format::Svg);
+    insta::assert_snapshot!("svg", text);
+    let summary = &series()[0].summary;
+    let figures = summary.cells.iter().filter(|row| row.estimate.is_some()).count();
+    assert_eq!(text.matches("opacity=\"0.3\"").count(), figures);
+    assert_eq!(text.matches("<circle").count(), summary.cells.iter().map(|row| row.gbps.len()).sum::<usize>());
+    assert_eq!(text.matches("× ").count(), ROWS.len() - figures, "each failed row says how");
+    // In the order of the table, which is that of the numbers.
+    let places: Vec<_> =
+        ["\n1 Async\n", "\n10 Sync, offload\n", "\n12 Sync (Concurrent), offload\n", "\n18 Sync, whole\n"]
+            .map(|label| text.find(label).unwrap_or_else(|| panic!("{label:?} in {text}")))
+            .to_vec();
+    assert!(places.is_sorted(), "{places:?}");
+}
+
+#[test]
+fn html_has_every_sample() {
+    let html = written(&series(), Format::Html);
+    insta::assert_snapshot!("html", bones(&html));
+    let bars = html.split_once("<div class=\"wide\">").unwrap().1.split_once("</svg>").unwrap().0;
+    assert_eq!(bars.matches("<circle").count(), read("forward.jsonl").samples.iter().filter(|one| one.is_ok()).count());
+    assert!(!html.contains("class=\"ladder\"") && !html.contains("other mode"), "what stacks alone have");
+}
+
+#[test]
+fn a_file_of_both_kinds_is_two_series() {
+    let mut both = read("laptop.jsonl");
+    let forward = read("forward.jsonl");
+    both.path = PathBuf::from("both.jsonl");
+    both.heads.extend(forward.heads.clone());
+    // One after the other, as two machines that take turns would write them.
+    let stacks = std::mem::take(&mut both.samples);
+    for index in 0..stacks.len().max(forward.samples.len()) {
+        both.samples.extend(stacks.get(index).into_iter().chain(forward.samples.get(index)).cloned());
+    }
+    let all = Series::of(std::slice::from_ref(&both));
+    assert_eq!(all.iter().map(|one| one.label.as_str()).collect::<Vec<_>>(), ["both", "both, forwarders"]);
+    let commands = all.iter().map(|one| one.head.as_ref().unwrap().arguments[0].as_str());
+    assert_eq!(commands.collect::<Vec<_>>(), ["matrix", "forward"]);
+    let markdown = written(&all, Format::Markdown);
+    assert!(!markdown.contains("Side by side"), "there is nothing of which there is more than one");
+    for part in ["### Overview: both\n", "### Overview: both, forwarders\n", "### Layers: both\n"] {
+        assert!(markdown.contains(part), "{part}");
+    }
+    let parts = |one: &SampleFile| written(&Series::of(std::slice::from_ref(one)), Format::Csv).lines().count() - 1;
+    assert_eq!(parts(&both), parts(&read("laptop.jsonl")) + parts(&forward));
+    let html = written(&all, Format::Html);
+    let bars = html.split_once("<div class=\"wide\">").unwrap().1.split_once("</svg>").unwrap().0;
+    let alone = written(&two()[..1], Format::Svg).matches("<circle").count();
+    assert_eq!(bars.matches("<circle").count(), alone + forward.samples.iter().filter(|one| one.is_ok()).count());
+    assert!(written(&all, Format::Svg).contains("\nforwarders\n"));
+    let twice = written(&Series::of(&[both, read("laptop.jsonl"), read("forward.jsonl")]), Format::Markdown);
+    assert!(twice.contains("### Side by side\n") && twice.contains("### Side by side of forwarders\n"), "{twice}");
+}
+
+#[test]
+fn other_loads_and_other_ways_are_told_apart() {
+    let mut file = read("forward.jsonl");
+    let samples = file.samples.clone();
+    file.samples.extend(changed(&samples, |cell| ForwardCell { direction: Direction::Bidir, ..cell }));
+    file.samples.extend(changed(&samples, |cell| ForwardCell { generator: Generator::Iperf3, ..cell }));
+    // With three workers there is no such row.
+    let Forwarder::Rust(mut way) = ROWS[11] else { panic!("row 12 is in Go") };
+    way.workers = std::num::NonZeroU16::new(3).unwrap();
+    let others: Vec<_> = samples.iter().filter(|sample| sample.cell.forward().unwrap().forwarder == ROWS[11]).collect();
+    let others: Vec<_> = others.into_iter().cloned().collect();
+    file.samples.extend(changed(&others, |cell| ForwardCell { forwarder: Forwarder::Rust(way), ..cell }));
+    let all = Series::of(&[file]);
+    let text = written(&all, Format::Markdown);
+    let table = first_table(&text);
+    assert_eq!(table[0][4..7], ["direction", "generator", "Gbps"]);
+    assert_eq!(
+        table[2..5].iter().map(|row| (row[0], row[4], row[5])).collect::<Vec<_>>(),
+        [("1", "forward", "own"), ("1", "forward", "iperf3"), ("1", "bidir", "own"),]
+    );
+    let last = table.last().unwrap();
+    assert_eq!(last[..4], ["–", "Sync (3 Concurrent)", "✅", "❌"]);
+    let finding = text.lines().nth(2).unwrap();
+    assert_eq!(finding.matches("1.76 times row 10").count(), 3, "{finding}");
+    let svg = written(&all, Format::Svg);
+    for title in [
+        "payload both ways, load by this program",
+        "payload forward, load by iperf3",
+        "payload forward, load by this program",
+    ] {
+        assert!(svg.contains(&format!("\n{title}\n")), "{title}");
+    }
+}
+
+#[test]
+fn what_go_has_not_is_not_what_all_have() {
+    let mut file = read("forward.jsonl");
+    file.samples.retain(|sample| [Some(10), Some(15)].contains(&sample.cell.forward().unwrap().forwarder.row()));
+    let text = written(&Series::of(&[file]), Format::Markdown);
+    let shared: Vec<_> = text.lines().filter(|line| line.starts_with("In every run: ")).collect();
+    assert_eq!(shared.len(), 2);
+    for line in shared {
+        assert!(line.starts_with("In every run: offload on, direct, payload forward, "), "{line}");
+    }
+    assert!(text.contains("|  # | forwarder | io   | workers |  Gbps |"), "{text}");
+}
+
+#[test]
+fn two_files_of_forwarders_are_compared() {
+    let old = read("forward.jsonl").samples;
+    let mut new = old.clone();
+    for sample in &mut new {
+        let row = sample.cell.forward().unwrap().forwarder.row();
+        if row == Some(18) {
+            sample.facts.bytes = sample.facts.bytes / 10 * 8;
+        }
+    }
+    let comparison = Comparison::of(&old, &new, 0.02).unwrap();
+    assert_eq!(comparison.cells.len(), ROWS.len());
+    assert_eq!(comparison.count(Verdict::NotRun), 1);
+    assert_eq!(comparison.count(Verdict::Failing), 1);
+    let mut out = Vec::new();
+    report::comparison(&comparison, &differences(&old, &new), &mut out).unwrap();
+    insta::assert_snapshot!("comparison", String::from_utf8(out).unwrap());
+    let relative = Comparison::relative(&old, &new, 0.02).unwrap_err();
+    assert!(relative.to_string().contains("no runs over loopback"), "{relative}");
+}
