@@ -2,7 +2,8 @@
 #
 # The committed figures anew, and the documents that are made of them.
 #
-#     scripts/measure.sh           seven rounds of every cell and layer, and of every cell over IPv6: ten minutes
+#     scripts/measure.sh           seven rounds of every cell and layer, of every cell over IPv6, and of every
+#                                  forwarder: twenty minutes
 #     scripts/measure.sh 10        ten rounds
 #
 # Broken off, it goes on where it was. It wants a machine that does nothing else.
@@ -19,6 +20,11 @@ cargo build --release --locked
 program=target/release/rust-tun-perf
 "$program" matrix --baseline --runs "$runs" --out target/linux.jsonl
 "$program" matrix --ipv6 on --runs "$runs" --out target/linux-ipv6.jsonl
+"$program" forward --all --time 3 --runs "$runs" --out target/forward.jsonl
 # Only whole matrices take the old ones' place.
-mv target/linux.jsonl target/linux-ipv6.jsonl docs/data/
+mv target/linux.jsonl target/linux-ipv6.jsonl target/forward.jsonl docs/data/
+# Where three telling forwarders spend their time, in runs that nobody scores.
+"$program" forward --offload off --time 3 --profile docs/flame-off.svg
+"$program" forward --offload on --time 3 --profile docs/flame-on.svg
+"$program" forward --offload whole --time 3 --profile docs/flame-whole.svg
 scripts/document.py --update
