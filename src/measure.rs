@@ -3,7 +3,7 @@
 mod compare;
 mod conditions;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod loopback;
 mod rank;
 #[cfg(test)]

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netstacks::Effective;
+use platform::PacketCounts;
 use serde::{Deserialize, Serialize};
 
 pub use self::cell::{Cell, ForwardCell, Planned, StackCell};
@@ -118,6 +119,13 @@ pub struct Packets {
     /// Bytes of the latter, IP headers included.
     #[serde(default)]
     pub tx_bytes: u64,
+}
+
+impl From<PacketCounts> for Packets {
+    fn from(counts: PacketCounts) -> Self {
+        let PacketCounts { rx_packets, rx_bytes, tx_packets, tx_bytes } = counts;
+        Self { rx: rx_packets, tx: tx_packets, rx_bytes, tx_bytes }
+    }
 }
 
 /// What the kernel says of the client's connection.

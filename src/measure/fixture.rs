@@ -25,7 +25,7 @@ pub(super) fn cell(netstack: StackKind, mode: Mode) -> StackCell {
 }
 
 /// A cell of a forwarder.
-pub(super) fn forwarder(forwarder: Forwarder) -> ForwardCell {
+pub(crate) fn forwarder(forwarder: Forwarder) -> ForwardCell {
     ForwardCell {
         forwarder,
         direction: Direction::Forward,

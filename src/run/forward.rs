@@ -32,7 +32,7 @@ use super::meter::{Meter, Spent, Tally};
 use super::setup::{PARTING, tcp, unix_ms};
 use super::supervisor::Outcome;
 use crate::plan::{Direction, ForwardScenario, Generator, Verify};
-use crate::sample::{Cell, CpuTime, DeviceFacts, Environment, Facts, Packets, Sample, Status};
+use crate::sample::{Cell, CpuTime, DeviceFacts, Environment, Facts, Sample, Status};
 
 /// How often time and memory are looked at.
 const EVERY: std::time::Duration = std::time::Duration::from_secs(1);
@@ -87,7 +87,6 @@ pub(super) fn execute(scenario: &ForwardScenario) -> Result<Sample, RunError> {
 
 fn sample(scenario: &ForwardScenario, loaded: Loaded, started: SystemTime) -> Sample {
     let Loaded { outcome, congestion, generator_seconds, verified } = loaded;
-    let packets = outcome.packets;
     let bidir = scenario.direction == Direction::Bidir;
     let facts = Facts {
         detail: outcome.detail,
@@ -106,12 +105,7 @@ fn sample(scenario: &ForwardScenario, loaded: Loaded, started: SystemTime) -> Sa
         retransmits: outcome.retransmits,
         reordered: outcome.reordered,
         device_drops: outcome.device_drops,
-        packets: Packets {
-            rx: packets.rx_packets,
-            tx: packets.tx_packets,
-            rx_bytes: packets.rx_bytes,
-            tx_bytes: packets.tx_bytes,
-        },
+        packets: outcome.packets.into(),
         tcp: outcome.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,
         started_unix_ms: unix_ms(started),

@@ -15,7 +15,7 @@ use super::stack::Starter;
 use super::supervisor::Outcome;
 use super::{RunError, device, loopback, memory, path};
 use crate::plan::{RuntimeKind, Scenario, Subject, Verify};
-use crate::sample::{CpuTime, DeviceFacts, Environment, Facts, Packets, Sample, StackCell, TcpFacts};
+use crate::sample::{CpuTime, DeviceFacts, Environment, Facts, Sample, StackCell, TcpFacts};
 
 /// How long the runtime's threads may take to end.
 pub(super) const PARTING: Duration = Duration::from_secs(5);
@@ -124,7 +124,6 @@ async fn run(
 fn sample(scenario: &Scenario, ran: Ran, started: SystemTime) -> Sample {
     let Ran { outcome, congestion, device, effective } = ran;
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-    let packets = outcome.packets;
     let offload = device.as_ref().is_some_and(|device| device.offload);
     let mut cell = StackCell::of(scenario, offload);
     if let (Some(mtu), Some(device)) = (&mut cell.mtu, &device) {
@@ -148,12 +147,7 @@ fn sample(scenario: &Scenario, ran: Ran, started: SystemTime) -> Sample {
         retransmits: outcome.retransmits,
         reordered: None,
         device_drops: outcome.device_drops,
-        packets: Packets {
-            rx: packets.rx_packets,
-            tx: packets.tx_packets,
-            rx_bytes: packets.rx_bytes,
-            tx_bytes: packets.tx_bytes,
-        },
+        packets: outcome.packets.into(),
         tcp: outcome.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,
         started_unix_ms: unix_ms(started),

@@ -96,22 +96,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::measure::fixture;
     use crate::plan::{Forwarder, ROWS, Verify};
     use crate::report::text;
     use crate::sample::{CpuTime, DeviceFacts, Environment, Facts, Interval, Packets, Program, Status, TcpFacts};
 
     /// What is printed of a run of two seconds: on standard output, and on standard error.
     fn printed(forwarder: Forwarder, change: fn(&mut ForwardCell, &mut Facts)) -> String {
-        let mut cell = ForwardCell {
-            forwarder,
-            direction: Direction::Forward,
-            generator: Generator::Own,
-            mtu: 1500,
-            parallel: 1,
-            ipv6: false,
-            buffer_bytes: 131_072,
-            queue_packets: 500,
-        };
+        let mut cell = fixture::forwarder(forwarder);
         let interval = |(end_ms, bytes, cpu, rss): (u64, u64, f64, u64)| Interval {
             end: Duration::from_millis(end_ms),
             bytes,
