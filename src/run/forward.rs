@@ -52,6 +52,10 @@ struct Loaded {
 
 /// Runs a forwarder.
 pub(super) fn execute(scenario: &ForwardScenario) -> Result<Sample, RunError> {
+    if !platform::isolation_supported() {
+        let remedy = "only Linux has namespaces to put them in";
+        return Err(platform::Error::unsupported("forward packets between", "two networks", remedy).into());
+    }
     let started = SystemTime::now();
     // Before this thread leaves the network that leads outside: it may have to be built.
     let executable = program::executable(scenario.forwarder)?;
