@@ -186,9 +186,9 @@ type carried struct {
 	WrittenPackets uint64 `json:"written_packets"`
 	WrittenBytes   uint64 `json:"written_bytes"`
 	// Writes of which the kernel refused a packet: the package tells of them together.
-	LostPackets uint64  `json:"lost_packets"`
+	LostPackets uint64 `json:"lost_packets"`
 	// Nobody counts these here.
-	Reordered   *uint64 `json:"reordered"`
+	Reordered *uint64 `json:"reordered"`
 }
 
 func (f *forwarder) report() counts {
