@@ -23,6 +23,8 @@ mod tcp_info;
 
 pub(crate) use self::doctor::{examine, memory_bytes};
 pub use self::forwarder::{Counters, Forwarder, Stopper};
+#[cfg(test)]
+pub(crate) use self::process::is_alive;
 pub(crate) use self::process::{
     cpu_of, end_with_parent, end_with_this_thread, folder_of_thread, peak_rss_bytes, peak_rss_bytes_of, rss_bytes_of,
 };

@@ -107,6 +107,19 @@ mod tests {
     }
 
     #[test]
+    fn a_parent_that_is_dead_and_not_buried_is_gone() {
+        let mut parent = Command::new("true").spawn().unwrap();
+        // Nobody has waited for it.
+        let gone = |parent: u32| !crate::imp::is_alive(parent);
+        while !gone(parent.id()) {
+            thread::yield_now();
+        }
+        parent.wait().unwrap();
+        assert!(gone(parent.id()));
+        assert!(!gone(process::id()));
+    }
+
+    #[test]
     fn a_process_ends_with_the_thread_that_started_it() {
         let starter = thread::spawn(|| {
             let mut command = Command::new("sleep");

@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::Signal;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, getpid, getppid, gettid, sysconf};
 
@@ -18,8 +17,13 @@ use nix::unistd::{Pid, SysconfVar, getpid, getppid, gettid, sysconf};
 pub(crate) fn end_with_parent(parent: u32) -> bool {
     // Where the kernel will not, things are as on other systems.
     let _alone = set_pdeathsig(Signal::SIGKILL);
-    let Some(parent) = pid(parent) else { return true };
-    getppid() == parent || kill(parent, None) != Err(Errno::ESRCH)
+    pid(parent) == Some(getppid()) || is_alive(parent)
+}
+
+/// Whether a process is there, and not only as what nobody has waited for yet (`proc_pid_stat(5)`).
+pub(crate) fn is_alive(process: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }
 
 /// The same, asked for by the parent. What the kernel waits for is the end of the thread.
