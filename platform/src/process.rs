@@ -110,7 +110,7 @@ mod tests {
     fn a_parent_that_is_dead_and_not_buried_is_gone() {
         let mut parent = Command::new("true").spawn().unwrap();
         // Nobody has waited for it.
-        let gone = |parent: u32| !crate::imp::is_alive(parent);
+        let gone = |parent: u32| !imp::is_alive(parent);
         while !gone(parent.id()) {
             thread::yield_now();
         }
