@@ -1,5 +1,6 @@
 //! What Linux alone has, on every other system: it is not there, and each says so in the same words.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,7 @@ pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Re
 
 /// Two TUN devices, which cannot be had.
 #[derive(Debug)]
-pub enum Forwarder {}
+pub struct Forwarder(Infallible);
 
 impl Forwarder {
     /// Always an error on this system.
@@ -85,12 +86,12 @@ impl Forwarder {
 
     /// What has been carried.
     pub fn counters(&self) -> Counters {
-        match *self {}
+        match self.0 {}
     }
 
     /// Ends [`Forwarder::run`].
     pub fn stopper(&self) -> Stopper {
-        match *self {}
+        match self.0 {}
     }
 
     /// Carries packets until it is stopped.
@@ -99,28 +100,28 @@ impl Forwarder {
     ///
     /// None: it never exists.
     pub fn run(self) -> Result<(), Error> {
-        match self {}
+        match self.0 {}
     }
 }
 
 /// What has been carried: nothing, ever.
 #[derive(Clone, Debug)]
-pub enum Counters {}
+pub struct Counters(Infallible);
 
 impl Counters {
     /// What was carried so far.
     pub fn read(&self) -> Counts {
-        match *self {}
+        match self.0 {}
     }
 }
 
 /// Ends a forwarder that runs elsewhere.
 #[derive(Clone, Debug)]
-pub enum Stopper {}
+pub struct Stopper(Infallible);
 
 impl Stopper {
     /// Has [`Forwarder::run`] come back without an error.
     pub fn stop(&self) {
-        match *self {}
+        match self.0 {}
     }
 }
