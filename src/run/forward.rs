@@ -28,6 +28,7 @@ use self::profile::Profile;
 use self::program::{Program, Talk};
 use self::topology::Topology;
 use super::RunError;
+use super::forwarder::START;
 use super::meter::{Meter, Spent, Tally};
 use super::setup::{PARTING, tcp, unix_ms};
 use super::supervisor::Outcome;
@@ -36,9 +37,6 @@ use crate::sample::{Cell, CpuTime, DeviceFacts, Environment, Facts, Sample, Stat
 
 /// How often time and memory are looked at.
 const EVERY: std::time::Duration = std::time::Duration::from_secs(1);
-
-/// What has the forwarder begin.
-const START: &str = "start";
 
 /// What a load has to tell.
 struct Loaded {

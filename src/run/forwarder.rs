@@ -16,7 +16,13 @@ use platform::{Class, Error};
 use super::RunError;
 
 /// Says that the devices are there.
-const READY: &str = "ready";
+pub(super) const READY: &str = "ready";
+
+/// The order to begin.
+pub(super) const START: &str = "start";
+
+/// The order to tell what has been carried.
+pub(super) const REPORT: &str = "report";
 
 /// Carries packets for as long as there are orders to come.
 ///
@@ -72,8 +78,8 @@ impl<I: BufRead, O: Write, C: Fn() -> Counts> Clerk<I, O, C> {
                 return Ok(Next::Stop);
             }
             match order.trim_end() {
-                "start" => return Ok(Next::Start),
-                "report" => {
+                START => return Ok(Next::Start),
+                REPORT => {
                     let counts = serde_json::to_string(&(self.counts)()).map_err(io::Error::from);
                     self.say(&counts.map_err(|error| failed("answer", error))?)?;
                 }

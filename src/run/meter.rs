@@ -52,6 +52,19 @@ pub(super) struct Tally {
     pub(super) forwarder_peak_rss_bytes: Option<u64>,
 }
 
+impl Tally {
+    /// What was carried since `then`; of memory, the most there ever was.
+    pub(super) fn since(self, then: Self) -> Self {
+        let counted = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
+        Self {
+            packets: self.packets.zip(then.packets).map(|(now, then)| now.since(then)),
+            drops: counted(self.drops, then.drops),
+            reordered: counted(self.reordered, then.reordered),
+            ..self
+        }
+    }
+}
+
 /// Both, and when it was.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {

@@ -137,7 +137,7 @@ fn sample(scenario: &Scenario, ran: Ran, started: SystemTime) -> Sample {
         bytes: outcome.bytes,
         bytes_back: None,
         elapsed: outcome.elapsed,
-        verified: verified(scenario),
+        verified: verified(scenario.verify, scenario.warmup_bytes),
         cpu: CpuTime {
             client_seconds: seconds(outcome.client_cpu),
             stack_seconds: seconds(difference(outcome.spent.own_cpu, outcome.client_cpu)),
@@ -176,9 +176,9 @@ pub(super) fn unix_ms(time: SystemTime) -> Option<u64> {
 }
 
 /// How much of the payload is really checked: without a warm-up there is no sample of it.
-fn verified(scenario: &Scenario) -> Verify {
-    match scenario.verify {
-        Verify::Sample if scenario.warmup_bytes == 0 => Verify::Off,
+pub(super) fn verified(verify: Verify, warmup_bytes: u64) -> Verify {
+    match verify {
+        Verify::Sample if warmup_bytes == 0 => Verify::Off,
         verify => verify,
     }
 }

@@ -242,7 +242,7 @@ impl Supervisor {
         let window = opened.map(|begin| Window { begin, end });
         let elapsed = window.map_or(Duration::ZERO, |window| window.end.at - window.begin.at);
         let spent = window.map(Window::spent).unwrap_or_default();
-        let counted = |counter: fn(&Tally) -> Option<u64>| window.and_then(|window| window.counted(counter));
+        let carried = window.map(Window::carried).unwrap_or_default();
         let readers = self.lanes.iter().filter(|lane| lane.mode == Mode::Reader);
         Outcome {
             status,
@@ -253,9 +253,9 @@ impl Supervisor {
             client_cpu: sum(finishes.iter().map(|finish| finish.cpu)).filter(|_| complete),
             spent,
             retransmits: sum(finishes.iter().map(|finish| finish.retransmits)).filter(|_| complete),
-            device_drops: counted(|tally| tally.drops),
-            packets: window.map(Window::packets).unwrap_or_default(),
-            reordered: counted(|tally| tally.reordered),
+            device_drops: carried.drops,
+            packets: carried.packets.unwrap_or_default(),
+            reordered: carried.reordered,
             forwarder_peak_rss_bytes: end.tally.forwarder_peak_rss_bytes,
             tcp: finishes.first().map(|finish| finish.tcp),
             intervals: intervals.finish(elapsed, bytes, spent),
@@ -275,14 +275,8 @@ impl Window {
         self.end.spent.since(self.begin.spent)
     }
 
-    fn packets(self) -> PacketCounts {
-        let [end, begin] = [self.end, self.begin].map(|reading| reading.tally.packets);
-        end.zip(begin).map(|(end, begin)| end.since(begin)).unwrap_or_default()
-    }
-
-    /// By how much a counter has grown.
-    fn counted(self, counter: fn(&Tally) -> Option<u64>) -> Option<u64> {
-        Some(counter(&self.end.tally)?.saturating_sub(counter(&self.begin.tally)?))
+    fn carried(self) -> Tally {
+        self.end.tally.since(self.begin.tally)
     }
 }
 

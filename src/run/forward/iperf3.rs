@@ -108,14 +108,14 @@ pub(super) async fn run(
         }
     };
     let spent = meter.spent().since(before);
-    let end = meter.tally();
+    let carried = meter.tally().since(tally);
     let measured = report.and_then(|report| Measured::of(&report, scenario.direction));
     let mut outcome = Outcome {
         spent,
-        device_drops: end.drops.zip(tally.drops).map(|(end, begin)| end.saturating_sub(begin)),
-        packets: end.packets.zip(tally.packets).map(|(end, begin)| end.since(begin)).unwrap_or_default(),
-        reordered: end.reordered.zip(tally.reordered).map(|(end, begin)| end.saturating_sub(begin)),
-        forwarder_peak_rss_bytes: end.forwarder_peak_rss_bytes,
+        device_drops: carried.drops,
+        packets: carried.packets.unwrap_or_default(),
+        reordered: carried.reordered,
+        forwarder_peak_rss_bytes: carried.forwarder_peak_rss_bytes,
         ..Outcome::failed(Status::Ok, None)
     };
     let mut generator_seconds = None;

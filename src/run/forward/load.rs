@@ -7,8 +7,9 @@ use platform::Interrupts;
 use super::program::Program;
 use super::topology::Topology;
 use super::{EVERY, ForwarderMeter, Loaded};
-use crate::plan::{Amount, Direction, ForwardScenario, Mode, Verify};
+use crate::plan::{Amount, Direction, ForwardScenario, Mode};
 use crate::run::loopback::{self, Served};
+use crate::run::setup::verified;
 use crate::run::supervisor::Supervisor;
 use crate::run::transfer::{Lane, Payload, StartingGate};
 use crate::run::{RunError, path};
@@ -32,10 +33,7 @@ pub(super) async fn run(
         generator_seconds: outcome.spent.own_cpu.map(|cpu| cpu.as_secs_f64()),
         outcome,
         congestion,
-        verified: match scenario.verify {
-            Verify::Sample if scenario.warmup_bytes == 0 => Verify::Off,
-            verify => verify,
-        },
+        verified: verified(scenario.verify, scenario.warmup_bytes),
     })
 }
 

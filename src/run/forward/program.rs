@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use super::{Profile, Topology};
 use crate::plan::{ForwardScenario, Forwarder};
 use crate::run::failure::Failure;
+use crate::run::forwarder::{READY as IS_READY, REPORT};
 use crate::run::process::{PARENT, last_words, stated_error, tail};
 use crate::run::{RunError, go};
 use crate::sample::Status;
@@ -51,7 +52,8 @@ pub(super) struct Program {
     /// How it ended, once it has.
     ended: watch::Receiver<Option<End>>,
     kill: Arc<Notify>,
-    parting: Duration,
+    /// Whether it makes a profile.
+    draws: bool,
 }
 
 /// How it ended, and the end of its standard error.
@@ -89,8 +91,7 @@ impl Program {
         let (talk, kill) = (Arc::new(Talk::new(ours, theirs)?), Arc::default());
         let (answer, ended) = watch::channel(None);
         tokio::spawn(attend(child, Arc::clone(&kill), answer));
-        let parting = if profile.is_some() { DRAWING } else { PARTING };
-        let program = Self { pid, talk, ended, kill, parting };
+        let program = Self { pid, talk, ended, kill, draws: profile.is_some() };
         let talk = program.talk();
         let answer = spawn_blocking(move || talk.answer(READY));
         tokio::select! {
@@ -100,7 +101,7 @@ impl Program {
                 Err(RunError::Interrupted)
             }
             answer = answer => match answer {
-                Ok(Some(word)) if word == "ready" => Ok(program),
+                Ok(Some(word)) if word == IS_READY => Ok(program),
                 _ => Err(program.refusal().await),
             },
         }
@@ -145,7 +146,8 @@ impl Program {
     async fn stop(self) -> Option<End> {
         self.talk.hang_up();
         let mut ended = self.ended.clone();
-        if timeout(self.parting, ended.wait_for(Option::is_some)).await.is_err() {
+        let parting = if self.draws { DRAWING } else { PARTING };
+        if timeout(parting, ended.wait_for(Option::is_some)).await.is_err() {
             self.kill.notify_one();
         }
         timeout(PARTING, ended.wait_for(Option::is_some)).await.ok()?.ok()?.clone()
@@ -153,9 +155,9 @@ impl Program {
 
     /// The same, after a run that succeeded. Where it was to leave a profile, a bad end is an error.
     pub(super) async fn finish(self) -> Result<(), RunError> {
-        let drawing = self.parting == DRAWING;
+        let draws = self.draws;
         match self.stop().await {
-            _ if !drawing => Ok(()),
+            _ if !draws => Ok(()),
             Some(End { by: ProcessEnd::Exited(0), .. }) => Ok(()),
             Some(end) => Err(end.error()),
             None => Err(RunError::Process { class: Class::Failed, text: "the forwarder does not end".to_owned() }),
@@ -265,7 +267,7 @@ impl Talk {
     /// What it has carried so far; `None` where it does not answer.
     pub(super) fn report(&self) -> Option<Counts> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        self.tell("report");
+        self.tell(REPORT);
         match answers.as_ref()?.recv_timeout(ANSWER) {
             Ok(answer) => serde_json::from_str(&answer).ok(),
             Err(_late) => {

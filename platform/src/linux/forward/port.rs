@@ -4,6 +4,7 @@
 //! its calls block instead of being pending, that poll lasts as long as the loop.
 
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -95,22 +96,12 @@ impl Blocking {
     /// Does `call` until it does not find the device unready. The device itself does not block, for nothing
     /// could end a `read(2)` that does.
     ///
-    /// Before it sleeps it lets whoever wants the processor have it: where that is the one who makes the
-    /// packets, several have come at the next look, for the price of one.
-    fn patiently<T>(&self, flags: PollFlags, call: impl FnMut(&SyncDevice) -> io::Result<T>) -> io::Result<T> {
-        self.repeat(flags, false, call)
-    }
-
-    /// The same, at once where it is known to gain nothing by yielding: what cuts a super-packet takes one at a
-    /// time.
-    fn at_once<T>(&self, flags: PollFlags, call: impl FnMut(&SyncDevice) -> io::Result<T>) -> io::Result<T> {
-        self.repeat(flags, true, call)
-    }
-
-    fn repeat<T>(
+    /// Before it sleeps it lets whoever wants the processor have it, where it `yields`: if that is the one who makes
+    /// the packets, several have come at the next look, for the price of one. Who takes one at a time gains nothing.
+    fn patiently<T>(
         &self,
         flags: PollFlags,
-        mut has_yielded: bool,
+        mut yields: bool,
         mut call: impl FnMut(&SyncDevice) -> io::Result<T>,
     ) -> io::Result<T> {
         loop {
@@ -121,11 +112,10 @@ impl Blocking {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return result,
             }
-            if has_yielded {
-                self.wait(flags)?;
-            } else {
+            if mem::take(&mut yields) {
                 thread::yield_now();
-                has_yielded = true;
+            } else {
+                self.wait(flags)?;
             }
         }
     }
@@ -152,7 +142,7 @@ impl Port for Blocking {
     }
 
     async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.patiently(PollFlags::POLLIN, |device| device.recv(buffer))
+        self.patiently(PollFlags::POLLIN, true, |device| device.recv(buffer))
     }
 
     fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -160,7 +150,7 @@ impl Port for Blocking {
     }
 
     async fn send(&self, packet: &[u8]) -> io::Result<usize> {
-        self.patiently(PollFlags::POLLOUT, |device| device.send(packet))
+        self.patiently(PollFlags::POLLOUT, true, |device| device.send(packet))
     }
 
     async fn recv_multiple(
@@ -169,11 +159,13 @@ impl Port for Blocking {
         packets: &mut [BytesMut],
         sizes: &mut [usize],
     ) -> io::Result<usize> {
-        self.at_once(PollFlags::POLLIN, |device| device.recv_multiple(whole, packets, sizes, VIRTIO_NET_HDR_LEN))
+        self.patiently(PollFlags::POLLIN, false, |device| {
+            device.recv_multiple(whole, packets, sizes, VIRTIO_NET_HDR_LEN)
+        })
     }
 
     async fn send_multiple(&self, table: &mut GROTable, packets: &mut [BytesMut]) -> io::Result<usize> {
-        self.patiently(PollFlags::POLLOUT, |device| device.send_multiple(table, packets, VIRTIO_NET_HDR_LEN))
+        self.patiently(PollFlags::POLLOUT, true, |device| device.send_multiple(table, packets, VIRTIO_NET_HDR_LEN))
     }
 }
 
