@@ -22,7 +22,7 @@ pub(crate) fn take_up_loopback() -> Result<Option<Loopback>, Error> {
     Ok(None)
 }
 
-pub(crate) fn forward(_interface: &str, _ipv6: bool) -> Result<(), Error> {
+pub(crate) fn enable_forwarding(_interface: &str, _ipv6: bool) -> Result<(), Error> {
     Err(Error::unsupported(
         "forward packets in",
         "a network of the run's own",

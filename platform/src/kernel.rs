@@ -31,6 +31,6 @@ pub fn take_up_loopback() -> Result<Option<Loopback>, Error> {
 ///
 /// [`crate::Class::Unavailable`], where the system has no networks of one's own or does not let them be
 /// set up.
-pub fn forward(interface: &str, ipv6: bool) -> Result<(), Error> {
-    imp::forward(interface, ipv6)
+pub fn enable_forwarding(interface: &str, ipv6: bool) -> Result<(), Error> {
+    imp::enable_forwarding(interface, ipv6)
 }

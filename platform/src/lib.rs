@@ -55,7 +55,7 @@ pub use environment::Environment;
 pub use error::{Class, Error};
 pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, Which};
 pub use imp::{DropCounter, TunDevice};
-pub use kernel::{Loopback, forward, take_up_loopback};
+pub use kernel::{Loopback, enable_forwarding, take_up_loopback};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
 pub use namespace::{Interface, Namespace, dropped_packets, folder_of_thread, network_of};

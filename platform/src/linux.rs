@@ -29,7 +29,7 @@ pub(crate) use self::process::{
     cpu_of, end_with_parent, end_with_this_thread, folder_of_thread, peak_rss_bytes, peak_rss_bytes_of, rss_bytes_of,
 };
 pub(crate) use crate::netns::enter as isolate;
-pub(crate) use crate::sysctl::{forward, take_up_loopback};
+pub(crate) use crate::sysctl::{enable_forwarding, take_up_loopback};
 pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address, process_end};
 
 use crate::link::packet_len;

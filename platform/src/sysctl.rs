@@ -16,7 +16,7 @@ const READ_ONLY: &str = "a container may have /proc/sys read-only: make it writa
 /// Lets the kernel forward. Where a packet goes back to where it came from, it would also advise the
 /// sender of the shorter way (ICMP redirects), with packets that nobody has asked for. Over IPv6 they
 /// cannot be switched off, but are rare (`net/ipv6/ip6_output.c`, `ip6_forward`).
-pub(crate) fn forward(interface: &str, ipv6: bool) -> Result<(), Error> {
+pub(crate) fn enable_forwarding(interface: &str, ipv6: bool) -> Result<(), Error> {
     if ipv6 {
         // What one interface of IPv6 has of it does not forward (`net.ipv6.conf.all.forwarding`).
         return set("ipv6/conf/all/forwarding", "1");

@@ -52,7 +52,7 @@ pub(super) async fn run(scenario: &Scenario, interrupts: Interrupts) -> Result<R
             .into());
     }
     let (device, facts) = tun::open(scenario)?;
-    platform::forward(&facts.name, scenario.network.address.is_ipv6())?;
+    platform::enable_forwarding(&facts.name, scenario.network.address.is_ipv6())?;
     let drops = device.drop_counter();
     let link = Counted::new(device);
     let gate = Arc::new(StartingGate::new(1, ProcessMeter::new(link.traffic(), move || drops.read())));

@@ -1,4 +1,4 @@
-//! Carries packets between two TUN devices: see [`mod@crate::forward`].
+//! Carries packets between two TUN devices: see [`crate::forward`].
 //!
 //! A direction has as many workers as the way wants; each of them is one loop, or two with a channel between
 //! them (`carry`). What a loop reads and writes is the way's affair (`packets`, `segments`, `framed`), how it
