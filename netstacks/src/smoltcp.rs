@@ -111,6 +111,8 @@ struct Connection {
     reset: bool,
     /// Our FIN is asked for.
     finished: bool,
+    /// smoltcp has not been asked for it yet: see [`SmoltcpEngine::close`].
+    close_due: bool,
     /// How long a released connection waits for the peer's FIN.
     orphaned_until: Instant,
 }
@@ -201,6 +203,7 @@ impl<L: Link> SmoltcpEngine<L> {
             segment_len: self.device.sender.segment_len(local.is_ipv6()),
             reset: false,
             finished: false,
+            close_due: false,
             orphaned_until: self.started,
         };
         let flow = FlowId(self.connections.insert(connection));
@@ -212,7 +215,11 @@ impl<L: Link> SmoltcpEngine<L> {
     /// Looks at what a packet has made of a connection.
     fn observe(&mut self, flow: FlowId) {
         let Some(connection) = self.connections.get_mut(flow.0) else { return };
-        let socket = self.sockets.get::<tcp::Socket>(connection.socket);
+        let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
+        if connection.close_due && socket.send_queue() == 0 {
+            connection.close_due = false;
+            socket.close();
+        }
         let state = socket.state();
         match connection.stage {
             Stage::Handshake => match state {
@@ -235,9 +242,24 @@ impl<L: Link> SmoltcpEngine<L> {
                     self.forget(flow);
                 } else if socket.can_recv() {
                     // Nobody will read it, and the peer is to know (RFC 1122, 4.2.2.13).
-                    self.sockets.get_mut::<tcp::Socket>(connection.socket).abort();
+                    socket.abort();
                 }
             }
+        }
+    }
+
+    /// Sends a FIN behind what is queued.
+    ///
+    /// After the peer's own FIN it waits until all else is acknowledged: in LAST-ACK smoltcp 0.14 ignores
+    /// an ACK that does nothing but open the window (`socket/tcp.rs`, `process`), and would send the rest
+    /// byte by byte, by probes, until the connection times out.
+    fn close(&mut self, flow: FlowId) {
+        let connection = &mut self.connections[flow.0];
+        connection.finished = true;
+        let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
+        connection.close_due = socket.state() == State::CloseWait && socket.send_queue() > 0;
+        if !connection.close_due {
+            socket.close();
         }
     }
 
@@ -368,33 +390,33 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
 
     fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize> {
         let (socket, connection) = self.socket_of(flow);
+        if connection.finished {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
         // smoltcp sends what there is, so of much only whole segments are taken: no small one between.
         let room = (socket.send_capacity() - socket.send_queue()).min(bytes.len());
         let whole = if room > connection.segment_len { room - room % connection.segment_len } else { room };
         match socket.send_slice(&bytes[..whole]) {
             Ok(0) => Err(io::ErrorKind::WouldBlock.into()),
             Ok(len) => Ok(len),
-            Err(tcp::SendError::InvalidState) if connection.finished => Err(io::ErrorKind::BrokenPipe.into()),
             Err(tcp::SendError::InvalidState) => Err(ended(connection)),
         }
     }
 
     fn finish(&mut self, flow: FlowId) {
-        self.connections[flow.0].finished = true;
-        self.socket_of(flow).0.close();
+        self.close(flow);
     }
 
     fn release(&mut self, flow: FlowId) {
         let connection = &mut self.connections[flow.0];
         connection.stage = Stage::Released;
-        connection.finished = true;
         connection.orphaned_until = Instant::now() + MAX_FIN_WAIT;
         let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
         // RFC 2525, 2.17: a close with data unread says so, with a RST.
         if socket.can_recv() {
             socket.abort();
         } else {
-            socket.close();
+            self.close(flow);
         }
     }
 

@@ -188,6 +188,7 @@ contract! {
         echo
         half_close_by_the_peer
         half_close_by_the_stack
+        a_slow_reader_after_both_have_closed
         bulk_both_ways_at_once
         one_after_another
         twenty_at_once

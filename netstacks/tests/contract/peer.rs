@@ -82,6 +82,11 @@ impl Peer {
         self.shared.lock().wire.super_packets
     }
 
+    /// How many segments of one byte have come.
+    pub(crate) fn single_bytes(&self) -> usize {
+        self.shared.lock().wire.single_bytes
+    }
+
     pub(crate) fn connect(&self, to: SocketAddr) -> PeerStream {
         let stream = self.begin_connect(to);
         stream.wait_established();

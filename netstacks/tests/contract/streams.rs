@@ -79,6 +79,39 @@ pub(crate) fn half_close_by_the_peer<S: Netstack<MemoryLink>>(flavour: Flavour) 
     );
 }
 
+/// The peer closes its half, and opens its window little by little while the stack, which has closed too,
+/// has more to send than fits into it.
+pub(crate) fn a_slow_reader_after_both_have_closed<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            assert_eq!(stream.read(&mut [0; 10]).await.unwrap(), 0);
+            stream.write_all(&pattern(6, 300_000)).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let error = stream.write(b"more").await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            stream.finish();
+            let mut bytes = Vec::new();
+            let mut buffer = [0; 16 << 10];
+            loop {
+                match stream.read(&mut buffer) {
+                    0 => break,
+                    len => bytes.extend_from_slice(&buffer[..len]),
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert_same(&bytes, &pattern(6, 300_000));
+            // One may come of a machine that stood still for a while.
+            assert!(peer.single_bytes() <= 1, "the stack probes a window that is open");
+        },
+    );
+}
+
 /// The stack closes its half first and still hears the rest.
 pub(crate) fn half_close_by_the_stack<S: Netstack<MemoryLink>>(flavour: Flavour) {
     run::<S>(

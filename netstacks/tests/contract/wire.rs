@@ -30,6 +30,8 @@ pub(crate) struct Wire {
     singles: usize,
     pub(crate) mute: bool,
     pub(crate) super_packets: SuperPackets,
+    /// Segments of one byte that came from the stack: what a probe of a closed window looks like.
+    pub(crate) single_bytes: usize,
 }
 
 /// How many super-packets have crossed the link.
@@ -53,6 +55,7 @@ impl Wire {
             singles: 0,
             mute: false,
             super_packets: SuperPackets::default(),
+            single_bytes: 0,
         }
     }
 
@@ -87,6 +90,8 @@ impl Wire {
             self.link.try_recv(std::slice::from_mut(&mut self.packet)).ok()?;
             let (meta, packet) = (self.packet.meta(), self.packet.packet());
             check(&self.capabilities, meta, packet);
+            self.single_bytes +=
+                usize::from(TcpLayout::parse(packet).is_some_and(|tcp| tcp.payload_at + 1 == packet.len()));
             self.super_packets.from_the_stack += usize::from(meta.gso_size.is_some());
             if self.mute {
                 continue;
