@@ -36,6 +36,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 #[cfg(any(feature = "lwip", feature = "smoltcp"))]
 mod driven;
+mod gate;
 #[cfg(feature = "ipstack")]
 mod ipstack;
 #[cfg(feature = "lwip")]
@@ -48,6 +49,7 @@ mod shim;
 #[cfg(feature = "smoltcp")]
 mod smoltcp;
 
+pub use crate::gate::{Admission, Answers, Ends, Gate, Gated, Request, Unreachable, gate};
 #[cfg(feature = "ipstack")]
 pub use crate::ipstack::Ipstack;
 #[cfg(feature = "lwip")]
