@@ -6,6 +6,8 @@ use std::process::ExitStatus;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use socket2::Socket;
+
 use crate::doctor::Check;
 pub(crate) use crate::elsewhere::*;
 pub use crate::elsewhere::{Counters, Forwarder, Stopper};
@@ -82,6 +84,10 @@ impl DropCounter {
     pub fn read(&self) -> Option<u64> {
         None
     }
+}
+
+pub(crate) fn bind_to_interface(_socket: &Socket, _interface: &str, _ipv6: bool) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 pub(crate) fn tcp_statistics(_socket: &TcpStream) -> Option<TcpStatistics> {

@@ -61,7 +61,9 @@ pub use memory::MemoryLink;
 pub use namespace::{Interface, Namespace, dropped_packets, folder_of_thread, network_of};
 pub use process::{ProcessEnd, ProcessMeter, end_with_parent, end_with_this_thread, this_program};
 pub use signal::Interrupts;
-pub use socket::{TcpStatistics, default_congestion_control, set_congestion_control, tcp_statistics};
+pub use socket::{
+    TcpStatistics, bind_to_interface, default_congestion_control, set_congestion_control, tcp_statistics,
+};
 pub use trace::{Trace, Traced};
 pub use usage::{cpu_of_process, cpu_of_thread, peak_rss_bytes};
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use nix::net::if_::if_nametoindex;
+use socket2::Socket;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 #[path = "linux/doctor.rs"]
@@ -369,6 +370,10 @@ pub(crate) fn set_congestion_control(socket: &TcpStream, name: &str) -> io::Resu
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+pub(crate) fn bind_to_interface(socket: &Socket, interface: &str, _ipv6: bool) -> io::Result<()> {
+    socket.bind_device(Some(interface.as_bytes()))
 }
 
 /// Not by its name, which may by now be that of another program (`proc_pid_exe(5)`).

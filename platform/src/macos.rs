@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, TcpStream};
+use std::num::NonZero;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::unistd::Uid;
+use socket2::Socket;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 pub(crate) use crate::elsewhere::*;
@@ -293,6 +295,11 @@ const SRTT_MS: usize = 44;
 const TX_RETRANSMIT_PACKETS: usize = 104;
 
 /// `TCP_CONNECTION_INFO` of `tcp(4)`.
+pub(crate) fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
+    let index = NonZero::new(nix::net::if_::if_nametoindex(interface)?);
+    if ipv6 { socket.bind_device_by_index_v6(index) } else { socket.bind_device_by_index_v4(index) }
+}
+
 pub(crate) fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
     let mut info = [0_u8; TCP_INFO_LEN];
     let len = socket_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONNECTION_INFO, &mut info).ok()?;

@@ -4,6 +4,8 @@ use std::io;
 use std::net::TcpStream;
 use std::time::Duration;
 
+use socket2::Socket;
+
 use crate::imp;
 
 /// What the kernel says of a connection; `None` where it does not say.
@@ -41,6 +43,17 @@ pub fn default_congestion_control() -> Option<String> {
 /// the kernel does not have, `PermissionDenied` for one that it keeps for root.
 pub fn set_congestion_control(socket: &TcpStream, name: &str) -> io::Result<()> {
     imp::set_congestion_control(socket, name)
+}
+
+/// Has a socket send by an interface, whatever the routes say, and so past a TUN device that they lead to.
+/// To be called before it is connected.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::NotFound`], or the system's own, for a name that no interface has, `PermissionDenied`,
+/// and `Unsupported` on a system of which this program does not know how.
+pub fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
+    imp::bind_to_interface(socket, interface, ipv6)
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -30,6 +30,7 @@ mod machine;
 mod signal;
 
 pub use self::interface::DropCounter;
+pub(crate) use self::interface::bind_to_interface;
 pub(crate) use self::machine::{
     cpu, cpu_of_process, cpu_of_thread, governor, kernel, memory_bytes, peak_rss_bytes, virtual_machine,
 };

@@ -88,10 +88,16 @@ fn assert_sums_are_right(packet: &[u8]) {
             assert_eq!(icmp.checksum(), icmp.icmp_type().calc_checksum(source, destination, icmp.payload()).unwrap());
         }
         (NetSlice::Ipv4(ip), TransportSlice::Tcp(tcp)) => {
-            assert_eq!(tcp.checksum(), tcp.calc_checksum_ipv4(ip.header().source(), ip.header().destination()).unwrap());
+            assert_eq!(
+                tcp.checksum(),
+                tcp.calc_checksum_ipv4(ip.header().source(), ip.header().destination()).unwrap()
+            );
         }
         (NetSlice::Ipv6(ip), TransportSlice::Tcp(tcp)) => {
-            assert_eq!(tcp.checksum(), tcp.calc_checksum_ipv6(ip.header().source(), ip.header().destination()).unwrap());
+            assert_eq!(
+                tcp.checksum(),
+                tcp.calc_checksum_ipv6(ip.header().source(), ip.header().destination()).unwrap()
+            );
         }
         other => panic!("{other:?}"),
     }

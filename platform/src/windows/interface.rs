@@ -2,19 +2,22 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::os::windows::io::AsRawSocket;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::Socket;
 use windows_sys::Win32::Foundation::{ERROR_FILE_NOT_FOUND, ERROR_NOT_FOUND, ERROR_SUCCESS, WIN32_ERROR};
 use windows_sys::Win32::NetworkManagement::IpHelper::{
-    ConvertInterfaceAliasToLuid, CreateUnicastIpAddressEntry, GetIfEntry2, GetIpInterfaceEntry,
-    GetUnicastIpAddressEntry, InitializeIpInterfaceEntry, InitializeUnicastIpAddressEntry, MIB_IF_ROW2,
-    MIB_IPINTERFACE_ROW, MIB_UNICASTIPADDRESS_ROW, SetIpInterfaceEntry,
+    ConvertInterfaceAliasToLuid, ConvertInterfaceLuidToIndex, CreateUnicastIpAddressEntry, GetIfEntry2,
+    GetIpInterfaceEntry, GetUnicastIpAddressEntry, InitializeIpInterfaceEntry, InitializeUnicastIpAddressEntry,
+    MIB_IF_ROW2, MIB_IPINTERFACE_ROW, MIB_UNICASTIPADDRESS_ROW, SetIpInterfaceEntry,
 };
 use windows_sys::Win32::NetworkManagement::Ndis::NET_LUID_LH;
 use windows_sys::Win32::Networking::WinSock::{
-    ADDRESS_FAMILY, AF_INET, AF_INET6, IN_ADDR, IN_ADDR_0, IN6_ADDR, IN6_ADDR_0, IpDadStateDuplicate,
-    IpDadStatePreferred, SOCKADDR_IN, SOCKADDR_IN6, SOCKADDR_INET,
+    ADDRESS_FAMILY, AF_INET, AF_INET6, IN_ADDR, IN_ADDR_0, IN6_ADDR, IN6_ADDR_0, IP_UNICAST_IF, IPPROTO_IP,
+    IPPROTO_IPV6, IPV6_UNICAST_IF, IpDadStateDuplicate, IpDadStatePreferred, SOCKADDR_IN, SOCKADDR_IN6, SOCKADDR_INET,
+    SOCKET, setsockopt,
 };
 
 use crate::Network;
@@ -38,6 +41,32 @@ pub(super) fn exists(name: &str) -> bool {
     let mut luid = NET_LUID_LH { Value: 0 };
     // SAFETY: the name ends with a zero, and the identifier is ours to write.
     (unsafe { ConvertInterfaceAliasToLuid(name.as_ptr(), &raw mut luid) }) == ERROR_SUCCESS
+}
+
+/// Has a socket send by the interface of that name (`IP_UNICAST_IF`, `IPV6_UNICAST_IF`).
+pub(crate) fn bind_to_interface(socket: &Socket, name: &str, ipv6: bool) -> io::Result<()> {
+    let index = index(name)?;
+    // IPv4's is in network byte order.
+    let (level, option, value) =
+        if ipv6 { (IPPROTO_IPV6, IPV6_UNICAST_IF, index) } else { (IPPROTO_IP, IP_UNICAST_IF, index.to_be()) };
+    let value = value.to_ne_bytes();
+    // SAFETY: the socket is open, and as many bytes are read as there are.
+    let result =
+        unsafe { setsockopt(socket.as_raw_socket() as SOCKET, level, option, value.as_ptr(), value.len() as i32) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn index(name: &str) -> io::Result<u32> {
+    let name: Vec<u16> = name.encode_utf16().chain([0]).collect();
+    let mut luid = NET_LUID_LH { Value: 0 };
+    // SAFETY: the name ends with a zero, and the identifier is ours to write.
+    if (unsafe { ConvertInterfaceAliasToLuid(name.as_ptr(), &raw mut luid) }) != ERROR_SUCCESS {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let mut index = 0;
+    // SAFETY: the identifier is one that Windows has given, and the number is ours to write.
+    check(unsafe { ConvertInterfaceLuidToIndex(&raw const luid, &raw mut index) })?;
+    Ok(index)
 }
 
 impl Interface {
