@@ -7,10 +7,10 @@
 //! |---|---|---|
 //! | 0 | `flags` | `NEEDS_CSUM`: the checksum field holds the sum of the pseudo-header alone |
 //! | 1 | `gso_type` | none, or TCP over IPv4 or over IPv6 |
-//! | 2 | `hdr_len` | IP and TCP header, in bytes |
+//! | 2 | `hdr_len` | IP and TCP or UDP header, in bytes |
 //! | 4 | `gso_size` | payload of each segment, in bytes |
-//! | 6 | `csum_start` | where the sum begins: the TCP header |
-//! | 8 | `csum_offset` | where the sum goes, from there on: 16 |
+//! | 6 | `csum_start` | where the sum begins: the TCP or UDP header |
+//! | 8 | `csum_offset` | where the sum goes, from there on: 16, or UDP's 6 |
 //!
 //! What comes from the device is not believed: [`read`] looks at nothing beyond the packet, and
 //! refuses what contradicts it. Where the kernel is lenient for the sake of old guests, so is it:
@@ -165,10 +165,17 @@ fn checksum_place(packet: &[u8]) -> Option<(usize, usize)> {
 /// [`Checksum::Partial`].
 #[inline]
 pub fn pseudo_header_sum(headers: &[u8], layout: &TcpLayout, len: usize) -> u16 {
-    let addresses = headers.get(if layout.ipv6 { 8..40 } else { 12..20 }).unwrap_or_default();
+    pseudo_header_sum_of(TCP, headers, layout.tcp_at, len)
+}
+
+/// The same of any transport protocol, whose header begins at `at`.
+#[inline]
+fn pseudo_header_sum_of(protocol: u8, headers: &[u8], at: usize, len: usize) -> u16 {
+    let ipv6 = headers.first().is_some_and(|first| first >> 4 == 6);
+    let addresses = headers.get(if ipv6 { 8..40 } else { 12..20 }).unwrap_or_default();
     let words = addresses.chunks_exact(2).map(|word| u64::from(u16::from_be_bytes([word[0], word[1]])));
-    let tcp_len = len.saturating_sub(layout.tcp_at) as u64;
-    fold(words.sum::<u64>() + u64::from(TCP) + (tcp_len >> 16) + (tcp_len & 0xffff))
+    let transport_len = len.saturating_sub(at) as u64;
+    fold(words.sum::<u64>() + u64::from(protocol) + (transport_len >> 16) + (transport_len & 0xffff))
 }
 
 /// Leaves the checksum of a TCP packet of `len` bytes in all, whose headers these are, to the link:
@@ -180,6 +187,16 @@ pub fn leave_checksum(headers: &mut [u8], layout: &TcpLayout, len: usize) {
     if let Some(field) = headers.get_mut(at..at + 2) {
         field.copy_from_slice(&sum.to_be_bytes());
     }
+}
+
+/// Leaves the checksum of a UDP datagram to the link, as [`leave_checksum`] does a TCP segment's. `headers`
+/// are the first bytes of a packet of `len` bytes in all, with the whole of its IP and UDP headers. Answers
+/// whether it is one: a fragment has no checksum of its own, and stays as it is.
+pub fn leave_udp_checksum(headers: &mut [u8], len: usize) -> bool {
+    let Some((udp_at, UDP_CHECKSUM_AT)) = checksum_place(headers) else { return false };
+    let sum = pseudo_header_sum_of(UDP, headers, udp_at, len);
+    headers[udp_at + UDP_CHECKSUM_AT..][..2].copy_from_slice(&sum.to_be_bytes());
+    true
 }
 
 /// Completes a checksum that is [`Checksum::Partial`], of TCP or UDP, for a receiver that wants it
@@ -268,15 +285,15 @@ fn check_length(packet: &[u8]) -> Result<(), Malformed> {
 ///
 /// # Errors
 ///
-/// [`Malformed::SegmentationType`] where the meta leaves work to the device that is for TCP alone,
-/// and the packet is not TCP.
+/// [`Malformed::SegmentationType`] where the meta leaves work to the device that the packet is not for:
+/// a checksum is TCP's or UDP's, segments are TCP's.
 #[inline]
 pub fn write(meta: PacketMeta, headers: &[u8]) -> Result<[u8; HEADER_LEN], Malformed> {
     let mut header = [0; HEADER_LEN];
     if meta == PacketMeta::default() {
         return Ok(header);
     }
-    let layout = TcpLayout::parse(headers).ok_or(Malformed::SegmentationType)?;
+    let Some(layout) = TcpLayout::parse(headers) else { return write_udp(meta, headers) };
     let mut put = |at: usize, value: u16| header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
     put(2, layout.payload_at as u16);
     put(6, layout.tcp_at as u16);
@@ -292,5 +309,19 @@ pub fn write(meta: PacketMeta, headers: &[u8]) -> Result<[u8; HEADER_LEN], Malfo
         Some(_) if layout.ipv6 => GSO_TCPV6,
         Some(_) => GSO_TCPV4,
     };
+    Ok(header)
+}
+
+/// The same in front of a UDP datagram, whose checksum alone can be left to the device.
+fn write_udp(meta: PacketMeta, headers: &[u8]) -> Result<[u8; HEADER_LEN], Malformed> {
+    let PacketMeta { checksum: Checksum::Partial, gso_size: None } = meta else {
+        return Err(Malformed::SegmentationType);
+    };
+    let Some((udp_at, UDP_CHECKSUM_AT)) = checksum_place(headers) else { return Err(Malformed::SegmentationType) };
+    let mut header = [0; HEADER_LEN];
+    header[0] = NEEDS_CSUM;
+    for (at, value) in [(2, udp_at + UDP_HEADER_LEN), (6, udp_at), (8, UDP_CHECKSUM_AT)] {
+        header[at..at + 2].copy_from_slice(&(value as u16).to_ne_bytes());
+    }
     Ok(header)
 }

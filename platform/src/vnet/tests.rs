@@ -222,3 +222,29 @@ fn what_is_left_to_the_link_is_the_slow_sum() {
         }
     }
 }
+
+#[test]
+fn a_datagram_may_be_left_to_the_link_too() {
+    let partial = PacketMeta { checksum: Checksum::Partial, gso_size: None };
+    for ipv6 in [false, true] {
+        let udp_at = if ipv6 { 40 } else { 20 };
+        for len in [0, 1, 1472] {
+            let expected = datagram(ipv6, &reference::bytes(9, len));
+            let mut packet = expected.clone();
+            packet[udp_at + 6..udp_at + 8].copy_from_slice(&[0xde, 0xad]);
+            let whole = packet.len();
+            assert!(leave_udp_checksum(&mut packet[..udp_at + 8], whole));
+            assert_eq!(packet, expected);
+            let written = write(partial, &packet[..udp_at + 8]).unwrap();
+            assert_eq!(written, header(NEEDS_CSUM, GSO_NONE, [udp_at as u16 + 8, 0, udp_at as u16, 6]));
+            assert_eq!(read(&written, &packet), Ok(partial));
+        }
+    }
+    let mut fragment = datagram(false, b"query");
+    fragment[6] = 0x20;
+    let before = fragment.clone();
+    assert!(!leave_udp_checksum(&mut fragment, before.len()));
+    assert_eq!(fragment, before);
+    assert_eq!(write(partial, &fragment), Err(Malformed::SegmentationType));
+    assert_eq!(write(partial, &datagram(true, b"")[..47]), Err(Malformed::SegmentationType));
+}
