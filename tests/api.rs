@@ -20,8 +20,9 @@ static STARTED: AtomicUsize = AtomicUsize::new(0);
 impl<L: Link> Netstack<L> for Mine {
     type Stream = <Smoltcp as Netstack<L>>::Stream;
     type Listener = <Smoltcp as Netstack<L>>::Listener;
+    type Datagrams = <Smoltcp as Netstack<L>>::Datagrams;
 
-    fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener>, StartError> {
+    fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener, Self::Datagrams>, StartError> {
         STARTED.fetch_add(1, Ordering::Relaxed);
         let mut started = <Smoltcp as Netstack<L>>::start(link, config)?;
         started.effective.stack_version = "0.0.1 of mine".into();

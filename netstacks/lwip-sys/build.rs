@@ -9,8 +9,8 @@ use serde_json::Value;
 /// The crate whose package holds lwIP's sources, and its version; see Cargo.toml.
 const PACKAGE: (&str, &str) = ("lwip", "0.4.0");
 
-/// What is compiled of lwIP, below its `src`. `core/tcp_in.c` and `core/tcp_out.c` are included by files
-/// of the same name in `c`.
+/// What is compiled of lwIP, below its `src`. `core/tcp_in.c`, `core/tcp_out.c`, `core/udp.c` and
+/// `core/ipv4/ip4.c` are included by files of the same name in `c`.
 const LWIP: &[&str] = &[
     "core/def.c",
     "core/inet_chksum.c",
@@ -22,8 +22,8 @@ const LWIP: &[&str] = &[
     "core/pbuf.c",
     "core/tcp.c",
     "core/ipv4/icmp.c",
-    "core/ipv4/ip4.c",
     "core/ipv4/ip4_addr.c",
+    "core/ipv4/ip4_frag.c",
     "core/ipv6/icmp6.c",
     "core/ipv6/inet6.c",
     "core/ipv6/ip6.c",
@@ -108,7 +108,7 @@ fn compile(sources: &Path) -> Result<(), String> {
     build()
         .include(sources)
         .warnings(false)
-        .files(["c/tcp_in.c", "c/tcp_out.c"])
+        .files(["c/tcp_in.c", "c/tcp_out.c", "c/udp.c", "c/ip4.c"])
         .files(LWIP.iter().map(|file| sources.join(file)))
         .objects(ours)
         .try_compile("lwip")

@@ -11,6 +11,8 @@
 //! itself, wakes the tasks whose connections have something, and leaves the stack to them again.
 //! A task that left its waker and lost interest so delays the others by one look, not for ever.
 
+mod datagrams;
+
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
@@ -23,7 +25,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
 use tokio::time::{Instant, Sleep};
 
-use crate::{Driver, Listener, Stream};
+use crate::datagrams::Receivers;
+use crate::{Datagram, Driver, Listener, Stream};
+
+pub(crate) use self::datagrams::DrivenDatagrams;
 
 /// A stack that is a state machine over a link. It has no tasks, wakers or locks.
 pub trait Engine: Send + 'static {
@@ -55,6 +60,21 @@ pub trait Engine: Send + 'static {
     /// Nobody asks for this connection any more: close it and, in due time, forget it.
     fn release(&mut self, flow: FlowId);
 
+    /// Ends a connection with a RST. It is still the caller's, until `release`.
+    fn reset(&mut self, flow: FlowId);
+
+    /// Takes the oldest datagram that waits, or `WouldBlock`.
+    fn recv_datagram(&mut self, buffer: &mut [u8]) -> io::Result<Datagram>;
+
+    /// Whether `recv_datagram` has one.
+    fn has_datagram(&self) -> bool;
+
+    /// Sends a datagram, or answers why not; see [`crate::Datagrams::try_send`].
+    fn send_datagram(&mut self, now: Instant, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
+
+    /// Nobody receives datagrams any more: what comes is to be dropped.
+    fn close_datagrams(&mut self);
+
     /// A connection whose state has changed since it was last named here.
     fn touched(&mut self) -> Option<FlowId>;
 
@@ -63,6 +83,9 @@ pub trait Engine: Send + 'static {
 
     /// See [`platform::Link::poll_readable`].
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Whether packets wait for room on the link.
+    fn is_blocked(&self) -> bool;
 
     /// Ready where the link would block and takes packets again, pending otherwise.
     fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
@@ -116,6 +139,8 @@ struct State<E> {
     engine: E,
     parked: Vec<Parked>,
     acceptor: Option<Waker>,
+    /// The tasks that wait for a datagram.
+    receivers: Receivers,
     driver: Option<Waker>,
     /// The driver has left its waker with the link and sleeps.
     driver_watches: bool,
@@ -148,6 +173,7 @@ impl<E: Engine> State<E> {
         for waker in parked.chain([self.acceptor.take(), self.driver.take()]).flatten() {
             waker.wake();
         }
+        self.receivers.wake();
     }
 
     fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
@@ -177,16 +203,19 @@ impl<E: Engine> State<E> {
         {
             acceptor.wake();
         }
+        if !self.receivers.is_empty() && self.engine.has_datagram() {
+            self.receivers.wake();
+        }
         Ok(())
     }
 
     /// Inline turns around what the caller wants of the engine: packets in, the caller's bytes,
     /// packets out. Pending leaves the caller's waker with the link.
-    fn poll_turns(
+    fn poll_turns<T>(
         &mut self,
         cx: &mut Context<'_>,
-        mut operation: impl FnMut(&mut E) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
+        mut operation: impl FnMut(&mut E) -> io::Result<T>,
+    ) -> Poll<io::Result<T>> {
         self.inline_turns += 1;
         for _ in 0..INLINE_BATCHES {
             let now = Instant::now();
@@ -209,10 +238,8 @@ impl<E: Engine> State<E> {
     /// The link has one place for a waker. Where it was the driver's, the driver has to look in from
     /// now on, instead of sleeping until the link wakes it.
     fn relieve_driver(&mut self) {
-        if std::mem::take(&mut self.driver_watches)
-            && let Some(driver) = &self.driver
-        {
-            driver.wake_by_ref();
+        if std::mem::take(&mut self.driver_watches) {
+            self.wake_driver();
         }
     }
 
@@ -241,6 +268,13 @@ impl<E: Engine> State<E> {
         Ok(Some(deadline.map_or(now + tick, |deadline| deadline.min(now + tick))))
     }
 
+    /// Has the driver look at what a call has left to do.
+    fn wake_driver(&self) {
+        if let Some(driver) = &self.driver {
+            driver.wake_by_ref();
+        }
+    }
+
     fn parked(&mut self, flow: FlowId) -> &mut Parked {
         if self.parked.len() <= flow.0 {
             self.parked.resize_with(flow.0 + 1, Parked::default);
@@ -266,12 +300,13 @@ impl<E: Engine> Shared<E> {
     }
 }
 
-/// Makes an engine's listener and driver.
-pub(crate) fn start<E: Engine>(engine: E) -> (DrivenListener<E>, Driver) {
+/// Makes an engine's listener, datagrams and driver.
+pub(crate) fn start<E: Engine>(engine: E) -> (DrivenListener<E>, DrivenDatagrams<E>, Driver) {
     let state = State {
         engine,
         parked: Vec::new(),
         acceptor: None,
+        receivers: Receivers::default(),
         driver: None,
         driver_watches: false,
         inline_turns: 0,
@@ -280,7 +315,8 @@ pub(crate) fn start<E: Engine>(engine: E) -> (DrivenListener<E>, Driver) {
     };
     let shared = Shared(Arc::new(Mutex::new(state)));
     let listener = DrivenListener { shared: shared.clone() };
-    (listener, Box::pin(drive(shared)))
+    let datagrams = DrivenDatagrams::new(shared.clone());
+    (listener, datagrams, Box::pin(drive(shared)))
 }
 
 /// Serves timers, and packets that come while every other task is parked.
@@ -402,6 +438,13 @@ impl<E: Engine> Stream for Flow<E> {
     fn peer_addr(&self) -> SocketAddr {
         self.accepted.peer
     }
+
+    fn reset(self) {
+        // A stack that has failed has no connections to end. Else the drop that follows sends what is due.
+        if let Ok(mut state) = self.shared.lock() {
+            state.engine.reset(self.accepted.flow);
+        }
+    }
 }
 
 impl<E: Engine> Drop for Flow<E> {
@@ -412,8 +455,6 @@ impl<E: Engine> Drop for Flow<E> {
         state.engine.release(self.accepted.flow);
         // A failure is kept for whoever asks next.
         drop(state.egress(Instant::now()));
-        if let Some(driver) = &state.driver {
-            driver.wake_by_ref();
-        }
+        state.wake_driver();
     }
 }

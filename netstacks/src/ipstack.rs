@@ -30,11 +30,14 @@
 //! way, or a write, a shutdown or a read waits. Half way to it a waiting read has the peer probed
 //! (RFC 9293, 3.8.4), so an idle connection stays and a dead one does not.
 //!
+//! UDP goes through ipstack unchanged; see `ipstack/datagrams.rs`. It does not fragment.
+//!
 //! What remains: 64 KB in flight at most, since it knows no window scaling; no SACK, no timestamps
 //! and no congestion control; a retransmission time-out of one second whatever the round trip; and,
 //! in builds with debug assertions, an initial sequence number of 100 for every connection.
 
 mod bridge;
+mod datagrams;
 mod events;
 mod flow;
 mod hub;
@@ -57,6 +60,7 @@ use platform::{Capabilities, Link};
 use tokio::runtime::Handle;
 
 use self::bridge::Bridge;
+use self::datagrams::IpstackDatagrams;
 use self::events::Limits;
 use self::hub::Hub;
 use self::segment::FlowKey;
@@ -84,8 +88,9 @@ pub struct Ipstack;
 impl<L: Link> Netstack<L> for Ipstack {
     type Stream = IpstackStream;
     type Listener = IpstackListener;
+    type Datagrams = IpstackDatagrams;
 
-    fn start(link: L, config: &StackConfig) -> Result<Started<IpstackListener>, StartError> {
+    fn start(link: L, config: &StackConfig) -> Result<Started<IpstackListener, IpstackDatagrams>, StartError> {
         let capabilities = link.capabilities();
         if capabilities.mtu < MIN_MTU {
             let reason = format!("an MTU of {} is too small; it takes {MIN_MTU} and more", capabilities.mtu);
@@ -96,12 +101,18 @@ impl<L: Link> Netstack<L> for Ipstack {
         let offload = Offload::of(&capabilities);
         let mtu = offload.largest_packet().try_into().unwrap_or(u16::MAX);
         let limits = Limits { budget: budget as u32, user_timeout: config.user_timeout };
-        let hub = Arc::new(Hub::new(limits, config.backlog, Handle::current()));
+        let hub = Arc::new(Hub::new(limits, config.backlog, capabilities.mtu, Handle::current()));
         let mut settings = IpStackConfig::default();
-        settings.mtu_unchecked(mtu).packet_information(false).with_tcp_config(tcp_config(budget as u32, &capabilities));
+        // The bridge ends what is idle of UDP.
+        settings
+            .mtu_unchecked(mtu)
+            .packet_information(false)
+            .udp_timeout(NEVER)
+            .with_tcp_config(tcp_config(budget as u32, &capabilities));
         let stack = IpStack::new(settings, Bridge::new(link, Arc::clone(&hub)));
         Ok(Started {
             listener: IpstackListener::new(Arc::clone(&hub)),
+            datagrams: IpstackDatagrams::new(Arc::clone(&hub)),
             driver: Box::pin(Serving { stack: Some(stack), hub }),
             effective: Effective {
                 stack_version: VERSION.into(),
@@ -150,7 +161,11 @@ impl Serving {
                     let key = FlowKey { peer: inner.local_addr(), local: inner.peer_addr() };
                     self.hub.deliver(inner, key);
                 }
-                // The bridge hands it nothing but TCP.
+                Poll::Ready(Ok(IpStackStream::Udp(stream))) => {
+                    let key = FlowKey { peer: stream.local_addr(), local: stream.peer_addr() };
+                    self.hub.exchange().deliver(stream, key);
+                }
+                // The bridge hands it nothing but TCP and UDP.
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => return Poll::Ready(io::Error::other(error)),
                 Poll::Pending => return Poll::Pending,

@@ -34,6 +34,8 @@ use platform::Link;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
+#[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+mod datagrams;
 #[cfg(any(feature = "lwip", feature = "smoltcp"))]
 mod driven;
 mod gate;
@@ -49,6 +51,8 @@ mod shim;
 #[cfg(feature = "smoltcp")]
 mod smoltcp;
 
+#[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+pub use crate::datagrams::{MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS};
 pub use crate::gate::{Admission, Answers, Ends, Gate, Gated, Request, Unreachable, gate};
 #[cfg(feature = "ipstack")]
 pub use crate::ipstack::Ipstack;
@@ -213,9 +217,11 @@ pub enum StartError {
 }
 
 /// A running stack.
-pub struct Started<Li> {
+pub struct Started<Li, D> {
     /// Where its connections come out.
     pub listener: Li,
+    /// Its UDP. Who has no use for it drops it; what comes then is dropped unread.
+    pub datagrams: D,
     /// What keeps it going; see [`Driver`].
     pub driver: Driver,
     /// What it really uses.
@@ -224,7 +230,8 @@ pub struct Started<Li> {
 
 /// The future that serves a stack's timers and what arrives while no stream is polled. It has to be
 /// polled for as long as the stack is used, and ends with an error when the link or the stack has
-/// failed, else never. The stack is gone when the driver, the listener and all streams are dropped.
+/// failed, else never. The stack is gone when the driver, the listener, the datagrams and all streams are
+/// dropped.
 pub type Driver = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 /// A TCP/IP stack that can be started on links of the type `L`.
@@ -233,13 +240,15 @@ pub trait Netstack<L: Link>: 'static {
     type Stream: Stream;
     /// Where they come out.
     type Listener: Listener<Stream = Self::Stream>;
+    /// Its datagrams.
+    type Datagrams: Datagrams;
 
     /// Starts the stack on a link. To be called within a tokio runtime, on which it then runs.
     ///
     /// # Errors
     ///
     /// See [`StartError`].
-    fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener>, StartError>;
+    fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener, Self::Datagrams>, StartError>;
 }
 
 /// Where connections come out, whatever address and port they were made to.
@@ -268,4 +277,47 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
 
     /// The peer's end.
     fn peer_addr(&self) -> SocketAddr;
+
+    /// Ends the connection with a RST; what was not sent is lost, and what was not read. The RST is sent
+    /// once, where the link has room: a peer that misses it gets another for whatever it sends next.
+    fn reset(self);
+}
+
+/// UDP: what arrives for any address and port, and what is answered from any. All clones share what
+/// waits: a datagram is received once.
+///
+/// - What waits is bounded in number and bytes ([`MAX_WAITING_DATAGRAMS`], [`MAX_WAITING_BYTES`]); what
+///   comes beyond is dropped. When the last clone is dropped, so is all that comes: without an ICMP message.
+/// - Only what one host sends to another is received: no multicast, no broadcast, no port 0. A datagram whose
+///   length is not its packet's is dropped, and one without a checksum over IPv6 (RFC 8200, 8.1).
+/// - Longer than a packet: see the stacks, of which some fragment over IPv4. None does over IPv6.
+pub trait Datagrams: Clone + Send + Sync + 'static {
+    /// Waits for the next datagram and puts its payload into `buffer`; what does not fit is cut off. A
+    /// buffer of 65,535 bytes holds any.
+    ///
+    /// # Errors
+    ///
+    /// The stack or its link has failed.
+    fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<Datagram>> + Send;
+
+    /// Sends a datagram from `local` to `peer`. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// - [`io::ErrorKind::WouldBlock`], where the link or a queue is full; the datagram is not sent.
+    /// - [`io::ErrorKind::InvalidInput`], where it is longer than the stack can send, the addresses are of two
+    ///   IP versions, or one of them is no host's.
+    /// - The stack or its link has failed.
+    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
+}
+
+/// A datagram that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Bytes of payload in the receiver's buffer.
+    pub len: usize,
+    /// Where the peer sent it to.
+    pub local: SocketAddr,
+    /// The peer.
+    pub peer: SocketAddr,
 }

@@ -4,6 +4,9 @@
 //! goes from its headers and the connections' rings to the link in one vectored call. So a byte is
 //! copied once each way: from the packet to the reader, and from the writer to the ring.
 //!
+//! UDP has one pcb for all addresses and ports. A datagram waits for its receiver in a copy. Over IPv4 lwIP
+//! fragments, and puts together what comes in fragments; over IPv6 neither.
+//!
 //! lwIP's state is global. One engine runs at a time in a process; its lock, which is
 //! [`crate::driven`]'s, is lwIP's.
 
@@ -17,21 +20,23 @@ mod tests;
 
 use std::io;
 use std::mem;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lwip_sys::{Callbacks, ERR_OK, MAX_WINDOW_SCALE, Options, TCP_TIMER_MS};
+use lwip_sys::{Callbacks, ERR_OK, Endpoints, MAX_WINDOW_SCALE, Options, TCP_TIMER_MS};
 use platform::{Capabilities, Link, PacketBuffer};
 use tokio::time::Instant;
 
 use self::core::Core;
 use self::output::Output;
 use self::pool::Pool;
-use crate::driven::{self, Accepted, DrivenListener, Engine, Flow, FlowId, Intake};
+use crate::datagrams::{MAX_PAYLOAD_V4, check};
+use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake};
 use crate::offload::{Offload, header_len};
-use crate::{Effective, Netstack, StackConfig, StackKind, StartError, Started};
+use crate::{Datagram, Effective, Netstack, StackConfig, StackKind, StartError, Started};
 
 /// lwIP's own.
 pub(crate) const VERSION: &str = lwip_sys::VERSION;
@@ -59,8 +64,9 @@ const MAX_LAG: Duration = Duration::from_secs(1);
 impl<L: Link> Netstack<L> for Lwip {
     type Stream = Flow<LwipEngine<L>>;
     type Listener = DrivenListener<LwipEngine<L>>;
+    type Datagrams = DrivenDatagrams<LwipEngine<L>>;
 
-    fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener>, StartError> {
+    fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener, Self::Datagrams>, StartError> {
         let unfit = |reason| StartError::Unfit { stack: StackKind::Lwip, reason };
         let capabilities = link.capabilities();
         let (mtu, window) = (capabilities.mtu, config.window);
@@ -88,8 +94,8 @@ impl<L: Link> Netstack<L> for Lwip {
             checksum_computed: !capabilities.checksum.tx,
         };
         let config = StackConfig { window, ..config.clone() };
-        let (listener, driver) = driven::start(LwipEngine::start(link, config, segments, scale)?);
-        Ok(Started { listener, driver, effective })
+        let (listener, datagrams, driver) = driven::start(LwipEngine::start(link, config, segments, scale)?);
+        Ok(Started { listener, datagrams, driver, effective })
     }
 }
 
@@ -119,6 +125,22 @@ impl Segments {
         };
         Self { v4: largest(false), v6: largest(true) }
     }
+}
+
+/// Both ends of a datagram, of one IP version, in lwIP's words.
+fn endpoints(local: SocketAddr, peer: SocketAddr) -> Endpoints {
+    let bytes = |address: IpAddr| match address {
+        IpAddr::V4(address) => address.to_ipv6_compatible().octets(),
+        IpAddr::V6(address) => address.octets(),
+    };
+    let (mut local_ip, mut remote_ip) = (bytes(local.ip()), bytes(peer.ip()));
+    if local.is_ipv4() {
+        // The last four bytes are the address, and lwIP's endpoints begin with it.
+        local_ip.rotate_left(12);
+        remote_ip.rotate_left(12);
+    }
+    let (local_port, remote_port, is_v6) = (local.port(), peer.port(), u8::from(local.is_ipv6()));
+    Endpoints { local_ip, remote_ip, local_port, remote_port, is_v6 }
 }
 
 /// The right to use lwIP's globals, of which there is one.
@@ -172,6 +194,8 @@ impl<L: Link> LwipEngine<L> {
         failed: Core::on_failed,
         destroyed: Core::on_destroyed,
         isn: Core::on_isn,
+        datagram: Core::on_datagram,
+        seconds: Core::on_seconds,
         released: Core::on_released,
         output: Output::<L>::callback,
     };
@@ -215,7 +239,7 @@ impl<L: Link> LwipEngine<L> {
         if error == ERR_OK {
             Ok(engine)
         } else {
-            let reason = format!("lwIP's error {error}: no memory for its listener");
+            let reason = format!("lwIP's error {error}: no memory for its listener or its UDP");
             Err(StartError::Unfit { stack: StackKind::Lwip, reason })
         }
     }
@@ -346,6 +370,46 @@ impl<L: Link> Engine for LwipEngine<L> {
         unsafe { Core::release(self.core, flow.0) };
     }
 
+    fn reset(&mut self, flow: FlowId) {
+        // A RST is not sent again: the link is tried even where it had no room.
+        self.output().blocked = false;
+        // SAFETY: the engine's core; no reference into it is alive.
+        unsafe { Core::reset(self.core, flow.0) };
+    }
+
+    fn recv_datagram(&mut self, buffer: &mut [u8]) -> io::Result<Datagram> {
+        self.core_mut().inbox.pop(buffer).ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    fn has_datagram(&self) -> bool {
+        !self.core().inbox.is_empty()
+    }
+
+    fn send_datagram(&mut self, now: Instant, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        let capabilities = self.output().link.capabilities();
+        check(local, peer, payload.len(), MAX_PAYLOAD_V4, capabilities.mtu)?;
+        self.output().check()?;
+        self.output().blocked = false;
+        self.core_mut().now = now;
+        let ends = endpoints(local, peer);
+        let (bytes, len) = (payload.as_ptr().cast_mut().cast(), payload.len() as u16);
+        // SAFETY: no reference into the core is alive. lwIP reads the payload during the call alone.
+        let error =
+            unsafe { lwip_sys::lwip_sys_udp_send(&raw const ends, bytes, len, u8::from(!capabilities.checksum.tx)) };
+        self.output().check()?;
+        // Of a fragmented one, lwIP does not say whether all were sent. Without memory a later try may go.
+        if self.output().blocked || error != ERR_OK {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.output().flush()
+    }
+
+    fn close_datagrams(&mut self) {
+        self.core_mut().inbox.close();
+        // SAFETY: it notes that, and calls nothing back.
+        unsafe { lwip_sys::lwip_sys_udp_close() };
+    }
+
     fn touched(&mut self) -> Option<FlowId> {
         let core = self.core_mut();
         let key = core.touched.pop()?;
@@ -361,6 +425,11 @@ impl<L: Link> Engine for LwipEngine<L> {
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.output().link.poll_readable(cx)
+    }
+
+    fn is_blocked(&self) -> bool {
+        // SAFETY: the engine's own, and nothing here calls lwIP.
+        unsafe { (*self.output).blocked }
     }
 
     fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -70,17 +70,21 @@ impl Offload {
         if self.segments(ipv6) { (room - room % mss).max(mss) } else { mss }
     }
 
-    /// Makes a TCP packet of `len` bytes in all, whose headers these are, one that the link finishes:
-    /// with the sum of its pseudo-header alone, and, where it is larger than the MTU, to be cut into
-    /// segments that fill it.
+    /// Makes a packet of `len` bytes in all, whose headers these are, one that the link finishes: with the
+    /// sum of its pseudo-header alone, and, where it is TCP and larger than the MTU, to be cut into segments
+    /// that fill it.
     ///
-    /// On a link that offloads nothing, and for a packet that is not TCP, nothing happens.
+    /// On a link that offloads nothing, and for a packet that is neither TCP nor a whole datagram, nothing
+    /// happens.
     #[inline]
     pub(crate) fn prepare(&self, headers: &mut [u8], len: usize) -> PacketMeta {
         if !self.checksum {
             return PacketMeta::default();
         }
-        let Some(layout) = TcpLayout::parse(headers) else { return PacketMeta::default() };
+        let Some(layout) = TcpLayout::parse(headers) else {
+            let checksum = if vnet::leave_udp_checksum(headers, len) { Checksum::Partial } else { Checksum::Complete };
+            return PacketMeta { checksum, gso_size: None };
+        };
         vnet::leave_checksum(headers, &layout, len);
         let gso_size = NonZeroU16::new(self.mss(layout.payload_at)).filter(|_| len > self.mtu);
         PacketMeta { checksum: Checksum::Partial, gso_size }
@@ -131,8 +135,19 @@ mod tests {
         let before = data.clone();
         assert_eq!(plain.prepare(&mut data, 50), PacketMeta::default());
         assert_eq!(data, before);
-        let mut udp = packet(false, 0x10, &[], 10);
-        udp[9] = 17;
-        assert_eq!(Offload::of(&Capabilities::offloading(1500)).prepare(&mut udp, 50), PacketMeta::default());
+        let mut icmp = packet(false, 0x10, &[], 10);
+        icmp[9] = 1;
+        assert_eq!(Offload::of(&Capabilities::offloading(1500)).prepare(&mut icmp, 50), PacketMeta::default());
+    }
+
+    #[test]
+    fn a_datagram_has_its_checksum_left_to_the_link_and_is_never_cut() {
+        for (first, len) in [(0, 50), (0, 3_000), (0x20, 50)] {
+            let mut packet = packet(false, 0, &[], 10);
+            (packet[6], packet[9]) = (first, 17);
+            let meta = Offload::of(&Capabilities::offloading(1500)).prepare(&mut packet, len);
+            let checksum = if first == 0 { Checksum::Partial } else { Checksum::Complete };
+            assert_eq!(meta, PacketMeta { checksum, gso_size: None }, "{len} bytes");
+        }
     }
 }

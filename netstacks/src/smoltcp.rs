@@ -5,9 +5,12 @@
 //! and port of a SYN that opens a connection, and hands the packet over. Connections are found by
 //! their addresses in a map.
 //!
+//! UDP has an interface and a socket of its own, which `smoltcp/datagrams.rs` describes. Over IPv4 it fragments.
+//!
 //! A byte is copied twice in user space: between the device's packet and the socket's ring, and
 //! between the ring and the caller's buffer.
 
+mod datagrams;
 mod device;
 mod segment;
 
@@ -24,10 +27,12 @@ use smoltcp::socket::tcp::{self, RecvError, State};
 use smoltcp::wire::{HardwareAddress, IpEndpoint};
 use tokio::time::Instant;
 
+use self::datagrams::Datagrams;
 use self::device::Device;
-use crate::driven::{self, Accepted, DrivenListener, Engine, Flow, FlowId, Intake};
+use crate::datagrams::Arrival;
+use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake};
 use crate::offload::Offload;
-use crate::{Effective, Netstack, StackConfig, StackKind, StartError, Started};
+use crate::{Datagram, Effective, Netstack, StackConfig, StackKind, StartError, Started};
 
 /// As in `Cargo.lock`; the crate does not say it itself.
 pub(crate) const VERSION: &str = "0.14.0";
@@ -38,8 +43,9 @@ pub struct Smoltcp;
 impl<L: Link> Netstack<L> for Smoltcp {
     type Stream = Flow<SmoltcpEngine<L>>;
     type Listener = DrivenListener<SmoltcpEngine<L>>;
+    type Datagrams = DrivenDatagrams<SmoltcpEngine<L>>;
 
-    fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener>, StartError> {
+    fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener, Self::Datagrams>, StartError> {
         if !(StackConfig::MIN_WINDOW..=StackConfig::MAX_WINDOW).contains(&config.window) {
             return Err(StartError::Unfit {
                 stack: StackKind::Smoltcp,
@@ -57,8 +63,8 @@ impl<L: Link> Netstack<L> for Smoltcp {
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
         };
-        let (listener, driver) = driven::start(SmoltcpEngine::new(link, config.clone()));
-        Ok(Started { listener, driver, effective })
+        let (listener, datagrams, driver) = driven::start(SmoltcpEngine::new(link, config.clone()));
+        Ok(Started { listener, datagrams, driver, effective })
     }
 }
 
@@ -95,6 +101,7 @@ pub struct SmoltcpEngine<L> {
     /// How many connections nobody has accepted yet, half open ones included.
     unaccepted: usize,
     touched: Vec<FlowId>,
+    datagrams: Datagrams,
     config: StackConfig,
     started: Instant,
     next_sweep: Instant,
@@ -147,6 +154,7 @@ impl<L: Link> SmoltcpEngine<L> {
             ready: VecDeque::new(),
             unaccepted: 0,
             touched: Vec::new(),
+            datagrams: Datagrams::new(),
             config,
             started,
             next_sweep: started + SWEEP,
@@ -157,29 +165,29 @@ impl<L: Link> SmoltcpEngine<L> {
         smoltcp::time::Instant::from_micros(now.saturating_duration_since(self.started).as_micros() as i64)
     }
 
-    /// The connection that the next packet belongs to; a new one for a SYN. Errs where the packet is
-    /// to be dropped.
-    fn classify(&mut self) -> Result<Option<FlowId>, BacklogFull> {
-        let Some(segment) = self.device.next_packet().and_then(segment::parse) else {
-            return Ok(None);
+    /// What the next packet is; for a SYN there is a new connection.
+    fn classify(&mut self) -> Class {
+        let Some(packet) = self.device.next_packet() else { return Class::Other };
+        let Some(segment) = segment::parse(packet) else {
+            return Arrival::parse(packet).map_or(Class::Other, Class::Datagram);
         };
         let known = self.by_ends.get(&(segment.local, segment.peer)).copied();
         if !segment.opens {
-            return Ok(known);
+            return known.map_or(Class::Other, Class::Segment);
         }
         if let Some(flow) = known {
             let socket = self.sockets.get::<tcp::Socket>(self.connections[flow.0].socket);
             // RFC 9293, 3.6.1: a new SYN may take the place of a connection in TIME-WAIT.
             if !matches!(socket.state(), State::TimeWait | State::Closed) {
-                return Ok(known);
+                return Class::Segment(flow);
             }
             self.by_ends.remove(&(segment.local, segment.peer));
             self.detach(flow);
         }
         if self.unaccepted >= self.config.backlog {
-            return Err(BacklogFull);
+            return Class::Unwelcome;
         }
-        Ok(Some(self.listen(segment.local, segment.peer)))
+        Class::Segment(self.listen(segment.local, segment.peer))
     }
 
     /// A socket that waits for the SYN from `peer` to `local`.
@@ -309,8 +317,17 @@ impl<L: Link> SmoltcpEngine<L> {
     }
 }
 
-/// A SYN that there is no room for.
-struct BacklogFull;
+/// What a packet is.
+enum Class {
+    /// A segment of a connection.
+    Segment(FlowId),
+    /// UDP's.
+    Datagram(Arrival),
+    /// A SYN that there is no room for.
+    Unwelcome,
+    /// Anything else, or none at all: smoltcp knows what to do.
+    Other,
+}
 
 /// Why a socket does nothing any more.
 fn ended(connection: &Connection) -> io::Error {
@@ -328,9 +345,17 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         let clock = self.clock(now);
         let full = self.device.fill()?;
         loop {
-            let Ok(flow) = self.classify() else {
-                self.device.skip_packet();
-                continue;
+            let flow = match self.classify() {
+                Class::Segment(flow) => Some(flow),
+                Class::Other => None,
+                Class::Unwelcome => {
+                    self.device.skip_packet();
+                    continue;
+                }
+                Class::Datagram(arrival) => {
+                    self.datagrams.input(arrival, &mut self.device, clock);
+                    continue;
+                }
             };
             let result = self.interface.poll_ingress_single(clock, &mut self.device, &mut self.sockets);
             if result == PollIngressSingleResult::None {
@@ -350,6 +375,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         }
         let clock = self.clock(now);
         self.device.sender.settle()?;
+        self.datagrams.flush(&mut self.device, clock);
         for _ in 0..EGRESS_ROUNDS {
             if self.device.sender.is_blocked()
                 || self.interface.poll_egress(clock, &mut self.device, &mut self.sockets) == PollResult::None
@@ -420,6 +446,31 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         }
     }
 
+    fn reset(&mut self, flow: FlowId) {
+        self.connections[flow.0].finished = true;
+        self.socket_of(flow).0.abort();
+    }
+
+    fn recv_datagram(&mut self, buffer: &mut [u8]) -> io::Result<Datagram> {
+        self.datagrams.inbox.pop(buffer).ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    }
+
+    fn has_datagram(&self) -> bool {
+        !self.datagrams.inbox.is_empty()
+    }
+
+    fn send_datagram(&mut self, now: Instant, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        let clock = self.clock(now);
+        self.device.sender.settle()?;
+        self.datagrams.send(&mut self.device, clock, (local, peer), payload)?;
+        self.device.sender.settle()?;
+        self.device.sender.link.flush()
+    }
+
+    fn close_datagrams(&mut self) {
+        self.datagrams.close();
+    }
+
     fn touched(&mut self) -> Option<FlowId> {
         self.touched.pop()
     }
@@ -432,8 +483,12 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         self.device.sender.link.poll_readable(cx)
     }
 
+    fn is_blocked(&self) -> bool {
+        self.device.sender.is_blocked()
+    }
+
     fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.device.sender.is_blocked() { self.device.sender.link.poll_writable(cx) } else { Poll::Pending }
+        if self.is_blocked() { self.device.sender.link.poll_writable(cx) } else { Poll::Pending }
     }
 }
 

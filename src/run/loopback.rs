@@ -146,6 +146,11 @@ impl Stream for KernelStream {
     fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
+
+    fn reset(self) {
+        // Where it cannot be had, the drop closes it in good order.
+        let _abrupt = self.socket.set_zero_linger();
+    }
 }
 
 impl AsyncRead for KernelStream {

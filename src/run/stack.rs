@@ -41,7 +41,7 @@ impl<L: Link> Visitor<L> for Start<L> {
     type Output = Result<Running, StartError>;
 
     fn visit<S: Netstack<L>>(self) -> Self::Output {
-        let Started { listener, driver, effective } = S::start(self.link, &self.config)?;
+        let Started { listener, driver, effective, .. } = S::start(self.link, &self.config)?;
         let driver = async { Failure::of_driver(driver.await) };
         let party = Party::spawn(listener, driver, self.lanes, lane_of::<S::Stream>);
         Ok(Running { party, effective })

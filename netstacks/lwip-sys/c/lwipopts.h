@@ -24,16 +24,17 @@ void lwip_sys_free(void *bytes);
 #define MEM_ALIGNMENT                   8
 #define LWIP_SUPPORT_CUSTOM_PBUF        1
 
-/* One interface, point to point, of bare IP packets. Fragments are not put together: TCP does not
- * make them. */
+/* One interface, point to point, of bare IP packets. Fragments are for UDP, over IPv4; see c/ip4.c. Of four of
+ * the largest datagrams at an MTU of 1,500 all fragments may wait. */
 #define LWIP_SINGLE_NETIF               1
 #define LWIP_ARP                        0
 #define LWIP_ETHERNET                   0
 #define PBUF_LINK_HLEN                  0
 #define LWIP_IPV4                       1
 #define LWIP_ICMP                       1
-#define IP_REASSEMBLY                   0
-#define IP_FRAG                         0
+#define IP_REASSEMBLY                   1
+#define IP_REASS_MAX_PBUFS              192
+#define IP_FRAG                         1
 #define IP_DEFAULT_TTL                  64
 #define LWIP_IPV6                       1
 #define LWIP_ICMP6                      1
@@ -51,7 +52,7 @@ void lwip_sys_free(void *bytes);
 #define LWIP_ND6_ALLOW_RA_UPDATES       0
 #define LWIP_ND6_TCP_REACHABILITY_HINTS 0
 #define LWIP_RAW                        0
-#define LWIP_UDP                        0
+#define LWIP_UDP                        1
 
 #define LWIP_TCP                        1
 /* The ceiling: the payload of a 65,535-byte IPv4 packet. The interface's MTU decides below it, and is

@@ -231,8 +231,14 @@ lwip_sys_start(const struct lwip_sys_callbacks *new_callbacks, void *new_engine,
   netif_set_link_up(&interface);
   netif_set_up(&interface);
   err = listen_any();
+  if (err == ERR_OK) {
+    err = lwip_sys_udp_start();
+  }
   if (err != ERR_OK) {
-    netif_remove(&interface);
+    if (listener == NULL) {
+      netif_remove(&interface);
+    }
+    lwip_sys_stop();
   }
   return err;
 }
@@ -246,6 +252,8 @@ lwip_sys_stop(void)
   while (tcp_tw_pcbs != NULL) {
     tcp_abort(tcp_tw_pcbs);
   }
+  lwip_sys_fragments_drop();
+  lwip_sys_udp_stop();
   if (listener != NULL) {
     tcp_close((struct tcp_pcb *)listener);
     listener = NULL;
@@ -274,13 +282,20 @@ lwip_sys_pcb_count(void)
 
 /* ---- Packets in ---- */
 
+/* Whether a packet is UDP's, which nobody receives. */
+static u8_t
+is_unwanted(u8_t protocol)
+{
+  return protocol == IP_PROTO_UDP && !lwip_sys_udp_is_wanted();
+}
+
 /* Gives the interface the packet's destination as its own address, without netif_set_ipaddr(),
  * which would abort the connections of the address before. */
 static u8_t
 adopt_destination_v4(const struct pbuf *p)
 {
   ip4_addr_t to;
-  if (p->len < IP_HLEN) {
+  if (p->len < IP_HLEN || is_unwanted(IPH_PROTO((const struct ip_hdr *)p->payload))) {
     return 0;
   }
   ip4_addr_copy(to, ((const struct ip_hdr *)p->payload)->dest);
@@ -296,7 +311,7 @@ static u8_t
 adopt_destination_v6(const struct pbuf *p)
 {
   ip6_addr_t to;
-  if (p->len < IP6_HLEN) {
+  if (p->len < IP6_HLEN || is_unwanted(IP6H_NEXTH((const struct ip6_hdr *)p->payload))) {
     return 0;
   }
   ip6_addr_copy_from_packed(to, ((const struct ip6_hdr *)p->payload)->dest);
@@ -313,7 +328,7 @@ lwip_sys_input(struct pbuf *p, u8_t verify)
 {
   u8_t version = p->len == 0 ? 0 : (u8_t)(*(const u8_t *)p->payload >> 4);
   noted = 0;
-  interface.chksum_flags = (u16_t)(output_checksums | (verify ? NETIF_CHECKSUM_CHECK_TCP : 0));
+  interface.chksum_flags = (u16_t)(output_checksums | (verify ? NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP : 0));
   if (version == 4 && adopt_destination_v4(p)) {
     ip4_input(p, &interface);
   } else if (version == 6 && adopt_destination_v6(p)) {
@@ -376,6 +391,18 @@ lwip_sys_isn(const struct ip_addr *local_ip, unsigned short local_port, const st
   struct lwip_sys_endpoints endpoints;
   lwip_sys_describe(&endpoints, local_ip, local_port, remote_ip, remote_port);
   return callbacks->isn(engine, &endpoints);
+}
+
+void
+lwip_sys_deliver(const struct lwip_sys_endpoints *endpoints, const void *bytes, size_t len)
+{
+  callbacks->datagram(engine, endpoints, bytes, len);
+}
+
+u32_t
+lwip_sys_seconds(void)
+{
+  return callbacks->seconds(engine);
 }
 
 /* ---- Buffers ---- */

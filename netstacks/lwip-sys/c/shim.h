@@ -10,7 +10,7 @@
 #include "lwip/pbuf.h"
 #include "lwip/tcp.h"
 
-/* Both ends of a connection. An IPv4 address takes the first four bytes. */
+/* Both ends of a connection or a datagram. An IPv4 address takes the first four bytes. */
 struct lwip_sys_endpoints {
   u8_t local_ip[16];
   u8_t remote_ip[16];
@@ -47,6 +47,10 @@ struct lwip_sys_callbacks {
   void (*destroyed)(void *engine, size_t flow);
   /* An initial sequence number (RFC 6528). */
   u32_t (*isn)(void *engine, const struct lwip_sys_endpoints *endpoints);
+  /* A datagram has come: its payload. */
+  void (*datagram)(void *engine, const struct lwip_sys_endpoints *endpoints, const void *bytes, size_t len);
+  /* A clock, in seconds, that never goes back. */
+  u32_t (*seconds)(void *engine);
   /* lwIP needs a frame's bytes no more. */
   void (*released)(void *engine, void *slot);
   /* A packet to be sent: as slices, or, where it has too many, as the pbuf alone. */
@@ -83,6 +87,16 @@ void lwip_sys_fit(struct tcp_pcb *pcb);
 void lwip_sys_describe(struct lwip_sys_endpoints *to, const ip_addr_t *local_ip, u16_t local_port,
                        const ip_addr_t *remote_ip, u16_t remote_port);
 
+/* Used by shim.c, of udp.c and ip4.c. */
+err_t lwip_sys_udp_start(void);
+void lwip_sys_udp_stop(void);
+u8_t lwip_sys_udp_is_wanted(void);
+void lwip_sys_fragments_drop(void);
+
+/* Used by udp.c and ip4.c. */
+void lwip_sys_deliver(const struct lwip_sys_endpoints *endpoints, const void *bytes, size_t len);
+u32_t lwip_sys_seconds(void);
+
 /* Rust's: a block of memory came from the C library. */
 void lwip_sys_count_allocation(void);
 
@@ -95,6 +109,9 @@ void lwip_sys_stop(void);
 void lwip_sys_memory_trim(void);
 size_t lwip_sys_pcb_count(void);
 size_t lwip_sys_input(struct pbuf *p, u8_t verify);
+
+void lwip_sys_udp_close(void);
+err_t lwip_sys_udp_send(const struct lwip_sys_endpoints *ends, void *bytes, u16_t len, u8_t checksum);
 
 struct lwip_sys_frame *lwip_sys_frame_new(void *slot);
 void lwip_sys_frame_delete(struct lwip_sys_frame *frame);

@@ -69,7 +69,7 @@ opaque! {
     Frame
 }
 
-/// Both ends of a connection. An IPv4 address takes the first four bytes; ports are in host order.
+/// Both ends of a connection or a datagram. An IPv4 address takes the first four bytes; ports are in host order.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Endpoints {
@@ -136,6 +136,10 @@ pub struct Callbacks {
     pub destroyed: unsafe extern "C" fn(engine: *mut c_void, flow: usize),
     /// An initial sequence number (RFC 6528).
     pub isn: unsafe extern "C" fn(engine: *mut c_void, endpoints: *const Endpoints) -> u32,
+    /// A datagram has come. Its payload is valid during the call.
+    pub datagram: unsafe extern "C" fn(engine: *mut c_void, endpoints: *const Endpoints, bytes: *const u8, len: usize),
+    /// A clock, in seconds, that never goes back. Asked when a fragment comes.
+    pub seconds: unsafe extern "C" fn(engine: *mut c_void) -> u32,
     /// lwIP needs the bytes of a frame no more; `slot` is what [`lwip_sys_frame_new`] was given.
     pub released: unsafe extern "C" fn(engine: *mut c_void, slot: *mut c_void),
     /// A packet to be sent, in `count` slices; with more than [`MAX_SLICES`] pieces `count` is 0
@@ -186,8 +190,15 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_count() -> usize;
 
     /// Takes an IP packet, and the pbuf with it. Answers the flow that it belonged to, or 0; that
-    /// flow may be gone by now. `verify`: whether to check TCP's checksum.
+    /// flow may be gone by now. `verify`: whether to check TCP's or UDP's checksum.
     pub fn lwip_sys_input(packet: *mut Pbuf, verify: u8) -> usize;
+
+    /// Has all datagrams that come from now on dropped.
+    pub fn lwip_sys_udp_close();
+    /// Sends a datagram, in fragments where it is over IPv4 and longer than the MTU; over IPv6 it must not
+    /// be. `checksum`: whether to compute its checksum. That of fragments is. lwIP only reads the bytes, and
+    /// has no pointer to them afterwards.
+    pub fn lwip_sys_udp_send(endpoints: *const Endpoints, bytes: *mut c_void, len: u16, checksum: u8) -> ErrT;
 
     /// Memory for a pbuf; null where there is none.
     pub fn lwip_sys_frame_new(slot: *mut c_void) -> *mut Frame;

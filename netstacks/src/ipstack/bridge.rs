@@ -5,6 +5,8 @@
 //! no flag but ACK, since its states compare flags for equality and stumble over PSH, ECN or a FIN
 //! beside data. It verifies no checksum of what arrives.
 
+mod datagrams;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem;
@@ -18,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
 use tokio::time::{Instant, Sleep};
 
+use self::datagrams::Courier;
 use super::events::{Claim, Due, Forged, OPEN_WINDOW, Stage, Verdict};
 use super::flow::{Flow, State};
 use super::hub::Hub;
@@ -68,6 +71,7 @@ pub(super) struct Bridge<L> {
     replays: VecDeque<Vec<u8>>,
     replay: Vec<u8>,
     parcel: Option<Parcel>,
+    courier: Courier,
     now: Instant,
     /// Time has passed since `now` was read.
     slept: bool,
@@ -92,6 +96,7 @@ impl<L: Link> Bridge<L> {
             replays: VecDeque::new(),
             replay: Vec::new(),
             parcel: None,
+            courier: Courier::default(),
             now,
             slept: false,
             period,
@@ -134,7 +139,7 @@ impl<L: Link> Bridge<L> {
 
     /// A packet that has arrived.
     fn inbound(&mut self, place: Place) {
-        let Some(segment) = Segment::parse(self.packet(place)) else { return };
+        let Some(segment) = Segment::parse(self.packet(place)) else { return self.inbound_datagram(place) };
         let key = FlowKey { peer: segment.source, local: segment.destination };
         let flow = self.find(key);
         if segment.flags & (SYN | ACK | RST) == SYN && flow.as_ref().is_none_or(|flow| flow.lock().is_replaceable()) {
@@ -222,6 +227,7 @@ impl<L: Link> Bridge<L> {
         self.failed = true;
         self.port.close();
         self.parcel = None;
+        self.courier.stop();
         self.replays.clear();
         for flow in self.flows.values() {
             let mut state = flow.lock();
@@ -237,7 +243,7 @@ impl<L: Link> Bridge<L> {
 
     /// Does what is due for the connections on the list.
     fn serve(&mut self) {
-        self.hub.take_requests(&mut self.work);
+        self.courier.knocked |= self.hub.take_requests(&mut self.work);
         while !self.port.is_stalled()
             && let Some(flow) = self.work.pop_front()
         {
@@ -296,7 +302,7 @@ impl<L: Link> Bridge<L> {
 
     /// A packet from ipstack, with other numbers and another window, to the link.
     fn outbound(&mut self, packet: &[u8]) {
-        let Some(segment) = Segment::parse(packet) else { return };
+        let Some(segment) = Segment::parse(packet) else { return self.outbound_datagram(packet) };
         let Some(flow) = self.find(FlowKey { peer: segment.destination, local: segment.source }) else { return };
         let mut state = flow.lock();
         let patched = state.outbound(&segment, self.now);
@@ -327,7 +333,7 @@ impl<L: Link> Bridge<L> {
             buf.advance(len);
             return len > 0;
         }
-        let Some(parcel) = self.parcel.take() else { return false };
+        let Some(parcel) = self.parcel.take() else { return self.emit_datagram(buf) };
         let Parcel { place, key: FlowKey { peer, local }, seq, ack, at, left } = parcel;
         let header = Header { source: peer, destination: local, seq, ack, flags: ACK, window: OPEN_WINDOW, mss: None };
         let len = left.min(PIECE).min(buf.remaining().saturating_sub(header.len()));
@@ -382,7 +388,7 @@ impl<L: Link> Bridge<L> {
             return false;
         }
         self.slept = true;
-        self.flows.is_empty() || self.poll_clock(cx).is_pending()
+        (self.flows.is_empty() && self.hub.exchange().is_idle()) || self.poll_clock(cx).is_pending()
     }
 
     /// Ready when the connections' timers were looked at.
@@ -390,6 +396,7 @@ impl<L: Link> Bridge<L> {
         ready!(self.timer.as_mut().poll(cx));
         self.now = Instant::now();
         self.timer.as_mut().reset(self.now + self.period);
+        self.hub.exchange().sweep(self.now);
         for flow in self.flows.values() {
             let mut state = flow.lock();
             state.tick(self.now);
@@ -458,7 +465,7 @@ impl<L: Link> AsyncWrite for Bridge<L> {
                 Poll::Ready(Ok(())) => break,
                 Poll::Ready(Err(error)) => bridge.hub.fail(&error),
                 Poll::Pending => {
-                    bridge.hub.take_requests(&mut bridge.work);
+                    bridge.courier.knocked |= bridge.hub.take_requests(&mut bridge.work);
                     if bridge.park(cx) {
                         return Poll::Pending;
                     }

@@ -386,6 +386,14 @@ impl State {
         }
     }
 
+    /// Ends the connection at once, and tells the peer by a RST.
+    pub(super) fn reset(&mut self) {
+        if self.error.is_none() {
+            self.due |= DUE_RESET;
+            self.fail(io::ErrorKind::ConnectionAborted);
+        }
+    }
+
     /// The error that ended the connection.
     pub(super) fn check(&self) -> io::Result<()> {
         self.error.map_or(Ok(()), |kind| Err(kind.into()))

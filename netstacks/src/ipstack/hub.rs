@@ -13,6 +13,7 @@ use ipstack::IpStackTcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use super::datagrams::Exchange;
 use super::events::{Claim, Inner, Limits, Stage};
 use super::flow::{Flow, State};
 use super::segment::FlowKey;
@@ -27,6 +28,8 @@ pub(super) struct Hub {
     /// Whether there are requests, so that the bridge need not take the lock to see that not.
     requested: AtomicBool,
     inside: Mutex<Inside>,
+    /// Its lock may be held while the other one is taken, never the other way round.
+    exchange: Mutex<Exchange>,
 }
 
 #[derive(Debug)]
@@ -42,13 +45,16 @@ struct Inside {
     listening: bool,
     /// Connections that the bridge has to look at.
     requests: Vec<Arc<Flow>>,
+    /// There are empty datagrams for ipstack.
+    knocked: bool,
     bridge: Option<Waker>,
     driver: Option<Waker>,
     acceptor: Option<Waker>,
 }
 
 impl Hub {
-    pub(super) fn new(limits: Limits, backlog: usize, runtime: Handle) -> Self {
+    /// `mtu`: the link's.
+    pub(super) fn new(limits: Limits, backlog: usize, mtu: usize, runtime: Handle) -> Self {
         let inside = Inside {
             failure: None,
             embryos: VecDeque::new(),
@@ -56,6 +62,7 @@ impl Hub {
             waiting: 0,
             listening: true,
             requests: Vec::new(),
+            knocked: false,
             bridge: None,
             driver: None,
             acceptor: None,
@@ -67,6 +74,7 @@ impl Hub {
             runtime,
             requested: AtomicBool::new(false),
             inside: Mutex::new(inside),
+            exchange: Mutex::new(Exchange::new(mtu)),
         }
     }
 
@@ -82,6 +90,25 @@ impl Hub {
         let wakers = [inside.bridge.take(), inside.driver.take(), inside.acceptor.take()];
         drop(inside);
         wakers.into_iter().flatten().for_each(Waker::wake);
+        self.exchange().wake_receivers();
+    }
+
+    /// UDP's share.
+    pub(super) fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        // As above.
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the bridge of an empty datagram for ipstack.
+    pub(super) fn knock(&self) {
+        let mut inside = self.lock();
+        inside.knocked = true;
+        self.requested.store(true, Ordering::Release);
+        let bridge = inside.bridge.take();
+        drop(inside);
+        if let Some(bridge) = bridge {
+            bridge.wake();
+        }
     }
 
     /// The error that ended the stack.
@@ -114,20 +141,22 @@ impl Hub {
         }
     }
 
-    /// Moves the requests to the bridge's list.
-    pub(super) fn take_requests(&self, work: &mut VecDeque<Arc<Flow>>) {
-        if self.requested.load(Ordering::Acquire) {
-            let mut inside = self.lock();
-            self.requested.store(false, Ordering::Release);
-            work.extend(inside.requests.drain(..));
+    /// Moves the requests to the bridge's list. Whether somebody has knocked, too.
+    pub(super) fn take_requests(&self, work: &mut VecDeque<Arc<Flow>>) -> bool {
+        if !self.requested.load(Ordering::Acquire) {
+            return false;
         }
+        let mut inside = self.lock();
+        self.requested.store(false, Ordering::Release);
+        work.extend(inside.requests.drain(..));
+        mem::take(&mut inside.knocked)
     }
 
     /// Parks the bridge, unless there is something for it to do. `failed`: it knows that the stack
     /// has ended.
     pub(super) fn park_bridge(&self, cx: &Context<'_>, failed: bool) -> bool {
         let mut inside = self.lock();
-        if !inside.requests.is_empty() || (inside.failure.is_some() && !failed) {
+        if !inside.requests.is_empty() || inside.knocked || (inside.failure.is_some() && !failed) {
             return false;
         }
         inside.bridge = Some(cx.waker().clone());

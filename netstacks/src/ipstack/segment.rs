@@ -12,7 +12,12 @@ pub(super) const MAX_HEADER: usize = 40 + 20 + 4;
 /// TCP header without options.
 pub(super) const TCP_HEADER: usize = 20;
 
+/// Longest headers of an empty datagram.
+pub(super) const MAX_DATAGRAM_HEADER: usize = 40 + UDP_HEADER;
+
 const PROTOCOL_TCP: u8 = 6;
+const PROTOCOL_UDP: u8 = 17;
+const UDP_HEADER: usize = 8;
 const HOP_LIMIT: u8 = 64;
 /// Bytes of an MSS option.
 const MSS_OPTION: usize = 4;
@@ -152,7 +157,7 @@ impl Header {
         let tcp_at = ip_header_len(self.source);
         let Some(out) = out.get_mut(..len) else { return 0 };
         out.fill(0);
-        write_ip(out, self.source.ip(), self.destination.ip(), self.tcp_len() + payload_len);
+        write_ip(out, self.source.ip(), self.destination.ip(), PROTOCOL_TCP, self.tcp_len() + payload_len);
         let tcp = &mut out[tcp_at..];
         tcp[0..2].copy_from_slice(&self.source.port().to_be_bytes());
         tcp[2..4].copy_from_slice(&self.destination.port().to_be_bytes());
@@ -183,20 +188,31 @@ impl Header {
     }
 }
 
+/// Writes an empty datagram from the peer, and answers its length. ipstack looks at no checksum.
+pub(super) fn empty_datagram(key: FlowKey, out: &mut [u8; MAX_DATAGRAM_HEADER]) -> usize {
+    let udp_at = ip_header_len(key.peer);
+    let len = udp_at + UDP_HEADER;
+    write_ip(out, key.peer.ip(), key.local.ip(), PROTOCOL_UDP, UDP_HEADER);
+    for (at, field) in [(0, key.peer.port()), (2, key.local.port()), (4, UDP_HEADER as u16)] {
+        out[udp_at + at..udp_at + at + 2].copy_from_slice(&field.to_be_bytes());
+    }
+    len
+}
+
 /// Bytes of the IP header that goes with an address.
 pub(super) fn ip_header_len(address: SocketAddr) -> usize {
     if address.is_ipv4() { 20 } else { 40 }
 }
 
 /// Writes an IP header into zeroed bytes. Both addresses are of one family.
-fn write_ip(out: &mut [u8], source: IpAddr, destination: IpAddr, len: usize) {
+fn write_ip(out: &mut [u8], source: IpAddr, destination: IpAddr, protocol: u8, len: usize) {
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             out[0] = 0x45;
             out[2..4].copy_from_slice(&((20 + len) as u16).to_be_bytes());
             out[6] = 0x40; // don't fragment
             out[8] = HOP_LIMIT;
-            out[9] = PROTOCOL_TCP;
+            out[9] = protocol;
             out[12..16].copy_from_slice(&source.octets());
             out[16..20].copy_from_slice(&destination.octets());
             let checksum = !fold(words(&out[..20]));
@@ -205,7 +221,7 @@ fn write_ip(out: &mut [u8], source: IpAddr, destination: IpAddr, len: usize) {
         (IpAddr::V6(source), IpAddr::V6(destination)) => {
             out[0] = 0x60;
             out[4..6].copy_from_slice(&(len as u16).to_be_bytes());
-            out[6] = PROTOCOL_TCP;
+            out[6] = protocol;
             out[7] = HOP_LIMIT;
             out[8..24].copy_from_slice(&source.octets());
             out[24..40].copy_from_slice(&destination.octets());

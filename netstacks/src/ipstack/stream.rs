@@ -87,6 +87,15 @@ impl Stream for IpstackStream {
     fn peer_addr(&self) -> SocketAddr {
         self.flow.key.peer
     }
+
+    /// The drop that follows has the bridge send the RST.
+    fn reset(self) {
+        let mut state = self.flow.lock();
+        state.reset();
+        let wakes = state.wakes();
+        drop(state);
+        wakes.wake();
+    }
 }
 
 impl AsyncRead for IpstackStream {

@@ -11,16 +11,18 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::mem;
 use std::ptr;
+use std::slice;
 
 use lwip_sys::{ERR_ABRT, ERR_CLSD, ERR_OK, ERR_RST, Endpoints, ErrT, Pbuf, TCP_WRITE_FLAG_MORE, TcpPcb};
 use platform::{Checksum, PacketBuffer};
 use slab::Slab;
 use tokio::time::Instant;
 
-use super::flow::{Flow, Patience, Stage};
+use super::flow::{Flow, Patience, Stage, both_ends};
 use super::pool::Pool;
 use super::ring::Ring;
 use crate::StackConfig;
+use crate::datagrams::Inbox;
 
 /// Connections in whatever state, TIME-WAIT included. A SYN beyond them is dropped.
 const MAX_FLOWS: usize = 1 << 16;
@@ -31,6 +33,7 @@ pub(super) struct Core {
     /// Connections whose handshake is done, for `accept`.
     pub(super) accepted: VecDeque<usize>,
     pub(super) touched: Vec<usize>,
+    pub(super) inbox: Inbox,
     /// Connections that egress has to look at: they got a segment, or have something to send.
     due: Vec<usize>,
     /// The list that egress works through, kept for its memory.
@@ -52,6 +55,7 @@ impl Core {
             pool,
             accepted: VecDeque::new(),
             touched: Vec::new(),
+            inbox: Inbox::new(),
             due: Vec::new(),
             flushing: Vec::new(),
             half_open: 0,
@@ -225,6 +229,16 @@ impl Core {
             // It fails only for a connection that is closing already.
             lwip_sys::tcp_shutdown(pcb, 0, 1);
             (*this).demand(key);
+        }
+    }
+
+    /// Ends the connection with a RST.
+    pub(super) unsafe fn reset(this: *mut Self, key: usize) {
+        // SAFETY: the caller's promise; no reference is alive when lwIP is called.
+        unsafe {
+            if let Some(pcb) = (*this).pcb(key) {
+                lwip_sys::tcp_abort(pcb);
+            }
         }
     }
 
@@ -408,6 +422,26 @@ impl Core {
             let clock = (*this).now.saturating_duration_since((*this).epoch).as_micros() / 4;
             (clock as u32).wrapping_add((*this).secret.hash_one(*endpoints) as u32)
         }
+    }
+
+    pub(super) unsafe extern "C" fn on_datagram(
+        engine: *mut c_void,
+        endpoints: *const Endpoints,
+        bytes: *const u8,
+        len: usize,
+    ) {
+        let this = engine.cast::<Self>();
+        // SAFETY: see above. lwIP's pointers are valid during the call.
+        unsafe {
+            let (local, peer) = both_ends(&*endpoints);
+            (*this).inbox.push(local, peer, slice::from_raw_parts(bytes, len));
+        }
+    }
+
+    pub(super) unsafe extern "C" fn on_seconds(engine: *mut c_void) -> u32 {
+        let this = engine.cast::<Self>();
+        // SAFETY: see above.
+        unsafe { (*this).now.saturating_duration_since((*this).epoch).as_secs() as u32 }
     }
 
     pub(super) unsafe extern "C" fn on_released(engine: *mut c_void, slot: *mut c_void) {

@@ -74,14 +74,11 @@ pub(super) struct Flow {
 
 impl Flow {
     pub(super) fn new(pcb: *mut TcpPcb, endpoints: &Endpoints, now: Instant) -> Self {
-        let address = |bytes: &[u8; 16], port| match endpoints.is_v6 {
-            0 => SocketAddr::new(IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]), port),
-            _ => SocketAddr::new(IpAddr::from(*bytes), port),
-        };
+        let (local, peer) = both_ends(endpoints);
         Self {
             pcb,
-            local: address(&endpoints.local_ip, endpoints.local_port),
-            peer: address(&endpoints.remote_ip, endpoints.remote_port),
+            local,
+            peer,
             stage: Stage::HalfOpen,
             received: VecDeque::new(),
             small: 0,
@@ -196,6 +193,16 @@ impl Flow {
         self.probed = Some(now);
         Patience::Probe
     }
+}
+
+/// lwIP's endpoints: the local one and the peer's.
+pub(super) fn both_ends(endpoints: &Endpoints) -> (SocketAddr, SocketAddr) {
+    let address = |bytes: &[u8; 16], port| match endpoints.is_v6 {
+        0 => SocketAddr::new(IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]), port),
+        _ => SocketAddr::new(IpAddr::from(*bytes), port),
+    };
+    let local = address(&endpoints.local_ip, endpoints.local_port);
+    (local, address(&endpoints.remote_ip, endpoints.remote_port))
 }
 
 impl Drop for Flow {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use netstacks::{Listener, Netstack, StackConfig, Started};
+use netstacks::{Listener, Netstack, StackConfig, Started, Stream};
 use platform::MemoryLink;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -155,6 +155,32 @@ pub(crate) fn a_dropped_stream_delivers<S: Netstack<MemoryLink>>(flavour: Flavou
             stream.write_all(&pattern(12, LEN)).await.unwrap();
         },
         move |peer| assert_same(&peer.connect(server_addr(flavour)).read_to_end(), &pattern(12, LEN)),
+    );
+}
+
+/// With bytes unread on both sides, and with none at all: the peer sees a RST and no FIN.
+pub(crate) fn a_stream_that_is_reset<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut busy = listener.accept().await.unwrap();
+            busy.read_exact(&mut [0; 1]).await.unwrap();
+            busy.write_all(b"unread").await.unwrap();
+            let idle = listener.accept().await.unwrap();
+            busy.reset();
+            idle.reset();
+            told.await.unwrap();
+        },
+        move |peer| {
+            let busy = peer.connect(server_addr(flavour));
+            busy.write_all(b"and unread too");
+            let idle = peer.connect(server_addr(flavour));
+            idle.wait_reset();
+            busy.wait_reset();
+            tell.send(()).unwrap();
+        },
     );
 }
 

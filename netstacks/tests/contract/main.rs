@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests may panic")]
 #![cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 
+mod datagrams;
 mod endings;
 mod faults;
 mod peer;
@@ -92,9 +93,25 @@ fn run_over<L: Link, S: Netstack<L>>(
     server: impl AsyncFnOnce(S::Listener),
     client: impl FnOnce(&Peer) + Send + 'static,
 ) {
+    let server = async |listener, datagrams| {
+        drop(datagrams);
+        server(listener).await;
+    };
+    run_whole::<L, S>(flavour, link, other_end, config, server, client);
+}
+
+/// The same with a server that has the datagrams too.
+fn run_whole<L: Link, S: Netstack<L>>(
+    flavour: Flavour,
+    link: L,
+    other_end: MemoryLink,
+    config: &StackConfig,
+    server: impl AsyncFnOnce(S::Listener, S::Datagrams),
+    client: impl FnOnce(&Peer) + Send + 'static,
+) {
     let _turn = take_turns::<S>();
     runtime(flavour).block_on(async {
-        let Started { listener, driver, .. } = S::start(link, config).unwrap();
+        let Started { listener, datagrams, driver, .. } = S::start(link, config).unwrap();
         let driver = tokio::spawn(driver);
         let (done, client_done) = tokio::sync::oneshot::channel();
         let client = std::thread::spawn(move || {
@@ -104,7 +121,7 @@ fn run_over<L: Link, S: Netstack<L>>(
             let _gone = done.send(peer);
         });
         let both = async {
-            server(listener).await;
+            server(listener, datagrams).await;
             client_done.await
         };
         tokio::select! {
@@ -203,7 +220,19 @@ contract! {
         a_stream_dropped_while_the_peer_sends
         a_peer_that_vanishes
         a_dropped_stream_delivers
+        a_stream_that_is_reset
         a_link_that_goes;
+    datagrams:
+        datagrams_of_every_length
+        longer_than_the_mtu
+        datagrams_to_any_address_and_port
+        many_flows_of_datagrams_at_once
+        answers_from_another_address
+        a_flood_that_nobody_reads
+        a_flood_that_nobody_wants
+        a_datagram_without_checksum
+        lengths_that_cannot_be
+        a_full_link;
     faults:
         nothing_goes_wrong
         packets_are_lost

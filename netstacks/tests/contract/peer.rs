@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use platform::{Link, MemoryLink};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::socket::tcp;
+use smoltcp::socket::{tcp, udp};
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, IpEndpoint};
 
 use crate::wire::{SuperPackets, Wire};
@@ -87,6 +87,34 @@ impl Peer {
         self.shared.lock().wire.single_bytes
     }
 
+    /// Packets of the stack's that were neither TCP nor UDP.
+    pub(crate) fn others(&self) -> usize {
+        self.shared.lock().wire.others
+    }
+
+    /// Sends a packet as it is.
+    pub(crate) fn send_packet(&self, packet: &[u8]) {
+        let mut world = self.shared.lock();
+        world.wire.out.push_back(packet.to_vec());
+        world.poll();
+        self.unpark();
+    }
+
+    /// A socket for datagrams, on a port of its own. `ipv6`: whether to send over that.
+    pub(crate) fn bind(&self, ipv6: bool) -> PeerSocket<'_> {
+        let mut world = self.shared.lock();
+        let buffer = || udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY; 16], vec![0; 128 << 10]);
+        let mut socket = udp::Socket::new(buffer(), buffer());
+        world.next_port += 1;
+        let local = SocketAddr::new(address(ipv6), world.next_port);
+        socket.bind(IpEndpoint::from(local)).unwrap();
+        PeerSocket { socket: world.sockets.add(socket), peer: self }
+    }
+
+    fn unpark(&self) {
+        self.pump.as_ref().unwrap().thread().unpark();
+    }
+
     pub(crate) fn connect(&self, to: SocketAddr) -> PeerStream {
         let stream = self.begin_connect(to);
         stream.wait_established();
@@ -100,12 +128,8 @@ impl Peer {
         let mut socket = tcp::Socket::new(ring(), ring());
         socket.set_ack_delay(None);
         socket.set_nagle_enabled(false);
-        let from: IpAddr = match to {
-            SocketAddr::V4(_) => ADDRESS_V4.into(),
-            SocketAddr::V6(_) => "fd00::1".parse().unwrap(),
-        };
         world.next_port += 1;
-        let local = SocketAddr::new(from, world.next_port);
+        let local = SocketAddr::new(address(to.is_ipv6()), world.next_port);
         socket.connect(world.interface.context(), IpEndpoint::from(to), IpEndpoint::from(local)).unwrap();
         let socket = world.sockets.add(socket);
         world.poll();
@@ -115,6 +139,46 @@ impl Peer {
             pump: self.pump.as_ref().unwrap().thread().clone(),
             socket,
             local,
+        }
+    }
+}
+
+fn address(ipv6: bool) -> IpAddr {
+    if ipv6 { "fd00::1".parse().unwrap() } else { ADDRESS_V4.into() }
+}
+
+/// A socket of the peer's for datagrams.
+pub(crate) struct PeerSocket<'a> {
+    peer: &'a Peer,
+    socket: SocketHandle,
+}
+
+impl PeerSocket<'_> {
+    /// Sends a datagram once there is room for it.
+    pub(crate) fn send(&self, payload: &[u8], to: SocketAddr) {
+        self.wait("send a datagram", |socket| socket.send_slice(payload, IpEndpoint::from(to)).ok());
+    }
+
+    /// The next datagram, and who has sent it.
+    pub(crate) fn recv(&self) -> (Vec<u8>, SocketAddr) {
+        self.wait("receive a datagram", |socket| {
+            let (payload, meta) = socket.recv().ok()?;
+            Some((payload.to_vec(), SocketAddr::new(meta.endpoint.addr.into(), meta.endpoint.port)))
+        })
+    }
+
+    fn wait<T>(&self, what: &str, mut attempt: impl FnMut(&mut udp::Socket<'static>) -> Option<T>) -> T {
+        let deadline = Instant::now() + DEADLINE;
+        let mut world = self.peer.shared.lock();
+        loop {
+            let result = attempt(world.sockets.get_mut(self.socket));
+            world.poll();
+            if let Some(result) = result {
+                self.peer.unpark();
+                return result;
+            }
+            assert!(Instant::now() < deadline, "{what}: nothing for {DEADLINE:?}");
+            world = self.peer.shared.changed.wait_timeout(world, Duration::from_millis(50)).unwrap().0;
         }
     }
 }
@@ -199,6 +263,11 @@ impl PeerStream {
     /// Sends a RST.
     pub(crate) fn reset(&self) {
         self.with(tcp::Socket::abort);
+    }
+
+    /// Waits until the other side has reset the connection. A FIN would leave it half open.
+    pub(crate) fn wait_reset(&self) {
+        self.wait("wait for the reset", |socket| (socket.state() == tcp::State::Closed).then_some(()));
     }
 
     /// Writes whatever there is room for until the other side resets the connection.

@@ -12,6 +12,8 @@ use platform::{Capabilities, Checksum, Link, MemoryLink, PacketBuffer, PacketMet
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 
 const SYN_RST: u8 = 0x02 | 0x04;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
 /// Packets of the peer's that may wait to be sent.
 const WAITING: usize = 64;
 
@@ -25,13 +27,15 @@ pub(crate) struct Wire {
     /// Room for one packet on its way out.
     scratch: Vec<u8>,
     /// What the peer has sent and the link has not taken.
-    out: VecDeque<Vec<u8>>,
+    pub(crate) out: VecDeque<Vec<u8>>,
     /// Single segments that were sent, to have every other one's checksum undone.
     singles: usize,
     pub(crate) mute: bool,
     pub(crate) super_packets: SuperPackets,
     /// Segments of one byte that came from the stack: what a probe of a closed window looks like.
     pub(crate) single_bytes: usize,
+    /// Packets of the stack's that were neither TCP nor UDP.
+    pub(crate) others: usize,
 }
 
 /// How many super-packets have crossed the link.
@@ -56,6 +60,7 @@ impl Wire {
             mute: false,
             super_packets: SuperPackets::default(),
             single_bytes: 0,
+            others: 0,
         }
     }
 
@@ -72,7 +77,11 @@ impl Wire {
                         (self.link.try_send(meta, &[IoSlice::new(&self.scratch[..len])]), taken)
                     }
                 }
-                _ => (self.link.try_send(PacketMeta::default(), &[IoSlice::new(first)]), 1),
+                _ => {
+                    let meta = self.undo_checksum();
+                    let Some(first) = self.out.front() else { return };
+                    (self.link.try_send(meta, &[IoSlice::new(first)]), 1)
+                }
             };
             if let Err(error) = sent {
                 assert_ne!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
@@ -84,6 +93,22 @@ impl Wire {
         }
     }
 
+    /// Leaves the checksum of every other datagram that waits first to the stack, where the link lets it.
+    fn undo_checksum(&mut self) -> PacketMeta {
+        let mut meta = PacketMeta::default();
+        if let Some(first) = self.out.front_mut()
+            && self.capabilities.checksum.tx
+            && !self.singles.is_multiple_of(2)
+            && checksum_field(first).is_some_and(|field| field != 0)
+        {
+            let len = first.len();
+            if vnet::leave_udp_checksum(first, len) {
+                meta.checksum = Checksum::Partial;
+            }
+        }
+        meta
+    }
+
     /// The next segment for the peer.
     fn next_segment(&mut self) -> Option<Vec<u8>> {
         while self.segments.is_empty() {
@@ -92,6 +117,7 @@ impl Wire {
             check(&self.capabilities, meta, packet);
             self.single_bytes +=
                 usize::from(TcpLayout::parse(packet).is_some_and(|tcp| tcp.payload_at + 1 == packet.len()));
+            self.others += usize::from(!matches!(protocol(packet), TCP | UDP));
             self.super_packets.from_the_stack += usize::from(meta.gso_size.is_some());
             if self.mute {
                 continue;
@@ -113,10 +139,7 @@ fn check(capabilities: &Capabilities, meta: PacketMeta, packet: &[u8]) {
         version => panic!("a packet of IP version {version}"),
     };
     assert_eq!(packet.len(), said, "the packet has another length than it says");
-    let Some(layout) = TcpLayout::parse(packet) else {
-        assert_eq!(meta, PacketMeta::default(), "only TCP may be left to the link");
-        return;
-    };
+    let Some(layout) = TcpLayout::parse(packet) else { return check_other(capabilities, meta, packet) };
     if !layout.ipv6 {
         assert_eq!(sum(&[&packet[..layout.tcp_at]]), 0xffff, "the checksum of the IPv4 header is wrong");
     }
@@ -146,6 +169,28 @@ fn check(capabilities: &Capabilities, meta: PacketMeta, packet: &[u8]) {
     assert!(packet.len() - layout.payload_at > gso_size, "a super-packet of one segment");
     assert!(layout.payload_at + gso_size <= capabilities.mtu, "segments of {gso_size} bytes");
     assert_eq!(tcp[13] & SYN_RST, 0, "a super-packet opens or resets nothing");
+}
+
+/// The same of what is not TCP: of UDP the checksum may be left to the link, and nothing else.
+fn check_other(capabilities: &Capabilities, meta: PacketMeta, packet: &[u8]) {
+    assert!(packet.len() <= capabilities.mtu, "{} bytes in one packet", packet.len());
+    assert_eq!(meta.gso_size, None, "only TCP may be cut");
+    if meta.checksum == Checksum::Partial {
+        assert!(capabilities.checksum.tx, "nobody completes the checksum");
+        let mut expected = packet.to_vec();
+        assert!(vnet::leave_udp_checksum(&mut expected, packet.len()), "no datagram is left to the link");
+        assert!(expected == packet, "the field has to hold the sum of the pseudo-header");
+    }
+}
+
+fn protocol(packet: &[u8]) -> u8 {
+    packet[if packet[0] >> 4 == 4 { 9 } else { 6 }]
+}
+
+/// What a packet has where a datagram has its checksum.
+fn checksum_field(packet: &[u8]) -> Option<u16> {
+    let at = if packet[0] >> 4 == 4 { 26 } else { 46 };
+    Some(u16::from_be_bytes(*packet.get(at..)?.first_chunk()?))
 }
 
 /// RFC 1071, word by word, over parts of even length but for the last.

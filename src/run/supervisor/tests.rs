@@ -121,6 +121,10 @@ impl Stream for LoopbackStream {
     fn peer_addr(&self) -> SocketAddr {
         self.socket.peer_addr().unwrap()
     }
+
+    fn reset(self) {
+        self.socket.set_zero_linger().unwrap();
+    }
 }
 
 /// A driver that never ends.

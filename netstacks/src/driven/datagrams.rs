@@ -1,0 +1,80 @@
+//! An engine's datagrams. Who receives drives, like who reads a stream; but for what waits already it takes no
+//! turn.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::task::coop;
+use tokio::time::Instant;
+
+use super::{Engine, Shared};
+use crate::datagrams::Receivers;
+use crate::{Datagram, Datagrams};
+
+/// The datagrams of an engine.
+pub struct DrivenDatagrams<E: Engine>(Arc<Receiving<E>>);
+
+/// What all clones share; the last closes the engine's datagrams.
+struct Receiving<E: Engine>(Shared<E>);
+
+impl<E: Engine> DrivenDatagrams<E> {
+    pub(super) fn new(shared: Shared<E>) -> Self {
+        Self(Arc::new(Receiving(shared)))
+    }
+
+    fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<Datagram>> {
+        let budget = ready!(coop::poll_proceed(cx));
+        let mut state = self.0.0.lock()?;
+        let polled = match state.engine.recv_datagram(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                state.poll_turns(cx, |engine| engine.recv_datagram(buffer))
+            }
+            result => Poll::Ready(result),
+        };
+        if polled.is_ready() {
+            budget.made_progress();
+        } else {
+            state.receivers.park(cx);
+        }
+        polled
+    }
+}
+
+impl<E: Engine> Clone for DrivenDatagrams<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<E: Engine> Datagrams for DrivenDatagrams<E> {
+    fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<Datagram>> + Send {
+        poll_fn(move |cx| self.poll_recv(cx, buffer))
+    }
+
+    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        let mut state = self.0.0.lock()?;
+        let result = state.engine.send_datagram(Instant::now(), local, peer, payload);
+        if let Err(error) = &result
+            && !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::InvalidInput)
+        {
+            state.fail(error);
+        }
+        // Somebody has to wait for room on the link.
+        if state.engine.is_blocked() {
+            state.wake_driver();
+        }
+        result
+    }
+}
+
+impl<E: Engine> Drop for Receiving<E> {
+    fn drop(&mut self) {
+        // A stack that has failed receives nothing.
+        let Ok(mut state) = self.0.lock() else { return };
+        state.receivers = Receivers::default();
+        state.engine.close_datagrams();
+    }
+}

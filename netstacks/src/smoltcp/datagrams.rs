@@ -1,0 +1,191 @@
+//! UDP by smoltcp's own socket, of which one serves every address and port.
+//!
+//! Such a socket is bound to a port. It moves to the port of each datagram, as it comes and as it goes: neither
+//! stays in its buffers. So there are no sockets to be counted, found and forgotten, however many flows
+//! there are.
+//!
+//! The socket has an interface of its own, with the MTU of the link: that of TCP's is a super-packet's. It
+//! fragments over IPv4, and puts together what arrives in fragments. These know no port, so the port of
+//! each first fragment is remembered. Where the link completes checksums, a fragmented datagram has none, which
+//! RFC 768 allows over IPv4: nobody could complete it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use platform::Link;
+use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
+use smoltcp::phy::{self, DeviceCapabilities};
+use smoltcp::socket::udp;
+use smoltcp::time::Instant;
+use smoltcp::wire::{HardwareAddress, IpEndpoint};
+
+use super::device::{Device, RxToken, TxToken};
+use super::random_seed;
+use crate::datagrams::{Arrival, Inbox, MAX_PAYLOAD_V4, check};
+
+/// Datagrams whose fragments' port is remembered: as many as smoltcp puts together at once
+/// (`reassembly-buffer-count`), and some that lost a fragment.
+const MAX_FRAGMENTED: usize = 16;
+
+/// A fragmented datagram: both hosts and its number (RFC 791, 3.2).
+type Fragmented = (Ipv4Addr, Ipv4Addr, u16);
+
+/// The engine's UDP.
+pub(super) struct Datagrams {
+    pub(super) inbox: Inbox,
+    /// Made with the first datagram: who has no use for UDP has no buffers of it.
+    endpoint: Option<Box<Endpoint>>,
+}
+
+/// smoltcp's side of it.
+struct Endpoint {
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    socket: SocketHandle,
+    fragmented: VecDeque<(Fragmented, u16)>,
+    /// The rest of a fragmented datagram waits for room on the link.
+    unsent: bool,
+}
+
+impl Datagrams {
+    pub(super) fn new() -> Self {
+        Self { inbox: Inbox::new(), endpoint: None }
+    }
+
+    pub(super) fn close(&mut self) {
+        self.inbox.close();
+        // What is on its way out still goes.
+        self.endpoint.take_if(|endpoint| !endpoint.unsent);
+    }
+
+    /// Takes the device's next packet, which is this.
+    pub(super) fn input<L: Link>(&mut self, arrival: Arrival, device: &mut Device<L>, clock: Instant) {
+        let port = match arrival {
+            _ if !self.inbox.is_open() => None,
+            Arrival::Refused => None,
+            Arrival::Whole { local, .. } => Some(local.port()),
+            Arrival::Fragment { of, port } => Some(self.endpoint(device).port_of(of, port)),
+        };
+        let Some(port) = port else { return device.skip_packet() };
+        let endpoint = self.endpoint(device);
+        endpoint.bind(port);
+        endpoint.interface.poll_ingress_single(clock, &mut View(device), &mut endpoint.sockets);
+        let Some(endpoint) = &mut self.endpoint else { return };
+        let socket = endpoint.sockets.get_mut::<udp::Socket>(endpoint.socket);
+        while let Ok((payload, meta)) = socket.recv() {
+            if let Some(local) = meta.local_address {
+                self.inbox.push(SocketAddr::new(local.into(), port), of_endpoint(meta.endpoint), payload);
+            }
+        }
+    }
+
+    pub(super) fn send<L: Link>(
+        &mut self,
+        device: &mut Device<L>,
+        clock: Instant,
+        (local, peer): (SocketAddr, SocketAddr),
+        payload: &[u8],
+    ) -> io::Result<()> {
+        check(local, peer, payload.len(), MAX_PAYLOAD_V4, device.sender.link.capabilities().mtu)?;
+        self.flush(device, clock);
+        let endpoint = self.endpoint(device);
+        if endpoint.unsent || device.sender.is_blocked() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        endpoint.bind(local.port());
+        let meta = udp::UdpMetadata { local_address: Some(local.ip().into()), ..IpEndpoint::from(peer).into() };
+        let socket = endpoint.sockets.get_mut::<udp::Socket>(endpoint.socket);
+        socket.send_slice(payload, meta).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        endpoint.unsent = true;
+        self.flush(device, clock);
+        Ok(())
+    }
+
+    /// Sends what is left of a datagram.
+    pub(super) fn flush<L: Link>(&mut self, device: &mut Device<L>, clock: Instant) {
+        let Some(endpoint) = self.endpoint.as_mut().filter(|endpoint| endpoint.unsent) else { return };
+        while endpoint.unsent && !device.sender.is_blocked() {
+            endpoint.interface.poll_egress(clock, &mut View(device), &mut endpoint.sockets);
+            endpoint.unsent = endpoint.interface.poll_at(clock, &endpoint.sockets).is_some();
+        }
+        if !endpoint.unsent && !self.inbox.is_open() {
+            self.endpoint = None;
+        }
+    }
+
+    fn endpoint<L: Link>(&mut self, device: &mut Device<L>) -> &mut Endpoint {
+        self.endpoint.get_or_insert_with(|| Endpoint::new(device))
+    }
+}
+
+impl Endpoint {
+    fn new<L: Link>(device: &mut Device<L>) -> Box<Self> {
+        let mut config = Config::new(HardwareAddress::Ip);
+        config.random_seed = random_seed();
+        let mut interface = Interface::new(config, &mut View(device), Instant::ZERO);
+        interface.set_any_ip(true);
+        let buffer = || udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY], vec![0; MAX_PAYLOAD_V4]);
+        let mut sockets = SocketSet::new(Vec::new());
+        let socket = sockets.add(udp::Socket::new(buffer(), buffer()));
+        Box::new(Self { interface, sockets, socket, fragmented: VecDeque::new(), unsent: false })
+    }
+
+    /// Moves the socket to a port. Its buffers are empty.
+    fn bind(&mut self, port: u16) {
+        let socket = self.sockets.get_mut::<udp::Socket>(self.socket);
+        if socket.endpoint().port != port {
+            socket.close();
+            // It is closed, so only port 0 is refused, which no datagram has that comes so far.
+            let _bound = socket.bind(port);
+        }
+    }
+
+    /// The port that a fragment is for; any, as long as the first has not come.
+    fn port_of(&mut self, of: Fragmented, port: Option<u16>) -> u16 {
+        if let Some(port) = port {
+            self.fragmented.retain(|(known, _)| *known != of);
+            if self.fragmented.len() >= MAX_FRAGMENTED {
+                self.fragmented.pop_front();
+            }
+            self.fragmented.push_back((of, port));
+        }
+        let known = self.fragmented.iter().find(|(known, _)| *known == of);
+        known.map_or(1, |(_, port)| *port)
+    }
+}
+
+fn of_endpoint(endpoint: IpEndpoint) -> SocketAddr {
+    SocketAddr::new(endpoint.addr.into(), endpoint.port)
+}
+
+/// The device, with the MTU of a packet.
+struct View<'a, L>(&'a mut Device<L>);
+
+impl<L: Link> phy::Device for View<'_, L> {
+    type RxToken<'a>
+        = RxToken<'a>
+    where
+        Self: 'a;
+    type TxToken<'a>
+        = TxToken<'a, L>
+    where
+        Self: 'a;
+
+    fn receive(&mut self, now: Instant) -> Option<(RxToken<'_>, TxToken<'_, L>)> {
+        self.0.receive(now)
+    }
+
+    fn transmit(&mut self, now: Instant) -> Option<TxToken<'_, L>> {
+        self.0.transmit(now)
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let link = self.0.sender.link.capabilities();
+        let mut capabilities = self.0.capabilities();
+        capabilities.max_transmission_unit = link.mtu;
+        capabilities.segmentation = DeviceCapabilities::default().segmentation;
+        capabilities.checksum.udp = capabilities.checksum.tcp;
+        capabilities
+    }
+}
