@@ -1,0 +1,136 @@
+//! Carries the bytes of a connection between the stack and the kernel.
+
+use std::future::poll_fn;
+use std::io;
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use netstacks::Stream;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+
+/// Bytes that are read before they are written: what stays in a processor's cache between the two.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Carries bytes both ways until both ends have closed. A half that closes is closed at the other end; where
+/// an end is reset or fails, or nothing is carried for too long, both are reset.
+pub(crate) async fn relay<S: Stream>(mut client: S, mut server: TcpStream, idle: Duration) {
+    let mut both = BothWays { up: OneWay::new(), down: OneWay::new(), carried: Instant::now() };
+    let mut quiet = std::pin::pin!(tokio::time::sleep(idle));
+    let ended = poll_fn(|cx| {
+        if let Poll::Ready(ended) = both.poll(cx, &mut client, &mut server) {
+            return Poll::Ready(ended);
+        }
+        both.poll_quiet(cx, quiet.as_mut(), idle).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    })
+    .await;
+    if ended.is_err() {
+        // The kernel sends a RST for a socket that is closed and does not linger.
+        let _closed = SockRef::from(&server).set_linger(Some(Duration::ZERO));
+        client.reset();
+    }
+}
+
+struct BothWays {
+    up: OneWay,
+    down: OneWay,
+    /// When a byte was carried last.
+    carried: Instant,
+}
+
+impl BothWays {
+    /// Ready with the end of both ways, or with the first failure of one.
+    fn poll<S: Stream>(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut S,
+        server: &mut TcpStream,
+    ) -> Poll<io::Result<()>> {
+        let before = self.up.carried + self.down.carried;
+        let up = self.up.poll(cx, client, server)?;
+        let down = self.down.poll(cx, server, client)?;
+        if self.up.carried + self.down.carried != before {
+            self.carried = Instant::now();
+        }
+        ready!(up);
+        down.map(Ok)
+    }
+
+    /// Ready once nothing has been carried for so long. The timer is moved only when it fires.
+    fn poll_quiet(&self, cx: &mut Context<'_>, mut quiet: Pin<&mut Sleep>, idle: Duration) -> Poll<()> {
+        while quiet.as_mut().poll(cx).is_ready() {
+            if self.carried.elapsed() >= idle {
+                return Poll::Ready(());
+            }
+            quiet.as_mut().reset(self.carried + idle);
+        }
+        Poll::Pending
+    }
+}
+
+/// What is on its way in one direction.
+struct OneWay {
+    /// Allocated when there is something to carry.
+    buffer: Box<[u8]>,
+    waiting: Range<usize>,
+    stage: Stage,
+    /// Bytes so far.
+    carried: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Carrying,
+    /// The reader is at its end, and the writer is to hear of it.
+    Closing,
+    Closed,
+}
+
+impl OneWay {
+    fn new() -> Self {
+        Self { buffer: Box::default(), waiting: 0..0, stage: Stage::Carrying, carried: 0 }
+    }
+
+    /// Ready once the writer has been closed behind the last byte.
+    fn poll<R, W>(&mut self, cx: &mut Context<'_>, reader: &mut R, writer: &mut W) -> Poll<io::Result<()>>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        loop {
+            while !self.waiting.is_empty() {
+                let len = ready!(Pin::new(&mut *writer).poll_write(cx, &self.buffer[self.waiting.clone()]))?;
+                if len == 0 {
+                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                }
+                self.waiting.start += len;
+                self.carried += len as u64;
+            }
+            match self.stage {
+                Stage::Carrying => ready!(self.poll_fill(cx, reader))?,
+                Stage::Closing => {
+                    ready!(Pin::new(&mut *writer).poll_shutdown(cx))?;
+                    self.stage = Stage::Closed;
+                }
+                Stage::Closed => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+
+    fn poll_fill<R: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, reader: &mut R) -> Poll<io::Result<()>> {
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+        }
+        let mut buffer = ReadBuf::new(&mut self.buffer);
+        ready!(Pin::new(reader).poll_read(cx, &mut buffer))?;
+        self.waiting = 0..buffer.filled().len();
+        if self.waiting.is_empty() {
+            self.stage = Stage::Closing;
+        }
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,173 @@
+//! Exchanges of datagrams.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use netstacks::{Answers, Datagrams, Ends};
+use tokio::net::UdpSocket;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::connect::{World, reason};
+
+/// No datagram is longer (RFC 768).
+const MAX_DATAGRAM_LEN: usize = 65_535;
+
+thread_local! {
+    /// Room for one datagram from a server: it is passed on before anything else is done.
+    static DATAGRAM: RefCell<Vec<u8>> = RefCell::new(vec![0; MAX_DATAGRAM_LEN]);
+}
+
+/// One client's datagrams to one server, and the answers.
+struct Flow {
+    socket: UdpSocket,
+    used: Mutex<Instant>,
+}
+
+impl Flow {
+    fn used(&self) -> Instant {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+}
+
+/// What a flow's answers are carried back with.
+struct Back<D> {
+    datagrams: D,
+    answers: Answers,
+    flows: Flows,
+    world: Arc<World>,
+}
+
+impl<D: Clone> Clone for Back<D> {
+    fn clone(&self) -> Self {
+        let Self { datagrams, answers, flows, world } = self;
+        Self { datagrams: datagrams.clone(), answers: answers.clone(), flows: flows.clone(), world: Arc::clone(world) }
+    }
+}
+
+/// All flows.
+#[derive(Clone, Default)]
+struct Flows(Arc<Mutex<HashMap<Ends, Running>>>);
+
+/// A flow, and the task that carries its answers back.
+struct Running(Arc<Flow>, AbortHandle);
+
+impl Flows {
+    fn get(&self, ends: Ends) -> Option<Arc<Flow>> {
+        let flows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        flows.get(&ends).map(|Running(flow, _)| Arc::clone(flow))
+    }
+
+    /// Takes a flow in. Where there are `most`, the one that has been unused for longest goes.
+    fn insert(&self, ends: Ends, flow: Arc<Flow>, task: AbortHandle, most: usize) {
+        let mut flows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if flows.len() >= most
+            && let Some(oldest) = flows.iter().min_by_key(|(_, Running(flow, _))| flow.used()).map(|(ends, _)| *ends)
+            && let Some(Running(_, task)) = flows.remove(&oldest)
+        {
+            task.abort();
+        }
+        flows.insert(ends, Running(flow, task));
+    }
+
+    /// Forgets a flow, unless another has taken its place.
+    fn remove(&self, ends: Ends, flow: &Arc<Flow>) {
+        let mut flows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if flows.get(&ends).is_some_and(|Running(current, _)| Arc::ptr_eq(current, flow)) {
+            flows.remove(&ends);
+        }
+    }
+}
+
+/// Carries every datagram on, and its answers back. Ends only with the stack.
+pub(crate) async fn serve<D: Datagrams>(datagrams: D, answers: Answers, world: Arc<World>) -> io::Result<()> {
+    let back = Back { datagrams, answers, flows: Flows::default(), world };
+    let mut buffer = vec![0; MAX_DATAGRAM_LEN];
+    loop {
+        let datagram = back.datagrams.recv(&mut buffer).await?;
+        let ends = Ends { local: datagram.local, peer: datagram.peer };
+        // A group has no one host that answers.
+        if ends.local.ip().is_multicast() {
+            continue;
+        }
+        let sent = match back.flows.get(ends).map_or_else(|| back.open(ends), Ok) {
+            Ok(flow) => flow.send(&buffer[..datagram.len]),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = sent {
+            back.tell(ends, &error);
+        }
+    }
+}
+
+impl Flow {
+    fn send(&self, payload: &[u8]) -> io::Result<()> {
+        self.touch();
+        match self.socket.try_send(payload) {
+            // It is lost, as on any network that is full.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            // What is told is an earlier datagram's fate, and this one has not been sent.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                let _lost = self.socket.try_send(payload);
+                Err(error)
+            }
+            sent => sent.map(drop),
+        }
+    }
+}
+
+impl<D: Datagrams> Back<D> {
+    fn open(&self, ends: Ends) -> io::Result<Arc<Flow>> {
+        let socket = self.world.datagrams(ends.local)?;
+        let flow = Arc::new(Flow { socket, used: Mutex::new(Instant::now()) });
+        let task = tokio::spawn(self.clone().carry(ends, Arc::clone(&flow))).abort_handle();
+        self.flows.insert(ends, Arc::clone(&flow), task, self.world.max_flows);
+        Ok(flow)
+    }
+
+    /// Tells the client that its datagram has not arrived, where there is more to say than that.
+    fn tell(&self, ends: Ends, error: &io::Error) {
+        match reason(error) {
+            Some(reason) => self.answers.unreachable(ends, reason),
+            None => eprintln!("send to {}: {error}", ends.local),
+        }
+    }
+
+    /// Carries answers back until there have been none, and nothing to answer, for too long.
+    async fn carry(self, ends: Ends, flow: Arc<Flow>) {
+        loop {
+            let until = flow.used() + self.world.udp_idle;
+            let readable = tokio::time::timeout_at(until, flow.socket.readable()).await;
+            match readable {
+                Ok(Ok(())) => self.pass(ends, &flow),
+                Ok(Err(_)) => break,
+                Err(_) if flow.used() + self.world.udp_idle <= Instant::now() => break,
+                Err(_) => {}
+            }
+        }
+        self.flows.remove(ends, &flow);
+    }
+
+    /// Passes on what has come.
+    fn pass(&self, ends: Ends, flow: &Flow) {
+        DATAGRAM.with_borrow_mut(|buffer| {
+            loop {
+                match flow.socket.try_recv(buffer) {
+                    Ok(len) => {
+                        flow.touch();
+                        // Where the device is full it is lost.
+                        let _lost = self.datagrams.try_send(ends.local, ends.peer, &buffer[..len]);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                    Err(error) => return self.tell(ends, &error),
+                }
+            }
+        });
+    }
+}
