@@ -112,7 +112,22 @@ fn compile(sources: &Path) -> Result<(), String> {
         .files(LWIP.iter().map(|file| sources.join(file)))
         .objects(ours)
         .try_compile("lwip")
-        .map_err(|error| failed("lwIP", &error))
+        .map_err(|error| failed("lwIP", &error))?;
+    if env::var_os("CARGO_FEATURE_CHECKSUMS").is_none() {
+        return Ok(());
+    }
+    // The same file each time, so each time the object goes to a folder of its own.
+    let folder = variable("OUT_DIR")?;
+    ["1", "2", "3"].into_iter().try_for_each(|algorithm| {
+        build()
+            .include(sources)
+            .warnings(false)
+            .define("LWIP_SYS_ALGORITHM", algorithm)
+            .file("c/checksum.c")
+            .out_dir(Path::new(&folder).join(algorithm))
+            .try_compile(&format!("lwip_checksum_{algorithm}"))
+            .map_err(|error| failed("c/checksum.c", &error))
+    })
 }
 
 fn failed(what: &str, error: &cc::Error) -> String {

@@ -60,6 +60,8 @@ pub use crate::ipstack::Ipstack;
 pub use crate::lwip::Lwip;
 #[cfg(feature = "smoltcp")]
 pub use crate::smoltcp::Smoltcp;
+#[cfg(all(feature = "lwip", feature = "checksums"))]
+pub use lwip_sys::checksum as lwip_checksum;
 
 /// The stacks that this crate knows, compiled in or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -10,6 +10,9 @@
 
 #![allow(missing_debug_implementations, reason = "nothing here has a state that Rust could print")]
 
+#[cfg(feature = "checksums")]
+pub mod checksum;
+
 use std::ffi::{c_char, c_void};
 use std::marker::{PhantomData, PhantomPinned};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -268,7 +271,7 @@ mod tests {
     use super::*;
 
     /// RFC 1071, section 1, word by word.
-    fn checksum(bytes: &[u8]) -> u16 {
+    fn sum(bytes: &[u8]) -> u16 {
         let mut sum = 0u64;
         for pair in bytes.chunks(2) {
             sum += u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
@@ -276,7 +279,7 @@ mod tests {
         while sum > 0xffff {
             sum = (sum & 0xffff) + (sum >> 16);
         }
-        !(sum as u16)
+        sum as u16
     }
 
     #[test]
@@ -286,8 +289,19 @@ mod tests {
         assert_eq!(version.to_str().unwrap(), VERSION);
     }
 
+    /// All of lwIP's ways to the checksum that this build has.
+    fn ways() -> Vec<fn(&[u8]) -> u16> {
+        // SAFETY: the pointer and the length are a slice's.
+        let stack = |bytes: &[u8]| unsafe { !u16::from_be(inet_chksum(bytes.as_ptr().cast(), bytes.len() as u16)) };
+        #[cfg_attr(not(feature = "checksums"), expect(unused_mut, reason = "there is one way"))]
+        let mut ways: Vec<fn(&[u8]) -> u16> = vec![stack];
+        #[cfg(feature = "checksums")]
+        ways.extend(checksum::ALGORITHMS);
+        ways
+    }
+
     #[test]
-    fn the_checksum_agrees_with_the_slow_one_at_every_length_and_alignment() {
+    fn every_checksum_agrees_with_the_slow_one_at_every_length_and_alignment() {
         let mut state = 1u32;
         let bytes: Vec<u8> = (0..65_535 + 8)
             .map(|_| {
@@ -295,12 +309,14 @@ mod tests {
                 (state >> 24) as u8
             })
             .collect();
+        let ways = ways();
         for len in (0..2048).chain((2048..=65_535).step_by(251)).chain([65_534, 65_535]) {
             for offset in 0..if len < 256 { 8 } else { 2 } {
                 let part = &bytes[offset..offset + len];
-                // SAFETY: the pointer and the length are a slice's.
-                let fast = unsafe { inet_chksum(part.as_ptr().cast(), len as u16) };
-                assert_eq!(u16::from_be(fast), checksum(part), "{len} bytes at {offset}");
+                let slow = sum(part);
+                for (number, way) in ways.iter().enumerate() {
+                    assert_eq!(way(part), slow, "{len} bytes at {offset}, way {number}");
+                }
             }
         }
     }
