@@ -14,6 +14,8 @@ pub(crate) const ISOLATION: bool = false;
 
 pub(crate) const OFFLOAD: bool = false;
 
+pub(crate) const TUN_RS_SUM: Option<fn(&[u8]) -> u16> = None;
+
 pub(crate) fn isolate() -> Result<(), Error> {
     Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
 }

@@ -47,6 +47,9 @@ pub(crate) const ISOLATION: bool = true;
 
 pub(crate) const OFFLOAD: bool = true;
 
+/// Hidden in the documentation of tun-rs, and public all the same.
+pub(crate) const TUN_RS_SUM: Option<fn(&[u8]) -> u16> = Some(|bytes| tun_rs::checksum(bytes, 0));
+
 /// The character device that all TUN interfaces come from.
 const NODE: &str = "/dev/net/tun";
 

@@ -20,7 +20,7 @@
 //! [`split()`] and [`SuperPacket`] do in software what the offloads leave to a device: they cut a
 //! super-packet into segments, and join segments into one.
 
-mod checksum;
+pub mod checksum;
 mod coalesce;
 mod headers;
 #[cfg(test)]

@@ -1,17 +1,25 @@
 //! The sum of RFC 1071.
 
+use crate::imp;
+
 /// The one's complement sum of 16-bit words in network order, the last one padded with zero; not
 /// complemented. Of at most 16 GiB, so that nothing overflows.
 ///
 /// It is taken in words of 32 bits in the machine's own order: the sum does not depend on it, but
 /// for an exchange of its two bytes (RFC 1071, 2).
 #[inline]
-pub(super) fn sum(bytes: &[u8]) -> u16 {
+pub fn sum(bytes: &[u8]) -> u16 {
     let (words, rest) = bytes.as_chunks::<4>();
     let mut last = [0; 4];
     last[..rest.len()].copy_from_slice(rest);
     let whole: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
     u16::from_be(fold(whole + u64::from(u32::from_ne_bytes(last))))
+}
+
+/// The same sum by the crate `tun-rs`, whose device computes it where it splits and joins super-packets;
+/// for a bench. `None` on the systems for which that crate has no offload, which are all but Linux.
+pub const fn of_tun_rs() -> Option<fn(&[u8]) -> u16> {
+    imp::TUN_RS_SUM
 }
 
 /// The end-around carry of RFC 1071, 2.
@@ -26,6 +34,7 @@ pub(super) fn fold(mut sum: u64) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::offload_supported;
     use crate::vnet::reference;
 
     /// The one's complement has two zeros. The slow sum says which only of bytes that are not all
@@ -58,5 +67,14 @@ mod tests {
         }
         // The example of RFC 1071, 3.
         assert_eq!(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0xddf2);
+    }
+
+    #[test]
+    fn the_sum_of_tun_rs_is_there_where_its_offload_is() {
+        assert_eq!(of_tun_rs().is_some(), offload_supported());
+        let bytes = reference::bytes(5, 1500);
+        if let Some(of_tun_rs) = of_tun_rs() {
+            assert_eq!(of_tun_rs(&bytes), sum(&bytes));
+        }
     }
 }
