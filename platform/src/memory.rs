@@ -63,7 +63,8 @@ impl MemoryLink {
         self
     }
 
-    fn pair_of(capabilities: Capabilities, depth: usize) -> (Self, Self) {
+    /// Two ends of a link that offloads what the caller says, `depth` packets deep each way.
+    pub fn pair_of(capabilities: Capabilities, depth: usize) -> (Self, Self) {
         let queue = || Arc::new(Mutex::new(Queue { limit: depth.max(1), ..Queue::default() }));
         let (forth, back) = (queue(), queue());
         (

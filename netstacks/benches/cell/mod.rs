@@ -32,7 +32,8 @@ pub(crate) enum Direction {
 pub(crate) struct Cell {
     pub(crate) stack: StackKind,
     pub(crate) direction: Direction,
-    offloading: bool,
+    /// What the link takes off its two ends.
+    pub(crate) capabilities: Capabilities,
     pub(crate) ipv6: bool,
 }
 
@@ -41,17 +42,16 @@ impl Cell {
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         StackKind::ALL.into_iter().flat_map(|stack| {
             [Direction::Reader, Direction::Writer].into_iter().flat_map(move |direction| {
-                [false, true]
-                    .into_iter()
-                    .flat_map(move |offloading| [false, true].map(|ipv6| Self { stack, direction, offloading, ipv6 }))
+                [Capabilities::plain(MTU), Capabilities::offloading(MTU)].into_iter().flat_map(move |capabilities| {
+                    [false, true].map(|ipv6| Self { stack, direction, capabilities, ipv6 })
+                })
             })
         })
     }
 
     /// The stack's end of a new link, and a script at the other end.
     pub(crate) fn ends(self) -> (MemoryLink, Script) {
-        let pair = if self.offloading { MemoryLink::offloading_pair } else { MemoryLink::pair };
-        let (mut near, mut far) = pair(MTU, MemoryLink::DEFAULT_DEPTH);
+        let (mut near, mut far) = MemoryLink::pair_of(self.capabilities, MemoryLink::DEFAULT_DEPTH);
         fill_storage(&mut near, &mut far);
         fill_storage(&mut far, &mut near);
         let [local, remote]: [IpAddr; 2] = if self.ipv6 {
@@ -112,7 +112,7 @@ impl fmt::Display for Cell {
             Direction::Reader => "reader",
             Direction::Writer => "writer",
         };
-        let link = if self.offloading { "offloading" } else { "plain" };
+        let link = if self.capabilities.segmentation.any() { "offloading" } else { "plain" };
         let ip = if self.ipv6 { "ipv6" } else { "ipv4" };
         write!(f, "{:<7} {direction} {link:<10} {ip}", self.stack)
     }
