@@ -1,0 +1,107 @@
+//! The whole path of a byte through a stack: from one end of a connection to the other, over a link in
+//! memory, between an application at the stack and a scripted peer in the same thread.
+//!
+//! There is no kernel and no device in it, so a checksum's share of it is an upper bound of its share of a real
+//! path. Of the two ends:
+//!
+//! | direction | with checksums |
+//! |---|---|
+//! | `reader` | the stack sums what it sends; the peer verifies nothing |
+//! | `writer` | the peer sums what it sends, with our sum, and the stack verifies it with its own |
+//!
+//! The packets are of IPv4 and as large as the MTU, 1500 or 65,535 bytes, with checksums and without and
+//! otherwise alike; and, at an MTU of 1500, super-packets without, which is what the offloads of a TUN device
+//! come to. The IP header's own checksum is always done. ipstack sums whatever it sends and verifies nothing,
+//! whatever the link says, so only the peer's sum is missing from its paths without checksums.
+
+use std::time::{Duration, Instant};
+
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, BenchmarkId, Criterion, SamplingMode, Throughput};
+use netstacks::{Netstack, Visitor};
+use platform::{Capabilities, ChecksumOffload, MemoryLink, SegmentationOffload};
+use tokio::runtime::Builder;
+
+use crate::cell::{Cell, Direction, Session};
+use crate::table::{DONE, LEFT_OUT, SUPER_PACKETS, Table};
+
+/// Payload, in bytes, of one iteration. Ten samples of at least one are a gigabyte.
+const ITERATION: usize = 100_000_000;
+/// Payload, in bytes, after which all buffers, rings and windows have been full.
+const WARM_UP: usize = 16_000_000;
+/// Payload, in bytes, of a path that is only tried.
+const TRIAL: usize = 100_000;
+
+pub(crate) fn bench(criterion: &mut Criterion, table: &mut Table, measure: bool) {
+    let mut group = criterion.benchmark_group("path");
+    group.sample_size(10).measurement_time(Duration::from_secs(2)).sampling_mode(SamplingMode::Flat);
+    for cell in Cell::all().filter(|cell| !cell.ipv6 && cell.capabilities == Capabilities::plain(1500)) {
+        for (name, capabilities) in links() {
+            let cell = Cell { capabilities, ..cell };
+            let (iteration, warm_up) = if measure { (ITERATION, WARM_UP) } else { (TRIAL, TRIAL) };
+            group.throughput(Throughput::BytesDecimal(iteration as u64));
+            // A stack that this build is without has no figure.
+            let _ = cell.stack.visit(Time { cell, name, iteration, warm_up, group: &mut group, table: &mut *table });
+        }
+    }
+    group.finish();
+}
+
+/// The links by the names of their columns. Those of one MTU differ in nothing but the checksums.
+fn links() -> [(String, Capabilities); 5] {
+    let of = |mtu: usize, checksum| {
+        let all = ChecksumOffload { rx: checksum == LEFT_OUT, tx: checksum == LEFT_OUT };
+        let capabilities =
+            Capabilities { checksum: all, segmentation: SegmentationOffload::default(), ..Capabilities::plain(mtu) };
+        (format!("{mtu} {checksum}"), capabilities)
+    };
+    [
+        of(1500, DONE),
+        of(1500, LEFT_OUT),
+        of(65_535, DONE),
+        of(65_535, LEFT_OUT),
+        (SUPER_PACKETS.to_owned(), Capabilities::offloading(1500)),
+    ]
+}
+
+struct Time<'a, 'b> {
+    cell: Cell,
+    name: String,
+    iteration: usize,
+    warm_up: usize,
+    group: &'a mut BenchmarkGroup<'b, WallTime>,
+    table: &'a mut Table,
+}
+
+impl Visitor<MemoryLink> for Time<'_, '_> {
+    type Output = ();
+
+    fn visit<S: Netstack<MemoryLink>>(self) {
+        let Self { cell, name, iteration, warm_up, group, table } = self;
+        let direction = match cell.direction {
+            Direction::Reader => "reader",
+            Direction::Writer => "writer",
+        };
+        let row = format!("{}/{direction}", cell.stack);
+        // Started once, and not at all where the command line leaves this cell out.
+        let mut session = None;
+        group.bench_function(BenchmarkId::new(&row, &name), |bencher| {
+            let session = session.get_or_insert_with(|| {
+                let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+                let (link, script) = cell.ends();
+                let mut session = Session::<S, _>::start(runtime, link, script);
+                session.transfer(warm_up);
+                session
+            });
+            bencher.iter_custom(|iterations| {
+                let start = Instant::now();
+                for _ in 0..iterations {
+                    session.transfer(iteration);
+                }
+                let elapsed = start.elapsed();
+                table.paths.record(&row, &name, elapsed, iterations * iteration as u64);
+                elapsed
+            });
+        });
+    }
+}

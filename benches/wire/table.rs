@@ -1,0 +1,117 @@
+//! What was measured, in seconds for each gigabyte.
+
+use std::fmt;
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, presets};
+
+/// Of the columns of paths: all checksums are done.
+pub(crate) const DONE: &str = "done";
+/// Of the columns of paths: none is, but the IP header's.
+pub(crate) const LEFT_OUT: &str = "left out";
+/// The column of paths that are offloaded as on a TUN device.
+pub(crate) const SUPER_PACKETS: &str = "super-packets";
+
+const CHECKSUMS: [&str; 4] = ["1500 warm", "1500 cold", "65535 warm", "65535 cold"];
+const PATHS: [&str; 5] = ["1500 done", "1500 left out", "65535 done", "65535 left out", SUPER_PACKETS];
+
+/// The least that criterion takes for a sample, so that the last ones are of the sample and not of the
+/// warm-up.
+const SAMPLE: usize = 10;
+
+/// A table of two parts, one below the other.
+pub(crate) struct Table {
+    /// What the checksum alone costs.
+    pub(crate) checksums: Section,
+    /// What the whole path costs.
+    pub(crate) paths: Section,
+}
+
+pub(crate) struct Section {
+    title: &'static str,
+    columns: &'static [&'static str],
+    rows: Vec<Row>,
+}
+
+struct Row {
+    name: String,
+    /// For each column what was recorded, in the order of time: seconds for a gigabyte, which are
+    /// nanoseconds for a byte.
+    cells: Vec<Vec<f64>>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        let section = |title, columns| Section { title, columns, rows: Vec::new() };
+        Self { checksums: section("checksum", &CHECKSUMS), paths: section("whole path", &PATHS) }
+    }
+}
+
+impl Section {
+    /// Notes that so many bytes took so long. What belongs to none of the columns is left out.
+    pub(crate) fn record(&mut self, row: &str, column: &str, elapsed: Duration, len_bytes: u64) {
+        let Some(column) = self.columns.iter().position(|&other| other == column) else { return };
+        let place = self.rows.iter().position(|other| other.name == row).unwrap_or_else(|| {
+            self.rows.push(Row { name: row.to_owned(), cells: vec![Vec::new(); self.columns.len()] });
+            self.rows.len() - 1
+        });
+        self.rows[place].cells[column].push(elapsed.as_nanos() as f64 / len_bytes as f64);
+    }
+
+    /// Whether something was measured, and not only tried.
+    fn is_measured(&self) -> bool {
+        self.rows.iter().any(|row| (0..self.columns.len()).any(|column| row.median(column).is_some()))
+    }
+
+    fn lines(&self) -> impl Iterator<Item = Vec<String>> {
+        let head = [self.title].into_iter().chain(self.columns.iter().copied()).map(str::to_owned).collect();
+        let rows = self.rows.iter().map(|row| {
+            let cells = (0..self.columns.len()).map(|column| self.cell(row, column));
+            [row.name.clone()].into_iter().chain(cells).collect()
+        });
+        [head].into_iter().chain(rows)
+    }
+
+    /// The figure; and where the checksums are left out, by how much that is less than with them.
+    fn cell(&self, row: &Row, column: usize) -> String {
+        let Some(figure) = row.median(column) else { return String::new() };
+        let with = self.columns[column].ends_with(LEFT_OUT).then(|| row.median(column - 1)).flatten();
+        let change = with.map(|with| format!(" ({:+.0} %)", (figure / with - 1.0) * 100.0));
+        format!("{figure:.3}{}", change.unwrap_or_default())
+    }
+}
+
+impl Row {
+    /// Of the last [`SAMPLE`] records; `None` of fewer.
+    fn median(&self, column: usize) -> Option<f64> {
+        let mut last = self.cells[column].last_chunk::<SAMPLE>().copied()?;
+        last.sort_by(f64::total_cmp);
+        Some(f64::midpoint(last[SAMPLE / 2 - 1], last[SAMPLE / 2]))
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sections: Vec<_> = [&self.checksums, &self.paths].into_iter().filter(|one| one.is_measured()).collect();
+        if sections.is_empty() {
+            return Ok(());
+        }
+        let mut table = comfy_table::Table::new();
+        table.load_style(presets::ASCII_MARKDOWN);
+        for (number, line) in sections.iter().flat_map(|section| section.lines()).enumerate() {
+            if number == 0 {
+                table.set_header(line);
+            } else {
+                table.add_row(line);
+            }
+        }
+        for column in table.column_iter_mut().skip(1) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+        writeln!(
+            f,
+            "Seconds for a gigabyte, by bytes in a packet: of a checksum alone, over bytes that are in the cache\n\
+             (warm) or not (cold); and of the whole path, its checksums done or left out.\n\n{table}"
+        )
+    }
+}
