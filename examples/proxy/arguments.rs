@@ -43,8 +43,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
     pub(crate) mtu: u16,
 
-    /// Each connection's receive buffer and send buffer at the stack
-    #[arg(long, value_name = "SIZE", default_value = "4MiB")]
+    /// Each connection's receive buffer and send buffer at the stack, whose client is near
+    #[arg(long, value_name = "SIZE", default_value = "256KiB")]
     pub(crate) window: bytesize::ByteSize,
 
     /// Most connections at a time, and as many exchanges of datagrams
