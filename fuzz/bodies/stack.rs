@@ -9,7 +9,7 @@ use std::io::IoSlice;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use netstacks::{Listener, Netstack, StackConfig, Started};
+use netstacks::{Datagram, Datagrams, Listener, Netstack, StackConfig, Started};
 use platform::vnet::{self, TcpLayout};
 use platform::{Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -33,8 +33,9 @@ pub(crate) fn run<S: Netstack<MemoryLink>>(bytes: &[u8]) {
         let pair = if offloading { MemoryLink::offloading_pair } else { MemoryLink::pair };
         let (link, other_end) = pair(1500, 64);
         let config = StackConfig { window: 16 << 10, user_timeout: Duration::from_secs(5), backlog: 2 };
-        let Started { mut listener, driver, .. } = S::start(link, &config).unwrap();
+        let Started { mut listener, datagrams, driver, .. } = S::start(link, &config).unwrap();
         let driver = tokio::spawn(driver);
+        let answers = tokio::spawn(answer(datagrams));
         let server = tokio::spawn(async move {
             let mut streams = JoinSet::new();
             loop {
@@ -46,10 +47,11 @@ pub(crate) fn run<S: Netstack<MemoryLink>>(bytes: &[u8]) {
             peer.step(&mut input).await;
             assert!(!driver.is_finished(), "the driver ended: {:?}", driver.await);
             assert!(!server.is_finished(), "the server ended: {:?}", server.await);
+            assert!(!answers.is_finished(), "the server of datagrams ended: {:?}", answers.await);
         }
         // ipstack has to end before its runtime does: a stream of its own that is dropped waits for a
         // task of its own.
-        for task in [driver.abort_handle(), server.abort_handle()] {
+        for task in [driver.abort_handle(), server.abort_handle(), answers.abort_handle()] {
             task.abort();
         }
         tokio::time::sleep(Duration::from_secs(10)).await;
@@ -63,6 +65,15 @@ async fn echo(mut stream: impl netstacks::Stream) {
         && stream.write_all(&buffer[..len]).await.is_ok()
     {}
     let _reset = stream.shutdown().await;
+}
+
+async fn answer(datagrams: impl Datagrams) {
+    let mut buffer = vec![0; 65_535];
+    loop {
+        let Datagram { len, local, peer } = datagrams.recv(&mut buffer).await.unwrap();
+        // The link may be full, or the datagram too long to be sent back.
+        let _lost = datagrams.try_send(local, peer, &buffer[..len]);
+    }
 }
 
 struct Peer {
@@ -102,6 +113,7 @@ impl Peer {
             4 => self.compose(flow, RST | ACK, input, 0),
             5 => input.packet(),
             6 => self.mutated(input),
+            7 if choice & 0x80 != 0 => datagram(flow, input),
             _ => {
                 tokio::time::sleep(Duration::from_millis(u64::from(input.word()))).await;
                 Vec::new()
@@ -145,15 +157,7 @@ impl Peer {
         if flags & SYN != 0 {
             *side = Side { sequence: u32::from(input.word()) << 16, acknowledgement: 0 };
         }
-        let mut packet = if ipv6 {
-            let mut ip = vec![0x60, 0, 0, 0, 0, 0, 6, 64];
-            ip.extend([
-                0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2,
-            ]);
-            ip
-        } else {
-            vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]
-        };
+        let mut packet = ip_header(ipv6, 6);
         packet.extend((40_000 + flow as u16).to_be_bytes());
         packet.extend(80_u16.to_be_bytes());
         packet.extend(side.sequence.wrapping_add(off).to_be_bytes());
@@ -167,6 +171,7 @@ impl Peer {
             side.sequence = side.sequence.wrapping_add(len as u32 + u32::from(flags & (SYN | FIN) != 0));
         }
         input::set_len(&mut packet);
+        input::set_header_checksum(&mut packet);
         packet
     }
 
@@ -199,4 +204,36 @@ impl Peer {
             }
         }
     }
+}
+
+/// An IP header without its length and checksum.
+fn ip_header(ipv6: bool, protocol: u8) -> Vec<u8> {
+    if !ipv6 {
+        return vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    }
+    let mut ip = vec![0x60, 0, 0, 0, 0, 0, protocol, 64];
+    ip.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+    ip
+}
+
+/// A datagram with the right lengths, or, over IPv4, a fragment of one.
+fn datagram(flow: usize, input: &mut Input<'_>) -> Vec<u8> {
+    let ipv6 = flow & 1 != 0;
+    let mut packet = ip_header(ipv6, 17);
+    let len = usize::from(input.word()) % 1_473;
+    packet.extend((50_000 + u16::from(input.byte())).to_be_bytes());
+    packet.extend(53_u16.to_be_bytes());
+    packet.extend((8 + len as u16).to_be_bytes());
+    packet.extend([0xbe, 0xef]);
+    packet.resize(packet.len() + len, 7);
+    let shape = input.byte();
+    if !ipv6 && shape & 3 == 3 {
+        // At a multiple of 8 bytes, more to come or not.
+        let field = (u16::from(shape & 0x20) << 8) | (u16::from(shape >> 6) * 93);
+        packet.truncate(20 + (packet.len() - 20) / 8 * 8);
+        packet[6..8].copy_from_slice(&field.to_be_bytes());
+    }
+    input::set_len(&mut packet);
+    input::set_header_checksum(&mut packet);
+    packet
 }

@@ -3,24 +3,21 @@
 //! A stack is shown no datagram that it would have to refuse: lwIP does not look at the length field, ipstack
 //! not at the checksum's absence, and each would answer a closed port in a way of its own.
 
+#[cfg(any(feature = "ipstack", feature = "smoltcp"))]
+mod arrival;
+
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::task::{Context, Waker};
 
-use crate::Datagram;
-
-/// Datagrams that wait for [`crate::Datagrams::recv`] at most. What comes beyond them is dropped, as by any
-/// host.
-pub const MAX_WAITING_DATAGRAMS: usize = 1024;
-
-/// Bytes of payload that wait for [`crate::Datagrams::recv`] at most.
-pub const MAX_WAITING_BYTES: usize = 4 << 20;
+#[cfg(any(feature = "ipstack", feature = "smoltcp"))]
+pub(crate) use self::arrival::Arrival;
+use crate::{Datagram, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS};
 
 /// The largest payload of a datagram over IPv4, in bytes: what the total length leaves beside the headers.
 pub(crate) const MAX_PAYLOAD_V4: usize = 65_535 - IPV4_HEADER_LEN - UDP_HEADER_LEN;
 
-const UDP: u8 = 17;
 const UDP_HEADER_LEN: usize = 8;
 const IPV4_HEADER_LEN: usize = 20;
 const IPV6_HEADER_LEN: usize = 40;
@@ -40,6 +37,7 @@ impl Inbox {
         Self { open: true, waiting: VecDeque::new(), payloads: VecDeque::new() }
     }
 
+    #[cfg(any(feature = "ipstack", feature = "smoltcp"))]
     pub(crate) fn is_open(&self) -> bool {
         self.open
     }
@@ -84,10 +82,6 @@ const MAX_RECEIVERS: usize = 64;
 pub(crate) struct Receivers(Vec<Waker>);
 
 impl Receivers {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(crate) fn wake(&mut self) {
         self.0.drain(..).for_each(Waker::wake);
     }
@@ -100,66 +94,6 @@ impl Receivers {
             self.wake();
         }
         self.0.push(cx.waker().clone());
-    }
-}
-
-/// A packet of UDP's that has arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrival {
-    /// A whole datagram between two hosts.
-    Whole { local: SocketAddr, peer: SocketAddr },
-    /// A fragment of one over IPv4: of which, and the port that it is for, where it is the first.
-    Fragment { of: (Ipv4Addr, Ipv4Addr, u16), port: Option<u16> },
-    /// One that nobody is to see.
-    Refused,
-}
-
-impl Arrival {
-    /// Reads a packet; `None` where it is not UDP. IPv6's extension headers are not looked behind.
-    pub(crate) fn parse(packet: &[u8]) -> Option<Self> {
-        let protocol = match packet.first()? >> 4 {
-            4 => *packet.get(9)?,
-            6 => *packet.get(6)?,
-            _ => return None,
-        };
-        if protocol != UDP {
-            return None;
-        }
-        let parsed = if packet[0] >> 4 == 4 { Self::parse_v4(packet) } else { Self::parse_v6(packet) };
-        Some(parsed.unwrap_or(Self::Refused))
-    }
-
-    fn parse_v4(packet: &[u8]) -> Option<Self> {
-        let header_len = usize::from(packet[0] & 0x0f) * 4;
-        if header_len < IPV4_HEADER_LEN {
-            return None;
-        }
-        let transport = packet.get(header_len..usize::from(be16(packet, 2)?))?;
-        let address = |at: usize| Some(Ipv4Addr::from(*packet.get(at..)?.first_chunk::<4>()?));
-        let (peer, local) = (address(12)?, address(16)?);
-        let fragment = be16(packet, 6)? & 0x3fff;
-        if fragment == 0 {
-            return Self::whole(local.into(), peer.into(), transport);
-        }
-        let offset = fragment & 0x1fff;
-        let port = if offset == 0 { Some(be16(transport, 2)?) } else { None };
-        is_host(local.into()).then_some(Self::Fragment { of: (local, peer, be16(packet, 4)?), port })
-    }
-
-    fn parse_v6(packet: &[u8]) -> Option<Self> {
-        let transport = packet.get(IPV6_HEADER_LEN..IPV6_HEADER_LEN + usize::from(be16(packet, 4)?))?;
-        let address = |at: usize| Some(IpAddr::from(Ipv6Addr::from(*packet.get(at..)?.first_chunk::<16>()?)));
-        let arrival = Self::whole(address(24)?, address(8)?, transport)?;
-        // RFC 8200, 8.1: over IPv6 there is no datagram without a checksum.
-        (be16(transport, 6)? != 0).then_some(arrival)
-    }
-
-    /// RFC 768: the length is that of the header and the payload; a port of 0 is nobody's to be answered.
-    fn whole(local: IpAddr, peer: IpAddr, transport: &[u8]) -> Option<Self> {
-        let ends = (SocketAddr::new(local, be16(transport, 2)?), SocketAddr::new(peer, be16(transport, 0)?));
-        let len = usize::from(be16(transport, 4)?);
-        let fits = len >= UDP_HEADER_LEN && len == transport.len() && is_end(ends.0) && is_end(ends.1);
-        fits.then_some(Self::Whole { local: ends.0, peer: ends.1 })
     }
 }
 
@@ -206,10 +140,6 @@ fn is_host(address: IpAddr) -> bool {
     !(broadcast || address.is_multicast() || address.is_unspecified() || address.is_loopback())
 }
 
-fn be16(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -219,70 +149,6 @@ mod tests {
     fn ends(ipv6: bool) -> (SocketAddr, SocketAddr) {
         let [local, peer] = if ipv6 { ["[fd00::9]:53", "[fd00::1]:4000"] } else { ["9.8.7.6:53", "10.0.0.1:4000"] };
         (local.parse().unwrap(), peer.parse().unwrap())
-    }
-
-    /// A datagram to the port 53, with a checksum that is not looked at.
-    fn packet(ipv6: bool, payload: usize) -> Vec<u8> {
-        let len = (UDP_HEADER_LEN + payload) as u16;
-        let mut packet =
-            if ipv6 { vec![0x60, 0, 0, 0, 0, 0, UDP, 64] } else { vec![0x45, 0, 0, 0, 0, 7, 0, 0, 64, UDP, 0, 0] };
-        let (local, peer) = ends(ipv6);
-        for address in [peer.ip(), local.ip()] {
-            match address {
-                IpAddr::V4(address) => packet.extend(address.octets()),
-                IpAddr::V6(address) => packet.extend(address.octets()),
-            }
-        }
-        let (at, total) = if ipv6 { (4, len) } else { (2, len + 20) };
-        packet[at..at + 2].copy_from_slice(&total.to_be_bytes());
-        for field in [peer.port(), local.port(), len, 0xbeef] {
-            packet.extend(field.to_be_bytes());
-        }
-        packet.resize(packet.len() + payload, 1);
-        packet
-    }
-
-    #[test]
-    fn a_datagram_is_read_and_every_truncation_is_refused() {
-        for ipv6 in [false, true] {
-            let (local, peer) = ends(ipv6);
-            let packet = packet(ipv6, 20);
-            assert_eq!(Arrival::parse(&packet), Some(Arrival::Whole { local, peer }));
-            for len in 0..packet.len() {
-                assert!(matches!(Arrival::parse(&packet[..len]), None | Some(Arrival::Refused)), "{len} bytes");
-            }
-        }
-    }
-
-    #[test]
-    fn lengths_and_ends_that_cannot_be_are_refused() {
-        for ipv6 in [false, true] {
-            let udp_at = if ipv6 { 40 } else { 20 };
-            for (at, value) in [(4, 29), (4, 27), (4, 7), (4, 0), (4, 0xffff), (0, 0), (2, 0)] {
-                let mut packet = packet(ipv6, 20);
-                packet[udp_at + at..udp_at + at + 2].copy_from_slice(&u16::to_be_bytes(value));
-                assert_eq!(Arrival::parse(&packet), Some(Arrival::Refused), "{value} at {at}");
-            }
-            let mut multicast = packet(ipv6, 20);
-            multicast[if ipv6 { 24 } else { 16 }] = if ipv6 { 0xff } else { 224 };
-            assert_eq!(Arrival::parse(&multicast), Some(Arrival::Refused));
-            let mut unsummed = packet(ipv6, 20);
-            unsummed[udp_at + 6..udp_at + 8].fill(0);
-            assert_eq!(Arrival::parse(&unsummed) == Some(Arrival::Refused), ipv6);
-            let mut tcp = packet(ipv6, 20);
-            tcp[if ipv6 { 6 } else { 9 }] = 6;
-            assert_eq!(Arrival::parse(&tcp), None);
-        }
-    }
-
-    #[test]
-    fn only_the_first_fragment_has_a_port() {
-        let of = ([9, 8, 7, 6].into(), [10, 0, 0, 1].into(), 7);
-        for (field, port) in [(0x2000_u16, Some(53)), (0x2001, None), (0x0001, None)] {
-            let mut packet = packet(false, 20);
-            packet[6..8].copy_from_slice(&field.to_be_bytes());
-            assert_eq!(Arrival::parse(&packet), Some(Arrival::Fragment { of, port }));
-        }
     }
 
     #[test]

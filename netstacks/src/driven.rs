@@ -203,7 +203,7 @@ impl<E: Engine> State<E> {
         {
             acceptor.wake();
         }
-        if !self.receivers.is_empty() && self.engine.has_datagram() {
+        if self.engine.has_datagram() {
             self.receivers.wake();
         }
         Ok(())

@@ -81,7 +81,8 @@ const NEVER: Duration = Duration::from_hours(365 * 24);
 /// How long ipstack's tasks may take to end after the stack has.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The `ipstack` crate, version 1.0.1.
+/// The `ipstack` crate, version 1.0.1. Its datagrams fill one packet of the MTU at most; of fragments it takes
+/// none.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipstack;
 

@@ -51,8 +51,6 @@ mod shim;
 #[cfg(feature = "smoltcp")]
 mod smoltcp;
 
-#[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
-pub use crate::datagrams::{MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS};
 pub use crate::gate::{Admission, Answers, Ends, Gate, Gated, Request, Unreachable, gate};
 #[cfg(feature = "ipstack")]
 pub use crate::ipstack::Ipstack;
@@ -285,6 +283,12 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     fn reset(self);
 }
 
+/// Datagrams that wait for [`Datagrams::recv`] at most. What comes beyond them is dropped, as by any host.
+pub const MAX_WAITING_DATAGRAMS: usize = 1024;
+
+/// Bytes of payload that wait for [`Datagrams::recv`] at most.
+pub const MAX_WAITING_BYTES: usize = 4 << 20;
+
 /// UDP: what arrives for any address and port, and what is answered from any. All clones share what
 /// waits: a datagram is received once.
 ///
@@ -292,7 +296,8 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
 ///   comes beyond is dropped. When the last clone is dropped, so is all that comes: without an ICMP message.
 /// - Only what one host sends to another is received: no multicast, no broadcast, no port 0. A datagram whose
 ///   length is not its packet's is dropped, and one without a checksum over IPv6 (RFC 8200, 8.1).
-/// - Longer than a packet: see the stacks, of which some fragment over IPv4. None does over IPv6.
+/// - Longer than a packet of the MTU: over IPv4, lwIP and smoltcp fragment up to 65,507 bytes and put together
+///   what comes in fragments, four datagrams at once or a few more; ipstack does neither. Over IPv6 none does.
 pub trait Datagrams: Clone + Send + Sync + 'static {
     /// Waits for the next datagram and puts its payload into `buffer`; what does not fit is cut off. A
     /// buffer of 65,535 bytes holds any.

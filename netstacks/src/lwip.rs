@@ -41,7 +41,7 @@ use crate::{Datagram, Effective, Netstack, StackConfig, StackKind, StartError, S
 /// lwIP's own.
 pub(crate) const VERSION: &str = lwip_sys::VERSION;
 
-/// lwIP.
+/// lwIP. Its datagrams are fragmented over IPv4, and put together, of up to 192 fragments that wait.
 pub struct Lwip;
 
 /// The smallest packet that every IPv4 host takes (RFC 791, 3.1).

@@ -37,7 +37,7 @@ use crate::{Datagram, Effective, Netstack, StackConfig, StackKind, StartError, S
 /// As in `Cargo.lock`; the crate does not say it itself.
 pub(crate) const VERSION: &str = "0.14.0";
 
-/// The `smoltcp` crate.
+/// The `smoltcp` crate. Its datagrams are fragmented over IPv4, and put together; four at once.
 pub struct Smoltcp;
 
 impl<L: Link> Netstack<L> for Smoltcp {

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 use super::hub::Hub;
 use super::segment::FlowKey;
-use crate::datagrams::{Inbox, Receivers, check, max_payload};
+use crate::datagrams::{Inbox, MAX_PAYLOAD_V4, Receivers, check, max_payload};
 use crate::{Datagram, Datagrams};
 
 /// Pairs of ends at once.
@@ -38,8 +38,9 @@ const MAX_FLOWS: usize = 1024;
 const IDLE: Duration = Duration::from_mins(1);
 /// How often the idle are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
-/// Datagrams that may wait in ipstack for their streams to come out.
-const MAX_HELD: usize = 64;
+/// Datagrams that may wait in ipstack for their streams to come out: more than come before the driver has its
+/// turn.
+const MAX_HELD: usize = 512;
 /// Datagrams that may be on their way out, through ipstack's queue.
 const MAX_LEAVING: usize = 256;
 /// Where no stream has come for so long, ipstack is asked for one again: the packet may have met the end of
@@ -171,7 +172,7 @@ impl Exchange {
     pub(super) fn collect(&mut self, key: FlowKey) {
         let Some(UdpFlow { stream: Some(stream), forged, .. }) = self.flows.get_mut(&key) else { return };
         if self.room.is_empty() {
-            self.room = vec![0; max_payload(usize::MAX, false)].into();
+            self.room = vec![0; MAX_PAYLOAD_V4].into();
         }
         while let Some(len) = read(stream, &mut self.room) {
             if len == 0 && *forged > 0 {

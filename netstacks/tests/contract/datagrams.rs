@@ -3,6 +3,7 @@
 use std::any::TypeId;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc;
 
 use netstacks::{Datagram, Datagrams, Listener, MAX_WAITING_DATAGRAMS, Netstack, Started};
 use platform::{Link, MemoryLink, PacketBuffer};
@@ -240,6 +241,42 @@ pub(crate) fn a_flood_that_nobody_wants<S: Netstack<MemoryLink>>(flavour: Flavou
     );
 }
 
+/// Far more than any stack remembers.
+pub(crate) fn more_flows_than_are_kept<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    const ROUNDS: usize = 40;
+    const AT_ONCE: usize = 100;
+    let to = server_addr(flavour);
+    let (tell, told) = mpsc::channel();
+    run::<S>(
+        flavour,
+        async move |_, datagrams| {
+            for _ in 0..ROUNDS {
+                echo(&datagrams, AT_ONCE).await;
+                tell.send(()).unwrap();
+            }
+        },
+        move |peer| {
+            for round in 0..ROUNDS {
+                for index in 0..AT_ONCE {
+                    let mut packet = packet(to, 15, b"payload");
+                    let port = (10_000 + round * AT_ONCE + index) as u16;
+                    let udp_at = packet.len() - 15;
+                    packet[udp_at..udp_at + 2].copy_from_slice(&port.to_be_bytes());
+                    vouch(&mut packet, 15);
+                    peer.send_packet(&packet);
+                }
+                told.recv().unwrap();
+            }
+        },
+    );
+}
+
+/// Gives a datagram any checksum but none: the link says that it need not be looked at.
+fn vouch(packet: &mut [u8], udp_len: usize) {
+    let at = packet.len() - udp_len + 6;
+    packet[at..at + 2].copy_from_slice(&[0xbe, 0xef]);
+}
+
 /// A datagram from the peer's port 9, with a checksum of zero, that says this length.
 fn packet(to: SocketAddr, said: usize, payload: &[u8]) -> Vec<u8> {
     let len = (8 + payload.len()) as u16;
@@ -300,9 +337,7 @@ pub(crate) fn lengths_that_cannot_be<S: Netstack<MemoryLink>>(flavour: Flavour) 
         move |peer| {
             for said in [0, 1, 7, 8, 15, 17, 1_000, 0xffff] {
                 let mut packet = packet(to, said, b"garbage!");
-                // Any checksum but none: the link vouches for it.
-                let at = packet.len() - 10;
-                packet[at..at + 2].copy_from_slice(&[0xbe, 0xef]);
+                vouch(&mut packet, 16);
                 peer.send_packet(&packet);
             }
             peer.bind(to.is_ipv6()).send(b"the first that can be", to);

@@ -227,6 +227,7 @@ contract! {
         longer_than_the_mtu
         datagrams_to_any_address_and_port
         many_flows_of_datagrams_at_once
+        more_flows_than_are_kept
         answers_from_another_address
         a_flood_that_nobody_reads
         a_flood_that_nobody_wants
