@@ -19,7 +19,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Carries bytes both ways until both ends have closed. A half that closes is closed at the other end; where
 /// an end is reset or fails, or nothing is carried for too long, both are reset.
 pub(crate) async fn relay<S: Stream>(mut client: S, mut server: TcpStream, idle: Duration) {
-    let mut both = BothWays { up: OneWay::new(), down: OneWay::new(), carried: Instant::now() };
+    let mut both =
+        BothWays { up: Up { lends: true, rest: OneWay::new() }, down: OneWay::new(), carried: Instant::now() };
     let mut quiet = std::pin::pin!(tokio::time::sleep(idle));
     let ended = poll_fn(|cx| {
         if let Poll::Ready(ended) = both.poll(cx, &mut client, &mut server) {
@@ -36,7 +37,7 @@ pub(crate) async fn relay<S: Stream>(mut client: S, mut server: TcpStream, idle:
 }
 
 struct BothWays {
-    up: OneWay,
+    up: Up,
     down: OneWay,
     /// When a byte was carried last.
     carried: Instant,
@@ -50,10 +51,10 @@ impl BothWays {
         client: &mut S,
         server: &mut TcpStream,
     ) -> Poll<io::Result<()>> {
-        let before = self.up.carried + self.down.carried;
+        let before = self.up.rest.carried + self.down.carried;
         let up = self.up.poll(cx, client, server)?;
         let down = self.down.poll(cx, server, client)?;
-        if self.up.carried + self.down.carried != before {
+        if self.up.rest.carried + self.down.carried != before {
             self.carried = Instant::now();
         }
         ready!(up);
@@ -69,6 +70,43 @@ impl BothWays {
             quiet.as_mut().reset(self.carried + idle);
         }
         Poll::Pending
+    }
+}
+
+/// From the stack to the kernel, which takes the bytes where the stack keeps them, if that lends them.
+struct Up {
+    lends: bool,
+    /// What is left to do otherwise, and at the end.
+    rest: OneWay,
+}
+
+impl Up {
+    fn poll<S: Stream>(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut S,
+        server: &mut TcpStream,
+    ) -> Poll<io::Result<()>> {
+        while self.lends {
+            ready!(server.poll_write_ready(cx))?;
+            let mut full = false;
+            let polled = client.poll_lend(cx, &mut |bytes| {
+                server.try_write(bytes).inspect_err(|error| full = error.kind() == io::ErrorKind::WouldBlock)
+            });
+            match polled {
+                // Who waits for the kernel is woken by it, too.
+                Poll::Pending if full => {}
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(0)) => {
+                    self.lends = false;
+                    self.rest.stage = Stage::Closing;
+                }
+                Poll::Ready(Ok(len)) => self.rest.carried += len as u64,
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Unsupported => self.lends = false,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            }
+        }
+        self.rest.poll(cx, client, server)
     }
 }
 

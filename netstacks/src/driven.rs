@@ -51,6 +51,9 @@ pub trait Engine: Send + 'static {
     /// Takes received bytes: their number, 0 after the peer's FIN, or `WouldBlock`.
     fn recv(&mut self, flow: FlowId, buffer: &mut [u8]) -> io::Result<usize>;
 
+    /// Lends received bytes to a sink: see [`Stream::poll_lend`].
+    fn lend(&mut self, flow: FlowId, sink: &mut dyn FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize>;
+
     /// Queues bytes to be sent: how many it had room for, or `WouldBlock` for none.
     fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize>;
 
@@ -437,6 +440,15 @@ impl<E: Engine> Stream for Flow<E> {
 
     fn peer_addr(&self) -> SocketAddr {
         self.accepted.peer
+    }
+
+    fn poll_lend(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut dyn FnMut(&[u8]) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let flow = self.accepted.flow;
+        self.poll_turn(cx, |engine| engine.lend(flow, sink), |parked| &mut parked.reader)
     }
 
     fn reset(self) {

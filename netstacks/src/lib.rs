@@ -28,6 +28,7 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use platform::Link;
@@ -277,6 +278,25 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
 
     /// The peer's end.
     fn peer_addr(&self) -> SocketAddr;
+
+    /// Lends received bytes to `sink` where they lie, so that who passes them on copies them once less. The
+    /// sink takes from the front of what it is offered and answers how many; it is called again where it took
+    /// all. Answers how many it took, 0 after the peer's FIN.
+    ///
+    /// Where the sink refuses the first bytes with [`io::ErrorKind::WouldBlock`], this is pending, and the sink's
+    /// owner has to see to being woken for its sake. It must not block: others may wait for the stack.
+    ///
+    /// # Errors
+    ///
+    /// Those of a read, those of the sink, and [`io::ErrorKind::Unsupported`], always, from a stack that has
+    /// nothing to lend and is to be read from.
+    fn poll_lend(
+        &mut self,
+        _cx: &mut Context<'_>,
+        _sink: &mut dyn FnMut(&[u8]) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
 
     /// Ends the connection with a RST; what was not sent is lost, and what was not read. The RST is sent
     /// once, where the link has room: a peer that misses it gets another for whatever it sends next.

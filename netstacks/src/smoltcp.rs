@@ -414,6 +414,29 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         }
     }
 
+    fn lend(&mut self, flow: FlowId, sink: &mut dyn FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize> {
+        let (socket, connection) = self.socket_of(flow);
+        let mut lent = 0;
+        // Once for each end of the ring.
+        loop {
+            let offered = socket.recv(|bytes| match bytes.len() {
+                0 => (0, Err(io::ErrorKind::WouldBlock.into())),
+                len => match sink(bytes) {
+                    Ok(taken) => (taken.min(len), Ok((taken.min(len), taken >= len))),
+                    Err(error) => (0, Err(error)),
+                },
+            });
+            match offered {
+                Ok(Ok((taken, true))) => lent += taken,
+                Ok(Ok((taken, false))) => return Ok(lent + taken),
+                _ if lent > 0 => return Ok(lent),
+                Ok(Err(error)) => return Err(error),
+                Err(RecvError::Finished) => return Ok(0),
+                Err(RecvError::InvalidState) => return Err(ended(connection)),
+            }
+        }
+    }
+
     fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize> {
         let (socket, connection) = self.socket_of(flow);
         if connection.finished {

@@ -477,6 +477,22 @@ lwip_sys_pbuf_len(const struct pbuf *p)
 }
 
 u16_t
+lwip_sys_pbuf_front(const struct pbuf *chain, const void **bytes)
+{
+  while (chain->len == 0 && chain->next != NULL) {
+    chain = chain->next;
+  }
+  *bytes = chain->payload;
+  return chain->len;
+}
+
+void
+lwip_sys_pbuf_skip(struct pbuf **chain, u16_t len)
+{
+  *chain = pbuf_free_header(*chain, len);
+}
+
+u16_t
 lwip_sys_pbuf_take(struct pbuf **chain, void *to, size_t len)
 {
   u16_t taken = (u16_t)LWIP_MIN(len, (size_t)(*chain)->tot_len);

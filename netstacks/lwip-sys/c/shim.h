@@ -119,6 +119,8 @@ struct pbuf *lwip_sys_frame_wrap(struct lwip_sys_frame *frame, void *bytes, u16_
 struct pbuf *lwip_sys_pbuf_of(const void *bytes, u16_t len);
 struct pbuf *lwip_sys_pbuf_join(struct pbuf *const *parts, size_t count);
 u16_t lwip_sys_pbuf_len(const struct pbuf *p);
+u16_t lwip_sys_pbuf_front(const struct pbuf *chain, const void **bytes);
+void lwip_sys_pbuf_skip(struct pbuf **chain, u16_t len);
 u16_t lwip_sys_pbuf_take(struct pbuf **chain, void *to, size_t len);
 
 void lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *endpoints);

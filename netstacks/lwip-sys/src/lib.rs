@@ -216,6 +216,10 @@ unsafe extern "C" {
     pub fn lwip_sys_pbuf_join(parts: *const *mut Pbuf, count: usize) -> *mut Pbuf;
     /// Length of a chain in bytes.
     pub fn lwip_sys_pbuf_len(chain: *const Pbuf) -> u16;
+    /// The first bytes of a chain that lie in one piece, and how many they are.
+    pub fn lwip_sys_pbuf_front(chain: *const Pbuf, bytes: *mut *const u8) -> u16;
+    /// Forgets so many bytes at the front of a chain. What is empty is freed; an empty chain becomes null.
+    pub fn lwip_sys_pbuf_skip(chain: *mut *mut Pbuf, len: u16);
     /// Moves up to `len` bytes from the front of a chain to `to`, and answers how many. What is
     /// empty is freed; an empty chain becomes null.
     pub fn lwip_sys_pbuf_take(chain: *mut *mut Pbuf, to: *mut u8, len: usize) -> u16;

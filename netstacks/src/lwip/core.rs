@@ -176,8 +176,12 @@ impl Core {
         }
     }
 
-    /// Moves received bytes to the reader and opens the window again.
-    pub(super) unsafe fn recv(this: *mut Self, key: usize, buffer: &mut [u8]) -> io::Result<usize> {
+    /// Moves received bytes to the reader, who says how many, and opens the window again.
+    pub(super) unsafe fn recv(
+        this: *mut Self,
+        key: usize,
+        reader: impl FnOnce(&mut Flow) -> io::Result<usize>,
+    ) -> io::Result<usize> {
         // SAFETY: the caller's promise; the reference to the flow ends before the window opens.
         unsafe {
             let Some(flow) = (*this).flows.get_mut(key) else { return Err(io::ErrorKind::NotConnected.into()) };
@@ -185,7 +189,7 @@ impl Core {
                 let open = !flow.eof && !flow.pcb.is_null();
                 return flow.end(if open { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(0) });
             }
-            let len = flow.take(buffer);
+            let len = reader(flow)?;
             let pcb = flow.pcb;
             if !pcb.is_null() {
                 lwip_sys::lwip_sys_pcb_recved(pcb, len);

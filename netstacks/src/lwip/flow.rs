@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ptr;
+use std::slice;
 use std::time::Duration;
 
 use lwip_sys::{Endpoints, Pbuf, TcpPcb};
@@ -139,6 +140,41 @@ impl Flow {
         }
     }
 
+    /// Lends received bytes to a sink, piece by piece, as long as it takes all. How many it took.
+    pub(super) fn lend(&mut self, sink: &mut dyn FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize> {
+        let mut lent = 0;
+        while let Some(chain) = self.received.front_mut() {
+            let mut bytes = ptr::null();
+            // SAFETY: the chain is alive and this flow's, and so are the bytes until they are skipped.
+            let piece = unsafe {
+                let len = lwip_sys::lwip_sys_pbuf_front(*chain, &raw mut bytes);
+                slice::from_raw_parts(bytes, usize::from(len))
+            };
+            let taken = match sink(piece) {
+                Ok(taken) => taken.min(piece.len()),
+                Err(_) if lent > 0 => break,
+                Err(error) => return Err(error),
+            };
+            let whole = taken == piece.len();
+            // SAFETY: as above; nobody looks at the piece any more.
+            unsafe { lwip_sys::lwip_sys_pbuf_skip(chain, taken as u16) };
+            self.forget_empty();
+            lent += taken;
+            if !whole {
+                break;
+            }
+        }
+        Ok(lent)
+    }
+
+    /// Takes the first chain out of the queue where nothing is left of it.
+    fn forget_empty(&mut self) {
+        if self.received.front().is_some_and(|chain| chain.is_null()) {
+            self.received.pop_front();
+            self.small = self.small.min(self.received.len());
+        }
+    }
+
     /// Moves received bytes to the reader.
     pub(super) fn take(&mut self, buffer: &mut [u8]) -> usize {
         let mut copied = 0;
@@ -148,10 +184,7 @@ impl Flow {
             // `Callbacks::released`, which touches the pool alone.
             let len = unsafe { lwip_sys::lwip_sys_pbuf_take(chain, unfilled.as_mut_ptr(), unfilled.len()) };
             copied += usize::from(len);
-            if chain.is_null() {
-                self.received.pop_front();
-                self.small = self.small.min(self.received.len());
-            }
+            self.forget_empty();
         }
         copied
     }
