@@ -92,7 +92,8 @@ const EGRESS_ROUNDS: usize = 4096;
 /// smoltcp's interface, its sockets, and the connections that the sockets are.
 pub struct SmoltcpEngine<L> {
     device: Device<L>,
-    interface: Interface,
+    /// In a box, since it has room for a datagram in fragments in itself, and is moved with the engine.
+    interface: Box<Interface>,
     sockets: SocketSet<'static>,
     connections: Slab<Connection>,
     by_ends: HashMap<(SocketAddr, SocketAddr), FlowId>,
@@ -143,7 +144,7 @@ impl<L: Link> SmoltcpEngine<L> {
         let mut device = Device::new(link);
         let mut interface_config = Config::new(HardwareAddress::Ip);
         interface_config.random_seed = random_seed();
-        let mut interface = Interface::new(interface_config, &mut device, smoltcp::time::Instant::ZERO);
+        let mut interface = Box::new(Interface::new(interface_config, &mut device, smoltcp::time::Instant::ZERO));
         interface.set_any_ip(true);
         Self {
             device,
