@@ -90,8 +90,8 @@ impl Up {
         while self.lends {
             ready!(server.poll_write_ready(cx))?;
             let mut full = false;
-            let polled = client.poll_lend(cx, &mut |bytes| {
-                server.try_write(bytes).inspect_err(|error| full = error.kind() == io::ErrorKind::WouldBlock)
+            let polled = client.poll_lend(cx, &mut |slices| {
+                server.try_write_vectored(slices).inspect_err(|error| full = error.kind() == io::ErrorKind::WouldBlock)
             });
             match polled {
                 // Who waits for the kernel is woken by it, too.

@@ -26,7 +26,7 @@ use tokio::task::coop;
 use tokio::time::{Instant, Sleep};
 
 use crate::datagrams::Receivers;
-use crate::{Datagram, Driver, Listener, Stream};
+use crate::{Datagram, Driver, Listener, Sink, Stream};
 
 pub(crate) use self::datagrams::DrivenDatagrams;
 
@@ -52,7 +52,7 @@ pub trait Engine: Send + 'static {
     fn recv(&mut self, flow: FlowId, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Lends received bytes to a sink: see [`Stream::poll_lend`].
-    fn lend(&mut self, flow: FlowId, sink: &mut dyn FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize>;
+    fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize>;
 
     /// Queues bytes to be sent: how many it had room for, or `WouldBlock` for none.
     fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize>;
@@ -442,11 +442,7 @@ impl<E: Engine> Stream for Flow<E> {
         self.accepted.peer
     }
 
-    fn poll_lend(
-        &mut self,
-        cx: &mut Context<'_>,
-        sink: &mut dyn FnMut(&[u8]) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
+    fn poll_lend(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Poll<io::Result<usize>> {
         let flow = self.accepted.flow;
         self.poll_turn(cx, |engine| engine.lend(flow, sink), |parked| &mut parked.reader)
     }

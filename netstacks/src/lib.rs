@@ -25,7 +25,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -265,6 +265,9 @@ pub trait Listener: Send + 'static {
     fn accept(&mut self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
+/// Takes bytes that are lent, which lie in slices one after the other: from the front, and answers how many.
+pub type Sink<'a> = dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize> + 'a;
+
 /// A TCP connection.
 ///
 /// - A read answers 0 bytes after the peer's FIN; writing goes on.
@@ -279,9 +282,8 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// The peer's end.
     fn peer_addr(&self) -> SocketAddr;
 
-    /// Lends received bytes to `sink` where they lie, so that who passes them on copies them once less. The
-    /// sink takes from the front of what it is offered and answers how many; it is called again where it took
-    /// all. Answers how many it took, 0 after the peer's FIN.
+    /// Lends received bytes to `sink` where they lie, so that who passes them on copies them once less. It is
+    /// called again where it took all. Answers how many it took, 0 after the peer's FIN.
     ///
     /// Where the sink refuses the first bytes with [`io::ErrorKind::WouldBlock`], this is pending, and the sink's
     /// owner has to see to being woken for its sake. It must not block: others may wait for the stack.
@@ -290,11 +292,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     ///
     /// Those of a read, those of the sink, and [`io::ErrorKind::Unsupported`], always, from a stack that has
     /// nothing to lend and is to be read from.
-    fn poll_lend(
-        &mut self,
-        _cx: &mut Context<'_>,
-        _sink: &mut dyn FnMut(&[u8]) -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
+    fn poll_lend(&mut self, _cx: &mut Context<'_>, _sink: &mut Sink<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 

@@ -36,7 +36,7 @@ use self::pool::Pool;
 use crate::datagrams::{MAX_PAYLOAD_V4, check};
 use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake};
 use crate::offload::{Offload, header_len};
-use crate::{Datagram, Effective, Netstack, StackConfig, StackKind, StartError, Started};
+use crate::{Datagram, Effective, Netstack, Sink, StackConfig, StackKind, StartError, Started};
 
 /// lwIP's own.
 pub(crate) const VERSION: &str = lwip_sys::VERSION;
@@ -355,7 +355,7 @@ impl<L: Link> Engine for LwipEngine<L> {
         result
     }
 
-    fn lend(&mut self, flow: FlowId, sink: &mut dyn FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize> {
+    fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {
         // SAFETY: the engine's core; no reference into it is alive, and the sink has none to make.
         let result = unsafe { Core::recv(self.core, flow.0, |received| received.lend(sink)) };
         // A sink that refuses has something else to wait for.

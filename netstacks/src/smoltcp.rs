@@ -10,6 +10,7 @@
 //! A byte is copied twice in user space: between the device's packet and the socket's ring, and
 //! between the ring and the caller's buffer.
 
+mod connection;
 mod datagrams;
 mod device;
 mod segment;
@@ -22,17 +23,18 @@ use std::time::Duration;
 
 use platform::Link;
 use slab::Slab;
-use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
+use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketSet};
 use smoltcp::socket::tcp::{self, RecvError, State};
 use smoltcp::wire::{HardwareAddress, IpEndpoint};
 use tokio::time::Instant;
 
+use self::connection::{Connection, Stage};
 use self::datagrams::Datagrams;
 use self::device::Device;
 use crate::datagrams::Arrival;
 use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake};
 use crate::offload::Offload;
-use crate::{Datagram, Effective, Netstack, StackConfig, StackKind, StartError, Started};
+use crate::{Datagram, Effective, Netstack, Sink, StackConfig, StackKind, StartError, Started};
 
 /// As in `Cargo.lock`; the crate does not say it itself.
 pub(crate) const VERSION: &str = "0.14.0";
@@ -106,36 +108,6 @@ pub struct SmoltcpEngine<L> {
     config: StackConfig,
     started: Instant,
     next_sweep: Instant,
-}
-
-struct Connection {
-    socket: SocketHandle,
-    local: SocketAddr,
-    peer: SocketAddr,
-    stage: Stage,
-    /// Payload of the largest segment, or super-packet, towards a peer that fills the MTU, in bytes.
-    segment_len: usize,
-    /// A packet from the peer ended the connection, and no FIN did.
-    reset: bool,
-    /// Our FIN is asked for.
-    finished: bool,
-    /// smoltcp has not been asked for it yet: see [`SmoltcpEngine::close`].
-    close_due: bool,
-    /// How long a released connection waits for the peer's FIN.
-    orphaned_until: Instant,
-}
-
-/// Whose a connection is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// smoltcp's, in the middle of a handshake.
-    Handshake,
-    /// In the queue for `accept`.
-    Ready,
-    /// A stream's.
-    Accepted,
-    /// Nobody's: to be forgotten once it is closed.
-    Released,
 }
 
 impl<L: Link> SmoltcpEngine<L> {
@@ -330,11 +302,6 @@ enum Class {
     Other,
 }
 
-/// Why a socket does nothing any more.
-fn ended(connection: &Connection) -> io::Error {
-    if connection.reset { io::ErrorKind::ConnectionReset } else { io::ErrorKind::TimedOut }.into()
-}
-
 /// A seed for initial sequence numbers, from the standard library's source of hash keys.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
@@ -411,31 +378,13 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
             Ok(0) if !buffer.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
             Ok(len) => Ok(len),
             Err(RecvError::Finished) => Ok(0),
-            Err(RecvError::InvalidState) => Err(ended(connection)),
+            Err(RecvError::InvalidState) => Err(connection.ended()),
         }
     }
 
-    fn lend(&mut self, flow: FlowId, sink: &mut dyn FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize> {
+    fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {
         let (socket, connection) = self.socket_of(flow);
-        let mut lent = 0;
-        // Once for each end of the ring.
-        loop {
-            let offered = socket.recv(|bytes| match bytes.len() {
-                0 => (0, Err(io::ErrorKind::WouldBlock.into())),
-                len => match sink(bytes) {
-                    Ok(taken) => (taken.min(len), Ok((taken.min(len), taken >= len))),
-                    Err(error) => (0, Err(error)),
-                },
-            });
-            match offered {
-                Ok(Ok((taken, true))) => lent += taken,
-                Ok(Ok((taken, false))) => return Ok(lent + taken),
-                _ if lent > 0 => return Ok(lent),
-                Ok(Err(error)) => return Err(error),
-                Err(RecvError::Finished) => return Ok(0),
-                Err(RecvError::InvalidState) => return Err(ended(connection)),
-            }
-        }
+        connection.lend(socket, sink)
     }
 
     fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize> {
@@ -449,7 +398,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         match socket.send_slice(&bytes[..whole]) {
             Ok(0) => Err(io::ErrorKind::WouldBlock.into()),
             Ok(len) => Ok(len),
-            Err(tcp::SendError::InvalidState) => Err(ended(connection)),
+            Err(tcp::SendError::InvalidState) => Err(connection.ended()),
         }
     }
 

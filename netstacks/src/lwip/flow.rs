@@ -1,7 +1,7 @@
 //! A connection, as this side of lwIP knows it.
 
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::ptr;
 use std::slice;
@@ -11,12 +11,16 @@ use lwip_sys::{Endpoints, Pbuf, TcpPcb};
 use tokio::time::Instant;
 
 use super::ring::Ring;
+use crate::Sink;
 
 /// Received pieces below so many bytes are small: what they occupy is mostly not data.
 const SMALL_LEN: u16 = 512;
 
 /// So many small pieces in a row are made into one.
 const JOIN: usize = 64;
+
+/// So many pieces are lent at once.
+const PIECES: usize = 64;
 
 /// Where a connection stands between a SYN and being forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,31 +144,58 @@ impl Flow {
         }
     }
 
-    /// Lends received bytes to a sink, piece by piece, as long as it takes all. How many it took.
-    pub(super) fn lend(&mut self, sink: &mut dyn FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize> {
+    /// Lends received bytes to a sink, as long as it takes all. How many it took.
+    pub(super) fn lend(&mut self, sink: &mut Sink<'_>) -> io::Result<usize> {
         let mut lent = 0;
-        while let Some(chain) = self.received.front_mut() {
-            let mut bytes = ptr::null();
-            // SAFETY: the chain is alive and this flow's, and so are the bytes until they are skipped.
-            let piece = unsafe {
-                let len = lwip_sys::lwip_sys_pbuf_front(*chain, &raw mut bytes);
-                slice::from_raw_parts(bytes, usize::from(len))
-            };
-            let taken = match sink(piece) {
-                Ok(taken) => taken.min(piece.len()),
+        while self.has_data() {
+            let mut pieces = [IoSlice::new(&[]); PIECES];
+            let count = self.front(&mut pieces);
+            let offered: usize = pieces[..count].iter().map(|piece| piece.len()).sum();
+            let taken = match sink(&pieces[..count]) {
+                Ok(taken) => taken.min(offered),
                 Err(_) if lent > 0 => break,
                 Err(error) => return Err(error),
             };
-            let whole = taken == piece.len();
-            // SAFETY: as above; nobody looks at the piece any more.
-            unsafe { lwip_sys::lwip_sys_pbuf_skip(chain, taken as u16) };
-            self.forget_empty();
+            self.skip(taken);
             lent += taken;
-            if !whole {
+            if taken < offered {
                 break;
             }
         }
         Ok(lent)
+    }
+
+    /// The first received bytes, in as many pieces as fit: how many these are. They last until they are
+    /// skipped.
+    fn front(&self, pieces: &mut [IoSlice<'_>]) -> usize {
+        let mut count = 0;
+        for (piece, chain) in pieces.iter_mut().zip(&self.received) {
+            let mut bytes = ptr::null();
+            // SAFETY: the chain is alive and this flow's, and its bytes with it.
+            let (len, whole) = unsafe {
+                let len = lwip_sys::lwip_sys_pbuf_front(*chain, &raw mut bytes);
+                *piece = IoSlice::new(slice::from_raw_parts(bytes, usize::from(len)));
+                (len, lwip_sys::lwip_sys_pbuf_len(*chain))
+            };
+            count += 1;
+            if len < whole {
+                break;
+            }
+        }
+        count
+    }
+
+    /// Forgets the first received bytes.
+    fn skip(&mut self, mut len: usize) {
+        while let Some(chain) = self.received.front_mut().filter(|_| len > 0) {
+            // SAFETY: the chain is alive and this flow's; nobody looks at what is skipped any more.
+            unsafe {
+                let part = lwip_sys::lwip_sys_pbuf_len(*chain).min(u16::try_from(len).unwrap_or(u16::MAX));
+                lwip_sys::lwip_sys_pbuf_skip(chain, part);
+                len -= usize::from(part);
+            }
+            self.forget_empty();
+        }
     }
 
     /// Takes the first chain out of the queue where nothing is left of it.

@@ -1,5 +1,6 @@
 //! Connections, and the bytes that cross them.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -131,6 +132,63 @@ pub(crate) fn half_close_by_the_stack<S: Netstack<MemoryLink>>(flavour: Flavour)
             let stream = peer.connect(server_addr(flavour));
             assert_same(&stream.read_to_end(), &pattern(4, 20_000));
             stream.write_all(&pattern(5, 200_000));
+            stream.finish();
+        },
+    );
+}
+
+/// Received bytes are lent in order, each once, to a sink that takes as many as it likes. A stack that has none
+/// to lend says so each time.
+pub(crate) fn received_bytes_are_lent<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    const LEN: usize = 3 << 20;
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            let (mut bytes, mut calls) = (Vec::new(), 0_usize);
+            loop {
+                let mut refused = false;
+                let lent = poll_fn(|cx| {
+                    let polled = stream.poll_lend(cx, &mut |slices| {
+                        calls += 1;
+                        refused = calls.is_multiple_of(7);
+                        if refused {
+                            return Err(io::ErrorKind::WouldBlock.into());
+                        }
+                        let mut wanted = calls.wrapping_mul(7919) % 100_000 + 1;
+                        let before = bytes.len();
+                        for slice in slices {
+                            let len = wanted.min(slice.len());
+                            bytes.extend_from_slice(&slice[..len]);
+                            wanted -= len;
+                        }
+                        Ok(bytes.len() - before)
+                    });
+                    // A sink that refuses has to see to being called again.
+                    if refused && polled.is_pending() {
+                        cx.waker().wake_by_ref();
+                    }
+                    polled
+                });
+                match lent.await {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) => {
+                        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+                        assert!(bytes.is_empty());
+                        stream.read_to_end(&mut bytes).await.unwrap();
+                        break;
+                    }
+                }
+            }
+            assert_same(&bytes, &pattern(9, LEN));
+            let error = poll_fn(|cx| stream.poll_lend(cx, &mut |_| panic!("there is nothing to lend"))).await;
+            assert!(error.map_or_else(|error| error.kind() == io::ErrorKind::Unsupported, |len| len == 0));
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            stream.write_all(&pattern(9, LEN));
             stream.finish();
         },
     );

@@ -1,0 +1,70 @@
+//! A connection, as this side of smoltcp knows it.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+
+use smoltcp::iface::SocketHandle;
+use smoltcp::socket::tcp::{self, RecvError};
+use tokio::time::Instant;
+
+use crate::Sink;
+
+pub(super) struct Connection {
+    pub(super) socket: SocketHandle,
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+    pub(super) stage: Stage,
+    /// Payload of the largest segment, or super-packet, towards a peer that fills the MTU, in bytes.
+    pub(super) segment_len: usize,
+    /// A packet from the peer ended the connection, and no FIN did.
+    pub(super) reset: bool,
+    /// Our FIN is asked for.
+    pub(super) finished: bool,
+    /// smoltcp has not been asked for it yet: see [`SmoltcpEngine::close`].
+    pub(super) close_due: bool,
+    /// How long a released connection waits for the peer's FIN.
+    pub(super) orphaned_until: Instant,
+}
+
+/// Whose a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// smoltcp's, in the middle of a handshake.
+    Handshake,
+    /// In the queue for `accept`.
+    Ready,
+    /// A stream's.
+    Accepted,
+    /// Nobody's: to be forgotten once it is closed.
+    Released,
+}
+
+impl Connection {
+    /// Why its socket does nothing any more.
+    pub(super) fn ended(&self) -> io::Error {
+        if self.reset { io::ErrorKind::ConnectionReset } else { io::ErrorKind::TimedOut }.into()
+    }
+
+    /// Lends what its socket has received.
+    pub(super) fn lend(&self, socket: &mut tcp::Socket<'static>, sink: &mut Sink<'_>) -> io::Result<usize> {
+        let mut lent = 0;
+        // Once for each end of the ring.
+        loop {
+            let offered = socket.recv(|bytes| match bytes.len() {
+                0 => (0, Err(io::ErrorKind::WouldBlock.into())),
+                len => match sink(&[IoSlice::new(bytes)]) {
+                    Ok(taken) => (taken.min(len), Ok((taken.min(len), taken >= len))),
+                    Err(error) => (0, Err(error)),
+                },
+            });
+            match offered {
+                Ok(Ok((taken, true))) => lent += taken,
+                Ok(Ok((taken, false))) => return Ok(lent + taken),
+                _ if lent > 0 => return Ok(lent),
+                Ok(Err(error)) => return Err(error),
+                Err(RecvError::Finished) => return Ok(0),
+                Err(RecvError::InvalidState) => return Err(self.ended()),
+            }
+        }
+    }
+}
