@@ -6,6 +6,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use netstacks::{Answers, Datagrams, Ends};
+use socket2::SockRef;
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -109,12 +111,14 @@ pub(crate) async fn serve<D: Datagrams>(datagrams: D, answers: Answers, world: A
 impl Flow {
     fn send(&self, payload: &[u8]) -> io::Result<()> {
         self.touch();
-        match self.socket.try_send(payload) {
+        // Of a socket that was just made the runtime does not know yet that it is writable, so the kernel is asked.
+        let socket = SockRef::from(&self.socket);
+        match socket.send(payload) {
             // It is lost, as on any network that is full.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             // What is told is an earlier datagram's fate, and this one has not been sent.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                let _lost = self.socket.try_send(payload);
+                let _lost = socket.send(payload);
                 Err(error)
             }
             sent => sent.map(drop),
@@ -143,15 +147,30 @@ impl<D: Datagrams> Back<D> {
     async fn carry(self, ends: Ends, flow: Arc<Flow>) {
         loop {
             let until = flow.used() + self.world.udp_idle;
-            let readable = tokio::time::timeout_at(until, flow.socket.readable()).await;
-            match readable {
-                Ok(Ok(())) => self.pass(ends, &flow),
+            // A refusal makes a socket of datagrams fail, but not readable.
+            let ready = flow.socket.ready(Interest::READABLE | Interest::ERROR);
+            match tokio::time::timeout_at(until, ready).await {
+                Ok(Ok(ready)) => {
+                    if ready.is_error() {
+                        self.tell_failure(ends, &flow);
+                    }
+                    self.pass(ends, &flow);
+                }
                 Ok(Err(_)) => break,
                 Err(_) if flow.used() + self.world.udp_idle <= Instant::now() => break,
                 Err(_) => {}
             }
         }
         self.flows.remove(ends, &flow);
+    }
+
+    /// Tells the client what the kernel has heard of its datagrams. Where that is nothing any more, the socket's
+    /// readiness to tell is over.
+    fn tell_failure(&self, ends: Ends, flow: &Flow) {
+        let heard = || flow.socket.take_error()?.ok_or_else(|| io::ErrorKind::WouldBlock.into());
+        if let Ok(error) = flow.socket.try_io(Interest::ERROR, heard) {
+            self.tell(ends, &error);
+        }
     }
 
     /// Passes on what has come.
