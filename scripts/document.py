@@ -9,6 +9,11 @@ A document has a part of a report between two comments, which name the file and 
     <!-- report docs/data/linux.jsonl: Overview -->
     <!-- end report -->
 
+or what a script of this folder prints:
+
+    <!-- output scripts/wire.py report docs/data/offload/wire.jsonl sums -->
+    <!-- end output -->
+
 Every docs/data/NAME.jsonl has its picture in docs/NAME.svg.
 """
 
@@ -22,17 +27,22 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 DATA = sorted((ROOT / "docs" / "data").glob("*.jsonl"))
 PART = re.compile(r"(<!-- report (\S+): ([^>]+?) -->\n).*?(<!-- end report -->)", re.DOTALL)
+OUTPUT = re.compile(r"(<!-- output (scripts/[^>]+?) -->\n).*?(<!-- end output -->)", re.DOTALL)
 HEADING = "### "
 
 
 @cache
-def report(data, form):
-    """A report of a data file, as text."""
-    command = ["cargo", "run", "--quiet", "--locked", "--", "report", data, "--format", form]
+def output(*command):
+    """What a command prints."""
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if result.returncode:
         sys.exit(f"{' '.join(command)}: {result.stderr.strip()}")
     return result.stdout
+
+
+def report(data, form):
+    """A report of a data file, as text."""
+    return output("cargo", "run", "--quiet", "--locked", "--", "report", data, "--format", form)
 
 
 def part(data, title):
@@ -47,7 +57,8 @@ def part(data, title):
 def made():
     """Every file that is made, with its text."""
     for document in DOCUMENTS:
-        yield document, PART.sub(lambda match: match[1] + part(match[2], match[3]) + match[4], document.read_text())
+        text = PART.sub(lambda match: match[1] + part(match[2], match[3]) + match[4], document.read_text())
+        yield document, OUTPUT.sub(lambda match: match[1] + output(*match[2].split()) + match[3], text)
     for data in DATA:
         yield ROOT / "docs" / f"{data.stem}.svg", report(str(data.relative_to(ROOT)), "svg")
 
