@@ -29,6 +29,9 @@ use platform::{Class, Interrupts, Link, TunDevice};
 use self::arguments::Arguments;
 use self::connect::World;
 
+/// Open files beside the sockets of flows.
+const SPARE_DESCRIPTORS: u64 = 64;
+
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
@@ -53,6 +56,8 @@ fn exit_code(failure: &Failure) -> u8 {
 }
 
 async fn open(arguments: &Arguments) -> Result<(), Failure> {
+    // One for each connection, one for each exchange of datagrams. Where they are not to be had, flows beyond fail.
+    let _limit = rlimit::increase_nofile_limit(2 * arguments.max_flows() as u64 + SPARE_DESCRIPTORS)?;
     let world = World::new(arguments)?;
     let device = TunDevice::open(&arguments.device()?)?;
     let name = device.name().to_owned();
