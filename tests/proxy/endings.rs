@@ -1,0 +1,147 @@
+//! How connections end, and how those end that never begin.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use super::lab::{Between, Lab, SERVER, SERVER_V6, SILENT, UNREACHABLE};
+use super::process::{PATIENCE, wait_until};
+use super::servers::{answer_of, reset, serve_once, write_last};
+
+const PORT: u16 = 7000;
+
+/// Nobody listens there.
+const CLOSED_PORT: u16 = 9;
+
+/// Connects from the client's network, and does this then.
+fn with_stream<T: Send + 'static>(lab: &Lab, talk: impl FnOnce(TcpStream) -> T + Send + 'static) -> T {
+    lab.client.run(|| {
+        let stream = TcpStream::connect((SERVER, PORT)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        talk(stream)
+    })
+}
+
+/// The error with which the client's kernel refuses to connect. One that is still busy after this time gives up.
+fn error_of_connect(lab: &Lab, address: &str, port: u16, within: Duration) -> ErrorKind {
+    let address = SocketAddr::new(address.parse::<IpAddr>().unwrap(), port);
+    lab.client.run(move || TcpStream::connect_timeout(&address, within)).unwrap_err().kind()
+}
+
+/// ncat closes its half at the end of its input. The server has heard all of it before it says anything.
+pub(crate) fn an_answer_comes_after_the_clients_half_is_closed(between: Between) {
+    let lab = Lab::new(between, &[]);
+    let server = serve_once(&lab, PORT, |mut stream| {
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        write_last(&stream, &bytes).unwrap();
+        bytes.len()
+    });
+    let echoed = format!("seq 400000 | ncat {SERVER} {PORT} | sha256sum");
+    assert_eq!(lab.client.shell(&echoed), lab.client.shell("seq 400000 | sha256sum"));
+    assert!(answer_of(&server) > 2_000_000);
+    lab.end();
+}
+
+pub(crate) fn the_client_goes_on_after_the_servers_half_is_closed(between: Between) {
+    let lab = Lab::new(between, &[]);
+    let heard = serve_once(&lab, PORT, |mut stream| {
+        write_last(&stream, b"that is all").unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let last = with_stream(&lab, |mut stream| {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        write_last(&stream, &vec![7; 300_000]).unwrap();
+        text
+    });
+    assert_eq!(last, "that is all");
+    assert!(answer_of(&heard).unwrap() == vec![7; 300_000]);
+    lab.end();
+}
+
+/// To the client's first segment, not after it was let in.
+pub(crate) fn a_server_that_refuses(between: Between) {
+    let lab = Lab::new(between, &[]);
+    for server in [SERVER, SERVER_V6] {
+        for _ in 0..20 {
+            assert_eq!(error_of_connect(&lab, server, CLOSED_PORT, PATIENCE), ErrorKind::ConnectionRefused, "{server}");
+        }
+    }
+    lab.end();
+}
+
+pub(crate) fn a_destination_that_is_unreachable(between: Between) {
+    let lab = Lab::new(between, &[]);
+    for address in UNREACHABLE {
+        let kind = error_of_connect(&lab, address, PORT, PATIENCE);
+        assert!(matches!(kind, ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable), "{address}: {kind}");
+    }
+    lab.end();
+}
+
+/// The client hears nothing either, and the proxy gives up in its time.
+pub(crate) fn a_destination_that_does_not_answer(between: Between) {
+    let lab = Lab::new(between, &["--connect-timeout", "2"]);
+    let idle = lab.descriptors();
+    for address in SILENT {
+        thread::scope(|scope| {
+            let connect = scope.spawn(|| error_of_connect(&lab, address, PORT, Duration::from_secs(1)));
+            if let Between::Proxy(_) = between {
+                wait_until("the proxy tries", || lab.descriptors() > idle);
+            }
+            assert_eq!(connect.join().unwrap(), ErrorKind::TimedOut, "{address}");
+        });
+        wait_until("the proxy gives up", || lab.descriptors() <= idle);
+    }
+    lab.end();
+}
+
+pub(crate) fn a_server_that_resets(between: Between) {
+    let lab = Lab::new(between, &[]);
+    let server = serve_once(&lab, PORT, |mut stream| {
+        stream.read_exact(&mut [0; 1000]).unwrap();
+        reset(stream);
+    });
+    let error = with_stream(&lab, |mut stream| {
+        stream.write_all(&[7; 1000]).unwrap();
+        stream.read(&mut [0; 1]).map_err(|error| error.kind())
+    });
+    answer_of(&server);
+    assert_eq!(error, Err(ErrorKind::ConnectionReset));
+    lab.end();
+}
+
+pub(crate) fn a_client_that_resets(between: Between) {
+    let lab = Lab::new(between, &[]);
+    let error = serve_once(&lab, PORT, |mut stream| {
+        stream.read_exact(&mut [0; 1000]).unwrap();
+        stream.write_all(&[7; 1]).unwrap();
+        stream.read(&mut [0; 1]).map_err(|error| error.kind())
+    });
+    with_stream(&lab, |mut stream| {
+        stream.write_all(&[7; 1000]).unwrap();
+        stream.read_exact(&mut [0; 1]).unwrap();
+        reset(stream);
+    });
+    assert_eq!(answer_of(&error), Err(ErrorKind::ConnectionReset));
+    lab.end();
+}
+
+/// What was on its way when both sides closed still arrives.
+pub(crate) fn both_sides_close_at_once(between: Between) {
+    let lab = Lab::new(between, &[]);
+    let finish = |mut stream: TcpStream| {
+        write_last(&stream, &vec![7; 200_000]).unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        let _gone = stream.shutdown(Shutdown::Both);
+        bytes.len()
+    };
+    let server = serve_once(&lab, PORT, finish);
+    assert_eq!(with_stream(&lab, finish), 200_000);
+    assert_eq!(answer_of(&server), 200_000);
+    lab.end();
+}

@@ -1,0 +1,207 @@
+//! Three networks in a row, joined by veth, and in the middle the proxy:
+//!
+//! ```text
+//!   client                   middle                        server
+//!   eth0 ─────────── to-client    to-server ─────────────── eth0 ── 10.3.1.0/24  unreachable
+//!   10.1.0.2     10.1.0.1  │          ▲  10.2.0.1      10.2.0.2     10.3.2.0/24  swallowed
+//!   fd01::2      fd01::1   │ utun8    │  fd02::1        fd02::2     fd03:1::/64  unreachable
+//!                          └──► proxy ┘                             fd03:2::/64  swallowed
+//! ```
+//!
+//! What the client sends is routed into the TUN, and what comes out of it goes back over the veth. Without a proxy
+//! the middle forwards, by which the test sees that all else is right.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use platform::Namespace;
+
+use super::process::{Ended, Program, wait_until};
+
+/// What stands between the client and the server.
+#[derive(Clone, Copy)]
+pub(crate) enum Between {
+    /// The kernel forwards.
+    Nothing,
+    /// The proxy, on the stack of this name.
+    Proxy(&'static str),
+}
+
+/// The server, as the client sees it.
+pub(crate) const SERVER: &str = "10.2.0.2";
+pub(crate) const SERVER_V6: &str = "fd02::2";
+/// Destinations which the server's network answers by an ICMP unreachable.
+pub(crate) const UNREACHABLE: [&str; 2] = ["10.3.1.1", "fd03:1::1"];
+/// Destinations of which nothing is heard.
+pub(crate) const SILENT: [&str; 2] = ["10.3.2.1", "fd03:2::1"];
+
+/// A network with what runs in it.
+pub(crate) struct Host {
+    namespace: Namespace,
+}
+
+impl Host {
+    fn new() -> Self {
+        let host = Self { namespace: Namespace::new().unwrap() };
+        host.run(|| {
+            for (name, value) in [
+                // Detection of duplicates keeps an IPv6 address from use for a second.
+                ("ipv6/conf/default/accept_dad", "0"),
+                ("ipv4/conf/all/rp_filter", "0"),
+                ("ipv4/conf/default/rp_filter", "0"),
+                ("ipv4/ip_forward", "1"),
+                ("ipv6/conf/all/forwarding", "1"),
+            ] {
+                fs::write(format!("/proc/sys/net/{name}"), value).unwrap();
+            }
+        });
+        host.ip("link set lo up");
+        host
+    }
+
+    /// Does something in this network.
+    pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+        self.namespace.run(job).unwrap()
+    }
+
+    /// Starts a program here.
+    pub(crate) fn start(&self, words: &[&str]) -> Program {
+        Program::start(&self.namespace, words)
+    }
+
+    /// Runs a program here to its end, whatever that is.
+    pub(crate) fn end_of(&self, words: &[&str]) -> Ended {
+        self.start(words).end()
+    }
+
+    /// Runs a program here that is to succeed. What it said.
+    pub(crate) fn call(&self, words: &[&str]) -> String {
+        let Ended { status, stdout, stderr } = self.end_of(words);
+        assert!(status.success(), "{words:?}: {status}: {stdout}{stderr}");
+        stdout
+    }
+
+    /// Runs a line of a shell that is to succeed. What it said.
+    pub(crate) fn shell(&self, line: &str) -> String {
+        // With the shell goes all that it has started.
+        let words = ["unshare", "--pid", "--fork", "--kill-child", "--", "sh", "-c", line];
+        let Ended { status, stdout, stderr } = self.end_of(&words);
+        // The end of a pipe does not tell that its beginning failed, but that speaks then.
+        assert!(status.success() && stderr.is_empty(), "{line}: {status}: {stdout}{stderr}");
+        stdout
+    }
+
+    fn ip(&self, arguments: &str) {
+        let words: Vec<_> = ["ip"].into_iter().chain(arguments.split_whitespace()).collect();
+        self.call(&words);
+    }
+
+    /// Waits until somebody listens here at a port, of "tcp" or "udp".
+    pub(crate) fn wait_for_port(&self, transport: &str, port: u16) {
+        // proc_net_tcp.rst: the local address, the remote one, and the state; 0A is LISTEN, and 07 an unconnected
+        // socket of UDP.
+        let state = if transport == "tcp" { "0A" } else { "07" };
+        wait_until(&format!("somebody listens at {transport} port {port}"), || {
+            ["", "6"].iter().any(|version| {
+                let table = self.namespace.folder().join(format!("net/{transport}{version}"));
+                fs::read_to_string(table).unwrap_or_default().lines().any(|line| {
+                    let mut fields = line.split_whitespace().skip(1);
+                    let local = fields.next().unwrap_or_default();
+                    local.ends_with(&format!(":{port:04X}")) && fields.nth(1) == Some(state)
+                })
+            })
+        });
+    }
+}
+
+/// The three networks. They vanish with this value, and so does all that runs in them. Of a proxy that is not there,
+/// all figures are 0.
+pub(crate) struct Lab {
+    proxy: Option<Program>,
+    pub(crate) client: Host,
+    middle: Host,
+    pub(crate) server: Host,
+}
+
+impl Lab {
+    /// Sets them up, with the proxy and these options of its where there is to be one.
+    pub(crate) fn new(between: Between, options: &[&str]) -> Self {
+        let mut lab = Self { proxy: None, client: Host::new(), middle: Host::new(), server: Host::new() };
+        lab.join();
+        if let Between::Proxy(stack) = between {
+            lab.start_proxy(stack, options);
+        }
+        lab
+    }
+
+    fn join(&self) {
+        for (host, middle_end, network) in [(&self.client, "to-client", "1"), (&self.server, "to-server", "2")] {
+            let path = self.middle.namespace.path();
+            host.ip(&format!("link add eth0 type veth peer name {middle_end} netns {}", path.display()));
+            for (host, interface, last) in [(host, "eth0", "2"), (&self.middle, middle_end, "1")] {
+                host.ip(&format!("address add 10.{network}.0.{last}/24 dev {interface}"));
+                host.ip(&format!("address add fd0{network}::{last}/64 dev {interface} nodad"));
+                host.ip(&format!("link set {interface} up"));
+            }
+            host.ip(&format!("route add default via 10.{network}.0.1"));
+            host.ip(&format!("-6 route add default via fd0{network}::1"));
+        }
+        self.middle.ip(&format!("route add 10.3.0.0/16 via {SERVER}"));
+        self.middle.ip(&format!("-6 route add fd03::/16 via {SERVER_V6}"));
+        self.server.ip("route add unreachable 10.3.1.0/24");
+        self.server.ip("route add blackhole 10.3.2.0/24");
+        self.server.ip("-6 route add unreachable fd03:1::/64");
+        self.server.ip("-6 route add blackhole fd03:2::/64");
+    }
+
+    /// Starts the proxy, and once it serves packets routes the client's into its TUN.
+    fn start_proxy(&mut self, stack: &str, options: &[&str]) {
+        let path = proxy_path();
+        let fixed = [path.to_str().unwrap(), "--interface", "to-server", "--netstack", stack];
+        let mut program = self.middle.start(&[&fixed, options].concat());
+        wait_until("the proxy serves packets", || {
+            assert!(program.runs(), "the proxy ended before it served packets");
+            program.said().contains('\n')
+        });
+        for version in ["-4", "-6"] {
+            self.middle.ip(&format!("{version} route add default dev utun8 table 200"));
+            self.middle.ip(&format!("{version} rule add iif to-client table 200"));
+        }
+        self.proxy = Some(program);
+    }
+
+    /// How many file descriptors the proxy has open.
+    pub(crate) fn descriptors(&self) -> usize {
+        let Some(proxy) = &self.proxy else { return 0 };
+        // One that has died has none either.
+        assert!(self.rss_bytes() > 0);
+        fs::read_dir(format!("/proc/{}/fd", proxy.id())).unwrap().count()
+    }
+
+    /// How much memory the proxy occupies.
+    pub(crate) fn rss_bytes(&self) -> u64 {
+        let Some(proxy) = &self.proxy else { return 0 };
+        let status = fs::read_to_string(format!("/proc/{}/status", proxy.id())).unwrap();
+        let Some(line) = status.lines().find_map(|line| line.strip_prefix("VmRSS:")) else {
+            panic!("the proxy has ended by itself");
+        };
+        line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    /// Ends the proxy by a signal, and sees that it goes as it should.
+    pub(crate) fn end(mut self) {
+        if let Some(proxy) = self.proxy.take() {
+            proxy.signal("-TERM");
+            let Ended { status, stderr, .. } = proxy.end();
+            assert!(status.success() && !stderr.contains("panicked"), "the proxy: {status}: {stderr}");
+        }
+    }
+}
+
+/// The example that cargo built beside this test.
+fn proxy_path() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let path = test.parent().and_then(Path::parent).unwrap().join("examples/proxy");
+    assert!(path.exists(), "there is no {}; build it: cargo build --example proxy", path.display());
+    path
+}

@@ -1,0 +1,109 @@
+//! Programs that run in a namespace and end with the test.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use platform::Namespace;
+
+/// No program runs for so long, on the busiest of machines.
+const DEADLINE: Duration = Duration::from_mins(2);
+
+/// Nothing else that is waited for takes so long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until something is so.
+pub(crate) fn wait_until(what: &str, holds: impl FnMut() -> bool) {
+    wait(PATIENCE, what, holds);
+}
+
+fn wait(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < limit, "waited in vain until {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A program that runs. It is killed when this value goes, and by the kernel when the test does.
+pub(crate) struct Program {
+    name: String,
+    child: Child,
+    stdout: File,
+    stderr: File,
+    /// Its last words are of no interest once somebody has waited for it.
+    ended: bool,
+}
+
+/// How a program ended.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Program {
+    /// Starts a program with its arguments.
+    pub(crate) fn start(namespace: &Namespace, words: &[&str]) -> Self {
+        // Files take all that is said, while nobody reads it.
+        let (stdout, stderr) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).args(words).stdin(Stdio::null());
+        command.stdout(stdout.try_clone().unwrap()).stderr(stderr.try_clone().unwrap());
+        // The parent whose death is meant is the namespace's thread: it goes with the namespace or the process.
+        let child = namespace.run(move || command.spawn()).unwrap().unwrap();
+        Self { name: words[0].to_owned(), child, stdout, stderr, ended: false }
+    }
+
+    /// The number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has written to its standard output so far.
+    pub(crate) fn said(&self) -> String {
+        text(&self.stdout)
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Asks it by a signal to end.
+    pub(crate) fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.id().to_string()]).status().unwrap().success());
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(mut self) -> Ended {
+        let what = format!("{} ends", self.name);
+        wait(DEADLINE, &what, || !self.runs());
+        self.ended = true;
+        Ended { status: self.child.wait().unwrap(), stdout: text(&self.stdout), stderr: text(&self.stderr) }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let _gone = self.child.kill();
+        let status = self.child.wait();
+        if thread::panicking() {
+            let said = format!("{}{}", self.said(), text(&self.stderr));
+            let _closed = writeln!(std::io::stderr(), "{} ended with {status:?} and said: {said}", self.name);
+        }
+    }
+}
+
+/// All of a file, wherever its writer is in it.
+fn text(file: &File) -> String {
+    let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

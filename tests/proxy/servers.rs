@@ -1,0 +1,176 @@
+//! What the clients talk to.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+
+use tempfile::TempDir;
+
+use super::lab::{Lab, SERVER, SERVER_V6};
+use super::process::{PATIENCE, Program};
+
+/// Size of the large file.
+pub(crate) const LARGE_BYTES: u64 = 1_000_000_000;
+/// Size of the small one.
+pub(crate) const SMALL_BYTES: usize = 100_000;
+
+/// nginx with what it serves: `/small`, the same at `/slow/small` in a second or more, and `/large`.
+pub(crate) struct Nginx {
+    folder: TempDir,
+    _program: Program,
+}
+
+impl Nginx {
+    /// Starts it in the server's network, over both IP versions at port 80.
+    pub(crate) fn start(lab: &Lab) -> Self {
+        let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let files = folder.path().join("files");
+        fs::create_dir_all(files.join("slow")).unwrap();
+        let mut small = vec![0; SMALL_BYTES];
+        File::open("/dev/urandom").unwrap().read_exact(&mut small).unwrap();
+        fs::write(files.join("small"), &small).unwrap();
+        fs::write(files.join("slow/small"), &small).unwrap();
+        fs::write(folder.path().join("nginx.conf"), Self::config(&folder)).unwrap();
+        let path = folder.path().to_str().unwrap();
+        let program = lab.server.start(&["nginx", "-p", path, "-c", "nginx.conf", "-e", "stderr"]);
+        lab.server.wait_for_port("tcp", 80);
+        Self { folder, _program: program }
+    }
+
+    fn config(folder: &TempDir) -> String {
+        let folder = folder.path().display();
+        format!(
+            "daemon off; master_process off; worker_processes 1; error_log stderr; pid {folder}/pid;
+             events {{ worker_connections 1000; }}
+             http {{
+                 access_log off; sendfile on; keepalive_requests 10000;
+                 client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+                 fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+                 server {{
+                     listen {SERVER}:80 backlog=4096; listen [{SERVER_V6}]:80 backlog=4096;
+                     root {folder}/files;
+                     location /slow/ {{ limit_rate 50k; }}
+                 }}
+             }}\n"
+        )
+    }
+
+    /// Also serves the large file. Its SHA-256.
+    pub(crate) fn serve_large(&self) -> &'static str {
+        static LARGE: OnceLock<(File, String)> = OnceLock::new();
+        let (file, sum) = LARGE.get_or_init(large);
+        // It has no name, so that it goes with this process, however that ends.
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        symlink(path, self.folder.path().join("files/large")).unwrap();
+        sum
+    }
+
+    /// The small file.
+    pub(crate) fn small(&self) -> Vec<u8> {
+        fs::read(self.folder.path().join("files/small")).unwrap()
+    }
+
+    /// A new folder, for what is fetched.
+    pub(crate) fn fetched(&self) -> PathBuf {
+        let path = self.folder.path().join("fetched");
+        fs::create_dir(&path).unwrap();
+        path
+    }
+}
+
+/// A file of random bytes and their SHA-256.
+fn large() -> (File, String) {
+    let mut file = tempfile::tempfile().unwrap();
+    let mut random = File::open("/dev/urandom").unwrap().take(LARGE_BYTES);
+    std::io::copy(&mut random, &mut file).unwrap();
+    file.rewind().unwrap();
+    let sum =
+        Command::new("openssl").args(["sha256", "-r"]).stdin(Stdio::from(file.try_clone().unwrap())).output().unwrap();
+    (file, String::from_utf8(sum.stdout).unwrap())
+}
+
+/// How many strings of [`TEXT_LEN`] characters `large.test` has: more than fit into a packet, fewer than a client
+/// takes.
+pub(crate) const TEXTS: usize = 12;
+pub(crate) const TEXT_LEN: usize = 250;
+
+/// A name server that knows `host.test` and `large.test`.
+pub(crate) fn dnsmasq(lab: &Lab) -> Program {
+    let addresses = format!("--listen-address={SERVER},{SERVER_V6}");
+    let mut words: Vec<String> = ["dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--user=root"]
+        .into_iter()
+        .chain(["--no-resolv", "--no-hosts", "--pid-file=", "--bind-interfaces", "--edns-packet-max=4096"])
+        .chain([&*addresses, "--host-record=host.test,192.0.2.1,2001:db8::1"])
+        .map(ToOwned::to_owned)
+        .collect();
+    words.extend((0..TEXTS).map(|number| format!("--txt-record=large.test,{number:0>TEXT_LEN$}")));
+    let program = lab.server.start(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    lab.server.wait_for_port("udp", 53);
+    lab.server.wait_for_port("tcp", 53);
+    program
+}
+
+/// iperf3 as a server.
+pub(crate) fn iperf3(lab: &Lab) -> Program {
+    let program = lab.server.start(&["iperf3", "--server"]);
+    lab.server.wait_for_port("tcp", 5201);
+    program
+}
+
+/// A server that does this with the next connection to a port, and hands out the result. Wait for that by
+/// [`answer_of`].
+pub(crate) fn serve_once<T: Send + 'static>(
+    lab: &Lab,
+    port: u16,
+    serve: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> Receiver<T> {
+    let (answer, result) = mpsc::channel();
+    lab.server.run(move || {
+        let listener = TcpListener::bind(("::", port)).unwrap();
+        thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            // Where nobody asks, the result is of no interest.
+            let _unasked = answer.send(serve(stream));
+        });
+    });
+    result
+}
+
+/// What a server has found.
+pub(crate) fn answer_of<T>(result: &Receiver<T>) -> T {
+    result.recv_timeout(PATIENCE).unwrap()
+}
+
+/// A server that sends every datagram back, as long as one comes now and then.
+pub(crate) fn echo_datagrams(lab: &Lab, port: u16) {
+    lab.server.run(move || {
+        let socket = UdpSocket::bind(("::", port)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        thread::spawn(move || {
+            let mut buffer = vec![0; 65_535];
+            while let Ok((len, from)) = socket.recv_from(&mut buffer) {
+                let _lost = socket.send_to(&buffer[..len], from);
+            }
+        });
+    });
+}
+
+/// Ends a connection by a reset.
+pub(crate) fn reset(stream: TcpStream) {
+    socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    drop(stream);
+}
+
+/// Writes, and tells the other side that nothing follows.
+pub(crate) fn write_last(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
+    stream.write_all(bytes)?;
+    stream.shutdown(std::net::Shutdown::Write)
+}

@@ -1,0 +1,119 @@
+//! What programs fetch and send over TCP.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::lab::{Between, Lab, SERVER, SERVER_V6};
+use super::process::wait_until;
+use super::servers::{Nginx, SMALL_BYTES, dnsmasq, iperf3};
+
+/// curl in the client's network, which gives up in the end. What it said.
+fn curl(lab: &Lab, words: &[&str]) -> String {
+    lab.client.call(&[&["curl", "--silent", "--show-error", "--fail", "--max-time", "100"], words].concat())
+}
+
+pub(crate) fn iperf3_both_ways(between: Between) {
+    iperf3_with(between, &[]);
+}
+
+pub(crate) fn iperf3_both_ways_without_offload(between: Between) {
+    iperf3_with(between, &["--offload", "off"]);
+}
+
+fn iperf3_with(between: Between, options: &[&str]) {
+    let lab = Lab::new(between, options);
+    let _server = iperf3(&lab);
+    for way in [&[][..], &["--reverse"], &["--parallel", "8"]] {
+        let words = ["iperf3", "--client", SERVER, "--time", "2", "--json"];
+        let said = lab.client.call(&[&words, way].concat());
+        let result: Value = serde_json::from_str(&said).unwrap();
+        assert!(result["error"].is_null(), "{way:?}: {result}");
+        // Two segments a millisecond are slow for the slowest of machines.
+        let received = result["end"]["sum_received"]["bytes"].as_u64().unwrap();
+        assert!(received > 5_000_000, "{way:?}: {received} bytes");
+    }
+    lab.end();
+}
+
+pub(crate) fn a_large_download_arrives_as_it_was(between: Between) {
+    let lab = Lab::new(between, &[]);
+    let nginx = Nginx::start(&lab);
+    let expected = nginx.serve_large();
+    let fetch = format!("curl --silent --show-error --fail --max-time 110 http://{SERVER}/large | openssl sha256 -r");
+    assert_eq!(lab.client.shell(&fetch), expected);
+    lab.end();
+}
+
+pub(crate) fn several_urls_are_fetched_over_one_connection(between: Between) {
+    let lab = Lab::new(between, &[]);
+    let nginx = Nginx::start(&lab);
+    let target = nginx.fetched().join("#1");
+    let url = format!("http://{SERVER}/small?[1-5]");
+    let format = "%{http_version} %{num_connects} %{size_download}\n";
+    let said = curl(&lab, &["--http1.1", "--output", target.to_str().unwrap(), "--write-out", format, &url]);
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines[0], format!("1.1 1 {SMALL_BYTES}"), "{said}");
+    assert_eq!(lines[1..], vec![format!("1.1 0 {SMALL_BYTES}"); 4], "{said}");
+    lab.end();
+}
+
+/// The server takes its time, so that all of them run at once.
+pub(crate) fn two_hundred_downloads_at_once(between: Between) {
+    let lab = Lab::new(between, &[]);
+    let nginx = Nginx::start(&lab);
+    let folder = nginx.fetched();
+    let target = folder.join("#1");
+    let url = format!("http://{SERVER}/slow/small?[1-200]");
+    let at_once = ["--parallel", "--parallel-immediate", "--parallel-max", "200"];
+    curl(&lab, &[&at_once[..], &["--output", target.to_str().unwrap(), &url]].concat());
+    let small = nginx.small();
+    for number in 1..=200 {
+        let fetched = fs::read(folder.join(number.to_string())).unwrap();
+        assert!(fetched == small, "download {number} is another file of {} bytes", fetched.len());
+    }
+    lab.end();
+}
+
+pub(crate) fn everything_over_ipv6(between: Between) {
+    let lab = Lab::new(between, &[]);
+    let nginx = Nginx::start(&lab);
+    let _names = dnsmasq(&lab);
+    let target = nginx.fetched().join("small");
+    curl(&lab, &["--output", target.to_str().unwrap(), &format!("http://[{SERVER_V6}]/small")]);
+    assert!(fs::read(target).unwrap() == nginx.small(), "another file arrived");
+    let server = format!("@{SERVER_V6}");
+    for transport in ["+notcp", "+tcp"] {
+        let said = lab.client.call(&["dig", &server, transport, "+short", "host.test", "AAAA"]);
+        assert_eq!(said, "2001:db8::1\n", "{transport}");
+    }
+    lab.end();
+}
+
+/// Of 2,000 connections one after another the proxy keeps nothing. What it has to have anyway, it has after 200.
+pub(crate) fn two_thousand_short_connections_leave_nothing(between: Between) {
+    /// If each left a flow, it would be several pages of stacks and buffers for each; some of them may be left, as the
+    /// allocator pleases, and of stacks that keep connections in TIME-WAIT.
+    const MOST_BYTES: u64 = 1800 * (12 << 10);
+
+    let lab = Lab::new(between, &[]);
+    let _nginx = Nginx::start(&lab);
+    let fetch = |count: u32| {
+        let url = format!("http://{SERVER}/small?[1-{count}]");
+        let format = "%{num_connects}\n";
+        let each = ["--header", "Connection: close", "--range", "0-99", "--output", "/dev/null"];
+        let said = curl(&lab, &[&each[..], &["--write-out", format, &url]].concat());
+        assert!(said.lines().all(|connects| connects == "1"), "a connection was used twice: {said}");
+        assert_eq!(said.lines().count(), usize::try_from(count).unwrap());
+    };
+    let idle = lab.descriptors();
+    let settle = || wait_until("the descriptors of past connections are closed", || lab.descriptors() <= idle);
+    fetch(200);
+    settle();
+    let early = lab.rss_bytes();
+    fetch(1800);
+    settle();
+    let late = lab.rss_bytes();
+    assert!(late < early + MOST_BYTES, "{early} bytes after 200 connections, {late} after 2,000");
+    lab.end();
+}
