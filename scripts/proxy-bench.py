@@ -207,8 +207,9 @@ def table(samples):
             cells.setdefault((sample["load"], sample["path"], sample["offload"]), []).append(sample)
     yield f"| {' | '.join(HEADS)} |"
     yield "|" + " --- |" * 3 + " ---: |" * (len(HEADS) - 3)
-    order = {load: number for number, load in enumerate(LOADS)}
-    for (load, path, offload), rows in sorted(cells.items(), key=lambda cell: order[cell[0][0]]):
+    # By load, the direct path first, then by stack, with offload first.
+    order = lambda cell: (list(LOADS).index(cell[0]), cell[1] != DIRECT, cell[1], not cell[2])  # noqa: E731
+    for (load, path, offload), rows in sorted(cells.items(), key=lambda cell: order(cell[0])):
         column = lambda name: [row.get(name) for row in rows]  # noqa: E731
         plain = cells.get((load, path, False), []) if offload else []
         megabytes = [size / 1e6 for size in column("rss_bytes") if size]
