@@ -19,6 +19,8 @@ use crate::arguments::Arguments;
 pub(crate) struct World {
     interface: String,
     connections: Arc<Semaphore>,
+    /// Half of them may wait for servers that do not answer, so that others go on.
+    attempts: Arc<Semaphore>,
     pub(crate) max_flows: usize,
     pub(crate) connect_timeout: Duration,
     pub(crate) tcp_idle: Duration,
@@ -31,6 +33,7 @@ impl World {
         let world = Self {
             interface: arguments.interface.clone(),
             connections: Arc::new(Semaphore::new(arguments.max_flows())),
+            attempts: Arc::new(Semaphore::new(arguments.max_flows().div_ceil(2))),
             max_flows: arguments.max_flows(),
             connect_timeout: arguments.connect_timeout,
             tcp_idle: arguments.tcp_idle,
@@ -50,6 +53,11 @@ impl World {
     /// The right to one more connection; `None` where there are as many as there may be.
     pub(crate) fn permit(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.connections).try_acquire_owned().ok()
+    }
+
+    /// The right to ask one more server; `None` where as many as may be have not answered yet.
+    pub(crate) fn attempt(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.attempts).try_acquire_owned().ok()
     }
 
     fn socket(&self, domain: Domain, kind: Type, protocol: Protocol) -> io::Result<Socket> {

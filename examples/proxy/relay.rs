@@ -19,8 +19,11 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Carries bytes both ways until both ends have closed. A half that closes is closed at the other end; where
 /// an end is reset or fails, or nothing is carried for too long, both are reset.
 pub(crate) async fn relay<S: Stream>(mut client: S, mut server: TcpStream, idle: Duration) {
-    let mut both =
-        BothWays { up: Up { lends: true, rest: OneWay::new() }, down: OneWay::new(), carried: Instant::now() };
+    let mut both = BothWays {
+        up: Up { lends: true, refused: false, rest: OneWay::new() },
+        down: OneWay::new(),
+        carried: Instant::now(),
+    };
     let mut quiet = std::pin::pin!(tokio::time::sleep(idle));
     let ended = poll_fn(|cx| {
         if let Poll::Ready(ended) = both.poll(cx, &mut client, &mut server) {
@@ -44,7 +47,7 @@ struct BothWays {
 }
 
 impl BothWays {
-    /// Ready with the end of both ways, or with the first failure of one.
+    /// Ready with the end of both ways, or with a failure.
     fn poll<S: Stream>(
         &mut self,
         cx: &mut Context<'_>,
@@ -57,8 +60,14 @@ impl BothWays {
         if self.up.rest.carried + self.down.carried != before {
             self.carried = Instant::now();
         }
-        ready!(up);
-        down.map(Ok)
+        match (up, down) {
+            (Poll::Ready(()), Poll::Ready(())) => Poll::Ready(Ok(())),
+            // The server's last words have been passed on.
+            (_, Poll::Ready(())) if self.up.refused => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            // Its bytes may wait for the server, or for nobody.
+            _ if client.has_failed() => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            _ => Poll::Pending,
+        }
     }
 
     /// Ready once nothing has been carried for so long. The timer is moved only when it fires.
@@ -76,6 +85,8 @@ impl BothWays {
 /// From the stack to the kernel, which takes the bytes where the stack keeps them, if that lends them.
 struct Up {
     lends: bool,
+    /// The server takes no more, but may have said something before.
+    refused: bool,
     /// What is left to do otherwise, and at the end.
     rest: OneWay,
 }
@@ -87,11 +98,14 @@ impl Up {
         client: &mut S,
         server: &mut TcpStream,
     ) -> Poll<io::Result<()>> {
-        while self.lends {
+        while self.lends && !self.refused {
             ready!(server.poll_write_ready(cx))?;
             let mut full = false;
             let polled = client.poll_lend(cx, &mut |slices| {
-                server.try_write_vectored(slices).inspect_err(|error| full = error.kind() == io::ErrorKind::WouldBlock)
+                server.try_write_vectored(slices).inspect_err(|error| match error.kind() {
+                    io::ErrorKind::WouldBlock => full = true,
+                    _ => self.refused = true,
+                })
             });
             match polled {
                 // Who waits for the kernel is woken by it, too.
@@ -102,9 +116,13 @@ impl Up {
                     self.rest.stage = Stage::Closing;
                 }
                 Poll::Ready(Ok(len)) => self.rest.carried += len as u64,
+                Poll::Ready(Err(_)) if self.refused => {}
                 Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Unsupported => self.lends = false,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }
+        }
+        if self.refused {
+            return Poll::Pending;
         }
         self.rest.poll(cx, client, server)
     }

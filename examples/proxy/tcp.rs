@@ -60,8 +60,8 @@ pub(crate) async fn serve<L: Listener>(mut gate: Gate, mut listener: L, world: A
             request = gate.request() => {
                 let Some(request) = request else { return Ok(()) };
                 // A SYN beyond the limit is lost, and its client tries again.
-                if let Some(permit) = world.permit() {
-                    tokio::spawn(decide(request, permit, routes.clone(), Arc::clone(&world)));
+                if let Some(attempt) = world.attempt() {
+                    tokio::spawn(decide(request, attempt, routes.clone(), Arc::clone(&world)));
                 }
             }
             _ = sweep.tick() => routes.sweep(),
@@ -78,10 +78,14 @@ pub(crate) async fn serve<L: Listener>(mut gate: Gate, mut listener: L, world: A
 }
 
 /// Lets the client's handshake end as the server's does.
-async fn decide(request: Request, permit: OwnedSemaphorePermit, routes: Routes, world: Arc<World>) {
+async fn decide(request: Request, _attempt: OwnedSemaphorePermit, routes: Routes, world: Arc<World>) {
     let ends = request.ends();
     match world.connect(ends.local).await {
-        Ok(server) => routes.admit(request, server, permit),
+        Ok(server) => {
+            if let Some(permit) = world.permit() {
+                routes.admit(request, server, permit);
+            }
+        }
         Err(error) => match reason(&error) {
             Some(Unreachable::Port) => request.refuse(),
             Some(reason) => request.unreachable(reason),

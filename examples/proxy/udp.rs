@@ -17,6 +17,9 @@ use crate::connect::{World, reason};
 /// No datagram is longer (RFC 768).
 const MAX_DATAGRAM_LEN: usize = 65_535;
 
+/// Datagrams of one flow that are passed on before it is another one's turn.
+const BATCH: usize = 64;
+
 thread_local! {
     /// Room for one datagram from a server: it is passed on before anything else is done.
     static DATAGRAM: RefCell<Vec<u8>> = RefCell::new(vec![0; MAX_DATAGRAM_LEN]);
@@ -116,12 +119,9 @@ impl Flow {
         match socket.send(payload) {
             // It is lost, as on any network that is full.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            // What is told is an earlier datagram's fate, and this one has not been sent.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                let _lost = socket.send(payload);
-                Err(error)
-            }
-            sent => sent.map(drop),
+            // What is told may be an earlier datagram's fate, and then this one has not been sent.
+            Err(error) => socket.send(payload).and(Err(error)),
+            Ok(_) => Ok(()),
         }
     }
 }
@@ -155,6 +155,8 @@ impl<D: Datagrams> Back<D> {
                         self.tell_failure(ends, &flow);
                     }
                     self.pass(ends, &flow);
+                    // The others' turn: nothing here waits for anything while there are datagrams.
+                    tokio::task::yield_now().await;
                 }
                 Ok(Err(_)) => break,
                 Err(_) if flow.used() + self.world.udp_idle <= Instant::now() => break,
@@ -173,10 +175,10 @@ impl<D: Datagrams> Back<D> {
         }
     }
 
-    /// Passes on what has come.
+    /// Passes on what has come, as far as it is one batch.
     fn pass(&self, ends: Ends, flow: &Flow) {
         DATAGRAM.with_borrow_mut(|buffer| {
-            loop {
+            for _ in 0..BATCH {
                 match flow.socket.try_recv(buffer) {
                     Ok(len) => {
                         flow.touch();

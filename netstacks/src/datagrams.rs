@@ -8,12 +8,12 @@ mod arrival;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::task::{Context, Waker};
 
 #[cfg(any(feature = "ipstack", feature = "smoltcp"))]
 pub(crate) use self::arrival::Arrival;
-use crate::{Datagram, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS};
+use crate::{Datagram, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, is_host};
 
 /// The largest payload of a datagram over IPv4, in bytes: what the total length leaves beside the headers.
 pub(crate) const MAX_PAYLOAD_V4: usize = 65_535 - IPV4_HEADER_LEN - UDP_HEADER_LEN;
@@ -133,11 +133,6 @@ pub(crate) fn max_payload(mtu: usize, ipv6: bool) -> usize {
 /// Whether one host may send from there, and be sent to.
 fn is_end(end: SocketAddr) -> bool {
     end.port() != 0 && is_host(end.ip())
-}
-
-fn is_host(address: IpAddr) -> bool {
-    let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
-    !(broadcast || address.is_multicast() || address.is_unspecified() || address.is_loopback())
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@
 mod datagrams;
 
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -53,6 +53,9 @@ pub trait Engine: Send + 'static {
 
     /// Lends received bytes to a sink: see [`Stream::poll_lend`].
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize>;
+
+    /// Whether a connection has ended otherwise than by FINs.
+    fn has_failed(&self, flow: FlowId) -> bool;
 
     /// Queues bytes to be sent: how many it had room for, or `WouldBlock` for none.
     fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize>;
@@ -278,6 +281,12 @@ impl<E: Engine> State<E> {
         }
     }
 
+    /// Leaves the link to the driver at once: whose waker it has will not drive for a while, or never again.
+    fn leave_to_driver(&mut self) {
+        self.seen_turns = self.inline_turns;
+        self.wake_driver();
+    }
+
     fn parked(&mut self, flow: FlowId) -> &mut Parked {
         if self.parked.len() <= flow.0 {
             self.parked.resize_with(flow.0 + 1, Parked::default);
@@ -444,7 +453,22 @@ impl<E: Engine> Stream for Flow<E> {
 
     fn poll_lend(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Poll<io::Result<usize>> {
         let flow = self.accepted.flow;
-        self.poll_turn(cx, |engine| engine.lend(flow, sink), |parked| &mut parked.reader)
+        let mut refused = false;
+        let mut sink = |slices: &[IoSlice<'_>]| {
+            let taken = sink(slices);
+            refused = !matches!(taken, Ok(1..));
+            taken
+        };
+        let polled = self.poll_turn(cx, |engine| engine.lend(flow, &mut sink), |parked| &mut parked.reader);
+        // Who waits for something else does not come back for the next packet.
+        if polled.is_pending() && refused {
+            self.shared.lock()?.leave_to_driver();
+        }
+        polled
+    }
+
+    fn has_failed(&self) -> bool {
+        self.shared.lock().map_or(true, |state| state.engine.has_failed(self.accepted.flow))
     }
 
     fn reset(self) {
@@ -463,6 +487,6 @@ impl<E: Engine> Drop for Flow<E> {
         state.engine.release(self.accepted.flow);
         // A failure is kept for whoever asks next.
         drop(state.egress(Instant::now()));
-        state.wake_driver();
+        state.leave_to_driver();
     }
 }

@@ -260,7 +260,7 @@ fn opening(packet: &[u8]) -> Option<(Ends, u32)> {
         return None;
     }
     let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
-    let (source, destination) = reply::addresses(packet)?;
+    let (source, destination) = reply::one_to_one(packet)?;
     let ends = Ends { local: SocketAddr::new(destination, port(2)), peer: SocketAddr::new(source, port(0)) };
     Some((ends, u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]])))
 }

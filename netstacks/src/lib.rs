@@ -26,7 +26,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -285,7 +285,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Lends received bytes to `sink` where they lie, so that who passes them on copies them once less. It is
     /// called again where it took all. Answers how many it took, 0 after the peer's FIN.
     ///
-    /// Where the sink refuses the first bytes with [`io::ErrorKind::WouldBlock`], this is pending, and the sink's
+    /// Where the sink refuses the first bytes with [`io::ErrorKind::WouldBlock`], or takes none, this is pending, and the sink's
     /// owner has to see to being woken for its sake. It must not block: others may wait for the stack.
     ///
     /// # Errors
@@ -296,9 +296,19 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
+    /// Whether the connection has ended by a RST, a time-out or a failure, be there bytes to read or not. Who waits
+    /// to read is woken when it does.
+    fn has_failed(&self) -> bool;
+
     /// Ends the connection with a RST; what was not sent is lost, and what was not read. The RST is sent
     /// once, where the link has room: a peer that misses it gets another for whatever it sends next.
     fn reset(self);
+}
+
+/// Whether an address may be that of one host on a network.
+fn is_host(address: IpAddr) -> bool {
+    let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+    !(broadcast || address.is_multicast() || address.is_unspecified() || address.is_loopback())
 }
 
 /// Datagrams that wait for [`Datagrams::recv`] at most. What comes beyond them is dropped, as by any host.

@@ -363,6 +363,10 @@ impl<L: Link> Engine for LwipEngine<L> {
         result
     }
 
+    fn has_failed(&self, flow: FlowId) -> bool {
+        self.core().flows.get(flow.0).is_none_or(|flow| flow.error.is_some())
+    }
+
     fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize> {
         // SAFETY: the engine's core; no reference into it is alive.
         unsafe { Core::send(self.core, flow.0, bytes) }

@@ -28,7 +28,7 @@ use smoltcp::socket::tcp::{self, RecvError, State};
 use smoltcp::wire::{HardwareAddress, IpEndpoint};
 use tokio::time::Instant;
 
-use self::connection::{Connection, Stage};
+use self::connection::{Connection, Fin, MAX_FIN_WAIT, Stage};
 use self::datagrams::Datagrams;
 use self::device::Device;
 use crate::datagrams::Arrival;
@@ -79,10 +79,6 @@ fn window_scale(window: usize) -> u8 {
 /// TIME-WAIT holds a connection's buffers for ten seconds; the oldest beyond so many are forgotten
 /// early. Their peers have acknowledged our FIN; what is lost is the answer to a repeated one.
 const MAX_TIME_WAIT: usize = 64;
-
-/// A peer that has acknowledged our FIN and sends none of its own is waited for so long, once nobody
-/// reads any more: Linux' `tcp_fin_timeout`.
-const MAX_FIN_WAIT: Duration = Duration::from_mins(1);
 
 /// How often connections are looked at for what no packet tells of: a timeout, or that one may be
 /// forgotten.
@@ -183,8 +179,9 @@ impl<L: Link> SmoltcpEngine<L> {
             stage: Stage::Handshake,
             segment_len: self.device.sender.segment_len(local.is_ipv6()),
             reset: false,
-            finished: false,
-            close_due: false,
+            peer_finished: false,
+            fin: Fin::Open,
+            unsent: 0,
             orphaned_until: self.started,
         };
         let flow = FlowId(self.connections.insert(connection));
@@ -197,11 +194,13 @@ impl<L: Link> SmoltcpEngine<L> {
     fn observe(&mut self, flow: FlowId) {
         let Some(connection) = self.connections.get_mut(flow.0) else { return };
         let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
-        if connection.close_due && socket.send_queue() == 0 {
-            connection.close_due = false;
+        if connection.fin == Fin::Due && socket.send_queue() == 0 {
+            connection.fin = Fin::Asked;
             socket.close();
         }
         let state = socket.state();
+        connection.peer_finished |=
+            matches!(state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait);
         match connection.stage {
             Stage::Handshake => match state {
                 State::SynReceived => {}
@@ -236,10 +235,11 @@ impl<L: Link> SmoltcpEngine<L> {
     /// byte by byte, by probes, until the connection times out.
     fn close(&mut self, flow: FlowId) {
         let connection = &mut self.connections[flow.0];
-        connection.finished = true;
         let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
-        connection.close_due = socket.state() == State::CloseWait && socket.send_queue() > 0;
-        if !connection.close_due {
+        if socket.state() == State::CloseWait && socket.send_queue() > 0 {
+            connection.fin = Fin::Due;
+        } else {
+            connection.fin = Fin::Asked;
             socket.close();
         }
     }
@@ -267,13 +267,14 @@ impl<L: Link> SmoltcpEngine<L> {
     fn sweep(&mut self, now: Instant) {
         let mut gone = Vec::new();
         let mut time_wait = Vec::new();
-        for (index, connection) in &self.connections {
+        for (index, connection) in &mut self.connections {
             let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
             let state = socket.state();
+            let stuck = connection.is_stuck(socket, now);
             match connection.stage {
-                Stage::Released if state == State::FinWait2 && now >= connection.orphaned_until => socket.abort(),
                 Stage::Handshake | Stage::Released if state == State::Closed => gone.push(FlowId(index)),
                 Stage::Released if state == State::TimeWait => time_wait.push(FlowId(index)),
+                Stage::Released if stuck => socket.abort(),
                 Stage::Accepted if state == State::Closed => self.touched.push(FlowId(index)),
                 _ => {}
             }
@@ -387,9 +388,15 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         connection.lend(socket, sink)
     }
 
+    fn has_failed(&self, flow: FlowId) -> bool {
+        let connection = &self.connections[flow.0];
+        let closed = self.sockets.get::<tcp::Socket>(connection.socket).state() == State::Closed;
+        closed && !(connection.fin != Fin::Open && connection.peer_finished)
+    }
+
     fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize> {
         let (socket, connection) = self.socket_of(flow);
-        if connection.finished {
+        if connection.fin != Fin::Open {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         // smoltcp sends what there is, so of much only whole segments are taken: no small one between.
@@ -410,6 +417,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         let connection = &mut self.connections[flow.0];
         connection.stage = Stage::Released;
         connection.orphaned_until = Instant::now() + MAX_FIN_WAIT;
+        connection.unsent = usize::MAX;
         let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
         // RFC 2525, 2.17: a close with data unread says so, with a RST.
         if socket.can_recv() {
@@ -420,7 +428,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     }
 
     fn reset(&mut self, flow: FlowId) {
-        self.connections[flow.0].finished = true;
+        self.connections[flow.0].fin = Fin::Asked;
         self.socket_of(flow).0.abort();
     }
 

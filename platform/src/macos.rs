@@ -294,12 +294,12 @@ const RCV_WND: usize = 36;
 const SRTT_MS: usize = 44;
 const TX_RETRANSMIT_PACKETS: usize = 104;
 
-/// `TCP_CONNECTION_INFO` of `tcp(4)`.
 pub(crate) fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
     let index = NonZero::new(nix::net::if_::if_nametoindex(interface)?);
     if ipv6 { socket.bind_device_by_index_v6(index) } else { socket.bind_device_by_index_v4(index) }
 }
 
+/// `TCP_CONNECTION_INFO` of `tcp(4)`.
 pub(crate) fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
     let mut info = [0_u8; TCP_INFO_LEN];
     let len = socket_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONNECTION_INFO, &mut info).ok()?;

@@ -147,6 +147,11 @@ impl Stream for KernelStream {
         self.peer
     }
 
+    /// The kernel tells it to who reads or writes.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
     fn reset(self) {
         // Where it cannot be had, the drop closes it in good order.
         let _abrupt = self.socket.set_zero_linger();

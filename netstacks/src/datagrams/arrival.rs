@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN, is_end, is_host};
+use super::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN, is_end};
+use crate::is_host;
 
 const UDP: u8 = 17;
 
@@ -45,8 +46,12 @@ impl Arrival {
             return Self::whole(local.into(), peer.into(), transport);
         }
         let offset = fragment & 0x1fff;
-        let port = if offset == 0 { Some(be16(transport, 2)?) } else { None };
-        is_host(local.into()).then_some(Self::Fragment { of: (local, peer, be16(packet, 4)?), port })
+        let (port, answerable) = match offset {
+            0 => (Some(be16(transport, 2)?), be16(transport, 0)? != 0 && be16(transport, 2)? != 0),
+            _ => (None, true),
+        };
+        let hosts = is_host(local.into()) && is_host(peer.into());
+        (hosts && answerable).then_some(Self::Fragment { of: (local, peer, be16(packet, 4)?), port })
     }
 
     fn parse_v6(packet: &[u8]) -> Option<Self> {

@@ -8,6 +8,7 @@ use etherparse::icmpv6::DestUnreachableCode;
 use etherparse::{Icmpv4Type, Icmpv6Type, IpHeaders, PacketBuilder, PacketBuilderStep};
 
 use super::Ends;
+use crate::is_host;
 
 /// Hops that an answer may take.
 const HOPS: u8 = 64;
@@ -75,6 +76,11 @@ pub(super) fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     Some((v6(8)?.into(), v6(24)?.into()))
 }
 
+/// The same where both are hosts' own: nothing else is answered (RFC 1122, 3.2.2).
+pub(super) fn one_to_one(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    addresses(packet).filter(|(source, destination)| is_host(*source) && is_host(*destination))
+}
+
 /// An IP header from one address to another; `None` where these are of two IP versions.
 fn ip(source: IpAddr, destination: IpAddr) -> Option<PacketBuilderStep<IpHeaders>> {
     match (source, destination) {
@@ -130,8 +136,7 @@ fn quote(ends: Ends, undelivered: Undelivered) -> Option<Vec<u8>> {
 #[inline]
 pub(super) fn echo(packet: &mut [u8]) -> bool {
     let Some(echo) = Echo::parse(packet) else { return false };
-    let one_host = |(from, to): (IpAddr, IpAddr)| !from.is_multicast() && !to.is_multicast() && !to.is_unspecified();
-    if !addresses(packet).is_some_and(one_host) {
+    if one_to_one(packet).is_none() {
         return false;
     }
     packet[echo.at] = echo.reply;

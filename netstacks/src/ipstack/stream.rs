@@ -88,6 +88,10 @@ impl Stream for IpstackStream {
         self.flow.key.peer
     }
 
+    fn has_failed(&self) -> bool {
+        self.flow.lock().check().is_err()
+    }
+
     /// The drop that follows has the bridge send the RST.
     fn reset(self) {
         let mut state = self.flow.lock();

@@ -152,13 +152,14 @@ impl Flow {
             let count = self.front(&mut pieces);
             let offered: usize = pieces[..count].iter().map(|piece| piece.len()).sum();
             let taken = match sink(&pieces[..count]) {
+                Ok(0) if lent == 0 => return Err(io::ErrorKind::WouldBlock.into()),
                 Ok(taken) => taken.min(offered),
                 Err(_) if lent > 0 => break,
                 Err(error) => return Err(error),
             };
             self.skip(taken);
             lent += taken;
-            if taken < offered {
+            if taken < offered || taken == 0 {
                 break;
             }
         }

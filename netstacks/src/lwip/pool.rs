@@ -52,11 +52,12 @@ impl Pool {
     /// The packet changes place: its buffer goes to lwIP, and `buffer` gets a spare one. Only where
     /// many are lent already, a packet that fills less than half of its buffer is copied, so that what
     /// waits for its reader holds no more than twice its size; how much waits, the receive windows
-    /// bound.
+    /// bound. A fragment may wait for others that never come, so it is copied, too.
     pub(super) fn pbuf_of(&mut self, buffer: &mut PacketBuffer) -> *mut Pbuf {
         let bytes = buffer.packet();
         let Ok(len) = u16::try_from(bytes.len()) else { return ptr::null_mut() };
-        if self.lent < self.budget || bytes.len() >= self.capacity / 2 || is_bare_segment(bytes) {
+        let soon_back = self.lent < self.budget || bytes.len() >= self.capacity / 2 || is_bare_segment(bytes);
+        if soon_back && !is_fragment(bytes) {
             return self.lend(buffer, len);
         }
         // SAFETY: the pointer and the length are a slice's.
@@ -104,6 +105,11 @@ impl Pool {
 fn is_bare_segment(packet: &[u8]) -> bool {
     TcpLayout::parse(packet)
         .is_some_and(|layout| packet.len() == layout.payload_at && packet[layout.tcp_at + 13] & FIN == 0)
+}
+
+/// Whether this is a fragment over IPv4 (RFC 791, 3.1).
+fn is_fragment(packet: &[u8]) -> bool {
+    packet.len() >= 8 && packet[0] >> 4 == 4 && u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff != 0
 }
 
 impl Drop for Pool {

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp::{self, RecvError};
@@ -18,12 +19,24 @@ pub(super) struct Connection {
     pub(super) segment_len: usize,
     /// A packet from the peer ended the connection, and no FIN did.
     pub(super) reset: bool,
-    /// Our FIN is asked for.
-    pub(super) finished: bool,
-    /// smoltcp has not been asked for it yet: see [`SmoltcpEngine::close`].
-    pub(super) close_due: bool,
-    /// How long a released connection waits for the peer's FIN.
+    /// The peer's FIN has come.
+    pub(super) peer_finished: bool,
+    pub(super) fin: Fin,
+    /// What a released connection had left to send when it was looked at last, in bytes.
+    pub(super) unsent: usize,
+    /// How long it waits for the peer to take more of that, or for its FIN.
     pub(super) orphaned_until: Instant,
+}
+
+/// Our FIN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fin {
+    /// Nobody has asked for it.
+    Open,
+    /// smoltcp has not been asked for it yet: see `SmoltcpEngine::close`.
+    Due,
+    /// smoltcp sends it behind what is queued.
+    Asked,
 }
 
 /// Whose a connection is.
@@ -39,7 +52,20 @@ pub(super) enum Stage {
     Released,
 }
 
+/// A peer that takes nothing of what is left to be sent, or, once it has it all, sends no FIN, is waited for so
+/// long once nobody reads any more: Linux' `tcp_fin_timeout`. To answer probes is not enough.
+pub(super) const MAX_FIN_WAIT: Duration = Duration::from_mins(1);
+
 impl Connection {
+    /// Whether a released connection has waited for too long.
+    pub(super) fn is_stuck(&mut self, socket: &tcp::Socket<'static>, now: Instant) -> bool {
+        if socket.send_queue() < self.unsent {
+            self.unsent = socket.send_queue();
+            self.orphaned_until = now + MAX_FIN_WAIT;
+        }
+        now >= self.orphaned_until
+    }
+
     /// Why its socket does nothing any more.
     pub(super) fn ended(&self) -> io::Error {
         if self.reset { io::ErrorKind::ConnectionReset } else { io::ErrorKind::TimedOut }.into()
@@ -53,6 +79,7 @@ impl Connection {
             let offered = socket.recv(|bytes| match bytes.len() {
                 0 => (0, Err(io::ErrorKind::WouldBlock.into())),
                 len => match sink(&[IoSlice::new(bytes)]) {
+                    Ok(0) => (0, Err(io::ErrorKind::WouldBlock.into())),
                     Ok(taken) => (taken.min(len), Ok((taken.min(len), taken >= len))),
                     Err(error) => (0, Err(error)),
                 },

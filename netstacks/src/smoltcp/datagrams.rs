@@ -105,7 +105,7 @@ impl Datagrams {
     /// Sends what is left of a datagram.
     pub(super) fn flush<L: Link>(&mut self, device: &mut Device<L>, clock: Instant) {
         let Some(endpoint) = self.endpoint.as_mut().filter(|endpoint| endpoint.unsent) else { return };
-        while endpoint.unsent && !device.sender.is_blocked() {
+        while endpoint.unsent && device.sender.is_ready() {
             endpoint.interface.poll_egress(clock, &mut View(device), &mut endpoint.sockets);
             endpoint.unsent = endpoint.interface.poll_at(clock, &endpoint.sockets).is_some();
         }

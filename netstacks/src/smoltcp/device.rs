@@ -85,6 +85,11 @@ impl<L: Link> Sender<L> {
         self.held_back.is_some()
     }
 
+    /// Whether a packet would be sent now: none is held back, and the link has not failed.
+    pub(super) fn is_ready(&self) -> bool {
+        self.held_back.is_none() && self.failure.is_none()
+    }
+
     /// Tries again to send what is held back, and reports what went wrong while smoltcp sent.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         if let Some((len, meta)) = self.held_back.take() {
@@ -112,8 +117,7 @@ impl<L: Link> phy::Device for Device<L> {
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_, L>> {
-        let ready = self.sender.held_back.is_none() && self.sender.failure.is_none();
-        ready.then(|| TxToken::new(&mut self.sender))
+        self.sender.is_ready().then(|| TxToken::new(&mut self.sender))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

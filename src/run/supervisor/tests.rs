@@ -122,6 +122,10 @@ impl Stream for LoopbackStream {
         self.socket.peer_addr().unwrap()
     }
 
+    fn has_failed(&self) -> bool {
+        false
+    }
+
     fn reset(self) {
         self.socket.set_zero_linger().unwrap();
     }
