@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     pub(crate) mtu: u16,
 
     /// Each connection's receive buffer and send buffer at the stack, whose client is near
-    #[arg(long, value_name = "SIZE", default_value = "256KiB")]
+    #[arg(long, value_name = "SIZE", default_value = "512KiB")]
     pub(crate) window: bytesize::ByteSize,
 
     /// Most connections at a time, and as many exchanges of datagrams
