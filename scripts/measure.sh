@@ -3,7 +3,7 @@
 # The committed figures anew, and the documents that are made of them.
 #
 #     scripts/measure.sh           seven rounds of every cell and layer, of every cell over IPv6, and of every
-#                                  forwarder: twenty minutes
+#                                  forwarder, the checksum benchmarks, and, as root, the proxy: forty minutes
 #     scripts/measure.sh 10        ten rounds
 #
 # Broken off, it goes on where it was. It wants a machine that does nothing else.
@@ -27,4 +27,12 @@ mv target/linux.jsonl target/linux-ipv6.jsonl target/forward.jsonl docs/data/
 "$program" forward --offload off --time 3 --profile docs/flame-off.svg
 "$program" forward --offload on --time 3 --profile docs/flame-on.svg
 "$program" forward --offload whole --time 3 --profile docs/flame-whole.svg
+cargo bench --locked --bench wire
+scripts/wire.py collect docs/data/offload/wire.jsonl
+# Networks joined by veth take root.
+if [[ $(id -u) -eq 0 ]]; then
+    rm -f target/proxy.jsonl
+    scripts/proxy-bench.sh --runs "$runs" --out target/proxy.jsonl
+    mv target/proxy.jsonl docs/data/offload/
+fi
 scripts/document.py --update

@@ -228,6 +228,12 @@ def table(samples):
         ]) + " |"
     if failed:
         yield f"\n{failed} samples failed."
+    first = samples[0]
+    rounds = len({(sample["begun"], sample["round"]) for sample in samples})
+    yield (
+        f"\nMedian (least to most) of {rounds} rounds, {first['time_s']} s a run; {first['cpu']}, {first['cpus']} processors, "
+        f"Linux {first['kernel']}, iperf3 {first['iperf3']}, cubic, commit {first['commit']}."
+    )
     for name in ("commit", "cpu", "kernel", "options", "time_s"):
         values = sorted({str(sample[name]) for sample in samples})
         if len(values) > 1:

@@ -227,8 +227,10 @@ impl<L: Link> Gated<L> {
 
     /// Whether a packet is the gate's.
     fn take(&mut self, buffer: &mut PacketBuffer) -> io::Result<bool> {
-        if let Some((ends, sequence)) = opening(buffer.packet()) {
-            return Ok(self.hold_back(ends, sequence, buffer));
+        if let Some(layout) = opening(buffer.packet()) {
+            // A connection to a group, or from one, there cannot be.
+            let syn = ends(buffer.packet(), &layout);
+            return Ok(syn.is_none_or(|(ends, sequence)| self.hold_back(ends, sequence, buffer)));
         }
         let echoed = reply::echo(buffer.packet_mut());
         if echoed {
@@ -251,14 +253,15 @@ impl<L: Link> Gated<L> {
     }
 }
 
-/// The ends of a packet that opens a connection, and its sequence number.
+/// The layout of a packet that opens a connection.
 #[inline]
-fn opening(packet: &[u8]) -> Option<(Ends, u32)> {
-    let layout = TcpLayout::parse(packet)?;
+fn opening(packet: &[u8]) -> Option<TcpLayout> {
+    TcpLayout::parse(packet).filter(|layout| packet[layout.tcp_at + 13] & DECIDING == SYN)
+}
+
+/// The ends of a TCP packet between two hosts, and its sequence number.
+fn ends(packet: &[u8], layout: &TcpLayout) -> Option<(Ends, u32)> {
     let tcp = packet.get(layout.tcp_at..layout.payload_at)?;
-    if tcp[13] & DECIDING != SYN {
-        return None;
-    }
     let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
     let (source, destination) = reply::one_to_one(packet)?;
     let ends = Ends { local: SocketAddr::new(destination, port(2)), peer: SocketAddr::new(source, port(0)) };

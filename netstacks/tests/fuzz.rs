@@ -2,6 +2,8 @@
 
 #![cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 
+#[path = "../../fuzz/bodies/gate.rs"]
+mod gate;
 #[path = "../../fuzz/bodies/stack.rs"]
 mod stack;
 
@@ -33,4 +35,9 @@ fn stack_input_ipstack() {
 #[test]
 fn stack_input_smoltcp() {
     for_a_second(stack::run::<netstacks::Smoltcp>);
+}
+
+#[test]
+fn gate_input() {
+    for_a_second(gate::run);
 }
