@@ -4,7 +4,7 @@
 //! Every test is run on each stack, and once with no proxy between: what fails there too is not the proxy's fault.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
-#![cfg(target_os = "linux")]
+#![cfg(all(target_os = "linux", any(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
 
 mod proxy {
     pub(crate) mod datagrams;
