@@ -174,7 +174,7 @@ for line in sys.stdin:
             folder=$(dirname "$executable")
             build_random_source "$folder"
             say "running $(basename "$executable") under Wine"
-            timeout 600 wine "$executable" --show-output </dev/null || status=1
+            timeout 1500 wine "$executable" --show-output </dev/null || status=1
         done <<<"$executables"
     done
     [[ $status -eq 0 ]] || fail "tests failed under Wine"

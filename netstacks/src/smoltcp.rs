@@ -78,7 +78,10 @@ fn window_scale(window: usize) -> u8 {
 
 /// TIME-WAIT holds a connection's buffers for ten seconds; the oldest beyond so many are forgotten
 /// early. Their peers have acknowledged our FIN; what is lost is the answer to a repeated one.
-const MAX_TIME_WAIT: usize = 64;
+const MAX_TIME_WAIT: usize = 16;
+
+/// Beyond so many released connections, each that is released has them all looked at: their buffers are large.
+const MAX_UNSWEPT: usize = 2 * MAX_TIME_WAIT;
 
 /// How often connections are looked at for what no packet tells of: a timeout, or that one may be
 /// forgotten.
@@ -99,6 +102,8 @@ pub struct SmoltcpEngine<L> {
     ready: VecDeque<FlowId>,
     /// How many connections nobody has accepted yet, half open ones included.
     unaccepted: usize,
+    /// How many connections are nobody's any more.
+    released: usize,
     touched: Vec<FlowId>,
     datagrams: Datagrams,
     config: StackConfig,
@@ -122,6 +127,7 @@ impl<L: Link> SmoltcpEngine<L> {
             by_ends: HashMap::new(),
             ready: VecDeque::new(),
             unaccepted: 0,
+            released: 0,
             touched: Vec::new(),
             datagrams: Datagrams::new(),
             config,
@@ -258,8 +264,10 @@ impl<L: Link> SmoltcpEngine<L> {
         if self.by_ends.get(&ends) == Some(&flow) {
             self.by_ends.remove(&ends);
         }
-        if connection.stage == Stage::Handshake {
-            self.unaccepted -= 1;
+        match connection.stage {
+            Stage::Handshake => self.unaccepted -= 1,
+            Stage::Released => self.released -= 1,
+            Stage::Ready | Stage::Accepted => {}
         }
     }
 
@@ -416,6 +424,10 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     fn release(&mut self, flow: FlowId) {
         let connection = &mut self.connections[flow.0];
         connection.stage = Stage::Released;
+        self.released += 1;
+        if self.released > MAX_UNSWEPT {
+            self.next_sweep = self.started;
+        }
         connection.orphaned_until = Instant::now() + MAX_FIN_WAIT;
         connection.unsent = usize::MAX;
         let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
