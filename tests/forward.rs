@@ -110,7 +110,9 @@ fn every_row_carries_every_byte_both_ways() {
             assert_eq!(sample["verified"], "full");
             assert!(sample["cpu"]["forwarder_seconds"].as_f64().unwrap() > 0.0, "{arguments}");
             let memory = number("peak_rss_bytes");
-            assert!((1 << 20..32_000_000).contains(&memory), "{arguments}: {memory} bytes");
+            // What Go occupies is its collector's affair, which on a busy machine comes late.
+            let most = if arguments.contains("go") { 64_000_000 } else { 32_000_000 };
+            assert!((1 << 20..most).contains(&memory), "{arguments}: {memory} bytes");
             let packets = &sample["packets"];
             assert!(packets["rx_bytes"].as_u64().unwrap() > all && packets["tx_bytes"].as_u64().unwrap() > all);
             let counts = arguments.contains("go") == sample["reordered"].is_null();
