@@ -50,7 +50,7 @@ fn exit_code(failure: &Failure) -> u8 {
     match failure.downcast_ref::<platform::Error>().map(platform::Error::class) {
         Some(Class::Invalid) => 2,
         Some(Class::Unavailable) => 3,
-        None if failure.is::<netstacks::NotCompiledIn>() => 2,
+        None if failure.is::<netstacks::NotCompiledIn>() || failure.is::<platform::NetworkError>() => 2,
         Some(Class::Failed) | None => 1,
     }
 }
