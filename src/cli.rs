@@ -276,6 +276,16 @@ pub enum Offload {
     Off,
 }
 
+impl From<Offload> for platform::Offload {
+    fn from(typed: Offload) -> Self {
+        match typed {
+            Offload::Auto => Self::Auto,
+            Offload::On => Self::On,
+            Offload::Off => Self::Off,
+        }
+    }
+}
+
 /// Something that is used or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::Parser;
 use netstacks::{StackConfig, StackKind};
-use platform::{Network, Offload, TunConfig};
+use platform::{Network, TunConfig};
+use rust_tun_perf::cli::{Netstack, Offload};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Failure;
@@ -19,13 +20,13 @@ pub(crate) struct Arguments {
     #[arg(short, long, value_name = "IFACE")]
     pub(crate) interface: String,
 
-    /// The stack: lwip, ipstack or smoltcp
-    #[arg(short, long, value_name = "NAME", default_value = "smoltcp", value_parser = stack)]
-    pub(crate) netstack: StackKind,
+    /// The stack
+    #[arg(short, long, value_enum, default_value_t = Netstack::Smoltcp)]
+    netstack: Netstack,
 
-    /// Pass whole super-packets with their checksums undone: auto, on or off
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = offload)]
-    pub(crate) offload: OffloadChoice,
+    /// Whether whole super-packets pass, with their checksums undone
+    #[arg(long, value_enum, default_value_t = Offload::Auto)]
+    offload: Offload,
 
     /// Name of the device
     #[arg(long, value_name = "NAME", default_value = "utun8")]
@@ -68,14 +69,14 @@ pub(crate) struct Arguments {
     pub(crate) current_thread: bool,
 }
 
-/// [`Offload`], as clap shows it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OffloadChoice(Offload);
-
 impl Arguments {
     pub(crate) fn runtime(&self) -> io::Result<Runtime> {
         let mut builder = if self.current_thread { Builder::new_current_thread() } else { Builder::new_multi_thread() };
         builder.enable_all().build()
+    }
+
+    pub(crate) fn netstack(&self) -> StackKind {
+        self.netstack.into()
     }
 
     pub(crate) fn max_flows(&self) -> usize {
@@ -99,7 +100,7 @@ impl Arguments {
             network: Network::new(self.tun_addr, self.tun_dest, mask)?,
             mtu: self.mtu,
             tx_queue_len: TX_QUEUE_LEN,
-            offload: self.offload.0,
+            offload: self.offload.into(),
             fd: None,
         })
     }
@@ -107,20 +108,6 @@ impl Arguments {
 
 /// Packets that may wait for the stack: a few full windows, of packets without offload.
 const TX_QUEUE_LEN: u32 = 16 << 10;
-
-fn stack(name: &str) -> Result<StackKind, String> {
-    let names = StackKind::ALL.map(StackKind::name).join(", ");
-    StackKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or(format!("the stacks are {names}"))
-}
-
-fn offload(when: &str) -> Result<OffloadChoice, &'static str> {
-    match when {
-        "auto" => Ok(OffloadChoice(Offload::Auto)),
-        "on" => Ok(OffloadChoice(Offload::On)),
-        "off" => Ok(OffloadChoice(Offload::Off)),
-        _ => Err("it is auto, on or off"),
-    }
-}
 
 /// More than a century is for ever, and less than a millisecond is never.
 fn seconds(text: &str) -> Result<Duration, String> {

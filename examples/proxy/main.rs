@@ -63,7 +63,7 @@ async fn open(arguments: &Arguments) -> Result<(), Failure> {
     let name = device.name().to_owned();
     let (link, gate) = gate(device, arguments.max_flows());
     let proxy = Proxy { arguments, name, gate, link, world };
-    arguments.netstack.visit(proxy)?.await
+    arguments.netstack().visit(proxy)?.await
 }
 
 /// A proxy that wants for a stack.
@@ -114,7 +114,7 @@ fn announce(name: &str, arguments: &Arguments, effective: &Effective, offload: b
     writeln!(
         io::stdout().lock(),
         "{name}: {} {}, MTU {}, offload {}, on to {}",
-        arguments.netstack,
+        arguments.netstack(),
         effective.stack_version,
         arguments.mtu,
         if offload { "on" } else { "off" },

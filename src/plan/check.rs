@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use netstacks::{StackConfig, StackKind};
-use platform::{Network, Offload};
+use platform::Network;
 
 use super::{Amount, Mode, PlanError, RuntimeKind, Scenario, Subject, Verify};
 use crate::cli::{self, Cli, Run, Settings};
@@ -69,11 +69,7 @@ impl TryFrom<Run> for Scenario {
         Ok(Self {
             subject,
             runtime: runtime(run.current_thread, run.worker_threads),
-            offload: match run.offload {
-                cli::Offload::Auto => Offload::Auto,
-                cli::Offload::On => Offload::On,
-                cli::Offload::Off => Offload::Off,
-            },
+            offload: run.offload.into(),
             mtu: run.mtu,
             amount: amount(settings, run.parallel)?,
             warmup_bytes: settings.warmup,
