@@ -136,12 +136,12 @@ fn is_end(end: SocketAddr) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
 
-    fn ends(ipv6: bool) -> (SocketAddr, SocketAddr) {
+    pub(super) fn ends(ipv6: bool) -> (SocketAddr, SocketAddr) {
         let [local, peer] = if ipv6 { ["[fd00::9]:53", "[fd00::1]:4000"] } else { ["9.8.7.6:53", "10.0.0.1:4000"] };
         (local.parse().unwrap(), peer.parse().unwrap())
     }

@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 
 use self::reply::Undelivered;
 pub use self::reply::Unreachable;
+use crate::Ends;
 
 /// Answers that wait for the link; those beyond are lost, as on any network.
 const MAX_REPLIES: usize = 256;
@@ -33,15 +34,6 @@ const MAX_REPLIES: usize = 256;
 /// others beside it (RFC 3168, 6.1.1).
 const DECIDING: u8 = 0x17;
 const SYN: u8 = 0x02;
-
-/// The two ends of a connection or an exchange of datagrams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ends {
-    /// The end at the stack: where the peer wants to go.
-    pub local: SocketAddr,
-    /// The peer's end.
-    pub peer: SocketAddr,
-}
 
 /// Puts a gate in front of whatever is started on the link that it answers. At most `backlog`
 /// connections wait for a decision; a SYN beyond them is dropped, and its peer asks again.

@@ -63,10 +63,9 @@ use self::bridge::Bridge;
 use self::datagrams::IpstackDatagrams;
 use self::events::Limits;
 use self::hub::Hub;
-use self::segment::FlowKey;
 use self::stream::{IpstackListener, IpstackStream};
 use crate::offload::Offload;
-use crate::{Effective, Netstack, StackConfig, StackKind, StartError, Started};
+use crate::{Effective, Ends, Netstack, StackConfig, StackKind, StartError, Started};
 
 /// As in `Cargo.lock`; the crate does not say it itself.
 pub(crate) const VERSION: &str = "1.0.1";
@@ -159,11 +158,11 @@ impl Serving {
             match pin!(stack.accept()).poll(cx) {
                 Poll::Ready(Ok(IpStackStream::Tcp(inner))) => {
                     // ipstack calls the peer's end the local one.
-                    let key = FlowKey { peer: inner.local_addr(), local: inner.peer_addr() };
+                    let key = Ends { peer: inner.local_addr(), local: inner.peer_addr() };
                     self.hub.deliver(inner, key);
                 }
                 Poll::Ready(Ok(IpStackStream::Udp(stream))) => {
-                    let key = FlowKey { peer: stream.local_addr(), local: stream.peer_addr() };
+                    let key = Ends { peer: stream.local_addr(), local: stream.peer_addr() };
                     self.hub.exchange().deliver(stream, key);
                 }
                 // The bridge hands it nothing but TCP and UDP.

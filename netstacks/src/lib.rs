@@ -52,7 +52,7 @@ mod shim;
 #[cfg(feature = "smoltcp")]
 mod smoltcp;
 
-pub use crate::gate::{Admission, Answers, Ends, Gate, Gated, Request, Unreachable, gate};
+pub use crate::gate::{Admission, Answers, Gate, Gated, Request, Unreachable, gate};
 #[cfg(feature = "ipstack")]
 pub use crate::ipstack::Ipstack;
 #[cfg(feature = "lwip")]
@@ -303,6 +303,15 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Ends the connection with a RST; what was not sent is lost, and what was not read. The RST is sent
     /// once, where the link has room: a peer that misses it gets another for whatever it sends next.
     fn reset(self);
+}
+
+/// The two ends of a connection or an exchange of datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ends {
+    /// The end at the stack: where the peer wants to go.
+    pub local: SocketAddr,
+    /// The peer's end.
+    pub peer: SocketAddr,
 }
 
 /// Whether an address may be that of one host on a network.

@@ -114,33 +114,38 @@ impl TcpLayout {
     /// protocol, a fragment, IPv6 with extension headers.
     #[inline]
     pub fn parse(headers: &[u8]) -> Option<Self> {
-        let Transport { ipv6, protocol: TCP, at: tcp_at } = transport(headers)? else { return None };
+        let Transport { ipv6, protocol: TCP, at: tcp_at } = Transport::parse(headers)? else { return None };
         let tcp_len = usize::from(*headers.get(tcp_at + 12)? >> 4) * 4;
         let payload_at = tcp_at + tcp_len;
         (tcp_len >= TCP_HEADER_LEN && payload_at <= headers.len()).then_some(Self { ipv6, tcp_at, payload_at })
     }
 }
 
-/// Where the transport header lies, and of what protocol it is.
-#[derive(Clone, Copy)]
-struct Transport {
-    ipv6: bool,
-    protocol: u8,
-    at: usize,
+/// Where a packet's transport header lies, and of what protocol it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transport {
+    /// Whether the packet is IPv6.
+    pub ipv6: bool,
+    /// The protocol's number; of IPv6, an extension header is the protocol.
+    pub protocol: u8,
+    /// Where its header begins, in bytes from the packet's start. The packet may end before.
+    pub at: usize,
 }
 
-/// Reads the IP header. `None` for a fragment; of IPv6, an extension header is the protocol.
-#[inline]
-fn transport(headers: &[u8]) -> Option<Transport> {
-    match headers.first()? >> 4 {
-        4 => {
-            let fragment = u16::from_be_bytes([*headers.get(6)?, *headers.get(7)?]) & 0x3fff;
-            let at = usize::from(headers[0] & 0x0f) * 4;
-            let protocol = *headers.get(9)?;
-            (fragment == 0 && at >= IPV4_HEADER_LEN).then_some(Transport { ipv6: false, protocol, at })
+impl Transport {
+    /// Reads the IP header. `None` for a fragment over IPv4.
+    #[inline]
+    pub fn parse(headers: &[u8]) -> Option<Self> {
+        match headers.first()? >> 4 {
+            4 => {
+                let fragment = u16::from_be_bytes([*headers.get(6)?, *headers.get(7)?]) & 0x3fff;
+                let at = usize::from(headers[0] & 0x0f) * 4;
+                let protocol = *headers.get(9)?;
+                (fragment == 0 && at >= IPV4_HEADER_LEN).then_some(Self { ipv6: false, protocol, at })
+            }
+            6 => Some(Self { ipv6: true, protocol: *headers.get(6)?, at: IPV6_HEADER_LEN }),
+            _ => None,
         }
-        6 => Some(Transport { ipv6: true, protocol: *headers.get(6)?, at: IPV6_HEADER_LEN }),
-        _ => None,
     }
 }
 
@@ -151,7 +156,7 @@ fn sequence(tcp: &[u8]) -> u32 {
 
 /// Where a packet's TCP or UDP checksum covers from, and where its field lies from there on.
 fn checksum_place(packet: &[u8]) -> Option<(usize, usize)> {
-    let Transport { protocol, at, .. } = transport(packet)?;
+    let Transport { protocol, at, .. } = Transport::parse(packet)?;
     let (header_len, offset) = match protocol {
         TCP => (TCP_HEADER_LEN, TCP_CHECKSUM_AT),
         UDP => (UDP_HEADER_LEN, UDP_CHECKSUM_AT),

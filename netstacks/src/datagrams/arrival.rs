@@ -79,12 +79,8 @@ fn be16(bytes: &[u8], at: usize) -> Option<u16> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use super::super::tests::ends;
     use super::*;
-
-    fn ends(ipv6: bool) -> (SocketAddr, SocketAddr) {
-        let [local, peer] = if ipv6 { ["[fd00::9]:53", "[fd00::1]:4000"] } else { ["9.8.7.6:53", "10.0.0.1:4000"] };
-        (local.parse().unwrap(), peer.parse().unwrap())
-    }
 
     /// A datagram to the port 53, with a checksum that is not looked at.
     fn packet(ipv6: bool, payload: usize) -> Vec<u8> {

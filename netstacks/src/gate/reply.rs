@@ -1,14 +1,13 @@
 //! The packets that a gate answers with.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ops::Range;
 
 use etherparse::icmpv4::DestUnreachableHeader;
 use etherparse::icmpv6::DestUnreachableCode;
 use etherparse::{Icmpv4Type, Icmpv6Type, IpHeaders, PacketBuilder, PacketBuilderStep};
+use platform::vnet::{Transport, checksum};
 
-use super::Ends;
-use crate::is_host;
+use crate::{Ends, is_host};
 
 /// Hops that an answer may take.
 const HOPS: u8 = 64;
@@ -135,57 +134,24 @@ fn quote(ends: Ends, undelivered: Undelivered) -> Option<Vec<u8>> {
 /// Makes the reply of an echo request, in place. Whether the packet was one, for one host from one.
 #[inline]
 pub(super) fn echo(packet: &mut [u8]) -> bool {
-    let Some(echo) = Echo::parse(packet) else { return false };
-    if one_to_one(packet).is_none() {
+    let Some(Transport { ipv6, protocol, at }) = Transport::parse(packet) else { return false };
+    let (request, reply) = match (ipv6, protocol) {
+        (false, ICMP) => (ECHO_REQUEST, ECHO_REPLY),
+        (true, ICMPV6) => (ECHO_REQUEST_V6, ECHO_REPLY_V6),
+        _ => return false,
+    };
+    let Some(message) = packet.get(at..).filter(|message| message.len() >= ECHO_LEN) else { return false };
+    if message[..2] != [request, 0] || one_to_one(packet).is_none() {
         return false;
     }
-    packet[echo.at] = echo.reply;
     // RFC 1624, 3. Exchanged addresses leave every sum as it was.
-    let [request, reply] = [echo.request, echo.reply].map(|kind| u16::from(kind) << 8);
-    let checksum = u16::from_be_bytes([packet[echo.at + 2], packet[echo.at + 3]]);
-    let checksum = !ones_complement_sum([!checksum, !request, reply]);
-    packet[echo.at + 2..echo.at + 4].copy_from_slice(&checksum.to_be_bytes());
-    let (source, destination) = packet[echo.addresses].split_at_mut(echo.address_len);
+    let checksum = u16::from_be_bytes([packet[at + 2], packet[at + 3]]);
+    let change = [!checksum, !u16::from_be_bytes([request, 0]), u16::from_be_bytes([reply, 0])];
+    let checksum = !checksum::sum(change.map(u16::to_be_bytes).as_flattened());
+    packet[at] = reply;
+    packet[at + 2..at + 4].copy_from_slice(&checksum.to_be_bytes());
+    let addresses = if ipv6 { &mut packet[8..40] } else { &mut packet[12..20] };
+    let (source, destination) = addresses.split_at_mut(addresses.len() / 2);
     source.swap_with_slice(destination);
     true
-}
-
-/// An echo request.
-struct Echo {
-    /// Where the message lies.
-    at: usize,
-    request: u8,
-    reply: u8,
-    addresses: Range<usize>,
-    address_len: usize,
-}
-
-impl Echo {
-    /// Reads a packet; `None` for anything else, a fragment, and what is too short.
-    #[inline]
-    fn parse(packet: &[u8]) -> Option<Self> {
-        let echo = match (packet.first()? >> 4, *packet.get(6)?, *packet.get(9)?) {
-            (4, _, ICMP) => {
-                let fragment = u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff;
-                let at = usize::from(packet[0] & 0x0f) * 4;
-                if fragment != 0 || at < 20 {
-                    return None;
-                }
-                Self { at, request: ECHO_REQUEST, reply: ECHO_REPLY, addresses: 12..20, address_len: 4 }
-            }
-            (6, ICMPV6, _) => {
-                Self { at: 40, request: ECHO_REQUEST_V6, reply: ECHO_REPLY_V6, addresses: 8..40, address_len: 16 }
-            }
-            _ => return None,
-        };
-        let message = packet.get(echo.at..)?;
-        (message.len() >= ECHO_LEN && message[..2] == [echo.request, 0]).then_some(echo)
-    }
-}
-
-/// The sum of RFC 1071.
-fn ones_complement_sum(words: [u16; 3]) -> u16 {
-    let sum: u32 = words.into_iter().map(u32::from).sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
 }

@@ -25,7 +25,8 @@ use super::events::{Claim, Due, Forged, OPEN_WINDOW, Stage, Verdict};
 use super::flow::{Flow, State};
 use super::hub::Hub;
 use super::port::Port;
-use super::segment::{self, ACK, FlowKey, Header, MAX_HEADER, RST, SYN, Segment};
+use super::segment::{self, ACK, Header, MAX_HEADER, RST, SYN, Segment};
+use crate::Ends;
 use crate::offload::header_len;
 
 /// Largest payload of which ipstack takes all: it takes no more of its queue at a packet's arrival.
@@ -49,7 +50,7 @@ enum Place {
 #[derive(Clone, Copy, Debug)]
 struct Parcel {
     place: Place,
-    key: FlowKey,
+    key: Ends,
     seq: u32,
     ack: u32,
     /// Where the rest of the payload begins, and how long it is.
@@ -61,12 +62,12 @@ struct Parcel {
 pub(super) struct Bridge<L> {
     hub: Arc<Hub>,
     port: Port<L>,
-    flows: HashMap<FlowKey, Arc<Flow>>,
+    flows: HashMap<Ends, Arc<Flow>>,
     /// The connection of the packet before: mostly the next one's too.
     recent: Option<Arc<Flow>>,
     /// Connections for which something is due.
     work: VecDeque<Arc<Flow>>,
-    forged: VecDeque<(FlowKey, Forged)>,
+    forged: VecDeque<(Ends, Forged)>,
     /// Stored packets whose turn has come, and the one in hand.
     replays: VecDeque<Vec<u8>>,
     replay: Vec<u8>,
@@ -120,7 +121,7 @@ impl<L: Link> Bridge<L> {
         }
     }
 
-    fn find(&mut self, key: FlowKey) -> Option<Arc<Flow>> {
+    fn find(&mut self, key: Ends) -> Option<Arc<Flow>> {
         if let Some(flow) = &self.recent
             && flow.key == key
         {
@@ -140,7 +141,7 @@ impl<L: Link> Bridge<L> {
     /// A packet that has arrived.
     fn inbound(&mut self, place: Place) {
         let Some(segment) = Segment::parse(self.packet(place)) else { return self.inbound_datagram(place) };
-        let key = FlowKey { peer: segment.source, local: segment.destination };
+        let key = Ends { peer: segment.source, local: segment.destination };
         let flow = self.find(key);
         if segment.flags & (SYN | ACK | RST) == SYN && flow.as_ref().is_none_or(|flow| flow.lock().is_replaceable()) {
             return self.open(key, place, &segment);
@@ -171,7 +172,7 @@ impl<L: Link> Bridge<L> {
     }
 
     /// A new connection, if it may be one.
-    fn open(&mut self, key: FlowKey, place: Place, syn: &Segment) {
+    fn open(&mut self, key: Ends, place: Place, syn: &Segment) {
         if !self.hub.is_listening() {
             return self.refuse(syn);
         }
@@ -303,7 +304,7 @@ impl<L: Link> Bridge<L> {
     /// A packet from ipstack, with other numbers and another window, to the link.
     fn outbound(&mut self, packet: &[u8]) {
         let Some(segment) = Segment::parse(packet) else { return self.outbound_datagram(packet) };
-        let Some(flow) = self.find(FlowKey { peer: segment.destination, local: segment.source }) else { return };
+        let Some(flow) = self.find(Ends { peer: segment.destination, local: segment.source }) else { return };
         let mut state = flow.lock();
         let patched = state.outbound(&segment, self.now);
         if state.has_work() {
@@ -334,7 +335,7 @@ impl<L: Link> Bridge<L> {
             return len > 0;
         }
         let Some(parcel) = self.parcel.take() else { return self.emit_datagram(buf) };
-        let Parcel { place, key: FlowKey { peer, local }, seq, ack, at, left } = parcel;
+        let Parcel { place, key: Ends { peer, local }, seq, ack, at, left } = parcel;
         let header = Header { source: peer, destination: local, seq, ack, flags: ACK, window: OPEN_WINDOW, mss: None };
         let len = left.min(PIECE).min(buf.remaining().saturating_sub(header.len()));
         let out = buf.initialize_unfilled();

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use ipstack::IpStackTcpStream;
 
-use super::segment::{ACK, FlowKey, Header, RST, SYN};
+use super::segment::{ACK, Header, RST, SYN};
+use crate::Ends;
 
 /// The window that ipstack is told, always: the real one is minded where the stream writes.
 pub(super) const OPEN_WINDOW: u16 = u16::MAX;
@@ -117,7 +118,7 @@ pub(super) enum Forged {
 }
 
 impl Forged {
-    pub(super) fn header(self, key: FlowKey) -> Header {
+    pub(super) fn header(self, key: Ends) -> Header {
         let (seq, ack, flags, window) = match self {
             Self::Syn(seq) => (seq, 0, SYN, OPEN_WINDOW),
             Self::Nudge { seq, ack } => (seq, ack, ACK, NUDGE_WINDOW),

@@ -14,8 +14,9 @@ use tokio::time::Instant;
 
 use super::events::{Claim, Due, Forged, Limits, Session, Stage, Verdict, Wakes};
 use super::receive::{Arrival, Receiver};
-use super::segment::{ACK, FIN, FlowKey, Header, RST, SYN, Segment};
+use super::segment::{ACK, FIN, Header, RST, SYN, Segment};
 use super::send::{Fin, Sender};
+use crate::Ends;
 
 /// How long a closed connection still answers a repeated FIN. Short, because the link is local; a
 /// new SYN takes its place at any time.
@@ -26,12 +27,12 @@ const FIN_WAIT: Duration = Duration::from_mins(1);
 /// A connection, shared by the bridge and its stream.
 #[derive(Debug)]
 pub(super) struct Flow {
-    pub(super) key: FlowKey,
+    pub(super) key: Ends,
     state: Mutex<State>,
 }
 
 impl Flow {
-    pub(super) fn new(key: FlowKey, state: State) -> Self {
+    pub(super) fn new(key: Ends, state: State) -> Self {
         Self { key, state: Mutex::new(state) }
     }
 
@@ -325,7 +326,7 @@ impl State {
     }
 
     /// What is to be done next, if anything.
-    pub(super) fn next_due(&mut self, key: FlowKey, now: Instant) -> Option<Due> {
+    pub(super) fn next_due(&mut self, key: Ends, now: Instant) -> Option<Due> {
         if self.session == Session::Condemned {
             self.session = Session::Ended;
             return Some(Due::Forge(Forged::Reset));

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::datagrams::Exchange;
 use super::events::{Claim, Inner, Limits, Stage};
 use super::flow::{Flow, State};
-use super::segment::FlowKey;
+use crate::Ends;
 
 #[derive(Debug)]
 pub(super) struct Hub {
@@ -191,7 +191,7 @@ impl Hub {
     }
 
     /// A connection has come out of ipstack.
-    pub(super) fn deliver(&self, inner: IpStackTcpStream, key: FlowKey) {
+    pub(super) fn deliver(&self, inner: IpStackTcpStream, key: Ends) {
         let inner = Inner::new(inner);
         let mut inside = self.lock();
         let index = inside.embryos.iter().position(|flow| flow.key == key);

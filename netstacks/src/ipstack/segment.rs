@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use crate::Ends;
+
 pub(super) const FIN: u8 = 0x01;
 pub(super) const SYN: u8 = 0x02;
 pub(super) const RST: u8 = 0x04;
@@ -21,13 +23,6 @@ const UDP_HEADER: usize = 8;
 const HOP_LIMIT: u8 = 64;
 /// Bytes of an MSS option.
 const MSS_OPTION: usize = 4;
-
-/// A connection as the stack sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct FlowKey {
-    pub(super) peer: SocketAddr,
-    pub(super) local: SocketAddr,
-}
 
 /// What matters of a TCP segment, and where it lies in its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,7 +184,7 @@ impl Header {
 }
 
 /// Writes an empty datagram from the peer, and answers its length. ipstack looks at no checksum.
-pub(super) fn empty_datagram(key: FlowKey, out: &mut [u8; MAX_DATAGRAM_HEADER]) -> usize {
+pub(super) fn empty_datagram(key: Ends, out: &mut [u8; MAX_DATAGRAM_HEADER]) -> usize {
     let udp_at = ip_header_len(key.peer);
     let len = udp_at + UDP_HEADER;
     write_ip(out, key.peer.ip(), key.local.ip(), PROTOCOL_UDP, UDP_HEADER);

@@ -3,17 +3,18 @@
 use platform::{Link, PacketMeta};
 use tokio::io::ReadBuf;
 
-use super::super::segment::{FlowKey, MAX_DATAGRAM_HEADER, empty_datagram};
+use super::super::segment::{MAX_DATAGRAM_HEADER, empty_datagram};
 use super::{Bridge, Place};
+use crate::Ends;
 use crate::datagrams::Arrival;
 
 /// Where datagrams stand.
 #[derive(Debug, Default)]
 pub(super) struct Courier {
     /// The one that ipstack gets next.
-    next: Option<(Place, FlowKey)>,
+    next: Option<(Place, Ends)>,
     /// The flow of the one that it got last. Once it asks for another packet, that lies in its stream.
-    handed: Option<FlowKey>,
+    handed: Option<Ends>,
     /// The exchange may have empty datagrams for ipstack.
     pub(super) knocked: bool,
 }
@@ -30,7 +31,7 @@ impl<L: Link> Bridge<L> {
     pub(super) fn inbound_datagram(&mut self, place: Place) {
         // ipstack puts no fragments together, and gets none.
         let Some(Arrival::Whole { local, peer }) = Arrival::parse(self.packet(place)) else { return };
-        let key = FlowKey { peer, local };
+        let key = Ends { local, peer };
         if self.hub.exchange().admit(key, self.now) {
             self.courier.next = Some((place, key));
         }
