@@ -68,7 +68,7 @@ install_tools() {
     if ! PYTHONPATH="$TOOLS/python" python3 -c 'import ziglang' 2>/dev/null; then
         python3 -m pip --version >/dev/null 2>&1 || install python3-pip
         say "fetching zig $ZIG_VERSION"
-        python3 -m pip install --quiet --target "$TOOLS/python" "ziglang==$ZIG_VERSION" ||
+        python3 -m pip install --quiet --no-cache-dir --target "$TOOLS/python" "ziglang==$ZIG_VERSION" ||
             fail "no ziglang from PyPI; see that python3 and pip are installed and PyPI within reach"
     fi
 }
