@@ -45,6 +45,8 @@ const BRIEF: &str = "--time 0.1 --warmup 1MB --verify full --interval 0.02";
 #[test]
 #[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 fn every_stack_alone_delivers_every_byte() {
+    // One run takes about as long as a tick of the kernel, and so may seem to cost nothing.
+    let mut stack_seconds = None;
     for stack in ["lwip", "ipstack", "smoltcp"] {
         for mode in ["reader", "writer"] {
             for offload in ["on", "off"] {
@@ -60,12 +62,15 @@ fn every_stack_alone_delivers_every_byte() {
                         assert_eq!(sample["offload"], offload == "on", "{arguments}");
                         assert_eq!((&sample["tcp"], &sample["device_drops"]), (&Value::Null, &Value::Null));
                         assert!(sample["packets"]["rx"].as_u64().unwrap() > 0, "{sample}");
-                        assert!(sample["cpu"]["stack_seconds"].as_f64().is_none_or(|seconds| seconds > 0.0));
+                        if let Some(seconds) = sample["cpu"]["stack_seconds"].as_f64() {
+                            *stack_seconds.get_or_insert(0.0) += seconds;
+                        }
                     }
                 }
             }
         }
     }
+    assert!(stack_seconds.is_none_or(|seconds| seconds > 0.0));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::imp;
 
 /// CPU time, user and system, of all threads of this process so far. `None` where the system does
-/// not say.
+/// not say. Linux counts threads that run on other processors up to their last tick.
 pub fn cpu_of_process() -> Option<Duration> {
     imp::cpu_of_process()
 }
