@@ -21,7 +21,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub(crate) async fn relay<S: Stream>(mut client: S, mut server: TcpStream, idle: Duration) {
     let mut both = BothWays {
         up: Up { lends: true, refused: false, rest: OneWay::new() },
-        down: OneWay::new(),
+        down: Down { lends: true, rest: OneWay::new() },
         carried: Instant::now(),
     };
     let mut quiet = std::pin::pin!(tokio::time::sleep(idle));
@@ -41,7 +41,7 @@ pub(crate) async fn relay<S: Stream>(mut client: S, mut server: TcpStream, idle:
 
 struct BothWays {
     up: Up,
-    down: OneWay,
+    down: Down,
     /// When a byte was carried last.
     carried: Instant,
 }
@@ -54,10 +54,10 @@ impl BothWays {
         client: &mut S,
         server: &mut TcpStream,
     ) -> Poll<io::Result<()>> {
-        let before = self.up.rest.carried + self.down.carried;
+        let before = self.up.rest.carried + self.down.rest.carried;
         let up = self.up.poll(cx, client, server)?;
-        let down = self.down.poll(cx, server, client)?;
-        if self.up.rest.carried + self.down.carried != before {
+        let down = self.down.poll(cx, client, server)?;
+        if self.up.rest.carried + self.down.rest.carried != before {
             self.carried = Instant::now();
         }
         match (up, down) {
@@ -125,6 +125,43 @@ impl Up {
             return Poll::Pending;
         }
         self.rest.poll(cx, client, server)
+    }
+}
+
+/// From the kernel, which puts the bytes where the stack sends them from, if that lends the room, to the stack.
+struct Down {
+    lends: bool,
+    /// What is left to do otherwise, and at the end.
+    rest: OneWay,
+}
+
+impl Down {
+    fn poll<S: Stream>(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut S,
+        server: &mut TcpStream,
+    ) -> Poll<io::Result<()>> {
+        while self.lends {
+            ready!(server.poll_read_ready(cx))?;
+            let mut empty = false;
+            let polled = client.poll_fill(cx, &mut |room| {
+                server.try_read(room).inspect_err(|error| empty = error.kind() == io::ErrorKind::WouldBlock)
+            });
+            match polled {
+                // Who waits for the kernel is woken by it, too.
+                Poll::Pending if empty => {}
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(0)) => {
+                    self.lends = false;
+                    self.rest.stage = Stage::Closing;
+                }
+                Poll::Ready(Ok(len)) => self.rest.carried += len as u64,
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Unsupported => self.lends = false,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            }
+        }
+        self.rest.poll(cx, server, client)
     }
 }
 

@@ -268,6 +268,9 @@ pub trait Listener: Send + 'static {
 /// Takes bytes that are lent, which lie in slices one after the other: from the front, and answers how many.
 pub type Sink<'a> = dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize> + 'a;
 
+/// Fills bytes that are lent to it, from the front, and answers how many.
+pub type Source<'a> = dyn FnMut(&mut [u8]) -> io::Result<usize> + 'a;
+
 /// A TCP connection.
 ///
 /// - A read answers 0 bytes after the peer's FIN; writing goes on.
@@ -293,6 +296,22 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Those of a read, those of the sink, and [`io::ErrorKind::Unsupported`], always, from a stack that has
     /// nothing to lend and is to be read from.
     fn poll_lend(&mut self, _cx: &mut Context<'_>, _sink: &mut Sink<'_>) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Lends `source` room for bytes to be sent, where they stay until they are acknowledged, so that who passes
+    /// bytes on copies them once less. It is called again where it filled all. Answers how many it gave, 0
+    /// where it has no more to give and said so.
+    ///
+    /// Where the source refuses the first bytes with [`io::ErrorKind::WouldBlock`], this is pending, and the source's
+    /// owner has to see to being woken for its sake. It must not block: others may wait for the stack. An error of its
+    /// behind other bytes is not told; it has to say it again.
+    ///
+    /// # Errors
+    ///
+    /// Those of a write, those of the source, and [`io::ErrorKind::Unsupported`], always, from a stack that has
+    /// no room to lend and is to be written to.
+    fn poll_fill(&mut self, _cx: &mut Context<'_>, _source: &mut Source<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 

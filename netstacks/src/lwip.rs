@@ -36,7 +36,7 @@ use self::pool::Pool;
 use crate::datagrams::{MAX_PAYLOAD_V4, check};
 use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake};
 use crate::offload::{Offload, header_len};
-use crate::{Datagram, Effective, Netstack, Sink, StackConfig, StackKind, StartError, Started};
+use crate::{Datagram, Effective, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
 
 /// lwIP's own.
 pub(crate) const VERSION: &str = lwip_sys::VERSION;
@@ -367,9 +367,9 @@ impl<L: Link> Engine for LwipEngine<L> {
         self.core().flows.get(flow.0).is_none_or(|flow| flow.error.is_some())
     }
 
-    fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize> {
-        // SAFETY: the engine's core; no reference into it is alive.
-        unsafe { Core::send(self.core, flow.0, bytes) }
+    fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
+        // SAFETY: the engine's core; no reference into it is alive, and the source has none to make.
+        unsafe { Core::fill(self.core, flow.0, most, source) }
     }
 
     fn finish(&mut self, flow: FlowId) {

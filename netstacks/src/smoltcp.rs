@@ -34,7 +34,7 @@ use self::device::Device;
 use crate::datagrams::Arrival;
 use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake};
 use crate::offload::Offload;
-use crate::{Datagram, Effective, Netstack, Sink, StackConfig, StackKind, StartError, Started};
+use crate::{Datagram, Effective, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
 
 /// As in `Cargo.lock`; the crate does not say it itself.
 pub(crate) const VERSION: &str = "0.14.0";
@@ -402,19 +402,9 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         closed && !(connection.fin != Fin::Open && connection.peer_finished)
     }
 
-    fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize> {
+    fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
         let (socket, connection) = self.socket_of(flow);
-        if connection.fin != Fin::Open {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        // smoltcp sends what there is, so of much only whole segments are taken: no small one between.
-        let room = (socket.send_capacity() - socket.send_queue()).min(bytes.len());
-        let whole = if room > connection.segment_len { room - room % connection.segment_len } else { room };
-        match socket.send_slice(&bytes[..whole]) {
-            Ok(0) => Err(io::ErrorKind::WouldBlock.into()),
-            Ok(len) => Ok(len),
-            Err(tcp::SendError::InvalidState) => Err(connection.ended()),
-        }
+        connection.fill(socket, most, source)
     }
 
     fn finish(&mut self, flow: FlowId) {

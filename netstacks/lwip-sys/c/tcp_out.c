@@ -22,6 +22,10 @@
  * list. */
 #define MAX_UNSENT (512u << 10)
 
+/* Pbufs of its queue that are left for calls of tcp_write() which begin within a segment: more than there are
+ * calls for the room of one look. */
+#define QUEUE_SPARE 64
+
 /* Largest payloads of super-packets over IPv4 and IPv6, in bytes. */
 static u16_t largest[2];
 /* Where a connection keeps the peer's MSS, if its own is to be a multiple of that. */
@@ -151,14 +155,26 @@ widen(struct tcp_pcb *pcb)
   }
 }
 
-/* How many of so many bytes may be given to tcp_write() now. Where that is more than a segment it is
+/* How many bytes tcp_write() takes before its queue has as many pbufs as it can count: two for each segment, and one
+ * for each call that goes on with the last one. */
+static u32_t
+queue_room(const struct tcp_pcb *pcb)
+{
+  u32_t most = LWIP_MIN(TCP_SND_QUEUELEN, TCP_SNDQUEUELEN_OVERFLOW);
+  u32_t used = pcb->snd_queuelen + QUEUE_SPARE;
+  tcpwnd_size_t segment = LWIP_MIN((tcpwnd_size_t)pcb->mss, pcb->snd_wnd_max / 2);
+  return used < most ? (most - used) / 2 * LWIP_MAX(segment, 1) : 0;
+}
+
+/* How many of so many bytes may be given to tcp_write() now. None is refused for another reason than the lack of
+ * memory. Where that is more than a segment it is
  * whole segments: the rest would be a packet of its own. */
 size_t
 lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted)
 {
   u32_t unsent = pcb->snd_lbb - pcb->snd_nxt;
   u32_t room = LWIP_MIN(pcb->snd_buf, unsent < MAX_UNSENT ? MAX_UNSENT - unsent : 0);
-  size_t len = LWIP_MIN(wanted, (size_t)room);
+  size_t len = LWIP_MIN(wanted, (size_t)LWIP_MIN(room, queue_room(pcb)));
   widen(pcb);
   return len > pcb->mss ? len / pcb->mss * pcb->mss : len;
 }

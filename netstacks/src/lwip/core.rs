@@ -21,8 +21,8 @@ use tokio::time::Instant;
 use super::flow::{Flow, Patience, Stage, both_ends};
 use super::pool::Pool;
 use super::ring::Ring;
-use crate::StackConfig;
 use crate::datagrams::Inbox;
+use crate::{Source, StackConfig};
 
 /// Connections in whatever state, TIME-WAIT included. A SYN beyond them is dropped.
 const MAX_FLOWS: usize = 1 << 16;
@@ -199,25 +199,27 @@ impl Core {
         }
     }
 
-    /// Copies bytes to the connection's ring, and tells lwIP where they are.
-    pub(super) unsafe fn send(this: *mut Self, key: usize, bytes: &[u8]) -> io::Result<usize> {
-        // SAFETY: the caller's promise. `tcp_write` only queues and calls nothing back.
+    /// Has a source fill the connection's ring, and tells lwIP where the bytes are.
+    pub(super) unsafe fn fill(this: *mut Self, key: usize, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
+        // SAFETY: the caller's promise; the references to the flow end before lwIP is called back from.
         unsafe {
             let window = (*this).config.window;
             let Some(flow) = (*this).flows.get_mut(key) else { return Err(io::ErrorKind::NotConnected.into()) };
             if flow.finished || flow.pcb.is_null() || flow.error.is_some() {
                 return flow.end(Err(io::ErrorKind::BrokenPipe.into()));
             }
+            let pcb = flow.pcb;
             if flow.ring.is_none() {
                 flow.ring = Ring::new(window);
             }
             let Some(ring) = &mut flow.ring else { return Err(io::ErrorKind::OutOfMemory.into()) };
-            let len = write(flow.pcb, ring, bytes);
-            if len == 0 {
-                return Err(io::ErrorKind::WouldBlock.into());
-            }
+            let Some(filled) = fill(pcb, ring, most, source) else {
+                // The peer is not to get those behind them.
+                lwip_sys::tcp_abort(pcb);
+                return Err(io::ErrorKind::OutOfMemory.into());
+            };
             (*this).demand(key);
-            Ok(len)
+            filled
         }
     }
 
@@ -265,39 +267,48 @@ impl Core {
     }
 }
 
-/// Gives lwIP bytes by way of the ring. Answers how many it took.
+/// Gives lwIP at most so many bytes by way of the ring. Answers how many, or `None` where bytes were lost for lack of
+/// memory.
 ///
 /// # Safety
 ///
 /// The pcb lives, and the ring is the one that all bytes written to it before are in.
-unsafe fn write(pcb: *mut TcpPcb, ring: &mut Ring, bytes: &[u8]) -> usize {
+unsafe fn fill(pcb: *mut TcpPcb, ring: &mut Ring, most: usize, source: &mut Source<'_>) -> Option<io::Result<usize>> {
     // SAFETY: the caller's promise.
-    let room = unsafe { lwip_sys::lwip_sys_pcb_room(pcb, bytes.len()) };
-    let bytes = &bytes[..room.min(bytes.len())];
-    let mut written = 0;
-    while written < bytes.len() {
+    let room = unsafe { lwip_sys::lwip_sys_pcb_room(pcb, most) };
+    let mut filled = 0;
+    while filled < room {
         let (tail, contiguous) = ring.tail();
-        let left = &bytes[written..];
-        let len = left.len().min(contiguous).min(usize::from(u16::MAX));
+        let len = (room - filled).min(contiguous).min(usize::from(u16::MAX));
         if len == 0 {
             break;
         }
+        // SAFETY: the tail has room for so many bytes. They are initialised, and lwIP has not been told of
+        // them yet.
+        let given = match source(unsafe { slice::from_raw_parts_mut(tail.as_ptr(), len) }) {
+            Ok(given) => given.min(len),
+            Err(_) if filled > 0 => break,
+            Err(error) => return Some(Err(error)),
+        };
+        if given == 0 {
+            return Some(Ok(filled));
+        }
+        filled += given;
         // More follows at once where only the ring's end or the length's 16 bits have cut; else what
         // is queued ends here, and RFC 9293, 3.9.1 wants a PSH on it: without one the peer may keep
         // its acknowledgement back.
-        let flags = if len < left.len() { TCP_WRITE_FLAG_MORE } else { 0 };
-        // SAFETY: the tail has room for so many bytes, which nobody reads yet: lwIP only notes the
-        // place until `flush`. They stay as they are until they are acknowledged.
-        unsafe {
-            if lwip_sys::tcp_write(pcb, tail.as_ptr().cast(), len as u16, flags) != ERR_OK {
-                break;
-            }
-            ptr::copy_nonoverlapping(left.as_ptr(), tail.as_ptr(), len);
+        let flags = if given == len && filled < room { TCP_WRITE_FLAG_MORE } else { 0 };
+        // SAFETY: the bytes stay as they are until they are acknowledged. The call only queues, and calls nothing
+        // back. What there is room for it fails to take only without memory.
+        if unsafe { lwip_sys::tcp_write(pcb, tail.as_ptr().cast(), given as u16, flags) } != ERR_OK {
+            return None;
         }
-        ring.push(len);
-        written += len;
+        ring.push(given);
+        if given < len {
+            break;
+        }
     }
-    written
+    Some(if filled == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(filled) })
 }
 
 /// lwIP's callbacks; see [`lwip_sys::Callbacks`]. None panics: they index nothing.

@@ -11,8 +11,8 @@ const CHUNK_LEN: usize = 64 << 10;
 /// acknowledges soon has us write to the few chunks that are in the processor's cache, however large
 /// the window; a ring would go through all of its memory.
 ///
-/// lwIP keeps pointers into it, so it is raw memory: no Rust reference to its bytes is ever made that
-/// could claim them for itself.
+/// lwIP keeps pointers into it, so it is raw memory: a Rust reference is made to the bytes at its tail alone, of which lwIP
+/// does not know yet.
 #[derive(Debug)]
 pub(super) struct Ring {
     /// In the order of the bytes; all but the last are full.
@@ -55,9 +55,10 @@ impl Ring {
         }
     }
 
+    /// A chunk of initialised bytes.
     fn allocate(&self) -> Option<NonNull<u8>> {
         // SAFETY: the layout is not of size 0.
-        NonNull::new(unsafe { alloc::alloc(self.layout) })
+        NonNull::new(unsafe { alloc::alloc_zeroed(self.layout) })
     }
 
     /// Takes over bytes that were written at the tail.

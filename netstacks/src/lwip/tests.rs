@@ -414,3 +414,38 @@ fn the_scale_is_the_smallest_that_fits() {
     assert_eq!(scaled(4 << 20), (4 << 20, 7));
     assert_eq!(scaled(1 << 30), (65_535 << 14, 14));
 }
+
+#[test]
+fn a_queue_of_small_segments_is_full_before_lwip_refuses_one() {
+    let mut bench = Bench::over(MemoryLink::pair(1500, 1 << 16), false, 4 << 20);
+    // An MSS of 48, and a window of 60,000 shifted by 7.
+    let (accepted, mut next) = bench.open(&[2, 4, 0, 48, 3, 3, 7, 0]);
+    let (mut queued, mut sent, mut acknowledged) = (0, 0, 0);
+    for round in 0..4000 {
+        while let Ok(len) = bench.engine.send(accepted.flow, &bytes(queued, 64 << 10)) {
+            queued += len;
+        }
+        let segments = bench.turn();
+        assert!(segments.iter().all(|segment| segment.flags & RST == 0), "round {round}");
+        // Once the congestion window has grown, nothing is acknowledged until the queue is full.
+        let grown = sent > 2 << 20;
+        for segment in &segments {
+            sent += segment.len;
+            if !grown {
+                acknowledged = sent;
+                next.ack = bench.syn_ack.seq.wrapping_add(1 + sent as u32);
+                bench.put(&next);
+            }
+        }
+        if grown && segments.is_empty() {
+            let pbufs = 2 * (queued - acknowledged).div_ceil(48);
+            assert!((60_000..65_536).contains(&pbufs), "{pbufs} after {round} rounds");
+            next.ack = bench.syn_ack.seq.wrapping_add(1 + sent as u32);
+            bench.put(&next);
+            bench.turn();
+            assert_eq!(bench.engine.send(accepted.flow, &bytes(queued, 1000)).unwrap(), 960);
+            return;
+        }
+    }
+    panic!("{queued} bytes were never too many");
+}

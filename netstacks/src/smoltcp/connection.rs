@@ -8,7 +8,7 @@ use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp::{self, RecvError};
 use tokio::time::Instant;
 
-use crate::Sink;
+use crate::{Sink, Source};
 
 pub(super) struct Connection {
     pub(super) socket: SocketHandle,
@@ -93,5 +93,45 @@ impl Connection {
                 Err(RecvError::InvalidState) => return Err(self.ended()),
             }
         }
+    }
+
+    /// Lends a source what its socket has room for.
+    pub(super) fn fill(
+        &self,
+        socket: &mut tcp::Socket<'static>,
+        most: usize,
+        source: &mut Source<'_>,
+    ) -> io::Result<usize> {
+        if self.fin != Fin::Open {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        if !socket.may_send() {
+            return Err(self.ended());
+        }
+        // smoltcp sends what there is, so of much only whole segments are taken: no small one between.
+        let room = (socket.send_capacity() - socket.send_queue()).min(most);
+        let whole = if room > self.segment_len { room - room % self.segment_len } else { room };
+        if whole == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut filled = 0;
+        // Once for each end of the ring.
+        while filled < whole {
+            let given = socket.send(|room| {
+                let len = room.len().min(whole - filled);
+                match source(&mut room[..len]) {
+                    Ok(given) => (given.min(len), Ok((given.min(len), given < len))),
+                    Err(error) => (0, Err(error)),
+                }
+            });
+            match given {
+                Ok(Ok((given, false))) => filled += given,
+                Ok(Ok((given, true))) => return Ok(filled + given),
+                _ if filled > 0 => break,
+                Ok(Err(error)) => return Err(error),
+                Err(tcp::SendError::InvalidState) => return Err(self.ended()),
+            }
+        }
+        Ok(filled)
     }
 }

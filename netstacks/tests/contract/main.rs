@@ -207,6 +207,7 @@ contract! {
         half_close_by_the_stack
         a_slow_reader_after_both_have_closed
         received_bytes_are_lent
+        room_is_lent
         bulk_both_ways_at_once
         one_after_another
         twenty_at_once

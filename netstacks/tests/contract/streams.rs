@@ -194,6 +194,64 @@ pub(crate) fn received_bytes_are_lent<S: Netstack<MemoryLink>>(flavour: Flavour)
     );
 }
 
+/// Room for bytes to be sent is lent to a source that fills as much of it as it likes, and the bytes arrive in order,
+/// each once. A stack that has none to lend says so each time.
+pub(crate) fn room_is_lent<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    const LEN: usize = 3 << 20;
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            let bytes = pattern(10, LEN);
+            let (mut left, mut calls) = (&bytes[..], 0_usize);
+            loop {
+                let mut refused = false;
+                let filled = poll_fn(|cx| {
+                    let polled = stream.poll_fill(cx, &mut |room| {
+                        calls += 1;
+                        refused = calls.is_multiple_of(7);
+                        if refused {
+                            return Err(io::ErrorKind::WouldBlock.into());
+                        }
+                        let wanted = calls.wrapping_mul(7919) % 100_000 + 1;
+                        let (now, later) = left.split_at(wanted.min(room.len()).min(left.len()));
+                        room[..now.len()].copy_from_slice(now);
+                        left = later;
+                        Ok(now.len())
+                    });
+                    // A source that refuses has to see to being called again.
+                    if refused && polled.is_pending() {
+                        cx.waker().wake_by_ref();
+                    }
+                    polled
+                });
+                match filled.await {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) => {
+                        assert_eq!((error.kind(), left.len()), (io::ErrorKind::Unsupported, LEN));
+                        stream.write_all(left).await.unwrap();
+                        break;
+                    }
+                }
+            }
+            stream.shutdown().await.unwrap();
+            let error = poll_fn(|cx| stream.poll_fill(cx, &mut |_| panic!("there is no room to lend"))).await;
+            let expected = [io::ErrorKind::Unsupported, io::ErrorKind::BrokenPipe];
+            assert!(expected.contains(&error.unwrap_err().kind()));
+            assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            let mut bytes = vec![0; LEN];
+            stream.read_exact(&mut bytes);
+            assert_same(&bytes, &pattern(10, LEN));
+            stream.finish();
+        },
+    );
+}
+
 pub(crate) fn bulk_both_ways_at_once<S: Netstack<MemoryLink>>(flavour: Flavour) {
     const LEN: usize = 8 << 20;
     run::<S>(
