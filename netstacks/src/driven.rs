@@ -336,6 +336,9 @@ impl<E: Engine> AsyncRead for Flow<E> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let flow = self.accepted.flow;
         let unfilled = buffer.initialize_unfilled();
+        if unfilled.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
         let len = ready!(self.poll_turn(cx, |engine| engine.recv(flow, unfilled), |parked| &mut parked.reader))?;
         buffer.advance(len);
         Poll::Ready(Ok(()))

@@ -348,16 +348,9 @@ impl<L: Link> Engine for LwipEngine<L> {
         !self.core().accepted.is_empty()
     }
 
-    fn recv(&mut self, flow: FlowId, buffer: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: the engine's core; no reference into it is alive.
-        let result = unsafe { Core::recv(self.core, flow.0, |received| Ok(received.take(buffer))) };
-        self.undrained = self.core().flows.get(flow.0).is_some_and(flow::Flow::has_data);
-        result
-    }
-
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {
         // SAFETY: the engine's core; no reference into it is alive, and the sink has none to make.
-        let result = unsafe { Core::recv(self.core, flow.0, |received| received.lend(sink)) };
+        let result = unsafe { Core::lend(self.core, flow.0, sink) };
         // A sink that refuses has something else to wait for.
         self.undrained = result.is_ok() && self.core().flows.get(flow.0).is_some_and(flow::Flow::has_data);
         result

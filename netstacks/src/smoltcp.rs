@@ -24,7 +24,7 @@ use std::time::Duration;
 use platform::Link;
 use slab::Slab;
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketSet};
-use smoltcp::socket::tcp::{self, RecvError, State};
+use smoltcp::socket::tcp::{self, State};
 use smoltcp::wire::{HardwareAddress, IpEndpoint};
 use tokio::time::Instant;
 
@@ -379,16 +379,6 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
 
     fn can_accept(&self) -> bool {
         !self.ready.is_empty()
-    }
-
-    fn recv(&mut self, flow: FlowId, buffer: &mut [u8]) -> io::Result<usize> {
-        let (socket, connection) = self.socket_of(flow);
-        match socket.recv_slice(buffer) {
-            Ok(0) if !buffer.is_empty() => Err(io::ErrorKind::WouldBlock.into()),
-            Ok(len) => Ok(len),
-            Err(RecvError::Finished) => Ok(0),
-            Err(RecvError::InvalidState) => Err(connection.ended()),
-        }
     }
 
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {

@@ -491,12 +491,3 @@ lwip_sys_pbuf_skip(struct pbuf **chain, u16_t len)
 {
   *chain = pbuf_free_header(*chain, len);
 }
-
-u16_t
-lwip_sys_pbuf_take(struct pbuf **chain, void *to, size_t len)
-{
-  u16_t taken = (u16_t)LWIP_MIN(len, (size_t)(*chain)->tot_len);
-  pbuf_copy_partial(*chain, to, taken, 0);
-  *chain = pbuf_free_header(*chain, taken);
-  return taken;
-}

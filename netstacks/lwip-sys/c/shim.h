@@ -121,7 +121,6 @@ struct pbuf *lwip_sys_pbuf_join(struct pbuf *const *parts, size_t count);
 u16_t lwip_sys_pbuf_len(const struct pbuf *p);
 u16_t lwip_sys_pbuf_front(const struct pbuf *chain, const void **bytes);
 void lwip_sys_pbuf_skip(struct pbuf **chain, u16_t len);
-u16_t lwip_sys_pbuf_take(struct pbuf **chain, void *to, size_t len);
 
 void lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *endpoints);
 size_t lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted);

@@ -220,9 +220,6 @@ unsafe extern "C" {
     pub fn lwip_sys_pbuf_front(chain: *const Pbuf, bytes: *mut *const u8) -> u16;
     /// Forgets so many bytes at the front of a chain. What is empty is freed; an empty chain becomes null.
     pub fn lwip_sys_pbuf_skip(chain: *mut *mut Pbuf, len: u16);
-    /// Moves up to `len` bytes from the front of a chain to `to`, and answers how many. What is
-    /// empty is freed; an empty chain becomes null.
-    pub fn lwip_sys_pbuf_take(chain: *mut *mut Pbuf, to: *mut u8, len: usize) -> u16;
     /// Copies from a chain without changing it.
     pub fn pbuf_copy_partial(chain: *const Pbuf, to: *mut c_void, len: u16, offset: u16) -> u16;
     /// Gives up a chain.

@@ -28,11 +28,23 @@ pub trait Engine: Send + 'static {
     /// Whether `accept` has one.
     fn can_accept(&self) -> bool;
 
-    /// Takes received bytes: their number, 0 after the peer's FIN, or `WouldBlock`.
-    fn recv(&mut self, flow: FlowId, buffer: &mut [u8]) -> io::Result<usize>;
-
-    /// Lends received bytes to a sink: see [`Stream::poll_lend`].
+    /// Lends received bytes to a sink: see [`Stream::poll_lend`]. `WouldBlock` where there are none.
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize>;
+
+    /// Takes received bytes: their number, 0 after the peer's FIN, or `WouldBlock`.
+    fn recv(&mut self, flow: FlowId, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut taken = 0;
+        self.lend(flow, &mut |slices| {
+            let before = taken;
+            for slice in slices {
+                let room = &mut buffer[taken..];
+                let len = room.len().min(slice.len());
+                room[..len].copy_from_slice(&slice[..len]);
+                taken += len;
+            }
+            Ok(taken - before)
+        })
+    }
 
     /// Whether a connection has ended otherwise than by FINs.
     fn has_failed(&self, flow: FlowId) -> bool;

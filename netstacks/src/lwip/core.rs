@@ -22,7 +22,7 @@ use super::flow::{Flow, Patience, Stage, both_ends};
 use super::pool::Pool;
 use super::ring::Ring;
 use crate::datagrams::Inbox;
-use crate::{Source, StackConfig};
+use crate::{Sink, Source, StackConfig};
 
 /// Connections in whatever state, TIME-WAIT included. A SYN beyond them is dropped.
 const MAX_FLOWS: usize = 1 << 16;
@@ -176,12 +176,8 @@ impl Core {
         }
     }
 
-    /// Moves received bytes to the reader, who says how many, and opens the window again.
-    pub(super) unsafe fn recv(
-        this: *mut Self,
-        key: usize,
-        reader: impl FnOnce(&mut Flow) -> io::Result<usize>,
-    ) -> io::Result<usize> {
+    /// Lends received bytes to a sink, and opens the window again by what it took.
+    pub(super) unsafe fn lend(this: *mut Self, key: usize, sink: &mut Sink<'_>) -> io::Result<usize> {
         // SAFETY: the caller's promise; the reference to the flow ends before the window opens.
         unsafe {
             let Some(flow) = (*this).flows.get_mut(key) else { return Err(io::ErrorKind::NotConnected.into()) };
@@ -189,7 +185,7 @@ impl Core {
                 let open = !flow.eof && !flow.pcb.is_null();
                 return flow.end(if open { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(0) });
             }
-            let len = reader(flow)?;
+            let len = flow.lend(sink)?;
             let pcb = flow.pcb;
             if !pcb.is_null() {
                 lwip_sys::lwip_sys_pcb_recved(pcb, len);

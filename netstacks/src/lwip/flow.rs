@@ -189,7 +189,8 @@ impl Flow {
     /// Forgets the first received bytes.
     fn skip(&mut self, mut len: usize) {
         while let Some(chain) = self.received.front_mut().filter(|_| len > 0) {
-            // SAFETY: the chain is alive and this flow's; nobody looks at what is skipped any more.
+            // SAFETY: the chain is alive and this flow's; nobody looks at what is skipped any more. This may call
+            // `Callbacks::released`, which touches the pool alone.
             unsafe {
                 let part = lwip_sys::lwip_sys_pbuf_len(*chain).min(u16::try_from(len).unwrap_or(u16::MAX));
                 lwip_sys::lwip_sys_pbuf_skip(chain, part);
@@ -207,25 +208,11 @@ impl Flow {
         }
     }
 
-    /// Moves received bytes to the reader.
-    pub(super) fn take(&mut self, buffer: &mut [u8]) -> usize {
-        let mut copied = 0;
-        while let Some(unfilled) = buffer.get_mut(copied..).filter(|unfilled| !unfilled.is_empty()) {
-            let Some(chain) = self.received.front_mut() else { break };
-            // SAFETY: the chain is alive and this flow's; the destination is a slice's. This may call
-            // `Callbacks::released`, which touches the pool alone.
-            let len = unsafe { lwip_sys::lwip_sys_pbuf_take(chain, unfilled.as_mut_ptr(), unfilled.len()) };
-            copied += usize::from(len);
-            self.forget_empty();
-        }
-        copied
-    }
-
     /// Throws away what was received and not read. Answers whether there was any.
     pub(super) fn discard(&mut self) -> bool {
         let unread = self.has_data();
         for data in self.received.drain(..) {
-            // SAFETY: it was alive and this flow's. See `take` for the callback.
+            // SAFETY: it was alive and this flow's. See `skip` for the callback.
             unsafe { lwip_sys::pbuf_free(data) };
         }
         self.small = 0;
