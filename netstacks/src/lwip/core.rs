@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::flow::{Flow, Patience, Stage, both_ends};
 use super::pool::Pool;
-use super::ring::Ring;
+use super::ring::{Chunks, Ring};
 use crate::datagrams::Inbox;
 use crate::{Sink, Source, StackConfig};
 
@@ -30,6 +30,7 @@ const MAX_FLOWS: usize = 1 << 16;
 pub(super) struct Core {
     pub(super) flows: Slab<Flow>,
     pub(super) pool: Pool,
+    chunks: Chunks,
     /// Connections whose handshake is done, for `accept`.
     pub(super) accepted: VecDeque<usize>,
     pub(super) touched: Vec<usize>,
@@ -53,6 +54,7 @@ impl Core {
         Self {
             flows: Slab::new(),
             pool,
+            chunks: Chunks::new(config.window),
             accepted: VecDeque::new(),
             touched: Vec::new(),
             inbox: Inbox::new(),
@@ -199,17 +201,15 @@ impl Core {
     pub(super) unsafe fn fill(this: *mut Self, key: usize, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
         // SAFETY: the caller's promise; the references to the flow end before lwIP is called back from.
         unsafe {
-            let window = (*this).config.window;
             let Some(flow) = (*this).flows.get_mut(key) else { return Err(io::ErrorKind::NotConnected.into()) };
             if flow.finished || flow.pcb.is_null() || flow.error.is_some() {
                 return flow.end(Err(io::ErrorKind::BrokenPipe.into()));
             }
             let pcb = flow.pcb;
-            if flow.ring.is_none() {
-                flow.ring = Ring::new(window);
-            }
-            let Some(ring) = &mut flow.ring else { return Err(io::ErrorKind::OutOfMemory.into()) };
-            let Some(filled) = fill(pcb, ring, most, source) else {
+            let chunks = &mut (*this).chunks;
+            let filled = fill(pcb, &mut flow.ring, chunks, most, source);
+            flow.ring.settle(chunks);
+            let Some(filled) = filled else {
                 // The peer is not to get those behind them.
                 lwip_sys::tcp_abort(pcb);
                 return Err(io::ErrorKind::OutOfMemory.into());
@@ -269,12 +269,18 @@ impl Core {
 /// # Safety
 ///
 /// The pcb lives, and the ring is the one that all bytes written to it before are in.
-unsafe fn fill(pcb: *mut TcpPcb, ring: &mut Ring, most: usize, source: &mut Source<'_>) -> Option<io::Result<usize>> {
+unsafe fn fill(
+    pcb: *mut TcpPcb,
+    ring: &mut Ring,
+    chunks: &mut Chunks,
+    most: usize,
+    source: &mut Source<'_>,
+) -> Option<io::Result<usize>> {
     // SAFETY: the caller's promise.
     let room = unsafe { lwip_sys::lwip_sys_pcb_room(pcb, most) };
     let mut filled = 0;
     while filled < room {
-        let (tail, contiguous) = ring.tail();
+        let (tail, contiguous) = ring.tail(chunks);
         let len = (room - filled).min(contiguous).min(usize::from(u16::MAX));
         if len == 0 {
             break;
@@ -378,13 +384,7 @@ impl Core {
         // SAFETY: see above.
         unsafe {
             let Some(flow) = (*this).flows.get_mut(key) else { return };
-            if let Some(ring) = &mut flow.ring {
-                ring.pop(usize::from(len));
-                // Nothing more will be written: a connection in TIME-WAIT needs no ring.
-                if flow.finished && ring.is_empty() {
-                    flow.ring = None;
-                }
-            }
+            flow.ring.pop(usize::from(len), &mut (*this).chunks);
             (*this).touch(key);
         }
     }
@@ -411,13 +411,13 @@ impl Core {
         unsafe {
             let Some(flow) = (*this).flows.get_mut(key) else { return };
             flow.pcb = ptr::null_mut();
+            flow.ring.clear(&mut (*this).chunks);
             (*this).alive -= 1;
             if flow.stage == Stage::Established {
                 // lwIP tells the reason, if it has one, right before or after this.
                 if !flow.eof && flow.error.is_none() {
                     flow.error = Some(io::ErrorKind::ConnectionAborted);
                 }
-                flow.ring = None;
                 (*this).touch(key);
             } else {
                 (*this).half_open -= usize::from(flow.stage == Stage::HalfOpen);

@@ -61,8 +61,8 @@ pub(super) struct Flow {
     received: VecDeque<*mut Pbuf>,
     /// How many small pieces are at the end of `received`.
     small: usize,
-    /// What was written and is not acknowledged. Made with the first write.
-    pub(super) ring: Option<Ring>,
+    /// What was written and is not acknowledged.
+    pub(super) ring: Ring,
     /// The peer's FIN has come.
     pub(super) eof: bool,
     /// Our FIN is asked for.
@@ -87,7 +87,7 @@ impl Flow {
             stage: Stage::HalfOpen,
             received: VecDeque::new(),
             small: 0,
-            ring: None,
+            ring: Ring::default(),
             eof: false,
             finished: false,
             error: None,

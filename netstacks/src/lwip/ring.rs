@@ -4,21 +4,73 @@ use std::alloc::{self, Layout};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
-/// Size of a chunk, in bytes: about that of a super-packet.
+/// Size of a chunk, in bytes: about that of a super-packet. It is less where a window is.
 const CHUNK_LEN: usize = 64 << 10;
+
+/// So many chunks are kept for later at most: 16 MiB.
+const MOST_SPARE: usize = 256;
+
+/// Chunks that no connection has, of which the one that was given back last is taken next.
+#[derive(Debug)]
+pub(super) struct Chunks {
+    spare: Vec<Chunk>,
+    layout: Layout,
+}
+
+impl Chunks {
+    /// For windows of so many bytes. Chunks are allocated as they are needed.
+    pub(super) fn new(window: usize) -> Self {
+        let layout = Layout::array::<u8>(window.clamp(1, CHUNK_LEN)).unwrap_or(Layout::new::<[u8; CHUNK_LEN]>());
+        Self { spare: Vec::new(), layout }
+    }
+
+    fn take(&mut self) -> Option<Chunk> {
+        self.spare.pop().or_else(|| Chunk::allocate(self.layout))
+    }
+
+    fn give(&mut self, chunk: Chunk) {
+        if self.spare.len() < MOST_SPARE {
+            self.spare.push(chunk);
+        }
+    }
+}
+
+/// Initialised bytes. lwIP keeps pointers into it, so it is raw memory: a Rust reference is made to bytes at a ring's
+/// tail alone, of which lwIP does not know yet.
+#[derive(Debug)]
+struct Chunk {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Chunk {
+    fn allocate(layout: Layout) -> Option<Self> {
+        // SAFETY: the layout is not of size 0.
+        let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
+        Some(Self { start, layout })
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `allocate` with this layout. Whoever drops the ring has seen to it
+        // that lwIP refers to its bytes no more.
+        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
 
 /// A queue of bytes in chunks, of which the one that was emptied last is filled next. So a peer that
 /// acknowledges soon has us write to the few chunks that are in the processor's cache, however large
-/// the window; a ring would go through all of its memory.
+/// the window; a ring in one piece would go through all of its memory.
 ///
-/// lwIP keeps pointers into it, so it is raw memory: a Rust reference is made to the bytes at its tail alone, of which lwIP
-/// does not know yet.
-#[derive(Debug)]
+/// Chunks are given back once all bytes are acknowledged, and no sooner: a segment of which a part is acknowledged is sent
+/// again whole, and may begin in a chunk that was emptied. What is sent of that is nothing that the peer looks at, but it
+/// is not to be another connection's.
+#[derive(Debug, Default)]
 pub(super) struct Ring {
     /// In the order of the bytes; all but the last are full.
-    chunks: VecDeque<NonNull<u8>>,
-    spare: Vec<NonNull<u8>>,
-    layout: Layout,
+    chunks: VecDeque<Chunk>,
+    spare: Vec<Chunk>,
     /// How many bytes of the first chunk are acknowledged.
     start: usize,
     /// How many bytes of the last chunk are used.
@@ -26,49 +78,30 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// For `len` bytes, or `None` where there is no memory. Chunks are allocated as they are needed.
-    pub(super) fn new(len: usize) -> Option<Self> {
-        let chunk_len = len.clamp(1, CHUNK_LEN);
-        let layout = Layout::array::<u8>(chunk_len).ok()?;
-        let count = len.div_ceil(chunk_len) + 1;
-        let (chunks, spare) = (VecDeque::with_capacity(count), Vec::with_capacity(count));
-        Some(Self { chunks, spare, layout, start: 0, end: chunk_len })
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.chunks.is_empty() || (self.chunks.len() == 1 && self.start >= self.end)
-    }
-
     /// Where the next bytes go, and how many fit there in one piece: none where there is no memory.
-    pub(super) fn tail(&mut self) -> (NonNull<u8>, usize) {
-        let len = self.layout.size();
-        if self.end == len
-            && let Some(chunk) = self.spare.pop().or_else(|| self.allocate())
+    pub(super) fn tail(&mut self, chunks: &mut Chunks) -> (NonNull<u8>, usize) {
+        let len = chunks.layout.size();
+        if (self.chunks.is_empty() || self.end == len)
+            && let Some(chunk) = self.spare.pop().or_else(|| chunks.take())
         {
             self.chunks.push_back(chunk);
             self.end = 0;
         }
         match self.chunks.back() {
             // SAFETY: `end` is at most the chunk's length.
-            Some(chunk) => (unsafe { chunk.add(self.end) }, len - self.end),
+            Some(chunk) => (unsafe { chunk.start.add(self.end) }, len - self.end),
             None => (NonNull::dangling(), 0),
         }
     }
 
-    /// A chunk of initialised bytes.
-    fn allocate(&self) -> Option<NonNull<u8>> {
-        // SAFETY: the layout is not of size 0.
-        NonNull::new(unsafe { alloc::alloc_zeroed(self.layout) })
-    }
-
     /// Takes over bytes that were written at the tail.
     pub(super) fn push(&mut self, len: usize) {
-        self.end = (self.end + len).min(self.layout.size());
+        self.end += len;
     }
 
     /// Forgets the oldest bytes.
-    pub(super) fn pop(&mut self, len: usize) {
-        let chunk_len = self.layout.size();
+    pub(super) fn pop(&mut self, len: usize, chunks: &mut Chunks) {
+        let chunk_len = chunks.layout.size();
         self.start += len;
         while self.start >= chunk_len
             && let Some(chunk) = self.chunks.pop_front()
@@ -76,34 +109,34 @@ impl Ring {
             self.start -= chunk_len;
             self.spare.push(chunk);
         }
-        if self.is_empty() {
-            self.spare.extend(self.chunks.pop_front());
-            (self.start, self.end) = (0, chunk_len);
+        self.settle(chunks);
+    }
+
+    /// Gives back the chunks of a ring that has no bytes.
+    pub(super) fn settle(&mut self, chunks: &mut Chunks) {
+        if self.chunks.is_empty() || (self.chunks.len() == 1 && self.start >= self.end) {
+            self.clear(chunks);
         }
     }
-}
 
-impl Drop for Ring {
-    fn drop(&mut self) {
+    /// Forgets all bytes, of which lwIP knows none any more.
+    pub(super) fn clear(&mut self, chunks: &mut Chunks) {
         for chunk in self.chunks.drain(..).chain(self.spare.drain(..)) {
-            // SAFETY: allocated in `allocate` with this layout. Whoever drops the ring has seen to it
-            // that lwIP refers to its bytes no more.
-            unsafe { alloc::dealloc(chunk.as_ptr(), self.layout) };
+            chunks.give(chunk);
         }
+        (self.start, self.end) = (0, 0);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     /// Writes so many bytes in as many pieces as it takes, and answers these.
-    fn write(ring: &mut Ring, mut len: usize) -> Vec<(usize, usize)> {
+    fn write(ring: &mut Ring, chunks: &mut Chunks, mut len: usize) -> Vec<(usize, usize)> {
         let mut pieces = Vec::new();
         while len > 0 {
-            let (at, room) = ring.tail();
+            let (at, room) = ring.tail(chunks);
             let piece = len.min(room);
             ring.push(piece);
             pieces.push((at.as_ptr() as usize, piece));
@@ -114,37 +147,52 @@ mod tests {
 
     #[test]
     fn the_chunk_that_was_emptied_last_is_filled_next() {
-        let mut ring = Ring::new(4 * CHUNK_LEN).unwrap();
-        assert!(ring.is_empty());
-        let first = write(&mut ring, 100);
-        assert!(!ring.is_empty());
-        ring.pop(100);
-        assert!(ring.is_empty());
-        assert_eq!(write(&mut ring, 100), first);
-        assert_eq!(write(&mut ring, 50), [(first[0].0 + 100, 50)]);
-        let rest = write(&mut ring, CHUNK_LEN);
+        let mut chunks = Chunks::new(4 * CHUNK_LEN);
+        let mut ring = Ring::default();
+        let first = write(&mut ring, &mut chunks, 100);
+        ring.pop(100, &mut chunks);
+        let mut other = Ring::default();
+        assert_eq!(write(&mut other, &mut chunks, 100), first, "whoever fills it");
+        assert_eq!(write(&mut other, &mut chunks, 50), [(first[0].0 + 100, 50)]);
+        let rest = write(&mut other, &mut chunks, CHUNK_LEN);
         assert_eq!(rest.iter().map(|piece| piece.1).collect::<Vec<_>>(), [CHUNK_LEN - 150, 150]);
-        ring.pop(CHUNK_LEN);
-        assert_eq!(write(&mut ring, CHUNK_LEN), [(rest[1].0 + 150, CHUNK_LEN - 150), (first[0].0, 150)]);
+        other.pop(CHUNK_LEN, &mut chunks);
+        let next = write(&mut other, &mut chunks, CHUNK_LEN);
+        assert_eq!(next, [(rest[1].0 + 150, CHUNK_LEN - 150), (first[0].0, 150)]);
     }
 
     #[test]
-    fn a_window_fits_wherever_it_begins() {
+    fn an_empty_ring_has_no_chunk() {
         for len in [1, 4096, CHUNK_LEN, CHUNK_LEN + 1, 3 * CHUNK_LEN] {
-            let mut ring = Ring::new(len).unwrap();
-            let mut chunks = 0;
+            let mut chunks = Chunks::new(len);
+            let (mut ring, mut held) = (Ring::default(), 0);
             for _ in 0..100 {
-                let pieces = write(&mut ring, len);
-                chunks = chunks.max(pieces.len());
-                ring.pop(len - len / 3);
-                write(&mut ring, len - len / 3);
-                ring.pop(len - 1);
-                write(&mut ring, len - 1);
-                ring.pop(len);
-                assert!(ring.spare.len() <= len.div_ceil(CHUNK_LEN) + 1);
+                write(&mut ring, &mut chunks, len);
+                ring.pop(len - len / 3, &mut chunks);
+                write(&mut ring, &mut chunks, len - len / 3);
+                ring.pop(len - 1, &mut chunks);
+                write(&mut ring, &mut chunks, len - 1);
+                assert!(ring.chunks.len() + ring.spare.len() <= len.div_ceil(CHUNK_LEN) + 1);
+                assert!(chunks.spare.is_empty(), "bytes wait for their acknowledgement");
+                ring.pop(len, &mut chunks);
+                assert!(ring.chunks.is_empty() && ring.spare.is_empty());
+                held = held.max(chunks.spare.len());
+                chunks.spare.clear();
             }
-            ring.pop(len / 3);
-            assert!(ring.is_empty());
+            // One that was offered and not written to.
+            ring.tail(&mut chunks);
+            ring.settle(&mut chunks);
+            assert!(ring.chunks.is_empty());
+            assert!((1..=len.div_ceil(CHUNK_LEN) + 1).contains(&held), "{len}");
         }
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut chunks = Chunks::new(1);
+        let mut ring = Ring::default();
+        write(&mut ring, &mut chunks, 2 * MOST_SPARE);
+        ring.clear(&mut chunks);
+        assert_eq!(chunks.spare.len(), MOST_SPARE);
     }
 }
