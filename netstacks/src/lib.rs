@@ -288,8 +288,8 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Lends received bytes to `sink` where they lie, so that who passes them on copies them once less. It is
     /// called again where it took all. Answers how many it took, 0 after the peer's FIN.
     ///
-    /// Where the sink refuses the first bytes with [`io::ErrorKind::WouldBlock`], or takes none, this is pending, and the sink's
-    /// owner has to see to being woken for its sake. It must not block: others may wait for the stack.
+    /// Where the sink refuses the first bytes with [`io::ErrorKind::WouldBlock`], or takes none, this is pending, and
+    /// the sink's owner has to see to being woken for its sake. It must not block: others may wait for the stack.
     ///
     /// # Errors
     ///
@@ -304,8 +304,8 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// where it has no more to give and said so.
     ///
     /// Where the source refuses the first bytes with [`io::ErrorKind::WouldBlock`], this is pending, and the source's
-    /// owner has to see to being woken for its sake. It must not block: others may wait for the stack. An error of its
-    /// behind other bytes is not told; it has to say it again.
+    /// owner has to see to being woken for its sake. It must not block: others may wait for the stack. An error behind
+    /// other bytes is not told; the source has to say it again.
     ///
     /// # Errors
     ///

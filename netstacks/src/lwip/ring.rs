@@ -63,9 +63,9 @@ impl Drop for Chunk {
 /// acknowledges soon has us write to the few chunks that are in the processor's cache, however large
 /// the window; a ring in one piece would go through all of its memory.
 ///
-/// Chunks are given back once all bytes are acknowledged, and no sooner: a segment of which a part is acknowledged is sent
-/// again whole, and may begin in a chunk that was emptied. What is sent of that is nothing that the peer looks at, but it
-/// is not to be another connection's.
+/// Chunks are given back once all bytes are acknowledged, and no sooner: a segment of which a part is
+/// acknowledged is sent again whole, and may begin in a chunk that was emptied. The peer does not look
+/// at that part, but it is not to be another connection's.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     /// In the order of the bytes; all but the last are full.
