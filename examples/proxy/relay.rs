@@ -19,11 +19,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// Carries bytes both ways until both ends have closed. A half that closes is closed at the other end; where
 /// an end is reset or fails, or nothing is carried for too long, both are reset.
 pub(crate) async fn relay<S: Stream>(mut client: S, mut server: TcpStream, idle: Duration) {
-    let mut both = BothWays {
-        up: Up { lends: true, refused: false, rest: OneWay::new() },
-        down: Down { lends: true, rest: OneWay::new() },
-        carried: Instant::now(),
-    };
+    let mut both = BothWays { up: OneWay::new(), refused: false, down: OneWay::new(), carried: Instant::now() };
     let mut quiet = std::pin::pin!(tokio::time::sleep(idle));
     let ended = poll_fn(|cx| {
         if let Poll::Ready(ended) = both.poll(cx, &mut client, &mut server) {
@@ -40,8 +36,10 @@ pub(crate) async fn relay<S: Stream>(mut client: S, mut server: TcpStream, idle:
 }
 
 struct BothWays {
-    up: Up,
-    down: Down,
+    up: OneWay,
+    /// The server takes no more, but may have said something before.
+    refused: bool,
+    down: OneWay,
     /// When a byte was carried last.
     carried: Instant,
 }
@@ -54,20 +52,77 @@ impl BothWays {
         client: &mut S,
         server: &mut TcpStream,
     ) -> Poll<io::Result<()>> {
-        let before = self.up.rest.carried + self.down.rest.carried;
-        let up = self.up.poll(cx, client, server)?;
-        let down = self.down.poll(cx, client, server)?;
-        if self.up.rest.carried + self.down.rest.carried != before {
+        let before = self.up.carried + self.down.carried;
+        let up = self.poll_up(cx, client, server)?;
+        let down = self.poll_down(cx, client, server)?;
+        if self.up.carried + self.down.carried != before {
             self.carried = Instant::now();
         }
         match (up, down) {
             (Poll::Ready(()), Poll::Ready(())) => Poll::Ready(Ok(())),
             // The server's last words have been passed on.
-            (_, Poll::Ready(())) if self.up.refused => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            (_, Poll::Ready(())) if self.refused => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
             // Its bytes may wait for the server, or for nobody.
             _ if client.has_failed() => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
             _ => Poll::Pending,
         }
+    }
+
+    /// From the stack to the kernel, which takes the bytes where the stack keeps them, if that lends them.
+    fn poll_up<S: Stream>(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut S,
+        server: &mut TcpStream,
+    ) -> Poll<io::Result<()>> {
+        while self.up.lends && !self.refused {
+            ready!(server.poll_write_ready(cx))?;
+            let mut full = false;
+            let polled = client.poll_lend(cx, &mut |slices| {
+                server.try_write_vectored(slices).inspect_err(|error| match error.kind() {
+                    io::ErrorKind::WouldBlock => full = true,
+                    _ => self.refused = true,
+                })
+            });
+            let ended = self.up.lent(polled, full).filter(|_| !self.refused);
+            if let Some(ended) = ended {
+                return ended;
+            }
+        }
+        if self.refused { Poll::Pending } else { self.up.poll(cx, client, server) }
+    }
+
+    /// From the kernel, which puts the bytes where the stack sends them from, if that lends the room, to the stack.
+    fn poll_down<S: Stream>(
+        &mut self,
+        cx: &mut Context<'_>,
+        client: &mut S,
+        server: &mut TcpStream,
+    ) -> Poll<io::Result<()>> {
+        while self.down.lends {
+            ready!(server.poll_read_ready(cx))?;
+            // A read that is short has tokio wait for the kernel, where a `try_read` would be tried again.
+            let mut kernel = Context::from_waker(cx.waker());
+            let (mut empty, mut failed) = (false, None);
+            let polled = client.poll_fill(cx, &mut |room| {
+                let mut buffer = ReadBuf::new(room);
+                match Pin::new(&mut *server).poll_read(&mut kernel, &mut buffer) {
+                    Poll::Ready(Ok(())) => return Ok(buffer.filled().len()),
+                    Poll::Ready(Err(error)) => failed = Some(error.kind()),
+                    Poll::Pending => empty = true,
+                }
+                Err(io::ErrorKind::WouldBlock.into())
+            });
+            let ended = self.down.lent(polled, empty);
+            // The kernel says it once, be it behind other bytes.
+            if let Some(kind) = failed {
+                return Poll::Ready(Err(kind.into()));
+            }
+            if let Some(ended) = ended {
+                return ended;
+            }
+        }
+        self.down.poll(cx, server, client)
     }
 
     /// Ready once nothing has been carried for so long. The timer is moved only when it fires.
@@ -82,91 +137,10 @@ impl BothWays {
     }
 }
 
-/// From the stack to the kernel, which takes the bytes where the stack keeps them, if that lends them.
-struct Up {
-    lends: bool,
-    /// The server takes no more, but may have said something before.
-    refused: bool,
-    /// What is left to do otherwise, and at the end.
-    rest: OneWay,
-}
-
-impl Up {
-    fn poll<S: Stream>(
-        &mut self,
-        cx: &mut Context<'_>,
-        client: &mut S,
-        server: &mut TcpStream,
-    ) -> Poll<io::Result<()>> {
-        while self.lends && !self.refused {
-            ready!(server.poll_write_ready(cx))?;
-            let mut full = false;
-            let polled = client.poll_lend(cx, &mut |slices| {
-                server.try_write_vectored(slices).inspect_err(|error| match error.kind() {
-                    io::ErrorKind::WouldBlock => full = true,
-                    _ => self.refused = true,
-                })
-            });
-            match polled {
-                // Who waits for the kernel is woken by it, too.
-                Poll::Pending if full => {}
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(0)) => {
-                    self.lends = false;
-                    self.rest.stage = Stage::Closing;
-                }
-                Poll::Ready(Ok(len)) => self.rest.carried += len as u64,
-                Poll::Ready(Err(_)) if self.refused => {}
-                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Unsupported => self.lends = false,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            }
-        }
-        if self.refused {
-            return Poll::Pending;
-        }
-        self.rest.poll(cx, client, server)
-    }
-}
-
-/// From the kernel, which puts the bytes where the stack sends them from, if that lends the room, to the stack.
-struct Down {
-    lends: bool,
-    /// What is left to do otherwise, and at the end.
-    rest: OneWay,
-}
-
-impl Down {
-    fn poll<S: Stream>(
-        &mut self,
-        cx: &mut Context<'_>,
-        client: &mut S,
-        server: &mut TcpStream,
-    ) -> Poll<io::Result<()>> {
-        while self.lends {
-            ready!(server.poll_read_ready(cx))?;
-            let mut empty = false;
-            let polled = client.poll_fill(cx, &mut |room| {
-                server.try_read(room).inspect_err(|error| empty = error.kind() == io::ErrorKind::WouldBlock)
-            });
-            match polled {
-                // Who waits for the kernel is woken by it, too.
-                Poll::Pending if empty => {}
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(0)) => {
-                    self.lends = false;
-                    self.rest.stage = Stage::Closing;
-                }
-                Poll::Ready(Ok(len)) => self.rest.carried += len as u64,
-                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Unsupported => self.lends = false,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-            }
-        }
-        self.rest.poll(cx, server, client)
-    }
-}
-
 /// What is on its way in one direction.
 struct OneWay {
+    /// The stack lends its memory, as far as is known, and there is no end yet.
+    lends: bool,
     /// Allocated when there is something to carry.
     buffer: Box<[u8]>,
     waiting: Range<usize>,
@@ -185,7 +159,24 @@ enum Stage {
 
 impl OneWay {
     fn new() -> Self {
-        Self { buffer: Box::default(), waiting: 0..0, stage: Stage::Carrying, carried: 0 }
+        Self { lends: true, buffer: Box::default(), waiting: 0..0, stage: Stage::Carrying, carried: 0 }
+    }
+
+    /// What became of memory that was lent, and whether the kernel refused it: `None` where the way goes on.
+    fn lent(&mut self, polled: Poll<io::Result<usize>>, refused: bool) -> Option<Poll<io::Result<()>>> {
+        match polled {
+            // Who waits for the kernel is woken by it, too.
+            Poll::Pending if refused => {}
+            Poll::Pending => return Some(Poll::Pending),
+            Poll::Ready(Ok(0)) => {
+                self.lends = false;
+                self.stage = Stage::Closing;
+            }
+            Poll::Ready(Ok(len)) => self.carried += len as u64,
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Unsupported => self.lends = false,
+            Poll::Ready(Err(error)) => return Some(Poll::Ready(Err(error))),
+        }
+        None
     }
 
     /// Ready once the writer has been closed behind the last byte.

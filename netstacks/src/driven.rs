@@ -323,7 +323,7 @@ impl<E: Engine> Flow<E> {
         Poll::Pending
     }
 
-    /// Where the task has something else to wait for, it does not come back for the next packet.
+    /// Where the task has something else to wait for, it may not come back for the next packet.
     fn leave(&self, polled: Poll<io::Result<usize>>, refused: bool) -> Poll<io::Result<usize>> {
         if polled.is_pending() && refused {
             self.shared.lock()?.leave_to_driver();

@@ -305,7 +305,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     ///
     /// Where the source refuses the first bytes with [`io::ErrorKind::WouldBlock`], this is pending, and the source's
     /// owner has to see to being woken for its sake. It must not block: others may wait for the stack. An error behind
-    /// other bytes is not told; the source has to say it again.
+    /// other bytes is not told: a source that would not say it again has to remember it.
     ///
     /// # Errors
     ///

@@ -47,8 +47,9 @@ pub struct Lwip;
 /// The smallest packet that every IPv4 host takes (RFC 791, 3.1).
 const MIN_MTU: usize = 576;
 
-/// lwIP counts what is queued in 16 bits, of pbufs, and uses two for a segment (`tcp_out.c`).
-const MAX_QUEUED_SEGMENTS: usize = (0xffff - 3) / 2;
+/// lwIP counts what is queued in 16 bits, of pbufs, and uses two for a segment (`tcp_out.c`); `queue_room` of our own
+/// `tcp_out.c` leaves 64 of them.
+const MAX_QUEUED_SEGMENTS: usize = (0xffff - 3 - 64) / 2;
 
 /// So many segments of the largest size fit in the send buffer at least: some are under way, and one
 /// is being made.
@@ -261,7 +262,7 @@ impl<L: Link> LwipEngine<L> {
     }
 
     /// Fills the batch from the link. Answers how many packets there are.
-    fn fill(&mut self) -> io::Result<usize> {
+    fn fill_batch(&mut self) -> io::Result<usize> {
         // SAFETY: the engine's own, and nothing here calls lwIP.
         let output = unsafe { &mut *self.output };
         let mut filled = 0;
@@ -314,7 +315,7 @@ impl<L: Link> Engine for LwipEngine<L> {
         if mem::take(&mut self.undrained) {
             return Ok(Intake::Full);
         }
-        let filled = self.fill()?;
+        let filled = self.fill_batch()?;
         self.core_mut().now = now;
         for buffer in &mut self.batch[..filled] {
             // SAFETY: the engine's core; no reference into it is alive.

@@ -99,18 +99,22 @@ pub(crate) fn a_destination_that_does_not_answer(between: Between) {
     lab.end();
 }
 
+/// Whatever it has sent before: what is cut off is not to look like the whole. Some of these fill what a stack lends.
 pub(crate) fn a_server_that_resets(between: Between) {
     let lab = Lab::new(between, &[]);
-    let server = serve_once(&lab, PORT, |mut stream| {
-        stream.read_exact(&mut [0; 1000]).unwrap();
-        reset(stream);
-    });
-    let error = with_stream(&lab, |mut stream| {
-        stream.write_all(&[7; 1000]).unwrap();
-        stream.read(&mut [0; 1]).map_err(|error| error.kind())
-    });
-    answer_of(&server);
-    assert_eq!(error, Err(ErrorKind::ConnectionReset));
+    for len in [0, 1000, 65_535, 65_536, 131_070, 131_072] {
+        let server = serve_once(&lab, PORT, move |mut stream| {
+            stream.read_exact(&mut [0; 1000]).unwrap();
+            stream.write_all(&vec![7; len]).unwrap();
+            reset(stream);
+        });
+        let error = with_stream(&lab, |mut stream| {
+            stream.write_all(&[7; 1000]).unwrap();
+            stream.read_to_end(&mut Vec::new()).map_err(|error| error.kind())
+        });
+        answer_of(&server);
+        assert_eq!(error, Err(ErrorKind::ConnectionReset), "after {len} bytes");
+    }
     lab.end();
 }
 

@@ -79,7 +79,7 @@ extern unsigned short lwip_sys_ooseq_pbufs;
 #define TCP_WND                         (lwip_sys_at_run_time ? lwip_sys_window : 65535)
 #define TCP_RCV_SCALE                   (lwip_sys_at_run_time ? lwip_sys_window_scale : 0)
 #define TCP_SND_BUF                     TCP_WND
-/* The type's limit; what really bounds the queue is TCP_SND_BUF. */
+/* The type's limit, which lwip_sys_pcb_room() keeps; with segments of the usual size TCP_SND_BUF is reached before. */
 #define TCP_SND_QUEUELEN                0xffff
 #define TCP_SNDLOWAT                    1
 #define TCP_SNDQUEUELOWAT               5

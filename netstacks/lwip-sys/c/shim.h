@@ -124,6 +124,7 @@ void lwip_sys_pbuf_skip(struct pbuf **chain, u16_t len);
 
 void lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *endpoints);
 size_t lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted);
+void lwip_sys_pcb_push(struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_is_over(const struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb);
 void lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len);

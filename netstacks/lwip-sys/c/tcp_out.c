@@ -23,7 +23,7 @@
 #define MAX_UNSENT (512u << 10)
 
 /* Pbufs of its queue that are left for calls of tcp_write() which begin within a segment: more than there are
- * calls for the room of one look. */
+ * calls for the room of one look. As in lwip.rs. */
 #define QUEUE_SPARE 64
 
 /* Largest payloads of super-packets over IPv4 and IPv6, in bytes. */
@@ -177,6 +177,19 @@ lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted)
   size_t len = LWIP_MIN(wanted, (size_t)LWIP_MIN(room, queue_room(pcb)));
   widen(pcb);
   return len > pcb->mss ? len / pcb->mss * pcb->mss : len;
+}
+
+/* Sets PSH behind what tcp_write() was told that more follows, and did not. */
+void
+lwip_sys_pcb_push(struct tcp_pcb *pcb)
+{
+  struct tcp_seg *last = pcb->unsent;
+  while (last != NULL && last->next != NULL) {
+    last = last->next;
+  }
+  if (last != NULL) {
+    TCPH_SET_FLAG(last->tcphdr, TCP_PSH);
+  }
 }
 
 /* Cuts a segment that is larger than the peer's window, and that no acknowledgement under way would

@@ -230,6 +230,8 @@ unsafe extern "C" {
     /// How many of `wanted` bytes may be given to [`tcp_write`] now, for more than one segment a whole
     /// number of them.
     pub fn lwip_sys_pcb_room(pcb: *mut TcpPcb, wanted: usize) -> usize;
+    /// Sets PSH on the last segment that is not sent yet, if there is one.
+    pub fn lwip_sys_pcb_push(pcb: *mut TcpPcb);
     /// 1 in TIME-WAIT.
     pub fn lwip_sys_pcb_is_over(pcb: *const TcpPcb) -> u8;
     /// 1 while the peer owes an answer to data or a FIN.

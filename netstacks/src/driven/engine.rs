@@ -50,7 +50,7 @@ pub trait Engine: Send + 'static {
     fn has_failed(&self, flow: FlowId) -> bool;
 
     /// Lends a source room for `most` bytes to be sent at most: see [`Stream::poll_fill`]. `WouldBlock` where there is
-    /// none.
+    /// none. Where bytes that the source gave are lost for lack of memory, the connection is reset.
     fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize>;
 
     /// Queues bytes to be sent: how many it had room for, or `WouldBlock` for none.

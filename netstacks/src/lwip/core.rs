@@ -266,6 +266,8 @@ impl Core {
 /// Gives lwIP at most so many bytes by way of the ring. Answers how many, or `None` where bytes were lost for lack of
 /// memory.
 ///
+/// RFC 9293, 3.9.1 wants a PSH where what is queued ends: without one the peer may keep its acknowledgement back.
+///
 /// # Safety
 ///
 /// The pcb lives, and the ring is the one that all bytes written to it before are in.
@@ -278,28 +280,29 @@ unsafe fn fill(
 ) -> Option<io::Result<usize>> {
     // SAFETY: the caller's promise.
     let room = unsafe { lwip_sys::lwip_sys_pcb_room(pcb, most) };
-    let mut filled = 0;
+    let (mut filled, mut pushed) = (0, true);
     while filled < room {
         let (tail, contiguous) = ring.tail(chunks);
-        let len = (room - filled).min(contiguous).min(usize::from(u16::MAX));
+        // A chunk is no longer than one `tcp_write` takes.
+        let len = (room - filled).min(contiguous);
         if len == 0 {
+            if filled == 0 {
+                return Some(Err(io::ErrorKind::OutOfMemory.into()));
+            }
             break;
         }
         // SAFETY: the tail has room for so many bytes. They are initialised, and lwIP has not been told of
         // them yet.
         let given = match source(unsafe { slice::from_raw_parts_mut(tail.as_ptr(), len) }) {
+            Ok(0) if filled == 0 => return Some(Ok(0)),
+            Err(error) if filled == 0 => return Some(Err(error)),
+            Ok(0) | Err(_) => break,
             Ok(given) => given.min(len),
-            Err(_) if filled > 0 => break,
-            Err(error) => return Some(Err(error)),
         };
-        if given == 0 {
-            return Some(Ok(filled));
-        }
         filled += given;
-        // More follows at once where only the ring's end or the length's 16 bits have cut; else what
-        // is queued ends here, and RFC 9293, 3.9.1 wants a PSH on it: without one the peer may keep
-        // its acknowledgement back.
-        let flags = if given == len && filled < room { TCP_WRITE_FLAG_MORE } else { 0 };
+        // More follows at once where only the chunk's end has cut.
+        pushed = given < len || filled == room;
+        let flags = if pushed { 0 } else { TCP_WRITE_FLAG_MORE };
         // SAFETY: the bytes stay as they are until they are acknowledged. The call only queues, and calls nothing
         // back. What there is room for it fails to take only without memory.
         if unsafe { lwip_sys::tcp_write(pcb, tail.as_ptr().cast(), given as u16, flags) } != ERR_OK {
@@ -309,6 +312,10 @@ unsafe fn fill(
         if given < len {
             break;
         }
+    }
+    if !pushed {
+        // SAFETY: the caller's promise.
+        unsafe { lwip_sys::lwip_sys_pcb_push(pcb) };
     }
     Some(if filled == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(filled) })
 }

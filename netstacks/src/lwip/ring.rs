@@ -4,13 +4,16 @@ use std::alloc::{self, Layout};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
-/// Size of a chunk, in bytes: about that of a super-packet. It is less where a window is.
-const CHUNK_LEN: usize = 64 << 10;
+/// Size of a chunk, in bytes: about that of a super-packet, and what one `tcp_write` takes. It is less where a
+/// window is.
+const CHUNK_LEN: usize = u16::MAX as usize;
 
 /// So many chunks are kept for later at most: 16 MiB.
 const MOST_SPARE: usize = 256;
 
-/// Chunks that no connection has, of which the one that was given back last is taken next.
+/// Chunks that no connection has, of which the one that was given back last is taken next. So with peers that
+/// acknowledge soon we write to the few chunks that are in the processor's cache, however large the
+/// windows and however many the connections; a ring each would go through all of its memory, and keep it.
 #[derive(Debug)]
 pub(super) struct Chunks {
     spare: Vec<Chunk>,
@@ -59,18 +62,13 @@ impl Drop for Chunk {
     }
 }
 
-/// A queue of bytes in chunks, of which the one that was emptied last is filled next. So a peer that
-/// acknowledges soon has us write to the few chunks that are in the processor's cache, however large
-/// the window; a ring in one piece would go through all of its memory.
-///
-/// Chunks are given back once all bytes are acknowledged, and no sooner: a segment of which a part is
-/// acknowledged is sent again whole, and may begin in a chunk that was emptied. The peer does not look
-/// at that part, but it is not to be another connection's.
+/// A queue of bytes in chunks, which it has for as long as there are bytes in them. lwIP tells of bytes that are
+/// acknowledged when it frees their segment (`tcp_free_acked_segments` in `tcp_in.c`), so it refers to
+/// nothing that is forgotten here.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     /// In the order of the bytes; all but the last are full.
     chunks: VecDeque<Chunk>,
-    spare: Vec<Chunk>,
     /// How many bytes of the first chunk are acknowledged.
     start: usize,
     /// How many bytes of the last chunk are used.
@@ -82,7 +80,7 @@ impl Ring {
     pub(super) fn tail(&mut self, chunks: &mut Chunks) -> (NonNull<u8>, usize) {
         let len = chunks.layout.size();
         if (self.chunks.is_empty() || self.end == len)
-            && let Some(chunk) = self.spare.pop().or_else(|| chunks.take())
+            && let Some(chunk) = chunks.take()
         {
             self.chunks.push_back(chunk);
             self.end = 0;
@@ -107,12 +105,12 @@ impl Ring {
             && let Some(chunk) = self.chunks.pop_front()
         {
             self.start -= chunk_len;
-            self.spare.push(chunk);
+            chunks.give(chunk);
         }
         self.settle(chunks);
     }
 
-    /// Gives back the chunks of a ring that has no bytes.
+    /// Gives back the chunk of a ring that has no bytes.
     pub(super) fn settle(&mut self, chunks: &mut Chunks) {
         if self.chunks.is_empty() || (self.chunks.len() == 1 && self.start >= self.end) {
             self.clear(chunks);
@@ -121,7 +119,7 @@ impl Ring {
 
     /// Forgets all bytes, of which lwIP knows none any more.
     pub(super) fn clear(&mut self, chunks: &mut Chunks) {
-        for chunk in self.chunks.drain(..).chain(self.spare.drain(..)) {
+        for chunk in self.chunks.drain(..) {
             chunks.give(chunk);
         }
         (self.start, self.end) = (0, 0);
@@ -165,25 +163,22 @@ mod tests {
     fn an_empty_ring_has_no_chunk() {
         for len in [1, 4096, CHUNK_LEN, CHUNK_LEN + 1, 3 * CHUNK_LEN] {
             let mut chunks = Chunks::new(len);
-            let (mut ring, mut held) = (Ring::default(), 0);
+            let mut ring = Ring::default();
             for _ in 0..100 {
                 write(&mut ring, &mut chunks, len);
                 ring.pop(len - len / 3, &mut chunks);
                 write(&mut ring, &mut chunks, len - len / 3);
                 ring.pop(len - 1, &mut chunks);
                 write(&mut ring, &mut chunks, len - 1);
-                assert!(ring.chunks.len() + ring.spare.len() <= len.div_ceil(CHUNK_LEN) + 1);
-                assert!(chunks.spare.is_empty(), "bytes wait for their acknowledgement");
+                assert!(ring.chunks.len() <= len.div_ceil(CHUNK_LEN) + 1);
                 ring.pop(len, &mut chunks);
-                assert!(ring.chunks.is_empty() && ring.spare.is_empty());
-                held = held.max(chunks.spare.len());
-                chunks.spare.clear();
+                assert!(ring.chunks.is_empty());
             }
             // One that was offered and not written to.
             ring.tail(&mut chunks);
             ring.settle(&mut chunks);
             assert!(ring.chunks.is_empty());
-            assert!((1..=len.div_ceil(CHUNK_LEN) + 1).contains(&held), "{len}");
+            assert!((1..=len.div_ceil(CHUNK_LEN) + 1).contains(&chunks.spare.len()), "{len}");
         }
     }
 

@@ -449,3 +449,34 @@ fn a_queue_of_small_segments_is_full_before_lwip_refuses_one() {
     }
     panic!("{queued} bytes were never too many");
 }
+
+#[test]
+fn what_a_source_gives_ends_with_a_push_wherever_it_stops() {
+    const PSH: u8 = 0x08;
+    const PIECE: usize = u16::MAX as usize;
+    for given in [&[1000][..], &[PIECE], &[PIECE, 1], &[PIECE, PIECE]] {
+        let mut bench = Bench::new();
+        let (accepted, mut next) = bench.open(&MSS_1460);
+        let (mut calls, mut queued) = (given.iter(), 0);
+        let filled = bench.engine.fill(accepted.flow, 200_000, &mut |room| {
+            let Some(len) = calls.next() else { return Err(io::ErrorKind::WouldBlock.into()) };
+            room[..*len].copy_from_slice(&bytes(queued, *len));
+            queued += len;
+            Ok(*len)
+        });
+        assert_eq!(filled.unwrap(), given.iter().sum::<usize>());
+        let mut pushes = Vec::new();
+        let mut sent = 0;
+        while sent < queued {
+            let segments = bench.turn();
+            assert!(!segments.is_empty(), "{given:?}: {sent} bytes and no more");
+            for segment in segments {
+                sent += segment.len;
+                pushes.extend((segment.flags & PSH != 0).then_some(sent));
+            }
+            next.ack = bench.syn_ack.seq.wrapping_add(1 + sent as u32);
+            bench.put(&next);
+        }
+        assert_eq!(pushes, [queued], "{given:?}");
+    }
+}

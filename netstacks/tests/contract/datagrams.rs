@@ -1,6 +1,5 @@
 //! UDP.
 
-use std::any::TypeId;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
@@ -10,7 +9,9 @@ use platform::{Link, MemoryLink, PacketBuffer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::peer::{ADDRESS_V4, Peer};
-use crate::{DEADLINE, Flavour, MTU, assert_same, config, link, pattern, run_whole, runtime, server_addr, take_turns};
+use crate::{
+    DEADLINE, Flavour, MTU, assert_same, config, is_ipstack, link, pattern, run_whole, runtime, server_addr, take_turns,
+};
 
 /// The largest payload of one packet.
 fn largest(flavour: Flavour) -> usize {
@@ -19,11 +20,7 @@ fn largest(flavour: Flavour) -> usize {
 
 /// Whether the stack sends and takes datagrams that are longer than a packet.
 fn fragments<S: 'static>(flavour: Flavour) -> bool {
-    #[cfg(feature = "ipstack")]
-    let never = Some(TypeId::of::<netstacks::Ipstack>());
-    #[cfg(not(feature = "ipstack"))]
-    let never = None;
-    server_addr(flavour).is_ipv4() && Some(TypeId::of::<S>()) != never
+    server_addr(flavour).is_ipv4() && !is_ipstack::<S>()
 }
 
 /// Runs a server of datagrams against a peer.

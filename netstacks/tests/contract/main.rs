@@ -73,6 +73,15 @@ fn take_turns<S: 'static>() -> Option<MutexGuard<'static, ()>> {
     alone.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// Whether it is the stack that neither lends its memory nor fragments.
+fn is_ipstack<S: 'static>() -> bool {
+    #[cfg(feature = "ipstack")]
+    let ipstack = Some(TypeId::of::<netstacks::Ipstack>());
+    #[cfg(not(feature = "ipstack"))]
+    let ipstack = None;
+    Some(TypeId::of::<S>()) == ipstack
+}
+
 /// Runs `client` on a thread against `server` on a runtime with the stack `S`; both have to end.
 fn run<S: Netstack<MemoryLink>>(
     flavour: Flavour,
