@@ -16,7 +16,7 @@ mod output;
 mod pool;
 mod ring;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::io;
 use std::mem;

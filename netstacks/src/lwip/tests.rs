@@ -145,8 +145,8 @@ struct Bench {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// There is one lwIP.
-fn turn() -> MutexGuard<'static, ()> {
+/// There is one lwIP in a process: whoever starts it in a test waits for this.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }

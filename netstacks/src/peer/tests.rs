@@ -366,6 +366,8 @@ mod with_stacks {
 
     #[test]
     fn every_stack_has_a_peer_over_either_version_and_link() {
+        #[cfg(feature = "lwip")]
+        let _turn = crate::lwip::tests::turn();
         for stack in StackKind::ALL.into_iter().filter(|stack| stack.compiled_in()) {
             for [local, remote] in [[LOCAL, REMOTE], ["[fd00::1]:7", "[fd00::2]:80"]] {
                 for (link, peer) in [plain(), MemoryLink::offloading_pair(1500, 64), MemoryLink::pair(9000, 64)] {
