@@ -84,8 +84,9 @@ impl BothWays {
                     _ => self.refused = true,
                 })
             });
-            let ended = self.up.lent(polled, full).filter(|_| !self.refused);
-            if let Some(ended) = ended {
+            if let Some(ended) = self.up.lent(polled, full)
+                && !self.refused
+            {
                 return ended;
             }
         }

@@ -166,9 +166,8 @@ queue_room(const struct tcp_pcb *pcb)
   return used < most ? (most - used) / 2 * LWIP_MAX(segment, 1) : 0;
 }
 
-/* How many of so many bytes may be given to tcp_write() now. None is refused for another reason than the lack of
- * memory. Where that is more than a segment it is
- * whole segments: the rest would be a packet of its own. */
+/* How many of so many bytes may be given to tcp_write() now, which then fails for lack of memory alone. Where that
+ * is more than a segment it is whole segments: the rest would be a packet of its own. */
 size_t
 lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted)
 {
