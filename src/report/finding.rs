@@ -52,10 +52,9 @@ fn fastest_stack(series: &Series, mode: Mode) -> Option<String> {
     };
     let rivals: Vec<_> = rows.iter().copied().filter(|(row, _)| is_rival(&row.cell, &best.cell)).collect();
     Some(format!(
-        "{mode} is {} at {} Gbps ({}){settings}{}",
+        "{mode} is {} at {}{settings}{}",
         name(&best.cell),
-        format::gbps(estimate.median),
-        format::interval(estimate),
+        format::rate(best, estimate),
         doubt((best, estimate), &rivals)
     ))
 }
@@ -74,10 +73,9 @@ fn forwarders(series: &Series) -> Vec<String> {
         };
         let rivals: Vec<_> = rows.iter().copied().filter(|(row, _)| row.cell != best.cell).collect();
         Some(format!(
-            "{settings}is {} at {} Gbps ({}){}{}",
+            "{settings}is {} at {}{}{}",
             name(&best.cell),
-            format::gbps(estimate.median),
-            format::interval(estimate),
+            format::rate(best, estimate),
             times_reference((best, estimate), &rivals),
             doubt((best, estimate), &rivals)
         ))

@@ -12,8 +12,10 @@ pub(super) fn gbps(gbps: f64) -> String {
     format!("{gbps:.2}")
 }
 
-pub(super) fn interval(estimate: Estimate) -> String {
-    format!("{:.2} to {:.2}", estimate.low, estimate.high)
+/// The interval of a median, which one run has not.
+pub(super) fn interval(row: &CellSummary) -> Option<String> {
+    let estimate = row.estimate.filter(|_| row.gbps.len() > 1)?;
+    Some(format!("{:.2} to {:.2}", estimate.low, estimate.high))
 }
 
 /// CPU seconds for a gigabyte.
@@ -55,11 +57,20 @@ pub(super) fn runs(row: &CellSummary) -> usize {
     row.gbps.len() + row.failures.values().sum::<usize>()
 }
 
-/// The median, and its interval where it is of several runs.
+/// The median, and its interval where there is one.
 pub(super) fn median(row: &CellSummary, estimate: Estimate) -> String {
-    match row.gbps.len() {
-        1 => gbps(estimate.median),
-        _ => format!("{} ({})", gbps(estimate.median), interval(estimate)),
+    with_interval(row, gbps(estimate.median))
+}
+
+/// The same in a line of text.
+pub(super) fn rate(row: &CellSummary, estimate: Estimate) -> String {
+    with_interval(row, format!("{} Gbps", gbps(estimate.median)))
+}
+
+fn with_interval(row: &CellSummary, median: String) -> String {
+    match interval(row) {
+        Some(interval) => format!("{median} ({interval})"),
+        None => median,
     }
 }
 

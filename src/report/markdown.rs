@@ -168,7 +168,7 @@ fn names(cells: &[&Cell]) -> Sheet {
 
 fn figure(row: &CellSummary) -> String {
     match row.estimate {
-        Some(estimate) => format!("{} ({})", format::gbps(estimate.median), format::interval(estimate)),
+        Some(estimate) => format::median(row, estimate),
         None => format::failures(row),
     }
 }

@@ -36,7 +36,7 @@ type Figure = (&'static str, fn(&CellSummary) -> Option<String>);
 /// The columns after those that say what was run, of stacks.
 const STACK_FIGURES: [Figure; 10] = [
     ("Gbps", |row| Some(row.estimate.map_or_else(|| format::failures(row), |estimate| format::gbps(estimate.median)))),
-    ("95 % interval", |row| row.estimate.map(format::interval)),
+    ("95 % interval", format::interval),
     ("runs", |row| Some(row.gbps.len().to_string())),
     ("client s/GB", |row| row.client_cpu_per_gb.map(format::cost)),
     ("stack s/GB", |row| row.subject_cpu_per_gb.map(format::cost)),

@@ -116,8 +116,8 @@ impl fmt::Display for Warning {
                 lost * 100.0
             ),
             Self::FewRuns(runs) => {
-                let plural = if *runs == 1 { "" } else { "s" };
-                write!(f, "{runs} run{plural} say little of the spread; make at least {FEWEST_RUNS}, with --runs")
+                let (plural, says) = if *runs == 1 { ("", "says") } else { ("s", "say") };
+                write!(f, "{runs} run{plural} {says} little of the spread; make at least {FEWEST_RUNS}, with --runs")
             }
             Self::HighSpread(width) => write!(
                 f,
