@@ -7,6 +7,9 @@ use super::meter::{Spent, difference};
 use super::transfer::StartingGate;
 use crate::sample::Interval;
 
+/// A rest of the window shorter than this part of an interval is none of its own: its rate would say nothing.
+const SLIVER: u32 = 10;
+
 /// Takes note of what has arrived, every so often within the timed window.
 pub(super) struct Intervals {
     every: Option<Duration>,
@@ -58,12 +61,11 @@ impl Intervals {
     }
 
     /// The intervals of a window that was so long, and in which so many bytes arrived and so much was spent.
-    /// The last one is what is left of it.
+    /// The last one is what is left of it, and reaches back over a look just before the end.
     pub(super) fn finish(self, elapsed: Duration, bytes: u64, spent: Spent) -> Vec<Interval> {
-        if self.every.is_none() || elapsed.is_zero() {
-            return Vec::new();
-        }
-        let looks = self.looks.into_iter().take_while(|look| look.end < elapsed && look.arrived <= bytes);
+        let Some(every) = self.every.filter(|_| !elapsed.is_zero()) else { return Vec::new() };
+        let most = elapsed.saturating_sub(every / SLIVER);
+        let looks = self.looks.into_iter().take_while(|look| look.end < most && look.arrived <= bytes);
         let mut before = (0, Some(Duration::ZERO));
         let part = |Look { end, arrived, spent }: Look| {
             let bytes = arrived.saturating_sub(before.0);
@@ -105,7 +107,14 @@ mod tests {
     #[test]
     fn a_look_after_the_end_is_none() {
         assert_eq!(intervals(&[(100, 10), (200, 45)], 200, 45), [(100, 10), (200, 35)]);
-        assert_eq!(intervals(&[(100, 10), (200, 50)], 210, 45), [(100, 10), (210, 35)]);
+        assert_eq!(intervals(&[(100, 10), (200, 50)], 250, 45), [(100, 10), (250, 35)]);
+    }
+
+    #[test]
+    fn a_sliver_belongs_to_what_is_before_it() {
+        assert_eq!(intervals(&[(100, 10), (200, 40)], 209, 45), [(100, 10), (209, 35)]);
+        assert_eq!(intervals(&[(100, 10), (200, 40)], 211, 45), [(100, 10), (200, 30), (211, 5)]);
+        assert_eq!(intervals(&[(100, 10)], 101, 11), [(101, 11)]);
     }
 
     #[test]
