@@ -108,14 +108,14 @@ fn fields(structure: &impl Serialize) -> BTreeMap<String, String> {
 /// The two cells that have most in common, and what they have not.
 pub(super) fn nearest<'a>(old: impl Iterator<Item = &'a Cell>, new: impl Iterator<Item = &'a Cell>) -> String {
     let new: Vec<_> = new.map(fields).collect();
+    let unknown = &sample::field_text(None);
     let pairs = old.flat_map(|cell| {
         let fields = fields(cell);
         new.iter().map(move |new| {
-            let differing = fields.iter().filter(|(name, value)| new.get(*name) != Some(*value));
-            let differing = differing.map(|(name, value)| {
-                let new = new.get(name).map_or("unknown", String::as_str);
-                format!("{name} is {value} in the old file and {new} in the new one")
-            });
+            let pairs = fields.iter().map(|(name, old)| (name, old, new.get(name).unwrap_or(unknown)));
+            let differing = pairs.filter(|(_, old, new)| old != new);
+            let differing =
+                differing.map(|(name, old, new)| format!("{name} is {old} in the old file and {new} in the new one"));
             (cell, differing.collect::<Vec<_>>())
         })
     });
