@@ -62,9 +62,11 @@ const MAX_SKIPPED: usize = 64;
 
 const NO_NODE: &str = "allow it with chmod 666 /dev/net/tun, as root, or run as root";
 
-const NO_RIGHT: &str = "run as root, or leave out --netns host so that the run gets a network of its own";
+const NO_RIGHT: &str = "run as root, or in a user namespace of which the network namespace is";
 
-const OTHER_NAME: &str = "choose another with --tun-name, or leave out --netns host";
+const NO_TUN: &str = "make it the TUN driver's, character device 10:200, as root";
+
+const OTHER_NAME: &str = "choose another with --tun-name";
 
 const NO_IPV6: &str = "set the sysctls net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.default.disable_ipv6 to 0";
 
@@ -191,7 +193,7 @@ fn build(config: &TunConfig) -> Result<(SyncDevice, bool), Error> {
         }
         io::Result::Ok((device, offload))
     };
-    let not_created = |source| not_created(&config.name, OTHER_NAME, NO_RIGHT, source);
+    let not_created = |source| not_created(&config.name, OTHER_NAME, source);
     if config.offload != Offload::Off {
         match attempt(true) {
             // A kernel without IFF_VNET_HDR or TUNSETOFFLOAD says so; so does one that dislikes the
@@ -214,14 +216,14 @@ fn set_offloads(device: &SyncDevice) -> io::Result<()> {
     Ok(())
 }
 
-/// The error of an interface that could not be made, with what to do about a name that is taken and about a
-/// right that is missing.
-fn not_created(name: &str, other_name: &str, no_right: &str, source: io::Error) -> Error {
+/// The error of an interface that could not be made, with what to do about a name that is taken.
+fn not_created(name: &str, other_name: &str, source: io::Error) -> Error {
     let errno = source.raw_os_error();
     let error = |class| Error::new(class, "create TUN interface", name, source);
     match errno {
         Some(libc::EBUSY | libc::EEXIST) => error(Class::Invalid).remedy(format!("the name is taken; {other_name}")),
-        Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy(no_right),
+        Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy(NO_RIGHT),
+        Some(libc::ENOTTY) => error(Class::Unavailable).remedy(format!("{NODE} is no TUN; {NO_TUN}")),
         Some(libc::EINVAL) => {
             error(Class::Invalid).remedy(format!("an interface of another kind may have the name; {other_name}"))
         }

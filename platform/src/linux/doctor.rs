@@ -26,7 +26,7 @@ fn rights() -> Check {
     let finding = if user.is_root() {
         "root".to_owned()
     } else {
-        format!("user {user}, who has those of a run in a user namespace of its own")
+        format!("user {user}, for whom a run makes a user namespace; whether it may is seen below")
     };
     Check::new("rights", Verdict::Ok, finding)
 }

@@ -14,8 +14,6 @@ use crate::{Class, Error};
 
 const OTHER_NAME: &str = "choose another";
 
-const NO_RIGHT: &str = "run as root, or in a user namespace of which the network namespace is";
-
 /// One of the devices.
 pub(super) struct End {
     pub(super) device: SyncDevice,
@@ -75,5 +73,5 @@ fn create(name: &str, offload: Offload) -> Result<SyncDevice, Error> {
     open_node()?;
     let offload = offload != Offload::Off;
     let builder = DeviceBuilder::new().name(name).offload(offload).enable(false);
-    builder.build_sync().map_err(|source| not_created(name, OTHER_NAME, NO_RIGHT, source))
+    builder.build_sync().map_err(|source| not_created(name, OTHER_NAME, source))
 }
