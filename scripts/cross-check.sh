@@ -182,6 +182,7 @@ for line in sys.stdin:
 
 case ${1:-} in
 "" | --run) ;;
+-h | --help) sed -n '3,/^$/s/^# \{0,1\}//p' "$0" && exit 0 ;;
 *) fail "unknown argument $1; the only one is --run" ;;
 esac
 install_tools

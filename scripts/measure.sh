@@ -13,8 +13,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 trap 'exit 130' INT
 
+case ${1:-} in
+-h | --help) sed -n '3,/^$/s/^# \{0,1\}//p' "$0" && exit 0 ;;
+esac
 runs=${1:-7}
-[[ $runs =~ ^[1-9][0-9]*$ ]] || { printf 'measure: %s is no number of rounds\n' "$runs" >&2 && exit 2; }
+[[ $runs =~ ^[1-9][0-9]*$ ]] || { printf 'measure: %s is no number of rounds; see --help\n' "$runs" >&2 && exit 2; }
 
 cargo build --release --locked
 program=target/release/rust-tun-perf

@@ -27,7 +27,7 @@ pub const DEFAULT_MTU: u16 = 1500;
 /// wrong, or two files have too few runs to be compared; 3 something that the run needs from the system is
 /// missing, a permission, a device or an algorithm; 130 interrupted.
 #[derive(Clone, Debug, Parser)]
-#[command(version, max_term_width = 100, verbatim_doc_comment)]
+#[command(version, max_term_width = 100)]
 #[command(
     override_usage = "rust-tun-perf --mode <MODE> --netstack <NETSTACK> [OPTIONS]\n       rust-tun-perf <COMMAND> [OPTIONS]"
 )]

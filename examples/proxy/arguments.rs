@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::new(198, 18, 0, 2).into())]
     pub(crate) tun_dest: IpAddr,
 
-    /// MTU of the device
+    /// MTU of the device, 1280 or more, as IPv6 wants it
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
     pub(crate) mtu: u16,
 
