@@ -4,8 +4,9 @@
     scripts/proxy-bench.py report FILE     the table of samples that are there
 
 A sample is a line of JSON. gbps is payload as the receiver counts it; cpu_s_per_gb is the user and system time of the
-proxy for each 10^9 bytes of that, and rss_bytes the most memory that it occupied. What does not apply is null. A sample
-that failed has "error", and no figure.
+proxy for each 10^9 bytes of that, and rss_bytes the most memory that it occupied. stolen_percent is the part of the
+processors' time that a virtual machine's host gave to others meanwhile. What does not apply is null. A sample that failed
+has "error", and no figure.
 """
 
 import argparse
@@ -143,6 +144,22 @@ def measured(arguments, path, offload, load):
         return result | {"cpu_s_per_gb": used_s / (bytes_received / 1e9), "rss_bytes": proxy.peak_rss_bytes()}
 
 
+def processor_ticks():
+    """The time of all processors so far, and how much of it the host gave to others."""
+    # proc(5): user, nice, system, idle, iowait, irq, softirq and steal; what guests take is in the first two.
+    ticks = list(map(int, Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]))
+    return sum(ticks), ticks[7]
+
+
+@contextmanager
+def theft(sample):
+    """Notes what was stolen while the sample was taken."""
+    total, stolen = processor_ticks()
+    yield
+    total_after, stolen_after = processor_ticks()
+    sample["stolen_percent"] = 100 * (stolen_after - stolen) / max(total_after - total, 1)
+
+
 def environment(arguments):
     version = subprocess.run(["iperf3", "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
     cpus = (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").open() if line.startswith("model name"))
@@ -169,7 +186,8 @@ def run(arguments):
             for path, offload, load in random.sample(cells, len(cells)):
                 sample = {"kind": "proxy", "path": path, "offload": offload, "load": load, "round": number}
                 try:
-                    sample |= measured(arguments, path, offload, load)
+                    with theft(sample):
+                        sample |= measured(arguments, path, offload, load)
                     news = f"{sample['gbps']:.2f} Gbps"
                 except Failure as failure:
                     sample |= {"gbps": None, "error": str(failure)}
@@ -234,6 +252,9 @@ def table(samples):
         f"\nMedian (least to most) of {rounds} rounds, {first['time_s']} s a run; {first['cpu']}, {first['cpus']} processors, "
         f"Linux {first['kernel']}, iperf3 {first['iperf3']}, cubic, commit {first['commit']}."
     )
+    stolen = spread([sample.get("stolen_percent") for sample in samples], "{:.0f}")
+    if stolen != "-":
+        yield f"\nOf the processors' time its host gave {stolen} % to others in a run."
     for name in ("commit", "cpu", "kernel", "options", "time_s"):
         values = sorted({str(sample[name]) for sample in samples})
         if len(values) > 1:
