@@ -64,7 +64,7 @@ const NO_NODE: &str = "allow it with chmod 666 /dev/net/tun, as root, or run as 
 
 const NO_RIGHT: &str = "run as root, or in a user namespace of which the network namespace is";
 
-const NO_TUN: &str = "make it the TUN driver's, character device 10:200, as root";
+const NO_TUN: &str = "/dev/net/tun is no TUN; make it the TUN driver's, character device 10:200, as root";
 
 const OTHER_NAME: &str = "choose another with --tun-name";
 
@@ -223,7 +223,7 @@ fn not_created(name: &str, other_name: &str, source: io::Error) -> Error {
     match errno {
         Some(libc::EBUSY | libc::EEXIST) => error(Class::Invalid).remedy(format!("the name is taken; {other_name}")),
         Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy(NO_RIGHT),
-        Some(libc::ENOTTY) => error(Class::Unavailable).remedy(format!("{NODE} is no TUN; {NO_TUN}")),
+        Some(libc::ENOTTY) => error(Class::Unavailable).remedy(NO_TUN),
         Some(libc::EINVAL) => {
             error(Class::Invalid).remedy(format!("an interface of another kind may have the name; {other_name}"))
         }

@@ -112,8 +112,8 @@ pub(super) fn nearest<'a>(old: impl Iterator<Item = &'a Cell>, new: impl Iterato
     let pairs = old.flat_map(|cell| {
         let fields = fields(cell);
         new.iter().map(move |new| {
-            let pairs = fields.iter().map(|(name, old)| (name, old, new.get(name).unwrap_or(unknown)));
-            let differing = pairs.filter(|(_, old, new)| old != new);
+            let values = fields.iter().map(|(name, old)| (name, old, new.get(name).unwrap_or(unknown)));
+            let differing = values.filter(|(_, old, new)| old != new);
             let differing =
                 differing.map(|(name, old, new)| format!("{name} is {old} in the old file and {new} in the new one"));
             (cell, differing.collect::<Vec<_>>())
