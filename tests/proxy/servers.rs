@@ -136,6 +136,8 @@ pub(crate) fn serve_once<T: Send + 'static>(
         let listener = TcpListener::bind(("::", port)).unwrap();
         thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
+            // Whoever has heard the answer may serve at this port again.
+            drop(listener);
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             // Where nobody asks, the result is of no interest.
             let _unasked = answer.send(serve(stream));
