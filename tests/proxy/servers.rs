@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
+use socket2::SockRef;
 use tempfile::TempDir;
 
 use super::lab::{Lab, SERVER, SERVER_V6};
@@ -136,8 +137,9 @@ pub(crate) fn serve_once<T: Send + 'static>(
         let listener = TcpListener::bind(("::", port)).unwrap();
         thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            // Whoever has heard the answer may serve at this port again.
-            drop(listener);
+            // Whoever has heard the answer may serve at this port again. To close it is not enough: a program that
+            // another test starts just now has a copy until it is one.
+            SockRef::from(&listener).shutdown(Shutdown::Both).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             // Where nobody asks, the result is of no interest.
             let _unasked = answer.send(serve(stream));
@@ -167,12 +169,12 @@ pub(crate) fn echo_datagrams(lab: &Lab, port: u16) {
 
 /// Ends a connection by a reset.
 pub(crate) fn reset(stream: TcpStream) {
-    socket2::SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
     drop(stream);
 }
 
 /// Writes, and tells the other side that nothing follows.
 pub(crate) fn write_last(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     stream.write_all(bytes)?;
-    stream.shutdown(std::net::Shutdown::Write)
+    stream.shutdown(Shutdown::Write)
 }
