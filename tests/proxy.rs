@@ -96,6 +96,7 @@ real_clients! {
         a_destination_that_is_unreachable()
         a_destination_that_does_not_answer()
         a_server_that_resets()
+        a_server_that_resets_while_the_client_sends()
         a_client_that_resets();
     datagrams:
         a_name_is_looked_up(dnsmasq dig)

@@ -81,7 +81,10 @@ impl BothWays {
             let polled = client.poll_lend(cx, &mut |slices| {
                 server.try_write_vectored(slices).inspect_err(|error| match error.kind() {
                     io::ErrorKind::WouldBlock => full = true,
-                    _ => self.refused = true,
+                    // A reset that came behind the server's FIN.
+                    io::ErrorKind::BrokenPipe => self.refused = true,
+                    // The kernel says it once: a read finds an end behind the last bytes.
+                    kind => (self.refused, self.down.broken) = (true, Some(kind)),
                 })
             });
             if let Some(ended) = self.up.lent(polled, full)
@@ -146,6 +149,8 @@ struct OneWay {
     buffer: Box<[u8]>,
     waiting: Range<usize>,
     stage: Stage,
+    /// What the reader's end is, where it is none.
+    broken: Option<io::ErrorKind>,
     /// Bytes so far.
     carried: u64,
 }
@@ -160,7 +165,7 @@ enum Stage {
 
 impl OneWay {
     fn new() -> Self {
-        Self { lends: true, buffer: Box::default(), waiting: 0..0, stage: Stage::Carrying, carried: 0 }
+        Self { lends: true, buffer: Box::default(), waiting: 0..0, stage: Stage::Carrying, broken: None, carried: 0 }
     }
 
     /// What became of memory that was lent, and whether the kernel refused it: `None` where the way goes on.
@@ -198,6 +203,9 @@ impl OneWay {
             match self.stage {
                 Stage::Carrying => ready!(self.poll_fill(cx, reader))?,
                 Stage::Closing => {
+                    if let Some(kind) = self.broken {
+                        return Poll::Ready(Err(kind.into()));
+                    }
                     ready!(Pin::new(&mut *writer).poll_shutdown(cx))?;
                     self.stage = Stage::Closed;
                 }

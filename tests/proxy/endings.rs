@@ -19,6 +19,7 @@ fn with_stream<T: Send + 'static>(lab: &Lab, talk: impl FnOnce(TcpStream) -> T +
     lab.client.run(|| {
         let stream = TcpStream::connect((SERVER, PORT)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         talk(stream)
     })
 }
@@ -84,7 +85,7 @@ pub(crate) fn a_destination_that_is_unreachable(between: Between) {
 
 /// The client hears nothing either, and the proxy gives up in its time.
 pub(crate) fn a_destination_that_does_not_answer(between: Between) {
-    let lab = Lab::new(between, &["--connect-timeout", "2"]);
+    let lab = Lab::new(between, &["--connect-timeout", "5"]);
     let idle = lab.descriptors();
     for address in SILENT {
         thread::scope(|scope| {
@@ -118,6 +119,35 @@ pub(crate) fn a_server_that_resets(between: Between) {
     lab.end();
 }
 
+/// The client hears of it by whichever call comes first, and of nothing that looks like an end before.
+pub(crate) fn a_server_that_resets_while_the_client_sends(between: Between) {
+    let lab = Lab::new(between, &[]);
+    for _ in 0..20 {
+        let server = serve_once(&lab, PORT, |mut stream| {
+            stream.read_exact(&mut vec![0; 100_000]).unwrap();
+            stream.write_all(&[7; 1000]).unwrap();
+            reset(stream);
+        });
+        let errors = with_stream(&lab, |mut stream| {
+            let mut sender = stream.try_clone().unwrap();
+            let sends = thread::spawn(move || {
+                loop {
+                    if let Err(error) = sender.write_all(&[7; 10_000]) {
+                        return error.kind();
+                    }
+                }
+            });
+            let read = stream.read_to_end(&mut Vec::new()).map_err(|error| error.kind());
+            (read, sends.join().unwrap())
+        });
+        answer_of(&server);
+        let (read, written) = errors;
+        let heard = read == Err(ErrorKind::ConnectionReset) || written == ErrorKind::ConnectionReset;
+        assert!(heard, "read: {read:?}, write: {written}");
+    }
+    lab.end();
+}
+
 pub(crate) fn a_client_that_resets(between: Between) {
     let lab = Lab::new(between, &[]);
     let error = serve_once(&lab, PORT, |mut stream| {
@@ -136,16 +166,18 @@ pub(crate) fn a_client_that_resets(between: Between) {
 
 /// What was on its way when both sides closed still arrives.
 pub(crate) fn both_sides_close_at_once(between: Between) {
+    // That fits into the first window: neither reads before it has written.
+    const LEN: usize = 60_000;
     let lab = Lab::new(between, &[]);
     let finish = |mut stream: TcpStream| {
-        write_last(&stream, &vec![7; 200_000]).unwrap();
+        write_last(&stream, &vec![7; LEN]).unwrap();
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap();
         let _gone = stream.shutdown(Shutdown::Both);
         bytes.len()
     };
     let server = serve_once(&lab, PORT, finish);
-    assert_eq!(with_stream(&lab, finish), 200_000);
-    assert_eq!(answer_of(&server), 200_000);
+    assert_eq!(with_stream(&lab, finish), LEN);
+    assert_eq!(answer_of(&server), LEN);
     lab.end();
 }
