@@ -43,7 +43,7 @@ pub(super) struct Outcome {
     pub(super) spent: Spent,
     pub(super) retransmits: Option<u64>,
     pub(super) device_drops: Option<u64>,
-    pub(super) packets: PacketCounts,
+    pub(super) packets: Option<PacketCounts>,
     pub(super) reordered: Option<u64>,
     pub(super) forwarder_peak_rss_bytes: Option<u64>,
     pub(super) tcp: Option<TcpStatistics>,
@@ -63,7 +63,7 @@ impl Outcome {
             spent: Spent::default(),
             retransmits: None,
             device_drops: None,
-            packets: PacketCounts::default(),
+            packets: None,
             reordered: None,
             forwarder_peak_rss_bytes: None,
             tcp: None,
@@ -181,7 +181,10 @@ impl Supervisor {
                 report = party.next() => report,
                 Some(report) = clients.recv() => report,
                 () = interrupts.next() => return Err(RunError::Interrupted),
-                () = tokio::time::sleep_until(deadline) => return Ok(Err(self.late(&progress))),
+                () = tokio::time::sleep_until(deadline) => {
+                    progress.update(self.arrived());
+                    return Ok(Err(self.late(&progress)));
+                }
                 () = intervals.due(&self.gate) => {
                     intervals.look(self.arrived().saturating_sub(self.warmup_bytes()), self.gate.spent());
                     continue;
@@ -254,7 +257,7 @@ impl Supervisor {
             spent,
             retransmits: sum(finishes.iter().map(|finish| finish.retransmits)).filter(|_| complete),
             device_drops: carried.drops,
-            packets: carried.packets.unwrap_or_default(),
+            packets: carried.packets,
             reordered: carried.reordered,
             forwarder_peak_rss_bytes: end.tally.forwarder_peak_rss_bytes,
             tcp: finishes.first().map(|finish| finish.tcp),
@@ -311,6 +314,8 @@ async fn nearest_cause(first: Failure, party: &mut Party, clients: &mut Reports)
     let deadline = tokio::time::Instant::now() + AFTERMATH;
     loop {
         let report = tokio::select! {
+            // What has been said before the time was over counts.
+            biased;
             report = party.next() => report,
             Some(report) = clients.recv() => report,
             () = tokio::time::sleep_until(deadline) => return cause,

@@ -185,9 +185,7 @@ fn a_time_is_kept_and_what_arrived_in_it_counted() {
 
 #[test]
 fn the_intervals_add_up_to_what_arrived() {
-    for arguments in
-        ["-m reader --time 0.25", "-m writer --time 0.25", "-m reader --bytes 3MB", "-m writer --bytes 3MB"]
-    {
+    for arguments in ["-m reader --time 1", "-m writer --time 1", "-m reader --bytes 3MB", "-m writer --bytes 3MB"] {
         let outcome = run(&format!("{arguments} --interval 0.05"), Fault::None, healthy()).unwrap();
         assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
         let parts = &outcome.intervals;
@@ -229,7 +227,7 @@ fn a_reset_is_a_reset() {
 #[test]
 fn a_stack_that_stands_still_has_stalled() {
     for mode in ["reader", "writer"] {
-        let (found, detail) = status(&format!("-m {mode} --bytes 1MB --timeout 1.5"), Fault::Stall(500_000));
+        let (found, detail) = status(&format!("-m {mode} --bytes 1MB --timeout 3"), Fault::Stall(500_000));
         assert_eq!(found, Status::Stalled, "{mode}: {detail}");
         assert!(detail.contains("nothing arrived"), "{detail}");
     }
@@ -271,7 +269,7 @@ fn a_driver_that_fails_ends_the_run_at_once_with_its_error() {
 #[test]
 fn a_stack_that_accepts_nobody_stalls_and_hangs_nobody() {
     // The kernel completes the handshake by itself; the go is never answered.
-    assert_eq!(status("-m reader --bytes 1MB --timeout 1.5", Fault::Stall(0)).0, Status::Stalled);
+    assert_eq!(status("-m reader --bytes 1MB --timeout 3", Fault::Stall(0)).0, Status::Stalled);
 }
 
 #[test]
