@@ -5,6 +5,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::line::{self, Line};
 use super::{Cell, Environment, Head, Sample};
@@ -281,12 +283,17 @@ fn lock(path: &Path) -> Result<File, FileError> {
     if !file.metadata().map_err(failed)?.is_file() {
         return Err(foreign("is no regular file; choose another"));
     }
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => {
-            Err(foreign("another process is writing to it; wait, or choose another file"))
+    // One that has just ended leaves the lock to whatever it was starting then, until that is a program of its own.
+    let patience = Instant::now() + Duration::from_secs(1);
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(fs::TryLockError::WouldBlock) if Instant::now() < patience => thread::sleep(Duration::from_millis(10)),
+            Err(fs::TryLockError::WouldBlock) => {
+                return Err(foreign("another process is writing to it; wait, or choose another file"));
+            }
+            Err(fs::TryLockError::Error(source)) => return Err(failed(source)),
         }
-        Err(fs::TryLockError::Error(source)) => Err(failed(source)),
     }
 }
 
