@@ -48,6 +48,17 @@ struct Loaded {
     verified: Verify,
 }
 
+impl Loaded {
+    /// The same, which has failed where what was carried is not known: the forwarder has stood still meanwhile.
+    fn counted(mut self) -> Self {
+        if self.outcome.status == Status::Ok && self.outcome.packets.is_none() {
+            self.outcome.status = Status::Stalled;
+            self.outcome.detail = Some("the forwarder did not say in time how much it has carried".to_owned());
+        }
+        self
+    }
+}
+
 /// Runs a forwarder.
 pub(super) fn execute(scenario: &ForwardScenario) -> Result<Sample, RunError> {
     if !platform::isolation_supported() {
@@ -80,7 +91,7 @@ pub(super) fn execute(scenario: &ForwardScenario) -> Result<Sample, RunError> {
         }
     });
     runtime.shutdown_timeout(PARTING);
-    let loaded = result?;
+    let loaded = result?.counted();
     if let Some(profile) = profile.filter(|_| loaded.outcome.status == Status::Ok) {
         profile.finish(scenario)?;
     }
@@ -107,7 +118,7 @@ fn sample(scenario: &ForwardScenario, loaded: Loaded, started: SystemTime) -> Sa
         retransmits: outcome.retransmits,
         reordered: outcome.reordered,
         device_drops: outcome.device_drops,
-        packets: outcome.packets.into(),
+        packets: outcome.packets.unwrap_or_default().into(),
         tcp: outcome.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,
         started_unix_ms: unix_ms(started),

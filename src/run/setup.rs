@@ -147,7 +147,7 @@ fn sample(scenario: &Scenario, ran: Ran, started: SystemTime) -> Sample {
         retransmits: outcome.retransmits,
         reordered: None,
         device_drops: outcome.device_drops,
-        packets: outcome.packets.into(),
+        packets: outcome.packets.unwrap_or_default().into(),
         tcp: outcome.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,
         started_unix_ms: unix_ms(started),

@@ -113,7 +113,7 @@ pub(super) async fn run(
     let mut outcome = Outcome {
         spent,
         device_drops: carried.drops,
-        packets: carried.packets.unwrap_or_default(),
+        packets: carried.packets,
         reordered: carried.reordered,
         forwarder_peak_rss_bytes: carried.forwarder_peak_rss_bytes,
         ..Outcome::failed(Status::Ok, None)

@@ -28,7 +28,7 @@ use crate::sample::Status;
 const READY: Duration = Duration::from_secs(10);
 
 /// How long it may take to answer: the machine is under load.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// How long it may take to end when it is told to, and how long where a flame graph is to be drawn.
 const PARTING: Duration = Duration::from_secs(2);

@@ -95,7 +95,7 @@ impl<P: Port> Sink for PacketSink<P> {
     type Burst = Batch;
 
     async fn write(&mut self, batch: &mut Batch) -> Result<(), Error> {
-        let (mut packets, mut bytes) = (0, 0);
+        let (mut packets, mut bytes, mut outcome) = (0, 0, Ok(()));
         for packet in batch.packets() {
             let naked = packet.get(self.format.header_len..).unwrap_or_default();
             self.counter.order(naked);
@@ -105,10 +105,13 @@ impl<P: Port> Sink for PacketSink<P> {
                     bytes += naked.len() as u64;
                 }
                 Err(error) if is_refused(&error) => self.counter.unwritten(1),
-                Err(error) => return Err(failed("write to", self.port.name(), error)),
+                Err(error) => {
+                    outcome = Err(failed("write to", self.port.name(), error));
+                    break;
+                }
             }
         }
         self.counter.written(packets, bytes);
-        Ok(())
+        outcome
     }
 }
