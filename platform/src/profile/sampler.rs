@@ -43,7 +43,7 @@ impl fmt::Debug for Sampler {
 /// The thread, and its functions from the outermost inwards. The innermost comes first in a sample, and of what was
 /// inlined as well.
 fn stack(frames: &Frames) -> String {
-    let taken = frames.frames.iter().position(|inlined| inlined.iter().any(takes_samples)).map_or(0, |last| last + 1);
+    let taken = frames.frames.iter().rposition(|inlined| inlined.iter().any(takes_samples)).map_or(0, |last| last + 1);
     let mut stack = name_of(&frames.thread_name_or_id());
     for symbol in frames.frames[taken..].iter().rev().flat_map(|inlined| inlined.iter().rev()) {
         stack.push(';');
@@ -52,10 +52,11 @@ fn stack(frames: &Frames) -> String {
     stack
 }
 
-/// Whether this is where the signal's handler walks the stack. pprof leaves out the handler, but not what it calls
-/// where that was not inlined.
+/// Whether this is where the signal's handler walks the stack, or where the samples are collected at last. pprof
+/// leaves out the handler, but not what it calls where that was not inlined.
 fn takes_samples(symbol: &Symbol) -> bool {
-    symbol.name().starts_with("<pprof::")
+    let name = symbol.name();
+    name.starts_with("<pprof::") || name.starts_with("pprof::")
 }
 
 /// A name without what ends one in a folded stack: that of an array's type has a semicolon.
