@@ -12,6 +12,9 @@ use nix::sys::signal::Signal;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, getpid, getppid, gettid, sysconf};
 
+/// Of a process that is about to end (`include/linux/sched.h`).
+const PF_EXITING: u64 = 0x4;
+
 /// By `PR_SET_PDEATHSIG` (`prctl(2)`). It tells of an end that comes later alone, so who the parent is is
 /// asked after it. Another one may be a program between the two, which ends with `parent` or not.
 pub(crate) fn end_with_parent(parent: u32) -> bool {
@@ -20,10 +23,13 @@ pub(crate) fn end_with_parent(parent: u32) -> bool {
     pid(parent) == Some(getppid()) || is_alive(parent)
 }
 
-/// Whether a process is there, and not only as what nobody has waited for yet (`proc_pid_stat(5)`).
+/// Whether a process is there, and neither about to end nor only what nobody has waited for yet (`proc_pid_stat(5)`).
+/// What ends gives its children away before it is seen as dead.
 pub(crate) fn is_alive(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
+    let Some((_, fields)) = stat.rsplit_once(") ") else { return false };
+    let flags = fields.split(' ').nth(6).and_then(|flags| flags.parse::<u64>().ok());
+    !fields.starts_with(['Z', 'X']) && flags.is_some_and(|flags| flags & PF_EXITING == 0)
 }
 
 /// The same, asked for by the parent. What the kernel waits for is the end of the thread.
