@@ -36,7 +36,8 @@ clean_up() {
     if [[ -d $scratch/wine ]]; then
         WINEPREFIX="$scratch/wine" wineserver -k || true
     fi
-    rm -rf "$scratch"
+    # One that is just ending may still write: what is left then is a temporary folder.
+    rm -rf "$scratch" || true
 }
 trap clean_up EXIT
 

@@ -9,7 +9,9 @@ use std::process::Command;
 
 /// What the program answers: exit code, standard output, standard error.
 fn answer(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_rust-tun-perf")).args(arguments).output().unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_rust-tun-perf"));
+    // What changes the looks of help where there is no terminal.
+    let output = program.args(arguments).env_remove("COLUMNS").env_remove("CLICOLOR_FORCE").output().unwrap();
     let mut text = format!("exit {}\n", output.status.code().unwrap());
     for (name, bytes) in [("stdout", output.stdout), ("stderr", output.stderr)] {
         let bytes = String::from_utf8(bytes).unwrap();

@@ -43,6 +43,7 @@ impl Files {
             .arg("compare")
             .args(arguments.split(' '))
             .current_dir(&self.0)
+            .env_remove("CLICOLOR_FORCE")
             .output()
             .unwrap();
         let mut text = format!("$ compare {arguments}\nexit {}\n", output.status.code().unwrap());

@@ -240,7 +240,7 @@ mod on_linux {
 
     #[test]
     fn what_is_said_beside_the_figure_has_its_word_nowhere() {
-        let output = run("--layer loopback -m reader --time 0.2 --warmup 1MB --interval 0.05");
+        let output = run("--layer loopback -m reader --time 1 --warmup 1MB --interval 0.05");
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!(stdout.matches("Gbps").count(), 1, "{stdout}");
         assert!(stderr.matches("Gbit/s").count() >= 2 && !stderr.contains("Gbps"), "{stderr}");

@@ -269,6 +269,7 @@ fn an_older_file_is_a_report_too() {
 #[test]
 fn out_writes_a_whole_file_or_leaves_the_old_one() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pages");
+    let _absent = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     let laptop = data("laptop.jsonl");
     let (laptop, out) = (laptop.to_str().unwrap(), folder.join("laptop.csv"));

@@ -180,13 +180,17 @@ fn a_good_sample_and_a_bad_end_are_a_failure() {
 
 #[test]
 fn a_process_that_does_not_end_is_killed() {
-    let program = program("hanging", "echo $$ >\"$0.pid\"; exec sleep 1000");
+    // By its name it is the shell before it has come to anything, and by the number what it then is.
+    let (program, seconds) = (program("hanging", "exec sleep 1000.0625"), "1000.0625");
     let executor = ProcessExecutor::new(&program).grace(Duration::from_millis(300));
     let sample = executor.execute(&scenario("--timeout 0.2")).unwrap();
     assert_eq!(sample.facts.status, Status::Stalled);
     assert!(sample.facts.detail.unwrap().contains("0.3 seconds"));
-    let pid = fs::read_to_string(program.with_extension("pid")).unwrap();
-    assert!(!Path::new("/proc").join(pid.trim()).exists(), "process {pid} is still there");
+    let words =
+        |process: &Path| String::from_utf8_lossy(&fs::read(process.join("cmdline")).unwrap_or_default()).into_owned();
+    let is_it = |words: &String| words.contains("process-hanging") || words.contains(seconds);
+    let left = fs::read_dir("/proc").unwrap().map(|process| words(&process.unwrap().path())).find(is_it);
+    assert_eq!(left, None, "it is still there");
 }
 
 /// A run that hangs, in a process that the test below interrupts.

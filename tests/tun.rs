@@ -99,7 +99,7 @@ fn every_option_holds_for_every_stack() {
                 "--mtu 576 --window 64KiB",
                 "--mtu 65535",
                 "--mtu 9000 --worker-threads 1",
-                "--mtu 9000 --window 4KiB --timeout 10",
+                "--mtu 9000 --window 4KiB --bytes 400KB --warmup 64KB",
                 "--parallel 4 --window 256KiB",
                 "--buffer 999 --congestion reno --verify off",
                 "--time 0.3 --warmup 0",
@@ -109,7 +109,8 @@ fn every_option_holds_for_every_stack() {
                 "--tun-name t0 --tun-addr 172.16.0.1 --tun-dest 172.16.3.2 --tun-mask 255.255.0.0",
             ] {
                 for offload in ["on", "off"] {
-                    let bytes = if options.contains("--time ") { "" } else { "--bytes 6MB" };
+                    let timed = options.contains("--time ") || options.contains("--bytes ");
+                    let bytes = if timed { "" } else { "--bytes 6MB" };
                     let warmup = if options.contains("--warmup") { "" } else { "--warmup 1MB" };
                     let verify = if options.contains("--verify") { "" } else { "--verify full" };
                     let arguments =
@@ -124,7 +125,8 @@ fn every_option_holds_for_every_stack() {
 #[test]
 fn the_sample_carries_what_a_figure_must() {
     skip_if!(no_device());
-    let output = run("-m writer -n smoltcp --offload off --bytes 6MB --warmup 1MB --json");
+    // Some ticks of the kernel's clock, by which CPU time of other threads may be counted.
+    let output = run("-m writer -n smoltcp --offload off --bytes 60MB --warmup 1MB --json");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(sample["schema"], 1);
@@ -133,13 +135,13 @@ fn the_sample_carries_what_a_figure_must() {
     assert_eq!(sample["netstack"], "smoltcp");
     assert_eq!(sample["mode"], "writer");
     assert_eq!(sample["runtime"], "multi-thread");
-    assert_eq!(sample["bytes"], 6_000_000);
+    assert_eq!(sample["bytes"], 60_000_000);
     assert_eq!(sample["device_drops"], 0);
     let elapsed_ns = sample["elapsed_ns"].as_f64().unwrap();
     let gbps = sample["gbps"].as_f64().unwrap();
-    assert!((gbps - 48e6 / elapsed_ns).abs() < 1e-5, "{gbps} Gbps in {elapsed_ns} ns");
-    // 6 MB at an MTU of 1500 are at least 6e6 / 1460 packets.
-    assert!(sample["packets"]["rx"].as_u64().unwrap() >= 4110, "{sample}");
+    assert!((gbps - 480e6 / elapsed_ns).abs() < 1e-5, "{gbps} Gbps in {elapsed_ns} ns");
+    // 60 MB at an MTU of 1500 are at least 60e6 / 1460 packets.
+    assert!(sample["packets"]["rx"].as_u64().unwrap() >= 41_096, "{sample}");
     assert!(sample["cpu"]["client_seconds"].as_f64().unwrap() > 0.0);
     assert!(sample["cpu"]["stack_seconds"].as_f64().unwrap() > 0.0);
     assert!(sample["peak_rss_bytes"].as_u64().unwrap() > 1 << 20);
@@ -213,10 +215,11 @@ fn forbidden_user_namespaces_are_said_with_the_remedy() {
 /// The second number of an interface's line is that of the packets it has received; 100 of them
 /// are payload.
 const LONG_RUN: &str = "\"$PROGRAM\" -m reader -n smoltcp --netns host --time 30 --json 2>/dev/null & run=$!
+                        trap 'kill -KILL $run 2>/dev/null || true' EXIT
                         tries=0
                         until awk '$1 == \"utun8:\" && $3 > 100 { seen = 1 } END { exit !seen }' \\
                             /proc/thread-self/net/dev; do
-                            tries=$((tries + 1)); test $tries -lt 200; sleep 0.05
+                            tries=$((tries + 1)); test $tries -lt 600; sleep 0.05
                         done;";
 
 #[test]
@@ -259,9 +262,11 @@ fn the_most_streams_and_the_largest_windows() {
 fn too_few_threads_or_descriptors_are_said_with_the_remedy() {
     skip_if!(no_root());
     for limit in ["--nofile=8", "--nproc=20"] {
+        // The threads are counted by user: nobody's are not this test's alone.
+        let as_user = "exec setpriv --reuid 64917 --regid 64917 --clear-groups";
         let output = with_device_node(
             "mknod -m 666 /dev/net/tun c 10 200",
-            &format!("{AS_NOBODY} prlimit {limit} timeout 20 \"$PROGRAM\" -m reader -n smoltcp --worker-threads 100"),
+            &format!("{as_user} prlimit {limit} timeout 20 \"$PROGRAM\" -m reader -n smoltcp --worker-threads 100"),
         );
         let stderr = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{limit}: {stderr}");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use data_encoding::BASE64;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};
 
 /// How long the browser may take to answer.
@@ -16,7 +17,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// A running browser with one page. It ends when it is dropped.
 pub(crate) struct Browser {
     process: Child,
-    profile: std::path::PathBuf,
+    _profile: TempDir,
     socket: WebSocket<TcpStream>,
     session: Option<String>,
     last: u64,
@@ -27,18 +28,17 @@ pub(crate) struct Browser {
 impl Drop for Browser {
     fn drop(&mut self) {
         let _ended = self.process.kill().and_then(|()| self.process.wait());
-        let _gone = std::fs::remove_dir_all(&self.profile);
     }
 }
 
 impl Browser {
     pub(crate) fn start(program: &Path) -> Self {
-        let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("profile-{}", std::process::id()));
+        let profile = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut process = Command::new(program)
             // Root has no sandbox, and a container no large /dev/shm.
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
             .args(["--disable-background-networking", "--remote-debugging-port=0", "--hide-scrollbars"])
-            .arg(format!("--user-data-dir={}", profile.display()))
+            .arg(format!("--user-data-dir={}", profile.path().display()))
             .arg("about:blank")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -55,7 +55,7 @@ impl Browser {
         let stream = TcpStream::connect(host).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let (socket, _) = tungstenite::client(&address, stream).unwrap();
-        let mut browser = Self { process, profile, socket, session: None, last: 0, events: Vec::new() };
+        let mut browser = Self { process, _profile: profile, socket, session: None, last: 0, events: Vec::new() };
         let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}));
         let session = json!({"targetId": target["targetId"], "flatten": true});
         browser.session = browser.call("Target.attachToTarget", &session)["sessionId"].as_str().map(ToOwned::to_owned);

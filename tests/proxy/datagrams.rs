@@ -24,12 +24,17 @@ fn socket(lab: &Lab, server: &'static str, port: u16) -> UdpSocket {
     })
 }
 
+/// What dig says but for its remarks, as that it had to ask again.
+pub(crate) fn answer_of_dig(said: &str) -> String {
+    said.split_inclusive('\n').filter(|line| !line.starts_with(";;")).collect()
+}
+
 pub(crate) fn a_name_is_looked_up(between: Between) {
     let lab = Lab::new(between, &[]);
     let _server = dnsmasq(&lab);
     for transport in ["+notcp", "+tcp"] {
         let said = lab.client.call(&["dig", &format!("@{SERVER}"), transport, "+short", "host.test", "A"]);
-        assert_eq!(said, "192.0.2.1\n", "{transport}");
+        assert_eq!(answer_of_dig(&said), "192.0.2.1\n", "{transport}");
     }
     lab.end();
 }
@@ -94,7 +99,7 @@ pub(crate) fn an_answer_larger_than_a_packet(between: Between) {
 
 /// Each has the answers to its own questions, and a socket of the proxy's until it falls silent.
 pub(crate) fn a_hundred_flows_of_datagrams(between: Between) {
-    let lab = Lab::new(between, &["--udp-idle", "2"]);
+    let lab = Lab::new(between, &["--udp-idle", "5"]);
     echo_datagrams(&lab, PORT);
     let idle = lab.descriptors();
     let sockets: Vec<_> = (0..FLOWS).map(|_| socket(&lab, SERVER, PORT)).collect();
@@ -134,8 +139,8 @@ pub(crate) fn ping_is_answered(between: Between) {
     };
     for address in addresses {
         for size in ["56", "1400"] {
-            let said = lab.client.call(&["ping", "-n", "-c", "3", "-i", "0.2", "-W", "20", "-s", size, address]);
-            assert!(said.contains("3 received"), "{address}: {said}");
+            // Succeeds where so many answers have come in that time.
+            lab.client.call(&["ping", "-n", "-c", "3", "-i", "0.2", "-w", "20", "-s", size, address]);
         }
     }
     lab.end();

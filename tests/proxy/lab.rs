@@ -96,19 +96,25 @@ impl Host {
         self.call(&words);
     }
 
-    /// Waits until somebody listens here at a port, of "tcp" or "udp".
-    pub(crate) fn wait_for_port(&self, transport: &str, port: u16) {
+    /// How many IPv6 addresses of links are in use here: IPv6 makes one for each when it begins with it.
+    fn link_local_addresses(&self) -> usize {
+        let table = fs::read_to_string(self.namespace.folder().join("net/if_inet6")).unwrap();
+        // The scope and the flags, of which only IFA_F_PERMANENT is set (`linux/if_addr.h`).
+        table.lines().filter(|line| line.starts_with("fe80") && line.contains(" 20 80 ")).count()
+    }
+
+    /// Waits until somebody listens here at a port, of the kernel's table "tcp", "tcp6", "udp" or "udp6". Whoever
+    /// listens for both versions at once is in the second alone.
+    pub(crate) fn wait_for_port(&self, table: &str, port: u16) {
         // proc_net_tcp.rst: the local address, the remote one, and the state; 0A is LISTEN, and 07 an unconnected
         // socket of UDP.
-        let state = if transport == "tcp" { "0A" } else { "07" };
-        wait_until(&format!("somebody listens at {transport} port {port}"), || {
-            ["", "6"].iter().any(|version| {
-                let table = self.namespace.folder().join(format!("net/{transport}{version}"));
-                fs::read_to_string(table).unwrap_or_default().lines().any(|line| {
-                    let mut fields = line.split_whitespace().skip(1);
-                    let local = fields.next().unwrap_or_default();
-                    local.ends_with(&format!(":{port:04X}")) && fields.nth(1) == Some(state)
-                })
+        let state = if table.starts_with("tcp") { "0A" } else { "07" };
+        wait_until(&format!("somebody listens at port {port}, {table}"), || {
+            let table = self.namespace.folder().join("net").join(table);
+            fs::read_to_string(table).unwrap_or_default().lines().any(|line| {
+                let mut fields = line.split_whitespace().skip(1);
+                let local = fields.next().unwrap_or_default();
+                local.ends_with(&format!(":{port:04X}")) && fields.nth(1) == Some(state)
             })
         });
     }
@@ -126,6 +132,8 @@ pub(crate) struct Lab {
 impl Lab {
     /// Sets them up, with the proxy and these options of its where there is to be one.
     pub(crate) fn new(between: Between, options: &[&str]) -> Self {
+        // Of all tests that run at once, each has a dozen descriptors.
+        rlimit::increase_nofile_limit(u64::MAX).unwrap();
         let mut lab = Self { proxy: None, client: Host::new(), middle: Host::new(), server: Host::new() };
         lab.join();
         if let Between::Proxy(stack) = between {
@@ -152,12 +160,18 @@ impl Lab {
         self.server.ip("route add blackhole 10.3.2.0/24");
         self.server.ip("-6 route add unreachable fd03:1::/64");
         self.server.ip("-6 route add blackhole fd03:2::/64");
+        // The kernel tells IPv6 of a link that is there only once in a second, and what is sent before is lost.
+        for (host, links) in [(&self.client, 1), (&self.middle, 2), (&self.server, 1)] {
+            wait_until("IPv6 has come to every link", || host.link_local_addresses() == links);
+        }
     }
 
     /// Starts the proxy, and once it serves packets routes the client's into its TUN.
     fn start_proxy(&mut self, stack: &str, options: &[&str]) {
         let path = proxy_path();
-        let fixed = [path.to_str().unwrap(), "--interface", "to-server", "--netstack", stack];
+        // However many processors there are, what its memory grows by is not glibc's arenas, one after another.
+        let fixed =
+            ["env", "MALLOC_ARENA_MAX=1", path.to_str().unwrap(), "--interface", "to-server", "--netstack", stack];
         let mut program = self.middle.start(&[&fixed, options].concat());
         wait_until("the proxy serves packets", || {
             assert!(program.runs(), "the proxy ended before it served packets");

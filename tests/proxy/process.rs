@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use platform::Namespace;
 
 /// No program runs for so long, on the busiest of machines.
-const DEADLINE: Duration = Duration::from_mins(2);
+const DEADLINE: Duration = Duration::from_mins(5);
 
 /// Nothing else that is waited for takes so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);

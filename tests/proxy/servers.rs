@@ -42,6 +42,7 @@ impl Nginx {
         let path = folder.path().to_str().unwrap();
         let program = lab.server.start(&["nginx", "-p", path, "-c", "nginx.conf", "-e", "stderr"]);
         lab.server.wait_for_port("tcp", 80);
+        lab.server.wait_for_port("tcp6", 80);
         Self { folder, _program: program }
     }
 
@@ -113,15 +114,16 @@ pub(crate) fn dnsmasq(lab: &Lab) -> Program {
         .collect();
     words.extend((0..TEXTS).map(|number| format!("--txt-record=large.test,{number:0>TEXT_LEN$}")));
     let program = lab.server.start(&words.iter().map(String::as_str).collect::<Vec<_>>());
-    lab.server.wait_for_port("udp", 53);
-    lab.server.wait_for_port("tcp", 53);
+    for table in ["udp", "udp6", "tcp", "tcp6"] {
+        lab.server.wait_for_port(table, 53);
+    }
     program
 }
 
 /// iperf3 as a server.
 pub(crate) fn iperf3(lab: &Lab) -> Program {
     let program = lab.server.start(&["iperf3", "--server"]);
-    lab.server.wait_for_port("tcp", 5201);
+    lab.server.wait_for_port("tcp6", 5201);
     program
 }
 
@@ -141,6 +143,7 @@ pub(crate) fn serve_once<T: Send + 'static>(
             // another test starts just now has a copy until it is one.
             SockRef::from(&listener).shutdown(Shutdown::Both).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            stream.set_write_timeout(Some(PATIENCE)).unwrap();
             // Where nobody asks, the result is of no interest.
             let _unasked = answer.send(serve(stream));
         });

@@ -4,13 +4,14 @@ use std::fs;
 
 use serde_json::Value;
 
+use super::datagrams::answer_of_dig;
 use super::lab::{Between, Lab, SERVER, SERVER_V6};
 use super::process::wait_until;
 use super::servers::{Nginx, SMALL_BYTES, dnsmasq, iperf3};
 
 /// curl in the client's network, which gives up in the end. What it said.
 fn curl(lab: &Lab, words: &[&str]) -> String {
-    lab.client.call(&[&["curl", "--silent", "--show-error", "--fail", "--max-time", "100"], words].concat())
+    lab.client.call(&[&["curl", "--silent", "--show-error", "--fail", "--max-time", "280"], words].concat())
 }
 
 pub(crate) fn iperf3_both_ways(between: Between) {
@@ -26,13 +27,13 @@ fn iperf3_with(between: Between, options: &[&str]) {
     for way in [&[][..], &["--reverse"], &["--parallel", "8"]] {
         // A server that has served one closes its port for a moment.
         let _server = iperf3(&lab);
-        let words = ["iperf3", "--client", SERVER, "--time", "2", "--json"];
+        let words = ["iperf3", "--client", SERVER, "--bytes", "50M", "--json"];
         let said = lab.client.call(&[&words, way].concat());
         let result: Value = serde_json::from_str(&said).unwrap();
         assert!(result["error"].is_null(), "{way:?}: {result}");
-        // Two segments a millisecond are slow for the slowest of machines.
+        // What is under way when the client has sent all of it is not waited for.
         let received = result["end"]["sum_received"]["bytes"].as_u64().unwrap();
-        assert!(received > 5_000_000, "{way:?}: {received} bytes");
+        assert!(received > 25_000_000, "{way:?}: {received} bytes");
     }
     lab.end();
 }
@@ -41,7 +42,7 @@ pub(crate) fn a_large_download_arrives_as_it_was(between: Between) {
     let lab = Lab::new(between, &[]);
     let nginx = Nginx::start(&lab);
     let expected = nginx.serve_large();
-    let fetch = format!("curl --silent --show-error --fail --max-time 110 http://{SERVER}/large | openssl sha256 -r");
+    let fetch = format!("curl --silent --show-error --fail --max-time 280 http://{SERVER}/large | openssl sha256 -r");
     assert_eq!(lab.client.shell(&fetch), expected);
     lab.end();
 }
@@ -86,7 +87,7 @@ pub(crate) fn everything_over_ipv6(between: Between) {
     let server = format!("@{SERVER_V6}");
     for transport in ["+notcp", "+tcp"] {
         let said = lab.client.call(&["dig", &server, transport, "+short", "host.test", "AAAA"]);
-        assert_eq!(said, "2001:db8::1\n", "{transport}");
+        assert_eq!(answer_of_dig(&said), "2001:db8::1\n", "{transport}");
     }
     lab.end();
 }

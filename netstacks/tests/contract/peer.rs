@@ -5,7 +5,7 @@
 
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Wake, Waker};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ impl Peer {
         let mut wire = Wire::new(link);
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = 7;
-        let mut interface = Interface::new(config, &mut wire, smoltcp::time::Instant::now());
+        let mut interface = Interface::new(config, &mut wire, now());
         interface.update_ip_addrs(|addresses| {
             let [a, b, c, d] = ADDRESS_V4;
             addresses.push(IpCidr::new(IpAddress::v4(a, b, c, d), 24)).unwrap();
@@ -324,9 +324,15 @@ impl Shared {
 impl World {
     fn poll(&mut self) {
         self.wire.flush();
-        self.interface.poll(smoltcp::time::Instant::now(), &mut self.wire, &mut self.sockets);
+        self.interface.poll(now(), &mut self.wire, &mut self.sockets);
         self.wire.flush();
     }
+}
+
+/// The time since the first call; that of smoltcp's own `now` is the system's, which may be set back.
+fn now() -> smoltcp::time::Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    smoltcp::time::Instant::from_micros(START.get_or_init(Instant::now).elapsed().as_micros() as i64)
 }
 
 struct Unpark(Thread);
@@ -367,7 +373,7 @@ impl World {
     fn next_delay(&mut self) -> Duration {
         let longest = Duration::from_millis(20);
         self.interface
-            .poll_delay(smoltcp::time::Instant::now(), &self.sockets)
+            .poll_delay(now(), &self.sockets)
             .map_or(longest, |delay| Duration::from(delay).clamp(Duration::from_millis(1), longest))
     }
 }
