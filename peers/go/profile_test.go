@@ -35,7 +35,7 @@ func TestStacksAreFoldedFromTheOutermostInwards(t *testing.T) {
 func TestABusyFunctionIsInTheProfile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "folded")
 	err := profiled(file, func() error {
-		busy(t, 500*time.Millisecond)
+		busy(t, 1500*time.Millisecond)
 		return nil
 	})
 	if err != nil {
