@@ -49,11 +49,11 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// The same, which has failed where what was carried is not known: the forwarder has stood still meanwhile.
+    /// The same, which has failed where what was carried is not known.
     fn counted(mut self) -> Self {
         if self.outcome.status == Status::Ok && self.outcome.packets.is_none() {
             self.outcome.status = Status::Stalled;
-            self.outcome.detail = Some("the forwarder did not say in time how much it has carried".to_owned());
+            self.outcome.detail = Some("the forwarder did not say how much it has carried".to_owned());
         }
         self
     }

@@ -21,9 +21,9 @@ use tokio::time::timeout;
 use super::{Executor, Job, RunError};
 use crate::sample::{self, Cell, Environment, Facts, Planned, Sample, Status};
 
-/// How long a process may take beyond its run's timeout, by default: for its start, and until its tasks
-/// and threads have ended.
-const GRACE: Duration = Duration::from_secs(15);
+/// How long a process may take beyond its run's timeout, by default: for its start, until a forwarder has answered,
+/// and until its tasks and threads have ended.
+const GRACE: Duration = Duration::from_secs(25);
 
 /// How long an interrupted process may take to end by itself. In a terminal it was interrupted, too.
 const PARTING: Duration = Duration::from_millis(500);
