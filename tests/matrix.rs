@@ -71,7 +71,7 @@ fn assert_complete(out: &Path) {
     for sample in &file.samples {
         rounds.entry(&sample.cell).or_default().push(sample.facts.round.unwrap());
     }
-    // One that was broken off had more before it.
+    // One that was broken off may have come further.
     for rounds in rounds.values_mut() {
         rounds.retain(|round| *round <= 3);
     }

@@ -109,8 +109,8 @@ fn every_option_holds_for_every_stack() {
                 "--tun-name t0 --tun-addr 172.16.0.1 --tun-dest 172.16.3.2 --tun-mask 255.255.0.0",
             ] {
                 for offload in ["on", "off"] {
-                    let timed = options.contains("--time ") || options.contains("--bytes ");
-                    let bytes = if timed { "" } else { "--bytes 6MB" };
+                    let limited = options.contains("--time ") || options.contains("--bytes ");
+                    let bytes = if limited { "" } else { "--bytes 6MB" };
                     let warmup = if options.contains("--warmup") { "" } else { "--warmup 1MB" };
                     let verify = if options.contains("--verify") { "" } else { "--verify full" };
                     let arguments =
@@ -214,7 +214,8 @@ fn forbidden_user_namespaces_are_said_with_the_remedy() {
 /// Begins a long run on the namespace's own network and waits for its device.
 /// The second number of an interface's line is that of the packets it has received; 100 of them
 /// are payload.
-const LONG_RUN: &str = "\"$PROGRAM\" -m reader -n smoltcp --netns host --time 30 --json 2>/dev/null & run=$!
+const LONG_RUN: &str =
+    "\"$PROGRAM\" -m reader -n smoltcp --netns host --time 100 --timeout 200 --json 2>/dev/null & run=$!
                         trap 'kill -KILL $run 2>/dev/null || true' EXIT
                         tries=0
                         until awk '$1 == \"utun8:\" && $3 > 100 { seen = 1 } END { exit !seen }' \\
@@ -306,7 +307,7 @@ fn a_device_that_goes_down_ends_the_run() {
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(sample["status"], "device-lost", "{sample}");
-    assert!(begin.elapsed().as_secs() < 20, "it took {:?}", begin.elapsed());
+    assert!(begin.elapsed().as_secs() < 90, "it took {:?}", begin.elapsed());
 }
 
 /// Whole super-packets cross the device, both ways, where their checksums and cutting are offloaded.

@@ -149,7 +149,7 @@ struct OneWay {
     buffer: Box<[u8]>,
     waiting: Range<usize>,
     stage: Stage,
-    /// What the reader's end is, where it is none.
+    /// The error that the reader's end stands for, where it is no end.
     broken: Option<io::ErrorKind>,
     /// Bytes so far.
     carried: u64,

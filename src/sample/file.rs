@@ -210,7 +210,7 @@ impl Appender {
     ///
     /// # Errors
     ///
-    /// [`FileError::Foreign`] where the file is of another plan or environment, or in use;
+    /// [`FileError::Foreign`] where the file is of another plan or environment, or still in use after a second;
     /// [`FileError::TooLong`], [`FileError::Line`] and [`FileError::Write`]. What is refused is left as it was.
     pub fn open(path: &Path, head: &Head) -> Result<(Self, Head, Vec<Sample>), FileError> {
         let foreign = |reason: String| FileError::Foreign { path: path.to_owned(), reason };

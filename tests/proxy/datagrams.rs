@@ -140,7 +140,7 @@ pub(crate) fn ping_is_answered(between: Between) {
     for address in addresses {
         for size in ["56", "1400"] {
             // Succeeds where so many answers have come in that time.
-            lab.client.call(&["ping", "-n", "-c", "3", "-i", "0.2", "-w", "20", "-s", size, address]);
+            lab.client.call(&["ping", "-n", "-c", "3", "-i", "0.2", "-w", "5", "-s", size, address]);
         }
     }
     lab.end();

@@ -52,6 +52,8 @@ impl Program {
         let (stdout, stderr) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).args(words).stdin(Stdio::null());
+        // However many processors there are, memory does not grow by an allocator's arena for each.
+        command.env("MALLOC_ARENA_MAX", "1");
         command.stdout(stdout.try_clone().unwrap()).stderr(stderr.try_clone().unwrap());
         // The parent whose death is meant is the namespace's thread: it goes with the namespace or the process.
         let child = namespace.run(move || command.spawn()).unwrap().unwrap();

@@ -272,6 +272,18 @@ fn a_second_writer_is_refused_until_the_first_has_gone() {
 }
 
 #[test]
+fn a_lock_that_goes_soon_is_waited_for() {
+    let (_folder, path) = place();
+    let (first, _, _) = Appender::open(&path, &head()).unwrap();
+    let goes = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(100));
+        drop(first);
+    });
+    write(&path, [1]);
+    goes.join().unwrap();
+}
+
+#[test]
 fn what_cannot_be_a_file_of_samples_is_said() {
     let (folder, _) = place();
     for path in [folder.path().to_owned(), folder.path().join("missing/samples.jsonl")] {

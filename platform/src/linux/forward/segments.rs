@@ -141,6 +141,7 @@ impl<P: Port> Sink for SegmentSink<P> {
             Ok(bytes) => self.counter.written(packets, bytes as u64 - packets * VIRTIO_NET_HDR_LEN as u64),
             // tun-rs goes on after a packet that the kernel does not take, and tells of the last one alone.
             Err(error) if is_refused(&error) => self.counter.unwritten(packets),
+            // The device is gone, and how much of the burst it has taken tun-rs does not tell.
             Err(error) => return Err(failed("write to", self.port.name(), error)),
         }
         Ok(())

@@ -21,6 +21,7 @@ use crate::forward::Carried;
 #[derive(Clone, Default)]
 struct Fake {
     incoming: Arc<Mutex<VecDeque<io::Result<Vec<u8>>>>>,
+    /// What becomes of the next packets that it is given, as errno; 0 is one that is taken, as all others are.
     refusals: Arc<Mutex<VecDeque<i32>>>,
     sent: Arc<Mutex<Vec<Vec<u8>>>>,
 }
@@ -54,7 +55,7 @@ impl Port for Fake {
     }
 
     async fn send(&self, packet: &[u8]) -> io::Result<usize> {
-        if let Some(errno) = self.refusals.lock().unwrap().pop_front() {
+        if let Some(errno) = self.refusals.lock().unwrap().pop_front().filter(|errno| *errno != 0) {
             return Err(io::Error::from_raw_os_error(errno));
         }
         self.sent.lock().unwrap().push(packet.to_vec());
@@ -149,13 +150,16 @@ fn a_packet_that_the_kernel_refuses_is_lost_alone() {
 #[test]
 fn a_device_that_is_gone_ends_it() {
     for errno in [libc::EBADFD, libc::EFAULT, libc::EBADF] {
-        let (from, to) = (Fake::with([vec![0x45; 20], vec![0x45; 20]]), Fake::default());
-        to.refusals.lock().unwrap().push_back(errno);
-        let plain = Format { header_len: 0, max_len: 1500, batch: 1 };
-        let (error, carried) = carry(plain, &from, &to);
-        let text = error.to_string();
-        assert!(text.starts_with("write to TUN interface fake0: "), "{text}");
-        assert_eq!(carried.written_packets, 0);
+        for (batch, taken) in [(1, 0), (3, 0), (3, 1), (3, 2)] {
+            let (from, to) = (Fake::with((0..3).map(|_| vec![0x45; 20])), Fake::default());
+            to.refusals.lock().unwrap().extend([[0].repeat(taken), vec![errno]].concat());
+            let plain = Format { header_len: 0, max_len: 1500, batch };
+            let (error, carried) = carry(plain, &from, &to);
+            let text = error.to_string();
+            assert!(text.starts_with("write to TUN interface fake0: "), "{text}");
+            // What went out before it is counted.
+            assert_eq!((carried.written_packets, carried.written_bytes), (taken as u64, 20 * taken as u64));
+        }
     }
 }
 
