@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 #![cfg(target_os = "linux")]
 
+mod processes;
+
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -14,6 +16,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+use self::processes::{living, write_script};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_rust-tun-perf");
 
@@ -93,13 +97,7 @@ fn folder(test: &str) -> PathBuf {
 
 /// A program of that name in a folder, in the shell's language.
 fn program(folder: &Path, name: &str, script: &str) {
-    // Written by another process: a file that this one has open for writing, and so every process that
-    // another test is starting just now, could not be executed.
-    let mut install = Command::new("install");
-    let install = install.args(["-m", "755", "/dev/stdin"]).arg(folder.join(name)).stdin(Stdio::piped());
-    let mut install = install.spawn().unwrap();
-    install.stdin.take().unwrap().write_all(format!("#!/bin/sh\n{script}\n").as_bytes()).unwrap();
-    assert!(install.wait().unwrap().success());
+    write_script(&folder.join(name), script);
 }
 
 #[test]
@@ -313,11 +311,6 @@ impl Lasting {
         }
         output
     }
-}
-
-/// What the kernel says of a process, unless it is dead. One that nobody has waited for yet is dead all the same.
-fn living(process: u32) -> Option<String> {
-    fs::read_to_string(format!("/proc/{process}/stat")).ok().filter(|state| !state.contains(") Z "))
 }
 
 /// User and system time of a process so far, in hundredths of a second.

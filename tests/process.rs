@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 #![cfg(all(unix, feature = "smoltcp"))]
 
+mod processes;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,6 +18,8 @@ use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::{Runnable, Scenario};
 use rust_tun_perf::run::{Executor, ProcessExecutor, RunError};
 use rust_tun_perf::sample::{self, Cell, Environment, Facts, Sample, Status};
+
+use self::processes::write_script;
 
 /// Ends the test where `reason` says why it cannot run. The line goes past the test harness, which
 /// would swallow it.
@@ -43,12 +47,7 @@ fn print(status: Status) -> String {
 /// A program that is this shell script.
 fn program(name: &str, script: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("process-{name}"));
-    // Written by another process: a file that this one has open for writing, and so every process that
-    // another test is starting just now, could not be executed.
-    let mut install = Command::new("install");
-    let mut install = install.args(["-m", "755", "/dev/stdin"]).arg(&path).stdin(Stdio::piped()).spawn().unwrap();
-    install.stdin.take().unwrap().write_all(format!("#!/bin/sh\n{script}\n").as_bytes()).unwrap();
-    assert!(install.wait().unwrap().success());
+    write_script(&path, script);
     path
 }
 
@@ -247,19 +246,14 @@ fn a_run_ends_with_the_process_that_wanted_it() {
     let pid = loop {
         let text = fs::read_to_string(&file).unwrap_or_default();
         if text.ends_with('\n') {
-            break text.trim().to_owned();
+            break text.trim().parse().unwrap();
         }
         wait();
     };
     // Whether it has got as far as to begin, or not.
     parent.kill().unwrap();
     parent.wait().unwrap();
-    // What nobody has waited for is there still, as a zombie.
-    let is_there = || {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(')').is_some_and(|(_, state)| !state.trim_start().starts_with(['Z', 'X']))
-    };
-    while is_there() {
+    while processes::living(pid).is_some() {
         wait();
     }
 }

@@ -155,14 +155,19 @@ fn with_device_node(make: &str, then: &str) -> Output {
     shell(&["-m"], &format!("mount -t tmpfs none /dev/net; {make}; {then}"))
 }
 
-const AS_NOBODY: &str = "exec setpriv --reuid 65534 --regid 65534 --clear-groups";
+const NOBODY: u32 = 65_534;
+
+/// How a shell's line begins whose program is to be a user's.
+fn exec_as(user: u32) -> String {
+    format!("exec setpriv --reuid {user} --regid {user} --clear-groups")
+}
 
 #[test]
 fn an_ordinary_user_with_a_device_node_needs_no_root() {
     skip_if!(no_root());
     let output = with_device_node(
         "mknod -m 666 /dev/net/tun c 10 200",
-        &format!("{AS_NOBODY} \"$PROGRAM\" -m reader -n smoltcp --bytes 6MB --warmup 1MB --verify full"),
+        &format!("{} \"$PROGRAM\" -m reader -n smoltcp --bytes 6MB --warmup 1MB --verify full", exec_as(NOBODY)),
     );
     assert_one_figure(&output, "as nobody");
 }
@@ -187,7 +192,7 @@ fn a_forbidden_device_node_is_said_with_the_remedy() {
     skip_if!(no_root());
     let output = with_device_node(
         "mknod -m 600 /dev/net/tun c 10 200",
-        &format!("{AS_NOBODY} \"$PROGRAM\" -m reader -n smoltcp"),
+        &format!("{} \"$PROGRAM\" -m reader -n smoltcp", exec_as(NOBODY)),
     );
     assert_eq!(output.status.code(), Some(3));
     assert!(
@@ -264,7 +269,7 @@ fn too_few_threads_or_descriptors_are_said_with_the_remedy() {
     skip_if!(no_root());
     for limit in ["--nofile=8", "--nproc=20"] {
         // The threads are counted by user: nobody's are not this test's alone.
-        let as_user = "exec setpriv --reuid 64917 --regid 64917 --clear-groups";
+        let as_user = exec_as(64_917);
         let output = with_device_node(
             "mknod -m 666 /dev/net/tun c 10 200",
             &format!("{as_user} prlimit {limit} timeout 20 \"$PROGRAM\" -m reader -n smoltcp --worker-threads 100"),

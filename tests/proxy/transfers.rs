@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::datagrams::answer_of_dig;
+use super::datagrams::dig;
 use super::lab::{Between, Lab, SERVER, SERVER_V6};
 use super::process::wait_until;
 use super::servers::{Nginx, SMALL_BYTES, dnsmasq, iperf3};
@@ -86,8 +86,8 @@ pub(crate) fn everything_over_ipv6(between: Between) {
     assert!(fs::read(target).unwrap() == nginx.small(), "another file arrived");
     let server = format!("@{SERVER_V6}");
     for transport in ["+notcp", "+tcp"] {
-        let said = lab.client.call(&["dig", &server, transport, "+short", "host.test", "AAAA"]);
-        assert_eq!(answer_of_dig(&said), "2001:db8::1\n", "{transport}");
+        let answer = dig(&lab, &[&server, transport, "host.test", "AAAA"]);
+        assert_eq!(answer, "2001:db8::1\n", "{transport}");
     }
     lab.end();
 }
