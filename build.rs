@@ -10,7 +10,7 @@ use fnv::FnvHasher;
 
 /// What a change of makes another program.
 const SOURCES: [&str; 8] =
-    ["Cargo.toml", "Cargo.lock", "build.rs", "src", "templates", "netstacks", "platform", "peers"];
+    ["Cargo.toml", "Cargo.lock", "build.rs", "src", "templates", "netstacks", "platform", "forwarders"];
 
 fn main() {
     for source in SOURCES {

@@ -11,8 +11,8 @@ use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use forwarders::{DevicePair as Ends, ForwardConfig as Way};
 use netstacks::StackKind;
-use platform::forward::{Ends, Way};
 use platform::{Network, Offload};
 use serde::{Deserialize, Serialize};
 

@@ -64,6 +64,7 @@ pub use lwip_sys::checksum as lwip_checksum;
 
 /// The stacks that this crate knows, compiled in or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum StackKind {
     /// lwIP, in C, through its raw API.

@@ -133,16 +133,16 @@ fn check_host(host: IpAddr, hosts: u128) -> Result<(), NetworkError> {
     Ok(())
 }
 
-/// Whether a device is to take work off the stack: checksums, and the segmentation and joining of
-/// TCP segments.
+/// Whether the device computes checksums, and cuts and joins TCP segments, in place of the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 pub enum Offload {
-    /// Where the device can.
+    /// On where the device can offload.
     #[default]
     Auto,
-    /// Or the device is not opened.
+    /// On: fail if the device cannot offload.
     On,
-    /// Never.
+    /// Off.
     Off,
 }
 

@@ -1,13 +1,11 @@
 //! What Linux alone has, on every other system: it is not there, and each says so in the same words.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::forward::{Counts, Ends, Way};
 use crate::{Error, Interface, Loopback};
 
 pub(crate) const ISOLATION: bool = false;
@@ -70,60 +68,4 @@ pub(crate) fn default_congestion_control() -> Option<String> {
 
 pub(crate) fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
-}
-
-/// Two TUN devices, which cannot be had.
-#[derive(Debug)]
-pub struct Forwarder(Infallible);
-
-impl Forwarder {
-    /// Always an error on this system.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::Class::Unavailable`].
-    pub fn open(_ends: &Ends, _way: &Way) -> Result<Self, Error> {
-        Err(Error::unsupported("forward packets between", "two TUN devices", "only Linux has networks to put them in"))
-    }
-
-    /// What has been carried.
-    pub fn counters(&self) -> Counters {
-        match self.0 {}
-    }
-
-    /// Ends [`Forwarder::run`].
-    pub fn stopper(&self) -> Stopper {
-        match self.0 {}
-    }
-
-    /// Carries packets until it is stopped.
-    ///
-    /// # Errors
-    ///
-    /// None: it never exists.
-    pub fn run(self) -> Result<(), Error> {
-        match self.0 {}
-    }
-}
-
-/// What has been carried: nothing, ever.
-#[derive(Clone, Debug)]
-pub struct Counters(Infallible);
-
-impl Counters {
-    /// What was carried so far.
-    pub fn read(&self) -> Counts {
-        match self.0 {}
-    }
-}
-
-/// Ends a forwarder that runs elsewhere.
-#[derive(Clone, Debug)]
-pub struct Stopper(Infallible);
-
-impl Stopper {
-    /// Has [`Forwarder::run`] come back without an error.
-    pub fn stop(&self) {
-        match self.0 {}
-    }
 }

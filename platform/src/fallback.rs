@@ -10,7 +10,6 @@ use socket2::Socket;
 
 use crate::doctor::Check;
 pub(crate) use crate::elsewhere::*;
-pub use crate::elsewhere::{Counters, Forwarder, Stopper};
 pub(crate) use crate::process::program_on_disk as this_program;
 use crate::{Capabilities, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig};
 

@@ -12,7 +12,6 @@ pub mod doctor;
 mod environment;
 mod error;
 mod fault;
-pub mod forward;
 mod kernel;
 mod link;
 mod memory;
@@ -66,6 +65,12 @@ pub use socket::{
 };
 pub use trace::{Trace, Traced};
 pub use usage::{cpu_of_process, cpu_of_thread, peak_rss_bytes};
+
+/// Functions for code that is for Linux alone.
+#[cfg(target_os = "linux")]
+pub mod linux {
+    pub use crate::imp::create_tun;
+}
 
 /// Puts the calling thread, and every thread that it starts from now on, into a network namespace
 /// of its own. See [`isolation_supported`].

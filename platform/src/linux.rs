@@ -15,15 +15,12 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 #[path = "linux/doctor.rs"]
 mod doctor;
-#[path = "linux/forward/mod.rs"]
-mod forwarder;
 #[path = "linux/process.rs"]
 mod process;
 #[path = "linux/tcp_info.rs"]
 mod tcp_info;
 
 pub(crate) use self::doctor::{examine, memory_bytes};
-pub use self::forwarder::{Counters, Forwarder, Stopper};
 #[cfg(test)]
 pub(crate) use self::process::is_alive;
 pub(crate) use self::process::{
@@ -165,6 +162,19 @@ fn open_node() -> Result<File, Error> {
         io::ErrorKind::PermissionDenied => Error::new(Class::Unavailable, "open", NODE, source).remedy(NO_NODE),
         _ => Error::new(Class::Unavailable, "open", NODE, source).remedy("see that the tun module is loaded"),
     })
+}
+
+/// Creates a TUN interface in the calling thread's network. It is down and has no address. With `offload`, each
+/// packet has a `virtio_net_hdr` in front of it.
+///
+/// # Errors
+///
+/// [`Class::Invalid`] for a name that is taken or wrong, [`Class::Unavailable`] where the device node, a right, or
+/// offload is missing, else [`Class::Failed`].
+pub fn create_tun(name: &str, offload: bool) -> Result<SyncDevice, Error> {
+    open_node()?;
+    let builder = DeviceBuilder::new().name(name).offload(offload).enable(false);
+    builder.build_sync().map_err(|source| not_created(name, "choose another", source))
 }
 
 fn add_address(index: u32, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {

@@ -17,7 +17,6 @@ use socket2::Socket;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 pub(crate) use crate::elsewhere::*;
-pub use crate::elsewhere::{Counters, Forwarder, Stopper};
 pub(crate) use crate::process::program_on_disk as this_program;
 pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address, process_end};
 

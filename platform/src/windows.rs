@@ -35,7 +35,6 @@ pub(crate) use self::machine::{
     cpu, cpu_of_process, cpu_of_thread, governor, kernel, memory_bytes, peak_rss_bytes, virtual_machine,
 };
 pub(crate) use crate::elsewhere::*;
-pub use crate::elsewhere::{Counters, Forwarder, Stopper};
 pub(crate) use crate::process::program_on_disk as this_program;
 
 use self::interface::Interface;

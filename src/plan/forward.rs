@@ -9,7 +9,7 @@ use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use platform::forward::{Hop, Io, Offload, Way};
+use forwarders::{ForwardConfig as Way, Handoff as Hop, Io, Offload};
 use serde::{Deserialize, Serialize};
 
 use super::Verify;

@@ -1,7 +1,7 @@
 //! In what cells differ, and what is alike for all of them.
 
 use bytesize::ByteSize;
-use platform::forward::{Io, Way};
+use forwarders::{ForwardConfig as Way, Io};
 
 use super::UNKNOWN;
 use crate::measure::Summary;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use csv::WriterBuilder;
-use platform::forward::Way;
+use forwarders::ForwardConfig as Way;
 
 use super::{Series, axis, format};
 use crate::measure::CellSummary;

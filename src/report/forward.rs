@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::num::NonZeroU16;
 
-use platform::forward::{Hop, Io, Offload, Way};
+use forwarders::{ForwardConfig as Way, Handoff as Hop, Io, Offload};
 
 use super::axis;
 use super::series::Series;

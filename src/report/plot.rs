@@ -10,8 +10,8 @@ mod time;
 use std::io;
 
 use askama::Template;
+use forwarders::Offload;
 use netstacks::StackKind;
-use platform::forward::Offload;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

@@ -20,7 +20,7 @@ mod topology;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use platform::forward::{Carried, Counts, Offload};
+use forwarders::{Carried, Counts, Offload};
 use platform::{Class, Interrupts, PacketCounts, ProcessMeter};
 use tokio::runtime::Builder;
 

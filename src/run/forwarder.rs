@@ -10,7 +10,7 @@
 use std::io::{self, BufRead, Write};
 use std::thread;
 
-use platform::forward::{Counts, Ends, Forwarder, Way};
+use forwarders::{Counts, DevicePair as Ends, ForwardConfig as Way, Forwarder};
 use platform::{Class, Error};
 
 use super::RunError;

@@ -22,15 +22,15 @@ use tokio::time::timeout;
 
 use super::process::{kill, tail};
 
-/// The files of `peers/go` that it is built from, tests left out.
+/// The files of `forwarders/go` that it is built from, tests left out.
 const SOURCES: [(&str, &str); 7] = [
-    ("go.mod", include_str!("../../peers/go/go.mod")),
-    ("go.sum", include_str!("../../peers/go/go.sum")),
-    ("main.go", include_str!("../../peers/go/main.go")),
-    ("batch.go", include_str!("../../peers/go/batch.go")),
-    ("carry.go", include_str!("../../peers/go/carry.go")),
-    ("device_linux.go", include_str!("../../peers/go/device_linux.go")),
-    ("profile.go", include_str!("../../peers/go/profile.go")),
+    ("go.mod", include_str!("../../forwarders/go/go.mod")),
+    ("go.sum", include_str!("../../forwarders/go/go.sum")),
+    ("main.go", include_str!("../../forwarders/go/main.go")),
+    ("batch.go", include_str!("../../forwarders/go/batch.go")),
+    ("carry.go", include_str!("../../forwarders/go/carry.go")),
+    ("device_linux.go", include_str!("../../forwarders/go/device_linux.go")),
+    ("profile.go", include_str!("../../forwarders/go/profile.go")),
 ];
 
 /// How long a build may take, what it downloads included: 20 seconds where nothing is there yet.

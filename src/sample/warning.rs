@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem;
 use std::time::Duration;
 
-use platform::forward::Offload;
+use forwarders::Offload;
 
 use super::{Cell, Interval, Sample, Status};
 

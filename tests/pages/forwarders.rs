@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use platform::forward::{Io, Offload, Way};
+use forwarders::{ForwardConfig as Way, Io, Offload};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rust_tun_perf::plan::{Direction, Forwarder, Generator, ROWS, Verify};

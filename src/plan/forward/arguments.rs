@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Parser;
-use platform::forward::{Hop, Io, Offload};
+use forwarders::{Handoff as Hop, Io, Offload};
 
 use super::{Direction, ForwardScenario, Forwarder, Generator};
 use crate::cli::{Cli, Command};

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use platform::forward::{Hop, Io, Offload, Way};
+use forwarders::{ForwardConfig as Way, Handoff as Hop, Io, Offload};
 
 use super::super::check::{self, MAX_BYTES, MIN_MTU_V6};
 use super::{Direction, End, ForwardScenario, Forwarder, Generator, ROWS};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use platform::forward::Counts;
+use forwarders::Counts;
 use platform::{Class, Interrupts, ProcessEnd, ProcessMeter};
 use tokio::process::{Child, Command};
 use tokio::sync::{Notify, watch};

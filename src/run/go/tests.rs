@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread;
 use std::time::SystemTime;
 
-use platform::forward::Counts;
+use forwarders::Counts;
 use tempfile::tempdir;
 
 use super::*;
@@ -143,7 +143,7 @@ fn the_cache_is_where_the_user_keeps_theirs() {
 /// Every file that go would build is among the sources.
 #[test]
 fn the_sources_are_complete() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/go");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("forwarders/go");
     for entry in fs::read_dir(folder).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let needed = !name.ends_with("_test.go");
@@ -164,7 +164,7 @@ macro_rules! skip_if {
 
 /// Why the real one cannot be built here: no go, too old a one, or no modules.
 fn no_go() -> Option<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/go");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("forwarders/go");
     let mut command = Command::new("go");
     command.args(["mod", "download"]).env("GOTOOLCHAIN", "local").current_dir(folder);
     match command.output() {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use platform::forward::Offload;
+use forwarders::Offload;
 use serde::{Deserialize, Serialize};
 
 use crate::cli::DEFAULT_MTU;

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use platform::forward::{Hop, Io, Offload, Way};
+use forwarders::{ForwardConfig as Way, Handoff as Hop, Io, Offload};
 
 use super::*;
 use crate::plan::{Direction, Forwarder, Generator, ROWS};

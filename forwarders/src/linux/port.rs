@@ -5,7 +5,7 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +15,6 @@ use bytes::BytesMut;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tun_rs::{AsyncDevice, GROTable, SyncDevice, VIRTIO_NET_HDR_LEN};
-
-use crate::unix::Owner;
 
 /// A device that any number of loops read and write.
 pub(super) trait Port: Clone + Send + Sync + 'static {
@@ -76,7 +74,7 @@ impl Stop {
 
 /// A device in calls that block.
 pub(super) struct Blocking {
-    device: Arc<Owner<SyncDevice>>,
+    device: Arc<SyncDevice>,
     name: Arc<str>,
     stop: Arc<Stop>,
 }
@@ -90,7 +88,7 @@ impl Clone for Blocking {
 impl Blocking {
     pub(super) fn new(device: SyncDevice, name: &str, stop: &Arc<Stop>) -> io::Result<Self> {
         device.set_nonblocking(true)?;
-        Ok(Self { device: Arc::new(Owner(device)), name: name.into(), stop: Arc::clone(stop) })
+        Ok(Self { device: Arc::new(device), name: name.into(), stop: Arc::clone(stop) })
     }
 
     /// Does `call` until it does not find the device unready. The device itself does not block, for nothing
@@ -108,7 +106,7 @@ impl Blocking {
             if self.stop.stopped.load(Ordering::Relaxed) {
                 return Err(stopped());
             }
-            match call(&self.device.0) {
+            match call(&self.device) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 result => return result,
             }
@@ -130,12 +128,6 @@ impl Blocking {
     }
 }
 
-impl AsRawFd for Blocking {
-    fn as_raw_fd(&self) -> RawFd {
-        self.device.as_raw_fd()
-    }
-}
-
 impl Port for Blocking {
     fn name(&self) -> &str {
         &self.name
@@ -146,7 +138,7 @@ impl Port for Blocking {
     }
 
     fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.device.0.recv(buffer)
+        self.device.recv(buffer)
     }
 
     async fn send(&self, packet: &[u8]) -> io::Result<usize> {

@@ -1,20 +1,20 @@
-//! Carries packets between two TUN devices: see [`crate::forward`].
+//! Carries packets between two TUN devices: see [`crate`].
 //!
 //! A direction has as many workers as the way wants; each of them is one loop, or two with a channel between
 //! them (`carry`). What a loop reads and writes is the way's affair (`packets`, `segments`, `framed`), how it
-//! waits the crew's (`port`, `channel`, `crew`).
+//! waits the executor's (`port`, `channel`, `executor`).
 
 mod carry;
 mod channel;
-mod crew;
-mod ends;
+mod counters;
+mod devices;
+mod executor;
 mod failure;
 mod framed;
 mod order;
 mod packets;
 mod port;
 mod segments;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod workers;
@@ -25,24 +25,24 @@ use std::sync::mpsc;
 
 use tokio::runtime::{Builder, Runtime};
 
-use self::crew::{Crew, Event, Tasks, Threads};
-use self::ends::End;
-pub use self::tally::Counters;
-use self::tally::Lane;
-use self::workers::{Leg, lay, lay_framed};
-use crate::forward::{Ends, Io, Way};
-use crate::{Class, Error};
+pub use self::counters::Counters;
+use self::counters::DirectionCounters;
+use self::devices::End;
+use self::executor::{Event, Executor, Tasks, Threads};
+use self::workers::{WorkerSpec, start, start_framed};
+use crate::{DevicePair, ForwardConfig, Io};
+use platform::{Class, Error};
 
 /// Two TUN devices, and the way to carry packets between them.
 pub struct Forwarder {
-    way: Way,
+    way: ForwardConfig,
     near: End,
     far: End,
     counters: Counters,
     events: (mpsc::Sender<Event>, mpsc::Receiver<Event>),
 }
 
-/// Ends a forwarder that runs elsewhere.
+/// DevicePair a forwarder that runs elsewhere.
 #[derive(Clone, Debug)]
 pub struct Stopper(mpsc::Sender<Event>);
 
@@ -61,7 +61,7 @@ impl Forwarder {
     ///
     /// [`Class::Invalid`] for a way that cannot be and for a name that is taken or wrong,
     /// [`Class::Unavailable`] where the device node, a right, or offload is missing, else [`Class::Failed`].
-    pub fn open(ends: &Ends, way: &Way) -> Result<Self, Error> {
+    pub fn open(ends: &DevicePair, way: &ForwardConfig) -> Result<Self, Error> {
         way.check().map_err(|reason| {
             Error::new(Class::Invalid, "forward", "packets", io::Error::new(io::ErrorKind::InvalidInput, reason))
         })?;
@@ -75,7 +75,7 @@ impl Forwarder {
         self.counters.clone()
     }
 
-    /// Ends [`Forwarder::run`].
+    /// DevicePair [`Forwarder::run`].
     pub fn stopper(&self) -> Stopper {
         Stopper(self.events.0.clone())
     }
@@ -93,39 +93,39 @@ impl Forwarder {
         let failed = |source| Error::new(Class::Failed, "start", "the forwarder", source);
         if self.way.io == Io::Sync {
             let threads = Threads::new(self.events.0.clone()).map_err(failed)?;
-            return self.run_by(threads, lay);
+            return self.run_by(threads, start);
         }
         let tasks = Tasks::new(self.events.0.clone(), runtime(self.way).map_err(failed)?);
-        if self.way.io == Io::Framed { self.run_by(tasks, lay_framed) } else { self.run_by(tasks, lay) }
+        if self.way.io == Io::Framed { self.run_by(tasks, start_framed) } else { self.run_by(tasks, start) }
     }
 
-    fn run_by<C: Crew>(
+    fn run_by<C: Executor>(
         self,
-        mut crew: C,
-        lay: impl Fn(&mut C, Way, &Leg<C::Port>) -> Result<(), Error>,
+        mut executor: C,
+        start: impl Fn(&mut C, ForwardConfig, &WorkerSpec<C::Port>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let Self { way, near, far, counters, events: (_, events) } = self;
         let mtus = [near.mtu()?, far.mtu()?];
         let [near, far] = [near, far].map(|end| {
-            let adopted = crew.adopt(end.device, &end.name);
+            let adopted = executor.adopt(end.device, &end.name);
             adopted
                 .map_err(|source| Error::new(Class::Failed, "prepare", format!("TUN interface {}", end.name), source))
         });
         let (near, far) = (near?, far?);
         let started = (0..usize::from(way.workers.get())).try_for_each(|worker| {
-            let leg = |toward, [from, to]: [&C::Port; 2], mtu, lane: &Arc<Lane>| Leg {
+            let spec = |toward, [from, to]: [&C::Port; 2], mtu, direction: &Arc<DirectionCounters>| WorkerSpec {
                 toward,
                 from: from.clone(),
                 to: to.clone(),
                 mtu,
-                lane: Arc::clone(lane),
+                direction: Arc::clone(direction),
                 worker,
             };
-            lay(&mut crew, way, &leg("far", [&near, &far], mtus[0], &counters.to_far))?;
-            lay(&mut crew, way, &leg("near", [&far, &near], mtus[1], &counters.to_near))
+            start(&mut executor, way, &spec("far", [&near, &far], mtus[0], &counters.to_far))?;
+            start(&mut executor, way, &spec("near", [&far, &near], mtus[1], &counters.to_near))
         });
         let outcome = started.and_then(|()| outcome(&events));
-        let sound = crew.end();
+        let sound = executor.end();
         if outcome.is_ok() && !sound {
             return Err(Error::new(Class::Failed, "stop", "the forwarder", io::Error::other("a loop has panicked")));
         }
@@ -145,7 +145,7 @@ fn outcome(events: &mpsc::Receiver<Event>) -> Result<(), Error> {
     }
 }
 
-fn runtime(way: Way) -> io::Result<Runtime> {
+fn runtime(way: ForwardConfig) -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
     if let Some(threads) = way.threads {
         builder.worker_threads(threads.get().into());

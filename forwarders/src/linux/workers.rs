@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tun_rs::VIRTIO_NET_HDR_LEN;
 
 use super::carry::{Sink, Source, Supply, direct, read, write};
-use super::crew::{Crew, Tasks};
+use super::counters::{Counter, DirectionCounters};
+use super::executor::{Executor, Tasks};
 use super::framed::{FramedSink, FramedSource};
 use super::packets::{Format, PacketSink, PacketSource};
 use super::port::{Port, Registered};
 use super::segments::{SegmentSink, SegmentSource};
-use super::tally::{Counter, Lane};
-use crate::Error;
-use crate::forward::{Hop, Offload, Way};
+use crate::{ForwardConfig, Handoff, Offload};
+use platform::Error;
 
 /// Packets of the MTU's size that one worker reads, where so many wait, before it writes any. They are cheaper
 /// than one at a time: the code of reading and that of writing are each done with before the other wants the
@@ -30,19 +30,19 @@ const BATCH_LEN: usize = 4 * LARGEST;
 const ROOM: usize = 8;
 
 /// What a worker carries: from where, where to, and who counts.
-pub(super) struct Leg<P> {
+pub(super) struct WorkerSpec<P> {
     pub(super) toward: &'static str,
     pub(super) from: P,
     pub(super) to: P,
     /// Of the device that is read.
     pub(super) mtu: usize,
-    pub(super) lane: Arc<Lane>,
+    pub(super) direction: Arc<DirectionCounters>,
     pub(super) worker: usize,
 }
 
-impl<P: Port> Leg<P> {
+impl<P: Port> WorkerSpec<P> {
     fn counter(&self) -> Counter {
-        Counter::new(&self.lane, self.worker)
+        Counter::new(&self.direction, self.worker)
     }
 
     fn name(&self, part: &str) -> String {
@@ -51,47 +51,55 @@ impl<P: Port> Leg<P> {
 }
 
 /// Begins a worker that reads and writes the devices.
-pub(super) fn lay<C: Crew>(crew: &mut C, way: Way, leg: &Leg<C::Port>) -> Result<(), Error> {
+pub(super) fn start<C: Executor>(
+    executor: &mut C,
+    way: ForwardConfig,
+    spec: &WorkerSpec<C::Port>,
+) -> Result<(), Error> {
     let (header_len, longest) = match way.offload {
         Offload::On => {
-            let source = SegmentSource::new(leg.from.clone(), leg.mtu, leg.counter());
-            let sink = SegmentSink::new(leg.to.clone(), leg.counter());
-            return begin(crew, way.hop, leg, source, sink, ROOM);
+            let source = SegmentSource::new(spec.from.clone(), spec.mtu, spec.counter());
+            let sink = SegmentSink::new(spec.to.clone(), spec.counter());
+            return begin(executor, way.hop, spec, source, sink, ROOM);
         }
-        Offload::Off => (0, leg.mtu),
+        Offload::Off => (0, spec.mtu),
         Offload::Whole => (VIRTIO_NET_HDR_LEN, LARGEST),
     };
     // Workers that take whole batches by turns reorder them by as much, and are slower for it.
     let most = (BATCH_LEN / longest).clamp(1, PACKETS);
     let batch = if way.workers.get() == 1 { most } else { 1 };
     let format = Format { header_len, max_len: header_len + longest, batch };
-    let source = PacketSource { port: leg.from.clone(), format, counter: leg.counter(), spare: Vec::new() };
-    let sink = PacketSink { port: leg.to.clone(), format, counter: leg.counter() };
-    begin(crew, way.hop, leg, source, sink, ROOM * most / batch)
+    let source = PacketSource { port: spec.from.clone(), format, counter: spec.counter(), spare: Vec::new() };
+    let sink = PacketSink { port: spec.to.clone(), format, counter: spec.counter() };
+    begin(executor, way.hop, spec, source, sink, ROOM * most / batch)
 }
 
 /// Begins a worker that has tun-rs's stream and sink do so.
-pub(super) fn lay_framed(crew: &mut Tasks, way: Way, leg: &Leg<Registered>) -> Result<(), Error> {
-    let _context = crew.context();
-    let source = FramedSource::new(leg.from.clone(), leg.mtu, leg.counter());
-    let sink = FramedSink::new(leg.to.clone(), leg.counter());
-    begin(crew, way.hop, leg, source, sink, ROOM)
+pub(super) fn start_framed(
+    executor: &mut Tasks,
+    way: ForwardConfig,
+    spec: &WorkerSpec<Registered>,
+) -> Result<(), Error> {
+    let _context = executor.context();
+    let source = FramedSource::new(spec.from.clone(), spec.mtu, spec.counter());
+    let sink = FramedSink::new(spec.to.clone(), spec.counter());
+    begin(executor, way.hop, spec, source, sink, ROOM)
 }
 
 /// Begins the loop or the loops between a source and a sink, by a channel with room for so many bursts.
-fn begin<C: Crew, S: Source>(
-    crew: &mut C,
-    hop: Hop,
-    leg: &Leg<C::Port>,
+fn begin<C: Executor, S: Source>(
+    executor: &mut C,
+    hop: Handoff,
+    spec: &WorkerSpec<C::Port>,
     source: S,
     sink: impl Sink<Burst = S::Burst>,
     room: usize,
 ) -> Result<(), Error> {
-    if hop == Hop::Direct {
-        return crew.begin(leg.name("both"), direct(source, sink));
+    if hop == Handoff::Direct {
+        return executor.begin(spec.name("both"), direct(source, sink));
     }
     let (hop_in, hop_out) = C::channel(room);
-    let (supply, back) = if hop == Hop::Pool {
+    let (supply, back) = if hop == Handoff::Pool {
         // A full channel, and one in each hand.
         let bursts = room + 2;
         let (back, returned) = C::channel(bursts);
@@ -99,6 +107,6 @@ fn begin<C: Crew, S: Source>(
     } else {
         (Supply::New, None)
     };
-    crew.begin(leg.name("read"), read(source, supply, hop_in))?;
-    crew.begin(leg.name("write"), write(hop_out, sink, back))
+    executor.begin(spec.name("read"), read(source, supply, hop_in))?;
+    executor.begin(spec.name("write"), write(hop_out, sink, back))
 }

@@ -10,12 +10,12 @@ use tun_rs::{GROTable, VIRTIO_NET_HDR_LEN};
 
 use super::super::carry::{Sink, Source, Supply, direct, read, write};
 use super::super::channel::{Receiver, Sender};
-use super::super::crew::complete;
+use super::super::counters::{Counter, Counters};
+use super::super::executor::complete;
 use super::super::packets::{Batch, Format, PacketSink, PacketSource};
 use super::super::port::Port;
-use super::super::tally::{Counter, Counters};
-use crate::Error;
-use crate::forward::Carried;
+use crate::{Carried, Counts};
+use platform::Error;
 
 /// What a device gives in turn, and what it was given.
 #[derive(Clone, Default)]
@@ -186,7 +186,7 @@ impl Sink for Noted {
         let mut noted = self.0.lock().unwrap();
         noted.push(burst.clone());
         if noted.len() == 1000 {
-            return Err(Error::new(crate::Class::Failed, "write", "", io::ErrorKind::Other.into()));
+            return Err(Error::new(platform::Class::Failed, "write", "", io::ErrorKind::Other.into()));
         }
         Ok(())
     }
@@ -267,7 +267,7 @@ fn counters_add_up_over_workers() {
     assert_eq!(counts.to_near, expected);
     assert_eq!(counts.to_far, Carried { reordered: Some(0), ..Carried::default() });
     let json = serde_json::to_string(&counts).unwrap();
-    assert_eq!(serde_json::from_str::<crate::forward::Counts>(&json).unwrap(), counts);
+    assert_eq!(serde_json::from_str::<Counts>(&json).unwrap(), counts);
 }
 
 /// Buffers that are used again show nothing of what was in them.

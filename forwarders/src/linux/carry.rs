@@ -10,7 +10,7 @@
 //! What goes along is a burst: the packets that were read before any of them was written.
 
 use super::channel::{Receiver, Sender};
-use crate::Error;
+use platform::Error;
 
 /// Where packets come from.
 pub(super) trait Source: Send + 'static {

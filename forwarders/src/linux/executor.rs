@@ -14,7 +14,7 @@ use tun_rs::SyncDevice;
 
 use super::channel::{Receiver, Sender};
 use super::port::{Blocking, Port, Registered, Stop};
-use crate::{Class, Error};
+use platform::{Class, Error};
 
 /// What the one who waits for the loops is told.
 pub(super) enum Event {
@@ -25,12 +25,12 @@ pub(super) enum Event {
 }
 
 /// Runs loops side by side.
-pub(super) trait Crew {
+pub(super) trait Executor {
     /// What the loops do their calls with.
     type Port: Port;
     /// The ends of a channel between two of them.
     type Sender<T: Send + 'static>: Sender<T>;
-    /// See [`Crew::Sender`].
+    /// See [`Executor::Sender`].
     type Receiver<T: Send + 'static>: Receiver<T>;
 
     /// Takes a device.
@@ -51,13 +51,13 @@ pub(super) trait Crew {
 }
 
 /// Tells of the end of a loop, also of one that panics.
-struct Herald {
+struct ExitGuard {
     events: mpsc::Sender<Event>,
     name: String,
     ended: bool,
 }
 
-impl Herald {
+impl ExitGuard {
     async fn run(mut self, work: impl Future<Output = Result<(), Error>>) {
         let result = work.await;
         self.ended = true;
@@ -70,7 +70,7 @@ impl Herald {
     }
 }
 
-impl Drop for Herald {
+impl Drop for ExitGuard {
     fn drop(&mut self) {
         if !self.ended {
             let source = io::Error::other("it ended before its time");
@@ -92,7 +92,7 @@ impl Threads {
     }
 }
 
-impl Crew for Threads {
+impl Executor for Threads {
     type Port = Blocking;
     type Sender<T: Send + 'static> = mpsc::SyncSender<T>;
     type Receiver<T: Send + 'static> = mpsc::Receiver<T>;
@@ -106,8 +106,8 @@ impl Crew for Threads {
         name: String,
         work: impl Future<Output = Result<(), Error>> + Send + 'static,
     ) -> Result<(), Error> {
-        let herald = Herald { events: self.events.clone(), name: name.clone(), ended: false };
-        let thread = thread::Builder::new().name(name.clone()).spawn(move || complete(herald.run(work)));
+        let guard = ExitGuard { events: self.events.clone(), name: name.clone(), ended: false };
+        let thread = thread::Builder::new().name(name.clone()).spawn(move || complete(guard.run(work)));
         let thread = thread.map_err(|source| {
             Error::new(Class::Failed, "start a thread for", format!("the loop {name}"), source)
                 .remedy("raise the limit of processes (ulimit -u), or lower --workers")
@@ -157,7 +157,7 @@ impl Tasks {
     }
 }
 
-impl Crew for Tasks {
+impl Executor for Tasks {
     type Port = Registered;
     type Sender<T: Send + 'static> = tasks::Sender<T>;
     type Receiver<T: Send + 'static> = tasks::Receiver<T>;
@@ -172,8 +172,8 @@ impl Crew for Tasks {
         name: String,
         work: impl Future<Output = Result<(), Error>> + Send + 'static,
     ) -> Result<(), Error> {
-        let herald = Herald { events: self.events.clone(), name, ended: false };
-        self.handles.push(self.runtime.spawn(herald.run(work)));
+        let guard = ExitGuard { events: self.events.clone(), name, ended: false };
+        self.handles.push(self.runtime.spawn(guard.run(work)));
         Ok(())
     }
 

@@ -11,10 +11,10 @@ use tun_rs::AsyncDevice;
 use tun_rs::async_framed::{BytesCodec, DeviceFramedRead, DeviceFramedWrite};
 
 use super::carry::{Sink, Source};
+use super::counters::Counter;
 use super::failure::{failed, is_odd, is_refused};
 use super::port::{Port, Registered};
-use super::tally::Counter;
-use crate::Error;
+use platform::Error;
 
 /// Packets that are read, where so many are there, before any is written.
 const BATCH: usize = 64;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{Class, Error};
+use platform::{Class, Error};
 
 /// Whether a read failed for its packet alone: tun-rs, not the kernel, says so of a super-packet that it cannot
 /// cut. A device that is gone fails with `EBADFD`, or with `EFAULT` where somebody waited for a packet

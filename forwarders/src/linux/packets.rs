@@ -4,10 +4,10 @@ use std::io;
 use std::mem;
 
 use super::carry::{Sink, Source};
+use super::counters::Counter;
 use super::failure::{failed, is_refused};
 use super::port::Port;
-use super::tally::Counter;
-use crate::Error;
+use platform::Error;
 
 /// How packets of a way look.
 #[derive(Clone, Copy)]

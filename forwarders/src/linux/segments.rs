@@ -4,10 +4,10 @@ use bytes::BytesMut;
 use tun_rs::{GROTable, IDEAL_BATCH_SIZE, VIRTIO_NET_HDR_LEN};
 
 use super::carry::{Sink, Source};
+use super::counters::Counter;
 use super::failure::{failed, is_odd, is_refused};
 use super::port::Port;
-use super::tally::Counter;
-use crate::Error;
+use platform::Error;
 
 /// The largest IP packet.
 const LARGEST: usize = 65_535;

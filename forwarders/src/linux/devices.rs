@@ -6,13 +6,11 @@ use std::path::Path;
 use std::thread;
 
 use nix::sched::{CloneFlags, setns};
-use tun_rs::{DeviceBuilder, SyncDevice};
+use tun_rs::SyncDevice;
 
-use super::super::{not_created, open_node};
-use crate::forward::{Ends, Offload};
-use crate::{Class, Error};
-
-const OTHER_NAME: &str = "choose another";
+use crate::{DevicePair, Offload};
+use platform::linux::create_tun;
+use platform::{Class, Error};
 
 /// One of the devices.
 pub(super) struct End {
@@ -24,7 +22,7 @@ pub(super) struct End {
 
 impl End {
     /// Makes both devices, with the framing that packets want.
-    pub(super) fn open(ends: &Ends, offload: Offload) -> Result<[Self; 2], Error> {
+    pub(super) fn open(ends: &DevicePair, offload: Offload) -> Result<[Self; 2], Error> {
         let namespace = open_namespace(&ends.far_namespace)?;
         let near = create(&ends.near, offload)?;
         let far = within(&namespace, &ends.far, || create(&ends.far, offload))??;
@@ -70,8 +68,5 @@ fn within<T: Send>(namespace: &File, device: &str, action: impl FnOnce() -> T + 
 
 /// Makes a device, in the calling thread's namespace.
 fn create(name: &str, offload: Offload) -> Result<SyncDevice, Error> {
-    open_node()?;
-    let offload = offload != Offload::Off;
-    let builder = DeviceBuilder::new().name(name).offload(offload).enable(false);
-    builder.build_sync().map_err(|source| not_created(name, OTHER_NAME, source))
+    create_tun(name, offload != Offload::Off)
 }

@@ -1,0 +1,21 @@
+//! Forwarders: programs that carry packets between two TUN devices, in both directions.
+//!
+//! A [`ForwardConfig`] is a point on three axes: how a device is read and written ([`Io`]), how TCP super-packets
+//! are handled ([`Offload`]), and how a packet gets from the reader to the writer ([`Handoff`]). [`Forwarder`] is
+//! the one in Rust, on tun-rs, for Linux alone. The one in Go, on wireguard-go's `tun` package, is in `go/`.
+
+mod config;
+mod counts;
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
+use linux as system;
+#[cfg(not(target_os = "linux"))]
+mod unsupported;
+#[cfg(not(target_os = "linux"))]
+use unsupported as system;
+
+pub use config::{DevicePair, ForwardConfig, Handoff, InvalidConfig, Io, Offload};
+pub use counts::{Carried, Counts};
+pub use system::{Counters, Forwarder, Stopper};
