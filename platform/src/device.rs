@@ -1,10 +1,13 @@
 //! What a TUN device is to be, on any system.
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use crate::{Class, Error};
+use crate::sys::{Native, System, Tun};
+use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta};
 
 /// The two addresses of the tunnel and the network they share, of one IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +184,87 @@ impl TunConfig {
     }
 }
 
+/// A TUN device. The interface vanishes with this value, unless it was made elsewhere or its descriptor is open
+/// elsewhere too.
+pub struct TunDevice(<Native as System>::Tun);
+
+impl TunDevice {
+    /// Opens a TUN interface and sets it up. To be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Class::Unavailable`] where the driver, a right, or the offload that was asked for is missing,
+    /// [`Class::Invalid`] for a name that is taken or a descriptor that is no TUN device, else [`Class::Failed`].
+    pub fn open(config: &TunConfig) -> Result<Self, Error> {
+        Tun::open(config).map(Self)
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// How many packets may wait for the stack before the kernel drops. `None` on systems without this setting.
+    ///
+    /// # Errors
+    ///
+    /// The system's own.
+    pub fn tx_queue_len(&self) -> io::Result<Option<u32>> {
+        self.0.tx_queue_len()
+    }
+
+    /// A reader of the interface's drop counters. It stays valid after the device is handed over to a stack.
+    pub fn drop_counter(&self) -> DropCounter {
+        self.0.drop_counter()
+    }
+}
+
+impl Link for TunDevice {
+    #[inline]
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    #[inline]
+    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        self.0.try_recv(buffers)
+    }
+
+    #[inline]
+    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.try_send(meta, slices)
+    }
+
+    #[inline]
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_readable(cx)
+    }
+
+    #[inline]
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_writable(cx)
+    }
+}
+
+/// Reads how many packets the kernel has dropped at an interface.
+#[derive(Clone)]
+pub struct DropCounter(pub(crate) Arc<dyn Fn() -> Option<u64> + Send + Sync>);
+
+impl DropCounter {
+    /// Packets dropped so far, in both directions: those that the queue had no room for, those that the kernel did
+    /// not take, and those that were malformed. `None` where the system does not say. To be called in the device's
+    /// network namespace.
+    pub fn read(&self) -> Option<u64> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for DropCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DropCounter").finish_non_exhaustive()
+    }
+}
+
 /// Whether this system takes `name` for a TUN device.
 ///
 /// # Errors
@@ -198,19 +282,10 @@ pub fn validate_name(name: &str) -> Result<(), Error> {
     if name.is_empty() || name.chars().any(|c| c.is_whitespace() || c == '/' || c == '\0' || c == ':' || c == '%') {
         return invalid("must not be empty nor hold white space, '/', ':' or '%'");
     }
-    if cfg!(target_os = "macos") && name.strip_prefix("utun").is_none_or(|unit| unit.parse::<u16>().is_err()) {
-        return invalid("macOS wants utun and a number, such as utun8");
-    }
-    if cfg!(windows) && name.encode_utf16().count() > 127 {
-        return invalid("Windows takes at most 127 characters");
-    }
-    if cfg!(unix) && name.len() > 15 {
-        return invalid("this system takes at most 15 bytes");
-    }
     if name == "." || name == ".." {
         return invalid("is reserved");
     }
-    Ok(())
+    Native::check_name(name).or_else(invalid)
 }
 
 #[cfg(test)]

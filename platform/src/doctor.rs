@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::{Error, imp};
+use crate::Error;
+use crate::sys::{Native, System};
 
 /// How something was found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,10 +66,10 @@ impl Check {
 
 /// Looks at what runs need of the system, with windows of `window_bytes`.
 pub fn examine(window_bytes: usize) -> Vec<Check> {
-    imp::examine(window_bytes)
+    Native::examine(window_bytes)
 }
 
 /// The machine's memory, in bytes, where the system says.
 pub fn memory_bytes() -> Option<u64> {
-    imp::memory_bytes()
+    Native::memory_bytes()
 }

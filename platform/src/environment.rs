@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::imp;
+use crate::sys::{Native, System};
 
 /// The machine and its settings, as far as they change a figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,11 +29,11 @@ impl Environment {
         Self {
             system: std::env::consts::OS.to_owned(),
             architecture: std::env::consts::ARCH.to_owned(),
-            kernel: imp::kernel(),
-            cpu: imp::cpu(),
+            kernel: Native::kernel(),
+            cpu: Native::cpu(),
             cpus: std::thread::available_parallelism().ok().map(Into::into),
-            governor: imp::governor(),
-            virtual_machine: imp::virtual_machine(),
+            governor: Native::governor(),
+            virtual_machine: Native::virtual_machine(),
         }
     }
 }

@@ -5,6 +5,10 @@
 //!
 //! What a link can do is data, in [`Capabilities`]; nothing above this crate asks for the
 //! operating system.
+//!
+//! The code of each system is in a folder or file of its own under `sys/`, and `sys/mod.rs` declares in one trait
+//! everything that a system provides. The other modules are for all systems: they have the public functions and
+//! types, and call the trait.
 
 mod counted;
 mod device;
@@ -20,41 +24,17 @@ mod process;
 pub mod profile;
 mod signal;
 mod socket;
+mod sys;
 mod trace;
 mod usage;
 pub mod vnet;
 
-#[cfg(target_os = "linux")]
-#[path = "linux.rs"]
-mod imp;
-#[cfg(target_os = "macos")]
-#[path = "macos.rs"]
-mod imp;
-#[cfg(windows)]
-#[path = "windows.rs"]
-mod imp;
-#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
-#[path = "fallback.rs"]
-mod imp;
-
-#[cfg(not(target_os = "linux"))]
-mod elsewhere;
-#[cfg(target_os = "linux")]
-mod netlink;
-#[cfg(target_os = "linux")]
-mod netns;
-#[cfg(target_os = "linux")]
-mod sysctl;
-#[cfg(any(target_os = "linux", target_os = "macos"))]
-mod unix;
-
 pub use counted::{Counted, PacketCounts, Traffic};
-pub use device::{Network, NetworkError, Offload, TunConfig, validate_host, validate_name};
+pub use device::{DropCounter, Network, NetworkError, Offload, TunConfig, TunDevice, validate_host, validate_name};
 pub use environment::Environment;
 pub use error::{Class, Error};
 pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, Which};
-pub use imp::{DropCounter, TunDevice};
-pub use kernel::{Loopback, enable_forwarding, take_up_loopback};
+pub use kernel::{Loopback, enable_forwarding, set_loopback_up};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
 pub use namespace::{Interface, Namespace, dropped_packets, folder_of_thread, network_of};
@@ -66,34 +46,36 @@ pub use socket::{
 pub use trace::{Trace, Traced};
 pub use usage::{cpu_of_process, cpu_of_thread, peak_rss_bytes};
 
+use sys::{Native, System};
+
 /// Functions for code that is for Linux alone.
 #[cfg(target_os = "linux")]
 pub mod linux {
-    pub use crate::imp::create_tun;
+    pub use crate::sys::linux::create_tun;
 }
 
 /// Puts the calling thread, and every thread that it starts from now on, into a network namespace
-/// of its own. See [`isolation_supported`].
+/// of its own. See [`netns_supported`].
 ///
 /// # Errors
 ///
 /// [`Class::Unavailable`] where the system has no namespaces or does not allow them, with what to
 /// do about it.
-pub fn isolate() -> Result<(), Error> {
-    imp::isolate()
+pub fn enter_netns() -> Result<(), Error> {
+    Native::enter_netns()
 }
 
 /// Whether an interface has this address.
 pub fn is_local_address(address: std::net::IpAddr) -> bool {
-    imp::is_local_address(address)
+    Native::is_local_address(address)
 }
 
 /// Whether a TUN device of this system can offload anything: on Linux alone.
 pub const fn offload_supported() -> bool {
-    imp::OFFLOAD
+    Native::OFFLOAD
 }
 
-/// Whether [`isolate`] exists on this system: Linux alone.
-pub const fn isolation_supported() -> bool {
-    imp::ISOLATION
+/// Whether [`enter_netns`] exists on this system: Linux alone.
+pub const fn netns_supported() -> bool {
+    Native::NETNS
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use crate::{Class, Error, imp};
+use crate::sys::{Native, System};
+use crate::{Class, Error};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -23,7 +24,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one. The calling thread needs the right to: see [`crate::isolate`], which is to be called before.
+    /// Makes one. The calling thread needs the right to: see [`crate::enter_netns`], which is to be called before.
     ///
     /// # Errors
     ///
@@ -32,7 +33,7 @@ impl Namespace {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (answer, entered) = mpsc::channel();
         let work = move || {
-            let result = imp::isolate().map(|()| imp::folder_of_thread());
+            let result = Native::enter_netns().map(|()| Native::folder_of_thread());
             let failed = result.is_err();
             if answer.send(result).is_err() || failed {
                 return;
@@ -91,12 +92,12 @@ fn ended(source: io::Error) -> Error {
 /// folder of `/proc`: those that its queue had no room for, and those that the kernel would not take. `None`
 /// where the system does not say.
 pub fn dropped_packets(thread: &Path, interface: &str) -> Option<u64> {
-    imp::dropped_packets(thread, interface)
+    Native::dropped_packets(thread, interface)
 }
 
 /// The calling thread's folder under `/proc`, by which other threads see its network.
 pub fn folder_of_thread() -> PathBuf {
-    imp::folder_of_thread()
+    Native::folder_of_thread()
 }
 
 /// How an interface that is there is to be set up.
@@ -117,13 +118,13 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Sets the interface up, in the calling thread's network, and takes it up.
+    /// Sets the interface and its link up, in the calling thread's network.
     ///
     /// # Errors
     ///
     /// [`Class::Unavailable`] where the kernel lacks the IP version, else [`Class::Failed`].
     pub fn set_up(&self) -> Result<(), Error> {
-        imp::set_up(self)
+        Native::set_up(self)
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use crate::imp;
+use crate::sys::{Native, System};
 
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,27 +20,27 @@ pub enum ProcessEnd {
 impl ProcessEnd {
     /// What an exit status means on this system.
     pub fn of(status: ExitStatus) -> Self {
-        imp::process_end(status)
+        Native::process_end(status)
     }
 }
 
 /// The path by which this very program can be started again. On Linux it leads to it even where its file
 /// has been replaced since, so that what is built meanwhile does not mix with what is measured.
 pub fn this_program() -> PathBuf {
-    imp::this_program()
+    Native::this_program()
 }
 
 /// Has the system kill this process when the one that started it ends, whatever ends that: on Linux alone,
 /// elsewhere nothing is done. `parent` is the process at whose order this one was started, by its number;
 /// `false` where that has gone already. To be called by the first thread, before there is another.
 pub fn end_with_parent(parent: u32) -> bool {
-    imp::end_with_parent(parent)
+    Native::end_with_parent(parent)
 }
 
 /// Has the system kill the process that the command starts when the thread that starts it ends, whatever ends
 /// that, and keep a terminal's interrupts from it: on Linux alone, elsewhere nothing is done.
 pub fn end_with_this_thread(command: &mut Command) {
-    imp::end_with_this_thread(command);
+    Native::end_with_this_thread(command);
 }
 
 /// What another process costs, seen from outside.
@@ -57,23 +57,18 @@ impl ProcessMeter {
 
     /// CPU time, user and system, of all its threads so far. `None` where the system does not say.
     pub fn cpu(self) -> Option<Duration> {
-        imp::cpu_of(self.pid)
+        Native::cpu_of(self.pid)
     }
 
     /// Its resident set now, in bytes. `None` where the system does not say.
     pub fn rss_bytes(self) -> Option<u64> {
-        imp::rss_bytes_of(self.pid)
+        Native::rss_bytes_of(self.pid)
     }
 
     /// Its largest resident set so far, in bytes. `None` where the system does not say.
     pub fn peak_rss_bytes(self) -> Option<u64> {
-        imp::peak_rss_bytes_of(self.pid)
+        Native::peak_rss_bytes_of(self.pid)
     }
-}
-
-/// By its name on the disk; by what it was started as where the system does not say.
-pub(crate) fn program_on_disk() -> PathBuf {
-    std::env::current_exe().unwrap_or_else(|_| std::env::args_os().next().unwrap_or_default().into())
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -110,7 +105,7 @@ mod tests {
     fn a_parent_that_is_dead_and_not_buried_is_gone() {
         let mut parent = Command::new("true").spawn().unwrap();
         // Nobody has waited for it.
-        let gone = |parent: u32| !imp::is_alive(parent);
+        let gone = |parent: u32| !crate::sys::linux::is_alive(parent);
         while !gone(parent.id()) {
             thread::yield_now();
         }

@@ -6,14 +6,8 @@ use std::num::NonZeroU16;
 
 use inferno::flamegraph::{self, Options};
 
+use crate::sys::{Native, Sampler, System};
 use crate::{Class, Error};
-
-#[cfg(any(target_os = "linux", target_os = "macos"))]
-#[path = "profile/sampler.rs"]
-mod sampler;
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
-#[path = "profile/unsupported.rs"]
-mod sampler;
 
 /// How many samples a second tell enough: a prime, so that they do not keep step with work that comes back at a round
 /// frequency. The kernel takes at most one a tick (`CONFIG_HZ`), often 250.
@@ -31,7 +25,7 @@ pub const FREQUENCY_HZ: NonZeroU16 = NonZeroU16::new(997).unwrap();
 ///
 /// Samples cost time, so no figure of a run with a profile is to be trusted.
 #[derive(Debug)]
-pub struct Profiler(sampler::Sampler);
+pub struct Profiler(<Native as System>::Sampler);
 
 impl Profiler {
     /// Begins to take samples, this often for each second of CPU time: see [`FREQUENCY_HZ`]. That it first reads
@@ -41,7 +35,7 @@ impl Profiler {
     ///
     /// [`Class::Unavailable`] on other systems, [`Class::Failed`] where a profile is being taken already.
     pub fn start(frequency_hz: NonZeroU16) -> Result<Self, Error> {
-        sampler::Sampler::start(frequency_hz).map(Self)
+        Sampler::start(frequency_hz).map(Self)
     }
 
     /// Ends that, and writes the flame graph of all threads, each by its name at the bottom. Finding the names of functions

@@ -2,11 +2,11 @@
 
 use std::io;
 
-use crate::imp;
+use crate::sys::{Interrupts as _, Native, System};
 
 /// Catches the user's wish to stop: Ctrl-C, and on Unix a polite `kill` too.
 #[derive(Debug)]
-pub struct Interrupts(imp::Interrupts);
+pub struct Interrupts(<Native as System>::Interrupts);
 
 impl Interrupts {
     /// From now on an interrupt does not end the program but is told by [`Interrupts::next`]. To be
@@ -16,7 +16,7 @@ impl Interrupts {
     ///
     /// The handler could not be installed.
     pub fn catch() -> io::Result<Self> {
-        imp::Interrupts::catch().map(Self)
+        <Native as System>::Interrupts::catch().map(Self)
     }
 
     /// Waits for the next interrupt, which may have come already.

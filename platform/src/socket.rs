@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use socket2::Socket;
 
-use crate::imp;
+use crate::sys::{Native, System};
 
 /// What the kernel says of a connection; `None` where it does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,12 +27,12 @@ pub struct TcpStatistics {
 
 /// What the kernel says of a connection now.
 pub fn tcp_statistics(socket: &TcpStream) -> TcpStatistics {
-    imp::tcp_statistics(socket).unwrap_or_default()
+    Native::tcp_statistics(socket).unwrap_or_default()
 }
 
 /// The congestion control that new sockets get: Linux alone says.
 pub fn default_congestion_control() -> Option<String> {
-    imp::default_congestion_control()
+    Native::default_congestion_control()
 }
 
 /// Chooses a socket's congestion control by name.
@@ -42,7 +42,7 @@ pub fn default_congestion_control() -> Option<String> {
 /// [`io::ErrorKind::Unsupported`] on a system that has no choice, `NotFound` for an algorithm that
 /// the kernel does not have, `PermissionDenied` for one that it keeps for root.
 pub fn set_congestion_control(socket: &TcpStream, name: &str) -> io::Result<()> {
-    imp::set_congestion_control(socket, name)
+    Native::set_congestion_control(socket, name)
 }
 
 /// Has a socket send by an interface, whatever the routes say, and so past a TUN device that they lead to.
@@ -53,7 +53,7 @@ pub fn set_congestion_control(socket: &TcpStream, name: &str) -> io::Result<()> 
 /// [`io::ErrorKind::NotFound`], or the system's own, for a name that no interface has, `PermissionDenied`,
 /// and `Unsupported` on a system of which this program does not know how.
 pub fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
-    imp::bind_to_interface(socket, interface, ipv6)
+    Native::bind_to_interface(socket, interface, ipv6)
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -2,22 +2,22 @@
 
 use std::time::Duration;
 
-use crate::imp;
+use crate::sys::{Native, System};
 
 /// CPU time, user and system, of all threads of this process so far. `None` where the system does
 /// not say. Linux counts threads that run on other processors up to their last tick.
 pub fn cpu_of_process() -> Option<Duration> {
-    imp::cpu_of_process()
+    Native::cpu_of_process()
 }
 
 /// CPU time, user and system, of the calling thread so far. `None` where the system does not say.
 pub fn cpu_of_thread() -> Option<Duration> {
-    imp::cpu_of_thread()
+    Native::cpu_of_thread()
 }
 
 /// The largest resident set of this process so far, in bytes. `None` where the system does not say.
 pub fn peak_rss_bytes() -> Option<u64> {
-    imp::peak_rss_bytes()
+    Native::peak_rss_bytes()
 }
 
 #[cfg(test)]

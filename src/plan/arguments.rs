@@ -91,7 +91,7 @@ impl Scenario {
         if default.is_none_or(|default| self.tun_name != default.tun_name) {
             arguments.option("--tun-name", &self.tun_name);
         }
-        if !self.isolated && platform::isolation_supported() {
+        if !self.isolated && platform::netns_supported() {
             arguments.option("--netns", "host");
         }
     }

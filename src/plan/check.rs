@@ -91,7 +91,7 @@ impl TryFrom<Run> for Scenario {
 /// Whether a run gets a network of its own. A device that somebody else has made is in the network that it
 /// was made in.
 pub(super) fn isolated(run: &Run) -> bool {
-    run.settings.netns == cli::Netns::Auto && run.tun_fd.is_none() && platform::isolation_supported()
+    run.settings.netns == cli::Netns::Auto && run.tun_fd.is_none() && platform::netns_supported()
 }
 
 fn subject(run: &Run) -> Result<Subject, PlanError> {

@@ -107,7 +107,7 @@ impl TryFrom<Matrix> for MatrixPlan {
         // What is wrong with every cell is told once, by its option, and not of each cell.
         let mut first_error = None;
         for run in runs(&matrix) {
-            if let Some(layer) = without(&run, check::isolated(&run), platform::isolation_supported()) {
+            if let Some(layer) = without(&run, check::isolated(&run), platform::netns_supported()) {
                 if !plan.skipped.contains(&layer) {
                     plan.skipped.push(layer);
                 }

@@ -61,7 +61,7 @@ impl Loaded {
 
 /// Runs a forwarder.
 pub(super) fn execute(scenario: &ForwardScenario) -> Result<Sample, RunError> {
-    if !platform::isolation_supported() {
+    if !platform::netns_supported() {
         let remedy = "only Linux has namespaces to put them in";
         return Err(platform::Error::unsupported("forward packets between", "two networks", remedy).into());
     }

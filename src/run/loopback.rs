@@ -31,7 +31,7 @@ const NO_IPV6: &str = "set the sysctls net.ipv6.conf.all.disable_ipv6 and net.ip
 
 /// Runs the kernel against itself, in a network of the run's own or else in the host's.
 pub(super) async fn run(scenario: &Scenario, isolated: bool, interrupts: Interrupts) -> Result<Ran, RunError> {
-    let loopback = platform::take_up_loopback()?;
+    let loopback = platform::set_loopback_up()?;
     let device = loopback.map(|interface| DeviceFacts {
         // The host's has its firewall and all who use it, too: a figure of it is to be known as such.
         name: if isolated { interface.name } else { format!("{} (host)", interface.name) },

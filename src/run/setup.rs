@@ -56,8 +56,8 @@ fn isolate(scenario: &Scenario) -> Result<bool, RunError> {
     match scenario.subject {
         _ if !scenario.isolated => Ok(false),
         Subject::Stack(..) => Ok(false),
-        Subject::Path(..) | Subject::Device => Ok(platform::isolate().map(|()| true)?),
-        Subject::Loopback(_) => match platform::isolate() {
+        Subject::Path(..) | Subject::Device => Ok(platform::enter_netns().map(|()| true)?),
+        Subject::Loopback(_) => match platform::enter_netns() {
             Err(error) if error.class() == Class::Unavailable => Ok(false),
             isolated => Ok(isolated.map(|()| true)?),
         },

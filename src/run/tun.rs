@@ -43,7 +43,7 @@ fn refuse_used_address(address: IpAddr) -> Result<(), platform::Error> {
         return Ok(());
     }
     let source = io::Error::new(io::ErrorKind::AddrInUse, "another interface has it already");
-    let or = if platform::isolation_supported() { ", or leave out --netns host" } else { "" };
+    let or = if platform::netns_supported() { ", or leave out --netns host" } else { "" };
     Err(platform::Error::new(Class::Invalid, "use the address", address.to_string(), source)
         .remedy(format!("choose others with --tun-addr, --tun-dest and --tun-name{or}")))
 }

@@ -42,7 +42,7 @@ pub struct Forwarder {
     events: (mpsc::Sender<Event>, mpsc::Receiver<Event>),
 }
 
-/// DevicePair a forwarder that runs elsewhere.
+/// Ends a forwarder that runs elsewhere.
 #[derive(Clone, Debug)]
 pub struct Stopper(mpsc::Sender<Event>);
 
@@ -75,7 +75,7 @@ impl Forwarder {
         self.counters.clone()
     }
 
-    /// DevicePair [`Forwarder::run`].
+    /// Ends [`Forwarder::run`].
     pub fn stopper(&self) -> Stopper {
         Stopper(self.events.0.clone())
     }

@@ -1,6 +1,6 @@
 //! The sum of RFC 1071.
 
-use crate::imp;
+use crate::sys::{Native, System};
 
 /// The one's complement sum of 16-bit words in network order, the last one padded with zero; not
 /// complemented. Of at most 16 GiB, so that nothing overflows.
@@ -19,7 +19,7 @@ pub fn sum(bytes: &[u8]) -> u16 {
 /// The same sum by the crate `tun-rs`, whose device computes it where it splits and joins super-packets;
 /// for a bench. `None` on the systems for which that crate has no offload, which are all but Linux.
 pub const fn of_tun_rs() -> Option<fn(&[u8]) -> u16> {
-    imp::TUN_RS_SUM
+    Native::TUN_RS_SUM
 }
 
 /// The end-around carry of RFC 1071, 2.

@@ -106,7 +106,7 @@ fn baselines_are_there_once_for_what_they_have() {
     // Neither MTU nor offload, but streams.
     assert_eq!(count(&plan, Layer::Loopback), 2 * runtimes * 2);
     // Of one stream alone.
-    let devices = if platform::isolation_supported() { runtimes * offloads() * 2 } else { 0 };
+    let devices = if platform::netns_supported() { runtimes * offloads() * 2 } else { 0 };
     assert_eq!(count(&plan, Layer::Device), devices);
     assert_eq!(count(&plan, Layer::Stack), 3 * 2 * runtimes * offloads() * 2);
     // Once for a layer, whatever is in it.

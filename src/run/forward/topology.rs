@@ -18,7 +18,7 @@ pub(super) struct Topology {
 impl Topology {
     /// Makes both. The calling thread stays in the near one.
     pub(super) fn new() -> Result<Self, platform::Error> {
-        platform::isolate()?;
+        platform::enter_netns()?;
         Ok(Self { near: platform::folder_of_thread(), far: Namespace::new()? })
     }
 

@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use socket2::Socket;
 use tokio::signal::windows::{CtrlC, ctrl_c};
 use tokio::time::{Instant, Sleep, sleep};
 use windows_sys::Win32::Foundation::{
@@ -22,27 +23,19 @@ use windows_sys::Win32::Foundation::{
 use windows_sys::Win32::Networking::WinSock::{SIO_TCP_INFO, SOCKET, TCP_INFO_v0, WSAIoctl};
 use wintun::{Adapter, Session, Wintun};
 
-#[path = "windows/interface.rs"]
 mod interface;
-#[path = "windows/machine.rs"]
 mod machine;
-#[path = "windows/signal.rs"]
 mod signal;
 
-pub use self::interface::DropCounter;
-pub(crate) use self::interface::bind_to_interface;
-pub(crate) use self::machine::{
-    cpu, cpu_of_process, cpu_of_thread, governor, kernel, memory_bytes, peak_rss_bytes, virtual_machine,
-};
-pub(crate) use crate::elsewhere::*;
-pub(crate) use crate::process::program_on_disk as this_program;
-
 use self::interface::Interface;
-use self::machine::is_elevated;
 use self::signal::Signal;
+use super::no_sampler::NoSampler;
+use super::{Interrupts, System, Tun};
 use crate::doctor::{Check, Verdict};
 use crate::link::packet_len;
-use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig};
+use crate::{
+    Capabilities, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig,
+};
 
 /// Bytes in each of the two rings, a power of two: room for 20,000 packets of 1500 bytes, more than
 /// any window, so that a delay of the reader drops nothing.
@@ -62,8 +55,115 @@ const MISSING: &str = "wintun.dll must lie beside the executable; the build copi
 
 const NO_RIGHT: &str = "run as administrator";
 
+/// This system.
+pub(crate) struct Windows;
+
+impl System for Windows {
+    type Tun = WintunDevice;
+    type Interrupts = CtrlCs;
+    type Sampler = NoSampler;
+
+    fn check_name(name: &str) -> Result<(), &'static str> {
+        if name.encode_utf16().count() > 127 { Err("Windows takes at most 127 characters") } else { Ok(()) }
+    }
+
+    /// Only an address of this host can be bound to.
+    fn is_local_address(address: IpAddr) -> bool {
+        UdpSocket::bind((address, 0)).is_ok()
+    }
+
+    /// `SIO_TCP_INFO`, of Windows 10 from 1703 on. It tells the bytes sent again and how often a recovery
+    /// began, but not how many segments that were.
+    fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
+        let (version, mut info, mut written) = (0_u32, TCP_INFO_v0::default(), 0);
+        // SAFETY: Windows reads the version, a number of four bytes, and writes at most the size of `info`
+        // to it; without an overlapped structure it is done when the call returns.
+        let result = unsafe {
+            WSAIoctl(
+                socket.as_raw_socket() as SOCKET,
+                SIO_TCP_INFO,
+                (&raw const version).cast(),
+                size_of::<u32>() as u32,
+                (&raw mut info).cast(),
+                size_of::<TCP_INFO_v0>() as u32,
+                &raw mut written,
+                ptr::null_mut(),
+                None,
+            )
+        };
+        let whole = result == 0 && written as usize >= size_of::<TCP_INFO_v0>();
+        // Of what was not measured yet all bits are set.
+        let time = |time_us: u32| (time_us != u32::MAX).then(|| Duration::from_micros(time_us.into()));
+        whole.then(|| TcpStatistics {
+            retransmits: None,
+            rtt: time(info.RttUs),
+            min_rtt: time(info.MinRttUs),
+            congestion_window_bytes: Some(info.Cwnd.into()),
+            send_window_bytes: Some(info.SndWnd.into()),
+            receive_window_bytes: Some(info.RcvWnd.into()),
+        })
+    }
+
+    fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
+        interface::bind_to_interface(socket, interface, ipv6)
+    }
+
+    /// A process that the system ends has the exception's status for its exit code, whose two highest bits
+    /// say that it is an error.
+    fn process_end(status: ExitStatus) -> ProcessEnd {
+        match status.code().unwrap_or_default() {
+            STATUS_CONTROL_C_EXIT => ProcessEnd::Interrupted,
+            code if code.cast_unsigned() >> 30 == STATUS_SEVERITY_ERROR => {
+                ProcessEnd::Crashed(format!("exception {:#010x}", code.cast_unsigned()))
+            }
+            code => ProcessEnd::Exited(code),
+        }
+    }
+
+    fn cpu_of_process() -> Option<Duration> {
+        machine::cpu_of_process()
+    }
+
+    fn cpu_of_thread() -> Option<Duration> {
+        machine::cpu_of_thread()
+    }
+
+    fn peak_rss_bytes() -> Option<u64> {
+        machine::peak_rss_bytes()
+    }
+
+    fn examine(_window_bytes: usize) -> Vec<Check> {
+        let driver = library_path().map(|path| format!("{} is there", path.display()));
+        let rights = match machine::is_elevated() {
+            Some(false) => {
+                Check::new("rights", Verdict::Missing, "an ordinary user's, or not those of an administrator yet")
+                    .remedy(NO_RIGHT)
+            }
+            Some(true) => Check::new("rights", Verdict::Ok, "administrator"),
+            None => Check::new("rights", Verdict::Note, "unknown: Windows does not say"),
+        };
+        vec![Check::of("Wintun", driver), rights]
+    }
+
+    fn memory_bytes() -> Option<u64> {
+        machine::memory_bytes()
+    }
+
+    fn kernel() -> Option<String> {
+        machine::kernel()
+    }
+
+    fn cpu() -> Option<String> {
+        machine::cpu()
+    }
+
+    fn virtual_machine() -> Option<bool> {
+        machine::virtual_machine()
+    }
+}
+
 /// A Wintun adapter. It vanishes with this value.
-pub struct TunDevice {
+pub(crate) struct WintunDevice {
     // Dropped first, since its thread waits for an event that the session owns.
     packets: Signal,
     session: Arc<Session>,
@@ -76,14 +176,8 @@ pub struct TunDevice {
     full: bool,
 }
 
-impl TunDevice {
-    /// Makes a Wintun adapter and sets it up. To be called within a tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// [`Class::Unavailable`] where the driver's library or a right is missing, [`Class::Invalid`]
-    /// for a name already taken or for a file descriptor, else [`Class::Failed`].
-    pub fn open(config: &TunConfig) -> Result<Self, Error> {
+impl Tun for WintunDevice {
+    fn open(config: &TunConfig) -> Result<Self, Error> {
         if let Some(fd) = config.fd {
             let source = io::Error::new(io::ErrorKind::Unsupported, "Windows has no such descriptors");
             return Err(Error::new(Class::Invalid, "take over", format!("file descriptor {fd}"), source)
@@ -109,23 +203,13 @@ impl TunDevice {
         Ok(Self { packets, session, interface, name, mtu, retry: None, full: false })
     }
 
-    /// The interface's name.
-    pub fn name(&self) -> &str {
+    fn name(&self) -> &str {
         &self.name
     }
 
-    /// `None`: what waits for the stack is bounded by the bytes of the ring, not by packets.
-    ///
-    /// # Errors
-    ///
-    /// None.
-    pub fn tx_queue_len(&self) -> io::Result<Option<u32>> {
-        Ok(None)
-    }
-
-    /// A reader of the interface's drop counters; it outlives the hand-over of the device to a stack.
-    pub fn drop_counter(&self) -> DropCounter {
-        self.interface.drop_counter()
+    fn drop_counter(&self) -> DropCounter {
+        let interface = self.interface;
+        DropCounter(Arc::new(move || interface.dropped_packets()))
     }
 }
 
@@ -212,7 +296,7 @@ fn gather(packet: &mut [u8], slices: &[IoSlice<'_>]) {
     }
 }
 
-impl Link for TunDevice {
+impl Link for WintunDevice {
     fn capabilities(&self) -> Capabilities {
         Capabilities::plain(self.mtu)
     }
@@ -269,78 +353,16 @@ impl Link for TunDevice {
     }
 }
 
-/// `SIO_TCP_INFO`, of Windows 10 from 1703 on. It tells the bytes sent again and how often a recovery
-/// began, but not how many segments that were.
-pub(crate) fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
-    let (version, mut info, mut written) = (0_u32, TCP_INFO_v0::default(), 0);
-    // SAFETY: Windows reads the version, a number of four bytes, and writes at most the size of `info`
-    // to it; without an overlapped structure it is done when the call returns.
-    let result = unsafe {
-        WSAIoctl(
-            socket.as_raw_socket() as SOCKET,
-            SIO_TCP_INFO,
-            (&raw const version).cast(),
-            size_of::<u32>() as u32,
-            (&raw mut info).cast(),
-            size_of::<TCP_INFO_v0>() as u32,
-            &raw mut written,
-            ptr::null_mut(),
-            None,
-        )
-    };
-    let whole = result == 0 && written as usize >= size_of::<TCP_INFO_v0>();
-    // Of what was not measured yet all bits are set.
-    let time = |time_us: u32| (time_us != u32::MAX).then(|| Duration::from_micros(time_us.into()));
-    whole.then(|| TcpStatistics {
-        retransmits: None,
-        rtt: time(info.RttUs),
-        min_rtt: time(info.MinRttUs),
-        congestion_window_bytes: Some(info.Cwnd.into()),
-        send_window_bytes: Some(info.SndWnd.into()),
-        receive_window_bytes: Some(info.RcvWnd.into()),
-    })
-}
-
-/// Only an address of this host can be bound to.
-pub(crate) fn is_local_address(address: IpAddr) -> bool {
-    UdpSocket::bind((address, 0)).is_ok()
-}
-
-pub(crate) fn examine(_window_bytes: usize) -> Vec<Check> {
-    let driver = library_path().map(|path| format!("{} is there", path.display()));
-    let rights = match is_elevated() {
-        Some(false) => {
-            Check::new("rights", Verdict::Missing, "an ordinary user's, or not those of an administrator yet")
-                .remedy(NO_RIGHT)
-        }
-        Some(true) => Check::new("rights", Verdict::Ok, "administrator"),
-        None => Check::new("rights", Verdict::Note, "unknown: Windows does not say"),
-    };
-    vec![Check::of("Wintun", driver), rights]
-}
-
-/// A process that the system ends has the exception's status for its exit code, whose two highest bits
-/// say that it is an error.
-pub(crate) fn process_end(status: ExitStatus) -> ProcessEnd {
-    match status.code().unwrap_or_default() {
-        STATUS_CONTROL_C_EXIT => ProcessEnd::Interrupted,
-        code if code.cast_unsigned() >> 30 == STATUS_SEVERITY_ERROR => {
-            ProcessEnd::Crashed(format!("exception {:#010x}", code.cast_unsigned()))
-        }
-        code => ProcessEnd::Exited(code),
-    }
-}
-
 /// Ctrl-C, caught from when this is made.
 #[derive(Debug)]
-pub(crate) struct Interrupts(CtrlC);
+pub(crate) struct CtrlCs(CtrlC);
 
-impl Interrupts {
-    pub(crate) fn catch() -> io::Result<Self> {
+impl Interrupts for CtrlCs {
+    fn catch() -> io::Result<Self> {
         ctrl_c().map(Self)
     }
 
-    pub(crate) async fn next(&mut self) {
+    async fn next(&mut self) {
         self.0.recv().await;
     }
 }
@@ -379,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_refused() {
-        let Err(error) = TunDevice::open(&config(Some(3))) else { panic!("descriptor 3 was taken over") };
+        let Err(error) = WintunDevice::open(&config(Some(3))) else { panic!("descriptor 3 was taken over") };
         assert_eq!(error.class(), Class::Invalid);
         assert!(error.to_string().contains("--tun-fd"), "{error}");
     }
@@ -392,7 +414,7 @@ mod tests {
     /// Makes an adapter where that is allowed: as administrator on Windows, but not under Wine.
     #[tokio::test]
     async fn a_device_opens_or_says_what_is_missing() {
-        match TunDevice::open(&config(None)) {
+        match WintunDevice::open(&config(None)) {
             Ok(device) => {
                 assert_eq!((device.name(), device.capabilities().mtu), ("rust-tun-perf-test", 1500));
                 assert!(device.drop_counter().read().is_some());

@@ -17,7 +17,7 @@ const PF_EXITING: u64 = 0x4;
 
 /// By `PR_SET_PDEATHSIG` (`prctl(2)`). It tells of an end that comes later alone, so who the parent is is
 /// asked after it. Another one may be a program between the two, which ends with `parent` or not.
-pub(crate) fn end_with_parent(parent: u32) -> bool {
+pub(super) fn end_with_parent(parent: u32) -> bool {
     // Where the kernel will not, things are as on other systems.
     let _alone = set_pdeathsig(Signal::SIGKILL);
     pid(parent) == Some(getppid()) || is_alive(parent)
@@ -33,7 +33,7 @@ pub(crate) fn is_alive(process: u32) -> bool {
 }
 
 /// The same, asked for by the parent. What the kernel waits for is the end of the thread.
-pub(crate) fn end_with_this_thread(command: &mut Command) {
+pub(super) fn end_with_this_thread(command: &mut Command) {
     let parent = getpid();
     let bind = move || {
         set_pdeathsig(Signal::SIGKILL)?;
@@ -46,17 +46,17 @@ pub(crate) fn end_with_this_thread(command: &mut Command) {
     command.process_group(0);
 }
 
-pub(crate) fn folder_of_thread() -> PathBuf {
+pub(super) fn folder_of_thread() -> PathBuf {
     format!("/proc/{}/task/{}", getpid(), gettid()).into()
 }
 
 /// By the clock that the process has of its own: `/proc/PID/stat` counts in ticks of 10 ms.
-pub(crate) fn cpu_of(process: u32) -> Option<Duration> {
+pub(super) fn cpu_of(process: u32) -> Option<Duration> {
     clock_getcpuclockid(pid(process)?).and_then(clock_gettime).ok().map(Into::into)
 }
 
 /// The second number of `/proc/PID/statm`, in pages.
-pub(crate) fn rss_bytes_of(process: u32) -> Option<u64> {
+pub(super) fn rss_bytes_of(process: u32) -> Option<u64> {
     let statm = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
     let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
@@ -65,14 +65,10 @@ pub(crate) fn rss_bytes_of(process: u32) -> Option<u64> {
 
 /// `VmHWM` of `/proc/PID/status`. What getrusage(2) says is older than the program where another
 /// has started it by exec, as `cargo run` does.
-pub(crate) fn peak_rss_bytes_of(process: u32) -> Option<u64> {
+pub(super) fn peak_rss_bytes_of(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"))?;
     Some(kibibytes.parse::<u64>().ok()? * 1024)
-}
-
-pub(crate) fn peak_rss_bytes() -> Option<u64> {
-    peak_rss_bytes_of(std::process::id())
 }
 
 fn pid(process: u32) -> Option<Pid> {

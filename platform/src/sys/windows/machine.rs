@@ -20,7 +20,7 @@ fn duration(time: FILETIME) -> Duration {
     Duration::from_nanos(((u64::from(time.dwHighDateTime) << 32) | u64::from(time.dwLowDateTime)) * 100)
 }
 
-pub(crate) fn cpu_of_process() -> Option<Duration> {
+pub(super) fn cpu_of_process() -> Option<Duration> {
     let (mut created, mut exited, mut kernel, mut user) = (ZERO, ZERO, ZERO, ZERO);
     // SAFETY: the pseudo handle is always valid and the four places are ours to write.
     let ok = unsafe {
@@ -29,7 +29,7 @@ pub(crate) fn cpu_of_process() -> Option<Duration> {
     (ok != 0).then(|| duration(kernel) + duration(user))
 }
 
-pub(crate) fn cpu_of_thread() -> Option<Duration> {
+pub(super) fn cpu_of_thread() -> Option<Duration> {
     let (mut created, mut exited, mut kernel, mut user) = (ZERO, ZERO, ZERO, ZERO);
     // SAFETY: the pseudo handle is always valid and the four places are ours to write.
     let ok = unsafe {
@@ -38,7 +38,7 @@ pub(crate) fn cpu_of_thread() -> Option<Duration> {
     (ok != 0).then(|| duration(kernel) + duration(user))
 }
 
-pub(crate) fn peak_rss_bytes() -> Option<u64> {
+pub(super) fn peak_rss_bytes() -> Option<u64> {
     let mut counters = PROCESS_MEMORY_COUNTERS::default();
     let size = size_of::<PROCESS_MEMORY_COUNTERS>() as u32;
     // SAFETY: the pseudo handle is always valid, and `size` is the size of what is written.
@@ -47,7 +47,7 @@ pub(crate) fn peak_rss_bytes() -> Option<u64> {
 }
 
 /// The machine's memory, as far as Windows manages it.
-pub(crate) fn memory_bytes() -> Option<u64> {
+pub(super) fn memory_bytes() -> Option<u64> {
     let size = size_of::<MEMORYSTATUSEX>() as u32;
     let mut status = MEMORYSTATUSEX { dwLength: size, ..MEMORYSTATUSEX::default() };
     // SAFETY: the structure is ours to write, and says its size.
@@ -74,7 +74,7 @@ pub(super) fn is_elevated() -> Option<bool> {
 }
 
 /// The version of the kernel, such as 10.0.22631; `GetVersionEx` would tell what the manifest wants.
-pub(crate) fn kernel() -> Option<String> {
+pub(super) fn kernel() -> Option<String> {
     let size = size_of::<OSVERSIONINFOW>() as u32;
     let mut version = OSVERSIONINFOW { dwOSVersionInfoSize: size, ..OSVERSIONINFOW::default() };
     // SAFETY: the structure is ours to write, and says its size.
@@ -83,7 +83,7 @@ pub(crate) fn kernel() -> Option<String> {
     (status == 0).then(|| format!("{major}.{minor}.{build}"))
 }
 
-pub(crate) fn cpu() -> Option<String> {
+pub(super) fn cpu() -> Option<String> {
     let mut text = [0_u16; 128];
     let mut len_bytes = size_of_val(&text) as u32;
     // SAFETY: the names end with a zero; at most `len_bytes` bytes are written to `text`, which is
@@ -103,15 +103,10 @@ pub(crate) fn cpu() -> Option<String> {
     (code == ERROR_SUCCESS && end > 0).then(|| String::from_utf16_lossy(&text[..end]).trim().to_owned())
 }
 
-/// `None`: Windows has power plans instead, which say little of the frequency.
-pub(crate) fn governor() -> Option<String> {
-    None
-}
-
 /// The bit that processors leave to hypervisors (CPUID 1, ECX 31).
 #[cfg(target_arch = "x86_64")]
 #[allow(clippy::unnecessary_wraps, reason = "other processors do not say")]
-pub(crate) fn virtual_machine() -> Option<bool> {
+pub(super) fn virtual_machine() -> Option<bool> {
     use std::arch::x86_64::__cpuid;
 
     /// EBX, ECX and EDX of leaf 0x40000000: "Microsoft Hv".
@@ -131,7 +126,7 @@ pub(crate) fn virtual_machine() -> Option<bool> {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn virtual_machine() -> Option<bool> {
+pub(super) fn virtual_machine() -> Option<bool> {
     None
 }
 

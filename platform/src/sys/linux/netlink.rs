@@ -18,7 +18,7 @@ use netlink_sys::{Socket, SocketAddr};
 /// By `RTM_SETLINK`, for which the right in the interface's own namespace is enough
 /// (`net/core/rtnetlink.c`). The older ioctl, `SIOCSIFTXQLEN`, wants it in the first one
 /// (`net/core/dev_ioctl.c`).
-pub(crate) fn set_tx_queue_len(interface_index: u32, packets: u32) -> io::Result<()> {
+pub(super) fn set_tx_queue_len(interface_index: u32, packets: u32) -> io::Result<()> {
     let mut link = LinkMessage::default();
     link.header.index = interface_index;
     link.attributes.push(LinkAttribute::TxQueueLen(packets));
@@ -26,14 +26,14 @@ pub(crate) fn set_tx_queue_len(interface_index: u32, packets: u32) -> io::Result
 }
 
 /// What the kernel says of an interface.
-pub(crate) struct Interface {
-    pub(crate) name: String,
-    pub(crate) mtu: u32,
-    pub(crate) up: bool,
+pub(super) struct Interface {
+    pub(super) name: String,
+    pub(super) mtu: u32,
+    pub(super) up: bool,
 }
 
 /// The interface of a number, by `RTM_GETLINK`.
-pub(crate) fn interface(index: u32) -> io::Result<Interface> {
+pub(super) fn interface(index: u32) -> io::Result<Interface> {
     let mut link = LinkMessage::default();
     link.header.index = index;
     let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) =
@@ -52,8 +52,8 @@ pub(crate) fn interface(index: u32) -> io::Result<Interface> {
     Ok(interface)
 }
 
-/// Takes an interface up, by `RTM_SETLINK`.
-pub(crate) fn take_up(index: u32) -> io::Result<()> {
+/// Sets the link of an interface up, by `RTM_SETLINK`.
+pub(super) fn set_link_up(index: u32) -> io::Result<()> {
     let mut link = LinkMessage::default();
     link.header.index = index;
     link.header.flags = LinkFlags::Up;
@@ -62,7 +62,7 @@ pub(crate) fn take_up(index: u32) -> io::Result<()> {
 }
 
 /// Sets an interface's MTU, in bytes, by `RTM_SETLINK`.
-pub(crate) fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
+pub(super) fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
     let mut link = LinkMessage::default();
     link.header.index = index;
     link.attributes.push(LinkAttribute::Mtu(mtu));
@@ -71,7 +71,7 @@ pub(crate) fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
 
 /// Sends all packets to a network out of an interface, by `RTM_NEWROUTE`: what `ip route add NETWORK dev NAME`
 /// does.
-pub(crate) fn add_route(interface_index: u32, network: IpAddr, prefix_len: u8) -> io::Result<()> {
+pub(super) fn add_route(interface_index: u32, network: IpAddr, prefix_len: u8) -> io::Result<()> {
     let mut route = RouteMessage::default();
     route.header.address_family = if network.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
     route.header.destination_prefix_length = prefix_len;
@@ -94,7 +94,7 @@ pub(crate) fn add_route(interface_index: u32, network: IpAddr, prefix_len: u8) -
 /// By `RTM_NEWADDR`, for `IFA_F_NODAD`: an IPv6 address can be used at once then, and else not
 /// before a worker of the kernel's has found that a point-to-point interface has no duplicates to
 /// look for (`net/ipv6/addrconf.c`, `addrconf_dad_work`).
-pub(crate) fn add_address(interface_index: u32, address: IpAddr, prefix_len: u8) -> io::Result<()> {
+pub(super) fn add_address(interface_index: u32, address: IpAddr, prefix_len: u8) -> io::Result<()> {
     let mut message = AddressMessage::default();
     message.header.index = interface_index;
     message.header.prefix_len = prefix_len;
@@ -108,7 +108,7 @@ pub(crate) fn add_address(interface_index: u32, address: IpAddr, prefix_len: u8)
 }
 
 /// Sends a request and waits for the kernel's acknowledgement, which is there at once.
-pub(crate) fn request(message: RouteNetlinkMessage) -> io::Result<()> {
+fn request(message: RouteNetlinkMessage) -> io::Result<()> {
     acknowledged(message, 0)
 }
 

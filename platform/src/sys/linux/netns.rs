@@ -15,7 +15,7 @@ use crate::{Class, Error};
 
 /// A new network namespace for the calling thread. Where that right is missing, a new user
 /// namespace first, in which the caller has it (`user_namespaces(7)`).
-pub(crate) fn enter() -> Result<(), Error> {
+pub(super) fn enter() -> Result<(), Error> {
     match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => Ok(()),
         Err(Errno::EPERM) => enter_as_user(),

@@ -1,19 +1,20 @@
 //! Systems without SIGPROF, or for which the `pprof` crate has no sampler.
 
-use std::convert::Infallible;
 use std::num::NonZeroU16;
 
+use super::Sampler;
 use crate::Error;
 
+/// A sampler that cannot be started, and so never exists.
 #[derive(Debug)]
-pub(super) struct Sampler(Infallible);
+pub(crate) enum NoSampler {}
 
-impl Sampler {
-    pub(super) fn start(_frequency_hz: NonZeroU16) -> Result<Self, Error> {
+impl Sampler for NoSampler {
+    fn start(_frequency_hz: NonZeroU16) -> Result<Self, Error> {
         Err(Error::unsupported("start", "a profile of this process", "it takes Linux or macOS; leave out --profile"))
     }
 
-    pub(super) fn finish(self) -> Result<String, Error> {
-        match self.0 {}
+    fn finish(self) -> Result<String, Error> {
+        match self {}
     }
 }

@@ -4,7 +4,8 @@ use std::fs;
 
 use nix::unistd::Uid;
 
-use super::{NODE, line, open_node};
+use super::line;
+use super::tun::{NODE, open_node};
 use crate::doctor::{Check, Verdict};
 
 /// The congestion control that clients get where the kernel has it.
@@ -14,7 +15,7 @@ const CUBIC: &str = "cubic";
 /// least, the first, and the largest that the kernel grows a buffer to.
 const BUFFERS: [(&str, &str); 2] = [("tcp_rmem", "in"), ("tcp_wmem", "out")];
 
-pub(crate) fn examine(window_bytes: usize) -> Vec<Check> {
+pub(super) fn examine(window_bytes: usize) -> Vec<Check> {
     let node = Check::of("device node", open_node().map(|_node| format!("{NODE} can be opened")));
     let optional = [congestion_control(), socket_buffers(window_bytes as u64)];
     [node, rights()].into_iter().chain(optional.into_iter().flatten()).collect()
@@ -69,7 +70,7 @@ fn buffers_of(limits: [&str; 2], window_bytes: u64) -> Option<Check> {
     })
 }
 
-pub(crate) fn memory_bytes() -> Option<u64> {
+pub(super) fn memory_bytes() -> Option<u64> {
     let table = fs::read_to_string("/proc/meminfo").ok()?;
     let kibibytes = table.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"))?;
     Some(kibibytes.parse::<u64>().ok()? * 1024)

@@ -8,17 +8,18 @@ use std::num::NonZeroU16;
 
 use pprof::{Frames, ProfilerGuard, Symbol};
 
+use super::Sampler;
 use crate::{Class, Error};
 
-pub(super) struct Sampler(ProfilerGuard<'static>);
+/// Takes samples by SIGPROF.
+pub(crate) struct SignalSampler(ProfilerGuard<'static>);
 
-impl Sampler {
-    pub(super) fn start(frequency_hz: NonZeroU16) -> Result<Self, Error> {
+impl Sampler for SignalSampler {
+    fn start(frequency_hz: NonZeroU16) -> Result<Self, Error> {
         ProfilerGuard::new(i32::from(frequency_hz.get())).map(Self).map_err(|error| failed("start", error))
     }
 
-    /// The samples so far, as folded stacks in the order of their names.
-    pub(super) fn finish(self) -> Result<String, Error> {
+    fn finish(self) -> Result<String, Error> {
         let report = self.0.report().build().map_err(|error| failed("finish", error))?;
         drop(self.0);
         let mut counts = BTreeMap::<_, isize>::new();
@@ -34,9 +35,9 @@ impl Sampler {
     }
 }
 
-impl fmt::Debug for Sampler {
+impl fmt::Debug for SignalSampler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sampler").finish_non_exhaustive()
+        f.debug_struct("SignalSampler").finish_non_exhaustive()
     }
 }
 

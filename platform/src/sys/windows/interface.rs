@@ -44,7 +44,7 @@ pub(super) fn exists(name: &str) -> bool {
 }
 
 /// Has a socket send by the interface of that name (`IP_UNICAST_IF`, `IPV6_UNICAST_IF`).
-pub(crate) fn bind_to_interface(socket: &Socket, name: &str, ipv6: bool) -> io::Result<()> {
+pub(super) fn bind_to_interface(socket: &Socket, name: &str, ipv6: bool) -> io::Result<()> {
     let index = index(name)?;
     // IPv4's is in network byte order.
     let (level, option, value) =
@@ -128,8 +128,13 @@ impl Interface {
         })
     }
 
-    pub(super) fn drop_counter(self) -> DropCounter {
-        DropCounter { interface: self }
+    /// Packets dropped so far, in both directions: those that the ring had no room for, and those that the kernel did
+    /// not take. `None` where the system does not say.
+    pub(super) fn dropped_packets(self) -> Option<u64> {
+        let mut row = MIB_IF_ROW2 { InterfaceLuid: self.luid(), ..MIB_IF_ROW2::default() };
+        // SAFETY: the row says which interface is meant, and is ours to write.
+        check(unsafe { GetIfEntry2(&raw mut row) }).ok()?;
+        Some(row.InDiscards + row.OutDiscards)
     }
 }
 
@@ -172,23 +177,6 @@ fn socket_address(address: IpAddr) -> SOCKADDR_INET {
     }
 }
 
-/// Reads how many packets the kernel has dropped at an interface.
-#[derive(Clone, Debug)]
-pub struct DropCounter {
-    interface: Interface,
-}
-
-impl DropCounter {
-    /// Packets dropped so far, both ways: those the ring had no room for and those the kernel would
-    /// not take. `None` where the system does not say.
-    pub fn read(&self) -> Option<u64> {
-        let mut row = MIB_IF_ROW2 { InterfaceLuid: self.interface.luid(), ..MIB_IF_ROW2::default() };
-        // SAFETY: the row says which interface is meant, and is ours to write.
-        check(unsafe { GetIfEntry2(&raw mut row) }).ok()?;
-        Some(row.InDiscards + row.OutDiscards)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -211,7 +199,7 @@ mod tests {
     #[test]
     fn an_interface_that_does_not_exist_is_neither_found_nor_counted() {
         assert!(!exists("no such interface"));
-        assert_eq!(Interface::new(0).drop_counter().read(), None);
+        assert_eq!(Interface::new(0).dropped_packets(), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io::{self, IoSlice};
 use std::net::{IpAddr, TcpStream};
 use std::num::NonZero;
 use std::os::fd::{AsRawFd, RawFd};
+use std::process::ExitStatus;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +17,14 @@ use nix::unistd::Uid;
 use socket2::Socket;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-pub(crate) use crate::elsewhere::*;
-pub(crate) use crate::process::program_on_disk as this_program;
-pub(crate) use crate::unix::{Interrupts, cpu_of_process, cpu_of_thread, is_local_address, process_end};
-
+use super::sampler::SignalSampler;
+use super::unix::{self, Readiness, TerminationSignals, recv_batch, socket_option};
+use super::{System, Tun};
 use crate::doctor::{Check, Verdict};
 use crate::link::packet_len;
-use crate::unix::{Readiness, recv_batch, socket_option};
-use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta, TcpStatistics, TunConfig};
+use crate::{
+    Capabilities, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig,
+};
 
 /// What each packet has in front of it: its address family, in network byte order
 /// (`bsd/net/if_utun.c`, `utun_output` and `utun_ctl_send`).
@@ -46,8 +47,99 @@ const SOCKET_BUFFERS: [c_int; 3] = [4 << 20, 2 << 20, 1 << 20];
 
 const NO_RIGHT: &str = "run with sudo";
 
+/// This system.
+pub(crate) struct MacOs;
+
+impl System for MacOs {
+    type Tun = Utun;
+    type Interrupts = TerminationSignals;
+    type Sampler = SignalSampler;
+
+    fn check_name(name: &str) -> Result<(), &'static str> {
+        if name.strip_prefix("utun").is_none_or(|unit| unit.parse::<u16>().is_err()) {
+            return Err("macOS wants utun and a number, such as utun8");
+        }
+        unix::check_name_len(name)
+    }
+
+    fn is_local_address(address: IpAddr) -> bool {
+        unix::is_local_address(address)
+    }
+
+    /// `TCP_CONNECTION_INFO` of `tcp(4)`.
+    fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
+        let mut info = [0_u8; TCP_INFO_LEN];
+        let len = socket_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONNECTION_INFO, &mut info).ok()?;
+        let info = info.get(..len)?;
+        let word = |at: usize| Some(u32::from_ne_bytes(*info.get(at..)?.first_chunk()?).into());
+        Some(TcpStatistics {
+            retransmits: info
+                .get(TX_RETRANSMIT_PACKETS..)
+                .and_then(|field| field.first_chunk())
+                .map(|field| u64::from_ne_bytes(*field)),
+            rtt: word(SRTT_MS).filter(|rtt_ms| *rtt_ms > 0).map(Duration::from_millis),
+            min_rtt: None,
+            congestion_window_bytes: word(SND_CWND),
+            send_window_bytes: word(SND_WND),
+            receive_window_bytes: word(RCV_WND),
+        })
+    }
+
+    fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
+        let index = NonZero::new(nix::net::if_::if_nametoindex(interface)?);
+        if ipv6 { socket.bind_device_by_index_v6(index) } else { socket.bind_device_by_index_v4(index) }
+    }
+
+    fn process_end(status: ExitStatus) -> ProcessEnd {
+        unix::process_end(status)
+    }
+
+    fn cpu_of_process() -> Option<Duration> {
+        unix::cpu_of_process()
+    }
+
+    fn cpu_of_thread() -> Option<Duration> {
+        unix::cpu_of_thread()
+    }
+
+    /// `getrusage(2)`, in bytes here. It is older than the program where another has started it by exec.
+    fn peak_rss_bytes() -> Option<u64> {
+        u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.max_rss()).ok()
+    }
+
+    /// A utun interface is made by root alone (`bsd/net/if_utun.c`, `utun_ctl_bind`).
+    fn examine(_window_bytes: usize) -> Vec<Check> {
+        let user = Uid::effective();
+        let rights = if user.is_root() {
+            Check::new("rights", Verdict::Ok, "root")
+        } else {
+            Check::new("rights", Verdict::Missing, format!("user {user}, and utun interfaces are made by root alone"))
+                .remedy(NO_RIGHT)
+        };
+        vec![rights]
+    }
+
+    fn memory_bytes() -> Option<u64> {
+        let mut value = [0_u8; size_of::<u64>()];
+        (sysctl(c"hw.memsize", &mut value)? == value.len()).then(|| u64::from_ne_bytes(value))
+    }
+
+    fn kernel() -> Option<String> {
+        sysctl_text(c"kern.osrelease")
+    }
+
+    fn cpu() -> Option<String> {
+        sysctl_text(c"machdep.cpu.brand_string")
+    }
+
+    fn virtual_machine() -> Option<bool> {
+        let mut value = [0_u8; size_of::<c_int>()];
+        (sysctl(c"kern.hv_vmm_present", &mut value)? == value.len()).then(|| c_int::from_ne_bytes(value) != 0)
+    }
+}
+
 /// A utun interface. It vanishes with this value, unless its descriptor is open elsewhere too.
-pub struct TunDevice {
+pub(crate) struct Utun {
     device: Readiness<SyncDevice>,
     name: String,
     mtu: usize,
@@ -55,14 +147,8 @@ pub struct TunDevice {
     refused: Arc<AtomicU64>,
 }
 
-impl TunDevice {
-    /// Opens a utun interface and sets it up. To be called within a tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// [`Class::Unavailable`] where a right or the offload that was asked for is missing,
-    /// [`Class::Invalid`] for a name already taken or a descriptor that is no utun, else [`Class::Failed`].
-    pub fn open(config: &TunConfig) -> Result<Self, Error> {
+impl Tun for Utun {
+    fn open(config: &TunConfig) -> Result<Self, Error> {
         config.do_without_offload("utun has none")?;
         let device = match config.fd {
             Some(fd) => adopt(fd)?,
@@ -76,23 +162,13 @@ impl TunDevice {
         Ok(Self { device, name, mtu, refused: Arc::default() })
     }
 
-    /// The interface's name.
-    pub fn name(&self) -> &str {
+    fn name(&self) -> &str {
         &self.name
     }
 
-    /// `None`: macOS has no such setting for one interface.
-    ///
-    /// # Errors
-    ///
-    /// None.
-    pub fn tx_queue_len(&self) -> io::Result<Option<u32>> {
-        Ok(None)
-    }
-
-    /// A reader of the interface's drop counters; it outlives the hand-over of the device to a stack.
-    pub fn drop_counter(&self) -> DropCounter {
-        DropCounter { name: self.name.clone(), refused: Arc::clone(&self.refused) }
+    fn drop_counter(&self) -> DropCounter {
+        let (name, refused) = (self.name.clone(), Arc::clone(&self.refused));
+        DropCounter(Arc::new(move || Some(interface_drops(&name)? + refused.load(Ordering::Relaxed))))
     }
 }
 
@@ -198,7 +274,7 @@ fn send(device: &SyncDevice, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     Ok(sent.saturating_sub(FAMILY_LEN))
 }
 
-impl Link for TunDevice {
+impl Link for Utun {
     fn capabilities(&self) -> Capabilities {
         Capabilities::plain(self.mtu)
     }
@@ -228,21 +304,6 @@ impl Link for TunDevice {
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.device.poll_writable(cx)
-    }
-}
-
-/// Reads how many packets the kernel has dropped at an interface.
-#[derive(Clone, Debug)]
-pub struct DropCounter {
-    name: String,
-    refused: Arc<AtomicU64>,
-}
-
-impl DropCounter {
-    /// Packets dropped so far, both ways: those the queue or the socket had no room for and those
-    /// the kernel would not take. `None` where the system does not say.
-    pub fn read(&self) -> Option<u64> {
-        Some(interface_drops(&self.name)? + self.refused.load(Ordering::Relaxed))
     }
 }
 
@@ -293,69 +354,6 @@ const RCV_WND: usize = 36;
 const SRTT_MS: usize = 44;
 const TX_RETRANSMIT_PACKETS: usize = 104;
 
-pub(crate) fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
-    let index = NonZero::new(nix::net::if_::if_nametoindex(interface)?);
-    if ipv6 { socket.bind_device_by_index_v6(index) } else { socket.bind_device_by_index_v4(index) }
-}
-
-/// `TCP_CONNECTION_INFO` of `tcp(4)`.
-pub(crate) fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
-    let mut info = [0_u8; TCP_INFO_LEN];
-    let len = socket_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONNECTION_INFO, &mut info).ok()?;
-    let info = info.get(..len)?;
-    let word = |at: usize| Some(u32::from_ne_bytes(*info.get(at..)?.first_chunk()?).into());
-    Some(TcpStatistics {
-        retransmits: info
-            .get(TX_RETRANSMIT_PACKETS..)
-            .and_then(|field| field.first_chunk())
-            .map(|field| u64::from_ne_bytes(*field)),
-        rtt: word(SRTT_MS).filter(|rtt_ms| *rtt_ms > 0).map(Duration::from_millis),
-        min_rtt: None,
-        congestion_window_bytes: word(SND_CWND),
-        send_window_bytes: word(SND_WND),
-        receive_window_bytes: word(RCV_WND),
-    })
-}
-
-/// `getrusage(2)`, in bytes here. It is older than the program where another has started it by exec.
-pub(crate) fn peak_rss_bytes() -> Option<u64> {
-    u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.max_rss()).ok()
-}
-
-/// A utun interface is made by root alone (`bsd/net/if_utun.c`, `utun_ctl_bind`).
-pub(crate) fn examine(_window_bytes: usize) -> Vec<Check> {
-    let user = Uid::effective();
-    let rights = if user.is_root() {
-        Check::new("rights", Verdict::Ok, "root")
-    } else {
-        Check::new("rights", Verdict::Missing, format!("user {user}, and utun interfaces are made by root alone"))
-            .remedy(NO_RIGHT)
-    };
-    vec![rights]
-}
-
-pub(crate) fn memory_bytes() -> Option<u64> {
-    let mut value = [0_u8; size_of::<u64>()];
-    (sysctl(c"hw.memsize", &mut value)? == value.len()).then(|| u64::from_ne_bytes(value))
-}
-
-pub(crate) fn kernel() -> Option<String> {
-    sysctl_text(c"kern.osrelease")
-}
-
-pub(crate) fn cpu() -> Option<String> {
-    sysctl_text(c"machdep.cpu.brand_string")
-}
-
-pub(crate) fn governor() -> Option<String> {
-    None
-}
-
-pub(crate) fn virtual_machine() -> Option<bool> {
-    let mut value = [0_u8; size_of::<c_int>()];
-    (sysctl(c"kern.hv_vmm_present", &mut value)? == value.len()).then(|| c_int::from_ne_bytes(value) != 0)
-}
-
 /// A value of `sysctl(3)` that is text.
 fn sysctl_text(name: &CStr) -> Option<String> {
     let mut value = [0_u8; 256];
@@ -364,7 +362,7 @@ fn sysctl_text(name: &CStr) -> Option<String> {
     Some(text.to_str().ok()?.trim().to_owned())
 }
 
-/// Any value of `sysctl(3)`; answers how many bytes it has.
+/// Any value of `sysctl(3)`; returns how many bytes it has.
 fn sysctl(name: &CStr, value: &mut [u8]) -> Option<usize> {
     let mut len = value.len();
     let destination: *mut c_void = value.as_mut_ptr().cast();
@@ -413,7 +411,7 @@ mod tests {
     fn a_fresh_connection_has_no_retransmission() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let statistics = tcp_statistics(&socket).unwrap();
+        let statistics = MacOs::tcp_statistics(&socket).unwrap();
         assert_eq!(statistics.retransmits, Some(0));
         assert!(statistics.send_window_bytes.unwrap() > 0, "{statistics:?}");
     }
@@ -436,8 +434,8 @@ mod tests {
 
     #[test]
     fn the_machine_has_a_kernel_and_a_processor() {
-        assert!(kernel().is_some_and(|release| release.starts_with(|c: char| c.is_ascii_digit())));
-        assert!(cpu().is_some_and(|model| !model.is_empty()));
-        assert!(virtual_machine().is_some());
+        assert!(MacOs::kernel().is_some_and(|release| release.starts_with(|c: char| c.is_ascii_digit())));
+        assert!(MacOs::cpu().is_some_and(|model| !model.is_empty()));
+        assert!(MacOs::virtual_machine().is_some());
     }
 }

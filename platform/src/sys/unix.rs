@@ -17,6 +17,7 @@ use nix::time::{ClockId, clock_gettime};
 use tokio::io::unix::{AsyncFd, AsyncFdReadyMutGuard};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::Interrupts;
 use crate::{PacketBuffer, PacketMeta, ProcessEnd};
 
 /// A non-blocking descriptor in the reactor of the runtime in whose context it was made.
@@ -25,10 +26,10 @@ use crate::{PacketBuffer, PacketMeta, ProcessEnd};
 /// which costs a trip through the scheduler for each packet that arrives a moment late. Here the
 /// owner makes its syscalls freely, and readiness is asked for only after one of them would have
 /// blocked.
-pub(crate) struct Readiness<T: AsRawFd>(AsyncFd<Owner<T>>);
+pub(super) struct Readiness<T: AsRawFd>(AsyncFd<Owner<T>>);
 
 /// Lends its descriptor by `AsFd`, for owners that only know `AsRawFd`.
-pub(crate) struct Owner<T>(pub(crate) T);
+pub(super) struct Owner<T>(pub(super) T);
 
 impl<T: AsRawFd> AsRawFd for Owner<T> {
     fn as_raw_fd(&self) -> RawFd {
@@ -45,18 +46,18 @@ impl<T: AsRawFd> AsFd for Owner<T> {
 
 impl<T: AsRawFd> Readiness<T> {
     /// Registers `owner`, whose descriptor must not block, with the current runtime.
-    pub(crate) fn new(owner: T) -> io::Result<Self> {
+    pub(super) fn new(owner: T) -> io::Result<Self> {
         // SAFETY: the owner keeps its one descriptor open and unchanged for as long as it lives, and
         // the reactor's registration ends when the owner is dropped.
         let registered = unsafe { AsyncFd::register(Owner(owner)) };
         registered.map(Self).map_err(|error| error.into_parts().1)
     }
 
-    pub(crate) fn get_ref(&self) -> &T {
+    pub(super) fn get_ref(&self) -> &T {
         &self.0.get_ref().0
     }
 
-    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let guard = ready!(self.0.poll_read_ready_mut(cx))?;
             if settle(guard, PollFlags::POLLIN)? {
@@ -65,7 +66,7 @@ impl<T: AsRawFd> Readiness<T> {
         }
     }
 
-    pub(crate) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let guard = ready!(self.0.poll_write_ready_mut(cx))?;
             if settle(guard, PollFlags::POLLOUT)? {
@@ -94,7 +95,7 @@ fn settle<T: AsRawFd>(mut guard: AsyncFdReadyMutGuard<'_, Owner<T>>, flags: Poll
 }
 
 /// Fills buffers by a non-blocking call for each packet, until there is none.
-pub(crate) fn recv_batch(
+pub(super) fn recv_batch(
     buffers: &mut [PacketBuffer],
     mut recv: impl FnMut(&mut [u8]) -> io::Result<(usize, PacketMeta)>,
 ) -> io::Result<usize> {
@@ -108,23 +109,28 @@ pub(crate) fn recv_batch(
     Ok(buffers.len())
 }
 
-/// `getsockopt(2)` into bytes; answers how many the kernel has written.
-pub(crate) fn socket_option(fd: RawFd, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<usize> {
+/// `getsockopt(2)` into bytes; returns how many the kernel has written.
+pub(super) fn socket_option(fd: RawFd, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<usize> {
     let mut len = value.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to `value`, which is that long.
     let result = unsafe { libc::getsockopt(fd, level, option, value.as_mut_ptr().cast(), &raw mut len) };
     if result == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
 }
 
-pub(crate) fn cpu_of_process() -> Option<Duration> {
+pub(super) fn cpu_of_process() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).ok().map(Into::into)
 }
 
-pub(crate) fn cpu_of_thread() -> Option<Duration> {
+pub(super) fn cpu_of_thread() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Into::into)
 }
 
-pub(crate) fn is_local_address(address: IpAddr) -> bool {
+/// An interface's name has at most 15 bytes (`IFNAMSIZ`).
+pub(super) fn check_name_len(name: &str) -> Result<(), &'static str> {
+    if name.len() < libc::IFNAMSIZ { Ok(()) } else { Err("this system takes at most 15 bytes") }
+}
+
+pub(super) fn is_local_address(address: IpAddr) -> bool {
     let Ok(mut interfaces) = getifaddrs() else { return false };
     interfaces.any(|interface| interface.address.as_ref().and_then(ip_of) == Some(address))
 }
@@ -135,7 +141,7 @@ fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
     v4().or_else(v6)
 }
 
-pub(crate) fn process_end(status: ExitStatus) -> ProcessEnd {
+pub(super) fn process_end(status: ExitStatus) -> ProcessEnd {
     match (status.code(), status.signal()) {
         (Some(code), _) => ProcessEnd::Exited(code),
         (None, Some(libc::SIGINT)) => ProcessEnd::Interrupted,
@@ -150,17 +156,17 @@ pub(crate) fn process_end(status: ExitStatus) -> ProcessEnd {
 
 /// SIGINT and SIGTERM, caught from when this is made.
 #[derive(Debug)]
-pub(crate) struct Interrupts {
+pub(crate) struct TerminationSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Interrupts {
-    pub(crate) fn catch() -> io::Result<Self> {
+impl Interrupts for TerminationSignals {
+    fn catch() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    pub(crate) async fn next(&mut self) {
+    async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

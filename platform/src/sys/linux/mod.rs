@@ -1,0 +1,184 @@
+//! Linux: `/dev/net/tun` through tun-rs, rtnetlink, namespaces, and `/proc`.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use socket2::Socket;
+
+mod doctor;
+mod netlink;
+mod netns;
+mod network;
+mod process;
+mod tcp_info;
+mod tun;
+
+#[cfg(test)]
+pub(crate) use self::process::is_alive;
+pub use self::tun::create_tun;
+
+use super::sampler::SignalSampler;
+use super::unix::{self, TerminationSignals, socket_option};
+use super::{System, program_on_disk};
+use crate::doctor::Check;
+use crate::{Error, Interface, Loopback, ProcessEnd, TcpStatistics};
+
+/// This system.
+pub(crate) struct Linux;
+
+impl System for Linux {
+    type Tun = tun::LinuxTun;
+    type Interrupts = TerminationSignals;
+    type Sampler = SignalSampler;
+
+    const OFFLOAD: bool = true;
+    const NETNS: bool = true;
+    /// Hidden in the documentation of tun-rs, but public.
+    const TUN_RS_SUM: Option<fn(&[u8]) -> u16> = Some(|bytes| tun_rs::checksum(bytes, 0));
+
+    fn check_name(name: &str) -> Result<(), &'static str> {
+        unix::check_name_len(name)
+    }
+
+    fn is_local_address(address: IpAddr) -> bool {
+        unix::is_local_address(address)
+    }
+
+    fn enter_netns() -> Result<(), Error> {
+        netns::enter()
+    }
+
+    fn set_up(interface: &Interface) -> Result<(), Error> {
+        network::set_up(interface)
+    }
+
+    fn set_loopback_up() -> Result<Option<Loopback>, Error> {
+        network::set_loopback_up().map(Some)
+    }
+
+    fn enable_forwarding(interface: &str, ipv6: bool) -> Result<(), Error> {
+        network::enable_forwarding(interface, ipv6)
+    }
+
+    fn folder_of_thread() -> PathBuf {
+        process::folder_of_thread()
+    }
+
+    fn dropped_packets(thread: &Path, interface: &str) -> Option<u64> {
+        network::dropped_packets(thread, interface)
+    }
+
+    /// `TCP_INFO` of `tcp(7)`.
+    fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
+        let mut info = [0; tcp_info::LEN];
+        let len = socket_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut info).ok()?;
+        Some(tcp_info::read(info.get(..len)?))
+    }
+
+    fn default_congestion_control() -> Option<String> {
+        line("/proc/sys/net/ipv4/tcp_congestion_control")
+    }
+
+    fn set_congestion_control(socket: &TcpStream, name: &str) -> io::Result<()> {
+        // SAFETY: the kernel reads `name.len()` bytes from `name`.
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_CONGESTION,
+                name.as_ptr().cast(),
+                name.len() as libc::socklen_t,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn bind_to_interface(socket: &Socket, interface: &str, _ipv6: bool) -> io::Result<()> {
+        socket.bind_device(Some(interface.as_bytes()))
+    }
+
+    fn process_end(status: ExitStatus) -> ProcessEnd {
+        unix::process_end(status)
+    }
+
+    /// Not by its name, which may be that of another program by now (`proc_pid_exe(5)`).
+    fn this_program() -> PathBuf {
+        let own = PathBuf::from("/proc/self/exe");
+        if own.exists() { own } else { program_on_disk() }
+    }
+
+    fn end_with_this_thread(command: &mut Command) {
+        process::end_with_this_thread(command);
+    }
+
+    fn end_with_parent(parent: u32) -> bool {
+        process::end_with_parent(parent)
+    }
+
+    fn cpu_of(process: u32) -> Option<Duration> {
+        process::cpu_of(process)
+    }
+
+    fn rss_bytes_of(process: u32) -> Option<u64> {
+        process::rss_bytes_of(process)
+    }
+
+    fn peak_rss_bytes_of(process: u32) -> Option<u64> {
+        process::peak_rss_bytes_of(process)
+    }
+
+    fn cpu_of_process() -> Option<Duration> {
+        unix::cpu_of_process()
+    }
+
+    fn cpu_of_thread() -> Option<Duration> {
+        unix::cpu_of_thread()
+    }
+
+    fn peak_rss_bytes() -> Option<u64> {
+        process::peak_rss_bytes_of(std::process::id())
+    }
+
+    fn examine(window_bytes: usize) -> Vec<Check> {
+        doctor::examine(window_bytes)
+    }
+
+    fn memory_bytes() -> Option<u64> {
+        doctor::memory_bytes()
+    }
+
+    fn kernel() -> Option<String> {
+        line("/proc/sys/kernel/osrelease")
+    }
+
+    fn cpu() -> Option<String> {
+        cpuinfo("model name")
+    }
+
+    fn governor() -> Option<String> {
+        line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    }
+
+    /// Only x86 has the flag.
+    fn virtual_machine() -> Option<bool> {
+        cpuinfo("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
+    }
+}
+
+/// The text of a file of one line.
+fn line(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// The value of the first line of `/proc/cpuinfo` with that key.
+fn cpuinfo(key: &str) -> Option<String> {
+    fs::read_to_string("/proc/cpuinfo").ok()?.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == key).then(|| value.trim().to_owned())
+    })
+}

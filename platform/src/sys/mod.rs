@@ -1,0 +1,205 @@
+//! The operating systems: one folder or file for each, and one trait, [`System`], that all of them implement.
+//!
+//! A new system is a type that implements [`System`] and a line here that names it [`Native`].
+
+use std::fmt::Debug;
+use std::io;
+use std::net::{IpAddr, TcpStream};
+use std::num::NonZeroU16;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use socket2::Socket;
+
+use crate::doctor::Check;
+use crate::{DropCounter, Error, Interface, Link, Loopback, ProcessEnd, TcpStatistics, TunConfig};
+
+#[cfg(target_os = "linux")]
+pub(crate) mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+mod no_sampler;
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+mod sampler;
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+mod unix;
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
+mod unsupported;
+#[cfg(windows)]
+mod windows;
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::Linux as Native;
+#[cfg(target_os = "macos")]
+pub(crate) use macos::MacOs as Native;
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
+pub(crate) use unsupported::Unsupported as Native;
+#[cfg(windows)]
+pub(crate) use windows::Windows as Native;
+
+/// Everything that a system provides. The public function of the same name says what each does. A default is for
+/// systems that lack it.
+pub(crate) trait System {
+    type Tun: Tun;
+    type Interrupts: Interrupts;
+    type Sampler: Sampler;
+
+    /// Whether a TUN device of this system can offload.
+    const OFFLOAD: bool = false;
+
+    /// Whether the system has network namespaces.
+    const NETNS: bool = false;
+
+    /// See [`crate::vnet::of_tun_rs`].
+    const TUN_RS_SUM: Option<fn(&[u8]) -> u16> = None;
+
+    // Devices and networks.
+
+    /// Checks the name of a TUN device by the system's own rule.
+    fn check_name(name: &str) -> Result<(), &'static str>;
+
+    fn is_local_address(address: IpAddr) -> bool;
+
+    fn enter_netns() -> Result<(), Error> {
+        Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
+    }
+
+    fn set_up(_interface: &Interface) -> Result<(), Error> {
+        Self::enter_netns()
+    }
+
+    fn set_loopback_up() -> Result<Option<Loopback>, Error> {
+        Ok(None)
+    }
+
+    fn enable_forwarding(_interface: &str, _ipv6: bool) -> Result<(), Error> {
+        Err(Error::unsupported(
+            "forward packets in",
+            "a network of the run's own",
+            "only Linux has them; leave out --layer device",
+        ))
+    }
+
+    fn folder_of_thread() -> PathBuf {
+        PathBuf::new()
+    }
+
+    fn dropped_packets(_thread: &Path, _interface: &str) -> Option<u64> {
+        None
+    }
+
+    // Sockets.
+
+    fn tcp_statistics(_socket: &TcpStream) -> Option<TcpStatistics> {
+        None
+    }
+
+    fn default_congestion_control() -> Option<String> {
+        None
+    }
+
+    fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn bind_to_interface(_socket: &Socket, _interface: &str, _ipv6: bool) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    // Processes.
+
+    fn process_end(status: ExitStatus) -> ProcessEnd;
+
+    fn this_program() -> PathBuf {
+        program_on_disk()
+    }
+
+    fn end_with_this_thread(_command: &mut Command) {}
+
+    fn end_with_parent(_parent: u32) -> bool {
+        true
+    }
+
+    fn cpu_of(_process: u32) -> Option<Duration> {
+        None
+    }
+
+    fn rss_bytes_of(_process: u32) -> Option<u64> {
+        None
+    }
+
+    fn peak_rss_bytes_of(_process: u32) -> Option<u64> {
+        None
+    }
+
+    fn cpu_of_process() -> Option<Duration> {
+        None
+    }
+
+    fn cpu_of_thread() -> Option<Duration> {
+        None
+    }
+
+    fn peak_rss_bytes() -> Option<u64> {
+        None
+    }
+
+    // The machine.
+
+    fn examine(window_bytes: usize) -> Vec<Check>;
+
+    fn memory_bytes() -> Option<u64> {
+        None
+    }
+
+    fn kernel() -> Option<String> {
+        None
+    }
+
+    fn cpu() -> Option<String> {
+        None
+    }
+
+    fn governor() -> Option<String> {
+        None
+    }
+
+    fn virtual_machine() -> Option<bool> {
+        None
+    }
+}
+
+/// A system's TUN device, behind [`crate::TunDevice`].
+pub(crate) trait Tun: Link + Sized {
+    fn open(config: &TunConfig) -> Result<Self, Error>;
+
+    fn name(&self) -> &str;
+
+    fn tx_queue_len(&self) -> io::Result<Option<u32>> {
+        Ok(None)
+    }
+
+    fn drop_counter(&self) -> DropCounter;
+}
+
+/// Catches the user's interrupts, behind [`crate::Interrupts`].
+pub(crate) trait Interrupts: Debug + Send + Sized {
+    fn catch() -> io::Result<Self>;
+
+    fn next(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// Takes samples for a flame graph, behind [`crate::profile::Profiler`].
+pub(crate) trait Sampler: Debug + Sized {
+    fn start(frequency_hz: NonZeroU16) -> Result<Self, Error>;
+
+    /// The samples so far, as folded stacks in the order of their names.
+    fn finish(self) -> Result<String, Error>;
+}
+
+/// This program by its name on the disk, or by the name that it was started as where the system does not say.
+fn program_on_disk() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| std::env::args_os().next().unwrap_or_default().into())
+}
