@@ -1,4 +1,4 @@
-//! What was carried, counted where it is carried.
+//! Packets and bytes, counted by the loops that carry them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::order::Order;
 use crate::{Carried, Counts};
 
-/// What one loop has counted. It is written by that loop alone, and has cache lines of its own: two, since
+/// The counters of one loop. Only that loop writes them, and they have cache lines of their own: two, since
 /// processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -32,29 +32,29 @@ pub(super) struct DirectionCounters {
 
 impl DirectionCounters {
     fn new(workers: usize) -> Self {
-        let tallies = || (0..workers).map(|_| LoopCounters::default()).collect();
-        Self { read: tallies(), written: tallies(), order: Order::default() }
+        let loops = || (0..workers).map(|_| LoopCounters::default()).collect();
+        Self { read: loops(), written: loops(), order: Order::default() }
     }
 
     fn sum(&self) -> Carried {
-        let sum = |tallies: &[LoopCounters], field: fn(&LoopCounters) -> &AtomicU64| {
-            tallies.iter().map(|tally| field(tally).load(Ordering::Relaxed)).sum()
+        let sum = |loops: &[LoopCounters], field: fn(&LoopCounters) -> &AtomicU64| {
+            loops.iter().map(|counters| field(counters).load(Ordering::Relaxed)).sum()
         };
-        // What is written is summed first, so that it is never more than what is read.
-        let written_packets = sum(&self.written, |tally| &tally.packets);
-        let written_bytes = sum(&self.written, |tally| &tally.bytes);
+        // Written packets are summed first, so that there are never more of them than of read ones.
+        let written_packets = sum(&self.written, |counters| &counters.packets);
+        let written_bytes = sum(&self.written, |counters| &counters.bytes);
         Carried {
-            read_packets: sum(&self.read, |tally| &tally.packets),
-            read_bytes: sum(&self.read, |tally| &tally.bytes),
+            read_packets: sum(&self.read, |counters| &counters.packets),
+            read_bytes: sum(&self.read, |counters| &counters.bytes),
             written_packets,
             written_bytes,
-            lost_packets: sum(&self.read, |tally| &tally.lost) + sum(&self.written, |tally| &tally.lost),
-            reordered: Some(sum(&self.written, |tally| &tally.reordered)),
+            lost_packets: sum(&self.read, |counters| &counters.lost) + sum(&self.written, |counters| &counters.lost),
+            reordered: Some(sum(&self.written, |counters| &counters.reordered)),
         }
     }
 }
 
-/// Counts what a worker reads or writes.
+/// Counts the packets that a worker reads or writes.
 pub(super) struct Counter {
     direction: Arc<DirectionCounters>,
     worker: usize,
@@ -66,30 +66,30 @@ impl Counter {
     }
 
     pub(super) fn read(&self, packets: u64, bytes: u64) {
-        if let Some(tally) = self.direction.read.get(self.worker) {
-            add(&tally.packets, packets);
-            add(&tally.bytes, bytes);
+        if let Some(counters) = self.direction.read.get(self.worker) {
+            add(&counters.packets, packets);
+            add(&counters.bytes, bytes);
         }
     }
 
-    /// A packet was read that nobody can make sense of.
+    /// A malformed packet was read.
     pub(super) fn unread(&self) {
-        if let Some(tally) = self.direction.read.get(self.worker) {
-            add(&tally.lost, 1);
+        if let Some(counters) = self.direction.read.get(self.worker) {
+            add(&counters.lost, 1);
         }
     }
 
     pub(super) fn written(&self, packets: u64, bytes: u64) {
-        if let Some(tally) = self.direction.written.get(self.worker) {
-            add(&tally.packets, packets);
-            add(&tally.bytes, bytes);
+        if let Some(counters) = self.direction.written.get(self.worker) {
+            add(&counters.packets, packets);
+            add(&counters.bytes, bytes);
         }
     }
 
     /// So many packets were not taken by the kernel.
     pub(super) fn unwritten(&self, packets: u64) {
-        if let Some(tally) = self.direction.written.get(self.worker) {
-            add(&tally.lost, packets);
+        if let Some(counters) = self.direction.written.get(self.worker) {
+            add(&counters.lost, packets);
         }
     }
 
@@ -109,8 +109,8 @@ impl Counter {
     }
 
     fn reordered(&self, packets: u64) {
-        if let Some(tally) = self.direction.written.get(self.worker) {
-            add(&tally.reordered, packets);
+        if let Some(counters) = self.direction.written.get(self.worker) {
+            add(&counters.reordered, packets);
         }
     }
 }
@@ -128,8 +128,7 @@ impl Counters {
         Self { to_far: direction(), to_near: direction() }
     }
 
-    /// What was carried so far. While packets are under way, counts of different kinds may be of different
-    /// moments.
+    /// The traffic so far. While packets are carried, the counts may be of different moments.
     pub fn read(&self) -> Counts {
         Counts { to_far: self.to_far.sum(), to_near: self.to_near.sum() }
     }

@@ -13,24 +13,24 @@ use platform::linux::create_tun;
 use platform::{Class, Error};
 
 /// One of the devices.
-pub(super) struct End {
+pub(super) struct NamedDevice {
     pub(super) device: SyncDevice,
     pub(super) name: String,
     /// Its namespace, where that is not the calling thread's.
     namespace: Option<File>,
 }
 
-impl End {
-    /// Makes both devices, with the framing that packets want.
-    pub(super) fn open(ends: &DevicePair, offload: Offload) -> Result<[Self; 2], Error> {
-        let namespace = open_namespace(&ends.far_namespace)?;
-        let near = create(&ends.near, offload)?;
-        let far = within(&namespace, &ends.far, || create(&ends.far, offload))??;
-        let near = Self { device: near, name: ends.near.clone(), namespace: None };
-        Ok([near, Self { device: far, name: ends.far.clone(), namespace: Some(namespace) }])
+impl NamedDevice {
+    /// Creates both devices, with the framing that the offload needs.
+    pub(super) fn open(pair: &DevicePair, offload: Offload) -> Result<[Self; 2], Error> {
+        let namespace = open_namespace(&pair.far_namespace)?;
+        let near = create(&pair.near, offload)?;
+        let far = within(&namespace, &pair.far, || create(&pair.far, offload))??;
+        let near = Self { device: near, name: pair.near.clone(), namespace: None };
+        Ok([near, Self { device: far, name: pair.far.clone(), namespace: Some(namespace) }])
     }
 
-    /// The MTU, which can be asked for in the device's namespace alone.
+    /// The MTU, which only a thread in the device's namespace can read.
     pub(super) fn mtu(&self) -> Result<usize, Error> {
         let ask = || self.device.mtu();
         let mtu = match &self.namespace {
@@ -50,7 +50,7 @@ fn open_namespace(path: &Path) -> Result<File, Error> {
     })
 }
 
-/// Does something in another namespace: in a thread that ends with it, so that nobody else finds himself there.
+/// Does something in another namespace, in a thread of its own that ends with it.
 fn within<T: Send>(namespace: &File, device: &str, action: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let enter = || {
         setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|errno| {
@@ -66,7 +66,7 @@ fn within<T: Send>(namespace: &File, device: &str, action: impl FnOnce() -> T + 
     })
 }
 
-/// Makes a device, in the calling thread's namespace.
+/// Creates a device in the calling thread's namespace.
 fn create(name: &str, offload: Offload) -> Result<SyncDevice, Error> {
     create_tun(name, offload != Offload::Off)
 }

@@ -7,14 +7,14 @@ use std::task::Poll;
 
 use bytes::BytesMut;
 use futures_util::{SinkExt, StreamExt};
+use platform::Error;
 use tun_rs::AsyncDevice;
 use tun_rs::async_framed::{BytesCodec, DeviceFramedRead, DeviceFramedWrite};
 
-use super::carry::{Sink, Source};
 use super::counters::Counter;
-use super::failure::{failed, is_odd, is_refused};
-use super::port::{Port, Registered};
-use platform::Error;
+use super::device::Port;
+use super::failure::{failed, is_malformed, is_refused};
+use super::tasks::{AsyncSink, AsyncSource};
 
 /// Packets that are read, where so many are there, before any is written.
 const BATCH: usize = 64;
@@ -24,21 +24,21 @@ pub(super) type Frames = Vec<BytesMut>;
 
 /// Reads from the stream.
 pub(super) struct FramedSource {
-    port: Registered,
+    port: Port<AsyncDevice>,
     stream: DeviceFramedRead<BytesCodec, Arc<AsyncDevice>>,
     counter: Counter,
 }
 
 impl FramedSource {
     /// Of a device with this MTU, which the stream asks for in the calling thread's namespace alone.
-    pub(super) fn new(port: Registered, mtu: usize, counter: Counter) -> Self {
-        let mut stream = DeviceFramedRead::new(Arc::clone(port.device()), BytesCodec::new());
+    pub(super) fn new(port: Port<AsyncDevice>, mtu: usize, counter: Counter) -> Self {
+        let mut stream = DeviceFramedRead::new(Arc::clone(&port.device), BytesCodec::new());
         stream.set_read_buffer_size(mtu);
         Self { port, stream, counter }
     }
 }
 
-impl Source for FramedSource {
+impl AsyncSource for FramedSource {
     type Burst = Frames;
 
     async fn fill(&mut self, frames: &mut Frames) -> Result<(), Error> {
@@ -48,8 +48,8 @@ impl Source for FramedSource {
             while frames.len() < BATCH {
                 match stream.poll_next_unpin(cx) {
                     Poll::Ready(Some(Ok(frame))) => frames.push(frame),
-                    Poll::Ready(Some(Err(error))) if !is_odd(&error) => {
-                        return Poll::Ready(Err(failed("read from", port.name(), error)));
+                    Poll::Ready(Some(Err(error))) if !is_malformed(&error) => {
+                        return Poll::Ready(Err(failed("read from", &port.name, error)));
                     }
                     // It never ends, but says so of a packet that it makes nothing of.
                     Poll::Ready(None | Some(Err(_))) => counter.unread(),
@@ -71,14 +71,14 @@ fn len_of(frames: &Frames) -> u64 {
 
 /// Writes into the sink.
 pub(super) struct FramedSink {
-    port: Registered,
+    port: Port<AsyncDevice>,
     sink: DeviceFramedWrite<BytesCodec, Arc<AsyncDevice>>,
     counter: Counter,
 }
 
 impl FramedSink {
-    pub(super) fn new(port: Registered, counter: Counter) -> Self {
-        let sink = DeviceFramedWrite::new(Arc::clone(port.device()), BytesCodec::new());
+    pub(super) fn new(port: Port<AsyncDevice>, counter: Counter) -> Self {
+        let sink = DeviceFramedWrite::new(Arc::clone(&port.device), BytesCodec::new());
         Self { port, sink, counter }
     }
 
@@ -86,11 +86,11 @@ impl FramedSink {
     fn outcome(&self, sent: std::io::Result<()>) -> Result<bool, Error> {
         match sent {
             Ok(()) => Ok(false),
-            Err(error) if is_refused(&error) && !is_odd(&error) => {
+            Err(error) if is_refused(&error) && !is_malformed(&error) => {
                 self.counter.unwritten(1);
                 Ok(true)
             }
-            Err(error) => Err(failed("write to", self.port.name(), error)),
+            Err(error) => Err(failed("write to", &self.port.name, error)),
         }
     }
 
@@ -113,7 +113,7 @@ impl FramedSink {
     }
 }
 
-impl Sink for FramedSink {
+impl AsyncSink for FramedSink {
     type Burst = Frames;
 
     async fn write(&mut self, frames: &mut Frames) -> Result<(), Error> {

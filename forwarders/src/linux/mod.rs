@@ -1,76 +1,78 @@
-//! Carries packets between two TUN devices: see [`crate`].
+//! Carries packets between two TUN devices on Linux.
 //!
-//! A direction has as many workers as the way wants; each of them is one loop, or two with a channel between
-//! them (`carry`). What a loop reads and writes is the way's affair (`packets`, `segments`, `framed`), how it
-//! waits the executor's (`port`, `channel`, `executor`).
+//! A direction has as many workers as the configuration says. A worker is a source, a sink, and one loop, or two with a
+//! channel between them ([`worker`]). There are three kinds of source and sink: of single packets ([`packets`]), of
+//! super-packets that tun-rs cuts and joins ([`segments`]), and tun-rs's stream and sink ([`framed`]). The loops block
+//! in threads ([`threads`]) or are awaited in tasks ([`tasks`]).
 
-mod carry;
-mod channel;
 mod counters;
+mod device;
 mod devices;
-mod executor;
 mod failure;
 mod framed;
 mod order;
 mod packets;
-mod port;
 mod segments;
+mod tasks;
 #[cfg(test)]
 mod tests;
-mod workers;
+mod threads;
+mod worker;
 
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use platform::{Class, Error};
 use tokio::runtime::{Builder, Runtime};
 
 pub use self::counters::Counters;
 use self::counters::DirectionCounters;
-use self::devices::End;
-use self::executor::{Event, Executor, Tasks, Threads};
-use self::workers::{WorkerSpec, start, start_framed};
+use self::device::Port;
+use self::devices::NamedDevice;
+use self::tasks::Tasks;
+use self::threads::Threads;
+use self::worker::{Executor, WorkerSpec, start, start_framed};
 use crate::{DevicePair, ForwardConfig, Io};
-use platform::{Class, Error};
 
 /// Two TUN devices, and the way to carry packets between them.
 pub struct Forwarder {
-    way: ForwardConfig,
-    near: End,
-    far: End,
+    config: ForwardConfig,
+    near: NamedDevice,
+    far: NamedDevice,
     counters: Counters,
     events: (mpsc::Sender<Event>, mpsc::Receiver<Event>),
 }
 
-/// Ends a forwarder that runs elsewhere.
+/// Ends a forwarder that runs in another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper(mpsc::Sender<Event>);
 
 impl Stopper {
-    /// Has [`Forwarder::run`] come back without an error.
+    /// Makes [`Forwarder::run`] return without an error.
     pub fn stop(&self) {
-        // It has ended already.
+        // It fails if the forwarder has ended already.
         let _over = self.0.send(Event::Stop);
     }
 }
 
 impl Forwarder {
-    /// Makes both devices, down and without addresses.
+    /// Creates both devices, down and without addresses.
     ///
     /// # Errors
     ///
-    /// [`Class::Invalid`] for a way that cannot be and for a name that is taken or wrong,
+    /// [`Class::Invalid`] for an impossible configuration and for a name that is taken or wrong,
     /// [`Class::Unavailable`] where the device node, a right, or offload is missing, else [`Class::Failed`].
-    pub fn open(ends: &DevicePair, way: &ForwardConfig) -> Result<Self, Error> {
-        way.check().map_err(|reason| {
+    pub fn open(devices: &DevicePair, config: &ForwardConfig) -> Result<Self, Error> {
+        config.check().map_err(|reason| {
             Error::new(Class::Invalid, "forward", "packets", io::Error::new(io::ErrorKind::InvalidInput, reason))
         })?;
-        let [near, far] = End::open(ends, way.offload)?;
-        let counters = Counters::new(way.workers.get());
-        Ok(Self { way: *way, near, far, counters, events: mpsc::channel() })
+        let [near, far] = NamedDevice::open(devices, config.offload)?;
+        let counters = Counters::new(config.workers.get());
+        Ok(Self { config: *config, near, far, counters, events: mpsc::channel() })
     }
 
-    /// What has been carried, to be read at any time.
+    /// The traffic so far, to be read at any time.
     pub fn counters(&self) -> Counters {
         self.counters.clone()
     }
@@ -80,49 +82,54 @@ impl Forwarder {
         Stopper(self.events.0.clone())
     }
 
-    /// Carries packets until it is stopped. To be called by the thread that has opened it, when the devices
-    /// have their MTU. When it comes back, whatever it has started has ended, and the devices are gone.
+    /// Carries packets until it is stopped. To be called by the thread that has opened it, when the devices have their
+    /// MTU. When it returns, all that it has started has ended, and the devices are gone.
     ///
-    /// A packet that the kernel does not take, for want of memory or because a device is down, is lost, and
-    /// counted.
+    /// A packet that the kernel does not take, for lack of memory or because a device is down, is lost, and counted.
     ///
     /// # Errors
     ///
     /// A device was deleted, or failed otherwise; the first such error.
     pub fn run(self) -> Result<(), Error> {
         let failed = |source| Error::new(Class::Failed, "start", "the forwarder", source);
-        if self.way.io == Io::Sync {
+        if self.config.io == Io::Sync {
             let threads = Threads::new(self.events.0.clone()).map_err(failed)?;
             return self.run_by(threads, start);
         }
-        let tasks = Tasks::new(self.events.0.clone(), runtime(self.way).map_err(failed)?);
-        if self.way.io == Io::Framed { self.run_by(tasks, start_framed) } else { self.run_by(tasks, start) }
+        let tasks = Tasks::new(self.events.0.clone(), runtime(self.config).map_err(failed)?);
+        if self.config.io == Io::Async {
+            return self.run_by(tasks, start);
+        }
+        self.run_by(tasks, |tasks, config, spec| {
+            start_framed(tasks, config, spec);
+            Ok(())
+        })
     }
 
-    fn run_by<C: Executor>(
+    fn run_by<E: Executor>(
         self,
-        mut executor: C,
-        start: impl Fn(&mut C, ForwardConfig, &WorkerSpec<C::Port>) -> Result<(), Error>,
+        mut executor: E,
+        start: impl Fn(&mut E, ForwardConfig, &WorkerSpec<E::Device>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let Self { way, near, far, counters, events: (_, events) } = self;
+        let Self { config, near, far, counters, events: (_, events) } = self;
         let mtus = [near.mtu()?, far.mtu()?];
-        let [near, far] = [near, far].map(|end| {
-            let adopted = executor.adopt(end.device, &end.name);
-            adopted
-                .map_err(|source| Error::new(Class::Failed, "prepare", format!("TUN interface {}", end.name), source))
-        });
-        let (near, far) = (near?, far?);
-        let started = (0..usize::from(way.workers.get())).try_for_each(|worker| {
-            let spec = |toward, [from, to]: [&C::Port; 2], mtu, direction: &Arc<DirectionCounters>| WorkerSpec {
+        let adopt = |NamedDevice { device, name, .. }: NamedDevice| {
+            executor
+                .adopt(device, &name)
+                .map_err(|source| Error::new(Class::Failed, "prepare", format!("TUN interface {name}"), source))
+        };
+        let (near, far) = (adopt(near)?, adopt(far)?);
+        let started = (0..usize::from(config.workers.get())).try_for_each(|worker| {
+            let spec = |toward, [from, to]: [&Port<E::Device>; 2], mtu, counters: &Arc<DirectionCounters>| WorkerSpec {
                 toward,
                 from: from.clone(),
                 to: to.clone(),
                 mtu,
-                direction: Arc::clone(direction),
+                counters: Arc::clone(counters),
                 worker,
             };
-            start(&mut executor, way, &spec("far", [&near, &far], mtus[0], &counters.to_far))?;
-            start(&mut executor, way, &spec("near", [&far, &near], mtus[1], &counters.to_near))
+            start(&mut executor, config, &spec("far", [&near, &far], mtus[0], &counters.to_far))?;
+            start(&mut executor, config, &spec("near", [&far, &near], mtus[1], &counters.to_near))
         });
         let outcome = started.and_then(|()| outcome(&events));
         let sound = executor.end();
@@ -133,7 +140,15 @@ impl Forwarder {
     }
 }
 
-/// Waits until a loop fails or the user has had enough. A loop whose channel's other end is gone ends without
+/// A message to the thread that waits for the loops.
+enum Event {
+    /// A loop has ended: by an error, or without one because the other end of its channel is gone.
+    Ended(Result<(), Error>),
+    /// The user stops the forwarder.
+    Stop,
+}
+
+/// Waits until a loop fails or the user stops the forwarder. A loop whose channel's other end is gone ends without
 /// an error, since that end has one.
 fn outcome(events: &mpsc::Receiver<Event>) -> Result<(), Error> {
     loop {
@@ -145,9 +160,42 @@ fn outcome(events: &mpsc::Receiver<Event>) -> Result<(), Error> {
     }
 }
 
-fn runtime(way: ForwardConfig) -> io::Result<Runtime> {
+/// Reports the end of a loop, also of one that panics.
+struct ExitGuard {
+    events: mpsc::Sender<Event>,
+    name: String,
+    ended: bool,
+}
+
+impl ExitGuard {
+    fn new(events: &mpsc::Sender<Event>, name: &str) -> Self {
+        Self { events: events.clone(), name: name.to_owned(), ended: false }
+    }
+
+    /// The loop has ended with this result.
+    fn end(mut self, result: Result<(), Error>) {
+        self.ended = true;
+        self.report(result);
+    }
+
+    fn report(&self, result: Result<(), Error>) {
+        // Without a receiver the forwarder is ending already.
+        let _over = self.events.send(Event::Ended(result));
+    }
+}
+
+impl Drop for ExitGuard {
+    fn drop(&mut self) {
+        if !self.ended {
+            let source = io::Error::other("it ended before its time");
+            self.report(Err(Error::new(Class::Failed, "run", format!("the loop {}", self.name), source)));
+        }
+    }
+}
+
+fn runtime(config: ForwardConfig) -> io::Result<Runtime> {
     let mut builder = Builder::new_multi_thread();
-    if let Some(threads) = way.threads {
+    if let Some(threads) = config.threads {
         builder.worker_threads(threads.get().into());
     }
     builder.enable_io().thread_name("forwarder").build()

@@ -1,22 +1,23 @@
-//! Packets as the device gives them, with nothing or a `virtio_net_hdr` in front: they go on byte for byte.
+//! Packets as the device gives them, with nothing or a `virtio_net_hdr` in front. They pass through unchanged.
 
 use std::io;
 use std::mem;
 
-use super::carry::{Sink, Source};
-use super::counters::Counter;
-use super::failure::{failed, is_refused};
-use super::port::Port;
 use platform::Error;
 
-/// How packets of a way look.
+use super::counters::Counter;
+use super::device::{Device, Port};
+use super::failure::{failed, is_refused};
+use super::worker::{Sink, Source};
+
+/// The shape of packets.
 #[derive(Clone, Copy)]
 pub(super) struct Format {
-    /// What is in front of each, in bytes.
+    /// Bytes in front of each packet.
     pub(super) header_len: usize,
-    /// The most that one takes, with that.
+    /// The most bytes that a packet has, with these.
     pub(super) max_len: usize,
-    /// How many are read, where so many are there, before any is written.
+    /// Packets that are read, where that many wait, before any is written.
     pub(super) batch: usize,
 }
 
@@ -25,8 +26,10 @@ pub(super) struct Format {
 pub(super) struct Batch {
     /// All of them as long as the longest packet, so that none has to be cleared before it is used again.
     buffers: Vec<Vec<u8>>,
-    /// Of the first of these, how much is used.
+    /// Lengths of the packets in the first of these.
     lens: Vec<usize>,
+    /// How many of these have been written.
+    written: usize,
 }
 
 impl Batch {
@@ -40,7 +43,7 @@ impl Batch {
         self.buffers.get_mut(next).map(Vec::as_mut_slice).unwrap_or_default()
     }
 
-    /// Gives the buffer back that no packet came for, where there is none already.
+    /// Makes the buffer that no packet came for the spare one, if there is none.
     fn give_back(&mut self, spare: &mut Vec<u8>) {
         if spare.is_empty() && self.buffers.len() > self.lens.len() {
             *spare = self.buffers.pop().unwrap_or_default();
@@ -53,65 +56,84 @@ impl Batch {
 }
 
 /// Reads packets.
-pub(super) struct PacketSource<P> {
-    pub(super) port: P,
+pub(super) struct PacketSource<D> {
+    pub(super) port: Port<D>,
     pub(super) format: Format,
     pub(super) counter: Counter,
     /// A buffer for a packet that may not come: each burst of a channel would need another.
     pub(super) spare: Vec<u8>,
 }
 
-impl<P: Port> Source for PacketSource<P> {
+impl<D: Device> Source for PacketSource<D> {
+    type Device = D;
     type Burst = Batch;
 
-    async fn fill(&mut self, batch: &mut Batch) -> Result<(), Error> {
+    const BATCHES: bool = true;
+
+    fn port(&self) -> &Port<D> {
+        &self.port
+    }
+
+    fn try_fill(&mut self, batch: &mut Batch) -> Result<usize, Error> {
         let Format { header_len, max_len, batch: most } = self.format;
-        let failed = |error| failed("read from", self.port.name(), error);
         batch.lens.clear();
-        let len = self.port.recv(batch.room(max_len, &mut self.spare)).await.map_err(failed)?;
-        batch.lens.push(len);
+        batch.written = 0;
         while batch.lens.len() < most {
-            match self.port.try_recv(batch.room(max_len, &mut self.spare)) {
+            match self.port.device.try_recv(batch.room(max_len, &mut self.spare)) {
                 Ok(len) => batch.lens.push(len),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(failed(error)),
+                Err(error) => return Err(failed("read from", &self.port.name, error)),
             }
         }
         batch.give_back(&mut self.spare);
-        let bytes: usize = batch.lens.iter().map(|len| len.saturating_sub(header_len)).sum();
-        self.counter.read(batch.lens.len() as u64, bytes as u64);
-        Ok(())
+        let packets = batch.lens.len();
+        if packets > 0 {
+            let bytes: usize = batch.lens.iter().map(|len| len.saturating_sub(header_len)).sum();
+            self.counter.read(packets as u64, bytes as u64);
+        }
+        Ok(packets)
     }
 }
 
 /// Writes packets.
-pub(super) struct PacketSink<P> {
-    pub(super) port: P,
+pub(super) struct PacketSink<D> {
+    pub(super) port: Port<D>,
     pub(super) format: Format,
     pub(super) counter: Counter,
 }
 
-impl<P: Port> Sink for PacketSink<P> {
+impl<D: Device> Sink for PacketSink<D> {
+    type Device = D;
     type Burst = Batch;
 
-    async fn write(&mut self, batch: &mut Batch) -> Result<(), Error> {
-        let (mut packets, mut bytes, mut outcome) = (0, 0, Ok(()));
-        for packet in batch.packets() {
+    fn port(&self) -> &Port<D> {
+        &self.port
+    }
+
+    fn try_write(&mut self, batch: &mut Batch) -> Result<bool, Error> {
+        let (mut packets, mut bytes, mut refused, mut outcome) = (0, 0, 0, Ok(true));
+        for packet in batch.packets().skip(batch.written) {
             let naked = packet.get(self.format.header_len..).unwrap_or_default();
-            self.counter.order(naked);
-            match self.port.send(packet).await {
+            match self.port.device.try_send(packet) {
                 Ok(_) => {
+                    self.counter.order(naked);
                     packets += 1;
-                    bytes += naked.len() as u64;
+                    bytes += naked.len();
                 }
-                Err(error) if is_refused(&error) => self.counter.unwritten(1),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    outcome = Ok(false);
+                    break;
+                }
+                Err(error) if is_refused(&error) => refused += 1,
                 Err(error) => {
-                    outcome = Err(failed("write to", self.port.name(), error));
+                    outcome = Err(failed("write to", &self.port.name, error));
                     break;
                 }
             }
         }
-        self.counter.written(packets, bytes);
+        batch.written += packets + refused;
+        self.counter.written(packets as u64, bytes as u64);
+        self.counter.unwritten(refused as u64);
         outcome
     }
 }

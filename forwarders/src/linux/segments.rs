@@ -1,13 +1,15 @@
 //! Super-packets that tun-rs cuts into packets of the MTU's size, and joins again.
 
+use std::io;
+
 use bytes::BytesMut;
+use platform::Error;
 use tun_rs::{GROTable, IDEAL_BATCH_SIZE, VIRTIO_NET_HDR_LEN};
 
-use super::carry::{Sink, Source};
 use super::counters::Counter;
-use super::failure::{failed, is_odd, is_refused};
-use super::port::Port;
-use platform::Error;
+use super::device::{Device, Port};
+use super::failure::{failed, is_malformed, is_refused};
+use super::worker::{Sink, Source};
 
 /// The largest IP packet.
 const LARGEST: usize = 65_535;
@@ -24,8 +26,8 @@ const UNSENT: u8 = 0xFF;
 pub(super) type Cut = Vec<BytesMut>;
 
 /// Reads and cuts.
-pub(super) struct SegmentSource<P> {
-    port: P,
+pub(super) struct SegmentSource<D> {
+    port: Port<D>,
     counter: Counter,
     /// The longest packet, in bytes, with the header.
     segment_len: usize,
@@ -36,9 +38,9 @@ pub(super) struct SegmentSource<P> {
     sizes: Vec<usize>,
 }
 
-impl<P: Port> SegmentSource<P> {
+impl<D> SegmentSource<D> {
     /// Of a device with this MTU.
-    pub(super) fn new(port: P, mtu: usize, counter: Counter) -> Self {
+    pub(super) fn new(port: Port<D>, mtu: usize, counter: Counter) -> Self {
         Self {
             port,
             counter,
@@ -76,17 +78,26 @@ impl<P: Port> SegmentSource<P> {
     }
 }
 
-impl<P: Port> Source for SegmentSource<P> {
+impl<D: Device> Source for SegmentSource<D> {
+    type Device = D;
     type Burst = Cut;
 
-    async fn fill(&mut self, cut: &mut Cut) -> Result<(), Error> {
+    /// A read takes one super-packet.
+    const BATCHES: bool = false;
+
+    fn port(&self) -> &Port<D> {
+        &self.port
+    }
+
+    fn try_fill(&mut self, cut: &mut Cut) -> Result<usize, Error> {
         self.restock(cut);
         let count = loop {
-            match self.port.recv_multiple(&mut self.whole, &mut self.stock, &mut self.sizes).await {
+            match self.port.device.try_recv_multiple(&mut self.whole, &mut self.stock, &mut self.sizes) {
                 Ok(0) => self.counter.unread(),
                 Ok(count) => break count,
-                Err(error) if is_odd(&error) => self.counter.unread(),
-                Err(error) => return Err(failed("read from", self.port.name(), error)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+                Err(error) if is_malformed(&error) => self.counter.unread(),
+                Err(error) => return Err(failed("read from", &self.port.name, error)),
             }
         };
         for (packet, size) in self.stock.iter_mut().zip(&self.sizes).take(count) {
@@ -96,7 +107,7 @@ impl<P: Port> Source for SegmentSource<P> {
         let whole = self.whole.get(VIRTIO_NET_HDR_LEN..).unwrap_or_default();
         self.counter
             .read(1, if count == 1 { self.sizes.first().map_or(0, |size| *size as u64) } else { ip_len(whole) });
-        Ok(())
+        Ok(1)
     }
 }
 
@@ -110,22 +121,27 @@ fn ip_len(packet: &[u8]) -> u64 {
 }
 
 /// Joins and writes.
-pub(super) struct SegmentSink<P> {
-    port: P,
+pub(super) struct SegmentSink<D> {
+    port: Port<D>,
     counter: Counter,
     table: GROTable,
 }
 
-impl<P: Port> SegmentSink<P> {
-    pub(super) fn new(port: P, counter: Counter) -> Self {
+impl<D> SegmentSink<D> {
+    pub(super) fn new(port: Port<D>, counter: Counter) -> Self {
         Self { port, counter, table: GROTable::new() }
     }
 }
 
-impl<P: Port> Sink for SegmentSink<P> {
+impl<D: Device> Sink for SegmentSink<D> {
+    type Device = D;
     type Burst = Cut;
 
-    async fn write(&mut self, cut: &mut Cut) -> Result<(), Error> {
+    fn port(&self) -> &Port<D> {
+        &self.port
+    }
+
+    fn try_write(&mut self, cut: &mut Cut) -> Result<bool, Error> {
         if let (Some(first), Some(last)) = (cut.first(), cut.last()) {
             let naked = |packet| <[u8]>::get(packet, VIRTIO_NET_HDR_LEN..).unwrap_or_default();
             self.counter.order_of_run(naked(first), naked(last), cut.len());
@@ -135,15 +151,15 @@ impl<P: Port> Sink for SegmentSink<P> {
                 *flags = UNSENT;
             }
         }
-        let sent = self.port.send_multiple(&mut self.table, cut).await;
+        let sent = self.port.device.try_send_multiple(&mut self.table, cut);
         let packets = cut.iter().filter(|packet| packet.first() != Some(&UNSENT)).count() as u64;
         match sent {
             Ok(bytes) => self.counter.written(packets, bytes as u64 - packets * VIRTIO_NET_HDR_LEN as u64),
             // tun-rs goes on after a packet that the kernel does not take, and tells of the last one alone.
             Err(error) if is_refused(&error) => self.counter.unwritten(packets),
             // The device is gone, and how much of the burst it has taken tun-rs does not tell.
-            Err(error) => return Err(failed("write to", self.port.name(), error)),
+            Err(error) => return Err(failed("write to", &self.port.name, error)),
         }
-        Ok(())
+        Ok(true)
     }
 }

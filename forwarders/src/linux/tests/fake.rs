@@ -1,29 +1,41 @@
 //! The loops over a device in memory.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use bytes::BytesMut;
+use platform::{Class, Error};
 use tun_rs::{GROTable, VIRTIO_NET_HDR_LEN};
 
-use super::super::carry::{Sink, Source, Supply, direct, read, write};
-use super::super::channel::{Receiver, Sender};
 use super::super::counters::{Counter, Counters};
-use super::super::executor::complete;
+use super::super::device::{Device, Port};
 use super::super::packets::{Batch, Format, PacketSink, PacketSource};
-use super::super::port::Port;
-use crate::{Carried, Counts};
-use platform::Error;
+use super::super::tasks::{self, AsyncSink, AsyncSource};
+use super::super::threads::{self, Stop};
+use super::super::worker::{Sink, Source, Supply};
+use crate::{Carried, Counts, Handoff};
 
-/// What a device gives in turn, and what it was given.
-#[derive(Clone, Default)]
+/// The packets that a device gives in turn, and those that it got.
+#[derive(Clone)]
 struct Fake {
     incoming: Arc<Mutex<VecDeque<io::Result<Vec<u8>>>>>,
-    /// What becomes of the next packets that it is given, as errno; 0 is one that is taken, as all others are.
+    /// Errno of each of the next packets that it gets; 0 is one that is taken, as all others are.
     refusals: Arc<Mutex<VecDeque<i32>>>,
     sent: Arc<Mutex<Vec<Vec<u8>>>>,
+    /// Always readable.
+    null: Arc<File>,
+}
+
+impl Default for Fake {
+    fn default() -> Self {
+        let null = Arc::new(File::open("/dev/null").unwrap());
+        Self { incoming: Arc::default(), refusals: Arc::default(), sent: Arc::default(), null }
+    }
 }
 
 impl Fake {
@@ -33,20 +45,19 @@ impl Fake {
         fake.incoming.lock().unwrap().extend(packets.into_iter().map(Ok));
         fake
     }
+
+    fn port(&self) -> Port<Self> {
+        Port::new(self.clone(), "fake0")
+    }
 }
 
-impl Port for Fake {
-    fn name(&self) -> &'static str {
-        "fake0"
+impl AsFd for Fake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.null.as_fd()
     }
+}
 
-    async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.try_recv(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.try_recv(buffer),
-            result => result,
-        }
-    }
-
+impl Device for Fake {
     fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let next = self.incoming.lock().unwrap().pop_front();
         let packet = next.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::EBADFD)))?;
@@ -54,7 +65,7 @@ impl Port for Fake {
         Ok(packet.len())
     }
 
-    async fn send(&self, packet: &[u8]) -> io::Result<usize> {
+    fn try_send(&self, packet: &[u8]) -> io::Result<usize> {
         if let Some(errno) = self.refusals.lock().unwrap().pop_front().filter(|errno| *errno != 0) {
             return Err(io::Error::from_raw_os_error(errno));
         }
@@ -62,11 +73,11 @@ impl Port for Fake {
         Ok(packet.len())
     }
 
-    async fn recv_multiple(&self, _: &mut [u8], _: &mut [BytesMut], _: &mut [usize]) -> io::Result<usize> {
+    fn try_recv_multiple(&self, _: &mut [u8], _: &mut [BytesMut], _: &mut [usize]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    async fn send_multiple(&self, _: &mut GROTable, _: &mut [BytesMut]) -> io::Result<usize> {
+    fn try_send_multiple(&self, _: &mut GROTable, _: &mut [BytesMut]) -> io::Result<usize> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
@@ -78,9 +89,9 @@ const WHOLE: Format = Format { header_len: VIRTIO_NET_HDR_LEN, max_len: VIRTIO_N
 fn carry(format: Format, from: &Fake, to: &Fake) -> (Error, Carried) {
     let counters = Counters::new(1);
     let counter = || Counter::new(&counters.to_far, 0);
-    let source = PacketSource { port: from.clone(), format, counter: counter(), spare: Vec::new() };
-    let sink = PacketSink { port: to.clone(), format, counter: counter() };
-    let error = complete(direct(source, sink)).unwrap_err();
+    let source = PacketSource { port: from.port(), format, counter: counter(), spare: Vec::new() };
+    let sink = PacketSink { port: to.port(), format, counter: counter() };
+    let error = threads::direct(source, sink, &Stop::new().unwrap()).unwrap_err();
     (error, counters.read().to_far)
 }
 
@@ -94,7 +105,7 @@ fn described(flags: u8, gso_type: u8, hdr_len: u16, gso_size: u16, csum: [u16; 2
     packet
 }
 
-/// Every kind that a device may give: nothing undone, a checksum undone, one already known to be right, TCP
+/// Every kind that a device may give: a full checksum, a partial one, one already known to be right, TCP
 /// over IPv4 and IPv6, with ECN, and UDP; with the length of headers that the kernel gives, also the whole
 /// linear part, which is longer than them.
 #[test]
@@ -163,86 +174,134 @@ fn a_device_that_is_gone_ends_it() {
     }
 }
 
-/// Says which burst it was.
-struct Numbered(u32);
+/// Numbers its bursts.
+struct Numbered {
+    port: Port<Fake>,
+    count: u32,
+}
+
+impl Numbered {
+    fn new() -> Self {
+        Self { port: Fake::default().port(), count: 0 }
+    }
+
+    fn number(&mut self, burst: &mut Vec<u32>) {
+        self.count += 1;
+        burst.push(self.count);
+    }
+}
 
 impl Source for Numbered {
+    type Device = Fake;
+    type Burst = Vec<u32>;
+
+    const BATCHES: bool = false;
+
+    fn port(&self) -> &Port<Fake> {
+        &self.port
+    }
+
+    fn try_fill(&mut self, burst: &mut Vec<u32>) -> Result<usize, Error> {
+        self.number(burst);
+        Ok(1)
+    }
+}
+
+/// The same, awaited.
+struct Awaited(Numbered);
+
+impl AsyncSource for Awaited {
     type Burst = Vec<u32>;
 
     async fn fill(&mut self, burst: &mut Vec<u32>) -> Result<(), Error> {
-        self.0 += 1;
-        burst.push(self.0);
+        self.0.number(burst);
         Ok(())
     }
 }
 
-/// Notes how often each burst has been used.
+/// Keeps a copy of each burst, which holds the number of every use of it. Fails after a thousand.
+#[derive(Clone, Default)]
 struct Noted(Arc<Mutex<Vec<Vec<u32>>>>);
 
-impl Sink for Noted {
-    type Burst = Vec<u32>;
-
-    async fn write(&mut self, burst: &mut Vec<u32>) -> Result<(), Error> {
+impl Noted {
+    fn note(&self, burst: &[u32]) -> Result<(), Error> {
         let mut noted = self.0.lock().unwrap();
-        noted.push(burst.clone());
+        noted.push(burst.to_vec());
         if noted.len() == 1000 {
-            return Err(Error::new(platform::Class::Failed, "write", "", io::ErrorKind::Other.into()));
+            return Err(Error::new(Class::Failed, "write", "", io::ErrorKind::Other.into()));
         }
         Ok(())
     }
 }
 
+/// A sink that has room at every second call.
+struct Hesitant(Port<Fake>, Noted, bool);
+
+impl Sink for Hesitant {
+    type Device = Fake;
+    type Burst = Vec<u32>;
+
+    fn port(&self) -> &Port<Fake> {
+        &self.0
+    }
+
+    fn try_write(&mut self, burst: &mut Vec<u32>) -> Result<bool, Error> {
+        self.2 = !self.2;
+        if self.2 { Ok(false) } else { self.1.note(burst).map(|()| true) }
+    }
+}
+
+impl AsyncSink for Noted {
+    type Burst = Vec<u32>;
+
+    async fn write(&mut self, burst: &mut Vec<u32>) -> Result<(), Error> {
+        self.note(burst)
+    }
+}
+
+const ROOM: usize = 2;
+
+/// Carries bursts by a channel in threads.
+fn carry_in_threads(handoff: Handoff) -> Vec<Vec<u32>> {
+    let noted = Noted::default();
+    let (bursts, received) = sync_channel(ROOM);
+    let (supply, back) = Supply::new(handoff, ROOM, sync_channel);
+    let sink = Hesitant(Fake::default().port(), noted.clone(), false);
+    let writer = thread::spawn(move || threads::write(&received, sink, back.as_ref(), &Stop::new().unwrap()));
+    threads::read(Numbered::new(), supply, &bursts, &Stop::new().unwrap()).unwrap();
+    assert!(writer.join().unwrap().is_err());
+    noted.0.lock().unwrap().clone()
+}
+
+/// The same in tasks.
+fn carry_in_tasks(handoff: Handoff) -> Vec<Vec<u32>> {
+    let noted = Noted::default();
+    let (bursts, received) = tokio::sync::mpsc::channel(ROOM);
+    let (supply, back) = Supply::new(handoff, ROOM, tokio::sync::mpsc::channel);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+    let writer = runtime.spawn(tasks::write(received, noted.clone(), back));
+    runtime.block_on(tasks::read(Awaited(Numbered::new()), supply, bursts)).unwrap();
+    assert!(runtime.block_on(writer).unwrap().is_err());
+    noted.0.lock().unwrap().clone()
+}
+
 /// However long it runs: no more bursts than the pool has are ever made, and each comes back.
 #[test]
-fn a_pool_makes_no_more_than_it_may() {
-    const POOL: usize = 4;
-    let (hop_in, hop_out) = sync_channel(POOL - 2);
-    let (back_in, back_out) = sync_channel(POOL);
-    let noted = Arc::new(Mutex::new(Vec::new()));
-    let sink = Noted(Arc::clone(&noted));
-    let writer = std::thread::spawn(move || complete(write(hop_out, sink, Some(back_in))));
-    complete(read(Numbered(0), Supply::Returned(back_out, POOL), hop_in)).unwrap();
-    assert!(writer.join().unwrap().is_err());
-    let noted = noted.lock().unwrap();
-    let last: Vec<u32> = noted.iter().filter_map(|burst| burst.last().copied()).collect();
-    assert_eq!(last, (1..=1000).collect::<Vec<_>>(), "they stay in order");
-    let fresh = noted.iter().filter(|burst| burst.len() == 1).count();
-    assert!((1..=POOL).contains(&fresh), "{fresh} bursts were made");
-}
-
-/// Without one, each is new.
-#[test]
-fn a_channel_makes_each_burst_anew() {
-    let (hop_in, hop_out) = sync_channel(2);
-    let noted = Arc::new(Mutex::new(Vec::new()));
-    let sink = Noted(Arc::clone(&noted));
-    let writer = std::thread::spawn(move || complete(write(hop_out, sink, None::<std::sync::mpsc::SyncSender<_>>)));
-    complete(read(Numbered(0), Supply::<std::sync::mpsc::Receiver<_>>::New, hop_in)).unwrap();
-    assert!(writer.join().unwrap().is_err());
-    assert!(noted.lock().unwrap().iter().all(|burst| burst.len() == 1));
-}
-
-/// The two kinds of channels keep one contract.
-async fn keeps_the_contract(mut sender: impl Sender<u32>, mut receiver: impl Receiver<u32>) {
-    assert_eq!(receiver.try_recv(), None);
-    for item in [1, 2] {
-        assert!(sender.send(item).await.is_ok());
+fn a_pool_makes_no_more_bursts_than_it_may() {
+    for noted in [carry_in_threads(Handoff::Pool), carry_in_tasks(Handoff::Pool)] {
+        let last: Vec<u32> = noted.iter().filter_map(|burst| burst.last().copied()).collect();
+        assert_eq!(last, (1..=1000).collect::<Vec<_>>(), "they stay in order");
+        let fresh = noted.iter().filter(|burst| burst.len() == 1).count();
+        assert!((1..=ROOM + 2).contains(&fresh), "{fresh} bursts were made");
     }
-    assert_eq!((receiver.try_recv(), receiver.recv().await, receiver.try_recv()), (Some(1), Some(2), None));
-    assert!(sender.send(3).await.is_ok());
-    drop(sender);
-    assert_eq!((receiver.recv().await, receiver.recv().await), (Some(3), None));
 }
 
 #[test]
-fn channels_are_bounded_and_close() {
-    let (sender, receiver) = sync_channel(2);
-    complete(keeps_the_contract(sender, receiver));
-    let (sender, receiver) = tokio::sync::mpsc::channel(2);
-    complete(keeps_the_contract(sender, receiver));
-    let (mut sender, receiver) = tokio::sync::mpsc::channel(2);
-    drop(receiver);
-    assert!(complete(Sender::send(&mut sender, 1)).is_err());
+fn a_channel_without_a_pool_makes_each_burst_anew() {
+    for noted in [carry_in_threads(Handoff::Channel), carry_in_tasks(Handoff::Channel)] {
+        assert_eq!(noted.concat(), (1..=1000).collect::<Vec<_>>());
+        assert!(noted.iter().all(|burst| burst.len() == 1));
+    }
 }
 
 #[test]
@@ -270,18 +329,33 @@ fn counters_add_up_over_workers() {
     assert_eq!(serde_json::from_str::<Counts>(&json).unwrap(), counts);
 }
 
+/// A packet that there is no room for at once is sent once, and so are those before and after it.
+#[test]
+fn a_write_goes_on_where_it_found_no_room() {
+    let packets: Vec<_> = (1..=5).map(|index| vec![0x45; 20 * index]).collect();
+    let (from, to) = (Fake::with(packets.clone()), Fake::default());
+    to.refusals.lock().unwrap().extend([0, libc::EAGAIN, 0, libc::EIO, libc::EAGAIN, libc::EAGAIN]);
+    let plain = Format { header_len: 0, max_len: 1500, batch: 5 };
+    let (_, carried) = carry(plain, &from, &to);
+    assert_eq!(*to.sent.lock().unwrap(), [&packets[..2], &packets[3..]].concat());
+    assert_eq!((carried.read_packets, carried.written_packets, carried.lost_packets), (5, 4, 1));
+}
+
 /// Buffers that are used again show nothing of what was in them.
 #[test]
 fn a_batch_is_as_long_as_what_was_read() {
+    let would_block = || Err(io::ErrorKind::WouldBlock.into());
     let format = Format { header_len: 0, max_len: 1500, batch: 8 };
     let counters = Counters::new(1);
-    let port = Fake::with([vec![1; 1500], vec![2; 20]]);
-    port.incoming.lock().unwrap().extend([Err(io::ErrorKind::WouldBlock.into()), Ok(vec![3; 5])]);
-    port.incoming.lock().unwrap().extend([Err(io::ErrorKind::WouldBlock.into())]);
-    let mut source = PacketSource { port, format, counter: Counter::new(&counters.to_far, 0), spare: Vec::new() };
+    let fake = Fake::with([vec![1; 1500], vec![2; 20]]);
+    fake.incoming.lock().unwrap().extend([would_block(), would_block(), Ok(vec![3; 5]), would_block()]);
+    let counter = Counter::new(&counters.to_far, 0);
+    let mut source = PacketSource { port: fake.port(), format, counter, spare: Vec::new() };
     let mut batch = Batch::default();
-    complete(source.fill(&mut batch)).unwrap();
+    assert_eq!(source.try_fill(&mut batch).unwrap(), 2);
     assert_eq!(batch.packets().collect::<Vec<_>>(), [&[1; 1500][..], &[2; 20]]);
-    complete(source.fill(&mut batch)).unwrap();
+    assert_eq!(source.try_fill(&mut batch).unwrap(), 0);
+    assert_eq!(source.try_fill(&mut batch).unwrap(), 1);
     assert_eq!(batch.packets().collect::<Vec<_>>(), [&[3; 5][..]]);
+    assert_eq!(counters.read().to_far.read_packets, 3);
 }

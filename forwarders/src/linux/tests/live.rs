@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use platform::{Class, Error, Namespace};
 
-use super::super::{Counters, Forwarder};
+use super::super::{Counters, Forwarder, Stopper};
 use crate::{Counts, DevicePair, ForwardConfig, Handoff, Io, Offload};
 
 /// A test that waits longer fails.
@@ -47,7 +47,7 @@ struct Topology {
     near: Namespace,
     far: Namespace,
     counters: Counters,
-    stopper: super::super::Stopper,
+    stopper: Stopper,
     ended: mpsc::Receiver<Result<(), Error>>,
 }
 
