@@ -1,5 +1,4 @@
-//! Packets from tun-rs's stream and into its sink, which cut and join super-packets by themselves where the
-//! device has any, and so show nobody a whole one.
+//! Packets of tun-rs's stream and sink, which cut and join super-packets by themselves where the device has any.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,10 +15,10 @@ use super::device::Port;
 use super::failure::{failed, is_malformed, is_refused};
 use super::tasks::{AsyncSink, AsyncSource};
 
-/// Packets that are read, where so many are there, before any is written.
+/// Packets that are read, where that many wait, before any is written.
 const BATCH: usize = 64;
 
-/// Packets in memory that the stream has chosen.
+/// Packets in memory that the stream has allocated.
 pub(super) type Frames = Vec<BytesMut>;
 
 /// Reads from the stream.
@@ -30,7 +29,7 @@ pub(super) struct FramedSource {
 }
 
 impl FramedSource {
-    /// Of a device with this MTU, which the stream asks for in the calling thread's namespace alone.
+    /// Takes the MTU of the device, because the stream would ask for it in the calling thread's namespace.
     pub(super) fn new(port: Port<AsyncDevice>, mtu: usize, counter: Counter) -> Self {
         let mut stream = DeviceFramedRead::new(Arc::clone(&port.device), BytesCodec::new());
         stream.set_read_buffer_size(mtu);
@@ -51,7 +50,7 @@ impl AsyncSource for FramedSource {
                     Poll::Ready(Some(Err(error))) if !is_malformed(&error) => {
                         return Poll::Ready(Err(failed("read from", &port.name, error)));
                     }
-                    // It never ends, but says so of a packet that it makes nothing of.
+                    // The stream never ends: `None` stands for a packet that it cannot decode.
                     Poll::Ready(None | Some(Err(_))) => counter.unread(),
                     Poll::Pending if frames.is_empty() => return Poll::Pending,
                     Poll::Pending => break,
@@ -82,7 +81,7 @@ impl FramedSink {
         Self { port, sink, counter }
     }
 
-    /// Whether the kernel has refused a packet. Another call goes on with the next one.
+    /// Returns whether the kernel has refused a packet. Another call goes on with the next one.
     fn outcome(&self, sent: std::io::Result<()>) -> Result<bool, Error> {
         match sent {
             Ok(()) => Ok(false),

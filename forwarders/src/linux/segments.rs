@@ -14,12 +14,12 @@ use super::worker::{Sink, Source};
 /// The largest IP packet.
 const LARGEST: usize = 65_535;
 
-/// What tun-rs wants of the buffer in which packets are joined: room for the largest, and twice for the header
-/// (`src/platform/linux/offload.rs`, `coalesce_tcp_packets`). No more, since it does not look at the length.
+/// Room that tun-rs needs in the buffer in which it joins packets: the largest packet and two headers
+/// (`src/platform/linux/offload.rs`, `coalesce_tcp_packets`). It does not look at the buffer's length.
 const JOINED: usize = 2 * VIRTIO_NET_HDR_LEN + LARGEST;
 
-/// In the place of the flags of a `virtio_net_hdr`: nothing has been written there yet. Whatever is sent has
-/// flags that the kernel knows, and what was joined to another packet is not sent.
+/// Marks, in place of the flags of a `virtio_net_hdr`, a packet that was not sent: a sent one has flags that the
+/// kernel knows, and one that was joined to another is not sent itself.
 const UNSENT: u8 = 0xFF;
 
 /// Packets, each with room for a `virtio_net_hdr` in front, and the first with room for others behind.
@@ -33,13 +33,12 @@ pub(super) struct SegmentSource<D> {
     segment_len: usize,
     /// A super-packet.
     whole: Vec<u8>,
-    /// Buffers for its packets, all of which tun-rs wants to see.
+    /// Buffers for its packets, as many as tun-rs wants to see.
     stock: Vec<BytesMut>,
     sizes: Vec<usize>,
 }
 
 impl<D> SegmentSource<D> {
-    /// Of a device with this MTU.
     pub(super) fn new(port: Port<D>, mtu: usize, counter: Counter) -> Self {
         Self {
             port,
@@ -51,15 +50,15 @@ impl<D> SegmentSource<D> {
         }
     }
 
-    /// Takes the buffers of packets that were written, makes new ones of what is missing, and sees that the
-    /// first has room for all.
+    /// Takes the buffers of written packets back, makes the missing ones, and moves one to the front that has room for
+    /// a joined packet.
     fn restock(&mut self, cut: &mut Cut) {
         let len = self.segment_len;
         let returned = cut.drain(..).map(|mut packet| {
             packet.resize(len, 0);
             packet
         });
-        // In front, so that they are next while the processor's caches still have them.
+        // To the front, so that they are used next, while the processor's caches still hold them.
         self.stock.splice(..0, returned);
         self.stock.truncate(IDEAL_BATCH_SIZE);
         while self.stock.len() < IDEAL_BATCH_SIZE {
@@ -111,7 +110,7 @@ impl<D: Device> Source for SegmentSource<D> {
     }
 }
 
-/// How long an IP packet says it is.
+/// The length that an IP packet states.
 fn ip_len(packet: &[u8]) -> u64 {
     match packet {
         [version, _, a, b, ..] if version >> 4 == 4 => u64::from(u16::from_be_bytes([*a, *b])),
@@ -155,9 +154,9 @@ impl<D: Device> Sink for SegmentSink<D> {
         let packets = cut.iter().filter(|packet| packet.first() != Some(&UNSENT)).count() as u64;
         match sent {
             Ok(bytes) => self.counter.written(packets, bytes as u64 - packets * VIRTIO_NET_HDR_LEN as u64),
-            // tun-rs goes on after a packet that the kernel does not take, and tells of the last one alone.
+            // tun-rs goes on after a packet that the kernel does not take, and returns only the last error.
             Err(error) if is_refused(&error) => self.counter.unwritten(packets),
-            // The device is gone, and how much of the burst it has taken tun-rs does not tell.
+            // The device is gone, and tun-rs does not say how many packets it has taken.
             Err(error) => return Err(failed("write to", &self.port.name, error)),
         }
         Ok(true)
