@@ -52,7 +52,7 @@ pub(crate) trait System {
     /// Whether the system has network namespaces.
     const NETNS: bool = false;
 
-    /// See [`crate::vnet::of_tun_rs`].
+    /// The checksum of tun-rs, for a bench.
     const TUN_RS_SUM: Option<fn(&[u8]) -> u16> = None;
 
     // Devices and networks.
