@@ -1,32 +1,34 @@
 //! Throughput of userspace TCP/IP stacks over a TUN device, measured so that the figure can be
 //! trusted.
 //!
-//! The program is a pipeline, and its modules are the stages: what the user typed ([`cli`]) is
-//! checked and becomes a [`plan`], which [`run`] executes, whose facts are [`sample`]s, which [`measure`]
-//! makes into figures, which [`mod@report`] writes down. A stage knows only the stages before it; what a
-//! sample is comes before the runs that make it.
+//! The program is a pipeline, and its modules are the stages: the command line ([`cli`]) is checked and becomes a
+//! [`plan`] of [`scenario`]s, which [`run`] executes; the [`sample`]s of the runs become figures in [`measure`],
+//! which [`mod@report`] writes. A stage imports only earlier stages; [`scenario`] and [`sample`] are the types
+//! that they share. [`proxy`] is an application of the stacks that a run can measure.
 
 pub mod cli;
 pub mod measure;
 pub mod plan;
+pub mod proxy;
+pub mod remedy;
 pub mod report;
 pub mod run;
 pub mod sample;
+pub mod scenario;
 
 use std::env;
 use std::io::{self, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use platform::profile::{self, Profiler};
-
-use crate::cli::{Cli, Format};
-use crate::measure::{CompareError, Comparison, Summary};
-use crate::plan::{ForwardScenario, Forwarder, MatrixPlan, Plan, PlanError};
+use crate::cli::{Cli, DEFAULT_FLOOR, Format};
+use crate::measure::{CompareError, Comparison};
+use crate::plan::{MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
-use crate::run::{Executor, MatrixError, ProcessExecutor, RunError, TunExecutor};
-use crate::sample::{Cell, FileError, Planned, Sample, SampleFile, Status};
+use crate::run::{Executor, Executors, MatrixError, ProcessExecutor, RunError, TunExecutor};
+use crate::sample::{FileError, Sample, SampleFile, Status};
+use crate::scenario::Scenario;
 
-/// Why the program did not do what it was asked to.
+/// Why the program failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The arguments are wrong.
@@ -35,7 +37,7 @@ pub enum Error {
     /// The run could not begin, or was interrupted.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The run was made and failed.
+    /// The run began and failed.
     #[error("the run failed: {status}: {detail}")]
     Sample {
         /// How.
@@ -43,8 +45,8 @@ pub enum Error {
         /// Where and why.
         detail: String,
     },
-    /// Of the runs of a matrix, some failed.
-    #[error("{failed} of {runs} runs failed; the table says how")]
+    /// Some runs of a matrix failed.
+    #[error("{failed} of {runs} runs failed; see the table")]
     Failed {
         /// How many did.
         failed: usize,
@@ -52,9 +54,9 @@ pub enum Error {
         runs: usize,
     },
     /// The doctor found no stack that can read and write here.
-    #[error("this machine cannot make a run; see above what is missing")]
+    #[error("this machine cannot make a run; the lines above say what is missing")]
     Unfit,
-    /// A comparison found cells that changed for the worse.
+    /// A comparison found cells that got slower or broke.
     #[error("{worse} of {cells} cells got slower or broke")]
     Slower {
         /// How many.
@@ -104,20 +106,20 @@ impl From<MatrixError> for Error {
     }
 }
 
-/// Where the program writes.
+/// The streams that the program writes to.
 #[derive(Debug)]
 pub struct Console<'a, O, E> {
     /// Results.
     pub out: &'a mut O,
     /// Everything else.
     pub err: &'a mut E,
-    /// Whether `err` is a terminal, where a bar may be drawn.
+    /// Whether `err` is a terminal, on which a progress bar may be drawn.
     pub terminal: bool,
-    /// How many columns `out` has, where it is a terminal.
+    /// The columns of `out`, if it is a terminal.
     pub columns: Option<u16>,
 }
 
-/// Does what the user asked for, with a TUN device: one run here, many in processes of their own.
+/// Runs the program: one run in this process, many in processes of their own.
 ///
 /// # Errors
 ///
@@ -126,93 +128,92 @@ pub fn main(cli: Cli) -> Result<(), Error> {
     run::end_with_parent()?;
     let terminal = io::stderr().is_terminal();
     let columns = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0);
-    // Not locked: a panic in another thread is to be told there, too.
+    // Not locked: a panic in another thread must be able to print.
     let (out, err) = (&mut io::stdout(), &mut io::stderr());
-    main_with(cli, &TunExecutor, &ProcessExecutor::this_program(), Console { out, err, terminal, columns })
+    match Plan::try_from(cli)? {
+        Plan::Child => match run::child(&TunExecutor, BufReader::new(io::stdin()), io::stdout())? {
+            Some(sample) => succeeded(sample),
+            None => Ok(()),
+        },
+        plan => main_with(plan, &TunExecutor, ProcessExecutor::new, Console { out, err, terminal, columns }),
+    }
 }
 
-/// Does what the user asked for, with any executors and to any writers: one run `within` this process,
-/// those of a command `apart` from it.
+/// Runs the program with any executors and to any writers: one run `within` this process, the runs of a command
+/// in processes of the program that `apart` is given.
 ///
 /// # Errors
 ///
 /// See [`Error`].
-pub fn main_with(
-    cli: Cli,
-    within: &(impl Executor + Executor<ForwardScenario>),
-    apart: &(impl Executor + Executor<ForwardScenario>),
+pub fn main_with<X: Executor>(
+    plan: Plan,
+    within: &impl Executor,
+    apart: impl Fn(PathBuf) -> X,
     console: Console<'_, impl Write, impl Write>,
 ) -> Result<(), Error> {
-    match Plan::try_from(cli)? {
-        Plan::Run { scenario, json, profile: None } => one_run(&*scenario, json, within, console),
-        Plan::Run { scenario, profile: Some(file), .. } => {
-            let title = Cell::planned(&*scenario).to_string();
-            profiled(&title, Some(&file), || succeeded(within.execute(&*scenario)?))?;
-            unscored(&file, console)
-        }
-        Plan::Matrix(plan) => {
-            let columns = console.columns;
-            matrix(&plan, apart, console, |samples, out| report::table(&Summary::of(samples), columns, out))
-        }
-        Plan::Forward { scenario, json } => match &scenario.profile {
-            Some(file) => {
-                succeeded(within.execute(&*scenario)?)?;
-                unscored(file, console)
-            }
-            None => one_run(&*scenario, json, within, console),
-        },
-        Plan::ForwardTable(plan) => matrix(&plan, apart, console, report::forward_table),
+    match plan {
+        Plan::Run { scenario, json } => one_run(&scenario, json, within, console),
+        Plan::Matrix(plan) => matrix(&plan, apart, console),
         Plan::Compare { old, new, floor, relative } => compare(&old, &new, floor, relative, console.out),
         Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), console.out),
-        Plan::Doctor => doctor(apart, console.out),
-        Plan::Forwarder { ends, way, profile } => {
-            profiled(&Forwarder::Rust(way).to_string(), profile.as_deref(), || {
-                Ok(run::forwarder(&ends, &way, BufReader::new(io::stdin()), io::stdout())?)
-            })
-        }
+        Plan::Doctor => doctor(&apart(platform::this_program()), console.out),
+        // Only a process of its own is a child; see `main`.
+        Plan::Child => Ok(()),
     }
 }
 
-/// Runs all cells, and makes a table of what there is, even where the user has had enough.
-fn matrix<S: Planned, O: Write>(
-    plan: &MatrixPlan<S>,
-    executor: &impl Executor<S>,
-    console: Console<'_, O, impl Write>,
-    table: impl Fn(&[Sample], &mut O) -> io::Result<()>,
+/// Runs all cells, and prints a table of the samples that there are, even if the user stopped it.
+fn matrix<X: Executor>(
+    plan: &MatrixPlan,
+    apart: impl Fn(PathBuf) -> X,
+    console: Console<'_, impl Write, impl Write>,
 ) -> Result<(), Error> {
-    let Console { out, err, terminal, .. } = console;
+    let Console { out, err, terminal, columns } = console;
     for combination in &plan.skipped {
         writeln!(err, "left out: {combination}")?;
     }
+    let executors = Executors { this: apart(platform::this_program()), against: plan.against.clone().map(&apart) };
     let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
     let mut progress = report::Progress::new(&mut *err, terminal);
-    let (samples, ended) = run::matrix(plan, arguments, executor, &mut progress);
+    let (samples, ended) = run::matrix(plan, arguments, &executors, &mut progress);
     if !samples.is_empty() {
-        table(&samples, out)?;
+        report::outcome(&samples, columns, out)?;
     }
     if let (Err(_), Some(file)) = (&ended, plan.out.as_ref().filter(|_| !samples.is_empty())) {
-        writeln!(err, "{} samples are in {}; the same command goes on with it", samples.len(), file.display())?;
+        writeln!(err, "{} samples are in {}; the same command continues it", samples.len(), file.display())?;
     }
     ended?;
+    if plan.against.is_some() {
+        compare_programs(&samples, out)?;
+    }
     match samples.iter().filter(|sample| has_failed(sample)).count() {
         0 => Ok(()),
         failed => Err(Error::Failed { failed, runs: samples.len() }),
     }
 }
 
-/// Whether a run failed. A row of a published table that this machine has no program for has not: it stays empty.
+/// Compares the other build, as the old one, with this one, within the rounds of a matrix.
+fn compare_programs(samples: &[Sample], out: &mut impl Write) -> Result<(), Error> {
+    let (old, new): (Vec<_>, Vec<_>) = samples.iter().cloned().partition(|sample| sample.measured.against);
+    verdict(&Comparison::within_rounds(&old, &new, DEFAULT_FLOOR / 100.0)?, &old, &new, out)
+}
+
+/// Whether a run failed. A row of the published table whose program this machine lacks has not: it stays empty.
 fn has_failed(sample: &Sample) -> bool {
-    match (&sample.cell, sample.facts.status) {
-        (Cell::Forward(_), Status::Unavailable) => false,
-        (_, status) => status != Status::Ok,
+    match sample.measured.status {
+        Status::Unavailable => sample.cell.forwarder().is_none(),
+        status => status != Status::Ok,
     }
 }
 
 fn compare(old: &Path, new: &Path, floor: f64, relative: bool, out: &mut impl Write) -> Result<(), Error> {
     let [old, new] = [SampleFile::read(old)?.samples, SampleFile::read(new)?.samples];
     let compare = if relative { Comparison::relative } else { Comparison::of };
-    let comparison = compare(&old, &new, floor)?;
-    report::comparison(&comparison, &measure::differences(&old, &new), out)?;
+    verdict(&compare(&old, &new, floor)?, &old, &new, out)
+}
+
+fn verdict(comparison: &Comparison, old: &[Sample], new: &[Sample], out: &mut impl Write) -> Result<(), Error> {
+    report::comparison(comparison, &measure::differences(old, new), out)?;
     match comparison.worse() {
         0 => Ok(comparison.answers()?),
         worse => Err(Error::Slower { worse, cells: comparison.cells.len() }),
@@ -233,14 +234,18 @@ fn doctor(executor: &impl Executor, out: &mut impl Write) -> Result<(), Error> {
     if can_run { Ok(()) } else { Err(Error::Unfit) }
 }
 
-fn one_run<S>(
-    scenario: &S,
+fn one_run(
+    scenario: &Scenario,
     json: bool,
-    executor: &impl Executor<S>,
+    executor: &impl Executor,
     console: Console<'_, impl Write, impl Write>,
 ) -> Result<(), Error> {
     let Console { out, err, .. } = console;
     let sample = executor.execute(scenario)?;
+    if let Some(file) = &scenario.profile {
+        succeeded(sample)?;
+        return Ok(writeln!(err, "the flame graph is in {}; this run is not scored", file.display())?);
+    }
     if json {
         report::json(&sample, out)?;
     } else {
@@ -249,25 +254,9 @@ fn one_run<S>(
     succeeded(sample)
 }
 
-/// Does something, and makes a flame graph of this process meanwhile where there is a file for it.
-fn profiled(title: &str, file: Option<&Path>, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-    let Some(file) = file else { return work() };
-    let profiler = Profiler::start(profile::FREQUENCY_HZ).map_err(RunError::from)?;
-    work()?;
-    let mut graph = Vec::new();
-    profiler.finish(title, &mut graph).map_err(RunError::from)?;
-    Ok(report::save(file, &graph)?)
-}
-
-/// Says of a run that its figure is nobody's concern: it was disturbed by whoever looked on.
-fn unscored(file: &Path, console: Console<'_, impl Write, impl Write>) -> Result<(), Error> {
-    let Console { err, .. } = console;
-    Ok(writeln!(err, "the flame graph is in {}; this run is not scored", file.display())?)
-}
-
 fn succeeded(sample: Sample) -> Result<(), Error> {
-    match sample.facts.status {
+    match sample.measured.status {
         Status::Ok => Ok(()),
-        status => Err(Error::Sample { status, detail: sample.facts.detail.unwrap_or_default() }),
+        status => Err(Error::Sample { status, detail: sample.measured.detail.unwrap_or_default() }),
     }
 }

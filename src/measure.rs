@@ -1,10 +1,11 @@
-//! Samples to figures. Nothing here touches the system.
+//! Makes figures of samples. Nothing here uses the system.
 
 mod compare;
 mod conditions;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod loopback;
+pub mod metric;
 mod rank;
 #[cfg(test)]
 mod simulation;
@@ -12,7 +13,7 @@ mod statistics;
 mod summary;
 mod warnings;
 
-pub use self::compare::{CellChange, Change, CompareError, Comparison, Side, Verdict};
+pub use self::compare::{CellChange, Change, CompareError, Comparison, Method, Side, Verdict};
 pub use self::conditions::{Difference, Differences, differences};
 pub use self::rank::SIGNIFICANCE;
 pub use self::summary::{CellSummary, Estimate, Summary};

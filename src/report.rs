@@ -1,39 +1,35 @@
-//! Figures to text. One file a format.
+//! Samples and figures as text. `content` says what a report has, in the words of `model`; a format writes that,
+//! and knows no figure by name.
 
 mod axis;
 mod compare;
+mod content;
 mod csv;
 mod doctor;
-mod finding;
 mod format;
-mod forward;
 mod html;
 mod json;
-mod ladder;
 mod markdown;
+mod model;
 mod plot;
 mod progress;
 mod save;
 mod series;
 mod svg;
-mod table;
+mod terminal;
 mod text;
 
 use std::io::{self, Write};
 
 pub use self::compare::comparison;
 pub use self::doctor::check;
-pub use self::forward::forward_table;
 pub use self::json::json;
 pub use self::progress::Progress;
 pub use self::save::{SaveError, save};
 pub use self::series::Series;
-pub use self::table::table;
 pub use self::text::text;
 use crate::cli::Format;
-
-/// What stands where a figure would, when the system does not say it.
-const UNKNOWN: &str = "–";
+use crate::sample::Sample;
 
 /// Writes the report of one or more series in a format.
 ///
@@ -41,11 +37,36 @@ const UNKNOWN: &str = "–";
 ///
 /// The writer's own.
 pub fn report(series: &[Series], format: Format, out: &mut impl Write) -> io::Result<()> {
+    let document = content::document(series);
     match format {
-        Format::Markdown => markdown::markdown(series, out)?,
-        Format::Html => html::html(series, out)?,
-        Format::Svg => svg::svg(series, out)?,
-        Format::Csv => csv::csv(series, out)?,
+        Format::Markdown => markdown::markdown(&document, out)?,
+        Format::Html => html::html(&document, out)?,
+        Format::Svg => svg::svg(&document, out)?,
+        Format::Csv => csv::csv(&document, out)?,
+    }
+    out.flush()
+}
+
+/// Writes what a matrix came to, for a terminal of so many `columns`, if it is one: a table of the cells, or for
+/// forwarders the published table as Markdown. Samples of several environments or programs have a table each.
+///
+/// # Errors
+///
+/// The writer's own.
+pub fn outcome(samples: &[Sample], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
+    let all = Series::split("", samples, &[]);
+    for (index, one) in all.iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        if all.len() > 1 && !one.label.is_empty() {
+            writeln!(out, "{}:\n", one.label)?;
+        }
+        if one.is_forward() {
+            markdown::blocks(&content::published(one), out)?;
+        } else {
+            terminal::terminal(content::cells(one), columns, out)?;
+        }
     }
     out.flush()
 }

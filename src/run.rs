@@ -1,39 +1,59 @@
-//! Executes one scenario and returns raw facts. The only stage that touches a device.
+//! Executes one scenario and returns its sample. The only stage that touches a device.
 //!
-//! Three parties share a run. The client's side is a plain blocking thread for each stream
-//! (`client`); the stack's side is a task for each stream on the tokio runtime under test (`party`,
-//! `server`); the `supervisor`, once all is set up (`setup`), races them against the stack's
-//! driver, the user and the clock, and joins every one of them.
+//! A run has a client's side and a server's side. Clients are plain blocking threads, one for each stream (`client`).
+//! The server's side are tasks on the tokio runtime under test: a task for each stream (`server`) and the driver of the
+//! stack (`server_side`). The `supervise` module races them against each other, the user and the clock, and joins every
+//! one of them.
 //!
-//! What lies between the two sides is the scenario's [layer](crate::plan::Layer), a file each:
+//! The scenario's [layer](crate::scenario::Layer) decides how the two sides are connected. Each layer is a file with a
+//! function `prepare`, which returns a `Prepared`; `Prepared::run` runs it, whatever the layer.
 //!
-//! | layer | client | between | stack's side |
+//! | layer | client | between | server |
 //! |---|---|---|---|
 //! | `path` | kernel sockets | TUN device | the stack |
 //! | `stack` (`memory`) | [`netstacks::peer`] | link in memory | the stack |
 //! | `loopback` | kernel sockets | the kernel's loopback | the kernel, on the same runtime |
 //! | `device` | none | TUN device, and the kernel's routing | a task that writes packets and reads them again |
+//! | `proxy` | kernel sockets | a proxy's process | kernel sockets in another network |
+//! | `forward` | kernel sockets, or iperf3 | a forwarder's process | kernel sockets in another network, or iperf3 |
 //!
-//! A stack that is not one of this program's is run by its type, without a device or any right over a
+//! A file imports only files above it, or to its left, in this list:
+//!
+//! ```text
+//! error  pattern  stopped                        errors, payload, stops of the process
+//! meter  executor  protocol                      readings, the trait, messages to child processes
+//! transfer  barrier                              a stream, and the moment when all begin
+//! failure  load  intervals  process  profile  runtime  go
+//! client  server  server_side                    the two sides
+//! kernel  stack  tun  networks                   sockets, stacks, devices and namespaces
+//! supervise  carrier
+//! prepared                                       a layer's result, and the one way to run it
+//! kernel_load
+//! path  memory  loopback  device  proxy  forward  the layers
+//! carry  child  process_executor                 the child process, and the parent
+//! run
+//! ```
+//!
+//! A stack that is not one of this program's is run by its type, without a device or any permission over a
 //! link in memory:
 //!
 //! ```
 //! use std::time::Duration;
 //!
 //! use netstacks::StackKind;
-//! use rust_tun_perf::plan::{Amount, Mode, Scenario, Subject, Verify};
 //! use rust_tun_perf::run::{Executor, StackExecutor, StackUnderTest};
 //! use rust_tun_perf::sample::Status;
+//! use rust_tun_perf::scenario::{Amount, Mode, Scenario, Subject, Verify};
 //!
-//! /// How fast `S` receives, in 10⁹ bits a second; `row` is the stack whose name it has in tables.
+//! /// How fast `S` receives, in 10⁹ bits a second. Tables show it under the name of `row`.
 //! fn receives<S: StackUnderTest>(row: StackKind) -> Result<f64, Box<dyn std::error::Error>> {
 //!     let mut scenario = Scenario::new(row, Mode::Writer)?;
-//!     scenario.subject = Subject::Stack(row, Mode::Writer);
-//!     scenario.amount = Amount::Time(Duration::from_millis(100));
+//!     scenario.subject = Subject::Stack(row);
+//!     scenario.amount = Amount::time(Duration::from_millis(100));
 //!     scenario.warmup_bytes = 1_000_000;
 //!     scenario.verify = Verify::Full;
 //!     let sample = StackExecutor::<S>::new().execute(&scenario)?;
-//!     assert_eq!(sample.facts.status, Status::Ok, "{:?}", sample.facts.detail);
+//!     assert_eq!(sample.measured.status, Status::Ok, "{:?}", sample.measured.detail);
 //!     Ok(sample.gbps())
 //! }
 //! # #[cfg(feature = "smoltcp")]
@@ -41,103 +61,109 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod barrier;
+mod carrier;
+mod carry;
+mod child;
 mod client;
 mod device;
 mod doctor;
+mod error;
+mod executor;
 mod failure;
 mod forward;
-mod forwarder;
 mod go;
 mod intervals;
 mod kernel;
+mod kernel_load;
+mod load;
 mod loopback;
 mod matrix;
 mod memory;
 mod meter;
-mod party;
+mod networks;
 mod path;
 mod pattern;
+mod prepared;
 mod process;
+mod process_executor;
+mod profile;
+mod protocol;
+mod proxy;
+mod runtime;
 mod server;
-mod setup;
+mod server_side;
 mod stack;
-mod supervisor;
+mod stopped;
+mod supervise;
 mod transfer;
 mod tun;
 
 use std::fmt;
+use std::io;
 use std::marker::PhantomData;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime};
 
-use netstacks::{Netstack, StartError};
-use platform::{Class, Counted, MemoryLink, TunDevice};
+use netstacks::{Netstack, StackKind};
+use platform::{Class, Counted, Feature, Interrupts, Link, MemoryLink, TcpStatistics, TunDevice};
 
+pub use self::child::child;
 pub use self::doctor::{doctor, facts};
-pub use self::forwarder::forwarder;
-pub use self::matrix::{MatrixError, Observer, matrix};
-pub use self::process::{ProcessExecutor, end_with_parent};
-use self::stack::{Named, Only};
-use crate::plan::{ForwardScenario, Forwarder, Scenario};
-use crate::sample::{Planned, Sample};
+pub use self::error::RunError;
+pub use self::executor::Executor;
+pub use self::matrix::{Executors, MatrixError, Observer, matrix};
+pub use self::process::end_with_parent;
+pub use self::process_executor::ProcessExecutor;
+pub use self::protocol::PROTOCOL;
 
-/// Something that executes scenarios: the real one, or a test's with fixed samples.
-pub trait Executor<S = Scenario> {
-    /// Runs the scenario. A run that began and failed is a sample too, whose status says how.
-    ///
-    /// # Errors
-    ///
-    /// The run could not begin, or the user interrupted it.
-    fn execute(&self, scenario: &S) -> Result<Sample, RunError>;
+use self::meter::difference;
+use self::networks::Networks;
+use self::prepared::{Prepared, RunOutput};
+use self::profile::profiled;
+use self::runtime::runtime;
+use self::stack::{StackStarter, Start, StartedStack};
+use self::supervise::Outcome;
+use crate::remedy::WithRemedy;
+use crate::sample::{CpuTime, Environment, Measurements, Sample, TcpFacts};
+use crate::scenario::{Cell, Devices, Generator, Mode, RuntimeKind, Scenario, Subject, Verify};
 
-    /// Is told of the scenarios that are to be run, before the first of them.
-    fn prepare(&self, _scenarios: &[S]) {}
-}
+/// How long the runtime's threads may take to end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Descriptors of a run beside its sockets: the reactor, the signals, the device and its setup.
+const DESCRIPTORS: usize = 16;
 
 /// Runs scenarios of every layer with the stack that each names.
 ///
-/// Where the scenario is isolated and its layer wants that, the calling thread stays in the run's network
-/// namespace. An ordinary user has to call it from a process without other threads
-/// (`user_namespaces(7)`).
+/// If the scenario is isolated and its layer needs a network namespace, the calling thread stays in that of the run.
+/// An ordinary user has to call it from a process without other threads (`user_namespaces(7)`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TunExecutor;
 
 impl Executor for TunExecutor {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
-        setup::execute(scenario, &Named)
+        execute(scenario, self)
     }
 }
 
-/// Something that is run in a process of its own.
-pub trait Job: Planned {
-    /// Makes what runs need and what takes its time, so that it is not made while others are measured. What is
-    /// missing is for the runs to say.
-    fn prepare(_runs: &[Self]) {}
-}
-
-impl Job for Scenario {}
-
-/// The forwarder in Go, which may have to be built.
-impl Job for ForwardScenario {
-    fn prepare(runs: &[Self]) {
-        if runs.iter().any(|run| matches!(run.forwarder, Forwarder::Go { .. })) {
-            let _told_by_the_runs = go::forwarder();
-        }
+impl<L: Link> StackStarter<L> for TunExecutor {
+    fn start(&self, kind: StackKind, start: Start<L>) -> Result<StartedStack, RunError> {
+        Ok(kind.visit(start)??)
     }
 }
 
-impl Executor<ForwardScenario> for TunExecutor {
-    fn execute(&self, scenario: &ForwardScenario) -> Result<Sample, RunError> {
-        forward::execute(scenario)
-    }
-}
-
-/// A stack that runs over all links that a run has: what [`StackExecutor`] runs. A stack that is generic in
-/// its link is one.
+/// A stack that runs over all links that a run has: [`StackExecutor`] runs it. A stack that is generic in its link is
+/// one.
 pub trait StackUnderTest: Netstack<Counted<TunDevice>> + Netstack<Counted<MemoryLink>> {}
 
 impl<S: Netstack<Counted<TunDevice>> + Netstack<Counted<MemoryLink>>> StackUnderTest for S {}
 
-/// Runs scenarios with the stack `S` in the place of the one that they name, whose name the samples keep.
-/// Else it is like [`TunExecutor`].
+/// Runs scenarios with the stack `S` in place of the stack that they name. The samples keep that name. Otherwise it is
+/// like [`TunExecutor`].
 pub struct StackExecutor<S>(PhantomData<fn() -> S>);
 
 impl<S: StackUnderTest> StackExecutor<S> {
@@ -161,54 +187,209 @@ impl<S> fmt::Debug for StackExecutor<S> {
 
 impl<S: StackUnderTest> Executor for StackExecutor<S> {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
-        setup::execute(scenario, &Only::<S>::new())
+        execute(scenario, self)
     }
 }
 
-/// Why a run could not begin, or did not end.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The system would not have it.
-    #[error(transparent)]
-    Platform(#[from] platform::Error),
-    /// The stack would not start.
-    #[error(transparent)]
-    Start(#[from] StartError),
-    /// This build is without the stack.
-    #[error(transparent)]
-    NotCompiledIn(#[from] netstacks::NotCompiledIn),
-    /// The run's own process says so.
-    #[error("{text}")]
-    Process {
-        /// Whose fault it is.
-        class: Class,
-        /// The process' error, word for word.
-        text: String,
-    },
-    /// The user stopped it.
-    #[error("interrupted; the device is gone and nothing is left behind")]
-    Interrupted,
+impl<L: Link, S: Netstack<L>> StackStarter<L> for StackExecutor<S> {
+    fn start(&self, _kind: StackKind, start: Start<L>) -> Result<StartedStack, RunError> {
+        Ok(netstacks::Visitor::visit::<S>(start)?)
+    }
 }
 
-impl RunError {
-    /// Whose fault it is; an interruption is nobody's, and counts as failed.
-    pub fn class(&self) -> Class {
-        match self {
-            Self::Platform(error) => error.class(),
-            Self::Process { class, .. } => *class,
-            Self::NotCompiledIn(_) => Class::Invalid,
-            Self::Start(_) | Self::Interrupted => Class::Failed,
-        }
-    }
+/// The network of a run.
+enum Network {
+    Host,
+    /// A namespace of its own.
+    Own,
+    /// Two namespaces of its own, and the program that carries between them.
+    Pair(Networks, PathBuf),
+}
 
-    /// The exit code that scripts see.
-    pub fn exit_code(&self) -> u8 {
-        match (self, self.class()) {
-            // What a shell says of a process that SIGINT ended: 128 + 2.
-            (Self::Interrupted, _) => 130,
-            (_, Class::Failed) => 1,
-            (_, Class::Invalid) => 2,
-            (_, Class::Unavailable) => 3,
+/// Runs a scenario.
+fn execute(
+    scenario: &Scenario,
+    stack: &(impl StackStarter<Counted<TunDevice>> + StackStarter<Counted<MemoryLink>>),
+) -> Result<Sample, RunError> {
+    // A carrier draws the flame graph of itself.
+    let profile = scenario.profile.as_deref().filter(|_| !scenario.subject.is_carrier());
+    let title = Cell::planned(scenario).to_string();
+    profiled(&title, profile, Sample::is_ok, || {
+        let started = SystemTime::now();
+        let network = enter_network(scenario)?;
+        let runtime = probe(scenario).and_then(|()| runtime(runtime_kind(scenario))).map_err(|source| {
+            platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
+                .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
+        })?;
+        let result = runtime.block_on(async {
+            // Before there is anything to leave behind.
+            let mut interrupts = Interrupts::catch()
+                .map_err(|source| platform::Error::new(Class::Failed, "catch", "interrupts", source))?;
+            let prepared = prepare(scenario, &network, stack, &mut interrupts).await?;
+            prepared.run(scenario, interrupts).await
+        });
+        // A task may be stuck.
+        runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+        Ok(sample(scenario, result?, started))
+    })
+}
+
+/// Enters a network of the run's own, if the layer would leave traces in the host's network or depends on its
+/// settings. A stack over memory does neither. The kernel's loopback leaves nothing behind, so it uses the host's if
+/// there is no permission for another.
+fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
+    match scenario.subject {
+        Subject::Forward(forwarder) => {
+            if !platform::netns_supported() {
+                return Err(platform::Error::unsupported(
+                    Feature::Forwarder,
+                    "forward packets between",
+                    "two networks",
+                )
+                .into());
+            }
+            let forwarder = forward::executable(scenario, forwarder)?;
+            Ok(Network::Pair(Networks::new()?, forwarder))
+        }
+        Subject::Proxy(_) if !scenario.isolated => {
+            let source = io::Error::new(io::ErrorKind::Unsupported, "it needs networks of its own");
+            Err(platform::Error::new(Class::Unavailable, "run a proxy in", "the host's network", source)
+                .remedy("leave out --netns host; only Linux has networks of a run's own")
+                .into())
+        }
+        Subject::Proxy(_) => Ok(Network::Pair(Networks::new()?, platform::this_program())),
+        Subject::Stack(_) => Ok(Network::Host),
+        _ if !scenario.isolated => Ok(Network::Host),
+        Subject::Path(_) | Subject::Device => Ok(platform::enter_netns().map(|()| Network::Own)?),
+        Subject::Loopback => match platform::enter_netns() {
+            Err(error) if error.class() == Class::Unavailable => Ok(Network::Host),
+            entered => Ok(entered.map(|()| Network::Own)?),
+        },
+    }
+}
+
+/// The runtime of the stack and its server. A carrier has its own, and its load gets all processors.
+fn runtime_kind(scenario: &Scenario) -> RuntimeKind {
+    if scenario.subject.is_carrier() { RuntimeKind::MultiThread(None) } else { scenario.runtime }
+}
+
+/// Checks that there are threads and descriptors for a run. Tokio panics if one is missing, and a runtime that lacks a
+/// thread never ends.
+fn probe(scenario: &Scenario) -> io::Result<()> {
+    let both = scenario.workload.mode() == Some(Mode::Both);
+    let clients = usize::from(scenario.parallel.get()) * if both { 2 } else { 1 };
+    let workers = match runtime_kind(scenario) {
+        RuntimeKind::CurrentThread => 0,
+        RuntimeKind::MultiThread(Some(workers)) => workers.get(),
+        RuntimeKind::MultiThread(None) => thread::available_parallelism().map_or(1, Into::into),
+    };
+    let sockets = match scenario.subject {
+        // Both ends of a stream, and a listener.
+        Subject::Loopback | Subject::Forward(_) | Subject::Proxy(_) => 3 * clients,
+        Subject::Device | Subject::Stack(_) | Subject::Path(_) => clients,
+    };
+    let descriptors: Vec<_> = (0..sockets + DESCRIPTORS).map(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))).collect();
+    descriptors.into_iter().collect::<io::Result<Vec<_>>>()?;
+    // All threads are alive at once: none ends before the lock is free.
+    let barrier = Mutex::new(());
+    thread::scope(|scope| {
+        let held = barrier.lock();
+        let spawn = |_| thread::Builder::new().spawn_scoped(scope, || drop(barrier.lock()));
+        let threads: io::Result<Vec<_>> = (0..workers + clients).map(spawn).collect();
+        drop(held);
+        threads.map(drop)
+    })
+}
+
+async fn prepare(
+    scenario: &Scenario,
+    network: &Network,
+    stack: &(impl StackStarter<Counted<TunDevice>> + StackStarter<Counted<MemoryLink>>),
+    interrupts: &mut Interrupts,
+) -> Result<Prepared, RunError> {
+    match (scenario.subject, &scenario.devices, network) {
+        (Subject::Path(kind), Devices::Tun(tun), _) => path::prepare(scenario, tun, kind, stack),
+        (Subject::Stack(kind), Devices::Tun(tun), _) => memory::prepare(scenario, &tun.network, kind, stack),
+        (Subject::Loopback, _, network) => loopback::prepare(scenario, matches!(network, Network::Own)),
+        (Subject::Device, Devices::Tun(tun), _) => device::prepare(scenario, tun),
+        (Subject::Forward(forwarder), Devices::Pair { near, far }, Network::Pair(networks, executable)) => {
+            forward::prepare(scenario, forwarder, executable, (near, far), networks, interrupts).await
+        }
+        (Subject::Proxy(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
+            proxy::prepare(scenario, tun, networks, interrupts).await
+        }
+        (subject, ..) => {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, "it has other devices");
+            Err(platform::Error::new(Class::Invalid, "run", format!("the layer {}", subject.layer()), source).into())
         }
     }
+}
+
+/// The sample of a run that was made.
+fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample {
+    let RunOutput { outcome, congestion, device, effective } = output;
+    let Outcome { delivered, usage, counters, .. } = outcome;
+    let is_carried = scenario.subject.is_carrier();
+    let has_own_load = scenario.generator == Generator::Own;
+    let (client_cpu, subject_cpu) = match (is_carried, has_own_load) {
+        (true, true) => (usage.own_cpu, usage.carrier_cpu),
+        (true, false) => (delivered.cpu, usage.carrier_cpu),
+        (false, _) => (delivered.cpu, difference(usage.own_cpu, delivered.cpu)),
+    };
+    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    let mut cell = Cell::of(scenario, device.as_ref().is_some_and(|device| device.offload));
+    if let (Some(mtu), Some(device)) = (&mut cell.mtu, &device) {
+        *mtu = device.mtu;
+    }
+    let warmup_bytes = if has_own_load { scenario.warmup_bytes } else { 0 };
+    let both = scenario.workload.mode() == Some(Mode::Both);
+    let measured = Measurements {
+        status: outcome.status,
+        detail: outcome.detail,
+        congestion,
+        warmup_bytes,
+        bytes: delivered.bytes,
+        bytes_back: both.then_some(delivered.read_bytes.min(delivered.bytes)),
+        elapsed: outcome.elapsed,
+        verified: match scenario.verify {
+            _ if !has_own_load => Verify::Off,
+            // Without a warm-up there is no sample of the payload.
+            Verify::Sample if warmup_bytes == 0 => Verify::Off,
+            verify => verify,
+        },
+        cpu: CpuTime { client_seconds: seconds(client_cpu), subject_seconds: seconds(subject_cpu) },
+        stolen_share: outcome.stolen_share,
+        stopped_seconds: seconds(outcome.stopped),
+        peak_rss_bytes: if is_carried { counters.carrier_peak_rss_bytes } else { platform::peak_rss_bytes() },
+        retransmits: delivered.retransmits,
+        reordered: counters.reordered,
+        device_drops: counters.drops,
+        packets: counters.packets.unwrap_or_default().into(),
+        tcp: delivered.tcp.as_ref().and_then(tcp),
+        intervals: outcome.intervals,
+        started_unix_ms: started
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .ok()
+            .and_then(|time| u64::try_from(time.as_millis()).ok()),
+        device,
+        effective,
+        round: None,
+        against: false,
+    };
+    let mut environment = Environment::detect();
+    environment.program.go_forwarder = go::version([scenario]);
+    Sample { cell, measured, environment: Arc::new(environment) }
+}
+
+/// `None` if the system has no statistics at all.
+fn tcp(statistics: &TcpStatistics) -> Option<TcpFacts> {
+    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let facts = TcpFacts {
+        rtt_us: statistics.rtt.map(us),
+        min_rtt_us: statistics.min_rtt.map(us),
+        congestion_window_bytes: statistics.congestion_window_bytes,
+        send_window_bytes: statistics.send_window_bytes,
+        receive_window_bytes: statistics.receive_window_bytes,
+    };
+    (facts != TcpFacts::default()).then_some(facts)
 }

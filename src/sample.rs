@@ -1,9 +1,8 @@
-//! The facts of one run, and the lines of the files that hold them.
+//! The measurements of one run, and the lines of the files that hold them.
 //!
-//! A [`Sample`] says what was run (its [`Cell`]), how it ended and what it cost. It is a JSON object on
-//! a line ([`line()`]), the same from `--json` and in every file ([`SampleFile`]).
+//! A [`Sample`] holds the [`Cell`] that was run, how the run ended and what it cost. It is a JSON object on a
+//! line ([`line()`]), the same from `--json` and in every file ([`SampleFile`]).
 
-mod cell;
 mod environment;
 mod fields;
 mod file;
@@ -19,29 +18,28 @@ use netstacks::Effective;
 use platform::PacketCounts;
 use serde::{Deserialize, Serialize};
 
-pub use self::cell::{Cell, ForwardCell, Planned, StackCell};
 pub use self::environment::{Environment, Program};
 pub use self::fields::{field_text, fields};
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line};
 pub use self::load::Load;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_INTERVAL, Warning};
-use crate::plan::{Mode, Verify};
+use crate::scenario::{Cell, Mode, Subject, Verify, nanoseconds};
 
-/// The raw facts of one run. `None` is what the system does not say.
+/// One run. `None` is what the system does not say.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// What was run.
     pub cell: Cell,
-    /// Facts that have no unit of their own in the file.
-    pub facts: Facts,
+    /// What came of it.
+    pub measured: Measurements,
     /// The machine and the program.
     pub environment: Arc<Environment>,
 }
 
-/// What a run came to.
+/// How a run ended, and what it cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Facts {
+pub struct Measurements {
     /// How it ended.
     pub status: Status,
     /// Where and why it failed.
@@ -53,36 +51,39 @@ pub struct Facts {
     pub warmup_bytes: u64,
     /// Payload bytes that arrived in the timed window.
     pub bytes: u64,
-    /// Of these, those that went from the far network to the near one, where payload went both ways at once.
+    /// The part of them that clients read, where others wrote at the same time ([`Mode::Both`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_back: Option<u64>,
     /// The timed window: from the client's go to the last byte's arrival (reader), or to the
-    /// acknowledgement of the last byte by the application at the stack (writer).
+    /// acknowledgement of the last byte by the server application (writer).
     #[serde(rename = "elapsed_ns", with = "nanoseconds")]
     pub elapsed: Duration,
     /// How much of the payload was really checked.
     pub verified: Verify,
     /// CPU time in the timed window.
     pub cpu: CpuTime,
-    /// The largest resident set of the process, or of the forwarder's, in bytes.
+    /// The share of all processors' time that the host of this virtual machine took in the timed window (steal):
+    /// 0 to 1.
+    pub stolen_share: Option<f64>,
+    /// For how long this process was stopped or not scheduled at all in the timed window, in seconds.
+    pub stopped_seconds: Option<f64>,
+    /// The largest resident set of the process of the subject, in bytes.
     pub peak_rss_bytes: Option<u64>,
-    /// Segments that the kernel sent again in the timed window.
+    /// Segments that the kernel retransmitted in the timed window.
     pub retransmits: Option<u64>,
-    /// Packets that the forwarder wrote in the timed window after a later one of their flow.
+    /// Packets that a forwarder wrote in the timed window after a later one of their flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reordered: Option<u64>,
     /// Packets that the device dropped in the timed window, both ways.
     pub device_drops: Option<u64>,
     /// Packets that crossed the device in the timed window.
     pub packets: Packets,
-    /// The client's connection at the end of the timed window; of several the first.
-    #[serde(default)]
+    /// The client's connection at the end of the timed window; with several streams the first.
     pub tcp: Option<TcpFacts>,
-    /// What had arrived when, where that was asked for.
+    /// What arrived in each part of the timed window, where that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
     /// When the run began, in milliseconds since 1970 (UTC).
-    #[serde(default)]
     pub started_unix_ms: Option<u64>,
     /// The device, once it was open.
     pub device: Option<DeviceFacts>,
@@ -91,33 +92,37 @@ pub struct Facts {
     /// The round of a matrix, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
+    /// Whether the other build of `matrix --against` made the run.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub against: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// CPU time, user and system, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// Of the client's threads; with a forwarder, of all of the generator.
+    /// Of the load: the client's threads; with a forwarder or a proxy, clients and servers.
     pub client_seconds: Option<f64>,
-    /// Of all other threads: the stack's side, and the kernel's work on its behalf. `None` with a forwarder.
-    pub stack_seconds: Option<f64>,
-    /// Of the forwarder, and the kernel's work on its behalf.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forwarder_seconds: Option<f64>,
+    /// Of the subject, and of the kernel's work on its behalf: all other threads of the process, or the process of
+    /// the forwarder or proxy.
+    pub subject_seconds: Option<f64>,
 }
 
-/// Packets that crossed the link, a super-packet being one. Of a forwarder they are those with the payload's
-/// direction; where payload went both ways, all.
+/// Packets that crossed the link; a super-packet counts as one. With a forwarder they are the packets in the
+/// payload's direction, or with [`Mode::Both`] all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packets {
     /// From the device to the stack, or those that the forwarder read.
     pub rx: u64,
     /// From the stack to the device, or those that the forwarder wrote.
     pub tx: u64,
-    /// Bytes of the former, IP headers included.
-    #[serde(default)]
+    /// Bytes of the former, with IP headers.
     pub rx_bytes: u64,
-    /// Bytes of the latter, IP headers included.
-    #[serde(default)]
+    /// Bytes of the latter, with IP headers.
     pub tx_bytes: u64,
 }
 
@@ -128,12 +133,12 @@ impl From<PacketCounts> for Packets {
     }
 }
 
-/// What the kernel says of the client's connection.
+/// The kernel's statistics of the client's connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpFacts {
     /// Smoothed round-trip time, in microseconds.
     pub rtt_us: Option<u64>,
-    /// Smallest round-trip time that was seen, in microseconds.
+    /// Smallest round-trip time so far, in microseconds.
     pub min_rtt_us: Option<u64>,
     /// Congestion window, in bytes.
     pub congestion_window_bytes: Option<u64>,
@@ -151,22 +156,22 @@ pub struct Interval {
     pub end: Duration,
     /// Payload bytes that arrived in it.
     pub bytes: u64,
-    /// CPU time of the forwarder in it, user and system, in seconds.
+    /// CPU time in it of the forwarder or proxy, user and system, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_seconds: Option<f64>,
-    /// The forwarder's resident set at its end, in bytes.
+    /// Its resident set at the end, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss_bytes: Option<u64>,
 }
 
-/// The device as it was.
+/// The device of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceFacts {
     /// The interface's name.
     pub name: String,
     /// Its MTU, in bytes.
     pub mtu: usize,
-    /// Whether super-packets and undone checksums cross it.
+    /// Whether super-packets and partial checksums cross it.
     pub offload: bool,
     /// How many packets may wait for the stack, where the system has such a queue.
     pub tx_queue_len: Option<u32>,
@@ -176,7 +181,7 @@ pub struct DeviceFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// All that was to be delivered was.
+    /// Everything was delivered.
     Ok,
     /// Time ran out, and nothing had arrived for a while.
     Stalled,
@@ -192,8 +197,9 @@ pub enum Status {
     Panicked,
     /// The device or the stack on it failed.
     DeviceLost,
-    /// Of a matrix: the run could not begin, because this system lacks what it needs, or had no more of it,
-    /// as of threads or descriptors.
+    /// In a matrix: the run could not begin although nothing that it needs is missing.
+    NotStarted,
+    /// In a matrix: the run could not begin because this system lacks something that it needs.
     Unavailable,
 }
 
@@ -208,12 +214,13 @@ impl fmt::Display for Status {
             Self::Timeout => "timeout",
             Self::Panicked => "panicked",
             Self::DeviceLost => "device-lost",
+            Self::NotStarted => "not-started",
             Self::Unavailable => "unavailable",
         })
     }
 }
 
-impl Facts {
+impl Measurements {
     /// A run that never came to its timed window.
     pub fn failed(status: Status, detail: impl Into<String>) -> Self {
         Self {
@@ -226,6 +233,8 @@ impl Facts {
             elapsed: Duration::ZERO,
             verified: Verify::Off,
             cpu: CpuTime::default(),
+            stolen_share: None,
+            stopped_seconds: None,
             peak_rss_bytes: None,
             retransmits: None,
             reordered: None,
@@ -237,6 +246,7 @@ impl Facts {
             device: None,
             effective: None,
             round: None,
+            against: false,
         }
     }
 }
@@ -244,54 +254,49 @@ impl Facts {
 impl Sample {
     /// Whether it has a figure: a failed run has none.
     pub fn is_ok(&self) -> bool {
-        self.facts.status == Status::Ok
+        self.measured.status == Status::Ok
     }
 
     /// Delivered payload by time, in 10⁹ bits a second; 0 where no time has passed.
     pub fn gbps(&self) -> f64 {
-        gbps(self.facts.bytes, self.facts.elapsed)
+        gbps(self.measured.bytes, self.measured.elapsed)
     }
 
-    /// Bytes of a packet on the average, IP headers included, in the direction of the payload: it
-    /// shows at once whether whole super-packets crossed the device. `None` without packets.
+    /// Mean size of the packets in the direction of the payload, in bytes, with IP headers: it shows at once
+    /// whether super-packets crossed the device. `None` without packets.
     pub fn bytes_per_packet(&self) -> Option<f64> {
-        let packets = self.facts.packets;
-        let is_written = match &self.cell {
-            Cell::Stack(cell) => cell.mode? == Mode::Reader,
-            Cell::Forward(_) => true,
+        let packets = self.measured.packets;
+        let is_written = match (self.cell.subject, self.cell.mode()) {
+            (Subject::Forward(_), _) => true,
+            (_, mode) => mode? == Mode::Reader,
         };
         let (bytes, count) = if is_written { (packets.tx_bytes, packets.tx) } else { (packets.rx_bytes, packets.rx) };
         (count > 0 && bytes > 0).then(|| bytes as f64 / count as f64)
     }
 
-    /// CPU seconds of the client for each gigabyte, 10⁹ bytes, of payload.
+    /// CPU seconds of the load for each gigabyte, 10⁹ bytes, of payload.
     pub fn client_cpu_per_gb(&self) -> Option<f64> {
-        self.per_gb(self.facts.cpu.client_seconds)
+        self.per_gb(self.measured.cpu.client_seconds)
     }
 
-    /// CPU seconds of what carries the bytes, the stack's side or the forwarder, for each gigabyte, 10⁹
-    /// bytes, of payload.
+    /// CPU seconds of the subject for each gigabyte, 10⁹ bytes, of payload.
     pub fn subject_cpu_per_gb(&self) -> Option<f64> {
-        let cpu = self.facts.cpu;
-        self.per_gb(match self.cell {
-            Cell::Stack(_) => cpu.stack_seconds,
-            Cell::Forward(_) => cpu.forwarder_seconds,
-        })
+        self.per_gb(self.measured.cpu.subject_seconds)
     }
 
     fn per_gb(&self, seconds: Option<f64>) -> Option<f64> {
-        seconds.filter(|_| self.facts.bytes > 0).map(|seconds| seconds / (self.facts.bytes as f64 / 1e9))
+        seconds.filter(|_| self.measured.bytes > 0).map(|seconds| seconds / (self.measured.bytes as f64 / 1e9))
     }
 
-    /// How busy the forwarder kept the processors, in percent of one; `None` for a stack.
+    /// The load of the forwarder or proxy on the processors, in percent of one; `None` for a stack.
     pub fn cpu_percent(&self) -> Option<Load> {
-        load::cpu_percent(&self.facts)
+        load::cpu_percent(&self.measured).filter(|_| self.cell.subject.is_carrier())
     }
 
-    /// The forwarder's resident set as it was sampled at the ends of the intervals, in bytes; `None` for a
-    /// stack, and where there was no interval.
+    /// The resident set of the forwarder or proxy at the ends of the intervals, in bytes; `None` for a stack, and
+    /// without intervals.
     pub fn memory_bytes(&self) -> Option<Load> {
-        load::memory_bytes(&self.facts)
+        load::memory_bytes(&self.measured)
     }
 
     /// What the reader of the figure should know.
@@ -304,19 +309,4 @@ impl Sample {
 pub fn gbps(bytes: u64, elapsed: Duration) -> f64 {
     let elapsed_ns = elapsed.as_nanos();
     if elapsed_ns == 0 { 0.0 } else { bytes as f64 * 8.0 / elapsed_ns as f64 }
-}
-
-/// A duration as a number of nanoseconds.
-mod nanoseconds {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        u64::deserialize(deserializer).map(Duration::from_nanos)
-    }
 }

@@ -1,41 +1,32 @@
-//! The page in a browser: light and dark, on a desk and on a telephone. Needs Chromium.
+//! The page in a browser: light and dark, wide and narrow. Needs Chromium.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "tests may panic, and say that they skip")]
-
-mod browser {
-    pub(crate) mod devtools;
-}
+mod devtools;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rust_tun_perf::cli::Format;
-use rust_tun_perf::plan::Layer;
 use rust_tun_perf::report::{self, Series};
 use rust_tun_perf::sample::{Sample, SampleFile};
+use rust_tun_perf::scenario::Layer;
 use serde_json::{Value, json};
 
-use self::browser::devtools::Browser;
+use self::devtools::Browser;
 
-/// The names under which systems have it.
+/// The names of the program on different systems.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// A browser; none where this system has none.
+/// The browser that this machine has.
 fn browser() -> Option<PathBuf> {
-    let found = NAMES
-        .iter()
-        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success()));
-    if found.is_none() {
-        eprintln!("SKIP: none of {} is installed", NAMES.join(", "));
-    }
-    found.map(PathBuf::from)
+    let runs = |name: &&&str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
+    NAMES.iter().find(runs).map(PathBuf::from)
 }
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Writes the page of some files, and answers where it lies.
+/// Writes the page of some files, and returns its path and its content.
 fn page(name: &str, files: &[&str]) -> (PathBuf, Vec<Series>) {
     let files: Vec<_> = files.iter().map(|file| SampleFile::read(&root().join(file)).unwrap()).collect();
     let series = Series::of(&files);
@@ -46,11 +37,11 @@ fn page(name: &str, files: &[&str]) -> (PathBuf, Vec<Series>) {
     (path, series)
 }
 
-/// What a reader may have: a name, the width of the window in pixels, and the theme.
+/// Readers: a name, the width of the window in pixels, and the theme.
 const READERS: [(&str, u32, &str); 4] =
     [("desk", 1280, "light"), ("desk", 1280, "dark"), ("telephone", 400, "light"), ("telephone", 400, "dark")];
 
-/// What is asked of the page with all of it unfolded, as JSON. Of several pictures of the same only one may be seen.
+/// Unfolds the page and returns facts about it, as JSON. Of several pictures of the same data only one may be visible.
 const FACTS: &str = r"(() => {
     for (const details of document.querySelectorAll('details')) details.open = true;
     const seen = (element) => element.getClientRects().length > 0;
@@ -90,11 +81,11 @@ const FACTS: &str = r"(() => {
 
 #[test]
 fn a_page_is_whole_in_every_theme_and_width() {
-    let Some(program) = browser() else { return };
-    let mut browser = Browser::start(&program);
+    let program = browser();
+    skip_if!(program.is_none().then(|| format!("none of {} is installed", NAMES.join(", "))));
+    let mut browser = Browser::start(&program.unwrap());
     for (name, files) in [
         ("two-machines", ["tests/data/laptop.jsonl", "tests/data/server.jsonl"].as_slice()),
-        ("older-file", ["tests/data/older.jsonl"].as_slice()),
         ("forwarders", ["tests/data/forward.jsonl"].as_slice()),
         ("both-kinds", ["tests/data/forward.jsonl", "tests/data/laptop.jsonl"].as_slice()),
     ] {
@@ -105,9 +96,9 @@ fn a_page_is_whole_in_every_theme_and_width() {
     }
 }
 
-/// Whether a sample is of a layer alone, and not of what is asked for.
+/// Whether a sample is of a layer alone, and not of the whole path.
 fn is_layer(sample: &Sample) -> bool {
-    sample.cell.stack().is_some_and(|cell| cell.layer != Layer::Path)
+    matches!(sample.cell.layer(), Layer::Loopback | Layer::Device | Layer::Stack)
 }
 
 fn look(browser: &mut Browser, path: &Path, series: &[Series], reader: (&str, &str, u32, &str)) {
@@ -126,7 +117,7 @@ fn look(browser: &mut Browser, path: &Path, series: &[Series], reader: (&str, &s
         of("Network.requestWillBeSent").iter().map(|event| event["params"]["request"]["url"].clone()).collect();
     assert_eq!(requests, [address], "{reader:?}: nothing but the page is asked for");
 
-    // To be looked at.
+    // For people to look at.
     browser.picture(&path.with_file_name(format!("{name}-{device}-{theme}.png")));
     let facts: Value = serde_json::from_str(browser.evaluate(FACTS).as_str().unwrap()).unwrap();
     let number = |name: &str| facts[name].as_f64().unwrap();

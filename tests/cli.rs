@@ -1,16 +1,19 @@
 //! The command line: help, and every kind of wrong input, word for word.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-// The texts name the program, which has another name on Windows.
-#![cfg(not(windows))]
-
 use std::fmt::Write as _;
 use std::process::Command;
 
-/// What the program answers: exit code, standard output, standard error.
+use clap::Parser;
+use rust_tun_perf::Error;
+use rust_tun_perf::cli::Cli;
+use rust_tun_perf::plan::Plan;
+
+use crate::processes::PROGRAM;
+
+/// Runs the program, and returns its exit code, standard output and standard error.
 fn answer(arguments: &[&str]) -> String {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_rust-tun-perf"));
-    // What changes the looks of help where there is no terminal.
+    let mut program = Command::new(PROGRAM);
+    // These variables change the help text where there is no terminal.
     let output = program.args(arguments).env_remove("COLUMNS").env_remove("CLICOLOR_FORCE").output().unwrap();
     let mut text = format!("exit {}\n", output.status.code().unwrap());
     for (name, bytes) in [("stdout", output.stdout), ("stderr", output.stderr)] {
@@ -22,9 +25,21 @@ fn answer(arguments: &[&str]) -> String {
     text
 }
 
-/// A run that would be right, with these arguments too.
-fn answer_with(arguments: &str) -> String {
-    let arguments: Vec<&str> = arguments.split(' ').filter(|argument| !argument.is_empty()).collect();
+/// Returns the same for arguments that are refused, without a process; nothing for arguments that are taken.
+pub(crate) fn refusal(arguments: &[&str]) -> Option<String> {
+    let (code, text) = match Cli::try_parse_from(["rust-tun-perf"].iter().chain(arguments)) {
+        Ok(cli) => {
+            let error = Error::from(Plan::try_from(cli).err()?);
+            (i32::from(error.exit_code()), format!("error: {error}\n"))
+        }
+        Err(error) => (error.exit_code(), error.to_string()),
+    };
+    Some(format!("exit {code}\n--- stderr\n{text}"))
+}
+
+/// The arguments of a run that would be right, and these.
+fn run_with(arguments: &str) -> Vec<&str> {
+    let arguments: Vec<&str> = arguments.split_whitespace().collect();
     let stated = |long, short| arguments.iter().any(|argument| *argument == long || *argument == short);
     let mut all = Vec::new();
     if !stated("--mode", "-m") {
@@ -34,7 +49,7 @@ fn answer_with(arguments: &str) -> String {
         all.extend(["--netstack", "smoltcp"]);
     }
     all.extend(&arguments);
-    format!("$ rust-tun-perf {}\n{}", all.join(" "), answer(&all))
+    all
 }
 
 #[test]
@@ -103,22 +118,34 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
         "--tun-fd x",
         "--tun-fd 5 --mtu 9000",
     ];
-    let answers: Vec<String> = wrong.into_iter().map(answer_with).collect();
-    for answer in &answers {
-        assert!(answer.contains("\nexit 2\n") && !answer.contains("--- stdout"), "{answer}");
-    }
+    let answers = wrong.map(|wrong| {
+        let arguments = run_with(wrong);
+        let refusal = refusal(&arguments).unwrap_or_else(|| panic!("{wrong} is taken"));
+        assert!(refusal.starts_with("exit 2\n"), "{wrong}: {refusal}");
+        format!("$ rust-tun-perf {}\n{refusal}", arguments.join(" "))
+    });
     insta::assert_snapshot!(answers.join("\n"));
+}
+
+/// One wrong input of each kind: clap finds the first, and the check of the plan finds the second.
+#[test]
+#[cfg(feature = "smoltcp")]
+fn the_program_refuses_as_the_check_does() {
+    for wrong in ["--mtu 575", "--bytes 0"] {
+        let arguments = run_with(wrong);
+        assert_eq!(Some(answer(&arguments)), refusal(&arguments), "{wrong}");
+    }
 }
 
 #[test]
 fn a_name_that_is_too_long_for_the_system() {
-    let answer = answer_with("--tun-name utun12345678901234");
-    assert!(answer.contains("exit 2") && answer.contains("--tun-name"), "{answer}");
+    let refusal = refusal(&run_with("--tun-name utun12345678901234")).unwrap();
+    assert!(refusal.starts_with("exit 2\n") && refusal.contains("--tun-name"), "{refusal}");
 }
 
 #[test]
 #[cfg(not(feature = "lwip"))]
 fn a_stack_that_this_build_is_without() {
-    let answer = answer_with("--netstack lwip");
-    assert!(answer.contains("exit 2") && answer.contains("--features lwip"), "{answer}");
+    let refusal = refusal(&run_with("--netstack lwip")).unwrap();
+    assert!(refusal.starts_with("exit 2\n") && refusal.contains("--features lwip"), "{refusal}");
 }

@@ -1,8 +1,4 @@
-//! `compare` through the program: what it says of two files, and what of files that are none.
-
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-// The texts hold the system's own words for what is wrong with a file.
-#![cfg(unix)]
+//! `compare` through the program: the tables it prints, and the files it refuses.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,11 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netstacks::StackKind;
-use rust_tun_perf::measure::{Comparison, Verdict};
-use rust_tun_perf::plan::{Layer, Mode, RuntimeKind};
+use rust_tun_perf::measure::{Comparison, Verdict, differences};
+use rust_tun_perf::report;
 use rust_tun_perf::sample::{
-    Environment, Facts, Head, Program, Sample, SampleFile, StackCell, Status, line, line_of_its_own,
+    Environment, Head, Measurements, Program, Sample, SampleFile, Status, line, line_of_its_own,
 };
+use rust_tun_perf::scenario::{Cell, Conditions, Generator, Layer, Mode, RuntimeKind, Scenario, Subject, Workload};
+
+use crate::processes::PROGRAM;
 
 /// Files of a test, in a directory of its own.
 struct Files(PathBuf);
@@ -37,9 +36,9 @@ impl Files {
         fs::write(self.0.join(name), text).unwrap();
     }
 
-    /// What the program answers: exit code, standard output, standard error.
+    /// Runs the program, and returns its exit code, standard output and standard error.
     fn compare(&self, arguments: &str) -> String {
-        let output = Command::new(env!("CARGO_BIN_EXE_rust-tun-perf"))
+        let output = Command::new(PROGRAM)
             .arg("compare")
             .args(arguments.split(' '))
             .current_dir(&self.0)
@@ -56,22 +55,24 @@ impl Files {
     }
 }
 
-fn cell(netstack: StackKind, mode: Mode) -> StackCell {
-    StackCell {
-        layer: Layer::Path,
-        netstack: Some(netstack),
-        mode: Some(mode),
-        runtime: RuntimeKind::CurrentThread,
+fn cell(netstack: StackKind, mode: Mode) -> Cell {
+    Cell {
+        subject: Subject::Path(netstack),
+        workload: Workload::Stream(mode),
+        conditions: Conditions::default(),
+        runtime: Some(RuntimeKind::CurrentThread),
         offload: Some(false),
         mtu: Some(1500),
         parallel: 1,
         ipv6: false,
         window_bytes: Some(4 << 20),
         buffer_bytes: 1_000_000,
+        queue_packets: None,
+        generator: Generator::Own,
     }
 }
 
-fn sample(cell: &StackCell, gbps: f64) -> Sample {
+fn sample(cell: &Cell, gbps: f64) -> Sample {
     let machine = platform::Environment {
         system: "linux".to_owned(),
         architecture: "x86_64".to_owned(),
@@ -81,29 +82,27 @@ fn sample(cell: &StackCell, gbps: f64) -> Sample {
         governor: None,
         virtual_machine: Some(false),
     };
-    let mut facts = Facts::failed(Status::Ok, "");
-    facts.detail = None;
-    facts.congestion = Some("cubic".to_owned());
-    facts.bytes = (gbps * 1e9 / 8.0) as u64;
-    facts.elapsed = Duration::from_secs(1);
-    Sample {
-        cell: cell.clone().into(),
-        facts,
-        environment: Arc::new(Environment { machine, program: Program::default() }),
-    }
+    let measured = Measurements {
+        detail: None,
+        congestion: Some("cubic".to_owned()),
+        bytes: (gbps * 1e9 / 8.0) as u64,
+        elapsed: Duration::from_secs(1),
+        ..Measurements::failed(Status::Ok, "")
+    };
+    Sample { cell: cell.clone(), measured, environment: Arc::new(Environment { machine, program: Program::default() }) }
 }
 
 /// Ten runs of about that rate, with two percent between the slowest and the fastest.
-fn ten(cell: &StackCell, gbps: f64) -> Vec<Sample> {
+fn ten(cell: &Cell, gbps: f64) -> Vec<Sample> {
     let noise = [3, -7, 9, 1, -4, 10, -10, 6, -2, -6];
     noise.into_iter().map(|noise| sample(cell, gbps * (1.0 + f64::from(noise) / 1000.0))).collect()
 }
 
-/// The same, of which so many fail.
-fn failing(cell: &StackCell, gbps: f64, failures: usize, status: Status) -> Vec<Sample> {
+/// The same, but the first ones fail.
+fn failing(cell: &Cell, gbps: f64, failures: usize, status: Status) -> Vec<Sample> {
     let mut samples = ten(cell, gbps);
     for sample in &mut samples[..failures] {
-        sample.facts = Facts::failed(status, "it did not go on");
+        sample.measured = Measurements::failed(status, "it did not go on");
     }
     samples
 }
@@ -119,17 +118,17 @@ fn every_verdict() {
     let files = Files::new("every_verdict");
     let [slower, faster] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Lwip, mode));
     let [same, broken] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
-    let [mended, failing_still] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Ipstack, mode));
-    let small = StackCell { parallel: 4, ..slower.clone() };
-    let [flaky, missing] = [1280, 9000].map(|mtu| StackCell { mtu: Some(mtu), ..same.clone() });
-    let [only_old, only_new] = [1280, 9000].map(|mtu| StackCell { mtu: Some(mtu), ..slower.clone() });
+    let [recovered, failing_still] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Ipstack, mode));
+    let small = Cell { parallel: 4, ..slower.clone() };
+    let [flaky, missing] = [1280, 9000].map(|mtu| Cell { mtu: Some(mtu), ..same.clone() });
+    let [only_old, only_new] = [1280, 9000].map(|mtu| Cell { mtu: Some(mtu), ..slower.clone() });
     let all = |status| failing(&failing_still, 1.0, 10, status);
     let old = [
         ten(&slower, 10.0),
         ten(&faster, 20.0),
         ten(&same, 5.0),
         ten(&broken, 30.0),
-        failing(&mended, 1.0, 10, Status::Panicked),
+        failing(&recovered, 1.0, 10, Status::Panicked),
         all(Status::Stalled),
         ten(&small, 8.0)[..3].to_vec(),
         ten(&flaky, 4.0),
@@ -140,8 +139,8 @@ fn every_verdict() {
         ten(&slower, 9.5),
         ten(&faster, 23.0),
         ten(&same, 5.01),
-        failing(&broken, 30.0, 4, Status::Reset),
-        ten(&mended, 1.0),
+        failing(&broken, 30.0, 6, Status::Reset),
+        ten(&recovered, 1.0),
         all(Status::Timeout),
         ten(&small, 4.0)[..3].to_vec(),
         failing(&flaky, 4.0, 1, Status::Corrupt),
@@ -151,7 +150,7 @@ fn every_verdict() {
     files.write("old.jsonl", &old.concat());
     files.write("new.jsonl", &new.concat());
     insta::assert_snapshot!(files.compare("old.jsonl new.jsonl"));
-    // The other way round: what is faster is slower, and what was broken is as it is.
+    // The other way round, with a floor between both changes.
     insta::assert_snapshot!("every_verdict_the_other_way_round", files.compare("new.jsonl old.jsonl --floor 6.5"));
 }
 
@@ -164,7 +163,7 @@ fn nothing_got_slower() {
 }
 
 #[test]
-fn a_cell_all_of_whose_runs_fail_is_broken() {
+fn a_cell_is_broken_if_all_its_runs_fail() {
     let files = Files::new("broken");
     let cell = cell(StackKind::Smoltcp, Mode::Reader);
     files.write("old.jsonl", &ten(&cell, 10.0));
@@ -173,12 +172,14 @@ fn a_cell_all_of_whose_runs_fail_is_broken() {
 }
 
 #[test]
-fn a_comparison_that_could_find_nothing_is_no_green_one() {
+fn a_comparison_without_a_possible_verdict_is_no_success() {
     let files = Files::new("nothing_to_find");
     let cells = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
     files.write("few.jsonl", &cells.each_ref().map(|cell| ten(cell, 10.0)[..2].to_vec()).concat());
     files.write("none.jsonl", &failing(&cells[0], 10.0, 10, Status::Unavailable));
-    let answers = ["few.jsonl few.jsonl", "few.jsonl none.jsonl"].map(|arguments| files.compare(arguments));
+    files.write("failing.jsonl", &cells.each_ref().map(|cell| failing(cell, 10.0, 10, Status::Stalled)).concat());
+    let answers = ["few.jsonl few.jsonl", "few.jsonl none.jsonl", "failing.jsonl failing.jsonl"]
+        .map(|arguments| files.compare(arguments));
     insta::assert_snapshot!(answers.join("\n"));
 }
 
@@ -192,10 +193,10 @@ fn files_of_two_machines() {
         environment.machine.governor = Some("powersave".to_owned());
         environment.program.commit = Some("0123abc-dirty".to_owned());
     });
-    // One of the files is itself of two.
+    // One file has runs of two machines.
     machine(&mut new[..5], |environment| environment.machine.cpus = Some(8));
     for sample in &mut new {
-        sample.facts.congestion = Some("bbr".to_owned());
+        sample.measured.congestion = Some("bbr".to_owned());
     }
     files.write("old.jsonl", &old);
     files.write("new.jsonl", &new);
@@ -206,7 +207,7 @@ fn files_of_two_machines() {
 fn cells_that_differ_in_what_a_name_leaves_out() {
     let files = Files::new("names");
     let large = cell(StackKind::Smoltcp, Mode::Reader);
-    let small = StackCell { window_bytes: Some(65_536), ..large.clone() };
+    let small = Cell { window_bytes: Some(65_536), ..large.clone() };
     files.write("old.jsonl", &[ten(&large, 10.0), ten(&small, 3.0)].concat());
     insta::assert_snapshot!(files.compare("old.jsonl old.jsonl"));
 }
@@ -215,19 +216,12 @@ fn cells_that_differ_in_what_a_name_leaves_out() {
 fn by_the_speed_of_loopback() {
     let files = Files::new("loopback");
     let path = cell(StackKind::Smoltcp, Mode::Reader);
-    let loopback = StackCell {
-        layer: Layer::Loopback,
-        netstack: None,
-        offload: None,
-        mtu: None,
-        window_bytes: None,
-        ..path.clone()
-    };
+    let loopback = Cell { subject: Subject::Loopback, offload: None, mtu: None, window_bytes: None, ..path.clone() };
     let file = |speed: f64| {
         let mut samples = [ten(&loopback, 40.0 * speed), ten(&path, 10.0 * speed)];
         for samples in &mut samples {
             for (sample, round) in samples.iter_mut().zip(1..) {
-                sample.facts.round = Some(round);
+                sample.measured.round = Some(round);
             }
         }
         samples.concat()
@@ -240,14 +234,35 @@ fn by_the_speed_of_loopback() {
     insta::assert_snapshot!(answers.join("\n"));
 }
 
+/// The rounds differ by more than the programs.
+#[test]
+fn two_programs_in_the_same_rounds() {
+    let cells = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
+    let runs = |factors: [f64; 2]| -> Vec<Sample> {
+        let cells = cells.iter().zip(factors).flat_map(|(cell, factor)| {
+            ten(cell, factor).into_iter().zip(1..).map(move |(mut run, round)| {
+                run.measured.bytes *= u64::from(round);
+                run.measured.round = Some(round);
+                run
+            })
+        });
+        cells.collect()
+    };
+    let (old, new) = (runs([4.0, 6.0]), runs([3.6, 6.0]));
+    let comparison = Comparison::within_rounds(&old, &new, 0.02).unwrap();
+    let mut table = Vec::new();
+    report::comparison(&comparison, &differences(&old, &new), &mut table).unwrap();
+    insta::assert_snapshot!(String::from_utf8(table).unwrap());
+}
+
 #[test]
 fn a_file_with_a_head() {
     let files = Files::new("head");
     let cell = cell(StackKind::Smoltcp, Mode::Reader);
     let samples = ten(&cell, 10.0);
     let environment = Environment::clone(&samples[0].environment);
-    let head =
-        Head { id: environment.id(), environment, arguments: Vec::new(), seed: 1, plan: vec!["-m=reader".to_owned()] };
+    let plan = vec![Scenario::new(StackKind::Smoltcp, Mode::Reader).unwrap()];
+    let head = Head { id: environment.id(), environment, arguments: Vec::new(), seed: 1, plan };
     let lines: Vec<_> = [head.line()].into_iter().chain(samples.iter().map(line)).collect();
     files.write_text("with.jsonl", &(lines.join("\n") + "\n"));
     files.write("without.jsonl", &samples);
@@ -263,7 +278,7 @@ fn every_kind_of_wrong_file_is_refused_with_its_line() {
     let samples = ten(&cell, 10.0);
     files.write("good.jsonl", &samples);
     let text: String = samples.iter().map(|sample| line_of_its_own(sample) + "\n").collect();
-    let other = StackCell { window_bytes: Some(1 << 20), ..cell };
+    let other = Cell { window_bytes: Some(1 << 20), ..cell };
     files.write("other-window.jsonl", &ten(&other, 10.0));
     let second = |from: &str, to: &str| {
         let changed = text.lines().nth(1).unwrap().replace(from, to);
@@ -278,8 +293,8 @@ fn every_kind_of_wrong_file_is_refused_with_its_line() {
         ("foreign.jsonl", "{\"end\":{\"sum_sent\":{\"bits_per_second\":1e10}}}\n".to_owned()),
         ("list.jsonl", "[1, 2]\n".to_owned()),
         ("changed.jsonl", second("\"gbps\":9.93", "\"gbps\":12.93")),
-        ("schema.jsonl", second("\"schema\":1", "\"schema\":7")),
-        ("kind.jsonl", second("\"kind\":\"throughput\"", "\"kind\":\"latency\"")),
+        ("schema.jsonl", second("\"schema\":2", "\"schema\":7")),
+        ("kind.jsonl", second("\"kind\":\"sample\"", "\"kind\":\"latency\"")),
         ("status.jsonl", second("\"status\":\"ok\"", "\"status\":\"splendid\"")),
         ("stack.jsonl", second("\"netstack\":\"smoltcp\"", "\"netstack\":\"gvisor\"")),
         ("without-environment.jsonl", second("\"environment\"", "\"surroundings\"")),
@@ -290,7 +305,7 @@ fn every_kind_of_wrong_file_is_refused_with_its_line() {
     fs::create_dir_all(files.0.join("directory")).unwrap();
     let names = wrong.iter().map(|(name, _)| *name).chain(["missing.jsonl", "directory", "other-window.jsonl"]);
     let mut answers: Vec<_> = names.map(|name| files.compare(&format!("good.jsonl {name}"))).collect();
-    // The old file is read with the same care, and the options are.
+    // The old file and the options are checked, too.
     answers.push(files.compare("torn.jsonl good.jsonl"));
     answers.push(files.compare("good.jsonl good.jsonl --floor 100"));
     answers.push(files.compare("good.jsonl good.jsonl --floor few"));
@@ -301,43 +316,35 @@ fn every_kind_of_wrong_file_is_refused_with_its_line() {
     insta::assert_snapshot!(answers.join("\n"));
 }
 
-/// Measured runs, of the first shape of samples, in two halves of every other run: nothing changed between them.
+/// Measured runs, in two halves of every other round. Seven runs of a cell are too few for that, so the runs of a stack
+/// and a mode are put together, each divided by its cell's median.
 #[test]
 fn halves_of_a_measured_file_are_alike() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/older.jsonl");
-    let samples = SampleFile::read(&path).unwrap().samples;
-    let halves = |samples: &[Sample]| {
-        let mut seen = std::collections::BTreeMap::new();
-        samples.iter().cloned().partition::<Vec<_>, _>(|sample| {
-            let count: &mut usize = seen.entry(sample.cell.clone()).or_default();
-            *count += 1;
-            count.is_multiple_of(2)
-        })
-    };
     let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data/linux.jsonl");
-    let (one, other) = halves(&SampleFile::read(&published).unwrap().samples);
-    let comparison = Comparison::of(&one, &other, 0.0).unwrap();
-    assert_eq!(comparison.worse() + comparison.count(Verdict::Faster), 0, "{comparison:?}");
-
-    let (one, other) = halves(&samples);
-    for (old, new) in [(&one, &other), (&other, &one)] {
-        let comparison = Comparison::of(old, new, 0.0).unwrap();
-        assert_eq!(comparison.worse() + comparison.count(Verdict::Faster), 0, "{comparison:?}");
-    }
-    // Five runs a cell are too few to tell. Those of a stack and a mode by their cell's median are enough,
-    // and vary as much.
+    let samples = SampleFile::read(&published).unwrap().samples;
     let medians = Comparison::of(&samples, &samples, 0.0).unwrap().cells;
-    let mut pooled = samples;
-    for sample in &mut pooled {
-        let cell = medians.iter().find(|row| row.cell == sample.cell).unwrap();
-        let usual = cell.old.as_ref().unwrap().median.unwrap();
-        sample.facts.bytes = (sample.gbps() / usual * 1e9) as u64;
-        sample.facts.elapsed = Duration::from_secs(8);
-        let StackCell { netstack, mode, .. } = *sample.cell.stack().unwrap();
-        sample.cell = StackCell { netstack, mode, ..medians[0].cell.stack().unwrap().clone() }.into();
+    let is_path = |cell: &Cell| cell.layer() == Layer::Path;
+    let group = |cell: &Cell| (cell.stack(), cell.mode());
+    let pooled = samples.iter().filter(|sample| sample.is_ok() && is_path(&sample.cell)).map(|run| {
+        let mut run = run.clone();
+        let usual = medians.iter().find(|row| row.cell == run.cell).unwrap().old.as_ref().unwrap().median.unwrap();
+        run.measured.bytes = (run.gbps() / usual * 1e9) as u64;
+        run.measured.elapsed = Duration::from_secs(8);
+        let first = medians.iter().find(|row| is_path(&row.cell) && group(&row.cell) == group(&run.cell)).unwrap();
+        run.cell = first.cell.clone();
+        run
+    });
+    let (old, mut new): (Vec<_>, Vec<_>) =
+        pooled.partition(|run| run.measured.round.is_some_and(|round| round.is_multiple_of(2)));
+    for (old, new) in [(&old, &new), (&new, &old)] {
+        let comparison = Comparison::of(old, new, 0.02).unwrap();
+        assert_eq!(comparison.cells.len(), 6);
+        assert_eq!(comparison.count(Verdict::Inconclusive), 6, "{comparison:?}");
     }
-    let (one, other) = halves(&pooled);
-    let comparison = Comparison::of(&one, &other, 0.0).unwrap();
-    assert_eq!(comparison.count(Verdict::Inconclusive), comparison.cells.len(), "{comparison:?}");
-    assert_eq!(comparison.cells.len(), 6);
+    // The runs are enough: a change is found in every cell.
+    for run in &mut new {
+        run.measured.bytes = run.measured.bytes / 10 * 6;
+    }
+    let comparison = Comparison::of(&old, &new, 0.02).unwrap();
+    assert_eq!(comparison.count(Verdict::Slower), 6, "{comparison:?}");
 }

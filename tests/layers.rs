@@ -1,32 +1,30 @@
-//! The layers alone. Without a stack or without a device most of them need no right at all; those that
-//! do, over a TUN device in a namespace of its own, say SKIP and why where they cannot run.
+//! The layers alone. Most of them need no rights. A test that needs a TUN device in its own namespace and cannot have
+//! it says SKIP and why.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_rust-tun-perf");
+use crate::pairs::pairwise;
+use crate::processes::{run, stderr};
 
-fn run(arguments: &str) -> Output {
-    Command::new(PROGRAM).args(arguments.split_whitespace()).output().unwrap()
-}
+#[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+const STACKS: [&str; 3] = ["lwip", "ipstack", "smoltcp"];
+const MODES: [&str; 2] = ["reader", "writer"];
 
-/// The sample of a run that has to succeed.
+/// Returns the sample of a run, which must succeed.
 fn sample(arguments: &str) -> Value {
     good(&run(&format!("{arguments} --json")), arguments)
 }
 
 fn good(output: &Output, what: &str) -> Value {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{what}\n{stderr}");
+    assert_eq!(output.status.code(), Some(0), "{what}\n{}", stderr(output));
     let sample: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&sample["status"], &sample["verified"]), (&"ok".into(), &"full".into()), "{what}");
     sample
 }
 
-/// The delivered bytes are those that were asked for, and the intervals' sum.
+/// Checks that the delivered bytes are as many as planned, and the sum of the intervals.
 fn assert_whole(sample: &Value, bytes: Option<u64>) {
     if let Some(bytes) = bytes {
         assert_eq!(sample["bytes"], bytes, "{sample}");
@@ -45,29 +43,20 @@ const BRIEF: &str = "--time 0.1 --warmup 1MB --verify full --interval 0.02";
 #[test]
 #[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 fn every_stack_alone_delivers_every_byte() {
-    // One run takes about as long as a tick of the kernel, and so may seem to cost nothing.
+    // One run takes about as long as a tick of the kernel's clock, so its CPU time may be zero.
     let mut stack_seconds = None;
-    for stack in ["lwip", "ipstack", "smoltcp"] {
-        for mode in ["reader", "writer"] {
-            for offload in ["on", "off"] {
-                for version in ["", "--ipv6"] {
-                    for runtime in ["", "--current-thread"] {
-                        let arguments = format!(
-                            "--layer stack -n {stack} -m {mode} --offload {offload} {version} {runtime} {SMALL}"
-                        );
-                        let sample = sample(&arguments);
-                        assert_whole(&sample, Some(8_000_000));
-                        assert_eq!(sample["layer"], "stack", "{arguments}");
-                        assert_eq!((&sample["netstack"], &sample["mode"]), (&stack.into(), &mode.into()));
-                        assert_eq!(sample["offload"], offload == "on", "{arguments}");
-                        assert_eq!((&sample["tcp"], &sample["device_drops"]), (&Value::Null, &Value::Null));
-                        assert!(sample["packets"]["rx"].as_u64().unwrap() > 0, "{sample}");
-                        if let Some(seconds) = sample["cpu"]["stack_seconds"].as_f64() {
-                            *stack_seconds.get_or_insert(0.0) += seconds;
-                        }
-                    }
-                }
-            }
+    let axes = [&STACKS[..], &MODES, &["on", "off"], &["", "--ipv6"], &["", "--current-thread"]];
+    for [stack, mode, offload, version, runtime] in pairwise(axes) {
+        let arguments = format!("--layer stack -n {stack} -m {mode} --offload {offload} {version} {runtime} {SMALL}");
+        let sample = sample(&arguments);
+        assert_whole(&sample, Some(8_000_000));
+        assert_eq!(sample["layer"], "stack", "{arguments}");
+        assert_eq!((&sample["netstack"], &sample["mode"]), (&stack.into(), &mode.into()));
+        assert_eq!(sample["offload"], offload == "on", "{arguments}");
+        assert_eq!((&sample["tcp"], &sample["device_drops"]), (&Value::Null, &Value::Null));
+        assert!(sample["packets"]["rx"].as_u64().unwrap() > 0, "{sample}");
+        if let Some(seconds) = sample["cpu"]["stack_seconds"].as_f64() {
+            *stack_seconds.get_or_insert(0.0) += seconds;
         }
     }
     assert!(stack_seconds.is_none_or(|seconds| seconds > 0.0));
@@ -76,110 +65,68 @@ fn every_stack_alone_delivers_every_byte() {
 #[test]
 #[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 fn every_stack_alone_takes_every_option() {
-    for stack in ["lwip", "ipstack", "smoltcp"] {
-        for mode in ["reader", "writer"] {
-            for options in [
-                "--mtu 576 --window 64KiB",
-                "--mtu 65535",
-                "--mtu 65535 --window 4KiB --timeout 20",
-                "--mtu 9000 --ipv6 --buffer 999",
-                "--offload off --mtu 9000",
-                "--ipv6 --mtu 65535 --offload off",
-            ] {
-                for length in ["--bytes 2MB --warmup 100KB", "--time 0.1 --warmup 0"] {
-                    let arguments = format!("--layer stack -n {stack} -m {mode} {options} {length} --verify full");
-                    assert!(sample(&arguments)["bytes"].as_u64().unwrap() > 0, "{arguments}");
-                }
-            }
-        }
+    let options = [
+        "--mtu 576 --window 64KiB",
+        "--mtu 65535",
+        "--mtu 65535 --window 4KiB --timeout 20",
+        "--mtu 9000 --ipv6 --buffer 999",
+        "--offload off --mtu 9000",
+        "--ipv6 --mtu 65535 --offload off",
+    ];
+    let lengths = ["--bytes 2MB --warmup 100KB", "--time 0.1 --warmup 0"];
+    for [stack, mode, options, length] in pairwise([&STACKS, &MODES, &options, &lengths]) {
+        let arguments = format!("--layer stack -n {stack} -m {mode} {options} {length} --verify full");
+        assert!(sample(&arguments)["bytes"].as_u64().unwrap() > 0, "{arguments}");
     }
 }
 
 #[test]
 fn the_kernel_against_itself_delivers_every_byte() {
-    for mode in ["reader", "writer"] {
-        for options in
-            ["", "--parallel 4", "--current-thread --parallel 3", "--netns host", "--netns host --parallel 4"]
-        {
-            for length in [SMALL, BRIEF] {
-                let sample = sample(&format!("--layer loopback -m {mode} {options} {length}"));
-                assert_whole(&sample, length.contains("--bytes").then_some(8_000_000));
-                assert_eq!((&sample["layer"], &sample["netstack"]), (&"loopback".into(), &Value::Null));
-                assert_eq!((&sample["mtu"], &sample["window_bytes"]), (&Value::Null, &Value::Null));
-                assert_eq!(sample["packets"]["rx"], 0, "{sample}");
-                if cfg!(target_os = "linux") && options.contains("--netns host") {
-                    assert_eq!(sample["device"]["name"], "lo (host)", "{sample}");
-                }
-            }
+    let options = ["", "--parallel 4", "--current-thread --parallel 3", "--netns host", "--netns host --parallel 4"];
+    for [mode, options, length] in pairwise([&MODES, &options, &[SMALL, BRIEF]]) {
+        let sample = sample(&format!("--layer loopback -m {mode} {options} {length}"));
+        assert_whole(&sample, length.contains("--bytes").then_some(8_000_000));
+        assert_eq!((&sample["layer"], &sample["netstack"]), (&"loopback".into(), &Value::Null));
+        assert_eq!((&sample["mtu"], &sample["window_bytes"]), (&Value::Null, &Value::Null));
+        assert_eq!(sample["packets"]["rx"], 0, "{sample}");
+        if cfg!(target_os = "linux") && options.contains("--netns host") {
+            assert_eq!(sample["device"]["name"], "lo (host)", "{sample}");
         }
     }
 }
 
 #[cfg(target_os = "linux")]
 mod on_linux {
-    use std::fs::OpenOptions;
-    use std::io::Write;
-    use std::os::unix::fs::MetadataExt;
 
     use super::*;
+    use crate::machine::{is_root, no_device_node, no_namespace};
 
-    /// Ends the test where `reason` says why it cannot run. The line goes past the test harness, which
-    /// would swallow it.
-    macro_rules! skip_if {
-        ($reason:expr) => {
-            if let Some(reason) = $reason {
-                let _closed = writeln!(std::io::stderr(), "SKIP {}: {reason}", module_path!());
-                return;
-            }
-        };
-    }
-
-    fn is_root() -> bool {
-        std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
-    }
-
-    /// Why no run over a device is possible here.
+    /// Why no run of the device alone is possible here: it makes the namespace a router.
     fn no_device() -> Option<String> {
-        if let Err(error) = OpenOptions::new().read(true).write(true).open("/dev/net/tun") {
-            return Some(format!("/dev/net/tun: {error}"));
-        }
         let flag = if is_root() { "-n" } else { "-rn" };
-        match Command::new("unshare").args([flag, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/ip_forward"]).output() {
-            Ok(output) if output.status.success() => None,
-            Ok(output) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
-            Err(error) => Some(format!("unshare: {error}")),
-        }
+        no_device_node().or_else(|| no_namespace(&[flag, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/ip_forward"]))
     }
 
     #[test]
-    fn the_device_alone_takes_every_byte_back() {
+    fn the_device_alone_returns_every_byte() {
         skip_if!(no_device());
-        for offload in ["on", "off"] {
-            for version in ["", "--ipv6"] {
-                for options in
-                    ["", "--current-thread --mtu 9000", "--buffer 700 --window 64KiB --mtu 1280", "--mtu 65535"]
-                {
-                    for length in [SMALL, BRIEF] {
-                        let arguments = format!("--layer device --offload {offload} {version} {options} {length}");
-                        let sample = sample(&arguments);
-                        assert_whole(&sample, length.contains("--bytes").then_some(8_000_000));
-                        assert_eq!(sample["offload"], offload == "on", "{arguments}");
-                        assert_eq!((&sample["mode"], &sample["netstack"]), (&Value::Null, &Value::Null));
-                        assert_eq!(
-                            (&sample["device_drops"], &sample["cpu"]["client_seconds"]),
-                            (&0.into(), &0.0.into())
-                        );
-                        // Every packet is written and read, and the kernel adds little of its own.
-                        let [rx, tx] = ["rx", "tx"].map(|way| sample["packets"][way].as_u64().unwrap());
-                        assert!(tx > 0 && rx.abs_diff(tx) <= 1000, "{sample}");
-                    }
-                }
-            }
+        let options = ["", "--current-thread --mtu 9000", "--buffer 700 --window 64KiB --mtu 1280", "--mtu 65535"];
+        let axes = [&["on", "off"][..], &["", "--ipv6"], &options, &[SMALL, BRIEF]];
+        for [offload, version, options, length] in pairwise(axes) {
+            let arguments = format!("--layer device --offload {offload} {version} {options} {length}");
+            let sample = sample(&arguments);
+            assert_whole(&sample, length.contains("--bytes").then_some(8_000_000));
+            assert_eq!(sample["offload"], offload == "on", "{arguments}");
+            assert_eq!((&sample["mode"], &sample["netstack"]), (&Value::Null, &Value::Null));
+            assert_eq!((&sample["device_drops"], &sample["cpu"]["client_seconds"]), (&0.into(), &0.0.into()));
+            // Every packet is written and read, and the kernel adds little of its own.
+            let [rx, tx] = ["rx", "tx"].map(|way| sample["packets"][way].as_u64().unwrap());
+            assert!(tx > 0 && rx.abs_diff(tx) <= 1000, "{sample}");
         }
     }
 
     #[test]
-    fn whole_super_packets_turn_around_where_the_device_offloads() {
+    fn super_packets_return_through_a_device_with_offload() {
         skip_if!(no_device());
         for version in ["", "--ipv6"] {
             let sample = sample(&format!("--layer device --offload on {version} --bytes 60MB --verify full"));
@@ -197,30 +144,28 @@ mod on_linux {
     }
 
     #[test]
-    fn the_device_alone_makes_no_router_of_the_host() {
+    fn the_device_alone_refuses_the_network_of_the_host() {
         let output = run("--layer device --netns host");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{stderr}");
         assert!(stderr.contains("the host's network") && stderr.contains("--netns"), "{stderr}");
     }
 
-    /// As a user without any right, where the system gives none.
+    /// As a user without any rights, and without user namespaces.
     #[test]
     #[cfg(feature = "smoltcp")]
     fn a_stack_and_the_loopback_need_no_right() {
-        let nobody = |arguments: &str| {
-            // The limit is that of the namespace it is set in, and goes with it.
+        skip_if!(no_namespace(&["-Ur", "true"]));
+        let without_rights = |arguments: &str| {
+            // The limit belongs to the namespace in which it is set, and ends with it.
             let script = format!(
                 "echo 0 >/proc/sys/user/max_user_namespaces
                  exec setpriv --bounding-set=-all --inh-caps=-all \"$PROGRAM\" {arguments} --json"
             );
-            Command::new("unshare").args(["-Ur", "sh", "-euc", &script]).env("PROGRAM", PROGRAM).output().unwrap()
+            crate::processes::shell(&["-Ur"], &script)
         };
-        if !Command::new("unshare").args(["-Ur", "true"]).status().is_ok_and(|status| status.success()) {
-            skip_if!(Some("needs user namespaces"));
-        }
         for arguments in ["--layer stack -m reader -n smoltcp", "--layer loopback -m writer"] {
-            good(&nobody(&format!("{arguments} {SMALL}")), arguments);
+            good(&without_rights(&format!("{arguments} {SMALL}")), arguments);
         }
     }
 
@@ -239,7 +184,7 @@ mod on_linux {
     }
 
     #[test]
-    fn what_is_said_beside_the_figure_has_its_word_nowhere() {
+    fn only_the_line_of_the_figure_has_the_word_gbps() {
         let output = run("--layer loopback -m reader --time 1 --warmup 1MB --interval 0.05");
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!(stdout.matches("Gbps").count(), 1, "{stdout}");

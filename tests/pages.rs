@@ -1,12 +1,8 @@
 //! Reports of the fixed samples in `tests/data`, word for word and mark for mark.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
-
-mod pages {
-    pub(crate) mod data;
-    mod forward;
-    mod forwarders;
-}
+mod data;
+mod forward;
+mod forwarders;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,17 +10,18 @@ use std::sync::{Arc, LazyLock};
 
 use clap::Parser;
 use rust_tun_perf::cli::{Cli, Format};
-use rust_tun_perf::plan::Layer;
+use rust_tun_perf::plan::Plan;
 use rust_tun_perf::report::{self, Series};
 use rust_tun_perf::run::{Executor, RunError};
-use rust_tun_perf::sample::{Cell, Planned, Sample, SampleFile, StackCell};
+use rust_tun_perf::sample::{Sample, SampleFile};
+use rust_tun_perf::scenario::{Cell, Layer, Scenario};
 use rust_tun_perf::{Console, Error, main_with};
 
-/// For what runs nothing.
+/// Runs nothing.
 struct Nothing;
 
-impl<S: Planned> Executor<S> for Nothing {
-    fn execute(&self, scenario: &S) -> Result<Sample, RunError> {
+impl Executor for Nothing {
+    fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
         panic!("{:?} is not to be run", scenario.arguments())
     }
 }
@@ -54,17 +51,17 @@ fn written(series: &[Series], format: Format) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// What the command does: its result, and what it writes on standard output.
+/// The result of the command, and its standard output.
 fn command(arguments: &[&str]) -> (Result<(), Error>, String) {
     let cli = Cli::try_parse_from(["rust-tun-perf", "report"].iter().chain(arguments)).unwrap();
     let mut out = Vec::new();
     let console = Console { out: &mut out, err: &mut Vec::new(), terminal: false, columns: None };
-    let result = main_with(cli, &Nothing, &Nothing, console);
+    let result = main_with(Plan::try_from(cli).unwrap(), &Nothing, |_| Nothing, console);
     (result, String::from_utf8(out).unwrap())
 }
 
 fn is_path(cell: &Cell) -> bool {
-    cell.stack().is_some_and(|cell| cell.layer == Layer::Path)
+    cell.layer() == Layer::Path
 }
 
 /// Samples of the whole path that have a figure.
@@ -179,10 +176,10 @@ fn text_of_a_file_is_text_in_every_format() {
     let environment = Arc::new(environment);
     for (index, sample) in file.samples.iter_mut().enumerate() {
         sample.environment = Arc::clone(&environment);
-        sample.facts.congestion = Some(hostile.to_owned());
+        sample.measured.congestion = Some(hostile.to_owned());
         if index % 2 == 0 {
-            sample.facts.status = rust_tun_perf::sample::Status::Panicked;
-            sample.facts.detail = Some(hostile.repeat(200));
+            sample.measured.status = rust_tun_perf::sample::Status::Panicked;
+            sample.measured.detail = Some(hostile.repeat(200));
         }
     }
     file.heads.clear();
@@ -223,8 +220,8 @@ fn little_is_enough_and_much_is_not_too_much() {
         for mtu in [1280, 9000, 65_535] {
             for (parallel, ipv6) in [(1, true), (4, false), (4, true)] {
                 file.samples.extend(samples.iter().cloned().map(|mut sample| {
-                    let cell = sample.cell.stack().unwrap().clone();
-                    sample.cell = StackCell { mtu: cell.mtu.map(|_| mtu), parallel, ipv6, ..cell }.into();
+                    let cell = sample.cell;
+                    sample.cell = Cell { mtu: cell.mtu.map(|_| mtu), parallel, ipv6, ..cell };
                     sample
                 }));
             }
@@ -245,25 +242,48 @@ fn series_have_names_of_their_own() {
 
 #[test]
 fn a_table_for_a_terminal() {
-    let series = &two()[0];
-    let mut out = Vec::new();
-    report::table(&series.summary, None, &mut out).unwrap();
-    insta::assert_snapshot!("table", String::from_utf8(out).unwrap());
-    let mut out = Vec::new();
-    report::table(&series.summary, Some(80), &mut out).unwrap();
-    let narrow = String::from_utf8(out).unwrap();
+    let table = |columns| {
+        let mut out = Vec::new();
+        report::outcome(&two()[0].samples, columns, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    insta::assert_snapshot!("table", table(None));
+    let narrow = table(Some(80));
     insta::assert_snapshot!("table_of_80_columns", narrow);
     let table = narrow.split_once("\n\n").unwrap().0;
     assert!(table.lines().all(|line| line.chars().count() <= 80), "{narrow}");
 }
 
 #[test]
-fn an_older_file_is_a_report_too() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/older.jsonl");
-    let file = SampleFile::read(&file).unwrap();
+fn one_run_without_a_start_time_does_not_cost_the_page_its_time_axis() {
+    let mut file = read("laptop.jsonl");
+    file.samples[3].measured.started_unix_ms = None;
+    let html = written(&Series::of(&[file]), Format::Html);
+    assert!(html.contains("Gbps by minutes from the first run") && !html.contains("Gbps by round"));
+}
+
+#[test]
+fn runs_of_another_program_are_a_series_of_their_own() {
+    let mut file = read("server.jsonl");
+    let mut others = file.samples.clone();
+    for sample in &mut others {
+        sample.measured.against = true;
+    }
+    file.samples.extend(others);
     let series = Series::of(std::slice::from_ref(&file));
-    assert_eq!(written(&series, Format::Svg).matches("<circle").count(), good(&file));
-    assert!(!written(&series, Format::Html).contains("class=\"ladder\""), "it has no layers");
+    assert_eq!(series.iter().map(|one| one.label.as_str()).collect::<Vec<_>>(), ["server", "server, against"]);
+    assert_eq!(series.iter().map(|one| one.head.is_some()).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(series[0].samples.len(), series[1].samples.len());
+    let mut out = Vec::new();
+    report::outcome(&file.samples, None, &mut out).unwrap();
+    assert_eq!(String::from_utf8(out).unwrap().matches("\nagainst:\n").count(), 1);
+}
+
+#[test]
+fn a_page_has_the_command_lines_that_repeat_the_runs() {
+    let html = written(&two()[..1], Format::Html);
+    assert!(html.contains("<pre tabindex=\"0\">rust-tun-perf matrix --netstack all --time 1 --runs=7\n"), "{html}");
+    assert!(html.contains("\nrust-tun-perf --mode=writer --netstack=smoltcp --current-thread --offload=on"), "{html}");
 }
 
 #[test]

@@ -1,13 +1,7 @@
 //! Runs in processes of their own: what becomes of a process that answers, fails, crashes, says too much
 //! or never ends. Fake programs stand for most of them.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
-#![cfg(all(unix, feature = "smoltcp"))]
-
-mod processes;
-
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -15,22 +9,11 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use rust_tun_perf::cli::Cli;
-use rust_tun_perf::plan::{Runnable, Scenario};
 use rust_tun_perf::run::{Executor, ProcessExecutor, RunError};
-use rust_tun_perf::sample::{self, Cell, Environment, Facts, Sample, Status};
+use rust_tun_perf::sample::{self, Environment, Measurements, Sample, Status};
+use rust_tun_perf::scenario::{Cell, Scenario};
 
-use self::processes::write_script;
-
-/// Ends the test where `reason` says why it cannot run. The line goes past the test harness, which
-/// would swallow it.
-macro_rules! skip_if {
-    ($reason:expr) => {
-        if let Some(reason) = $reason {
-            let _closed = writeln!(std::io::stderr(), "SKIP {}: {reason}", module_path!());
-            return;
-        }
-    };
-}
+use crate::processes::{PROGRAM, write_script};
 
 fn scenario(arguments: &str) -> Scenario {
     let arguments = format!("rust-tun-perf -m reader -n smoltcp {arguments}");
@@ -39,8 +22,9 @@ fn scenario(arguments: &str) -> Scenario {
 
 /// A shell command that prints a sample as the program does, of this status.
 fn print(status: Status) -> String {
-    let facts = Facts { bytes: 1000, elapsed: Duration::from_micros(1), ..Facts::failed(status, "in a test") };
-    let sample = Sample { cell: Cell::planned(&scenario("")), facts, environment: Arc::new(Environment::detect()) };
+    let measured =
+        Measurements { bytes: 1000, elapsed: Duration::from_micros(1), ..Measurements::failed(status, "in a test") };
+    let sample = Sample { cell: Cell::planned(&scenario("")), measured, environment: Arc::new(Environment::detect()) };
     format!("cat <<'end'\n{}\nend\n", sample::line_of_its_own(&sample))
 }
 
@@ -61,7 +45,7 @@ fn executed(name: &str, script: &str) -> Result<Sample, RunError> {
 fn failure(name: &str, script: &str) -> (Status, String) {
     let sample = executed(name, script).unwrap();
     assert_eq!(sample.cell, Cell::planned(&scenario("")));
-    (sample.facts.status, sample.facts.detail.unwrap())
+    (sample.measured.status, sample.measured.detail.unwrap())
 }
 
 #[test]
@@ -75,19 +59,18 @@ fn a_sample_is_read_as_it_was_printed() {
 #[test]
 fn a_run_that_failed_is_its_own_sample() {
     let sample = executed("failed", &format!("{}echo error: it failed >&2; exit 1", print(Status::Reset))).unwrap();
-    assert_eq!((sample.facts.status, sample.facts.detail.as_deref()), (Status::Reset, Some("in a test")));
+    assert_eq!((sample.measured.status, sample.measured.detail.as_deref()), (Status::Reset, Some("in a test")));
 }
 
 #[test]
 fn the_process_is_told_the_scenario() {
-    let (_, detail) = failure("arguments", "echo \"$*\" >&2; exit 9");
-    let arguments = scenario("--timeout 10").arguments().join(" ");
-    assert_eq!(
-        detail,
-        format!(
-            "the process ended with exit code 9 and no sample: it printed nothing; its last words: {arguments} --json"
-        )
-    );
+    let (_, detail) = failure("told", "cat >\"$0.task\"; echo \"$*\" >&2; exit 9");
+    let end = "the process ended with exit code 9 and no sample: it printed nothing";
+    assert_eq!(detail, format!("{end}; its last words: child"));
+    let task = fs::read_to_string(Path::new(env!("CARGO_TARGET_TMPDIR")).join("process-told.task")).unwrap();
+    let task: serde_json::Value = serde_json::from_str(&task).unwrap();
+    assert_eq!(task["protocol"], 1);
+    assert_eq!(task["task"]["run"], serde_json::to_value(scenario("--timeout 10")).unwrap());
 }
 
 #[test]
@@ -102,8 +85,8 @@ fn a_crash_is_a_sample_with_the_signal_and_the_last_words() {
 #[test]
 fn a_crash_after_the_result_is_a_crash() {
     let sample = executed("late-crash", &format!("{}kill -ABRT $$", print(Status::Ok))).unwrap();
-    assert_eq!(sample.facts.status, Status::Panicked);
-    assert_eq!(sample.facts.detail.as_deref(), Some("after its result the process died of SIGABRT"));
+    assert_eq!(sample.measured.status, Status::Panicked);
+    assert_eq!(sample.measured.detail.as_deref(), Some("after its result the process died of SIGABRT"));
 }
 
 #[test]
@@ -121,9 +104,9 @@ fn what_is_no_sample_is_said() {
     for (script, reason) in [
         ("echo 44.6 Gbps", "not JSON"),
         ("echo 44.6", "not a JSON object"),
-        ("echo '{\"kind\":\"throughput\"'", "not JSON"),
-        ("printf '\\377'", "what is no text"),
-        ("echo '{\"kind\":\"throughput\",\"schema\":99}'", "schema 99"),
+        ("echo '{\"kind\":\"sample\"'", "not JSON"),
+        ("printf '\\377'", "its output is not text"),
+        ("echo '{\"kind\":\"sample\",\"schema\":99}'", "schema 99"),
     ] {
         let (status, detail) = failure("garbage", script);
         assert_eq!(status, Status::Panicked, "{script}");
@@ -155,14 +138,14 @@ fn what_a_process_says_of_a_missing_right_keeps_its_words_and_its_exit_code() {
 
 #[test]
 fn a_process_that_alone_was_interrupted_has_failed() {
-    let end = "the process was interrupted, and it alone";
+    let end = "the process alone was interrupted";
     for (script, detail) in [
         (format!("{}exit 130", print(Status::Ok)), format!("after its result {end}")),
         ("exit 130".to_owned(), format!("{end} and no sample: it printed nothing")),
         ("kill -INT $$".to_owned(), end.to_owned()),
     ] {
         let sample = executed("interrupted", &script).unwrap();
-        assert_eq!((sample.facts.status, sample.facts.detail), (Status::Panicked, Some(detail)), "{script}");
+        assert_eq!((sample.measured.status, sample.measured.detail), (Status::Panicked, Some(detail)), "{script}");
     }
 }
 
@@ -170,9 +153,9 @@ fn a_process_that_alone_was_interrupted_has_failed() {
 fn a_good_sample_and_a_bad_end_are_a_failure() {
     let script = format!("{}echo 'error: write the result: closed' >&2; exit 1", print(Status::Ok));
     let sample = executed("bad-end", &script).unwrap();
-    assert_eq!(sample.facts.status, Status::Panicked);
+    assert_eq!(sample.measured.status, Status::Panicked);
     assert_eq!(
-        sample.facts.detail.unwrap(),
+        sample.measured.detail.unwrap(),
         "after its result the process ended with exit code 1; its last words: error: write the result: closed"
     );
 }
@@ -183,8 +166,8 @@ fn a_process_that_does_not_end_is_killed() {
     let program = program("hanging", "exec tail -f \"$0\"");
     let executor = ProcessExecutor::new(&program).grace(Duration::from_millis(300));
     let sample = executor.execute(&scenario("--timeout 0.2")).unwrap();
-    assert_eq!(sample.facts.status, Status::Stalled);
-    assert!(sample.facts.detail.unwrap().contains("0.3 seconds"));
+    assert_eq!(sample.measured.status, Status::Stalled);
+    assert!(sample.measured.detail.unwrap().contains("0.3 seconds"));
     let processes = Command::new("ps").args(["-A", "-o", "args="]).output().unwrap();
     assert!(processes.status.success());
     let processes = String::from_utf8_lossy(&processes.stdout).into_owned();
@@ -205,7 +188,7 @@ fn an_interrupt_of_the_parent_alone_ends_the_process_too() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("process-interrupted-hanging.pid");
     let _old = fs::remove_file(&file);
     let mut parent = Command::new(std::env::current_exe().unwrap());
-    let parent = parent.args(["--exact", "hang", "--ignored"]).stdout(Stdio::piped()).spawn().unwrap();
+    let parent = parent.args(["--exact", "process::hang", "--ignored"]).stdout(Stdio::piped()).spawn().unwrap();
     let begin = Instant::now();
     let pid = loop {
         let text = fs::read_to_string(&file).unwrap_or_default();
@@ -226,7 +209,7 @@ fn an_interrupt_of_the_parent_alone_ends_the_process_too() {
 #[ignore = "lasts until it is killed"]
 #[cfg(target_os = "linux")]
 fn last() {
-    let script = format!("echo $$ >\"$0.pid\"; exec {} \"$@\"", env!("CARGO_BIN_EXE_rust-tun-perf"));
+    let script = format!("echo $$ >\"$0.pid\"; exec {PROGRAM} \"$@\"");
     let program = program("killed-lasting", &script);
     let _sample = ProcessExecutor::new(program).execute(&scenario("--layer stack --time 100 --timeout 200"));
 }
@@ -237,7 +220,7 @@ fn a_run_ends_with_the_process_that_wanted_it() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("process-killed-lasting.pid");
     let _old = fs::remove_file(&file);
     let mut parent = Command::new(std::env::current_exe().unwrap());
-    let mut parent = parent.args(["--exact", "last", "--ignored"]).stdout(Stdio::null()).spawn().unwrap();
+    let mut parent = parent.args(["--exact", "process::last", "--ignored"]).stdout(Stdio::null()).spawn().unwrap();
     let begin = Instant::now();
     let wait = || {
         assert!(begin.elapsed() < Duration::from_mins(1), "it takes too long");
@@ -253,7 +236,7 @@ fn a_run_ends_with_the_process_that_wanted_it() {
     // Whether it has got as far as to begin, or not.
     parent.kill().unwrap();
     parent.wait().unwrap();
-    while processes::living(pid).is_some() {
+    while crate::processes::living(pid).is_some() {
         wait();
     }
 }
@@ -268,11 +251,11 @@ fn a_program_that_is_not_there_is_said() {
 /// Over a real device, by the real program.
 #[test]
 fn a_real_run_in_a_process_of_its_own() {
-    let executor = ProcessExecutor::new(env!("CARGO_BIN_EXE_rust-tun-perf"));
+    let executor = ProcessExecutor::new(PROGRAM);
     let result = executor.execute(&scenario("--bytes 6MB --warmup 1MB --verify full"));
     skip_if!(result.as_ref().err().filter(|error| error.exit_code() == 3));
     let sample = result.unwrap();
-    assert_eq!((sample.facts.status, sample.facts.bytes), (Status::Ok, 6_000_000), "{sample:?}");
+    assert_eq!((sample.measured.status, sample.measured.bytes), (Status::Ok, 6_000_000), "{sample:?}");
     // The peak is that of the run's own process: this one has not grown by it.
-    assert!(sample.facts.peak_rss_bytes.unwrap() > 1 << 20);
+    assert!(sample.measured.peak_rss_bytes.unwrap() > 1 << 20);
 }

@@ -1,52 +1,23 @@
 //! Real clients of real servers, with the proxy of `examples/proxy` between them, in namespaces of their own.
 //!
 //! They need root, `/dev/net/tun` and the programs that each test names. A test that cannot run says SKIP and why.
-//! Every test is run on each stack, and once with no proxy between: what fails there too is not the proxy's fault.
+//! Every test runs on each stack, and once without a proxy: a failure there is not the fault of the proxy.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
-#![cfg(all(target_os = "linux", any(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
+mod datagrams;
+mod endings;
+mod lab;
+mod process;
+mod servers;
+mod transfers;
 
-mod proxy {
-    pub(crate) mod datagrams;
-    pub(crate) mod endings;
-    pub(crate) mod lab;
-    pub(crate) mod process;
-    pub(crate) mod servers;
-    pub(crate) mod transfers;
-}
+use crate::machine::{missing_program, no_root};
+use crate::proxy::lab::Between;
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::MetadataExt;
-
-use proxy::lab::Between;
-
-/// What every test calls.
+/// The programs that every test calls.
 const TOOLS: [&str; 4] = ["ip", "setpriv", "unshare", "kill"];
 
-/// Why a test that calls these programs cannot run here.
 fn lacks(tools: &[&str]) -> Option<String> {
-    if !fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
-        return Some("needs root".to_owned());
-    }
-    if let Err(error) = OpenOptions::new().read(true).write(true).open("/dev/net/tun") {
-        return Some(format!("/dev/net/tun: {error}"));
-    }
-    let mut missing = TOOLS.iter().chain(tools).filter(|tool| !is_installed(tool));
-    missing.next().map(|tool| format!("there is no {tool}; install it"))
-}
-
-fn is_installed(tool: &str) -> bool {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&folders).any(|folder| folder.join(tool).is_file())
-}
-
-fn run(name: &str, tools: &[&str], between: Between, test: fn(Between)) {
-    match lacks(tools) {
-        // The line goes past the test harness, which would swallow it.
-        Some(reason) => drop(writeln!(std::io::stderr(), "SKIP {name}: {reason}")),
-        None => test(between),
-    }
+    no_root().or_else(|| missing_program(&TOOLS)).or_else(|| missing_program(tools))
 }
 
 /// Makes a test for each of these functions and each stack.
@@ -55,26 +26,26 @@ macro_rules! real_clients {
         $($(
             #[test]
             fn $test() {
-                let name = concat!(module_path!(), "::", stringify!($test));
-                crate::run(name, &[$(stringify!($tool)),*], $between, crate::proxy::$subject::$test);
+                skip_if!(crate::proxy::lacks(&[$(stringify!($tool)),*]));
+                crate::proxy::$subject::$test($between);
             }
         )*)*
     };
     ($($rest:tt)*) => {
         mod direct {
-            real_clients!(@tests crate::Between::Nothing, $($rest)*);
+            real_clients!(@tests crate::proxy::Between::Nothing, $($rest)*);
         }
         #[cfg(feature = "lwip")]
         mod lwip {
-            real_clients!(@tests crate::Between::Proxy("lwip"), $($rest)*);
+            real_clients!(@tests crate::proxy::Between::Proxy("lwip"), $($rest)*);
         }
         #[cfg(feature = "ipstack")]
         mod ipstack {
-            real_clients!(@tests crate::Between::Proxy("ipstack"), $($rest)*);
+            real_clients!(@tests crate::proxy::Between::Proxy("ipstack"), $($rest)*);
         }
         #[cfg(feature = "smoltcp")]
         mod smoltcp {
-            real_clients!(@tests crate::Between::Proxy("smoltcp"), $($rest)*);
+            real_clients!(@tests crate::proxy::Between::Proxy("smoltcp"), $($rest)*);
         }
     };
 }

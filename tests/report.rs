@@ -1,29 +1,28 @@
 //! From the command line to what is printed, on fixed samples: no device is touched.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-#![cfg(feature = "smoltcp")]
-
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Parser;
-use netstacks::{Effective, StackKind};
+use netstacks::Effective;
 use platform::Class;
 use rust_tun_perf::cli::Cli;
-use rust_tun_perf::plan::{ForwardScenario, Mode, Scenario};
+use rust_tun_perf::plan::Plan;
 use rust_tun_perf::run::{Executor, RunError};
 use rust_tun_perf::sample::{
-    Cell, CpuTime, DeviceFacts, Environment, Facts, Interval, Packets, Program, Sample, StackCell, Status,
+    CpuTime, DeviceFacts, Environment, Interval, Measurements, Packets, Program, Sample, Status,
 };
+use rust_tun_perf::scenario::{Cell, Forwarder, Mode, Scenario};
 use rust_tun_perf::{Console, Error, main_with};
 
-/// Answers every scenario with the same facts.
+/// Returns the same measurements for every scenario.
 struct Fixed(fn(&mut Sample));
 
 impl Executor for Fixed {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
-        let facts = Facts {
+        let measured = Measurements {
             status: Status::Ok,
             detail: None,
             congestion: Some("cubic".to_owned()),
@@ -32,7 +31,9 @@ impl Executor for Fixed {
             bytes_back: None,
             elapsed: Duration::from_nanos(1_600_000_001),
             verified: scenario.verify,
-            cpu: CpuTime { client_seconds: Some(0.171), stack_seconds: Some(1.176), ..CpuTime::default() },
+            cpu: CpuTime { client_seconds: Some(0.171), subject_seconds: Some(1.176) },
+            stolen_share: Some(0.0),
+            stopped_seconds: Some(0.0),
             peak_rss_bytes: Some(21_434_368),
             retransmits: Some(0),
             reordered: None,
@@ -53,6 +54,7 @@ impl Executor for Fixed {
                 checksum_computed: true,
             }),
             round: None,
+            against: false,
         };
         let mut environment = Environment {
             machine: platform::Environment {
@@ -67,31 +69,26 @@ impl Executor for Fixed {
             program: Program::default(),
         };
         environment.program.build = Some("release".to_owned());
-        let mut sample =
-            Sample { cell: StackCell::of(scenario, false).into(), facts, environment: Arc::new(environment) };
+        let mut sample = Sample { cell: Cell::of(scenario, false), measured, environment: Arc::new(environment) };
+        if sample.cell.forwarder().is_some() {
+            load(&mut sample.measured);
+        }
         (self.0)(&mut sample);
         Ok(sample)
     }
 }
 
-/// The same of a forwarder that took two seconds of a processor and 9 MB.
-impl Executor<ForwardScenario> for Fixed {
-    fn execute(&self, scenario: &ForwardScenario) -> Result<Sample, RunError> {
-        let mut sample = Fixed(|_| {}).execute(&Scenario::new(StackKind::Smoltcp, Mode::Writer).unwrap())?;
-        sample.cell = Cell::planned(scenario);
-        let facts = &mut sample.facts;
-        facts.cpu = CpuTime { client_seconds: Some(0.5), stack_seconds: None, forwarder_seconds: Some(1.2) };
-        facts.reordered = Some(0);
-        facts.effective = None;
-        facts.intervals = vec![Interval {
-            end: facts.elapsed,
-            bytes: facts.bytes,
-            cpu_seconds: Some(1.2),
-            rss_bytes: Some(9_000_000),
-        }];
-        (self.0)(&mut sample);
-        Ok(sample)
-    }
+/// A forwarder that took 1.2 seconds of a processor and 9 MB.
+fn load(measured: &mut Measurements) {
+    measured.cpu = CpuTime { client_seconds: Some(0.5), subject_seconds: Some(1.2) };
+    measured.reordered = Some(0);
+    measured.effective = None;
+    measured.intervals = vec![Interval {
+        end: measured.elapsed,
+        bytes: measured.bytes,
+        cpu_seconds: Some(1.2),
+        rss_bytes: Some(9_000_000),
+    }];
 }
 
 /// A sample's machine, to be changed.
@@ -99,21 +96,35 @@ fn environment(sample: &mut Sample) -> &mut platform::Environment {
     &mut Arc::make_mut(&mut sample.environment).machine
 }
 
-/// What is printed, and the exit code.
+/// The output of a run, and its exit code.
 fn printed(arguments: &str, change: fn(&mut Sample)) -> String {
-    let arguments = format!("rust-tun-perf -n smoltcp {arguments}");
-    let cli = Cli::try_parse_from(arguments.split_whitespace()).unwrap();
+    main(&format!("-n smoltcp {arguments}"), &Fixed(change), |_, _| Ok(None)).to_string()
+}
+
+/// The result of the program.
+struct Printed {
+    code: u8,
+    out: String,
+    err: String,
+}
+
+impl fmt::Display for Printed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "exit {}\n--- stdout\n{}--- stderr\n{}", self.code, self.out, self.err)
+    }
+}
+
+/// Runs the program with fixed rates in place of other processes.
+fn main(arguments: &str, within: &Fixed, fate: Fate) -> Printed {
+    let cli = Cli::try_parse_from(["rust-tun-perf"].into_iter().chain(arguments.split_whitespace())).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let result = main_with(
-        cli,
-        &Fixed(change),
-        &Fixed(change),
-        Console { out: &mut out, err: &mut err, terminal: false, columns: None },
-    );
+    let console = Console { out: &mut out, err: &mut err, terminal: false, columns: None };
+    let plan = Plan::try_from(cli).map_err(Error::from);
+    let result = plan.and_then(|plan| main_with(plan, within, |_| Rates(AtomicU64::new(0), fate), console));
+    let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).unwrap());
     let code = result.as_ref().err().map_or(0, Error::exit_code);
     let error = result.err().map(|error| format!("error: {error}\n")).unwrap_or_default();
-    let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).unwrap());
-    format!("exit {code}\n--- stdout\n{out}--- stderr\n{err}{error}")
+    Printed { code, out, err: err + &error }
 }
 
 #[test]
@@ -124,24 +135,24 @@ fn a_good_run() {
 #[test]
 fn a_run_with_every_warning() {
     insta::assert_snapshot!(printed("-m writer --parallel 3 --window 8MiB --verify off", |sample| {
-        sample.facts.elapsed = Duration::from_millis(20);
-        sample.facts.retransmits = Some(55);
-        sample.facts.device_drops = Some(3);
-        sample.facts.congestion = Some("bbr".to_owned());
+        sample.measured.elapsed = Duration::from_millis(20);
+        sample.measured.retransmits = Some(55);
+        sample.measured.device_drops = Some(3);
+        sample.measured.congestion = Some("bbr".to_owned());
         environment(sample).governor = Some("powersave".to_owned());
         environment(sample).virtual_machine = Some(true);
     }));
 }
 
 #[test]
-fn a_system_that_says_nothing() {
+fn a_system_that_measures_little() {
     insta::assert_snapshot!(printed("-m writer --verify full", |sample| {
-        sample.facts.cpu = CpuTime::default();
-        sample.facts.peak_rss_bytes = None;
-        sample.facts.retransmits = None;
-        sample.facts.device_drops = None;
-        sample.facts.packets = Packets::default();
-        sample.facts.congestion = None;
+        sample.measured.cpu = CpuTime::default();
+        sample.measured.peak_rss_bytes = None;
+        sample.measured.retransmits = None;
+        sample.measured.device_drops = None;
+        sample.measured.packets = Packets::default();
+        sample.measured.congestion = None;
         environment(sample).virtual_machine = None;
     }));
 }
@@ -149,9 +160,9 @@ fn a_system_that_says_nothing() {
 #[test]
 fn a_failed_run_has_no_figure() {
     insta::assert_snapshot!(printed("-m reader", |sample| {
-        sample.facts.status = Status::Stalled;
-        sample.facts.detail = Some("nothing arrived for the last 59.0 of 60 seconds, after 12 bytes".to_owned());
-        sample.facts.bytes = 12;
+        sample.measured.status = Status::Stalled;
+        sample.measured.detail = Some("nothing arrived for the last 59.0 of 60 seconds, after 12 bytes".to_owned());
+        sample.measured.bytes = 12;
     }));
 }
 
@@ -166,10 +177,10 @@ fn a_sample_in_json() {
 #[test]
 fn a_failed_run_is_an_object_too() {
     let text = printed("-m reader --json", |sample| {
-        sample.facts.status = Status::DeviceLost;
-        sample.facts.detail = Some("the stack or its device: gone".to_owned());
-        sample.facts.elapsed = Duration::ZERO;
-        sample.facts.bytes = 0;
+        sample.measured.status = Status::DeviceLost;
+        sample.measured.detail = Some("the stack or its device: gone".to_owned());
+        sample.measured.elapsed = Duration::ZERO;
+        sample.measured.bytes = 0;
     });
     assert!(text.starts_with("exit 1\n"), "{text}");
     let object = text.lines().find(|line| line.starts_with('{')).unwrap();
@@ -179,77 +190,61 @@ fn a_failed_run_is_an_object_too() {
     assert_eq!(object["detail"], "the stack or its device: gone");
 }
 
-/// The rate of a cell in a round: each has its own, and they scatter a little.
-fn rate(sample: &Sample, call: u64) -> f64 {
-    let of = sample.cell.stack().unwrap();
-    let stack = of.netstack.map_or(5, |stack| stack as u64 + 1);
+/// The rate of a cell in a round: each has its own, with a little scatter. Forwarders get faster with their rows.
+fn rate(of: &Cell, call: u64) -> f64 {
+    if let Some(row) = of.forwarder().and_then(Forwarder::row) {
+        return row as f64 + (call % 3) as f64 / 10.0;
+    }
+    let stack = of.stack().map_or(5, |stack| stack as u64 + 1);
     let base = if of.offload == Some(true) { 40.0 } else { 4.0 };
-    base / stack as f64 * if of.mode == Some(Mode::Reader) { 0.8 } else { 1.0 } + (call * 7 % 5) as f64 / 10.0
+    base / stack as f64 * if of.mode() == Some(Mode::Reader) { 0.8 } else { 1.0 } + (call * 7 % 5) as f64 / 10.0
 }
 
-/// Makes each sample that of its cell's rate; calls the first a check and the second a run, and so on.
-struct Rates(AtomicU64, fn(&Scenario, u64) -> Result<Option<Status>, RunError>);
+/// Makes each sample with the rate of its cell. The first call is a check, the second a run, and so on.
+struct Rates(AtomicU64, Fate);
+
+/// How a run of a scenario fails in a call, if it does.
+type Fate = fn(&Scenario, u64) -> Result<Option<Status>, RunError>;
 
 impl Executor for Rates {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
-        let call = self.0.fetch_add(1, Ordering::Relaxed);
-        let failure = (self.1)(scenario, call)?;
-        let mut sample = Fixed(|_| {}).execute(scenario)?;
-        sample.cell = Cell::planned(scenario);
-        sample.facts.elapsed = Duration::from_secs(1);
-        sample.facts.bytes = (rate(&sample, call) * 1e9 / 8.0) as u64;
-        if let Some(status) = failure {
-            sample.facts = Facts::failed(status, "the device went away");
-        }
-        Ok(sample)
-    }
-}
-
-/// Forwarders are as fast as their rows are far down in the table.
-impl Executor<ForwardScenario> for Rates {
-    fn execute(&self, scenario: &ForwardScenario) -> Result<Sample, RunError> {
-        let row = scenario.forwarder.row().unwrap();
-        if row == 15 {
+        if scenario.subject.forwarder().and_then(Forwarder::row) == Some(15) {
             let text = "start go: no such file; install it".to_owned();
             return Err(RunError::Process { class: Class::Unavailable, text });
         }
         let call = self.0.fetch_add(1, Ordering::Relaxed);
+        let failure = (self.1)(scenario, call)?;
         let mut sample = Fixed(|_| {}).execute(scenario)?;
-        sample.facts.elapsed = Duration::from_secs(1);
-        sample.facts.bytes = ((row as f64 + (call % 3) as f64 / 10.0) * 1e9 / 8.0) as u64;
-        sample.facts.intervals[0].end = sample.facts.elapsed;
-        sample.facts.intervals[0].bytes = sample.facts.bytes;
+        sample.cell = Cell::planned(scenario);
+        let measured = &mut sample.measured;
+        measured.elapsed = Duration::from_secs(1);
+        measured.bytes = (rate(&sample.cell, call) * 1e9 / 8.0) as u64;
+        for interval in &mut measured.intervals {
+            (interval.end, interval.bytes) = (measured.elapsed, measured.bytes);
+        }
+        if let Some(status) = failure {
+            *measured = Measurements::failed(status, "the device went away");
+        }
         Ok(sample)
     }
 }
 
-/// What a matrix prints, and the exit code.
-fn matrix(arguments: &str, fate: fn(&Scenario, u64) -> Result<Option<Status>, RunError>) -> String {
+/// The output of a matrix, and its exit code.
+fn matrix(arguments: &str, fate: Fate) -> String {
     table(&format!("matrix {arguments}"), fate)
 }
 
-fn table(arguments: &str, fate: fn(&Scenario, u64) -> Result<Option<Status>, RunError>) -> String {
-    let arguments = format!("rust-tun-perf {arguments} --seed 3");
-    let cli = Cli::try_parse_from(arguments.split_whitespace()).unwrap();
-    let (mut out, mut err) = (Vec::new(), Vec::new());
-    let rates = Rates(AtomicU64::new(0), fate);
-    let result = main_with(
-        cli,
-        &Fixed(|_| {}),
-        &rates,
-        Console { out: &mut out, err: &mut err, terminal: false, columns: None },
-    );
-    let code = result.as_ref().err().map_or(0, Error::exit_code);
-    let error = result.err().map(|error| format!("error: {error}\n")).unwrap_or_default();
-    let [out, err] = [out, err].map(|bytes| of_any_machine(&String::from_utf8(bytes).unwrap()));
-    format!("exit {code}\n--- stdout\n{out}--- stderr\n{err}{error}")
+fn table(arguments: &str, fate: Fate) -> String {
+    let Printed { code, out, err } = main(&format!("{arguments} --seed 3"), &Fixed(|_| {}), fate);
+    let [out, err] = [out, err].map(|text| of_any_machine(&text));
+    Printed { code, out, err }.to_string()
 }
 
-/// Without what is so on this machine, and by this build.
+/// The text without lines about this machine and this build.
 fn of_any_machine(text: &str) -> String {
     let warnings = ["this is a debug build", "this is a virtual machine", "the frequency governor is"];
     let of_machine = |line: &str| {
-        let said = line.strip_prefix("warning: ").or_else(|| line.strip_prefix("- "));
+        let said = line.strip_prefix("warning: ").or(line.strip_prefix("- ")).or(line.strip_prefix("  "));
         line.starts_with("In every run:")
             || said.is_some_and(|said| warnings.iter().any(|begin| said.starts_with(begin)))
     };
@@ -263,7 +258,7 @@ fn unavailable() -> RunError {
 
 #[test]
 #[cfg(all(feature = "lwip", feature = "ipstack"))]
-fn a_matrix_and_its_ladder() {
+fn a_matrix_with_its_layers() {
     insta::assert_snapshot!(matrix("--runtime current-thread --offload on,off --baseline --runs 3", |_, _| Ok(None)));
 }
 
@@ -271,13 +266,13 @@ fn a_matrix_and_its_ladder() {
 fn a_matrix_goes_on_after_a_failure() {
     let two = "--netstack smoltcp --runtime current-thread --offload off --runs 3";
     insta::assert_snapshot!(matrix(two, |scenario, call| {
-        let reader = scenario.subject.mode() == Some(Mode::Reader);
+        let reader = scenario.workload.mode() == Some(Mode::Reader);
         Ok((reader && call % 2 == 1).then_some(Status::DeviceLost))
     }));
 }
 
 #[test]
-fn a_cell_that_cannot_be_had_is_a_row_and_the_others_go_on() {
+fn an_unavailable_cell_is_a_row_and_the_others_go_on() {
     let two = "--netstack smoltcp --mode reader --runtime current-thread --offload on,off --runs 2";
     insta::assert_snapshot!(matrix(two, |scenario, _| match scenario.offload {
         platform::Offload::On => Err(unavailable()),
@@ -286,7 +281,7 @@ fn a_cell_that_cannot_be_had_is_a_row_and_the_others_go_on() {
 }
 
 #[test]
-fn a_matrix_of_which_nothing_can_be_run_ends_after_its_first_round() {
+fn a_matrix_without_available_cells_ends_after_its_first_round() {
     let out = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("nothing.jsonl");
     let _absent = std::fs::remove_file(&out);
     let arguments = format!("--netstack smoltcp --runtime current-thread --offload off --out {}", out.display());
@@ -300,7 +295,7 @@ fn combinations_that_cannot_be_are_left_out_by_name() {
     let text =
         matrix("--netstack smoltcp --mode reader --mtu 600,1500 --ipv6 all --offload off --runs 1", |_, _| Ok(None));
     assert_eq!(text.lines().filter(|line| line.starts_with("left out: ")).count(), 2, "{text}");
-    assert!(text.contains("MTU 600, IPv6: --mtu: 600 bytes; IPv6 wants at least 1280"), "{text}");
+    assert!(text.contains("MTU 600, IPv6: --mtu: 600 bytes; IPv6 needs at least 1280"), "{text}");
     let nothing = matrix("--netstack smoltcp --mtu 600 --ipv6 on", |_, _| Ok(None));
     assert!(nothing.starts_with("exit 2") && nothing.contains("--mtu: 600 bytes"), "{nothing}");
 }
@@ -312,10 +307,6 @@ fn rows_of_forwarders_are_a_table_in_which_one_may_be_missing() {
 
 #[test]
 fn one_forwarder_is_a_line() {
-    let cli = Cli::try_parse_from("rust-tun-perf forward --workers 2 --bidir".split(' ')).unwrap();
-    let (mut out, mut err) = (Vec::new(), Vec::new());
-    let console = Console { out: &mut out, err: &mut err, terminal: false, columns: None };
-    main_with(cli, &Fixed(|sample| sample.facts.bytes_back = Some(400_000_000)), &Fixed(|_| {}), console).unwrap();
-    let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).unwrap());
-    insta::assert_snapshot!(format!("--- stdout\n{out}--- stderr\n{err}"));
+    let fixed = Fixed(|sample| sample.measured.bytes_back = Some(400_000_000));
+    insta::assert_snapshot!(main("forward --workers 2 --bidir", &fixed, |_, _| Ok(None)));
 }

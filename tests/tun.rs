@@ -1,65 +1,15 @@
-//! Runs over a real TUN device, in namespaces of their own.
+//! Runs over a real TUN device, in their own namespaces.
 //!
-//! They need what the program needs: `/dev/net/tun`, and root or user namespaces. Some simulate a
-//! system that lacks one of them, which takes root. A test that cannot run says SKIP and why.
+//! They need `/dev/net/tun`, and root or user namespaces. Tests that simulate a system without one of these need root.
+//! A test that cannot run says SKIP and why.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
-#![cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+use std::process::Output;
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::MetadataExt;
-use std::process::{Command, Output};
+use crate::machine::{missing_program, no_device, no_root};
+use crate::pairs::pairwise;
+use crate::processes::{run, shell, stderr};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_rust-tun-perf");
-
-/// Ends the test where `reason` says why it cannot run. The line goes past the test harness, which
-/// would swallow it.
-macro_rules! skip_if {
-    ($reason:expr) => {
-        if let Some(reason) = $reason {
-            let _closed = writeln!(std::io::stderr(), "SKIP {}: {reason}", module_path!());
-            return;
-        }
-    };
-}
-
-/// Why no run is possible here.
-fn no_device() -> Option<String> {
-    if let Err(error) = OpenOptions::new().read(true).write(true).open("/dev/net/tun") {
-        return Some(format!("/dev/net/tun: {error}"));
-    }
-    let probe = Command::new("unshare").args(if is_root() { &["-n", "true"][..] } else { &["-rn", "true"] }).output();
-    match probe {
-        Ok(output) if output.status.success() => None,
-        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
-        Err(error) => Some(format!("unshare: {error}")),
-    }
-}
-
-/// Why what needs root cannot be simulated here.
-fn no_root() -> Option<String> {
-    no_device().or_else(|| (!is_root()).then(|| "needs root".to_owned()))
-}
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
-}
-
-fn run(arguments: &str) -> Output {
-    Command::new(PROGRAM).args(arguments.split_whitespace()).output().unwrap()
-}
-
-/// A shell with `$PROGRAM`, in namespaces that `unshare`'s flags name.
-fn shell(unshare: &[&str], script: &str) -> Output {
-    Command::new("unshare").args(unshare).args(["sh", "-eu", "-c", script]).env("PROGRAM", PROGRAM).output().unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Exactly one line of standard output has the word that scripts look for, and no other stream has.
+/// Checks that one line of standard output has the word that scripts look for, and standard error has not.
 fn assert_one_figure(output: &Output, what: &str) {
     assert_eq!(output.status.code(), Some(0), "{what}\n{}", stderr(output));
     let stdout = String::from_utf8_lossy(&output.stdout);
@@ -73,64 +23,50 @@ const STACKS: [&str; 3] = ["lwip", "ipstack", "smoltcp"];
 #[test]
 fn every_cell_delivers_every_byte() {
     skip_if!(no_device());
-    for stack in STACKS {
-        for mode in ["reader", "writer"] {
-            for runtime in ["--current-thread", ""] {
-                for offload in ["on", "off"] {
-                    for version in ["", "--ipv6"] {
-                        let arguments = format!(
-                            "-m {mode} -n {stack} {runtime} --offload {offload} {version} \
-                             --bytes 24MB --warmup 4MB --verify full"
-                        );
-                        assert_one_figure(&run(&arguments), &arguments);
-                    }
-                }
-            }
-        }
+    let axes = [&STACKS[..], &["reader", "writer"], &["--current-thread", ""], &["on", "off"], &["", "--ipv6"]];
+    for [stack, mode, runtime, offload, version] in pairwise(axes) {
+        let arguments = format!(
+            "-m {mode} -n {stack} {runtime} --offload {offload} {version} --bytes 24MB --warmup 4MB --verify full"
+        );
+        assert_one_figure(&run(&arguments), &arguments);
     }
 }
 
 #[test]
 fn every_option_holds_for_every_stack() {
     skip_if!(no_device());
-    for stack in STACKS {
-        for mode in ["reader", "writer"] {
-            for options in [
-                "--mtu 576 --window 64KiB",
-                "--mtu 65535",
-                "--mtu 9000 --worker-threads 1",
-                "--mtu 9000 --window 4KiB --bytes 400KB --warmup 64KB",
-                "--parallel 4 --window 256KiB",
-                "--buffer 999 --congestion reno --verify off",
-                "--time 0.3 --warmup 0",
-                "--ipv6 --mtu 1280 --parallel 3",
-                "--ipv6 --mtu 65535 --window 128KiB",
-                "--ipv6 --tun-addr 2001:db8::1 --tun-dest 2001:db8::2 --tun-mask ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc",
-                "--tun-name t0 --tun-addr 172.16.0.1 --tun-dest 172.16.3.2 --tun-mask 255.255.0.0",
-            ] {
-                for offload in ["on", "off"] {
-                    let limited = options.contains("--time ") || options.contains("--bytes ");
-                    let bytes = if limited { "" } else { "--bytes 6MB" };
-                    let warmup = if options.contains("--warmup") { "" } else { "--warmup 1MB" };
-                    let verify = if options.contains("--verify") { "" } else { "--verify full" };
-                    let arguments =
-                        format!("-m {mode} -n {stack} --offload {offload} {options} {bytes} {warmup} {verify}");
-                    assert_one_figure(&run(&arguments), &arguments);
-                }
-            }
-        }
+    let options = [
+        "--mtu 576 --window 64KiB",
+        "--mtu 65535",
+        "--mtu 9000 --worker-threads 1",
+        "--mtu 9000 --window 4KiB --bytes 400KB --warmup 64KB",
+        "--parallel 4 --window 256KiB",
+        "--buffer 999 --congestion reno --verify off",
+        "--time 0.3 --warmup 0",
+        "--ipv6 --mtu 1280 --parallel 3",
+        "--ipv6 --mtu 65535 --window 128KiB",
+        "--ipv6 --tun-addr 2001:db8::1 --tun-dest 2001:db8::2 --tun-mask ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc",
+        "--tun-name t0 --tun-addr 172.16.0.1 --tun-dest 172.16.3.2 --tun-mask 255.255.0.0",
+    ];
+    for [stack, mode, options, offload] in pairwise([&STACKS, &["reader", "writer"], &options, &["on", "off"]]) {
+        let limited = options.contains("--time ") || options.contains("--bytes ");
+        let bytes = if limited { "" } else { "--bytes 6MB" };
+        let warmup = if options.contains("--warmup") { "" } else { "--warmup 1MB" };
+        let verify = if options.contains("--verify") { "" } else { "--verify full" };
+        let arguments = format!("-m {mode} -n {stack} --offload {offload} {options} {bytes} {warmup} {verify}");
+        assert_one_figure(&run(&arguments), &arguments);
     }
 }
 
 #[test]
-fn the_sample_carries_what_a_figure_must() {
+fn the_sample_has_every_measurement() {
     skip_if!(no_device());
-    // Some ticks of the kernel's clock, by which CPU time of other threads may be counted.
+    // Long enough for some ticks of the kernel's clock, in which the CPU time of other threads may be counted.
     let output = run("-m writer -n smoltcp --offload off --bytes 60MB --warmup 1MB --json");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(sample["schema"], 1);
-    assert_eq!(sample["kind"], "throughput");
+    assert_eq!(sample["schema"], 2);
+    assert_eq!(sample["kind"], "sample");
     assert_eq!(sample["status"], "ok");
     assert_eq!(sample["netstack"], "smoltcp");
     assert_eq!(sample["mode"], "writer");
@@ -143,21 +79,21 @@ fn the_sample_carries_what_a_figure_must() {
     // 60 MB at an MTU of 1500 are at least 60e6 / 1460 packets.
     assert!(sample["packets"]["rx"].as_u64().unwrap() >= 41_096, "{sample}");
     assert!(sample["cpu"]["client_seconds"].as_f64().unwrap() > 0.0);
-    assert!(sample["cpu"]["stack_seconds"].as_f64().unwrap() > 0.0);
+    assert!(sample["cpu"]["subject_seconds"].as_f64().unwrap() > 0.0);
     assert!(sample["peak_rss_bytes"].as_u64().unwrap() > 1 << 20);
     assert_eq!(sample["effective"]["receive_buffer_bytes"], 4 << 20);
     assert_eq!(sample["device"]["tx_queue_len"], 4308);
     assert_eq!(sample["environment"]["id"].as_str().unwrap().len(), 16);
 }
 
-/// In a mount namespace the device node may be missing, forbidden, or open to all.
+/// Makes another device node in a mount namespace, or none.
 fn with_device_node(make: &str, then: &str) -> Output {
     shell(&["-m"], &format!("mount -t tmpfs none /dev/net; {make}; {then}"))
 }
 
 const NOBODY: u32 = 65_534;
 
-/// How a shell's line begins whose program is to be a user's.
+/// Begins the line of a shell that runs a program as a user.
 fn exec_as(user: u32) -> String {
     format!("exec setpriv --reuid {user} --regid {user} --clear-groups")
 }
@@ -173,7 +109,7 @@ fn an_ordinary_user_with_a_device_node_needs_no_root() {
 }
 
 #[test]
-fn a_missing_device_node_is_said_and_not_made() {
+fn a_missing_device_node_is_reported_and_not_created() {
     skip_if!(no_root());
     let output = with_device_node(
         "true",
@@ -188,7 +124,7 @@ fn a_missing_device_node_is_said_and_not_made() {
 }
 
 #[test]
-fn a_forbidden_device_node_is_said_with_the_remedy() {
+fn a_forbidden_device_node_is_reported_with_the_remedy() {
     skip_if!(no_root());
     let output = with_device_node(
         "mknod -m 600 /dev/net/tun c 10 200",
@@ -203,9 +139,9 @@ fn a_forbidden_device_node_is_said_with_the_remedy() {
 }
 
 #[test]
-fn forbidden_user_namespaces_are_said_with_the_remedy() {
+fn forbidden_user_namespaces_are_reported_with_the_remedy() {
     skip_if!(no_root());
-    // The limit is that of the namespace it is set in, and goes with it.
+    // The limit belongs to the namespace in which it is set, and ends with it.
     let output = shell(
         &["-Ur"],
         "echo 0 > /proc/sys/user/max_user_namespaces
@@ -216,9 +152,8 @@ fn forbidden_user_namespaces_are_said_with_the_remedy() {
     assert!(stderr.contains("create a user namespace: ") && stderr.contains("user.max_user_namespaces"), "{stderr}");
 }
 
-/// Begins a long run on the namespace's own network and waits for its device.
-/// The second number of an interface's line is that of the packets it has received; 100 of them
-/// are payload.
+/// Begins a long run in the network of the namespace, and waits until its device has received 100 packets: the second
+/// number in the line of an interface.
 const LONG_RUN: &str =
     "\"$PROGRAM\" -m reader -n smoltcp --netns host --time 100 --timeout 200 --json 2>/dev/null & run=$!
                         trap 'kill -KILL $run 2>/dev/null || true' EXIT
@@ -229,7 +164,7 @@ const LONG_RUN: &str =
                         done;";
 
 #[test]
-fn a_name_that_is_taken() {
+fn a_device_name_in_use_is_refused() {
     skip_if!(no_root());
     let script = format!(
         "{LONG_RUN} code=0
@@ -242,7 +177,7 @@ fn a_name_that_is_taken() {
 }
 
 #[test]
-fn an_address_that_is_in_use() {
+fn an_address_in_use_is_refused() {
     skip_if!(no_root());
     let script = format!(
         "{LONG_RUN} code=0; \"$PROGRAM\" -m reader -n smoltcp --netns host --tun-name utun9 || code=$?
@@ -253,7 +188,7 @@ fn an_address_that_is_in_use() {
     assert!(stderr(&output).contains("10.10.10.9") && stderr(&output).contains("--tun-addr"), "{}", stderr(&output));
 }
 
-/// More streams and larger windows than any queue of the kernel's holds.
+/// More streams than a backlog and larger windows than a queue of the kernel holds.
 #[test]
 fn the_most_streams_and_the_largest_windows() {
     skip_if!(no_device());
@@ -263,12 +198,12 @@ fn the_most_streams_and_the_largest_windows() {
     assert_one_figure(&run(arguments), arguments);
 }
 
-/// A runtime that lacks a thread would never end.
+/// Without the check, a runtime that lacks a thread would never end.
 #[test]
-fn too_few_threads_or_descriptors_are_said_with_the_remedy() {
+fn too_few_threads_or_descriptors_are_reported_with_the_remedy() {
     skip_if!(no_root());
     for limit in ["--nofile=8", "--nproc=20"] {
-        // The threads are counted by user: nobody's are not this test's alone.
+        // Threads are counted for each user, and other tests run as nobody.
         let as_user = exec_as(64_917);
         let output = with_device_node(
             "mknod -m 666 /dev/net/tun c 10 200",
@@ -281,14 +216,14 @@ fn too_few_threads_or_descriptors_are_said_with_the_remedy() {
 }
 
 #[test]
-fn a_closed_standard_error_costs_no_figure() {
+fn the_figure_is_printed_although_standard_error_is_closed() {
     skip_if!(no_device());
     let output = shell(&[], "\"$PROGRAM\" -m reader -n smoltcp --bytes 3MB --warmup 0 2>/dev/full");
     assert_one_figure(&output, "2>/dev/full");
 }
 
 #[test]
-fn an_interrupt_ends_the_run_and_takes_the_device_along() {
+fn an_interrupt_ends_the_run_and_removes_the_device() {
     skip_if!(no_root());
     for signal in ["INT", "TERM"] {
         let script = format!(
@@ -301,11 +236,9 @@ fn an_interrupt_ends_the_run_and_takes_the_device_along() {
 }
 
 #[test]
-fn a_device_that_goes_down_ends_the_run() {
+fn a_deleted_device_ends_the_run() {
     skip_if!(no_root());
-    if Command::new("ip").arg("-V").output().is_err() {
-        skip_if!(Some("needs ip, to take the device away"));
-    }
+    skip_if!(missing_program(&["ip"]));
     let script = format!("{LONG_RUN} ip link delete utun8; code=0; wait $run || code=$?; exit $code");
     let begin = std::time::Instant::now();
     let output = shell(&["-n"], &script);
@@ -315,9 +248,9 @@ fn a_device_that_goes_down_ends_the_run() {
     assert!(begin.elapsed().as_secs() < 90, "it took {:?}", begin.elapsed());
 }
 
-/// Whole super-packets cross the device, both ways, where their checksums and cutting are offloaded.
+/// Super-packets pass through the device in both directions.
 #[test]
-fn offload_passes_whole_super_packets() {
+fn offload_passes_super_packets_through() {
     skip_if!(no_device());
     for version in ["", "--ipv6"] {
         for (mode, packets) in [("reader", "tx"), ("writer", "rx")] {
@@ -337,7 +270,7 @@ fn offload_passes_whole_super_packets() {
 }
 
 #[test]
-fn a_descriptor_that_is_no_device() {
+fn a_descriptor_that_is_not_a_device_is_refused() {
     skip_if!(no_device());
     let output = run("-m reader -n smoltcp --tun-fd 77");
     assert_eq!(output.status.code(), Some(2));
@@ -348,7 +281,7 @@ fn a_descriptor_that_is_no_device() {
 }
 
 #[test]
-fn offload_that_the_device_does_not_have() {
+fn missing_offload_is_reported() {
     skip_if!(no_device());
     let output = run("-m reader -n smoltcp --offload on --tun-fd 77");
     assert_eq!(output.status.code(), Some(3));
@@ -356,7 +289,7 @@ fn offload_that_the_device_does_not_have() {
 }
 
 #[test]
-fn ipv6_that_is_switched_off() {
+fn disabled_ipv6_is_reported() {
     skip_if!(no_root());
     let output = shell(
         &["-n"],
@@ -368,7 +301,7 @@ fn ipv6_that_is_switched_off() {
 }
 
 #[test]
-fn a_congestion_control_that_the_kernel_does_not_have() {
+fn an_unknown_congestion_control_is_reported() {
     skip_if!(no_device());
     let output = run("-m reader -n smoltcp --congestion no-such-thing");
     assert_eq!(output.status.code(), Some(3));

@@ -16,7 +16,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use platform::vnet::checksum;
+use platform::packet::checksum;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

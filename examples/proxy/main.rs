@@ -1,9 +1,4 @@
-//! A transparent TUN proxy on any of the three stacks.
-//!
-//! Whatever the routes lead into the device, to any address and port, over TCP and UDP, IPv4 and IPv6, is
-//! carried on by sockets of the kernel that are bound to one interface, and so not led back into it. The
-//! stack's side of a connection is opened once the server's is, so a client sees what the server says:
-//! refused, unreachable or nothing.
+//! A transparent TUN proxy on any of the three stacks: a command line for [`rust_tun_perf::proxy`].
 //!
 //! ```sh
 //! cargo run --release --example proxy -- --interface eth0 --netstack smoltcp
@@ -13,21 +8,16 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
 
 mod arguments;
-mod connect;
-mod relay;
-mod tcp;
-mod udp;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Parser;
-use netstacks::{Effective, Gated, Netstack, StackConfig, Started, Visitor, gate};
 use platform::{Class, Interrupts, Link, TunDevice};
+use rust_tun_perf::proxy::{Proxy, Running};
+use rust_tun_perf::remedy::SystemError;
 
 use self::arguments::Arguments;
-use self::connect::World;
 
 /// Open files beside the sockets of flows.
 const SPARE_DESCRIPTORS: u64 = 64;
@@ -36,7 +26,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match arguments.runtime().map_err(Into::into).and_then(|runtime| runtime.block_on(open(&arguments))) {
+    match arguments.runtime().map_err(Into::into).and_then(|runtime| runtime.block_on(serve(&arguments))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("error: {failure}");
@@ -45,77 +35,43 @@ fn main() -> ExitCode {
     }
 }
 
-/// As of the benchmark itself: 2 for wrong arguments, 3 for what the system lacks, else 1.
+/// The exit codes of the benchmark: 2 for wrong arguments, 3 for something that the system lacks, else 1.
 fn exit_code(failure: &Failure) -> u8 {
-    match failure.downcast_ref::<platform::Error>().map(platform::Error::class) {
+    match failure.downcast_ref().map(SystemError::class) {
         Some(Class::Invalid) => 2,
         Some(Class::Unavailable) => 3,
-        None if failure.is::<netstacks::NotCompiledIn>() || failure.is::<platform::NetworkError>() => 2,
-        Some(Class::Failed) | None => 1,
+        None if failure.is::<platform::NetworkError>() => 2,
+        None => match failure.downcast_ref::<rust_tun_perf::proxy::Error>() {
+            Some(rust_tun_perf::proxy::Error::NotCompiledIn(_)) => 2,
+            _ => 1,
+        },
+        Some(Class::Failed) => 1,
     }
 }
 
-async fn open(arguments: &Arguments) -> Result<(), Failure> {
-    // One for each connection, one for each exchange of datagrams. Where they are not to be had, flows beyond fail.
+/// Serves until the user stops it or the device is gone.
+async fn serve(arguments: &Arguments) -> Result<(), Failure> {
+    // One for each connection, and one for each exchange of datagrams. If the limit stays lower, flows beyond it fail.
     let _limit = rlimit::increase_nofile_limit(2 * arguments.max_flows() as u64 + SPARE_DESCRIPTORS)?;
-    let world = World::new(arguments)?;
-    let device = TunDevice::open(&arguments.device()?)?;
-    let name = device.name().to_owned();
-    let (link, gate) = gate(device, arguments.max_flows());
-    let proxy = Proxy { arguments, name, gate, link, world };
-    arguments.netstack().visit(proxy)?.await
-}
-
-/// A proxy that wants for a stack.
-struct Proxy<'a> {
-    arguments: &'a Arguments,
-    name: String,
-    gate: netstacks::Gate,
-    link: Gated<TunDevice>,
-    world: World,
-}
-
-impl<'a> Visitor<Gated<TunDevice>> for Proxy<'a> {
-    type Output = std::pin::Pin<Box<dyn Future<Output = Result<(), Failure>> + 'a>>;
-
-    fn visit<S: Netstack<Gated<TunDevice>>>(self) -> Self::Output {
-        Box::pin(self.run::<S>())
+    let proxy = Proxy::new(arguments.proxy()).map_err(SystemError::from)?;
+    let device = TunDevice::open(&arguments.device()?).map_err(SystemError::from)?;
+    let mut interrupts = Interrupts::catch()?;
+    let (name, offload) = (device.name().to_owned(), device.capabilities().segmentation.any());
+    let mut running = proxy.start(device, arguments.netstack)?;
+    announce(&name, offload, arguments, &running)?;
+    tokio::select! {
+        () = interrupts.next() => Ok(()),
+        ended = running.ended() => Ok(ended?),
     }
 }
 
-impl Proxy<'_> {
-    /// Serves until the user has enough or the device is gone.
-    async fn run<S: Netstack<Gated<TunDevice>>>(self) -> Result<(), Failure> {
-        let mut interrupts = Interrupts::catch()?;
-        let offload = self.link.capabilities().segmentation.any();
-        let config = StackConfig {
-            window: self.arguments.window(),
-            backlog: self.arguments.max_flows(),
-            ..StackConfig::default()
-        };
-        let Started { listener, datagrams, driver, effective } = S::start(self.link, &config)?;
-        let answers = self.gate.answers();
-        let world = Arc::new(self.world);
-        let driver = tokio::spawn(driver);
-        let tcp = tokio::spawn(tcp::serve(self.gate, listener, Arc::clone(&world)));
-        let udp = tokio::spawn(udp::serve(datagrams, answers, Arc::clone(&world)));
-        announce(&self.name, self.arguments, &effective, offload)?;
-        tokio::select! {
-            () = interrupts.next() => Ok(()),
-            ended = driver => Ok(ended??),
-            ended = tcp => Ok(ended??),
-            ended = udp => Ok(ended??),
-        }
-    }
-}
-
-/// Says that packets are served, to whoever has started the proxy and waits for it.
-fn announce(name: &str, arguments: &Arguments, effective: &Effective, offload: bool) -> io::Result<()> {
+/// Prints the line for which the caller waits: packets are served.
+fn announce(name: &str, offload: bool, arguments: &Arguments, running: &Running) -> io::Result<()> {
     writeln!(
         io::stdout().lock(),
         "{name}: {} {}, MTU {}, offload {}, on to {}",
-        arguments.netstack(),
-        effective.stack_version,
+        arguments.netstack,
+        running.effective().stack_version,
         arguments.mtu,
         if offload { "on" } else { "off" },
         arguments.interface,

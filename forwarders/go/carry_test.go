@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -193,5 +194,15 @@ func TestWrongArgumentsAreRefused(t *testing.T) {
 		if err == nil || err.Error() != test.says || exitCode(err) != 2 {
 			t.Errorf("%s: %v, %d", test.arguments, err, exitCode(err))
 		}
+	}
+}
+
+func TestTheVersionsHaveNoHosts(t *testing.T) {
+	info := &debug.BuildInfo{GoVersion: "go1.24", Deps: []*debug.Module{
+		{Path: "example.org/sys", Version: "v0.1.0"},
+		{Path: "example.org/wireguard", Version: "v1", Replace: &debug.Module{Path: "../wireguard"}},
+	}}
+	if got, want := versions(info), "go1.24, sys v0.1.0, wireguard replaced"; got != want {
+		t.Errorf("%q, not %q", got, want)
 	}
 }

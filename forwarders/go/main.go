@@ -4,17 +4,21 @@
 // It is started by the program that measures it. On standard output it says "ready" when both devices are there;
 // who started it sets them up. Then it takes lines from standard input: "start" to begin, and "report" to print
 // what it has carried so far, as JSON. It ends when standard input does. An error is one line on standard error;
-// the exit code is 1 then, or 2 for arguments that are wrong, or 3 for something that the system lacks.
+// the exit code is 1 then, or 2 for arguments that are wrong, or 3 for something that the system lacks. With -version
+// it prints the versions of Go and of the modules that it was built with.
 package main
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"path"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -59,6 +63,7 @@ type options struct {
 	hop     string
 	mtu     int
 	profile string
+	version bool
 }
 
 func parse(arguments []string) (options, error) {
@@ -73,6 +78,7 @@ func parse(arguments []string) (options, error) {
 	flags.StringVar(&o.farNamespace, "far-namespace", "", "that namespace, a `file` of /proc/PID/ns")
 	flags.IntVar(&o.mtu, "mtu", 1500, "the larger MTU of the two devices")
 	flags.StringVar(&o.profile, "profile", "", "`file` for the folded stacks of a CPU profile")
+	flags.BoolVar(&o.version, "version", false, "print the versions of Go and of the modules")
 	if err := flags.Parse(arguments); err != nil {
 		return o, usage("%w", err)
 	}
@@ -85,6 +91,8 @@ func parse(arguments []string) (options, error) {
 		return o, usage("-hop %q: it is direct, channel or pool", o.hop)
 	case o.mtu < 68 || o.mtu > maxPacket:
 		return o, usage("-mtu %d: it is 68 to %d", o.mtu, maxPacket)
+	case o.version:
+		return o, nil
 	case o.near == "" || o.far == "" || o.farNamespace == "":
 		return o, usage("-near, -far and -far-namespace are all needed")
 	}
@@ -97,6 +105,9 @@ func run(arguments []string, input io.Reader, output io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.version {
+		return printVersion(output)
+	}
 	near, far, err := o.create()
 	if err != nil {
 		return err
@@ -108,6 +119,28 @@ func run(arguments []string, input io.Reader, output io.Writer) error {
 		return forwarder.obey(input, output)
 	}
 	return profiled(o.profile, func() error { return forwarder.obey(input, output) })
+}
+
+func printVersion(output io.Writer) error {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return errors.New("read the versions: the program was built without modules")
+	}
+	_, err := fmt.Fprintln(output, versions(info))
+	return err
+}
+
+// versions is one line: the version of Go, and each module by the last element of its path.
+func versions(info *debug.BuildInfo) string {
+	words := []string{info.GoVersion}
+	for _, module := range info.Deps {
+		version := module.Version
+		if module.Replace != nil {
+			version = cmp.Or(module.Replace.Version, "replaced")
+		}
+		words = append(words, path.Base(module.Path)+" "+version)
+	}
+	return strings.Join(words, ", ")
 }
 
 // forwarder is a direction each way.

@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Io {
-    /// In threads: each waits in poll(2) for packets to read.
+    /// In threads: one for each worker and direction
     Sync,
-    /// In tasks of tokio's runtime.
+    /// In tasks on tokio's runtime
     Async,
-    /// In tasks of tokio's runtime, through tun-rs's `DeviceFramed`: a stream and a sink of packets.
+    /// In tasks, by the framed stream and sink of tun-rs
     Framed,
 }
 
@@ -23,11 +23,11 @@ pub enum Io {
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Offload {
-    /// There are none: every packet has at most the size of the MTU, and its checksum.
+    /// There are none: packets have at most the MTU
     Off,
-    /// They are cut into packets of the MTU's size after the read, and joined again before the write.
+    /// Split into segments when read, and coalesced again when written
     On,
-    /// They pass through unchanged, each with its `virtio_net_hdr` in front.
+    /// Passed through as they are
     Whole,
 }
 
@@ -36,11 +36,11 @@ pub enum Offload {
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Handoff {
-    /// One worker reads and writes.
+    /// The reader writes them itself
     Direct,
-    /// Through a bounded channel, each packet in new memory.
+    /// Through a channel, each burst in new memory
     Channel,
-    /// Through a bounded channel, in buffers that return to the reader.
+    /// Through a channel, in buffers that come back to the reader
     Pool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use platform::Error;
+use platform::{Error, Feature};
 
 use crate::{Counts, DevicePair, ForwardConfig};
 
@@ -17,7 +17,7 @@ impl Forwarder {
     ///
     /// [`platform::Class::Unavailable`].
     pub fn open(_devices: &DevicePair, _config: &ForwardConfig) -> Result<Self, Error> {
-        Err(Error::unsupported("forward packets between", "two TUN devices", "only Linux has networks to put them in"))
+        Err(Error::unsupported(Feature::Forwarder, "forward packets between", "two TUN devices"))
     }
 
     /// The traffic so far, to be read at any time.

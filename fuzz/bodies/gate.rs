@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use netstacks::{Admission, Gate, Unreachable};
-use platform::vnet::TcpLayout;
+use platform::packet::TcpSegment;
 use platform::{Link, MemoryLink, PacketBuffer, PacketMeta};
 
 use self::input::{Input, set_len};
@@ -74,7 +74,7 @@ fn decide(gate: &mut Gate, answers: &netstacks::Answers, input: &mut Input<'_>, 
     while let Poll::Ready(Some(request)) = pin!(gate.request()).poll(&mut cx) {
         let choice = input.byte();
         let reason = REASONS[usize::from(choice >> 4) % REASONS.len()];
-        answers.unreachable(request.ends(), reason);
+        answers.unreachable(request.key(), reason);
         match choice % 4 {
             0 => admitted.push(request.admit()),
             1 => request.refuse(),
@@ -86,7 +86,7 @@ fn decide(gate: &mut Gate, answers: &netstacks::Answers, input: &mut Input<'_>, 
 
 /// Whether a packet opens a connection.
 fn opens(packet: &[u8]) -> bool {
-    TcpLayout::parse(packet).is_some_and(|layout| packet[layout.tcp_at + 13] & 0x17 == 0x02)
+    TcpSegment::parse(packet).is_some_and(|segment| segment.flags() & 0x17 == 0x02)
 }
 
 fn said_len(packet: &[u8]) -> usize {

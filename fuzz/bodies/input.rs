@@ -49,9 +49,21 @@ impl<'a> Input<'a> {
         if !ipv6 && shape & 0x10 == 0 {
             packet[6..8].fill(0);
         }
+        if ipv6 && shape & 0x40 != 0 {
+            extend(&mut packet, self.byte());
+        }
         set_len(&mut packet);
         packet
     }
+}
+
+/// Puts an extension header into an IPv6 packet: options, routing or a fragment.
+fn extend(packet: &mut Vec<u8>, choice: u8) {
+    let mut extension = vec![packet[6], choice >> 6, 0, (choice >> 3) & 1, 0, 0, 0, 0];
+    extension.resize(8 + usize::from(choice >> 6) * 8, 0);
+    packet[6] = [0, 43, 44, 60][usize::from(choice & 3)];
+    packet.truncate(65_535 - extension.len());
+    packet.splice(40..40, extension);
 }
 
 /// Has the IP header say the length that the packet has.

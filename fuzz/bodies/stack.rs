@@ -10,7 +10,8 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use netstacks::{Datagram, Datagrams, Listener, Netstack, StackConfig, Started};
-use platform::vnet::{self, TcpLayout};
+use platform::packet::TcpSegment;
+use platform::vnet;
 use platform::{Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
@@ -194,13 +195,11 @@ impl Peer {
             for buffer in &self.buffers[..count] {
                 let packet = buffer.packet();
                 // It may send ICMP as well.
-                let Some(layout) = TcpLayout::parse(packet) else { continue };
-                let tcp = &packet[layout.tcp_at..];
-                let port = u16::from_be_bytes([tcp[2], tcp[3]]);
+                let Some(segment) = TcpSegment::parse(packet) else { continue };
+                let port = segment.destination_port();
                 let Some(side) = self.flows.get_mut(usize::from(port.wrapping_sub(40_000))) else { continue };
-                let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
-                let len = (packet.len() - layout.payload_at) as u32 + u32::from(tcp[13] & (SYN | FIN) != 0);
-                side.acknowledgement = sequence.wrapping_add(len);
+                let len = segment.payload().len() as u32 + u32::from(segment.flags() & (SYN | FIN) != 0);
+                side.acknowledgement = segment.sequence().wrapping_add(len);
             }
         }
     }

@@ -8,7 +8,8 @@ pub(crate) mod input;
 
 use std::num::NonZeroU16;
 
-use platform::vnet::{self, Malformed, SuperPacket, TcpLayout};
+use platform::packet::TcpLayout;
+use platform::vnet::{self, Malformed, SuperPacket};
 use platform::{Checksum, PacketMeta};
 
 use self::input::Input;
@@ -53,7 +54,7 @@ pub(crate) fn read(bytes: &[u8]) {
 /// The segments hold the super-packet's bytes, no more and no fewer, and are right.
 pub(crate) fn split(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let checksum = if input.byte() < 32 { Checksum::Complete } else { Checksum::Partial };
+    let checksum = if input.byte() < 32 { Checksum::Filled } else { Checksum::Partial };
     let gso_size = input.word();
     let packet = input.packet();
     let meta = PacketMeta { checksum, gso_size: NonZeroU16::new(gso_size) };

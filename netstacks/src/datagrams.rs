@@ -1,7 +1,7 @@
-//! What all stacks have alike of UDP: which packets are datagrams, which may be sent, and where they wait.
+//! The part of UDP that all stacks share: which packets are datagrams, which may be sent, and where they wait.
 //!
-//! A stack is shown no datagram that it would have to refuse: lwIP does not look at the length field, ipstack
-//! not at the checksum's absence, and each would answer a closed port in a way of its own.
+//! A stack does not get datagrams that it would have to refuse. lwIP does not check the length field, ipstack
+//! does not check whether the checksum is missing, and each replies to a closed port in its own way.
 
 #[cfg(any(feature = "ipstack", feature = "smoltcp"))]
 mod arrival;
@@ -13,19 +13,17 @@ use std::task::{Context, Waker};
 
 #[cfg(any(feature = "ipstack", feature = "smoltcp"))]
 pub(crate) use self::arrival::Arrival;
+use platform::packet::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN};
+
 use crate::{Datagram, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, is_host};
 
-/// The largest payload of a datagram over IPv4, in bytes: what the total length leaves beside the headers.
+/// The largest payload of a datagram over IPv4, in bytes: the largest total length, less the headers.
 pub(crate) const MAX_PAYLOAD_V4: usize = 65_535 - IPV4_HEADER_LEN - UDP_HEADER_LEN;
-
-const UDP_HEADER_LEN: usize = 8;
-const IPV4_HEADER_LEN: usize = 20;
-const IPV6_HEADER_LEN: usize = 40;
 
 /// Datagrams that wait to be received.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// Somebody may still receive. A closed one takes nothing.
+    /// Whether datagrams may still be received. A closed inbox takes none.
     open: bool,
     waiting: VecDeque<Datagram>,
     /// Their payloads, one behind the other: no allocation for each.
@@ -46,7 +44,7 @@ impl Inbox {
         self.waiting.is_empty()
     }
 
-    /// Nobody receives any more.
+    /// Drops all datagrams, and all further ones.
     pub(crate) fn close(&mut self) {
         *self = Self { open: false, ..Self::new() };
     }
@@ -61,7 +59,7 @@ impl Inbox {
         self.waiting.push_back(Datagram { len: payload.len(), local, peer });
     }
 
-    /// The oldest, its payload in `buffer`; what does not fit is cut off.
+    /// The oldest datagram. Copies its payload into `buffer`, as far as it fits.
     pub(crate) fn pop(&mut self, buffer: &mut [u8]) -> Option<Datagram> {
         let datagram = self.waiting.pop_front()?;
         let len = datagram.len.min(buffer.len());
@@ -74,7 +72,7 @@ impl Inbox {
     }
 }
 
-/// Tasks that wait for a datagram at once. One more, and all look again: some have lost interest.
+/// Largest number of tasks that wait for a datagram. With one more, all are woken: some have lost interest.
 const MAX_RECEIVERS: usize = 64;
 
 /// The tasks that wait for a datagram.
@@ -130,7 +128,7 @@ pub(crate) fn max_payload(mtu: usize, ipv6: bool) -> usize {
     mtu.min(65_535).saturating_sub(ip_header_len + UDP_HEADER_LEN)
 }
 
-/// Whether one host may send from there, and be sent to.
+/// Whether one host may send from this address, and receive there.
 fn is_end(end: SocketAddr) -> bool {
     end.port() != 0 && is_host(end.ip())
 }
@@ -147,7 +145,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_waits_is_bounded_and_comes_out_in_order() {
+    fn waiting_datagrams_are_bounded_and_in_order() {
         let (local, peer) = ends(false);
         let mut inbox = Inbox::new();
         for index in 0..2 * MAX_WAITING_DATAGRAMS {
@@ -170,7 +168,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_is_refused_with_a_reason() {
+    fn an_invalid_datagram_is_refused_with_a_reason() {
         let (v4, v6) = (ends(false), ends(true));
         let refused = |local, peer, len| {
             let error = check(local, peer, len, MAX_PAYLOAD_V4, 1500).unwrap_err();

@@ -1,15 +1,14 @@
-//! A state machine made into async streams.
+//! Async streams on top of a state machine.
 //!
-//! smoltcp and lwIP do nothing by themselves: somebody has to hand them packets and the time. Here
-//! the task that reads or writes a stream does that itself, inline, under one short-held lock: a
-//! batch of packets in, then its own bytes in or out, then packets out. A task that has to wait
-//! leaves its own waker with the link, so the next packet wakes it and nobody else. So a byte's way
-//! crosses no channel and no other task.
+//! smoltcp and lwIP do nothing by themselves: a caller has to pass them packets and the time. Here the task
+//! that reads or writes a stream does that itself, inline, under a lock that it holds for a short time: a batch
+//! of packets in, then its own bytes in or out, then packets out. A task that has to wait leaves its own waker
+//! with the link, so the next packet wakes this task alone. A byte crosses no channel and no other task.
 //!
-//! One background task, the driver, serves what is left. While the streams' tasks drive, it only
-//! looks in now and then; when none of them has for a while, it watches the link and the timers
-//! itself, wakes the tasks whose connections have something, and leaves the stack to them again.
-//! A task that left its waker and lost interest so delays the others by one look, not for ever.
+//! One background task, the driver, does the rest. While the streams' tasks drive, it only checks now and then.
+//! When none of them has driven for a while, it watches the link and the timers itself, wakes the tasks that
+//! have something to do, and leaves the stack to them again. So a task that left its waker and lost interest
+//! delays the others by one check, not for ever.
 
 mod datagrams;
 mod engine;
@@ -32,27 +31,27 @@ use crate::{Driver, Listener, Sink, Source, Stream};
 pub(crate) use self::datagrams::DrivenDatagrams;
 pub(crate) use self::engine::{Accepted, Engine, FlowId, Intake};
 
-/// How soon the driver looks again whether the tasks still drive by themselves.
+/// How often the driver checks whether the tasks still drive by themselves.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// While connections exist and the driver watches, it looks at the timers at least so often: a task
-/// that drives once in between arms new ones without telling it.
+/// How often the driver checks the timers, at least, while connections exist and it watches: a task that
+/// drives once in between sets new timers without telling it.
 const TICK: Duration = Duration::from_millis(200);
 
 /// The same, while none exist.
 const IDLE: Duration = Duration::from_mins(1);
 
-/// The most bytes that one turn takes from a writer. They are sent at its end, out of the processor's
-/// cache, and what they are copied through on the way is small enough to stay there.
+/// The most bytes that one turn takes from a writer. They are sent at the end of the turn, so they are still
+/// in the processor's cache, and so are the buffers that they were copied through.
 const TURN_BYTES: usize = 256 << 10;
 
-/// How many full batches a caller takes for others' sake before it lets other tasks run.
+/// How many full batches a caller takes for others before it lets other tasks run.
 const INLINE_BATCHES: usize = 4;
 
 /// How many batches the driver takes before it lets other tasks run.
 const DRIVER_BATCHES: usize = 8;
 
-/// The driver never sleeps less: the shortest that tokio's timer can.
+/// The shortest sleep of the driver, and of tokio's timer.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 struct State<E> {
@@ -64,7 +63,7 @@ struct State<E> {
     driver: Option<Waker>,
     /// The driver has left its waker with the link and sleeps.
     driver_watches: bool,
-    /// How many turns tasks have made inline, and how many of them the driver knows of.
+    /// The number of turns that tasks have made inline, and how many of them the driver has seen.
     inline_turns: u64,
     seen_turns: u64,
     failure: Option<(io::ErrorKind, String)>,
@@ -78,7 +77,7 @@ struct Parked {
 }
 
 impl<E: Engine> State<E> {
-    /// The error that ended the stack, for everyone who asks after.
+    /// Returns the error that ended the stack, if it has ended.
     fn check(&self) -> io::Result<()> {
         match &self.failure {
             None => Ok(()),
@@ -86,7 +85,7 @@ impl<E: Engine> State<E> {
         }
     }
 
-    /// Remembers a failure of the stack or the link, and wakes everyone for it.
+    /// Remembers a failure of the stack or the link, and wakes all tasks.
     fn fail(&mut self, error: &io::Error) {
         self.failure = Some((error.kind(), error.to_string()));
         let parked = self.parked.iter_mut().flat_map(|parked| [parked.reader.take(), parked.writer.take()]);
@@ -104,7 +103,7 @@ impl<E: Engine> State<E> {
         result
     }
 
-    /// Packets out, then wakes for what the turn has changed.
+    /// Sends packets, then wakes the tasks of connections that have changed.
     fn egress(&mut self, now: Instant) -> io::Result<()> {
         let result = self.engine.egress(now);
         if let Err(error) = &result {
@@ -129,8 +128,8 @@ impl<E: Engine> State<E> {
         Ok(())
     }
 
-    /// Inline turns around what the caller wants of the engine: packets in, the caller's bytes,
-    /// packets out. Pending leaves the caller's waker with the link.
+    /// Makes inline turns around an operation of the caller: packets in, the operation, packets out. If it
+    /// returns pending, the link has the caller's waker.
     fn poll_turns<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -155,15 +154,15 @@ impl<E: Engine> State<E> {
         Poll::Pending
     }
 
-    /// The link has one place for a waker. Where it was the driver's, the driver has to look in from
-    /// now on, instead of sleeping until the link wakes it.
+    /// The link has one place for a waker. If the driver's waker was there, the driver has to check from now
+    /// on, because the link no longer wakes it.
     fn relieve_driver(&mut self) {
         if std::mem::take(&mut self.driver_watches) {
             self.wake_driver();
         }
     }
 
-    /// Ready where another turn is worth it; else the link has the waker.
+    /// Ready if another turn is worth it; else the link has the waker.
     fn poll_link(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.engine.poll_readable(cx)?.is_ready() || self.engine.poll_unblocked(cx)?.is_ready() {
             return Poll::Ready(Ok(()));
@@ -171,7 +170,7 @@ impl<E: Engine> State<E> {
         Poll::Pending
     }
 
-    /// The driver's turn. Answers when the next is due, or `None` for at once.
+    /// Makes the driver's turn. Returns when the next is due, or `None` for at once.
     fn drive_until(&mut self, now: Instant, cx: &mut Context<'_>) -> io::Result<Option<Instant>> {
         if self.seen_turns != self.inline_turns {
             self.seen_turns = self.inline_turns;
@@ -188,14 +187,14 @@ impl<E: Engine> State<E> {
         Ok(Some(deadline.map_or(now + tick, |deadline| deadline.min(now + tick))))
     }
 
-    /// Has the driver look at what a call has left to do.
+    /// Wakes the driver for work that a call has left.
     fn wake_driver(&self) {
         if let Some(driver) = &self.driver {
             driver.wake_by_ref();
         }
     }
 
-    /// Leaves the link to the driver at once: whose waker it has will not drive for a while, or never again.
+    /// Leaves the link to the driver at once: the task whose waker it has will not drive for a while, or never.
     fn leave_to_driver(&mut self) {
         self.seen_turns = self.inline_turns;
         self.wake_driver();
@@ -218,7 +217,7 @@ impl<E> Clone for Shared<E> {
 }
 
 impl<E: Engine> Shared<E> {
-    /// The state, unless the stack has failed.
+    /// Locks the state, unless the stack has failed.
     fn lock(&self) -> io::Result<MutexGuard<'_, State<E>>> {
         let state = self.0.lock().map_err(|_| io::Error::other("the stack panicked"))?;
         state.check()?;
@@ -245,7 +244,7 @@ pub(crate) fn start<E: Engine>(engine: E) -> (DrivenListener<E>, DrivenDatagrams
     (listener, datagrams, Box::pin(drive(shared)))
 }
 
-/// Serves timers, and packets that come while every other task is parked.
+/// Serves timers, and packets that arrive while all other tasks wait.
 async fn drive<E: Engine>(shared: Shared<E>) -> io::Result<()> {
     let mut sleep = Box::pin(tokio::time::sleep(TICK));
     poll_fn(|cx| shared.poll_drive(sleep.as_mut(), cx)).await
@@ -271,7 +270,7 @@ impl<E: Engine> Shared<E> {
     }
 }
 
-/// Where the connections of an engine come out.
+/// The source of an engine's connections.
 pub struct DrivenListener<E> {
     shared: Shared<E>,
 }
@@ -300,15 +299,15 @@ pub struct Flow<E: Engine> {
 }
 
 impl<E: Engine> Flow<E> {
-    /// A turn for this connection; parks the task in the place that `waiter` names where there is
-    /// nothing to do.
+    /// Makes a turn for this connection. If there is nothing to do, stores the task's waker in the place that
+    /// `waiter` names.
     fn poll_turn(
         &self,
         cx: &mut Context<'_>,
         operation: impl FnMut(&mut E) -> io::Result<usize>,
         waiter: impl FnOnce(&mut Parked) -> &mut Option<Waker>,
     ) -> Poll<io::Result<usize>> {
-        // Without a budget a task whose peer is fast enough would never let the others run.
+        // Without a budget, a task with a fast peer would never let the others run.
         let budget = ready!(coop::poll_proceed(cx));
         let mut state = self.shared.lock()?;
         let polled = state.poll_turns(cx, operation);
@@ -323,7 +322,7 @@ impl<E: Engine> Flow<E> {
         Poll::Pending
     }
 
-    /// Where the task has something else to wait for, it may not come back for the next packet.
+    /// A task that waits for something else may not come back for the next packet.
     fn leave(&self, polled: Poll<io::Result<usize>>, refused: bool) -> Poll<io::Result<usize>> {
         if polled.is_pending() && refused {
             self.shared.lock()?.leave_to_driver();
@@ -355,7 +354,7 @@ impl<E: Engine> AsyncWrite for Flow<E> {
         self.poll_turn(cx, |engine| engine.send(flow, bytes), |parked| &mut parked.writer)
     }
 
-    /// What was written is the stack's already.
+    /// The stack has all written bytes already.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -376,7 +375,7 @@ impl<E: Engine> Stream for Flow<E> {
         self.accepted.peer
     }
 
-    fn poll_lend(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Poll<io::Result<usize>> {
+    fn poll_read_with(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Poll<io::Result<usize>> {
         let flow = self.accepted.flow;
         let mut refused = false;
         let mut sink = |slices: &[IoSlice<'_>]| {
@@ -388,7 +387,7 @@ impl<E: Engine> Stream for Flow<E> {
         self.leave(polled, refused)
     }
 
-    fn poll_fill(&mut self, cx: &mut Context<'_>, source: &mut Source<'_>) -> Poll<io::Result<usize>> {
+    fn poll_write_with(&mut self, cx: &mut Context<'_>, source: &mut Source<'_>) -> Poll<io::Result<usize>> {
         let flow = self.accepted.flow;
         let mut refused = false;
         let mut source = |room: &mut [u8]| {
@@ -406,7 +405,7 @@ impl<E: Engine> Stream for Flow<E> {
     }
 
     fn reset(self) {
-        // A stack that has failed has no connections to end. Else the drop that follows sends what is due.
+        // A stack that has failed has no connections to end. The drop that follows sends the RST.
         if let Ok(mut state) = self.shared.lock() {
             state.engine.reset(self.accepted.flow);
         }
@@ -419,7 +418,7 @@ impl<E: Engine> Drop for Flow<E> {
         let Ok(mut state) = self.shared.lock() else { return };
         *state.parked(self.accepted.flow) = Parked::default();
         state.engine.release(self.accepted.flow);
-        // A failure is kept for whoever asks next.
+        // The next call reports a failure.
         drop(state.egress(Instant::now()));
         state.leave_to_driver();
     }

@@ -1,12 +1,12 @@
-//! A gate in front of a stack, at which connections are decided upon before the stack hears of them.
+//! A gate in front of a stack: the program decides about a connection before the stack sees it.
 //!
-//! A stack completes the handshake by itself and tells of a connection afterwards. That is too late for a
-//! proxy: its client would be connected to a server that refuses. So a [`Gated`] link holds a SYN back,
-//! and the [`Request`] that comes of it is admitted, refused by a RST or answered by an ICMP message once
-//! the way to the server is known. The stack behind it needs nothing for that, whichever it is.
+//! A stack completes the handshake by itself and reports the connection afterwards. That is too late for a
+//! proxy: its client would be connected to a server that refuses. So a [`Gated`] link holds a SYN back and makes
+//! a [`Request`] of it. Once the proxy knows whether it reaches the server, it admits the request, refuses it
+//! with a RST, or rejects it with an ICMP message. This works with every stack.
 //!
-//! The gate answers ICMP echo requests to any address too (RFC 792, RFC 4443, 4.2): it is the link that
-//! is alive, not the host that was asked for.
+//! The gate also replies to ICMP echo requests to any address (RFC 792, RFC 4443, 4.2). Such a reply says that
+//! the link works; it says nothing about the host.
 
 mod reply;
 
@@ -14,29 +14,28 @@ use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
 use std::io::{self, IoSlice};
 use std::mem;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use platform::vnet::TcpLayout;
+use platform::packet::TcpSegment;
+use platform::packet::flags::{ACK, FIN, RST, SYN};
 use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
 use tokio::sync::mpsc;
 
 use self::reply::Undelivered;
 pub use self::reply::Unreachable;
-use crate::Ends;
+use crate::{FlowKey, is_host};
 
-/// Answers that wait for the link; those beyond are lost, as on any network.
+/// Largest number of replies that wait for the link; further ones are dropped.
 const MAX_REPLIES: usize = 256;
 
-/// FIN, SYN, RST and ACK, and of these SYN alone: it opens a connection (RFC 9293, 3.5). ECN sets
-/// others beside it (RFC 3168, 6.1.1).
-const DECIDING: u8 = 0x17;
-const SYN: u8 = 0x02;
+/// A segment that has SYN of these flags, and no other, opens a connection (RFC 9293, 3.5). ECN sets other
+/// flags beside it (RFC 3168, 6.1.1).
+const DECIDING: u8 = FIN | SYN | RST | ACK;
 
-/// Puts a gate in front of whatever is started on the link that it answers. At most `backlog`
-/// connections wait for a decision; a SYN beyond them is dropped, and its peer asks again.
+/// Puts a gate in front of a stack: start the stack on the link that this returns. At most `backlog`
+/// connections wait for a decision; further SYNs are dropped, and their peers retransmit them.
 pub fn gate<L: Link>(link: L, backlog: usize) -> (Gated<L>, Gate) {
     let (requests, requested) = mpsc::channel(backlog.max(1));
     let shared = Arc::new(Shared { state: Mutex::default(), pending: AtomicBool::new(false) });
@@ -44,7 +43,7 @@ pub fn gate<L: Link>(link: L, backlog: usize) -> (Gated<L>, Gate) {
     (gated, Gate { requests: requested, answers: Answers(shared) })
 }
 
-/// Where requests come out.
+/// The source of requests.
 #[derive(Debug)]
 pub struct Gate {
     requests: mpsc::Receiver<Request>,
@@ -52,30 +51,30 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Waits for the next connection that somebody wants. `None` once the link has gone.
+    /// Waits for the next request. `None` once the link has gone.
     pub async fn request(&mut self) -> Option<Request> {
         self.requests.recv().await
     }
 
-    /// What datagrams are answered by that are not delivered.
+    /// Replies for datagrams that cannot be delivered.
     pub fn answers(&self) -> Answers {
         self.answers.clone()
     }
 }
 
-/// Tells peers on the link what became of what they sent.
+/// Sends ICMP messages about undelivered datagrams.
 #[derive(Clone, Debug)]
 pub struct Answers(Arc<Shared>);
 
 impl Answers {
-    /// Tells the peer that its datagram has not been delivered.
-    pub fn unreachable(&self, ends: Ends, reason: Unreachable) {
-        self.0.answer(reply::unreachable(ends, Undelivered::Datagram, reason));
+    /// Tells the peer that its datagram was not delivered.
+    pub fn unreachable(&self, key: FlowKey, reason: Unreachable) {
+        self.0.answer(reply::unreachable(key, Undelivered::Datagram, reason));
     }
 }
 
-/// A connection that a peer wants: its SYN waits. Dropped, it is as if the SYN had been lost, and the next
-/// one is a new request.
+/// A connection that a peer wants to open: its SYN waits. Dropping the request drops the SYN; a retransmitted
+/// SYN makes a new request.
 #[derive(Debug)]
 pub struct Request {
     admission: Admission,
@@ -85,62 +84,62 @@ pub struct Request {
 }
 
 impl Request {
-    /// Who wants to go where.
-    pub fn ends(&self) -> Ends {
-        self.admission.ends
+    /// The addresses of the connection.
+    pub fn key(&self) -> FlowKey {
+        self.admission.key
     }
 
-    /// Lets the stack have the SYN. Until the admission is dropped, what else these ends send goes to the
-    /// stack, a repeated SYN included.
+    /// Passes the SYN to the stack. Until the admission is dropped, the stack gets all packets of this
+    /// connection, a retransmitted SYN included.
     #[must_use = "without its admission, a repeated SYN would be a new request"]
     pub fn admit(self) -> Admission {
         let Self { admission, syn, meta, .. } = self;
         let mut state = admission.shared.lock();
-        state.flows.insert(admission.ends, Flow::Admitted);
+        state.flows.insert(admission.key, Flow::Admitted);
         state.admitted.push_back((syn, meta));
         admission.shared.wake(state);
         admission
     }
 
-    /// Refuses the connection by a RST (RFC 9293, 3.10.7.1).
+    /// Refuses the connection with a RST (RFC 9293, 3.10.7.1).
     pub fn refuse(self) {
-        self.admission.shared.answer(reply::reset(self.admission.ends, self.sequence));
+        self.admission.shared.answer(reply::reset(self.admission.key, self.sequence));
     }
 
-    /// Tells the peer why there can be no connection.
+    /// Rejects the connection with an ICMP message.
     pub fn unreachable(self, reason: Unreachable) {
-        self.admission.shared.answer(reply::unreachable(self.admission.ends, Undelivered::Syn(self.sequence), reason));
+        self.admission.shared.answer(reply::unreachable(self.admission.key, Undelivered::Syn(self.sequence), reason));
     }
 }
 
-/// The right of two ends to reach the stack.
+/// Lets the packets of a connection reach the stack until it is dropped.
 #[derive(Debug)]
 pub struct Admission {
-    ends: Ends,
+    key: FlowKey,
     shared: Arc<Shared>,
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        self.shared.lock().flows.remove(&self.ends);
+        self.shared.lock().flows.remove(&self.key);
     }
 }
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Something waits for the link's owner, who need not take the lock to see that nothing does.
+    /// Whether there is work for the owner of the link. It saves taking the lock if there is none.
     pending: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    flows: HashMap<Ends, Flow>,
+    flows: HashMap<FlowKey, Flow>,
     /// SYNs on their way to the stack.
     admitted: VecDeque<(Vec<u8>, PacketMeta)>,
     /// Packets on their way to the link.
     replies: VecDeque<Vec<u8>>,
-    /// Whoever waits for the link to become readable.
+    /// The task that waits for the link to become readable.
     reader: Option<Waker>,
 }
 
@@ -155,7 +154,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the link's owner look what waits.
+    /// Wakes the owner of the link.
     fn wake(&self, mut state: MutexGuard<'_, State>) {
         self.pending.store(true, Ordering::Release);
         let reader = state.reader.take();
@@ -185,7 +184,7 @@ pub struct Gated<L> {
 }
 
 impl<L: Link> Gated<L> {
-    /// Sends what is to be answered, and delivers SYNs that were admitted: how many.
+    /// Sends the replies, and delivers SYNs that were admitted. Returns the number of these.
     fn settle(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         if !self.shared.pending.swap(false, Ordering::Acquire) {
             return Ok(0);
@@ -205,7 +204,8 @@ impl<L: Link> Gated<L> {
         Ok(count)
     }
 
-    /// Takes out of a batch what is not for the stack, and moves the rest to its head: how many are left.
+    /// Removes packets that are not for the stack from a batch, and moves the rest to its front. Returns how many
+    /// are left.
     fn screen(&mut self, batch: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut kept = 0;
         for index in 0..batch.len() {
@@ -217,12 +217,12 @@ impl<L: Link> Gated<L> {
         Ok(kept)
     }
 
-    /// Whether a packet is the gate's.
+    /// Whether the gate keeps a packet.
     fn take(&mut self, buffer: &mut PacketBuffer) -> io::Result<bool> {
-        if let Some(layout) = opening(buffer.packet()) {
-            // A connection to a group, or from one, there cannot be.
-            let syn = ends(buffer.packet(), &layout);
-            return Ok(syn.is_none_or(|(ends, sequence)| self.hold_back(ends, sequence, buffer)));
+        if let Some(syn) = opening(buffer.packet()) {
+            let sequence = syn.sequence();
+            // A multicast address has no connections.
+            return Ok(flow_key(&syn).is_none_or(|key| self.hold_back(key, sequence, buffer)));
         }
         let echoed = reply::echo(buffer.packet_mut());
         if echoed {
@@ -231,36 +231,33 @@ impl<L: Link> Gated<L> {
         Ok(echoed)
     }
 
-    /// Makes a request of a SYN, once. Not of one that the stack is to have.
-    fn hold_back(&mut self, ends: Ends, sequence: u32, buffer: &PacketBuffer) -> bool {
-        match self.shared.lock().flows.entry(ends) {
+    /// Makes a request of a SYN, once. Returns `false` if the connection was admitted.
+    fn hold_back(&mut self, key: FlowKey, sequence: u32, buffer: &PacketBuffer) -> bool {
+        match self.shared.lock().flows.entry(key) {
             Entry::Occupied(flow) => return *flow.get() == Flow::Undecided,
             Entry::Vacant(place) => place.insert(Flow::Undecided),
         };
-        let admission = Admission { ends, shared: Arc::clone(&self.shared) };
+        let admission = Admission { key, shared: Arc::clone(&self.shared) };
         let request = Request { admission, syn: buffer.packet().to_vec(), meta: buffer.meta(), sequence };
-        // Where there is no room for it, the request goes, and its entry with it.
+        // If the queue is full, the request is dropped, and its entry with it.
         let _full = self.requests.try_send(request);
         true
     }
 }
 
-/// The layout of a packet that opens a connection.
+/// The segment, if it opens a connection.
 #[inline]
-fn opening(packet: &[u8]) -> Option<TcpLayout> {
-    TcpLayout::parse(packet).filter(|layout| packet[layout.tcp_at + 13] & DECIDING == SYN)
+fn opening(packet: &[u8]) -> Option<TcpSegment<'_>> {
+    TcpSegment::parse(packet).filter(|segment| segment.flags() & DECIDING == SYN)
 }
 
-/// The ends of a TCP packet between two hosts, and its sequence number.
-fn ends(packet: &[u8], layout: &TcpLayout) -> Option<(Ends, u32)> {
-    let tcp = packet.get(layout.tcp_at..layout.payload_at)?;
-    let port = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
-    let (source, destination) = reply::one_to_one(packet)?;
-    let ends = Ends { local: SocketAddr::new(destination, port(2)), peer: SocketAddr::new(source, port(0)) };
-    Some((ends, u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]])))
+/// The addresses of a segment from a peer, if both are unicast.
+fn flow_key(segment: &TcpSegment<'_>) -> Option<FlowKey> {
+    let (peer, local) = segment.endpoints()?;
+    (is_host(peer.ip()) && is_host(local.ip())).then_some(FlowKey { local, peer })
 }
 
-/// Sends a packet that may be lost where the link is full.
+/// Sends a packet, or drops it if the link is full.
 fn send_or_lose(link: &mut impl Link, packet: &[u8]) -> io::Result<()> {
     match link.try_send(PacketMeta::default(), &[IoSlice::new(packet)]) {
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
@@ -294,7 +291,7 @@ impl<L: Link> Link for Gated<L> {
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // First the waker, then the look: what comes between the two wakes.
+        // The waker is stored before the check, so nothing is missed between the two.
         let mut state = self.shared.lock();
         match &mut state.reader {
             Some(reader) => reader.clone_from(cx.waker()),

@@ -65,7 +65,7 @@ use self::events::Limits;
 use self::hub::Hub;
 use self::stream::{IpstackListener, IpstackStream};
 use crate::offload::Offload;
-use crate::{Effective, Ends, Netstack, StackConfig, StackKind, StartError, Started};
+use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started};
 
 /// As in `Cargo.lock`; the crate does not say it itself.
 pub(crate) const VERSION: &str = "1.0.1";
@@ -158,11 +158,11 @@ impl Serving {
             match pin!(stack.accept()).poll(cx) {
                 Poll::Ready(Ok(IpStackStream::Tcp(inner))) => {
                     // ipstack calls the peer's end the local one.
-                    let key = Ends { peer: inner.local_addr(), local: inner.peer_addr() };
+                    let key = FlowKey { peer: inner.local_addr(), local: inner.peer_addr() };
                     self.hub.deliver(inner, key);
                 }
                 Poll::Ready(Ok(IpStackStream::Udp(stream))) => {
-                    let key = Ends { peer: stream.local_addr(), local: stream.peer_addr() };
+                    let key = FlowKey { peer: stream.local_addr(), local: stream.peer_addr() };
                     self.hub.exchange().deliver(stream, key);
                 }
                 // The bridge hands it nothing but TCP and UDP.

@@ -44,11 +44,11 @@ mod gate;
 mod ipstack;
 #[cfg(feature = "lwip")]
 mod lwip;
+#[cfg(any(feature = "smoltcp", all(test, any(feature = "lwip", feature = "ipstack"))))]
+mod mss_rewrite;
 #[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod offload;
 pub mod peer;
-#[cfg(any(feature = "smoltcp", all(test, any(feature = "lwip", feature = "ipstack"))))]
-mod shim;
 #[cfg(feature = "smoltcp")]
 mod smoltcp;
 
@@ -67,11 +67,11 @@ pub use lwip_sys::checksum as lwip_checksum;
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum StackKind {
-    /// lwIP, in C, through its raw API.
+    /// lwIP, in C, through its raw API
     Lwip,
-    /// The `ipstack` crate.
+    /// The ipstack crate
     Ipstack,
-    /// The `smoltcp` crate.
+    /// The smoltcp crate
     Smoltcp,
 }
 
@@ -144,33 +144,32 @@ impl fmt::Display for StackKind {
 #[error("this build is without {0}; build it with --features {0}")]
 pub struct NotCompiledIn(pub StackKind);
 
-/// Something to be done with a stack whose type is known only at run time.
+/// Work for a stack that is chosen at run time.
 pub trait Visitor<L: Link> {
-    /// What it comes to.
+    /// The result of the work.
     type Output;
 
     /// Does it with the stack `S`.
     fn visit<S: Netstack<L>>(self) -> Self::Output;
 }
 
-/// What every stack is told alike. The MTU and the offloads are the link's to say.
+/// The configuration that every stack gets. The link names the MTU and the offloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackConfig {
-    /// Size of each connection's receive buffer and of its send buffer, in bytes. A stack that
-    /// cannot have it takes the nearest that it can, and says so in [`Effective`].
+    /// Size of each connection's receive buffer and of its send buffer, in bytes. A stack that does not
+    /// support it takes the nearest size that it supports, and reports it in [`Effective`].
     pub window: usize,
-    /// A connection whose peer stays silent for so long, while something is asked of it, is given up
-    /// with [`io::ErrorKind::TimedOut`]. RFC 1122, 4.2.3.5 wants at least 100 seconds.
+    /// A connection times out, with [`io::ErrorKind::TimedOut`], when its peer is silent for so long while an
+    /// answer is due. RFC 1122, 4.2.3.5 wants at least 100 seconds.
     pub user_timeout: Duration,
-    /// Connections that may wait for [`Listener::accept`], half open ones included. A SYN beyond
-    /// them is dropped.
+    /// Connections that may wait for [`Listener::accept`], half open ones included. Further SYNs are dropped.
     pub backlog: usize,
 }
 
 impl StackConfig {
     /// Smallest window that every stack takes, in bytes.
     pub const MIN_WINDOW: usize = 4 << 10;
-    /// Largest window, in bytes: what RFC 7323, 2.3 lets a scaled window be.
+    /// Largest window, in bytes: the largest scaled window of RFC 7323, 2.3.
     pub const MAX_WINDOW: usize = (1 << 30) - 1;
 }
 
@@ -180,19 +179,19 @@ impl Default for StackConfig {
     }
 }
 
-/// What a stack really uses.
+/// The configuration that a stack really uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effective {
     /// The stack's version.
     pub stack_version: Cow<'static, str>,
     /// Each connection's receive buffer, in bytes: the largest window that is advertised.
     pub receive_buffer_bytes: usize,
-    /// Each connection's send buffer, in bytes, or what may be under way unacknowledged.
+    /// Each connection's send buffer, in bytes, or the most that may be in flight.
     pub send_buffer_bytes: usize,
     /// Shift count of the window scale option (RFC 7323); `None` where the stack has none.
     pub window_scale: Option<u8>,
-    /// Largest packet that the stack makes, over IPv4 or IPv6, in bytes, IP header included: the MTU, or
-    /// that of a super-packet, which the link cuts to the MTU.
+    /// Largest packet that the stack makes, over IPv4 or IPv6, in bytes, IP header included: the MTU, or a
+    /// super-packet, which the link cuts to the MTU.
     pub largest_packet_bytes: usize,
     /// Congestion control of the stack as a sender.
     pub congestion: Cow<'static, str>,
@@ -213,39 +212,38 @@ pub enum StartError {
     Unfit {
         /// The stack.
         stack: StackKind,
-        /// What it does not take, and what it would.
+        /// The value that it does not support, and the values that it does.
         reason: String,
     },
 }
 
 /// A running stack.
 pub struct Started<Li, D> {
-    /// Where its connections come out.
+    /// The source of its connections.
     pub listener: Li,
-    /// Its UDP. Who has no use for it drops it; what comes then is dropped unread.
+    /// Its UDP. A program that does not use UDP drops it; the stack then drops all datagrams.
     pub datagrams: D,
-    /// What keeps it going; see [`Driver`].
+    /// The future that keeps it running; see [`Driver`].
     pub driver: Driver,
-    /// What it really uses.
+    /// Its real configuration.
     pub effective: Effective,
 }
 
-/// The future that serves a stack's timers and what arrives while no stream is polled. It has to be
-/// polled for as long as the stack is used, and ends with an error when the link or the stack has
-/// failed, else never. The stack is gone when the driver, the listener, the datagrams and all streams are
-/// dropped.
+/// The future that serves a stack's timers, and packets that arrive while no stream is polled. It must be
+/// polled for as long as the stack is used. It ends only with an error, when the link or the stack has failed.
+/// The stack is gone when the driver, the listener, the datagrams and all streams are dropped.
 pub type Driver = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 /// A TCP/IP stack that can be started on links of the type `L`.
 pub trait Netstack<L: Link>: 'static {
     /// Its connections.
     type Stream: Stream;
-    /// Where they come out.
+    /// The source of its connections.
     type Listener: Listener<Stream = Self::Stream>;
     /// Its datagrams.
     type Datagrams: Datagrams;
 
-    /// Starts the stack on a link. To be called within a tokio runtime, on which it then runs.
+    /// Starts the stack on a link. Must be called within a tokio runtime; the stack runs on it.
     ///
     /// # Errors
     ///
@@ -253,12 +251,12 @@ pub trait Netstack<L: Link>: 'static {
     fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener, Self::Datagrams>, StartError>;
 }
 
-/// Where connections come out, whatever address and port they were made to.
+/// The source of connections, to any address and port.
 pub trait Listener: Send + 'static {
     /// A connection.
     type Stream: Stream;
 
-    /// Waits for the next connection whose handshake is done.
+    /// Waits for the next connection with a complete handshake.
     ///
     /// # Errors
     ///
@@ -266,98 +264,97 @@ pub trait Listener: Send + 'static {
     fn accept(&mut self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
-/// Takes bytes that are lent, which lie in slices one after the other: from the front, and answers how many.
+/// Takes bytes from the front of slices, and returns how many.
 pub type Sink<'a> = dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize> + 'a;
 
-/// Fills bytes that are lent to it, from the front, and answers how many.
+/// Fills a slice from the front, and returns how many bytes it wrote.
 pub type Source<'a> = dyn FnMut(&mut [u8]) -> io::Result<usize> + 'a;
 
 /// A TCP connection.
 ///
-/// - A read answers 0 bytes after the peer's FIN; writing goes on.
-/// - `shutdown` sends our FIN behind what was written and does not wait for its acknowledgement;
+/// - A read returns 0 bytes after the peer's FIN; writing goes on (half-close).
+/// - `shutdown` sends our FIN behind the written bytes and does not wait for its acknowledgement;
 ///   reading goes on.
 /// - A peer's RST makes both fail with [`io::ErrorKind::ConnectionReset`].
-/// - Dropping the stream closes it: what was written is still delivered, as long as the driver runs.
+/// - Dropping the stream closes it: written bytes are still delivered, as long as the driver runs.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// The end at the stack: where the peer wanted to go.
+    /// The address that the peer connected to.
     fn local_addr(&self) -> SocketAddr;
 
-    /// The peer's end.
+    /// The peer's address.
     fn peer_addr(&self) -> SocketAddr;
 
-    /// Lends received bytes to `sink` where they lie, so that who passes them on copies them once less. It is
-    /// called again where it took all. Answers how many it took, 0 after the peer's FIN.
+    /// Calls `sink` with received bytes in the stack's memory, which saves a copy when the bytes are forwarded.
+    /// The sink is called again after it took all. Returns how many bytes it took, 0 after the peer's FIN.
     ///
-    /// Where the sink refuses the first bytes with [`io::ErrorKind::WouldBlock`], or takes none, this is pending, and
-    /// the sink's owner has to see to being woken for its sake. It must not block: others may wait for the stack.
-    ///
-    /// # Errors
-    ///
-    /// Those of a read, those of the sink, and [`io::ErrorKind::Unsupported`], always, from a stack that has
-    /// nothing to lend and is to be read from.
-    fn poll_lend(&mut self, _cx: &mut Context<'_>, _sink: &mut Sink<'_>) -> Poll<io::Result<usize>> {
-        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
-    }
-
-    /// Lends `source` room for bytes to be sent, where they stay until they are acknowledged, so that who passes
-    /// bytes on copies them once less. It is called again where it filled all. Answers how many it gave, 0
-    /// where it has no more to give and said so.
-    ///
-    /// Where the source refuses the first bytes with [`io::ErrorKind::WouldBlock`], this is pending, and the source's
-    /// owner has to see to being woken for its sake. It must not block: others may wait for the stack. An error behind
-    /// other bytes is not told: a source that would not say it again has to remember it.
+    /// Returns pending if the sink refuses the first bytes with [`io::ErrorKind::WouldBlock`], or takes none; the
+    /// caller must then arrange its own wake-up. The sink must not block: it holds the stack's lock.
     ///
     /// # Errors
     ///
-    /// Those of a write, those of the source, and [`io::ErrorKind::Unsupported`], always, from a stack that has
-    /// no room to lend and is to be written to.
-    fn poll_fill(&mut self, _cx: &mut Context<'_>, _source: &mut Source<'_>) -> Poll<io::Result<usize>> {
+    /// The errors of a read and of the sink. A stack without such memory always returns
+    /// [`io::ErrorKind::Unsupported`]; use a read.
+    fn poll_read_with(&mut self, _cx: &mut Context<'_>, _sink: &mut Sink<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// Whether the connection has ended by a RST, a time-out or a failure, be there bytes to read or not. Who waits
-    /// to read is woken when it does.
+    /// Calls `source` with room in the stack's send buffer, which saves a copy when bytes are forwarded. The
+    /// source is called again after it filled all. Returns how many bytes it wrote, 0 if it wrote none because
+    /// it has ended.
+    ///
+    /// Returns pending if the source refuses the first bytes with [`io::ErrorKind::WouldBlock`]; the caller must
+    /// then arrange its own wake-up. The source must not block: it holds the stack's lock. An error behind other
+    /// bytes is not reported: a source that does not repeat it has to remember it.
+    ///
+    /// # Errors
+    ///
+    /// The errors of a write and of the source. A stack without such room always returns
+    /// [`io::ErrorKind::Unsupported`]; use a write.
+    fn poll_write_with(&mut self, _cx: &mut Context<'_>, _source: &mut Source<'_>) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Whether the connection has ended by a RST, a time-out or a failure, even if there are bytes to read. It
+    /// wakes a task that waits to read.
     fn has_failed(&self) -> bool;
 
-    /// Ends the connection with a RST; what was not sent is lost, and what was not read. The RST is sent
-    /// once, where the link has room: a peer that misses it gets another for whatever it sends next.
+    /// Ends the connection with a RST; unsent and unread bytes are lost. The RST is sent once, if the link has
+    /// room: a peer that misses it gets another for its next packet.
     fn reset(self);
 }
 
-/// The two ends of a connection or an exchange of datagrams.
+/// The addresses of a connection, or of an exchange of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ends {
-    /// The end at the stack: where the peer wants to go.
+pub struct FlowKey {
+    /// The address that the peer sends to.
     pub local: SocketAddr,
-    /// The peer's end.
+    /// The peer's address.
     pub peer: SocketAddr,
 }
 
-/// Whether an address may be that of one host on a network.
+/// Whether an address can belong to one host on a network.
 fn is_host(address: IpAddr) -> bool {
     let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
     !(broadcast || address.is_multicast() || address.is_unspecified() || address.is_loopback())
 }
 
-/// Datagrams that wait for [`Datagrams::recv`] at most. What comes beyond them is dropped, as by any host.
+/// Largest number of datagrams that wait for [`Datagrams::recv`]. Further ones are dropped.
 pub const MAX_WAITING_DATAGRAMS: usize = 1024;
 
-/// Bytes of payload that wait for [`Datagrams::recv`] at most.
+/// Largest number of payload bytes that wait for [`Datagrams::recv`].
 pub const MAX_WAITING_BYTES: usize = 4 << 20;
 
-/// UDP: what arrives for any address and port, and what is answered from any. All clones share what
-/// waits: a datagram is received once.
+/// UDP, to and from any address and port. All clones share one queue: a datagram is received once.
 ///
-/// - What waits is bounded in number and bytes ([`MAX_WAITING_DATAGRAMS`], [`MAX_WAITING_BYTES`]); what
-///   comes beyond is dropped. When the last clone is dropped, so is all that comes: without an ICMP message.
-/// - Only what one host sends to another is received: no multicast, no broadcast, no port 0. A datagram whose
-///   length is not its packet's is dropped, and one without a checksum over IPv6 (RFC 8200, 8.1).
-/// - Longer than a packet of the MTU: over IPv4, lwIP and smoltcp fragment up to 65,507 bytes and put together
-///   what comes in fragments, four datagrams at once or a few more; ipstack does neither. Over IPv6 none does.
+/// - The queue is bounded in number and bytes ([`MAX_WAITING_DATAGRAMS`], [`MAX_WAITING_BYTES`]); further
+///   datagrams are dropped. After the last clone is dropped, all are, without an ICMP message.
+/// - Only unicast is received: no multicast, no broadcast, no port 0. A datagram is dropped if its length is not
+///   its packet's, and over IPv6 if it has no checksum (RFC 8200, 8.1).
+/// - Longer than a packet of the MTU: over IPv4, lwIP and smoltcp fragment up to 65,507 bytes and reassemble
+///   fragments, of four datagrams at once or a few more; ipstack does neither. Over IPv6 none does.
 pub trait Datagrams: Clone + Send + Sync + 'static {
-    /// Waits for the next datagram and puts its payload into `buffer`; what does not fit is cut off. A
-    /// buffer of 65,535 bytes holds any.
+    /// Waits for the next datagram and copies its payload into `buffer`, as far as it fits. A buffer of 65,535
+    /// bytes holds any.
     ///
     /// # Errors
     ///
@@ -368,9 +365,9 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// - [`io::ErrorKind::WouldBlock`], where the link or a queue is full; the datagram is not sent.
-    /// - [`io::ErrorKind::InvalidInput`], where it is longer than the stack can send, the addresses are of two
-    ///   IP versions, or one of them is no host's.
+    /// - [`io::ErrorKind::WouldBlock`] if the link or a queue is full; the datagram is not sent.
+    /// - [`io::ErrorKind::InvalidInput`] if it is longer than the stack can send, the addresses are of two
+    ///   IP versions, or one of them cannot belong to a host.
     /// - The stack or its link has failed.
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
 }
@@ -380,8 +377,24 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
 pub struct Datagram {
     /// Bytes of payload in the receiver's buffer.
     pub len: usize,
-    /// Where the peer sent it to.
+    /// The address that the peer sent it to.
     pub local: SocketAddr,
-    /// The peer.
+    /// The peer's address.
     pub peer: SocketAddr,
+}
+
+/// Inserts hop-by-hop options into an IPv6 packet, and destination options if `both`.
+#[cfg(test)]
+fn with_extension_headers(packet: &[u8], both: bool) -> Vec<u8> {
+    let mut extensions = vec![packet[6], 0, 1, 4, 0, 0, 0, 0];
+    if both {
+        extensions[0] = 60;
+        extensions.extend([packet[6], 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    let mut packet = packet.to_vec();
+    packet[6] = 0;
+    let len = u16::from_be_bytes([packet[4], packet[5]]) + extensions.len() as u16;
+    packet[4..6].copy_from_slice(&len.to_be_bytes());
+    packet.splice(40..40, extensions);
+    packet
 }

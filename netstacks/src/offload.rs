@@ -1,13 +1,13 @@
-//! What a stack leaves to a link that offloads.
+//! The work that a stack leaves to a link that offloads.
 //!
-//! A stack makes super-packets by whatever hook it has, or by the shim (`shim.rs`). But for smoltcp over
-//! IPv4, which names the size of the segments itself, it does so only towards peers that take segments
-//! which fill the link's MTU; any other peer is sent the segments that it takes, one by one. So the size
-//! of a super-packet's segments follows from the MTU and its own headers, and nobody has to remember it.
+//! A stack makes super-packets by a hook of its own, or by a larger MSS (`mss_rewrite.rs`). smoltcp over IPv4
+//! names the size of the segments itself. All others make super-packets only for peers that take segments
+//! which fill the link's MTU; any other peer gets its smaller segments one by one. So the size of the
+//! segments follows from the MTU and the headers of the super-packet.
 
 use std::num::NonZeroU16;
 
-use platform::vnet::{self, TcpLayout};
+use platform::packet::{TcpLayout, write_partial_checksum, write_partial_udp_checksum};
 use platform::{Capabilities, Checksum, PacketMeta, SegmentationOffload};
 
 /// Length of an IP and a TCP header without options, in bytes.
@@ -15,7 +15,7 @@ pub(crate) const fn header_len(ipv6: bool) -> usize {
     if ipv6 { 60 } else { 40 }
 }
 
-/// What a stack has to know of its link to leave work to it.
+/// The abilities of a link that matter to a stack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offload {
     mtu: usize,
@@ -27,8 +27,7 @@ pub(crate) struct Offload {
 impl Offload {
     pub(crate) fn of(capabilities: &Capabilities) -> Self {
         let checksum = capabilities.checksum;
-        // What is cut off a super-packet needs a checksum; and a SYN that the shim has changed has a
-        // wrong one.
+        // A segment of a super-packet needs a checksum; and a SYN with a rewritten MSS has a wrong one.
         let whole = checksum.tx && checksum.rx;
         Self {
             mtu: capabilities.mtu,
@@ -70,22 +69,21 @@ impl Offload {
         if self.segments(ipv6) { (room - room % mss).max(mss) } else { mss }
     }
 
-    /// Makes a packet of `len` bytes in all, whose headers these are, one that the link finishes: with the
-    /// sum of its pseudo-header alone, and, where it is TCP and larger than the MTU, to be cut into segments
-    /// that fill it.
+    /// Leaves work on a packet to the link, if the link offloads it. `headers` are the first bytes of a packet of
+    /// `len` bytes. Writes a partial checksum, and returns the size of the segments to be cut if the packet is
+    /// TCP and larger than the MTU.
     ///
-    /// On a link that offloads nothing, and for a packet that is neither TCP nor a whole datagram, nothing
-    /// happens.
+    /// A packet that is neither TCP nor a whole datagram is left unchanged.
     #[inline]
     pub(crate) fn prepare(&self, headers: &mut [u8], len: usize) -> PacketMeta {
         if !self.checksum {
             return PacketMeta::default();
         }
         let Some(layout) = TcpLayout::parse(headers) else {
-            let checksum = if vnet::leave_udp_checksum(headers, len) { Checksum::Partial } else { Checksum::Complete };
+            let checksum = if write_partial_udp_checksum(headers, len) { Checksum::Partial } else { Checksum::Filled };
             return PacketMeta { checksum, gso_size: None };
         };
-        vnet::leave_checksum(headers, &layout, len);
+        write_partial_checksum(headers, &layout, len);
         let gso_size = NonZeroU16::new(self.mss(layout.payload_at)).filter(|_| len > self.mtu);
         PacketMeta { checksum: Checksum::Partial, gso_size }
     }
@@ -94,7 +92,7 @@ impl Offload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shim::tests::packet;
+    use crate::mss_rewrite::tests::packet;
 
     #[test]
     fn a_packet_above_the_mtu_is_cut_to_it() {
@@ -146,7 +144,7 @@ mod tests {
             let mut packet = packet(false, 0, &[], 10);
             (packet[6], packet[9]) = (first, 17);
             let meta = Offload::of(&Capabilities::offloading(1500)).prepare(&mut packet, len);
-            let checksum = if first == 0 { Checksum::Partial } else { Checksum::Complete };
+            let checksum = if first == 0 { Checksum::Partial } else { Checksum::Filled };
             assert_eq!(meta, PacketMeta { checksum, gso_size: None }, "{len} bytes");
         }
     }

@@ -1,14 +1,13 @@
 //! A scripted TCP peer: the other end of a stack that runs over a link in memory.
 //!
-//! A [`Peer`] is a client of one connection, without timers: what it does depends on what the stack does,
-//! and on nothing else. It knows what a transfer needs over a link that loses, repeats and reorders
-//! nothing: the handshake, whole segments up to the stack's window, one acknowledgement for each batch
-//! that it takes, and an end each way. It repeats nothing; over a link that loses, or to a stack that drops
-//! what it has no room for, it waits for ever. It has no congestion control, takes no selective
-//! acknowledgements or timestamps, and once it is made it allocates only for what arrives while it is
-//! written to and not read.
+//! A [`Peer`] is a client of one connection, without timers: it only reacts to the stack. It supports a
+//! transfer over a link that loses, repeats and reorders nothing: the handshake, whole segments up to the
+//! stack's window, one acknowledgement for each batch, and a FIN each way. It retransmits nothing: over a
+//! link that loses packets, or with a stack that drops them, it waits for ever. It has no congestion control,
+//! no selective acknowledgements and no timestamps. Once it is made, it allocates only for bytes that arrive
+//! while it is written to and not read.
 //!
-//! Its own payload is not copied but by the link, and what it reads is copied once, from the packet to the
+//! Only the link copies the payload that it sends. Received payload is copied once, from the packet to the
 //! caller's buffer.
 //!
 //! [`Peer`] is for tasks; [`Client`] makes a plain blocking connection of it, for a thread.
@@ -23,7 +22,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::task::{Context, Poll, ready};
 
-use platform::vnet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout};
+use platform::packet::flags::{ACK, FIN, RST, SYN};
+use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpSegment};
 use platform::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 
 pub use self::client::{Canceller, Client};
@@ -31,18 +31,14 @@ pub use self::client::{Canceller, Client};
 /// Receive window, in bytes, and its shift count (RFC 7323, 2).
 const WINDOW: usize = 4 << 20;
 const SCALE: u8 = 7;
-/// The MSS of who names none, over IPv4 (RFC 9293, 3.7.1).
+/// The kind of the window scale option (RFC 7323, 2.2).
+const WINDOW_SCALE: u8 = 3;
+/// The MSS of a stack that names none, over IPv4 (RFC 9293, 3.7.1).
 const DEFAULT_MSS: u16 = 536;
 
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
-
-/// A TCP client of one connection over `L`; see the module's text for what it is not.
+/// A TCP client of one connection over `L`; the text of the module names its limits.
 ///
-/// All its methods are to be called in the context of one task or thread; each remembers the waker of its
-/// last call only.
+/// Call all its methods in one task or thread; each remembers the waker of its last call only.
 #[derive(Debug)]
 pub struct Peer<L> {
     link: L,
@@ -50,11 +46,11 @@ pub struct Peer<L> {
     headers: TcpHeaders,
     ports: [u16; 2],
     batch: Vec<PacketBuffer>,
-    /// What arrived while nobody read.
+    /// Bytes that arrived and were not read.
     unread: VecDeque<u8>,
     sending: Sending,
     receiving: Receiving,
-    /// What the stack takes: the payload of a segment and of a packet, the window, its largest so far, and
+    /// The limits of the stack: the payload of a segment and of a packet, the window, its largest so far, and
     /// its shift count.
     mss: usize,
     largest: usize,
@@ -63,7 +59,7 @@ pub struct Peer<L> {
     scale: u8,
     /// Shift count of our own window.
     own_scale: u8,
-    /// Our own window as the stack knows it, in bytes.
+    /// The window that was last sent, in bytes.
     advertised: usize,
     una: u32,
     next: u32,
@@ -78,7 +74,7 @@ pub struct Peer<L> {
 enum Sending {
     Nothing,
     SynSent,
-    /// The stack has answered the SYN.
+    /// The stack's SYN-ACK has come.
     Open,
     FinSent,
 }
@@ -93,12 +89,12 @@ enum Receiving {
 }
 
 impl<L: Link> Peer<L> {
-    /// A peer at `local` whose connection goes to `remote`.
+    /// A peer at `local` that connects to `remote`.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`], where these are of two IP versions, or the link's packets are too
-    /// small for headers.
+    /// [`io::ErrorKind::InvalidInput`] if these are of two IP versions, or the link's packets are too small for
+    /// the headers.
     pub fn new(link: L, local: SocketAddr, remote: SocketAddr) -> io::Result<Self> {
         let invalid = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
         let headers = TcpHeaders::new(local, remote)
@@ -131,11 +127,11 @@ impl<L: Link> Peer<L> {
         })
     }
 
-    /// Connects: ready once the stack has answered.
+    /// Connects: ready after the stack's SYN-ACK.
     ///
     /// # Errors
     ///
-    /// The link's own, and [`io::ErrorKind::ConnectionReset`], where the stack refuses.
+    /// The errors of the link, and [`io::ErrorKind::ConnectionReset`] if the stack refuses.
     pub fn poll_connect(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             self.receive_all()?;
@@ -149,7 +145,7 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// Reads what has arrived; 0 bytes after the stack's end, and into an empty buffer.
+    /// Reads bytes that have arrived; 0 after the stack's FIN, and for an empty buffer.
     ///
     /// # Errors
     ///
@@ -175,9 +171,9 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// Sends from the beginning of `bytes` whole packets, as many as the window and the link take, and
-    /// answers how many bytes these are. A rest that would not fill a packet is the caller's to offer
-    /// again, with more behind it; alone it is sent too.
+    /// Sends whole packets from the start of `bytes`, as many as the window and the link take, and returns how
+    /// many bytes these are. The caller offers a rest that does not fill a packet again, with more behind it;
+    /// alone it is sent too.
     ///
     /// # Errors
     ///
@@ -200,8 +196,8 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// Ends the sending half: ready once the FIN is sent, for which there has to be room in the stack's
-    /// window. Reading goes on.
+    /// Ends the sending half: ready once the FIN is sent, which needs room in the stack's window. Reading goes
+    /// on.
     ///
     /// # Errors
     ///
@@ -215,7 +211,7 @@ impl<L: Link> Peer<L> {
             // A FIN has a place in the window (RFC 9293, 3.4): without room it may be dropped.
             if self.open_window() > 0 && self.send(FIN | ACK, &[])? {
                 self.sending = Sending::FinSent;
-                // Nobody may wait after this, and so nobody else would hand it on.
+                // No call may follow that would flush.
                 self.link.flush()?;
             } else {
                 ready!(self.poll_change(cx))?;
@@ -223,7 +219,7 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// Ready where the link has something for us, or room again if it had none.
+    /// Ready if the link has packets, or room again if it had none.
     fn poll_change(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.link.flush()?;
         let writable = if self.blocked { self.link.poll_writable(cx) } else { Poll::Pending };
@@ -231,7 +227,7 @@ impl<L: Link> Peer<L> {
         if writable.is_ready() { writable } else { readable }
     }
 
-    /// What arrived while nobody read.
+    /// Reads bytes that arrived earlier.
     fn read_unread(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.unread.is_empty() {
             return Ok(0);
@@ -250,14 +246,14 @@ impl<L: Link> Peer<L> {
         WINDOW.saturating_sub(self.unread.len())
     }
 
-    /// Takes all that waits, a batch after the other. Its payload is read later.
+    /// Takes all waiting packets, batch by batch. Their payload is read later.
     fn receive_all(&mut self) -> io::Result<()> {
         while self.receive(&mut [])?.is_some() {}
         self.settle()
     }
 
-    /// Takes a batch of packets and acknowledges it. Answers how many bytes of its payload are in the
-    /// buffer; what has no room there is read later. `None`: nothing waits.
+    /// Takes a batch of packets and acknowledges it. Returns how many bytes of its payload are in the buffer; the
+    /// rest is read later. `None`: no packet waits.
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         if self.receiving == Receiving::Reset {
             return Err(io::ErrorKind::ConnectionReset.into());
@@ -282,13 +278,13 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// What is left to say once nothing waits any more.
+    /// Sends the acknowledgement that is due once no packet waits.
     fn settle(&mut self) -> io::Result<()> {
         self.blocked = false;
         self.answer()
     }
 
-    /// One acknowledgement, where one is due and the link has room.
+    /// Sends one acknowledgement, if one is due and the link has room.
     fn answer(&mut self) -> io::Result<()> {
         if self.ack_due && self.send(ACK, &[])? {
             self.ack_due = false;
@@ -297,8 +293,7 @@ impl<L: Link> Peer<L> {
         Ok(())
     }
 
-    /// Sends packets of whole segments, until the window is full or the link, or what is left would not
-    /// fill one.
+    /// Sends packets of whole segments until the window or the link is full, or the rest does not fill one.
     fn fill(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut sent = 0;
         loop {
@@ -316,13 +311,13 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// What of the stack's window is not under way.
+    /// The part of the stack's window that is not in flight.
     fn open_window(&self) -> usize {
         self.window.saturating_sub(self.next.wrapping_sub(self.una)) as usize
     }
 
-    /// How much of what is left the next packet carries. Less than a segment only where that is all, or
-    /// where the stack has a small window and nothing else would ever open it (RFC 9293, 3.8.6.2.1).
+    /// The payload of the next packet, if so many bytes are left. Less than a segment only if that is all, or if
+    /// the stack's window is small and nothing else would open it (RFC 9293, 3.8.6.2.1).
     fn sendable(&self, left: usize) -> usize {
         let len = self.open_window().min(left).min(self.largest);
         match len / self.mss * self.mss {
@@ -331,15 +326,12 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// Takes a packet, whatever it is, and answers how many bytes of its payload are in the buffer.
+    /// Takes a packet of any kind, and returns how many bytes of its payload are in the buffer.
     fn take(&mut self, packet: &[u8], buffer: &mut [u8]) -> io::Result<usize> {
-        // A stack may have more to say than this connection.
-        let Some(layout) = TcpLayout::parse(packet) else { return Ok(0) };
-        let tcp = &packet[layout.tcp_at..layout.payload_at];
-        let half = |at: usize| u16::from_be_bytes([tcp[at], tcp[at + 1]]);
-        let number = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
-        let (sequence, flags, window) = (number(4), tcp[13], u32::from(half(14)));
-        if [half(0), half(2)] != self.ports {
+        // A stack may send other packets too.
+        let Some(segment) = TcpSegment::parse(packet) else { return Ok(0) };
+        let (sequence, flags) = (segment.sequence(), segment.flags());
+        if [segment.source_port(), segment.destination_port()] != self.ports {
             return Ok(0);
         }
         if flags & RST != 0 {
@@ -347,14 +339,14 @@ impl<L: Link> Peer<L> {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         if flags & SYN != 0 {
-            self.establish(sequence, number(8), window, &tcp[20..]);
+            self.establish(&segment);
             return Ok(0);
         }
-        self.acknowledged(number(8), window);
-        let payload = &packet[layout.payload_at..];
+        self.acknowledged(segment.acknowledgement(), segment.window().into());
+        let payload = segment.payload();
         let fin = flags & FIN != 0;
         self.ack_due |= fin || !payload.is_empty();
-        // What is older came again and is acknowledged again; there is nothing newer.
+        // A repeated segment is acknowledged again; there is none ahead of a gap.
         if sequence != self.expected || self.receiving == Receiving::Ended {
             return Ok(0);
         }
@@ -365,7 +357,7 @@ impl<L: Link> Peer<L> {
         self.deliver(payload, buffer)
     }
 
-    /// Payload goes to the buffer, and to the store what has no room there.
+    /// Copies payload to the buffer, and the rest to the store.
     fn deliver(&mut self, payload: &[u8], buffer: &mut [u8]) -> io::Result<usize> {
         let len = payload.len().min(buffer.len());
         buffer[..len].copy_from_slice(&payload[..len]);
@@ -387,37 +379,30 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// The stack's SYN, and its options.
-    fn establish(&mut self, sequence: u32, acknowledgement: u32, window: u32, mut options: &[u8]) {
+    /// Takes the stack's SYN and its options.
+    fn establish(&mut self, syn: &TcpSegment<'_>) {
         self.ack_due = true;
         if self.sending != Sending::SynSent {
             return;
         }
         self.sending = Sending::Open;
-        self.expected = sequence.wrapping_add(1);
+        self.expected = syn.sequence().wrapping_add(1);
         let headers = self.headers.len_without_options();
         let own = self.capabilities.mtu - headers;
         self.mss = self.mss.min(own);
-        while let [kind, rest @ ..] = options {
-            options = match (kind, rest) {
-                (1, _) => rest,
-                (2, [4, high, low, rest @ ..]) => {
-                    self.mss = own.min(usize::from(u16::from_be_bytes([*high, *low])).max(1));
-                    rest
-                }
-                (3, [3, scale, rest @ ..]) => {
-                    // RFC 7323, 2.3.
-                    self.scale = (*scale).min(14);
-                    self.own_scale = SCALE;
-                    rest
-                }
-                (2.., [len, ..]) => rest.get(usize::from(*len).max(2) - 1..).unwrap_or_default(),
-                _ => &[],
-            };
+        for option in syn.options() {
+            if let Some(mss) = option.mss() {
+                self.mss = own.min(usize::from(mss).max(1));
+            } else if let (WINDOW_SCALE, [scale]) = (option.kind, option.value) {
+                // RFC 7323, 2.3.
+                self.scale = (*scale).min(14);
+                self.own_scale = SCALE;
+            }
         }
         self.largest = (self.capabilities.max_packet_len - headers).max(self.mss) / self.mss * self.mss;
         // The window of a SYN is never scaled.
-        (self.una, self.window, self.largest_window) = (acknowledgement, window, window);
+        let window = syn.window().into();
+        (self.una, self.window, self.largest_window) = (syn.acknowledgement(), window, window);
     }
 
     /// Sends a packet; `false` where the link is full.

@@ -97,9 +97,9 @@ pub struct SmoltcpEngine<L> {
     interface: Box<Interface>,
     sockets: SocketSet<'static>,
     connections: Slab<Connection>,
-    by_ends: HashMap<(SocketAddr, SocketAddr), FlowId>,
+    by_key: HashMap<(SocketAddr, SocketAddr), FlowId>,
     /// Connections whose handshake is done, for `accept`.
-    ready: VecDeque<FlowId>,
+    accept_queue: VecDeque<FlowId>,
     /// How many connections nobody has accepted yet, half open ones included.
     unaccepted: usize,
     /// How many connections are nobody's any more.
@@ -124,8 +124,8 @@ impl<L: Link> SmoltcpEngine<L> {
             interface,
             sockets: SocketSet::new(Vec::new()),
             connections: Slab::new(),
-            by_ends: HashMap::new(),
-            ready: VecDeque::new(),
+            by_key: HashMap::new(),
+            accept_queue: VecDeque::new(),
             unaccepted: 0,
             released: 0,
             touched: Vec::new(),
@@ -146,7 +146,7 @@ impl<L: Link> SmoltcpEngine<L> {
         let Some(segment) = segment::parse(packet) else {
             return Arrival::parse(packet).map_or(Class::Other, Class::Datagram);
         };
-        let known = self.by_ends.get(&(segment.local, segment.peer)).copied();
+        let known = self.by_key.get(&(segment.local, segment.peer)).copied();
         if !segment.opens {
             return known.map_or(Class::Other, Class::Segment);
         }
@@ -156,7 +156,7 @@ impl<L: Link> SmoltcpEngine<L> {
             if !matches!(socket.state(), State::TimeWait | State::Closed) {
                 return Class::Segment(flow);
             }
-            self.by_ends.remove(&(segment.local, segment.peer));
+            self.by_key.remove(&(segment.local, segment.peer));
             self.detach(flow);
         }
         if self.unaccepted >= self.config.backlog {
@@ -191,7 +191,7 @@ impl<L: Link> SmoltcpEngine<L> {
             orphaned_until: self.started,
         };
         let flow = FlowId(self.connections.insert(connection));
-        self.by_ends.insert((local, peer), flow);
+        self.by_key.insert((local, peer), flow);
         self.unaccepted += 1;
         flow
     }
@@ -214,7 +214,7 @@ impl<L: Link> SmoltcpEngine<L> {
                 State::Listen | State::Closed => self.forget(flow),
                 _ => {
                     connection.stage = Stage::Ready;
-                    self.ready.push_back(flow);
+                    self.accept_queue.push_back(flow);
                 }
             },
             Stage::Ready | Stage::Accepted => {
@@ -260,9 +260,9 @@ impl<L: Link> SmoltcpEngine<L> {
     fn forget(&mut self, flow: FlowId) {
         let connection = self.connections.remove(flow.0);
         self.sockets.remove(connection.socket);
-        let ends = (connection.local, connection.peer);
-        if self.by_ends.get(&ends) == Some(&flow) {
-            self.by_ends.remove(&ends);
+        let key = (connection.local, connection.peer);
+        if self.by_key.get(&key) == Some(&flow) {
+            self.by_key.remove(&key);
         }
         match connection.stage {
             Stage::Handshake => self.unaccepted -= 1,
@@ -370,7 +370,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     }
 
     fn accept(&mut self) -> Option<Accepted> {
-        let flow = self.ready.pop_front()?;
+        let flow = self.accept_queue.pop_front()?;
         let connection = &mut self.connections[flow.0];
         connection.stage = Stage::Accepted;
         self.unaccepted -= 1;
@@ -378,7 +378,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     }
 
     fn can_accept(&self) -> bool {
-        !self.ready.is_empty()
+        !self.accept_queue.is_empty()
     }
 
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {

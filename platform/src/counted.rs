@@ -1,4 +1,4 @@
-//! A link that counts what crosses it.
+//! A link that counts its packets.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ pub struct Counted<L> {
     traffic: Arc<Traffic>,
 }
 
-/// The running counts of a [`Counted`] link, to be read from any thread. "Received" and "sent" are
-/// the stack's: received is what came out of the device.
+/// The running counts of a [`Counted`] link, to be read from any thread. "Received" and "sent" are seen from
+/// the stack: received packets came out of the device.
 #[derive(Debug, Default)]
 pub struct Traffic {
     rx_packets: AtomicU64,
@@ -64,12 +64,12 @@ impl PacketCounts {
 }
 
 impl<L: Link> Counted<L> {
-    /// Counts what crosses `link` from now on.
+    /// Counts all packets of `link` from now on.
     pub fn new(link: L) -> Self {
         Self { link, traffic: Arc::default() }
     }
 
-    /// Where the counts are read.
+    /// A handle to the counts.
     pub fn traffic(&self) -> Arc<Traffic> {
         Arc::clone(&self.traffic)
     }
@@ -120,7 +120,7 @@ mod tests {
     use crate::MemoryLink;
 
     #[test]
-    fn counts_what_crossed_and_nothing_else() {
+    fn only_packets_that_crossed_are_counted() {
         let (left, mut right) = MemoryLink::pair(100, 2);
         let mut left = Counted::new(left);
         let traffic = left.traffic();

@@ -6,11 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use serde::{Deserialize, Serialize};
+
 use crate::sys::{Native, System, Tun};
-use crate::{Capabilities, Class, Error, Link, PacketBuffer, PacketMeta};
+use crate::{Capabilities, Cause, Class, Error, Link, PacketBuffer, PacketMeta};
 
 /// The two addresses of the tunnel and the network they share, of one IP version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Network {
     /// The kernel's address on the device.
     pub address: IpAddr,
@@ -136,16 +138,18 @@ fn check_host(host: IpAddr, hosts: u128) -> Result<(), NetworkError> {
     Ok(())
 }
 
-/// Whether the device computes checksums, and cuts and joins TCP segments, in place of the stack.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// Whether a device is to take work off the stack: checksums, and the segmentation and joining of
+/// TCP segments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "lowercase")]
 pub enum Offload {
-    /// On where the device can offload.
+    /// On where the device can: on Linux
     #[default]
     Auto,
-    /// On: fail if the device cannot offload.
+    /// Fail if the device cannot offload
     On,
-    /// Off.
+    /// Never
     Off,
 }
 
@@ -179,8 +183,7 @@ impl TunConfig {
             return Ok(());
         }
         let source = io::Error::new(io::ErrorKind::Unsupported, reason);
-        Err(Error::new(Class::Unavailable, "use the offload of", "the TUN device", source)
-            .remedy("leave --offload at auto, which does without where it must"))
+        Err(Error::new(Cause::NoOffload, "use the offload of", "the TUN device", source))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::Error;
 use crate::sys::{Native, System};
+use crate::{Cause, Error};
 
 /// How something was found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct Check {
     pub verdict: Verdict,
     /// What was found.
     pub finding: String,
+    /// The cause, if something failed.
+    pub cause: Option<Cause>,
     /// What can be done about it.
     pub remedy: Option<String>,
 }
@@ -45,7 +47,7 @@ pub struct Check {
 impl Check {
     /// A check without a remedy.
     pub fn new(name: impl Into<String>, verdict: Verdict, finding: impl Into<String>) -> Self {
-        Self { name: name.into(), verdict, finding: finding.into(), remedy: None }
+        Self { name: name.into(), verdict, finding: finding.into(), cause: None, remedy: None }
     }
 
     /// The same check with what the user can do about it.
@@ -55,11 +57,17 @@ impl Check {
         self
     }
 
+    /// The same check with a cause, for which the program has a remedy.
+    #[must_use]
+    pub fn caused_by(self, cause: Cause) -> Self {
+        Self { cause: Some(cause), ..self }
+    }
+
     /// Whether something is there: else it is missing, in the error's words.
     pub fn of(name: impl Into<String>, result: Result<String, Error>) -> Self {
         match result {
             Ok(finding) => Self::new(name, Verdict::Ok, finding),
-            Err(error) => Self::new(name, Verdict::Missing, error.to_string()),
+            Err(error) => Self::new(name, Verdict::Missing, error.to_string()).caused_by(error.cause()),
         }
     }
 }

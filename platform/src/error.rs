@@ -1,66 +1,176 @@
-//! The error of this crate: operation, object, cause and remedy.
+//! The error of this crate: operation, object, source, and a cause by its type.
 
 use std::fmt;
 use std::io;
 
-/// Whose fault it is, and so which exit code it deserves.
+/// The kind of a failure, and so its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// A right, a device or a capability of the system is missing.
     Unavailable,
-    /// What was asked for cannot be.
+    /// What was asked for is impossible.
     Invalid,
     /// It should have worked.
     Failed,
 }
 
-/// An operation that failed: `open /dev/net/tun: permission denied; run as root or …`.
+/// The cause of a failure, as far as a user can do something about it. The program has the words for that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// No cause that is known.
+    Other(Class),
+    /// This system does not have the feature.
+    Unsupported(Feature),
+    /// The device cannot offload.
+    NoOffload,
+    /// Linux: there is no `/dev/net/tun`.
+    NoDeviceNode,
+    /// Linux: the user may not open `/dev/net/tun`.
+    DeviceNodePermission,
+    /// Linux: `/dev/net/tun` cannot be opened for another reason.
+    DeviceNodeUnusable,
+    /// Linux: `/dev/net/tun` is not a node of the TUN driver.
+    DeviceNodeOfOtherDriver,
+    /// Linux: the process lacks `CAP_NET_ADMIN` in its network namespace.
+    NeedsNetAdmin,
+    /// macOS: only root may do this.
+    NeedsSudo,
+    /// Windows: only an administrator may do this.
+    NeedsAdministrator,
+    /// Windows: Wintun's library is not there.
+    NoWintun,
+    /// Linux: IPv6 is switched off.
+    NoIpv6,
+    /// Linux: `/proc/sys` cannot be written to.
+    ReadOnlySettings,
+    /// Linux: the kernel has no veth interfaces.
+    NoVeth,
+    /// Linux: the kernel has no network namespaces.
+    NoNetns,
+    /// Linux: the system forbids user namespaces to ordinary users.
+    UserNamespaceForbidden,
+    /// Linux: a process with several threads cannot enter a user namespace (`unshare(2)`).
+    SeveralThreads,
+    /// Linux: the user may not enter this network namespace.
+    NetnsPermission,
+    /// Linux: the path is not that of a network namespace.
+    NotANetns,
+    /// No interface has the name.
+    NoInterface,
+    /// Another interface has the name.
+    NameTaken,
+    /// Linux: perhaps an interface of another kind has the name.
+    NameOfOtherKind,
+    /// Linux: the descriptor is not an open TUN device.
+    NotATun,
+    /// macOS: the descriptor is not the control socket of a utun interface.
+    NotAUtun,
+    /// Windows: it has no descriptors of devices.
+    NoDescriptors,
+    /// The interface was deleted.
+    InterfaceDeleted,
+    /// Linux: the loopback interface cannot be read or set up.
+    NoLoopback,
+    /// No more threads or processes can be started.
+    ProcessLimit,
+    /// Another profile is being taken.
+    SamplerBusy,
+    /// The profile has no sample.
+    EmptyProfile,
+}
+
+/// A feature that not every system has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// A TUN device.
+    Tun,
+    /// A network namespace.
+    Netns,
+    /// Forwarding in a network of the run's own.
+    Forwarding,
+    /// Two networks with a forwarder between them.
+    Forwarder,
+    /// A profile of this process.
+    Profile,
+}
+
+impl Cause {
+    /// The class of such a failure.
+    pub const fn class(self) -> Class {
+        match self {
+            Self::Other(class) => class,
+            Self::Unsupported(_)
+            | Self::NoOffload
+            | Self::NoDeviceNode
+            | Self::DeviceNodePermission
+            | Self::DeviceNodeUnusable
+            | Self::DeviceNodeOfOtherDriver
+            | Self::NeedsNetAdmin
+            | Self::NeedsSudo
+            | Self::NeedsAdministrator
+            | Self::NoWintun
+            | Self::NoIpv6
+            | Self::ReadOnlySettings
+            | Self::NoVeth
+            | Self::NoNetns
+            | Self::UserNamespaceForbidden
+            | Self::SeveralThreads
+            | Self::NetnsPermission => Class::Unavailable,
+            Self::NotANetns
+            | Self::NoInterface
+            | Self::NameTaken
+            | Self::NameOfOtherKind
+            | Self::NotATun
+            | Self::NotAUtun
+            | Self::NoDescriptors => Class::Invalid,
+            Self::InterfaceDeleted | Self::NoLoopback | Self::ProcessLimit | Self::SamplerBusy | Self::EmptyProfile => {
+                Class::Failed
+            }
+        }
+    }
+}
+
+impl From<Class> for Cause {
+    fn from(class: Class) -> Self {
+        Self::Other(class)
+    }
+}
+
+/// An operation that failed: `open /dev/net/tun: permission denied`.
 #[derive(Debug)]
 pub struct Error {
-    class: Class,
+    cause: Cause,
     operation: &'static str,
     object: String,
     source: io::Error,
-    remedy: Option<String>,
 }
 
 impl Error {
-    /// An error of any class; see [`Error::remedy`] for what to do about it.
-    pub fn new(class: Class, operation: &'static str, object: impl Into<String>, source: io::Error) -> Self {
-        Self { class, operation, object: object.into(), source, remedy: None }
-    }
-
-    /// The same error with what the user can do about it.
-    #[must_use]
-    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy = Some(remedy.into());
-        self
+    /// An error with a cause, or with a class alone.
+    pub fn new(cause: impl Into<Cause>, operation: &'static str, object: impl Into<String>, source: io::Error) -> Self {
+        Self { cause: cause.into(), operation, object: object.into(), source }
     }
 
     /// An operation that this system does not have.
-    pub fn unsupported(operation: &'static str, object: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::new(
-            Class::Unavailable,
-            operation,
-            object,
-            io::Error::new(io::ErrorKind::Unsupported, "not supported on this system"),
-        )
-        .remedy(remedy)
+    pub fn unsupported(feature: Feature, operation: &'static str, object: impl Into<String>) -> Self {
+        let source = io::Error::new(io::ErrorKind::Unsupported, "not supported on this system");
+        Self::new(Cause::Unsupported(feature), operation, object, source)
     }
 
-    /// Whose fault it is.
-    pub fn class(&self) -> Class {
-        self.class
+    /// Its cause.
+    pub const fn cause(&self) -> Cause {
+        self.cause
+    }
+
+    /// Its class.
+    pub const fn class(&self) -> Class {
+        self.cause.class()
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.operation, self.object, self.source)?;
-        match &self.remedy {
-            Some(remedy) => write!(f, "; {remedy}"),
-            None => Ok(()),
-        }
+        write!(f, "{} {}: {}", self.operation, self.object, self.source)
     }
 }
 

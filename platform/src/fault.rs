@@ -15,7 +15,7 @@ use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
 /// Delayed packets do not wait for ever. What is delayed on its way in is delivered when the link
 /// has been found empty twice in turn, and until then the link is readable. What is delayed on its
 /// way out is sent when the link is polled for packets and has none, thus before its owner sleeps;
-/// where the link is full then, with the next call. A link that is dropped loses what it delays.
+/// if the link is full then, with the next call. A link that is dropped loses the packets that it delays.
 #[derive(Debug)]
 pub struct Faulty<L> {
     link: L,
@@ -35,10 +35,10 @@ pub struct Faulty<L> {
     faults: Arc<FaultCounter>,
 }
 
-/// What goes wrong with a [`Faulty`] link. The default is nothing.
+/// The faults of a [`Faulty`] link. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// Whatever is left to chance follows from it.
+    /// All chance follows from it.
     pub seed: u64,
     /// Packets that arrive.
     pub rx: Faults,
@@ -46,16 +46,16 @@ pub struct FaultPlan {
     pub tx: Faults,
     /// Packets to be sent that the link says to have no room for. It has room at once.
     pub block: Which,
-    /// Packets to be sent that are answered with an error, and not sent. A stack takes that as the
-    /// end of the link, which is the contract of [`Link`]: a device whose failures pass, as `ENOBUFS`
-    /// of a TUN does, reports such a packet as sent and thereby loses it, which is [`Faults::lose`].
+    /// Packets for which `try_send` returns an error and sends nothing. A stack takes that as the end of the
+    /// link, by the contract of [`Link`]. A device with passing failures, such as `ENOBUFS` of a TUN, reports the
+    /// packet as sent and so loses it; that is [`Faults::lose`].
     pub fail: Which,
     /// The number of that error, in the system's own count.
     pub fail_with: i32,
 }
 
-/// What happens to the packets of one direction. The default is nothing. What is lost is neither
-/// repeated nor delayed, what is repeated is not delayed.
+/// The faults of one direction. The default is none. A lost packet is not repeated or delayed, and a repeated
+/// one is not delayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Packets that vanish.
@@ -86,7 +86,7 @@ pub enum Which {
     },
 }
 
-/// Counts of what a [`Faulty`] link has done, to be read from any thread.
+/// The counters of a [`Faulty`] link, to be read from any thread.
 #[derive(Debug, Default)]
 pub struct FaultCounter {
     lost: AtomicU64,
@@ -96,7 +96,7 @@ pub struct FaultCounter {
     failed: AtomicU64,
 }
 
-/// What a [`Faulty`] link has done so far, both directions together.
+/// The faults of a [`Faulty`] link so far, both directions together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Packets that vanished.
@@ -107,7 +107,7 @@ pub struct FaultCounts {
     pub delayed: u64,
     /// Packets that were denied room.
     pub blocked: u64,
-    /// Packets that were answered with an error.
+    /// Packets for which sending returned an error.
     pub failed: u64,
 }
 
@@ -161,7 +161,7 @@ impl Direction {
     }
 
     fn fate(&mut self, len: usize) -> Fate {
-        // Every one is thrown for every packet, so that none depends on what the others say.
+        // Every one is thrown for every packet, so that none depends on the others.
         match (self.lose.hit(len), self.repeat.hit(len), self.delay.hit(len)) {
             (true, _, _) => Fate::Lose,
             (_, true, _) => Fate::Repeat,
@@ -254,7 +254,7 @@ impl<L: Link> Faulty<L> {
         Arc::clone(&self.faults)
     }
 
-    /// Decides what becomes of a packet that has arrived.
+    /// Decides the fate of a packet that has arrived.
     fn arrive(&mut self, packet: Packet) {
         match self.rx.fate(packet.1.len()) {
             Fate::Lose => return count(&self.faults.lost),
@@ -273,7 +273,7 @@ impl<L: Link> Faulty<L> {
         self.arrived.extend(std::iter::from_fn(|| self.rx.due()));
     }
 
-    /// Delivers what was delayed, once the link has been found empty twice, or has gone.
+    /// Delivers delayed packets once the link was found empty twice, or has gone.
     fn nothing_arrived(&mut self, error: &io::Error) {
         if error.kind() == io::ErrorKind::WouldBlock && !self.found_empty {
             self.found_empty = true;
@@ -283,7 +283,7 @@ impl<L: Link> Faulty<L> {
         self.arrived.extend(std::iter::from_fn(|| self.rx.due()));
     }
 
-    /// Sends what was delayed for long enough and what the link has room for.
+    /// Sends packets that were delayed for long enough, as far as the link has room.
     fn send_due(&mut self) -> io::Result<()> {
         while let Some((meta, packet)) = self.tx.due() {
             match self.link.try_send(meta, &[IoSlice::new(&packet)]) {
@@ -298,7 +298,7 @@ impl<L: Link> Faulty<L> {
         Ok(())
     }
 
-    /// Fails as the plan says, or decides what becomes of the packet.
+    /// Fails as the plan says, or decides the fate of the packet.
     fn decide(&mut self, len: usize) -> io::Result<Fate> {
         if self.block.hit(len) {
             count(&self.faults.blocked);

@@ -20,6 +20,7 @@ mod kernel;
 mod link;
 mod memory;
 mod namespace;
+pub mod packet;
 mod process;
 pub mod profile;
 mod signal;
@@ -32,19 +33,19 @@ pub mod vnet;
 pub use counted::{Counted, PacketCounts, Traffic};
 pub use device::{DropCounter, Network, NetworkError, Offload, TunConfig, TunDevice, validate_host, validate_name};
 pub use environment::Environment;
-pub use error::{Class, Error};
+pub use error::{Cause, Class, Error, Feature};
 pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, Which};
 pub use kernel::{Loopback, enable_forwarding, set_loopback_up};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
-pub use namespace::{Interface, Namespace, dropped_packets, folder_of_thread, network_of};
+pub use namespace::{Interface, Namespace, add_host_route, dropped_packets, folder_of_thread, network_of};
 pub use process::{ProcessEnd, ProcessMeter, end_with_parent, end_with_this_thread, this_program};
 pub use signal::Interrupts;
 pub use socket::{
     TcpStatistics, bind_to_interface, default_congestion_control, set_congestion_control, tcp_statistics,
 };
 pub use trace::{Trace, Traced};
-pub use usage::{cpu_of_process, cpu_of_thread, peak_rss_bytes};
+pub use usage::{cpu_of_process, cpu_of_thread, peak_rss_bytes, stolen_time};
 
 use sys::{Native, System};
 

@@ -16,14 +16,13 @@ pub struct Capabilities {
     pub checksum: ChecksumOffload,
     /// Which TCP super-packets the link takes and delivers whole.
     pub segmentation: SegmentationOffload,
-    /// How many packets one [`Link::try_recv`] may deliver with profit.
+    /// How many packets one [`Link::try_recv`] should deliver at most.
     pub batch: usize,
 }
 
 impl Capabilities {
-    /// A link within one host and without offload: packets of at most `mtu` bytes, whose checksums
-    /// the sender computes. What arrives was made a moment before, in this host's memory, and needs
-    /// no check.
+    /// A link within one host and without offload: packets of at most `mtu` bytes. The sender computes
+    /// checksums. The receiver need not verify them: the packets never left this host's memory.
     pub fn plain(mtu: usize) -> Self {
         Self {
             mtu,
@@ -46,28 +45,28 @@ impl Capabilities {
         }
     }
 
-    /// Bytes in a batch: so much, and what it is copied to, stays in a processor's cache until the
-    /// reader has it. With a megabyte a byte cost half as much again.
+    /// Bytes in a batch. So much, and the buffer that it is copied to, stay in a processor's cache until the
+    /// reader has it. With a megabyte, a byte cost half as much again.
     const BATCH_BYTES: usize = 256 << 10;
 
-    /// The batch of a link whose packets have up to so many bytes: 4 to 32. Each packet is a system call
-    /// of its own, and more of them delay the ACK.
+    /// The batch of a link with packets of up to so many bytes: 4 to 32. Each packet is a system call of its
+    /// own, and more of them delay the ACK.
     fn batch_of(packet_len: usize) -> usize {
         (Self::BATCH_BYTES / packet_len.max(1)).clamp(4, 32)
     }
 
-    /// Largest super-packet, in bytes, its IP header included: what IPv4's total length can say
+    /// Largest super-packet, in bytes, its IP header included: the maximum of IPv4's total length
     /// (RFC 791, 3.1), and `GSO_LEGACY_MAX_SIZE` (`include/linux/netdevice.h`) less one.
     pub const MAX_SUPER_PACKET: usize = 65_535;
 }
 
-/// Which transport checksums are somebody else's work.
+/// Which transport checksums a stack need not compute or verify.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChecksumOffload {
-    /// What arrives needs no check: the kernel of this same host made the packet and handed it over
-    /// in memory.
+    /// Packets that arrive need not be verified: the kernel of this host made them and passed them over in
+    /// memory.
     pub rx: bool,
-    /// What is sent may be [`Checksum::Partial`].
+    /// Packets that are sent may be [`Checksum::Partial`].
     pub tx: bool,
 }
 
@@ -92,13 +91,13 @@ impl SegmentationOffload {
 pub enum Checksum {
     /// The field holds the checksum of the whole segment.
     #[default]
-    Complete,
+    Filled,
     /// The field holds the sum of the pseudo-header alone (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
     Partial,
 }
 
-/// What travels beside a packet: the system-neutral reading of Linux's `struct virtio_net_hdr`
-/// (`include/uapi/linux/virtio_net.h`). The default is a plain packet with its checksum done.
+/// The data beside a packet: the system-neutral reading of Linux's `struct virtio_net_hdr`
+/// (`include/uapi/linux/virtio_net.h`). The default is a plain packet with a filled checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketMeta {
     /// State of the transport checksum.
@@ -131,7 +130,7 @@ impl PacketBuffer {
         &mut self.storage[..self.len]
     }
 
-    /// What came beside the packet.
+    /// The data beside the packet.
     pub fn meta(&self) -> PacketMeta {
         self.meta
     }
@@ -141,7 +140,7 @@ impl PacketBuffer {
         &mut self.storage
     }
 
-    /// Says that the first `len` bytes of the storage are now a packet.
+    /// Declares the first `len` bytes of the storage a packet.
     ///
     /// # Errors
     ///
@@ -158,37 +157,34 @@ impl PacketBuffer {
 
 /// One end of a pipe of IP packets.
 ///
-/// Both directions work without blocking: a call that cannot go on answers
-/// [`io::ErrorKind::WouldBlock`], after which `poll_readable` or `poll_writable` says when to try
-/// again. Every other error means that the link is gone.
+/// Both directions work without blocking: a call that cannot go on returns [`io::ErrorKind::WouldBlock`];
+/// `poll_readable` or `poll_writable` then says when to try again. Every other error means that the link is
+/// gone.
 ///
 /// Each `poll` method remembers the waker of its last call only.
 pub trait Link: Send + Sync + 'static {
     /// What this link can do. Constant for its lifetime.
     fn capabilities(&self) -> Capabilities;
 
-    /// Takes the packets that are waiting, at most one for each buffer, and answers how many
-    /// buffers, from the first on, it filled: at least one.
+    /// Takes the packets that are waiting, at most one for each buffer. Returns how many buffers, from the first
+    /// on, it filled: at least one.
     ///
     /// Each buffer holds [`Capabilities::max_packet_len`] bytes.
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize>;
 
-    /// Sends one packet, whose bytes are the slices one after the other. The packet is sent whole
-    /// or, where the answer is an error, not at all.
+    /// Sends one packet; its bytes are the slices one after the other. On an error, no part of it is sent.
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()>;
 
-    /// Hands on what a link that sends in batches still holds, or tells the other end of it. To be
-    /// called at the end of each turn: before waiting, and whenever an answer is due.
+    /// Sends the packets that a batching link still holds, or wakes the other end. To be called at the end of
+    /// each turn: before waiting, and whenever the peer waits for a reply.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Ready where `try_recv` is worth a call. To be polled after `try_recv` has answered
-    /// `WouldBlock`.
+    /// Ready if `try_recv` is worth a call. To be polled after `try_recv` returned `WouldBlock`.
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Ready where `try_send` is worth a call. To be polled after `try_send` has answered
-    /// `WouldBlock`.
+    /// Ready if `try_send` is worth a call. To be polled after `try_send` returned `WouldBlock`.
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 

@@ -9,9 +9,8 @@ use std::task::{Context, Poll, Waker};
 use crate::link::packet_len;
 use crate::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 
-/// One end of a bounded pipe of packets in memory. It loses nothing: a full pipe answers
-/// `WouldBlock`. When one end is dropped, the other end reports [`io::ErrorKind::BrokenPipe`] once
-/// it has taken what was under way.
+/// One end of a bounded pipe of packets in memory. It loses nothing: a full pipe returns `WouldBlock`. When one
+/// end is dropped, the other end returns [`io::ErrorKind::BrokenPipe`] once it has taken all packets.
 #[derive(Debug)]
 pub struct MemoryLink {
     capabilities: Capabilities,
@@ -47,14 +46,14 @@ impl MemoryLink {
         Self::pair_of(Capabilities::plain(mtu), depth)
     }
 
-    /// The same with every offload: super-packets cross it whole, and checksums undone.
+    /// The same with every offload: super-packets pass through, with partial checksums.
     pub fn offloading_pair(mtu: usize, depth: usize) -> (Self, Self) {
         Self::pair_of(Capabilities::offloading(mtu), depth)
     }
 
-    /// The same link, both ways, with one wake for a batch, as a device moderates its interrupts: who
-    /// waits for packets is woken by [`Link::flush`], or when the pipe is full. A wake for each packet
-    /// costs more than the packet, and has the ends wait for each other by turns.
+    /// The same link, both ways, with one wake for a batch, like a device with interrupt moderation: a reader is
+    /// woken by [`Link::flush`], or when the pipe is full. A wake for each packet costs more than the packet, and
+    /// makes the ends wait for each other by turns.
     #[must_use]
     pub fn moderated(self) -> Self {
         for queue in [&self.incoming, &self.outgoing] {
@@ -63,7 +62,7 @@ impl MemoryLink {
         self
     }
 
-    /// Two ends of a link that offloads what the caller says, `depth` packets deep each way.
+    /// Two ends of a link with these capabilities, `depth` packets deep each way.
     pub fn pair_of(capabilities: Capabilities, depth: usize) -> (Self, Self) {
         let queue = || Arc::new(Mutex::new(Queue { limit: depth.max(1), ..Queue::default() }));
         let (forth, back) = (queue(), queue());
@@ -73,7 +72,7 @@ impl MemoryLink {
         )
     }
 
-    /// Takes packets that wait, at most [`AT_ONCE`], and answers how many.
+    /// Takes packets that wait, at most [`AT_ONCE`], and returns how many.
     fn take(&self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut taken: [_; AT_ONCE] = array::from_fn(|_| None);
         let mut queue = lock(&self.incoming);
@@ -108,7 +107,7 @@ impl MemoryLink {
         if meta.checksum == Checksum::Partial && !checksum.tx {
             return refuse("partial checksum on a link that completes none");
         }
-        if meta.gso_size.is_some() && (meta.checksum == Checksum::Complete || !segmentation.any()) {
+        if meta.gso_size.is_some() && (meta.checksum == Checksum::Filled || !segmentation.any()) {
             return refuse("super-packet on a link that cuts none, or with its checksum done");
         }
         Ok(())
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_does_not_offload_it_refuses() {
+    fn a_link_refuses_work_that_it_does_not_offload() {
         let partial = PacketMeta { checksum: Checksum::Partial, gso_size: None };
         let whole = PacketMeta { gso_size: NonZeroU16::new(1460), ..partial };
         let refused = |link: &mut MemoryLink, meta, len: usize| {
@@ -263,7 +262,7 @@ mod tests {
         assert!(refused(&mut plain, PacketMeta::default(), 1501));
         let (mut offloading, _other) = MemoryLink::offloading_pair(1500, 8);
         assert!(refused(&mut offloading, partial, 1501), "neither a packet of the MTU nor a super-packet");
-        assert!(refused(&mut offloading, PacketMeta { checksum: Checksum::Complete, ..whole }, 65_535));
+        assert!(refused(&mut offloading, PacketMeta { checksum: Checksum::Filled, ..whole }, 65_535));
         assert!(refused(&mut offloading, whole, 65_536));
         assert!(!refused(&mut offloading, partial, 1500));
         assert!(!refused(&mut offloading, whole, 65_535));

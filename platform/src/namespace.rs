@@ -63,6 +63,17 @@ impl Namespace {
         done.recv().map_err(|_| gone())
     }
 
+    /// Joins the calling thread's network with this one by a pair of interfaces (veth), and sets both up. Packets
+    /// pass when this returns. In the calling thread's network, the interface has no reverse path filter.
+    ///
+    /// # Errors
+    ///
+    /// [`Class::Unavailable`] if the kernel lacks veth or the IP version, or keeps settings read-only, else
+    /// [`Class::Failed`].
+    pub fn join(&self, near: &Interface, far: &Interface) -> Result<(), Error> {
+        Native::join(near, far, self)
+    }
+
     /// The thread's folder under `/proc`, by which other threads see the network.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -128,6 +139,15 @@ impl Interface {
     }
 }
 
+/// Sends all packets to a host out of an interface of the calling thread's network.
+///
+/// # Errors
+///
+/// [`Class::Failed`] if the interface does not exist or is down.
+pub fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
+    Native::add_host_route(interface, host)
+}
+
 /// The first address of the network in which an address lies.
 pub fn network_of(address: IpAddr, prefix_len: u8) -> IpAddr {
     match address {
@@ -146,6 +166,10 @@ pub fn network_of(address: IpAddr, prefix_len: u8) -> IpAddr {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -160,6 +184,33 @@ mod tests {
             ("fd10:0:1::7", 0, "::"),
         ] {
             assert_eq!(network_of(address.parse().unwrap(), prefix_len).to_string(), network);
+        }
+    }
+
+    #[test]
+    fn joined_networks_reach_each_other_at_once() {
+        for (here, there, prefix_len) in [("10.0.1.1", "10.0.2.1", 24), ("fd10:0:1::1", "fd10:0:2::1", 64)] {
+            let (near, far) = match (Namespace::new(), Namespace::new()) {
+                (Ok(near), Ok(far)) => (near, Arc::new(far)),
+                (Err(error), _) | (_, Err(error)) => return println!("SKIP: {error}"),
+            };
+            let interface = |name: &str, address: &str, route_to: &str| Interface {
+                name: name.to_owned(),
+                address: address.parse().unwrap(),
+                prefix_len,
+                route_to: route_to.parse().unwrap(),
+                mtu: 1400,
+                tx_queue_len: 1000,
+            };
+            let ends = (interface("to-far", here, there), interface("to-near", there, here));
+            let (other, address) = (Arc::clone(&far), SocketAddr::new(ends.1.address, 0));
+            near.run(move || other.join(&ends.0, &ends.1)).unwrap().unwrap();
+            let listener = far.run(move || TcpListener::bind(address)).unwrap().unwrap();
+            let target = listener.local_addr().unwrap();
+            // The kernel sends a SYN that was lost again after a second.
+            let connected = near.run(move || TcpStream::connect_timeout(&target, Duration::from_millis(900))).unwrap();
+            assert_eq!(connected.unwrap().peer_addr().unwrap(), target);
+            near.run(move || add_host_route("to-far", target.ip())).unwrap().unwrap();
         }
     }
 

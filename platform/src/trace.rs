@@ -1,4 +1,4 @@
-//! A link that writes down what crosses it.
+//! A link that writes its packets to a pcap file.
 
 use std::io::{self, IoSlice, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use crate::link::packet_len;
 use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
 
-/// Tells a file whose times are in nanoseconds.
+/// The magic number of a file with times in nanoseconds.
 const MAGIC: u32 = 0xa1b2_3c4d;
 const VERSION: [u16; 2] = [2, 4];
 /// More than any packet has.
@@ -19,10 +19,10 @@ const LINKTYPE: u32 = 101;
 /// A [`Link`] around a link, which writes every packet of both directions to `W` as a pcap file
 /// (draft-ietf-opsawg-pcap), to be read with Wireshark or tcpdump.
 ///
-/// What crosses a link that offloads is written as it is: super-packets, and checksums undone.
+/// The packets of a link that offloads are written as they are: super-packets, with partial checksums.
 ///
-/// An error of the writer ends the trace, and not the link; [`Trace::take_error`] tells of it. Give
-/// it a [`io::BufWriter`]; it is flushed when the link is dropped.
+/// An error of the writer ends the trace, not the link; [`Trace::take_error`] returns it. Use an
+/// [`io::BufWriter`]; it is flushed when the link is dropped.
 #[derive(Debug)]
 pub struct Traced<L, W: Write + Send + 'static> {
     link: L,
@@ -41,14 +41,14 @@ struct State<W> {
 }
 
 impl<L: Link, W: Write + Send + 'static> Traced<L, W> {
-    /// Writes what crosses `link` from now on.
+    /// Writes all packets of `link` from now on.
     pub fn new(link: L, writer: W) -> Self {
         let trace = Trace(Arc::new(Mutex::new(State { writer: Some(writer), error: None })));
         trace.write(|writer| writer.write_all(&file_header()));
         Self { link, trace }
     }
 
-    /// Where the trace is asked how it went.
+    /// A handle to the state of the trace.
     pub fn trace(&self) -> Trace<W> {
         Trace(Arc::clone(&self.trace.0))
     }
@@ -61,13 +61,13 @@ impl<L, W: Write + Send + 'static> Drop for Traced<L, W> {
 }
 
 impl<W> Trace<W> {
-    /// The error that has ended the trace, where one has: once.
+    /// Takes the error that has ended the trace, if any.
     pub fn take_error(&self) -> Option<io::Error> {
         self.lock().error.take()
     }
 
     fn lock(&self) -> MutexGuard<'_, State<W>> {
-        // A writer that has panicked may have written half a packet, as one that has failed.
+        // A writer that panicked may have written half a packet, like one that failed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn both_directions_are_written_and_what_was_not_sent_is_not() {
+    fn both_directions_are_written_and_unsent_packets_are_not() {
         let (left, mut right) = MemoryLink::pair(100, 1);
         let file = File::of(1_000);
         let mut left = Traced::new(left, io::BufWriter::new(file.clone()));

@@ -20,6 +20,12 @@ pub fn peak_rss_bytes() -> Option<u64> {
     Native::peak_rss_bytes()
 }
 
+/// How long the host of this virtual machine took the processors since the machine started, as the mean of all
+/// processors. Within a second it grows by at most a second. `None` where the system does not say.
+pub fn stolen_time() -> Option<Duration> {
+    Native::stolen_time()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]

@@ -1,4 +1,4 @@
-//! The forwarders between two TUN devices.
+//! The command `forward`.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -6,55 +6,65 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use forwarders::{Handoff, Io, Offload};
 
 use super::settings::{seconds, size};
-use super::{DEFAULT_MTU, List, Verify, list};
+use crate::scenario::{DEFAULT_MTU, Generator, ROWS, Verify};
 
 /// Names of the options that choose one forwarder.
 const CHOICE: [&str; 6] = ["forwarder", "io", "offload", "hop", "workers", "thread"];
 
-/// A forwarder, or a table of several; and the load that it carries.
+/// A forwarder, or a table of several, and its load.
 #[derive(Clone, Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 pub struct Forward {
-    /// The program that carries the packets: this one's own, or the one in Go that is built when it is needed
+    /// The program that forwards: this one's own, or the one in Go
     #[arg(long, value_enum, default_value_t = ForwarderName::Rust)]
     pub forwarder: ForwarderName,
 
-    /// How they are carried
+    /// How it forwards
     #[command(flatten)]
-    pub way: Way,
+    pub options: ForwarderOptions,
 
     /// All rows of the table, in interleaved rounds
     #[arg(long, group = "table", conflicts_with_all = CHOICE)]
     pub all: bool,
 
-    /// These rows of the table alone, by their numbers
-    #[arg(long, value_name = "LIST", group = "table", conflicts_with_all = CHOICE, value_parser = list::rows)]
-    pub row: Option<List<u16>>,
+    /// Only these rows of the table, by their numbers
+    #[arg(long, value_name = "LIST", group = "table", conflicts_with_all = CHOICE, value_delimiter = ',',
+        value_parser = clap::value_parser!(u16).range(1..=ROWS.len() as i64))]
+    pub row: Vec<u16>,
+
+    /// The forwarder in Go, already built; without it this program builds it, with go
+    #[arg(long, value_name = "PATH")]
+    pub go_forwarder: Option<PathBuf>,
 
     /// Rounds; each runs every row once
     #[arg(long, value_name = "N", default_value_t = 3, requires = "table",
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: u32,
 
-    /// Append each sample to this file as it comes; where it was broken off, go on
+    /// Append each sample to this file as it comes; continue a file of an interrupted table
     #[arg(short, long, value_name = "FILE.jsonl", requires = "table")]
     pub out: Option<PathBuf>,
 
-    /// Seed of the order of the rows in each round [default: of the clock]
+    /// Also run each row with another build of this program, in the same rounds, and compare
+    #[arg(long, value_name = "PROGRAM", requires = "table")]
+    pub against: Option<PathBuf>,
+
+    /// Seed of the order of the rows in each round [default: the clock]
     #[arg(long, value_name = "N", requires = "table")]
     pub seed: Option<u64>,
 
-    /// Who makes the load
+    /// The program that makes the load
     #[arg(long, value_enum, default_value_t = Generator::Own)]
     pub generator: Generator,
 
-    /// For how long the load is timed
+    /// How long the load is timed
     #[arg(long, value_name = "SECS", default_value = "10", value_parser = seconds)]
     pub time: Duration,
 
-    /// How much to deliver first, uncounted; not by iperf3
+    /// How much to deliver first, not counted; not by iperf3
     #[arg(long, value_name = "SIZE", default_value = "64MB", value_parser = size)]
     pub warmup: u64,
 
@@ -66,7 +76,7 @@ pub struct Forward {
     #[arg(long, conflicts_with = "bidir")]
     pub reverse: bool,
 
-    /// Both ways at once, by as many streams each
+    /// Both ways at once, with --parallel streams each
     #[arg(long)]
     pub bidir: bool,
 
@@ -87,11 +97,11 @@ pub struct Forward {
         value_parser = clap::value_parser!(u16).range(576..))]
     pub mtu: u16,
 
-    /// How many packets may wait in a device before the kernel drops
+    /// Packets that may wait in a device before the kernel drops
     #[arg(long, value_name = "PACKETS", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=262_144))]
     pub queue: u32,
 
-    /// Over IPv6; wants an MTU of at least 1280
+    /// Use IPv6; needs an MTU of at least 1280
     #[arg(long)]
     pub ipv6: bool,
 
@@ -119,7 +129,7 @@ pub struct Forward {
     )]
     pub far_addr: Option<IpAddr>,
 
-    /// A run that takes longer fails [default: 30 more than --time]
+    /// Fail a run that takes longer [default: --time and 30 more]
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub timeout: Option<Duration>,
 
@@ -127,27 +137,27 @@ pub struct Forward {
     #[arg(long, conflicts_with_all = ["all", "row"])]
     pub json: bool,
 
-    /// Make a flame graph of the forwarder, in a run that is not scored
+    /// Draw a flame graph of the forwarder; the run is not scored
     #[arg(long, value_name = "FILE.svg", conflicts_with_all = ["all", "row", "json"])]
     pub profile: Option<PathBuf>,
 }
 
-/// A way to carry packets.
+/// The options of a forwarder.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct Way {
-    /// How a device is read and written: in threads, in tasks, or by a stream and a sink in tasks [default: sync]
+pub struct ForwarderOptions {
+    /// How a device is read and written [default: sync]
     #[arg(long, value_enum)]
     pub io: Option<Io>,
 
-    /// Super-packets: there are none, they are cut and joined again, or they are passed on as they are
+    /// What becomes of super-packets
     #[arg(long, value_enum, default_value_t = Offload::On)]
     pub offload: Offload,
 
-    /// How packets come from the reader to the writer: they are one, by a channel, or in buffers that come back
-    #[arg(long, value_enum, default_value_t = Hop::Direct)]
-    pub hop: Hop,
+    /// How packets get from the reader to the writer
+    #[arg(long, value_enum, default_value_t = Handoff::Direct)]
+    pub hop: Handoff,
 
-    /// How many carry packets in each direction, side by side; more than one reorder them [default: 1]
+    /// Workers in each direction; more than one reorder packets [default: 1]
     #[arg(long, value_name = "N")]
     pub workers: Option<NonZeroU16>,
 
@@ -156,77 +166,11 @@ pub struct Way {
     pub thread: Option<NonZeroU16>,
 }
 
-/// Carries packets between two TUN devices that it makes. It is started by the program itself.
-#[derive(Clone, Debug, Args)]
-pub struct Forwarder {
-    /// The device in this process' network namespace
-    #[arg(long, value_name = "NAME")]
-    pub near: String,
-
-    /// The device in the other one
-    #[arg(long, value_name = "NAME")]
-    pub far: String,
-
-    /// The other network namespace
-    #[arg(long, value_name = "FILE")]
-    pub far_namespace: PathBuf,
-
-    /// How
-    #[command(flatten)]
-    pub way: Way,
-
-    /// Make a flame graph
-    #[arg(long, value_name = "FILE.svg")]
-    pub profile: Option<PathBuf>,
-}
-
-/// The programs that carry packets.
+/// The programs that forward packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ForwarderName {
     /// This program's own, on tun-rs
     Rust,
     /// The one in Go, on wireguard-go's tun package
     Go,
-}
-
-/// How a device is read and written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Io {
-    /// In threads
-    Sync,
-    /// In tasks of tokio's
-    Async,
-    /// In tasks, by the stream and the sink of tun-rs (`DeviceFramed`)
-    Framed,
-}
-
-/// What becomes of super-packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Offload {
-    /// There are none
-    Off,
-    /// They are cut when they are read and joined when they are written
-    On,
-    /// They are passed on as they are
-    Whole,
-}
-
-/// How packets come from the reader to the writer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Hop {
-    /// They are one
-    Direct,
-    /// By a channel
-    Channel,
-    /// By a channel, in buffers that come back
-    Pool,
-}
-
-/// Who makes the load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Generator {
-    /// This program
-    Own,
-    /// iperf3
-    Iperf3,
 }

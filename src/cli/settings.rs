@@ -1,4 +1,4 @@
-//! What a single run and every run of a matrix are told alike.
+//! Settings that a single run has, and that all runs of a matrix share.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,24 +6,25 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::Args;
 
-use super::{Netns, Verify};
+use super::Netns;
+use crate::scenario::Verify;
 
-/// How a run is made, whatever is run.
+/// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Settings {
-    /// How much to deliver [default: 1GB; of matrix: --time 1]
+    /// How much to deliver [default: 1GB and for at least a second; matrix: --time 1]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub bytes: Option<u64>,
 
-    /// Deliver for so many seconds instead
+    /// Deliver for this time instead
     #[arg(long, value_name = "SECS", conflicts_with = "bytes", value_parser = seconds)]
     pub time: Option<Duration>,
 
-    /// How much to deliver first, uncounted
-    #[arg(long, value_name = "SIZE", default_value = "64MB", value_parser = size)]
-    pub warmup: u64,
+    /// How much to deliver first, not counted [default: 64MB, or --bytes where that is less]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub warmup: Option<u64>,
 
-    /// Take note of what has arrived every so many seconds, too
+    /// Also record the bytes that arrived in each interval of this length
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub interval: Option<Duration>,
 
@@ -43,11 +44,11 @@ pub struct Settings {
     #[arg(long, value_enum, default_value_t = Verify::Sample)]
     pub verify: Verify,
 
-    /// Linux: a network namespace of the run's own (no root needed), or the host's
+    /// Linux: a network namespace of the run's own (no root needed), or the host's network
     #[arg(long, value_enum, default_value_t = Netns::Auto)]
     pub netns: Netns,
 
-    /// A run that takes longer fails
+    /// Fail a run that takes longer
     #[arg(long, value_name = "SECS", default_value = "60", value_parser = seconds)]
     pub timeout: Duration,
 

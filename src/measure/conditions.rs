@@ -1,4 +1,4 @@
-//! What else is not alike in two files of samples.
+//! Differences between two sets of samples, other than the figures.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,35 +6,36 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::statistics;
-use crate::sample::{self, Cell, Sample};
+use crate::sample::{self, Sample};
+use crate::scenario::Cell;
 
-/// What two files should have alike for their comparison to be one of programs.
+/// Differences that may explain a change, apart from the code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     /// Of the machines: `kernel`, `cpu` and so on.
     pub machine: Vec<Difference>,
-    /// Of the programs: `commit`, `smoltcp` and so on. It may be what is compared.
+    /// Of the programs: `commit`, `smoltcp` and so on. They may be the reason for the comparison.
     pub program: Vec<Difference>,
-    /// Of how the runs of the common cells were made: `congestion`, `verified`, `warmup_bytes`, and
-    /// `elapsed_seconds`, the median of their lengths to a tenth, where they were made by time.
+    /// Of the settings of the common cells: `congestion`, `verified`, `warmup_bytes`, and for runs of a fixed time
+    /// `elapsed_seconds`, their median length in tenths of a second.
     pub settings: Vec<Difference>,
 }
 
-/// A field, and the values that it has in each file; several, where the file itself is of several.
+/// A field and its values on each side. A side may have several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Its name in the file.
     pub name: String,
-    /// Its values in the old file, in the order of the alphabet.
+    /// The old values, in alphabetical order.
     pub old: Vec<String>,
-    /// Its values in the new file.
+    /// The new values.
     pub new: Vec<String>,
 }
 
 /// The values of each field.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
-/// What is not alike. Of the machine and the program it is also told where it is so within a file.
+/// Compares the environments and the settings. Machine and program are also reported if they differ within a side.
 pub fn differences(old: &[Sample], new: &[Sample]) -> Differences {
     let [old_cells, new_cells] = [old, new].map(|samples| cells(samples.iter().map(|sample| &sample.cell)));
     let good =
@@ -42,7 +43,7 @@ pub fn differences(old: &[Sample], new: &[Sample]) -> Differences {
     let machine = |sample: &Sample| fields(&sample.environment.machine);
     let program = |sample: &Sample| fields(&sample.environment.program);
     let settings = |sample: &Sample| {
-        let facts = &sample.facts;
+        let facts = &sample.measured;
         fields(&json!({
             "congestion": facts.congestion, "verified": facts.verified, "warmup_bytes": facts.warmup_bytes,
         }))
@@ -52,7 +53,7 @@ pub fn differences(old: &[Sample], new: &[Sample]) -> Differences {
         program: between(&gather(old.iter(), program), &gather(new.iter(), program)),
         settings: between(&gather(old.iter().filter(good), settings), &gather(new.iter().filter(good), settings)),
     };
-    // Different cells of a matrix may well be made in different ways, in both files alike.
+    // The cells of a matrix may have different settings.
     differences.settings.retain(|field| field.old != field.new);
     differences
         .settings
@@ -60,16 +61,16 @@ pub fn differences(old: &[Sample], new: &[Sample]) -> Differences {
     differences
 }
 
-/// How long the runs were, where that differs. Of runs by bytes it is a result, and none of their settings.
+/// The lengths of the runs, if they differ. With a fixed number of bytes the length is a result, not a setting.
 fn length(old: &[&Sample], new: &[&Sample]) -> Option<Difference> {
     let transfers = |samples: &[&Sample]| -> BTreeSet<(Cell, u64)> {
-        samples.iter().map(|sample| (sample.cell.clone(), sample.facts.bytes)).collect()
+        samples.iter().map(|sample| (sample.cell.clone(), sample.measured.bytes)).collect()
     };
     if transfers(old) == transfers(new) {
         return None;
     }
     let median = |samples: &[&Sample]| {
-        let seconds: Vec<_> = samples.iter().map(|sample| sample.facts.elapsed.as_secs_f64()).collect();
+        let seconds: Vec<_> = samples.iter().map(|sample| sample.measured.elapsed.as_secs_f64()).collect();
         statistics::median(&seconds).map(|seconds| format!("{seconds:.1}"))
     };
     let [old, new] = [vec![median(old)?], vec![median(new)?]];
@@ -99,13 +100,13 @@ fn between(old: &Fields, new: &Fields) -> Vec<Difference> {
     differing.map(|name| Difference { name: name.clone(), old: list(old, name), new: list(new, name) }).collect()
 }
 
-/// The fields of a structure by their names in the file, and their values as text.
+/// The fields of a structure, as text, by their names in the file.
 fn fields(structure: &impl Serialize) -> BTreeMap<String, String> {
     let fields = sample::fields(structure).into_iter();
     fields.map(|(name, value)| (name, sample::field_text(Some(&value)))).collect()
 }
 
-/// The two cells that have most in common, and what they have not.
+/// Names the old and the new cell that have most in common, and their differences.
 pub(super) fn nearest<'a>(old: impl Iterator<Item = &'a Cell>, new: impl Iterator<Item = &'a Cell>) -> String {
     let new: Vec<_> = new.map(fields).collect();
     let unknown = &sample::field_text(None);
@@ -131,27 +132,27 @@ mod tests {
 
     use super::super::fixture::{cell, sample};
     use super::*;
-    use crate::plan::Mode;
+    use crate::scenario::Mode;
 
     /// Runs of these bytes in these milliseconds.
     fn runs(runs: &[(u64, u64)]) -> Vec<Sample> {
         let run = |(bytes, elapsed_ms): &(u64, u64)| {
             let mut sample = sample(&cell(StackKind::Smoltcp, Mode::Reader), 1.0);
-            sample.facts.bytes = *bytes;
-            sample.facts.elapsed = Duration::from_millis(*elapsed_ms);
+            sample.measured.bytes = *bytes;
+            sample.measured.elapsed = Duration::from_millis(*elapsed_ms);
             sample
         };
         runs.iter().map(run).collect()
     }
 
     #[test]
-    fn runs_of_another_length_are_told_where_it_was_asked_for() {
+    fn a_different_length_is_a_setting_only_of_runs_by_time() {
         let by_time = [runs(&[(5, 1010), (6, 1001), (7, 1020)]), runs(&[(11, 2001), (12, 2002), (9, 5000)])];
         let expected =
             Difference { name: "elapsed_seconds".to_owned(), old: vec!["1.0".to_owned()], new: vec!["2.0".to_owned()] };
         assert_eq!(differences(&by_time[0], &by_time[1]).settings, [expected]);
         assert_eq!(differences(&by_time[0], &runs(&[(8, 1030), (9, 960)])).settings, []);
-        // The same bytes in another time are faster, and not another setting.
+        // The same bytes in another time are a result.
         assert_eq!(differences(&runs(&[(9, 1000), (9, 1100)]), &runs(&[(9, 2000)])).settings, []);
         assert_eq!(differences(&by_time[0], &[]).settings, []);
     }

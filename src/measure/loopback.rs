@@ -1,26 +1,25 @@
-//! Figures by how fast the machine was in their round.
+//! Divides figures by the speed of the machine in their round.
 //!
-//! On a shared machine all figures drift together, by more than any change that is looked for. A round of
-//! `matrix --baseline` has runs over the kernel's loopback, which no stack is in. What they are by their
-//! usual rate is the speed of the machine in that round; figures divided by it are comparable as far as a
-//! slow machine slows down all alike. The division brings in the noise of loopback, and takes out a change
-//! of what loopback shares with the other layers: this program's client and server, and tokio.
+//! On a shared machine all figures drift together, often by more than the change of interest. A round of
+//! `matrix --baseline` has runs over the kernel's loopback, which uses no stack. Their rate, divided by their usual
+//! rate, is the speed of the machine in this round. The division assumes that a slow machine slows down every cell
+//! alike. It adds the noise of loopback, and it hides changes of everything that loopback shares with the other
+//! layers: this program's client and server, and tokio.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::statistics::median;
-use crate::plan::Layer;
-use crate::sample::{Cell, Sample};
+use crate::sample::Sample;
+use crate::scenario::{Cell, Subject};
 
 /// A sample and its figure.
 pub(super) type Figure<'a> = (&'a Sample, f64);
 
-/// The samples of stacks in two files, but for loopback's and those of rounds without any, with their figures by the
-/// machine's speed. An empty list is of a file that has none of the loopback cells of the other.
+/// The samples of stacks in two files, with their figures divided by the machine's speed. Loopback itself and rounds
+/// without loopback are left out. A list is empty if the files have no loopback cell in common.
 pub(super) fn relative<'a>(old: &'a [Sample], new: &'a [Sample]) -> [Vec<Figure<'a>>; 2] {
     let common: BTreeSet<&Cell> = loopback(old).map(|sample| &sample.cell).collect();
-    // Each cell is held against its own rate in both files together, so that it does not matter how fast
-    // it is by the others, and which of them a round has.
+    // Each loopback cell is compared with its own median of both files, so it does not matter which of them a round has.
     let mut rates: BTreeMap<&Cell, Vec<f64>> = BTreeMap::new();
     for sample in loopback(new).filter(|sample| common.contains(&sample.cell)) {
         rates.entry(&sample.cell).or_default().push(sample.gbps());
@@ -32,13 +31,13 @@ pub(super) fn relative<'a>(old: &'a [Sample], new: &'a [Sample]) -> [Vec<Figure<
     [old, new].map(|samples| by_speed(samples, &usual))
 }
 
-/// Runs over loopback that did not fail.
+/// Good runs over loopback.
 fn loopback(samples: &[Sample]) -> impl Iterator<Item = &Sample> {
     samples.iter().filter(|sample| sample.is_ok() && is_loopback(sample))
 }
 
 fn is_loopback(sample: &Sample) -> bool {
-    sample.cell.stack().is_some_and(|cell| cell.layer == Layer::Loopback)
+    sample.cell.subject == Subject::Loopback
 }
 
 fn by_speed<'a>(samples: &'a [Sample], usual: &BTreeMap<&Cell, f64>) -> Vec<Figure<'a>> {
@@ -49,12 +48,12 @@ fn by_speed<'a>(samples: &'a [Sample], usual: &BTreeMap<&Cell, f64>) -> Vec<Figu
         }
     }
     let speed = |sample| median(speeds.get(&round(sample)?)?).filter(|speed| *speed > 0.0);
-    // A forwarder shares less with loopback: its work is in the devices and between them.
-    let figures = samples.iter().filter(|sample| sample.cell.stack().is_some() && !is_loopback(sample));
+    // Loopback says little about forwarders: they work in the devices and between them.
+    let figures = samples.iter().filter(|sample| sample.cell.forwarder().is_none() && !is_loopback(sample));
     figures.filter_map(|sample| Some((sample, sample.gbps() / speed(sample)?))).collect()
 }
 
-/// A round of a matrix: that of another environment in the same file is another one.
+/// A round of a matrix. Each environment in a file has rounds of its own.
 fn round(sample: &Sample) -> Option<(String, u32)> {
-    Some((sample.environment.id(), sample.facts.round?))
+    Some((sample.environment.id(), sample.measured.round?))
 }

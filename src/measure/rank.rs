@@ -1,156 +1,232 @@
-//! Two rows of numbers: whether one is really above the other, and by how much.
+//! Two groups of runs: how much they differ, and whether that is more than chance.
 
 use statrs::distribution::{ContinuousCDF, Normal};
-use statrs::stats_tests::mannwhitneyu::{MannWhitneyUMethod, mannwhitneyu};
 use statrs::stats_tests::{Alternative, fishers_exact};
 
-use super::Estimate;
+use super::{Estimate, statistics};
 
-/// With what probability a table in which nothing changed may say of any cell that it did.
+/// The probability of a false verdict anywhere in a table in which nothing changed.
 pub const SIGNIFICANCE: f64 = 0.05;
 
-/// From so many values on one side the normal distribution stands for the exact one, as in R. They differ
-/// by less than 0.001.
-const MANY: usize = 50;
+/// From this many runs on a side, the normal distribution replaces the exact one, as in R. They differ by less
+/// than 0.002.
+pub(super) const MANY: usize = 50;
 
-/// More values than this on one side are thinned before all their pairs are made.
-const MOST_FOR_PAIRS: usize = 1000;
+/// A cell with more runs than this on a side is tested with an even selection of them: the test looks at every
+/// pair of runs.
+const MOST_RUNS: usize = 1000;
 
-/// In how many of the orders of two rows of values U is at most so and so much: U is how often a value of
-/// the one is above one of the other (Mann and Whitney, Annals of Mathematical Statistics 18, 1947).
+/// A rank test of the change from the old runs to the new ones, and the interval that belongs to it.
 ///
-/// From statrs comes the normal approximation alone: its exact method (0.19.1) answers the wrong tail where
-/// the first row is not the longer, and goes through all the orders one by one.
-struct ExactU {
-    /// The share of all orders for each U.
-    share: Vec<f64>,
+/// Both tests count how many `changes` lie above a hypothetical change, and compare the count with its
+/// distribution under this hypothesis. So the test excludes a change if and only if the interval does. Equal
+/// values count against a verdict.
+pub(super) struct RankTest {
+    /// Logarithms of new/old, in ascending order.
+    changes: Vec<f64>,
+    count: Count,
 }
 
-impl ExactU {
-    fn new(left: usize, right: usize) -> Self {
-        // By the number of values on the right: in how many orders of them and those of the left so far U
-        // is what the index says. The largest value of all is of the left, and above all of the right, or
-        // of the right, and above none.
-        let mut ways = vec![vec![1.0]; right + 1];
+/// The distribution of the number of changes above the true one.
+enum Count {
+    /// The probability of at most this many, by index.
+    Exact(Vec<f64>),
+    /// The approximation for many runs.
+    Normal { mean: f64, deviation: f64 },
+}
+
+impl RankTest {
+    /// Compares every new run with every old one: the test of Mann and Whitney (Annals of Mathematical Statistics
+    /// 18, 1947), on logarithms. `None` without runs on both sides.
+    pub(super) fn between(old: &[f64], new: &[f64]) -> Option<Self> {
+        let [old, new] = [old, new].map(|runs| selection(runs).map(|run| logarithm(*run)).collect::<Vec<_>>());
+        let changes = new.iter().flat_map(|new| old.iter().map(move |old| new - old)).collect();
+        Self::of(changes, Count::between(old.len(), new.len()))
+    }
+
+    /// Compares the old and the new run of each round: Wilcoxon's signed-rank test (Biometrics Bulletin 1, 1945),
+    /// on logarithms. Its changes are the means of all pairs of rounds (Walsh averages). `None` without rounds.
+    pub(super) fn within(rounds: &[(f64, f64)]) -> Option<Self> {
+        let rounds: Vec<_> = selection(rounds).map(|(old, new)| logarithm(*new) - logarithm(*old)).collect();
+        let pairs = rounds.iter().enumerate().flat_map(|(index, one)| rounds[index..].iter().map(move |two| one + two));
+        Self::of(pairs.map(|sum| sum / 2.0).collect(), Count::within(rounds.len()))
+    }
+
+    fn of(mut changes: Vec<f64>, count: Count) -> Option<Self> {
+        changes.sort_by(f64::total_cmp);
+        (!changes.is_empty()).then_some(Self { changes, count })
+    }
+
+    /// New by old: the median of the changes, with its 95 % interval (Hodges and Lehmann, Annals of Mathematical
+    /// Statistics 34, 1963). With so few runs that no count is significant, the interval is the range of the
+    /// changes.
+    pub(super) fn ratio(&self) -> Estimate {
+        let significant = |count: &usize| self.count.at_most(*count) <= SIGNIFICANCE / 2.0;
+        let outside = (0..self.changes.len()).take_while(significant).count().saturating_sub(1);
+        let median = statistics::median(&self.changes).unwrap_or_default();
+        let [low, high] = [outside, self.changes.len() - 1 - outside].map(|index| self.changes[index].exp());
+        Estimate { median: median.exp(), low, high }
+    }
+
+    /// The two-sided p-value of any change.
+    pub(super) fn p_value(&self) -> f64 {
+        let not_slower = self.changes.iter().filter(|change| **change >= 0.0).count();
+        let not_faster = self.changes.iter().filter(|change| **change <= 0.0).count();
+        (2.0 * self.count.at_most(not_slower.min(not_faster))).min(1.0)
+    }
+
+    /// The smallest p-value that any change could have with this many runs.
+    pub(super) fn smallest_p_value(&self) -> f64 {
+        self.count.smallest_p_value()
+    }
+}
+
+/// The smallest p-value of [`RankTest::between`] with this many runs on each side.
+pub(super) fn smallest_between(runs: usize) -> f64 {
+    Count::between(runs, runs).smallest_p_value()
+}
+
+/// The smallest p-value of [`RankTest::within`] with this many rounds.
+pub(super) fn smallest_within(rounds: usize) -> f64 {
+    Count::within(rounds).smallest_p_value()
+}
+
+impl Count {
+    /// Of Mann and Whitney's U, for groups of these sizes.
+    ///
+    /// statrs has this test, but its exact method (0.19.1) returns the wrong tail if the first group is not the
+    /// longer, and tries all orders one by one.
+    fn between(left: usize, right: usize) -> Self {
+        if left.max(right) >= MANY {
+            let pairs = (left * right) as f64;
+            let deviation = (pairs * (left + right + 1) as f64 / 12.0).sqrt();
+            return Self::Normal { mean: pairs / 2.0, deviation };
+        }
+        // `orders[n][u]`: the number of orders of the left values so far and n right ones in which a left value is
+        // above a right one u times. The largest value is a left one, above all n, or a right one, above none.
+        let mut orders = vec![vec![1.0]; right + 1];
         for taken in 1..=left {
             for others in 1..=right {
                 let mut sum = vec![0.0; taken * others + 1];
-                for (u, count) in ways[others].iter().enumerate() {
+                for (u, count) in orders[others].iter().enumerate() {
                     sum[u + others] += count;
                 }
-                for (u, count) in ways[others - 1].iter().enumerate() {
+                for (u, count) in orders[others - 1].iter().enumerate() {
                     sum[u] += count;
                 }
-                ways[others] = sum;
+                orders[others] = sum;
             }
         }
-        let mut share = ways.pop().unwrap_or_default();
-        let all: f64 = share.iter().sum();
-        for count in &mut share {
-            *count /= all;
+        Self::exact(&orders.pop().unwrap_or_default())
+    }
+
+    /// Of Wilcoxon's sum of positive ranks, for this many rounds. Each rank is positive in half of the cases.
+    fn within(rounds: usize) -> Self {
+        if rounds >= MANY {
+            let n = rounds as f64;
+            let deviation = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
+            return Self::Normal { mean: n * (n + 1.0) / 4.0, deviation };
         }
-        Self { share }
+        let mut signs = vec![1.0];
+        for rank in 1..=rounds {
+            let mut sum = vec![0.0; signs.len() + rank];
+            for (ranks, count) in signs.iter().enumerate() {
+                sum[ranks] += count;
+                sum[ranks + rank] += count;
+            }
+            signs = sum;
+        }
+        Self::exact(&signs)
     }
 
-    /// The probability of at most so much, where both rows are of the same.
-    fn at_most(&self, u: usize) -> f64 {
-        self.share.iter().take(u + 1).sum()
+    /// The distribution with these numbers of equally likely cases.
+    fn exact(cases: &[f64]) -> Self {
+        let all: f64 = cases.iter().sum();
+        let mut so_far = 0.0;
+        let at_most = cases.iter().map(|count| {
+            so_far += count;
+            so_far / all
+        });
+        Self::Exact(at_most.collect())
+    }
+
+    /// The probability of at most this many.
+    fn at_most(&self, count: usize) -> f64 {
+        match self {
+            Self::Exact(at_most) => at_most.get(count).copied().unwrap_or(1.0),
+            Self::Normal { mean, deviation } => Normal::standard().cdf((count as f64 + 0.5 - mean) / deviation),
+        }
+    }
+
+    fn smallest_p_value(&self) -> f64 {
+        (2.0 * self.at_most(0)).min(1.0)
     }
 }
 
-/// The two-sided p-value of Mann and Whitney's test: how often two rows of the same would differ in their
-/// ranks as much as these. Exact, but for equal values or for 50 values and more on a side; then it is
-/// that of the normal approximation with its corrections for equal values and for continuity. Without
-/// values it is 1.
-pub(super) fn p_value(left: &[f64], right: &[f64]) -> f64 {
-    let mut all = [left, right].concat();
-    all.sort_by(f64::total_cmp);
-    let tied = all.windows(2).any(|pair| pair[0] >= pair[1]);
-    if tied || left.len().max(right.len()) >= MANY {
-        let method = MannWhitneyUMethod::AsymptoticInclContinuityCorrection;
-        // An error is that one of them is empty.
-        return mannwhitneyu(left, right, method, Alternative::TwoSided).map_or(1.0, |(_, p)| p);
-    }
-    let above: usize = left.iter().map(|one| right.iter().filter(|other| one > *other).count()).sum();
-    let smaller = above.min(left.len() * right.len() - above);
-    (2.0 * ExactU::new(left.len(), right.len()).at_most(smaller)).min(1.0)
+/// All values, or an even selection of very many.
+fn selection<T>(values: &[T]) -> impl Iterator<Item = &T> {
+    values.iter().step_by(values.len().div_ceil(MOST_RUNS).max(1))
 }
 
-/// The smallest p-value that so many and so many values can have, where all of the one are above all of
-/// the other.
-pub(super) fn smallest_p_value(left: usize, right: usize) -> f64 {
-    // Two of the orders of all, which are left + right over right in number.
-    let orders: f64 = (1..=right).map(|taken| (left + taken) as f64 / taken as f64).product();
-    (2.0 / orders).min(1.0)
+fn logarithm(value: f64) -> f64 {
+    value.max(f64::MIN_POSITIVE).ln()
 }
 
-/// The one-sided p-value of Fisher's exact test (The Design of Experiments, 1935, 2): how often so many of the
-/// first group or more would be those with a property, where both groups are as likely to have it. A group
-/// is how many have it and how many have not.
-pub(super) fn p_value_of_share(group: [usize; 2], other: [usize; 2]) -> f64 {
+/// How many runs of a cell failed, and how many did not.
+pub(super) type Outcomes = [usize; 2];
+
+/// The one-sided p-value of Fisher's exact test (The Design of Experiments, 1935, 2): the probability that of all
+/// failures at least this many are in the first group, if both groups fail equally often.
+pub(super) fn p_value_of_failures(group: Outcomes, other: Outcomes) -> f64 {
     let table = [group[0], group[1], other[0], other[1]].map(|count| count as u64);
-    // An error is a table that no counts make.
+    // statrs returns an error only for counts that no table can have.
     fishers_exact(&table, Alternative::Greater).unwrap_or(1.0)
 }
 
-/// By what the values of `new` are to be divided to be like those of `old`: the median of the ratios of
-/// every new to every old value, with the 95 % interval that belongs to the rank test (Hodges and Lehmann,
-/// Annals of Mathematical Statistics 34, 1963, on the logarithms). `None` where one of them is empty.
+/// The smallest [`p_value_of_failures`] with the same number of failures in all: as many as possible in the first
+/// group.
+pub(super) fn smallest_p_value_of_failures(group: Outcomes, other: Outcomes) -> f64 {
+    let moved = other[0].min(group[1]);
+    p_value_of_failures([group[0] + moved, group[1] - moved], [other[0] - moved, other[1] + moved])
+}
+
+/// Corrects the p-values of several tests by Holm's method (Scandinavian Journal of Statistics 6, 1979): if nothing
+/// changed, none is below 5 % in 95 % of all cases, however the tests depend on each other.
 ///
-/// It is surer than the ratio of the medians. Where it excludes 1 the test by itself, uncorrected, is
-/// significant, as long as no values are equal and there are less than 50 of them: else the interval and
-/// the p-value are two approximations, and may disagree near 5 %.
-pub(super) fn ratio(old: &[f64], new: &[f64]) -> Option<Estimate> {
-    let all = old.len() * new.len();
-    let cut = pairs_outside(old.len(), new.len());
-    let (old, new) = (logarithms(old), logarithms(new));
-    let mut shifts: Vec<f64> = new.iter().flat_map(|new| old.iter().map(move |old| new - old)).collect();
-    shifts.sort_by(f64::total_cmp);
-    let median = super::statistics::median(&shifts)?.exp();
-    let cut = cut * shifts.len() / all;
-    Some(Estimate { median, low: shifts[cut].exp(), high: shifts[shifts.len() - 1 - cut].exp() })
-}
-
-/// How many of the sorted pairs lie outside a 95 % interval at each end: as many as U can be and still be
-/// significant, so that the interval excludes just what the test does. Of very few values it is none, and
-/// the interval less than one of 95 %.
-fn pairs_outside(left: usize, right: usize) -> usize {
-    let tail = SIGNIFICANCE / 2.0;
-    if left.max(right) < MANY {
-        let exact = ExactU::new(left, right);
-        return (0..left * right).take_while(|u| exact.at_most(*u) <= tail).count().saturating_sub(1);
-    }
-    let (left, right) = (left as f64, right as f64);
-    let deviation = (left * right * (left + right + 1.0) / 12.0).sqrt();
-    (left * right / 2.0 + Normal::standard().inverse_cdf(tail) * deviation).max(0.0) as usize
-}
-
-/// The logarithms of positive values; of very many only some, evenly over their order.
-fn logarithms(values: &[f64]) -> Vec<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let step = sorted.len().div_ceil(MOST_FOR_PAIRS).max(1);
-    sorted.into_iter().skip(step / 2).step_by(step).map(|value| value.max(f64::MIN_POSITIVE).ln()).collect()
-}
-
-/// The p-values of several tests, adjusted so that with a probability of 95 % none of them is below 5 %
-/// by chance, whatever the tests have to do with each other (Holm, Scandinavian Journal of Statistics 6,
-/// 1979).
-///
-/// Of the usual corrections it is the one for a gate. A single false "slower" stops a change, so their
-/// number has to be held, and not their share, as Benjamini and Hochberg do: there every cell that is
-/// really faster makes it easier for another to be slower by chance. Bonferroni holds it too, and finds less.
+/// A single false "slower" stops a change, so the gate must bound their number. Benjamini and Hochberg bound their
+/// share: there each cell that is really faster makes a false "slower" more likely. Bonferroni bounds the number
+/// too, but finds less.
 pub(super) fn holm(p_values: &[f64]) -> Vec<f64> {
-    let mut order: Vec<usize> = (0..p_values.len()).collect();
-    order.sort_by(|left, right| p_values[*left].total_cmp(&p_values[*right]));
     let mut adjusted = vec![1.0; p_values.len()];
     let mut largest: f64 = 0.0;
-    for (rank, index) in order.into_iter().enumerate() {
-        let left = (p_values.len() - rank) as f64;
-        largest = largest.max(p_values[index] * left).min(1.0);
+    for (index, p_value) in multiplied(p_values) {
+        largest = largest.max(p_value);
         adjusted[index] = largest;
     }
     adjusted
+}
+
+/// Corrects by Hochberg's method (Biometrika 75, 1988), which bounds the same probability for independent tests.
+///
+/// Failures need it because their p-values have few steps: with five runs a side no p-value is below 1/252, so
+/// Holm's method could not find that all of 24 cells broke. This one can.
+pub(super) fn hochberg(p_values: &[f64]) -> Vec<f64> {
+    let mut adjusted = vec![1.0; p_values.len()];
+    let mut smallest: f64 = 1.0;
+    for (index, p_value) in multiplied(p_values).into_iter().rev() {
+        smallest = smallest.min(p_value);
+        adjusted[index] = smallest;
+    }
+    adjusted
+}
+
+/// Each p-value, in ascending order, times the number of those that are not before it; with its index.
+fn multiplied(p_values: &[f64]) -> Vec<(usize, f64)> {
+    let mut order: Vec<usize> = (0..p_values.len()).collect();
+    order.sort_by(|left, right| p_values[*left].total_cmp(&p_values[*right]));
+    let tests = order.len();
+    let multiplied = order.into_iter().enumerate();
+    multiplied.map(|(rank, index)| (index, (p_values[index] * (tests - rank) as f64).min(1.0))).collect()
 }
 
 #[cfg(test)]

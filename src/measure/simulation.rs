@@ -1,6 +1,6 @@
-//! How often the statistics are right, on a machine of which all is known.
+//! How often the verdicts are right, on simulated machines.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and one of these is to be read")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may panic, and one prints figures")]
 
 use std::f64::consts::TAU;
 
@@ -8,19 +8,19 @@ use netstacks::StackKind;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::fixture::{cell, sample};
-use super::{Comparison, Verdict, statistics};
-use crate::plan::{Mode, RuntimeKind};
-use crate::sample::{Sample, StackCell};
+use super::fixture::{cell, failed, in_round, sample};
+use super::{CompareError, Comparison, Verdict, statistics};
+use crate::sample::{Sample, Status};
+use crate::scenario::{Cell, Mode, RuntimeKind};
 
 /// Cells of different rates: 24, as in a matrix of three stacks.
-fn matrix() -> Vec<StackCell> {
+fn matrix() -> Vec<Cell> {
     let mut cells = Vec::new();
     for stack in [StackKind::Lwip, StackKind::Ipstack, StackKind::Smoltcp] {
         for mode in [Mode::Reader, Mode::Writer] {
             for runtime in [RuntimeKind::CurrentThread, RuntimeKind::MultiThread(None)] {
                 for offload in [Some(false), Some(true)] {
-                    cells.push(StackCell { runtime, offload, ..cell(stack, mode) });
+                    cells.push(Cell { runtime: Some(runtime), offload, ..cell(stack, mode) });
                 }
             }
         }
@@ -28,8 +28,8 @@ fn matrix() -> Vec<StackCell> {
     cells
 }
 
-/// A machine whose rates vary by a log-normal noise of that standard deviation, with a run in fifty that
-/// something else has slowed down by a tenth to a half.
+/// A machine that is known exactly: its rates have log-normal noise of this standard deviation, and one run in fifty
+/// is slowed down by a tenth to a half.
 pub(super) struct Machine {
     random: ChaCha8Rng,
     noise: f64,
@@ -40,75 +40,152 @@ impl Machine {
         Self { random: ChaCha8Rng::seed_from_u64(seed), noise }
     }
 
-    /// A rate that is usually that of the cell.
+    /// A rate that is usually `usual`.
     pub(super) fn rate(&mut self, usual: f64) -> f64 {
-        // Box and Muller.
-        let [one, two] = [(); 2].map(|()| self.random.random_range(1e-12..1.0_f64));
-        let normal = (-2.0 * one.ln()).sqrt() * (TAU * two).cos();
+        let noise = (self.noise * normal(&mut self.random)).exp();
         let slowed = if self.random.random_bool(0.02) { self.random.random_range(0.5..0.9) } else { 1.0 };
-        usual * (self.noise * normal).exp() * slowed
+        usual * noise * slowed
+    }
+}
+
+/// A standard normal value, by the method of Box and Muller.
+fn normal(random: &mut ChaCha8Rng) -> f64 {
+    let [one, two] = [(); 2].map(|()| random.random_range(1e-12..1.0_f64));
+    (-2.0 * one.ln()).sqrt() * (TAU * two).cos()
+}
+
+type Compare = fn(&[Sample], &[Sample], f64) -> Result<Comparison, CompareError>;
+
+/// Two programs that run 24 cells, and the comparison of them.
+pub(super) struct Experiment<'a> {
+    /// See [`Machine`].
+    pub(super) noise: f64,
+    /// The standard deviation of the machine's speed from round to round.
+    pub(super) drift: f64,
+    /// The probability that a run fails.
+    pub(super) failing: f64,
+    pub(super) rounds: u32,
+    /// The speed of the first cells with the new program, by their speed with the old one. Other cells are unchanged.
+    pub(super) factors: &'a [f64],
+    pub(super) compare: Compare,
+    pub(super) floor: f64,
+}
+
+impl Default for Experiment<'_> {
+    fn default() -> Self {
+        Self { noise: 0.02, drift: 0.0, failing: 0.0, rounds: 10, factors: &[], compare: Comparison::of, floor: 0.02 }
+    }
+}
+
+impl Experiment<'_> {
+    /// In how many of this many tables a cell has one of these verdicts.
+    pub(super) fn tables(&self, tables: u64, verdicts: &[Verdict]) -> usize {
+        let cells = matrix();
+        let found = (0..tables).filter(|seed| {
+            let [old, new] = self.samples(&cells, &mut Machine::new(*seed, self.noise));
+            let comparison = (self.compare)(&old, &new, self.floor).unwrap();
+            verdicts.iter().any(|verdict| comparison.count(*verdict) > 0)
+        });
+        found.count()
     }
 
-    /// Ten runs of each cell, the first cells faster or slower by their factors.
-    fn samples(&mut self, cells: &[StackCell], factors: &[f64]) -> Vec<Sample> {
-        let mut samples = Vec::new();
-        for _ in 0..10 {
+    /// The runs of both programs, which take turns.
+    fn samples(&self, cells: &[Cell], machine: &mut Machine) -> [Vec<Sample>; 2] {
+        let mut programs = [Vec::new(), Vec::new()];
+        for round in 1..=self.rounds {
+            let speed = (self.drift * normal(&mut machine.random)).exp();
             for (index, cell) in cells.iter().enumerate() {
-                let usual = (index + 1) as f64 * factors.get(index).unwrap_or(&1.0);
-                samples.push(sample(cell, self.rate(usual)));
+                let usual = speed * (index + 1) as f64;
+                let factor = self.factors.get(index).unwrap_or(&1.0);
+                for (samples, usual) in programs.iter_mut().zip([usual, usual * factor]) {
+                    let rate = machine.rate(usual);
+                    let fails = machine.random.random_bool(self.failing);
+                    let run = if fails { failed(cell, Status::Stalled) } else { sample(cell, rate) };
+                    samples.push(in_round(run, round));
+                }
             }
         }
-        samples
+        programs
     }
 }
 
-/// In how many of so many tables there is such a verdict, where the first cells change by these factors.
-pub(super) fn tables(seeds: u64, noise: f64, factors: &[f64], floor: f64, wanted: &[Verdict]) -> usize {
-    let cells = matrix();
-    let found = (0..seeds).filter(|seed| {
-        let mut machine = Machine::new(*seed, noise);
-        let (old, new) = (machine.samples(&cells, &[]), machine.samples(&cells, factors));
-        let comparison = Comparison::of(&old, &new, floor).unwrap();
-        wanted.iter().any(|verdict| comparison.count(*verdict) > 0)
-    });
-    found.count()
-}
-
-/// So many runs of one cell on a machine that nothing disturbs, around 10.
+/// This many runs of one cell, around 10, on a machine with nothing but normal noise.
 fn quiet_runs(random: &mut ChaCha8Rng, runs: usize) -> Vec<f64> {
-    let mut normal = || {
-        let [one, two] = [(); 2].map(|()| random.random_range(1e-12..1.0_f64));
-        (-2.0 * one.ln()).sqrt() * (TAU * two).cos()
-    };
-    (0..runs).map(|_| 10.0 + normal()).collect()
+    (0..runs).map(|_| 10.0 + normal(random)).collect()
 }
 
-/// In how many of a thousand cells of so many runs that is so.
+/// In how many of a thousand cells with this many runs that is so.
 fn cells(runs: usize, is_so: impl Fn(&[f64]) -> bool) -> usize {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     (0..1000).filter(|_| is_so(&quiet_runs(&mut random, runs))).count()
 }
 
-/// Prints the figures that `docs/method.md` and the comments of this module have. It takes minutes:
+/// Prints the figures in `README.md`, `docs/method.md` and the comments of this module. It takes minutes:
 /// `cargo test --release --lib figures_of_the_documents -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints figures for the documents"]
 fn figures_of_the_documents() {
-    for (noise, floor) in [(0.02, 0.0), (0.10, 0.02), (0.20, 0.02)] {
-        let changed = tables(300, noise, &[], floor, &[Verdict::Slower, Verdict::Faster]);
-        println!("unchanged, spread {noise}, floor {floor}: a verdict in {changed} of 300 tables of 24 cells");
+    false_alarms();
+    changes_found();
+    intervals();
+}
+
+/// Unchanged tables, and tables in which all cells changed by just the floor: none should fail the gate.
+fn false_alarms() {
+    for failing in [0.0, 0.1] {
+        for noise in [0.01, 0.02, 0.05, 0.10, 0.20] {
+            let unchanged = Experiment { noise, failing, ..Experiment::default() };
+            let [worse, broken, better] =
+                [&[Verdict::Slower, Verdict::Broken][..], &[Verdict::Broken], &[Verdict::Faster, Verdict::Recovered]]
+                    .map(|verdicts| unchanged.tables(1000, verdicts));
+            println!(
+                "unchanged, spread {noise}, {failing} of the runs fail: of 1000 tables {worse} slower or broken, \
+                 {broken} broken, {better} faster or recovered"
+            );
+        }
     }
+    for (noise, floor, factor) in [(0.02, 0.0, 1.0), (0.02, 0.02, 0.98), (0.10, 0.02, 0.98)] {
+        let edge = Experiment { noise, floor, factors: &[factor; 24], ..Experiment::default() };
+        let slower = edge.tables(1000, &[Verdict::Slower]);
+        println!("all 24 cells at {factor}, floor {floor}, spread {noise}: slower in {slower} of 1000 tables");
+    }
+    let within = Experiment { drift: 0.2, failing: 0.1, compare: Comparison::within_rounds, ..Experiment::default() };
+    let worse = within.tables(1000, &[Verdict::Slower, Verdict::Broken]);
+    println!("unchanged, drift 0.2, 0.1 of the runs fail, within rounds: slower or broken in {worse} of 1000 tables");
+}
+
+/// Tables in which one or four cells got slower.
+fn changes_found() {
     for noise in [0.01, 0.02, 0.03, 0.15, 0.20] {
         for factor in [0.95, 0.9, 0.8, 0.7, 0.6] {
             for changed in [1, 4] {
-                let found = tables(100, noise, &vec![factor; changed], 0.02, &[Verdict::Slower]);
+                let factors = &vec![factor; changed];
+                let found = Experiment { noise, factors, ..Experiment::default() }.tables(100, &[Verdict::Slower]);
                 println!("spread {noise}, {changed} of 24 cells at {factor}: found in {found} of 100 tables");
             }
-            if noise < 0.1 {
+            if noise < 0.1 && factor < 0.95 {
                 break;
             }
         }
     }
+    for noise in [0.02, 0.03] {
+        let found =
+            Experiment { noise, rounds: 20, factors: &[0.95], ..Experiment::default() }.tables(100, &[Verdict::Slower]);
+        println!("20 runs, spread {noise}, 1 of 24 cells at 0.95: found in {found} of 100 tables");
+    }
+    for (rounds, noise, factor) in [(10, 0.02, 0.9), (12, 0.02, 0.95), (15, 0.02, 0.95), (20, 0.02, 0.95)] {
+        let experiment = Experiment { noise, drift: 0.2, rounds, factors: &[factor], ..Experiment::default() };
+        let apart = experiment.tables(100, &[Verdict::Slower]);
+        let within = Experiment { compare: Comparison::within_rounds, ..experiment }.tables(100, &[Verdict::Slower]);
+        println!(
+            "{rounds} rounds, spread {noise}, drift 0.2, one of 24 cells at {factor}: found in {within} of 100 tables \
+             within rounds, in {apart} otherwise"
+        );
+    }
+}
+
+/// Medians of quiet runs.
+fn intervals() {
     for runs in [3, 5, 6, 7, 10, 20] {
         let held = cells(runs, |values| {
             let interval = statistics::estimate(values).unwrap();

@@ -1,4 +1,4 @@
-//! One row of numbers: its median, how sure that is, and what lies far from it.
+//! One group of runs: its median, the interval of the median, and outliers.
 
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -7,27 +7,27 @@ use statrs::statistics::{Data, OrderStatistics, Statistics};
 
 use super::Estimate;
 
-/// How often the runs are drawn anew: what Efron and Tibshirani ask of an interval of percentiles (An
-/// Introduction to the Bootstrap, 1993, 19.3).
+/// Draws of the bootstrap. Efron and Tibshirani recommend this number for percentiles (An Introduction to the
+/// Bootstrap, 1993, 19.3).
 const RESAMPLES: usize = 2000;
 
-/// The same for all, so that the interval of a file is the same each time.
+/// A fixed seed, so a file always has the same interval.
 const SEED: u64 = 1979;
 
-/// Below so many runs nothing is an outlier: of 5 one that lies far off moves the fences with it. From 7 on
-/// a quiet machine has a run outside of the outer fences in two of a hundred cells at most.
+/// With fewer runs nothing is an outlier: one of 5 runs that is far off moves the fences, too. From 7 runs on, a quiet
+/// machine has a run outside of the outer fences in at most two of a hundred cells.
 const FEWEST_FOR_OUTLIERS: usize = 7;
 
-/// How many interquartile ranges from the nearer quartile the outer fences are (Tukey, Exploratory Data
-/// Analysis, 1977, 2C). The inner ones, at 1.5, have a run outside in every sixth cell of 10 quiet runs.
+/// The distance of the outer fences from the nearer quartile, in interquartile ranges (Tukey, Exploratory Data
+/// Analysis, 1977, 2C). The inner fences, at 1.5, have a run outside in every sixth cell of 10 quiet runs.
 const OUTER_FENCE: f64 = 3.0;
 
-/// The median; of an even number the middle between both in the middle. `None` of nothing.
+/// The median; for an even number, the mean of the two in the middle. `None` without values.
 pub(super) fn median(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| Data::new(values.to_vec()).median())
 }
 
-/// The median and its 95 % interval; `None` of nothing. One value is its own interval.
+/// The median and its 95 % interval; `None` without values. One value is its own interval.
 pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     let median = median(values)?;
     if values.len() == 1 {
@@ -37,16 +37,16 @@ pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     Some(Estimate { median, low: medians.quantile(0.025), high: medians.quantile(0.975) })
 }
 
-/// Medians of as many draws with replacement, each drawn value moved at random within a kernel of that
-/// standard deviation.
+/// The medians of draws with replacement. Each drawn value is moved at random within a kernel of this standard
+/// deviation.
 ///
-/// The bootstrap without the kernel (Efron, Annals of Statistics 7, 1979) can only ever answer the few
-/// values that there are: of 7 runs its interval holds the true median in 87 of 100 cases, not in 95. With
-/// it (Silverman and Young, Biometrika 74, 1987) that is 94 to 98 for 5 to 20 quiet runs. The figures here
-/// are those that the test `figures_of_the_documents` prints.
+/// The bootstrap without the kernel (Efron, Annals of Statistics 7, 1979) returns only the few values that there are:
+/// with 7 runs its interval contains the true median in 87 of 100 cases, not in 95. With the kernel (Silverman and
+/// Young, Biometrika 74, 1987) it does so in 94 to 98 cases, for 5 to 20 quiet runs. The test
+/// `figures_of_the_documents` prints the figures in these comments.
 pub(super) fn resampled_medians(values: &[f64], bandwidth: f64) -> Vec<f64> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
-    // A uniform distribution has a standard deviation of its half width by the root of 3.
+    // The standard deviation of a uniform distribution is its half width divided by the root of 3.
     let half_width = bandwidth * 3_f64.sqrt();
     let mut draw = vec![0.0; values.len()];
     let medians = (0..RESAMPLES).map(|_| {
@@ -67,12 +67,12 @@ fn bandwidth(values: &[f64]) -> f64 {
     0.9 * spread * (values.len() as f64).powf(-0.2)
 }
 
-/// The indices of those that lie outside Tukey's outer fences.
+/// The indices of the values outside Tukey's outer fences.
 pub(super) fn outliers(values: &[f64]) -> Vec<usize> {
     if values.len() < FEWEST_FOR_OUTLIERS { Vec::new() } else { outside(values, OUTER_FENCE) }
 }
 
-/// The indices of those that lie further than so many interquartile ranges from the quartiles.
+/// The indices of the values that are further than `fence` interquartile ranges from the quartiles.
 pub(super) fn outside(values: &[f64], fence: f64) -> Vec<usize> {
     let mut data = Data::new(values.to_vec());
     let (lower, upper) = (data.lower_quartile(), data.upper_quartile());

@@ -4,13 +4,12 @@ use crate::sample::{FEWEST_RUNS, Sample, WIDEST_INTERVAL, Warning};
 
 use super::Estimate;
 
-/// What holds of the machine or its settings, each once for all samples.
+/// The warnings about the machine or its settings, each once for all samples.
 pub(super) fn of_environment<'a>(samples: impl ExactSizeIterator<Item = &'a Sample>) -> Vec<Warning> {
     merged(samples, Warning::is_of_environment)
 }
 
-/// What the samples of one cell give reason for, without what holds of the machine: first of each, then of
-/// all together.
+/// The other warnings about the samples of one cell: first about single runs, then about all together.
 pub(super) fn of_cell(samples: &[&Sample], estimate: Option<Estimate>, runs: usize, outliers: usize) -> Vec<Warning> {
     let mut warnings = merged(samples.iter().copied(), |warning| !warning.is_of_environment());
     if (1..FEWEST_RUNS).contains(&runs) {
@@ -37,7 +36,7 @@ fn merged<'a>(samples: impl ExactSizeIterator<Item = &'a Sample>, wanted: fn(&Wa
     groups.into_iter().map(|group| in_runs(group, of)).collect()
 }
 
-/// The warnings of several runs as one. That of a single run, or of all in the same words, is as it was.
+/// The warnings of several runs as one. The warning of a single run, or of all runs in the same words, stays as it is.
 fn in_runs(mut warnings: Vec<Warning>, of: usize) -> Warning {
     warnings.sort_by(|left, right| left.amount().unwrap_or(0.0).total_cmp(&right.amount().unwrap_or(0.0)));
     let runs = warnings.len();

@@ -1,15 +1,21 @@
-//! From what was typed to a scenario, or to the option that is wrong.
+//! From the command line to a scenario, or to the option that is wrong.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use clap::Parser;
+use forwarders::{ForwardConfig, Offload};
 use netstacks::{StackConfig, StackKind};
 use platform::Network;
 
-use super::{Amount, Mode, PlanError, RuntimeKind, Scenario, Subject, Verify};
-use crate::cli::{self, Cli, Run, Settings};
+use super::PlanError;
+use crate::cli::forward::ForwarderName;
+use crate::cli::{self, Cli, Forward, Netns, Run, Settings};
+use crate::scenario::{
+    Amount, Conditions, Devices, End, Forwarder, Generator, Layer, Mode, RuntimeKind, Scenario, Subject, Tun, Verify,
+    Workload,
+};
 
 /// Largest `--buffer`: a larger one only wastes memory.
 const MAX_BUFFER: usize = 64 << 20;
@@ -17,22 +23,35 @@ const MAX_BUFFER: usize = 64 << 20;
 /// Most memory for the buffers of all streams on one side.
 const MAX_BUFFERS: u64 = 1 << 30;
 
-/// Default of `--bytes`.
-const DEFAULT_BYTES: u64 = 1_000_000_000;
+/// The least that is delivered by default: so many bytes, for so long at least. In less time a figure is
+/// mostly noise.
+const DEFAULT_AMOUNT: Amount = Amount::Time { time: Duration::from_secs(1), bytes: 1_000_000_000 };
 
-/// Largest `--bytes` and `--warmup`: more than any timeout lets through.
-pub(super) const MAX_BYTES: u64 = 1_000_000_000_000_000;
+/// Default of `--warmup`.
+const DEFAULT_WARMUP: u64 = 64_000_000;
+
+/// Largest `--bytes` and `--warmup`: more than any timeout allows.
+const MAX_BYTES: u64 = 1_000_000_000_000_000;
 
 /// Longest `--timeout`.
 const MAX_TIMEOUT: Duration = Duration::from_hours(24);
 
-/// Shortest `--interval`: looking costs time on the runtime under test.
+/// How much longer than its load the run of a forwarder may take by default: it starts, warms up and ends.
+const FORWARD_GRACE: Duration = Duration::from_secs(30);
+
+/// How often the forwarder's CPU time and memory are sampled.
+const FORWARD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shortest `--interval`: recording takes time on the runtime under test.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Most intervals in a run: they are kept in memory and in the sample.
 const MAX_INTERVALS: u32 = 100_000;
 
-/// What the ends of the device and its mask are by default, for each IP version.
+/// The most that iperf3 writes at once, in bytes (`iperf_api.h`, `MAX_BLOCKSIZE`).
+const IPERF3_BUFFER: u64 = 1 << 20;
+
+/// Address, peer and mask of the device by default, for each IP version.
 const DEFAULT_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(10, 10, 10, 9), Ipv4Addr::new(10, 10, 10, 1), Ipv4Addr::new(255, 255, 255, 0)];
 const DEFAULT_V6: [Ipv6Addr; 3] = [
@@ -41,18 +60,23 @@ const DEFAULT_V6: [Ipv6Addr; 3] = [
     Ipv6Addr::new(0xffff, 0xffff, 0xffff, 0xffff, 0, 0, 0, 0),
 ];
 
+/// The addresses of a forwarder's devices by default, for each IP version.
+const DEFAULT_PAIR_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 1, 1), Ipv4Addr::new(10, 0, 2, 1)];
+const DEFAULT_PAIR_V6: [Ipv6Addr; 2] =
+    [Ipv6Addr::new(0xfd10, 0, 1, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd10, 0, 2, 0, 0, 0, 0, 1)];
+
 /// RFC 8200, 5.
-pub(super) const MIN_MTU_V6: u16 = 1280;
+const MIN_MTU_V6: u16 = 1280;
 
 impl Scenario {
-    /// The run of a stack and a mode with every option at its default, as the command line has them.
+    /// The run of a stack and a mode with every option at its default, as on the command line.
     ///
     /// # Errors
     ///
-    /// A [`PlanError`] for a stack that this build is without.
+    /// A [`PlanError`] for a stack that is not in this build.
     pub fn new(netstack: StackKind, mode: Mode) -> Result<Self, PlanError> {
-        let arguments = ["rust-tun-perf", "--netstack", netstack.name(), "--mode", mode.name()];
-        let cli = Cli::try_parse_from(arguments).map_err(|error| PlanError::new("--netstack", error.to_string()))?;
+        let words = ["rust-tun-perf", "--netstack", netstack.name(), "--mode", &mode.to_string()];
+        let cli = Cli::try_parse_from(words).map_err(|error| PlanError::new("--netstack", error.to_string()))?;
         Self::try_from(cli.run)
     }
 }
@@ -62,81 +86,121 @@ impl TryFrom<Run> for Scenario {
 
     fn try_from(run: Run) -> Result<Self, PlanError> {
         let settings = &run.settings;
-        if settings.warmup > MAX_BYTES {
-            return Err(PlanError::new("--warmup", "must be at most 1 PB"));
-        }
-        let subject = subject(&run)?;
+        let (subject, workload) = subject(&run)?;
+        let amount = amount(settings, run.parallel)?;
+        let network = network(&run)?;
         Ok(Self {
             subject,
+            workload,
+            conditions: Conditions::default(),
             runtime: runtime(run.current_thread, run.worker_threads),
-            offload: run.offload.into(),
+            offload: run.offload,
             mtu: run.mtu,
-            amount: amount(settings, run.parallel)?,
-            warmup_bytes: settings.warmup,
-            interval: interval(settings)?,
             parallel: parallel(run.parallel, subject)?,
             window_bytes: window(settings.window)?,
             buffer_bytes: buffer(settings.buffer, run.parallel)?,
-            verify: settings.verify.into(),
-            isolated: isolated(&run),
-            timeout: settings.timeout,
-            network: network(&run)?,
-            tun_fd: tun_fd(run.tun_fd, subject)?,
+            queue_packets: None,
             congestion: congestion(settings.congestion.as_deref())?,
-            tun_name: tun_name(&settings.tun_name)?,
+            verify: settings.verify,
+            generator: Generator::Own,
+            amount,
+            warmup_bytes: warmup(settings.warmup, settings.bytes)?,
+            interval: interval(settings, subject)?,
+            timeout: settings.timeout,
+            isolated: isolated(&run),
+            devices: Devices::Tun(Tun {
+                name: name("--tun-name", &settings.tun_name)?,
+                network,
+                fd: tun_fd(run.tun_fd, subject)?,
+            }),
+            go_forwarder: None,
+            profile: run.profile,
         })
     }
 }
 
-/// Whether a run gets a network of its own. A device that somebody else has made is in the network that it
-/// was made in.
+impl TryFrom<Forward> for Scenario {
+    type Error = PlanError;
+
+    fn try_from(arguments: Forward) -> Result<Self, PlanError> {
+        Self::of_forwarder(forwarder(&arguments)?, &arguments)
+    }
+}
+
+impl Scenario {
+    /// The run of a forwarder, whichever one `arguments` name.
+    pub(super) fn of_forwarder(forwarder: Forwarder, arguments: &Forward) -> Result<Self, PlanError> {
+        let timeout = timeout(arguments.timeout.unwrap_or(arguments.time.saturating_add(FORWARD_GRACE)))?;
+        if arguments.generator == Generator::Iperf3 {
+            takes_iperf3(arguments)?;
+        }
+        let [near, far] = pair(arguments)?;
+        Ok(Self {
+            subject: Subject::Forward(forwarder),
+            workload: Workload::Stream(match (arguments.reverse, arguments.bidir) {
+                (_, true) => Mode::Both,
+                (true, false) => Mode::Reader,
+                (false, false) => Mode::Writer,
+            }),
+            conditions: Conditions::default(),
+            runtime: RuntimeKind::MultiThread(None),
+            offload: platform::Offload::Auto,
+            mtu: arguments.mtu,
+            // The command line refuses 0.
+            parallel: NonZeroU16::new(arguments.parallel).unwrap_or(NonZeroU16::MIN),
+            window_bytes: StackConfig::default().window,
+            buffer_bytes: buffer(arguments.buffer, arguments.parallel)?,
+            queue_packets: Some(arguments.queue),
+            congestion: congestion(arguments.congestion.as_deref())?,
+            verify: arguments.verify,
+            generator: arguments.generator,
+            amount: Amount::time(time(arguments.time, timeout)?),
+            warmup_bytes: warmup(Some(arguments.warmup), None)?,
+            interval: Some(FORWARD_INTERVAL),
+            timeout,
+            isolated: true,
+            devices: Devices::Pair { near, far },
+            go_forwarder: arguments.go_forwarder.clone(),
+            profile: arguments.profile.clone(),
+        })
+    }
+}
+
+/// Whether a run gets a network of its own. A device to take over stays in the network that it was made in.
 pub(super) fn isolated(run: &Run) -> bool {
-    run.settings.netns == cli::Netns::Auto && run.tun_fd.is_none() && platform::netns_supported()
+    run.settings.netns == Netns::Auto && run.tun_fd.is_none() && platform::netns_supported()
 }
 
-fn subject(run: &Run) -> Result<Subject, PlanError> {
-    let missing = |option| PlanError::new(option, format!("the layer {:?} wants it", run.layer));
-    let mode = || run.mode.map(Mode::from).ok_or_else(|| missing("--mode"));
-    let stack = || netstack(run.netstack.ok_or_else(|| missing("--netstack"))?.into());
-    let without = |given: bool, option| {
-        if given { Err(PlanError::new(option, "this layer has none; leave it out")) } else { Ok(()) }
+fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
+    let layer = run.layer;
+    let missing = |option| PlanError::new(option, format!("the layer {layer} needs it"));
+    let stack = || compiled_in(run.netstack.ok_or_else(|| missing("--netstack"))?);
+    let subject = match layer {
+        Layer::Loopback => Subject::Loopback,
+        Layer::Device => Subject::Device,
+        Layer::Stack => Subject::Stack(stack()?),
+        Layer::Path => Subject::Path(stack()?),
+        Layer::Proxy => Subject::Proxy(stack()?),
+        Layer::Forward => return Err(PlanError::new("--layer", "forwarders have a command of their own: forward")),
     };
-    match run.layer {
-        cli::Layer::Path => Ok(Subject::Path(stack()?, mode()?)),
-        cli::Layer::Stack => Ok(Subject::Stack(stack()?, mode()?)),
-        cli::Layer::Loopback => {
-            without(run.netstack.is_some(), "--netstack")?;
-            Ok(Subject::Loopback(mode()?))
-        }
-        cli::Layer::Device => {
-            without(run.netstack.is_some(), "--netstack")?;
-            without(run.mode.is_some(), "--mode")?;
-            Ok(Subject::Device)
-        }
-    }
-}
-
-impl From<cli::Verify> for Verify {
-    fn from(verify: cli::Verify) -> Self {
-        match verify {
-            cli::Verify::Sample => Self::Sample,
-            cli::Verify::Full => Self::Full,
-            cli::Verify::Off => Self::Off,
+    let workload = match (subject, run.mode) {
+        (Subject::Device, _) => Workload::Packets,
+        (_, Some(Mode::Both)) => return Err(PlanError::new("--mode", "must be reader or writer")),
+        (_, Some(mode)) => Workload::Stream(mode),
+        (_, None) => return Err(missing("--mode")),
+    };
+    for (option, given, taken) in [
+        ("--netstack", run.netstack.is_some(), subject.stack().is_some()),
+        ("--mode", run.mode.is_some(), workload.mode().is_some()),
+    ] {
+        if given && !taken {
+            return Err(PlanError::new(option, "this layer has none; leave it out"));
         }
     }
+    Ok((subject, workload))
 }
 
-impl From<cli::Mode> for Mode {
-    fn from(mode: cli::Mode) -> Self {
-        match mode {
-            cli::Mode::Reader => Self::Reader,
-            cli::Mode::Writer => Self::Writer,
-        }
-    }
-}
-
-/// The runtime of so many workers, where it has several.
-pub(super) fn runtime(current_thread: bool, workers: Option<u16>) -> RuntimeKind {
+fn runtime(current_thread: bool, workers: Option<u16>) -> RuntimeKind {
     if current_thread {
         RuntimeKind::CurrentThread
     } else {
@@ -144,7 +208,7 @@ pub(super) fn runtime(current_thread: bool, workers: Option<u16>) -> RuntimeKind
     }
 }
 
-fn netstack(kind: StackKind) -> Result<StackKind, PlanError> {
+fn compiled_in(kind: StackKind) -> Result<StackKind, PlanError> {
     if kind.compiled_in() {
         Ok(kind)
     } else {
@@ -154,7 +218,7 @@ fn netstack(kind: StackKind) -> Result<StackKind, PlanError> {
 
 fn parallel(streams: u16, subject: Subject) -> Result<NonZeroU16, PlanError> {
     match subject {
-        Subject::Stack(..) | Subject::Device if streams > 1 => {
+        Subject::Stack(_) | Subject::Device if streams > 1 => {
             Err(PlanError::new("--parallel", format!("the layer {} has one stream", subject.layer())))
         }
         // The command line refuses 0.
@@ -162,23 +226,31 @@ fn parallel(streams: u16, subject: Subject) -> Result<NonZeroU16, PlanError> {
     }
 }
 
+fn check_mtu(mtu: u16, ipv6: bool) -> Result<(), PlanError> {
+    if ipv6 && mtu < MIN_MTU_V6 {
+        return Err(PlanError::new("--mtu", format!("{mtu} bytes; IPv6 needs at least {MIN_MTU_V6}")));
+    }
+    Ok(())
+}
+
+fn check_version(option: &'static str, address: IpAddr, ipv6: bool) -> Result<IpAddr, PlanError> {
+    if address.is_ipv6() == ipv6 {
+        return Ok(address);
+    }
+    let remedy = if ipv6 { "leave out --ipv6, or give IPv6 addresses" } else { "add --ipv6, or give IPv4 addresses" };
+    Err(PlanError::new(option, format!("{address} is of the other IP version; {remedy}")))
+}
+
 fn network(run: &Run) -> Result<Network, PlanError> {
-    if run.ipv6 && run.mtu < MIN_MTU_V6 && run.tun_fd.is_none() {
-        return Err(PlanError::new("--mtu", format!("{} bytes; IPv6 wants at least {MIN_MTU_V6}", run.mtu)));
+    if run.tun_fd.is_none() {
+        check_mtu(run.mtu, run.ipv6)?;
     }
     let settings = &run.settings;
     let given =
         [("--tun-addr", settings.tun_addr), ("--tun-dest", settings.tun_dest), ("--tun-mask", settings.tun_mask)];
     let mut addresses: [IpAddr; 3] = if run.ipv6 { DEFAULT_V6.map(Into::into) } else { DEFAULT_V4.map(Into::into) };
     for (address, (option, given)) in addresses.iter_mut().zip(given) {
-        match given {
-            Some(given) if given.is_ipv6() != run.ipv6 => {
-                let remedy = if run.ipv6 { "leave out --ipv6, or give IPv6's" } else { "add --ipv6, or give IPv4's" };
-                return Err(PlanError::new(option, format!("{given} is of the other IP version; {remedy}")));
-            }
-            Some(given) => *address = given,
-            None => {}
-        }
+        *address = check_version(option, given.unwrap_or(*address), run.ipv6)?;
     }
     let [address, peer, mask] = addresses;
     Network::new(address, peer, mask)
@@ -187,23 +259,37 @@ fn network(run: &Run) -> Result<Network, PlanError> {
 
 fn amount(settings: &Settings, streams: u16) -> Result<Amount, PlanError> {
     let timeout = timeout(settings.timeout)?;
-    match settings.time {
-        Some(wanted) => time(wanted, timeout).map(Amount::Time),
-        None => match NonZeroU64::new(settings.bytes.unwrap_or(DEFAULT_BYTES)) {
+    match (settings.time, settings.bytes) {
+        (Some(wanted), _) => time(wanted, timeout).map(Amount::time),
+        (None, None) => Ok(match DEFAULT_AMOUNT {
+            // A short --timeout is asked for; the default is not to break it.
+            Amount::Time { time, bytes } => Amount::Time { time: time.min(timeout / 2), bytes },
+            amount @ Amount::Bytes(_) => amount,
+        }),
+        (None, Some(bytes)) => match NonZeroU64::new(bytes) {
             Some(bytes) if (u64::from(streams)..=MAX_BYTES).contains(&bytes.get()) => Ok(Amount::Bytes(bytes)),
             _ => Err(PlanError::new("--bytes", "must be at least one byte for each stream and at most 1 PB")),
         },
     }
 }
 
-pub(super) fn timeout(timeout: Duration) -> Result<Duration, PlanError> {
+/// Without `--warmup` no more than the payload is delivered before it.
+fn warmup(warmup: Option<u64>, bytes: Option<u64>) -> Result<u64, PlanError> {
+    match warmup {
+        Some(MAX_BYTES..) => Err(PlanError::new("--warmup", "must be less than 1 PB")),
+        Some(warmup) => Ok(warmup),
+        None => Ok(DEFAULT_WARMUP.min(bytes.unwrap_or(DEFAULT_WARMUP))),
+    }
+}
+
+fn timeout(timeout: Duration) -> Result<Duration, PlanError> {
     if timeout.is_zero() || timeout > MAX_TIMEOUT {
         return Err(PlanError::new("--timeout", "must be more than 0 seconds and at most a day, 86400"));
     }
     Ok(timeout)
 }
 
-pub(super) fn time(time: Duration, timeout: Duration) -> Result<Duration, PlanError> {
+fn time(time: Duration, timeout: Duration) -> Result<Duration, PlanError> {
     if time.is_zero() {
         return Err(PlanError::new("--time", "must be more than 0 seconds"));
     }
@@ -214,7 +300,8 @@ pub(super) fn time(time: Duration, timeout: Duration) -> Result<Duration, PlanEr
     Ok(time)
 }
 
-fn interval(settings: &Settings) -> Result<Option<Duration>, PlanError> {
+/// Without `--interval` the process of a proxy is sampled as that of a forwarder.
+fn interval(settings: &Settings, subject: Subject) -> Result<Option<Duration>, PlanError> {
     match settings.interval {
         Some(interval) if interval < MIN_INTERVAL => {
             Err(PlanError::new("--interval", format!("must be at least {} seconds", MIN_INTERVAL.as_secs_f64())))
@@ -223,6 +310,7 @@ fn interval(settings: &Settings) -> Result<Option<Duration>, PlanError> {
             "--interval",
             format!("would be more than {MAX_INTERVALS} intervals in {} seconds", settings.timeout.as_secs_f64()),
         )),
+        None if subject.is_carrier() => Ok(Some(FORWARD_INTERVAL)),
         interval => Ok(interval),
     }
 }
@@ -236,7 +324,7 @@ fn window(bytes: u64) -> Result<usize, PlanError> {
         })
 }
 
-pub(super) fn buffer(bytes: u64, streams: u16) -> Result<NonZeroUsize, PlanError> {
+fn buffer(bytes: u64, streams: u16) -> Result<NonZeroUsize, PlanError> {
     if bytes.saturating_mul(streams.into()) > MAX_BUFFERS {
         return Err(PlanError::new(
             "--buffer",
@@ -248,19 +336,19 @@ pub(super) fn buffer(bytes: u64, streams: u16) -> Result<NonZeroUsize, PlanError
     })
 }
 
-pub(super) fn congestion(name: Option<&str>) -> Result<Option<String>, PlanError> {
+fn congestion(name: Option<&str>) -> Result<Option<String>, PlanError> {
     match name {
         Some(name) if name.is_empty() || name.contains('\0') => {
-            Err(PlanError::new("--congestion", "must name an algorithm of the kernel's, such as cubic"))
+            Err(PlanError::new("--congestion", "must name an algorithm of the kernel, such as cubic"))
         }
         name => Ok(name.map(ToOwned::to_owned)),
     }
 }
 
-fn tun_name(name: &str) -> Result<String, PlanError> {
+fn name(option: &'static str, name: &str) -> Result<String, PlanError> {
     match platform::validate_name(name) {
         Ok(()) => Ok(name.to_owned()),
-        Err(error) => Err(PlanError::new("--tun-name", error.to_string())),
+        Err(error) => Err(PlanError::new(option, error.to_string())),
     }
 }
 
@@ -268,9 +356,99 @@ fn tun_fd(fd: Option<i32>, subject: Subject) -> Result<Option<i32>, PlanError> {
     match (fd, subject) {
         // The standard streams are never a device.
         (Some(..=2), _) => Err(PlanError::new("--tun-fd", "must be the number of an open descriptor above 2")),
-        (Some(_), Subject::Loopback(_) | Subject::Stack(..) | Subject::Device) => {
-            Err(PlanError::new("--tun-fd", format!("the layer {} makes what it needs itself", subject.layer())))
-        }
-        (fd, _) => Ok(fd),
+        (None, _) | (_, Subject::Path(_)) => Ok(fd),
+        (Some(_), _) => Err(PlanError::new("--tun-fd", format!("the layer {} makes its own device", subject.layer()))),
     }
 }
+
+fn forwarder(arguments: &Forward) -> Result<Forwarder, PlanError> {
+    let typed = arguments.options;
+    match arguments.forwarder {
+        ForwarderName::Rust => {
+            let config = ForwardConfig {
+                io: typed.io.unwrap_or(forwarders::Io::Sync),
+                offload: typed.offload,
+                hop: typed.hop,
+                workers: typed.workers.unwrap_or(NonZeroU16::MIN),
+                threads: typed.thread,
+            };
+            config.check().map_err(|illegal| PlanError::new(illegal.option, illegal.reason))?;
+            Ok(Forwarder::Rust(config))
+        }
+        ForwarderName::Go => go(typed),
+    }
+}
+
+/// The forwarder in Go does not have every choice.
+fn go(typed: cli::forward::ForwarderOptions) -> Result<Forwarder, PlanError> {
+    let refuse = |option, reason: &str| Err(PlanError::new(option, format!("the forwarder in Go {reason}")));
+    if typed.io.is_some() {
+        return refuse("--io", "reads and writes as Go's runtime does; leave it out");
+    }
+    if typed.workers.is_some() {
+        return refuse("--workers", "has one goroutine for each direction, or two with a channel; leave it out");
+    }
+    if typed.thread.is_some() {
+        return refuse("--thread", "has as many threads as Go's runtime starts; leave it out");
+    }
+    match typed.offload {
+        Offload::Whole => refuse("--offload", "splits and coalesces super-packets, as wireguard-go's tun package does"),
+        offload => Ok(Forwarder::Go { offload, hop: typed.hop }),
+    }
+}
+
+/// Refuses options of the load that iperf3 does not have.
+fn takes_iperf3(arguments: &Forward) -> Result<(), PlanError> {
+    if arguments.time.subsec_nanos() != 0 {
+        return Err(PlanError::new("--time", "iperf3 takes whole seconds"));
+    }
+    if arguments.verify == Verify::Full {
+        return Err(PlanError::new("--verify", "iperf3 checks no bytes; leave it out, or leave out --generator"));
+    }
+    if arguments.buffer > IPERF3_BUFFER {
+        return Err(PlanError::new("--buffer", format!("iperf3 takes at most {IPERF3_BUFFER} bytes")));
+    }
+    Ok(())
+}
+
+fn pair(arguments: &Forward) -> Result<[End; 2], PlanError> {
+    let ipv6 = arguments.ipv6;
+    check_mtu(arguments.mtu, ipv6)?;
+    let defaults: [IpAddr; 2] = if ipv6 { DEFAULT_PAIR_V6.map(Into::into) } else { DEFAULT_PAIR_V4.map(Into::into) };
+    let near = end(("--near-name", &arguments.near_name), ("--near-addr", arguments.near_addr, defaults[0]), ipv6)?;
+    let far = end(("--far-name", &arguments.far_name), ("--far-addr", arguments.far_addr, defaults[1]), ipv6)?;
+    if near.name == far.name {
+        // They would be in different namespaces, but a report could not tell them apart.
+        return Err(PlanError::new("--far-name", format!("both devices would have the name {}", far.name)));
+    }
+    let network = |end: &End| platform::network_of(end.address, end.prefix_len());
+    if network(&near) == network(&far) {
+        let reason = format!(
+            "{} and {} are in one network, {}/{}: no packet would leave it through the device",
+            near.address,
+            far.address,
+            network(&near),
+            near.prefix_len()
+        );
+        return Err(PlanError::new("--far-addr", reason));
+    }
+    Ok([near, far])
+}
+
+fn end(
+    (name_option, typed): (&'static str, &str),
+    (option, given, default): (&'static str, Option<IpAddr>, IpAddr),
+    ipv6: bool,
+) -> Result<End, PlanError> {
+    let name = name(name_option, typed)?;
+    if matches!(typed, "lo" | "all" | "default") {
+        return Err(PlanError::new(name_option, format!("{typed:?} is taken in every network; choose another")));
+    }
+    let end = End { name, address: check_version(option, given.unwrap_or(default), ipv6)? };
+    platform::validate_host(end.address, end.prefix_len())
+        .map_err(|error| PlanError::new(option, error.to_string()))?;
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests;

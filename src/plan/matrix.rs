@@ -1,90 +1,51 @@
 //! The cells of a matrix, and the order in which they are run.
 
-use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use netstacks::StackKind;
+use platform::Offload;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Amount, PlanError, Scenario, Verify, arguments, check};
-use crate::cli::{self, Layer, Matrix, Offload, Run, Runtime, Switch};
+use super::{PlanError, check};
+use crate::cli::{Choice, Forward, Matrix, Run, Switch};
+use crate::scenario::{DEFAULT_MTU, Layer, Mode, ROWS, RuntimeName, Scenario};
 
-/// For how long a cell of a matrix delivers where nothing else is asked for. By time, and not by bytes:
-/// the cells' rates differ by a factor of fifty.
+/// How long a cell of a matrix delivers by default. By time, and not by bytes: the cells' rates differ by a
+/// factor of fifty.
 const DEFAULT_TIME: Duration = Duration::from_secs(1);
-
-/// What a path is checked with, in bytes for each stream.
-pub(super) const CHECKED_BYTES: u64 = 1_000_000;
-
-/// How long the check of a path may take.
-pub(super) const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// Something that is run, many times and in processes of its own.
-pub trait Runnable: Clone + PartialEq {
-    /// The arguments of the program that make this run, with no option at its default. One read from them
-    /// is equal to this one.
-    fn arguments(&self) -> Vec<String>;
-
-    /// A short run of the same cell that compares every byte, to see whether there is a way at all.
-    #[must_use]
-    fn path_check(&self) -> Self;
-
-    /// After how long the run has failed.
-    fn timeout(&self) -> Duration;
-}
-
-impl Runnable for Scenario {
-    fn arguments(&self) -> Vec<String> {
-        arguments::of(self)
-    }
-
-    fn path_check(&self) -> Self {
-        let bytes = NonZeroU64::MIN.saturating_add(CHECKED_BYTES * u64::from(self.parallel.get()) - 1);
-        Self {
-            amount: Amount::Bytes(bytes),
-            warmup_bytes: 0,
-            interval: None,
-            verify: Verify::Full,
-            timeout: self.timeout.min(CHECK_TIMEOUT),
-            ..self.clone()
-        }
-    }
-
-    fn timeout(&self) -> Duration {
-        self.timeout
-    }
-}
 
 /// The scenarios of a matrix, and how often each is run.
 #[derive(Clone, Debug)]
-pub struct MatrixPlan<S = Scenario> {
+pub struct MatrixPlan {
     /// One for each cell, in the order of the lists.
-    pub scenarios: Vec<S>,
+    pub scenarios: Vec<Scenario>,
     /// Combinations that were left out, and why.
     pub skipped: Vec<String>,
     /// Rounds.
     pub runs: u32,
-    /// Where the samples go.
+    /// The file for the samples.
     pub out: Option<PathBuf>,
-    /// Of the order of each round, where the user gave one.
+    /// Another build of this program, which runs the cells too.
+    pub against: Option<PathBuf>,
+    /// Seed of the order of each round, if the user gave one.
     pub seed: Option<u64>,
 }
 
-impl<S> MatrixPlan<S> {
-    /// In which order a round runs the scenarios: their indices, shuffled. Each round has an order of its
-    /// own, and equal seeds give equal orders.
-    pub fn order(&self, seed: u64, round: u32) -> Vec<usize> {
+impl MatrixPlan {
+    /// The order of a round: shuffled indices of as many `runs`. Each round has an order of its own, and equal
+    /// seeds give equal orders.
+    pub fn order(runs: usize, seed: u64, round: u32) -> Vec<usize> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(round.into());
-        let mut order: Vec<usize> = (0..self.scenarios.len()).collect();
+        let mut order: Vec<usize> = (0..runs).collect();
         order.shuffle(&mut random);
         order
     }
 
-    /// The user's seed, or one of the clock.
+    /// The user's seed, or one from the clock.
     pub fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| {
             // Seconds: short enough to be typed again.
@@ -102,12 +63,13 @@ impl TryFrom<Matrix> for MatrixPlan {
             skipped: Vec::new(),
             runs: matrix.runs,
             out: matrix.out.clone(),
+            against: matrix.against.clone(),
             seed: matrix.seed,
         };
-        // What is wrong with every cell is told once, by its option, and not of each cell.
+        // An error of every cell is reported once, by its option, and not for each cell.
         let mut first_error = None;
         for run in runs(&matrix) {
-            if let Some(layer) = without(&run, check::isolated(&run), platform::netns_supported()) {
+            if let Some(layer) = left_out(&run, check::isolated(&run), platform::netns_supported()) {
                 if !plan.skipped.contains(&layer) {
                     plan.skipped.push(layer);
                 }
@@ -129,47 +91,66 @@ impl TryFrom<Matrix> for MatrixPlan {
     }
 }
 
-/// A layer that a matrix leaves out as a whole, and why: of every stack and mode in it that would be the
-/// same. A run is `isolated` where the system has what it takes (`supported`) and the user wants it.
-fn without(run: &Run, isolated: bool, supported: bool) -> Option<String> {
+impl TryFrom<Forward> for MatrixPlan {
+    type Error = PlanError;
+
+    fn try_from(arguments: Forward) -> Result<Self, PlanError> {
+        let mut scenarios = Vec::new();
+        for (row, forwarder) in (1..).zip(ROWS) {
+            if arguments.all || arguments.row.contains(&row) {
+                scenarios.push(Scenario::of_forwarder(forwarder, &arguments)?);
+            }
+        }
+        Ok(Self {
+            scenarios,
+            skipped: Vec::new(),
+            runs: arguments.runs,
+            out: arguments.out,
+            against: arguments.against,
+            seed: arguments.seed,
+        })
+    }
+}
+
+/// Names a layer that a matrix leaves out with all its stacks and modes, and says why. A run is `isolated` if the
+/// system has namespaces (`supported`) and the user wants one.
+fn left_out(run: &Run, isolated: bool, supported: bool) -> Option<String> {
+    let networks = if supported { "leave out --netns host" } else { "this system has no namespaces" };
     match run.layer {
-        Layer::Device if !isolated => Some(format!(
-            "the layer device: it makes a router of its network, which is to be the run's own; {}",
-            if supported { "leave out --netns host" } else { "this system has none" }
-        )),
+        Layer::Device if !isolated => {
+            Some(format!("the layer device: it makes a router of its network, so it needs one of its own; {networks}"))
+        }
+        Layer::Proxy if !isolated => Some(format!("the layer proxy: it needs networks of its own; {networks}")),
         Layer::Device if run.parallel > 1 => Some("the layer device with several streams: it has one".to_owned()),
         Layer::Stack if run.parallel > 1 => Some("the layer stack with several streams: it has one".to_owned()),
         _ => None,
     }
 }
 
-/// Which combination was left out.
+/// Names a combination that was left out.
 fn name(run: &Run) -> String {
-    let stack = run.netstack.map(|stack| format!("{} ", StackKind::from(stack))).unwrap_or_default();
-    let mode = run.mode.map(|mode| format!("{} ", super::Mode::from(mode))).unwrap_or_default();
+    let stack = run.netstack.map(|stack| format!("{stack} ")).unwrap_or_default();
+    let mode = run.mode.map(|mode| format!("{mode} ")).unwrap_or_default();
     let version = if run.ipv6 { ", IPv6" } else { "" };
     let streams = if run.parallel == 1 { String::new() } else { format!(", {} streams", run.parallel) };
-    let layer = match run.layer {
-        Layer::Path => "",
-        Layer::Stack => "in memory, ",
-        Layer::Loopback => "loopback, ",
-        Layer::Device => "device, ",
-    };
+    let layer = if run.layer == Layer::Path { String::new() } else { format!("{}, ", run.layer) };
     format!("{stack}{mode}{layer}MTU {}{streams}{version}", run.mtu)
 }
 
 /// Every combination of the lists, legal or not.
 fn runs(matrix: &Matrix) -> Vec<Run> {
+    let mut layers = Choice::expand(&matrix.layer);
+    if matrix.baseline {
+        let baseline = [Layer::Loopback, Layer::Device, Layer::Stack];
+        layers = baseline.into_iter().chain(layers.into_iter().filter(|layer| !baseline.contains(layer))).collect();
+    }
     let mut runs = Vec::new();
-    for mtu in matrix.mtu.values() {
-        for parallel in matrix.parallel.values() {
-            for ipv6 in matrix.ipv6.values() {
-                for runtime in matrix.runtime.values() {
-                    let run = shared(matrix, *mtu, *parallel, *ipv6 == Switch::On, *runtime);
-                    if matrix.baseline {
-                        baselines(matrix, &run, &mut runs);
-                    }
-                    cells(matrix, &run, Layer::Path, &mut runs);
+    for &mtu in &matrix.mtu {
+        for &parallel in &matrix.parallel {
+            for ipv6 in Choice::expand(&matrix.ipv6) {
+                for runtime in Choice::expand(&matrix.runtime) {
+                    let shared = shared(matrix, mtu, parallel, ipv6 == Switch::On, runtime);
+                    runs.extend(layers.iter().flat_map(|layer| runs_of_layer(matrix, &shared, *layer)));
                 }
             }
         }
@@ -177,7 +158,7 @@ fn runs(matrix: &Matrix) -> Vec<Run> {
     runs
 }
 
-fn shared(matrix: &Matrix, mtu: u16, parallel: u16, ipv6: bool, runtime: Runtime) -> Run {
+fn shared(matrix: &Matrix, mtu: u16, parallel: u16, ipv6: bool, runtime: RuntimeName) -> Run {
     let mut settings = matrix.settings.clone();
     if settings.bytes.is_none() {
         settings.time.get_or_insert(DEFAULT_TIME);
@@ -185,8 +166,8 @@ fn shared(matrix: &Matrix, mtu: u16, parallel: u16, ipv6: bool, runtime: Runtime
     Run {
         mode: None,
         netstack: None,
-        current_thread: runtime == Runtime::CurrentThread,
-        worker_threads: matrix.worker_threads.filter(|_| runtime == Runtime::MultiThread),
+        current_thread: runtime == RuntimeName::CurrentThread,
+        worker_threads: matrix.worker_threads.filter(|_| runtime == RuntimeName::MultiThread),
         offload: Offload::Auto,
         mtu,
         parallel,
@@ -199,35 +180,42 @@ fn shared(matrix: &Matrix, mtu: u16, parallel: u16, ipv6: bool, runtime: Runtime
     }
 }
 
-/// Each stack and mode, with and without offload, over one layer.
-fn cells(matrix: &Matrix, shared: &Run, layer: Layer, runs: &mut Vec<Run>) {
-    for offload in matrix.offload.values() {
-        for netstack in matrix.netstack.values() {
-            for mode in matrix.mode.values() {
-                let (netstack, mode, offload) = (Some(*netstack), Some(*mode), on_or_off(*offload));
-                runs.push(Run { mode, netstack, offload, layer, ..shared.clone() });
+/// The combinations of offload, stack and mode, as far as the layer has them: equal cells run once.
+fn runs_of_layer(matrix: &Matrix, shared: &Run, layer: Layer) -> Vec<Run> {
+    let modes: Vec<_> = Choice::expand(&matrix.mode).into_iter().map(Some).collect();
+    let offloads = offloads(matrix);
+    let shared = Run { layer, ..shared.clone() };
+    match layer {
+        // Loopback has neither the MTU nor the offload of the device.
+        Layer::Loopback => modes.into_iter().map(|mode| Run { mode, mtu: DEFAULT_MTU, ..shared.clone() }).collect(),
+        Layer::Device => offloads.into_iter().map(|offload| Run { offload, ..shared.clone() }).collect(),
+        Layer::Stack | Layer::Path | Layer::Proxy | Layer::Forward => {
+            let mut runs = Vec::new();
+            for offload in offloads {
+                for netstack in stacks(matrix) {
+                    let of =
+                        |mode: &Option<Mode>| Run { mode: *mode, netstack: Some(netstack), offload, ..shared.clone() };
+                    runs.extend(modes.iter().map(of));
+                }
             }
+            runs
         }
     }
 }
 
-/// The layers alone. Loopback knows neither the device's MTU nor its offload, so of equal cells one is
-/// enough.
-fn baselines(matrix: &Matrix, shared: &Run, runs: &mut Vec<Run>) {
-    for mode in matrix.mode.values() {
-        runs.push(Run { mode: Some(*mode), mtu: cli::DEFAULT_MTU, layer: Layer::Loopback, ..shared.clone() });
-    }
-    for offload in matrix.offload.values() {
-        runs.push(Run { offload: on_or_off(*offload), layer: Layer::Device, ..shared.clone() });
-    }
-    cells(matrix, shared, Layer::Stack, runs);
+/// All stacks are those of this build; a named one is kept, and refused by the check.
+fn stacks(matrix: &Matrix) -> Vec<StackKind> {
+    let named = |stack: &StackKind| matrix.netstack.contains(&Choice::One(*stack)) || stack.compiled_in();
+    Choice::expand(&matrix.netstack).into_iter().filter(named).collect()
 }
 
-fn on_or_off(switch: Switch) -> Offload {
-    match switch {
-        Switch::On => Offload::On,
-        Switch::Off => Offload::Off,
-    }
+/// Both on and off only where the system has offload.
+fn offloads(matrix: &Matrix) -> Vec<Offload> {
+    let named = |switch: &Switch| {
+        platform::offload_supported() || *switch == Switch::Off || matrix.offload.contains(&Choice::One(*switch))
+    };
+    let switches = Choice::expand(&matrix.offload).into_iter().filter(named);
+    switches.map(|switch| if switch == Switch::On { Offload::On } else { Offload::Off }).collect()
 }
 
 #[cfg(test)]

@@ -1,239 +1,162 @@
-//! In what cells differ, and what is alike for all of them.
+//! The properties of cells. Each is one entry of [`AXES`]: tables and files ask this list.
 
 use bytesize::ByteSize;
-use forwarders::{ForwardConfig as Way, Io};
+use forwarders::Io;
 
-use super::UNKNOWN;
-use crate::measure::Summary;
-use crate::plan::{Direction, Forwarder, Generator, Layer, RuntimeKind};
-use crate::sample::{Cell, ForwardCell, StackCell};
+use super::format::{UNKNOWN, plural};
+use crate::measure::CellSummary;
+use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind};
 
-/// Threads of a runtime that nobody has said.
+/// The number of threads of a runtime where none was given.
 const AS_PROCESSORS: &str = "as processors";
 
-/// A property of a cell. Some are of stacks or of forwarders alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Axis {
-    Layer,
-    Stack,
-    Mode,
-    Runtime,
-    /// The number in the published table.
-    Row,
-    Forwarder,
-    Io,
-    Offload,
-    Hop,
-    Workers,
-    Threads,
-    Direction,
-    Generator,
-    Mtu,
-    Streams,
-    Version,
-    Window,
-    Buffer,
-    Queue,
+/// A property of a cell.
+pub(super) struct Axis {
+    /// Its name for machines.
+    pub(super) name: &'static str,
+    /// The head of its column.
+    pub(super) title: &'static str,
+    /// Whether its values are numbers.
+    pub(super) is_number: bool,
+    /// Whether it is part of the work of a cell. Rivals at the same work differ in the others alone.
+    pub(super) is_work: fn(&Cell) -> bool,
+    /// Its value in a table; `None` where the cell does not have the property.
+    value: fn(&Cell) -> Option<String>,
+    /// Its value for machines.
+    machine: fn(&Cell) -> Option<String>,
+    /// Its value where no column has a head for it; `None` where it goes without saying.
+    phrase: fn(&Cell, &str) -> Option<String>,
+}
+
+/// All axes, in the order of their columns.
+pub(super) static AXES: [Axis; 18] = [
+    axis("layer", "layer", |cell| Some(cell.layer().to_string()))
+        .said(|cell, value| (!matches!(cell.layer(), Layer::Path | Layer::Forward)).then(|| format!("layer {value}"))),
+    axis("netstack", "stack", |cell| cell.stack().map(|stack| stack.to_string())).work(|_| false),
+    number("row", "#", |cell| cell.forwarder()?.row().map(|row| row.to_string())).work(|_| false).said(|_, _| None),
+    axis("forwarder", "forwarder", |cell| Some(cell.forwarder()?.config().map_or("go", |_| "rust").to_owned()))
+        .work(|_| false),
+    axis("io", "io", |cell| Some(cell.forwarder()?.io().map_or(UNKNOWN, Io::name).to_owned())).work(|_| false),
+    axis("mode", "mode", |cell| cell.mode().map(|mode| mode.to_string())).said(|cell, value| {
+        Some(match cell.forwarder().and(cell.mode()) {
+            Some(Mode::Writer) => "payload forward".to_owned(),
+            Some(Mode::Reader) => "payload in reverse".to_owned(),
+            Some(Mode::Both) => "payload both ways".to_owned(),
+            None => value.to_owned(),
+        })
+    }),
+    axis("runtime", "runtime", |cell| cell.runtime.map(|runtime| runtime.to_string())).work(|_| false),
+    axis("offload", "offload", |cell| match cell.forwarder() {
+        Some(forwarder) => Some(forwarder.offload().name().to_owned()),
+        None => cell.offload.map(|offload| if offload { "on" } else { "off" }.to_owned()),
+    })
+    .work(|cell| cell.forwarder().is_none())
+    .said(|_, value| Some(format!("offload {value}"))),
+    axis("hop", "hop", |cell| Some(cell.forwarder()?.handoff().name().to_owned())).work(|_| false),
+    number("workers", "workers", |cell| {
+        Some(cell.forwarder()?.config().map_or(UNKNOWN.to_owned(), |config| config.workers.to_string()))
+    })
+    .work(|_| false)
+    .said(|_, value| Some(plural(value, "worker"))),
+    number("threads", "threads", threads).work(|_| false).said(|_, value| Some(plural(value, "thread"))),
+    axis("generator", "generator", |cell| cell.forwarder().map(|_| cell.generator.to_string())).said(|cell, value| {
+        Some(format!("load by {}", if cell.generator == Generator::Own { "this program" } else { value }))
+    }),
+    number("mtu_bytes", "MTU", |cell| cell.mtu.map(|mtu| mtu.to_string()))
+        .said(|_, value| Some(format!("MTU {value}"))),
+    number("parallel", "streams", |cell| Some(cell.parallel.to_string()))
+        .said(|_, value| Some(plural(value, "stream"))),
+    axis("ipv6", "IP", |cell| Some(if cell.ipv6 { "IPv6" } else { "IPv4" }.to_owned()))
+        .machine(|cell| Some(cell.ipv6.to_string())),
+    axis("window_bytes", "window", |cell| Some(ByteSize(cell.window_bytes? as u64).display().iec().to_string()))
+        .machine(|cell| cell.window_bytes.map(|bytes| bytes.to_string()))
+        .said(|_, value| Some(format!("window {value}"))),
+    axis("buffer_bytes", "buffer", |cell| Some(ByteSize(cell.buffer_bytes as u64).display().si().to_string()))
+        .machine(|cell| Some(cell.buffer_bytes.to_string()))
+        .said(|_, value| Some(format!("buffer {value}"))),
+    number("queue_packets", "queue", |cell| cell.queue_packets.map(|packets| packets.to_string()))
+        .said(|_, value| Some(format!("queue of {}", plural(value, "packet")))),
+];
+
+/// The threads of a runtime, where there is one with several.
+fn threads(cell: &Cell) -> Option<String> {
+    let threads = match (cell.forwarder(), cell.runtime) {
+        (Some(Forwarder::Rust(config)), _) if config.io != Io::Sync => {
+            config.threads.map(|threads| threads.to_string())
+        }
+        (None, Some(RuntimeKind::MultiThread(workers))) => workers.map(|workers| workers.to_string()),
+        _ => return None,
+    };
+    Some(threads.unwrap_or_else(|| AS_PROCESSORS.to_owned()))
+}
+
+const fn axis(name: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Axis {
+    let phrase = |_: &Cell, value: &str| Some(value.to_owned());
+    Axis { name, title, is_number: false, is_work: |_| true, value, machine: value, phrase }
+}
+
+const fn number(name: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Axis {
+    Axis { is_number: true, ..axis(name, title, value) }
 }
 
 impl Axis {
-    const ALL: [Self; 19] = [
-        Self::Layer,
-        Self::Stack,
-        Self::Mode,
-        Self::Runtime,
-        Self::Row,
-        Self::Forwarder,
-        Self::Io,
-        Self::Offload,
-        Self::Hop,
-        Self::Workers,
-        Self::Threads,
-        Self::Direction,
-        Self::Generator,
-        Self::Mtu,
-        Self::Streams,
-        Self::Version,
-        Self::Window,
-        Self::Buffer,
-        Self::Queue,
-    ];
-
-    /// Of the axes of a piece of work, whose rivals differ in stack and runtime alone, or in the forwarder.
-    pub(super) fn is_of_work(self, cell: &Cell) -> bool {
-        match self {
-            Self::Offload => cell.stack().is_some(),
-            Self::Layer | Self::Mode => true,
-            axis => axis.is_setting(),
-        }
+    const fn work(self, is_work: fn(&Cell) -> bool) -> Self {
+        Self { is_work, ..self }
     }
 
-    /// Of those that are neither the stack's or the forwarder's own, nor what the run is of.
-    pub(super) const fn is_setting(self) -> bool {
-        matches!(
-            self,
-            Self::Direction
-                | Self::Generator
-                | Self::Mtu
-                | Self::Streams
-                | Self::Version
-                | Self::Window
-                | Self::Buffer
-                | Self::Queue
-        )
+    const fn machine(self, machine: fn(&Cell) -> Option<String>) -> Self {
+        Self { machine, ..self }
     }
 
-    /// The head of its column.
-    pub(super) const fn title(self) -> &'static str {
-        match self {
-            Self::Layer => "layer",
-            Self::Stack => "stack",
-            Self::Mode => "mode",
-            Self::Runtime => "runtime",
-            Self::Row => "#",
-            Self::Forwarder => "forwarder",
-            Self::Io => "io",
-            Self::Offload => "offload",
-            Self::Hop => "hop",
-            Self::Workers => "workers",
-            Self::Threads => "threads",
-            Self::Direction => "direction",
-            Self::Generator => "generator",
-            Self::Mtu => "MTU",
-            Self::Streams => "streams",
-            Self::Version => "IP",
-            Self::Window => "window",
-            Self::Buffer => "buffer",
-            Self::Queue => "queue",
-        }
+    const fn said(self, phrase: fn(&Cell, &str) -> Option<String>) -> Self {
+        Self { phrase, ..self }
     }
 
-    /// Whether its values are numbers.
-    pub(super) const fn is_number(self) -> bool {
-        matches!(self, Self::Row | Self::Workers | Self::Threads | Self::Mtu | Self::Streams | Self::Queue)
+    /// Its value in a table; [`UNKNOWN`] where the cell does not have the property.
+    pub(super) fn value(&self, cell: &Cell) -> String {
+        (self.value)(cell).unwrap_or_else(|| UNKNOWN.to_owned())
     }
 
-    /// What a cell has in the column; `None` where its kind or layer does not have the property.
-    pub(super) fn value(self, cell: &Cell) -> Option<String> {
-        match self {
-            Self::Mtu => cell.mtu().map(|mtu| mtu.to_string()),
-            Self::Streams => Some(cell.parallel().to_string()),
-            Self::Version => Some(if cell.ipv6() { "IPv6" } else { "IPv4" }.to_owned()),
-            Self::Buffer => Some(ByteSize(cell.buffer_bytes() as u64).display().si().to_string()),
-            _ => match cell {
-                Cell::Stack(cell) => self.of_stack(cell),
-                Cell::Forward(cell) => self.of_forwarder(cell),
-            },
-        }
+    /// Its value for machines; empty where the cell does not have the property.
+    pub(super) fn machine_value(&self, cell: &Cell) -> String {
+        (self.machine)(cell).filter(|value| !is_usual(value)).unwrap_or_default()
     }
 
-    fn of_stack(self, cell: &StackCell) -> Option<String> {
-        match self {
-            Self::Layer => Some(cell.layer.to_string()),
-            Self::Stack => cell.netstack.map(|stack| stack.to_string()),
-            Self::Mode => cell.mode.map(|mode| mode.to_string()),
-            Self::Runtime => Some(match cell.runtime {
-                RuntimeKind::MultiThread(Some(workers)) => format!("{} ({workers})", cell.runtime),
-                runtime => runtime.to_string(),
-            }),
-            Self::Offload => cell.offload.map(|offload| if offload { "on" } else { "off" }.to_owned()),
-            Self::Window => cell.window_bytes.map(|bytes| ByteSize(bytes as u64).display().iec().to_string()),
-            _ => None,
-        }
+    fn phrase(&self, cell: &Cell) -> Option<String> {
+        let value = (self.value)(cell).filter(|value| !is_usual(value))?;
+        (self.phrase)(cell, &value)
     }
 
-    fn of_forwarder(self, cell: &ForwardCell) -> Option<String> {
-        let forwarder = cell.forwarder;
-        let rust = |of: fn(Way) -> String| match forwarder {
-            Forwarder::Rust(way) => Some(of(way)),
-            Forwarder::Go { .. } => None,
-        };
-        match self {
-            Self::Row => forwarder.row().map(|row| row.to_string()),
-            Self::Forwarder => Some(rust(|_| "rust".to_owned()).unwrap_or_else(|| "go".to_owned())),
-            Self::Io => Some(forwarder.io().map_or(UNKNOWN, Io::name).to_owned()),
-            Self::Offload => Some(forwarder.offload().name().to_owned()),
-            Self::Hop => Some(forwarder.hop().name().to_owned()),
-            Self::Workers => Some(rust(|way| way.workers.to_string()).unwrap_or_else(|| UNKNOWN.to_owned())),
-            Self::Threads if forwarder.io() == Some(Io::Sync) => None,
-            Self::Threads => rust(|way| way.threads.map_or_else(|| AS_PROCESSORS.to_owned(), |n| n.to_string())),
-            Self::Direction => Some(direction(cell.direction).to_owned()),
-            Self::Generator => Some(generator(cell.generator).to_owned()),
-            Self::Queue => Some(cell.queue_packets.to_string()),
-            _ => None,
-        }
-    }
-
-    /// What a cell has, where no column says what it is. What is usual goes without saying.
-    pub(super) fn phrase(self, cell: &Cell) -> Option<String> {
-        let value = self.value(cell)?;
-        Some(match self {
-            Self::Layer if cell.stack().is_some_and(|cell| cell.layer == Layer::Path) => return None,
-            Self::Row => return None,
-            Self::Io | Self::Workers if value == UNKNOWN => return None,
-            Self::Threads if value == AS_PROCESSORS => return None,
-            Self::Layer => format!("layer {value}"),
-            Self::Stack | Self::Mode | Self::Runtime | Self::Forwarder | Self::Io | Self::Hop | Self::Version => value,
-            Self::Offload => format!("offload {value}"),
-            Self::Workers => counted(&value, "worker"),
-            Self::Threads => counted(&value, "thread"),
-            Self::Direction if value == direction(Direction::Bidir) => "payload both ways".to_owned(),
-            Self::Direction => format!("payload {value}"),
-            Self::Generator if value == generator(Generator::Own) => "load by this program".to_owned(),
-            Self::Generator => format!("load by {value}"),
-            Self::Mtu => format!("MTU {value}"),
-            Self::Streams => counted(&value, "stream"),
-            Self::Window => format!("window {value}"),
-            Self::Buffer => format!("buffer {value}"),
-            Self::Queue => format!("queue of {}", counted(&value, "packet")),
-        })
+    /// Whether all cells that have the property have the same value.
+    fn is_alike(&self, cells: &[&Cell]) -> bool {
+        let mut values = cells.iter().filter_map(|cell| (self.value)(cell));
+        let first = values.next();
+        values.all(|value| Some(value) == first)
     }
 }
 
-/// Which way the payload of a forwarder goes.
-pub(super) const fn direction(direction: Direction) -> &'static str {
-    match direction {
-        Direction::Forward => "forward",
-        Direction::Reverse => "reverse",
-        Direction::Bidir => "bidir",
-    }
+/// Whether a value says nothing.
+fn is_usual(value: &str) -> bool {
+    matches!(value, UNKNOWN | AS_PROCESSORS)
 }
 
-/// Who makes the load of a forwarder.
-pub(super) const fn generator(generator: Generator) -> &'static str {
-    match generator {
-        Generator::Own => "own",
-        Generator::Iperf3 => "iperf3",
-    }
+/// The axes in which the cells differ.
+pub(super) fn differing(cells: &[&Cell]) -> Vec<&'static Axis> {
+    AXES.iter().filter(|axis| !axis.is_alike(cells)).collect()
 }
 
-fn counted(count: &str, noun: &str) -> String {
-    if count == "1" { format!("1 {noun}") } else { format!("{count} {noun}s") }
-}
-
-/// The axes in which the cells differ. What a cell does not have makes no difference.
-pub(super) fn differing(cells: &[&Cell]) -> Vec<Axis> {
-    Axis::ALL.into_iter().filter(|axis| !is_alike(*axis, cells)).collect()
-}
-
-/// What all cells have alike, as phrases.
+/// The properties that all cells have alike, as phrases.
 pub(super) fn shared(cells: &[&Cell]) -> Vec<String> {
-    let alike = Axis::ALL.into_iter().filter(|axis| is_alike(*axis, cells));
+    let alike = AXES.iter().filter(|axis| axis.is_alike(cells));
     alike.filter_map(|axis| cells.iter().find_map(|cell| axis.phrase(cell))).collect()
 }
 
-fn is_alike(axis: Axis, cells: &[&Cell]) -> bool {
-    let mut values = cells.iter().filter_map(|cell| axis.value(cell));
-    let first = values.next();
-    values.all(|value| Some(value) == first)
+/// The properties of a cell on some axes, as one phrase.
+pub(super) fn phrase<'a>(cell: &Cell, axes: impl IntoIterator<Item = &'a Axis>) -> String {
+    axes.into_iter().filter_map(|axis| axis.phrase(cell)).collect::<Vec<_>>().join(", ")
 }
 
-/// What a cell has on some axes, as one phrase.
-pub(super) fn phrase(cell: &Cell, axes: impl Iterator<Item = Axis>) -> String {
-    axes.filter_map(|axis| axis.phrase(cell)).collect::<Vec<_>>().join(", ")
-}
-
-/// The cells of a table.
-pub(super) fn cells(summary: &Summary) -> Vec<&Cell> {
-    summary.cells.iter().map(|row| &row.cell).collect()
+/// The cells of some rows.
+pub(super) fn cells<'a>(rows: impl IntoIterator<Item = &'a CellSummary>) -> Vec<&'a Cell> {
+    rows.into_iter().map(|row| &row.cell).collect()
 }

@@ -1,16 +1,15 @@
-//! Two files side by side, as text that a log of CI can hold.
+//! The table of a comparison, as plain text that fits in a CI log.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::format;
-use crate::measure::{CellChange, Change, Comparison, Difference, Differences, SIGNIFICANCE, Side, Verdict};
-use crate::plan::Layer;
-use crate::sample::Cell;
+use crate::measure::{CellChange, Change, Comparison, Difference, Differences, Method, SIGNIFICANCE, Side, Verdict};
+use crate::scenario::{Cell, Subject};
 
-/// The columns, and whether they hold numbers, which stand at the right. Of the second and the fourth see
-/// [`NORMALISED`].
+/// The columns, and whether they hold numbers, which are aligned to the right. [`NORMALISED`] replaces two titles.
 const COLUMNS: [(&str, bool); 9] = [
     ("cell", false),
     ("old Gbps", true),
@@ -23,17 +22,17 @@ const COLUMNS: [(&str, bool); 9] = [
     ("verdict", false),
 ];
 
-/// What the columns of figures are called where those are by the speed of loopback.
+/// Titles of the columns of figures that are divided by the speed of loopback.
 const NORMALISED: [(usize, &str); 2] = [(1, "old normalised"), (3, "new normalised")];
 
-/// What stands where there is no figure.
+/// Stands in for a missing figure.
 const NONE: &str = "-";
 
-/// Writes what is not alike, a row for each cell, and what came of it.
+/// Writes what differs between the samples, a row for each cell, and the verdicts in a sentence.
 ///
 /// # Errors
 ///
-/// The writer's own.
+/// Errors of the writer.
 pub fn comparison(comparison: &Comparison, differences: &Differences, out: &mut impl Write) -> io::Result<()> {
     notes(comparison, differences, out)?;
     writeln!(out, "{}\n", table(comparison).trim_fmt())?;
@@ -43,25 +42,25 @@ pub fn comparison(comparison: &Comparison, differences: &Differences, out: &mut 
 }
 
 fn notes(comparison: &Comparison, differences: &Differences, out: &mut impl Write) -> io::Result<()> {
-    for (verdict, what) in
-        [(Verdict::OnlyOld, "of the old file not in the new one"), (Verdict::NotRun, "that could not be run")]
-    {
+    for (verdict, reason) in [(Verdict::OnlyOld, "only in the old file"), (Verdict::NotRun, "could not run")] {
         let count = comparison.count(verdict);
         if count > 0 {
-            writeln!(out, "note: not compared: {} {what}", plural(count, "cell"))?;
+            writeln!(out, "note: not compared: {} ({reason})", plural(count, "cell"))?;
         }
     }
-    if comparison.relative {
-        writeln!(out, "note: the figures are normalised: a run by how fast loopback was in its round")?;
+    match comparison.method {
+        Method::AllRuns => (),
+        Method::Normalised => writeln!(out, "note: each run is divided by the speed of loopback in its round")?,
+        Method::WithinRounds => writeln!(out, "note: each new run is compared with the old run of its round")?,
     }
     let notes = [
-        ("the machines differ", &differences.machine, "; a comparison across machines is not one of programs"),
+        ("the machines differ", &differences.machine, "; that alone may explain a change"),
         ("the programs differ", &differences.program, ""),
-        ("the runs were made in different ways", &differences.settings, "; that alone may be the change"),
+        ("the settings differ", &differences.settings, "; that alone may explain a change"),
     ];
-    for (what, fields, advice) in notes.into_iter().filter(|(_, fields, _)| !fields.is_empty()) {
+    for (title, fields, advice) in notes.into_iter().filter(|(_, fields, _)| !fields.is_empty()) {
         let fields: Vec<_> = fields.iter().map(difference).collect();
-        writeln!(out, "note: {what}: {}{advice}", fields.join(", "))?;
+        writeln!(out, "note: {title}: {}{advice}", fields.join(", "))?;
     }
     Ok(())
 }
@@ -75,7 +74,7 @@ fn difference(field: &Difference) -> String {
 fn table(comparison: &Comparison) -> Table {
     let mut table = Table::new();
     let mut titles = COLUMNS.map(|(title, _)| title);
-    for (column, title) in NORMALISED.into_iter().filter(|_| comparison.relative) {
+    for (column, title) in NORMALISED.into_iter().filter(|_| comparison.method == Method::Normalised) {
         titles[column] = title;
     }
     table.load_style(presets::NOTHING).set_header(titles);
@@ -100,7 +99,7 @@ fn row(cell: &CellChange, all: &[CellChange]) -> [String; COLUMNS.len()] {
         runs(new),
         change.map_or_else(none, |change| format!("{} %", percent(change.ratio.median))),
         change.map_or_else(none, interval),
-        change.map_or_else(none, |change| p_value(change.p_value)),
+        cell.p_value.map_or_else(none, p_value),
         verdict(cell),
     ]
 }
@@ -109,14 +108,14 @@ fn none() -> String {
     NONE.to_owned()
 }
 
-/// The cell's name, with what a name leaves out where two cells have the same.
+/// The cell's name; with its window and buffer if another cell has the same name.
 fn name(cell: &Cell, all: &[CellChange]) -> String {
     let name = cell.to_string();
     if all.iter().filter(|other| other.cell.to_string() == name).count() == 1 {
         return name;
     }
-    let window = cell.stack().and_then(|cell| cell.window_bytes).map(|bytes| format!(" window {bytes}"));
-    format!("{name}{} buffer {}", window.unwrap_or_default(), cell.buffer_bytes())
+    let window = cell.window_bytes.map(|bytes| format!(" window {bytes}"));
+    format!("{name}{} buffer {}", window.unwrap_or_default(), cell.buffer_bytes)
 }
 
 fn gbps(side: Option<&Side>) -> String {
@@ -133,7 +132,7 @@ fn runs(side: Option<&Side>) -> String {
 }
 
 fn percent(ratio: f64) -> String {
-    // What rounds to nothing has no sign.
+    // A rounded zero has no sign.
     let percent = ((ratio - 1.0) * 1000.0).round() / 10.0;
     if percent == 0.0 { "0.0".to_owned() } else { format!("{percent:+.1}") }
 }
@@ -154,7 +153,7 @@ fn verdict(cell: &CellChange) -> String {
     let word = word(cell.verdict);
     match cell.verdict {
         Verdict::Broken | Verdict::Failing => format!("{word}: {}", failures(cell.new.as_ref())),
-        Verdict::Mended => format!("{word}: was {}", failures(cell.old.as_ref())),
+        Verdict::Recovered => format!("{word}: was {}", failures(cell.old.as_ref())),
         Verdict::NotRun => format!("{word} {}", missing(cell)),
         _ => match &cell.new {
             Some(new) if cell.old.is_some() && new.failed() > 0 => {
@@ -165,7 +164,7 @@ fn verdict(cell: &CellChange) -> String {
     }
 }
 
-/// In which of the files a cell could not be run.
+/// On which side a cell could not run.
 fn missing(cell: &CellChange) -> &'static str {
     let [old, new] = [&cell.old, &cell.new].map(|side| side.as_ref().is_some_and(|side| side.runs() > 0));
     match (old, new) {
@@ -180,7 +179,7 @@ const fn word(verdict: Verdict) -> &'static str {
         Verdict::Slower => "slower",
         Verdict::Broken => "broken",
         Verdict::Faster => "faster",
-        Verdict::Mended => "mended",
+        Verdict::Recovered => "recovered",
         Verdict::Inconclusive => "inconclusive",
         Verdict::TooFewRuns => "too few runs",
         Verdict::Failing => "failing",
@@ -192,78 +191,71 @@ const fn word(verdict: Verdict) -> &'static str {
 
 /// The verdicts in a sentence, the worst first.
 fn counts(comparison: &Comparison) -> String {
-    let verdicts = [
-        Verdict::Slower,
-        Verdict::Broken,
-        Verdict::Faster,
-        Verdict::Mended,
-        Verdict::Inconclusive,
-        Verdict::TooFewRuns,
-        Verdict::Failing,
-        Verdict::NotRun,
-        Verdict::OnlyOld,
-        Verdict::OnlyNew,
-    ];
-    let counts = verdicts.map(|verdict| (comparison.count(verdict), word(verdict)));
-    let counts: Vec<_> =
-        counts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
-    let cells = plural(comparison.cells.len(), "cell");
-    let relative = if comparison.relative { ", normalised by loopback" } else { "" };
-    let verdicts = format!("Of {cells}{relative}: {}.", counts.join(", "));
-    if comparison.tested() == 0 {
-        return verdicts;
+    let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
+    for cell in &comparison.cells {
+        *counts.entry(cell.verdict).or_default() += 1;
     }
-    format!(
-        "{verdicts} Slower and faster are by more than {} % and significant at {} %, by a rank test corrected for {}.",
-        number(comparison.floor * 100.0),
-        number(SIGNIFICANCE * 100.0),
-        plural(comparison.tested(), "test"),
-    )
+    let counts: Vec<_> = counts.into_iter().map(|(verdict, count)| format!("{count} {}", word(verdict))).collect();
+    let cells = plural(comparison.cells.len(), "cell");
+    let mut sentences = vec![format!("Of {cells}: {}.", counts.join(", "))];
+    let significance = number(SIGNIFICANCE * 100.0);
+    if comparison.tested() > 0 {
+        let (floor, tests) = (number(comparison.floor * 100.0), plural(comparison.tested(), "cell"));
+        sentences.push(format!(
+            "Slower and faster: the whole interval is beyond {floor} %, and p is at most {significance} % (a rank test \
+             against a change of {floor} %, corrected for {tests})."
+        ));
+    }
+    if comparison.count(Verdict::Broken) + comparison.count(Verdict::Recovered) > 0 {
+        sentences.push(format!(
+            "Broken and recovered: p is of Fisher's test of the failures, corrected too, and at most {significance} %."
+        ));
+    }
+    sentences.join(" ")
 }
 
 fn plural(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A number of percent without needless digits.
+/// A percentage without the digits of rounding errors.
 fn number(percent: f64) -> f64 {
     (percent * 1e6).round() / 1e6
 }
 
-/// Why cells are broken, and what to do where the comparison could not answer.
+/// Says why cells are broken, and what to do if runs are missing.
 fn advice(comparison: &Comparison, out: &mut impl Write) -> io::Result<()> {
-    for cell in comparison.cells.iter().filter(|cell| cell.verdict == Verdict::Broken) {
-        if let Some(detail) = cell.new.as_ref().and_then(|side| side.detail.as_ref()) {
-            writeln!(out, "Broken: {}: {}.", name(&cell.cell, &comparison.cells), format::shortened(detail))?;
+    let mut reason = |title, cell: &CellChange, side: Option<&Side>| match side.and_then(|side| side.detail.as_ref()) {
+        Some(detail) => {
+            writeln!(out, "{title}: {}: {}.", name(&cell.cell, &comparison.cells), format::shortened(detail))
         }
+        None => Ok(()),
+    };
+    for cell in comparison.cells.iter().filter(|cell| cell.verdict == Verdict::Broken) {
+        reason("Broken", cell, cell.new.as_ref())?;
     }
     for cell in comparison.cells.iter().filter(|cell| cell.verdict == Verdict::NotRun) {
-        let mut lacking = [&cell.new, &cell.old].into_iter().flatten().filter(|side| side.runs() == 0);
-        if let Some(detail) = lacking.find_map(|side| side.detail.as_ref()) {
-            writeln!(out, "Not run: {}: {}.", name(&cell.cell, &comparison.cells), format::shortened(detail))?;
-        }
+        let lacking = [&cell.new, &cell.old].into_iter().flatten().find(|side| side.runs() == 0);
+        reason("Not run", cell, lacking)?;
     }
     let mut few = comparison.cells.iter().filter(|cell| cell.verdict == Verdict::TooFewRuns);
-    if let Some(CellChange { old: Some(old), new: Some(new), change: Some(change), .. }) = few.next() {
+    if let Some(change) = few.find_map(|cell| cell.change) {
         writeln!(
             out,
-            "Too few runs: of {} and {} runs the smallest p in this table is {:.2}; make at least {} of each cell, \
-             with --runs.",
-            old.gbps.len(),
-            new.gbps.len(),
+            "Too few runs: the smallest possible p is {:.2}; make at least {} runs of each cell, with --runs.",
             change.smallest_p_value,
             comparison.runs_needed(),
         )?;
     }
     let drifted = |cell: &&CellChange| {
-        let is_loopback = cell.cell.stack().is_some_and(|cell| cell.layer == Layer::Loopback);
+        let is_loopback = cell.cell.subject == Subject::Loopback;
         is_loopback && matches!(cell.verdict, Verdict::Slower | Verdict::Faster)
     };
     if let Some(cell) = comparison.cells.iter().find(drifted) {
         writeln!(
             out,
-            "Loopback, which no stack is in, changed too: {} got {}. It is the machine, or what every layer shares \
-             (client, server, tokio); if the machine, compare with --relative.",
+            "Loopback changed too, which uses no stack: {} got {}. The cause is the machine, or something that all \
+             layers share (client, server, tokio). If it is the machine, compare with --relative.",
             cell.cell,
             word(cell.verdict)
         )?;

@@ -1,4 +1,4 @@
-//! What the doctor found, a line each.
+//! The checks of the doctor, a line each.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use platform::doctor::Check;
 ///
 /// The writer's own.
 pub fn check(check: &Check, out: &mut impl Write) -> io::Result<()> {
-    let Check { name, verdict, finding, remedy } = check;
+    let Check { name, verdict, finding, remedy, .. } = check;
     write!(out, "{verdict:<8} {name:<18} {finding}")?;
     if let Some(remedy) = remedy {
         write!(out, "; {remedy}")?;

@@ -1,70 +1,50 @@
-//! Figures as a reader sees them: as many digits as mean something, the same number in all rows.
+//! Figures and words as a reader sees them.
 
+use std::fmt::Display;
 use std::mem::{self, Discriminant};
 
+use crate::measure::metric::{Metric, THROUGHPUT};
 use crate::measure::{CellSummary, Estimate, Summary};
-use crate::sample::{Cell, Warning};
+use crate::sample::Warning;
+use crate::scenario::{Cell, Layer};
 
-/// Why a run failed may be long; a table has room for so many characters of it.
+/// Stands in place of a value that is not known.
+pub(super) const UNKNOWN: &str = "–";
+
+/// The longest reason for a failure that a table has room for, in characters.
 const DETAIL_CHARACTERS: usize = 200;
 
+/// A rate, without its unit.
 pub(super) fn gbps(gbps: f64) -> String {
-    format!("{gbps:.2}")
+    THROUGHPUT.write(gbps)
 }
 
-/// The interval of a median, which one run has not.
+/// The value of a metric of a cell.
+pub(super) fn figure(row: &CellSummary, metric: &Metric) -> Option<String> {
+    row.figure(metric.name).map(|value| metric.write(value))
+}
+
+/// The interval of a median; a single run has none.
 pub(super) fn interval(row: &CellSummary) -> Option<String> {
     let estimate = row.estimate.filter(|_| row.gbps.len() > 1)?;
-    Some(format!("{:.2} to {:.2}", estimate.low, estimate.high))
+    Some(format!("{} to {}", gbps(estimate.low), gbps(estimate.high)))
 }
 
-/// CPU seconds for a gigabyte.
-pub(super) fn cost(seconds: f64) -> String {
-    format!("{seconds:.3}")
-}
-
-pub(super) fn mebibytes(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
-}
-
-/// Bytes in units of 10⁶.
-pub(super) fn megabytes(bytes: f64) -> String {
-    format!("{:.2}", bytes / 1e6)
-}
-
-/// How busy processors are, in percent of one.
-pub(super) fn load(percent: f64) -> String {
-    format!("{percent:.1}")
-}
-
-pub(super) fn count(count: f64) -> String {
-    format!("{count:.0}")
-}
-
-pub(super) fn percent(fraction: f64) -> String {
-    format!("{:.0} %", fraction * 100.0)
-}
-
-/// How the runs of a cell failed: `3 of 10 stalled`; nothing where none did.
+/// How the runs of a cell failed: `3 of 10 stalled`; empty where none did.
 pub(super) fn failures(row: &CellSummary) -> String {
-    let runs = runs(row);
+    let runs = row.runs();
     let kinds: Vec<_> = row.failures.iter().map(|(status, count)| format!("{count} of {runs} {status}")).collect();
     kinds.join(", ")
 }
 
-/// All runs of a cell, those that failed too.
-pub(super) fn runs(row: &CellSummary) -> usize {
-    row.gbps.len() + row.failures.values().sum::<usize>()
+/// The median, and its interval where there is one; or how the runs failed.
+pub(super) fn median_or_failures(row: &CellSummary) -> String {
+    row.estimate.map_or_else(|| failures(row), |estimate| with_interval(row, gbps(estimate.median)))
 }
 
-/// The median, and its interval where there is one.
-pub(super) fn median(row: &CellSummary, estimate: Estimate) -> String {
-    with_interval(row, gbps(estimate.median))
-}
-
-/// The same in a line of text.
+/// The median with its unit, and its interval where there is one.
 pub(super) fn rate(row: &CellSummary, estimate: Estimate) -> String {
-    with_interval(row, format!("{} Gbps", gbps(estimate.median)))
+    with_interval(row, THROUGHPUT.write_with_unit(estimate.median))
 }
 
 fn with_interval(row: &CellSummary, median: String) -> String {
@@ -74,9 +54,46 @@ fn with_interval(row: &CellSummary, median: String) -> String {
     }
 }
 
+/// The head of a metric's column in a table of these cells.
+pub(super) fn head(metric: &Metric, cells: &[&Cell]) -> String {
+    with_sides(&format!("{} {}", metric.title, metric.unit), cells).trim().to_owned()
+}
+
+/// A text with the names of both sides in place of `{client}` and `{subject}`.
+pub(super) fn with_sides(text: &str, cells: &[&Cell]) -> String {
+    let [client, subject] = sides(cells);
+    text.replace("{client}", client).replace("{subject}", subject)
+}
+
+/// The names of the side that makes the load and of the side that carries it.
+pub(super) fn sides(cells: &[&Cell]) -> [&'static str; 2] {
+    let name = |cell: &&Cell| match cell.layer() {
+        Layer::Loopback => "server",
+        Layer::Device => "device",
+        Layer::Stack | Layer::Path => "stack",
+        Layer::Proxy => "proxy",
+        Layer::Forward => "forwarder",
+    };
+    // A table of stacks may have the layers under them, too.
+    let mut names: Vec<_> = cells.iter().map(name).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.len() > 1 {
+        names.retain(|name| !matches!(*name, "server" | "device"));
+    }
+    let client = if cells.iter().all(|cell| cell.subject.is_carrier()) { "load" } else { "client" };
+    [client, if let [name] = names.as_slice() { name } else { "subject" }]
+}
+
+/// A number and its noun.
+pub(super) fn plural(count: impl Display, noun: &str) -> String {
+    let count = count.to_string();
+    format!("{count} {noun}{}", if count == "1" { "" } else { "s" })
+}
+
 /// A cell in a line of text, with its number where a table has one.
 pub(super) fn name(cell: &Cell) -> String {
-    match cell.forward().and_then(|cell| cell.forwarder.row()) {
+    match cell.forwarder().and_then(crate::scenario::Forwarder::row) {
         Some(row) => format!("row {row} ({cell})"),
         None => cell.to_string(),
     }
@@ -107,8 +124,7 @@ pub(super) fn shortened(text: &str) -> String {
     }
 }
 
-/// What the reader should know: first what holds for all cells, then each kind of warning once, with the
-/// cells that gave reason for it.
+/// The warnings: first those about all cells, then each kind once, with the number of cells that have it.
 pub(super) fn warnings(summary: &Summary) -> Vec<String> {
     let mut kinds: Vec<(&Cell, &Warning, usize)> = Vec::new();
     for row in &summary.cells {
@@ -128,7 +144,7 @@ pub(super) fn warnings(summary: &Summary) -> Vec<String> {
     of_all.chain(of_cells).map(|line| one_line(&line)).collect()
 }
 
-/// What the advice is about, in however many runs and whatever amount.
+/// The subject of the advice, whatever the number of runs and the amount.
 fn kind(warning: &Warning) -> Discriminant<Warning> {
     match warning {
         Warning::InRuns(warning, ..) => kind(warning),

@@ -1,27 +1,21 @@
-//! Pictures of figures, as SVG without scripts, fonts or anything else that would be loaded.
+//! Draws charts, as SVG without scripts, fonts or anything else that would be loaded.
 //!
 //! Every colour is drawn as the one of the light theme, and is unlike all others: a style sheet that
 //! selects by it makes the dark theme; see [`theme`].
 
 mod bars;
-mod cost;
-mod time;
+mod marks;
+mod plane;
 
 use std::io;
 
 use askama::Template;
-use forwarders::Offload;
-use netstacks::StackKind;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-pub(super) use self::bars::{Bar, Group, bars};
-pub(super) use self::cost::cost;
-pub(super) use self::time::{Clock, drift, over_time, within_runs};
 use super::format;
-use crate::plan::Forwarder;
-use crate::sample::Cell;
+use super::model::{Mark, Plot};
 
 /// A colour: its use, and its values in the light and the dark theme.
 struct Ink {
@@ -33,7 +27,7 @@ const GROUND: Ink = Ink { light: RGBColor(0xFF, 0xFF, 0xFF), dark: "#14181d" };
 const TEXT: Ink = Ink { light: RGBColor(0x1B, 0x1F, 0x24), dark: "#e6e9ed" };
 const FAINT: Ink = Ink { light: RGBColor(0x57, 0x60, 0x6A), dark: "#9ba5b0" };
 const GRID: Ink = Ink { light: RGBColor(0xE1, 0xE5, 0xEA), dark: "#2c343d" };
-// Blue, orange and green that also differ in lightness, and for those who do not see red and green.
+// Blue, orange and green that also differ in lightness, and are told apart without seeing red and green.
 const BLUE: Ink = Ink { light: RGBColor(0x0B, 0x5C, 0xAB), dark: "#6cb6f5" };
 const ORANGE: Ink = Ink { light: RGBColor(0xC2, 0x51, 0x0C), dark: "#f29a5c" };
 const GREEN: Ink = Ink { light: RGBColor(0x12, 0x8A, 0x67), dark: "#3fc79b" };
@@ -41,66 +35,27 @@ const GREY: Ink = Ink { light: RGBColor(0x6B, 0x74, 0x7E), dark: "#8f99a5" };
 
 const INKS: [&Ink; 8] = [&GROUND, &TEXT, &FAINT, &GRID, &BLUE, &ORANGE, &GREEN, &GREY];
 
-/// What stands for a kind of cell: a shape, and a colour of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
-    /// lwIP, or a forwarder without super-packets.
-    Circle,
-    /// ipstack, or a forwarder that cuts and joins them.
-    Triangle,
-    /// smoltcp, or a forwarder that passes them on.
-    Square,
-    /// The kernel, or the forwarder in Go.
-    Diamond,
-}
-
 impl Mark {
-    pub(super) const ALL: [Self; 4] = [Self::Circle, Self::Triangle, Self::Square, Self::Diamond];
-
-    pub(super) fn of(cell: &Cell) -> Self {
-        match cell {
-            Cell::Stack(cell) => match cell.netstack {
-                Some(StackKind::Lwip) => Self::Circle,
-                Some(StackKind::Ipstack) => Self::Triangle,
-                Some(StackKind::Smoltcp) => Self::Square,
-                None => Self::Diamond,
-            },
-            Cell::Forward(cell) => match (cell.forwarder, cell.forwarder.offload()) {
-                (Forwarder::Go { .. }, _) => Self::Diamond,
-                (Forwarder::Rust(_), Offload::Off) => Self::Circle,
-                (Forwarder::Rust(_), Offload::On) => Self::Triangle,
-                (Forwarder::Rust(_), Offload::Whole) => Self::Square,
-            },
+    /// Its colour, the colour's name in the style sheet of the page, and its shape in text.
+    const fn look(self) -> (&'static Ink, &'static str, char) {
+        match self {
+            Self::Circle => (&BLUE, "blue", '●'),
+            Self::Triangle => (&ORANGE, "orange", '▲'),
+            Self::Square => (&GREEN, "green", '■'),
+            Self::Diamond => (&GREY, "grey", '◆'),
         }
     }
 
     const fn ink(self) -> &'static Ink {
-        match self {
-            Self::Circle => &BLUE,
-            Self::Triangle => &ORANGE,
-            Self::Square => &GREEN,
-            Self::Diamond => &GREY,
-        }
+        self.look().0
     }
 
-    /// The colour's name in the style sheet of the page.
     pub(super) const fn class(self) -> &'static str {
-        match self {
-            Self::Circle => "blue",
-            Self::Triangle => "orange",
-            Self::Square => "green",
-            Self::Diamond => "grey",
-        }
+        self.look().1
     }
 
-    /// The shape in text.
     pub(super) const fn sign(self) -> char {
-        match self {
-            Self::Circle => '●',
-            Self::Triangle => '▲',
-            Self::Square => '■',
-            Self::Diamond => '◆',
-        }
+        self.look().2
     }
 }
 
@@ -118,10 +73,19 @@ const TEXT_PX: f64 = 12.0;
 /// Width of a character of it, about: a picture cannot ask for the font's own.
 const CHARACTER_PX: f64 = 6.6;
 
-/// What is drawn on.
+/// The area on which a picture is drawn.
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// For which place a picture is drawn.
+/// Draws a plot.
+pub(super) fn draw(plot: &Plot, width: Width) -> io::Result<Picture> {
+    match plot {
+        Plot::Bars(name, groups) => bars::bars(name, groups, width),
+        Plot::Marks { names, points, guides } => marks::marks(*names, points, guides, width),
+        Plot::Plane { size, x, y, strokes, baseline } => plane::plane(*size, x, y, strokes, *baseline, width),
+    }
+}
+
+/// The place for which a picture is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     /// The column of a page or a document.
@@ -184,7 +148,7 @@ impl Picture {
         Ok(Self { width, height, body })
     }
 
-    /// An element for a page; `label` is what it says to those who do not see it.
+    /// An element for a page; `label` is read aloud in its place.
     pub(super) fn inline(&self, label: &str) -> io::Result<String> {
         Inline { picture: self, label }.render().map_err(io::Error::other)
     }
@@ -223,7 +187,36 @@ fn width_of(text: &str) -> f64 {
     text.chars().count() as f64 * CHARACTER_PX
 }
 
-/// The number at a tick of an axis.
+/// The number at a tick of an axis, with four digits that count.
 fn tick(value: f64) -> String {
-    if value != 0.0 && value.abs() < 0.1 { format!("{value:.2}") } else { format!("{}", (value * 10.0).round() / 10.0) }
+    // The rest of a sum that should be 0.
+    if value.abs() < 1e-9 {
+        return "0".to_owned();
+    }
+    let digits = (3.0 - value.abs().log10().floor()).max(0.0) as usize;
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_keep_the_digits_that_tell_them_apart() {
+        for (value, text) in [
+            (0.15, "0.15"),
+            (0.05, "0.05"),
+            (0.0005, "0.0005"),
+            (0.1 + 0.2, "0.3"),
+            (-5.0, "-5"),
+            (12.5, "12.5"),
+            (100.0, "100"),
+            (12_345.6, "12346"),
+            (-0.0, "0"),
+            (1e-17, "0"),
+        ] {
+            assert_eq!(tick(value), text);
+        }
+    }
 }

@@ -1,13 +1,14 @@
-//! How a matrix gets on: a bar on a terminal, a line for each run elsewhere.
+//! The progress of a matrix: a bar on a terminal, a line for each run elsewhere.
 
 use std::io::Write;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::run::Observer;
-use crate::sample::{Cell, Sample};
+use crate::sample::Sample;
+use crate::scenario::Cell;
 
-/// What is shown while a matrix runs. What the writer does not take is lost; the samples are elsewhere.
+/// Shows the progress of a matrix. Errors of the writer are ignored: the samples are elsewhere.
 #[derive(Debug)]
 pub struct Progress<W> {
     err: W,
@@ -49,10 +50,11 @@ impl<W: Write> Observer for Progress<W> {
         }
     }
 
-    fn run(&mut self, round: u32, cell: &Cell) {
+    fn run(&mut self, round: u32, cell: &Cell, against: bool) {
         self.round = round;
+        let program = if against { " (against)" } else { "" };
         if let Some(bar) = &self.bar {
-            bar.set_message(format!("round {round}: {cell}"));
+            bar.set_message(format!("round {round}: {cell}{program}"));
         }
     }
 
@@ -61,10 +63,12 @@ impl<W: Write> Observer for Progress<W> {
         let result = if sample.is_ok() {
             format!("{:.3} Gbit/s", sample.gbps())
         } else {
-            let detail = sample.facts.detail.as_deref().unwrap_or_default();
-            format!("{}: {detail}", sample.facts.status)
+            let detail = sample.measured.detail.as_deref().unwrap_or_default();
+            format!("{}: {detail}", sample.measured.status)
         };
-        let line = format!("[{} of {}] round {}: {}: {result}", self.done, self.total, self.round, sample.cell);
+        let program = if sample.measured.against { " (against)" } else { "" };
+        let line =
+            format!("[{} of {}] round {}: {}{program}: {result}", self.done, self.total, self.round, sample.cell);
         match &self.bar {
             Some(bar) => {
                 bar.inc(1);

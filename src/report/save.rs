@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file that could not be written. What it held before is intact.
+/// A file that could not be written. Its old content is intact.
 #[derive(Debug, thiserror::Error)]
 #[error("write {}: {source}; choose another file", path.display())]
 pub struct SaveError {
@@ -12,8 +12,8 @@ pub struct SaveError {
     source: io::Error,
 }
 
-/// Writes a file at once: it has the new content or, after an error, the old. What is no regular file, such
-/// as a pipe, is written to as it is.
+/// Writes a file at once: it has the new content or, after an error, the old. A file that is not
+/// regular, like a pipe, is written to directly.
 ///
 /// # Errors
 ///

@@ -1,20 +1,18 @@
-//! What a report shows side by side: the samples of one environment in one file, of stacks or of forwarders.
+//! The samples that a report shows side by side.
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::axis::{self, cells};
-use super::format;
+use super::axis;
+use super::format::{self, plural};
 use crate::measure::{CellSummary, Summary};
-use crate::plan::Layer;
-use crate::sample::{self, Cell, Environment, Head, Sample, SampleFile};
+use crate::sample::{Environment, Head, Sample, SampleFile};
+use crate::scenario::{Cell, Layer};
 
-/// The samples of one environment in one file, of stacks or of forwarders, and what they come to.
+/// The samples of one environment and one program in one file, of stacks or of forwarders, and their summary.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// The file's name without its ending, with what they are of where it has both, and a number where that is
-    /// not unique.
+    /// The file's name without its ending, with the kind of its samples where the file has several, and a number
+    /// where that is not unique.
     pub label: String,
     /// The machine and the program.
     pub environment: Arc<Environment>,
@@ -27,10 +25,14 @@ pub struct Series {
 }
 
 impl Series {
-    /// The series of some files, in their order. A file with samples of several environments, or of stacks and
-    /// of forwarders, makes several.
+    /// The series of some files, in their order. A file with samples of several environments or programs, or of
+    /// stacks and of forwarders, makes several.
     pub fn of(files: &[SampleFile]) -> Vec<Self> {
-        let mut all: Vec<Self> = files.iter().flat_map(Self::of_file).collect();
+        let of_file = |file: &SampleFile| {
+            let stem = file.path.file_stem().map_or_else(|| "samples".into(), |stem| stem.to_string_lossy());
+            Self::split(&format::one_line(&stem), &file.samples, &file.heads)
+        };
+        let mut all: Vec<Self> = files.iter().flat_map(of_file).collect();
         let stems: Vec<_> = all.iter().map(|series| series.label.clone()).collect();
         for (index, series) in all.iter_mut().enumerate() {
             if stems.iter().filter(|stem| **stem == series.label).count() > 1 {
@@ -41,38 +43,41 @@ impl Series {
         all
     }
 
-    fn of_file(file: &SampleFile) -> Vec<Self> {
+    /// The series of some samples, each with its kind in its name where there are several kinds.
+    pub(super) fn split(stem: &str, samples: &[Sample], heads: &[Head]) -> Vec<Self> {
         let mut groups: Vec<Vec<Sample>> = Vec::new();
-        for sample in &file.samples {
+        for sample in samples {
             let is_alike = |group: &&mut Vec<Sample>| {
-                group[0].environment == sample.environment && is_forward(&group[0].cell) == is_forward(&sample.cell)
+                group[0].environment == sample.environment && kind(&group[0]) == kind(sample)
             };
             match groups.iter_mut().find(is_alike) {
                 Some(samples) => samples.push(sample.clone()),
                 None => groups.push(vec![sample.clone()]),
             }
         }
-        let stem = file.path.file_stem().map_or_else(|| "samples".into(), |stem| stem.to_string_lossy());
-        let stem = format::one_line(&stem);
-        let is_mixed = groups.iter().any(|group| is_forward(&group[0].cell) != is_forward(&groups[0][0].cell));
+        let has = |of: fn(&Sample) -> bool, wanted: bool| samples.iter().any(|sample| of(sample) == wanted);
+        let is_mixed = has(is_forward, true) && has(is_forward, false);
         let series = groups.into_iter().map(|samples| {
-            let forward = is_forward(&samples[0].cell);
-            let label = if is_mixed && forward { format!("{stem}, forwarders") } else { stem.clone() };
-            let is_its = |head: &&Head| head.environment == *samples[0].environment && makes_forward(head) == forward;
-            Self { head: file.heads.iter().find(is_its).cloned(), ..Self::of_samples(label, samples) }
+            let first = &samples[0];
+            let mut words = vec![stem];
+            words.extend((is_mixed && is_forward(first)).then_some("forwarders"));
+            words.extend(first.measured.against.then_some("against"));
+            let is_its = |head: &&Head| head.environment == *first.environment && makes(head, &first.cell);
+            Self {
+                label: words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", "),
+                environment: Arc::clone(&first.environment),
+                // The command line of a head makes the runs of both programs.
+                head: heads.iter().find(is_its).filter(|_| !first.measured.against).cloned(),
+                summary: Summary::of(&samples),
+                samples,
+            }
         });
         series.collect()
     }
 
-    /// The series of at least one sample, all of one environment and kind.
-    pub(super) fn of_samples(label: String, samples: Vec<Sample>) -> Self {
-        let environment = Arc::clone(&samples[0].environment);
-        Self { label, environment, head: None, summary: Summary::of(&samples), samples }
-    }
-
-    /// Whether it is of forwarders, and not of stacks.
+    /// Whether it is of forwarders.
     pub(super) fn is_forward(&self) -> bool {
-        self.summary.cells.iter().any(|row| is_forward(&row.cell))
+        self.samples.iter().any(is_forward)
     }
 
     /// The machine in a line.
@@ -80,7 +85,7 @@ impl Series {
         let machine = &self.environment.machine;
         let mut words = Vec::new();
         words.extend(machine.cpu.clone());
-        words.extend(machine.cpus.map(|cpus| format!("{cpus} processor{}", if cpus == 1 { "" } else { "s" })));
+        words.extend(machine.cpus.map(|cpus| plural(cpus, "processor")));
         let kernel = machine.kernel.as_deref().unwrap_or_default();
         words.push(format!("{} {kernel} {}", machine.system, machine.architecture).replace("  ", " "));
         if machine.virtual_machine == Some(true) {
@@ -89,17 +94,17 @@ impl Series {
         format::one_line(&words.join(", "))
     }
 
-    /// What all runs had alike: the cells' axes, the client's congestion control and how long a run was.
+    /// The properties that all runs have alike: the cells' axes, the client's congestion control and the length of a run.
     pub(super) fn shared(&self) -> Vec<String> {
-        let mut words = axis::shared(&cells(&self.summary));
+        let mut words = axis::shared(&axis::cells(&self.summary.cells));
         let mut controls: Vec<_> =
-            self.samples.iter().filter_map(|sample| sample.facts.congestion.as_deref()).collect();
+            self.samples.iter().filter_map(|sample| sample.measured.congestion.as_deref()).collect();
         controls.sort_unstable();
         controls.dedup();
         if !controls.is_empty() {
             words.push(format::one_line(&format!("congestion control {}", controls.join(" or "))));
         }
-        let times = || self.samples.iter().filter(|sample| sample.is_ok()).map(|sample| sample.facts.elapsed);
+        let times = || self.samples.iter().filter(|sample| sample.is_ok()).map(|sample| sample.measured.elapsed);
         if let (Some(shortest), Some(longest)) = (times().min(), times().max()) {
             let [shortest, longest] = [shortest, longest].map(|time| format!("{:.1}", time.as_secs_f64()));
             words.push(if shortest == longest {
@@ -111,62 +116,25 @@ impl Series {
         words
     }
 
-    /// The rows of the whole path, which are what is asked for; or all where there is none.
+    /// The rows of whole subjects, without those of single layers under them; or all where there is none.
     pub(super) fn main_rows(&self) -> Vec<&CellSummary> {
         let rows = || self.summary.cells.iter();
-        let is_path = |row: &&CellSummary| row.cell.stack().is_some_and(|cell| cell.layer == Layer::Path);
-        let paths: Vec<_> = rows().filter(is_path).collect();
-        if paths.is_empty() { rows().collect() } else { paths }
+        let is_whole = |row: &&CellSummary| !matches!(row.cell.layer(), Layer::Loopback | Layer::Device | Layer::Stack);
+        let whole: Vec<_> = rows().filter(is_whole).collect();
+        if whole.is_empty() { rows().collect() } else { whole }
     }
 }
 
-fn is_forward(cell: &Cell) -> bool {
-    cell.forward().is_some()
+fn is_forward(sample: &Sample) -> bool {
+    sample.cell.forwarder().is_some()
 }
 
-/// Whether the command that wrote a head makes samples of forwarders.
-fn makes_forward(head: &Head) -> bool {
-    head.arguments.iter().find(|word| !word.starts_with('-')).is_some_and(|command| command == "forward")
+/// Samples of the same kind make a series: whether they are of forwarders, and of the other program.
+fn kind(sample: &Sample) -> (bool, bool) {
+    (is_forward(sample), sample.measured.against)
 }
 
-/// Fields of the environment in the order in which a reader looks for them; others come after.
-const FIELDS: [&str; 14] = [
-    "cpu",
-    "cpus",
-    "system",
-    "kernel",
-    "architecture",
-    "governor",
-    "virtual_machine",
-    "version",
-    "commit",
-    "build",
-    "tokio",
-    "lwip",
-    "ipstack",
-    "smoltcp",
-];
-
-/// The environments of the series: the name of a field, and its value in each.
-pub(super) fn environments(series: &[Series]) -> Vec<(String, Vec<String>)> {
-    let fields: Vec<_> = series.iter().map(|series| sample::fields(&*series.environment)).collect();
-    let mut names: Vec<String> = fields.iter().flat_map(|fields| fields.keys().cloned()).collect();
-    names.sort();
-    names.dedup();
-    names.sort_by_key(|name| FIELDS.iter().position(|field| field == name).unwrap_or(FIELDS.len()));
-    let rows = names.into_iter().map(|name| {
-        let values = fields.iter().map(|fields| value(fields.get(&name))).collect();
-        (name.replace('_', " "), values)
-    });
-    rows.collect()
-}
-
-fn value(value: Option<&Value>) -> String {
-    match value {
-        None | Some(Value::Null) => super::UNKNOWN.to_owned(),
-        Some(Value::String(text)) => format::one_line(text),
-        Some(Value::Bool(true)) => "yes".to_owned(),
-        Some(Value::Bool(false)) => "no".to_owned(),
-        Some(value) => value.to_string(),
-    }
+/// Whether the command that wrote a head makes samples like those of the cell.
+fn makes(head: &Head, cell: &Cell) -> bool {
+    head.plan.iter().any(|scenario| scenario.subject.forwarder().is_some() == cell.forwarder().is_some())
 }

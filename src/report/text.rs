@@ -1,90 +1,162 @@
-//! One line for a script, and what belongs to it for a person.
-
-mod forward;
-mod stack;
+//! A single run: one line for a script, and its details for a person.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use bytesize::ByteSize;
 
-use super::format;
-use crate::plan::Verify;
-use crate::sample::{Cell, Interval, Sample, gbps};
+use super::axis::{self, AXES};
+use super::format::{plural, with_sides};
+use crate::measure::metric::METRICS;
+use crate::sample::{Interval, Sample, gbps};
+use crate::scenario::{Layer, Verify};
 
 /// Writes the line to `out` where the run succeeded, and everything else to `err`.
 ///
 /// # Errors
 ///
-/// That of `out`; what `err` does not take is lost.
+/// The errors of `out`; those of `err` are ignored.
 pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
     if sample.is_ok() {
-        let name = match &sample.cell {
-            Cell::Stack(cell) => stack::name(cell),
-            Cell::Forward(cell) => forward::name(cell),
+        let cell = &sample.cell;
+        let name = match (cell.forwarder(), cell.mode()) {
+            (Some(forwarder), _) => format!("forwarder: {forwarder};"),
+            (None, Some(mode)) => format!("client io mode: {mode},"),
+            (None, None) => "client io mode: none,".to_owned(),
         };
         writeln!(out, "{name} throughput: {:.3} Gbps", sample.gbps())?;
     }
     out.flush()?;
-    // Nobody may be reading the rest. The figure is out.
-    let _unread = details(sample, err).and_then(|()| warnings(sample, err));
+    // The rest may have no reader. The figure is out.
+    let _unread = details(sample, err);
     Ok(())
 }
 
-fn warnings(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
-    sample.warnings().iter().try_for_each(|warning| writeln!(err, "warning: {warning}"))
-}
-
+/// Writes a line for each part of the run.
 fn details(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
-    match &sample.cell {
-        Cell::Stack(cell) => stack::details(cell, sample, err),
-        Cell::Forward(cell) => forward::details(cell, sample, err),
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    lines.extend(device(sample).map(|device| ("device", device)));
+    lines.extend(subject(sample));
+    lines.extend(client(sample).map(|client| ("client", client)));
+    lines.extend(connection(sample).map(|connection| ("tcp", connection)));
+    lines.push(("delivered", delivered(sample)));
+    lines.extend(each_way(sample).map(|rates| ("each way", rates)));
+    lines.extend(figures(sample));
+    lines.extend(intervals(sample).map(|interval| ("interval", interval)));
+    lines.extend(sample.warnings().iter().map(|warning| ("warning", warning.to_string())));
+    for (name, text) in lines {
+        // A warning stands alone.
+        let width = if name == "warning" { 0 } else { 10 };
+        writeln!(err, "{:<width$} {text}", format!("{name}:"))?;
+    }
+    Ok(())
+}
+
+fn device(sample: &Sample) -> Option<String> {
+    let device = sample.measured.device.as_ref()?;
+    let queue = device.tx_queue_len.map(|len| format!(", queue of {}", plural(len, "packet"))).unwrap_or_default();
+    let offload = if device.offload { "on" } else { "off" };
+    Some(format!("{}, MTU {}, offload {offload}{queue}", device.name, device.mtu))
+}
+
+/// The stack or the forwarder.
+fn subject(sample: &Sample) -> Option<(&'static str, String)> {
+    let (cell, effective) = (&sample.cell, sample.measured.effective.as_ref());
+    if let Some(forwarder) = cell.forwarder() {
+        let row = forwarder.row().map(|row| format!(" (row {row} of the table)")).unwrap_or_default();
+        return Some(("forwarder", format!("{forwarder}{row}")));
+    }
+    let (stack, effective) = (cell.stack()?, effective?);
+    let runtime = cell.runtime.map(|runtime| format!(" on {runtime}")).unwrap_or_default();
+    let [window_in, window_out] =
+        [effective.receive_buffer_bytes, effective.send_buffer_bytes].map(|bytes| bytes as u64);
+    Some((
+        "stack",
+        format!(
+            "{stack} {}{runtime}, window {} in, {} out, congestion control {}",
+            effective.stack_version,
+            ByteSize(window_in),
+            ByteSize(window_out),
+            effective.congestion
+        ),
+    ))
+}
+
+/// The load of the clients. The device alone has none.
+fn client(sample: &Sample) -> Option<String> {
+    let of_load = AXES.iter().filter(|axis| matches!(axis.name, "mode" | "generator" | "parallel" | "ipv6"));
+    let load = axis::phrase(&sample.cell, of_load);
+    match sample.cell.layer() {
+        Layer::Device => None,
+        Layer::Stack => Some(format!("{load}, scripted")),
+        _ => Some(format!("{load}, congestion control {}", sample.measured.congestion.as_deref().unwrap_or("unknown"))),
     }
 }
 
-/// How much of what was delivered is known to be right.
-fn verified(sample: &Sample) -> &'static str {
-    match sample.facts.verified {
-        _ if !sample.is_ok() => "",
-        Verify::Sample => ", the warm-up verified",
-        Verify::Full => ", all verified",
-        Verify::Off => ", only counted",
-    }
-}
-
-/// What the kernel says of the client's connection.
-fn connection(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
-    let Some(tcp) = &sample.facts.tcp else { return Ok(()) };
+/// The kernel's statistics of the client's connection.
+fn connection(sample: &Sample) -> Option<String> {
+    let tcp = sample.measured.tcp?;
     let time = |time_us: Option<u64>| time_us.map_or_else(|| "unknown".to_owned(), microseconds);
     let size = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), |bytes| ByteSize(bytes).to_string());
-    writeln!(
-        err,
-        "tcp:       round trip {}, at least {}; window {} out, {} in, congestion window {}",
+    Some(format!(
+        "round trip {}, at least {}; window {} out, {} in, congestion window {}",
         time(tcp.rtt_us),
         time(tcp.min_rtt_us),
         size(tcp.send_window_bytes),
         size(tcp.receive_window_bytes),
         size(tcp.congestion_window_bytes)
-    )
+    ))
+}
+
+/// The payload, and how much of it is known to be right.
+fn delivered(sample: &Sample) -> String {
+    let measured = &sample.measured;
+    let verified = match measured.verified {
+        _ if !sample.is_ok() => "",
+        Verify::Sample => ", the warm-up verified",
+        Verify::Full => ", all verified",
+        Verify::Off => ", only counted",
+    };
+    format!("{} bytes in {:.6} s{verified}", measured.bytes, measured.elapsed.as_secs_f64())
+}
+
+/// The rate of each direction, where there were two. Its unit is not the word that scripts look for.
+fn each_way(sample: &Sample) -> Option<String> {
+    let measured = &sample.measured;
+    let read = measured.bytes_back?;
+    let [written, read] = [measured.bytes.saturating_sub(read), read].map(|bytes| gbps(bytes, measured.elapsed));
+    Some(format!("{written:.3} Gbit/s written by the clients, {read:.3} Gbit/s read"))
+}
+
+/// The figures that are known and have a place here, line by line.
+fn figures(sample: &Sample) -> impl Iterator<Item = (&'static str, String)> {
+    let mut lines: Vec<(&str, Vec<String>)> = Vec::new();
+    for metric in METRICS.iter().filter(|metric| (metric.exists)(&sample.cell)) {
+        let (Some((line, words)), Some(value)) = (metric.in_text, metric.of_run(sample)) else { continue };
+        let words = with_sides(words, &[&sample.cell]).replace("{}", &metric.write_with_unit(value));
+        match lines.last_mut().filter(|(last, _)| *last == line) {
+            Some((_, figures)) => figures.push(words),
+            None => lines.push((line, vec![words])),
+        }
+    }
+    lines.into_iter().map(|(line, figures)| (line, figures.join(", ")))
 }
 
 /// The parts of the timed window, where they were asked for.
-fn intervals(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
+fn intervals(sample: &Sample) -> impl Iterator<Item = String> {
     let mut begin = Duration::ZERO;
-    for part in &sample.facts.intervals {
+    sample.measured.intervals.iter().map(move |part| {
         let (from, to) = (begin.as_secs_f64(), part.end.as_secs_f64());
-        // In this unit, as the word for it is kept for the one line of standard output.
-        let gbit_s = gbps(part.bytes, part.end.saturating_sub(begin));
-        writeln!(err, "interval:  {from:.2}–{to:.2} s  {gbit_s:.2} Gbit/s{}", load(part))?;
+        let rate = gbps(part.bytes, part.end.saturating_sub(begin));
         begin = part.end;
-    }
-    Ok(())
+        format!("{from:.2}–{to:.2} s  {rate:.2} Gbit/s{}", load(part))
+    })
 }
 
-/// What the forwarder took in an interval, as far as that is known.
+/// The load of a forwarder or proxy in an interval, as far as it is known.
 fn load(part: &Interval) -> String {
-    let cpu = part.cpu_seconds.map(|seconds| format!(", {seconds:.3} CPU seconds"));
-    let memory = part.rss_bytes.map(|bytes| format!(", {} MB", format::megabytes(bytes as f64)));
+    let cpu = part.cpu_seconds.map(|seconds| format!(", {seconds:.3} s of CPU time"));
+    let memory = part.rss_bytes.map(|bytes| format!(", {:.2} MB", bytes as f64 / 1e6));
     [cpu, memory].into_iter().flatten().collect()
 }
 
@@ -93,61 +165,48 @@ fn microseconds(time_us: u64) -> String {
     if time_us < 1000 { format!("{time_us} µs") } else { format!("{:.2} ms", time_us as f64 / 1000.0) }
 }
 
-fn binary(bytes: usize) -> String {
-    ByteSize(bytes as u64).to_string()
-}
-
-fn seconds(seconds: Option<f64>) -> String {
-    seconds.map_or_else(|| "unknown".to_owned(), |seconds| format!("{seconds:.3}"))
-}
-
-fn count(count: Option<u64>) -> String {
-    count.map_or_else(|| "unknown".to_owned(), |count| count.to_string())
-}
-
-fn plural(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use std::sync::Arc;
-
-    use clap::Parser;
+    use netstacks::StackKind;
 
     use super::*;
-    use crate::cli::Cli;
-    use crate::plan::Scenario;
-    use crate::sample::{CpuTime, DeviceFacts, Environment, Facts, Interval, Packets, StackCell, Status, TcpFacts};
+    use crate::measure::fixture::{cell, forwarder, sample};
+    use crate::sample::{CpuTime, DeviceFacts, Measurements, Packets, Status, TcpFacts};
+    use crate::scenario::{Cell, Generator, Mode, ROWS, Subject, Workload};
 
-    fn printed(arguments: &str, change: fn(&mut Facts)) -> String {
-        let cli = Cli::try_parse_from(format!("x {arguments}").split_whitespace()).unwrap();
-        let scenario = Scenario::try_from(cli.run).unwrap();
-        let mut facts = Facts {
-            status: Status::Ok,
-            bytes: 1_000_000_000,
-            elapsed: Duration::from_secs(1),
-            verified: Verify::Full,
-            cpu: CpuTime { client_seconds: Some(0.25), stack_seconds: Some(0.75), ..CpuTime::default() },
-            packets: Packets { rx: 700, rx_bytes: 28_000, tx: 15_900, tx_bytes: 1_000_636_000 },
-            retransmits: Some(0),
-            device: Some(DeviceFacts { name: "lo".to_owned(), mtu: 65_536, offload: true, tx_queue_len: None }),
-            ..Facts::failed(Status::Ok, "")
-        };
-        change(&mut facts);
-        let environment = Arc::new(Environment::detect());
-        let mut err = Vec::new();
-        details(&Sample { cell: StackCell::of(&scenario, true).into(), facts, environment }, &mut err).unwrap();
-        String::from_utf8(err).unwrap()
+    /// The output for a run of a gigabyte in a second: standard output, and standard error.
+    fn printed(cell: &Cell, change: fn(&mut Measurements)) -> String {
+        let mut sample = sample(cell, 8.0);
+        let measured = &mut sample.measured;
+        measured.bytes = 1_000_000_000;
+        measured.elapsed = Duration::from_secs(1);
+        measured.verified = Verify::Full;
+        measured.cpu = CpuTime { client_seconds: Some(0.25), subject_seconds: Some(0.75) };
+        measured.packets = Packets { rx: 700, rx_bytes: 28_000, tx: 15_900, tx_bytes: 1_000_636_000 };
+        measured.retransmits = Some(0);
+        measured.device =
+            Some(DeviceFacts { name: "tun8".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(500) });
+        change(measured);
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        text(&sample, &mut out, &mut err).unwrap();
+        let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).unwrap());
+        assert!(!err.contains("Gbps"), "scripts look for that word, and only the figure has it: {err}");
+        format!("{out}--- stderr\n{err}")
+    }
+
+    fn of(subject: Subject, workload: Workload) -> Cell {
+        Cell { subject, workload, ..cell(StackKind::Smoltcp, Mode::Reader) }
     }
 
     #[test]
     fn the_kernel_against_itself() {
-        insta::assert_snapshot!(printed("--layer loopback -m reader --parallel 2", |facts| {
-            facts.congestion = Some("cubic".to_owned());
-            facts.tcp = Some(TcpFacts {
+        let cell = Cell { parallel: 2, ..of(Subject::Loopback, Workload::Stream(Mode::Reader)) };
+        insta::assert_snapshot!(printed(&cell, |measured| {
+            measured.congestion = Some("cubic".to_owned());
+            measured.device = None;
+            measured.tcp = Some(TcpFacts {
                 rtt_us: Some(12_345),
                 min_rtt_us: Some(67),
                 congestion_window_bytes: Some(4 << 20),
@@ -158,26 +217,63 @@ mod tests {
     }
 
     #[test]
-    fn the_device_alone_and_what_arrived_when() {
-        insta::assert_snapshot!(printed("--layer device", |facts| {
-            facts.device_drops = Some(0);
-            facts.intervals = [(502_000, 100_000_000), (1_000_000, 1_500_000_000), (1_004_000, 0)]
+    fn the_device_alone_with_intervals() {
+        insta::assert_snapshot!(printed(&of(Subject::Device, Workload::Packets), |measured| {
+            measured.device_drops = Some(0);
+            measured.intervals = [(502_000, 100_000_000), (1_000_000, 1_500_000_000), (1_004_000, 0)]
                 .map(|(end_us, bytes)| Interval { end: Duration::from_micros(end_us), bytes, ..Interval::default() })
                 .to_vec();
         }));
     }
 
     #[test]
-    #[cfg(feature = "smoltcp")]
     fn a_stack_alone() {
-        insta::assert_snapshot!(printed("--layer stack -m reader -n smoltcp", |facts| facts.retransmits = None));
+        let cell = of(Subject::Stack(StackKind::Smoltcp), Workload::Stream(Mode::Writer));
+        insta::assert_snapshot!(printed(&cell, |measured| measured.cpu.client_seconds = None));
     }
 
     #[test]
-    fn the_word_that_scripts_look_for_is_kept_for_the_figure() {
-        let text = printed("--layer device", |facts| {
-            facts.intervals = vec![Interval { end: Duration::from_secs(1), bytes: 1, ..Interval::default() }];
-        });
-        assert!(text.contains("Gbit/s") && !text.contains("Gbps"), "{text}");
+    fn a_proxy() {
+        let cell = of(Subject::Proxy(StackKind::Smoltcp), Workload::Stream(Mode::Writer));
+        insta::assert_snapshot!(printed(&cell, loaded));
+    }
+
+    #[test]
+    fn a_forwarder_one_way() {
+        insta::assert_snapshot!(printed(&forwarder(ROWS[9]), loaded));
+    }
+
+    #[test]
+    fn a_forwarder_both_ways_by_iperf3() {
+        let workload = Workload::Stream(Mode::Both);
+        let cell = Cell { workload, generator: Generator::Iperf3, parallel: 4, ipv6: true, ..forwarder(ROWS[16]) };
+        insta::assert_snapshot!(printed(&cell, |measured| {
+            loaded(measured);
+            measured.bytes_back = Some(400_000_000);
+            (measured.verified, measured.reordered) = (Verify::Off, None);
+        }));
+    }
+
+    #[test]
+    fn a_run_that_failed_before_it_began() {
+        let cell = Cell { workload: Workload::Stream(Mode::Reader), ..forwarder(ROWS[11]) };
+        insta::assert_snapshot!(printed(&cell, |measured| {
+            *measured = Measurements::failed(Status::DeviceLost, "the forwarder ended");
+        }));
+    }
+
+    /// The measurements of a run with another process.
+    fn loaded(measured: &mut Measurements) {
+        measured.congestion = Some("cubic".to_owned());
+        measured.peak_rss_bytes = Some(7_200_000);
+        (measured.retransmits, measured.reordered, measured.device_drops) = (Some(3), Some(12), Some(0));
+        let interval = |(end_ms, bytes, cpu, rss): (u64, u64, f64, u64)| Interval {
+            end: Duration::from_millis(end_ms),
+            bytes,
+            cpu_seconds: Some(cpu),
+            rss_bytes: Some(rss),
+        };
+        let parts = [(600, 500_000_000, 0.47, 6_500_000), (1000, 500_000_000, 0.28, 7_100_000)];
+        measured.intervals = parts.map(interval).to_vec();
     }
 }

@@ -1,55 +1,57 @@
 //! The client's side of a stream: a plain blocking connection in a thread of its own.
 
 use std::io::{self, Read, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use platform::TcpStatistics;
 
+use super::barrier::StartBarrier;
 use super::meter::difference;
-use super::transfer::{Finish, GO, Lane, Phase, StartingGate, TransferError};
-use crate::plan::{Amount, Mode};
+use super::transfer::{Direction, Finish, GO, Phase, Stream, TransferError};
+use crate::scenario::Amount;
 
-/// A connection that waits.
+/// A blocking connection.
 pub(super) trait Connection: Read + Write + Send + 'static {
     /// Ends the sending half. Reading goes on.
     fn shutdown_write(&mut self) -> io::Result<()>;
 
-    /// What the kernel says of it, where it is the kernel's.
+    /// The kernel's statistics; all unknown if it is not a connection of the kernel.
     fn statistics(&self) -> TcpStatistics;
 }
 
-/// A connection before there is one.
+/// Makes a connection.
 pub(super) trait Connector: Send + 'static {
-    /// What comes of it.
+    /// The connection.
     type Connection: Connection;
 
-    /// Connects, and waits for that.
+    /// Connects. Blocks until that is done.
     fn connect(self) -> Result<Self::Connection, TransferError>;
 
-    /// What ends all waiting for the connection, and on it, from another thread.
+    /// Ends, from another thread, a call that blocks in `connect` or on the connection.
     fn canceller(&self) -> Cancel;
 }
 
-/// Ends what waits in another thread.
+/// Ends a call that blocks in another thread.
 pub(super) type Cancel = Box<dyn Fn() + Send>;
 
-/// Delivers a lane. The connection comes back with the result: while it lives, the stack does not see it
-/// end.
-pub(super) type Deliver = Box<dyn FnOnce(&Lane, &StartingGate) -> (Box<dyn Send>, Result<(), TransferError>) + Send>;
+/// Delivers a stream. The connection is returned with the result: the stack does not see its end while it lives.
+pub(super) type Deliver = Box<dyn FnOnce(&StartBarrier) -> (Box<dyn Send>, Result<(), TransferError>) + Send>;
 
-/// The client of one stream, whatever its connection is; it has not begun yet.
+/// The client of one stream, over any connection. It has not begun yet.
 pub(super) struct Client {
     pub(super) deliver: Deliver,
     pub(super) cancel: Cancel,
 }
 
 impl Client {
-    /// A client that connects and then does what its lane says.
-    pub(super) fn new(connector: impl Connector) -> Self {
+    /// A client that connects and then delivers the stream of that index.
+    pub(super) fn new(connector: impl Connector, streams: &Arc<[Stream]>, index: usize) -> Self {
         let cancel = connector.canceller();
-        let deliver: Deliver = Box::new(move |lane, gate| match connector.connect() {
+        let streams = Arc::clone(streams);
+        let deliver: Deliver = Box::new(move |barrier| match connector.connect() {
             Ok(mut connection) => {
-                let result = run(&mut connection, lane, gate);
+                let result = run(&mut connection, &streams[index], barrier);
                 (Box::new(connection), result)
             }
             Err(error) => (Box::new(()), Err(error)),
@@ -58,36 +60,36 @@ impl Client {
     }
 }
 
-/// Delivers a lane over a connection.
-fn run(connection: &mut impl Connection, lane: &Lane, gate: &StartingGate) -> Result<(), TransferError> {
-    let mode = lane.mode;
-    let mut delivery = Delivery { connection, lane, buffer: vec![0; lane.buffer_bytes], offset: 0 };
-    match mode {
-        Mode::Reader => delivery.read_bytes(Phase::WarmUp, lane.warmup_bytes)?,
-        Mode::Writer => delivery.write_bytes(lane.warmup_bytes)?,
+/// Delivers a stream over a connection.
+fn run(connection: &mut impl Connection, stream: &Stream, barrier: &StartBarrier) -> Result<(), TransferError> {
+    let direction = stream.direction;
+    let mut delivery = Delivery { connection, stream, buffer: vec![0; stream.buffer_bytes], offset: 0 };
+    match direction {
+        Direction::ToClient => delivery.read_bytes(Phase::WarmUp, stream.warmup_bytes)?,
+        Direction::ToServer => delivery.write_bytes(stream.warmup_bytes)?,
     }
-    gate.wait()?;
+    barrier.wait()?;
     let warm = delivery.offset;
     let cpu = platform::cpu_of_thread();
-    let retransmits = lane.retransmits(delivery.connection.statistics());
-    match (mode, lane.amount) {
-        (Mode::Reader, Amount::Bytes(bytes)) => delivery.read_bytes(Phase::Timed, bytes.get())?,
-        (Mode::Writer, Amount::Bytes(bytes)) => delivery.write_bytes(bytes.get())?,
-        (Mode::Reader, Amount::Time(time)) => delivery.read_for(time)?,
-        (Mode::Writer, Amount::Time(time)) => delivery.write_for(time)?,
+    let retransmits = stream.retransmits(delivery.connection.statistics());
+    match (direction, stream.amount) {
+        (Direction::ToClient, Amount::Bytes(bytes)) => delivery.read_bytes(Phase::Timed, bytes.get())?,
+        (Direction::ToServer, Amount::Bytes(bytes)) => delivery.write_bytes(bytes.get())?,
+        (Direction::ToClient, Amount::Time { time, bytes }) => delivery.read_for(time, bytes)?,
+        (Direction::ToServer, Amount::Time { time, bytes }) => delivery.write_for(time, bytes)?,
     }
-    let end = gate.read();
+    let end = barrier.read();
     let cpu = difference(platform::cpu_of_thread(), cpu);
     let tcp = delivery.connection.statistics();
-    lane.finish(&Finish {
+    stream.finish(&Finish {
         bytes: delivery.offset - warm,
         cpu,
-        // Without a warm-up there was no connection at the server's end yet, and so nothing to send again.
-        retransmits: lane.retransmits(tcp).map(|now| now.saturating_sub(retransmits.unwrap_or(0))),
+        // Without a warm-up the server had no connection yet, and so it had retransmitted nothing.
+        retransmits: stream.retransmits(tcp).map(|now| now.saturating_sub(retransmits.unwrap_or(0))),
         tcp,
         end,
     });
-    if let (Mode::Reader, Amount::Time(_)) = (mode, lane.amount) {
+    if let (Direction::ToClient, Amount::Time { .. }) = (direction, stream.amount) {
         delivery.drain()?;
     }
     Ok(())
@@ -95,14 +97,14 @@ fn run(connection: &mut impl Connection, lane: &Lane, gate: &StartingGate) -> Re
 
 struct Delivery<'a, C> {
     connection: &'a mut C,
-    lane: &'a Lane,
+    stream: &'a Stream,
     buffer: Vec<u8>,
     /// Position in the stream of payload.
     offset: u64,
 }
 
 impl<C: Connection> Delivery<'_, C> {
-    /// Asks for `len` bytes and waits until they are here.
+    /// Asks for `len` bytes, and reads them.
     fn read_bytes(&mut self, phase: Phase, len: u64) -> Result<(), TransferError> {
         if len == 0 {
             return Ok(());
@@ -118,36 +120,36 @@ impl<C: Connection> Delivery<'_, C> {
         Ok(())
     }
 
-    /// Asks for bytes and takes what comes until the time is over.
-    fn read_for(&mut self, time: Duration) -> Result<(), TransferError> {
+    /// Asks for bytes, and reads until the time is over and at least so many bytes have arrived.
+    fn read_for(&mut self, time: Duration, bytes: u64) -> Result<(), TransferError> {
         self.connection.write_all(&[GO]).map_err(TransferError::io("send the go"))?;
-        let end = Instant::now() + time;
-        // However late this thread comes to it, some bytes are taken.
+        let (end, least) = (Instant::now() + time, self.offset + bytes);
+        // At least one read, however late this thread runs.
         loop {
             if self.read_some(Phase::Timed, self.buffer.len())? == 0 {
                 return Err(TransferError::Short { got: self.offset, expected: u64::MAX });
             }
-            if Instant::now() >= end {
+            if self.offset >= least && Instant::now() >= end {
                 return Ok(());
             }
         }
     }
 
-    /// Tells the server to stop and takes what is still under way.
+    /// Tells the server to stop, and reads the bytes that are still under way.
     fn drain(&mut self) -> Result<(), TransferError> {
-        self.lane.tell_to_stop();
+        self.stream.tell_to_stop();
         while self.read_some(Phase::Drain, self.buffer.len())? > 0 {}
         Ok(())
     }
 
     fn read_some(&mut self, phase: Phase, room: usize) -> Result<usize, TransferError> {
         let len = self.connection.read(&mut self.buffer[..room]).map_err(TransferError::io("read"))?;
-        self.lane.receive(phase, self.offset, &self.buffer[..len])?;
+        self.stream.receive(phase, self.offset, &self.buffer[..len])?;
         self.offset += len as u64;
         Ok(len)
     }
 
-    /// Sends `len` bytes and waits for the other side to say that it has them.
+    /// Sends `len` bytes, and waits until the other side confirms the total.
     fn write_bytes(&mut self, len: u64) -> Result<(), TransferError> {
         if len == 0 {
             return Ok(());
@@ -159,12 +161,13 @@ impl<C: Connection> Delivery<'_, C> {
         self.await_total()
     }
 
-    /// Sends until the time is over, closes, and waits for the other side to say what it has.
-    fn write_for(&mut self, time: Duration) -> Result<(), TransferError> {
-        let end = Instant::now() + time;
+    /// Sends until the time is over and at least so many bytes are written, closes, and waits until the other side
+    /// confirms the total.
+    fn write_for(&mut self, time: Duration, bytes: u64) -> Result<(), TransferError> {
+        let (end, least) = (Instant::now() + time, self.offset + bytes);
         loop {
             self.write_some(u64::MAX)?;
-            if Instant::now() >= end {
+            if self.offset >= least && Instant::now() >= end {
                 break;
             }
         }
@@ -174,13 +177,13 @@ impl<C: Connection> Delivery<'_, C> {
 
     fn write_some(&mut self, most: u64) -> Result<(), TransferError> {
         let len = self.buffer.len().min(usize::try_from(most).unwrap_or(usize::MAX));
-        let bytes = self.lane.pattern.slice(self.offset, len);
+        let bytes = self.stream.pattern.slice(self.offset, len);
         let len = self.connection.write(bytes).map_err(TransferError::io("write"))?;
         self.offset += len as u64;
         Ok(())
     }
 
-    /// The total that has arrived, said by the application at the stack.
+    /// Waits for the total that the server application has received.
     fn await_total(&mut self) -> Result<(), TransferError> {
         let mut total = [0; 8];
         self.connection.read_exact(&mut total).map_err(TransferError::io("wait for the acknowledgement"))?;

@@ -1,5 +1,5 @@
-//! What this machine can run and what it lacks: what it says of itself, and then short runs of everything,
-//! each in a process of its own.
+//! What this machine can run and what it lacks: first facts about it, then short runs of everything, each in a
+//! process of its own.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -16,24 +16,26 @@ use tokio::time::timeout;
 
 use super::{Executor, RunError};
 use crate::cli::{self, Cli};
-use crate::plan::{MatrixPlan, Mode, Runnable, Scenario, Subject};
+use crate::plan::MatrixPlan;
+use crate::remedy;
 use crate::sample::{Environment, Sample, Status, Warning};
+use crate::scenario::{Mode, Scenario, Subject};
 
-/// What the doctor tries: every stack and mode of this build, with and without offload where the system has
-/// any, over both IP versions; on the runtime that a run has by default.
+/// The runs that the doctor tries: every stack and mode of this build, with and without offload where the system
+/// has it, over both IP versions; on the runtime that a run has by default.
 const MATRIX: [&str; 6] = ["rust-tun-perf", "matrix", "--runtime", "multi-thread", "--ipv6", "all"];
 
-/// How long another program may take to say its version.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long another program may take to print its version.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most of it that is read, in bytes.
+/// The most of the version that is read, in bytes.
 const MAX_VERSION_LEN: u64 = 4096;
 
-/// What this machine and this program say of themselves. Nothing is tried.
+/// Facts about this machine and this program. Nothing is tried.
 pub fn facts() -> Vec<Check> {
     let mut facts = of_environment(&Environment::detect());
     facts.push(stacks());
-    facts.extend(platform::doctor::examine(StackConfig::default().window));
+    facts.extend(platform::doctor::examine(StackConfig::default().window).into_iter().map(remedy::advised));
     facts.push(iperf3());
     facts
 }
@@ -83,20 +85,20 @@ fn stacks() -> Check {
     Check::new("stacks", Verdict::Ok, stacks.join(", "))
 }
 
-/// No run wants it.
+/// No run of a stack needs it.
 fn iperf3() -> Check {
-    match version_of(Command::new("iperf3"), PATIENCE).as_deref().and_then(|text| text.lines().next()) {
+    match version_of(Command::new("iperf3"), VERSION_TIMEOUT).as_deref().and_then(|text| text.lines().next()) {
         Some(version) => Check::new("iperf3", Verdict::Ok, version),
         None => Check::new(
             "iperf3",
             Verdict::Note,
-            "is not in PATH, or does not say its version; only the scripts and the forwarder want it",
+            "is not in PATH, or does not print its version; only forward --generator iperf3 needs it",
         )
         .remedy("install the package iperf3"),
     }
 }
 
-/// What a program answers to `--version`, where it does so in time.
+/// What a program prints for `--version`, if it does so in time.
 fn version_of(mut command: Command, patience: Duration) -> Option<String> {
     let runtime = Builder::new_current_thread().enable_all().build().ok()?;
     let answer = async {
@@ -106,41 +108,41 @@ fn version_of(mut command: Command, patience: Duration) -> Option<String> {
         child.stdout.take()?.take(MAX_VERSION_LEN).read_to_string(&mut text).await.ok()?;
         child.wait().await.ok()?.success().then_some(text)
     };
-    // Made within the runtime, whose clock it is.
+    // The timer is created within the runtime, whose clock it uses.
     runtime.block_on(async { timeout(patience, answer).await.ok().flatten() })
 }
 
-/// Tells the facts one by one, and then what came of short runs of everything. Answers whether one stack can
-/// both read and write here. What is missing for all runs is told once, and what needs it is not tried.
+/// Reports the facts one by one, and then the results of short runs of everything. Returns whether one stack can
+/// both read and write here. What all runs lack is reported once, and runs that need it are not tried.
 ///
 /// # Errors
 ///
-/// [`RunError::Interrupted`], and those of `tell`.
+/// [`RunError::Interrupted`], and those of `report`.
 pub fn doctor<E: From<RunError>>(
     facts: &[Check],
     executor: &impl Executor,
-    mut tell: impl FnMut(&Check) -> Result<(), E>,
+    mut report: impl FnMut(&Check) -> Result<(), E>,
 ) -> Result<bool, E> {
-    facts.iter().try_for_each(&mut tell)?;
+    facts.iter().try_for_each(&mut report)?;
     let mut trials = Trials { executor, scenarios: scenarios(), told: Vec::new() };
     let mut possible = facts.iter().all(|fact| fact.verdict != Verdict::Missing);
     if possible && let Some(check) = trials.first()? {
         possible = check.verdict == Verdict::Ok;
-        tell(&check)?;
+        report(&check)?;
     }
     if !possible {
-        tell(&Check::new("runs", Verdict::Note, "not tried: every one needs what is missing"))?;
+        report(&Check::new("runs", Verdict::Note, "not tried: all of them need what is missing"))?;
         return Ok(false);
     }
     for check in [trials.offload()?, trials.ipv6()?].into_iter().flatten() {
-        tell(&check)?;
+        report(&check)?;
     }
     let mut can_run = false;
     for stack in StackKind::ALL.into_iter().filter(|stack| stack.compiled_in()) {
         let mut both = true;
         for mode in [Mode::Reader, Mode::Writer] {
             let (check, delivers) = trials.row(stack, mode)?;
-            tell(&check)?;
+            report(&check)?;
             both &= delivers;
         }
         can_run |= both;
@@ -148,16 +150,16 @@ pub fn doctor<E: From<RunError>>(
     Ok(can_run)
 }
 
-/// One short run of each, in the order of the stacks.
+/// One short run of each cell, in the order of the stacks.
 fn scenarios() -> Vec<Scenario> {
-    // A constant of the program's own: only a mistake in it leaves nothing to try, which is told.
+    // A constant of the program's own: only a mistake in it leaves nothing to try, which is reported.
     let Ok(Cli { command: Some(cli::Command::Matrix(matrix)), .. }) = Cli::try_parse_from(MATRIX) else {
         return Vec::new();
     };
     let Ok(plan) = MatrixPlan::try_from(*matrix) else { return Vec::new() };
-    let mut scenarios: Vec<_> = plan.scenarios.iter().map(Runnable::path_check).collect();
-    // What fails is told in this order: the plainest first.
-    scenarios.sort_by_key(|scenario| (is_ipv6(scenario), is_offloaded(scenario)));
+    let mut scenarios: Vec<_> = plan.scenarios.iter().map(Scenario::path_check).collect();
+    // Failures are reported in this order: the simplest run first.
+    scenarios.sort_by_key(|scenario| (scenario.ipv6(), is_offloaded(scenario)));
     scenarios
 }
 
@@ -165,30 +167,29 @@ fn scenarios() -> Vec<Scenario> {
 struct Trials<'a, X> {
     executor: &'a X,
     scenarios: Vec<Scenario>,
-    /// Why runs failed, and of which stack and mode it was told first.
+    /// Why runs failed, and the stack and mode for which that was reported first.
     told: Vec<(String, String)>,
 }
 
 /// Why a run did not deliver.
 enum Refusal {
-    /// The system lacks something, or something is in the way.
+    /// The system lacks something.
     Unavailable(String),
-    /// It was made, or began, and failed.
+    /// It began, and failed.
     Failed(String),
 }
 
 impl<X: Executor> Trials<'_, X> {
-    /// Whether any run can begin at all. `None` where one did and failed: that is its stack's own, whose
-    /// line tells it.
+    /// Whether any run can begin at all. `None` if one did and failed: the line of its stack reports that.
     fn first(&self) -> Result<Option<Check>, RunError> {
         let name = "first run";
-        let plain = |scenario: &&Scenario| !is_offloaded(scenario) && !is_ipv6(scenario);
+        let plain = |scenario: &&Scenario| !is_offloaded(scenario) && !scenario.ipv6();
         let Some(scenario) = self.scenarios.iter().find(plain) else {
             return Ok(Some(Check::new(name, Verdict::Missing, "there is no scenario to try")));
         };
         Ok(match self.run(scenario)? {
             Ok(sample) => {
-                let device = sample.facts.device.map_or_else(|| "a device".to_owned(), |device| device.name);
+                let device = sample.measured.device.map_or_else(|| "a device".to_owned(), |device| device.name);
                 let place = if scenario.isolated { " in a network namespace of its own" } else { "" };
                 Some(Check::new(name, Verdict::Ok, format!("over {device}{place}, which is gone again")))
             }
@@ -201,17 +202,17 @@ impl<X: Executor> Trials<'_, X> {
         if !platform::offload_supported() {
             return Ok(Some(Check::new("offload", Verdict::Note, "TUN devices of this system have none")));
         }
-        let one = |scenario: &Scenario| is_offloaded(scenario) && !is_ipv6(scenario);
-        self.axis("offload", "whole super-packets cross the device, their checksums undone", one, is_offloaded)
+        let one = |scenario: &Scenario| is_offloaded(scenario) && !scenario.ipv6();
+        self.axis("offload", "super-packets cross the device, with partial checksums", one, is_offloaded)
     }
 
     fn ipv6(&mut self) -> Result<Option<Check>, RunError> {
-        let one = |scenario: &Scenario| is_ipv6(scenario) && !is_offloaded(scenario);
-        self.axis("IPv6", "the device has an address of it", one, is_ipv6)
+        let one = |scenario: &Scenario| scenario.ipv6() && !is_offloaded(scenario);
+        self.axis("IPv6", "the device has an IPv6 address", one, Scenario::ipv6)
     }
 
-    /// Tries one run with something that not every system has. Where that is missing, all that need it are
-    /// not to be tried.
+    /// Tries one run with something that not every system has. If that is missing, the runs that need it are not
+    /// tried.
     fn axis(
         &mut self,
         name: &str,
@@ -230,13 +231,13 @@ impl<X: Executor> Trials<'_, X> {
         })
     }
 
-    /// Tries a stack in a mode, in every way that is left. Answers whether any of them delivers over IPv4,
-    /// too.
+    /// Tries a stack in a mode, in all remaining runs. Also returns whether any of them delivers over IPv4.
     fn row(&mut self, stack: StackKind, mode: Mode) -> Result<(Check, bool), RunError> {
         let mut delivered = Vec::new();
         let mut failures: Vec<(String, Vec<&Scenario>)> = Vec::new();
-        let subject = Subject::Path(stack, mode);
-        for scenario in self.scenarios.iter().filter(|scenario| scenario.subject == subject) {
+        let is_of_row =
+            |scenario: &&Scenario| scenario.subject == Subject::Path(stack) && scenario.workload.mode() == Some(mode);
+        for scenario in self.scenarios.iter().filter(is_of_row) {
             match self.run(scenario)? {
                 Ok(_) => delivered.push(scenario),
                 Err(Refusal::Unavailable(reason) | Refusal::Failed(reason)) => {
@@ -247,7 +248,7 @@ impl<X: Executor> Trials<'_, X> {
                 }
             }
         }
-        let delivers = delivered.iter().any(|scenario| !is_ipv6(scenario));
+        let delivers = delivered.iter().any(|scenario| !scenario.ipv6());
         let failures: Vec<_> = failures.into_iter().map(|(reason, of)| (ways(&of), reason)).collect();
         let name = format!("{stack} {mode}");
         if failures.is_empty() {
@@ -258,7 +259,7 @@ impl<X: Executor> Trials<'_, X> {
         Ok((Check::new(name, Verdict::Failed, findings.join("; ")), delivers))
     }
 
-    /// A reason, or where it was told before.
+    /// A reason, or a reference to where it was reported before.
     fn once(&mut self, name: &str, reason: String) -> String {
         if let Some((_, first)) = self.told.iter().find(|(told, first)| *told == reason && first != name) {
             return format!("as {first}");
@@ -267,15 +268,15 @@ impl<X: Executor> Trials<'_, X> {
         reason
     }
 
-    /// Makes a run. What it says of itself is one line.
+    /// Makes a run.
     fn run(&self, scenario: &Scenario) -> Result<Result<Sample, Refusal>, RunError> {
         match self.executor.execute(scenario) {
             Err(RunError::Interrupted) => Err(RunError::Interrupted),
             Err(error) if error.class() == Class::Failed => Ok(Err(Refusal::Failed(error.to_string()))),
             Err(error) => Ok(Err(Refusal::Unavailable(error.to_string()))),
-            Ok(sample) if sample.facts.status == Status::Ok => Ok(Ok(sample)),
-            Ok(Sample { facts, .. }) => {
-                Ok(Err(Refusal::Failed(format!("{}: {}", facts.status, facts.detail.unwrap_or_default()))))
+            Ok(sample) if sample.measured.status == Status::Ok => Ok(Ok(sample)),
+            Ok(Sample { measured, .. }) => {
+                Ok(Err(Refusal::Failed(format!("{}: {}", measured.status, measured.detail.unwrap_or_default()))))
             }
         }
     }
@@ -285,14 +286,10 @@ fn is_offloaded(scenario: &Scenario) -> bool {
     scenario.offload == Offload::On
 }
 
-fn is_ipv6(scenario: &Scenario) -> bool {
-    scenario.network.address.is_ipv6()
-}
-
-/// What runs have in common that differ in offload and IP version.
+/// The offload settings and IP versions of some runs.
 fn ways(scenarios: &[&Scenario]) -> String {
     let has = |ipv6: bool, offload: bool| {
-        scenarios.iter().any(|scenario| is_ipv6(scenario) == ipv6 && is_offloaded(scenario) == offload)
+        scenarios.iter().any(|scenario| scenario.ipv6() == ipv6 && is_offloaded(scenario) == offload)
     };
     let versions = [("IPv4", has(false, false), has(false, true)), ("IPv6", has(true, false), has(true, true))];
     let of = |(plain, offloaded)| match (plain, offloaded) {
@@ -318,7 +315,7 @@ mod tests {
     const DEADLINE: Duration = Duration::from_mins(1);
 
     #[test]
-    fn a_program_has_a_version_or_none() {
+    fn the_version_of_a_program_is_its_output_or_none() {
         let shell = |script: &str| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
@@ -327,7 +324,7 @@ mod tests {
         assert_eq!(version_of(shell("echo 1.2; echo 3"), DEADLINE), Some("1.2\n3\n".to_owned()));
         assert_eq!(version_of(shell("echo 1.2; exit 1"), DEADLINE), None);
         assert_eq!(version_of(Command::new("/nowhere/iperf3"), DEADLINE), None);
-        // It answers without end, and dies of it.
+        // It prints without end, and is killed.
         assert_eq!(version_of(shell("exec yes"), DEADLINE), None);
         // It never ends.
         assert_eq!(version_of(shell("echo 1.2; exec sleep 1000"), Duration::from_millis(50)), None);

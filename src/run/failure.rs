@@ -1,4 +1,4 @@
-//! What ended a run before its time.
+//! The failure that ended a run.
 
 use std::any::Any;
 use std::io;
@@ -8,11 +8,11 @@ use tokio::task::JoinError;
 use super::transfer::TransferError;
 use crate::sample::Status;
 
-/// How the two ends of a stream are called in a failure's detail.
+/// Names of the two ends of a stream in the detail of a failure.
 pub(super) const SERVER: &str = "server";
 pub(super) const CLIENT: &str = "client";
 
-/// Something that ended the run before its time.
+/// The failure that ended a run.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) status: Status,
@@ -24,7 +24,7 @@ impl Failure {
         Self { status: error.status(), detail: format!("{who}: {error}") }
     }
 
-    /// Of a stack's driver that has ended.
+    /// The driver of a stack has ended.
     pub(super) fn of_driver(result: io::Result<()>) -> Self {
         let detail = match result {
             Ok(()) => "the stack ended by itself".to_owned(),
@@ -46,8 +46,8 @@ impl Failure {
         }
     }
 
-    /// How near a failure is to the cause: a dead stack resets connections, not the other way round,
-    /// and what the stack's side sees of a broken stream is told before what the kernel makes of it.
+    /// How close a failure is to the cause. A dead stack resets connections, and not the other way round; and the
+    /// server sees more of a broken stream than the kernel's client does.
     pub(super) fn weight(&self) -> (u8, bool) {
         let severity = match self.status {
             Status::Panicked => 3,

@@ -1,26 +1,28 @@
-//! The forwarder in Go, built when it is needed first: its sources are part of this program.
+//! The forwarder in Go: the program that the user names, or one that is built from sources in this program.
 //!
-//! The finished program lies in the user's cache, by a name that says from which sources it is, so each is
-//! built once. It is built in a folder of its own beside it and moved to its place then, so that two processes
-//! may do so at once. Who builds removes what was built long ago.
+//! The finished program is in the user's cache. Its name says from which sources and by which version of Go it was
+//! built, so after an upgrade of Go it is built again. Each build has a folder of its own, and the result is moved to
+//! its place, so two processes may build at once. A build removes programs that are older than a month.
 
 use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::hash::{Hash, Hasher};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use fnv::FnvHasher;
 use platform::{Class, Error};
 use tempfile::TempDir;
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::runtime;
 use tokio::time::timeout;
 
-use super::process::{kill, tail};
+use super::process::{head, tail};
+use crate::remedy::{SystemError, WithRemedy};
+use crate::scenario::{Forwarder, Scenario, Subject};
 
 /// The files of `forwarders/go` that it is built from, tests left out.
 const SOURCES: [(&str, &str); 7] = [
@@ -33,37 +35,57 @@ const SOURCES: [(&str, &str); 7] = [
     ("profile.go", include_str!("../../forwarders/go/profile.go")),
 ];
 
-/// How long a build may take, what it downloads included: 20 seconds where nothing is there yet.
-const LIMIT: Duration = Duration::from_mins(5);
+/// How long a build may take, downloads included. It takes 20 seconds if nothing is there yet.
+const BUILD_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// How long what was built stays in the cache: long enough for programs of different age that are run by turns.
-const KEPT: Duration = Duration::from_hours(30 * 24);
+/// How long go or the forwarder may take to print its version.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How everything of ours in the cache is called, in front of its own name.
+/// Age at which a program in the cache is removed. Builds of this program that run by turns keep theirs.
+const MAX_AGE: Duration = Duration::from_hours(30 * 24);
+
+/// The beginning of the name of each file of ours in the cache.
 const PREFIX: &str = "go-forwarder-";
 
-/// What the program is called while it is being built.
+/// Name of the program while it is built.
 const UNFINISHED: &str = "forwarder";
 
-/// What helps whoever cannot have it.
-const OR_ELSE: &str = "or choose --forwarder rust";
+/// The end of each remedy.
+const OR_ELSE: &str = "or name a finished program with --go-forwarder, or choose --forwarder rust";
 
-/// The path of the forwarder, which is built first where it is not there yet.
+/// The program that the scenario names, or else the one in the cache, which is built if it is not there yet.
 ///
-/// This blocks for as long as that takes, and must not be called from a task. It is to be called before the thread
-/// enters a network namespace, because go fetches the modules that it does not have.
+/// This blocks for as long as that takes, and must not be called from a task. It must be called before the thread
+/// enters a network namespace, because go may have to download modules.
 ///
 /// # Errors
 ///
-/// [`Class::Unavailable`]: there is no go, or it could not build it, in its own words.
-pub(super) fn forwarder() -> Result<PathBuf, Error> {
-    let cache = cache(|name| env::var_os(name))?;
-    Build { cache, search_path: None, limit: LIMIT }.program()
+/// [`Class::Unavailable`]: there is no go, or its build failed; the error has go's own words.
+pub(super) fn program(scenario: &Scenario) -> Result<PathBuf, SystemError> {
+    match &scenario.go_forwarder {
+        Some(program) => Ok(program.clone()),
+        None => Build { cache: cache(|name| env::var_os(name))?, search_path: None, limit: BUILD_TIMEOUT }.program(),
+    }
 }
 
-/// This program's folder among the user's caches, by the XDG Base Directory Specification, which wants relative
-/// paths ignored.
-fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Error> {
+/// The versions of Go and of the modules that the forwarder was built with. `None` if no scenario has a forwarder in
+/// Go, or if the program does not say.
+pub(super) fn version<'a>(scenarios: impl IntoIterator<Item = &'a Scenario>) -> Option<String> {
+    let mut scenarios = scenarios.into_iter();
+    let scenario = scenarios.find(|scenario| matches!(scenario.subject, Subject::Forward(Forwarder::Go { .. })))?;
+    version_of(&program(scenario).ok()?)
+}
+
+fn version_of(program: &Path) -> Option<String> {
+    let mut command = Command::new(program);
+    command.arg("-version");
+    let output = output(command, VERSION_TIMEOUT).ok().filter(|output| output.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    Some(text.trim().to_owned()).filter(|version| !version.is_empty())
+}
+
+/// This program's folder in the user's cache, by the XDG Base Directory Specification: relative paths are ignored.
+fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, SystemError> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
     base.map(|base| base.join(env!("CARGO_PKG_NAME"))).ok_or_else(|| {
@@ -72,36 +94,45 @@ fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Error> 
     })
 }
 
-/// How to come by the program.
+/// A build, and the place of its result.
 struct Build {
-    /// The folder that it lies in.
+    /// The folder of the program.
     cache: PathBuf,
-    /// Where to look for go in place of `PATH`.
+    /// Replaces `PATH` in tests.
     search_path: Option<OsString>,
     limit: Duration,
 }
 
 impl Build {
-    /// The path of the program, which is there.
-    fn program(&self) -> Result<PathBuf, Error> {
-        let program = self.cache.join(format!("{PREFIX}{:016x}", digest()));
+    /// The path of the program, which exists.
+    fn program(&self) -> Result<PathBuf, SystemError> {
+        let go = self.go_version()?;
+        let program = self.cache.join(format!("{PREFIX}{:016x}", digest(&go)));
         if !program.is_file() {
+            // If standard error is closed, there is no one to tell.
+            let _closed = writeln!(io::stderr(), "building the forwarder in Go with {go}");
             self.build(&program)?;
         }
         Ok(program)
     }
 
-    fn build(&self, program: &Path) -> Result<(), Error> {
-        let written = |source| {
+    /// The version of go, such as `go1.24.1`.
+    fn go_version(&self) -> Result<String, SystemError> {
+        let output = self.go(&env::temp_dir(), &["env", "GOVERSION"], VERSION_TIMEOUT)?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    fn build(&self, program: &Path) -> Result<(), SystemError> {
+        let failed = |source| {
             let remedy = "see that it can be written to, set XDG_CACHE_HOME to another one,";
             unavailable("write to", &self.cache.display().to_string(), source, remedy)
         };
-        let folder = self.folder().map_err(written)?;
-        self.compile(folder.path())?;
-        fs::rename(folder.path().join(UNFINISHED), program).map_err(written)
+        let folder = self.folder().map_err(failed)?;
+        self.go(folder.path(), &["build", "-trimpath", "-buildvcs=false", "-o", UNFINISHED, "."], self.limit)?;
+        fs::rename(folder.path().join(UNFINISHED), program).map_err(failed)
     }
 
-    /// A folder with the sources, which goes when it is dropped.
+    /// A folder with the sources, which is removed when it is dropped.
     fn folder(&self) -> io::Result<TempDir> {
         fs::create_dir_all(&self.cache)?;
         remove_old(&self.cache)?;
@@ -112,67 +143,53 @@ impl Build {
         Ok(folder)
     }
 
-    fn compile(&self, folder: &Path) -> Result<(), Error> {
-        let runtime = runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|source| unavailable("watch", "go build", source, "see that the system has descriptors left,"))?;
-        let end = runtime.block_on(async {
-            let mut child = self.start(folder)?;
-            match timeout(self.limit, end_of(&mut child)).await {
-                Ok(end) => end,
-                Err(_elapsed) => {
-                    kill(&mut child).await;
-                    Err(io::Error::other(format!("it took longer than {} seconds", self.limit.as_secs_f64())))
-                }
-            }
-        });
-        match end {
-            Ok((status, _)) if status.success() => Ok(()),
-            Ok((_, stderr)) => Err(failed(io::Error::other(last_words(&stderr)))),
+    /// Runs go, with fixed settings where the user's own could change the program.
+    fn go(&self, folder: &Path, arguments: &[&str], limit: Duration) -> Result<Output, SystemError> {
+        let mut command = Command::new("go");
+        command.args(arguments).current_dir(folder);
+        command.envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=readonly"), ("GOWORK", "off"), ("CGO_ENABLED", "0")]);
+        command.env_remove("GOOS").env_remove("GOARCH");
+        if let Some(path) = &self.search_path {
+            command.env("PATH", path);
+        }
+        match output(command, limit) {
+            Ok(output) if output.status.success() => Ok(output),
+            Ok(output) => Err(failed(io::Error::other(last_words(&output.stderr)))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let remedy = format!("install Go {} or newer,", needed_version());
-                Err(unavailable("start", "go", error, &remedy))
+                Err(unavailable("start", "go", error, &format!("install Go {} or newer,", needed_version())))
             }
             Err(error) => Err(failed(error)),
         }
     }
-
-    /// Starts go, with settings of its own where the user's could make another program of it.
-    fn start(&self, folder: &Path) -> io::Result<Child> {
-        let mut command = Command::new("go");
-        platform::end_with_this_thread(command.as_std_mut());
-        command.args(["build", "-trimpath", "-buildvcs=false", "-o", UNFINISHED, "."]).current_dir(folder);
-        command.envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=readonly"), ("GOWORK", "off"), ("CGO_ENABLED", "0")]);
-        for platform in ["GOOS", "GOARCH"] {
-            command.env_remove(platform);
-        }
-        if let Some(path) = &self.search_path {
-            command.env("PATH", path);
-        }
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn()
-    }
 }
 
-async fn end_of(child: &mut Child) -> io::Result<(ExitStatus, Vec<u8>)> {
-    let stderr = child.stderr.take();
-    let (stderr, status) = tokio::try_join!(tail(stderr), child.wait())?;
-    Ok((status, stderr))
+/// Runs a program to its end. It is killed after a time, and when the calling thread ends.
+fn output(mut command: Command, limit: Duration) -> io::Result<Output> {
+    platform::end_with_this_thread(command.as_std_mut());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let mut child = command.spawn()?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let end = async { tokio::try_join!(child.wait(), head(stdout), tail(stderr)) };
+        let late = |_| io::Error::other(format!("it took longer than {} seconds", limit.as_secs_f64()));
+        let (status, stdout, stderr) = timeout(limit, end).await.map_err(late)??;
+        Ok(Output { status, stdout, stderr })
+    })
 }
 
-/// What the program is made of, for its name. A home may be that of several machines.
-fn digest() -> u64 {
+/// Everything that makes the program, for its name. Several machines may share a home.
+fn digest(go: &str) -> u64 {
     let mut hasher = FnvHasher::default();
-    (env::consts::ARCH, SOURCES).hash(&mut hasher);
+    (env::consts::ARCH, go, SOURCES).hash(&mut hasher);
     hasher.finish()
 }
 
-/// Removes of ours what is older than [`KEPT`], folders of builds that were killed included.
+/// Removes programs that are older than [`MAX_AGE`], and folders of builds that were killed.
 fn remove_old(cache: &Path) -> io::Result<()> {
     for entry in fs::read_dir(cache)? {
         let entry = entry?;
         let ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
-        // Another process may be at the same, and what cannot be removed is no reason not to build.
+        // Another process may remove it at the same time, and a build does not need the room.
         if ours && is_old(&entry).unwrap_or(false) {
             let path = entry.path();
             let _gone = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
@@ -182,14 +199,14 @@ fn remove_old(cache: &Path) -> io::Result<()> {
 }
 
 fn is_old(entry: &fs::DirEntry) -> io::Result<bool> {
-    Ok(entry.metadata()?.modified()?.elapsed().is_ok_and(|age| age > KEPT))
+    Ok(entry.metadata()?.modified()?.elapsed().is_ok_and(|age| age > MAX_AGE))
 }
 
-fn failed(source: io::Error) -> Error {
+fn failed(source: io::Error) -> SystemError {
     unavailable("build", "the Go forwarder", source, "see that go can fetch its modules (go env GOPROXY),")
 }
 
-fn unavailable(operation: &'static str, object: &str, source: io::Error, remedy: &str) -> Error {
+fn unavailable(operation: &'static str, object: &str, source: io::Error, remedy: &str) -> SystemError {
     Error::new(Class::Unavailable, operation, object, source).remedy(format!("{remedy} {OR_ELSE}"))
 }
 
@@ -199,13 +216,13 @@ fn needed_version() -> &'static str {
     go_mod.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or_default()
 }
 
-/// The last thing that go said: its last line that is not indented, and what belongs to that.
+/// The last message of go: its last line that is not indented, and the indented lines after it.
 fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let start = lines.iter().rposition(|line| !line.starts_with([' ', '\t'])).unwrap_or(0);
     let words: Vec<_> = lines[start..].iter().map(|line| line.trim()).collect();
-    if words.is_empty() { "go build failed, and did not say why".to_owned() } else { words.join(" ") }
+    if words.is_empty() { "it failed and printed no reason".to_owned() } else { words.join(" ") }
 }
 
 #[cfg(test)]

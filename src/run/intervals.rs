@@ -1,79 +1,92 @@
-//! What arrives when, where that is asked for.
+//! The bytes that arrive in each interval of the timed window, if that was asked for.
 
 use std::future;
 use std::time::{Duration, Instant};
 
-use super::meter::{Spent, difference};
-use super::transfer::StartingGate;
+use super::barrier::StartBarrier;
+use super::meter::{Usage, difference};
 use crate::sample::Interval;
 
-/// A rest of the window shorter than this part of an interval is none of its own: its rate would say nothing.
+/// A rest of the window that is shorter than this part of an interval is added to the interval before it: a rate
+/// over it would mean nothing.
 const SLIVER: u32 = 10;
 
-/// Takes note of what has arrived, every so often within the timed window.
+/// Records at regular times how much has arrived in the timed window.
 pub(super) struct Intervals {
     every: Option<Duration>,
-    /// Since when the window is open, once that is known.
+    /// When the window opened, once that is known.
     opened: Option<Instant>,
-    looks: Vec<Look>,
-    /// What the forwarder had spent when the window opened.
-    before: Spent,
+    records: Vec<Record>,
+    /// The usage when the window opened.
+    before: Usage,
 }
 
 /// The end of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+struct Record {
     /// From the beginning of the window.
     end: Duration,
-    /// What had arrived by then.
+    /// Bytes that had arrived by then.
     arrived: u64,
-    /// What the forwarder had spent by then, since the window opened.
-    spent: Spent,
+    /// The usage since the window opened.
+    usage: Usage,
 }
 
 impl Intervals {
-    /// Every so often; `None`: never.
+    /// Intervals of this length; `None` for no intervals.
     pub(super) fn new(every: Option<Duration>) -> Self {
-        Self { every, opened: None, looks: Vec::new(), before: Spent::default() }
+        Self { every, opened: None, records: Vec::new(), before: Usage::default() }
     }
 
-    /// Waits for the time to look. It may be given up and begun again.
-    pub(super) async fn due(&mut self, gate: &StartingGate) {
+    /// Waits until the next record is due. Safe to cancel and call again.
+    pub(super) async fn due(&mut self, barrier: &StartBarrier) {
         let Some(every) = self.every else { return future::pending().await };
         let opened = if let Some(opened) = self.opened {
             opened
         } else {
-            let opening = gate.opening().await;
-            self.before = opening.spent;
+            let opening = barrier.opening().await;
+            self.before = opening.usage;
             *self.opened.insert(opening.at)
         };
-        // A look that comes late does not move those after it.
-        let past = self.looks.last().map_or(0, |look| look.end.as_nanos() / every.as_nanos().max(1));
+        // A late record does not move those after it.
+        let past = self.records.last().map_or(0, |record| record.end.as_nanos() / every.as_nanos().max(1));
         let next = u32::try_from(past + 1).unwrap_or(u32::MAX);
         tokio::time::sleep_until((opened + every.saturating_mul(next)).into()).await;
     }
 
-    /// So many bytes of the timed window have arrived by now, and so much has been spent in all.
-    pub(super) fn look(&mut self, arrived: u64, spent: Spent) {
+    /// Records the bytes of the timed window that have arrived by now, and the usage of now.
+    pub(super) fn record(&mut self, arrived: u64, usage: Usage) {
         if let Some(opened) = self.opened {
-            self.looks.push(Look { end: opened.elapsed(), arrived, spent: spent.since(self.before) });
+            self.records.push(Record { end: opened.elapsed(), arrived, usage: usage.since(self.before) });
         }
     }
 
-    /// The intervals of a window that was so long, and in which so many bytes arrived and so much was spent.
-    /// The last one is what is left of it, and reaches back over a look just before the end.
-    pub(super) fn finish(self, elapsed: Duration, bytes: u64, spent: Spent) -> Vec<Interval> {
+    /// Replaces the times and bytes of the records by those of another clock: the end of each of its intervals, and
+    /// the bytes in it. The last one is the rest of the window.
+    pub(super) fn count_by(&mut self, parts: &[(Duration, u64)]) {
+        let mut arrived = 0;
+        let but_last = parts.len().saturating_sub(1);
+        self.records.truncate(but_last);
+        for (record, (end, bytes)) in self.records.iter_mut().zip(parts) {
+            arrived += bytes;
+            (record.end, record.arrived) = (*end, arrived);
+        }
+    }
+
+    /// The intervals of a window of this length, in which so many bytes arrived. The last interval is the rest of
+    /// the window, and absorbs a record just before its end.
+    pub(super) fn finish(self, elapsed: Duration, bytes: u64, usage: Usage) -> Vec<Interval> {
         let Some(every) = self.every.filter(|_| !elapsed.is_zero()) else { return Vec::new() };
         let most = elapsed.saturating_sub(every / SLIVER);
-        let looks = self.looks.into_iter().take_while(|look| look.end < most && look.arrived <= bytes);
+        let records = self.records.into_iter().take_while(|record| record.end < most && record.arrived <= bytes);
         let mut before = (0, Some(Duration::ZERO));
-        let part = |Look { end, arrived, spent }: Look| {
+        let part = |Record { end, arrived, usage }: Record| {
             let bytes = arrived.saturating_sub(before.0);
-            let cpu = difference(spent.forwarder_cpu, before.1);
-            before = (before.0 + bytes, spent.forwarder_cpu);
-            Interval { end, bytes, cpu_seconds: cpu.map(|cpu| cpu.as_secs_f64()), rss_bytes: spent.forwarder_rss_bytes }
+            let cpu = difference(usage.carrier_cpu, before.1);
+            before = (before.0 + bytes, usage.carrier_cpu);
+            Interval { end, bytes, cpu_seconds: cpu.map(|cpu| cpu.as_secs_f64()), rss_bytes: usage.carrier_rss_bytes }
         };
-        looks.chain([Look { end: elapsed, arrived: bytes, spent }]).map(part).collect()
+        records.chain([Record { end: elapsed, arrived: bytes, usage }]).map(part).collect()
     }
 }
 
@@ -85,53 +98,65 @@ mod tests {
         Duration::from_millis(time)
     }
 
-    fn spent(cpu_ms: u64, rss_bytes: u64) -> Spent {
-        Spent { forwarder_cpu: Some(ms(cpu_ms)), forwarder_rss_bytes: Some(rss_bytes), ..Spent::default() }
+    fn usage(cpu_ms: u64, rss_bytes: u64) -> Usage {
+        Usage { carrier_cpu: Some(ms(cpu_ms)), carrier_rss_bytes: Some(rss_bytes), ..Usage::default() }
     }
 
-    fn intervals(looks: &[(u64, u64)], elapsed: u64, bytes: u64) -> Vec<(u128, u64)> {
+    fn intervals(records: &[(u64, u64)], elapsed: u64, bytes: u64) -> Vec<(u128, u64)> {
         let mut intervals = Intervals::new(Some(ms(100)));
-        let look = |(end, arrived): &(u64, u64)| Look { end: ms(*end), arrived: *arrived, spent: Spent::default() };
-        intervals.looks = looks.iter().map(look).collect();
-        let parts = intervals.finish(ms(elapsed), bytes, Spent::default());
+        let record = |(end, arrived): &(u64, u64)| Record { end: ms(*end), arrived: *arrived, usage: Usage::default() };
+        intervals.records = records.iter().map(record).collect();
+        let parts = intervals.finish(ms(elapsed), bytes, Usage::default());
         assert!(parts.iter().all(|part| part.cpu_seconds.is_none() && part.rss_bytes.is_none()), "{parts:?}");
         parts.iter().map(|part| (part.end.as_millis(), part.bytes)).collect()
     }
 
     #[test]
-    fn the_parts_are_the_whole() {
+    fn the_intervals_add_up_to_the_window() {
         assert_eq!(intervals(&[(101, 10), (200, 10), (305, 40)], 350, 45), [(101, 10), (200, 0), (305, 30), (350, 5)]);
         assert_eq!(intervals(&[], 50, 7), [(50, 7)]);
     }
 
     #[test]
-    fn a_look_after_the_end_is_none() {
+    fn a_record_after_the_end_is_left_out() {
         assert_eq!(intervals(&[(100, 10), (200, 45)], 200, 45), [(100, 10), (200, 35)]);
         assert_eq!(intervals(&[(100, 10), (200, 50)], 250, 45), [(100, 10), (250, 35)]);
     }
 
     #[test]
-    fn a_sliver_belongs_to_what_is_before_it() {
+    fn a_sliver_is_added_to_the_interval_before_it() {
         assert_eq!(intervals(&[(100, 10), (200, 40)], 209, 45), [(100, 10), (209, 35)]);
         assert_eq!(intervals(&[(100, 10), (200, 40)], 211, 45), [(100, 10), (200, 30), (211, 5)]);
         assert_eq!(intervals(&[(100, 10)], 101, 11), [(101, 11)]);
     }
 
     #[test]
-    fn a_run_without_a_window_has_none() {
+    fn a_run_without_a_window_has_no_intervals() {
         assert_eq!(intervals(&[], 0, 0), []);
-        assert_eq!(Intervals::new(None).finish(Duration::from_secs(1), 9, Spent::default()), []);
+        assert_eq!(Intervals::new(None).finish(Duration::from_secs(1), 9, Usage::default()), []);
     }
 
     #[test]
-    fn a_forwarder_spends_time_in_each_and_holds_memory_at_its_end() {
+    fn the_bytes_and_times_of_another_clock_replace_those_of_the_records() {
+        let mut intervals = Intervals::new(Some(ms(1000)));
+        let record = |(end, cpu_ms, rss)| Record { end: ms(end), arrived: 0, usage: usage(cpu_ms, rss) };
+        intervals.records = [(1002, 30, 8), (2003, 90, 9)].map(record).to_vec();
+        intervals.count_by(&[(ms(1000), 600), (ms(2000), 700)]);
+        let parts = intervals.finish(ms(2500), 1200, usage(100, 6));
+        let parts: Vec<_> =
+            parts.iter().map(|part| (part.end.as_millis(), part.bytes, part.cpu_seconds, part.rss_bytes)).collect();
+        assert_eq!(parts, [(1000, 600, Some(0.03), Some(8)), (2500, 600, Some(0.07), Some(6))]);
+    }
+
+    #[test]
+    fn an_interval_has_the_cpu_time_and_memory_of_the_carrier() {
         let mut intervals = Intervals::new(Some(ms(100)));
         intervals.opened = Some(Instant::now());
-        // What it had spent before does not count.
-        intervals.before = spent(5000, 7);
-        intervals.look(1, spent(5030, 8));
-        intervals.look(2, spent(5090, 9));
-        let parts = intervals.finish(Duration::from_mins(1), 3, spent(100, 6));
+        // The time before the window does not count.
+        intervals.before = usage(5000, 7);
+        intervals.record(1, usage(5030, 8));
+        intervals.record(2, usage(5090, 9));
+        let parts = intervals.finish(Duration::from_mins(1), 3, usage(100, 6));
         let cost: Vec<_> = parts.iter().map(|part| (part.cpu_seconds, part.rss_bytes)).collect();
         assert_eq!(cost, [(Some(0.03), Some(8)), (Some(0.06), Some(9)), (Some(0.01), Some(6))]);
     }

@@ -1,4 +1,4 @@
-//! The kernel's sockets, as clients.
+//! The kernel's sockets as clients.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -8,22 +8,23 @@ use std::time::Duration;
 use platform::{Class, TcpStatistics};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::RunError;
-use super::client::{Cancel, Connection, Connector};
-use super::transfer::TransferError;
+use super::client::{Cancel, Client, Connection, Connector};
+use super::error::RunError;
+use super::transfer::{Stream, TransferError};
+use crate::remedy::WithRemedy;
+use crate::scenario::Scenario;
 
-/// A handshake within one host takes so long only where nobody answers.
+/// A handshake within one host takes this long only if there is no answer.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// The congestion control that a socket gets where the user names none and the kernel has it.
+/// The congestion control of a socket by default, if the kernel has it.
 const CONGESTION: &str = "cubic";
 
-/// A socket for connections to `target`, with its congestion control, and that one's name where the system
-/// says.
+/// A socket for connections to `target` with its congestion control set, and the name of that if the system says.
 pub(super) fn socket(target: SocketAddr, congestion: Option<&str>) -> Result<(TcpStream, Option<String>), RunError> {
     let failed = |source| platform::Error::new(Class::Failed, "create", "a socket", source);
     let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
-    // The go and the acknowledgement are not to wait for anything.
+    // The go and the acknowledgement must not wait.
     socket.set_tcp_nodelay(true).map_err(failed)?;
     let socket = TcpStream::from(socket);
     let name = match platform::set_congestion_control(&socket, congestion.unwrap_or(CONGESTION)) {
@@ -42,18 +43,29 @@ pub(super) fn socket(target: SocketAddr, congestion: Option<&str>) -> Result<(Tc
     Ok((socket, name))
 }
 
+/// A client for each stream and target, in the calling thread's network, and their congestion control.
+pub(super) fn clients(
+    scenario: &Scenario,
+    streams: &Arc<[Stream]>,
+    targets: &[SocketAddr],
+) -> Result<(Vec<Client>, Option<String>), RunError> {
+    let mut congestion = None;
+    let mut clients = Vec::with_capacity(targets.len());
+    for (index, target) in targets.iter().enumerate() {
+        let (socket, name) = socket(*target, scenario.congestion.as_deref())?;
+        congestion = name;
+        let timeout = scenario.timeout.min(CONNECT);
+        let connector = KernelConnector { socket: Arc::new(socket), target: *target, timeout };
+        clients.push(Client::new(connector, streams, index));
+    }
+    Ok((clients, congestion))
+}
+
 /// A socket that is not connected yet.
-pub(super) struct KernelConnector {
+struct KernelConnector {
     socket: Arc<TcpStream>,
     target: SocketAddr,
     timeout: Duration,
-}
-
-impl KernelConnector {
-    /// To `target`, within `timeout` at most.
-    pub(super) fn new(socket: TcpStream, target: SocketAddr, timeout: Duration) -> Self {
-        Self { socket: Arc::new(socket), target, timeout: timeout.min(CONNECT) }
-    }
 }
 
 impl Connector for KernelConnector {
@@ -69,14 +81,14 @@ impl Connector for KernelConnector {
     fn canceller(&self) -> Cancel {
         let socket = Arc::clone(&self.socket);
         Box::new(move || {
-            // A socket that was never connected cannot be shut down, and need not be.
+            // A socket that was never connected cannot be shut down, and need not be shut down.
             let _unconnected = socket.shutdown(Shutdown::Both);
         })
     }
 }
 
 /// A connected socket.
-pub(super) struct KernelConnection(Arc<TcpStream>);
+struct KernelConnection(Arc<TcpStream>);
 
 impl Connection for KernelConnection {
     fn shutdown_write(&mut self) -> io::Result<()> {

@@ -3,22 +3,25 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use platform::Class;
+
 use super::{Executor, RunError};
 use crate::plan::MatrixPlan;
-use crate::sample::{self, Appender, Cell, Environment, Facts, FileError, Head, Planned, Sample, Status};
+use crate::sample::{self, Appender, Environment, FileError, Head, Measurements, Sample, Status};
+use crate::scenario::{Cell, Scenario};
 
-/// Someone who is told how a matrix gets on.
+/// An observer of a matrix.
 pub trait Observer {
-    /// So many runs are to be made, of which so many were made before, and in this order of the seed.
+    /// The matrix begins: `total` runs, of which `done` were made before, in the order of this seed.
     fn begin(&mut self, total: usize, done: usize, seed: u64);
 
-    /// A run of a cell begins.
-    fn run(&mut self, round: u32, cell: &Cell);
+    /// A run of a cell begins, by this program or by the other build.
+    fn run(&mut self, round: u32, cell: &Cell, against: bool);
 
     /// It has ended.
     fn sample(&mut self, sample: &Sample);
 
-    /// No more runs are to come.
+    /// The matrix ends.
     fn end(&mut self);
 }
 
@@ -33,102 +36,156 @@ pub enum MatrixError {
     File(#[from] FileError),
 }
 
-/// Runs a matrix to its end. `arguments` are the program's, for the file's head.
+/// Runs a matrix to its end, with the programs of `executors`: this one, and perhaps another build. `arguments`
+/// are the program's, for the file's head.
 ///
-/// Before its first run a cell is checked: one untimed megabyte, every byte of it compared. A failure is
-/// a sample, and the next run goes on. A file that has samples of this matrix already is continued.
+/// Before its first run a cell is checked: one untimed megabyte, every byte of it compared. A failure is a
+/// sample, and the next run goes on. A file that has samples of this matrix already is continued.
 ///
-/// Answers all samples, those from before first, and why there are not more, where there should be.
-pub fn matrix<S: Planned>(
-    plan: &MatrixPlan<S>,
+/// Returns all samples, those from before first, and why there are not more, where there should be.
+pub fn matrix<X: Executor>(
+    plan: &MatrixPlan,
     arguments: Vec<String>,
-    executor: &impl Executor<S>,
+    executors: &Executors<X>,
     observer: &mut impl Observer,
 ) -> (Vec<Sample>, Result<(), MatrixError>) {
-    let environment = Environment::detect();
-    let head = Head {
-        id: environment.id(),
-        environment,
-        arguments,
-        seed: plan.seed(),
-        plan: plan.scenarios.iter().map(|scenario| scenario.arguments().join(" ")).collect(),
-    };
-    let mut rounds = match Rounds::open(plan, head) {
+    let mut rounds = match Rounds::begin(plan, arguments, executors) {
         Ok(rounds) => rounds,
-        Err(error) => return (Vec::new(), Err(error.into())),
+        Err(error) => return (Vec::new(), Err(error)),
     };
-    executor.prepare(&plan.scenarios);
-    let total = plan.scenarios.len() * plan.runs as usize;
-    // Those of rounds beyond these are kept, and not counted.
-    let done = rounds.done.iter().filter(|(_, round)| *round <= plan.runs).count();
+    let total = plan.scenarios.len() * plan.runs as usize * executors.count();
+    // Those of later rounds are kept, and not counted.
+    let done = rounds.done.iter().filter(|run| run.round <= plan.runs).count();
     observer.begin(total, done, rounds.seed);
-    let result = (1..=plan.runs).try_for_each(|round| rounds.round(plan, round, executor, observer));
+    let result = (1..=plan.runs).try_for_each(|round| rounds.round(plan, round, executors, observer));
     observer.end();
     (rounds.samples, result)
+}
+
+/// The programs that run the cells.
+#[derive(Debug)]
+pub struct Executors<X> {
+    /// This program.
+    pub this: X,
+    /// Another build of it.
+    pub against: Option<X>,
+}
+
+impl<X> Executors<X> {
+    fn count(&self) -> usize {
+        1 + usize::from(self.against.is_some())
+    }
+}
+
+/// A run of a matrix.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Run {
+    cell: Cell,
+    round: u32,
+    /// By the other build.
+    against: bool,
 }
 
 /// A matrix under way.
 struct Rounds {
     seed: u64,
+    /// Of this program.
     environment: Arc<Environment>,
+    /// Of the other build, if there is one.
+    environment_against: Option<Arc<Environment>>,
     file: Option<Appender>,
     /// Those from before come first.
     samples: Vec<Sample>,
-    /// The cells and rounds whose turn has been, now or before.
-    done: HashSet<(Cell, u32)>,
-    /// The cells whose path has been found good.
-    checked: HashSet<Cell>,
-    /// Cells that could not begin, while none has been able to: they are kept only when one is.
+    /// The runs that were made, now or before.
+    done: HashSet<Run>,
+    /// The cells whose path check succeeded, by program.
+    checked: HashSet<(Cell, bool)>,
+    /// Runs that could not begin, while none could: they are kept only if another run begins.
     unavailable: Vec<Sample>,
 }
 
 impl Rounds {
-    fn open<S>(plan: &MatrixPlan<S>, head: Head) -> Result<Self, FileError> {
+    /// Prepares the programs, and opens the file.
+    fn begin<X: Executor>(
+        plan: &MatrixPlan,
+        arguments: Vec<String>,
+        executors: &Executors<X>,
+    ) -> Result<Self, MatrixError> {
+        let environment = executors.this.prepare(&plan.scenarios)?;
+        let against = executors.against.as_ref().map(|other| other.prepare(&plan.scenarios)).transpose()?;
+        let (id, seed) = (environment.id(), plan.seed());
+        let mut rounds = Self::open(plan, Head { id, environment, arguments, seed, plan: plan.scenarios.clone() })?;
+        rounds.environment_against = against.map(Arc::new);
+        Ok(rounds)
+    }
+
+    fn open(plan: &MatrixPlan, head: Head) -> Result<Self, FileError> {
         let (file, head, samples) = match &plan.out {
             Some(path) => {
                 let (file, head, samples) = Appender::open(path, &head)?;
                 if let Some(seed) = plan.seed.filter(|seed| *seed != head.seed) {
-                    let reason =
-                        format!("has the seed {}, and not {seed}; leave out --seed to go on with it", head.seed);
+                    let reason = format!("has the seed {}, and not {seed}; leave out --seed to continue it", head.seed);
                     return Err(FileError::Foreign { path: path.clone(), reason });
                 }
                 (Some(file), head, samples)
             }
             None => (None, head, Vec::new()),
         };
-        let environment = Arc::new(head.environment);
-        let done = samples.iter().filter_map(|sample| Some((sample.cell.clone(), sample.facts.round?))).collect();
-        let checked = HashSet::new();
-        Ok(Self { seed: head.seed, environment, file, samples, done, checked, unavailable: Vec::new() })
+        // What was unavailable is tried again.
+        let made = samples.iter().filter(|sample| sample.measured.status != Status::Unavailable);
+        let run = |sample: &Sample| {
+            let Measurements { round, against, .. } = sample.measured;
+            Some(Run { cell: sample.cell.clone(), round: round?, against })
+        };
+        Ok(Self {
+            seed: head.seed,
+            environment: Arc::new(head.environment),
+            environment_against: None,
+            file,
+            done: made.filter_map(run).collect(),
+            samples,
+            checked: HashSet::new(),
+            unavailable: Vec::new(),
+        })
     }
 
-    /// Runs each cell once that has no sample of this round.
-    fn round<S: Planned>(
+    /// Makes each run of this round that was not made before.
+    fn round<X: Executor>(
         &mut self,
-        plan: &MatrixPlan<S>,
+        plan: &MatrixPlan,
         round: u32,
-        executor: &impl Executor<S>,
+        executors: &Executors<X>,
         observer: &mut impl Observer,
     ) -> Result<(), MatrixError> {
         let mut refused = None;
-        for index in plan.order(self.seed, round) {
-            let scenario = &plan.scenarios[index];
-            let cell = Cell::planned(scenario);
-            if !self.done.insert((cell.clone(), round)) {
+        let cells = plan.scenarios.len();
+        for index in MatrixPlan::order(cells * executors.count(), self.seed, round) {
+            let scenario = &plan.scenarios[index % cells];
+            let (executor, environment) = match (&executors.against, &self.environment_against) {
+                (Some(other), Some(environment)) if index >= cells => (other, Arc::clone(environment)),
+                _ => (&executors.this, Arc::clone(&self.environment)),
+            };
+            let run = Run { cell: Cell::planned(scenario), round, against: index >= cells };
+            if !self.done.insert(run.clone()) {
                 continue;
             }
-            observer.run(round, &cell);
-            let facts = match self.facts(scenario, &cell, executor) {
-                Ok(facts) => facts,
+            let Run { cell, round, against } = run;
+            observer.run(round, &cell, against);
+            let measured = match self.execute(scenario, &cell, against, executor) {
+                Ok(measured) => measured,
                 Err(RunError::Interrupted) => return Err(RunError::Interrupted.into()),
                 Err(error) => {
-                    let facts = Facts::failed(Status::Unavailable, error.to_string());
+                    let status = match error.class() {
+                        Class::Unavailable => Status::Unavailable,
+                        Class::Invalid | Class::Failed => Status::NotStarted,
+                    };
+                    let measured = Measurements::failed(status, error.to_string());
                     refused.get_or_insert(error);
-                    facts
+                    measured
                 }
             };
-            let facts = Facts { round: Some(round), ..facts };
-            let sample = Sample { cell, facts, environment: Arc::clone(&self.environment) };
+            let measured = Measurements { round: Some(round), against, ..measured };
+            let sample = Sample { cell, measured, environment };
             observer.sample(&sample);
             self.keep(sample)?;
         }
@@ -138,32 +195,53 @@ impl Rounds {
         }
     }
 
-    /// Runs a scenario, after a check of its path if that has not been found good yet.
-    fn facts<S: Planned>(&mut self, scenario: &S, cell: &Cell, executor: &impl Executor<S>) -> Result<Facts, RunError> {
-        if !self.checked.contains(cell) {
-            let facts = executor.execute(&scenario.path_check())?.facts;
-            if facts.status != Status::Ok {
-                let detail = format!("in the check before the run: {}", facts.detail.unwrap_or_default());
-                return Ok(Facts::failed(facts.status, detail));
+    /// Runs a scenario, after a check of its path if that has not succeeded yet.
+    fn execute(
+        &mut self,
+        scenario: &Scenario,
+        cell: &Cell,
+        against: bool,
+        executor: &impl Executor,
+    ) -> Result<Measurements, RunError> {
+        let key = (cell.clone(), against);
+        if !self.checked.contains(&key) {
+            let measured = executor.execute(&scenario.path_check())?.measured;
+            if measured.status != Status::Ok {
+                let detail = format!("in the check before the run: {}", measured.detail.unwrap_or_default());
+                return Ok(Measurements::failed(measured.status, detail));
             }
-            self.checked.insert(cell.clone());
+            self.checked.insert(key);
         }
-        executor.execute(scenario).map(|sample| sample.facts)
+        executor.execute(scenario).map(|sample| sample.measured)
     }
 
-    /// Keeps a sample, on the disk first. While nothing at all can be run, nothing is kept: when what
-    /// is missing is there, the same command begins anew.
+    /// Keeps a sample, on the disk first. While nothing at all can be run, nothing is kept: when the missing thing
+    /// is there, the same command begins anew.
     fn keep(&mut self, sample: Sample) -> Result<(), FileError> {
-        if self.samples.is_empty() && sample.facts.status == Status::Unavailable {
+        if self.samples.is_empty() && sample.measured.status == Status::Unavailable {
             self.unavailable.push(sample);
             return Ok(());
         }
         for sample in self.unavailable.drain(..).chain([sample]) {
             if let Some(file) = &mut self.file {
-                file.append(&sample::line(&sample))?;
+                let is_heads = *sample.environment == *self.environment;
+                let line = if is_heads { sample::line(&sample) } else { sample::line_of_its_own(&sample) };
+                file.append(&line)?;
             }
-            self.samples.push(sample);
+            let same_run = |other: &Sample| {
+                other.measured.status == Status::Unavailable
+                    && other.cell == sample.cell
+                    && (other.measured.round, other.measured.against)
+                        == (sample.measured.round, sample.measured.against)
+            };
+            match self.samples.iter_mut().find(|other| same_run(other)) {
+                Some(earlier) => *earlier = sample,
+                None => self.samples.push(sample),
+            }
         }
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

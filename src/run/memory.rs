@@ -1,6 +1,6 @@
-//! The stack alone: over a link in memory, with a scripted peer for a client.
+//! The stack alone: over a link in memory, with a scripted peer as its client.
 //!
-//! There is no kernel in it, no device and no network, so it needs no right and is not isolated.
+//! There is no kernel in it, no device and no network, so it needs no permission and no namespace.
 
 use std::io;
 use std::net::SocketAddr;
@@ -8,31 +8,33 @@ use std::sync::Arc;
 
 use netstacks::StackKind;
 use netstacks::peer::{self, Peer};
-use platform::{Class, Counted, Interrupts, Link, MemoryLink, Offload, TcpStatistics};
+use platform::{Class, Counted, Link, MemoryLink, Network, Offload, TcpStatistics};
 
-use super::RunError;
+use super::barrier::StartBarrier;
 use super::client::{Cancel, Client, Connection, Connector};
-use super::meter::ProcessMeter;
-use super::setup::Ran;
-use super::stack::{FIRST_PORT, Running, Start, Starter};
-use super::supervisor::Supervisor;
-use super::transfer::{Lane, StartingGate, TransferError};
-use crate::plan::Scenario;
+use super::error::RunError;
+use super::load::Load;
+use super::meter::LinkMeter;
+use super::prepared::Prepared;
+use super::stack::{FIRST_PORT, StackStarter, Start, StartedStack};
+use super::transfer::{Stream, TransferError};
+use crate::remedy::WithRemedy;
 use crate::sample::DeviceFacts;
+use crate::scenario::Scenario;
 
-/// What stands for the device's name.
+/// Stands for the name of the device.
 const NAME: &str = "memory";
 
-/// Where the peer's connection comes from, like one of the kernel's.
+/// The port of the peer's connection, like one of the kernel's.
 const CLIENT_PORT: u16 = 40_000;
 
-/// Runs a stack over memory.
-pub(super) async fn run(
+/// Prepares a stack over memory. It has one stream.
+pub(super) fn prepare(
     scenario: &Scenario,
+    network: &Network,
     kind: StackKind,
-    stack: &impl Starter<Counted<MemoryLink>>,
-    interrupts: Interrupts,
-) -> Result<Ran, RunError> {
+    stack: &impl StackStarter<Counted<MemoryLink>>,
+) -> Result<Prepared, RunError> {
     let pair = match scenario.offload {
         Offload::Auto | Offload::On => MemoryLink::offloading_pair,
         Offload::Off => MemoryLink::pair,
@@ -46,18 +48,20 @@ pub(super) async fn run(
         tx_queue_len: u32::try_from(MemoryLink::DEFAULT_DEPTH).ok(),
     };
     let link = Counted::new(near);
-    // It loses nothing, and nobody counts.
-    let gate = StartingGate::new(1, ProcessMeter::new(link.traffic(), || None));
-    let lanes: Arc<[Lane]> = Lane::split(scenario).into();
-    let Running { party, effective } = stack.start(kind, Start::new(link, scenario, Arc::clone(&lanes)))?;
-    let client = Client::new(connector(scenario, far)?);
-    let supervisor = Supervisor::of(scenario, lanes, Arc::new(gate));
-    let outcome = supervisor.supervise(party, vec![client], interrupts).await?;
-    Ok(Ran { outcome, congestion: None, device: Some(facts), effective: Some(effective) })
+    let streams = Stream::split(scenario);
+    // The link drops nothing, and has no counter for it.
+    let barrier = StartBarrier::new(streams.len(), LinkMeter::new(link.traffic(), || None));
+    let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, Arc::clone(&streams)))?;
+    let client = Client::new(connector(scenario, network, far)?, &streams, 0);
+    Ok(Prepared {
+        clients: vec![client],
+        device: Some(facts),
+        effective: Some(effective),
+        ..Prepared::new(Load::Streams(streams), barrier, server)
+    })
 }
 
-fn connector(scenario: &Scenario, link: MemoryLink) -> Result<PeerConnector, RunError> {
-    let network = &scenario.network;
+fn connector(scenario: &Scenario, network: &Network, link: MemoryLink) -> Result<PeerConnector, RunError> {
     let local = SocketAddr::new(network.address, CLIENT_PORT);
     let peer = Peer::new(link, local, SocketAddr::new(network.peer, FIRST_PORT)).map_err(|source| {
         platform::Error::new(Class::Invalid, "start", "the scripted client", source).remedy("raise --mtu")
@@ -87,7 +91,7 @@ impl Connection for peer::Client<MemoryLink> {
         self.shutdown_write()
     }
 
-    /// The kernel knows nothing of it.
+    /// It is not a connection of the kernel.
     fn statistics(&self) -> TcpStatistics {
         TcpStatistics::default()
     }

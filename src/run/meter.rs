@@ -1,59 +1,59 @@
-//! What is read at both ends of the timed window.
+//! The readings at both ends of the timed window.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use platform::{PacketCounts, Traffic};
 
-/// Someone who says what has been spent.
+/// Reads the cost of a run and its counters.
 pub(super) trait Meter: Send + Sync + 'static {
-    /// What costs next to nothing to read.
-    fn spent(&self) -> Spent;
+    /// Readings that cost next to nothing.
+    fn usage(&self) -> Usage;
 
-    /// What may take a while.
-    fn tally(&self) -> Tally;
+    /// Readings that may take a while.
+    fn counters(&self) -> Counters;
 }
 
-/// What a process had spent by a moment. `None` is what the system does not say.
+/// CPU time and memory up to a moment. `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Spent {
-    /// CPU time of this process, in which the load is made.
+pub(super) struct Usage {
+    /// CPU time of this process.
     pub(super) own_cpu: Option<Duration>,
-    /// CPU time of the forwarder, where that is another process.
-    pub(super) forwarder_cpu: Option<Duration>,
-    /// The forwarder's resident set then, in bytes.
-    pub(super) forwarder_rss_bytes: Option<u64>,
+    /// CPU time of the carrier, where another process carries the bytes.
+    pub(super) carrier_cpu: Option<Duration>,
+    /// The carrier's resident set at that moment, in bytes.
+    pub(super) carrier_rss_bytes: Option<u64>,
 }
 
-impl Spent {
-    /// What was spent since `then`; of memory, what is held now.
+impl Usage {
+    /// The CPU time since `then`, and the memory of now.
     pub(super) fn since(self, then: Self) -> Self {
         Self {
             own_cpu: difference(self.own_cpu, then.own_cpu),
-            forwarder_cpu: difference(self.forwarder_cpu, then.forwarder_cpu),
+            carrier_cpu: difference(self.carrier_cpu, then.carrier_cpu),
             ..self
         }
     }
 }
 
-/// What was added between two readings of a clock, where both are known.
+/// The time between two readings of a clock, where both are known.
 pub(super) fn difference(now: Option<Duration>, then: Option<Duration>) -> Option<Duration> {
     Some(now?.saturating_sub(then?))
 }
 
-/// What had been carried by a moment.
+/// Packets up to a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
+pub(super) struct Counters {
     pub(super) packets: Option<PacketCounts>,
     pub(super) drops: Option<u64>,
-    /// Packets that the forwarder has written after a later one.
+    /// Packets that the carrier wrote after a later one of their flow.
     pub(super) reordered: Option<u64>,
-    /// The forwarder's largest resident set so far, in bytes.
-    pub(super) forwarder_peak_rss_bytes: Option<u64>,
+    /// The carrier's largest resident set so far, in bytes.
+    pub(super) carrier_peak_rss_bytes: Option<u64>,
 }
 
-impl Tally {
-    /// What was carried since `then`; of memory, the most there ever was.
+impl Counters {
+    /// The packets since `then`, and the largest memory ever.
     pub(super) fn since(self, then: Self) -> Self {
         let counted = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Self {
@@ -65,32 +65,34 @@ impl Tally {
     }
 }
 
-/// Both, and when it was.
+/// All readings of one moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
+pub(super) struct Snapshot {
     pub(super) at: Instant,
-    pub(super) spent: Spent,
-    pub(super) tally: Tally,
+    pub(super) usage: Usage,
+    pub(super) counters: Counters,
+    /// [`platform::stolen_time`].
+    pub(super) stolen: Option<Duration>,
 }
 
-/// Of a run within this process: what crossed its link, and what its device dropped.
-pub(super) struct ProcessMeter<D> {
+/// Of a run within this process: the packets on its link, and those that its device dropped.
+pub(super) struct LinkMeter<D> {
     traffic: Arc<Traffic>,
     drops: D,
 }
 
-impl<D: Fn() -> Option<u64> + Send + Sync + 'static> ProcessMeter<D> {
+impl<D: Fn() -> Option<u64> + Send + Sync + 'static> LinkMeter<D> {
     pub(super) fn new(traffic: Arc<Traffic>, drops: D) -> Self {
         Self { traffic, drops }
     }
 }
 
-impl<D: Fn() -> Option<u64> + Send + Sync + 'static> Meter for ProcessMeter<D> {
-    fn spent(&self) -> Spent {
-        Spent { own_cpu: platform::cpu_of_process(), ..Spent::default() }
+impl<D: Fn() -> Option<u64> + Send + Sync + 'static> Meter for LinkMeter<D> {
+    fn usage(&self) -> Usage {
+        Usage { own_cpu: platform::cpu_of_process(), ..Usage::default() }
     }
 
-    fn tally(&self) -> Tally {
-        Tally { packets: Some(self.traffic.counts()), drops: (self.drops)(), ..Tally::default() }
+    fn counters(&self) -> Counters {
+        Counters { packets: Some(self.traffic.counts()), drops: (self.drops)(), ..Counters::default() }
     }
 }

@@ -1,11 +1,11 @@
-//! The payload: bytes that tell their position.
+//! The payload: bytes from which their position can be told.
 
-/// Length of the pattern, in bytes. A prime, so that no buffer, segment or window is a multiple of
-/// it: bytes that were lost, repeated or moved do not match what should stand there.
+/// Length of the pattern, in bytes. It is a prime, so that no buffer, segment or window is a multiple of it:
+/// bytes that were lost, repeated or moved do not match.
 const PERIOD: usize = 65_521;
 
-/// A stream's endless payload. Both sides make it from the same seed; sending and checking cost no
-/// generation, since one period and a buffer's length of it lie ready in memory.
+/// A stream's endless payload. Both sides make it from the same seed. Sending and checking generate nothing: one
+/// period and the length of a buffer are kept in memory.
 pub(super) struct Pattern {
     bytes: Vec<u8>,
 }
@@ -37,7 +37,7 @@ impl Pattern {
         &self.bytes[start..end]
     }
 
-    /// Compares `bytes`, which arrived at `offset`, with what should have.
+    /// Compares `bytes`, which arrived at `offset`, with the pattern.
     pub(super) fn verify(&self, mut offset: u64, mut bytes: &[u8]) -> Result<(), Mismatch> {
         while !bytes.is_empty() {
             let expected = self.slice(offset, bytes.len());
@@ -53,7 +53,7 @@ impl Pattern {
     }
 }
 
-/// `SplitMix64`, by Steele, Lea and Flood (2014): its constants are those of the paper.
+/// `SplitMix64`, by Steele, Lea and Flood (2014), with the constants of the paper.
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut mixed = *state;
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_verifies_in_any_cut() {
+    fn the_pattern_verifies_in_any_cut() {
         let pattern = Pattern::new(1, 1000);
         let mut stream = Vec::new();
         while stream.len() < 3 * PERIOD {
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_a_lost_a_repeated_byte_and_another_stream_are_found() {
+    fn a_changed_a_lost_a_repeated_byte_and_another_stream_are_found() {
         let pattern = Pattern::new(1, 200_000);
         let good = pattern.slice(0, 150_000).to_vec();
         let mut flipped = good.clone();

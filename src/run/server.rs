@@ -1,45 +1,44 @@
-//! The stack's side of a stream: a task on the runtime under test.
+//! The server's side of a stream: a task on the runtime under test.
 
-use netstacks::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::transfer::{GO, Lane, Phase, TransferError};
-use crate::plan::{Amount, Mode};
+use super::transfer::{Direction, GO, Phase, Stream, TransferError};
+use crate::scenario::Amount;
 
-/// Serves one accepted stream with a lane, to its end.
-pub(super) async fn serve(stream: impl Stream, lane: &Lane) -> Result<(), TransferError> {
-    let mut server = Server { stream, lane, buffer: Vec::new(), offset: 0 };
-    match lane.mode {
-        Mode::Reader => {
-            server.send_bytes(lane.warmup_bytes).await?;
-            match lane.amount {
+/// Serves one accepted connection to its end.
+pub(super) async fn serve(connection: impl netstacks::Stream, stream: &Stream) -> Result<(), TransferError> {
+    let mut server = Server { connection, stream, buffer: Vec::new(), offset: 0 };
+    match stream.direction {
+        Direction::ToClient => {
+            server.send_bytes(stream.warmup_bytes).await?;
+            match stream.amount {
                 Amount::Bytes(bytes) => server.send_bytes(bytes.get()).await?,
-                Amount::Time(_) => server.send_until_told_to_stop().await?,
+                Amount::Time { .. } => server.send_until_told_to_stop().await?,
             }
         }
-        Mode::Writer => {
-            server.buffer = vec![0; lane.buffer_bytes];
-            server.receive_bytes(Phase::WarmUp, lane.warmup_bytes).await?;
-            match lane.amount {
+        Direction::ToServer => {
+            server.buffer = vec![0; stream.buffer_bytes];
+            server.receive_bytes(Phase::WarmUp, stream.warmup_bytes).await?;
+            match stream.amount {
                 Amount::Bytes(bytes) => server.receive_bytes(Phase::Timed, bytes.get()).await?,
-                Amount::Time(_) => server.receive_to_end().await?,
+                Amount::Time { .. } => server.receive_to_end().await?,
             }
         }
     }
-    server.stream.shutdown().await.map_err(TransferError::io("close the stream at the stack"))
+    server.connection.shutdown().await.map_err(TransferError::io("close the stream at the stack"))
 }
 
 struct Server<'a, S> {
-    stream: S,
-    lane: &'a Lane,
+    connection: S,
+    stream: &'a Stream,
     buffer: Vec<u8>,
     /// Position in the stream of payload.
     offset: u64,
 }
 
-impl<S: Stream> Server<'_, S> {
+impl<S: netstacks::Stream> Server<'_, S> {
     async fn await_go(&mut self) -> Result<(), TransferError> {
-        let go = self.stream.read_u8().await.map_err(TransferError::io("wait for the go at the stack"))?;
+        let go = self.connection.read_u8().await.map_err(TransferError::io("wait for the go at the stack"))?;
         if go == GO { Ok(()) } else { Err(TransferError::Corrupt { offset: 0 }) }
     }
 
@@ -58,21 +57,21 @@ impl<S: Stream> Server<'_, S> {
 
     async fn send_until_told_to_stop(&mut self) -> Result<(), TransferError> {
         self.await_go().await?;
-        while !self.lane.is_told_to_stop() {
+        while !self.stream.is_told_to_stop() {
             self.send_some(u64::MAX).await?;
         }
         Ok(())
     }
 
     async fn send_some(&mut self, most: u64) -> Result<(), TransferError> {
-        let len = self.lane.buffer_bytes.min(usize::try_from(most).unwrap_or(usize::MAX));
-        let bytes = self.lane.pattern.slice(self.offset, len);
-        let len = self.stream.write(bytes).await.map_err(TransferError::io("write to the stack"))?;
+        let len = self.stream.buffer_bytes.min(usize::try_from(most).unwrap_or(usize::MAX));
+        let bytes = self.stream.pattern.slice(self.offset, len);
+        let len = self.connection.write(bytes).await.map_err(TransferError::io("write to the stack"))?;
         self.offset += len as u64;
         Ok(())
     }
 
-    /// Takes `len` bytes and says so.
+    /// Receives `len` bytes, and confirms the total.
     async fn receive_bytes(&mut self, phase: Phase, len: u64) -> Result<(), TransferError> {
         if len == 0 {
             return Ok(());
@@ -87,21 +86,22 @@ impl<S: Stream> Server<'_, S> {
         self.acknowledge().await
     }
 
-    /// Takes what comes until the client closes, and says how much it was.
+    /// Receives until the client closes, and confirms the total.
     async fn receive_to_end(&mut self) -> Result<(), TransferError> {
         while self.receive_some(Phase::Timed, self.buffer.len()).await? > 0 {}
         self.acknowledge().await
     }
 
     async fn receive_some(&mut self, phase: Phase, room: usize) -> Result<usize, TransferError> {
-        let len = self.stream.read(&mut self.buffer[..room]).await.map_err(TransferError::io("read from the stack"))?;
-        self.lane.receive(phase, self.offset, &self.buffer[..len])?;
+        let len =
+            self.connection.read(&mut self.buffer[..room]).await.map_err(TransferError::io("read from the stack"))?;
+        self.stream.receive(phase, self.offset, &self.buffer[..len])?;
         self.offset += len as u64;
         Ok(len)
     }
 
     async fn acknowledge(&mut self) -> Result<(), TransferError> {
-        self.stream
+        self.connection
             .write_all(&self.offset.to_be_bytes())
             .await
             .map_err(TransferError::io("acknowledge the total at the stack"))

@@ -1,85 +1,55 @@
-//! Starts the stack under test, by its name or by its type.
+//! Starts the stack under test.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use netstacks::{Effective, Netstack, StackConfig, StackKind, StartError, Started, Stream, Visitor};
+use netstacks::{Effective, Netstack, StackConfig, StackKind, StartError, Started, Stream as _, Visitor};
 use platform::Link;
 
-use super::RunError;
+use super::error::RunError;
 use super::failure::Failure;
-use super::party::Party;
-use super::transfer::Lane;
-use crate::plan::Scenario;
+use super::server_side::ServerSide;
+use super::transfer::Stream;
+use crate::scenario::Scenario;
 
-/// Where the first stream goes; the others go to the ports above. Any would do: the stacks accept
-/// them all.
+/// The port of the first stream; the others have the ports above it. Any would do: the stacks accept all ports.
 pub(super) const FIRST_PORT: u16 = 5201;
 
-/// A stack's server that is to be started, on a link.
+/// Starts the stack under test on links of the type `L`.
+pub(super) trait StackStarter<L: Link> {
+    /// Starts it for a scenario that names `kind`.
+    fn start(&self, kind: StackKind, start: Start<L>) -> Result<StartedStack, RunError>;
+}
+
+/// A stack that is to be started, with a server for the streams.
 pub(super) struct Start<L> {
     link: L,
     config: StackConfig,
-    lanes: Arc<[Lane]>,
+    streams: Arc<[Stream]>,
 }
 
 /// A stack that was started.
-pub(super) struct Running {
-    pub(super) party: Party,
+pub(super) struct StartedStack {
+    pub(super) server: ServerSide,
     pub(super) effective: Effective,
 }
 
 impl<L: Link> Start<L> {
-    /// Of a server that serves a stream for each lane.
-    pub(super) fn new(link: L, scenario: &Scenario, lanes: Arc<[Lane]>) -> Self {
+    pub(super) fn new(link: L, scenario: &Scenario, streams: Arc<[Stream]>) -> Self {
         let config = StackConfig { window: scenario.window_bytes, ..StackConfig::default() };
-        Self { link, config, lanes }
+        Self { link, config, streams }
     }
 }
 
 impl<L: Link> Visitor<L> for Start<L> {
-    type Output = Result<Running, StartError>;
+    type Output = Result<StartedStack, StartError>;
 
     fn visit<S: Netstack<L>>(self) -> Self::Output {
         let Started { listener, driver, effective, .. } = S::start(self.link, &self.config)?;
         let driver = async { Failure::of_driver(driver.await) };
-        let party = Party::spawn(listener, driver, self.lanes, lane_of::<S::Stream>);
-        Ok(Running { party, effective })
-    }
-}
-
-/// Which stream of the run a connection is: the client says it by the port.
-fn lane_of<S: Stream>(stream: &S) -> Option<usize> {
-    stream.local_addr().port().checked_sub(FIRST_PORT).map(usize::from)
-}
-
-/// Something that knows the stack to be started on links of the type `L`.
-pub(super) trait Starter<L: Link> {
-    /// Starts it where a scenario names `kind`.
-    fn start(&self, kind: StackKind, start: Start<L>) -> Result<Running, RunError>;
-}
-
-/// The stack that the scenario names.
-pub(super) struct Named;
-
-impl<L: Link> Starter<L> for Named {
-    fn start(&self, kind: StackKind, start: Start<L>) -> Result<Running, RunError> {
-        Ok(kind.visit(start)??)
-    }
-}
-
-/// The stack `S`, whatever the scenario names.
-pub(super) struct Only<S>(PhantomData<S>);
-
-impl<S> Only<S> {
-    /// There is nothing in it.
-    pub(super) const fn new() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<L: Link, S: Netstack<L>> Starter<L> for Only<S> {
-    fn start(&self, _kind: StackKind, start: Start<L>) -> Result<Running, RunError> {
-        Ok(start.visit::<S>()?)
+        // The client names its stream by the port.
+        let stream_of =
+            |connection: &S::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
+        let server = ServerSide::spawn(listener, driver, self.streams, stream_of);
+        Ok(StartedStack { server, effective })
     }
 }

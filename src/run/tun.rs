@@ -5,28 +5,29 @@ use std::net::IpAddr;
 
 use platform::{Class, Link, TunConfig, TunDevice};
 
-use crate::plan::Scenario;
+use crate::remedy::{SystemError, WithRemedy};
 use crate::sample::DeviceFacts;
+use crate::scenario::{Scenario, Tun};
 
 /// The shortest queue in front of the stack, in packets.
 const MIN_TX_QUEUE_LEN: u32 = 4096;
 
-/// The longest. The kernel keeps a pointer for each place, in one piece of at most 4 MiB
+/// The longest queue. The kernel keeps a pointer for each place, in one piece of at most 4 MiB
 /// (`include/linux/ptr_ring.h`), and refuses more.
 const MAX_TX_QUEUE_LEN: u64 = 1 << 18;
 
 /// Opens the device of a scenario.
-pub(super) fn open(scenario: &Scenario) -> Result<(TunDevice, DeviceFacts), platform::Error> {
-    if scenario.tun_fd.is_none() {
-        refuse_used_address(scenario.network.address)?;
+pub(super) fn open(scenario: &Scenario, tun: &Tun) -> Result<(TunDevice, DeviceFacts), SystemError> {
+    if tun.fd.is_none() {
+        refuse_used_address(tun.network.address)?;
     }
     let device = TunDevice::open(&TunConfig {
-        name: scenario.tun_name.clone(),
-        network: scenario.network,
+        name: tun.name.clone(),
+        network: tun.network,
         mtu: scenario.mtu,
         tx_queue_len: tx_queue_len(scenario),
         offload: scenario.offload,
-        fd: scenario.tun_fd,
+        fd: tun.fd,
     })?;
     let facts = DeviceFacts {
         name: device.name().to_owned(),
@@ -37,8 +38,8 @@ pub(super) fn open(scenario: &Scenario) -> Result<(TunDevice, DeviceFacts), plat
     Ok((device, facts))
 }
 
-/// An address that another interface has already would take the run's packets away.
-fn refuse_used_address(address: IpAddr) -> Result<(), platform::Error> {
+/// Another interface with the same address would take the packets of the run.
+fn refuse_used_address(address: IpAddr) -> Result<(), SystemError> {
     if !platform::is_local_address(address) {
         return Ok(());
     }
@@ -48,8 +49,8 @@ fn refuse_used_address(address: IpAddr) -> Result<(), platform::Error> {
         .remedy(format!("choose others with --tun-addr, --tun-dest and --tun-name{or}")))
 }
 
-/// Room in front of the stack for all that the kernel may have under way: a window for each stream
-/// in packets of the MTU, half as much again for ACKs and what is small.
+/// Room in front of the stack for all packets that the kernel may have under way: a window for each stream in packets
+/// of the MTU, and half as much again for ACKs and small packets.
 fn tx_queue_len(scenario: &Scenario) -> u32 {
     let payload = u64::from(scenario.mtu).saturating_sub(40).max(1);
     let packets = scenario.window_bytes as u64 * u64::from(scenario.parallel.get()) / payload;

@@ -1,4 +1,4 @@
-//! What machine and what program a sample is of.
+//! The machine and the program that made a sample.
 
 use std::hash::Hasher;
 
@@ -15,36 +15,31 @@ pub struct Environment {
     /// The machine.
     #[serde(flatten)]
     pub machine: platform::Environment,
-    /// What ran on it.
+    /// The program.
     #[serde(flatten)]
     pub program: Program,
 }
 
-/// The program as it was built. All of it is `None` in files of older programs.
+/// The program as it was built.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// The program's version.
-    #[serde(default)]
     pub version: Option<String>,
-    /// The commit that it was built from, with `-dirty.` and a hash of the changes where files had been
-    /// changed since.
-    #[serde(default)]
+    /// The commit that it was built from, with `-dirty.` and a hash of the changes if there were any.
     pub commit: Option<String>,
     /// `release` or `debug`.
-    #[serde(default)]
     pub build: Option<String>,
     /// Tokio's version.
-    #[serde(default)]
     pub tokio: Option<String>,
     /// lwIP's version, where it is compiled in.
-    #[serde(default)]
     pub lwip: Option<String>,
     /// ipstack's version, where it is compiled in.
-    #[serde(default)]
     pub ipstack: Option<String>,
     /// smoltcp's version, where it is compiled in.
-    #[serde(default)]
     pub smoltcp: Option<String>,
+    /// What the forwarder in Go was built with, where it is run: the versions of Go and of its modules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub go_forwarder: Option<String>,
 }
 
 impl Program {
@@ -59,6 +54,7 @@ impl Program {
             lwip: stack(StackKind::Lwip),
             ipstack: stack(StackKind::Ipstack),
             smoltcp: stack(StackKind::Smoltcp),
+            go_forwarder: None,
         }
     }
 }
@@ -74,7 +70,7 @@ impl Environment {
         id(&fields(self))
     }
 
-    /// What is not alike: the name of the field, its value here and its value there.
+    /// The fields that differ: name, value here, value there.
     pub fn differences(&self, other: &Self) -> Vec<(String, String, String)> {
         let theirs = fields(other);
         let differing = fields(self).into_iter().filter(|(name, ours)| theirs.get(name) != Some(ours));
@@ -87,8 +83,8 @@ impl Environment {
     }
 }
 
-/// The [`Environment::id`] of an environment by its fields in a file, of which this program need not know
-/// all: what another one wrote has the fields that it knew.
+/// The [`Environment::id`] of an environment by its fields in a file. Another version of this program may have
+/// written fields that this one does not know.
 pub(super) fn id(fields: &Map<String, Value>) -> String {
     let mut hasher = FnvHasher::default();
     for (name, value) in fields {

@@ -1,4 +1,4 @@
-//! A structure by the names that its fields have in a file.
+//! The fields of a structure by their names in a file.
 
 use serde::Serialize;
 use serde_json::{Map, Value};

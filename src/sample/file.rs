@@ -1,6 +1,6 @@
 //! A file of samples: a head line, then a line for each sample as it came.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::line::{self, Line};
-use super::{Cell, Environment, Head, Sample};
+use super::{Environment, Head, Sample, Status};
+use crate::scenario::Cell;
 
 /// The longest file that is read, in bytes: hundreds of thousands of samples, all of which are kept in
 /// memory.
@@ -19,7 +20,7 @@ const MAX_LEN: u64 = 1 << 30;
 /// device, is given up here.
 const MAX_LINE_LEN: u64 = 16 << 20;
 
-/// Why a file of samples is not to be used.
+/// Why a file of samples cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It cannot be read.
@@ -63,7 +64,7 @@ pub enum FileError {
         path: PathBuf,
     },
     /// It has no sample.
-    #[error("{}: holds no samples", path.display())]
+    #[error("{}: contains no samples", path.display())]
     Empty {
         /// Which.
         path: PathBuf,
@@ -106,7 +107,7 @@ impl SampleFile {
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let failed = |source| FileError::Read { path: path.to_owned(), source };
         let bytes = read(path, File::open(path).map_err(failed)?, MAX_LEN)?;
-        let no_text = |_| failed(io::Error::new(io::ErrorKind::InvalidData, "it holds what is no text"));
+        let no_text = |_| failed(io::Error::new(io::ErrorKind::InvalidData, "it contains bytes that are no text"));
         let file = Self::parse(path, str::from_utf8(&bytes).map_err(no_text)?)?;
         if file.samples.is_empty() { Err(FileError::Empty { path: path.to_owned() }) } else { Ok(file) }
     }
@@ -139,8 +140,8 @@ struct Reader {
     samples: Vec<Sample>,
     /// The environments that have been described, by the ids that they have in the file.
     environments: HashMap<String, Arc<Environment>>,
-    /// Of what there is a sample: the environment's id, the round, the cell.
-    known: HashSet<(String, u32, Cell)>,
+    /// The place of each sample of a matrix, by the environment's id, the round, the program and the cell.
+    known: HashMap<(String, u32, bool, Cell), usize>,
 }
 
 impl Reader {
@@ -151,20 +152,31 @@ impl Reader {
                 self.environments.entry(head.id.clone()).or_insert_with(environment);
                 self.heads.push(*head);
             }
-            Line::Other => {}
-            Line::Sample { cell, facts, id, environment } => {
+            Line::Sample { cell, measured, id, environment } => {
                 if let Some(environment) = environment {
                     self.environments.insert(id.clone(), environment);
                 }
                 let environment = self.environments.get(&id).map(Arc::clone);
                 let environment =
                     environment.ok_or_else(|| format!("no line before it describes the environment {id}"))?;
-                let sample = Sample { cell: *cell, facts: *facts, environment };
-                if let Some(round) = sample.facts.round
-                    && !self.known.insert((id, round, sample.cell.clone()))
-                {
-                    return Err(format!("a second sample of round {round} of {}", sample.cell));
-                }
+                self.keep(Sample { cell: *cell, measured: *measured, environment }, id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A run that was unavailable may have been tried again in the same round: that replaces it.
+    fn keep(&mut self, sample: Sample, id: String) -> Result<(), String> {
+        let Some(round) = sample.measured.round else {
+            self.samples.push(sample);
+            return Ok(());
+        };
+        let key = (id, round, sample.measured.against, sample.cell.clone());
+        match self.known.get(&key).map(|index| &mut self.samples[*index]) {
+            Some(earlier) if earlier.measured.status == Status::Unavailable => *earlier = sample,
+            Some(_) => return Err(format!("a second sample of round {round} of {}", sample.cell)),
+            None => {
+                self.known.insert(key, self.samples.len());
                 self.samples.push(sample);
             }
         }
@@ -205,8 +217,8 @@ pub struct Appender {
 }
 
 impl Appender {
-    /// Opens a file for the samples of `head`, and answers those that it already has. A last line that
-    /// is not complete is cut off. No other process has the file open at the same time.
+    /// Opens a file for the samples of `head`, and returns those that it already has. An incomplete last line
+    /// is cut off. No other process can open the file at the same time.
     ///
     /// # Errors
     ///
@@ -219,10 +231,10 @@ impl Appender {
         let bytes = read(path, &file, MAX_LEN)?;
         let (whole, torn) = bytes.split_at(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
         if whole.is_empty() && !begins_head(torn) {
-            return Err(foreign("is none of this program's files; choose another file".to_owned()));
+            return Err(foreign("is no file of this program; choose another file".to_owned()));
         }
-        let text =
-            str::from_utf8(whole).map_err(|_| foreign("holds what is no text; choose another file".to_owned()))?;
+        let text = str::from_utf8(whole)
+            .map_err(|_| foreign("contains bytes that are no text; choose another file".to_owned()))?;
         let earlier = SampleFile::parse(path, text)?;
         let stored = match earlier.heads.as_slice() {
             // A head alone has nothing to be continued: whatever was missing then, this begins anew.
@@ -283,12 +295,12 @@ fn lock(path: &Path) -> Result<File, FileError> {
     if !file.metadata().map_err(failed)?.is_file() {
         return Err(foreign("is no regular file; choose another"));
     }
-    // One that has just ended leaves the lock to whatever it was starting then, until that is a program of its own.
-    let patience = Instant::now() + Duration::from_secs(1);
+    // A process that has just ended leaves the lock to the child that it was starting, until that calls exec.
+    let deadline = Instant::now() + Duration::from_secs(1);
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(fs::TryLockError::WouldBlock) if Instant::now() < patience => thread::sleep(Duration::from_millis(10)),
+            Err(fs::TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(Duration::from_millis(10)),
             Err(fs::TryLockError::WouldBlock) => {
                 return Err(foreign("another process is writing to it; wait, or choose another file"));
             }
@@ -310,16 +322,19 @@ fn check(old: &Head, new: &Head) -> Result<(), String> {
     if !differences.is_empty() {
         let list: Vec<_> =
             differences.iter().map(|(name, old, new)| format!("{name} was {old} and is {new}")).collect();
-        return Err(format!("is of another environment: {}; choose another file", list.join(", ")));
+        return Err(format!("was made in another environment: {}; choose another file", list.join(", ")));
     }
     if old.id != new.id {
-        // What is not alike this program does not know; the samples of both could not be told apart.
-        return Err("is of a program that says more or less of its environment; choose another file".to_owned());
+        // It has fields that this program does not know.
+        return Err("was made by another version of this program; choose another file".to_owned());
     }
     if old.plan == new.plan {
         return Ok(());
     }
-    let missing = |from: &Head, to: &Head| from.plan.iter().find(|cell| !to.plan.contains(cell)).cloned();
+    let missing = |from: &Head, to: &Head| {
+        let missing = from.plan.iter().find(|scenario| !to.plan.contains(scenario));
+        missing.map(|scenario| scenario.arguments().join(" "))
+    };
     Err(match (missing(old, new), missing(new, old)) {
         (Some(old), Some(new)) => {
             format!("is of other cells: it has \"{old}\", and not \"{new}\"; choose another file")

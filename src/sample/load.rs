@@ -1,28 +1,28 @@
-//! How busy the forwarder was, and how much memory it took: on the average and at most.
+//! The load of a forwarder or proxy on processors and memory: mean and maximum.
 
 use std::time::Duration;
 
-use super::Facts;
+use super::Measurements;
 
-/// Something that goes up and down within a run.
+/// A quantity that changes within a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Over the whole timed window.
+    /// Its mean over the timed window.
     pub average: f64,
-    /// The most that was seen.
+    /// Its largest value.
     pub maximum: f64,
 }
 
 /// CPU time by time, in percent of one processor: over the timed window, and in the busiest interval.
-pub(super) fn cpu_percent(facts: &Facts) -> Option<Load> {
-    let average = percent(facts.cpu.forwarder_seconds?, facts.elapsed)?;
+pub(super) fn cpu_percent(facts: &Measurements) -> Option<Load> {
+    let average = percent(facts.cpu.subject_seconds?, facts.elapsed)?;
     let rates = interval_rates(facts);
     Some(Load { average, maximum: rates.into_iter().fold(average, f64::max) })
 }
 
-/// The rate of each interval. What is left of the window after the last whole second may be so short that
-/// a tick of the kernel's clock more or less makes another rate of it.
-fn interval_rates(facts: &Facts) -> Vec<f64> {
+/// The rate of each interval. The rest of the window after the last whole second may be so short that one tick
+/// of the kernel's clock changes its rate.
+fn interval_rates(facts: &Measurements) -> Vec<f64> {
     let mut begin = Duration::ZERO;
     let mut parts = Vec::new();
     for interval in &facts.intervals {
@@ -40,9 +40,9 @@ fn percent(seconds: f64, elapsed: Duration) -> Option<f64> {
     (!elapsed.is_zero()).then(|| seconds / elapsed.as_secs_f64() * 100.0)
 }
 
-/// The resident set at the ends of the intervals, in bytes. The largest of all time, which may have been in
-/// between, is [`Facts::peak_rss_bytes`].
-pub(super) fn memory_bytes(facts: &Facts) -> Option<Load> {
+/// The resident set at the ends of the intervals, in bytes. A larger one in between is
+/// [`Measurements::peak_rss_bytes`].
+pub(super) fn memory_bytes(facts: &Measurements) -> Option<Load> {
     let sizes: Vec<f64> = facts.intervals.iter().filter_map(|interval| Some(interval.rss_bytes? as f64)).collect();
     let maximum = sizes.iter().copied().reduce(f64::max)?;
     Some(Load { average: sizes.iter().sum::<f64>() / sizes.len() as f64, maximum })
@@ -57,7 +57,7 @@ mod tests {
 
     /// A run with intervals that end at so many milliseconds, took so many of CPU time and left so many
     /// bytes resident.
-    fn facts(parts: &[(u64, u64, u64)]) -> Facts {
+    fn facts(parts: &[(u64, u64, u64)]) -> Measurements {
         let seconds = |ms: u64| Duration::from_millis(ms).as_secs_f64();
         let interval = |(end_ms, cpu_ms, rss_bytes): &(u64, u64, u64)| Interval {
             end: Duration::from_millis(*end_ms),
@@ -66,11 +66,11 @@ mod tests {
             rss_bytes: Some(*rss_bytes),
         };
         let sum = parts.iter().map(|(_, cpu_ms, _)| cpu_ms).sum();
-        Facts {
+        Measurements {
             elapsed: Duration::from_millis(parts.last().map_or(1000, |(end_ms, ..)| *end_ms)),
-            cpu: CpuTime { forwarder_seconds: Some(seconds(sum)), ..CpuTime::default() },
+            cpu: CpuTime { subject_seconds: Some(seconds(sum)), ..CpuTime::default() },
             intervals: parts.iter().map(interval).collect(),
-            ..Facts::failed(Status::Ok, "")
+            ..Measurements::failed(Status::Ok, "")
         }
     }
 

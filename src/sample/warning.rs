@@ -1,39 +1,42 @@
-//! What the reader of a figure should know.
+//! Warnings: what the reader of a figure should know.
 
 use std::fmt;
 use std::mem;
 use std::time::Duration;
 
-use forwarders::Offload;
+use super::{Interval, Sample, Status};
+use crate::scenario::Forwarder;
 
-use super::{Cell, Interval, Sample, Status};
-
-/// Something about a sample, or about all samples of a cell, that its figure does not tell. Each is a
-/// line of advice.
+/// Something about a sample, or about all samples of a cell, that its figure does not show. Each is a line
+/// of advice.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Warning {
     /// The program was built without optimisation.
     DebugBuild,
     /// The timed window was shorter than [`SHORTEST_WINDOW`].
     ShortWindow(Duration),
-    /// The kernel sent segments again.
+    /// The kernel retransmitted segments.
     Retransmits(u64),
-    /// It did so with a forwarder on the way.
+    /// The same with a forwarder or proxy on the way.
     SentAgain(u64),
     /// The device dropped packets.
     DeviceDrops(u64),
-    /// Those that a forwarder carries between did, or it could not write them.
+    /// The devices of a forwarder dropped packets, or it could not write them.
     QueueDrops(u64),
-    /// The client ran with another congestion control than cubic.
+    /// The host took this share of the processors' time, more than 5 %.
+    Stolen(f64),
+    /// The process was stopped, or not scheduled, for so many seconds of the timed window.
+    Stopped(f64),
+    /// The client ran with a congestion control other than cubic.
     CongestionControl(String),
     /// The processor saves power.
     Governor(String),
-    /// The machine is a virtual one.
+    /// The machine is a virtual machine.
     VirtualMachine,
-    /// The stack could not have the window that was asked for: asked and got, in bytes.
+    /// The stack has a smaller window than was asked for: asked and got, in bytes.
     SmallerWindow(usize, usize),
-    /// Super-packets were to cross the link, and the packets with the payload are no larger than its MTU:
-    /// their bytes on the average.
+    /// Super-packets could cross the link, but the packets with the payload are no larger than its MTU: their mean
+    /// size in bytes.
     NoSuperPackets(f64),
     /// The rate fell within the run: the share of it that was lost from the first third to the last.
     Decay(f64),
@@ -43,10 +46,15 @@ pub enum Warning {
     HighSpread(f64),
     /// Of a cell: so many runs lie far from the others.
     Outliers(usize),
-    /// Something that so many runs out of so many gave reason for. Where it has an amount, this is the
-    /// median of theirs.
+    /// A warning of so many runs out of so many. Its amount, if it has one, is the median of theirs.
     InRuns(Box<Self>, usize, usize),
 }
+
+/// A run from which the host took a larger share of the processors' time is marked.
+const MOST_STOLEN: f64 = 0.05;
+
+/// A run that was stopped for a larger share of its timed window is marked.
+const MOST_STOPPED: f64 = 0.05;
 
 /// A timed window below this is mostly noise.
 pub const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
@@ -76,12 +84,12 @@ impl fmt::Display for Warning {
             }
             Self::Retransmits(count) => write!(
                 f,
-                "the kernel sent {count} {} again; packets were lost or reordered, or the stack paused",
+                "the kernel retransmitted {count} {}; packets were lost or reordered, or the stack paused",
                 if *count == 1 { "segment" } else { "segments" }
             ),
             Self::SentAgain(count) => write!(
                 f,
-                "the kernel sent {count} {} again; packets were lost or reordered on the way",
+                "the kernel retransmitted {count} {}; packets were lost or reordered on the way",
                 if *count == 1 { "segment" } else { "segments" }
             ),
             Self::DeviceDrops(count) => write!(
@@ -94,8 +102,17 @@ impl fmt::Display for Warning {
                 "{count} {} dropped on the way; lengthen the devices' queues, with --queue",
                 if *count == 1 { "packet was" } else { "packets were" }
             ),
+            Self::Stolen(share) => write!(
+                f,
+                "the host took {:.0} % of the processors' time; run again when the host is idle",
+                share * 100.0
+            ),
+            Self::Stopped(seconds) => write!(
+                f,
+                "the process was stopped for {seconds:.1} s of the timed window; run again without interruption"
+            ),
             Self::CongestionControl(name) => {
-                write!(f, "the client ran with {name} and not with cubic; compare only with the same")
+                write!(f, "the client ran with {name} instead of cubic; compare only with runs of the same")
             }
             Self::Governor(name) => {
                 write!(f, "the frequency governor is {name}; set it to performance for steady figures")
@@ -104,11 +121,11 @@ impl fmt::Display for Warning {
                 write!(f, "this is a virtual machine, whose host may be shared; compare ratios measured side by side")
             }
             Self::SmallerWindow(asked, got) => {
-                write!(f, "the stack has a window of {got} bytes at most, and not of {asked}")
+                write!(f, "the stack has a window of at most {got} bytes instead of {asked}")
             }
             Self::NoSuperPackets(bytes) => write!(
                 f,
-                "offload is on, but packets have {bytes:.0} bytes and are no super-packets; it brings nothing here"
+                "offload is on, but packets of {bytes:.0} bytes are no super-packets; offload has no effect here"
             ),
             Self::Decay(lost) => write!(
                 f,
@@ -117,16 +134,16 @@ impl fmt::Display for Warning {
             ),
             Self::FewRuns(runs) => {
                 let (plural, says) = if *runs == 1 { ("", "says") } else { ("s", "say") };
-                write!(f, "{runs} run{plural} {says} little of the spread; make at least {FEWEST_RUNS}, with --runs")
+                write!(f, "{runs} run{plural} {says} little about the spread; make at least {FEWEST_RUNS}, with --runs")
             }
             Self::HighSpread(width) => write!(
                 f,
-                "the interval is {:.0} % of the median wide; leave the machine to the runs, or make more of them",
+                "the interval is {:.0} % of the median wide; keep the machine idle, or make more runs",
                 width * 100.0
             ),
-            Self::Outliers(1) => write!(f, "one run lies far from the others; see what else the machine did"),
+            Self::Outliers(1) => write!(f, "one run lies far from the others; check what else the machine did"),
             Self::Outliers(count) => {
-                write!(f, "{count} runs lie far from the others; see what else the machine did")
+                write!(f, "{count} runs lie far from the others; check what else the machine did")
             }
             Self::InRuns(warning, runs, of) => write!(f, "in {runs} of {of} runs: {warning}"),
         }
@@ -134,12 +151,12 @@ impl fmt::Display for Warning {
 }
 
 impl Warning {
-    /// What a frequency governor gives reason for.
+    /// The warning about a frequency governor.
     pub fn of_governor(name: &str) -> Option<Self> {
         matches!(name, "powersave" | "conservative").then(|| Self::Governor(name.to_owned()))
     }
 
-    /// Whether it is of the machine or its settings, and so of all samples alike.
+    /// Whether it is about the machine or its settings, and so about all samples.
     pub fn is_of_environment(&self) -> bool {
         match self {
             Self::DebugBuild | Self::CongestionControl(_) | Self::Governor(_) | Self::VirtualMachine => true,
@@ -148,41 +165,47 @@ impl Warning {
         }
     }
 
-    /// How much of it there is, where that differs from run to run.
+    /// Its amount, where that differs from run to run.
     pub fn amount(&self) -> Option<f64> {
         match self {
             Self::ShortWindow(time) => Some(time.as_secs_f64()),
             Self::Retransmits(count) | Self::SentAgain(count) | Self::DeviceDrops(count) | Self::QueueDrops(count) => {
                 Some(*count as f64)
             }
-            Self::NoSuperPackets(amount) | Self::Decay(amount) => Some(*amount),
+            Self::NoSuperPackets(amount) | Self::Decay(amount) | Self::Stolen(amount) | Self::Stopped(amount) => {
+                Some(*amount)
+            }
             _ => None,
         }
     }
 
-    /// Whether both are the same advice, in whatever amount.
+    /// Whether both are the same advice, whatever the amount.
     pub fn is_like(&self, other: &Self) -> bool {
         self == other || self.amount().is_some() && mem::discriminant(self) == mem::discriminant(other)
     }
 }
 
-/// What a sample by itself gives reason for.
+/// The warnings of one sample.
 pub(super) fn of(sample: &Sample) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    let (facts, environment) = (&sample.facts, &sample.environment);
+    let (measured, environment) = (&sample.measured, &sample.environment);
     if environment.program.build.as_deref() == Some("debug") {
         warnings.push(Warning::DebugBuild);
     }
-    if facts.status == Status::Ok && facts.elapsed < SHORTEST_WINDOW {
-        warnings.push(Warning::ShortWindow(facts.elapsed));
+    if measured.status == Status::Ok && measured.elapsed < SHORTEST_WINDOW {
+        warnings.push(Warning::ShortWindow(measured.elapsed));
     }
-    let [sent_again, dropped]: [fn(u64) -> Warning; 2] = match sample.cell {
-        Cell::Stack(_) => [Warning::Retransmits, Warning::DeviceDrops],
-        Cell::Forward(_) => [Warning::SentAgain, Warning::QueueDrops],
+    warnings.extend(measured.stolen_share.filter(|share| *share > MOST_STOLEN).map(Warning::Stolen));
+    let most_stopped = measured.elapsed.as_secs_f64() * MOST_STOPPED;
+    warnings.extend(measured.stopped_seconds.filter(|stopped| *stopped > most_stopped).map(Warning::Stopped));
+    let [sent_again, dropped]: [fn(u64) -> Warning; 2] = if sample.cell.forwarder().is_some() {
+        [Warning::SentAgain, Warning::QueueDrops]
+    } else {
+        [Warning::Retransmits, Warning::DeviceDrops]
     };
-    warnings.extend(facts.retransmits.filter(|count| *count > 0).map(sent_again));
-    warnings.extend(facts.device_drops.filter(|count| *count > 0).map(dropped));
-    if let Some(name) = facts.congestion.as_deref().filter(|name| *name != "cubic") {
+    warnings.extend(measured.retransmits.filter(|count| *count > 0).map(sent_again));
+    warnings.extend(measured.device_drops.filter(|count| *count > 0).map(dropped));
+    if let Some(name) = measured.congestion.as_deref().filter(|name| *name != "cubic") {
         warnings.push(Warning::CongestionControl(name.to_owned()));
     }
     warnings.extend(environment.machine.governor.as_deref().and_then(Warning::of_governor));
@@ -191,14 +214,14 @@ pub(super) fn of(sample: &Sample) -> Vec<Warning> {
     }
     warnings.extend(smaller_window(sample));
     warnings.extend(no_super_packets(sample).map(Warning::NoSuperPackets));
-    warnings.extend(decay(&facts.intervals).map(Warning::Decay));
+    warnings.extend(decay(&measured.intervals).map(Warning::Decay));
     warnings
 }
 
 /// The window that was asked for and the one that the stack has, where that is smaller.
 fn smaller_window(sample: &Sample) -> Option<Warning> {
-    let asked = sample.cell.stack()?.window_bytes?;
-    let effective = sample.facts.effective.as_ref()?;
+    let asked = sample.cell.window_bytes?;
+    let effective = sample.measured.effective.as_ref()?;
     let got = effective.receive_buffer_bytes.min(effective.send_buffer_bytes);
     // A scaled window is a multiple of its unit (RFC 7323, 2.3).
     let unit = 1_usize << effective.window_scale.unwrap_or(0);
@@ -207,11 +230,9 @@ fn smaller_window(sample: &Sample) -> Option<Warning> {
 
 /// The size of packets that are no super-packets though they could be.
 fn no_super_packets(sample: &Sample) -> Option<f64> {
-    let (offload, mtu) = match &sample.cell {
-        Cell::Stack(cell) => (cell.offload == Some(true), cell.mtu?),
-        Cell::Forward(cell) => (cell.forwarder.counts_whole() && cell.forwarder.offload() != Offload::Off, cell.mtu),
-    };
-    let could_be = offload && mtu <= LARGEST_MTU_TO_SEGMENT;
+    let (cell, mtu) = (&sample.cell, sample.cell.mtu?);
+    let counts_whole = cell.forwarder().is_none_or(Forwarder::counts_whole);
+    let could_be = cell.offloads() && counts_whole && mtu <= LARGEST_MTU_TO_SEGMENT;
     sample.bytes_per_packet().filter(|bytes| could_be && *bytes <= mtu as f64)
 }
 
@@ -248,7 +269,7 @@ mod tests {
         assert!(lost.is_some_and(|lost| (lost - 0.4).abs() < 1e-9), "{lost:?}");
         assert_eq!(decay(&intervals(&[100, 100, 100, 90, 90, 90])), None);
         assert_eq!(decay(&intervals(&[60, 60, 60, 100, 100, 100])), None);
-        // Too few to tell, and such as cannot be.
+        // Too few intervals, or impossible ones.
         assert_eq!(decay(&intervals(&[100, 80, 60, 40, 20])), None);
         assert_eq!(decay(&intervals(&[0; 6])), None);
         assert_eq!(decay(&[Interval { bytes: 1, ..Interval::default() }; 6]), None);

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use rust_tun_perf::cli::Format;
 use rust_tun_perf::measure::{Comparison, Verdict, differences};
-use rust_tun_perf::plan::{Direction, Forwarder, Generator, ROWS};
 use rust_tun_perf::report::{self, Series};
-use rust_tun_perf::sample::{ForwardCell, Sample, SampleFile};
+use rust_tun_perf::sample::{Sample, SampleFile};
+use rust_tun_perf::scenario::{Cell, Forwarder, Generator, Mode, ROWS, Subject, Workload};
 
-use super::super::{bones, read, two, written};
+use super::{bones, read, two, written};
 
 fn series() -> Vec<Series> {
     Series::of(&[read("forward.jsonl")])
@@ -20,10 +20,9 @@ fn first_table(markdown: &str) -> Vec<Vec<&str>> {
     table.map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
 }
 
-/// The samples with the other cells that a change makes of theirs.
-fn changed(samples: &[Sample], change: impl Fn(ForwardCell) -> ForwardCell) -> Vec<Sample> {
-    let other =
-        |sample: &Sample| Sample { cell: change(sample.cell.forward().unwrap().clone()).into(), ..sample.clone() };
+/// The samples with changed cells.
+fn changed(samples: &[Sample], change: impl Fn(Cell) -> Cell) -> Vec<Sample> {
+    let other = |sample: &Sample| Sample { cell: change(sample.cell.clone()), ..sample.clone() };
     samples.iter().map(other).collect()
 }
 
@@ -41,26 +40,26 @@ fn markdown_has_the_published_table() {
 }
 
 #[test]
-fn the_table_after_all_rows_says_what_failed_and_what_to_know() {
+fn the_table_after_all_rows_lists_failures_and_warnings() {
     let table = |samples: &[Sample]| {
         let mut out = Vec::new();
-        report::forward_table(samples, &mut out).unwrap();
+        report::outcome(samples, None, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     };
     let samples = read("forward.jsonl").samples;
     let text = table(&samples);
     insta::assert_snapshot!("table", text);
-    // One run of each row, and something else among them.
+    // One run of each row, and stacks after them.
     let stacks = read("laptop.jsonl").samples;
     let one: Vec<_> = samples.iter().take(ROWS.len()).chain(&stacks).cloned().collect();
     let text = table(&one);
+    assert!(text.starts_with("forwarders:\n") && text.contains("stack"), "{text}");
     assert_eq!(first_table(&text)[2..].len(), ROWS.len());
     assert!(first_table(&text)[2][4].parse::<f64>().is_ok(), "a single run has no interval: {text}");
-    assert_eq!(table(&stacks), "");
 }
 
 #[test]
-fn csv_has_the_axes_of_both_kinds() {
+fn csv_has_the_axes_of_stacks_and_forwarders() {
     let all: Vec<_> = series().into_iter().chain(two()[..1].to_vec()).collect();
     let text = written(&all, Format::Csv);
     insta::assert_snapshot!("csv", written(&series(), Format::Csv));
@@ -70,9 +69,9 @@ fn csv_has_the_axes_of_both_kinds() {
     let column = |name: &str| names.iter().position(|other| other == name).unwrap();
     for record in reader.records().map(Result::unwrap) {
         let has = |names: &[&str]| names.iter().any(|name| !record[column(name)].is_empty());
-        let is_forward = &record[column("kind")] == "forward";
-        assert_eq!(has(&["forwarder", "hop", "direction", "generator", "cpu_percent", "rss_bytes"]), is_forward);
-        assert_eq!(has(&["layer", "netstack", "mode", "runtime", "worker_threads", "window_bytes"]), !is_forward);
+        let is_forward = &record[column("layer")] == "forward";
+        assert_eq!(has(&["forwarder", "hop", "generator", "cpu_percent", "rss_bytes"]), is_forward);
+        assert_eq!(has(&["netstack", "runtime", "window_bytes"]), !is_forward);
     }
     assert!(text.ends_with(stacks.split_once('\n').unwrap().1), "a stack's lines are what they are alone");
 }
@@ -100,7 +99,7 @@ fn html_has_every_sample() {
     insta::assert_snapshot!("html", bones(&html));
     let bars = html.split_once("<div class=\"wide\">").unwrap().1.split_once("</svg>").unwrap().0;
     assert_eq!(bars.matches("<circle").count(), read("forward.jsonl").samples.iter().filter(|one| one.is_ok()).count());
-    assert!(!html.contains("class=\"ladder\"") && !html.contains("other mode"), "what stacks alone have");
+    assert!(!html.contains("class=\"ladder\"") && !html.contains("other mode"), "only stacks have these");
 }
 
 #[test]
@@ -131,28 +130,28 @@ fn a_file_of_both_kinds_is_two_series() {
     assert_eq!(bars.matches("<circle").count(), alone + forward.samples.iter().filter(|one| one.is_ok()).count());
     assert!(written(&all, Format::Svg).contains("\nforwarders\n"));
     let twice = written(&Series::of(&[both, read("laptop.jsonl"), read("forward.jsonl")]), Format::Markdown);
-    assert!(twice.contains("### Side by side\n") && twice.contains("### Side by side of forwarders\n"), "{twice}");
+    assert!(twice.contains("Median Gbps of stacks, ") && twice.contains("Median Gbps of forwarders, "), "{twice}");
 }
 
 #[test]
-fn other_loads_and_other_ways_are_told_apart() {
+fn other_loads_and_other_settings_are_told_apart() {
     let mut file = read("forward.jsonl");
     let samples = file.samples.clone();
-    file.samples.extend(changed(&samples, |cell| ForwardCell { direction: Direction::Bidir, ..cell }));
-    file.samples.extend(changed(&samples, |cell| ForwardCell { generator: Generator::Iperf3, ..cell }));
+    file.samples.extend(changed(&samples, |cell| Cell { workload: Workload::Stream(Mode::Both), ..cell }));
+    file.samples.extend(changed(&samples, |cell| Cell { generator: Generator::Iperf3, ..cell }));
     // With three workers there is no such row.
     let Forwarder::Rust(mut way) = ROWS[11] else { panic!("row 12 is in Go") };
     way.workers = std::num::NonZeroU16::new(3).unwrap();
-    let others: Vec<_> = samples.iter().filter(|sample| sample.cell.forward().unwrap().forwarder == ROWS[11]).collect();
+    let others: Vec<_> = samples.iter().filter(|sample| sample.cell.forwarder() == Some(ROWS[11])).collect();
     let others: Vec<_> = others.into_iter().cloned().collect();
-    file.samples.extend(changed(&others, |cell| ForwardCell { forwarder: Forwarder::Rust(way), ..cell }));
+    file.samples.extend(changed(&others, |cell| Cell { subject: Subject::Forward(Forwarder::Rust(way)), ..cell }));
     let all = Series::of(&[file]);
     let text = written(&all, Format::Markdown);
     let table = first_table(&text);
-    assert_eq!(table[0][4..7], ["direction", "generator", "Gbps"]);
+    assert_eq!(table[0][4..7], ["client", "generator", "Gbps"]);
     assert_eq!(
         table[2..5].iter().map(|row| (row[0], row[4], row[5])).collect::<Vec<_>>(),
-        [("1", "forward", "own"), ("1", "forward", "iperf3"), ("1", "bidir", "own"),]
+        [("1", "writer", "own"), ("1", "writer", "iperf3"), ("1", "both", "own")]
     );
     let last = table.last().unwrap();
     assert_eq!(last[..4], ["–", "Sync (3 Concurrent)", "✅", "❌"]);
@@ -169,14 +168,14 @@ fn other_loads_and_other_ways_are_told_apart() {
 }
 
 #[test]
-fn what_go_has_not_is_not_what_all_have() {
+fn a_property_that_go_lacks_is_not_shared() {
     let mut file = read("forward.jsonl");
-    file.samples.retain(|sample| [Some(10), Some(15)].contains(&sample.cell.forward().unwrap().forwarder.row()));
+    file.samples.retain(|sample| [Some(10), Some(15)].contains(&sample.cell.forwarder().and_then(Forwarder::row)));
     let text = written(&Series::of(&[file]), Format::Markdown);
     let shared: Vec<_> = text.lines().filter(|line| line.starts_with("In every run: ")).collect();
     assert_eq!(shared.len(), 2);
     for line in shared {
-        assert!(line.starts_with("In every run: offload on, direct, payload forward, "), "{line}");
+        assert!(line.starts_with("In every run: payload forward, offload on, direct, "), "{line}");
     }
     assert!(text.contains("|  # | forwarder | io   | workers |  Gbps |"), "{text}");
 }
@@ -186,9 +185,9 @@ fn two_files_of_forwarders_are_compared() {
     let old = read("forward.jsonl").samples;
     let mut new = old.clone();
     for sample in &mut new {
-        let row = sample.cell.forward().unwrap().forwarder.row();
+        let row = sample.cell.forwarder().and_then(Forwarder::row);
         if row == Some(18) {
-            sample.facts.bytes = sample.facts.bytes / 10 * 8;
+            sample.measured.bytes = sample.measured.bytes / 10 * 8;
         }
     }
     let comparison = Comparison::of(&old, &new, 0.02).unwrap();

@@ -1,4 +1,4 @@
-//! How `tests/data/forward.jsonl` was made: plausible samples of the forwarders on a machine that never was.
+//! How `tests/data/forward.jsonl` is made: plausible samples of the forwarders on a machine that does not exist.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use forwarders::{ForwardConfig as Way, Io, Offload};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rust_tun_perf::plan::{Direction, Forwarder, Generator, ROWS, Verify};
 use rust_tun_perf::sample::{
-    CpuTime, DeviceFacts, Environment, Facts, ForwardCell, Head, Interval, Packets, Sample, Status, line,
+    CpuTime, DeviceFacts, Environment, Head, Interval, Measurements, Packets, Sample, Status, line,
 };
+use rust_tun_perf::scenario::{Cell, Conditions, Forwarder, Generator, Mode, ROWS, Subject, Verify, Workload};
 
-use super::data::{STARTED_UNIX_MS, fail};
+use super::data::{STARTED_UNIX_MS, fail, scenario};
 
 /// Of each row: its rate in Gbps, retransmissions in a second, how much of a processor it takes, its memory in
 /// MB, and reordered packets in a second.
@@ -41,14 +41,14 @@ const ROUNDS: u32 = 5;
 /// How long a run was, in whole seconds; a little is left over.
 const SECONDS: u64 = 3;
 
-/// All rows. One run of the second stalled, the seventh never gets through, and the last in Go cannot be had.
+/// All rows. One run of the second stalled, the seventh never gets through, and the last in Go is not available.
 pub(crate) fn file(environment: &Environment) -> String {
     let head = Head {
         id: environment.id(),
         environment: environment.clone(),
         arguments: ["forward", "--all", "--time", "3", "--runs", "5"].map(ToOwned::to_owned).to_vec(),
         seed: 7,
-        plan: ROWS.map(arguments).to_vec(),
+        plan: ROWS.map(|forwarder| scenario(&arguments(forwarder))).to_vec(),
     };
     let mut text = head.line() + "\n";
     let environment = Arc::new(environment.clone());
@@ -56,13 +56,13 @@ pub(crate) fn file(environment: &Environment) -> String {
     for round in 1..=ROUNDS {
         for (index, forwarder) in ROWS.into_iter().enumerate() {
             let place = (round as usize - 1) * ROWS.len() + index;
-            let facts = Facts {
+            let measured = Measurements {
                 round: Some(round),
                 started_unix_ms: Some(STARTED_UNIX_MS + place as u64 * 3_900),
-                ..facts(forwarder, TYPICAL[index], &mut random)
+                ..measured(forwarder, TYPICAL[index], &mut random)
             };
-            let cell = cell(forwarder).into();
-            let mut sample = Sample { cell, facts, environment: Arc::clone(&environment) };
+            let cell = cell(forwarder);
+            let mut sample = Sample { cell, measured, environment: Arc::clone(&environment) };
             match (index + 1, round) {
                 (2, 4) => fail(&mut sample, Status::Stalled, "nothing arrived for the last 2.0 of 3 seconds"),
                 (7, _) => fail(&mut sample, Status::DeviceLost, "the forwarder: <b>read tun11</b>: no such | device"),
@@ -76,7 +76,7 @@ pub(crate) fn file(environment: &Environment) -> String {
 }
 
 fn arguments(forwarder: Forwarder) -> String {
-    let (offload, hop) = (forwarder.offload().name(), forwarder.hop().name());
+    let (offload, hop) = (forwarder.offload().name(), forwarder.handoff().name());
     match forwarder {
         Forwarder::Rust(Way { io, workers, .. }) => {
             format!("forward --io={} --offload={offload} --hop={hop} --workers={workers} --time=3", io.name())
@@ -85,20 +85,24 @@ fn arguments(forwarder: Forwarder) -> String {
     }
 }
 
-pub(crate) fn cell(forwarder: Forwarder) -> ForwardCell {
-    ForwardCell {
-        forwarder,
-        direction: Direction::Forward,
-        generator: Generator::Own,
-        mtu: 1500,
+fn cell(forwarder: Forwarder) -> Cell {
+    Cell {
+        subject: Subject::Forward(forwarder),
+        workload: Workload::Stream(Mode::Writer),
+        conditions: Conditions::default(),
+        runtime: None,
+        offload: None,
+        mtu: Some(1500),
         parallel: 1,
         ipv6: false,
+        window_bytes: None,
         buffer_bytes: 131_072,
-        queue_packets: 500,
+        queue_packets: Some(500),
+        generator: Generator::Own,
     }
 }
 
-fn facts(forwarder: Forwarder, typical: (f64, u64, f64, f64, u64), random: &mut impl Rng) -> Facts {
+fn measured(forwarder: Forwarder, typical: (f64, u64, f64, f64, u64), random: &mut impl Rng) -> Measurements {
     let (gbps, sent_again, cpu, megabytes, reordered) = typical;
     let mut vary = |value: f64, share: f64| value * random.random_range(1.0 - share..1.0 + share);
     let gbps = vary(gbps, 0.03);
@@ -119,14 +123,16 @@ fn facts(forwarder: Forwarder, typical: (f64, u64, f64, f64, u64), random: &mut 
     let peak = intervals.iter().filter_map(|interval| interval.rss_bytes).max();
     let size = if forwarder.offload() == Offload::Off { 1_500 } else { 61_000 };
     let (rx, tx) = (bytes / size, bytes / size);
-    Facts {
+    Measurements {
         status: Status::Ok,
         detail: None,
         congestion: Some("cubic".to_owned()),
         verified: Verify::Off,
         bytes,
         elapsed,
-        cpu: CpuTime { client_seconds: Some(2.2), stack_seconds: None, forwarder_seconds: Some(forwarder_seconds) },
+        cpu: CpuTime { client_seconds: Some(2.2), subject_seconds: Some(forwarder_seconds) },
+        stolen_share: Some(0.0),
+        stopped_seconds: Some(0.0),
         peak_rss_bytes: peak.map(|bytes| bytes + 262_144),
         retransmits: Some(vary((sent_again * SECONDS) as f64, 0.2).round() as u64),
         reordered: forwarder.io().map(|_| vary((reordered * SECONDS) as f64, 0.3).round() as u64),
@@ -139,6 +145,6 @@ fn facts(forwarder: Forwarder, typical: (f64, u64, f64, f64, u64), random: &mut 
             offload: forwarder.offload() != Offload::Off,
             tx_queue_len: Some(500),
         }),
-        ..Facts::failed(Status::Ok, "")
+        ..Measurements::failed(Status::Ok, "")
     }
 }

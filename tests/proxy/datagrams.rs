@@ -24,7 +24,7 @@ fn socket(lab: &Lab, server: &'static str, port: u16) -> UdpSocket {
     })
 }
 
-/// What dig answers in the client's network, without its remarks, as that it had to ask again.
+/// Returns what dig prints in the client's network, without its remarks about retries.
 pub(crate) fn dig(lab: &Lab, words: &[&str]) -> String {
     let said = lab.client.call(&[&["dig", "+short"], words].concat());
     said.split_inclusive('\n').filter(|line| !line.starts_with(";;")).collect()
@@ -40,8 +40,8 @@ pub(crate) fn a_name_is_looked_up(between: Between) {
     lab.end();
 }
 
-/// Whether datagrams larger than a packet of this version pass: in fragments, which ipstack knows nothing of, and the
-/// others only over IPv4.
+/// Whether datagrams larger than a packet pass. They need fragments, which ipstack does not know, and the other stacks
+/// know only over IPv4.
 fn fragments(between: Between, server: &str) -> bool {
     match between {
         Between::Nothing => true,
@@ -63,10 +63,10 @@ pub(crate) fn a_datagram_larger_than_a_packet(between: Between) {
         socket.send(&[7; 3000]).unwrap();
         match socket.recv(&mut answer) {
             Ok(len) => assert!(arrives && answer[..len] == [7; 3000], "{server}: {len} bytes"),
-            // smoltcp says that it does not know fragments of IPv6 (RFC 4443, 3.4); the others nothing.
+            // smoltcp reports unknown fragments of IPv6 by ICMP (RFC 4443, 3.4); the other stacks drop them.
             Err(error) => assert!(!arrives, "{server}: {error}"),
         }
-        // The proxy is none the worse.
+        // The proxy still works.
         let socket = self::socket(&lab, server, PORT);
         socket.send(&[8; 1000]).unwrap();
         assert_eq!(socket.recv(&mut answer).unwrap(), 1000, "{server}");
@@ -74,7 +74,8 @@ pub(crate) fn a_datagram_larger_than_a_packet(between: Between) {
     lab.end();
 }
 
-/// Where one that takes 4,096 bytes gets nothing, one that takes what fits into any packet gets it by TCP.
+/// Without fragments a client that accepts 4,096 bytes gets no answer. One that accepts 1,232 bytes tries again over
+/// TCP.
 pub(crate) fn an_answer_larger_than_a_packet(between: Between) {
     let lab = Lab::new(between, &[]);
     let _server = dnsmasq(&lab);
@@ -98,9 +99,9 @@ pub(crate) fn an_answer_larger_than_a_packet(between: Between) {
     lab.end();
 }
 
-/// Each has the answers to its own questions, and a socket of the proxy's until it falls silent.
+/// Each flow gets its own answers, and has a socket in the proxy until it is idle.
 pub(crate) fn a_hundred_flows_of_datagrams(between: Between) {
-    let lab = Lab::new(between, &["--udp-idle", "5"]);
+    let lab = Lab::new(between, &["--udp-idle", "3"]);
     echo_datagrams(&lab, PORT);
     let idle = lab.descriptors();
     let sockets: Vec<_> = (0..FLOWS).map(|_| socket(&lab, SERVER, PORT)).collect();
@@ -131,7 +132,7 @@ pub(crate) fn a_port_at_which_nobody_takes_datagrams(between: Between) {
     lab.end();
 }
 
-/// The proxy answers for every address that there may be; without it only the server does for its own.
+/// The proxy answers for every address; without it the server answers for its own.
 pub(crate) fn ping_is_answered(between: Between) {
     let lab = Lab::new(between, &[]);
     let addresses = match between {
@@ -140,7 +141,7 @@ pub(crate) fn ping_is_answered(between: Between) {
     };
     for address in addresses {
         for size in ["56", "1400"] {
-            // Succeeds where so many answers have come in that time.
+            // Succeeds if three answers come within the time.
             lab.client.call(&["ping", "-n", "-c", "3", "-i", "0.2", "-w", "5", "-s", size, address]);
         }
     }

@@ -1,4 +1,4 @@
-//! How connections end, and how those end that never begin.
+//! How connections end, and how connection attempts fail.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
@@ -11,10 +11,10 @@ use super::servers::{answer_of, reset, serve_once, write_last};
 
 const PORT: u16 = 7000;
 
-/// Nobody listens there.
+/// A port without a listener.
 const CLOSED_PORT: u16 = 9;
 
-/// Connects from the client's network, and does this then.
+/// Connects from the client's network, and calls a function with the stream.
 fn with_stream<T: Send + 'static>(lab: &Lab, talk: impl FnOnce(TcpStream) -> T + Send + 'static) -> T {
     lab.client.run(|| {
         let stream = TcpStream::connect((SERVER, PORT)).unwrap();
@@ -24,13 +24,13 @@ fn with_stream<T: Send + 'static>(lab: &Lab, talk: impl FnOnce(TcpStream) -> T +
     })
 }
 
-/// The error with which the client's kernel refuses to connect. One that is still busy after this time gives up.
+/// Returns the error of a connection attempt from the client's network, which gives up after this time.
 fn error_of_connect(lab: &Lab, address: &str, port: u16, within: Duration) -> ErrorKind {
     let address = SocketAddr::new(address.parse::<IpAddr>().unwrap(), port);
     lab.client.run(move || TcpStream::connect_timeout(&address, within)).unwrap_err().kind()
 }
 
-/// ncat closes its half at the end of its input. The server has heard all of it before it says anything.
+/// ncat closes its half at the end of its input. The server reads all of it before it answers.
 pub(crate) fn an_answer_comes_after_the_clients_half_is_closed(between: Between) {
     let lab = Lab::new(between, &[]);
     let server = serve_once(&lab, PORT, |mut stream| {
@@ -63,7 +63,7 @@ pub(crate) fn the_client_goes_on_after_the_servers_half_is_closed(between: Betwe
     lab.end();
 }
 
-/// To the client's first segment, not after it was let in.
+/// The proxy answers the client's SYN by a reset, and does not accept first.
 pub(crate) fn a_server_that_refuses(between: Between) {
     let lab = Lab::new(between, &[]);
     for server in [SERVER, SERVER_V6] {
@@ -83,24 +83,26 @@ pub(crate) fn a_destination_that_is_unreachable(between: Between) {
     lab.end();
 }
 
-/// The client hears nothing either, and the proxy gives up in its time.
+/// The client hears nothing either, and the proxy gives up after its time.
 pub(crate) fn a_destination_that_does_not_answer(between: Between) {
-    let lab = Lab::new(between, &["--connect-timeout", "5"]);
+    let lab = Lab::new(between, &["--connect-timeout", "3"]);
     let idle = lab.descriptors();
-    for address in SILENT {
-        thread::scope(|scope| {
-            let connect = scope.spawn(|| error_of_connect(&lab, address, PORT, Duration::from_secs(1)));
-            if let Between::Proxy(_) = between {
-                wait_until("the proxy tries", || lab.descriptors() > idle);
-            }
-            assert_eq!(connect.join().unwrap(), ErrorKind::TimedOut, "{address}");
-        });
-        wait_until("the proxy gives up", || lab.descriptors() <= idle);
-    }
+    thread::scope(|scope| {
+        let connect = |address| error_of_connect(&lab, address, PORT, Duration::from_secs(1));
+        let clients = SILENT.map(|address| scope.spawn(move || connect(address)));
+        if let Between::Proxy(_) = between {
+            wait_until("the proxy tries both", || lab.descriptors() >= idle + SILENT.len());
+        }
+        for (client, address) in clients.into_iter().zip(SILENT) {
+            assert_eq!(client.join().unwrap(), ErrorKind::TimedOut, "{address}");
+        }
+    });
+    wait_until("the proxy gives up", || lab.descriptors() <= idle);
     lab.end();
 }
 
-/// Whatever it has sent before: what is cut off is not to look like the whole. Some of these fill what a stack lends.
+/// However much the server has sent before, the client must not mistake it for the whole. Some of these lengths fill
+/// the memory that a stack lends.
 pub(crate) fn a_server_that_resets(between: Between) {
     let lab = Lab::new(between, &[]);
     for len in [0, 1000, 65_535, 65_536, 131_070, 131_072] {
@@ -119,7 +121,7 @@ pub(crate) fn a_server_that_resets(between: Between) {
     lab.end();
 }
 
-/// The client hears of it by whichever call comes first, and of nothing that looks like an end before.
+/// Either the read or the write of the client fails, and the read does not end normally first.
 pub(crate) fn a_server_that_resets_while_the_client_sends(between: Between) {
     let lab = Lab::new(between, &[]);
     for _ in 0..20 {
@@ -164,9 +166,9 @@ pub(crate) fn a_client_that_resets(between: Between) {
     lab.end();
 }
 
-/// What was on its way when both sides closed still arrives.
+/// Bytes in flight when both sides close still arrive.
 pub(crate) fn both_sides_close_at_once(between: Between) {
-    // That fits into the first window: neither reads before it has written.
+    // It fits into the first window: neither side reads before it has written.
     const LEN: usize = 60_000;
     let lab = Lab::new(between, &[]);
     let finish = |mut stream: TcpStream| {

@@ -30,12 +30,12 @@ pub(crate) enum Between {
 /// The server, as the client sees it.
 pub(crate) const SERVER: &str = "10.2.0.2";
 pub(crate) const SERVER_V6: &str = "fd02::2";
-/// Destinations which the server's network answers by an ICMP unreachable.
+/// Destinations for which the server's network returns ICMP unreachable.
 pub(crate) const UNREACHABLE: [&str; 2] = ["10.3.1.1", "fd03:1::1"];
-/// Destinations of which nothing is heard.
+/// Destinations that never answer.
 pub(crate) const SILENT: [&str; 2] = ["10.3.2.1", "fd03:2::1"];
 
-/// A network with what runs in it.
+/// A network namespace, and the programs in it.
 pub(crate) struct Host {
     namespace: Namespace,
 }
@@ -45,7 +45,7 @@ impl Host {
         let host = Self { namespace: Namespace::new().unwrap() };
         host.run(|| {
             for (name, value) in [
-                // Detection of duplicates keeps an IPv6 address from use for a second.
+                // Duplicate address detection delays the use of an IPv6 address by a second.
                 ("ipv6/conf/default/accept_dad", "0"),
                 ("ipv4/conf/all/rp_filter", "0"),
                 ("ipv4/conf/default/rp_filter", "0"),
@@ -59,7 +59,7 @@ impl Host {
         host
     }
 
-    /// Does something in this network.
+    /// Calls a function in this network.
     pub(crate) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
         self.namespace.run(job).unwrap()
     }
@@ -69,24 +69,24 @@ impl Host {
         Program::start(&self.namespace, words)
     }
 
-    /// Runs a program here to its end, whatever that is.
+    /// Runs a program here to its end, which may be a failure.
     pub(crate) fn end_of(&self, words: &[&str]) -> Ended {
         self.start(words).end()
     }
 
-    /// Runs a program here that is to succeed. What it said.
+    /// Runs a program here, which must succeed, and returns its output.
     pub(crate) fn call(&self, words: &[&str]) -> String {
         let Ended { status, stdout, stderr } = self.end_of(words);
         assert!(status.success(), "{words:?}: {status}: {stdout}{stderr}");
         stdout
     }
 
-    /// Runs a line of a shell that is to succeed. What it said.
+    /// Runs a line of a shell here, which must succeed, and returns its output.
     pub(crate) fn shell(&self, line: &str) -> String {
-        // With the shell goes all that it has started.
+        // All processes of the shell end with it.
         let words = ["unshare", "--pid", "--fork", "--kill-child", "--", "sh", "-c", line];
         let Ended { status, stdout, stderr } = self.end_of(&words);
-        // The end of a pipe does not tell that its beginning failed, but that speaks then.
+        // The status of a pipeline hides the failure of its first program, but that program writes to standard error.
         assert!(status.success() && stderr.is_empty(), "{line}: {status}: {stdout}{stderr}");
         stdout
     }
@@ -96,15 +96,15 @@ impl Host {
         self.call(&words);
     }
 
-    /// How many IPv6 addresses of links are in use here: IPv6 makes one for each when it begins with it.
+    /// Counts the link-local addresses that are in use here. The kernel makes one when IPv6 begins on a link.
     fn link_local_addresses(&self) -> usize {
         let table = fs::read_to_string(self.namespace.folder().join("net/if_inet6")).unwrap();
         // The scope and the flags, of which only IFA_F_PERMANENT is set (`linux/if_addr.h`).
         table.lines().filter(|line| line.starts_with("fe80") && line.contains(" 20 80 ")).count()
     }
 
-    /// Waits until somebody listens here at a port, of the kernel's table "tcp", "tcp6", "udp" or "udp6". Whoever
-    /// listens for both versions at once is in the second alone.
+    /// Waits until a port is open here, by the table "tcp", "tcp6", "udp" or "udp6" of the kernel. A listener for both
+    /// IP versions is only in the second.
     pub(crate) fn wait_for_port(&self, table: &str, port: u16) {
         // proc_net_tcp.rst: the local address, the remote one, and the state; 0A is LISTEN, and 07 an unconnected
         // socket of UDP.
@@ -120,8 +120,8 @@ impl Host {
     }
 }
 
-/// The three networks. They vanish with this value, and so does all that runs in them. Of a proxy that is not there,
-/// all figures are 0.
+/// The three networks. They and the programs in them end when this value is dropped. Without a proxy, its figures are
+/// 0.
 pub(crate) struct Lab {
     proxy: Option<Program>,
     pub(crate) client: Host,
@@ -130,9 +130,9 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Sets them up, with the proxy and these options of its where there is to be one.
+    /// Sets them up, with a proxy that has these options if there is to be one.
     pub(crate) fn new(between: Between, options: &[&str]) -> Self {
-        // Of all tests that run at once, each has a dozen descriptors.
+        // Each of the tests that run at once needs a dozen descriptors.
         rlimit::increase_nofile_limit(16_384).unwrap();
         let mut lab = Self { proxy: None, client: Host::new(), middle: Host::new(), server: Host::new() };
         lab.join();
@@ -160,13 +160,13 @@ impl Lab {
         self.server.ip("route add blackhole 10.3.2.0/24");
         self.server.ip("-6 route add unreachable fd03:1::/64");
         self.server.ip("-6 route add blackhole fd03:2::/64");
-        // The kernel tells IPv6 of a link that is there at most once a second, and what is sent before is lost.
+        // The kernel announces new links to IPv6 at most once a second. Packets that are sent before are lost.
         for (host, links) in [(&self.client, 1), (&self.middle, 2), (&self.server, 1)] {
             wait_until("IPv6 has come to every link", || host.link_local_addresses() == links);
         }
     }
 
-    /// Starts the proxy, and once it serves packets routes the client's into its TUN.
+    /// Starts the proxy. When it serves packets, routes the client's packets into its TUN.
     fn start_proxy(&mut self, stack: &str, options: &[&str]) {
         let path = proxy_path();
         let fixed = [path.to_str().unwrap(), "--interface", "to-server", "--netstack", stack];
@@ -185,12 +185,12 @@ impl Lab {
     /// How many file descriptors the proxy has open.
     pub(crate) fn descriptors(&self) -> usize {
         let Some(proxy) = &self.proxy else { return 0 };
-        // One that has died has none either.
+        // A dead proxy has none either.
         assert!(self.rss_bytes() > 0);
         fs::read_dir(format!("/proc/{}/fd", proxy.id())).unwrap().count()
     }
 
-    /// How much memory the proxy occupies.
+    /// Returns the resident memory of the proxy.
     pub(crate) fn rss_bytes(&self) -> u64 {
         let Some(proxy) = &self.proxy else { return 0 };
         let status = fs::read_to_string(format!("/proc/{}/status", proxy.id())).unwrap();
@@ -200,7 +200,7 @@ impl Lab {
         line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// Ends the proxy by a signal, and sees that it goes as it should.
+    /// Ends the proxy by a signal, and checks that it ends well.
     pub(crate) fn end(mut self) {
         if let Some(proxy) = self.proxy.take() {
             proxy.signal("-TERM");

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use platform::Namespace;
 
-/// No program runs for so long, on the busiest of machines.
+/// Longer than any program runs, even on a busy machine.
 const DEADLINE: Duration = Duration::from_mins(5);
 
-/// Nothing else that is waited for takes so long.
+/// Longer than any other wait takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until something is so.
@@ -28,13 +28,13 @@ fn wait(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A program that runs. It is killed when this value goes, and by the kernel when the test does.
+/// A running program. It is killed when this value is dropped, and by the kernel when the test process ends.
 pub(crate) struct Program {
     name: String,
     child: Child,
     stdout: File,
     stderr: File,
-    /// Its last words are of no interest once somebody has waited for it.
+    /// Whether a test has waited for it, and has its output.
     ended: bool,
 }
 
@@ -48,14 +48,14 @@ pub(crate) struct Ended {
 impl Program {
     /// Starts a program with its arguments.
     pub(crate) fn start(namespace: &Namespace, words: &[&str]) -> Self {
-        // Files take all that is said, while nobody reads it.
+        // A pipe that is not read would fill up.
         let (stdout, stderr) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).args(words).stdin(Stdio::null());
-        // However many processors there are, memory does not grow by an allocator's arena for each.
+        // Otherwise the allocator keeps an arena for each processor, and the memory depends on the machine.
         command.env("MALLOC_ARENA_MAX", "1");
         command.stdout(stdout.try_clone().unwrap()).stderr(stderr.try_clone().unwrap());
-        // The parent whose death is meant is the namespace's thread: it goes with the namespace or the process.
+        // The parent in the sense of pdeathsig is the namespace's thread: it ends with the namespace or the process.
         let child = namespace.run(move || command.spawn()).unwrap().unwrap();
         Self { name: words[0].to_owned(), child, stdout, stderr, ended: false }
     }
@@ -65,7 +65,7 @@ impl Program {
         self.child.id()
     }
 
-    /// What it has written to its standard output so far.
+    /// Returns its standard output so far.
     pub(crate) fn said(&self) -> String {
         text(&self.stdout)
     }
@@ -103,7 +103,7 @@ impl Drop for Program {
     }
 }
 
-/// All of a file, wherever its writer is in it.
+/// Returns all of a file, and does not move the position of its writer.
 fn text(file: &File) -> String {
     let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
     file.read_exact_at(&mut bytes, 0).unwrap();

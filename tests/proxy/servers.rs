@@ -1,4 +1,4 @@
-//! What the clients talk to.
+//! The servers.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
@@ -18,11 +18,11 @@ use super::lab::{Lab, SERVER, SERVER_V6};
 use super::process::{PATIENCE, Program};
 
 /// Size of the large file.
-pub(crate) const LARGE_BYTES: u64 = 1_000_000_000;
+pub(crate) const LARGE_BYTES: u64 = 200_000_000;
 /// Size of the small one.
 pub(crate) const SMALL_BYTES: usize = 100_000;
 
-/// nginx with what it serves: `/small`, the same at `/slow/small` in a second or more, and `/large`.
+/// nginx, which serves `/small`, the same at `/slow/small` in a second or more, and `/large`.
 pub(crate) struct Nginx {
     folder: TempDir,
     _program: Program,
@@ -64,11 +64,11 @@ impl Nginx {
         )
     }
 
-    /// Also serves the large file. Its SHA-256.
+    /// Also serves the large file, and returns its SHA-256.
     pub(crate) fn serve_large(&self) -> &'static str {
         static LARGE: OnceLock<(File, String)> = OnceLock::new();
         let (file, sum) = LARGE.get_or_init(large);
-        // It has no name, so that it goes with this process, however that ends.
+        // The file has no name, so it is deleted when this process ends.
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
         symlink(path, self.folder.path().join("files/large")).unwrap();
         sum
@@ -79,7 +79,7 @@ impl Nginx {
         fs::read(self.folder.path().join("files/small")).unwrap()
     }
 
-    /// A new folder, for what is fetched.
+    /// Makes a folder for the files that a client fetches.
     pub(crate) fn fetched(&self) -> PathBuf {
         let path = self.folder.path().join("fetched");
         fs::create_dir(&path).unwrap();
@@ -127,8 +127,7 @@ pub(crate) fn iperf3(lab: &Lab) -> Program {
     program
 }
 
-/// A server that does this with the next connection to a port, and hands out the result. Wait for that by
-/// [`answer_of`].
+/// Starts a server that accepts one connection and calls a function with it. [`answer_of`] waits for the result.
 pub(crate) fn serve_once<T: Send + 'static>(
     lab: &Lab,
     port: u16,
@@ -139,24 +138,24 @@ pub(crate) fn serve_once<T: Send + 'static>(
         let listener = TcpListener::bind(("::", port)).unwrap();
         thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            // Whoever has heard the answer may serve at this port again. To close it is not enough: a program that
-            // another test starts just now has a copy until it is one.
+            // The port must be free before the result is there. To close the socket is not enough: a process that
+            // another test starts at the same time has a copy of it until its exec.
             SockRef::from(&listener).shutdown(Shutdown::Both).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.set_write_timeout(Some(PATIENCE)).unwrap();
-            // Where nobody asks, the result is of no interest.
+            // The test may not wait for the result.
             let _unasked = answer.send(serve(stream));
         });
     });
     result
 }
 
-/// What a server has found.
+/// Waits for the result of a server.
 pub(crate) fn answer_of<T>(result: &Receiver<T>) -> T {
     result.recv_timeout(PATIENCE).unwrap()
 }
 
-/// A server that sends every datagram back, as long as one comes now and then.
+/// Starts a server that sends every datagram back. It ends when none has come for some time.
 pub(crate) fn echo_datagrams(lab: &Lab, port: u16) {
     lab.server.run(move || {
         let socket = UdpSocket::bind(("::", port)).unwrap();
@@ -176,7 +175,7 @@ pub(crate) fn reset(stream: TcpStream) {
     drop(stream);
 }
 
-/// Writes, and tells the other side that nothing follows.
+/// Writes, and closes this half of the connection.
 pub(crate) fn write_last(mut stream: &TcpStream, bytes: &[u8]) -> std::io::Result<()> {
     stream.write_all(bytes)?;
     stream.shutdown(Shutdown::Write)

@@ -1,4 +1,4 @@
-//! What programs fetch and send over TCP.
+//! Real clients over TCP.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use super::lab::{Between, Lab, SERVER, SERVER_V6};
 use super::process::wait_until;
 use super::servers::{Nginx, SMALL_BYTES, dnsmasq, iperf3};
 
-/// curl in the client's network, which gives up in the end. What it said.
+/// Runs curl in the client's network with a time-out, and returns its output.
 fn curl(lab: &Lab, words: &[&str]) -> String {
     lab.client.call(&[&["curl", "--silent", "--show-error", "--fail", "--max-time", "280"], words].concat())
 }
@@ -25,13 +25,13 @@ pub(crate) fn iperf3_both_ways_without_offload(between: Between) {
 fn iperf3_with(between: Between, options: &[&str]) {
     let lab = Lab::new(between, options);
     for way in [&[][..], &["--reverse"], &["--parallel", "8"]] {
-        // A server that has served one closes its port for a moment.
+        // After each client the server closes its port for a moment.
         let _server = iperf3(&lab);
         let words = ["iperf3", "--client", SERVER, "--bytes", "50M", "--json"];
         let said = lab.client.call(&[&words, way].concat());
         let result: Value = serde_json::from_str(&said).unwrap();
         assert!(result["error"].is_null(), "{way:?}: {result}");
-        // What is under way when the client has sent all of it is not waited for.
+        // The client does not wait for the bytes in flight when it has sent the last one.
         let received = result["end"]["sum_received"]["bytes"].as_u64().unwrap();
         assert!(received > 25_000_000, "{way:?}: {received} bytes");
     }
@@ -60,7 +60,7 @@ pub(crate) fn several_urls_are_fetched_over_one_connection(between: Between) {
     lab.end();
 }
 
-/// The server takes its time, so that all of them run at once.
+/// The server is slow, so that all of them run at once.
 pub(crate) fn two_hundred_downloads_at_once(between: Between) {
     let lab = Lab::new(between, &[]);
     let nginx = Nginx::start(&lab);
@@ -92,10 +92,10 @@ pub(crate) fn everything_over_ipv6(between: Between) {
     lab.end();
 }
 
-/// Of 2,000 connections one after another the proxy keeps nothing. What it has to have anyway, it has after 200.
+/// The proxy keeps nothing of 2,000 connections one after another. After 200 it has allocated all that it needs.
 pub(crate) fn two_thousand_short_connections_leave_nothing(between: Between) {
-    /// If each left its flow, that were more pages of it. Some may be left as the allocator pleases, and until the end
-    /// of their TIME-WAIT.
+    /// If each connection leaked its flow, it would be more. The allocator keeps some memory, and so do connections in
+    /// TIME-WAIT.
     const MOST_BYTES: u64 = 1800 * (12 << 10);
 
     let lab = Lab::new(between, &[]);

@@ -10,7 +10,7 @@ use tun_rs::SyncDevice;
 
 use crate::{DevicePair, Offload};
 use platform::linux::create_tun;
-use platform::{Class, Error};
+use platform::{Cause, Class, Error};
 
 /// One of the devices.
 pub(super) struct NamedDevice {
@@ -45,18 +45,15 @@ impl NamedDevice {
 
 fn open_namespace(path: &Path) -> Result<File, Error> {
     File::open(path).map_err(|source| {
-        Error::new(Class::Invalid, "open the network namespace", path.display().to_string(), source)
-            .remedy("name a file such as /proc/PID/ns/net")
+        Error::new(Cause::NotANetns, "open the network namespace", path.display().to_string(), source)
     })
 }
 
 /// Does something in another namespace, in a thread of its own that ends with it.
 fn within<T: Send>(namespace: &File, device: &str, action: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let enter = || {
-        setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|errno| {
-            Error::new(Class::Unavailable, "enter the network namespace of", device, errno.into())
-                .remedy("run as root, or as the user whose namespace it is")
-        })
+        setns(namespace, CloneFlags::CLONE_NEWNET)
+            .map_err(|errno| Error::new(Cause::NetnsPermission, "enter the network namespace of", device, errno.into()))
     };
     thread::scope(|scope| {
         let thread = scope.spawn(|| enter().map(|()| action()));

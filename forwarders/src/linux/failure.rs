@@ -2,7 +2,7 @@
 
 use std::io;
 
-use platform::{Class, Error};
+use platform::{Cause, Class, Error};
 
 /// Whether a read failed for its packet alone: tun-rs, not the kernel, reports a super-packet that it cannot cut. A
 /// deleted device fails with `EBADFD`, or with `EFAULT` if a thread was waiting for a packet (`drivers/net/tun.c`,
@@ -26,6 +26,6 @@ pub(super) fn is_refused(error: &io::Error) -> bool {
 /// The error that ends a forwarder, for instance when its device was deleted.
 pub(super) fn failed(operation: &'static str, device: &str, source: io::Error) -> Error {
     let gone = matches!(source.raw_os_error(), Some(libc::EBADFD | libc::EFAULT));
-    let error = Error::new(Class::Failed, operation, format!("TUN interface {device}"), source);
-    if gone { error.remedy("the interface has been deleted") } else { error }
+    let cause = if gone { Cause::InterfaceDeleted } else { Class::Failed.into() };
+    Error::new(cause, operation, format!("TUN interface {device}"), source)
 }

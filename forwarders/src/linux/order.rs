@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use platform::packet::TcpSegment;
+use platform::packet::flags::SYN;
+
 /// Flows that are told apart. One that shares a slot with another takes it over, and what was known of that
 /// is forgotten.
 const SLOTS: usize = 64;
-
-const TCP: u8 = 6;
-const SYN: u8 = 0x02;
 
 /// How far each flow of one direction has come.
 ///
@@ -83,31 +83,20 @@ struct Segment {
 }
 
 impl Segment {
-    /// `None` for what is no TCP, a fragment, or has neither payload nor SYN. Of IPv6 with extension headers
-    /// nothing is known.
+    /// `None` for a packet that is not TCP, is a fragment, or has neither payload nor SYN.
     fn of(packet: &[u8]) -> Option<Self> {
-        let (addresses, header_len) = match packet.first()? >> 4 {
-            4 if packet.get(9) == Some(&TCP) && !is_fragment(packet) => {
-                (packet.get(12..20)?, usize::from(packet.first()? & 15) * 4)
-            }
-            6 if packet.get(6) == Some(&TCP) => (packet.get(8..40)?, 40),
-            _ => return None,
-        };
-        let tcp = packet.get(header_len..)?.first_chunk::<20>()?;
-        let payload_len = packet.len().checked_sub(header_len + usize::from(tcp[12] >> 4) * 4)?;
-        let begins = tcp[13] & SYN != 0;
+        let tcp = TcpSegment::parse(packet)?;
+        let begins = tcp.flags() & SYN != 0;
+        let payload_len = tcp.payload().len();
         if payload_len == 0 && !begins {
             return None;
         }
-        let start = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+        let addresses = packet.get(if tcp.layout.ipv6 { 8..40 } else { 12..20 })?;
+        let ports = packet.get(tcp.layout.tcp_at..)?.first_chunk()?;
+        let start = tcp.sequence();
         let end = start.wrapping_add(payload_len as u32 + u32::from(begins));
-        Some(Self { flow: hash(addresses, [tcp[0], tcp[1], tcp[2], tcp[3]]), start, end, begins })
+        Some(Self { flow: hash(addresses, *ports), start, end, begins })
     }
-}
-
-/// More fragments, or an offset.
-fn is_fragment(packet: &[u8]) -> bool {
-    packet.get(6..8).is_some_and(|field| field[0] & 0x3F != 0 || field[1] != 0)
 }
 
 /// Multiplies and folds, eight bytes a turn. Nobody gains by choosing addresses that collide.

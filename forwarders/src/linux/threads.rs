@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use platform::{Class, Error};
+use platform::{Cause, Error};
 use tun_rs::SyncDevice;
 
 use super::device::Port;
@@ -37,8 +37,7 @@ impl Threads {
         let guard = ExitGuard::new(&self.events, name);
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || guard.end(work()));
         let thread = thread.map_err(|source| {
-            Error::new(Class::Failed, "start a thread for", format!("the loop {name}"), source)
-                .remedy("raise the limit of processes (ulimit -u), or lower --workers")
+            Error::new(Cause::ProcessLimit, "start a thread for", format!("the loop {name}"), source)
         })?;
         self.handles.push(thread);
         Ok(())

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_is_what_was_compiled() {
+    fn the_version_is_the_compiled_one() {
         // SAFETY: the C string is a literal.
         let version = unsafe { CStr::from_ptr(lwip_sys_version()) };
         assert_eq!(version.to_str().unwrap(), VERSION);

@@ -1,86 +1,75 @@
 //! Packets that may be datagrams.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN, is_end};
+use platform::packet::{Ipv4Fragment, Transport, UDP, UdpHeader, addresses, ip_len};
+
+use super::is_end;
 use crate::is_host;
 
-const UDP: u8 = 17;
-
-/// A packet of UDP's that has arrived.
+/// A UDP packet that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// A whole datagram between two hosts.
     Whole { local: SocketAddr, peer: SocketAddr },
-    /// A fragment of one over IPv4: of which, and the port that it is for, where it is the first.
+    /// A fragment of a datagram over IPv4. `of` is the same for all fragments of one; `port` is the destination
+    /// port, which the first one has.
     Fragment { of: (Ipv4Addr, Ipv4Addr, u16), port: Option<u16> },
-    /// One that nobody is to see.
+    /// A packet that must be dropped.
     Refused,
 }
 
 impl Arrival {
-    /// Reads a packet; `None` where it is not UDP. IPv6's extension headers are not looked behind.
+    /// Reads a packet; `None` if it is not UDP. A fragment over IPv6 is not known to be UDP.
     pub(crate) fn parse(packet: &[u8]) -> Option<Self> {
-        let protocol = match packet.first()? >> 4 {
-            4 => *packet.get(9)?,
-            6 => *packet.get(6)?,
-            _ => return None,
-        };
-        if protocol != UDP {
-            return None;
+        if let Some(Transport { ipv6, protocol, at }) = Transport::parse(packet) {
+            return (protocol == UDP).then(|| Self::whole(packet, ipv6, at).unwrap_or(Self::Refused));
         }
-        let parsed = if packet[0] >> 4 == 4 { Self::parse_v4(packet) } else { Self::parse_v6(packet) };
-        Some(parsed.unwrap_or(Self::Refused))
+        if let Some(fragment) = Ipv4Fragment::parse(packet) {
+            return (fragment.protocol == UDP).then(|| Self::fragment(packet, &fragment).unwrap_or(Self::Refused));
+        }
+        None
     }
 
-    fn parse_v4(packet: &[u8]) -> Option<Self> {
-        let header_len = usize::from(packet[0] & 0x0f) * 4;
-        if header_len < IPV4_HEADER_LEN {
-            return None;
-        }
-        let transport = packet.get(header_len..usize::from(be16(packet, 2)?))?;
-        let address = |at: usize| Some(Ipv4Addr::from(*packet.get(at..)?.first_chunk::<4>()?));
-        let (peer, local) = (address(12)?, address(16)?);
-        let fragment = be16(packet, 6)? & 0x3fff;
-        if fragment == 0 {
-            return Self::whole(local.into(), peer.into(), transport);
-        }
-        let offset = fragment & 0x1fff;
-        let (port, answerable) = match offset {
-            0 => (Some(be16(transport, 2)?), be16(transport, 0)? != 0 && be16(transport, 2)? != 0),
-            _ => (None, true),
+    fn whole(packet: &[u8], ipv6: bool, udp_at: usize) -> Option<Self> {
+        let udp = packet.get(udp_at..ip_len(packet)?)?;
+        let header = UdpHeader::parse(udp)?;
+        let (source, destination) = addresses(packet)?;
+        let local = SocketAddr::new(destination, header.destination_port);
+        let peer = SocketAddr::new(source, header.source_port);
+        // RFC 8200, 8.1: over IPv6 every datagram has a checksum.
+        let summed = !ipv6 || header.checksum != 0;
+        let fits = usize::from(header.len) == udp.len() && summed && is_end(local) && is_end(peer);
+        fits.then_some(Self::Whole { local, peer })
+    }
+
+    fn fragment(packet: &[u8], fragment: &Ipv4Fragment) -> Option<Self> {
+        let transport = packet.get(fragment.header_len..ip_len(packet)?)?;
+        let (IpAddr::V4(peer), IpAddr::V4(local)) = addresses(packet)? else { return None };
+        let port = if fragment.is_first {
+            let [a, b, c, d] = *transport.first_chunk::<4>()?;
+            // A port of 0 cannot be answered.
+            if [a, b] == [0; 2] || [c, d] == [0; 2] {
+                return None;
+            }
+            Some(u16::from_be_bytes([c, d]))
+        } else {
+            None
         };
         let hosts = is_host(local.into()) && is_host(peer.into());
-        (hosts && answerable).then_some(Self::Fragment { of: (local, peer, be16(packet, 4)?), port })
+        hosts.then_some(Self::Fragment { of: (local, peer, fragment.identification), port })
     }
-
-    fn parse_v6(packet: &[u8]) -> Option<Self> {
-        let transport = packet.get(IPV6_HEADER_LEN..IPV6_HEADER_LEN + usize::from(be16(packet, 4)?))?;
-        let address = |at: usize| Some(IpAddr::from(Ipv6Addr::from(*packet.get(at..)?.first_chunk::<16>()?)));
-        let arrival = Self::whole(address(24)?, address(8)?, transport)?;
-        // RFC 8200, 8.1: over IPv6 there is no datagram without a checksum.
-        (be16(transport, 6)? != 0).then_some(arrival)
-    }
-
-    /// RFC 768: the length is that of the header and the payload; a port of 0 is nobody's to be answered.
-    fn whole(local: IpAddr, peer: IpAddr, transport: &[u8]) -> Option<Self> {
-        let ends = (SocketAddr::new(local, be16(transport, 2)?), SocketAddr::new(peer, be16(transport, 0)?));
-        let len = usize::from(be16(transport, 4)?);
-        let fits = len >= UDP_HEADER_LEN && len == transport.len() && is_end(ends.0) && is_end(ends.1);
-        fits.then_some(Self::Whole { local: ends.0, peer: ends.1 })
-    }
-}
-
-fn be16(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use platform::packet::UDP_HEADER_LEN;
+
     use super::super::tests::ends;
     use super::*;
+    use crate::with_extension_headers;
 
     /// A datagram to the port 53, with a checksum that is not looked at.
     fn packet(ipv6: bool, payload: usize) -> Vec<u8> {
@@ -133,6 +122,15 @@ mod tests {
             let mut tcp = packet(ipv6, 20);
             tcp[if ipv6 { 6 } else { 9 }] = 6;
             assert_eq!(Arrival::parse(&tcp), None);
+        }
+    }
+
+    #[test]
+    fn a_datagram_is_found_behind_extension_headers() {
+        let (local, peer) = ends(true);
+        for both in [false, true] {
+            let packet = with_extension_headers(&packet(true, 20), both);
+            assert_eq!(Arrival::parse(&packet), Some(Arrival::Whole { local, peer }));
         }
     }
 

@@ -1,5 +1,5 @@
-//! An engine's datagrams. Who receives drives, like who reads a stream; but for what waits already it takes no
-//! turn.
+//! An engine's datagrams. A task that receives drives the engine, as a reader of a stream does, unless a
+//! datagram already waits.
 
 use std::future::poll_fn;
 use std::io;
@@ -62,7 +62,7 @@ impl<E: Engine> Datagrams for DrivenDatagrams<E> {
         {
             state.fail(error);
         }
-        // Somebody has to wait for room on the link.
+        // The driver has to wait for room on the link.
         if state.engine.is_blocked() {
             state.wake_driver();
         }

@@ -1,4 +1,4 @@
-//! What a stack has to do to be driven.
+//! The interface of a stack that is driven.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,20 +15,19 @@ pub trait Engine: Send + 'static {
     /// Takes at most one batch of packets from the link.
     fn ingress(&mut self, now: Instant) -> io::Result<Intake>;
 
-    /// Sends what is due: data, acknowledgements, and what a timer demands. Stops early where the
-    /// link would block.
+    /// Sends what is due: data, acknowledgements, retransmissions. Stops early if the link would block.
     fn egress(&mut self, now: Instant) -> io::Result<()>;
 
-    /// When `egress` is due for a timer's sake.
+    /// The time at which a timer needs `egress`.
     fn deadline(&mut self, now: Instant) -> Option<Instant>;
 
-    /// The next connection whose handshake is done. Its identity is the caller's until `release`.
+    /// The next connection with a complete handshake. The caller owns its number until `release`.
     fn accept(&mut self) -> Option<Accepted>;
 
-    /// Whether `accept` has one.
+    /// Whether `accept` would return one.
     fn can_accept(&self) -> bool;
 
-    /// Lends received bytes to a sink: see [`Stream::poll_lend`]. `WouldBlock` where there are none.
+    /// Lends received bytes to a sink: see [`Stream::poll_read_with`]. `WouldBlock` if there are none.
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize>;
 
     /// Takes received bytes: their number, 0 after the peer's FIN, or `WouldBlock`.
@@ -46,11 +45,11 @@ pub trait Engine: Send + 'static {
         })
     }
 
-    /// Whether a connection has ended otherwise than by FINs.
+    /// Whether a connection has ended in another way than by FINs.
     fn has_failed(&self, flow: FlowId) -> bool;
 
-    /// Lends a source room for `most` bytes to be sent at most: see [`Stream::poll_fill`]. `WouldBlock` where there is
-    /// none. Where bytes that the source gave are lost for lack of memory, the connection is reset.
+    /// Lends a source room for `most` bytes to be sent at most: see [`Stream::poll_write_with`]. `WouldBlock` if there is
+    /// none. The connection is reset if bytes of the source are lost for lack of memory.
     fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize>;
 
     /// Queues bytes to be sent: how many it had room for, or `WouldBlock` for none.
@@ -64,31 +63,31 @@ pub trait Engine: Send + 'static {
         })
     }
 
-    /// Sends a FIN behind what is queued.
+    /// Sends a FIN behind the queued bytes.
     fn finish(&mut self, flow: FlowId);
 
-    /// Nobody asks for this connection any more: close it and, in due time, forget it.
+    /// The caller gives a connection up: close it and, in due time, forget it.
     fn release(&mut self, flow: FlowId);
 
-    /// Ends a connection with a RST. It is still the caller's, until `release`.
+    /// Ends a connection with a RST. The caller still owns it, until `release`.
     fn reset(&mut self, flow: FlowId);
 
     /// Takes the oldest datagram that waits, or `WouldBlock`.
     fn recv_datagram(&mut self, buffer: &mut [u8]) -> io::Result<Datagram>;
 
-    /// Whether `recv_datagram` has one.
+    /// Whether `recv_datagram` would return one.
     fn has_datagram(&self) -> bool;
 
-    /// Sends a datagram, or answers why not; see [`crate::Datagrams::try_send`].
+    /// Sends a datagram, or returns why not; see [`crate::Datagrams::try_send`].
     fn send_datagram(&mut self, now: Instant, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
 
-    /// Nobody receives datagrams any more: what comes is to be dropped.
+    /// From now on, drop all datagrams that arrive.
     fn close_datagrams(&mut self);
 
-    /// A connection whose state has changed since it was last named here.
+    /// A connection that has changed since this last returned it.
     fn touched(&mut self) -> Option<FlowId>;
 
-    /// Whether there is any connection that a timer may matter to.
+    /// Whether no connection needs a timer.
     fn is_idle(&self) -> bool;
 
     /// See [`platform::Link::poll_readable`].
@@ -97,7 +96,7 @@ pub trait Engine: Send + 'static {
     /// Whether packets wait for room on the link.
     fn is_blocked(&self) -> bool;
 
-    /// Ready where the link would block and takes packets again, pending otherwise.
+    /// Ready if the link was full and takes packets again, else pending.
     fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 

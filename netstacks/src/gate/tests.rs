@@ -3,11 +3,12 @@
 use std::task::Waker;
 
 use etherparse::{Icmpv4Type, Icmpv6Type, NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use platform::MemoryLink;
 
 use super::*;
+use crate::with_extension_headers;
 
 const V4: ([u8; 4], [u8; 4]) = ([10, 0, 0, 1], [192, 0, 2, 7]);
 const V6: ([u8; 16], [u8; 16]) =
@@ -69,10 +70,10 @@ fn data() -> Vec<u8> {
     packet
 }
 
-fn ends(ipv6: bool, source_port: u16) -> Ends {
+fn key(ipv6: bool, source_port: u16) -> FlowKey {
     let (source, destination): (IpAddr, IpAddr) =
         if ipv6 { (V6.0.into(), V6.1.into()) } else { (V4.0.into(), V4.1.into()) };
-    Ends { local: SocketAddr::new(destination, 80), peer: SocketAddr::new(source, source_port) }
+    FlowKey { local: SocketAddr::new(destination, 80), peer: SocketAddr::new(source, source_port) }
 }
 
 /// Sums come from the library that made the packet, which knows nothing of how they were patched.
@@ -112,7 +113,7 @@ fn a_syn_waits_and_is_delivered_when_it_is_admitted() {
         bench.send(&data());
         assert_eq!(bench.delivered(), [data()], "what opens nothing passes");
         let request = bench.request().unwrap();
-        assert_eq!(request.ends(), ends(ipv6, 4000));
+        assert_eq!(request.key(), key(ipv6, 4000));
         assert!(bench.request().is_none(), "a repeated SYN is no request of its own");
         let admission = request.admit();
         assert_eq!(bench.delivered(), [syn(ipv6, 4000)]);
@@ -126,7 +127,7 @@ fn a_syn_waits_and_is_delivered_when_it_is_admitted() {
 }
 
 #[test]
-fn a_request_that_is_dropped_was_never_made() {
+fn a_dropped_request_can_be_made_again() {
     let mut bench = Bench::new(8);
     bench.send(&syn(false, 4000));
     assert!(bench.delivered().is_empty());
@@ -144,10 +145,10 @@ fn requests_beyond_the_backlog_are_dropped_and_may_be_repeated() {
     }
     assert!(bench.delivered().is_empty());
     let waiting: Vec<_> = std::iter::from_fn(|| bench.request()).collect();
-    assert_eq!(waiting.iter().map(|request| request.ends().peer.port()).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(waiting.iter().map(|request| request.key().peer.port()).collect::<Vec<_>>(), [1, 2]);
     bench.send(&syn(false, 3));
     assert!(bench.delivered().is_empty());
-    assert_eq!(bench.request().unwrap().ends().peer.port(), 3);
+    assert_eq!(bench.request().unwrap().key().peer.port(), 3);
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn a_refused_connection_is_reset() {
 }
 
 #[test]
-fn why_a_packet_is_not_delivered_is_told_with_its_headers() {
+fn an_icmp_message_quotes_the_headers_of_the_packet() {
     for (reason, v4, v6) in [
         (Unreachable::Network, 0, 0),
         (Unreachable::Host, 1, 3),
@@ -181,7 +182,7 @@ fn why_a_packet_is_not_delivered_is_told_with_its_headers() {
             assert!(bench.delivered().is_empty());
             bench.request().unwrap().unreachable(reason);
             let of_syn = bench.answered();
-            bench.gate.answers().unreachable(ends(ipv6, 4000), reason);
+            bench.gate.answers().unreachable(key(ipv6, 4000), reason);
             let of_datagram = bench.answered();
             for (answer, protocol) in [(of_syn, 6), (of_datagram, 17)] {
                 assert_sums_are_right(&answer);
@@ -189,7 +190,10 @@ fn why_a_packet_is_not_delivered_is_told_with_its_headers() {
                 assert_eq!(answer[icmp..icmp + 2], if ipv6 { [1, v6] } else { [3, v4] });
                 let quoted = &answer[icmp + 8..];
                 assert_eq!(quoted[if ipv6 { 6 } else { 9 }], protocol);
-                assert_eq!(reply::addresses(quoted), Some((ends(ipv6, 0).peer.ip(), ends(ipv6, 0).local.ip())));
+                assert_eq!(
+                    platform::packet::addresses(quoted),
+                    Some((key(ipv6, 0).peer.ip(), key(ipv6, 0).local.ip()))
+                );
                 assert_eq!(quoted[icmp..icmp + 4], [4000_u16.to_be_bytes(), 80_u16.to_be_bytes()].concat());
                 if protocol == 6 {
                     assert_eq!(quoted[icmp + 4..icmp + 8], 1000_u32.to_be_bytes());
@@ -200,7 +204,7 @@ fn why_a_packet_is_not_delivered_is_told_with_its_headers() {
 }
 
 #[test]
-fn an_echo_request_is_answered_and_nothing_else_of_icmp() {
+fn an_echo_request_is_answered_and_a_reply_is_not() {
     for payload in [&b""[..], b"a", b"0123456789"] {
         for ipv6 in [false, true] {
             let mut bench = Bench::new(8);
@@ -214,7 +218,10 @@ fn an_echo_request_is_answered_and_nothing_else_of_icmp() {
             bench.send(&request);
             let answer = bench.answered();
             assert_sums_are_right(&answer);
-            assert_eq!(reply::addresses(&answer), reply::addresses(&request).map(|(from, to)| (to, from)));
+            assert_eq!(
+                platform::packet::addresses(&answer),
+                platform::packet::addresses(&request).map(|(from, to)| (to, from))
+            );
             let sliced = SlicedPacket::from_ip(&answer).unwrap();
             match sliced.transport.unwrap() {
                 TransportSlice::Icmpv4(icmp) => {
@@ -239,6 +246,31 @@ fn an_echo_request_is_answered_and_nothing_else_of_icmp() {
 }
 
 #[test]
+fn a_syn_behind_extension_headers_is_held_back() {
+    for both in [false, true] {
+        let mut bench = Bench::new(8);
+        let packet = with_extension_headers(&syn(true, 4000), both);
+        bench.send(&packet);
+        assert_eq!(bench.delivered(), [[0; 0]; 0]);
+        let request = bench.request().unwrap();
+        assert_eq!(request.key(), key(true, 4000));
+        let _admission = request.admit();
+        assert_eq!(bench.delivered(), [packet]);
+    }
+}
+
+#[test]
+fn an_echo_request_behind_extension_headers_is_answered() {
+    let mut request = Vec::new();
+    PacketBuilder::ipv6(V6.0, V6.1, 64).icmpv6_echo_request(5, 6).write_to_vec(&mut request, b"payload").unwrap();
+    let mut bench = Bench::new(8);
+    bench.send(&with_extension_headers(&request, true));
+    let answer = bench.answered();
+    assert_sums_are_right(&answer);
+    assert!(matches!(SlicedPacket::from_ip(&answer).unwrap().transport, Some(TransportSlice::Icmpv6(_))));
+}
+
+#[test]
 fn a_multicast_echo_request_is_not_answered() {
     let mut request = Vec::new();
     let ip = PacketBuilder::ipv4(V4.0, [224, 0, 0, 1], 64);
@@ -247,7 +279,7 @@ fn a_multicast_echo_request_is_not_answered() {
 }
 
 #[test]
-fn a_decision_wakes_whoever_waits_for_the_link() {
+fn a_decision_wakes_the_reader_of_the_link() {
     let mut bench = Bench::new(8);
     bench.send(&syn(false, 4000));
     assert!(bench.delivered().is_empty());

@@ -15,18 +15,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use platform::packet::flags::{ACK, RST, SYN};
 use platform::{Link, PacketMeta};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
 use tokio::time::{Instant, Sleep};
 
-use self::datagrams::Courier;
-use super::events::{Claim, Due, Forged, OPEN_WINDOW, Stage, Verdict};
+use self::datagrams::UdpHandoff;
+use super::events::{Due, Forged, OPEN_WINDOW, Owner, Stage, Verdict};
 use super::flow::{Flow, State};
 use super::hub::Hub;
 use super::port::Port;
-use super::segment::{self, ACK, Header, MAX_HEADER, RST, SYN, Segment};
-use crate::Ends;
+use super::segment::{self, Header, MAX_HEADER, Segment};
+use crate::FlowKey;
 use crate::offload::header_len;
 
 /// Largest payload of which ipstack takes all: it takes no more of its queue at a packet's arrival.
@@ -48,9 +49,9 @@ enum Place {
 
 /// A packet that ipstack is getting, in pieces.
 #[derive(Clone, Copy, Debug)]
-struct Parcel {
+struct PendingSegment {
     place: Place,
-    key: Ends,
+    key: FlowKey,
     seq: u32,
     ack: u32,
     /// Where the rest of the payload begins, and how long it is.
@@ -62,17 +63,17 @@ struct Parcel {
 pub(super) struct Bridge<L> {
     hub: Arc<Hub>,
     port: Port<L>,
-    flows: HashMap<Ends, Arc<Flow>>,
+    flows: HashMap<FlowKey, Arc<Flow>>,
     /// The connection of the packet before: mostly the next one's too.
     recent: Option<Arc<Flow>>,
     /// Connections for which something is due.
     work: VecDeque<Arc<Flow>>,
-    forged: VecDeque<(Ends, Forged)>,
+    forged: VecDeque<(FlowKey, Forged)>,
     /// Stored packets whose turn has come, and the one in hand.
     replays: VecDeque<Vec<u8>>,
     replay: Vec<u8>,
-    parcel: Option<Parcel>,
-    courier: Courier,
+    pending: Option<PendingSegment>,
+    handoff: UdpHandoff,
     now: Instant,
     /// Time has passed since `now` was read.
     slept: bool,
@@ -96,8 +97,8 @@ impl<L: Link> Bridge<L> {
             forged: VecDeque::new(),
             replays: VecDeque::new(),
             replay: Vec::new(),
-            parcel: None,
-            courier: Courier::default(),
+            pending: None,
+            handoff: UdpHandoff::default(),
             now,
             slept: false,
             period,
@@ -121,7 +122,7 @@ impl<L: Link> Bridge<L> {
         }
     }
 
-    fn find(&mut self, key: Ends) -> Option<Arc<Flow>> {
+    fn find(&mut self, key: FlowKey) -> Option<Arc<Flow>> {
         if let Some(flow) = &self.recent
             && flow.key == key
         {
@@ -141,7 +142,7 @@ impl<L: Link> Bridge<L> {
     /// A packet that has arrived.
     fn inbound(&mut self, place: Place) {
         let Some(segment) = Segment::parse(self.packet(place)) else { return self.inbound_datagram(place) };
-        let key = Ends { peer: segment.source, local: segment.destination };
+        let key = FlowKey { peer: segment.source, local: segment.destination };
         let flow = self.find(key);
         if segment.flags & (SYN | ACK | RST) == SYN && flow.as_ref().is_none_or(|flow| flow.lock().is_replaceable()) {
             return self.open(key, place, &segment);
@@ -154,13 +155,13 @@ impl<L: Link> Bridge<L> {
             Verdict::Refuse => self.refuse(&segment),
             Verdict::Store => state.receive.store(segment.seq, self.packet(place)),
             Verdict::Hand { seq, ack, skip, len } => {
-                self.parcel = Some(Parcel { place, key, seq, ack, at: segment.payload_at + skip, left: len });
+                self.pending = Some(PendingSegment { place, key, seq, ack, at: segment.payload_at + skip, left: len });
                 while let Some(packet) = state.receive.release() {
                     self.replays.push_back(packet);
                 }
             }
         }
-        if before != state.stage && matches!(state.claim, Claim::Waiting(Some(_))) {
+        if before != state.stage && matches!(state.owner, Owner::Waiting(Some(_))) {
             self.hub.offer(&flow);
         }
         if state.has_work() {
@@ -172,7 +173,7 @@ impl<L: Link> Bridge<L> {
     }
 
     /// A new connection, if it may be one.
-    fn open(&mut self, key: Ends, place: Place, syn: &Segment) {
+    fn open(&mut self, key: FlowKey, place: Place, syn: &Segment) {
         if !self.hub.is_listening() {
             return self.refuse(syn);
         }
@@ -183,7 +184,7 @@ impl<L: Link> Bridge<L> {
         let offload = &self.port.offload;
         let own_mss = offload.mss(header_len(key.local.is_ipv6()));
         let default = DEFAULT_MSS[usize::from(key.local.is_ipv6())];
-        let named = segment::maximum_segment_size(self.packet(place), syn).unwrap_or(default);
+        let named = segment::maximum_segment_size(self.packet(place)).unwrap_or(default);
         let mss = named.max(SMALLEST_MSS).min(own_mss);
         let mut state = State::new(syn, self.hub.limits, mss, own_mss, self.now);
         if mss == own_mss {
@@ -227,8 +228,8 @@ impl<L: Link> Bridge<L> {
         let Some(error) = self.hub.failure() else { return };
         self.failed = true;
         self.port.close();
-        self.parcel = None;
-        self.courier.stop();
+        self.pending = None;
+        self.handoff.stop();
         self.replays.clear();
         for flow in self.flows.values() {
             let mut state = flow.lock();
@@ -244,7 +245,7 @@ impl<L: Link> Bridge<L> {
 
     /// Does what is due for the connections on the list.
     fn serve(&mut self) {
-        self.courier.knocked |= self.hub.take_requests(&mut self.work);
+        self.handoff.stream_requested |= self.hub.take_requests(&mut self.work);
         while !self.port.is_stalled()
             && let Some(flow) = self.work.pop_front()
         {
@@ -283,14 +284,14 @@ impl<L: Link> Bridge<L> {
 
     /// A connection has ended before it was accepted.
     fn disown(&mut self, flow: &Arc<Flow>, state: &mut State) {
-        let Claim::Waiting(inner) = &mut state.claim else { return };
+        let Owner::Waiting(inner) = &mut state.owner else { return };
         let inner = inner.take();
-        state.claim = Claim::Dropped;
+        state.owner = Owner::Dropped;
         self.hub.leave();
         if let Some(inner) = inner {
             self.hub.retire(*inner);
         } else if state.stage == Stage::Opening {
-            self.hub.forget_embryo(flow);
+            self.hub.leave_syn_queue(flow);
         }
     }
 
@@ -304,7 +305,7 @@ impl<L: Link> Bridge<L> {
     /// A packet from ipstack, with other numbers and another window, to the link.
     fn outbound(&mut self, packet: &[u8]) {
         let Some(segment) = Segment::parse(packet) else { return self.outbound_datagram(packet) };
-        let Some(flow) = self.find(Ends { peer: segment.destination, local: segment.source }) else { return };
+        let Some(flow) = self.find(FlowKey { peer: segment.destination, local: segment.source }) else { return };
         let mut state = flow.lock();
         let patched = state.outbound(&segment, self.now);
         if state.has_work() {
@@ -334,8 +335,8 @@ impl<L: Link> Bridge<L> {
             buf.advance(len);
             return len > 0;
         }
-        let Some(parcel) = self.parcel.take() else { return self.emit_datagram(buf) };
-        let Parcel { place, key: Ends { peer, local }, seq, ack, at, left } = parcel;
+        let Some(pending) = self.pending.take() else { return self.emit_datagram(buf) };
+        let PendingSegment { place, key: FlowKey { peer, local }, seq, ack, at, left } = pending;
         let header = Header { source: peer, destination: local, seq, ack, flags: ACK, window: OPEN_WINDOW, mss: None };
         let len = left.min(PIECE).min(buf.remaining().saturating_sub(header.len()));
         let out = buf.initialize_unfilled();
@@ -346,7 +347,7 @@ impl<L: Link> Bridge<L> {
         buf.advance(header_len + len);
         if len > 0 && len < left {
             let seq = seq.wrapping_add(len as u32);
-            self.parcel = Some(Parcel { seq, at: at + len, left: left - len, ..parcel });
+            self.pending = Some(PendingSegment { seq, at: at + len, left: left - len, ..pending });
         }
         true
     }
@@ -466,7 +467,7 @@ impl<L: Link> AsyncWrite for Bridge<L> {
                 Poll::Ready(Ok(())) => break,
                 Poll::Ready(Err(error)) => bridge.hub.fail(&error),
                 Poll::Pending => {
-                    bridge.courier.knocked |= bridge.hub.take_requests(&mut bridge.work);
+                    bridge.handoff.stream_requested |= bridge.hub.take_requests(&mut bridge.work);
                     if bridge.park(cx) {
                         return Poll::Pending;
                     }

@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 use super::hub::Hub;
 use crate::datagrams::{Inbox, MAX_PAYLOAD_V4, Receivers, check, max_payload};
-use crate::{Datagram, Datagrams, Ends};
+use crate::{Datagram, Datagrams, FlowKey};
 
 /// Pairs of ends at once.
 const MAX_FLOWS: usize = 1024;
@@ -51,9 +51,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 pub(super) struct Exchange {
     inbox: Inbox,
     receivers: Receivers,
-    flows: HashMap<Ends, UdpFlow>,
+    flows: HashMap<FlowKey, UdpFlow>,
     /// Ends for which ipstack is to get an empty datagram.
-    forged: VecDeque<Ends>,
+    forged: VecDeque<FlowKey>,
     /// Where a stream's datagram is taken out of it.
     room: Box<[u8]>,
     mtu: usize,
@@ -103,7 +103,7 @@ impl Exchange {
     }
 
     /// Whether ipstack is to get a datagram that has arrived.
-    pub(super) fn admit(&mut self, key: Ends, now: Instant) -> bool {
+    pub(super) fn admit(&mut self, key: FlowKey, now: Instant) -> bool {
         if !self.inbox.is_open() {
             return false;
         }
@@ -120,7 +120,7 @@ impl Exchange {
     }
 
     /// The flow of a pair of ends, which is in use now.
-    fn flow(&mut self, key: Ends, now: Instant) -> &mut UdpFlow {
+    fn flow(&mut self, key: FlowKey, now: Instant) -> &mut UdpFlow {
         if !self.flows.contains_key(&key) && self.flows.len() >= MAX_FLOWS {
             let oldest = self.flows.iter().min_by_key(|(_, flow)| flow.used).map(|(key, _)| *key);
             if let Some(oldest) = oldest {
@@ -132,7 +132,7 @@ impl Exchange {
         flow
     }
 
-    fn forget(&mut self, key: Ends) {
+    fn forget(&mut self, key: FlowKey) {
         if let Some(flow) = self.flows.remove(&key) {
             self.held -= flow.held;
             self.leaving -= flow.unsent.len();
@@ -147,14 +147,14 @@ impl Exchange {
         self.next_sweep = now + SWEEP;
         let patience = |flow: &UdpFlow| if flow.stream.is_some() { IDLE } else { SWEEP };
         let idle = |flow: &UdpFlow| now.saturating_duration_since(flow.used) >= patience(flow);
-        let gone: Vec<Ends> = self.flows.iter().filter(|(_, flow)| idle(flow)).map(|(key, _)| *key).collect();
+        let gone: Vec<FlowKey> = self.flows.iter().filter(|(_, flow)| idle(flow)).map(|(key, _)| *key).collect();
         for key in gone {
             self.forget(key);
         }
     }
 
     /// A stream has come out of ipstack.
-    pub(super) fn deliver(&mut self, stream: IpStackUdpStream, key: Ends) {
+    pub(super) fn deliver(&mut self, stream: IpStackUdpStream, key: FlowKey) {
         // A forgotten flow's is dropped, and its ends come again as new ones.
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let stream = flow.stream.insert(stream);
@@ -168,7 +168,7 @@ impl Exchange {
     }
 
     /// Takes what ipstack has put into a flow's stream.
-    pub(super) fn collect(&mut self, key: Ends) {
+    pub(super) fn collect(&mut self, key: FlowKey) {
         let Some(UdpFlow { stream: Some(stream), forged, .. }) = self.flows.get_mut(&key) else { return };
         if self.room.is_empty() {
             self.room = vec![0; MAX_PAYLOAD_V4].into();
@@ -186,7 +186,7 @@ impl Exchange {
     }
 
     /// The next ends for which ipstack is to get an empty datagram.
-    pub(super) fn next_forged(&mut self) -> Option<Ends> {
+    pub(super) fn next_forged(&mut self) -> Option<FlowKey> {
         self.forged.pop_front()
     }
 
@@ -196,7 +196,7 @@ impl Exchange {
     }
 
     /// Sends by way of ipstack. Whether the bridge has to be told of an empty datagram.
-    fn send(&mut self, key: Ends, payload: &[u8], now: Instant) -> io::Result<bool> {
+    fn send(&mut self, key: FlowKey, payload: &[u8], now: Instant) -> io::Result<bool> {
         if self.leaving >= MAX_LEAVING {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -295,10 +295,10 @@ impl Datagrams for IpstackDatagrams {
         }
         let mut exchange = hub.exchange();
         check(local, peer, payload.len(), max_payload(exchange.mtu, false), exchange.mtu)?;
-        let ask = exchange.send(Ends { local, peer }, payload, Instant::now())?;
+        let ask = exchange.send(FlowKey { local, peer }, payload, Instant::now())?;
         drop(exchange);
         if ask {
-            hub.knock();
+            hub.request_stream();
         }
         Ok(())
     }

@@ -6,14 +6,15 @@ use std::task::Waker;
 use std::time::Duration;
 
 use ipstack::IpStackTcpStream;
+use platform::packet::flags::{ACK, RST, SYN};
 
-use super::segment::{ACK, Header, RST, SYN};
-use crate::Ends;
+use super::segment::Header;
+use crate::FlowKey;
 
 /// The window that ipstack is told, always: the real one is minded where the stream writes.
 pub(super) const OPEN_WINDOW: u16 = u16::MAX;
-/// Another, so that a nudge is no duplicate acknowledgement.
-const NUDGE_WINDOW: u16 = OPEN_WINDOW - 1;
+/// Another, so that a retransmit tick is no duplicate acknowledgement.
+const TICK_WINDOW: u16 = OPEN_WINDOW - 1;
 
 /// What holds for all connections of a stack.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +51,7 @@ pub(super) enum Stage {
 pub(super) enum Session {
     Running,
     /// No longer of use: it is to be ended.
-    Condemned,
+    Aborting,
     Ended,
 }
 
@@ -89,7 +90,7 @@ impl DerefMut for Inner {
 
 /// Whose the connection is.
 #[derive(Debug)]
-pub(super) enum Claim {
+pub(super) enum Owner {
     /// Nobody's yet. ipstack's stream waits here to be accepted.
     Waiting(Option<Box<Inner>>),
     /// A stream's.
@@ -112,16 +113,16 @@ pub(super) enum Forged {
     Syn(u32),
     /// An acknowledgement of what is acknowledged already: ipstack looks at its retransmission
     /// timers only when something arrives.
-    Nudge { seq: u32, ack: u32 },
+    RetransmitTick { seq: u32, ack: u32 },
     /// A reset; the second ends the task.
     Reset,
 }
 
 impl Forged {
-    pub(super) fn header(self, key: Ends) -> Header {
+    pub(super) fn header(self, key: FlowKey) -> Header {
         let (seq, ack, flags, window) = match self {
             Self::Syn(seq) => (seq, 0, SYN, OPEN_WINDOW),
-            Self::Nudge { seq, ack } => (seq, ack, ACK, NUDGE_WINDOW),
+            Self::RetransmitTick { seq, ack } => (seq, ack, ACK, TICK_WINDOW),
             Self::Reset => (0, 0, RST, 0),
         };
         Header { source: key.peer, destination: key.local, seq, ack, flags, window, mss: None }

@@ -10,13 +10,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use platform::packet::flags::{ACK, FIN, RST, SYN};
 use tokio::time::Instant;
 
-use super::events::{Claim, Due, Forged, Limits, Session, Stage, Verdict, Wakes};
+use super::events::{Due, Forged, Limits, Owner, Session, Stage, Verdict, Wakes};
 use super::receive::{Arrival, Receiver};
-use super::segment::{ACK, FIN, Header, RST, SYN, Segment};
+use super::segment::{Header, Segment};
 use super::send::{Fin, Sender};
-use crate::Ends;
+use crate::FlowKey;
 
 /// How long a closed connection still answers a repeated FIN. Short, because the link is local; a
 /// new SYN takes its place at any time.
@@ -27,12 +28,12 @@ const FIN_WAIT: Duration = Duration::from_mins(1);
 /// A connection, shared by the bridge and its stream.
 #[derive(Debug)]
 pub(super) struct Flow {
-    pub(super) key: Ends,
+    pub(super) key: FlowKey,
     state: Mutex<State>,
 }
 
 impl Flow {
-    pub(super) fn new(key: Ends, state: State) -> Self {
+    pub(super) fn new(key: FlowKey, state: State) -> Self {
         Self { key, state: Mutex::new(state) }
     }
 
@@ -44,7 +45,7 @@ impl Flow {
 
 // What is due, one bit each, in the order in which it is done.
 const DUE_SYN: u8 = 1;
-const DUE_NUDGE: u8 = 1 << 1;
+const DUE_RETRANSMIT_TICK: u8 = 1 << 1;
 const DUE_SYN_ACK: u8 = 1 << 2;
 const DUE_RESET: u8 = 1 << 3;
 const DUE_FIN: u8 = 1 << 4;
@@ -56,7 +57,7 @@ const DUE_ACK: u8 = 1 << 6;
 pub(super) struct State {
     pub(super) stage: Stage,
     pub(super) session: Session,
-    pub(super) claim: Claim,
+    pub(super) owner: Owner,
     pub(super) receive: Receiver,
     pub(super) send: Sender,
     /// The MSS that our SYN-ACK names.
@@ -84,7 +85,7 @@ impl State {
         Self {
             stage: Stage::Opening,
             session: Session::Running,
-            claim: Claim::Waiting(None),
+            owner: Owner::Waiting(None),
             receive: Receiver::new(syn.seq, limits.budget, u32::from(own_mss)),
             send: Sender::new(syn, limits.budget, u32::from(mss)),
             own_mss,
@@ -128,15 +129,15 @@ impl State {
             }
             self.stage = Stage::Established;
         }
-        let Some(news) = self.send.acknowledge(segment) else {
+        let Some(outcome) = self.send.acknowledge(segment) else {
             self.due |= DUE_ACK;
             return Verdict::Done;
         };
-        if news.progress {
+        if outcome.progress {
             self.retry = (now + self.limits.first_wait(), self.limits.first_wait());
             self.wake_writer();
         }
-        let verdict = self.payload(segment, news.tell);
+        let verdict = self.payload(segment, outcome.tell);
         self.settle(now);
         verdict
     }
@@ -159,7 +160,7 @@ impl State {
         if arrival != Arrival::Empty {
             self.due |= DUE_ACK;
         }
-        if matches!(self.claim, Claim::Dropped) {
+        if matches!(self.owner, Owner::Dropped) {
             if arrival != Arrival::Empty && segment.payload_len > 0 && self.send.fin == Fin::Acknowledged {
                 // Both sides of the stream are gone and all was delivered: say so (RFC 9293, 3.6.1).
                 self.due |= DUE_RESET;
@@ -181,7 +182,7 @@ impl State {
             }
             Arrival::Early => {
                 if tell {
-                    self.due |= DUE_NUDGE;
+                    self.due |= DUE_RETRANSMIT_TICK;
                 }
                 Verdict::Store
             }
@@ -225,9 +226,9 @@ impl State {
                 self.due |= DUE_FIN;
             }
         }
-        let (ack, window, news) = self.receive.announce();
+        let (ack, window, changed) = self.receive.announce();
         let asked = self.due & DUE_ACK != 0;
-        if segment.payload_len == 0 && !news && !asked {
+        if segment.payload_len == 0 && !changed && !asked {
             return None;
         }
         self.due &= !DUE_ACK;
@@ -246,7 +247,7 @@ impl State {
             // ipstack may have had an older connection of this key still, and ignored the SYN.
             self.due |= DUE_SYN;
         } else if self.is_in_flight() {
-            self.due |= DUE_NUDGE;
+            self.due |= DUE_RETRANSMIT_TICK;
         }
         let waits_for_answer = match self.stage {
             Stage::Answered => DUE_SYN_ACK,
@@ -295,11 +296,11 @@ impl State {
 
     /// Looks whether an end is reached.
     pub(super) fn settle(&mut self, now: Instant) {
-        let dropped = matches!(self.claim, Claim::Dropped);
+        let dropped = matches!(self.owner, Owner::Dropped);
         // ipstack answers a read with the end once its task has ended, even where bytes are left.
         let session_idle = self.send.is_delivered() && (dropped || self.receive.is_drained());
         if self.session == Session::Running && (session_idle || self.error.is_some()) {
-            self.session = Session::Condemned;
+            self.session = Session::Aborting;
         }
         if self.is_closed() {
             let wait = now + TIME_WAIT;
@@ -322,12 +323,12 @@ impl State {
 
     /// Whether the bridge has something to do for it.
     pub(super) fn has_work(&self) -> bool {
-        self.due != 0 || self.session == Session::Condemned || self.send.is_fin_due()
+        self.due != 0 || self.session == Session::Aborting || self.send.is_fin_due()
     }
 
     /// What is to be done next, if anything.
-    pub(super) fn next_due(&mut self, key: Ends, now: Instant) -> Option<Due> {
-        if self.session == Session::Condemned {
+    pub(super) fn next_due(&mut self, key: FlowKey, now: Instant) -> Option<Due> {
+        if self.session == Session::Aborting {
             self.session = Session::Ended;
             return Some(Due::Forge(Forged::Reset));
         }
@@ -340,8 +341,8 @@ impl State {
             let (seq, flags) = match bit {
                 0 => return None,
                 DUE_SYN if self.stage == Stage::Opening => return Some(Due::Forge(Forged::Syn(self.irs))),
-                DUE_NUDGE if self.session == Session::Running => {
-                    return Some(Due::Forge(Forged::Nudge { seq: self.receive.next, ack: self.send.una }));
+                DUE_RETRANSMIT_TICK if self.session == Session::Running => {
+                    return Some(Due::Forge(Forged::RetransmitTick { seq: self.receive.next, ack: self.send.una }));
                 }
                 DUE_SYN_ACK if self.stage == Stage::Answered => (self.send.next.wrapping_sub(1), SYN | ACK),
                 DUE_RESET => (self.send.seq(), RST | ACK),
@@ -380,7 +381,7 @@ impl State {
             self.due &= DUE_RESET;
             self.receive.forget_stored();
             if self.session == Session::Running {
-                self.session = Session::Condemned;
+                self.session = Session::Aborting;
             }
             self.wake_reader();
             self.wake_writer();

@@ -14,9 +14,9 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::datagrams::Exchange;
-use super::events::{Claim, Inner, Limits, Stage};
+use super::events::{Inner, Limits, Owner, Stage};
 use super::flow::{Flow, State};
-use crate::Ends;
+use crate::FlowKey;
 
 #[derive(Debug)]
 pub(super) struct Hub {
@@ -36,17 +36,17 @@ pub(super) struct Hub {
 struct Inside {
     /// What ended the stack.
     failure: Option<(io::ErrorKind, String)>,
-    /// Connections whose stream has not come out of ipstack yet, in the order of their SYNs.
-    embryos: VecDeque<Arc<Flow>>,
+    /// Connections for which ipstack has not returned a stream yet, in the order of their SYNs.
+    syn_queue: VecDeque<Arc<Flow>>,
     /// Connections whose handshake is done.
-    ready: VecDeque<Arc<Flow>>,
+    accept_queue: VecDeque<Arc<Flow>>,
     /// Connections that were not accepted yet, those two included.
     waiting: usize,
     listening: bool,
     /// Connections that the bridge has to look at.
     requests: Vec<Arc<Flow>>,
     /// There are empty datagrams for ipstack.
-    knocked: bool,
+    stream_requested: bool,
     bridge: Option<Waker>,
     driver: Option<Waker>,
     acceptor: Option<Waker>,
@@ -57,12 +57,12 @@ impl Hub {
     pub(super) fn new(limits: Limits, backlog: usize, mtu: usize, runtime: Handle) -> Self {
         let inside = Inside {
             failure: None,
-            embryos: VecDeque::new(),
-            ready: VecDeque::new(),
+            syn_queue: VecDeque::new(),
+            accept_queue: VecDeque::new(),
             waiting: 0,
             listening: true,
             requests: Vec::new(),
-            knocked: false,
+            stream_requested: false,
             bridge: None,
             driver: None,
             acceptor: None,
@@ -99,10 +99,10 @@ impl Hub {
         self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the bridge of an empty datagram for ipstack.
-    pub(super) fn knock(&self) {
+    /// Asks the bridge to request a stream by an empty datagram.
+    pub(super) fn request_stream(&self) {
         let mut inside = self.lock();
-        inside.knocked = true;
+        inside.stream_requested = true;
         self.requested.store(true, Ordering::Release);
         let bridge = inside.bridge.take();
         drop(inside);
@@ -141,7 +141,7 @@ impl Hub {
         }
     }
 
-    /// Moves the requests to the bridge's list. Whether somebody has knocked, too.
+    /// Moves the requests to the bridge's list. Returns whether a stream was requested.
     pub(super) fn take_requests(&self, work: &mut VecDeque<Arc<Flow>>) -> bool {
         if !self.requested.load(Ordering::Acquire) {
             return false;
@@ -149,14 +149,14 @@ impl Hub {
         let mut inside = self.lock();
         self.requested.store(false, Ordering::Release);
         work.extend(inside.requests.drain(..));
-        mem::take(&mut inside.knocked)
+        mem::take(&mut inside.stream_requested)
     }
 
     /// Parks the bridge, unless there is something for it to do. `failed`: it knows that the stack
     /// has ended.
     pub(super) fn park_bridge(&self, cx: &Context<'_>, failed: bool) -> bool {
         let mut inside = self.lock();
-        if !inside.requests.is_empty() || inside.knocked || (inside.failure.is_some() && !failed) {
+        if !inside.requests.is_empty() || inside.stream_requested || (inside.failure.is_some() && !failed) {
             return false;
         }
         inside.bridge = Some(cx.waker().clone());
@@ -170,7 +170,7 @@ impl Hub {
             return false;
         }
         inside.waiting += 1;
-        inside.embryos.push_back(Arc::clone(flow));
+        inside.syn_queue.push_back(Arc::clone(flow));
         true
     }
 
@@ -186,35 +186,35 @@ impl Hub {
     }
 
     /// A connection ends that ipstack never answered: no stream of it will come out.
-    pub(super) fn forget_embryo(&self, flow: &Arc<Flow>) {
-        self.lock().embryos.retain(|embryo| !Arc::ptr_eq(embryo, flow));
+    pub(super) fn leave_syn_queue(&self, flow: &Arc<Flow>) {
+        self.lock().syn_queue.retain(|waiting| !Arc::ptr_eq(waiting, flow));
     }
 
     /// A connection has come out of ipstack.
-    pub(super) fn deliver(&self, inner: IpStackTcpStream, key: Ends) {
+    pub(super) fn deliver(&self, inner: IpStackTcpStream, key: FlowKey) {
         let inner = Inner::new(inner);
         let mut inside = self.lock();
-        let index = inside.embryos.iter().position(|flow| flow.key == key);
-        let flow = index.and_then(|index| inside.embryos.remove(index));
+        let index = inside.syn_queue.iter().position(|flow| flow.key == key);
+        let flow = index.and_then(|index| inside.syn_queue.remove(index));
         drop(inside);
-        // Every SYN that ipstack sees has its embryo; a stream without cannot be, and is let go.
+        // Every SYN that ipstack sees has an entry in the queue. A stream without one cannot occur; it is dropped.
         let Some(flow) = flow else { return self.retire(inner) };
         let mut state = flow.lock();
-        match &mut state.claim {
-            Claim::Waiting(slot) => {
+        match &mut state.owner {
+            Owner::Waiting(slot) => {
                 *slot = Some(Box::new(inner));
                 if state.stage == Stage::Established {
                     self.offer(&flow);
                 }
             }
-            Claim::Held | Claim::Dropped => self.retire(inner),
+            Owner::Held | Owner::Dropped => self.retire(inner),
         }
     }
 
     /// A connection's handshake is done and its stream is there.
     pub(super) fn offer(&self, flow: &Arc<Flow>) {
         let mut inside = self.lock();
-        inside.ready.push_back(Arc::clone(flow));
+        inside.accept_queue.push_back(Arc::clone(flow));
         let acceptor = inside.acceptor.take();
         drop(inside);
         if let Some(acceptor) = acceptor {
@@ -223,12 +223,12 @@ impl Hub {
     }
 
     /// The next connection for the listener.
-    pub(super) fn poll_ready(&self, cx: &Context<'_>) -> Poll<io::Result<Arc<Flow>>> {
+    pub(super) fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<Arc<Flow>>> {
         let mut inside = self.lock();
         if let Some(error) = inside.failure() {
             return Poll::Ready(Err(error));
         }
-        if let Some(flow) = inside.ready.pop_front() {
+        if let Some(flow) = inside.accept_queue.pop_front() {
             return Poll::Ready(Ok(flow));
         }
         inside.acceptor = Some(cx.waker().clone());
@@ -239,7 +239,7 @@ impl Hub {
     pub(super) fn stop_listening(&self) -> VecDeque<Arc<Flow>> {
         let mut inside = self.lock();
         inside.listening = false;
-        mem::take(&mut inside.ready)
+        mem::take(&mut inside.accept_queue)
     }
 
     /// Lets one of ipstack's streams go once its task has ended. The task owns the receiver of the

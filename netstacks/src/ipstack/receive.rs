@@ -4,7 +4,9 @@
 //! that overlap, and leaves a repeated segment unanswered, so that a lost ACK ends in silence. It
 //! is therefore given every byte once, in order and within the window, and nothing else.
 
-use super::segment::{FIN, Segment, after};
+use platform::packet::flags::FIN;
+
+use super::segment::{Segment, after};
 
 /// More segments than these do not wait for a gap to be filled; their bytes are bounded as well.
 const MAX_STORED: usize = 256;
@@ -149,11 +151,11 @@ impl Receiver {
         if opened {
             self.edge = self.edge.wrapping_add(gain);
         }
-        let news = opened || self.acked != self.next;
+        let changed = opened || self.acked != self.next;
         self.acked = self.next;
         // A FIN lies one beyond the window at most.
         let window = self.edge.wrapping_sub(self.next).cast_signed().max(0);
-        (self.next, window.try_into().unwrap_or(u16::MAX), news)
+        (self.next, window.try_into().unwrap_or(u16::MAX), changed)
     }
 
     /// How far the window's edge could move.

@@ -4,7 +4,9 @@
 //! and so beyond it; and it sends no FIN while anything is under way and none a second time. Both
 //! decisions are made here.
 
-use super::segment::{FIN, Segment, after};
+use platform::packet::flags::FIN;
+
+use super::segment::{Segment, after};
 
 /// Duplicate acknowledgements that ipstack is told of: the third makes it retransmit (RFC 5681,
 /// 3.2), and so would every further one.
@@ -43,7 +45,7 @@ pub(super) enum Fin {
 
 /// What an acknowledgement comes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct News {
+pub(super) struct AckOutcome {
     /// Something was acknowledged, or the window has changed.
     pub(super) progress: bool,
     /// ipstack has to see it.
@@ -95,11 +97,11 @@ impl Sender {
     }
 
     /// Takes an acknowledgement in; `None` for one of what was never sent.
-    pub(super) fn acknowledge(&mut self, segment: &Segment) -> Option<News> {
+    pub(super) fn acknowledge(&mut self, segment: &Segment) -> Option<AckOutcome> {
         if after(segment.ack, self.seq()) {
             return None;
         }
-        let mut news = News::default();
+        let mut outcome = AckOutcome::default();
         let bare = segment.payload_len == 0 && !segment.has(FIN);
         if after(segment.ack, self.una) {
             // Our FIN is none of ipstack's business.
@@ -107,16 +109,16 @@ impl Sender {
             if una != segment.ack {
                 self.fin = Fin::Acknowledged;
             }
-            news.tell = una != self.una;
-            news.progress = true;
+            outcome.tell = una != self.una;
+            outcome.progress = true;
             self.una = una;
             self.duplicates = 0;
         } else if bare && segment.ack == self.una && self.next != self.una && u32::from(segment.window) == self.window {
             self.duplicates += 1;
-            news.tell = self.duplicates <= DUPLICATES;
+            outcome.tell = self.duplicates <= DUPLICATES;
         }
-        news.progress |= self.update_window(segment);
-        Some(news)
+        outcome.progress |= self.update_window(segment);
+        Some(outcome)
     }
 
     /// Takes the window from a segment that is not older than the last that had one.

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
 
-use super::events::{Claim, Inner};
+use super::events::{Inner, Owner};
 use super::flow::{Flow, State};
 use super::hub::Hub;
 use crate::{Listener, Stream};
@@ -32,9 +32,9 @@ impl Listener for IpstackListener {
 
     async fn accept(&mut self) -> io::Result<IpstackStream> {
         loop {
-            let flow = poll_fn(|cx| self.hub.poll_ready(cx)).await?;
+            let flow = poll_fn(|cx| self.hub.poll_accept(cx)).await?;
             // One that has ended meanwhile is no longer to be had.
-            if let Some(stream) = IpstackStream::claim(flow, &self.hub) {
+            if let Some(stream) = IpstackStream::accept(flow, &self.hub) {
                 return Ok(stream);
             }
         }
@@ -44,7 +44,7 @@ impl Listener for IpstackListener {
 impl Drop for IpstackListener {
     fn drop(&mut self) {
         for flow in self.hub.stop_listening() {
-            drop(IpstackStream::claim(flow, &self.hub));
+            drop(IpstackStream::accept(flow, &self.hub));
         }
     }
 }
@@ -62,11 +62,11 @@ pub struct IpstackStream {
 
 impl IpstackStream {
     /// Takes a connection that waits to be accepted.
-    pub(super) fn claim(flow: Arc<Flow>, hub: &Arc<Hub>) -> Option<Self> {
+    pub(super) fn accept(flow: Arc<Flow>, hub: &Arc<Hub>) -> Option<Self> {
         let mut state = flow.lock();
-        let Claim::Waiting(inner) = &mut state.claim else { return None };
+        let Owner::Waiting(inner) = &mut state.owner else { return None };
         let inner = Some(*inner.take()?);
-        state.claim = Claim::Held;
+        state.owner = Owner::Held;
         hub.leave();
         let written = state.send.start();
         drop(state);
@@ -205,7 +205,7 @@ impl Drop for IpstackStream {
     /// acknowledged, or the peer has been silent for the user time-out.
     fn drop(&mut self) {
         let mut state = self.flow.lock();
-        state.claim = Claim::Dropped;
+        state.owner = Owner::Dropped;
         state.finish(self.written);
         state.receive.discard();
         self.hub.request(&self.flow, &mut state);

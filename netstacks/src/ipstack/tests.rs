@@ -9,15 +9,15 @@ use std::num::NonZeroU16;
 use std::task::Poll;
 use std::time::Duration;
 
+use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
 use platform::{Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 
-use super::segment::{ACK, FIN, Header, RST, SYN, Segment, maximum_segment_size};
+use super::segment::{Header, Segment, maximum_segment_size};
 use super::{Ipstack, IpstackListener, IpstackStream};
 use crate::{Listener, Netstack, StackConfig};
 
-const PSH: u8 = 0x08;
 const IRS: u32 = 0xffff_ff00;
 const QUIET: Duration = Duration::from_millis(100);
 
@@ -191,7 +191,7 @@ async fn a_gap_is_answered_with_duplicate_acknowledgements() {
 }
 
 #[tokio::test]
-async fn the_window_closes_when_nobody_reads_and_opens_again() {
+async fn the_window_closes_without_a_reader_and_opens_again() {
     let (mut world, mut stream) = connected(1500).await;
     let peer = &mut world.peer;
     for number in 0..70 {
@@ -265,12 +265,12 @@ async fn a_repeated_syn_gets_the_syn_ack_again_and_a_lost_one_is_sent_again() {
     for wait in [Duration::from_millis(200), Duration::from_secs(3)] {
         let again = peer.recv(wait).await.unwrap();
         assert_eq!((again.segment.flags, again.segment.seq), (SYN | ACK, first.segment.seq));
-        assert_eq!(maximum_segment_size(&again.packet, &again.segment), Some(1_440));
+        assert_eq!(maximum_segment_size(&again.packet), Some(1_440));
     }
 }
 
 #[tokio::test]
-async fn what_belongs_to_no_connection_is_reset() {
+async fn a_segment_without_a_connection_is_reset() {
     let mut world = world(1500);
     let peer = &mut world.peer;
     peer.ack = 77;

@@ -102,7 +102,7 @@ impl Core {
 impl Core {
     /// Hands lwIP a packet. `buffer` has the same size afterwards, and no meaning.
     pub(super) unsafe fn input(this: *mut Self, buffer: &mut PacketBuffer, verify: bool) {
-        let verify = verify && buffer.meta().checksum == Checksum::Complete;
+        let verify = verify && buffer.meta().checksum == Checksum::Filled;
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
             let packet = (*this).pool.pbuf_of(buffer);

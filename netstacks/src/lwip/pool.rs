@@ -6,7 +6,8 @@ use std::ptr::{self, NonNull};
 
 use lwip_sys::{Frame, Pbuf};
 use platform::PacketBuffer;
-use platform::vnet::TcpLayout;
+use platform::packet::flags::FIN;
+use platform::packet::{Ipv4Fragment, TcpSegment};
 
 /// Buffers that wait for a packet. Those that are lent to lwIP live outside.
 #[derive(Debug)]
@@ -29,8 +30,6 @@ const BUDGET: (usize, usize) = (64, 16384);
 
 /// What the budget holds at most, in bytes, unless its lower bound is more.
 const BUDGET_BYTES: usize = 64 << 20;
-
-const FIN: u8 = 0x01;
 
 /// A buffer and the memory of the pbuf over it. Either the pool has it or lwIP.
 struct Slot {
@@ -57,7 +56,7 @@ impl Pool {
         let bytes = buffer.packet();
         let Ok(len) = u16::try_from(bytes.len()) else { return ptr::null_mut() };
         let soon_back = self.lent < self.budget || bytes.len() >= self.capacity / 2 || is_bare_segment(bytes);
-        if soon_back && !is_fragment(bytes) {
+        if soon_back && Ipv4Fragment::parse(bytes).is_none() {
             return self.lend(buffer, len);
         }
         // SAFETY: the pointer and the length are a slice's.
@@ -101,15 +100,9 @@ impl Pool {
     }
 }
 
-/// Whether this is a TCP segment without data and FIN: one that lwIP has no reason to keep.
+/// Whether this is a TCP segment without data and FIN, which lwIP has no reason to keep.
 fn is_bare_segment(packet: &[u8]) -> bool {
-    TcpLayout::parse(packet)
-        .is_some_and(|layout| packet.len() == layout.payload_at && packet[layout.tcp_at + 13] & FIN == 0)
-}
-
-/// Whether this is a fragment over IPv4 (RFC 791, 3.1).
-fn is_fragment(packet: &[u8]) -> bool {
-    packet.len() >= 8 && packet[0] >> 4 == 4 && u16::from_be_bytes([packet[6], packet[7]]) & 0x3fff != 0
+    TcpSegment::parse(packet).is_some_and(|segment| segment.payload().is_empty() && segment.flags() & FIN == 0)
 }
 
 impl Drop for Pool {
@@ -153,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_segments_that_nobody_keeps_are_bare() {
+    fn only_segments_without_data_and_fin_are_bare() {
         let v4 = |flags, payload: usize| {
             let mut packet = vec![0; 40 + payload];
             (packet[0], packet[9], packet[32], packet[33]) = (0x45, 6, 5 << 4, flags);

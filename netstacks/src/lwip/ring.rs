@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn spare_chunks_are_bounded() {
         let mut chunks = Chunks::new(1);
         let mut ring = Ring::default();
         write(&mut ring, &mut chunks, 2 * MOST_SPARE);

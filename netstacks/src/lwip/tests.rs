@@ -9,7 +9,7 @@ use std::io::IoSlice;
 use std::num::NonZeroU16;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use platform::vnet::{self, TcpLayout};
+use platform::packet::{TcpLayout, write_partial_checksum};
 use platform::{Checksum, MemoryLink, PacketMeta};
 
 use super::*;
@@ -122,7 +122,7 @@ impl Segment {
 fn seed_checksum(packet: &mut [u8]) {
     let layout = TcpLayout::parse(packet).unwrap();
     let len = packet.len();
-    vnet::leave_checksum(packet, &layout, len);
+    write_partial_checksum(packet, &layout, len);
 }
 
 fn ones(bytes: &[u8]) -> u16 {
@@ -302,7 +302,7 @@ fn an_offloaded_checksum_is_the_pseudo_header_s() {
             assert_eq!(meta.checksum, Checksum::Partial);
             assert_eq!(seeded, packet);
         } else {
-            assert_eq!(meta.checksum, Checksum::Complete);
+            assert_eq!(meta.checksum, Checksum::Filled);
             seeded[36..38].fill(0);
             let pseudo = ones(&[&packet[12..20], &[0, 6], &((packet.len() - 20) as u16).to_be_bytes()[..]].concat());
             let rest = ones(&seeded[20..]);
@@ -451,7 +451,7 @@ fn a_queue_of_small_segments_is_full_before_lwip_refuses_one() {
 }
 
 #[test]
-fn what_a_source_gives_ends_with_a_push_wherever_it_stops() {
+fn the_bytes_of_a_source_end_with_a_push() {
     const PSH: u8 = 0x08;
     const PIECE: usize = u16::MAX as usize;
     for given in [&[1000][..], &[PIECE], &[PIECE, 1], &[PIECE, PIECE]] {

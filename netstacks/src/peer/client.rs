@@ -11,7 +11,7 @@ use platform::Link;
 
 use super::Peer;
 
-/// A [`Peer`] for a thread: each call waits until it is done. What [`Peer`] is not, it is not either.
+/// A [`Peer`] for a thread: each call blocks until it is done. It has the limits of [`Peer`].
 ///
 /// Every call fails with [`io::ErrorKind::TimedOut`] after the client's patience, and with
 /// [`io::ErrorKind::ConnectionAborted`] once a [`Canceller`] has ended it. Dropping it takes the link away
@@ -61,14 +61,14 @@ impl Canceller {
 }
 
 impl<L: Link> Client<L> {
-    /// A client that waits at most so long for any one thing.
+    /// A client whose calls block at most so long.
     pub fn new(peer: Peer<L>, patience: Duration) -> Self {
         let signal = Arc::new(Signal { thread: Mutex::new(thread::current()), cancelled: AtomicBool::new(false) });
         let waker = Waker::from(Arc::clone(&signal));
         Self { peer, patience, signal, waker }
     }
 
-    /// What ends its waiting.
+    /// A handle that ends its waiting.
     pub fn canceller(&self) -> Canceller {
         Canceller(Arc::clone(&self.signal))
     }

@@ -40,7 +40,7 @@ impl Far {
     fn send(&mut self, flags: u8, acknowledgement: u32, window: u16, options: &[u8], payload: &[u8]) {
         let fields = TcpFields { sequence: self.next, acknowledgement, flags, window };
         let mut headers = [0; MAX_HEADERS_LEN];
-        let len = self.headers.write(fields, options, payload, Checksum::Complete, &mut headers);
+        let len = self.headers.write(fields, options, payload, Checksum::Filled, &mut headers);
         let slices = [IoSlice::new(&headers[..len]), IoSlice::new(payload)];
         self.link.try_send(PacketMeta::default(), &slices).unwrap();
         self.next += payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0);
@@ -53,23 +53,21 @@ impl Far {
         while self.link.try_recv(&mut buffers).is_ok() {
             let meta = buffers[0].meta();
             let packet = buffers[0].packet_mut();
-            if meta.checksum == Checksum::Complete {
+            if meta.checksum == Checksum::Filled {
                 let arrived = packet.to_vec();
-                let layout = TcpLayout::parse(packet).unwrap();
-                platform::vnet::leave_checksum(packet, &layout, arrived.len());
+                let layout = TcpSegment::parse(packet).unwrap().layout;
+                platform::packet::write_partial_checksum(packet, &layout, arrived.len());
                 complete_checksum(packet).unwrap();
                 assert!(packet == arrived, "a wrong checksum");
             }
-            let layout = TcpLayout::parse(packet).unwrap();
-            let tcp = &packet[layout.tcp_at..layout.payload_at];
-            let number = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
+            let segment = TcpSegment::parse(packet).unwrap();
             seen.push(Seen {
-                flags: tcp[13],
-                sequence: number(4),
-                acknowledgement: number(8),
-                window: u16::from_be_bytes([tcp[14], tcp[15]]),
-                options: tcp[20..].to_vec(),
-                payload: packet[layout.payload_at..].to_vec(),
+                flags: segment.flags(),
+                sequence: segment.sequence(),
+                acknowledgement: segment.acknowledgement(),
+                window: segment.window(),
+                options: segment.options().as_bytes().to_vec(),
+                payload: segment.payload().to_vec(),
                 gso_size: meta.gso_size,
             });
         }
@@ -163,7 +161,7 @@ fn a_full_link_is_waited_for() {
 }
 
 #[test]
-fn a_batch_is_read_with_one_acknowledgement_and_what_came_twice_once() {
+fn a_batch_is_read_with_one_acknowledgement_and_a_repeated_segment_once() {
     let (mut peer, mut far) = connected(plain(), 60_000);
     far.send(ACK, 2, 60_000, &[], b"one ");
     far.send(ACK, 2, 60_000, &[], b"two ");
@@ -179,7 +177,7 @@ fn a_batch_is_read_with_one_acknowledgement_and_what_came_twice_once() {
 }
 
 #[test]
-fn what_arrives_unread_is_kept_and_the_window_says_so() {
+fn unread_bytes_are_kept_and_close_the_window() {
     let (mut peer, mut far) = connected(MemoryLink::pair(65_535, 64), 60_000);
     let sent: Vec<u8> = (0..=250).cycle().take(60_000).collect();
     let (mut total, mut window) = (0, 0);
@@ -232,7 +230,7 @@ fn each_half_ends_by_itself() {
 }
 
 #[test]
-fn an_end_is_handed_on_over_a_link_that_waits_for_a_flush() {
+fn a_fin_is_flushed() {
     let (near, far) = plain();
     let (mut peer, mut far) = connected((near.moderated(), far), 60_000);
     let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
@@ -297,7 +295,7 @@ fn a_link_without_room_for_a_payload_is_refused() {
 }
 
 #[test]
-fn a_client_that_waits_is_ended_by_its_patience_or_from_another_thread() {
+fn a_blocked_client_times_out_or_is_cancelled() {
     let (peer, _far) = connected(plain(), 60_000);
     let mut client = Client::new(peer, Duration::from_millis(20));
     assert_eq!(client.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::TimedOut);

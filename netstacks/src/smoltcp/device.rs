@@ -7,8 +7,8 @@ use platform::{Link, PacketBuffer, PacketMeta};
 use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
+use crate::mss_rewrite::{lower_mss, raise_mss};
 use crate::offload::{Offload, header_len};
-use crate::shim;
 
 /// Lends received packets to smoltcp out of a batch, and sends what it makes from one buffer.
 pub(super) struct Device<L> {
@@ -50,9 +50,9 @@ impl<L: Link> Device<L> {
                 for buffer in &mut self.batch[..count] {
                     // IPv4 has smoltcp's own hook, which cuts by what the peer names.
                     if buffer.packet().first().is_some_and(|first| first >> 4 == 6) {
-                        shim::raise_mss(&self.sender.offload, buffer.packet_mut());
+                        raise_mss(&self.sender.offload, buffer.packet_mut());
                     } else {
-                        shim::lower_mss(&self.sender.offload, buffer.packet_mut());
+                        lower_mss(&self.sender.offload, buffer.packet_mut());
                     }
                 }
             }
@@ -177,7 +177,7 @@ impl<L: Link> phy::TxToken for TxToken<'_, L> {
         }
         let packet = &mut sender.packet[..len];
         let result = f(packet);
-        shim::lower_mss(&sender.offload, packet);
+        lower_mss(&sender.offload, packet);
         let mut meta = sender.offload.prepare(packet, len);
         meta.gso_size = self.gso_size.or(meta.gso_size);
         sender.send(len, meta);

@@ -1,10 +1,11 @@
-//! As much of a packet as is needed to find its connection.
+//! The part of a packet that is needed to find its connection.
 
 use std::net::SocketAddr;
 
-use smoltcp::wire::{IpProtocol, IpVersion, Ipv4Packet, Ipv6Packet, TcpPacket};
+use platform::packet::flags::{ACK, RST, SYN};
+use platform::packet::{TcpSegment, ip_len};
 
-/// The two ends of a TCP segment, and whether it opens a connection.
+/// The addresses of a TCP segment, and whether it opens a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     pub(super) local: SocketAddr,
@@ -13,32 +14,15 @@ pub(super) struct Segment {
     pub(super) opens: bool,
 }
 
-/// Reads a packet from the peer; `None` for what is no whole TCP segment.
+/// Reads a packet from the peer; `None` if it is not a whole TCP segment.
+///
+/// Over IPv6 smoltcp 0.14 itself reads hop-by-hop options and no other extension header: it answers those with
+/// an `ICMPv6` message, "unrecognized next header" (`iface/interface/ipv6.rs`, `process_nxt_hdr`). A segment
+/// behind them belongs to its connection here all the same, and a SYN behind them opens none.
 pub(super) fn parse(packet: &[u8]) -> Option<Segment> {
-    // `of_packet` reads the first byte unasked.
-    packet.first()?;
-    let (peer, local, segment): (std::net::IpAddr, std::net::IpAddr, &[u8]) = match IpVersion::of_packet(packet).ok()? {
-        IpVersion::Ipv4 => {
-            let ip = Ipv4Packet::new_checked(packet).ok()?;
-            if ip.next_header() != IpProtocol::Tcp || ip.more_frags() || ip.frag_offset() != 0 {
-                return None;
-            }
-            (ip.src_addr().into(), ip.dst_addr().into(), ip.payload())
-        }
-        IpVersion::Ipv6 => {
-            let ip = Ipv6Packet::new_checked(packet).ok()?;
-            if ip.next_header() != IpProtocol::Tcp {
-                return None;
-            }
-            (ip.src_addr().into(), ip.dst_addr().into(), ip.payload())
-        }
-    };
-    let tcp = TcpPacket::new_checked(segment).ok()?;
-    Some(Segment {
-        local: SocketAddr::new(local, tcp.dst_port()),
-        peer: SocketAddr::new(peer, tcp.src_port()),
-        opens: tcp.syn() && !tcp.ack() && !tcp.rst(),
-    })
+    let segment = TcpSegment::parse(packet.get(..ip_len(packet)?)?)?;
+    let (peer, local) = segment.endpoints()?;
+    Some(Segment { local, peer, opens: segment.flags() & (SYN | ACK | RST) == SYN })
 }
 
 #[cfg(test)]
@@ -46,9 +30,10 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use smoltcp::phy::ChecksumCapabilities;
-    use smoltcp::wire::{IpAddress, IpRepr, TcpControl, TcpRepr, TcpSeqNumber};
+    use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
 
     use super::*;
+    use crate::with_extension_headers;
 
     fn packet(source: IpAddress, destination: IpAddress, control: TcpControl, ack: bool) -> Vec<u8> {
         let tcp = TcpRepr {
@@ -85,6 +70,15 @@ mod tests {
             assert!(segment.opens);
             assert!(!parse(&packet(source, destination, TcpControl::Syn, true)).unwrap().opens);
             assert!(!parse(&packet(source, destination, TcpControl::Fin, true)).unwrap().opens);
+        }
+    }
+
+    #[test]
+    fn a_segment_is_found_behind_extension_headers() {
+        let [source, destination] = [1, 2].map(|host| IpAddress::v6(0xfd00, 0, 0, 0, 0, 0, 0, host));
+        let plain = packet(source, destination, TcpControl::Syn, false);
+        for both in [false, true] {
+            assert_eq!(parse(&with_extension_headers(&plain, both)), parse(&plain));
         }
     }
 

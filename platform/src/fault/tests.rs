@@ -160,7 +160,7 @@ fn a_full_link_does_not_throw_again() {
 
 /// What is delayed on its way into a full link is sent by the next call that finds room.
 #[test]
-fn what_was_delayed_waits_for_room() {
+fn delayed_packets_wait_for_room() {
     let tx = Faults { delay: nth(0), ..Faults::default() };
     let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 1);
     send(&mut link, 0).unwrap();
@@ -173,7 +173,7 @@ fn what_was_delayed_waits_for_room() {
 
 /// A reader that sleeps is woken for what is delayed: the link is readable as long as it holds any.
 #[test]
-fn what_was_delayed_is_delivered_at_the_second_look_and_before_the_end() {
+fn delayed_packets_are_delivered_at_the_second_look_and_before_the_end() {
     let rx = Faults { delay: nth(0), ..Faults::default() };
     let (mut link, mut other) = faulty(FaultPlan { rx, ..FaultPlan::default() }, 8);
     assert!(!readable(&mut link));

@@ -13,7 +13,7 @@ use std::time::Duration;
 use socket2::Socket;
 
 use crate::doctor::Check;
-use crate::{DropCounter, Error, Interface, Link, Loopback, ProcessEnd, TcpStatistics, TunConfig};
+use crate::{DropCounter, Error, Feature, Interface, Link, Loopback, Namespace, ProcessEnd, TcpStatistics, TunConfig};
 
 #[cfg(target_os = "linux")]
 pub(crate) mod linux;
@@ -63,10 +63,18 @@ pub(crate) trait System {
     fn is_local_address(address: IpAddr) -> bool;
 
     fn enter_netns() -> Result<(), Error> {
-        Err(Error::unsupported("create", "a network namespace", "only Linux has them; use --netns host"))
+        Err(Error::unsupported(Feature::Netns, "create", "a network namespace"))
     }
 
     fn set_up(_interface: &Interface) -> Result<(), Error> {
+        Self::enter_netns()
+    }
+
+    fn join(_near: &Interface, _far: &Interface, _network: &Namespace) -> Result<(), Error> {
+        Self::enter_netns()
+    }
+
+    fn add_host_route(_interface: &str, _host: IpAddr) -> Result<(), Error> {
         Self::enter_netns()
     }
 
@@ -75,11 +83,7 @@ pub(crate) trait System {
     }
 
     fn enable_forwarding(_interface: &str, _ipv6: bool) -> Result<(), Error> {
-        Err(Error::unsupported(
-            "forward packets in",
-            "a network of the run's own",
-            "only Linux has them; leave out --layer device",
-        ))
+        Err(Error::unsupported(Feature::Forwarding, "forward packets in", "a network of the run's own"))
     }
 
     fn folder_of_thread() -> PathBuf {
@@ -143,6 +147,10 @@ pub(crate) trait System {
     }
 
     fn peak_rss_bytes() -> Option<u64> {
+        None
+    }
+
+    fn stolen_time() -> Option<Duration> {
         None
     }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 
 use super::Sampler;
-use crate::Error;
+use crate::{Error, Feature};
 
 /// A sampler that cannot be started, and so never exists.
 #[derive(Debug)]
@@ -11,7 +11,7 @@ pub(crate) enum NoSampler {}
 
 impl Sampler for NoSampler {
     fn start(_frequency_hz: NonZeroU16) -> Result<Self, Error> {
-        Err(Error::unsupported("start", "a profile of this process", "it takes Linux or macOS; leave out --profile"))
+        Err(Error::unsupported(Feature::Profile, "start", "a profile of this process"))
     }
 
     fn finish(self) -> Result<String, Error> {

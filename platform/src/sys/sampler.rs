@@ -9,7 +9,7 @@ use std::num::NonZeroU16;
 use pprof::{Frames, ProfilerGuard, Symbol};
 
 use super::Sampler;
-use crate::{Class, Error};
+use crate::{Cause, Error};
 
 /// Takes samples by SIGPROF.
 pub(crate) struct SignalSampler(ProfilerGuard<'static>);
@@ -66,6 +66,5 @@ fn name_of(name: &str) -> String {
 }
 
 fn failed(operation: &'static str, error: pprof::Error) -> Error {
-    Error::new(Class::Failed, operation, "a profile of this process", io::Error::other(error))
-        .remedy("see that no other one is being taken")
+    Error::new(Cause::SamplerBusy, operation, "a profile of this process", io::Error::other(error))
 }

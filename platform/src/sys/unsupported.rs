@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use super::no_sampler::NoSampler;
 use super::{Interrupts, System, Tun};
 use crate::doctor::Check;
-use crate::{Capabilities, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TunConfig};
+use crate::{Capabilities, DropCounter, Error, Feature, Link, PacketBuffer, PacketMeta, ProcessEnd, TunConfig};
 
 /// Any other system.
 pub(crate) struct Unsupported;
@@ -36,7 +36,7 @@ impl System for Unsupported {
 }
 
 fn no_device() -> Error {
-    Error::unsupported("open", "a TUN device", "run on Linux, macOS or Windows")
+    Error::unsupported(Feature::Tun, "open", "a TUN device")
 }
 
 /// A device that cannot be opened, and so never exists.

@@ -2,23 +2,21 @@
 
 use std::num::NonZeroU16;
 
-use super::split::{set_ip_len, set_ipv4_checksum};
-use super::{CWR, FIN, IPV4_HEADER_LEN, PSH, TCP_FLAGS_AT, TcpLayout, check_length, leave_checksum, sequence};
+use super::check_length;
+use crate::packet::flags::{CWR, FIN, PSH, RST, SYN, URG};
+use crate::packet::{
+    FLAGS_AT, IPV4_HEADER_LEN, TcpLayout, TcpSegment, write_ip_len, write_ipv4_checksum, write_partial_checksum,
+};
 use crate::{Capabilities, Checksum, PacketMeta};
-
-const SYN: u8 = 0x02;
-const RST: u8 = 0x04;
-const URG: u8 = 0x20;
 
 /// A super-packet that grows in a caller's buffer, segment by segment.
 ///
-/// It takes what [`split`](super::split()) would cut from it again, and what Linux would join
+/// It takes segments that [`split`](super::split()) would cut from it again, and that Linux would join
 /// (`net/ipv4/tcp_offload.c`, `tcp_gro_receive`; `af_inet.c`, `inet_gro_receive`): segments of one
-/// connection, one right behind the other, whose headers say the same, all as long as the first but
-/// for the last.
+/// connection, in sequence, with equal headers, all as long as the first but for the last.
 ///
-/// The checksums of the segments are not looked at, and after joining cannot be: who joins what
-/// came from elsewhere has to verify them first.
+/// The checksums of the segments are not verified, and cannot be after joining: verify them first if the
+/// segments come from a network.
 #[derive(Debug)]
 pub struct SuperPacket<'a> {
     buffer: &'a mut [u8],
@@ -35,37 +33,36 @@ pub struct SuperPacket<'a> {
 }
 
 impl<'a> SuperPacket<'a> {
-    /// Begins with one TCP segment, which is copied into `buffer`. `None` for what is not a TCP
-    /// packet of the length that it says, or is longer than the buffer.
+    /// Begins with one TCP segment, which is copied into `buffer`. `None` if it is not TCP, not as long as its
+    /// header says, or longer than the buffer.
     pub fn begin(buffer: &'a mut [u8], segment: &[u8]) -> Option<Self> {
         check_length(segment).ok()?;
-        let layout = TcpLayout::parse(segment)?;
+        let tcp = TcpSegment::parse(segment)?;
+        let layout = tcp.layout;
         buffer.get_mut(..segment.len())?.copy_from_slice(segment);
-        let gso_size = segment.len() - layout.payload_at;
-        let tcp = &segment[layout.tcp_at..];
-        let single = tcp[TCP_FLAGS_AT] & (SYN | RST | URG) != 0
-            || gso_size == 0
-            || !layout.ipv6 && layout.tcp_at != IPV4_HEADER_LEN;
+        let gso_size = tcp.payload().len();
+        let single =
+            tcp.flags() & (SYN | RST | URG) != 0 || gso_size == 0 || !layout.ipv6 && layout.tcp_at != IPV4_HEADER_LEN;
         Some(Self {
             buffer,
             len: segment.len(),
             layout,
             gso_size,
-            next_sequence: sequence(tcp).wrapping_add(gso_size as u32),
+            next_sequence: tcp.sequence().wrapping_add(gso_size as u32),
             count: 1,
-            closed: single || tcp[TCP_FLAGS_AT] & (FIN | PSH) != 0,
+            closed: single || tcp.flags() & (FIN | PSH) != 0,
         })
     }
 
-    /// Appends a segment, and answers whether it was taken. One that was not is as good as a packet
-    /// of its own, or as the beginning of the next super-packet.
+    /// Appends a segment, and returns whether it was taken. If not, send it alone, or begin the next super-packet
+    /// with it.
     pub fn append(&mut self, segment: &[u8]) -> bool {
         let Some(payload) = self.fitting(segment) else { return false };
         let end = self.len + payload.len();
         let Some(room) = self.buffer.get_mut(self.len..end) else { return false };
         room.copy_from_slice(payload);
-        let flags = segment[self.layout.tcp_at + TCP_FLAGS_AT];
-        self.buffer[self.layout.tcp_at + TCP_FLAGS_AT] |= flags & (FIN | PSH);
+        let flags = segment[self.layout.tcp_at + FLAGS_AT];
+        self.buffer[self.layout.tcp_at + FLAGS_AT] |= flags & (FIN | PSH);
         self.closed = payload.len() < self.gso_size || flags & (FIN | PSH) != 0;
         self.len = end;
         self.next_sequence = self.next_sequence.wrapping_add(payload.len() as u32);
@@ -75,41 +72,43 @@ impl<'a> SuperPacket<'a> {
 
     /// The payload of a segment that may be appended.
     fn fitting<'s>(&self, segment: &'s [u8]) -> Option<&'s [u8]> {
-        if self.closed || check_length(segment).is_err() || TcpLayout::parse(segment) != Some(self.layout) {
+        if self.closed || check_length(segment).is_err() {
             return None;
         }
+        let next = TcpSegment::parse(segment).filter(|next| next.layout == self.layout)?;
         let first = &self.buffer[..self.layout.payload_at];
         let (headers, payload) = segment.split_at(self.layout.payload_at);
         let fits = !payload.is_empty()
             && payload.len() <= self.gso_size
             && self.len + payload.len() <= Capabilities::MAX_SUPER_PACKET
-            && same_network(first, headers, self.layout.ipv6, self.count)
+            && same_network(&first[..self.layout.tcp_at], &headers[..self.layout.tcp_at], self.layout.ipv6, self.count)
             && same_transport(&first[self.layout.tcp_at..], &headers[self.layout.tcp_at..])
-            && sequence(&headers[self.layout.tcp_at..]) == self.next_sequence;
+            && next.sequence() == self.next_sequence;
         fits.then_some(payload)
     }
 
-    /// Completes the headers, and answers the length of the packet that the buffer now begins with,
-    /// and what goes beside it: an undone checksum, and of more than one segment their size.
+    /// Completes the headers. Returns the length of the packet at the start of the buffer, and its meta: a
+    /// partial checksum, and for more than one segment their size.
     pub fn finish(self) -> (usize, PacketMeta) {
         let packet = &mut self.buffer[..self.len];
-        set_ip_len(packet, &self.layout);
+        write_ip_len(packet, self.layout.ipv6, self.len);
         if !self.layout.ipv6 {
-            set_ipv4_checksum(packet, &self.layout);
+            write_ipv4_checksum(packet, self.layout.tcp_at);
         }
-        leave_checksum(packet, &self.layout, self.len);
+        write_partial_checksum(packet, &self.layout, self.len);
         let gso_size = NonZeroU16::new(self.gso_size as u16).filter(|_| self.count > 1);
         (self.len, PacketMeta { checksum: Checksum::Partial, gso_size })
     }
 }
 
-/// Whether two IP headers, without options, say the same, but for lengths and checksum.
+/// Whether two IP headers are equal but for length and checksum: without IPv4 options, with IPv6's extension
+/// headers.
 ///
-/// The identification has to be that of the `index`th segment, unless both must not be fragmented:
+/// The identification has to be the one of the `index`th segment, unless both packets must not be fragmented:
 /// then it means nothing (RFC 6864, 4.1), and senders leave it zero.
 fn same_network(first: &[u8], next: &[u8], ipv6: bool, index: usize) -> bool {
     if ipv6 {
-        return first[..4] == next[..4] && first[6..40] == next[6..40];
+        return first[..4] == next[..4] && first[6..] == next[6..];
     }
     let identification = |header: &[u8]| u16::from_be_bytes([header[4], header[5]]);
     let in_order = identification(first).wrapping_add(index as u16) == identification(next);
@@ -122,7 +121,7 @@ fn same_network(first: &[u8], next: &[u8], ipv6: bool, index: usize) -> bool {
 fn same_transport(first: &[u8], next: &[u8]) -> bool {
     first[..4] == next[..4]
         && first[8..13] == next[8..13]
-        && first[TCP_FLAGS_AT] & !CWR == next[TCP_FLAGS_AT] & !(FIN | PSH)
+        && first[FLAGS_AT] & !CWR == next[FLAGS_AT] & !(FIN | PSH)
         && first[14..16] == next[14..16]
         && first[18..] == next[18..]
 }
@@ -132,11 +131,11 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
-    use crate::vnet::reference::{Shape, segment};
+    use crate::packet::reference::{Shape, segment};
 
     const ACK: u8 = 0x10;
     const GSO_SIZE: usize = 100;
-    const PLAIN: Shape = Shape { ipv6: false, flags: ACK, options: 12, payload: 300 };
+    const PLAIN: Shape = Shape { ipv6: false, extended: false, flags: ACK, options: 12, payload: 300 };
 
     /// The first two segments of a super-packet.
     fn two(shape: Shape) -> [Vec<u8>; 2] {
@@ -158,7 +157,7 @@ mod tests {
 
     #[test]
     fn headers_that_differ_do_not_join() {
-        for shape in [PLAIN, Shape { ipv6: true, ..PLAIN }] {
+        for shape in [PLAIN, Shape { ipv6: true, ..PLAIN }, Shape { ipv6: true, extended: true, ..PLAIN }] {
             let [first, second] = two(shape);
             assert!(joins(&first, &second));
             let free = if shape.ipv6 { vec![] } else { vec![10, 11] };
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_follows_what_closes_or_stands_alone() {
+    fn nothing_follows_a_segment_that_closes_or_stands_alone() {
         for flag in [FIN, PSH, SYN, RST, URG] {
             let [first, second] = two(PLAIN);
             let at = PLAIN.tcp_at() + 13;

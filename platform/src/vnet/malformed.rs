@@ -2,12 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use super::reference::{self, Shape, meta};
 use super::*;
+use crate::packet::reference::{self, Shape, meta};
+use crate::packet::{TCP, UDP};
 
-const PLAIN: Shape = Shape { ipv6: false, flags: 0x10, options: 0, payload: 100 };
-const SHAPES: [Shape; 4] =
-    [PLAIN, Shape { ipv6: true, ..PLAIN }, Shape { options: 12, ..PLAIN }, Shape { ipv6: true, options: 40, ..PLAIN }];
+const PLAIN: Shape = Shape { ipv6: false, extended: false, flags: 0x10, options: 0, payload: 100 };
+const SHAPES: [Shape; 5] = [
+    PLAIN,
+    Shape { ipv6: true, ..PLAIN },
+    Shape { ipv6: true, extended: true, ..PLAIN },
+    Shape { options: 12, ..PLAIN },
+    Shape { ipv6: true, options: 40, ..PLAIN },
+];
 const PARTIAL: PacketMeta = PacketMeta { checksum: Checksum::Partial, gso_size: None };
 
 fn header(shape: Shape, gso_type: u8, gso_size: u16, csum_offset: u16) -> [u8; HEADER_LEN] {
@@ -116,9 +122,14 @@ fn a_super_packet_that_is_no_whole_tcp_is_refused() {
             assert!(SuperPacket::begin(&mut vec![0; 1_000], &packet).is_none(), "{value:#x} at {at}");
         };
         if shape.ipv6 {
-            // Every other protocol, the extension headers among them.
-            (0..=255).filter(|protocol| *protocol != TCP).for_each(|protocol| refused(6, protocol));
-        } else {
+            // Every other protocol. As an extension header, TCP's own would be cut short or a fragment.
+            let protocol_at = if shape.extended { shape.tcp_at() - 16 } else { 6 };
+            (0..=255).filter(|protocol| *protocol != TCP).for_each(|protocol| refused(protocol_at, protocol));
+        }
+        if shape.extended {
+            refused(40 + 8 + 3, 1);
+        }
+        if !shape.ipv6 {
             (0..=255).filter(|protocol| *protocol != TCP).for_each(|protocol| refused(9, protocol));
             (0..5).for_each(|words| refused(0, 0x40 | words));
             // More fragments, and an offset.

@@ -1,16 +1,18 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use super::reference::{self, Shape, meta};
 use super::*;
 use crate::Capabilities;
+use crate::packet::reference::{self, Shape, meta};
+use crate::packet::{UDP, write_partial_checksum, write_partial_udp_checksum};
 
 const ACK: u8 = 0x10;
 /// All that may stand in a super-packet: FIN, PSH, ACK, ECE, CWR.
 const ALL: u8 = 0xd9;
-const PLAIN: Shape = Shape { ipv6: false, flags: ALL, options: 0, payload: 100 };
-const SHAPES: [Shape; 4] = [
+const PLAIN: Shape = Shape { ipv6: false, extended: false, flags: ALL, options: 0, payload: 100 };
+const SHAPES: [Shape; 5] = [
     PLAIN,
     Shape { ipv6: true, ..PLAIN },
+    Shape { ipv6: true, extended: true, ..PLAIN },
     Shape { options: 12, flags: ACK, ..PLAIN },
     Shape { ipv6: true, options: 40, ..PLAIN },
 ];
@@ -43,7 +45,7 @@ fn segments(meta: PacketMeta, packet: &[u8]) -> Vec<Vec<u8>> {
 /// Every length of payload, cut and joined again. The slow segments of one length are those of the
 /// next, but for the last one or two.
 #[test]
-fn every_length_is_cut_as_slowly_and_joins_to_what_it_was() {
+fn every_length_is_cut_like_the_reference_and_joins_again() {
     for shape in [PLAIN, Shape { ipv6: true, ..PLAIN }] {
         let (gso_size, largest) = (1448, shape.largest().payload);
         let payload = reference::bytes(reference::PAYLOAD, largest);
@@ -84,7 +86,7 @@ fn every_length_is_cut_as_slowly_and_joins_to_what_it_was() {
 }
 
 #[test]
-fn every_size_of_segment_is_cut_as_slowly() {
+fn every_size_of_segment_is_cut_like_the_reference() {
     for shape in SHAPES {
         for payload in [0, 1, 2, 3, 99, 1448, 1449, 4_344, 20_000] {
             let packet = Shape { payload, ..shape }.packet();
@@ -99,7 +101,7 @@ fn every_size_of_segment_is_cut_as_slowly() {
 }
 
 #[test]
-fn every_length_has_its_checksum_completed_as_slowly() {
+fn every_length_has_its_checksum_completed_like_the_reference() {
     for shape in [PLAIN, Shape { ipv6: true, ..PLAIN }] {
         let largest = shape.largest().payload;
         let payload = reference::bytes(reference::PAYLOAD, largest + 1);
@@ -126,13 +128,21 @@ fn every_length_has_its_checksum_completed_as_slowly() {
     }
 }
 
-/// A datagram with the sum of its pseudo-header.
+/// A datagram with a partial checksum.
 fn datagram(ipv6: bool, payload: &[u8]) -> Vec<u8> {
-    let shape = Shape { ipv6, ..PLAIN };
+    datagram_of(Shape { ipv6, ..PLAIN }, payload)
+}
+
+fn datagram_of(shape: Shape, payload: &[u8]) -> Vec<u8> {
     let mut packet = shape.headers()[..shape.tcp_at()].to_vec();
     let len = (8 + payload.len()) as u16;
-    packet[if ipv6 { 6 } else { 9 }] = UDP;
-    let (at, total) = if ipv6 { (4, len) } else { (2, 20 + len) };
+    let protocol_at = match (shape.ipv6, shape.extended) {
+        (false, _) => 9,
+        (true, false) => 6,
+        (true, true) => shape.tcp_at() - 16,
+    };
+    packet[protocol_at] = UDP;
+    let (at, total) = if shape.ipv6 { (4, len + (shape.tcp_at() - 40) as u16) } else { (2, 20 + len) };
     packet[at..at + 2].copy_from_slice(&total.to_be_bytes());
     let partial = reference::sum(&reference::pseudo_header(&packet, len, UDP));
     packet.extend([1, 2, 3, 4]);
@@ -162,7 +172,7 @@ fn a_datagram_has_its_checksum_completed_and_it_is_never_zero() {
 }
 
 #[test]
-fn what_the_kernel_says_is_read() {
+fn headers_of_the_kernel_are_read() {
     for shape in SHAPES {
         let packet = shape.packet();
         let place = [0, 0, shape.tcp_at() as u16, 16];
@@ -191,7 +201,7 @@ fn what_the_kernel_says_is_read() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_headers_are_read_back() {
     for shape in SHAPES {
         let packet = shape.packet();
         for meta in [PacketMeta::default(), PacketMeta { gso_size: None, ..meta(1) }, meta(1), meta(99)] {
@@ -202,14 +212,14 @@ fn what_is_written_is_read_back() {
                 assert_eq!(header[2..4], (shape.payload_at() as u16).to_ne_bytes());
             }
         }
-        let complete = PacketMeta { checksum: Checksum::Complete, ..meta(9) };
+        let complete = PacketMeta { checksum: Checksum::Filled, ..meta(9) };
         assert_eq!(write(complete, &packet), Err(Malformed::SegmentationWithoutChecksum));
     }
     assert_eq!(write(meta(9), &datagram(false, b"query")), Err(Malformed::SegmentationType));
 }
 
 #[test]
-fn what_is_left_to_the_link_is_the_slow_sum() {
+fn a_partial_checksum_equals_the_reference() {
     for shape in SHAPES {
         for payload in [0, 1, 1448, 65_535 - shape.payload_at(), shape.largest().payload] {
             let expected = Shape { payload, ..shape }.packet();
@@ -217,23 +227,23 @@ fn what_is_left_to_the_link_is_the_slow_sum() {
             packet[shape.tcp_at() + 16..shape.tcp_at() + 18].copy_from_slice(&[0xde, 0xad]);
             let layout = TcpLayout::parse(&packet[..shape.payload_at()]).unwrap();
             let len = packet.len();
-            leave_checksum(&mut packet[..shape.payload_at()], &layout, len);
+            write_partial_checksum(&mut packet[..shape.payload_at()], &layout, len);
             assert!(packet == expected, "{payload} bytes");
         }
     }
 }
 
 #[test]
-fn a_datagram_may_be_left_to_the_link_too() {
+fn a_datagram_may_have_a_partial_checksum_too() {
     let partial = PacketMeta { checksum: Checksum::Partial, gso_size: None };
-    for ipv6 in [false, true] {
-        let udp_at = if ipv6 { 40 } else { 20 };
+    for shape in SHAPES {
+        let udp_at = shape.tcp_at();
         for len in [0, 1, 1472] {
-            let expected = datagram(ipv6, &reference::bytes(9, len));
+            let expected = datagram_of(shape, &reference::bytes(9, len));
             let mut packet = expected.clone();
             packet[udp_at + 6..udp_at + 8].copy_from_slice(&[0xde, 0xad]);
             let whole = packet.len();
-            assert!(leave_udp_checksum(&mut packet[..udp_at + 8], whole));
+            assert!(write_partial_udp_checksum(&mut packet[..udp_at + 8], whole));
             assert_eq!(packet, expected);
             let written = write(partial, &packet[..udp_at + 8]).unwrap();
             assert_eq!(written, header(NEEDS_CSUM, GSO_NONE, [udp_at as u16 + 8, 0, udp_at as u16, 6]));
@@ -243,7 +253,7 @@ fn a_datagram_may_be_left_to_the_link_too() {
     let mut fragment = datagram(false, b"query");
     fragment[6] = 0x20;
     let before = fragment.clone();
-    assert!(!leave_udp_checksum(&mut fragment, before.len()));
+    assert!(!write_partial_udp_checksum(&mut fragment, before.len()));
     assert_eq!(fragment, before);
     assert_eq!(write(partial, &fragment), Err(Malformed::SegmentationType));
     assert_eq!(write(partial, &datagram(true, b"")[..47]), Err(Malformed::SegmentationType));

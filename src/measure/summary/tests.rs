@@ -7,10 +7,10 @@ use netstacks::StackKind;
 
 use super::super::fixture::{cell, failed, forwarder, sample};
 use super::*;
-use crate::plan::{Direction, ROWS};
-use crate::sample::{ForwardCell, Interval, Packets};
+use crate::sample::{Interval, Packets};
+use crate::scenario::{Mode, ROWS, Workload};
 
-fn smoltcp() -> StackCell {
+fn smoltcp() -> Cell {
     cell(StackKind::Smoltcp, Mode::Reader)
 }
 
@@ -41,11 +41,11 @@ fn an_outlier_is_marked_and_kept() {
     let (row, warnings) = row(&samples(&[10.0, 10.1, 9.9, 5.0, 10.0, 10.1, 9.9, 10.0]));
     assert_eq!(row.outliers, [3]);
     assert_eq!(row.gbps.len(), 8);
-    assert_eq!(warnings, ["one run lies far from the others; see what else the machine did"]);
+    assert_eq!(warnings, ["one run lies far from the others; check what else the machine did"]);
 }
 
 #[test]
-fn few_and_noisy_runs_are_told() {
+fn few_and_noisy_runs_give_warnings() {
     let (row, warnings) = row(&samples(&[10.0, 12.0, 8.0]));
     assert_eq!(row.estimate.unwrap().median, 10.0);
     assert_eq!(warnings.len(), 2, "{warnings:?}");
@@ -67,31 +67,31 @@ fn failed_runs_alone_have_no_figure_and_no_warning_of_figures() {
 fn the_same_advice_is_given_once_with_the_median_and_the_number_of_runs() {
     let mut samples = samples(&[10.0, 10.01, 9.99, 10.0, 10.01, 9.99]);
     for (sample, count) in samples.iter_mut().zip([7, 5, 90]) {
-        sample.facts.retransmits = Some(count);
+        sample.measured.retransmits = Some(count);
     }
     let (_, warnings) = row(&samples);
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].starts_with("in 3 of 6 runs: the kernel sent 7 segments again"), "{warnings:?}");
+    assert!(warnings[0].starts_with("in 3 of 6 runs: the kernel retransmitted 7 segments"), "{warnings:?}");
 }
 
 #[test]
-fn offload_without_super_packets_is_told() {
+fn offload_without_super_packets_gives_a_warning() {
     let mut samples = samples(&[10.0, 10.01, 9.99, 10.0, 10.01, 9.99]);
     for sample in &mut samples {
-        sample.cell = StackCell { offload: Some(true), ..smoltcp() }.into();
-        sample.facts.packets = Packets { rx: 10, rx_bytes: 400, tx: 1000, tx_bytes: 1_500_000 };
+        sample.cell = Cell { offload: Some(true), ..smoltcp() };
+        sample.measured.packets = Packets { rx: 10, rx_bytes: 400, tx: 1000, tx_bytes: 1_500_000 };
     }
     let (_, warnings) = row(&samples);
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert!(warnings[0].starts_with("in 6 of 6 runs: offload is on, but packets have 1500 bytes"), "{warnings:?}");
+    assert!(warnings[0].starts_with("in 6 of 6 runs: offload is on, but packets of 1500 bytes"), "{warnings:?}");
     for sample in &mut samples {
-        sample.facts.packets.tx_bytes = 2_000_000;
+        sample.measured.packets.tx_bytes = 2_000_000;
     }
     assert_eq!(row(&samples).1, [] as [&str; 0]);
 }
 
 #[test]
-fn what_holds_of_the_machine_is_told_once_for_all_cells() {
+fn a_warning_about_the_machine_is_given_once_for_all_cells() {
     let mut samples = samples(&[10.0, 10.01, 9.99, 10.0, 10.01, 9.99]);
     samples.extend([10.0; 6].map(|gbps| sample(&cell(StackKind::Lwip, Mode::Reader), gbps)));
     for (index, sample) in samples.iter_mut().enumerate() {
@@ -114,35 +114,42 @@ fn forwarded(parts: &[(f64, u64)]) -> Sample {
         cpu_seconds: Some(*cpu),
         rss_bytes: Some(*rss),
     };
-    sample.facts.intervals = (1..).zip(parts).map(interval).collect();
-    sample.facts.elapsed = Duration::from_secs(parts.len() as u64);
-    sample.facts.cpu.forwarder_seconds = Some(parts.iter().map(|(cpu, _)| cpu).sum());
+    sample.measured.intervals = (1..).zip(parts).map(interval).collect();
+    sample.measured.elapsed = Duration::from_secs(parts.len() as u64);
+    sample.measured.cpu.subject_seconds = Some(parts.iter().map(|(cpu, _)| cpu).sum());
     sample
 }
 
 #[test]
-fn the_load_is_the_median_of_the_averages_and_the_largest_maximum() {
+fn loads_are_the_median_of_the_averages_and_the_largest_maximum() {
     let mut samples =
         [forwarded(&[(1.0, 5), (0.5, 7)]), forwarded(&[(0.5, 9), (0.5, 9)]), forwarded(&[(0.25, 1), (0.5, 2)])];
     for (sample, (sent_again, reordered)) in samples.iter_mut().zip([(7, 70), (5, 50), (90, 900)]) {
-        (sample.facts.retransmits, sample.facts.reordered) = (Some(sent_again), Some(reordered));
+        (sample.measured.retransmits, sample.measured.reordered) = (Some(sent_again), Some(reordered));
     }
     let (row, warnings) = row(&samples);
-    assert_eq!(row.cpu_percent, Some(Load { average: 50.0, maximum: 100.0 }));
-    assert_eq!(row.memory_bytes, Some(Load { average: 6.0, maximum: 9.0 }));
-    assert_eq!((row.retransmits, row.reordered), (Some(7.0), Some(70.0)));
-    assert!(warnings[0].starts_with("in 3 of 3 runs: the kernel sent 7 segments again"), "{warnings:?}");
+    for (metric, expected) in [
+        ("cpu_percent", 50.0),
+        ("max_cpu_percent", 100.0),
+        ("rss_bytes", 6.0),
+        ("max_rss_bytes", 9.0),
+        ("retransmits", 7.0),
+        ("reordered", 70.0),
+    ] {
+        assert_eq!(row.figure(metric), Some(expected), "{metric}");
+    }
+    assert!(warnings[0].starts_with("in 3 of 3 runs: the kernel retransmitted 7 segments"), "{warnings:?}");
 }
 
 #[test]
 fn forwarders_are_rivals_and_stacks_are_not_theirs() {
     let whole = forwarder(ROWS[17]);
-    let reverse = ForwardCell { direction: Direction::Reverse, ..whole.clone() };
+    let reverse = Cell { workload: Workload::Stream(Mode::Reader), ..whole.clone() };
     let mut samples = vec![sample(&forwarder(ROWS[9]), 10.0), sample(&whole, 20.0), sample(&reverse, 40.0)];
     samples.push(sample(&smoltcp(), 80.0));
     let cells = Summary::of(&samples).cells;
     // Stacks are first, then the rows by their numbers.
-    let of_fastest: Vec<_> = cells.iter().map(|row| row.of_fastest).collect();
+    let of_fastest: Vec<_> = cells.iter().map(|row| row.figure("of_fastest")).collect();
     assert_eq!(of_fastest, [Some(1.0), Some(0.5), Some(1.0), Some(1.0)]);
-    assert!(cells.iter().all(|row| row.of_other_mode.is_none()));
+    assert!(cells.iter().all(|row| row.figure("of_other_mode").is_none()));
 }

@@ -3,18 +3,18 @@
 #![cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 
 use std::collections::HashSet;
+use std::num::NonZeroU64;
 
 use clap::Parser;
 
-use super::super::{Layer, RuntimeKind};
 use super::*;
 use crate::cli::{Cli, Command};
-use crate::sample::Cell;
+use crate::scenario::{Amount, Cell, RuntimeKind, Verify};
 
 /// The order of the seed 42 in its first round, of eight scenarios.
 const ORDER_OF_42: [usize; 8] = [6, 4, 5, 3, 2, 1, 0, 7];
 
-/// What `matrix` with these arguments is to run.
+/// The plan of `matrix` with these arguments.
 fn planned(arguments: &str) -> Result<MatrixPlan, PlanError> {
     let arguments = format!("rust-tun-perf matrix {arguments}");
     let Some(Command::Matrix(matrix)) = Cli::try_parse_from(arguments.split_whitespace()).unwrap().command else {
@@ -27,12 +27,12 @@ fn plan(arguments: &str) -> MatrixPlan {
     planned(arguments).unwrap()
 }
 
-/// How many scenarios are of a layer.
+/// The number of scenarios of a layer.
 fn count(plan: &MatrixPlan, layer: Layer) -> usize {
     plan.scenarios.iter().filter(|scenario| scenario.subject.layer() == layer).count()
 }
 
-/// How many offloads there are on this system.
+/// The number of offload settings on this system.
 fn offloads() -> usize {
     if platform::offload_supported() { 2 } else { 1 }
 }
@@ -56,15 +56,15 @@ fn lists_multiply() {
 
 #[test]
 fn a_matrix_delivers_by_time_unless_it_is_told_how_many_bytes() {
-    assert!(plan("").scenarios.iter().all(|scenario| scenario.amount == Amount::Time(DEFAULT_TIME)));
+    assert!(plan("").scenarios.iter().all(|scenario| scenario.amount == Amount::time(DEFAULT_TIME)));
     let bytes = Amount::Bytes(NonZeroU64::new(5_000_000).unwrap());
     assert!(plan("--bytes 5MB").scenarios.iter().all(|scenario| scenario.amount == bytes));
-    let time = Amount::Time(Duration::from_millis(250));
+    let time = Amount::time(Duration::from_millis(250));
     assert!(plan("--time 0.25").scenarios.iter().all(|scenario| scenario.amount == time));
 }
 
 #[test]
-fn workers_are_those_of_the_multi_thread_runtime_alone() {
+fn only_the_multi_thread_runtime_has_workers() {
     let plan = plan("--worker-threads 3");
     let runtimes: HashSet<RuntimeKind> = plan.scenarios.iter().map(|scenario| scenario.runtime).collect();
     let three = RuntimeKind::MultiThread(std::num::NonZeroUsize::new(3));
@@ -72,26 +72,26 @@ fn workers_are_those_of_the_multi_thread_runtime_alone() {
 }
 
 #[test]
-fn what_cannot_be_is_left_out_with_the_reason() {
+fn an_impossible_combination_is_left_out_with_the_reason() {
     let plan = plan("-n smoltcp,lwip -m reader --runtime current-thread --offload off --mtu 576,1500 --ipv6 all");
     assert_eq!(plan.scenarios.len(), 2 * 3);
     assert_eq!(
         plan.skipped,
         [
-            "smoltcp reader MTU 576, IPv6: --mtu: 576 bytes; IPv6 wants at least 1280",
-            "lwip reader MTU 576, IPv6: --mtu: 576 bytes; IPv6 wants at least 1280"
+            "smoltcp reader MTU 576, IPv6: --mtu: 576 bytes; IPv6 needs at least 1280",
+            "lwip reader MTU 576, IPv6: --mtu: 576 bytes; IPv6 needs at least 1280"
         ]
     );
 }
 
 #[test]
-fn where_nothing_can_be_the_option_that_is_wrong_is_named() {
+fn if_nothing_is_possible_the_wrong_option_is_named() {
     for (arguments, error) in [
-        ("--mtu 576 --ipv6 on", "--mtu: 576 bytes; IPv6 wants at least 1280"),
+        ("--mtu 576 --ipv6 on", "--mtu: 576 bytes; IPv6 needs at least 1280"),
         ("--timeout 0", "--timeout: must be more than 0 seconds and at most a day, 86400"),
         (
             "--ipv6 on --tun-addr 10.0.0.9",
-            "--tun-addr: 10.0.0.9 is of the other IP version; leave out --ipv6, or give IPv6's",
+            "--tun-addr: 10.0.0.9 is of the other IP version; leave out --ipv6, or give IPv6 addresses",
         ),
     ] {
         assert_eq!(planned(arguments).unwrap_err().to_string(), error, "{arguments}");
@@ -99,7 +99,7 @@ fn where_nothing_can_be_the_option_that_is_wrong_is_named() {
 }
 
 #[test]
-fn baselines_are_there_once_for_what_they_have() {
+fn a_baseline_runs_once_for_each_setting_that_it_has() {
     let plan = plan("--baseline --mtu 1500,9000 --parallel 1,4");
     let runtimes = 2;
     assert_eq!(count(&plan, Layer::Path), 3 * 2 * runtimes * offloads() * 2 * 2);
@@ -117,7 +117,7 @@ fn baselines_are_there_once_for_what_they_have() {
 }
 
 #[test]
-fn a_baseline_of_the_device_wants_a_network_of_its_own() {
+fn a_baseline_of_the_device_needs_a_network_of_its_own() {
     let plan = plan("--baseline -n smoltcp --netns host --mtu 1500,9000 --parallel 1,4");
     assert_eq!(count(&plan, Layer::Device), 0);
     assert!(count(&plan, Layer::Stack) > 0 && count(&plan, Layer::Loopback) > 0);
@@ -127,13 +127,13 @@ fn a_baseline_of_the_device_wants_a_network_of_its_own() {
         panic!("no matrix");
     };
     let device = |isolated, supported| {
-        let mut runs = runs(&matrix).into_iter().filter(|run| run.layer == cli::Layer::Device);
-        without(&runs.next().unwrap(), isolated, supported)
+        let mut runs = runs(&matrix).into_iter().filter(|run| run.layer == Layer::Device);
+        left_out(&runs.next().unwrap(), isolated, supported)
     };
     assert_eq!(device(true, true), None);
-    let reason = "the layer device: it makes a router of its network, which is to be the run's own;";
+    let reason = "the layer device: it makes a router of its network, so it needs one of its own;";
     assert_eq!(device(false, true), Some(format!("{reason} leave out --netns host")));
-    assert_eq!(device(false, false), Some(format!("{reason} this system has none")));
+    assert_eq!(device(false, false), Some(format!("{reason} this system has no namespaces")));
 }
 
 #[test]
@@ -143,47 +143,45 @@ fn a_baseline_of_loopback_is_over_either_ip_version() {
 }
 
 #[test]
-fn loopback_knows_no_mtu_that_could_be_too_small() {
+fn loopback_ignores_the_mtu() {
     let plan = plan("--baseline -n smoltcp -m reader --runtime current-thread --mtu 576,1500 --ipv6 on");
     assert_eq!(count(&plan, Layer::Loopback), 1);
 }
 
 #[test]
-fn an_order_runs_every_scenario_once() {
+fn a_round_runs_every_scenario_once() {
     let plan = plan("");
     let all: Vec<usize> = (0..plan.scenarios.len()).collect();
     for round in 1..=50 {
-        let mut order = plan.order(7, round);
+        let mut order = MatrixPlan::order(plan.scenarios.len(), 7, round);
         order.sort_unstable();
         assert_eq!(order, all, "round {round}");
     }
 }
 
 #[test]
-fn an_order_is_that_of_its_seed_and_round() {
-    let plan = plan("");
-    assert_eq!(plan.order(7, 3), plan.order(7, 3));
-    assert_ne!(plan.order(7, 3), plan.order(8, 3));
-    let orders: HashSet<Vec<usize>> = (1..=50).map(|round| plan.order(7, round)).collect();
+fn equal_seeds_and_rounds_give_equal_orders() {
+    let order = |seed, round| MatrixPlan::order(24, seed, round);
+    assert_eq!(order(7, 3), order(7, 3));
+    assert_ne!(order(7, 3), order(8, 3));
+    let orders: HashSet<Vec<usize>> = (1..=50).map(|round| order(7, round)).collect();
     assert_eq!(orders.len(), 50);
-    // A file is gone on with by a later build: the order of a seed never changes.
-    let first: Vec<usize> = MatrixPlan { scenarios: plan.scenarios[..8].to_vec(), ..plan }.order(42, 1);
-    assert_eq!(first, ORDER_OF_42);
+    // A later build may continue a file: the order of a seed never changes.
+    assert_eq!(MatrixPlan::order(8, 42, 1), ORDER_OF_42);
 }
 
 #[test]
-fn the_first_place_goes_to_all_alike() {
-    let plan = plan("-n smoltcp -m reader --runtime current-thread --offload off --mtu 1500,2000,3000,4000");
+fn every_run_is_first_equally_often() {
     let mut firsts = [0; 4];
     for round in 1..=4000 {
-        firsts[plan.order(1, round)[0]] += 1;
+        firsts[MatrixPlan::order(4, 1, round)[0]] += 1;
     }
     // 1000 each, with a standard deviation of 27.
     assert!(firsts.iter().all(|count| (870..=1130).contains(count)), "{firsts:?}");
 }
 
 #[test]
-fn a_seed_is_the_users_or_one_that_can_be_typed() {
+fn a_seed_is_short_enough_to_be_typed() {
     assert_eq!(plan("--seed 18446744073709551615").seed(), u64::MAX);
     assert!(plan("").seed() < 100_000_000_000);
 }

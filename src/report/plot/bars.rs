@@ -6,42 +6,19 @@ use std::io;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::{Area, CHARACTER_PX, FAINT, GRID, Ink, Mark, Picture, TEXT, Width, fitted, text_style, tick, width_of};
-use crate::measure::CellSummary;
-use crate::report::format;
+use super::{Area, CHARACTER_PX, FAINT, GRID, Picture, TEXT, Width, fitted, text_style, tick, width_of};
+use crate::report::model::{Bar, Group};
 
-/// Bars that are compared with each other.
-pub(in crate::report) struct Group<'a> {
-    pub(in crate::report) title: String,
-    pub(in crate::report) bars: Vec<Bar<'a>>,
-}
-
-/// A cell.
-pub(in crate::report) struct Bar<'a> {
-    pub(in crate::report) label: String,
-    pub(in crate::report) row: &'a CellSummary,
-}
-
-impl Bar<'_> {
-    /// The figure at its end, or how it failed.
-    fn note(&self) -> String {
-        let failures = format::failures(self.row);
-        match self.row.estimate {
-            None => failures,
-            Some(estimate) if failures.is_empty() => format::gbps(estimate.median),
-            Some(estimate) => format!("{} ({failures})", format::gbps(estimate.median)),
-        }
-    }
-
-    /// The room that this takes, with that before it.
+impl Bar {
+    /// The room that its note takes, with the space before it.
     fn note_px(&self) -> f64 {
-        width_of(&self.note()) + f64::from(BEFORE_NOTE) + 6.0
+        width_of(&self.note) + f64::from(BEFORE_NOTE) + 6.0
     }
 
     /// How far to the right anything of it goes.
     fn end(&self) -> f64 {
-        let high = self.row.estimate.map_or(0.0, |estimate| estimate.high);
-        self.row.gbps.iter().copied().fold(high, f64::max)
+        let high = self.median.as_ref().map_or(0.0, |(_, interval)| interval.end);
+        self.runs.iter().map(|(value, _)| *value).fold(high, f64::max)
     }
 }
 
@@ -64,7 +41,7 @@ const TITLE: i32 = 28;
 const AXIS: u32 = 44;
 
 impl Layout {
-    fn of(groups: &[Group<'_>], width: Width) -> Self {
+    fn of(groups: &[Group], width: Width) -> Self {
         let bars = || groups.iter().flat_map(|group| &group.bars);
         let longest = bars().map(|bar| width_of(&bar.label)).fold(0.0, f64::max);
         let (left, row, above) = match width {
@@ -80,29 +57,29 @@ impl Layout {
         Self { width: width.px().cast_signed(), left, right, row, above }
     }
 
-    fn height(&self, groups: &[Group<'_>]) -> i32 {
+    fn height(&self, groups: &[Group]) -> i32 {
         groups.iter().map(|group| group.bars.iter().fold(title_height(group), |height, _| height + self.row)).sum()
     }
 }
 
-fn title_height(group: &Group<'_>) -> i32 {
+fn title_height(group: &Group) -> i32 {
     if group.title.is_empty() { 6 } else { TITLE }
 }
 
-/// Where the scale ends, in Gbps.
-fn end(groups: &[Group<'_>]) -> f64 {
+/// The end of the scale.
+fn end(groups: &[Group]) -> f64 {
     let end = groups.iter().flat_map(|group| &group.bars).map(Bar::end).fold(0.0, f64::max);
     if end > 0.0 { end } else { 1.0 }
 }
 
 /// Draws the bars of all groups over one axis.
-pub(in crate::report) fn bars(groups: &[Group<'_>], width: Width) -> io::Result<Picture> {
+pub(super) fn bars(name: &str, groups: &[Group], width: Width) -> io::Result<Picture> {
     let layout = Layout::of(groups, width);
     let rows = layout.height(groups);
-    Picture::draw(width.px(), rows.cast_unsigned() + AXIS, |area| draw(area, groups, &layout, rows))
+    Picture::draw(width.px(), rows.cast_unsigned() + AXIS, |area| draw(area, name, groups, &layout, rows))
 }
 
-fn draw(area: &Area<'_>, groups: &[Group<'_>], layout: &Layout, rows: i32) -> Result<(), Box<dyn Error>> {
+fn draw(area: &Area<'_>, name: &str, groups: &[Group], layout: &Layout, rows: i32) -> Result<(), Box<dyn Error>> {
     let end = end(groups);
     let mut chart = ChartBuilder::on(area)
         .margin_left(layout.left)
@@ -122,9 +99,9 @@ fn draw(area: &Area<'_>, groups: &[Group<'_>], layout: &Layout, rows: i32) -> Re
         .label_style(text_style(&FAINT, HPos::Center, VPos::Top))
         .axis_desc_style(text_style(&FAINT, HPos::Center, VPos::Bottom))
         .x_label_formatter(&|value| tick(*value))
-        .x_desc("throughput, Gbps")
+        .x_desc(name)
         .draw()?;
-    let x = |gbps: f64| chart.backend_coord(&(gbps, 0.0)).0;
+    let x = |value: f64| chart.backend_coord(&(value, 0.0)).0;
     let mut top = 0;
     for group in groups {
         if !group.title.is_empty() {
@@ -142,14 +119,8 @@ fn draw(area: &Area<'_>, groups: &[Group<'_>], layout: &Layout, rows: i32) -> Re
     Ok(())
 }
 
-/// A bar in the row whose upper edge is at `top`.
-fn one(
-    area: &Area<'_>,
-    bar: &Bar<'_>,
-    layout: &Layout,
-    top: i32,
-    x: &dyn Fn(f64) -> i32,
-) -> Result<(), Box<dyn Error>> {
+/// A bar in the row with its upper edge at `top`.
+fn one(area: &Area<'_>, bar: &Bar, layout: &Layout, top: i32, x: &dyn Fn(f64) -> i32) -> Result<(), Box<dyn Error>> {
     let upper = if layout.above > 0 { top + layout.above } else { top + (layout.row - BAR) / 2 };
     let (middle, lower) = (upper + BAR / 2, upper + BAR);
     let left = x(0.0);
@@ -161,35 +132,36 @@ fn one(
         area.draw(&Text::new(label, (left - 8, middle), text_style(&TEXT, HPos::Right, VPos::Center)))?;
     }
     let beside = text_style(&TEXT, HPos::Left, VPos::Center);
-    let Some(estimate) = bar.row.estimate else {
+    let Some((median, interval)) = &bar.median else {
         let room = f64::from(layout.width) - f64::from(left) - 8.0;
-        area.draw(&Text::new(fitted(&format!("× {}", bar.note()), room), (left + 6, middle), beside))?;
+        area.draw(&Text::new(fitted(&format!("× {}", bar.note), room), (left + 6, middle), beside))?;
         return Ok(());
     };
-    let ink = Mark::of(&bar.row.cell).ink();
-    let median = x(estimate.median);
+    let ink = bar.mark.ink();
+    let median = x(*median);
     area.draw(&Rectangle::new([(left, upper), (median, lower)], ink.light.mix(0.3).filled()))?;
     area.draw(&PathElement::new(vec![(median, upper), (median, lower)], ink.light.stroke_width(2)))?;
-    runs(area, bar, ink, middle, x)?;
-    let (low, high) = (x(estimate.low), x(estimate.high));
+    runs(area, bar, middle, x)?;
+    let (low, high) = (x(interval.start), x(interval.end));
     let whisker = [(low, -4), (low, 4), (low, 0), (high, 0), (high, -4), (high, 4)];
     let whisker: Vec<_> = whisker.into_iter().map(|(x, y)| (x, middle + y)).collect();
     area.draw(&PathElement::new(whisker, TEXT.light))?;
     let end = x(bar.end()) + BEFORE_NOTE;
     let room = f64::from(layout.width - end).max(CHARACTER_PX);
-    area.draw(&Text::new(fitted(&bar.note(), room), (end, middle), beside))?;
+    area.draw(&Text::new(fitted(&bar.note, room), (end, middle), beside))?;
     Ok(())
 }
 
-/// A dot for each run, and a ring for an outlier; not all at one height, so that they are seen apart.
-fn runs(area: &Area<'_>, bar: &Bar<'_>, ink: &Ink, middle: i32, x: &dyn Fn(f64) -> i32) -> Result<(), Box<dyn Error>> {
+/// A dot for each run, and a ring for an outlier; at several heights, so that they are seen apart.
+fn runs(area: &Area<'_>, bar: &Bar, middle: i32, x: &dyn Fn(f64) -> i32) -> Result<(), Box<dyn Error>> {
     let heights = [0, 2, 4, -4, -2].into_iter().cycle();
-    for ((index, gbps), height) in bar.row.gbps.iter().enumerate().zip(heights) {
-        let place = (x(*gbps), middle + height);
-        if bar.row.outliers.contains(&index) {
-            area.draw(&Circle::new(place, 4, ink.light.stroke_width(2)))?;
+    let ink = bar.mark.ink().light;
+    for ((value, is_outlier), height) in bar.runs.iter().zip(heights) {
+        let place = (x(*value), middle + height);
+        if *is_outlier {
+            area.draw(&Circle::new(place, 4, ink.stroke_width(2)))?;
         } else {
-            area.draw(&Circle::new(place, 2, ink.light.filled()))?;
+            area.draw(&Circle::new(place, 2, ink.filled()))?;
         }
     }
     Ok(())

@@ -1,30 +1,31 @@
-//! The turning around of packets, over a link in memory at whose other end something may go wrong.
+//! Packets over a link in memory, with faults at its other end.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use clap::Parser;
 use platform::{MemoryLink, Offload, Traffic};
 
 use super::*;
 use crate::cli::Cli;
+use crate::scenario::Devices;
 
-/// What the other end does to the packets that it sends back.
+/// A fault of the other end when it sends packets back.
 #[derive(Clone, Copy)]
 enum Fault {
     None,
-    /// One is not sent back.
+    /// One packet is not sent back.
     Lose,
-    /// A byte of one is another one.
+    /// A byte of one packet is changed.
     Flip,
-    /// Two change places.
+    /// Two packets swap places.
     Swap,
-    /// Others are among them.
+    /// Packets of others are among them.
     Strangers,
     /// The link ends.
     End,
 }
 
-/// The packet to which it happens.
+/// The index of the packet that the fault hits.
 const WHICH: usize = 20;
 
 /// Sends everything back.
@@ -44,7 +45,7 @@ async fn reflect(mut link: MemoryLink, fault: Fault) {
                 held = Some((meta, packet));
                 continue;
             }
-            Fault::Strangers => send(&mut link, PacketMeta::default(), b"\x60 nobody's").await,
+            Fault::Strangers => send(&mut link, PacketMeta::default(), b"\x60 no packet").await,
             Fault::End if count == WHICH => return,
             _ => {}
         }
@@ -61,26 +62,32 @@ async fn send(link: &mut MemoryLink, meta: PacketMeta, packet: &[u8]) {
     }
 }
 
-/// What came of it, and how much is said to have come back.
+fn tun(scenario: &Scenario) -> &Tun {
+    let Devices::Tun(tun) = &scenario.devices else { panic!("a pair of devices") };
+    tun
+}
+
+/// The result of a run, and the end of its stream.
 fn turn(arguments: &str, fault: Fault) -> (Result<(), TransferError>, Option<Finish>) {
     let arguments = format!("x --layer device --warmup 100KB --bytes 2MB --verify full {arguments}");
     let scenario = Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap();
     let pair = if scenario.offload == Offload::On { MemoryLink::offloading_pair } else { MemoryLink::pair };
     let (near, far) = pair(scenario.mtu.into(), 64);
     let facts = DeviceFacts { name: "memory".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(1024) };
-    let shuttle = Shuttle::new(near, &scenario, &facts).unwrap();
-    let lane = Lane::split(&scenario).remove(0);
-    let gate = StartingGate::new(1, ProcessMeter::new(Arc::new(Traffic::default()), || None));
+    let shuttle = Shuttle::new(near, &scenario, tun(&scenario), &facts).unwrap();
+    let streams = Stream::split(&scenario);
+    let stream = &streams[0];
+    let barrier = StartBarrier::new(1, LinkMeter::new(Arc::new(Traffic::default()), || None));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let result = runtime.block_on(async {
         tokio::spawn(reflect(far, fault));
-        shuttle.run(&lane, &gate).await
+        shuttle.run(stream, &barrier).await
     });
-    (result, lane.finished())
+    (result, stream.finished())
 }
 
 #[test]
-fn every_byte_comes_back_whatever_else_does_and_in_any_order() {
+fn every_byte_comes_back_also_among_other_packets_and_in_another_order() {
     for fault in [Fault::None, Fault::Swap, Fault::Strangers] {
         for arguments in ["", "--offload on", "--ipv6 --buffer 999", "--offload on --ipv6 --window 256KiB --mtu 9000"] {
             let (result, finish) = turn(arguments, fault);
@@ -91,7 +98,7 @@ fn every_byte_comes_back_whatever_else_does_and_in_any_order() {
 }
 
 #[test]
-fn a_lost_packet_is_found_and_not_waited_for() {
+fn a_lost_packet_ends_the_run() {
     let (result, finish) = turn("", Fault::Lose);
     let error = result.unwrap_err();
     assert!(matches!(error, TransferError::Lost { got, expected } if got + 1460 == expected), "{error}");
@@ -113,21 +120,28 @@ fn a_link_that_ends_is_a_lost_device() {
 }
 
 #[test]
-fn a_time_is_kept() {
+fn a_run_lasts_for_its_time_and_for_its_bytes() {
+    for (least_ms, least_bytes) in [(500, 0), (1, 20_000_000)] {
+        lasts(Duration::from_millis(least_ms), least_bytes);
+    }
+}
+
+fn lasts(time: Duration, bytes: u64) {
     let (near, far) = MemoryLink::pair(1500, 64);
-    let cli = Cli::try_parse_from("x --layer device --warmup 0 --time 0.5 --verify full".split_whitespace()).unwrap();
-    let scenario = Scenario::try_from(cli.run).unwrap();
+    let cli = Cli::try_parse_from("x --layer device --warmup 0 --verify full".split_whitespace()).unwrap();
+    let scenario = Scenario { amount: Amount::Time { time, bytes }, ..Scenario::try_from(cli.run).unwrap() };
     let facts = DeviceFacts { name: "memory".to_owned(), mtu: 1500, offload: false, tx_queue_len: None };
-    let shuttle = Shuttle::new(near, &scenario, &facts).unwrap();
-    let lane = Lane::split(&scenario).remove(0);
-    let gate = StartingGate::new(1, ProcessMeter::new(Arc::new(Traffic::default()), || None));
+    let shuttle = Shuttle::new(near, &scenario, tun(&scenario), &facts).unwrap();
+    let streams = Stream::split(&scenario);
+    let stream = &streams[0];
+    let barrier = StartBarrier::new(1, LinkMeter::new(Arc::new(Traffic::default()), || None));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         tokio::spawn(reflect(far, Fault::None));
-        shuttle.run(&lane, &gate).await.unwrap();
+        shuttle.run(stream, &barrier).await.unwrap();
     });
-    let finish = lane.finished().unwrap();
-    assert!(finish.bytes > 0);
-    assert!(finish.end.at - gate.opened().unwrap().at >= Duration::from_millis(500));
-    assert_eq!(lane.arrived(), finish.bytes, "what comes after the end is not counted");
+    let finish = stream.finished().unwrap();
+    assert!(finish.bytes > 0 && finish.bytes >= bytes, "{}", finish.bytes);
+    assert!(finish.end.at - barrier.opened().unwrap().at >= time);
+    assert_eq!(stream.arrived(), finish.bytes, "bytes after the end are not counted");
 }

@@ -1,41 +1,45 @@
 //! The load of iperf3: a server in the far network and a client in the near one.
 //!
-//! The figures are its own, of its JSON: what the receiver has counted. Its clock is its own too, so what the
-//! forwarder spends is taken from before its client starts until after it has ended; without load that is
-//! next to nothing.
+//! The figures are those of its JSON: the bytes that the receiver has counted, by its own clock. The usage of the
+//! forwarder is taken from before its client starts until after it has ended; without load that is next to nothing.
 
 use std::io;
+use std::net::IpAddr;
 use std::process::Stdio;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use platform::{Class, Interrupts, ProcessEnd};
+use platform::{Class, ProcessEnd};
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, interval_at, sleep_until, timeout};
+use tokio::time::timeout;
 
-use super::program::Program;
-use super::topology::Topology;
-use super::{EVERY, ForwarderMeter, Loaded};
-use crate::plan::{Direction, ForwardScenario, Verify};
-use crate::run::failure::Failure;
-use crate::run::meter::{Meter, Spent, difference};
+use crate::remedy::WithRemedy;
+use crate::run::barrier::StartBarrier;
+use crate::run::error::RunError;
+use crate::run::failure::{CLIENT, Failure};
+use crate::run::kernel;
+use crate::run::load::{Clock, Delivered, Load};
+use crate::run::meter::Meter;
+use crate::run::networks::Networks;
+use crate::run::prepared::Prepared;
 use crate::run::process::{head, last_words, tail};
-use crate::run::supervisor::Outcome;
-use crate::run::{RunError, kernel};
-use crate::sample::{Interval, Status};
+use crate::run::server_side::ServerSide;
+use crate::sample::Status;
+use crate::scenario::{Amount, Mode, Scenario};
 
 const PORT: u16 = 5201;
 
 /// How long its server may take until it listens.
-const READY: Duration = Duration::from_secs(5);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 const PROGRAM: &str = "iperf3";
 
 const MISSING: &str = "install it (the package iperf3), or leave out --generator iperf3";
 
-/// What iperf3 says in JSON, as far as it is of use here.
+/// The part of iperf3's JSON that is used here.
 #[derive(Debug, Default, Deserialize)]
 struct Report {
     #[serde(default)]
@@ -62,7 +66,7 @@ struct End {
 
 #[derive(Clone, Copy, Debug, Deserialize)]
 struct Sum {
-    /// Its end, from the beginning.
+    /// Its end, in seconds from the beginning.
     end: f64,
     seconds: f64,
     bytes: u64,
@@ -75,76 +79,52 @@ struct Cpu {
     remote_total: f64,
 }
 
-/// Loads the forwarder, and sees what it takes.
-pub(super) async fn run(
-    scenario: &ForwardScenario,
-    topology: &Topology,
-    forwarder: &Program,
-    mut interrupts: Interrupts,
-) -> Result<Loaded, RunError> {
-    let target = (scenario.far.address, PORT).into();
-    let (_, congestion) = kernel::socket(target, scenario.congestion.as_deref())?;
-    let deadline = Instant::now() + scenario.timeout;
-    let meter = ForwarderMeter::new(scenario, topology, forwarder);
-    let _server = serve(scenario, topology).await?;
-    let (tally, before) = (meter.tally(), meter.spent());
-    let client = finished(start(client(scenario, congestion.as_deref()))?);
-    tokio::pin!(client);
-    let lost = forwarder.end();
-    tokio::pin!(lost);
-    let mut looks = Vec::new();
-    let mut clock = interval_at(Instant::now() + EVERY, EVERY);
-    let report = loop {
-        tokio::select! {
-            biased;
-            () = interrupts.next() => return Err(RunError::Interrupted),
-            failure = &mut lost => break Err(failure),
-            report = &mut client => break report,
-            () = sleep_until(deadline) => {
-                let detail = format!("iperf3 did not end within {} seconds", scenario.timeout.as_secs_f64());
-                break Err(Failure { status: Status::Timeout, detail });
-            }
-            _ = clock.tick() => looks.push(meter.spent().since(before)),
+/// Prepares iperf3 between addresses of the near and of the far network. `driver` ends if the way between them fails.
+pub(super) async fn prepare(
+    scenario: &Scenario,
+    (near, far): (IpAddr, IpAddr),
+    networks: &Networks,
+    driver: impl Future<Output = Failure> + Send + 'static,
+    meter: impl Meter,
+) -> Result<Prepared, RunError> {
+    let (_, congestion) = kernel::socket((far, PORT).into(), scenario.congestion.as_deref())?;
+    let server = serve(far, networks).await?;
+    let client = client(scenario, (near, far), congestion.as_deref());
+    let mode = scenario.workload.mode();
+    let barrier = Arc::new(StartBarrier::new(1, meter));
+    let delivered = Arc::new(OnceLock::new());
+    let task = {
+        let (barrier, delivered) = (Arc::clone(&barrier), Arc::clone(&delivered));
+        async move {
+            // It ends with this task.
+            let _server = server;
+            barrier.wait().map_err(|error| Failure::of_transfer(CLIENT, &error))?;
+            let report = finished(start(client).map_err(|error| failure(error.to_string()))?).await?;
+            let end = Some(barrier.read());
+            let _first = delivered.set(Delivered { end, ..report.delivered(mode)? });
+            Ok(())
         }
     };
-    let spent = meter.spent().since(before);
-    let carried = meter.tally().since(tally);
-    let measured = report.and_then(|report| Measured::of(&report, scenario.direction));
-    let mut outcome = Outcome {
-        spent,
-        device_drops: carried.drops,
-        packets: carried.packets,
-        reordered: carried.reordered,
-        forwarder_peak_rss_bytes: carried.forwarder_peak_rss_bytes,
-        ..Outcome::failed(Status::Ok, None)
-    };
-    let mut generator_seconds = None;
-    match measured {
-        Ok(measured) => {
-            generator_seconds = measured.generator_seconds;
-            measured.tell(&mut outcome, &looks);
-        }
-        Err(Failure { status, detail }) => (outcome.status, outcome.detail) = (status, Some(detail)),
-    }
-    Ok(Loaded { outcome, congestion, generator_seconds, verified: Verify::Off })
+    let server = ServerSide::new(driver, task);
+    Ok(Prepared { congestion, ..Prepared::new(Load::External(delivered), barrier, server) })
 }
 
-/// Starts the server, and waits until it listens.
-async fn serve(scenario: &ForwardScenario, topology: &Topology) -> Result<Child, RunError> {
+/// Starts the server in the far network, and waits until it listens.
+async fn serve(address: IpAddr, networks: &Networks) -> Result<Child, RunError> {
     let mut command = Command::new(PROGRAM);
     command.args(["--server", "--one-off", "--forceflush", "--port"]).arg(PORT.to_string());
-    command.arg("--bind").arg(scenario.far.address.to_string());
+    command.arg("--bind").arg(address.to_string());
     let handle = Handle::current();
-    let mut child = topology.far().run(move || {
+    let mut child = networks.far().run(move || {
         let _context = handle.enter();
         start(command)
     })??;
-    // It says something once it listens.
+    // It prints something once it listens.
     let stdout = child.stdout.take().ok_or_else(|| failed("talk with", io::ErrorKind::BrokenPipe.into()))?;
     let mut stdout = BufReader::new(stdout);
     let mut line = String::new();
-    if let Ok(Ok(1..)) = timeout(READY, stdout.read_line(&mut line)).await {
-        // Nobody reads the rest, but it is not to die of that.
+    if let Ok(Ok(1..)) = timeout(LISTEN_TIMEOUT, stdout.read_line(&mut line)).await {
+        // The rest is read too, or it would die of a closed pipe.
         tokio::spawn(async move { tail(Some(stdout)).await });
         return Ok(child);
     }
@@ -154,20 +134,23 @@ async fn serve(scenario: &ForwardScenario, topology: &Topology) -> Result<Child,
     Err(RunError::Process { class: Class::Failed, text })
 }
 
-fn client(scenario: &ForwardScenario, congestion: Option<&str>) -> Command {
+fn client(scenario: &Scenario, (near, far): (IpAddr, IpAddr), congestion: Option<&str>) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.arg("--client").arg(scenario.far.address.to_string()).arg("--port").arg(PORT.to_string());
-    command.arg("--bind").arg(scenario.near.address.to_string()).arg("--json");
-    command.arg("--time").arg(scenario.time.as_secs().to_string());
+    command.arg("--client").arg(far.to_string()).arg("--port").arg(PORT.to_string());
+    command.arg("--bind").arg(near.to_string()).arg("--json");
+    match scenario.amount {
+        Amount::Time { time, .. } => command.arg("--time").arg(time.as_secs().to_string()),
+        Amount::Bytes(bytes) => command.arg("--bytes").arg(bytes.to_string()),
+    };
     command.arg("--parallel").arg(scenario.parallel.to_string());
     command.arg("--length").arg(scenario.buffer_bytes.to_string());
     if let Some(congestion) = congestion {
         command.arg("--congestion").arg(congestion);
     }
-    match scenario.direction {
-        Direction::Forward => {}
-        Direction::Reverse => drop(command.arg("--reverse")),
-        Direction::Bidir => drop(command.arg("--bidir")),
+    match scenario.workload.mode() {
+        Some(Mode::Writer) | None => {}
+        Some(Mode::Reader) => drop(command.arg("--reverse")),
+        Some(Mode::Both) => drop(command.arg("--bidir")),
     }
     command
 }
@@ -188,7 +171,7 @@ fn failed(operation: &'static str, source: io::Error) -> RunError {
     platform::Error::new(Class::Failed, operation, PROGRAM, source).into()
 }
 
-/// What the client says in the end.
+/// The report of the client, once it has ended.
 async fn finished(mut client: Child) -> Result<Report, Failure> {
     let (stdout, stderr) = (client.stdout.take(), client.stderr.take());
     let (stdout, stderr, status) = tokio::try_join!(head(stdout), tail(stderr), client.wait())
@@ -204,78 +187,34 @@ fn failure(detail: String) -> Failure {
     Failure { status: Status::Reset, detail }
 }
 
-/// What a report comes to.
-struct Measured {
-    bytes: u64,
-    /// Of these, those of the way back where both were used.
-    bytes_back: u64,
-    elapsed: Duration,
-    retransmits: Option<u64>,
-    generator_seconds: Option<f64>,
-    /// The end of each of its intervals, and what its client counted in it.
-    parts: Vec<(Duration, u64)>,
-}
-
-impl Measured {
-    fn of(report: &Report, direction: Direction) -> Result<Self, Failure> {
-        let Report { intervals, end, .. } = report;
-        let none = || failure("iperf3 did not say what was received".to_owned());
+impl Report {
+    /// The figures of a run in this mode.
+    fn delivered(&self, mode: Option<Mode>) -> Result<Delivered, Failure> {
+        let end = &self.end;
+        let none = || failure("iperf3 did not report how much was received".to_owned());
         let received = end.sum_received.ok_or_else(none)?;
-        let back = match direction {
-            Direction::Bidir => Some(end.sum_received_bidir_reverse.ok_or_else(none)?),
-            Direction::Forward | Direction::Reverse => None,
+        let back = match mode {
+            Some(Mode::Both) => Some(end.sum_received_bidir_reverse.ok_or_else(none)?),
+            _ => None,
         };
-        let bytes_back = back.map_or(0, |sum| sum.bytes);
+        let read_bytes = back.map_or(0, |sum| sum.bytes);
         let seconds = received.seconds.max(back.map_or(0.0, |sum| sum.seconds));
         let elapsed = Duration::try_from_secs_f64(seconds).map_err(|_| none())?;
-        let sent = [end.sum_sent, end.sum_sent_bidir_reverse.filter(|_| back.is_some())];
-        let parts = intervals.iter().filter_map(|part| {
+        let sent: Vec<_> =
+            [end.sum_sent, end.sum_sent_bidir_reverse.filter(|_| back.is_some())].into_iter().flatten().collect();
+        let parts = self.intervals.iter().filter_map(|part| {
             let bytes = part.sum.bytes + part.sum_bidir_reverse.map_or(0, |sum| sum.bytes);
             Some((Duration::try_from_secs_f64(part.sum.end).ok()?, bytes))
         });
-        Ok(Self {
-            bytes: received.bytes + bytes_back,
-            bytes_back,
-            elapsed,
-            retransmits: sent
-                .iter()
-                .any(Option::is_some)
-                .then(|| sent.into_iter().flatten().map(|sum| sum.retransmits).sum())
-                .flatten(),
-            generator_seconds: end
-                .cpu_utilization_percent
-                .map(|cpu| (cpu.host_total + cpu.remote_total) / 100.0 * seconds),
-            parts: parts.collect(),
+        let percent = end.cpu_utilization_percent.map(|cpu| cpu.host_total + cpu.remote_total);
+        Ok(Delivered {
+            bytes: received.bytes + read_bytes,
+            read_bytes,
+            cpu: percent.and_then(|percent| Duration::try_from_secs_f64(percent / 100.0 * seconds).ok()),
+            retransmits: (!sent.is_empty()).then(|| sent.iter().map(|sum| sum.retransmits).sum()).flatten(),
+            clock: Some(Clock { elapsed, parts: parts.collect() }),
+            ..Delivered::default()
         })
-    }
-
-    /// Puts it into the outcome of a run. `looks` say what the forwarder had spent by each second.
-    fn tell(self, outcome: &mut Outcome, looks: &[Spent]) {
-        outcome.intervals = self.intervals(outcome.spent, looks);
-        outcome.bytes = self.bytes;
-        outcome.read_bytes = self.bytes_back;
-        outcome.elapsed = self.elapsed;
-        outcome.retransmits = self.retransmits;
-    }
-
-    /// Its intervals, of which the last one is what is left.
-    fn intervals(&self, spent: Spent, looks: &[Spent]) -> Vec<Interval> {
-        let mut left = self.bytes;
-        let mut cpu_before = Some(Duration::ZERO);
-        let mut interval = |end, bytes: u64, spent: Spent| {
-            // The client sends what the server never counts.
-            let bytes = bytes.min(left);
-            left -= bytes;
-            let cpu = difference(spent.forwarder_cpu, cpu_before);
-            cpu_before = spent.forwarder_cpu;
-            let cpu_seconds = cpu.map(|cpu| cpu.as_secs_f64());
-            Interval { end, bytes, cpu_seconds, rss_bytes: spent.forwarder_rss_bytes }
-        };
-        let all_but_last = self.parts.len().saturating_sub(1);
-        let looked = self.parts.iter().zip(looks).take(all_but_last).take_while(|((end, _), _)| *end < self.elapsed);
-        let mut intervals: Vec<_> = looked.map(|((end, bytes), look)| interval(*end, *bytes, *look)).collect();
-        intervals.push(interval(self.elapsed, u64::MAX, spent));
-        intervals
     }
 }
 

@@ -1,4 +1,4 @@
-//! A script in the place of go, and at the end the real one, where it is there.
+//! Builds with a script in place of go, and one with the real go if there is one.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -8,36 +8,49 @@ use std::process::Command;
 use std::thread;
 use std::time::SystemTime;
 
+use clap::Parser;
 use forwarders::Counts;
 use tempfile::tempdir;
 
 use super::*;
+use crate::cli::{self, Cli};
 
-/// Does what `go build -o PROGRAM .` does, and writes down that it was called, in which environment.
+/// Does the work of `go env GOVERSION` and of `go build -o PROGRAM .`, and records the environment of each build.
 const WORKING: &str = r#"#!/bin/sh
-echo "$GOTOOLCHAIN $GOFLAGS $GOWORK $CGO_ENABLED" >>"${0%/*}/calls"
+folder="${0%/*}"
+[ "$1" = env ] && exec /bin/cat "$folder/version"
+echo "$GOTOOLCHAIN $GOFLAGS $GOWORK $CGO_ENABLED" >>"$folder/calls"
 for file in go.mod go.sum main.go; do [ -s "$file" ] || exit 1; done
 while [ "$1" != -o ]; do shift; done
 echo program >"$2"
 "#;
 
-/// A build with this script as the only thing that is to be found, and a cache, both in the folder.
+/// A script that knows its version and then does something else.
+fn versioned(rest: &str) -> String {
+    format!("#!/bin/sh\n[ \"$1\" = env ] && echo go1.24 && exit\n{rest}")
+}
+
+/// A build that finds only this script, with a cache in the same folder.
 fn build_with(folder: &Path, script: &str) -> Build {
     let tools = folder.join("tools");
     fs::create_dir(&tools).unwrap();
-    // A process that another test starts meanwhile must not have the script open for writing.
+    write_script(&tools.join("go"), script);
+    fs::write(tools.join("version"), "go1.24\n").unwrap();
+    Build { cache: folder.join("cache"), search_path: Some(tools.into()), limit: BUILD_TIMEOUT }
+}
+
+/// Another process writes it: while this one has it open for writing, no child of another test could execute it.
+fn write_script(path: &Path, script: &str) {
     let write = r#"printf %s "$2" >"$1" && chmod +x "$1""#;
-    let go = tools.join("go");
-    let written = Command::new("sh").args(["-c", write, "sh"]).arg(go).arg(script).status().unwrap();
+    let written = Command::new("sh").args(["-c", write, "sh"]).arg(path).arg(script).status().unwrap();
     assert!(written.success());
-    Build { cache: folder.join("cache"), search_path: Some(tools.into()), limit: LIMIT }
 }
 
 fn calls(folder: &Path) -> String {
     fs::read_to_string(folder.join("tools/calls")).unwrap()
 }
 
-/// What lies in the cache, by name.
+/// The names in the cache.
 fn cached(build: &Build) -> Vec<OsString> {
     let mut names: Vec<_> = fs::read_dir(&build.cache).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
@@ -53,6 +66,37 @@ fn it_is_built_once() {
     assert_eq!(build.program().unwrap(), program);
     assert_eq!(calls(folder.path()), "local -mod=readonly off 0\n");
     assert_eq!(cached(&build), [program.file_name().unwrap()]);
+}
+
+#[test]
+fn after_an_upgrade_of_go_it_is_built_again() {
+    let folder = tempdir().unwrap();
+    let build = build_with(folder.path(), WORKING);
+    let old = build.program().unwrap();
+    fs::write(folder.path().join("tools/version"), "go1.25\n").unwrap();
+    let new = build.program().unwrap();
+    assert_ne!(old, new);
+    assert_eq!(calls(folder.path()).lines().count(), 2);
+}
+
+#[test]
+fn a_program_that_the_user_names_is_taken_as_it_is() {
+    let folder = tempdir().unwrap();
+    let program = folder.path().join("program");
+    write_script(&program, "#!/bin/sh\n[ \"$*\" = -version ] && echo 'go1.24, wireguard v1'");
+    let scenario = |arguments: &str| {
+        let words = format!("x forward {arguments} --go-forwarder {}", program.display());
+        match Cli::try_parse_from(words.split_whitespace()).unwrap().command {
+            Some(cli::Command::Forward(forward)) => Scenario::try_from(*forward).unwrap(),
+            _ => unreachable!(),
+        }
+    };
+    let [rust, go] = ["--forwarder rust", "--forwarder go"].map(scenario);
+    assert_eq!(super::program(&go).unwrap(), program);
+    assert_eq!(version([&rust, &go]).as_deref(), Some("go1.24, wireguard v1"));
+    assert_eq!(version([&rust]), None);
+    write_script(&program, "#!/bin/sh\nexit 2");
+    assert_eq!(version([&go]), None);
 }
 
 #[test]
@@ -73,38 +117,39 @@ fn without_go_the_error_says_which_one_to_install() {
     let folder = tempdir().unwrap();
     let empty = folder.path().join("empty");
     fs::create_dir(&empty).unwrap();
-    let build = Build { cache: folder.path().join("cache"), search_path: Some(empty.into()), limit: LIMIT };
+    let build = Build { cache: folder.path().join("cache"), search_path: Some(empty.into()), limit: BUILD_TIMEOUT };
     let error = build.program().unwrap_err();
     assert_eq!(error.class(), Class::Unavailable);
-    insta::assert_snapshot!(error, @"start go: No such file or directory (os error 2); install Go 1.24 or newer, or choose --forwarder rust");
-    assert!(cached(&build).is_empty());
+    insta::assert_snapshot!(error, @"start go: No such file or directory (os error 2); install Go 1.24 or newer, or name a finished program with --go-forwarder, or choose --forwarder rust");
+    assert!(!build.cache.exists());
 }
 
 #[test]
 fn a_build_that_fails_is_told_in_the_words_of_go() {
     let folder = tempdir().unwrap();
-    let script = "#!/bin/sh
-        echo 'go: downloading example.org/other v1.0.0' >&2
+    let script = versioned(
+        "echo 'go: downloading example.org/other v1.0.0' >&2
         echo 'main.go:13:2: missing go.sum entry for module providing package example.org/other; to add:' >&2
         printf '\\tgo mod download example.org/other\\n\\n' >&2
-        exit 1";
-    let build = build_with(folder.path(), script);
+        exit 1",
+    );
+    let build = build_with(folder.path(), &script);
     let error = build.program().unwrap_err();
     assert_eq!(error.class(), Class::Unavailable);
-    insta::assert_snapshot!(error, @"build the Go forwarder: main.go:13:2: missing go.sum entry for module providing package example.org/other; to add: go mod download example.org/other; see that go can fetch its modules (go env GOPROXY), or choose --forwarder rust");
+    insta::assert_snapshot!(error, @"build the Go forwarder: main.go:13:2: missing go.sum entry for module providing package example.org/other; to add: go mod download example.org/other; see that go can fetch its modules (go env GOPROXY), or name a finished program with --go-forwarder, or choose --forwarder rust");
     assert!(cached(&build).is_empty());
 }
 
 #[test]
 fn a_build_that_says_nothing_or_does_not_end_is_an_error_too() {
     let folder = tempdir().unwrap();
-    let error = build_with(folder.path(), "#!/bin/sh\nexit 1").program().unwrap_err();
-    insta::assert_snapshot!(error, @"build the Go forwarder: go build failed, and did not say why; see that go can fetch its modules (go env GOPROXY), or choose --forwarder rust");
+    let error = build_with(folder.path(), &versioned("exit 1")).program().unwrap_err();
+    insta::assert_snapshot!(error, @"build the Go forwarder: it failed and printed no reason; see that go can fetch its modules (go env GOPROXY), or name a finished program with --go-forwarder, or choose --forwarder rust");
 
     let folder = tempdir().unwrap();
-    let mut build = build_with(folder.path(), "#!/bin/sh\nexec /bin/sleep 1000");
+    let mut build = build_with(folder.path(), &versioned("exec /bin/sleep 1000"));
     build.limit = Duration::from_millis(200);
-    insta::assert_snapshot!(build.program().unwrap_err(), @"build the Go forwarder: it took longer than 0.2 seconds; see that go can fetch its modules (go env GOPROXY), or choose --forwarder rust");
+    insta::assert_snapshot!(build.program().unwrap_err(), @"build the Go forwarder: it took longer than 0.2 seconds; see that go can fetch its modules (go env GOPROXY), or name a finished program with --go-forwarder, or choose --forwarder rust");
 }
 
 #[test]
@@ -115,13 +160,13 @@ fn what_was_built_long_ago_goes_and_nothing_else() {
     let date = |name: &str, age| {
         File::open(build.cache.join(name)).unwrap().set_modified(SystemTime::now() - age).unwrap();
     };
-    for (name, age) in [("go-forwarder-1", KEPT * 2), ("go-forwarder-2", KEPT / 2), ("other", KEPT * 2)] {
+    for (name, age) in [("go-forwarder-1", MAX_AGE * 2), ("go-forwarder-2", MAX_AGE / 2), ("other", MAX_AGE * 2)] {
         fs::write(build.cache.join(name), "").unwrap();
         date(name, age);
     }
     fs::create_dir(build.cache.join("go-forwarder-killed")).unwrap();
     fs::write(build.cache.join("go-forwarder-killed/go.mod"), "").unwrap();
-    date("go-forwarder-killed", KEPT * 2);
+    date("go-forwarder-killed", MAX_AGE * 2);
 
     let program = build.program().unwrap();
     let mut left = vec![OsString::from("go-forwarder-2"), "other".into(), program.file_name().unwrap().into()];
@@ -137,7 +182,7 @@ fn the_cache_is_where_the_user_keeps_theirs() {
     assert_eq!(with(Some("/cache"), Some("/home/user")).unwrap(), Path::new("/cache/rust-tun-perf"));
     assert_eq!(with(Some("relative"), Some("/home/user")).unwrap(), Path::new("/home/user/.cache/rust-tun-perf"));
     assert_eq!(with(None, Some("/home/user")).unwrap(), Path::new("/home/user/.cache/rust-tun-perf"));
-    insta::assert_snapshot!(with(None, None).unwrap_err(), @"find a folder for the Go forwarder: neither XDG_CACHE_HOME nor HOME is an absolute path; set one of them, or choose --forwarder rust");
+    insta::assert_snapshot!(with(None, None).unwrap_err(), @"find a folder for the Go forwarder: neither XDG_CACHE_HOME nor HOME is an absolute path; set one of them, or name a finished program with --go-forwarder, or choose --forwarder rust");
 }
 
 /// Every file that go would build is among the sources.
@@ -151,8 +196,8 @@ fn the_sources_are_complete() {
     }
 }
 
-/// Ends the test where `reason` says why it cannot run. The line goes past the test harness, which would swallow
-/// it.
+/// Ends the test if there is a reason why it cannot run. The line goes to standard error directly, because the test
+/// harness would hide it.
 macro_rules! skip_if {
     ($reason:expr) => {
         if let Some(reason) = $reason {
@@ -162,7 +207,7 @@ macro_rules! skip_if {
     };
 }
 
-/// Why the real one cannot be built here: no go, too old a one, or no modules.
+/// Why the real one cannot be built here: no go, a go that is too old, or no modules.
 fn no_go() -> Option<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("forwarders/go");
     let mut command = Command::new("go");
@@ -187,8 +232,10 @@ fn no_namespace() -> Option<String> {
 fn the_real_one_is_built_and_speaks() {
     skip_if!(no_go());
     let folder = tempdir().unwrap();
-    let build = Build { cache: folder.path().to_owned(), search_path: None, limit: LIMIT };
+    let build = Build { cache: folder.path().to_owned(), search_path: None, limit: BUILD_TIMEOUT };
     let program = build.program().unwrap();
+    let version = version_of(&program).unwrap();
+    assert!(version.starts_with(&build.go_version().unwrap()) && version.contains(", wireguard v"), "{version}");
 
     let refused = Command::new(&program).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));

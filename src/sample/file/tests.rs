@@ -5,9 +5,10 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::super::line::tests::{environment, head, sample};
-use super::super::{Program, line_of_its_own};
+use super::super::line::tests::{environment, head, sample, scenario};
+use super::super::{Measurements, Program, line_of_its_own};
 use super::*;
+use crate::scenario::{Mode, Scenario};
 
 /// A folder that goes with the test, and a file's path in it.
 fn place() -> (TempDir, PathBuf) {
@@ -19,7 +20,7 @@ fn place() -> (TempDir, PathBuf) {
 /// A sample of a round.
 fn of_round(round: u32) -> Sample {
     let mut sample = sample();
-    sample.facts.round = Some(round);
+    sample.measured.round = Some(round);
     sample
 }
 
@@ -53,7 +54,7 @@ fn wrong(text: &str) -> String {
 }
 
 #[test]
-fn samples_come_back_in_their_order() {
+fn samples_keep_their_order() {
     let (_folder, path) = place();
     write(&path, [2, 1, 3]);
     let file = SampleFile::read(&path).unwrap();
@@ -61,9 +62,9 @@ fn samples_come_back_in_their_order() {
 }
 
 #[test]
-fn samples_of_their_own_need_no_head() {
+fn samples_with_an_environment_need_no_head() {
     let (_folder, path) = place();
-    fs::write(&path, format!("{}\n\n{{\"kind\":\"iperf3\"}}\r\n", line_of_its_own(&sample()))).unwrap();
+    fs::write(&path, format!("{}\n\n", line_of_its_own(&sample()))).unwrap();
     let file = SampleFile::read(&path).unwrap();
     assert_eq!((file.heads, file.samples), (vec![], vec![sample()]));
 }
@@ -90,11 +91,11 @@ fn samples_belong_to_the_head_of_their_id_whatever_else_it_says() {
     assert!(wrong(&format!("{head_line}\n{}\n{}\n", lines[0], lines[0])).contains("a second sample of round 1"));
     // Samples of this program would have another id.
     let refusal = refusal(&path, &head());
-    assert!(refusal.contains("of a program that says more or less"), "{refusal}");
+    assert!(refusal.contains("by another version of this program"), "{refusal}");
 }
 
 #[test]
-fn what_is_too_long_is_given_up() {
+fn a_file_that_is_too_long_is_refused() {
     let path = Path::new("f");
     let refused = |from: &mut dyn Read, max_len| read(path, from, max_len).unwrap_err().to_string();
     assert_eq!(read(path, &b"one\ntwo"[..], 7).unwrap(), b"one\ntwo");
@@ -106,13 +107,13 @@ fn what_is_too_long_is_given_up() {
 
 #[test]
 #[cfg(unix)]
-fn a_device_without_end_is_given_up() {
+fn an_endless_device_is_refused() {
     let error = SampleFile::read(Path::new("/dev/zero")).unwrap_err();
     assert!(error.is_input() && error.to_string().contains("longer than 16 MiB"), "{error}");
 }
 
 #[test]
-fn what_a_file_lacks_is_said() {
+fn a_missing_or_empty_file_is_refused() {
     let (_folder, path) = place();
     let error = SampleFile::read(&path).unwrap_err();
     assert!(matches!(error, FileError::Read { .. }) && error.is_input(), "{error}");
@@ -141,7 +142,7 @@ fn a_wrong_line_is_named_by_its_number() {
 
 #[test]
 fn samples_without_a_round_may_be_alike() {
-    let line = line_of_its_own(&Sample { facts: super::super::Facts { round: None, ..sample().facts }, ..sample() });
+    let line = line_of_its_own(&Sample { measured: Measurements { round: None, ..sample().measured }, ..sample() });
     assert_eq!(SampleFile::parse(Path::new("f"), &format!("{line}\n{line}\n")).unwrap().samples.len(), 2);
 }
 
@@ -154,7 +155,7 @@ fn the_same_round_on_two_machines_is_no_second_sample() {
 }
 
 #[test]
-fn appending_goes_on_with_the_head_of_the_file() {
+fn appending_keeps_the_head_of_the_file() {
     let (_folder, path) = place();
     write(&path, [1]);
     // What does not change a figure may differ.
@@ -166,10 +167,10 @@ fn appending_goes_on_with_the_head_of_the_file() {
 }
 
 #[test]
-fn a_head_without_samples_binds_nobody() {
+fn a_head_without_samples_is_replaced() {
     let (_folder, path) = place();
     write(&path, []);
-    let now = Head { plan: vec!["--mode=new".to_owned()], ..head() };
+    let now = Head { plan: vec![scenario(Mode::Reader)], ..head() };
     let (_, stored, samples) = Appender::open(&path, &now).unwrap();
     assert_eq!((stored, samples), (now.clone(), vec![]));
     assert_eq!(text(&path), now.line() + "\n");
@@ -209,13 +210,13 @@ fn zeros_that_a_power_cut_leaves_are_cut_off() {
 }
 
 #[test]
-fn a_file_of_somebody_else_is_left_alone() {
+fn a_file_of_another_program_is_left_alone() {
     let (_folder, path) = place();
     for (content, reason) in [
-        (&b"a shopping list"[..], "none of this program's files"),
-        (b"{\"kind\":\"throughput\"}", "none of this program's files"),
-        (b"\0\0\0", "none of this program's files"),
-        (b"\xff\xfe\n", "no text"),
+        (&b"a shopping list"[..], "is no file of this program"),
+        (b"{\"kind\":\"throughput\"}", "is no file of this program"),
+        (b"\0\0\0", "is no file of this program"),
+        (b"\xff\xfe\n", "bytes that are no text"),
         (b"milk\nbread\n", "line 1: not JSON"),
         (b"{}\n", "line 1: no \"kind\""),
     ] {
@@ -224,7 +225,7 @@ fn a_file_of_somebody_else_is_left_alone() {
         assert!(refusal.contains(reason), "{refusal}");
     }
     let (head_line, line) = (head().line(), line_of_its_own(&sample()));
-    for content in [line.clone(), "{\"kind\":\"iperf3\"}".to_owned(), format!("{head_line}\n{head_line}\n{line}")] {
+    for content in [line.clone(), format!("{head_line}\n{head_line}\n{line}")] {
         fs::write(&path, content + "\n").unwrap();
         assert_eq!(refusal(&path, &head()), ": was not written by one command; choose another file");
     }
@@ -240,7 +241,7 @@ fn another_environment_is_refused_by_the_field_that_differs() {
     let other = Head { id: environment.id(), environment, ..head() };
     assert_eq!(
         refusal(&path, &other),
-        ": is of another environment: commit was unknown and is abc, cpus was 2 and is 64; choose another file"
+        ": was made in another environment: commit was unknown and is abc, cpus was 2 and is 64; choose another file"
     );
 }
 
@@ -248,20 +249,43 @@ fn another_environment_is_refused_by_the_field_that_differs() {
 fn another_plan_is_refused_by_a_cell_that_differs() {
     let (_folder, path) = place();
     write(&path, [1]);
-    let planned = |plan: &[&str]| Head { plan: plan.iter().map(|&cell| cell.to_owned()).collect(), ..head() };
-    let (writer, reader, new) = ("--netstack=smoltcp --mode=writer", "--netstack=smoltcp --mode=reader", "--mode=new");
+    let planned = |plan: &[&Scenario]| Head { plan: plan.iter().map(|&cell| cell.clone()).collect(), ..head() };
+    let [writer, reader] = [Mode::Writer, Mode::Reader].map(scenario);
+    let new = Scenario { mtu: 9000, ..reader.clone() };
+    let name = |scenario: &Scenario| scenario.arguments().join(" ");
     for (plan, reason) in [
-        (&[writer, new][..], format!("is of other cells: it has \"{reader}\", and not \"{new}\"")),
-        (&[writer], format!("is of more cells: it also has \"{reader}\"")),
-        (&[writer, reader, new], format!("is of fewer cells: it has no \"{new}\"")),
-        (&[reader, writer], "has the cells in another order".to_owned()),
+        (&[&writer, &new][..], format!("is of other cells: it has \"{}\", and not \"{}\"", name(&reader), name(&new))),
+        (&[&writer], format!("is of more cells: it also has \"{}\"", name(&reader))),
+        (&[&writer, &reader, &new], format!("is of fewer cells: it has no \"{}\"", name(&new))),
+        (&[&reader, &writer], "has the cells in another order".to_owned()),
     ] {
         assert_eq!(refusal(&path, &planned(plan)), format!(": {reason}; choose another file"));
     }
 }
 
 #[test]
-fn a_second_writer_is_refused_until_the_first_has_gone() {
+fn a_run_that_was_unavailable_is_replaced_by_the_next_try() {
+    let unavailable = Sample {
+        measured: Measurements { round: Some(1), ..Measurements::failed(Status::Unavailable, "no device") },
+        ..sample()
+    };
+    let lines = [&unavailable, &unavailable, &of_round(2), &of_round(1)].map(line_of_its_own).join("\n") + "\n";
+    assert_eq!(SampleFile::parse(Path::new("f"), &lines).unwrap().samples, [of_round(1), of_round(2)]);
+    // A run that was made is made once.
+    let lines = [&of_round(1), &unavailable].map(line_of_its_own).join("\n") + "\n";
+    assert!(wrong(&lines).contains("a second sample of round 1"));
+}
+
+#[test]
+fn both_programs_of_a_matrix_have_a_sample_of_each_round() {
+    let mut other = of_round(1);
+    other.measured.against = true;
+    let lines = [&of_round(1), &other].map(line_of_its_own).join("\n") + "\n";
+    assert_eq!(SampleFile::parse(Path::new("f"), &lines).unwrap().samples, [of_round(1), other]);
+}
+
+#[test]
+fn a_second_writer_is_refused_while_the_first_is_there() {
     let (_folder, path) = place();
     let (first, _, _) = Appender::open(&path, &head()).unwrap();
     let error = Appender::open(&path, &head()).unwrap_err();
@@ -272,7 +296,7 @@ fn a_second_writer_is_refused_until_the_first_has_gone() {
 }
 
 #[test]
-fn a_lock_that_goes_soon_is_waited_for() {
+fn a_lock_that_is_released_soon_is_waited_for() {
     let (_folder, path) = place();
     let (first, _, _) = Appender::open(&path, &head()).unwrap();
     let goes = thread::spawn(move || {
@@ -284,7 +308,7 @@ fn a_lock_that_goes_soon_is_waited_for() {
 }
 
 #[test]
-fn what_cannot_be_a_file_of_samples_is_said() {
+fn a_folder_is_no_file_of_samples() {
     let (folder, _) = place();
     for path in [folder.path().to_owned(), folder.path().join("missing/samples.jsonl")] {
         let error = Appender::open(&path, &head()).unwrap_err();
@@ -349,10 +373,9 @@ fn skip(reason: &str) {
 }
 
 #[test]
-fn the_published_samples_and_those_of_the_first_shape_can_be_read() {
-    let read = |path| SampleFile::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
-    assert_eq!(read("tests/data/older.jsonl").samples.len(), 240);
-    let published = read("docs/data/linux.jsonl");
+fn the_published_samples_can_be_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data/linux.jsonl");
+    let published = SampleFile::read(&path).unwrap();
     assert!(published.samples.iter().all(Sample::is_ok), "a figure for every run");
     assert_eq!(published.heads.len(), 1);
 }

@@ -4,6 +4,7 @@ mod forward;
 
 use std::time::Duration;
 
+use clap::Parser;
 use netstacks::{Effective, StackKind};
 use rand::RngExt;
 use rand::SeedableRng;
@@ -12,7 +13,7 @@ use serde_json::json;
 
 use super::super::{CpuTime, DeviceFacts, Interval, Packets, Program, Status, TcpFacts};
 use super::*;
-use crate::plan::{Layer, Mode, RuntimeKind, Verify};
+use crate::scenario::{Conditions, Generator, Mode, RuntimeKind, Subject, Verify, Workload};
 
 pub(in crate::sample) fn environment() -> Environment {
     Environment {
@@ -29,27 +30,29 @@ pub(in crate::sample) fn environment() -> Environment {
     }
 }
 
-/// A cell in which every field has a value.
-fn stack_cell() -> StackCell {
-    StackCell {
-        layer: Layer::Path,
-        netstack: Some(StackKind::Smoltcp),
-        mode: Some(Mode::Writer),
-        runtime: RuntimeKind::MultiThread(std::num::NonZeroUsize::new(3)),
+/// A cell of a stack in which every field has a value that a stack has.
+fn stack_cell() -> Cell {
+    Cell {
+        subject: Subject::Path(StackKind::Smoltcp),
+        workload: Workload::Stream(Mode::Writer),
+        conditions: Conditions::default(),
+        runtime: Some(RuntimeKind::MultiThread(std::num::NonZeroUsize::new(3))),
         offload: Some(true),
         mtu: Some(1500),
         parallel: 4,
         ipv6: true,
         window_bytes: Some(4 << 20),
         buffer_bytes: 999,
+        queue_packets: None,
+        generator: Generator::Own,
     }
 }
 
-/// A sample in which every field has a value that a stack's has.
+/// A sample in which every field has a value that a stack has.
 pub(in crate::sample) fn sample() -> Sample {
     Sample {
-        cell: stack_cell().into(),
-        facts: Facts {
+        cell: stack_cell(),
+        measured: Measurements {
             status: Status::Ok,
             detail: Some("it went\nwell".to_owned()),
             congestion: Some("cubic".to_owned()),
@@ -58,7 +61,9 @@ pub(in crate::sample) fn sample() -> Sample {
             bytes_back: None,
             elapsed: Duration::from_nanos(179_321_123),
             verified: Verify::Full,
-            cpu: CpuTime { client_seconds: Some(0.171), stack_seconds: Some(0.1 + 0.2), forwarder_seconds: None },
+            cpu: CpuTime { client_seconds: Some(0.171), subject_seconds: Some(0.1 + 0.2) },
+            stolen_share: Some(0.012),
+            stopped_seconds: Some(0.0),
             peak_rss_bytes: Some(21_434_368),
             retransmits: Some(7),
             reordered: None,
@@ -82,36 +87,42 @@ pub(in crate::sample) fn sample() -> Sample {
                 checksum_computed: true,
             }),
             round: Some(3),
+            against: false,
         },
         environment: Arc::new(environment()),
     }
 }
 
+/// The scenario of a stack and a mode.
+pub(in crate::sample) fn scenario(mode: Mode) -> Scenario {
+    let arguments = ["x".to_owned(), "--layer=loopback".to_owned(), format!("--mode={mode}")];
+    Scenario::try_from(crate::cli::Cli::try_parse_from(arguments).unwrap().run).unwrap()
+}
+
 pub(in crate::sample) fn head() -> Head {
     let environment = environment();
-    let plan = ["--netstack=smoltcp --mode=writer".to_owned(), "--netstack=smoltcp --mode=reader".to_owned()];
-    Head { id: environment.id(), environment, arguments: vec!["matrix".to_owned()], seed: 42, plan: plan.into() }
+    let plan = vec![scenario(Mode::Writer), scenario(Mode::Reader)];
+    Head { id: environment.id(), environment, arguments: vec!["matrix".to_owned()], seed: 42, plan }
 }
 
 /// A sample of a run that never came to its timed window.
 fn failed() -> Sample {
-    let facts = Facts::failed(Status::Unavailable, "open /dev/net/tun: no such file");
-    Sample { facts, ..sample() }
+    let measured = Measurements::failed(Status::Unavailable, "open /dev/net/tun: no such file");
+    Sample { measured, ..sample() }
 }
 
-/// A sample of a layer that has neither stack, device nor mode.
+/// A sample of a layer that has neither stack, offload nor mode.
 fn bare() -> Sample {
-    let cell = StackCell {
-        layer: Layer::Device,
-        netstack: None,
-        mode: None,
-        runtime: RuntimeKind::CurrentThread,
+    let cell = Cell {
+        subject: Subject::Device,
+        workload: Workload::Packets,
+        runtime: Some(RuntimeKind::CurrentThread),
         offload: None,
         mtu: None,
         window_bytes: None,
         ..stack_cell()
     };
-    Sample { cell: cell.into(), ..failed() }
+    Sample { cell, ..failed() }
 }
 
 /// The object of a sample, to be changed.
@@ -124,7 +135,7 @@ fn refusal(value: &Value) -> String {
 }
 
 #[test]
-fn a_sample_comes_back_as_it_was() {
+fn a_sample_survives_writing_and_reading() {
     for sample in [sample(), failed(), bare()] {
         let line = line_of_its_own(&sample);
         assert!(!line.contains('\n'), "{line}");
@@ -133,15 +144,15 @@ fn a_sample_comes_back_as_it_was() {
 }
 
 #[test]
-fn figures_come_back_to_the_last_digit() {
+fn figures_survive_to_the_last_digit() {
     let mut random = ChaCha8Rng::seed_from_u64(1);
     for _ in 0..2000 {
         let mut sample = sample();
-        sample.facts.intervals.clear();
-        sample.facts.cpu.client_seconds = Some(random.random_range(0.0..100.0));
-        sample.facts.cpu.stack_seconds = Some(random.random::<f64>() * 1e-6);
-        sample.facts.bytes = random.random_range(0..=1_000_000_000_000_000);
-        sample.facts.elapsed = Duration::from_nanos(random.random_range(0..=86_400_000_000_000));
+        sample.measured.intervals.clear();
+        sample.measured.cpu.client_seconds = Some(random.random_range(0.0..100.0));
+        sample.measured.cpu.subject_seconds = Some(random.random::<f64>() * 1e-6);
+        sample.measured.bytes = random.random_range(0..=1_000_000_000_000_000);
+        sample.measured.elapsed = Duration::from_nanos(random.random_range(0..=86_400_000_000_000));
         assert_eq!(parse_line(&line_of_its_own(&sample)).unwrap(), sample);
     }
 }
@@ -149,14 +160,14 @@ fn figures_come_back_to_the_last_digit() {
 #[test]
 fn a_line_of_a_file_names_its_environment() {
     let line = line(&sample());
-    let Line::Sample { cell, facts, id, environment } = parse(&line).unwrap() else { panic!("{line}") };
-    assert_eq!((*cell, *facts), (sample().cell, sample().facts));
+    let Line::Sample { cell, measured, id, environment } = parse(&line).unwrap() else { panic!("{line}") };
+    assert_eq!((*cell, *measured), (sample().cell, sample().measured));
     assert_eq!((id, environment), (sample().environment.id(), None));
     assert_eq!(parse_line(&line).unwrap_err(), "does not say what environment it is of");
 }
 
 #[test]
-fn a_head_comes_back_as_it_was() {
+fn a_head_survives_writing_and_reading() {
     let line = head().line();
     assert!(line.starts_with(Head::BEGIN) && !line.contains('\n'), "{line}");
     let Line::Head(head) = parse(&line).unwrap() else { panic!("{line}") };
@@ -190,12 +201,7 @@ fn a_head_with_a_field_of_a_later_program_is_read() {
 }
 
 #[test]
-fn the_line_of_another_script_is_passed_over() {
-    assert!(matches!(parse("{\"kind\": \"iperf3\", \"gbps\": 39.2, \"retransmits\": 0}"), Ok(Line::Other)));
-}
-
-#[test]
-fn what_is_no_line_is_refused_with_the_reason() {
+fn a_line_of_another_kind_is_refused_with_the_reason() {
     let whole = line_of_its_own(&sample());
     for (text, reason) in [
         ("", "not JSON"),
@@ -204,13 +210,12 @@ fn what_is_no_line_is_refused_with_the_reason() {
         (&format!("{whole}{whole}"), "not JSON"),
         ("[1, 2]", "not a JSON object"),
         ("{}", "no \"kind\""),
-        ("{\"kind\":5,\"schema\":1}", "no \"kind\""),
-        ("{\"kind\":\"throughput\"}", "no \"schema\""),
-        ("{\"kind\":\"throughput\",\"schema\":2}", "schema 2, and this program knows 1"),
-        ("{\"kind\":\"forwarding\",\"schema\":1}", "kind \"forwarding\""),
-        ("{\"kind\":\"forward\",\"schema\":1}", "no \"gbps\""),
-        ("{\"kind\":\"environment\",\"schema\":1}", "missing field `id`"),
-        ("{\"kind\":\"throughput\",\"schema\":1}", "no \"gbps\""),
+        ("{\"kind\":5,\"schema\":2}", "no \"kind\""),
+        ("{\"kind\":\"sample\"}", "no \"schema\""),
+        ("{\"kind\":\"sample\",\"schema\":1}", "schema 1, and this program knows 2"),
+        ("{\"kind\":\"forwarding\",\"schema\":2}", "kind \"forwarding\""),
+        ("{\"kind\":\"environment\",\"schema\":2}", "missing field `id`"),
+        ("{\"kind\":\"sample\",\"schema\":2}", "no \"gbps\""),
     ] {
         let Err(error) = parse(text) else { panic!("{text:?} was taken") };
         assert!(error.contains(reason), "{text:?}: {error}");
@@ -228,22 +233,19 @@ fn a_figure_that_was_changed_is_refused() {
 }
 
 #[test]
-fn times_that_are_none_are_refused() {
+fn impossible_times_are_refused() {
     for seconds in [-0.001, 1e308] {
-        for name in ["client_seconds", "stack_seconds"] {
+        for name in ["client_seconds", "subject_seconds"] {
             let mut object = object();
             object["cpu"][name] = json!(seconds);
             let reason = refusal(&object);
             assert!(reason.starts_with(&format!("cpu.{name} is ")) && reason.ends_with("no time"), "{reason}");
         }
     }
-    let mut object = object();
-    object["bytes_per_packet"] = json!(-1.0);
-    assert_eq!(refusal(&object), "bytes_per_packet is -1, which is no size");
 }
 
 #[test]
-fn intervals_that_are_not_the_whole_are_refused() {
+fn intervals_that_do_not_add_up_are_refused() {
     for bytes in [json!(7), json!(u64::MAX)] {
         let mut object = object();
         object["intervals"][0]["bytes"] = bytes;
@@ -258,7 +260,8 @@ fn a_cell_that_its_layer_cannot_have_is_refused() {
         ("path", "netstack", Value::Null, "no \"netstack\", which the layer path has"),
         ("path", "mode", Value::Null, "no \"mode\", which the layer path has"),
         ("stack", "mode", Value::Null, "no \"mode\", which the layer stack has"),
-        ("loopback", "mode", Value::Null, "there is a \"netstack\", and the layer loopback has none"),
+        ("loopback", "conditions", json!({}), "there is a \"netstack\", and the layer loopback has none"),
+        ("forward", "netstack", Value::Null, "no \"forwarder\", which the layer forward has"),
         ("device", "netstack", Value::Null, "there is a \"mode\", and the layer device has none"),
     ] {
         let mut object = object();
@@ -276,15 +279,24 @@ fn a_cell_that_its_layer_cannot_have_is_refused() {
 
 #[test]
 fn a_field_that_is_missing_or_wrong_is_named() {
-    for field in ["netstack", "mode", "status", "bytes", "elapsed_ns", "runtime", "cpu", "packets", "verified"] {
+    for field in ["netstack", "mode", "status", "bytes", "elapsed_ns", "cpu", "packets", "verified"] {
         let mut object = object();
         object[field] = json!("strange");
         assert!(refusal(&object).contains("strange"), "{field}: {}", refusal(&object));
     }
-    for field in ["runtime", "status", "bytes", "elapsed_ns", "cpu", "packets", "verified", "buffer_bytes"] {
+    for field in ["status", "bytes", "elapsed_ns", "cpu", "packets", "verified", "buffer_bytes", "layer"] {
         let mut object = object();
         object.as_object_mut().unwrap().remove(field);
         assert!(refusal(&object).contains(&format!("`{field}`")), "{field}: {}", refusal(&object));
+    }
+}
+
+#[test]
+fn a_runtime_that_is_missing_or_wrong_is_refused() {
+    for value in [Value::Null, json!("strange")] {
+        let mut object = object();
+        object["runtime"] = value;
+        assert_eq!(refusal(&object), "no \"runtime\", which the layer path has");
     }
 }
 
@@ -295,13 +307,4 @@ fn a_sample_without_an_environment_is_refused() {
         object["environment"] = value;
         assert_eq!(refusal(&object), "no \"environment\" with an \"id\"");
     }
-}
-
-#[test]
-fn bytes_on_the_link_come_from_the_size_of_a_packet_where_that_is_all() {
-    let mut object = object();
-    object["packets"] = json!({"rx": 10, "tx": 20});
-    object["bytes_per_packet"] = json!(1500.0);
-    let packets = parse_line(&object.to_string()).unwrap().facts.packets;
-    assert_eq!(packets, Packets { rx: 10, rx_bytes: 15_000, tx: 20, tx_bytes: 30_000 });
 }

@@ -1,4 +1,5 @@
 use super::*;
+use platform::packet::TCP;
 
 const ACK: u8 = 0x10;
 
@@ -99,6 +100,14 @@ fn flows_know_nothing_of_each_other() {
         segment(1, 4000, ACK, 100),
     ];
     assert_eq!(late(&packets), [false, false, false, false, true, true]);
+}
+
+#[test]
+fn a_packet_behind_extension_headers_is_of_the_same_flow() {
+    let mut extended = segment_v6(1, 100, 100);
+    extended[6] = 0;
+    extended.splice(40..40, [TCP, 0, 1, 4, 0, 0, 0, 0]);
+    assert_eq!(late(&[segment_v6(1, 200, 100), extended]), [false, true]);
 }
 
 #[test]

@@ -5,21 +5,21 @@ use tokio::io::ReadBuf;
 
 use super::super::segment::{MAX_DATAGRAM_HEADER, empty_datagram};
 use super::{Bridge, Place};
-use crate::Ends;
+use crate::FlowKey;
 use crate::datagrams::Arrival;
 
 /// Where datagrams stand.
 #[derive(Debug, Default)]
-pub(super) struct Courier {
+pub(super) struct UdpHandoff {
     /// The one that ipstack gets next.
-    next: Option<(Place, Ends)>,
+    next: Option<(Place, FlowKey)>,
     /// The flow of the one that it got last. Once it asks for another packet, that lies in its stream.
-    handed: Option<Ends>,
+    handed: Option<FlowKey>,
     /// The exchange may have empty datagrams for ipstack.
-    pub(super) knocked: bool,
+    pub(super) stream_requested: bool,
 }
 
-impl Courier {
+impl UdpHandoff {
     /// The stack has ended: what was to be handed on is no more.
     pub(super) fn stop(&mut self) {
         self.next = None;
@@ -31,37 +31,37 @@ impl<L: Link> Bridge<L> {
     pub(super) fn inbound_datagram(&mut self, place: Place) {
         // ipstack puts no fragments together, and gets none.
         let Some(Arrival::Whole { local, peer }) = Arrival::parse(self.packet(place)) else { return };
-        let key = Ends { local, peer };
+        let key = FlowKey { local, peer };
         if self.hub.exchange().admit(key, self.now) {
-            self.courier.next = Some((place, key));
+            self.handoff.next = Some((place, key));
         }
     }
 
     /// Gives ipstack a datagram, if there is one.
     pub(super) fn emit_datagram(&mut self, buf: &mut ReadBuf<'_>) -> bool {
-        if let Some(key) = self.courier.handed.take() {
+        if let Some(key) = self.handoff.handed.take() {
             self.hub.exchange().collect(key);
         }
-        if let Some((place, key)) = self.courier.next.take() {
+        if let Some((place, key)) = self.handoff.next.take() {
             let packet = self.packet(place);
             if packet.len() > buf.remaining() {
                 return false;
             }
             buf.put_slice(packet);
-            self.courier.handed = Some(key);
+            self.handoff.handed = Some(key);
             return true;
         }
-        if !self.courier.knocked {
+        if !self.handoff.stream_requested {
             return false;
         }
         let Some(key) = self.hub.exchange().next_forged() else {
-            self.courier.knocked = false;
+            self.handoff.stream_requested = false;
             return false;
         };
         let mut packet = [0; MAX_DATAGRAM_HEADER];
         let len = empty_datagram(key, &mut packet);
         buf.put_slice(&packet[..len]);
-        self.courier.handed = Some(key);
+        self.handoff.handed = Some(key);
         true
     }
 

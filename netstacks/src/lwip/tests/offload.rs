@@ -115,7 +115,7 @@ fn a_link_that_cuts_one_ip_version_gets_super_packets_of_that_alone() {
 }
 
 #[test]
-fn what_is_in_effect_is_the_super_packet() {
+fn the_effective_packet_size_is_the_super_packet() {
     let _turn = turn();
     let (link, _wire) = MemoryLink::offloading_pair(1500, 4);
     let effective = Lwip::start(link, &StackConfig::default()).unwrap().effective;
@@ -181,7 +181,7 @@ fn a_lost_super_packet_is_sent_again_after_three_duplicates() {
 }
 
 #[test]
-fn what_a_bad_link_loses_arrives_in_the_end() {
+fn bytes_that_a_bad_link_loses_arrive_in_the_end() {
     for link in [MemoryLink::offloading_pair, MemoryLink::pair] {
         let mut bench = Bench::over(link(1500, 256), false, 4 << 20);
         let (accepted, mut next, mut inbox) = wide(&mut bench);

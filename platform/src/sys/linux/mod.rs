@@ -26,7 +26,7 @@ use super::sampler::SignalSampler;
 use super::unix::{self, TerminationSignals, socket_option};
 use super::{System, program_on_disk};
 use crate::doctor::Check;
-use crate::{Error, Interface, Loopback, ProcessEnd, TcpStatistics};
+use crate::{Error, Interface, Loopback, Namespace, ProcessEnd, TcpStatistics};
 
 /// This system.
 pub(crate) struct Linux;
@@ -55,6 +55,14 @@ impl System for Linux {
 
     fn set_up(interface: &Interface) -> Result<(), Error> {
         network::set_up(interface)
+    }
+
+    fn join(near: &Interface, far: &Interface, network: &Namespace) -> Result<(), Error> {
+        network::join(near, far, network)
+    }
+
+    fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
+        network::add_host_route(interface, host)
     }
 
     fn set_loopback_up() -> Result<Option<Loopback>, Error> {
@@ -142,6 +150,10 @@ impl System for Linux {
 
     fn peak_rss_bytes() -> Option<u64> {
         process::peak_rss_bytes_of(std::process::id())
+    }
+
+    fn stolen_time() -> Option<Duration> {
+        process::stolen_time()
     }
 
     fn examine(window_bytes: usize) -> Vec<Check> {

@@ -1,17 +1,32 @@
 //! What only rtnetlink lets an ordinary user do to an interface in a namespace of their own.
 
+use std::fs::File;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
+use socket2::SockRef;
+
+/// The number that the far end of a veth pair gets. An interface is ready at once if its number differs from its
+/// other end's, and else after up to a second (`net/core/link_watch.c`, `linkwatch_urgent_event`). The near end has the
+/// next free number of its network.
+const FAR_VETH_INDEX: u32 = 1 << 16;
+
+/// Events of interfaces (`RTMGRP_LINK` of `linux/rtnetlink.h`).
+const LINK_EVENTS: u32 = 1;
+
+/// How long an interface that is up may take until packets pass.
+const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sets how many packets may wait in an interface's queue.
 ///
@@ -30,6 +45,8 @@ pub(super) struct Interface {
     pub(super) name: String,
     pub(super) mtu: u32,
     pub(super) up: bool,
+    /// Whether packets pass.
+    pub(super) running: bool,
 }
 
 /// The interface of a number, by `RTM_GETLINK`.
@@ -41,7 +58,9 @@ pub(super) fn interface(index: u32) -> io::Result<Interface> {
     else {
         return Err(unexpected());
     };
-    let mut interface = Interface { name: String::new(), mtu: 0, up: link.header.flags.contains(LinkFlags::Up) };
+    let has = |flag| link.header.flags.contains(flag);
+    let mut interface =
+        Interface { name: String::new(), mtu: 0, up: has(LinkFlags::Up), running: has(LinkFlags::Running) };
     for attribute in link.attributes {
         match attribute {
             LinkAttribute::IfName(name) => interface.name = name,
@@ -67,6 +86,43 @@ pub(super) fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
     link.header.index = index;
     link.attributes.push(LinkAttribute::Mtu(mtu));
     request(RouteNetlinkMessage::SetLink(link))
+}
+
+/// Makes two interfaces that are joined like the ends of a cable: one in this network, one in the other
+/// (`veth(4)`).
+pub(super) fn create_veth(near: &str, far: &str, far_namespace: &File) -> io::Result<()> {
+    let mut peer = LinkMessage::default();
+    peer.header.index = FAR_VETH_INDEX;
+    peer.attributes = vec![LinkAttribute::IfName(far.to_owned()), LinkAttribute::NetNsFd(far_namespace.as_raw_fd())];
+    let mut link = LinkMessage::default();
+    link.attributes = vec![
+        LinkAttribute::IfName(near.to_owned()),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+        ]),
+    ];
+    create(RouteNetlinkMessage::NewLink(link))
+}
+
+/// Waits until packets pass an interface that was taken up.
+pub(super) fn wait_until_running(index: u32) -> io::Result<()> {
+    let mut events = Socket::new(NETLINK_ROUTE)?;
+    events.bind(&SocketAddr::new(0, LINK_EVENTS))?;
+    let deadline = Instant::now() + LINK_TIMEOUT;
+    // An event between the question and the wait is in the socket.
+    while !interface(index)?.running {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        SockRef::from(&events).set_read_timeout(Some(remaining))?;
+        match events.recv_from_full() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Sends all packets to a network out of an interface, by `RTM_NEWROUTE`: what `ip route add NETWORK dev NAME`

@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Gid, Uid};
 
-use crate::{Class, Error};
+use crate::{Cause, Error};
 
 /// A new network namespace for the calling thread. Where that right is missing, a new user
 /// namespace first, in which the caller has it (`user_namespaces(7)`).
@@ -19,8 +19,7 @@ pub(super) fn enter() -> Result<(), Error> {
     match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => Ok(()),
         Err(Errno::EPERM) => enter_as_user(),
-        Err(errno) => Err(Error::new(Class::Unavailable, "create", "a network namespace", errno.into())
-            .remedy("see that the kernel has CONFIG_NET_NS, or use --netns host as root")),
+        Err(errno) => Err(Error::new(Cause::NoNetns, "create", "a network namespace", errno.into())),
     }
 }
 
@@ -29,12 +28,11 @@ fn enter_as_user() -> Result<(), Error> {
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
         // unshare(2): a process with several threads may not enter a user namespace.
         Errno::EINVAL => Error::new(
-            Class::Unavailable,
+            Cause::SeveralThreads,
             "create",
             "a user namespace",
             io::Error::new(io::ErrorKind::Unsupported, "the process already has several threads"),
-        )
-        .remedy("enter it first thing in the program, or run as root"),
+        ),
         _ => forbidden(errno.into()),
     })?;
     // Without a map the new user would be nobody. setgroups(2) has to be given up before an
@@ -48,11 +46,6 @@ fn write(path: &str, text: &str) -> Result<(), Error> {
     fs::write(path, text).map_err(forbidden)
 }
 
-/// What the three mechanisms that forbid user namespaces have in common, with each one's remedy.
 fn forbidden(source: io::Error) -> Error {
-    Error::new(Class::Unavailable, "create", "a user namespace", source).remedy(
-        "this system forbids it to ordinary users: run as root, or allow it with sysctl \
-         user.max_user_namespaces=10000, kernel.unprivileged_userns_clone=1 (Debian) or \
-         kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)",
-    )
+    Error::new(Cause::UserNamespaceForbidden, "create", "a user namespace", source)
 }

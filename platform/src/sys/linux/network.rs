@@ -1,6 +1,6 @@
 //! The interfaces and settings of the calling thread's network.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -8,21 +8,16 @@ use std::path::Path;
 use nix::net::if_::if_nametoindex;
 
 use super::netlink;
-use crate::{Class, Error, Interface, Loopback, network_of};
+use crate::{Cause, Class, Error, Interface, Loopback, Namespace, network_of};
 
 /// The number of the loopback in every namespace (`include/net/flow.h`).
 const LOOPBACK_IFINDEX: u32 = 1;
-
-const NO_IPV6: &str = "set the sysctls net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.default.disable_ipv6 to 0";
-
-const READ_ONLY: &str = "a container may have /proc/sys read-only: make it writable (docker run --privileged), or \
-                         leave out --layer device";
 
 /// Gives an interface its addresses, routes and sizes, and sets its link up.
 pub(super) fn set_up(interface: &Interface) -> Result<(), Error> {
     let Interface { name, address, prefix_len, route_to, mtu, tx_queue_len } = interface;
     let failed = |operation| move |source| Error::new(Class::Failed, operation, name, source);
-    let index = if_nametoindex(name.as_str()).map_err(|errno| failed("ask the number of")(errno.into()))?;
+    let index = index_of(name).map_err(failed("ask the number of"))?;
     netlink::set_mtu(index, (*mtu).into()).map_err(failed("set the MTU of"))?;
     netlink::set_tx_queue_len(index, *tx_queue_len).map_err(failed("set the queue length of"))?;
     add_address(index, name, *address, *prefix_len)?;
@@ -30,28 +25,57 @@ pub(super) fn set_up(interface: &Interface) -> Result<(), Error> {
     netlink::add_route(index, network_of(*route_to, *prefix_len), *prefix_len).map_err(failed("set a route through"))
 }
 
+fn index_of(interface: &str) -> io::Result<u32> {
+    Ok(if_nametoindex(interface)?)
+}
+
+/// A veth pair between the calling thread's network and another one. Both interfaces are set up and ready.
+pub(super) fn join(near: &Interface, far: &Interface, network: &Namespace) -> Result<(), Error> {
+    let failed = |operation| move |source| Error::new(Class::Failed, operation, &near.name, source);
+    let namespace = File::open(network.path()).map_err(failed("open the other network of"))?;
+    netlink::create_veth(&near.name, &far.name, &namespace).map_err(|source| {
+        let cause = match source.raw_os_error() {
+            Some(libc::EOPNOTSUPP) => Cause::NoVeth,
+            _ => Class::Failed.into(),
+        };
+        Error::new(cause, "create veth interface", &near.name, source)
+    })?;
+    disable_rp_filter(&near.name)?;
+    set_up(near)?;
+    let far = far.clone();
+    network.run(move || set_up(&far).and_then(|()| wait_until_running(&far.name)))??;
+    wait_until_running(&near.name)
+}
+
+fn wait_until_running(interface: &str) -> Result<(), Error> {
+    let running = index_of(interface).and_then(netlink::wait_until_running);
+    running.map_err(|source| Error::new(Class::Failed, "wait for the interface", interface, source))
+}
+
+pub(super) fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
+    let prefix_len = if host.is_ipv6() { 128 } else { 32 };
+    let added = index_of(interface).and_then(|index| netlink::add_route(index, host, prefix_len));
+    added.map_err(|source| Error::new(Class::Failed, "set a route through", interface, source))
+}
+
 pub(super) fn add_address(index: u32, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
     netlink::add_address(index, address, prefix_len).map_err(|source| {
         let errno = source.raw_os_error();
-        let error = |class| Error::new(class, "set the address of", name, source);
+        let error = |cause| Error::new(cause, "set the address of", name, source);
         match errno {
             // The kernel has no IPv6, or it is switched off for the interface.
             Some(libc::EACCES | libc::EPERM | libc::EOPNOTSUPP | libc::EAFNOSUPPORT | libc::ENODEV)
                 if address.is_ipv6() =>
             {
-                error(Class::Unavailable).remedy(NO_IPV6)
+                error(Cause::NoIpv6)
             }
-            _ => error(Class::Failed),
+            _ => error(Class::Failed.into()),
         }
     })
 }
 
 pub(super) fn set_loopback_up() -> Result<Loopback, Error> {
-    let failed = |operation| {
-        move |source| {
-            Error::new(Class::Failed, operation, "the loopback interface", source).remedy("see that ip link has it")
-        }
-    };
+    let failed = |operation| move |source| Error::new(Cause::NoLoopback, operation, "the loopback interface", source);
     let interface = netlink::interface(LOOPBACK_IFINDEX).map_err(failed("ask for"))?;
     if !interface.up {
         netlink::set_link_up(LOOPBACK_IFINDEX).map_err(failed("set up"))?;
@@ -77,18 +101,31 @@ pub(super) fn enable_forwarding(interface: &str, ipv6: bool) -> Result<(), Error
     set(&format!("ipv4/conf/{interface}/forwarding"), "1")
 }
 
+/// Lets packets arrive by an interface although a route leads their answers elsewhere: no reverse path filter
+/// (RFC 3704, 2.2). The larger of the two settings counts (`include/linux/inetdevice.h`, `IN_DEV_RPFILTER`).
+fn disable_rp_filter(interface: &str) -> Result<(), Error> {
+    for of in ["all", interface] {
+        let name = format!("ipv4/conf/{of}/rp_filter");
+        // Where it is off already, a read-only /proc/sys does no harm.
+        if !fs::read_to_string(format!("/proc/sys/net/{name}")).is_ok_and(|value| value.trim() == "0") {
+            set(&name, "0")?;
+        }
+    }
+    Ok(())
+}
+
 /// Writes a setting that only `/proc/sys/net` has. A thread finds there the settings of its own network namespace
 /// (`net/sysctl_net.c`, `net_ctl_header_lookup`).
 fn set(name: &str, value: &str) -> Result<(), Error> {
     let path = format!("/proc/sys/net/{name}");
     fs::write(&path, value).map_err(|source| {
-        let class = match source.kind() {
+        let cause = match source.kind() {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotFound => {
-                Class::Unavailable
+                Cause::ReadOnlySettings
             }
-            _ => Class::Failed,
+            _ => Class::Failed.into(),
         };
-        Error::new(class, "write", path, source).remedy(READ_ONLY)
+        Error::new(cause, "write", path, source)
     })
 }
 

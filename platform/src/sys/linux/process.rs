@@ -71,6 +71,39 @@ pub(super) fn peak_rss_bytes_of(process: u32) -> Option<u64> {
     Some(kibibytes.parse::<u64>().ok()? * 1024)
 }
 
+/// The steal column of `/proc/stat`.
+pub(super) fn stolen_time() -> Option<Duration> {
+    let hertz = u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok()?;
+    parse_stolen(&fs::read_to_string("/proc/stat").ok()?, hertz)
+}
+
+/// The eighth number of the line `cpu`, in ticks of all processors, shared among the lines `cpuN`
+/// (`Documentation/filesystems/proc.rst`, 1.7).
+fn parse_stolen(stat: &str, hertz: u64) -> Option<Duration> {
+    let cpus = u32::try_from(stat.lines().filter(|line| line.starts_with("cpu")).count().checked_sub(1)?).ok()?;
+    let ticks: u64 = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().nth(7)?.parse().ok()?;
+    Duration::from_nanos(ticks.checked_mul(1_000_000_000_u64.checked_div(hertz)?)?).checked_div(cpus)
+}
+
 fn pid(process: u32) -> Option<Pid> {
     i32::try_from(process).ok().map(Pid::from_raw)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn stolen_time_is_the_mean_of_all_processors() {
+        let stat = "cpu  224246 37 43048 221228 2722 0 457 112 0 0\n\
+                    cpu0 108985 20 19648 116316 786 0 120 53 0 0\n\
+                    cpu1 115260 17 23400 104911 1936 0 337 59 0 0\nintr 1 2 3\nctxt 5\n";
+        assert_eq!(parse_stolen(stat, 100), Some(Duration::from_millis(560)));
+        // Kernels before 2.6.11 have no such column.
+        assert_eq!(parse_stolen("cpu  224246 37 43048 221228 2722 0 457\ncpu0 1\n", 100), None);
+        assert_eq!(parse_stolen("", 100), None);
+        assert!(stolen_time().is_some());
+    }
 }

@@ -16,7 +16,7 @@ use crate::link::packet_len;
 use crate::sys::Tun;
 use crate::sys::unix::{Readiness, recv_batch};
 use crate::vnet::{self, HEADER_LEN};
-use crate::{Capabilities, Class, DropCounter, Error, Link, Offload, PacketBuffer, PacketMeta, TunConfig};
+use crate::{Capabilities, Cause, Class, DropCounter, Error, Link, Offload, PacketBuffer, PacketMeta, TunConfig};
 
 /// The character device that all TUN interfaces come from.
 pub(super) const NODE: &str = "/dev/net/tun";
@@ -27,14 +27,6 @@ const SLICES: usize = 17;
 
 /// Malformed packets that are skipped in a row before others have their turn.
 const MAX_SKIPPED: usize = 64;
-
-const NO_NODE: &str = "allow it with chmod 666 /dev/net/tun, as root, or run as root";
-
-const NO_RIGHT: &str = "run as root, or in a user namespace of which the network namespace is";
-
-const NO_TUN: &str = "/dev/net/tun is no TUN; make it the TUN driver's, character device 10:200, as root";
-
-const OTHER_NAME: &str = "choose another with --tun-name";
 
 nix::ioctl_write_int!(
     /// `TUNSETOFFLOAD` (`include/uapi/linux/if_tun.h`).
@@ -102,12 +94,13 @@ fn create(config: &TunConfig) -> Result<(SyncDevice, bool), Error> {
 }
 
 pub(super) fn open_node() -> Result<File, Error> {
-    OpenOptions::new().read(true).write(true).open(NODE).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => Error::new(Class::Unavailable, "open", NODE, source).remedy(
-            "load the module (modprobe tun), or in a container pass the device on (docker run --device /dev/net/tun)",
-        ),
-        io::ErrorKind::PermissionDenied => Error::new(Class::Unavailable, "open", NODE, source).remedy(NO_NODE),
-        _ => Error::new(Class::Unavailable, "open", NODE, source).remedy("see that the tun module is loaded"),
+    OpenOptions::new().read(true).write(true).open(NODE).map_err(|source| {
+        let cause = match source.kind() {
+            io::ErrorKind::NotFound => Cause::NoDeviceNode,
+            io::ErrorKind::PermissionDenied => Cause::DeviceNodePermission,
+            _ => Cause::DeviceNodeUnusable,
+        };
+        Error::new(cause, "open", NODE, source)
     })
 }
 
@@ -121,7 +114,7 @@ pub(super) fn open_node() -> Result<File, Error> {
 pub fn create_tun(name: &str, offload: bool) -> Result<SyncDevice, Error> {
     open_node()?;
     let builder = DeviceBuilder::new().name(name).offload(offload).enable(false);
-    builder.build_sync().map_err(|source| not_created(name, "choose another", source))
+    builder.build_sync().map_err(|source| not_created(name, source))
 }
 
 /// The interface, with offload where it is wanted and the kernel has it.
@@ -134,7 +127,7 @@ fn build(config: &TunConfig) -> Result<(SyncDevice, bool), Error> {
         }
         io::Result::Ok((device, offload))
     };
-    let not_created = |source| not_created(&config.name, OTHER_NAME, source);
+    let not_created = |source| not_created(&config.name, source);
     if config.offload != Offload::Off {
         match attempt(true) {
             // A kernel without IFF_VNET_HDR or TUNSETOFFLOAD says so; so does one that dislikes the
@@ -157,26 +150,20 @@ fn set_offloads(device: &SyncDevice) -> io::Result<()> {
     Ok(())
 }
 
-/// The error of an interface that could not be made, with what to do about a name that is taken.
-fn not_created(name: &str, other_name: &str, source: io::Error) -> Error {
-    let errno = source.raw_os_error();
-    let error = |class| Error::new(class, "create TUN interface", name, source);
-    match errno {
-        Some(libc::EBUSY | libc::EEXIST) => error(Class::Invalid).remedy(format!("the name is taken; {other_name}")),
-        Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy(NO_RIGHT),
-        Some(libc::ENOTTY) => error(Class::Unavailable).remedy(NO_TUN),
-        Some(libc::EINVAL) => {
-            error(Class::Invalid).remedy(format!("an interface of another kind may have the name; {other_name}"))
-        }
-        _ => error(Class::Failed),
-    }
+/// The error of an interface that could not be made.
+fn not_created(name: &str, source: io::Error) -> Error {
+    let cause = match source.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => Cause::NameTaken,
+        Some(libc::EPERM | libc::EACCES) => Cause::NeedsNetAdmin,
+        Some(libc::ENOTTY) => Cause::DeviceNodeOfOtherDriver,
+        Some(libc::EINVAL) => Cause::NameOfOtherKind,
+        _ => Class::Failed.into(),
+    };
+    Error::new(cause, "create TUN interface", name, source)
 }
 
 fn adopt(fd: i32) -> Result<SyncDevice, Error> {
-    let error = |source| {
-        Error::new(Class::Invalid, "take over", format!("file descriptor {fd}"), source)
-            .remedy("--tun-fd wants an open TUN device without packet information (IFF_TUN | IFF_NO_PI)")
-    };
+    let error = |source| Error::new(Cause::NotATun, "take over", format!("file descriptor {fd}"), source);
     // SAFETY: F_GETFD reads a flag of the descriptor and touches no memory.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(error(io::Error::last_os_error()));
@@ -288,9 +275,8 @@ mod tests {
         let no_tun = File::open("/dev/null").unwrap().into_raw_fd();
         for fd in [no_tun, 9_999] {
             let error = adopt(fd).err().unwrap();
-            assert_eq!(error.class(), Class::Invalid);
-            let text = error.to_string();
-            assert!(text.contains("--tun-fd") && text.contains(&format!("file descriptor {fd}")), "{text}");
+            assert_eq!(error.cause(), Cause::NotATun);
+            assert!(error.to_string().contains(&format!("file descriptor {fd}")), "{error}");
         }
     }
 }

@@ -23,7 +23,8 @@ use super::{System, Tun};
 use crate::doctor::{Check, Verdict};
 use crate::link::packet_len;
 use crate::{
-    Capabilities, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig,
+    Capabilities, Cause, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics,
+    TunConfig,
 };
 
 /// What each packet has in front of it: its address family, in network byte order
@@ -44,8 +45,6 @@ const MAX_PENDING: usize = 256;
 /// Socket buffers to ask for, in bytes, until the kernel grants one: utun's own are 512 KiB, and
 /// `kern.ipc.maxsockbuf` is the limit.
 const SOCKET_BUFFERS: [c_int; 3] = [4 << 20, 2 << 20, 1 << 20];
-
-const NO_RIGHT: &str = "run with sudo";
 
 /// This system.
 pub(crate) struct MacOs;
@@ -114,7 +113,7 @@ impl System for MacOs {
             Check::new("rights", Verdict::Ok, "root")
         } else {
             Check::new("rights", Verdict::Missing, format!("user {user}, and utun interfaces are made by root alone"))
-                .remedy(NO_RIGHT)
+                .caused_by(Cause::NeedsSudo)
         };
         vec![rights]
     }
@@ -191,25 +190,19 @@ fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
         (IpAddr::V4(address), IpAddr::V6(_)) => builder.ipv4(address, network.prefix_len, None),
     };
     let device = builder.enable(true).build_sync().map_err(|source| {
-        let errno = source.raw_os_error();
-        let error = |class| Error::new(class, "create utun interface", &config.name, source);
-        match errno {
-            Some(libc::EBUSY | libc::EEXIST) => {
-                error(Class::Invalid).remedy("the name is taken; choose another with --tun-name, such as utun42")
-            }
-            Some(libc::EPERM | libc::EACCES) => error(Class::Unavailable).remedy(NO_RIGHT),
-            _ => error(Class::Failed),
-        }
+        let cause = match source.raw_os_error() {
+            Some(libc::EBUSY | libc::EEXIST) => Cause::NameTaken,
+            Some(libc::EPERM | libc::EACCES) => Cause::NeedsSudo,
+            _ => Class::Failed.into(),
+        };
+        Error::new(cause, "create utun interface", &config.name, source)
     })?;
     deepen(device.as_raw_fd(), config.mtu.into());
     Ok(device)
 }
 
 fn adopt(fd: RawFd) -> Result<SyncDevice, Error> {
-    let error = |source| {
-        Error::new(Class::Invalid, "take over", format!("file descriptor {fd}"), source)
-            .remedy("--tun-fd wants the open control socket of a utun interface")
-    };
+    let error = |source| Error::new(Cause::NotAUtun, "take over", format!("file descriptor {fd}"), source);
     let mut name = [0_u8; libc::IFNAMSIZ];
     // Asked before the descriptor changes hands, since it would be closed even if it is no utun.
     let len = socket_option(fd, libc::SYSPROTO_CONTROL, libc::UTUN_OPT_IFNAME, &mut name).map_err(error)?;

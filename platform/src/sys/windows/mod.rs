@@ -34,7 +34,8 @@ use super::{Interrupts, System, Tun};
 use crate::doctor::{Check, Verdict};
 use crate::link::packet_len;
 use crate::{
-    Capabilities, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig,
+    Capabilities, Cause, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics,
+    TunConfig,
 };
 
 /// Bytes in each of the two rings, a power of two: room for 20,000 packets of 1500 bytes, more than
@@ -49,11 +50,6 @@ const RETRY: Duration = Duration::from_millis(1);
 const TUNNEL_TYPE: &str = "rust-tun-perf";
 
 const LIBRARY: &str = "wintun.dll";
-
-const MISSING: &str = "wintun.dll must lie beside the executable; the build copies it there, and \
-                       https://www.wintun.net has it for every architecture";
-
-const NO_RIGHT: &str = "run as administrator";
 
 /// This system.
 pub(crate) struct Windows;
@@ -137,7 +133,7 @@ impl System for Windows {
         let rights = match machine::is_elevated() {
             Some(false) => {
                 Check::new("rights", Verdict::Missing, "an ordinary user's, or not those of an administrator yet")
-                    .remedy(NO_RIGHT)
+                    .caused_by(Cause::NeedsAdministrator)
             }
             Some(true) => Check::new("rights", Verdict::Ok, "administrator"),
             None => Check::new("rights", Verdict::Note, "unknown: Windows does not say"),
@@ -180,8 +176,7 @@ impl Tun for WintunDevice {
     fn open(config: &TunConfig) -> Result<Self, Error> {
         if let Some(fd) = config.fd {
             let source = io::Error::new(io::ErrorKind::Unsupported, "Windows has no such descriptors");
-            return Err(Error::new(Class::Invalid, "take over", format!("file descriptor {fd}"), source)
-                .remedy("--tun-fd is for Unix; use --tun-name"));
+            return Err(Error::new(Cause::NoDescriptors, "take over", format!("file descriptor {fd}"), source));
         }
         config.do_without_offload("Wintun has none")?;
         let name = &config.name;
@@ -244,22 +239,21 @@ fn library_path() -> Result<PathBuf, Error> {
 }
 
 fn not_loaded(object: String, source: io::Error) -> Error {
-    Error::new(Class::Unavailable, "load", object, source).remedy(MISSING)
+    Error::new(Cause::NoWintun, "load", object, source)
 }
 
 fn create(name: &str) -> Result<Arc<Adapter>, Error> {
-    let error = |class, source| Error::new(class, "create Wintun adapter", name, source);
+    let error = |cause, source| Error::new(cause, "create Wintun adapter", name, source);
     // Asked before, because Wintun would take the name away from the interface that has it.
     if interface::exists(name) {
-        return Err(error(Class::Invalid, io::ErrorKind::AlreadyExists.into())
-            .remedy("the name is taken; choose another with --tun-name"));
+        return Err(error(Cause::NameTaken, io::ErrorKind::AlreadyExists.into()));
     }
     Adapter::create(library()?, name, TUNNEL_TYPE, Some(guid(name))).map_err(|source| {
         let source = cause(source);
         if source.raw_os_error() == Some(ERROR_ACCESS_DENIED.cast_signed()) {
-            error(Class::Unavailable, source).remedy(NO_RIGHT)
+            error(Cause::NeedsAdministrator, source)
         } else {
-            error(Class::Failed, source)
+            error(Class::Failed.into(), source)
         }
     })
 }

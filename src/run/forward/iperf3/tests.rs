@@ -1,4 +1,4 @@
-//! What iperf3 says, as it says it (3.12), and what is made of it.
+//! Reports of iperf3 as version 3.12 prints them, and the figures in them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -17,14 +17,13 @@ fn report(intervals: &[String], end: &str) -> Report {
     .unwrap()
 }
 
-/// What a forwarder had spent by then.
-fn spent(cpu_ms: u64) -> Spent {
-    let forwarder_cpu = Some(Duration::from_millis(cpu_ms));
-    Spent { forwarder_cpu, forwarder_rss_bytes: Some(cpu_ms), ..Spent::default() }
+fn ends(delivered: &Delivered) -> Vec<(u128, u64)> {
+    let clock = delivered.clock.as_ref().unwrap();
+    clock.parts.iter().map(|(end, bytes)| (end.as_millis(), *bytes)).collect()
 }
 
 #[test]
-fn what_was_received_counts() {
+fn the_bytes_that_were_received_count() {
     let interval = |end, bytes| format!("{{\"streams\": [], \"sum\": {}}}", sum(end, bytes, Some(1)));
     let report = report(
         &[interval(1.0, 600), interval(2.0, 700)],
@@ -34,20 +33,15 @@ fn what_was_received_counts() {
             sum(2.5, 1200, None)
         ),
     );
-    let measured = Measured::of(&report, Direction::Forward).unwrap();
-    assert_eq!((measured.bytes, measured.bytes_back, measured.retransmits), (1200, 0, Some(2)));
-    assert_eq!(measured.elapsed, Duration::from_millis(2500));
-    assert_eq!(measured.generator_seconds, Some(1.25));
-    // The last interval is what is left of the bytes and of the time.
-    let intervals = measured.intervals(spent(100), &[spent(30), spent(90)]);
-    let parts: Vec<_> = intervals.iter().map(|part| (part.end.as_millis(), part.bytes, part.rss_bytes)).collect();
-    assert_eq!(parts, [(1000, 600, Some(30)), (2500, 600, Some(100))]);
-    let cpu: Vec<_> = intervals.iter().map(|part| part.cpu_seconds.unwrap()).collect();
-    assert_eq!(cpu, [0.03, 0.07]);
+    let delivered = report.delivered(Some(Mode::Writer)).unwrap();
+    assert_eq!((delivered.bytes, delivered.read_bytes, delivered.retransmits), (1200, 0, Some(2)));
+    assert_eq!(delivered.clock.as_ref().unwrap().elapsed, Duration::from_millis(2500));
+    assert_eq!(delivered.cpu, Some(Duration::from_millis(1250)));
+    assert_eq!(ends(&delivered), [(1000, 600), (2000, 700)]);
 }
 
 #[test]
-fn both_ways_are_added_and_the_way_back_is_told() {
+fn the_bytes_of_both_directions_are_added() {
     let interval = format!("{{\"sum\": {}, \"sum_bidir_reverse\": {}}}", sum(1.0, 100, Some(0)), sum(1.0, 50, None));
     let end = format!(
         "\"sum_sent\": {}, \"sum_received\": {}, \"sum_sent_bidir_reverse\": {}, \"sum_received_bidir_reverse\": {}",
@@ -56,20 +50,19 @@ fn both_ways_are_added_and_the_way_back_is_told() {
         sum(1.0, 50, Some(4)),
         sum(1.1, 40, None)
     );
-    let report = report(&[interval], &end);
-    let measured = Measured::of(&report, Direction::Bidir).unwrap();
-    assert_eq!((measured.bytes, measured.bytes_back, measured.retransmits), (130, 40, Some(7)));
-    assert_eq!(measured.elapsed, Duration::from_millis(1100));
-    assert_eq!(measured.intervals(spent(5), &[]).iter().map(|part| part.bytes).sum::<u64>(), 130);
+    let delivered = report(&[interval], &end).delivered(Some(Mode::Both)).unwrap();
+    assert_eq!((delivered.bytes, delivered.read_bytes, delivered.retransmits), (130, 40, Some(7)));
+    assert_eq!(delivered.clock.as_ref().unwrap().elapsed, Duration::from_millis(1100));
+    assert_eq!(ends(&delivered), [(1000, 150)]);
 }
 
 #[test]
-fn what_it_does_not_say_is_not_known() {
-    let without = |end: &str| Measured::of(&report(&[], end), Direction::Forward);
-    assert!(without("\"sum_sent\": null").err().unwrap().detail.contains("received"));
-    let measured = without(&format!("\"sum_received\": {}", sum(1.0, 9, None))).unwrap();
-    assert_eq!((measured.retransmits, measured.generator_seconds), (None, None));
-    assert_eq!(measured.intervals(Spent::default(), &[]).len(), 1);
+fn a_figure_that_is_not_reported_is_unknown() {
+    let without = |end: &str| report(&[], end).delivered(Some(Mode::Writer));
+    assert!(without("\"sum_sent\": null").unwrap_err().detail.contains("received"));
+    let delivered = without(&format!("\"sum_received\": {}", sum(1.0, 9, None))).unwrap();
+    assert_eq!((delivered.retransmits, delivered.cpu), (None, None));
+    assert_eq!(ends(&delivered), []);
     let one_way = report(&[], &format!("\"sum_received\": {}", sum(1.0, 9, None)));
-    assert!(Measured::of(&one_way, Direction::Bidir).is_err());
+    assert!(one_way.delivered(Some(Mode::Both)).is_err());
 }

@@ -2,45 +2,47 @@
 
 use std::num::NonZeroU16;
 
-use forwarders::{ForwardConfig as Way, Handoff as Hop, Io, Offload};
+use forwarders::{ForwardConfig, Handoff, Io, Offload};
 
 use super::*;
-use crate::plan::{Direction, Forwarder, Generator, ROWS};
+use crate::scenario::{Forwarder, ROWS};
 
-/// A sample of a forwarder in which every field has a value that such a one has.
+/// A sample of a forwarder in which every field has a value that a forwarder has.
 pub(in crate::sample) fn forwarded() -> Sample {
     let stack = sample();
-    let way = ForwardCell {
-        forwarder: Forwarder::Rust(Way {
-            io: Io::Async,
-            offload: Offload::On,
-            hop: Hop::Pool,
-            workers: NonZeroU16::MIN,
-            threads: NonZeroU16::new(3),
-        }),
-        direction: Direction::Bidir,
-        generator: Generator::Own,
-        mtu: 1500,
+    let forwarder = Forwarder::Rust(ForwardConfig {
+        io: Io::Async,
+        offload: Offload::On,
+        hop: Handoff::Pool,
+        workers: NonZeroU16::MIN,
+        threads: NonZeroU16::new(3),
+    });
+    let cell = Cell {
+        subject: Subject::Forward(forwarder),
+        workload: Workload::Stream(Mode::Both),
+        runtime: None,
+        offload: None,
         parallel: 2,
-        ipv6: true,
+        window_bytes: None,
         buffer_bytes: 131_072,
-        queue_packets: 500,
+        queue_packets: Some(500),
+        ..stack_cell()
     };
-    let intervals = stack.facts.intervals.iter().zip([(0.05, 3_000_000), (0.1 + 0.2, 4_000_000)]);
+    let intervals = stack.measured.intervals.iter().zip([(0.05, 3_000_000), (0.1 + 0.2, 4_000_000)]);
     let intervals = intervals.map(|(interval, (seconds, bytes))| Interval {
         cpu_seconds: Some(seconds),
         rss_bytes: Some(bytes),
         ..*interval
     });
-    let facts = Facts {
+    let measured = Measurements {
         bytes_back: Some(400_000_003),
         reordered: Some(9),
-        cpu: CpuTime { client_seconds: Some(0.171), stack_seconds: None, forwarder_seconds: Some(0.1 + 0.7) },
+        cpu: CpuTime { client_seconds: Some(0.171), subject_seconds: Some(0.1 + 0.7) },
         effective: None,
         intervals: intervals.collect(),
-        ..stack.facts
+        ..stack.measured
     };
-    Sample { cell: way.into(), facts, environment: stack.environment }
+    Sample { cell, measured, environment: stack.environment }
 }
 
 /// The object of such a sample, to be changed.
@@ -48,45 +50,49 @@ fn object() -> Value {
     serde_json::from_str(&line_of_its_own(&forwarded())).unwrap()
 }
 
-/// Any forwarder and load there can be.
-fn any(random: &mut ChaCha8Rng) -> ForwardCell {
+/// A random forwarder and load.
+fn any(random: &mut ChaCha8Rng) -> Cell {
     let offload = [Offload::Off, Offload::On, Offload::Whole][random.random_range(0..3)];
-    let hop = [Hop::Direct, Hop::Channel, Hop::Pool][random.random_range(0..3)];
+    let hop = [Handoff::Direct, Handoff::Channel, Handoff::Pool][random.random_range(0..3)];
     let io = [Io::Sync, Io::Async, Io::Framed][random.random_range(0..3)];
     let workers = NonZeroU16::MIN.saturating_add(random.random_range(0..5));
     let threads = NonZeroU16::new(random.random_range(0..3));
-    let way = Way { io, offload, hop, workers, threads };
+    let config = ForwardConfig { io, offload, hop, workers, threads };
     let forwarder = match offload {
         Offload::Off | Offload::On if random.random() => Forwarder::Go { offload, hop },
-        _ if way.check().is_err() => return any(random),
-        _ => Forwarder::Rust(way),
+        _ if config.check().is_err() => return any(random),
+        _ => Forwarder::Rust(config),
     };
-    ForwardCell {
-        forwarder,
-        direction: [Direction::Forward, Direction::Reverse, Direction::Bidir][random.random_range(0..3)],
-        generator: if random.random() { Generator::Own } else { Generator::Iperf3 },
-        mtu: random.random_range(576..=65_535),
+    Cell {
+        subject: Subject::Forward(forwarder),
+        workload: Workload::Stream([Mode::Reader, Mode::Writer, Mode::Both][random.random_range(0..3)]),
+        conditions: Conditions::default(),
+        runtime: None,
+        offload: None,
+        mtu: Some(random.random_range(576..=65_535)),
         parallel: random.random_range(1..=128),
         ipv6: random.random(),
+        window_bytes: None,
         buffer_bytes: random.random_range(1..=1 << 24),
-        queue_packets: random.random_range(1..=1 << 18),
+        queue_packets: Some(random.random_range(1..=1 << 18)),
+        generator: if random.random() { Generator::Own } else { Generator::Iperf3 },
     }
 }
 
 #[test]
-fn every_forwarder_comes_back_as_it_was() {
+fn every_forwarder_survives_writing_and_reading() {
     let mut random = ChaCha8Rng::seed_from_u64(1);
     for index in 0..2000 {
-        let mut sample = Sample { cell: any(&mut random).into(), ..forwarded() };
-        sample.facts.bytes = random.random_range(0..=1_000_000_000_000_000);
-        sample.facts.bytes_back = random.random::<bool>().then(|| random.random_range(0..=sample.facts.bytes));
-        sample.facts.reordered = random.random::<bool>().then(|| random.random());
-        sample.facts.cpu.forwarder_seconds = random.random::<bool>().then(|| random.random_range(0.0..100.0));
-        sample.facts.intervals.truncate(1);
-        sample.facts.intervals[0].bytes = sample.facts.bytes;
-        sample.facts.intervals[0].cpu_seconds = random.random::<bool>().then(|| random.random_range(0.0..100.0));
+        let mut sample = Sample { cell: any(&mut random), ..forwarded() };
+        sample.measured.bytes = random.random_range(0..=1_000_000_000_000_000);
+        sample.measured.bytes_back = random.random::<bool>().then(|| random.random_range(0..=sample.measured.bytes));
+        sample.measured.reordered = random.random::<bool>().then(|| random.random());
+        sample.measured.cpu.subject_seconds = random.random::<bool>().then(|| random.random_range(0.0..100.0));
+        sample.measured.intervals.truncate(1);
+        sample.measured.intervals[0].bytes = sample.measured.bytes;
+        sample.measured.intervals[0].cpu_seconds = random.random::<bool>().then(|| random.random_range(0.0..100.0));
         if index % 5 == 0 {
-            sample.facts = failed().facts;
+            sample.measured = failed().measured;
         }
         let line = line_of_its_own(&sample);
         assert!(!line.contains('\n'), "{line}");
@@ -95,54 +101,47 @@ fn every_forwarder_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_line_begins_with_its_kind_and_its_axes() {
-    let check = |forwarder: Forwarder, axes: &str| {
+fn a_line_begins_with_the_fields_of_its_cell() {
+    let check = |forwarder: Forwarder, fields: &str| {
         let sample = forwarded();
-        let cell = ForwardCell { forwarder, ..sample.cell.forward().unwrap().clone() };
-        let text = line(&Sample { cell: cell.into(), ..sample });
-        assert!(
-            text.starts_with(&format!("{{\"schema\":1,\"kind\":\"forward\",{axes},\"direction\":\"bidir\"")),
-            "{text}"
+        let text =
+            line(&Sample { cell: Cell { subject: Subject::Forward(forwarder), ..sample.cell.clone() }, ..sample });
+        let expected = format!(
+            "{{\"schema\":2,\"kind\":\"sample\",\"layer\":\"forward\",\"netstack\":null,\"forwarder\":{{{fields}}},\"mode\":\"both\""
         );
+        assert!(text.starts_with(&expected), "{text}");
     };
-    let concurrent = r#""forwarder":"rust","io":"sync","offload":"on","hop":"direct","workers":2,"threads":null"#;
+    let concurrent = r#""program":"rust","io":"sync","offload":"on","hop":"direct","workers":2,"threads":null"#;
     check(ROWS[11], concurrent);
-    check(ROWS[16], r#""forwarder":"go","offload":"on","hop":"pool""#);
-    let whole = line(&forwarded());
-    let load = r#""direction":"bidir","generator":"own","mtu":1500,"parallel":2,"ipv6":true,"buffer_bytes":131072,"queue_packets":500,"status""#;
-    assert!(whole.contains(load), "{whole}");
+    check(ROWS[16], r#""program":"go","offload":"on","hop":"pool""#);
+    let text = line(&sample());
+    let fields = r#"{"schema":2,"kind":"sample","layer":"path","netstack":"smoltcp","mode":"writer","runtime":"multi-thread","worker_threads":3,"offload":true,"mtu":1500,"parallel":4,"ipv6":true,"window_bytes":4194304,"buffer_bytes":999,"status":"ok""#;
+    assert!(text.starts_with(fields), "{text}");
 }
 
 #[test]
-fn a_forwarder_that_cannot_be_is_refused() {
+fn an_impossible_forwarder_is_refused() {
     for (changes, reason) in [
-        (json!({"forwarder": "go", "offload": "whole"}), "the forwarder go with offload whole, which it does not know"),
+        (json!({"program": "go", "offload": "whole"}), "the forwarder go cannot have the offload whole"),
         (json!({"io": "sync", "threads": 2}), "--thread: not with --io sync"),
         (json!({"io": "framed", "hop": "pool"}), "--hop: not pool with --io framed"),
         (json!({"workers": 0}), "invalid value: integer `0`, expected a nonzero u16"),
-        (json!({"forwarder": "c"}), "unknown variant `c`, expected `rust` or `go`"),
-        (json!({"hop": null}), "invalid type: null, expected string or map"),
-        (json!({"direction": "up"}), "unknown variant `up`, expected one of `forward`, `reverse`, `bidir`"),
+        (json!({"program": "c"}), "unknown variant `c`, expected `rust` or `go`"),
     ] {
         let mut object = object();
         for (name, value) in changes.as_object().unwrap() {
-            object[name] = value.clone();
+            object["forwarder"][name] = value.clone();
         }
         assert!(refusal(&object).starts_with(reason), "{changes}: {}", refusal(&object));
-    }
-    for field in ["forwarder", "direction", "generator", "mtu", "parallel", "ipv6", "buffer_bytes", "queue_packets"] {
-        let mut object = object();
-        object.as_object_mut().unwrap().remove(field);
-        assert!(refusal(&object).contains(&format!("missing field `{field}`")), "{field}: {}", refusal(&object));
     }
 }
 
 #[test]
-fn figures_of_a_forwarder_that_cannot_be_are_refused() {
+fn impossible_figures_of_a_forwarder_are_refused() {
     for seconds in [-0.001, 1e308] {
         let mut object = object();
-        object["cpu"]["forwarder_seconds"] = json!(seconds);
-        assert!(refusal(&object).starts_with("cpu.forwarder_seconds is "), "{}", refusal(&object));
+        object["cpu"]["subject_seconds"] = json!(seconds);
+        assert!(refusal(&object).starts_with("cpu.subject_seconds is "), "{}", refusal(&object));
         let mut object = self::object();
         object["intervals"][1]["cpu_seconds"] = json!(seconds);
         assert!(refusal(&object).starts_with("cpu_seconds of an interval is "), "{}", refusal(&object));
@@ -155,7 +154,7 @@ fn figures_of_a_forwarder_that_cannot_be_are_refused() {
 #[test]
 fn the_line_of_a_stack_has_no_field_of_a_forwarder() {
     let text = line_of_its_own(&sample());
-    for field in ["bytes_back", "reordered", "forwarder_seconds", "cpu_seconds", "rss_bytes", "hop"] {
+    for field in ["bytes_back", "reordered", "forwarder", "cpu_seconds", "rss_bytes", "queue_packets"] {
         assert!(!text.contains(&format!("\"{field}\"")), "{field}: {text}");
     }
 }

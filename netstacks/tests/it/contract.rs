@@ -1,0 +1,252 @@
+//! What every stack promises, on every runtime, over a link in memory: no device, no root. Each
+//! test runs over a plain link and over one that offloads.
+
+mod datagrams;
+mod endings;
+mod extensions;
+mod faults;
+mod peer;
+mod streams;
+mod wire;
+
+use std::any::TypeId;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use netstacks::{Netstack, StackConfig, Started};
+use platform::{Link, MemoryLink};
+use tokio::runtime::{Builder, Runtime};
+
+use self::peer::Peer;
+use crate::take_turns;
+
+const MTU: usize = 1500;
+const WINDOW: usize = 256 << 10;
+
+/// No test takes so long.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+const SERVER_V4: &str = "10.0.0.2:5201";
+const SERVER_V6: &str = "[fd00::2]:5201";
+
+/// What a test is run on.
+#[derive(Clone, Copy)]
+struct Flavour {
+    threads: Threads,
+    /// Whether the link takes super-packets and partial checksums.
+    offloading: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Threads {
+    Current,
+    Multi,
+}
+
+fn runtime(flavour: Flavour) -> Runtime {
+    match flavour.threads {
+        Threads::Current => Builder::new_current_thread().enable_all().build().unwrap(),
+        Threads::Multi => Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(),
+    }
+}
+
+/// The stack's end of a link, and the peer's.
+fn link(flavour: Flavour) -> (MemoryLink, MemoryLink) {
+    let pair = if flavour.offloading { MemoryLink::offloading_pair } else { MemoryLink::pair };
+    pair(MTU, MemoryLink::DEFAULT_DEPTH)
+}
+
+fn config() -> StackConfig {
+    StackConfig { window: WINDOW, user_timeout: Duration::from_secs(20), ..StackConfig::default() }
+}
+
+/// Whether it is the stack that neither lends its memory nor fragments.
+fn is_ipstack<S: 'static>() -> bool {
+    #[cfg(feature = "ipstack")]
+    return TypeId::of::<S>() == TypeId::of::<netstacks::Ipstack>();
+    #[cfg(not(feature = "ipstack"))]
+    false
+}
+
+fn is_smoltcp<S: 'static>() -> bool {
+    #[cfg(feature = "smoltcp")]
+    return TypeId::of::<S>() == TypeId::of::<netstacks::Smoltcp>();
+    #[cfg(not(feature = "smoltcp"))]
+    false
+}
+
+/// Runs `client` on a thread against `server` on a runtime with the stack `S`; both have to end.
+fn run<S: Netstack<MemoryLink>>(
+    flavour: Flavour,
+    config: &StackConfig,
+    server: impl AsyncFnOnce(S::Listener),
+    client: impl FnOnce(&Peer) + Send + 'static,
+) {
+    let (link, other_end) = link(flavour);
+    run_over::<MemoryLink, S>(flavour, link, other_end, config, server, client);
+}
+
+/// The same over a link that is given.
+fn run_over<L: Link, S: Netstack<L>>(
+    flavour: Flavour,
+    link: L,
+    other_end: MemoryLink,
+    config: &StackConfig,
+    server: impl AsyncFnOnce(S::Listener),
+    client: impl FnOnce(&Peer) + Send + 'static,
+) {
+    let server = async |listener, datagrams| {
+        drop(datagrams);
+        server(listener).await;
+    };
+    run_whole::<L, S>(flavour, link, other_end, config, server, client);
+}
+
+/// The same with a server that has the datagrams too.
+fn run_whole<L: Link, S: Netstack<L>>(
+    flavour: Flavour,
+    link: L,
+    other_end: MemoryLink,
+    config: &StackConfig,
+    server: impl AsyncFnOnce(S::Listener, S::Datagrams),
+    client: impl FnOnce(&Peer) + Send + 'static,
+) {
+    let _turn = take_turns::<S>();
+    runtime(flavour).block_on(async {
+        let Started { listener, datagrams, driver, .. } = S::start(link, config).unwrap();
+        let driver = tokio::spawn(driver);
+        let (done, client_done) = tokio::sync::oneshot::channel();
+        let client = std::thread::spawn(move || {
+            let peer = Peer::new(other_end);
+            client(&peer);
+            // The peer stays until the server is done too: closing takes two.
+            let _gone = done.send(peer);
+        });
+        let both = async {
+            server(listener, datagrams).await;
+            client_done.await
+        };
+        tokio::select! {
+            result = driver => panic!("the driver ended first: {result:?}"),
+            both = tokio::time::timeout(DEADLINE, both) => drop(both.expect("the test hangs")),
+        }
+        client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+/// Where the peer connects to: over IPv4 on the one runtime, over IPv6 on the other, so that every test
+/// sees both. Their headers differ in length, and a stack may have a way of its own to super-packets.
+fn server_addr(flavour: Flavour) -> SocketAddr {
+    match flavour.threads {
+        Threads::Current => SERVER_V4,
+        Threads::Multi => SERVER_V6,
+    }
+    .parse()
+    .unwrap()
+}
+
+/// Bytes that tell their position: no shift, loss or repetition goes unseen.
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}
+
+fn assert_same(got: &[u8], expected: &[u8]) {
+    if got != expected {
+        let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(got.len().min(expected.len()));
+        panic!("{} bytes came, {} were sent, and byte {at} differs", got.len(), expected.len());
+    }
+}
+
+macro_rules! contract {
+    ($($subject:ident: $($test:ident)*;)*) => {
+        contract!(@stack lwip, "lwip", Lwip, $($subject: $($test)*;)*);
+        contract!(@stack ipstack, "ipstack", Ipstack, $($subject: $($test)*;)*);
+        contract!(@stack smoltcp, "smoltcp", Smoltcp, $($subject: $($test)*;)*);
+    };
+    (@stack $module:ident, $feature:literal, $stack:ident, $($rest:tt)*) => {
+        #[cfg(feature = $feature)]
+        mod $module {
+            mod plain {
+                contract!(@threads $stack, false, $($rest)*);
+            }
+            mod offloading {
+                contract!(@threads $stack, true, $($rest)*);
+            }
+        }
+    };
+    (@threads $stack:ident, $offloading:literal, $($rest:tt)*) => {
+        mod current_thread {
+            contract!(@tests $stack, Current, $offloading, $($rest)*);
+        }
+        mod multi_thread {
+            contract!(@tests $stack, Multi, $offloading, $($rest)*);
+        }
+    };
+    (@tests $stack:ident, $threads:ident, $offloading:literal, $($subject:ident: $($test:ident)*;)*) => {
+        $($(
+            #[test]
+            fn $test() {
+                let flavour = crate::contract::Flavour { threads: crate::contract::Threads::$threads, offloading: $offloading };
+                crate::contract::$subject::$test::<netstacks::$stack>(flavour);
+            }
+        )*)*
+    };
+}
+
+contract! {
+    streams:
+        connect
+        echo
+        half_close_by_the_peer
+        half_close_by_the_stack
+        a_slow_reader_after_both_have_closed
+        received_bytes_are_lent
+        room_is_lent
+        bulk_both_ways_at_once
+        one_after_another
+        twenty_at_once
+        any_address_and_port
+        a_reader_that_stops_for_a_while
+        a_peer_that_stops_for_a_while
+        a_full_backlog;
+    endings:
+        reset_wakes_a_parked_reader
+        reset_wakes_a_parked_writer
+        reset_after_our_fin
+        a_stream_dropped_while_the_peer_sends
+        a_peer_that_vanishes
+        a_dropped_stream_delivers
+        a_stream_that_is_reset
+        a_link_that_goes;
+    datagrams:
+        datagrams_of_every_length
+        longer_than_the_mtu
+        datagrams_to_any_address_and_port
+        many_flows_of_datagrams_at_once
+        more_flows_than_are_kept
+        answers_from_another_address
+        a_flood_that_nobody_reads
+        a_flood_that_nobody_wants
+        a_datagram_without_checksum
+        lengths_that_cannot_be
+        a_full_link;
+    extensions:
+        behind_extension_headers;
+    faults:
+        nothing_goes_wrong
+        packets_are_lost
+        one_super_packet_is_lost
+        packets_overtake_each_other
+        packets_come_twice
+        room_is_denied
+        a_device_that_fails
+        a_trace_is_written;
+}

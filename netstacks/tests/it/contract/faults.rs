@@ -1,0 +1,168 @@
+//! Links that lose, repeat and delay packets, and fail.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use netstacks::{Listener, Netstack, Started};
+use platform::{FaultCounter, FaultPlan, Faults, Faulty, MemoryLink, Traced, Which};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::peer::Peer;
+use super::{DEADLINE, Flavour, MTU, assert_same, config, link, pattern, run_over, runtime, server_addr, take_turns};
+
+/// Bytes each way. With offload a packet holds up to 45 segments.
+fn len(flavour: Flavour) -> usize {
+    if flavour.offloading { 2 << 20 } else { 512 << 10 }
+}
+
+/// Has bytes cross a link with faults, one way and then the other, and answers what the link did.
+fn transfer<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour, plan: FaultPlan) -> Arc<FaultCounter> {
+    let (link, other_end) = link(flavour);
+    let link = Faulty::new(link, plan);
+    let faults = link.faults();
+    let (begin, len) = (Instant::now(), len(flavour));
+    run_over::<_, S>(
+        flavour,
+        link,
+        other_end,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            let mut bytes = vec![0; len];
+            stream.read_exact(&mut bytes).await.unwrap();
+            assert_same(&bytes, &pattern(20, len));
+            stream.write_all(&pattern(21, len)).await.unwrap();
+            // The peer has it all before anyone closes.
+            stream.read_exact(&mut [0; 1]).await.unwrap();
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            stream.write_all(&pattern(20, len));
+            let mut bytes = vec![0; len];
+            stream.read_exact(&mut bytes);
+            assert_same(&bytes, &pattern(21, len));
+            stream.write_all(b".");
+        },
+    );
+    println!("{:?} after {:?}", faults.counts(), begin.elapsed());
+    faults
+}
+
+/// One packet in so many: of the few super-packets, more.
+fn one_in(flavour: Flavour, segments: u32) -> Which {
+    Which::OneIn(if flavour.offloading { segments / 4 } else { segments })
+}
+
+fn both(faults: Faults) -> FaultPlan {
+    FaultPlan { seed: 1, rx: faults, tx: faults, ..FaultPlan::default() }
+}
+
+/// The link itself adds nothing.
+pub(crate) fn nothing_goes_wrong<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
+    let faults = transfer::<S>(flavour, FaultPlan::default());
+    assert_eq!(faults.counts(), platform::FaultCounts::default());
+}
+
+pub(crate) fn packets_are_lost<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
+    let faults = transfer::<S>(flavour, both(Faults { lose: Which::OneIn(50), ..Faults::default() }));
+    assert!(faults.counts().lost > 0);
+}
+
+/// Or, where there are none, one segment with payload.
+pub(crate) fn one_super_packet_is_lost<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
+    let longer_than = if flavour.offloading { MTU } else { 1_000 };
+    let lose = Which::Nth { index: 3, longer_than };
+    let faults = transfer::<S>(flavour, both(Faults { lose, ..Faults::default() }));
+    assert_eq!(faults.counts().lost, 2);
+}
+
+pub(crate) fn packets_overtake_each_other<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
+    let delay = one_in(flavour, 20);
+    let faults = transfer::<S>(flavour, both(Faults { delay, delay_by: 2, ..Faults::default() }));
+    assert!(faults.counts().delayed > 0);
+}
+
+pub(crate) fn packets_come_twice<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
+    let faults = transfer::<S>(flavour, both(Faults { repeat: one_in(flavour, 10), ..Faults::default() }));
+    assert!(faults.counts().repeated > 0);
+}
+
+pub(crate) fn room_is_denied<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
+    let faults = transfer::<S>(flavour, FaultPlan { block: Which::OneIn(3), ..FaultPlan::default() });
+    assert!(faults.counts().blocked > 0);
+}
+
+/// A device that fails is gone, and everyone who waits is told.
+pub(crate) fn a_device_that_fails<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
+    const EIO: i32 = 5;
+    let _turn = take_turns::<S>();
+    let (link, other_end) = link(flavour);
+    let fail = Which::Nth { index: 2, longer_than: 0 };
+    let link = Faulty::new(link, FaultPlan { fail, fail_with: EIO, ..FaultPlan::default() });
+    runtime(flavour).block_on(async {
+        let Started { mut listener, driver, .. } = S::start(link, &config()).unwrap();
+        let driver = tokio::spawn(driver);
+        let peer = Peer::new(other_end);
+        let client = std::thread::spawn(move || {
+            let stream = peer.connect(server_addr(flavour));
+            (peer, stream)
+        });
+        let ends = async {
+            let mut stream = listener.accept().await.unwrap();
+            let bytes = pattern(22, 64 << 10);
+            while stream.write_all(&bytes).await.is_ok() {}
+            let error = driver.await.unwrap().unwrap_err();
+            assert_eq!(error.to_string(), io::Error::from_raw_os_error(EIO).to_string());
+            listener.accept().await.map(drop).unwrap_err();
+        };
+        tokio::time::timeout(DEADLINE, ends).await.expect("somebody waits for ever");
+        drop(client.join().unwrap());
+    });
+}
+
+/// What has been written, for others to read.
+#[derive(Clone, Default)]
+pub(crate) struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Shared {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A trace changes nothing, and has every byte that crossed.
+pub(crate) fn a_trace_is_written<S: Netstack<Traced<MemoryLink, Shared>>>(flavour: Flavour) {
+    let (link, other_end) = link(flavour);
+    let file = Shared::default();
+    let link = Traced::new(link, file.clone());
+    let trace = link.trace();
+    run_over::<_, S>(
+        flavour,
+        link,
+        other_end,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            let mut bytes = vec![0; 100_000];
+            stream.read_exact(&mut bytes).await.unwrap();
+            stream.write_all(&bytes).await.unwrap();
+            stream.shutdown().await.unwrap();
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            stream.write_all(&pattern(23, 100_000));
+            assert_same(&stream.read_to_end(), &pattern(23, 100_000));
+        },
+    );
+    assert!(trace.take_error().is_none());
+    let file = file.0.lock().unwrap();
+    assert!(file.len() > 2 * 100_000, "{} bytes of trace", file.len());
+    let last = pattern(23, 100_000).split_off(99_900);
+    assert!(file.windows(last.len()).filter(|window| **window == last).count() >= 2, "the end, each way");
+}

@@ -1,0 +1,466 @@
+//! Connections, and the bytes that cross them.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use netstacks::{Listener, Netstack, StackConfig, Stream};
+use platform::MemoryLink;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::peer::BUFFER;
+use super::{Flavour, WINDOW, assert_same, config, is_ipstack, pattern, run, server_addr};
+
+pub(crate) fn connect<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    let (tell, told) = mpsc::channel();
+    run::<S>(
+        flavour,
+        &config(),
+        async move |mut listener| {
+            let stream = listener.accept().await.unwrap();
+            assert_eq!(stream.local_addr(), server_addr(flavour));
+            assert_eq!(stream.peer_addr(), told.recv().unwrap());
+        },
+        move |peer| tell.send(peer.connect(server_addr(flavour)).local).unwrap(),
+    );
+}
+
+pub(crate) fn echo<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    let bytes = pattern(1, 100_000);
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            let mut buffer = vec![0; 7_000];
+            loop {
+                match stream.read(&mut buffer).await.unwrap() {
+                    0 => break,
+                    len => stream.write_all(&buffer[..len]).await.unwrap(),
+                }
+            }
+            stream.shutdown().await.unwrap();
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            for chunk in bytes.chunks(999) {
+                stream.write_all(chunk);
+                let mut back = vec![0; chunk.len()];
+                stream.read_exact(&mut back);
+                assert_same(&back, chunk);
+            }
+            stream.finish();
+            assert_eq!(stream.read(&mut [0; 1]), 0);
+        },
+    );
+}
+
+/// The peer closes its half first and still gets its answer.
+pub(crate) fn half_close_by_the_peer<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            stream.read_to_end(&mut request).await.unwrap();
+            assert_same(&request, &pattern(2, 30_000));
+            assert_eq!(stream.read(&mut [0; 10]).await.unwrap(), 0, "the end stays the end");
+            stream.write_all(&pattern(3, 300_000)).await.unwrap();
+            stream.shutdown().await.unwrap();
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            stream.write_all(&pattern(2, 30_000));
+            stream.finish();
+            assert_same(&stream.read_to_end(), &pattern(3, 300_000));
+        },
+    );
+}
+
+/// The peer closes its half, and opens its window little by little while the stack, which has closed too,
+/// has more to send than fits into it.
+pub(crate) fn a_slow_reader_after_both_have_closed<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            assert_eq!(stream.read(&mut [0; 10]).await.unwrap(), 0);
+            stream.write_all(&pattern(6, 300_000)).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let error = stream.write(b"more").await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            stream.finish();
+            let mut bytes = Vec::new();
+            let mut buffer = [0; 16 << 10];
+            let begin = Instant::now();
+            loop {
+                match stream.read(&mut buffer) {
+                    0 => break,
+                    len => bytes.extend_from_slice(&buffer[..len]),
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            assert_same(&bytes, &pattern(6, 300_000));
+            // A machine that stands still for a second may make one.
+            let most = 1 + begin.elapsed().as_secs() as usize;
+            assert!(peer.single_bytes() <= most, "the stack probes a window that is open");
+        },
+    );
+}
+
+/// The stack closes its half first and still hears the rest.
+pub(crate) fn half_close_by_the_stack<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            stream.write_all(&pattern(4, 20_000)).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let error = stream.write(b"more").await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).await.unwrap();
+            assert_same(&rest, &pattern(5, 200_000));
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            assert_same(&stream.read_to_end(), &pattern(4, 20_000));
+            stream.write_all(&pattern(5, 200_000));
+            stream.finish();
+        },
+    );
+}
+
+/// Received bytes are lent in order, each once, to a sink that takes as many as it likes. A stack that has none
+/// to lend says so each time.
+pub(crate) fn received_bytes_are_lent<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    const LEN: usize = 3 << 20;
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            let (mut bytes, mut calls) = (Vec::new(), 0_usize);
+            loop {
+                let mut refused = false;
+                let lent = poll_fn(|cx| {
+                    let polled = stream.poll_read_with(cx, &mut |slices| {
+                        calls += 1;
+                        refused = calls.is_multiple_of(7);
+                        if refused {
+                            return Err(io::ErrorKind::WouldBlock.into());
+                        }
+                        let mut wanted = calls.wrapping_mul(7919) % 100_000 + 1;
+                        let before = bytes.len();
+                        for slice in slices {
+                            let len = wanted.min(slice.len());
+                            bytes.extend_from_slice(&slice[..len]);
+                            wanted -= len;
+                        }
+                        Ok(bytes.len() - before)
+                    });
+                    // A sink that refuses has to see to being called again.
+                    if refused && polled.is_pending() {
+                        cx.waker().wake_by_ref();
+                    }
+                    polled
+                });
+                match lent.await {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) => {
+                        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+                        assert!(bytes.is_empty() && is_ipstack::<S>());
+                        stream.read_to_end(&mut bytes).await.unwrap();
+                        break;
+                    }
+                }
+            }
+            assert_same(&bytes, &pattern(9, LEN));
+            let error = poll_fn(|cx| stream.poll_read_with(cx, &mut |_| panic!("there is nothing to lend"))).await;
+            let expected = if is_ipstack::<S>() { Err(io::ErrorKind::Unsupported) } else { Ok(0) };
+            assert_eq!(error.map_err(|error| error.kind()), expected);
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            stream.write_all(&pattern(9, LEN));
+            stream.finish();
+        },
+    );
+}
+
+/// Room for bytes to be sent is lent to a source that fills as much of it as it likes, and the bytes arrive in order,
+/// each once. A stack that has none to lend says so each time.
+pub(crate) fn room_is_lent<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    const LEN: usize = 3 << 20;
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            let bytes = pattern(10, LEN);
+            let (mut left, mut calls) = (&bytes[..], 0_usize);
+            loop {
+                let mut refused = false;
+                let filled = poll_fn(|cx| {
+                    let polled = stream.poll_write_with(cx, &mut |room| {
+                        calls += 1;
+                        refused = calls.is_multiple_of(7);
+                        if refused {
+                            return Err(io::ErrorKind::WouldBlock.into());
+                        }
+                        let wanted = calls.wrapping_mul(7919) % 100_000 + 1;
+                        let (now, later) = left.split_at(wanted.min(room.len()).min(left.len()));
+                        room[..now.len()].copy_from_slice(now);
+                        left = later;
+                        Ok(now.len())
+                    });
+                    // A source that refuses has to see to being called again.
+                    if refused && polled.is_pending() {
+                        cx.waker().wake_by_ref();
+                    }
+                    polled
+                });
+                match filled.await {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(error) => {
+                        assert_eq!((error.kind(), left.len()), (io::ErrorKind::Unsupported, LEN));
+                        assert!(is_ipstack::<S>());
+                        stream.write_all(left).await.unwrap();
+                        break;
+                    }
+                }
+            }
+            stream.shutdown().await.unwrap();
+            let error = poll_fn(|cx| stream.poll_write_with(cx, &mut |_| panic!("there is no room to lend"))).await;
+            let expected = if is_ipstack::<S>() { io::ErrorKind::Unsupported } else { io::ErrorKind::BrokenPipe };
+            assert_eq!(error.unwrap_err().kind(), expected);
+            assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            let mut bytes = vec![0; LEN];
+            stream.read_exact(&mut bytes);
+            assert_same(&bytes, &pattern(10, LEN));
+            stream.finish();
+        },
+    );
+}
+
+pub(crate) fn bulk_both_ways_at_once<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    const LEN: usize = 8 << 20;
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let (mut reader, mut writer) = tokio::io::split(listener.accept().await.unwrap());
+            let receive = async {
+                let mut bytes = vec![0; LEN];
+                reader.read_exact(&mut bytes).await.unwrap();
+                assert_same(&bytes, &pattern(7, LEN));
+            };
+            let send = async { writer.write_all(&pattern(8, LEN)).await.unwrap() };
+            tokio::join!(receive, send);
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            std::thread::scope(|scope| {
+                scope.spawn(|| stream.write_all(&pattern(7, LEN)));
+                let mut bytes = vec![0; LEN];
+                stream.read_exact(&mut bytes);
+                assert_same(&bytes, &pattern(8, LEN));
+            });
+            let super_packets = peer.super_packets();
+            assert_eq!(super_packets.from_the_stack > 100, flavour.offloading, "{super_packets:?}");
+            assert_eq!(super_packets.to_the_stack > 100, flavour.offloading, "{super_packets:?}");
+        },
+    );
+}
+
+pub(crate) fn one_after_another<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            for round in 0..100 {
+                let mut stream = listener.accept().await.unwrap();
+                let mut bytes = Vec::new();
+                stream.read_to_end(&mut bytes).await.unwrap();
+                assert_same(&bytes, &pattern(round, 2_000));
+                stream.write_all(&bytes).await.unwrap();
+                stream.shutdown().await.unwrap();
+            }
+        },
+        move |peer| {
+            for round in 0..100 {
+                let stream = peer.connect(server_addr(flavour));
+                stream.write_all(&pattern(round, 2_000));
+                stream.finish();
+                assert_same(&stream.read_to_end(), &pattern(round, 2_000));
+            }
+        },
+    );
+}
+
+pub(crate) fn twenty_at_once<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    const LEN: usize = 200_000;
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut tasks = tokio::task::JoinSet::new();
+            for _ in 0..20 {
+                let mut stream = listener.accept().await.unwrap();
+                tasks.spawn(async move {
+                    let seed = u64::from(stream.local_addr().port());
+                    let mut bytes = vec![0; LEN];
+                    stream.read_exact(&mut bytes).await.unwrap();
+                    assert_same(&bytes, &pattern(seed, LEN));
+                    stream.write_all(&pattern(seed + 1, LEN)).await.unwrap();
+                    stream.shutdown().await.unwrap();
+                    assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
+                });
+            }
+            while let Some(result) = tasks.join_next().await {
+                result.unwrap();
+            }
+        },
+        move |peer| {
+            std::thread::scope(|scope| {
+                for port in 1_000..1_020 {
+                    scope.spawn(move || {
+                        let stream = peer.connect(SocketAddr::from(([10, 0, 0, 2], port)));
+                        stream.write_all(&pattern(port.into(), LEN));
+                        assert_same(&stream.read_to_end(), &pattern(u64::from(port) + 1, LEN));
+                        stream.finish();
+                    });
+                }
+            });
+        },
+    );
+}
+
+pub(crate) fn any_address_and_port<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    const DESTINATIONS: [&str; 7] = [
+        "10.0.0.2:1",
+        "1.1.1.1:53",
+        "93.184.215.14:443",
+        "10.0.0.2:65535",
+        "[fd00::2]:80",
+        "[2606:4700:4700::1111]:853",
+        "[2001:db8::1]:65535",
+    ];
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            for destination in DESTINATIONS {
+                let mut stream = listener.accept().await.unwrap();
+                assert_eq!(stream.local_addr(), destination.parse().unwrap());
+                let mut word = [0; 5];
+                stream.read_exact(&mut word).await.unwrap();
+                stream.write_all(&word).await.unwrap();
+            }
+        },
+        move |peer| {
+            for destination in DESTINATIONS {
+                let stream = peer.connect(destination.parse().unwrap());
+                stream.write_all(b"where");
+                assert_eq!(stream.read_to_end(), b"where");
+            }
+        },
+    );
+}
+
+/// The window closes when nobody reads, holds no more than it says, and opens again.
+pub(crate) fn a_reader_that_stops_for_a_while<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    const LEN: usize = 2 << 20;
+    let (tell, told) = tokio::sync::oneshot::channel();
+    run::<S>(
+        flavour,
+        &config(),
+        async |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            let taken: usize = told.await.unwrap();
+            assert!(taken <= WINDOW + BUFFER, "{taken} bytes went into a window of {WINDOW} and a buffer of {BUFFER}");
+            let mut bytes = vec![0; LEN];
+            stream.read_exact(&mut bytes).await.unwrap();
+            assert_same(&bytes, &pattern(9, LEN));
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            let bytes = pattern(9, LEN);
+            let taken = stream.write_until_blocked(&bytes, Duration::from_millis(400));
+            tell.send(taken).unwrap();
+            stream.write_all(&bytes[taken..]);
+        },
+    );
+}
+
+/// A peer that does not read stops the writer, and a peer that reads again lets it go on.
+pub(crate) fn a_peer_that_stops_for_a_while<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    const LEN: usize = 2 << 20;
+    let (tell, told) = mpsc::channel();
+    run::<S>(
+        flavour,
+        &config(),
+        async move |mut listener| {
+            let mut stream = listener.accept().await.unwrap();
+            let bytes = pattern(10, LEN);
+            let mut written = 0;
+            while let Ok(len) = tokio::time::timeout(Duration::from_millis(400), stream.write(&bytes[written..])).await
+            {
+                written += len.unwrap();
+            }
+            assert!(
+                written <= WINDOW + BUFFER,
+                "{written} bytes went into a window of {WINDOW} and a buffer of {BUFFER}"
+            );
+            tell.send(()).unwrap();
+            stream.write_all(&bytes[written..]).await.unwrap();
+            stream.shutdown().await.unwrap();
+        },
+        move |peer| {
+            let stream = peer.connect(server_addr(flavour));
+            told.recv().unwrap();
+            assert_same(&stream.read_to_end(), &pattern(10, LEN));
+        },
+    );
+}
+
+/// A backlog of one takes one connection, and the next when that one is accepted.
+pub(crate) fn a_full_backlog<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    let (tell, told) = mpsc::channel::<()>();
+    run::<S>(
+        flavour,
+        &StackConfig { backlog: 1, ..config() },
+        async move |mut listener| {
+            // Nobody accepts until the second SYN has been sent, and dropped.
+            tokio::task::spawn_blocking(move || told.recv()).await.unwrap().unwrap();
+            for _ in 0..2 {
+                let mut stream = listener.accept().await.unwrap();
+                stream.write_all(b"served").await.unwrap();
+                assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
+            }
+        },
+        move |peer| {
+            let first = peer.connect(server_addr(flavour));
+            let second = peer.begin_connect(server_addr(flavour));
+            tell.send(()).unwrap();
+            for stream in [first, second] {
+                stream.wait_established();
+                stream.read_exact(&mut [0; 6]);
+                stream.finish();
+            }
+        },
+    );
+}

@@ -1,0 +1,105 @@
+//! The kernel as the peer, over a real TUN device in a namespace of its own: it completes the partial checksums
+//! that a stack sends, sends partial ones itself, and verifies all others. Without a device, a test says SKIP
+//! and why.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use netstacks::{Datagram, Datagrams, Netstack, StackConfig, Started};
+use platform::{Link, Namespace, Network, Offload, TunConfig, TunDevice};
+use tokio::net::UdpSocket;
+
+use crate::take_turns;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Echoes datagrams of all lengths, with offload and without. `longest`: over IPv4.
+fn echo<S: Netstack<TunDevice>>(longest: usize) {
+    let _turn = take_turns::<S>();
+    for (index, (ipv6, offload)) in
+        [(false, Offload::On), (false, Offload::Off), (true, Offload::On), (true, Offload::Off)].into_iter().enumerate()
+    {
+        let job = move || within::<S>(&format!("t{index}"), ipv6, offload, longest);
+        // Only a panic ends the work in a namespace that is there.
+        let skipped = match Namespace::new() {
+            Ok(namespace) => namespace.run(job).unwrap(),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(reason) = skipped {
+            let _closed = writeln!(std::io::stderr(), "SKIP {}: {reason}", module_path!());
+        }
+    }
+}
+
+/// In the namespace. Answers why it cannot be done.
+fn within<S: Netstack<TunDevice>>(name: &str, ipv6: bool, offload: Offload, longest: usize) -> Option<String> {
+    let [own, peer, mask] =
+        if ipv6 { ["fd00::1", "fd00::2", "ffff:ffff::"] } else { ["10.0.0.1", "10.0.0.2", "255.255.255.0"] }
+            .map(|address| address.parse().unwrap());
+    let network = Network::new(own, peer, mask).unwrap();
+    let config = TunConfig { name: name.to_owned(), network, mtu: 1500, tx_queue_len: 4096, offload, fd: None };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let device = match TunDevice::open(&config) {
+            Ok(device) => device,
+            Err(error) => return Some(error.to_string()),
+        };
+        assert_eq!(device.capabilities().checksum.tx, offload == Offload::On);
+        let Started { listener: _listener, datagrams, driver, .. } = S::start(device, &StackConfig::default()).unwrap();
+        let driver = tokio::spawn(driver);
+        let server = tokio::spawn(answer(datagrams));
+        let longest = if ipv6 { 1_452 } else { longest };
+        let asked = ask(SocketAddr::new(own, 0), SocketAddr::new(peer, 53), longest);
+        tokio::time::timeout(DEADLINE, asked).await.expect("an answer is missing");
+        server.abort();
+        driver.abort();
+        None
+    })
+}
+
+async fn answer(datagrams: impl Datagrams) {
+    let mut buffer = vec![0; 65_535];
+    loop {
+        let Datagram { len, local, peer } = datagrams.recv(&mut buffer).await.unwrap();
+        datagrams.try_send(local, peer, &buffer[..len]).unwrap();
+    }
+}
+
+async fn ask(from: SocketAddr, to: SocketAddr, longest: usize) {
+    let socket = UdpSocket::bind(from).await.unwrap();
+    socket.connect(to).await.unwrap();
+    let mut buffer = vec![0; 65_535];
+    for len in [0, 1, 2, 99, 1_000, 1_452, 1_472, 1_473, 3_001, 20_000, 65_507] {
+        let payload: Vec<u8> = (0..len).map(|index| (index * 7 + len) as u8).collect();
+        while len <= longest && !is_answered(&socket, &payload, &mut buffer).await {}
+    }
+}
+
+/// Whether a datagram comes back. One may be lost: over IPv6 the kernel may drop the first answer that it gets
+/// from an interface that has just come up. What a lost one's repetition is answered with comes late.
+async fn is_answered(socket: &UdpSocket, payload: &[u8], buffer: &mut [u8]) -> bool {
+    socket.send(payload).await.unwrap();
+    let answer = async { while socket.recv(buffer).await.unwrap() != payload.len() {} };
+    let came = tokio::time::timeout(Duration::from_millis(500), answer).await.is_ok();
+    assert!(!came || buffer[..payload.len()] == *payload, "{} bytes came back as others", payload.len());
+    came
+}
+
+#[cfg(feature = "lwip")]
+#[test]
+fn lwip() {
+    echo::<netstacks::Lwip>(65_507);
+}
+
+#[cfg(feature = "ipstack")]
+#[test]
+fn ipstack() {
+    echo::<netstacks::Ipstack>(1_472);
+}
+
+#[cfg(feature = "smoltcp")]
+#[test]
+fn smoltcp() {
+    echo::<netstacks::Smoltcp>(65_507);
+}

@@ -1,0 +1,21 @@
+//! The integration tests of this crate, in one program, so that there is one to link.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests may panic")]
+#![cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+
+mod contract;
+mod fuzz;
+mod kernel;
+
+use std::any::TypeId;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// lwIP runs once in a process, so its tests take turns.
+fn take_turns<S: 'static>() -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    #[cfg(feature = "lwip")]
+    let alone = TypeId::of::<S>() == TypeId::of::<netstacks::Lwip>();
+    #[cfg(not(feature = "lwip"))]
+    let alone = false;
+    alone.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}

@@ -1,0 +1,87 @@
+//! The sum of RFC 1071.
+
+use crate::sys::{Native, System};
+
+/// The one's complement sum of 16-bit words in network order, not complemented. The last word is padded
+/// with zero. Nothing overflows up to 16 GiB.
+///
+/// The words that are added have 32 bits, in the machine's byte order. The order only exchanges the two
+/// bytes of the sum (RFC 1071, 2).
+#[inline]
+pub fn sum(bytes: &[u8]) -> u16 {
+    let (words, rest) = bytes.as_chunks::<4>();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    let whole: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
+    u16::from_be(fold(whole + u64::from(u32::from_ne_bytes(last))))
+}
+
+/// The same sum as the crate `tun-rs` computes it when it splits and joins super-packets; for a bench. `None`
+/// on all systems but Linux, for which that crate has no offload.
+pub const fn of_tun_rs() -> Option<fn(&[u8]) -> u16> {
+    Native::TUN_RS_SUM
+}
+
+/// The checksum of a header in which words with the sum `old` were replaced by words with the sum `new`
+/// (RFC 1624, equation 3). So the rest need not be summed again.
+#[inline]
+pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
+    !fold(u64::from(!checksum) + u64::from(!old) + u64::from(new))
+}
+
+/// The end-around carry of RFC 1071, 2.
+#[inline]
+pub(crate) fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::offload_supported;
+    use crate::packet::reference;
+
+    /// The one's complement has two zeros. The slow sum says which only of bytes that are not all
+    /// zero, and there both say 0xffff.
+    #[test]
+    fn the_fast_sum_is_the_slow_one_for_every_length_at_both_alignments() {
+        let bytes = reference::bytes(3, 65_536 + 1);
+        for start in [0, 1] {
+            let bytes = &bytes[start..];
+            // The slow sum so far: of whole words, to which an odd byte is added on its own.
+            let mut words = 0;
+            for len in 0..=65_535 {
+                let odd = if len % 2 == 1 { u64::from(bytes[len - 1]) << 8 } else { 0 };
+                assert_eq!(sum(&bytes[..len]), reference::carry(words + odd), "{len} bytes from {start}");
+                if len % 2 == 1 {
+                    words += u64::from(u16::from_be_bytes([bytes[len - 1], bytes[len]]));
+                }
+            }
+            assert_eq!(reference::sum(&bytes[..65_535]), sum(&bytes[..65_535]));
+        }
+    }
+
+    #[test]
+    fn sums_at_the_edge_of_the_carry() {
+        for byte in [0, 1, 0x7f, 0x80, 0xfe, 0xff] {
+            for len in 0..200 {
+                let bytes = vec![byte; len];
+                assert_eq!(sum(&bytes), reference::sum(&bytes), "{len} of {byte:#x}");
+            }
+        }
+        // The example of RFC 1071, 3.
+        assert_eq!(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0xddf2);
+    }
+
+    #[test]
+    fn the_sum_of_tun_rs_is_there_where_its_offload_is() {
+        assert_eq!(of_tun_rs().is_some(), offload_supported());
+        let bytes = reference::bytes(5, 1500);
+        if let Some(of_tun_rs) = of_tun_rs() {
+            assert_eq!(of_tun_rs(&bytes), sum(&bytes));
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! The figures of a run. Each is one entry of [`METRICS`]: tables, files, charts and the report of a single run
+//! ask this list.
+
+use crate::sample::Sample;
+use crate::scenario::{Cell, Layer, Mode};
+
+/// A figure of a run, and of all runs of a cell.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name for machines, with its unit at the end.
+    pub name: &'static str,
+    /// The head of its column, without the unit. `{client}` and `{subject}` stand for the names of both sides.
+    pub title: &'static str,
+    /// Its unit as it is written; empty where the title says it.
+    pub unit: &'static str,
+    /// Its meaning, for a reader of a table.
+    pub about: &'static str,
+    /// Whether a cell has it. Its value may be unknown still.
+    pub exists: fn(&Cell) -> bool,
+    /// How it is taken.
+    pub taken: Taken,
+    /// How a value is written.
+    pub written: Written,
+    /// Whether more is better; `None` where neither is.
+    pub more_is_better: Option<bool>,
+    /// Whether it has a column in the table of cells.
+    pub in_cells: bool,
+    /// Whether it has a column in the table of samples.
+    pub in_samples: bool,
+    /// In the report of a single run: the line that has it, and the words around `{}`, its value.
+    pub in_text: Option<(&'static str, &'static str)>,
+}
+
+/// How a figure is taken.
+#[derive(Clone, Copy, Debug)]
+pub enum Taken {
+    /// From each run; of a cell the median of the runs that did not fail.
+    Median(fn(&Sample) -> Option<f64>),
+    /// From each run; of a cell the largest of the runs that did not fail.
+    Maximum(fn(&Sample) -> Option<f64>),
+    /// A cell's median throughput, divided by the highest among the cells that the function accepts: it gets this
+    /// cell first, and then another or the same.
+    Relative(fn(&Cell, &Cell) -> bool),
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// With this number of digits after the point.
+    Digits(usize),
+    /// In millions.
+    Millions,
+    /// A share, in percent.
+    Percent,
+}
+
+use Written::{Digits, Millions, Percent};
+
+/// The figure by which cells are compared: the first of [`METRICS`].
+pub const THROUGHPUT: &Metric = &METRICS[0];
+
+/// All figures, in the order in which tables have them.
+pub static METRICS: [Metric; 23] = [
+    median("gbps", "", "Gbps", |sample| sample.is_ok().then(|| sample.gbps()))
+        .about("delivered payload by time, in 10⁹ bits a second")
+        .written(Digits(2))
+        .better(Some(true)),
+    median("elapsed_seconds", "seconds", "", |sample| Some(sample.measured.elapsed.as_secs_f64()))
+        .about("length of the timed window")
+        .written(Digits(3))
+        .better(None)
+        .only_samples(),
+    median("bytes", "bytes", "", |sample| Some(sample.measured.bytes as f64))
+        .about("payload that arrived in the timed window")
+        .better(Some(true))
+        .only_samples(),
+    median("bytes_back", "bytes back", "", |sample| count(sample.measured.bytes_back))
+        .about("the part of these bytes that the clients read")
+        .of(|cell| cell.mode() == Some(Mode::Both))
+        .better(Some(true))
+        .only_samples(),
+    median("client_cpu_seconds", "{client} CPU", "s", |sample| sample.measured.cpu.client_seconds)
+        .about("CPU time of the clients; with a forwarder or a proxy of clients and servers")
+        .of(has_client)
+        .written(Digits(3))
+        .only_samples()
+        .text("cost", "{client} {}"),
+    median("subject_cpu_seconds", "{subject} CPU", "s", |sample| sample.measured.cpu.subject_seconds)
+        .about("CPU time of the subject and of the kernel on its behalf")
+        .written(Digits(3))
+        .only_samples()
+        .text("cost", "{subject} {} of CPU time"),
+    median("cpu_percent", "CPU avg", "%", |sample| Some(sample.cpu_percent()?.average))
+        .about("load of the subject on the processors, in percent of one, over the timed window")
+        .of(is_carrier)
+        .written(Digits(1))
+        .text("busy", "{} of a processor on average"),
+    maximum("max_cpu_percent", "CPU max", "%", |sample| Some(sample.cpu_percent()?.maximum))
+        .about("the same in the busiest interval")
+        .of(is_carrier)
+        .written(Digits(1))
+        .text("busy", "{} at most"),
+    median("client_cpu_seconds_per_gb", "{client}", "s/GB", Sample::client_cpu_per_gb)
+        .about("the clients' CPU time for a gigabyte, 10⁹ bytes, of payload")
+        .of(has_client)
+        .written(Digits(3))
+        .only_cells(),
+    median("subject_cpu_seconds_per_gb", "{subject}", "s/GB", Sample::subject_cpu_per_gb)
+        .about("the subject's CPU time for a gigabyte of payload")
+        .written(Digits(3))
+        .only_cells(),
+    median("rss_bytes", "mem. avg", "MB", |sample| Some(sample.memory_bytes()?.average))
+        .about("resident memory of the subject, in 10⁶ bytes, at the ends of the intervals")
+        .of(is_carrier)
+        .written(Millions)
+        .text("memory", "{} on average"),
+    maximum("max_rss_bytes", "mem. max", "MB", |sample| Some(sample.memory_bytes()?.maximum))
+        .about("the largest of these")
+        .of(is_carrier)
+        .written(Millions)
+        .text("memory", "{} at most"),
+    maximum("peak_rss_bytes", "peak", "MB", |sample| count(sample.measured.peak_rss_bytes))
+        .about("peak resident memory of the subject's process, in 10⁶ bytes")
+        .written(Millions)
+        .text("memory", "peak {}"),
+    median("packets_in", "packets in", "", |sample| Some(sample.measured.packets.rx as f64))
+        .about("packets from the device to the stack, or those that the forwarder read")
+        .of(has_link)
+        .better(None)
+        .only_samples()
+        .text("packets", "{} in"),
+    median("packets_out", "packets out", "", |sample| Some(sample.measured.packets.tx as f64))
+        .about("packets from the stack to the device, or those that the forwarder wrote")
+        .of(has_link)
+        .better(None)
+        .only_samples()
+        .text("packets", "{} out"),
+    median("packet_bytes", "", "bytes/packet", Sample::bytes_per_packet)
+        .about("mean size of the packets with the payload, with IP headers; super-packets are larger than the MTU")
+        .of(has_link)
+        .better(Some(true))
+        .text("packets", "{} in the direction of the payload"),
+    median("retransmits", "retrans.", "", |sample| count(sample.measured.retransmits))
+        .about("segments that the kernel retransmitted")
+        .of(|cell| !matches!(cell.layer(), Layer::Device | Layer::Stack))
+        .text("packets", "{} retransmitted by the kernel"),
+    median("reordered", "reordered", "", |sample| count(sample.measured.reordered))
+        .about("packets that the forwarder wrote after a later one of their flow")
+        .of(|cell| cell.forwarder().is_some())
+        .text("packets", "{} reordered"),
+    median("device_drops", "drops", "", |sample| count(sample.measured.device_drops))
+        .about("packets that the device dropped")
+        .of(|cell| !matches!(cell.layer(), Layer::Loopback | Layer::Stack))
+        .text("packets", "{} dropped"),
+    maximum("stolen_share", "stolen", "", |sample| sample.measured.stolen_share)
+        .about("share of the processors' time that the host of this virtual machine took")
+        .written(Percent)
+        .only_samples(),
+    maximum("stopped_seconds", "stopped", "s", |sample| sample.measured.stopped_seconds)
+        .about("time in which the process was stopped or not scheduled")
+        .written(Digits(3))
+        .only_samples(),
+    relative("of_fastest", "of fastest", Cell::same_work)
+        .about("median throughput, divided by the median of the fastest cell with the same work")
+        .better(Some(true)),
+    relative("of_other_mode", "of other mode", is_other_mode)
+        .about("median throughput, divided by the median of the same cell with reader and writer exchanged")
+        .of(has_other_mode)
+        .better(None),
+];
+
+const fn median(
+    name: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    take: fn(&Sample) -> Option<f64>,
+) -> Metric {
+    metric(name, title, unit, Taken::Median(take))
+}
+
+const fn maximum(
+    name: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    take: fn(&Sample) -> Option<f64>,
+) -> Metric {
+    metric(name, title, unit, Taken::Maximum(take))
+}
+
+const fn relative(name: &'static str, title: &'static str, is_rival: fn(&Cell, &Cell) -> bool) -> Metric {
+    metric(name, title, "", Taken::Relative(is_rival)).written(Percent).only_cells()
+}
+
+/// A count of something bad that every cell has, in both tables.
+const fn metric(name: &'static str, title: &'static str, unit: &'static str, taken: Taken) -> Metric {
+    Metric {
+        name,
+        title,
+        unit,
+        about: "",
+        exists: |_| true,
+        taken,
+        written: Digits(0),
+        more_is_better: Some(false),
+        in_cells: true,
+        in_samples: true,
+        in_text: None,
+    }
+}
+
+impl Metric {
+    const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+
+    const fn of(self, exists: fn(&Cell) -> bool) -> Self {
+        Self { exists, ..self }
+    }
+
+    const fn written(self, written: Written) -> Self {
+        Self { written, ..self }
+    }
+
+    const fn better(self, more_is_better: Option<bool>) -> Self {
+        Self { more_is_better, ..self }
+    }
+
+    const fn only_cells(self) -> Self {
+        Self { in_samples: false, ..self }
+    }
+
+    const fn only_samples(self) -> Self {
+        Self { in_cells: false, ..self }
+    }
+
+    const fn text(self, line: &'static str, words: &'static str) -> Self {
+        Self { in_text: Some((line, words)), ..self }
+    }
+
+    /// Its value in a run.
+    pub fn of_run(&self, sample: &Sample) -> Option<f64> {
+        match self.taken {
+            Taken::Median(take) | Taken::Maximum(take) => take(sample),
+            Taken::Relative(_) => None,
+        }
+    }
+
+    /// A value as a reader sees it, without the unit.
+    pub fn write(&self, value: f64) -> String {
+        match self.written {
+            Digits(digits) => format!("{value:.digits$}"),
+            Millions => format!("{:.2}", value / 1e6),
+            Percent => format!("{:.0} %", value * 100.0),
+        }
+    }
+
+    /// The same with the unit.
+    pub fn write_with_unit(&self, value: f64) -> String {
+        format!("{} {}", self.write(value), self.unit).trim_end().to_owned()
+    }
+}
+
+fn has_client(cell: &Cell) -> bool {
+    cell.layer() != Layer::Device
+}
+
+fn is_carrier(cell: &Cell) -> bool {
+    cell.subject.is_carrier()
+}
+
+/// Whether packets cross a link in it.
+fn has_link(cell: &Cell) -> bool {
+    cell.layer() != Layer::Loopback
+}
+
+fn has_other_mode(cell: &Cell) -> bool {
+    cell.forwarder().is_none() && matches!(cell.mode(), Some(Mode::Reader | Mode::Writer))
+}
+
+/// Whether the other cell differs in the mode alone. Both directions at once have no opposite.
+fn is_other_mode(cell: &Cell, other: &Cell) -> bool {
+    has_other_mode(other) && cell.mode() != other.mode() && *cell == Cell { workload: cell.workload, ..other.clone() }
+}
+
+fn count(count: Option<u64>) -> Option<f64> {
+    count.map(|count| count as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_metric_has_a_name_of_its_own_a_head_and_a_meaning() {
+        let names: BTreeSet<_> = METRICS.iter().map(|metric| metric.name).collect();
+        assert_eq!(names.len(), METRICS.len());
+        for Metric { name, title, unit, about, in_text, .. } in &METRICS {
+            assert!(!name.is_empty() && !about.is_empty() && !format!("{title}{unit}").is_empty(), "{name}");
+            assert!(in_text.is_none_or(|(_, words)| words.contains("{}")), "{name}");
+        }
+    }
+
+    #[test]
+    fn values_are_written_with_their_units() {
+        let text =
+            |name, value| METRICS.iter().find(|metric| metric.name == name).map(|metric| metric.write_with_unit(value));
+        assert_eq!(text("gbps", 44.613).as_deref(), Some("44.61 Gbps"));
+        assert_eq!(text("peak_rss_bytes", 7_200_000.0).as_deref(), Some("7.20 MB"));
+        assert_eq!(text("of_fastest", 0.505).as_deref(), Some("50 %"));
+        assert_eq!(text("retransmits", 3.0).as_deref(), Some("3"));
+    }
+}

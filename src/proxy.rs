@@ -1,0 +1,172 @@
+//! A transparent proxy: connections and datagrams that routes lead into a TUN device go on over kernel sockets.
+//!
+//! ```text
+//! client ── route ──► TUN ──► gate ──► stack ── relay ──► kernel socket, bound to an interface ──► server
+//! ```
+//!
+//! The sockets are bound to one interface, so routes into the device do not lead their packets back into it.
+//! The gate holds the SYN of a client until its server has answered, and the client then gets the same answer:
+//! connected, refused, unreachable or none. TCP and UDP over IPv4 and IPv6 pass, to any address and port.
+//!
+//! The program `examples/proxy` is this with a command line. The layer `proxy` of a run measures it.
+
+mod relay;
+mod tcp;
+mod udp;
+mod upstream;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use netstacks::{
+    Effective, Gate, Gated, Netstack, NotCompiledIn, StackConfig, StackKind, StartError, Started, Visitor,
+};
+use platform::{Counted, Traffic, TunDevice};
+use tokio::task::JoinSet;
+
+use self::upstream::Upstream;
+
+/// The settings of a proxy.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The interface by which its sockets send.
+    pub interface: String,
+    /// Receive buffer and send buffer of each connection at the stack, in bytes. Clients are near, so a small
+    /// one is enough.
+    pub window: usize,
+    /// Most connections at a time, and most exchanges of datagrams. Half of the connections may wait for servers
+    /// that have not answered.
+    pub max_flows: usize,
+    /// A server that has not answered after this time is given up.
+    pub connect_timeout: Duration,
+    /// A connection without a byte for this time is reset.
+    pub tcp_idle: Duration,
+    /// An exchange of datagrams without one for this time is forgotten.
+    pub udp_idle: Duration,
+    /// Congestion control of the sockets; `None` for the system's default.
+    pub congestion: Option<String>,
+    /// Gets the text of errors that no message to the client can tell.
+    pub report: fn(&str),
+}
+
+impl Config {
+    /// The defaults, with sockets that send by an interface.
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            window: 512 << 10,
+            max_flows: 1024,
+            connect_timeout: Duration::from_mins(1),
+            // RFC 5382, 5: at least two hours and four minutes.
+            tcp_idle: Duration::from_mins(124),
+            // RFC 4787, 4.3 recommends five minutes.
+            udp_idle: Duration::from_mins(5),
+            congestion: None,
+            report: |_| {},
+        }
+    }
+}
+
+/// Why a proxy could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// This build is without the stack.
+    #[error(transparent)]
+    NotCompiledIn(#[from] NotCompiledIn),
+    /// The stack refused to start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// A proxy that has its interface and needs a device.
+#[derive(Debug)]
+pub struct Proxy(Upstream);
+
+impl Proxy {
+    /// Checks that the interface exists and may be used.
+    ///
+    /// # Errors
+    ///
+    /// [`platform::Class::Invalid`] for an interface that does not exist, [`platform::Class::Unavailable`] if the
+    /// system or a missing right forbids it.
+    pub fn new(config: Config) -> Result<Self, platform::Error> {
+        Upstream::new(config).map(Self)
+    }
+
+    /// Starts to serve a device with a stack. Must be called within a tokio runtime. Connections run in tasks of
+    /// that runtime until they end or the runtime does.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`].
+    pub fn start(self, device: TunDevice, stack: StackKind) -> Result<Running, Error> {
+        let device = Counted::new(device);
+        let traffic = device.traffic();
+        let (link, gate) = netstacks::gate(device, self.0.config.max_flows);
+        let (effective, tasks) = stack.visit(Start { link, gate, upstream: Arc::new(self.0) })??;
+        Ok(Running { effective, traffic, tasks })
+    }
+}
+
+/// A proxy at work. It accepts nothing new after it is dropped.
+pub struct Running {
+    effective: Effective,
+    traffic: Arc<Traffic>,
+    tasks: JoinSet<io::Result<()>>,
+}
+
+impl Running {
+    /// The configuration that the stack really uses.
+    pub fn effective(&self) -> &Effective {
+        &self.effective
+    }
+
+    /// The counts of the packets that cross the device.
+    pub fn traffic(&self) -> Arc<Traffic> {
+        Arc::clone(&self.traffic)
+    }
+
+    /// Waits for the end, which comes only with the device or the stack. May be cancelled.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the device or the stack, or a panic in it.
+    pub async fn ended(&mut self) -> io::Result<()> {
+        self.tasks.join_next().await.unwrap_or(Ok(Ok(())))?
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("effective", &self.effective).finish_non_exhaustive()
+    }
+}
+
+/// Starts the stack that it visits.
+struct Start {
+    link: Gated<Counted<TunDevice>>,
+    gate: Gate,
+    upstream: Arc<Upstream>,
+}
+
+impl Visitor<Gated<Counted<TunDevice>>> for Start {
+    type Output = Result<(Effective, JoinSet<io::Result<()>>), StartError>;
+
+    fn visit<S: Netstack<Gated<Counted<TunDevice>>>>(self) -> Self::Output {
+        let Self { link, gate, upstream } = self;
+        let config = StackConfig {
+            window: upstream.config.window,
+            backlog: upstream.config.max_flows,
+            ..StackConfig::default()
+        };
+        let Started { listener, datagrams, driver, effective } = S::start(link, &config)?;
+        let answers = gate.answers();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(driver);
+        tasks.spawn(tcp::serve(gate, listener, Arc::clone(&upstream)));
+        tasks.spawn(udp::serve(datagrams, answers, upstream));
+        Ok((effective, tasks))
+    }
+}

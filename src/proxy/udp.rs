@@ -1,0 +1,199 @@
+//! Exchanges of datagrams.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use netstacks::{Answers, Datagrams, FlowKey};
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::upstream::{Upstream, reason};
+
+/// No datagram is longer (RFC 768).
+const MAX_DATAGRAM_LEN: usize = 65_535;
+
+/// Datagrams of one flow that are passed on before it is another one's turn.
+const BATCH: usize = 64;
+
+thread_local! {
+    /// Room for one datagram from a server: it is passed on before anything else is done.
+    static DATAGRAM: RefCell<Vec<u8>> = RefCell::new(vec![0; MAX_DATAGRAM_LEN]);
+}
+
+/// One client's datagrams to one server, and the answers.
+struct Flow {
+    socket: UdpSocket,
+    used: Mutex<Instant>,
+}
+
+impl Flow {
+    fn used(&self) -> Instant {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn touch(&self) {
+        *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+}
+
+/// What a flow's answers are carried back with.
+struct Back<D> {
+    datagrams: D,
+    answers: Answers,
+    flows: Flows,
+    upstream: Arc<Upstream>,
+}
+
+impl<D: Clone> Clone for Back<D> {
+    fn clone(&self) -> Self {
+        let Self { datagrams, answers, flows, upstream } = self;
+        Self {
+            datagrams: datagrams.clone(),
+            answers: answers.clone(),
+            flows: flows.clone(),
+            upstream: Arc::clone(upstream),
+        }
+    }
+}
+
+/// All flows.
+#[derive(Clone, Default)]
+struct Flows(Arc<Mutex<HashMap<FlowKey, Running>>>);
+
+/// A flow, and the task that carries its answers back.
+struct Running(Arc<Flow>, AbortHandle);
+
+impl Flows {
+    fn get(&self, key: FlowKey) -> Option<Arc<Flow>> {
+        let flows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        flows.get(&key).map(|Running(flow, _)| Arc::clone(flow))
+    }
+
+    /// Takes a flow in. Where there are `most`, the one that has been unused for longest goes.
+    fn insert(&self, key: FlowKey, flow: Arc<Flow>, task: AbortHandle, most: usize) {
+        let mut flows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if flows.len() >= most
+            && let Some(oldest) = flows.iter().min_by_key(|(_, Running(flow, _))| flow.used()).map(|(key, _)| *key)
+            && let Some(Running(_, task)) = flows.remove(&oldest)
+        {
+            task.abort();
+        }
+        flows.insert(key, Running(flow, task));
+    }
+
+    /// Forgets a flow, unless another has taken its place.
+    fn remove(&self, key: FlowKey, flow: &Arc<Flow>) {
+        let mut flows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if flows.get(&key).is_some_and(|Running(current, _)| Arc::ptr_eq(current, flow)) {
+            flows.remove(&key);
+        }
+    }
+}
+
+/// Carries every datagram on, and its answers back. Ends only with the stack.
+pub(super) async fn serve<D: Datagrams>(datagrams: D, answers: Answers, upstream: Arc<Upstream>) -> io::Result<()> {
+    let back = Back { datagrams, answers, flows: Flows::default(), upstream };
+    let mut buffer = vec![0; MAX_DATAGRAM_LEN];
+    loop {
+        let datagram = back.datagrams.recv(&mut buffer).await?;
+        let key = FlowKey { local: datagram.local, peer: datagram.peer };
+        // A group has no one host that answers.
+        if key.local.ip().is_multicast() {
+            continue;
+        }
+        let sent = match back.flows.get(key).map_or_else(|| back.open(key), Ok) {
+            Ok(flow) => flow.send(&buffer[..datagram.len]),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = sent {
+            back.tell(key, &error);
+        }
+    }
+}
+
+impl Flow {
+    fn send(&self, payload: &[u8]) -> io::Result<()> {
+        self.touch();
+        // Of a socket that was just made the runtime does not know yet that it is writable, so the kernel is asked.
+        let socket = SockRef::from(&self.socket);
+        match socket.send(payload) {
+            // It is lost, as on any network that is full.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            // What is told may be an earlier datagram's fate, and then this one has not been sent.
+            Err(error) => socket.send(payload).and(Err(error)),
+            Ok(_) => Ok(()),
+        }
+    }
+}
+
+impl<D: Datagrams> Back<D> {
+    fn open(&self, key: FlowKey) -> io::Result<Arc<Flow>> {
+        let socket = self.upstream.datagrams(key.local)?;
+        let flow = Arc::new(Flow { socket, used: Mutex::new(Instant::now()) });
+        let task = tokio::spawn(self.clone().carry(key, Arc::clone(&flow))).abort_handle();
+        self.flows.insert(key, Arc::clone(&flow), task, self.upstream.config.max_flows);
+        Ok(flow)
+    }
+
+    /// Tells the client that its datagram has not arrived, where there is more to say than that.
+    fn tell(&self, key: FlowKey, error: &io::Error) {
+        match reason(error) {
+            Some(reason) => self.answers.unreachable(key, reason),
+            None => self.upstream.report("send to", key.local, error),
+        }
+    }
+
+    /// Carries answers back until there have been none, and nothing to answer, for too long.
+    async fn carry(self, key: FlowKey, flow: Arc<Flow>) {
+        loop {
+            let until = flow.used() + self.upstream.config.udp_idle;
+            // A refusal makes a socket of datagrams fail, but not readable.
+            let ready = flow.socket.ready(Interest::READABLE | Interest::ERROR);
+            match tokio::time::timeout_at(until, ready).await {
+                Ok(Ok(ready)) => {
+                    if ready.is_error() {
+                        self.tell_failure(key, &flow);
+                    }
+                    self.pass(key, &flow);
+                    // The others' turn: nothing here waits for anything while there are datagrams.
+                    tokio::task::yield_now().await;
+                }
+                Ok(Err(_)) => break,
+                Err(_) if flow.used() + self.upstream.config.udp_idle <= Instant::now() => break,
+                Err(_) => {}
+            }
+        }
+        self.flows.remove(key, &flow);
+    }
+
+    /// Tells the client what the kernel has heard of its datagrams. Where that is nothing any more, the socket's
+    /// readiness to tell is over.
+    fn tell_failure(&self, key: FlowKey, flow: &Flow) {
+        let heard = || flow.socket.take_error()?.ok_or_else(|| io::ErrorKind::WouldBlock.into());
+        if let Ok(error) = flow.socket.try_io(Interest::ERROR, heard) {
+            self.tell(key, &error);
+        }
+    }
+
+    /// Passes on what has come, as far as it is one batch.
+    fn pass(&self, key: FlowKey, flow: &Flow) {
+        DATAGRAM.with_borrow_mut(|buffer| {
+            for _ in 0..BATCH {
+                match flow.socket.try_recv(buffer) {
+                    Ok(len) => {
+                        flow.touch();
+                        // Where the device is full it is lost.
+                        let _lost = self.datagrams.try_send(key.local, key.peer, &buffer[..len]);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                    Err(error) => return self.tell(key, &error),
+                }
+            }
+        });
+    }
+}

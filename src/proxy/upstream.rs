@@ -1,0 +1,96 @@
+//! The servers' side: kernel sockets that are bound to one interface.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use netstacks::Unreachable;
+use platform::{Cause, Feature, bind_to_interface};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::Config;
+
+/// Makes sockets, as many and for as long as the configuration allows.
+#[derive(Debug)]
+pub(super) struct Upstream {
+    pub(super) config: Config,
+    connections: Arc<Semaphore>,
+    /// Half of the connections may wait for servers that do not answer, so that others go on.
+    attempts: Arc<Semaphore>,
+}
+
+impl Upstream {
+    /// Checks that the interface exists and may be used.
+    pub(super) fn new(config: Config) -> Result<Self, platform::Error> {
+        let upstream = Self {
+            connections: Arc::new(Semaphore::new(config.max_flows)),
+            attempts: Arc::new(Semaphore::new(config.max_flows.div_ceil(2))),
+            config,
+        };
+        upstream.socket(Domain::IPV4, Type::DGRAM, Protocol::UDP).map_err(|error| {
+            let cause = match error.kind() {
+                io::ErrorKind::PermissionDenied => Cause::NeedsNetAdmin,
+                io::ErrorKind::Unsupported => Cause::Unsupported(Feature::Tun),
+                _ => Cause::NoInterface,
+            };
+            platform::Error::new(cause, "bind a socket to", &upstream.config.interface, error)
+        })?;
+        Ok(upstream)
+    }
+
+    /// The right to one more connection; `None` if the limit is reached.
+    pub(super) fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.connections).try_acquire_owned().ok()
+    }
+
+    /// The right to try one more server; `None` if too many have not answered yet.
+    pub(super) fn attempt(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.attempts).try_acquire_owned().ok()
+    }
+
+    fn socket(&self, domain: Domain, kind: Type, protocol: Protocol) -> io::Result<Socket> {
+        let socket = Socket::new(domain, kind, Some(protocol))?;
+        socket.set_nonblocking(true)?;
+        bind_to_interface(&socket, &self.config.interface, domain == Domain::IPV6)?;
+        Ok(socket)
+    }
+
+    /// Connects to a server. `TimedOut` for one that does not answer.
+    pub(super) async fn connect(&self, server: SocketAddr) -> io::Result<TcpStream> {
+        let socket = self.socket(Domain::for_address(server), Type::STREAM, Protocol::TCP)?;
+        let socket = std::net::TcpStream::from(socket);
+        if let Some(name) = &self.config.congestion {
+            platform::set_congestion_control(&socket, name)?;
+        }
+        let connecting = TcpSocket::from_std_stream(socket).connect(server);
+        let stream = tokio::time::timeout(self.config.connect_timeout, connecting).await??;
+        // Bytes of the client are passed on when they come.
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// A socket for the datagrams to and from a server.
+    pub(super) fn datagrams(&self, server: SocketAddr) -> io::Result<UdpSocket> {
+        let socket = self.socket(Domain::for_address(server), Type::DGRAM, Protocol::UDP)?;
+        socket.connect(&server.into())?;
+        UdpSocket::from_std(socket.into())
+    }
+
+    /// Reports an error that has no message for the client.
+    pub(super) fn report(&self, operation: &str, server: SocketAddr, error: &io::Error) {
+        (self.config.report)(&format!("{operation} {server}: {error}"));
+    }
+}
+
+/// The message for a client that names the cause of a failure; `None` if there is no such message.
+pub(super) fn reason(error: &io::Error) -> Option<Unreachable> {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Some(Unreachable::Port),
+        io::ErrorKind::NetworkUnreachable => Some(Unreachable::Network),
+        io::ErrorKind::HostUnreachable => Some(Unreachable::Host),
+        io::ErrorKind::PermissionDenied => Some(Unreachable::Prohibited),
+        _ => None,
+    }
+}

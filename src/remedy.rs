@@ -1,0 +1,120 @@
+//! Errors of the system with their remedies: what a user can do about them, with the options of this program.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use platform::doctor::Check;
+use platform::{Cause, Class, Error, Feature};
+
+/// An error of the system, and its remedy: `open /dev/net/tun: permission denied; run as root or …`.
+#[derive(Debug)]
+pub struct SystemError {
+    error: Error,
+    remedy: Option<Cow<'static, str>>,
+}
+
+impl SystemError {
+    /// The class of the failure.
+    pub const fn class(&self) -> Class {
+        self.error.class()
+    }
+}
+
+/// With the remedy for its cause.
+impl From<Error> for SystemError {
+    fn from(error: Error) -> Self {
+        let remedy = remedy(error.cause()).map(Cow::Borrowed);
+        Self { error, remedy }
+    }
+}
+
+impl fmt::Display for SystemError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)?;
+        self.remedy.as_ref().map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+    }
+}
+
+impl std::error::Error for SystemError {}
+
+/// Gives an error a remedy of its own.
+pub trait WithRemedy {
+    /// The error with this remedy.
+    fn remedy(self, remedy: impl Into<Cow<'static, str>>) -> SystemError;
+}
+
+impl WithRemedy for Error {
+    fn remedy(self, remedy: impl Into<Cow<'static, str>>) -> SystemError {
+        SystemError { error: self, remedy: Some(remedy.into()) }
+    }
+}
+
+/// The remedy for a cause; `None` where there is none to name.
+pub fn remedy(cause: Cause) -> Option<&'static str> {
+    Some(match cause {
+        Cause::Other(_) => return None,
+        Cause::Unsupported(Feature::Tun) => "run on Linux, macOS or Windows",
+        Cause::Unsupported(Feature::Netns) => "only Linux has network namespaces; use --netns host",
+        Cause::Unsupported(Feature::Forwarding) => "only Linux has networks of the run's own; leave out --layer device",
+        Cause::Unsupported(Feature::Forwarder) => "only Linux has networks to put them in",
+        Cause::Unsupported(Feature::Profile) => "profiles need Linux or macOS; leave out --profile",
+        Cause::NoOffload => "leave --offload at auto, which uses offload only where the device has it",
+        Cause::NoDeviceNode => {
+            "load the module (modprobe tun), or in a container pass the device on (docker run --device /dev/net/tun)"
+        }
+        Cause::DeviceNodePermission => "allow it as root with chmod 666 /dev/net/tun, or run as root",
+        Cause::DeviceNodeUnusable => "check that the tun module is loaded",
+        Cause::DeviceNodeOfOtherDriver => {
+            "/dev/net/tun is no TUN device; make it as root with mknod /dev/net/tun c 10 200"
+        }
+        Cause::NeedsNetAdmin => "run as root, or inside the user namespace that owns the network namespace",
+        Cause::NeedsSudo => "run with sudo",
+        Cause::NeedsAdministrator => "run as administrator",
+        Cause::NoWintun => {
+            "wintun.dll must lie beside the executable; the build copies it there, and https://www.wintun.net has it \
+             for every architecture"
+        }
+        Cause::NoIpv6 => {
+            "set the sysctls net.ipv6.conf.all.disable_ipv6, net.ipv6.conf.default.disable_ipv6 and \
+             net.ipv6.conf.lo.disable_ipv6 to 0, or leave out --ipv6"
+        }
+        Cause::ReadOnlySettings => {
+            "a container may have /proc/sys read-only: make it writable (docker run --privileged), or leave out \
+             --layer device and --layer proxy"
+        }
+        Cause::NoVeth => "load the module (modprobe veth)",
+        Cause::NoNetns => "check that the kernel has CONFIG_NET_NS, or use --netns host as root",
+        Cause::UserNamespaceForbidden => {
+            "this system forbids it to ordinary users: run as root, or allow it with sysctl \
+             user.max_user_namespaces=10000, kernel.unprivileged_userns_clone=1 (Debian) or \
+             kernel.apparmor_restrict_unprivileged_userns=0 (Ubuntu)"
+        }
+        Cause::SeveralThreads => "enter the namespace before other threads start, or run as root",
+        Cause::NetnsPermission => "run as root, or as the user who owns the namespace",
+        Cause::NotANetns => "name a file such as /proc/PID/ns/net",
+        Cause::NoInterface => "name one that exists with --interface",
+        Cause::NameTaken => "the name is taken; choose another one (--tun-name; forward: --near-name, --far-name)",
+        Cause::NameOfOtherKind => {
+            "an interface of another kind may have the name; choose another one (--tun-name; forward: --near-name, \
+             --far-name)"
+        }
+        Cause::NotATun => "--tun-fd needs an open TUN device without packet information (IFF_TUN | IFF_NO_PI)",
+        Cause::NotAUtun => "--tun-fd needs the open control socket of a utun interface",
+        Cause::NoDescriptors => "--tun-fd is for Unix; use --tun-name",
+        Cause::InterfaceDeleted => "the interface was deleted",
+        Cause::NoLoopback => "check that ip link lists it",
+        Cause::ProcessLimit => "raise the limit on processes (ulimit -u), or lower --workers",
+        Cause::SamplerBusy => "check that no other profile is being taken",
+        Cause::EmptyProfile => {
+            "check that the profiled time was long enough for a sample, and that the file can be written"
+        }
+    })
+}
+
+/// A check with the remedy for its cause.
+pub fn advised(check: Check) -> Check {
+    match check.cause.and_then(remedy) {
+        Some(remedy) => check.remedy(remedy),
+        None => check,
+    }
+}

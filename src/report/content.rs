@@ -1,0 +1,106 @@
+//! The content of a report, before it has a format.
+
+mod cells;
+mod charts;
+mod headline;
+mod layers;
+mod overview;
+mod published;
+mod repeat;
+
+use serde_json::Value;
+
+use self::repeat::repeat;
+use super::format::{self, UNKNOWN};
+use super::model::{Block, Column, Document, Section, Table};
+use super::series::Series;
+use crate::sample;
+
+/// The report of some series.
+pub(super) fn document(all: &[Series]) -> Document {
+    let mut picture = charts::bars(all);
+    picture.captions.extend(overview::shared(all).map(|shared| format!("In every run: {shared}.")));
+    picture.captions.extend(all.iter().map(|one| match label(one, all) {
+        Some(label) => format!("{label}: {}", one.machine()),
+        None => one.machine(),
+    }));
+    let mut sections = Vec::new();
+    sections.extend(section("side", "Side by side", None, overview::side_by_side(all)));
+    for one in all {
+        let of = label(one, all);
+        sections.push(overview(one, of.clone()));
+        let mut push = |kind, title, blocks| sections.extend(section(kind, title, of.clone(), blocks));
+        push("cells", "Cells", cells::blocks(one));
+        push("ladder", "Layers", layers::blocks(one));
+        push("cost", "CPU cost against throughput", charts::cost(one).into_iter().map(Block::Chart).collect());
+        push("time", "Runs over time", charts::drift(one));
+        push("within", "The rate within each run", charts::within_runs(one));
+    }
+    sections.extend(section("environment", "Environment", None, vec![Block::Table(environment(all))]));
+    let samples = all.iter().flat_map(|one| repeat(one, label(one, all), cells::samples(one)));
+    sections.extend(section("repeat", "Samples, and how to repeat them", None, samples.collect()));
+    Document { title: title(all), picture, sections, records: cells::records(all) }
+}
+
+/// The table of a series with its notes, for a terminal.
+pub(super) fn cells(one: &Series) -> Vec<Block> {
+    cells::blocks(one)
+}
+
+/// The published table of a series of forwarders with its notes.
+pub(super) fn published(one: &Series) -> Vec<Block> {
+    let headline = Block::Text(headline::headline(one));
+    [headline].into_iter().chain(overview::blocks(one)).chain(cells::notes(one)).collect()
+}
+
+fn overview(one: &Series, of: Option<String>) -> Section {
+    let headline = Some(headline::headline(one));
+    Section { kind: "overview", title: "Overview", of, headline, blocks: overview::blocks(one) }
+}
+
+/// The name of a series, where there are several.
+fn label(one: &Series, all: &[Series]) -> Option<String> {
+    (all.len() > 1).then(|| one.label.clone())
+}
+
+/// A section, if there is something in it.
+fn section(kind: &'static str, title: &'static str, of: Option<String>, blocks: Vec<Block>) -> Option<Section> {
+    (!blocks.is_empty()).then_some(Section { kind, title, of, headline: None, blocks })
+}
+
+fn title(all: &[Series]) -> &'static str {
+    match (all.iter().all(Series::is_forward), all.iter().any(Series::is_forward)) {
+        (true, _) => "Forwarders between two TUN devices",
+        (false, true) => "Userspace TCP/IP stacks over a TUN device, and forwarders between two",
+        (false, false) => "Userspace TCP/IP stacks over a TUN device",
+    }
+}
+
+/// The first fields of the environment; others come after, by their names.
+const FIELDS: [&str; 4] = ["cpu", "cpus", "system", "kernel"];
+
+/// The environments of the series: a row for each field.
+fn environment(all: &[Series]) -> Table {
+    let fields: Vec<_> = all.iter().map(|one| sample::fields(&*one.environment)).collect();
+    let mut names: Vec<&String> = fields.iter().flat_map(|fields| fields.keys()).collect();
+    names.sort();
+    names.dedup();
+    names.sort_by_key(|name| FIELDS.iter().position(|field| field == name).unwrap_or(FIELDS.len()));
+    let mut table = Table::new("Environment");
+    table.push(Column::new("", false), names.iter().map(|name| name.replace('_', " ")));
+    for (one, fields) in all.iter().zip(&fields) {
+        let values = names.iter().map(|name| value(fields.get(*name)));
+        table.push(Column::new(one.label.clone(), false), values);
+    }
+    table
+}
+
+fn value(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => UNKNOWN.to_owned(),
+        Some(Value::String(text)) => format::one_line(text),
+        Some(Value::Bool(true)) => "yes".to_owned(),
+        Some(Value::Bool(false)) => "no".to_owned(),
+        Some(value) => value.to_string(),
+    }
+}

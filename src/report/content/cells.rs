@@ -1,0 +1,135 @@
+//! Tables with a row for each cell or each sample, made of the lists of axes and metrics.
+
+use crate::measure::CellSummary;
+use crate::measure::metric::{METRICS, Metric, THROUGHPUT, Taken};
+use crate::report::axis::{self, AXES};
+use crate::report::format::{self, UNKNOWN};
+use crate::report::model::{Block, Column, Table};
+use crate::report::series::Series;
+use crate::sample::Sample;
+use crate::scenario::Cell;
+
+/// The table of a series and its notes.
+pub(super) fn blocks(one: &Series) -> Vec<Block> {
+    let mut blocks = vec![Block::Table(table(one))];
+    let shared = one.shared();
+    if !shared.is_empty() {
+        blocks.push(Block::Text(format!("In every run: {}.", shared.join(", "))));
+    }
+    blocks.extend(notes(one));
+    let cells = axis::cells(&one.summary.cells);
+    let columns = metrics(&cells, |metric| metric.in_cells).map(|metric| explained(metric, &cells)).collect();
+    blocks.push(Block::Details(
+        "The columns".to_owned(),
+        vec![Block::List("Each is over the runs that did not fail:", columns)],
+    ));
+    blocks
+}
+
+/// The failures and the warnings.
+pub(super) fn notes(one: &Series) -> impl Iterator<Item = Block> {
+    let lists = [("Failures:", format::details(&one.summary)), ("Warnings:", format::warnings(&one.summary))];
+    lists.into_iter().filter(|(_, lines)| !lines.is_empty()).map(|(title, lines)| Block::List(title, lines))
+}
+
+/// The metrics that any of the cells has.
+fn metrics(cells: &[&Cell], wanted: fn(&Metric) -> bool) -> impl Iterator<Item = &'static Metric> {
+    METRICS.iter().filter(move |metric| wanted(metric) && cells.iter().any(|cell| (metric.exists)(cell)))
+}
+
+/// The meaning of a metric's column.
+fn explained(metric: &Metric, cells: &[&Cell]) -> String {
+    let over = match metric.taken {
+        Taken::Median(_) => "; the median of the runs",
+        Taken::Maximum(_) => "; the largest of the runs",
+        Taken::Relative(_) => "",
+    };
+    let better = metric.more_is_better.map(|more| if more { "; more is better" } else { "; less is better" });
+    format!("{}: {}{over}{}", format::head(metric, cells), metric.about, better.unwrap_or_default())
+}
+
+/// The rows of a summary. A property that all of them have alike has no column; see [`axis::shared`].
+fn table(one: &Series) -> Table {
+    let (rows, cells) = (&one.summary.cells, axis::cells(&one.summary.cells));
+    let mut table = Table::new(format!("Figures of {}", one.label));
+    for axis in axis::differing(&cells) {
+        table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
+    }
+    let text = |figure: Option<String>| figure.unwrap_or_else(|| UNKNOWN.to_owned());
+    for metric in metrics(&cells, |metric| metric.in_cells) {
+        let head = Column::new(format::head(metric, &cells), true);
+        if metric.name == THROUGHPUT.name {
+            let rate = |row: &CellSummary| match row.estimate {
+                Some(estimate) => format::gbps(estimate.median),
+                None => format::failures(row),
+            };
+            table.push(head, rows.iter().map(rate));
+            table.push(Column::new("95 % interval", true), rows.iter().map(|row| text(format::interval(row))));
+            let runs = Column { may_go: true, ..Column::new("runs", true) };
+            table.push(runs, rows.iter().map(|row| row.gbps.len().to_string()));
+        } else {
+            let figures = rows.iter().map(|row| text(format::figure(row, metric)));
+            table.push(Column { may_go: true, ..head }, figures);
+        }
+    }
+    let is_mixed = |row: &CellSummary| !row.failures.is_empty() && row.estimate.is_some();
+    if rows.iter().any(is_mixed) {
+        let failed = rows.iter().map(|row| text(is_mixed(row).then(|| format::failures(row))));
+        table.push(Column::new("failed", false), failed);
+    }
+    table
+}
+
+/// A row for each sample of a series.
+pub(super) fn samples(one: &Series) -> Table {
+    let (samples, cells) = (&one.samples, axis::cells(&one.summary.cells));
+    let mut table = Table::new(format!("Samples of {}", one.label));
+    let mut push = |title: String, is_number, value: &dyn Fn(&Sample) -> Option<String>| {
+        let values = samples.iter().map(|sample| value(sample).unwrap_or_else(|| UNKNOWN.to_owned()));
+        table.push(Column::new(title, is_number), values);
+    };
+    push("round".to_owned(), true, &|sample| sample.measured.round.map(|round| round.to_string()));
+    push("cell".to_owned(), false, &|sample| Some(sample.cell.to_string()));
+    push("status".to_owned(), false, &|sample| Some(sample.measured.status.to_string()));
+    for metric in metrics(&cells, |metric| metric.in_samples) {
+        push(format::head(metric, &cells), true, &|sample| {
+            Some(metric.write(metric.of_run(sample).filter(|_| (metric.exists)(&sample.cell))?))
+        });
+    }
+    push("detail".to_owned(), false, &|sample| sample.measured.detail.as_deref().map(format::shortened));
+    table
+}
+
+/// A row for each cell of each series, for other programs: all figures unrounded, units in the names.
+pub(super) fn records(all: &[Series]) -> Table {
+    let rows: Vec<(&Series, &CellSummary)> =
+        all.iter().flat_map(|one| one.summary.cells.iter().map(move |row| (one, row))).collect();
+    let mut table = Table::new("");
+    let mut push = |title: String, is_number, value: &dyn Fn(&Series, &CellSummary) -> Option<String>| {
+        let values = rows.iter().map(|(one, row)| value(one, row).unwrap_or_default());
+        table.push(Column::new(title, is_number), values);
+    };
+    push("series".to_owned(), false, &|one, _| Some(one.label.clone()));
+    push("environment".to_owned(), false, &|one, _| Some(one.environment.id()));
+    for axis in &AXES {
+        push(axis.name.to_owned(), axis.is_number, &|_, row| Some(axis.machine_value(&row.cell)));
+    }
+    push("runs".to_owned(), true, &|_, row| Some(row.runs().to_string()));
+    push("runs_ok".to_owned(), true, &|_, row| Some(row.gbps.len().to_string()));
+    push("outliers".to_owned(), true, &|_, row| Some(row.outliers.len().to_string()));
+    for metric in &METRICS {
+        if metric.name == THROUGHPUT.name {
+            push(format!("median_{}", metric.name), true, &|_, row| Some(row.estimate?.median.to_string()));
+            push(format!("low_{}", metric.name), true, &|_, row| Some(row.estimate?.low.to_string()));
+            push(format!("high_{}", metric.name), true, &|_, row| Some(row.estimate?.high.to_string()));
+        } else {
+            push(metric.name.to_owned(), true, &|_, row| Some(row.figure(metric.name)?.to_string()));
+        }
+    }
+    push("failures".to_owned(), false, &|_, row| Some(format::failures(row)));
+    push("detail".to_owned(), false, &|_, row| row.detail.clone());
+    push("warnings".to_owned(), false, &|_, row| {
+        Some(row.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    });
+    table
+}

@@ -1,0 +1,110 @@
+//! A series in a sentence.
+
+use super::{charts, published};
+use crate::measure::{CellSummary, Estimate};
+use crate::report::axis::{self, Axis};
+use crate::report::format;
+use crate::report::series::Series;
+use crate::sample::FEWEST_RUNS;
+use crate::scenario::{Cell, Forwarder, Mode};
+
+/// A cell that has a figure.
+type Figure<'a> = (&'a CellSummary, Estimate);
+
+/// The row of the published table that others are compared with: plain calls, one thread each way, and
+/// super-packets that are cut and joined.
+const REFERENCE_ROW: usize = 10;
+
+/// The sentence: the fastest cell of each mode of stacks, or at each piece of work of forwarders.
+pub(super) fn headline(one: &Series) -> String {
+    let rows = one.main_rows();
+    let cells = axis::cells(rows.iter().copied());
+    let phrases: Vec<_> = if one.is_forward() {
+        charts::works(&cells).into_iter().filter_map(|work| fastest_forwarder(&rows, work)).collect()
+    } else {
+        [Mode::Reader, Mode::Writer, Mode::Both].into_iter().filter_map(|mode| fastest_stack(&rows, mode)).collect()
+    };
+    match phrases.as_slice() {
+        [] => "No run came to a figure.".to_owned(),
+        phrases => format!("The fastest {}.", phrases.join("; the fastest ")),
+    }
+}
+
+/// The fastest cell of a mode and its settings, and the stacks whose best at the same work is not clearly below
+/// it; or that there are too few runs to say so.
+fn fastest_stack(all: &[&CellSummary], mode: Mode) -> Option<String> {
+    let rows = figures(all, |cell| cell.mode() == Some(mode));
+    let (best, estimate) = fastest(&rows)?;
+    let settings = settings(all, &best.cell, |axis| !matches!(axis.name, "netstack" | "mode"));
+    let settings = settings.filter(|_| best.cell.stack().is_some()).map(|settings| format!(" with {settings}"));
+    let is_rival = |cell: &Cell| cell.stack() != best.cell.stack() && cell.same_work(&best.cell);
+    Some(format!(
+        "{mode} is {} at {}{}{}",
+        name(&best.cell),
+        format::rate(best, estimate),
+        settings.unwrap_or_default(),
+        doubt((best, estimate), rows.iter().filter(|(row, _)| is_rival(&row.cell)))
+    ))
+}
+
+/// The fastest forwarder at a piece of work, how many times as fast as the reference it is, and those that are not
+/// clearly below it.
+fn fastest_forwarder(all: &[&CellSummary], work: &Cell) -> Option<String> {
+    let rows = figures(all, |cell| cell.same_work(work));
+    let (best, estimate) = fastest(&rows)?;
+    let settings = settings(all, work, |axis| (axis.is_work)(work)).map(|settings| format!("with {settings} "));
+    Some(format!(
+        "{}is {} at {}{}{}",
+        settings.unwrap_or_default(),
+        name(&best.cell),
+        format::rate(best, estimate),
+        times_reference((best, estimate), &rows),
+        doubt((best, estimate), rows.iter().filter(|(row, _)| row.cell != best.cell))
+    ))
+}
+
+/// The properties of a cell among those in which all differ.
+fn settings(all: &[&CellSummary], cell: &Cell, wanted: impl Fn(&Axis) -> bool) -> Option<String> {
+    let axes = axis::differing(&axis::cells(all.iter().copied()));
+    Some(axis::phrase(cell, axes.into_iter().filter(|axis| wanted(axis)))).filter(|settings| !settings.is_empty())
+}
+
+/// How many times as fast as the reference the fastest is; nothing where it is the reference, or that was not run.
+fn times_reference((fastest, best): Figure<'_>, all: &[Figure<'_>]) -> String {
+    let is_reference = |row: &CellSummary| row.cell.forwarder().and_then(Forwarder::row) == Some(REFERENCE_ROW);
+    let reference = all.iter().find(|(row, other)| is_reference(row) && other.median > 0.0);
+    let reference = reference.filter(|(row, _)| row.cell != fastest.cell);
+    let times = |(_, other): &Figure<'_>| format!(", {:.2} times row {REFERENCE_ROW}", best.median / other.median);
+    reference.map(times).unwrap_or_default()
+}
+
+fn figures<'a>(rows: &[&'a CellSummary], wanted: impl Fn(&Cell) -> bool) -> Vec<Figure<'a>> {
+    rows.iter().filter(|row| wanted(&row.cell)).filter_map(|row| Some((*row, row.estimate?))).collect()
+}
+
+fn fastest<'a>(rows: &[Figure<'a>]) -> Option<Figure<'a>> {
+    rows.iter().max_by(|(_, left), (_, right)| left.median.total_cmp(&right.median)).copied()
+}
+
+/// Why the fastest may not be: too few runs, or rivals whose intervals overlap with its own.
+fn doubt<'a>((best, estimate): Figure<'_>, rivals: impl Iterator<Item = &'a Figure<'a>> + Clone) -> String {
+    let fewest = rivals.clone().map(|(row, _)| row.gbps.len()).chain([best.gbps.len()]).min().unwrap_or_default();
+    if fewest < FEWEST_RUNS {
+        let verb = if fewest == 1 { "is" } else { "are" };
+        return format!(", though {} {verb} too few to be sure", format::plural(fewest, "run"));
+    }
+    let close = rivals.filter(|(_, other)| other.high >= estimate.low).map(|(row, _)| name(&row.cell));
+    let mut close: Vec<_> = close.collect();
+    close.dedup();
+    if close.is_empty() { String::new() } else { format!(", not told apart from {}", close.join(" and ")) }
+}
+
+fn name(cell: &Cell) -> String {
+    match cell.forwarder() {
+        None => charts::name(cell),
+        Some(forwarder) => {
+            let name = published::name(forwarder);
+            forwarder.row().map_or_else(|| name.clone(), |row| format!("row {row} ({name})"))
+        }
+    }
+}

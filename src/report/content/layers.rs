@@ -1,0 +1,107 @@
+//! The layers under each path: the kernel's loopback, the device and the stack, each alone.
+
+use super::charts;
+use crate::measure::{CellSummary, Summary};
+use crate::report::axis::{self, Axis};
+use crate::report::format::{self, UNKNOWN};
+use crate::report::model::{Block, Column, Group, Table};
+use crate::report::series::Series;
+use crate::scenario::{Cell, Subject, Workload};
+
+/// A path and its layers, as far as they were measured.
+struct Layers<'a> {
+    path: &'a CellSummary,
+    loopback: Option<&'a CellSummary>,
+    device: Option<&'a CellSummary>,
+    stack: Option<&'a CellSummary>,
+}
+
+/// A chart and a table, if any layer was measured alone.
+pub(super) fn blocks(one: &Series) -> Vec<Block> {
+    let paths = paths(&one.summary);
+    if paths.is_empty() {
+        return Vec::new();
+    }
+    let cells = axis::cells(paths.iter().map(|layers| layers.path));
+    let axes = axis::differing(&cells);
+    let chart = charts::of_groups(
+        groups(&paths, &axes),
+        "Throughput of each layer alone and of the whole path",
+        "From above: the kernel’s TCP over its loopback, without a device; the device with packets that the kernel \
+         sends back, without TCP; each stack alone over a link in memory; and the whole path, client to stack.",
+    );
+    let text = Block::Text("Each layer alone, median Gbps:".to_owned());
+    vec![Block::Chart(chart), text, Block::Table(table(one, &paths, &axes))]
+}
+
+/// Each path of which a layer was measured, too.
+fn paths(summary: &Summary) -> Vec<Layers<'_>> {
+    let find = |cell: &Cell| summary.cells.iter().find(|row| row.cell == *cell);
+    let paths = summary.cells.iter().filter_map(|path| {
+        let Subject::Path(stack) = path.cell.subject else { return None };
+        let alone = |subject| Cell { subject, ..path.cell.clone() };
+        Some(Layers {
+            path,
+            // The loopback has no link, and so none of its properties.
+            loopback: find(&Cell { offload: None, mtu: None, window_bytes: None, ..alone(Subject::Loopback) }),
+            device: find(&Cell { workload: Workload::Packets, ..alone(Subject::Device) }),
+            stack: find(&alone(Subject::Stack(stack))),
+        })
+    });
+    paths.filter(|layers| layers.loopback.or(layers.device).or(layers.stack).is_some()).collect()
+}
+
+fn table(one: &Series, paths: &[Layers<'_>], axes: &[&Axis]) -> Table {
+    let mut table = Table::new(format!("Layers of {}", one.label));
+    for axis in axes {
+        let values = paths.iter().map(|layers| axis.value(&layers.path.cell));
+        table.push(Column::new(axis.title, axis.is_number), values);
+    }
+    let median = |row: Option<&CellSummary>| row.and_then(|row| row.estimate).map(|estimate| estimate.median);
+    let mut push = |title, value: &dyn Fn(&Layers<'_>) -> Option<String>| {
+        let values = paths.iter().map(|layers| value(layers).unwrap_or_else(|| UNKNOWN.to_owned()));
+        table.push(Column::new(title, true), values);
+    };
+    push("loopback", &|layers| median(layers.loopback).map(format::gbps));
+    push("device", &|layers| median(layers.device).map(format::gbps));
+    push("stack in memory", &|layers| median(layers.stack).map(format::gbps));
+    push("path", &|layers| median(Some(layers.path)).map(format::gbps));
+    push("of stack", &|layers| Some(format!("{:.0} %", median(Some(layers.path))? / median(layers.stack)? * 100.0)));
+    table
+}
+
+/// A group of bars for each piece of work and runtime, at its top the layers that the stacks share.
+fn groups(paths: &[Layers<'_>], axes: &[&Axis]) -> Vec<Group> {
+    let mut works: Vec<&Layers<'_>> = Vec::new();
+    for layers in paths {
+        let is_same = |other: &&Layers<'_>| is_same(&layers.path.cell, &other.path.cell);
+        if !works.iter().any(is_same) {
+            works.push(layers);
+        }
+    }
+    let groups = works.into_iter().map(|work| {
+        let mine = || paths.iter().filter(|layers| is_same(&layers.path.cell, &work.path.cell));
+        let mut rows: Vec<&CellSummary> = Vec::new();
+        rows.extend(mine().find_map(|layers| layers.loopback));
+        rows.extend(mine().find_map(|layers| layers.device));
+        rows.extend(mine().flat_map(|layers| [layers.stack, Some(layers.path)]).flatten());
+        let bars = rows.into_iter().map(|row| charts::bar(name(row.cell.subject), row)).collect();
+        let title = axis::phrase(&work.path.cell, axes.iter().copied().filter(|axis| axis.name != "netstack"));
+        Group { title, bars }
+    });
+    groups.collect()
+}
+
+/// Whether the cells differ in the stack alone.
+fn is_same(cell: &Cell, other: &Cell) -> bool {
+    cell.runtime == other.runtime && cell.same_work(other)
+}
+
+fn name(subject: Subject) -> String {
+    match subject {
+        Subject::Stack(stack) => format!("{stack}, in memory"),
+        Subject::Path(stack) => format!("{stack}, whole path"),
+        Subject::Loopback => "kernel, loopback".to_owned(),
+        subject => subject.layer().to_string(),
+    }
+}

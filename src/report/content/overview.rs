@@ -1,0 +1,112 @@
+//! A series in little space, and several series side by side.
+
+use std::cmp::Reverse;
+
+use super::published;
+use crate::report::axis;
+use crate::report::format::{self, UNKNOWN, plural};
+use crate::report::model::{Block, Column, Table};
+use crate::report::series::Series;
+use crate::scenario::Cell;
+
+/// The main rows of a series, and the properties that all runs have alike.
+pub(super) fn blocks(one: &Series) -> Vec<Block> {
+    let (key, table) = if one.is_forward() {
+        (published::KEY, published::table(one))
+    } else {
+        ("Median Gbps, and its 95 % interval:", main_table(one))
+    };
+    let shared = one.shared().into_iter().chain([runs(one), one.machine()]).collect::<Vec<_>>();
+    let shared = format!("In every run: {}.", shared.join(", "));
+    vec![Block::Text(key.to_owned()), Block::Table(table), Block::Text(shared)]
+}
+
+/// How many runs a cell has, failed ones too.
+fn runs(one: &Series) -> String {
+    let counts = || one.summary.cells.iter().map(crate::measure::CellSummary::runs);
+    match (counts().min(), counts().max()) {
+        (Some(least), Some(most)) if least < most => format!("{least} to {most} runs of each cell"),
+        (runs, _) => format!("{} of each cell", plural(runs.unwrap_or_default(), "run")),
+    }
+}
+
+/// The properties that all main cells of all series have alike.
+pub(super) fn shared(all: &[Series]) -> Option<String> {
+    let words = axis::shared(&axis::cells(all.iter().flat_map(Series::main_rows)));
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+/// The main rows of a series of stacks: offload and runtime are columns.
+fn main_table(one: &Series) -> Table {
+    let rows = one.main_rows();
+    let cells = axis::cells(rows.iter().copied());
+    let (across, down): (Vec<_>, Vec<_>) =
+        axis::differing(&cells).into_iter().partition(|axis| matches!(axis.name, "offload" | "runtime"));
+    let head = |cell: &Cell| axis::phrase(cell, across.iter().rev().copied());
+    let side = |cell: &Cell| down.iter().map(|axis| axis.value(cell)).collect::<Vec<_>>();
+    // With offload first: a device is asked for it where it can.
+    let mut by_head = cells.clone();
+    by_head.sort_by_key(|cell| (Reverse(cell.offload), cell.runtime));
+    let (heads, sides) = (unique(by_head.iter().map(|cell| head(cell))), unique(cells.iter().map(|cell| side(cell))));
+    let mut table = Table::new(format!("Overview of {}", one.label));
+    for (index, axis) in down.iter().enumerate() {
+        table.push(Column::new(axis.title, axis.is_number), sides.iter().map(|side| side[index].clone()));
+    }
+    for wanted in heads {
+        let figure = |place: &Vec<String>| {
+            let row = rows.iter().find(|row| head(&row.cell) == wanted && side(&row.cell) == *place);
+            row.map_or_else(|| UNKNOWN.to_owned(), |row| format::median_or_failures(row))
+        };
+        let title = if wanted.is_empty() { "Gbps" } else { &wanted };
+        table.push(Column::new(title, true), sides.iter().map(figure));
+    }
+    table
+}
+
+/// Each of the values once, in their order.
+fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut unique = Vec::new();
+    for value in values {
+        if !unique.contains(&value) {
+            unique.push(value);
+        }
+    }
+    unique
+}
+
+/// The cells of all series, and the median of each: a table of the stacks and one of the forwarders, where there
+/// are several series to compare.
+pub(super) fn side_by_side(all: &[Series]) -> Vec<Block> {
+    let (forwards, stacks): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.is_forward());
+    let mut blocks = Vec::new();
+    for (of, series) in [("stacks", stacks), ("forwarders", forwards)] {
+        if series.len() > 1 {
+            blocks.push(Block::Text(format!("Median Gbps of {of}, and its 95 % interval:")));
+            blocks.push(Block::Table(compared(of, &series)));
+        }
+    }
+    blocks
+}
+
+/// A table of several series of one kind.
+fn compared(of: &str, all: &[&Series]) -> Table {
+    let mut cells = axis::cells(all.iter().flat_map(|one| &one.summary.cells));
+    cells.sort();
+    cells.dedup();
+    let mut table = Table::new(format!("Side by side: {of}"));
+    if all.iter().any(|one| one.is_forward()) {
+        published::names(&cells, &mut table);
+    } else {
+        for axis in axis::differing(&cells) {
+            table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
+        }
+    }
+    for one in all {
+        let figures = cells.iter().map(|cell| {
+            let row = one.summary.cells.iter().find(|row| row.cell == **cell);
+            row.map_or_else(|| UNKNOWN.to_owned(), format::median_or_failures)
+        });
+        table.push(Column::new(one.label.clone(), true), figures);
+    }
+    table
+}

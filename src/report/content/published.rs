@@ -1,0 +1,130 @@
+//! Forwarders as the published table has them.
+
+use std::num::NonZeroU16;
+
+use forwarders::{ForwardConfig, Handoff, Io, Offload};
+
+use crate::measure::CellSummary;
+use crate::measure::metric::METRICS;
+use crate::report::axis;
+use crate::report::format::{self, UNKNOWN};
+use crate::report::model::{Column, Table};
+use crate::report::series::Series;
+use crate::scenario::{Cell, Forwarder};
+
+/// The published columns after the throughput, each with its metric, and one column that it does not have.
+const FIGURES: [(&str, &str); 6] = [
+    ("Retr", "retransmits"),
+    ("CPU Avg", "cpu_percent"),
+    ("CPU Max", "max_cpu_percent"),
+    ("Mem Avg", "rss_bytes"),
+    ("Mem Max", "max_rss_bytes"),
+    ("Reord.", "reordered"),
+];
+
+/// The meaning of the figures.
+pub(super) const KEY: &str = "Median Gbps, and its 95 % interval where there are several runs; median \
+    retransmissions and reordered packets; CPU in percent of one processor and memory in MB, 10⁶ bytes, both of the \
+    forwarder: the median of the averages, and the most of any second.";
+
+const YES: &str = "✅";
+const NO: &str = "❌";
+
+/// The rows of a series as the published table has them.
+pub(super) fn table(one: &Series) -> Table {
+    let mut table = Table::new(format!("Table of {}", one.label));
+    names(&axis::cells(&one.summary.cells), &mut table);
+    let rows = &one.summary.cells;
+    table.push(Column::new("Gbps", true), rows.iter().map(rate));
+    for (title, name) in FIGURES {
+        let metric = METRICS.iter().find(|metric| metric.name == name);
+        let figure = |row| metric.and_then(|metric| format::figure(row, metric));
+        let figures = rows.iter().map(|row| figure(row).unwrap_or_else(|| UNKNOWN.to_owned()));
+        table.push(Column::new(title, true), figures);
+    }
+    table
+}
+
+/// The columns that name a forwarder and its load: the published ones, and the settings that differ.
+pub(super) fn names(cells: &[&Cell], table: &mut Table) {
+    let mut push = |title, is_number, value: &dyn Fn(&Cell, Forwarder) -> String| {
+        let values = cells.iter().filter_map(|cell| Some(value(cell, cell.forwarder()?)));
+        table.push(Column::new(title, is_number), values);
+    };
+    let row = |forwarder: Forwarder| forwarder.row().map_or_else(|| UNKNOWN.to_owned(), |row| row.to_string());
+    push("#", true, &|_, forwarder| row(forwarder));
+    push("Mode", false, &|_, forwarder| mode(forwarder));
+    push("Offload", false, &|_, forwarder| match forwarder.offload() {
+        Offload::Off => NO.to_owned(),
+        Offload::On => YES.to_owned(),
+        Offload::Whole => Offload::Whole.name().to_owned(),
+    });
+    push("Channel", false, &|_, forwarder| if forwarder.handoff() == Handoff::Direct { NO } else { YES }.to_owned());
+    for axis in axis::differing(cells).into_iter().filter(|axis| cells.iter().all(|cell| (axis.is_work)(cell))) {
+        // "Mode" is the forwarder's already.
+        let title = if axis.name == "mode" { "client" } else { axis.title };
+        push(title, axis.is_number, &|cell, _| axis.value(cell));
+    }
+}
+
+/// The median of a row, and how its runs failed.
+fn rate(row: &CellSummary) -> String {
+    let figure = format::median_or_failures(row);
+    match format::failures(row) {
+        failures if failures.is_empty() || row.estimate.is_none() => figure,
+        failures => format!("{figure}, {failures}"),
+    }
+}
+
+/// The published name of a forwarder, without offload and channel, which have columns of their own.
+fn mode(forwarder: Forwarder) -> String {
+    let (io, workers, threads) = match forwarder {
+        Forwarder::Rust(ForwardConfig { io: Io::Sync, workers, threads, .. }) => ("Sync", workers.get(), threads),
+        Forwarder::Rust(ForwardConfig { io: Io::Async, workers, threads, .. }) => ("Async", workers.get(), threads),
+        Forwarder::Rust(ForwardConfig { io: Io::Framed, workers, threads, .. }) => {
+            ("AsyncFramed", workers.get(), threads)
+        }
+        Forwarder::Go { .. } => ("Golang", 1, None),
+    };
+    let concurrent = match workers {
+        1 => String::new(),
+        2 => " (Concurrent)".to_owned(),
+        workers => format!(" ({workers} Concurrent)"),
+    };
+    let pool = if forwarder.handoff() == Handoff::Pool { " + BytesPool" } else { "" };
+    let threads = threads.map(NonZeroU16::get).map(|threads| format!(", {}", format::plural(threads, "thread")));
+    format!("{io}{concurrent}{pool}{}", threads.unwrap_or_default())
+}
+
+/// All of it in one name: `Sync, offload`.
+pub(super) fn name(forwarder: Forwarder) -> String {
+    let offload = match forwarder.offload() {
+        Offload::Off => "",
+        Offload::On => ", offload",
+        Offload::Whole => ", whole",
+    };
+    let channel = if forwarder.handoff() == Handoff::Channel { ", channel" } else { "" };
+    format!("{}{offload}{channel}", mode(forwarder))
+}
+
+/// The kinds of forwarders that have a mark of their own.
+pub(super) const fn kind(forwarder: Forwarder) -> &'static str {
+    match (forwarder, forwarder.offload()) {
+        (Forwarder::Go { .. }, _) => "Golang",
+        (Forwarder::Rust(_), Offload::Off) => "Rust",
+        (Forwarder::Rust(_), Offload::On) => "Rust, offload",
+        (Forwarder::Rust(_), Offload::Whole) => "Rust, whole",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_published_figure_is_a_metric() {
+        for (title, name) in FIGURES {
+            assert!(METRICS.iter().any(|metric| metric.name == name), "{title}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The samples of a series, and the command lines that repeat them.
+
+use crate::report::format;
+use crate::report::model::{Block, Table};
+use crate::report::series::Series;
+use crate::sample::Head;
+
+/// The blocks of a series, to be unfolded.
+pub(super) fn repeat(one: &Series, label: Option<String>, samples: Table) -> Vec<Block> {
+    let of = label.map(|label| format!(" of {label}")).unwrap_or_default();
+    let mut blocks = Vec::new();
+    if let Some(head) = &one.head {
+        let rounds = one.samples.iter().filter_map(|sample| sample.measured.round).max();
+        let cells = head.plan.iter().map(|scenario| command(&scenario.arguments())).collect();
+        blocks.push(Block::Details(
+            format!("How to repeat the runs{of}"),
+            vec![
+                Block::Text(format!("All runs, in the same order with --seed {}:", head.seed)),
+                Block::Code(vec![command(&arguments(head, rounds))]),
+                Block::Text("A single run of each cell:".to_owned()),
+                Block::Code(cells),
+            ],
+        ));
+    }
+    blocks.push(Block::Details(format!("Every sample{of} ({})", samples.rows.len()), vec![Block::Table(samples)]));
+    blocks
+}
+
+/// A command line of this program, for a shell.
+fn command(arguments: &[String]) -> String {
+    let words: Vec<_> = arguments.iter().map(|word| quoted(word)).collect();
+    format::one_line(&format!("rust-tun-perf {}", words.join(" ")))
+}
+
+/// The arguments that make as many rounds as there are, into no file: the reader may have one with that name, and
+/// the command would continue it.
+fn arguments(head: &Head, rounds: Option<u32>) -> Vec<String> {
+    without_out_and_runs(&head.arguments).into_iter().chain(rounds.map(|rounds| format!("--runs={rounds}"))).collect()
+}
+
+fn without_out_and_runs(all: &[String]) -> Vec<String> {
+    let mut arguments = Vec::new();
+    let mut words = all.iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--out" | "-o" | "--runs" => _ = words.next(),
+            word if ["--out=", "--runs=", "-o"].iter().any(|begin| word.starts_with(begin)) => {}
+            word => arguments.push(word.to_owned()),
+        }
+    }
+    arguments
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "-_=.,:/+%@".contains(character);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_arguments_name_no_file_and_no_number_of_rounds() {
+        for line in [
+            "matrix --out my.jsonl --runs 10 --time 1",
+            "matrix --runs=10 --out=my.jsonl --time 1",
+            "matrix -o my.jsonl --time 1",
+            "matrix --time 1 -omy.jsonl",
+        ] {
+            let words: Vec<_> = line.split(' ').map(ToOwned::to_owned).collect();
+            assert_eq!(without_out_and_runs(&words), ["matrix", "--time", "1"], "{line}");
+        }
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quoted("--mtu=1500"), "--mtu=1500");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+    }
+}

@@ -1,0 +1,98 @@
+//! A report before it has a format: headings, sentences, tables and charts.
+
+mod chart;
+
+use comfy_table::{CellAlignment, TableStyle};
+
+pub(super) use self::chart::{Axis, Bar, Chart, Group, Guide, Mark, Plot, Shape, Size, Strokes};
+
+/// A report.
+pub(super) struct Document {
+    pub(super) title: &'static str,
+    /// The chart that says most.
+    pub(super) picture: Chart,
+    pub(super) sections: Vec<Section>,
+    /// A row for each cell of each series, with all figures unrounded, for other programs.
+    pub(super) records: Table,
+}
+
+/// A part of a report, with a heading.
+pub(super) struct Section {
+    /// Its kind, for a style sheet.
+    pub(super) kind: &'static str,
+    pub(super) title: &'static str,
+    /// The series that it is about, where there are several.
+    pub(super) of: Option<String>,
+    /// The section in a sentence.
+    pub(super) headline: Option<String>,
+    pub(super) blocks: Vec<Block>,
+}
+
+/// A piece of a section.
+pub(super) enum Block {
+    /// A paragraph.
+    Text(String),
+    /// Lines with a title.
+    List(&'static str, Vec<String>),
+    Table(Table),
+    Chart(Chart),
+    /// Many small charts.
+    Gallery(Vec<Chart>),
+    /// Command lines.
+    Code(Vec<String>),
+    /// Blocks that a reader unfolds, under their title. Only a page has them.
+    Details(String, Vec<Block>),
+}
+
+/// A table.
+pub(super) struct Table {
+    pub(super) name: String,
+    pub(super) columns: Vec<Column>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+/// A column's head.
+pub(super) struct Column {
+    pub(super) title: String,
+    /// Whether it holds numbers, which stand at the right.
+    pub(super) is_number: bool,
+    /// Whether it may be left out where there is no room.
+    pub(super) may_go: bool,
+}
+
+impl Column {
+    pub(super) fn new(title: impl Into<String>, is_number: bool) -> Self {
+        Self { title: title.into(), is_number, may_go: false }
+    }
+}
+
+impl Table {
+    /// A table without rows.
+    pub(super) fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), columns: Vec::new(), rows: Vec::new() }
+    }
+
+    /// Appends a column, with a value for each row.
+    pub(super) fn push(&mut self, column: Column, values: impl IntoIterator<Item = String>) {
+        self.columns.push(column);
+        for (index, value) in values.into_iter().enumerate() {
+            match self.rows.get_mut(index) {
+                Some(row) => row.push(value),
+                None => self.rows.push(vec![value]),
+            }
+        }
+    }
+
+    /// Its lines as text, with numbers at the right.
+    pub(super) fn lines(&self, style: TableStyle, written: fn(&str) -> String) -> Vec<String> {
+        let mut table = comfy_table::Table::new();
+        table.load_style(style).set_header(self.columns.iter().map(|column| written(&column.title)));
+        for row in &self.rows {
+            table.add_row(row.iter().map(|value| written(value)));
+        }
+        for (column, Column { is_number, .. }) in table.column_iter_mut().zip(&self.columns) {
+            column.set_cell_alignment(if *is_number { CellAlignment::Right } else { CellAlignment::Left });
+        }
+        table.lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+}

@@ -1,0 +1,99 @@
+//! A chart before it is drawn.
+
+use std::ops::Range;
+
+/// A chart with its words.
+pub(crate) struct Chart {
+    /// Read aloud in place of the chart.
+    pub(crate) label: String,
+    /// Under it.
+    pub(crate) captions: Vec<String>,
+    /// The meaning of its marks.
+    pub(crate) legend: Vec<(Mark, &'static str)>,
+    pub(crate) plot: Plot,
+}
+
+/// The kinds of charts.
+pub(crate) enum Plot {
+    /// Horizontal bars over one axis with this name.
+    Bars(&'static str, Vec<Group>),
+    /// Marks on two logarithmic axes with these names.
+    Marks { names: [&'static str; 2], points: Vec<(f64, f64, Mark)>, guides: Vec<Guide> },
+    /// Dots or lines on two linear axes.
+    Plane { size: Size, x: Axis, y: Axis, strokes: Vec<Strokes>, baseline: Option<f64> },
+}
+
+/// Bars that are compared with each other.
+pub(crate) struct Group {
+    pub(crate) title: String,
+    pub(crate) bars: Vec<Bar>,
+}
+
+/// A cell.
+pub(crate) struct Bar {
+    pub(crate) label: String,
+    pub(crate) mark: Mark,
+    /// The median and its interval; `None` where all runs failed.
+    pub(crate) median: Option<(f64, Range<f64>)>,
+    /// The runs, and whether each is an outlier.
+    pub(crate) runs: Vec<(f64, bool)>,
+    /// The text at its end.
+    pub(crate) note: String,
+}
+
+/// A dashed line on which the product of both values is constant.
+pub(crate) struct Guide {
+    pub(crate) product: f64,
+    pub(crate) name: String,
+}
+
+/// An axis.
+pub(crate) struct Axis {
+    /// Empty for none.
+    pub(crate) name: &'static str,
+    pub(crate) range: Range<f64>,
+    /// Whether only whole numbers are on it.
+    pub(crate) counts: bool,
+}
+
+/// The place of a chart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// Over the page's width.
+    Full,
+    /// One of many.
+    Small,
+}
+
+/// Points of one colour.
+pub(crate) struct Strokes {
+    pub(crate) mark: Mark,
+    pub(crate) shape: Shape,
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+/// How points are drawn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Each as a dot.
+    Dots,
+    /// All as a line.
+    Line,
+}
+
+/// Stands for a kind of cell: a shape, and a colour of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// lwIP, or a forwarder without super-packets.
+    Circle,
+    /// ipstack, or a forwarder that cuts and joins super-packets.
+    Triangle,
+    /// smoltcp, or a forwarder that passes super-packets through.
+    Square,
+    /// The kernel, or the forwarder in Go.
+    Diamond,
+}
+
+impl Mark {
+    pub(crate) const ALL: [Self; 4] = [Self::Circle, Self::Triangle, Self::Square, Self::Diamond];
+}

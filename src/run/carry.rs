@@ -1,0 +1,229 @@
+//! The child process that carries packets or connections for a run of its parent.
+
+use std::io::{self, BufRead, Write};
+use std::thread;
+
+use forwarders::{Counts, DevicePair, ForwardConfig, Forwarder};
+use netstacks::StackKind;
+use platform::{Class, Error};
+use tokio::sync::oneshot;
+
+use super::error::RunError;
+use super::profile::profiled;
+use super::protocol::{Carry, READY, REPORT, Ready, START};
+use super::proxy::{NEAR, counts};
+use super::runtime::runtime;
+use super::{kernel, tun};
+use crate::proxy::{Config, Proxy};
+use crate::scenario::{self, Cell, Devices, Scenario, Subject, Tun};
+
+/// Carries until the end of `orders`.
+///
+/// # Errors
+///
+/// A device cannot be made or is lost, an order is unknown, or the answer cannot be written.
+pub(super) fn carry(
+    task: &Carry,
+    orders: impl BufRead + Send + 'static,
+    output: impl Write + Send + 'static,
+) -> Result<(), RunError> {
+    let scenario = &task.scenario;
+    let title = Cell::planned(scenario).to_string();
+    profiled(
+        &title,
+        scenario.profile.as_deref(),
+        |()| true,
+        || match (scenario.subject, &scenario.devices) {
+            (Subject::Forward(scenario::Forwarder::Rust(config)), Devices::Pair { near, far }) => {
+                let devices = DevicePair {
+                    near: near.name.clone(),
+                    far: far.name.clone(),
+                    far_namespace: task.far_namespace.clone(),
+                };
+                forward(&devices, config, orders, output)
+            }
+            (Subject::Proxy(stack), Devices::Tun(tun)) => proxy(scenario, tun, stack, orders, output),
+            (subject, _) => {
+                let source = io::Error::new(io::ErrorKind::InvalidInput, "it carries nothing");
+                Err(Error::new(Class::Invalid, "carry for", format!("the layer {}", subject.layer()), source).into())
+            }
+        },
+    )
+}
+
+fn forward(
+    devices: &DevicePair,
+    config: ForwardConfig,
+    orders: impl BufRead + Send + 'static,
+    output: impl Write + Send + 'static,
+) -> Result<(), RunError> {
+    let forwarder = Forwarder::open(devices, &config)?;
+    let counters = forwarder.counters();
+    let stopper = forwarder.stopper();
+    let control = Control { orders, output, counts: move || counters.read() };
+    control.obey(&Ready::default(), move || stopper.stop(), || Ok(forwarder.run()?))
+}
+
+fn proxy(
+    scenario: &Scenario,
+    tun: &Tun,
+    stack: StackKind,
+    orders: impl BufRead + Send + 'static,
+    output: impl Write + Send + 'static,
+) -> Result<(), RunError> {
+    let runtime =
+        runtime(scenario.runtime).map_err(|source| Error::new(Class::Failed, "start", "the runtime", source))?;
+    let entered = runtime.enter();
+    // The name of the congestion control that a socket gets.
+    let (_, congestion) = kernel::socket((tun.network.peer, 0).into(), scenario.congestion.as_deref())?;
+    let report = |text: &str| {
+        let _closed = writeln!(io::stderr(), "{text}");
+    };
+    let config = Config { window: scenario.window_bytes, congestion, report, ..Config::new(NEAR) };
+    let proxy = Proxy::new(config)?;
+    let (device, facts) = tun::open(scenario, tun)?;
+    let mut running = proxy.start(device, stack)?;
+    drop(entered);
+    let ready = Ready { device: Some(facts), effective: Some(running.effective().clone()) };
+    let traffic = running.traffic();
+    let control = Control { orders, output, counts: move || counts(traffic.counts()) };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serve = async {
+        tokio::select! {
+            _ = stopped => Ok(()),
+            ended = running.ended() => {
+                let source = ended.err().unwrap_or_else(|| io::Error::other("the stack ended"));
+                Err(Error::new(Class::Failed, "serve", &tun.name, source).into())
+            }
+        }
+    };
+    control.obey(&ready, move || drop(stop), || runtime.block_on(serve))
+}
+
+/// Reads orders and answers reports.
+pub(super) struct Control<I, O, C> {
+    pub(super) orders: I,
+    pub(super) output: O,
+    /// Returns the counts so far.
+    pub(super) counts: C,
+}
+
+/// An order that a report is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Start,
+    Stop,
+}
+
+impl<I, O, C> Control<I, O, C>
+where
+    I: BufRead + Send + 'static,
+    O: Write + Send + 'static,
+    C: Fn() -> Counts + Send + 'static,
+{
+    /// Says that it is ready, waits for the order to start, and then does the work. At the end of the orders it calls
+    /// `stop`, which has to end the work.
+    pub(super) fn obey(
+        mut self,
+        ready: &Ready,
+        stop: impl FnOnce() + Send + 'static,
+        work: impl FnOnce() -> Result<(), RunError>,
+    ) -> Result<(), RunError> {
+        let facts = if *ready == Ready::default() { String::new() } else { format!(" {}", json(ready)?) };
+        self.say(&format!("{READY}{facts}"))?;
+        if self.next()? == Order::Stop {
+            return Ok(());
+        }
+        // If the work fails, this thread may wait for an order that never comes. It devices with the process then.
+        let control = thread::spawn(move || {
+            let end = self.until_end();
+            stop();
+            end
+        });
+        work()?;
+        let panicked = |_| Err(failed("obey", io::Error::other("the thread that reads them panicked")));
+        Ok(control.join().unwrap_or_else(panicked)?)
+    }
+}
+
+impl<I: BufRead, O: Write, C: Fn() -> Counts> Control<I, O, C> {
+    fn next(&mut self) -> Result<Order, Error> {
+        loop {
+            let mut order = String::new();
+            if self.orders.read_line(&mut order).map_err(|error| failed("read", error))? == 0 {
+                return Ok(Order::Stop);
+            }
+            match order.trim_end() {
+                START => return Ok(Order::Start),
+                REPORT => {
+                    let counts = json(&(self.counts)())?;
+                    self.say(&counts)?;
+                }
+                other => {
+                    let reason = format!("{other:?} is neither start nor report");
+                    return Err(failed("obey", io::Error::new(io::ErrorKind::InvalidInput, reason)));
+                }
+            }
+        }
+    }
+
+    /// A second start changes nothing.
+    fn until_end(&mut self) -> Result<(), Error> {
+        while self.next()? == Order::Start {}
+        Ok(())
+    }
+
+    fn say(&mut self, line: &str) -> Result<(), Error> {
+        writeln!(self.output, "{line}").and_then(|()| self.output.flush()).map_err(|error| failed("answer", error))
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|error| failed("answer", error.into()))
+}
+
+fn failed(operation: &'static str, source: io::Error) -> Error {
+    Error::new(Class::Failed, operation, "the orders of the parent process", source)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    fn control(orders: &str) -> Control<&[u8], Vec<u8>, impl Fn() -> Counts + use<>> {
+        let counts = || {
+            let mut counts = Counts::default();
+            counts.to_far.read_packets = 7;
+            counts
+        };
+        Control { orders: orders.as_bytes(), output: Vec::new(), counts }
+    }
+
+    #[test]
+    fn orders_are_obeyed_one_after_the_other() {
+        let mut control = control("report\nstart\nreport\n");
+        assert_eq!(control.next().unwrap(), Order::Start);
+        assert_eq!(control.next().unwrap(), Order::Stop);
+        assert_eq!(control.next().unwrap(), Order::Stop, "the end stays the end");
+        let answers = String::from_utf8(control.output).unwrap();
+        let counts: Vec<Counts> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(counts.len(), 2);
+        assert_eq!(counts[0].to_far.read_packets, 7);
+    }
+
+    #[test]
+    fn an_unknown_order_is_an_error() {
+        assert_eq!(
+            control("start\nreprot\n").until_end().unwrap_err().to_string(),
+            "obey the orders of the parent process: \"reprot\" is neither start nor report"
+        );
+    }
+
+    /// A forwarder must not stop for an empty line.
+    #[test]
+    fn an_empty_line_is_not_the_end() {
+        assert!(control("\nstart\n").next().is_err());
+    }
+}

@@ -1,0 +1,52 @@
+//! A child process: reads its task from standard input and does it.
+
+use std::io::{BufRead, Write};
+
+use platform::Class;
+use serde::Serialize;
+
+use super::carry::carry;
+use super::error::RunError;
+use super::executor::Executor;
+use super::protocol::{Greeting, Message, PROTOCOL, Task};
+use crate::sample::{self, Environment, Sample};
+
+/// Does the task that the first line of `input` gives, and prints its result to `output`. Scenarios are executed by
+/// `executor`. Returns the sample of a run, which is printed then.
+///
+/// # Errors
+///
+/// The input is no task of this version of the protocol ([`Class::Invalid`]), or the error of the task.
+pub fn child(
+    executor: &impl Executor,
+    mut input: impl BufRead + Send + 'static,
+    mut output: impl Write + Send + 'static,
+) -> Result<Option<Sample>, RunError> {
+    let mut line = String::new();
+    input
+        .read_line(&mut line)
+        .map_err(|source| platform::Error::new(Class::Failed, "read", "the task from standard input", source))?;
+    match Message::parse(&line)?.task {
+        Task::Hello => {
+            print(&mut output, &json(&Greeting { protocol: PROTOCOL, environment: Environment::detect() }))?;
+            Ok(None)
+        }
+        Task::Run(scenario) => {
+            let sample = executor.execute(&scenario)?;
+            print(&mut output, &sample::line_of_its_own(&sample))?;
+            Ok(Some(sample))
+        }
+        Task::Carry(task) => carry(&task, input, output).map(|()| None),
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    // Text, numbers and lists, all of which JSON has.
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn print(output: &mut impl Write, line: &str) -> Result<(), RunError> {
+    writeln!(output, "{line}")
+        .and_then(|()| output.flush())
+        .map_err(|source| platform::Error::new(Class::Failed, "write", "the result to standard output", source).into())
+}

@@ -1,0 +1,94 @@
+//! Why a run could not begin, or did not end.
+
+use netstacks::StartError;
+use platform::Class;
+
+use crate::proxy;
+use crate::remedy::SystemError;
+
+/// Why a run could not begin, or did not end.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The system refused an operation.
+    #[error(transparent)]
+    System(#[from] SystemError),
+    /// The stack did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// This build is without the stack.
+    #[error(transparent)]
+    NotCompiledIn(#[from] netstacks::NotCompiledIn),
+    /// The error of the process that was to make the run.
+    #[error("{text}")]
+    Process {
+        /// Whether the request, the system or the run is at fault.
+        class: Class,
+        /// The error, word for word.
+        text: String,
+    },
+    /// Two programs speak different versions of the protocol between a process and its child processes.
+    #[error(
+        "{program} speaks version {theirs} of the protocol for child processes, and this program version {ours}; \
+         use two builds that speak the same version"
+    )]
+    OtherProtocol {
+        /// The other program.
+        program: String,
+        /// Its version.
+        theirs: u32,
+        /// The version of this program.
+        ours: u32,
+    },
+    /// A program does not speak that protocol at all.
+    #[error(
+        "{program} does not speak the protocol for child processes (this program speaks version {ours}); \
+         use a newer build of rust-tun-perf"
+    )]
+    NoProtocol {
+        /// The other program.
+        program: String,
+        /// The version of this program.
+        ours: u32,
+    },
+    /// The user stopped it.
+    #[error("interrupted; the device is gone and nothing is left behind")]
+    Interrupted,
+}
+
+impl From<platform::Error> for RunError {
+    fn from(error: platform::Error) -> Self {
+        SystemError::from(error).into()
+    }
+}
+
+impl From<proxy::Error> for RunError {
+    fn from(error: proxy::Error) -> Self {
+        match error {
+            proxy::Error::NotCompiledIn(error) => error.into(),
+            proxy::Error::Start(error) => error.into(),
+        }
+    }
+}
+
+impl RunError {
+    /// Whether the request, the system or the run is at fault. An interruption counts as failed.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::System(error) => error.class(),
+            Self::Process { class, .. } => *class,
+            Self::NotCompiledIn(_) | Self::OtherProtocol { .. } | Self::NoProtocol { .. } => Class::Invalid,
+            Self::Start(_) | Self::Interrupted => Class::Failed,
+        }
+    }
+
+    /// The exit code that scripts see.
+    pub fn exit_code(&self) -> u8 {
+        match (self, self.class()) {
+            // A shell reports a process that SIGINT ended like this: 128 + 2.
+            (Self::Interrupted, _) => 130,
+            (_, Class::Failed) => 1,
+            (_, Class::Invalid) => 2,
+            (_, Class::Unavailable) => 3,
+        }
+    }
+}

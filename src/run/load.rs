@@ -1,0 +1,87 @@
+//! The load of a run, and the figures that it delivers.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use platform::TcpStatistics;
+
+use super::meter::Snapshot;
+use super::transfer::{Direction, Finish, Stream};
+
+/// The maker of the load.
+#[derive(Clone)]
+pub(super) enum Load {
+    /// The streams of this program.
+    Streams(Arc<[Stream]>),
+    /// Another program, which reports when it has ended. A task of the server's side waits for that.
+    External(Arc<OnceLock<Delivered>>),
+}
+
+/// The figures of a load that has ended.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Delivered {
+    /// Payload bytes that arrived in the timed window.
+    pub(super) bytes: u64,
+    /// The part of them that clients read.
+    pub(super) read_bytes: u64,
+    /// CPU time of the clients' threads, or of the other program, in the timed window.
+    pub(super) cpu: Option<Duration>,
+    /// Segments that the kernel retransmitted in the timed window.
+    pub(super) retransmits: Option<u64>,
+    /// The first connection at the end of the window.
+    pub(super) tcp: Option<TcpStatistics>,
+    /// The end of the timed window.
+    pub(super) end: Option<Snapshot>,
+    /// The timed window by the clock of the other program.
+    pub(super) clock: Option<Clock>,
+}
+
+/// The clock of another program.
+#[derive(Clone, Debug)]
+pub(super) struct Clock {
+    /// The length of the timed window.
+    pub(super) elapsed: Duration,
+    /// The end of each interval, and the bytes in it.
+    pub(super) parts: Vec<(Duration, u64)>,
+}
+
+impl Load {
+    /// Bytes that have arrived so far, including the warm-up; 0 if only the end will tell.
+    pub(super) fn arrived(&self) -> u64 {
+        match self {
+            Self::Streams(streams) => streams.iter().map(Stream::arrived).sum(),
+            Self::External(_) => 0,
+        }
+    }
+
+    /// Bytes that have arrived in the timed window so far.
+    pub(super) fn timed_bytes(&self) -> u64 {
+        let warmup = match self {
+            Self::Streams(streams) => streams.iter().map(|stream| stream.warmup_bytes).sum(),
+            Self::External(_) => 0,
+        };
+        self.arrived().saturating_sub(warmup)
+    }
+
+    /// The figures of the streams that have ended. They are the whole load only after a run without failure.
+    pub(super) fn delivered(&self) -> Delivered {
+        match self {
+            Self::Streams(streams) => of_streams(streams),
+            Self::External(delivered) => delivered.get().cloned().unwrap_or_default(),
+        }
+    }
+}
+
+fn of_streams(streams: &[Stream]) -> Delivered {
+    let finishes: Vec<Finish> = streams.iter().filter_map(Stream::finished).collect();
+    let readers = streams.iter().filter(|stream| stream.direction == Direction::ToClient);
+    Delivered {
+        bytes: finishes.iter().map(|finish| finish.bytes).sum(),
+        read_bytes: readers.filter_map(Stream::finished).map(|finish| finish.bytes).sum(),
+        cpu: finishes.iter().map(|finish| finish.cpu).sum(),
+        retransmits: finishes.iter().map(|finish| finish.retransmits).sum(),
+        tcp: finishes.first().map(|finish| finish.tcp),
+        end: finishes.iter().map(|finish| finish.end).max_by_key(|end| end.at),
+        clock: None,
+    }
+}

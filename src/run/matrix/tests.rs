@@ -1,0 +1,123 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::cell::RefCell;
+use std::io;
+
+use clap::Parser;
+use tempfile::TempDir;
+
+use super::*;
+use crate::cli::{Cli, Command};
+use crate::sample::SampleFile;
+
+/// An executor whose runs succeed, or fail as `outcome` says of the run's number, from 0. A path check always
+/// succeeds.
+struct Fake<F> {
+    environment: Environment,
+    outcome: F,
+    runs: RefCell<Vec<Cell>>,
+}
+
+impl<F: Fn(usize) -> Result<(), RunError>> Executor for Fake<F> {
+    fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
+        let cell = Cell::planned(scenario);
+        if *scenario != scenario.path_check() {
+            let mut runs = self.runs.borrow_mut();
+            runs.push(cell.clone());
+            (self.outcome)(runs.len() - 1)?;
+        }
+        let measured = Measurements { detail: None, ..Measurements::failed(Status::Ok, "") };
+        Ok(Sample { cell, measured, environment: Arc::new(self.environment.clone()) })
+    }
+
+    fn prepare(&self, _scenarios: &[Scenario]) -> Result<Environment, RunError> {
+        Ok(self.environment.clone())
+    }
+}
+
+fn executor<F: Fn(usize) -> Result<(), RunError>>(commit: &str, outcome: F) -> Fake<F> {
+    let mut environment = Environment::detect();
+    environment.program.commit = Some(commit.to_owned());
+    Fake { environment, outcome, runs: RefCell::default() }
+}
+
+/// Observes nothing.
+struct Nobody;
+
+impl Observer for Nobody {
+    fn begin(&mut self, _total: usize, _done: usize, _seed: u64) {}
+    fn run(&mut self, _round: u32, _cell: &Cell, _against: bool) {}
+    fn sample(&mut self, _sample: &Sample) {}
+    fn end(&mut self) {}
+}
+
+/// Two cells of loopback, in two rounds, into a file of its own.
+fn plan(folder: &TempDir) -> MatrixPlan {
+    let words = "x matrix --layer loopback --runtime current-thread --runs 2 --seed 1 --time 0.1";
+    let Ok(Cli { command: Some(Command::Matrix(matrix)), .. }) = Cli::try_parse_from(words.split(' ')) else {
+        unreachable!("a constant of this test");
+    };
+    let plan = MatrixPlan::try_from(*matrix).unwrap();
+    MatrixPlan { out: Some(folder.path().join("samples.jsonl")), ..plan }
+}
+
+fn error(class: Class) -> RunError {
+    platform::Error::new(class, "open", "the device", io::ErrorKind::NotFound.into()).into()
+}
+
+fn statuses(samples: &[Sample]) -> Vec<Status> {
+    samples.iter().map(|sample| sample.measured.status).collect()
+}
+
+#[test]
+fn a_run_that_cannot_start_is_unavailable_only_if_something_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let this = executor("new", |run| match run {
+        1 => Err(error(Class::Unavailable)),
+        2 => Err(error(Class::Failed)),
+        3 => Err(error(Class::Invalid)),
+        _ => Ok(()),
+    });
+    let (samples, ended) = matrix(&plan(&folder), Vec::new(), &Executors { this, against: None }, &mut Nobody);
+    ended.unwrap();
+    assert_eq!(statuses(&samples), [Status::Ok, Status::Unavailable, Status::NotStarted, Status::NotStarted]);
+}
+
+#[test]
+fn a_run_that_was_unavailable_is_tried_again_when_the_file_is_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(&folder);
+    let once = executor("new", |run| if run == 1 { Err(error(Class::Unavailable)) } else { Ok(()) });
+    let (samples, _) = matrix(&plan, Vec::new(), &Executors { this: once, against: None }, &mut Nobody);
+    assert_eq!(statuses(&samples), [Status::Ok, Status::Unavailable, Status::Ok, Status::Ok]);
+    let again = Executors { this: executor("new", |_| Ok(())), against: None };
+    let (samples, ended) = matrix(&plan, Vec::new(), &again, &mut Nobody);
+    ended.unwrap();
+    assert_eq!(*again.this.runs.borrow(), [samples[1].cell.clone()], "the other runs are not made again");
+    assert_eq!(statuses(&samples), [Status::Ok; 4]);
+    assert_eq!(SampleFile::read(&plan.out.unwrap()).unwrap().samples, samples);
+}
+
+#[test]
+fn another_build_runs_every_cell_in_the_same_rounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(&folder);
+    let outcome = |_| Ok(());
+    let executors = Executors { this: executor("new", outcome), against: Some(executor("old", outcome)) };
+    let (samples, ended) = matrix(&plan, Vec::new(), &executors, &mut Nobody);
+    ended.unwrap();
+    for round in [1, 2] {
+        for against in [false, true] {
+            let of_both = |sample: &&Sample| sample.measured.round == Some(round) && sample.measured.against == against;
+            let cells: HashSet<Cell> = samples.iter().filter(of_both).map(|sample| sample.cell.clone()).collect();
+            assert_eq!(cells.len(), 2, "round {round}, against: {against}");
+        }
+    }
+    let commit = |sample: &Sample| sample.environment.program.commit.clone().unwrap();
+    assert!(samples.iter().all(|sample| commit(sample) == if sample.measured.against { "old" } else { "new" }));
+    assert_eq!(SampleFile::read(plan.out.as_ref().unwrap()).unwrap().samples, samples);
+    // Nothing is left to do.
+    let (_, ended) = matrix(&plan, Vec::new(), &executors, &mut Nobody);
+    ended.unwrap();
+    assert_eq!(executors.this.runs.borrow().len() + executors.against.unwrap().runs.borrow().len(), 8);
+}

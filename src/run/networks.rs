@@ -1,0 +1,34 @@
+//! The two networks of a run with a carrier.
+
+use std::path::{Path, PathBuf};
+
+use platform::Namespace;
+
+/// The near network, which is the calling thread's, and the far one. They vanish with this value and with the thread.
+pub(super) struct Networks {
+    /// The calling thread's folder under `/proc`.
+    near: PathBuf,
+    far: Namespace,
+}
+
+impl Networks {
+    /// Makes both. The calling thread stays in the near one.
+    pub(super) fn new() -> Result<Self, platform::Error> {
+        platform::enter_netns()?;
+        Ok(Self { near: platform::folder_of_thread(), far: Namespace::new()? })
+    }
+
+    /// The far network.
+    pub(super) fn far(&self) -> &Namespace {
+        &self.far
+    }
+
+    /// Reads from any thread how many packets devices have dropped, of the near network and of the far one.
+    pub(super) fn drops(&self, near: &[&str], far: &[&str]) -> impl Fn() -> Option<u64> + Send + Sync + use<> {
+        let of = |folder: &Path, names: &[&str]| {
+            names.iter().map(|name| (folder.to_owned(), (*name).to_owned())).collect::<Vec<_>>()
+        };
+        let devices = [of(&self.near, near), of(self.far.folder(), far)].concat();
+        move || devices.iter().map(|(folder, name)| platform::dropped_packets(folder, name)).sum()
+    }
+}

@@ -1,0 +1,75 @@
+//! A run that is prepared, and the one way to run it.
+
+use std::sync::Arc;
+
+use netstacks::Effective;
+use platform::Interrupts;
+
+use super::barrier::StartBarrier;
+use super::carrier::Carrier;
+use super::client::Client;
+use super::error::RunError;
+use super::load::Load;
+use super::server_side::ServerSide;
+use super::supervise::{Outcome, Supervisor};
+use crate::sample::{DeviceFacts, Status};
+use crate::scenario::Scenario;
+
+/// A run that is prepared: every layer makes one.
+pub(super) struct Prepared {
+    pub(super) load: Load,
+    /// Where the load begins, with the meters that are read then.
+    pub(super) barrier: Arc<StartBarrier>,
+    pub(super) server: ServerSide,
+    /// One for each stream, in their order; none if the server makes the whole load.
+    pub(super) clients: Vec<Client>,
+    /// The clients' congestion control.
+    pub(super) congestion: Option<String>,
+    pub(super) device: Option<DeviceFacts>,
+    /// The settings that the stack really uses.
+    pub(super) effective: Option<Effective>,
+    /// The process that carries the bytes, if that is not this one.
+    pub(super) carrier: Option<Carrier>,
+}
+
+/// A run that was made.
+pub(super) struct RunOutput {
+    pub(super) outcome: Outcome,
+    pub(super) congestion: Option<String>,
+    pub(super) device: Option<DeviceFacts>,
+    pub(super) effective: Option<Effective>,
+}
+
+impl Prepared {
+    /// A run without clients, device and carrier: the layer adds them.
+    pub(super) fn new(load: Load, barrier: impl Into<Arc<StartBarrier>>, server: ServerSide) -> Self {
+        Self {
+            load,
+            barrier: barrier.into(),
+            server,
+            clients: Vec::new(),
+            congestion: None,
+            device: None,
+            effective: None,
+            carrier: None,
+        }
+    }
+
+    /// Starts, times, supervises and ends the run.
+    pub(super) async fn run(self, scenario: &Scenario, interrupts: Interrupts) -> Result<RunOutput, RunError> {
+        let Self { load, barrier, server, clients, congestion, device, effective, carrier } = self;
+        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, barrier);
+        let outcome = supervisor.supervise(server, clients, interrupts).await;
+        let Some(carrier) = carrier else {
+            return Ok(RunOutput { outcome: outcome?, congestion, device, effective });
+        };
+        let name = carrier.name();
+        carrier.finish(outcome.as_ref().is_ok_and(|outcome| outcome.status == Status::Ok)).await?;
+        let mut outcome = outcome?;
+        if outcome.status == Status::Ok && outcome.counters.packets.is_none() {
+            outcome.status = Status::Stalled;
+            outcome.detail = Some(format!("the {name} did not report how much it carried"));
+        }
+        Ok(RunOutput { outcome, congestion, device, effective })
+    }
+}

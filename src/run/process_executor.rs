@@ -1,0 +1,256 @@
+//! Runs each scenario in a process of its own, a child of this one.
+//!
+//! The largest resident set is a figure of a whole process, lwIP and the namespaces allow one run for each process,
+//! and C code that crashes must not take the results of other runs along.
+
+use std::future;
+use std::io;
+use std::path::PathBuf;
+use std::process::{self, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use platform::{Class, Interrupts, ProcessEnd};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task;
+use tokio::time::timeout;
+
+use super::error::RunError;
+use super::executor::Executor;
+use super::go;
+use super::process::{PARENT, head, kill, last_words, stated_error, tail};
+use super::protocol::{CHILD, Greeting, Message, Task};
+use crate::remedy::WithRemedy;
+use crate::sample::{self, Environment, Measurements, Sample, Status};
+use crate::scenario::{Cell, Scenario};
+
+/// How long a process may take beyond its run's timeout by default: to start, to wait for the last report of a
+/// forwarder, and to end its tasks and threads.
+const GRACE: Duration = Duration::from_secs(25);
+
+/// How long a program may take to describe itself.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long an interrupted process may take to end by itself. In a terminal it gets the interrupt, too.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How much later than its child this process may get an interrupt that is for both, as in a terminal.
+const ECHO: Duration = Duration::from_millis(200);
+
+/// The exit code of an interrupted run.
+const INTERRUPTED: i32 = 130;
+
+/// Runs each scenario in a process of its own. That process has ended when a call returns.
+#[derive(Debug)]
+pub struct ProcessExecutor {
+    program: PathBuf,
+    grace: Duration,
+    watch: Mutex<Option<Watch>>,
+}
+
+/// Waits for processes and for the user. It is kept from run to run, so that no interrupt between two runs is lost.
+#[derive(Debug)]
+struct Watch {
+    runtime: Runtime,
+    interrupts: Interrupts,
+}
+
+/// The output and the end of a process.
+struct Remains {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    end: ProcessEnd,
+}
+
+impl ProcessExecutor {
+    /// Runs scenarios by this very program.
+    pub fn this_program() -> Self {
+        Self::new(platform::this_program())
+    }
+
+    /// Runs scenarios by another build of this program.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), grace: GRACE, watch: Mutex::new(None) }
+    }
+
+    /// The same, but a process is killed when it has taken this long beyond the timeout of its run.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// Asks the program for its environment.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::OtherProtocol`] or [`RunError::NoProtocol`] if it cannot make runs for this program; or it cannot
+    /// be started, or the user interrupted it.
+    pub fn hello(&self) -> Result<Environment, RunError> {
+        let remains = self.child(Task::Hello, HELLO_TIMEOUT)?;
+        let stdout = remains.map(|remains| remains.stdout).unwrap_or_default();
+        let program = self.program.display().to_string();
+        Ok(Greeting::parse(&String::from_utf8_lossy(&stdout), &program)?.environment)
+    }
+
+    /// Gives a child process a task, and waits for its end; `None` if it had to be killed.
+    fn child(&self, task: Task, limit: Duration) -> Result<Option<Remains>, RunError> {
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        let watch = match &mut *watch {
+            Some(watch) => watch,
+            none => none.insert(Watch::new()?),
+        };
+        let Watch { runtime, interrupts } = watch;
+        runtime.block_on(self.attend(&Message::line(task), limit, interrupts))
+    }
+
+    async fn attend(
+        &self,
+        message: &str,
+        limit: Duration,
+        interrupts: &mut Interrupts,
+    ) -> Result<Option<Remains>, RunError> {
+        // The reactor has to look once to see an interrupt that came between two runs.
+        task::yield_now().await;
+        tokio::select! {
+            biased;
+            () = interrupts.next() => return Err(RunError::Interrupted),
+            () = future::ready(()) => {}
+        }
+        let mut command = Command::new(&self.program);
+        command.arg(CHILD).env(PARENT, process::id().to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn().map_err(|source| self.error("start", source))?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let remains = async {
+            if let Some(mut stdin) = stdin {
+                // A process that does not read it ends without a result.
+                let _unread = stdin.write_all(message.as_bytes()).await;
+            }
+            tokio::try_join!(head(stdout), tail(stderr), child.wait())
+        };
+        tokio::select! {
+            biased;
+            () = interrupts.next() => {
+                let _late = timeout(SHUTDOWN_TIMEOUT, child.wait()).await;
+                kill(&mut child).await;
+                Err(RunError::Interrupted)
+            }
+            remains = timeout(limit, remains) => match remains {
+                Ok(Ok(remains)) => {
+                    let remains = Remains::from(remains);
+                    if remains.is_interrupted() && timeout(ECHO, interrupts.next()).await.is_ok() {
+                        return Err(RunError::Interrupted);
+                    }
+                    Ok(Some(remains))
+                }
+                Ok(Err(source)) => {
+                    kill(&mut child).await;
+                    Err(self.error("attend", source))
+                }
+                Err(_elapsed) => {
+                    kill(&mut child).await;
+                    Ok(None)
+                }
+            },
+        }
+    }
+
+    fn error(&self, operation: &'static str, source: io::Error) -> RunError {
+        let error = platform::Error::new(Class::Failed, operation, self.program.display().to_string(), source);
+        error.remedy("see that the program is still there, and that the system has processes left (ulimit -u)").into()
+    }
+}
+
+impl Executor for ProcessExecutor {
+    /// Asks the program for its environment, and builds the forwarder in Go if a scenario needs it.
+    fn prepare(&self, scenarios: &[Scenario]) -> Result<Environment, RunError> {
+        let mut environment = self.hello()?;
+        environment.program.go_forwarder = go::version(scenarios);
+        Ok(environment)
+    }
+
+    /// A process that crashes, that alone was interrupted, or that prints neither a sample nor an error is a sample of
+    /// [`Status::Panicked`]. One that does not end is killed, and is a sample of [`Status::Stalled`].
+    fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
+        let limit = scenario.timeout.saturating_add(self.grace);
+        let Some(remains) = self.child(Task::Run(Box::new(scenario.clone())), limit)? else {
+            let grace = self.grace.as_secs_f64();
+            let detail =
+                format!("the run did not end within {grace} seconds of its timeout, and its process was killed");
+            return Ok(failed(scenario, Status::Stalled, detail));
+        };
+        outcome(scenario, &remains)
+    }
+}
+
+impl Watch {
+    fn new() -> Result<Self, RunError> {
+        let error = |object| move |source| platform::Error::new(Class::Failed, "watch", object, source);
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(error("the runs' processes"))?;
+        let context = runtime.enter();
+        let interrupts = Interrupts::catch().map_err(error("interrupts"))?;
+        drop(context);
+        Ok(Self { runtime, interrupts })
+    }
+}
+
+impl From<(Vec<u8>, Vec<u8>, ExitStatus)> for Remains {
+    fn from((stdout, stderr, status): (Vec<u8>, Vec<u8>, ExitStatus)) -> Self {
+        Self { stdout, stderr, end: ProcessEnd::of(status) }
+    }
+}
+
+impl Remains {
+    /// Whether an interrupt ended the process: of it alone, or of all.
+    fn is_interrupted(&self) -> bool {
+        matches!(self.end, ProcessEnd::Interrupted | ProcessEnd::Exited(INTERRUPTED))
+    }
+}
+
+/// The sample or the error of a process that has ended.
+fn outcome(scenario: &Scenario, remains: &Remains) -> Result<Sample, RunError> {
+    let stderr = String::from_utf8_lossy(&remains.stderr);
+    let end = match &remains.end {
+        // An interrupt of all would have reached this process.
+        ProcessEnd::Interrupted | ProcessEnd::Exited(INTERRUPTED) => "the process alone was interrupted".to_owned(),
+        ProcessEnd::Exited(code) => format!("the process ended with exit code {code}"),
+        ProcessEnd::Crashed(reason) => format!("the process died of {reason}"),
+    };
+    match (parse(&remains.stdout), &remains.end) {
+        (Ok(sample), ProcessEnd::Exited(0)) => Ok(sample),
+        (Ok(sample), ProcessEnd::Exited(_)) if !sample.is_ok() => Ok(sample),
+        // The sample is good, and the end is not.
+        (Ok(mut sample), _) => {
+            sample.measured.status = Status::Panicked;
+            sample.measured.detail = Some(last_words(&format!("after its result {end}"), &stderr));
+            Ok(sample)
+        }
+        (Err(reason), ProcessEnd::Exited(code)) => stated_error(*code, &stderr).map_or_else(
+            || {
+                let end = format!("{end} and no sample: {reason}");
+                Ok(failed(scenario, Status::Panicked, last_words(&end, &stderr)))
+            },
+            Err,
+        ),
+        (Err(_), _) => Ok(failed(scenario, Status::Panicked, last_words(&end, &stderr))),
+    }
+}
+
+fn parse(stdout: &[u8]) -> Result<Sample, String> {
+    match str::from_utf8(stdout).map(str::trim) {
+        Ok("") => Err("it printed nothing".to_owned()),
+        Ok(text) => sample::parse_line(text),
+        Err(_) => Err("its output is not text".to_owned()),
+    }
+}
+
+fn failed(scenario: &Scenario, status: Status, detail: String) -> Sample {
+    Sample {
+        cell: Cell::planned(scenario),
+        measured: Measurements::failed(status, detail),
+        environment: Arc::new(Environment::detect()),
+    }
+}

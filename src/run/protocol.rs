@@ -1,0 +1,206 @@
+//! The protocol between a process and the child processes that it starts: `rust-tun-perf child`.
+//!
+//! The parent writes one line of JSON to the child's standard input, a [`Message`], and the child does its [`Task`]:
+//!
+//! | task | the child |
+//! |---|---|
+//! | hello | prints a [`Greeting`] as one line of JSON |
+//! | run | makes the run, and prints its sample as one line of JSON |
+//! | carry | carries packets or connections for a run of the parent |
+//!
+//! A child that carries takes one word on each further line:
+//!
+//! | it reads | it does |
+//! |---|---|
+//! | nothing yet | makes its devices and prints [`READY`], with [`Ready`] as JSON behind it if it has something to tell |
+//! | [`START`] | begins to carry: by now the parent has set up the devices |
+//! | [`REPORT`] | prints its [`Counts`](forwarders::Counts) so far as one line of JSON |
+//! | the end of the file | stops |
+//!
+//! The forwarder in Go takes its task as arguments, and then the same words.
+
+use std::path::PathBuf;
+
+use netstacks::Effective;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::error::RunError;
+use crate::sample::{DeviceFacts, Environment};
+use crate::scenario::Scenario;
+
+/// The version of the protocol. It grows when a task or a word changes its meaning.
+pub const PROTOCOL: u32 = 1;
+
+/// The arguments that make this program a child process.
+pub(super) const CHILD: &str = "child";
+
+/// Says that the devices are there.
+pub(super) const READY: &str = "ready";
+
+/// The order to begin.
+pub(super) const START: &str = "start";
+
+/// The order to print the counts so far.
+pub(super) const REPORT: &str = "report";
+
+/// A task with the version of the protocol that it is written in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Message {
+    /// [`PROTOCOL`] of the parent.
+    pub(super) protocol: u32,
+    /// The task.
+    pub(super) task: Task,
+}
+
+/// The task of a child process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Task {
+    /// Describe this program. A child does it in every version of the protocol.
+    Hello,
+    /// Make a run.
+    Run(Box<Scenario>),
+    /// Carry packets or connections.
+    Carry(Box<Carry>),
+}
+
+/// A task to carry packets or connections between two networks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Carry {
+    /// The run, whose subject is carried by another process.
+    pub(super) scenario: Scenario,
+    /// The namespace of the far network, as a file of `/proc/PID/ns`. The near network is the child's own.
+    pub(super) far_namespace: PathBuf,
+}
+
+/// The answer to [`Task::Hello`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Greeting {
+    /// [`PROTOCOL`] of the child.
+    pub(super) protocol: u32,
+    /// The child's machine and program.
+    pub(super) environment: Environment,
+}
+
+/// The facts that a child that carries tells with [`READY`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Ready {
+    /// Its device, once it is open.
+    #[serde(default)]
+    pub(super) device: Option<DeviceFacts>,
+    /// The settings that its stack really uses.
+    #[serde(default)]
+    pub(super) effective: Option<Effective>,
+}
+
+impl Message {
+    /// The line, with a line feed, that gives a child this task.
+    pub(super) fn line(task: Task) -> String {
+        // Text, numbers and lists, all of which JSON has.
+        let json = serde_json::to_string(&Self { protocol: PROTOCOL, task }).unwrap_or_default();
+        json + "\n"
+    }
+
+    /// Reads a line.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::OtherProtocol`] for a task of another version, [`RunError::NoProtocol`] for anything else.
+    pub(super) fn parse(line: &str) -> Result<Self, RunError> {
+        let program = || "the parent process".to_owned();
+        let no_protocol = || RunError::NoProtocol { program: program(), ours: PROTOCOL };
+        let value: Value = serde_json::from_str(line).map_err(|_| no_protocol())?;
+        let theirs = version(&value).ok_or_else(no_protocol)?;
+        if value.get("task").and_then(Value::as_str) == Some("hello") {
+            return Ok(Self { protocol: theirs, task: Task::Hello });
+        }
+        if theirs != PROTOCOL {
+            return Err(RunError::OtherProtocol { program: program(), theirs, ours: PROTOCOL });
+        }
+        serde_json::from_value(value).map_err(|_| no_protocol())
+    }
+}
+
+impl Greeting {
+    /// Reads the answer of a program.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::OtherProtocol`] for another version, [`RunError::NoProtocol`] for anything else.
+    pub(super) fn parse(line: &str, program: &str) -> Result<Self, RunError> {
+        let no_protocol = || RunError::NoProtocol { program: program.to_owned(), ours: PROTOCOL };
+        let value: Value = serde_json::from_str(line).map_err(|_| no_protocol())?;
+        match version(&value) {
+            Some(PROTOCOL) => serde_json::from_value(value).map_err(|_| no_protocol()),
+            Some(theirs) => Err(RunError::OtherProtocol { program: program.to_owned(), theirs, ours: PROTOCOL }),
+            None => Err(no_protocol()),
+        }
+    }
+}
+
+/// The version of a line, whatever else is in it.
+fn version(line: &Value) -> Option<u32> {
+    u32::try_from(line.get("protocol")?.as_u64()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    fn scenario() -> Scenario {
+        Scenario::try_from(Cli::try_parse_from(["x", "--layer", "device"]).unwrap().run).unwrap()
+    }
+
+    #[test]
+    fn a_task_is_read_as_it_was_written() {
+        let scenario = scenario();
+        for task in [
+            Task::Hello,
+            Task::Run(Box::new(scenario.clone())),
+            Task::Carry(Box::new(Carry { scenario, far_namespace: "/proc/1/ns/net".into() })),
+        ] {
+            let line = Message::line(task.clone());
+            assert!(line.ends_with("}\n") || line.ends_with("\"hello\"}\n"), "{line}");
+            assert_eq!(Message::parse(&line).unwrap(), Message { protocol: PROTOCOL, task });
+        }
+    }
+
+    #[test]
+    fn a_task_of_another_version_is_refused_with_both_versions() {
+        let line = Message::line(Task::Run(Box::new(scenario()))).replace("\"protocol\":1", "\"protocol\":7");
+        let error = Message::parse(&line).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let text = error.to_string();
+        assert!(text.contains("version 7") && text.contains("version 1"), "{text}");
+    }
+
+    #[test]
+    fn a_line_of_another_program_is_refused() {
+        for line in
+            ["", "hello", "[]", "{\"protocol\":1}", "{\"task\":\"hello\"}", "{\"protocol\":1,\"task\":\"dance\"}"]
+        {
+            let error = Message::parse(line).unwrap_err();
+            assert!(matches!(error, RunError::NoProtocol { .. }), "{line}: {error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+    }
+
+    #[test]
+    fn every_version_of_the_protocol_has_a_greeting() {
+        assert_eq!(Message::parse("{\"protocol\":7,\"task\":\"hello\"}").unwrap().task, Task::Hello);
+        let greeting = Greeting { protocol: PROTOCOL, environment: Environment::detect() };
+        let line = serde_json::to_string(&greeting).unwrap();
+        assert_eq!(Greeting::parse(&line, "x").unwrap(), greeting);
+        let other = line.replace("\"protocol\":1", "\"protocol\":7");
+        let text = Greeting::parse(&other, "/opt/x").unwrap_err().to_string();
+        assert!(text.contains("/opt/x") && text.contains("version 7") && text.contains("version 1"), "{text}");
+        let text = Greeting::parse("44.6 Gbps", "/opt/x").unwrap_err().to_string();
+        assert!(text.contains("/opt/x does not speak"), "{text}");
+    }
+}

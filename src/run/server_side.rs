@@ -1,0 +1,119 @@
+//! The server's side of a run: tasks on the runtime under test.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use netstacks::Listener;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
+
+use super::failure::{Failure, SERVER};
+use super::server;
+use super::transfer::{Stream, TransferError};
+use crate::sample::Status;
+
+/// An aborted task ends when it is polled next. One that does not end in this time is stuck.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The server of a run, and the driver of its stack, which ends only if something fails.
+pub(super) struct ServerSide {
+    /// `None` once it has ended.
+    driver: Option<JoinHandle<Failure>>,
+    /// `None` once it has ended.
+    server: Option<JoinHandle<Result<(), Failure>>>,
+}
+
+impl ServerSide {
+    /// Starts both. A server may be a task that makes the whole load; there are no clients then.
+    pub(super) fn new(
+        driver: impl Future<Output = Failure> + Send + 'static,
+        server: impl Future<Output = Result<(), Failure>> + Send + 'static,
+    ) -> Self {
+        Self { driver: Some(tokio::spawn(driver)), server: Some(tokio::spawn(server)) }
+    }
+
+    /// Starts the driver, and a server that serves one connection for each stream. `stream_of` returns the index of
+    /// a connection's stream.
+    pub(super) fn spawn<Li: Listener>(
+        listener: Li,
+        driver: impl Future<Output = Failure> + Send + 'static,
+        streams: Arc<[Stream]>,
+        stream_of: impl Fn(&Li::Stream) -> Option<usize> + Send + 'static,
+    ) -> Self {
+        Self::new(driver, serve_all(listener, streams, stream_of))
+    }
+
+    /// Waits until the server is done or either fails. Never returns once both have ended.
+    pub(super) async fn next(&mut self) -> Result<(), Failure> {
+        tokio::select! {
+            biased;
+            result = ended(&mut self.driver) => {
+                Err(result.unwrap_or_else(|error| Failure::of_join("the stack", error)))
+            }
+            result = ended(&mut self.server) => match result {
+                Ok(result) => result,
+                Err(error) => Err(Failure::of_join("the server", error)),
+            },
+        }
+    }
+
+    /// Ends both and waits until they have. A panic meanwhile is a failure too.
+    pub(super) async fn end(self) -> Result<(), Failure> {
+        let driver = end("the stack", self.driver).await;
+        let server = end("the server", self.server).await;
+        driver.and(server)
+    }
+}
+
+/// Waits for the end of a task, and forgets the task then. Never returns without one.
+async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
+    match task {
+        Some(running) => {
+            let result = running.await;
+            *task = None;
+            result
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Ends a task that has not ended yet, and waits for it.
+async fn end<T>(who: &str, task: Option<JoinHandle<T>>) -> Result<(), Failure> {
+    let Some(task) = task else { return Ok(()) };
+    task.abort();
+    match tokio::time::timeout(SHUTDOWN_TIMEOUT, task).await {
+        Ok(Err(error)) if error.is_panic() => Err(Failure::of_join(who, error)),
+        Ok(_) => Ok(()),
+        Err(_) => Err(Failure { status: Status::Stalled, detail: format!("{who} did not end when it was aborted") }),
+    }
+}
+
+/// Accepts a connection for each stream and serves it, until all have been served or one has failed.
+async fn serve_all<Li: Listener>(
+    mut listener: Li,
+    streams: Arc<[Stream]>,
+    stream_of: impl Fn(&Li::Stream) -> Option<usize>,
+) -> Result<(), Failure> {
+    let mut tasks = JoinSet::new();
+    let mut awaited = streams.len();
+    while awaited > 0 || !tasks.is_empty() {
+        tokio::select! {
+            accepted = listener.accept(), if awaited > 0 => {
+                let connection = accepted.map_err(|error| {
+                    Failure::of_transfer(SERVER, &TransferError::Io { operation: "accept", source: error })
+                })?;
+                // In the host's network others may connect. They are ignored.
+                let Some(index) = stream_of(&connection).filter(|index| *index < streams.len()) else { continue };
+                awaited -= 1;
+                let streams = Arc::clone(&streams);
+                tasks.spawn(async move { server::serve(connection, &streams[index]).await });
+            }
+            Some(result) = tasks.join_next() => match result {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return Err(Failure::of_transfer(SERVER, &error)),
+                Err(error) => return Err(Failure::of_join("the server", error)),
+            },
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! Races the parts of a run against each other, the user and the clock, and joins every one of them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use platform::{Class, Interrupts};
+use tokio::sync::mpsc;
+
+use super::barrier::StartBarrier;
+use super::client::{Cancel, Client};
+use super::error::RunError;
+use super::failure::{CLIENT, Failure};
+use super::intervals::Intervals;
+use super::load::{Delivered, Load};
+use super::meter::{Counters, Snapshot, Usage, difference};
+use super::server_side::ServerSide;
+use super::stopped::{self, Gap, StopWatcher};
+use crate::remedy::WithRemedy;
+use crate::sample::{Interval, Status};
+
+/// A run has stalled, and is not only slow, if nothing has arrived for this time.
+const STALL: Duration = Duration::from_secs(1);
+
+/// How often the supervisor looks at the bytes that have arrived.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// After one part of a run has failed, others may report a better reason for it within this time.
+const FAILURE_SETTLE: Duration = Duration::from_millis(100);
+
+type Reporter = mpsc::UnboundedSender<Result<(), Failure>>;
+type Reports = mpsc::UnboundedReceiver<Result<(), Failure>>;
+
+/// The outcome of a run.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) status: Status,
+    pub(super) detail: Option<String>,
+    /// The figures of the load.
+    pub(super) delivered: Delivered,
+    /// The timed window.
+    pub(super) elapsed: Duration,
+    /// The usage in the timed window.
+    pub(super) usage: Usage,
+    /// The counters of the timed window.
+    pub(super) counters: Counters,
+    /// The share of all processors' time that the host took in the timed window.
+    pub(super) stolen_share: Option<f64>,
+    /// How long this process was stopped in the timed window.
+    pub(super) stopped: Option<Duration>,
+    pub(super) intervals: Vec<Interval>,
+}
+
+/// Runs a load to its end.
+pub(super) struct Supervisor {
+    timeout: Duration,
+    interval: Option<Duration>,
+    load: Load,
+    barrier: Arc<StartBarrier>,
+}
+
+/// The clients at work.
+#[derive(Default)]
+struct Threads {
+    /// Each returns its connection, which is kept until the other side has ended too.
+    running: Vec<thread::JoinHandle<Option<Box<dyn Send>>>>,
+    cancel: Vec<Cancel>,
+}
+
+impl Supervisor {
+    /// The supervisor of this load, which begins at this barrier and has to end within a time.
+    pub(super) fn new(timeout: Duration, interval: Option<Duration>, load: Load, barrier: Arc<StartBarrier>) -> Self {
+        Self { timeout, interval, load, barrier }
+    }
+
+    /// Runs the clients, one for each stream or none, against the server's side until all is delivered or something
+    /// has failed. Every thread and task has ended when this returns.
+    pub(super) async fn supervise(
+        self,
+        mut server: ServerSide,
+        clients: Vec<Client>,
+        interrupts: Interrupts,
+    ) -> Result<Outcome, RunError> {
+        let (report, mut reports) = mpsc::unbounded_channel();
+        let (mut threads, mut intervals) = (Threads::default(), Intervals::new(self.interval));
+        // Without the thread nothing is known of stops, and the run is none the worse.
+        let watcher = StopWatcher::start().ok();
+        // The clients and the server.
+        let awaited = clients.len() + 1;
+        let started = self.start(clients, &report, &mut threads);
+        drop(report);
+        let verdict = match started {
+            Ok(()) => self.race(awaited, &mut server, &mut reports, &mut intervals, interrupts).await,
+            Err(error) => Err(error),
+        };
+        // Before the parts end, which takes its time.
+        let failed_at = matches!(verdict, Ok(Err(_))).then(|| self.barrier.read());
+        let connections = self.stop(threads);
+        let ended = server.end().await;
+        drop(connections);
+        let gaps = watcher.map(StopWatcher::finish);
+        let verdict = verdict?.and(ended);
+        Ok(self.outcome(verdict, failed_at, intervals, gaps.as_deref()))
+    }
+
+    fn start(&self, clients: Vec<Client>, report: &Reporter, threads: &mut Threads) -> Result<(), RunError> {
+        for (index, Client { deliver, cancel }) in clients.into_iter().enumerate() {
+            threads.cancel.push(cancel);
+            let (barrier, report) = (Arc::clone(&self.barrier), report.clone());
+            let client = move || {
+                // A panic is reported at once, and not only when all are joined.
+                let (connection, result) = match catch_unwind(AssertUnwindSafe(|| deliver(&barrier))) {
+                    Ok((connection, result)) => {
+                        (Some(connection), result.map_err(|error| Failure::of_transfer(CLIENT, &error)))
+                    }
+                    Err(panic) => (None, Err(Failure::of_panic("a client", panic.as_ref()))),
+                };
+                let _unheard = report.send(result);
+                connection
+            };
+            let thread = thread::Builder::new().name(format!("client-{index}")).spawn(client);
+            threads.running.push(thread.map_err(|source| {
+                platform::Error::new(Class::Failed, "start", "a client thread", source)
+                    .remedy("lower --parallel, or raise the limit on processes (ulimit -u)")
+            })?);
+        }
+        Ok(())
+    }
+
+    /// Ends clients that wait, for the barrier or on a connection, and joins all.
+    fn stop(&self, threads: Threads) -> Vec<Box<dyn Send>> {
+        self.barrier.cancel();
+        for cancel in threads.cancel {
+            cancel();
+        }
+        // A client catches its own panics.
+        threads.running.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+    }
+
+    /// Waits until every client and the server are done, or until something goes wrong.
+    async fn race(
+        &self,
+        mut awaited: usize,
+        server: &mut ServerSide,
+        clients: &mut Reports,
+        intervals: &mut Intervals,
+        mut interrupts: Interrupts,
+    ) -> Result<Result<(), Failure>, RunError> {
+        let deadline = tokio::time::Instant::now() + self.timeout;
+        let mut look = tokio::time::interval(LOOK);
+        let mut progress = Progress::default();
+        while awaited > 0 {
+            let report = tokio::select! {
+                biased;
+                report = server.next() => report,
+                Some(report) = clients.recv() => report,
+                () = interrupts.next() => return Err(RunError::Interrupted),
+                () = tokio::time::sleep_until(deadline) => {
+                    progress.update(self.load.arrived());
+                    return Ok(Err(self.late(&progress)));
+                }
+                () = intervals.due(&self.barrier) => {
+                    intervals.record(self.load.timed_bytes(), self.barrier.usage());
+                    continue;
+                }
+                _ = look.tick() => {
+                    progress.update(self.load.arrived());
+                    continue;
+                }
+            };
+            match report {
+                Ok(()) => awaited -= 1,
+                Err(failure) => return Ok(Err(nearest_cause(failure, server, clients).await)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    fn late(&self, progress: &Progress) -> Failure {
+        let timeout = self.timeout.as_secs_f64();
+        let Load::Streams(_) = self.load else {
+            let detail = format!("the load did not end within {timeout} seconds");
+            return Failure { status: Status::Timeout, detail };
+        };
+        let arrived = self.load.arrived();
+        let quiet = progress.since.elapsed();
+        if quiet >= STALL {
+            let detail = format!(
+                "nothing arrived for the last {:.1} of {timeout} seconds, after {arrived} bytes",
+                quiet.as_secs_f64()
+            );
+            Failure { status: Status::Stalled, detail }
+        } else {
+            let detail = format!(
+                "{arrived} bytes had arrived after {timeout} seconds; raise --timeout, or lower --bytes and --warmup"
+            );
+            Failure { status: Status::Timeout, detail }
+        }
+    }
+
+    fn outcome(
+        self,
+        verdict: Result<(), Failure>,
+        failed_at: Option<Snapshot>,
+        mut intervals: Intervals,
+        gaps: Option<&[Gap]>,
+    ) -> Outcome {
+        let mut delivered = self.load.delivered();
+        let (status, detail) = match verdict {
+            Ok(()) => (Status::Ok, None),
+            Err(failure) => (failure.status, Some(failure.detail)),
+        };
+        if status != Status::Ok {
+            // Some clients have ended, and not all.
+            delivered = Delivered { bytes: self.load.timed_bytes(), cpu: None, retransmits: None, ..delivered };
+        }
+        let window = self.barrier.opened().zip(failed_at.or(delivered.end)).map(|(begin, end)| Window { begin, end });
+        let mut elapsed = window.map_or(Duration::ZERO, Window::length);
+        if let Some(clock) = delivered.clock.as_ref().filter(|_| status == Status::Ok) {
+            elapsed = clock.elapsed;
+            intervals.count_by(&clock.parts);
+        }
+        let usage = window.map(Window::usage).unwrap_or_default();
+        Outcome {
+            status,
+            detail,
+            elapsed,
+            usage,
+            counters: window.map(Window::counters).unwrap_or_default(),
+            stolen_share: window.and_then(Window::stolen_share),
+            stopped: window.zip(gaps).map(|(window, gaps)| stopped::time_in(gaps, window.begin.at, window.end.at)),
+            intervals: intervals.finish(elapsed, delivered.bytes, usage),
+            delivered,
+        }
+    }
+}
+
+/// The timed window, from the opening of the barrier to the end of the last client.
+#[derive(Clone, Copy)]
+struct Window {
+    begin: Snapshot,
+    end: Snapshot,
+}
+
+impl Window {
+    fn length(self) -> Duration {
+        self.end.at - self.begin.at
+    }
+
+    fn usage(self) -> Usage {
+        self.end.usage.since(self.begin.usage)
+    }
+
+    fn counters(self) -> Counters {
+        self.end.counters.since(self.begin.counters)
+    }
+
+    fn stolen_share(self) -> Option<f64> {
+        let stolen = difference(self.end.stolen, self.begin.stolen)?;
+        // The kernel counts in ticks: in a short window there may be more of them than time.
+        (!self.length().is_zero()).then(|| stolen.div_duration_f64(self.length()).min(1.0))
+    }
+}
+
+/// The bytes that have arrived, and the time of the last change.
+struct Progress {
+    arrived: u64,
+    since: Instant,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { arrived: 0, since: Instant::now() }
+    }
+}
+
+impl Progress {
+    fn update(&mut self, arrived: u64) {
+        if arrived != self.arrived {
+            *self = Self { arrived, since: Instant::now() };
+        }
+    }
+}
+
+/// Returns the failure that explains the others which come at about the same time.
+async fn nearest_cause(first: Failure, server: &mut ServerSide, clients: &mut Reports) -> Failure {
+    let mut cause = first;
+    let deadline = tokio::time::Instant::now() + FAILURE_SETTLE;
+    loop {
+        let report = tokio::select! {
+            // A report that came before the time was over counts.
+            biased;
+            report = server.next() => report,
+            Some(report) = clients.recv() => report,
+            () = tokio::time::sleep_until(deadline) => return cause,
+        };
+        if let Err(failure) = report
+            && failure.weight() > cause.weight()
+        {
+            cause = failure;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,316 @@
+//! Every way in which a run can end, over the kernel's own loopback: without a device and without root.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use clap::Parser;
+use netstacks::Listener;
+use platform::Traffic;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::cli::Cli;
+use crate::run::kernel;
+use crate::run::meter::LinkMeter;
+use crate::run::transfer::Stream;
+use crate::scenario::{Amount, Scenario};
+
+/// A fault of the stack, after so many bytes of a stream.
+#[derive(Clone, Copy)]
+enum Fault {
+    None,
+    Corrupt(u64),
+    End(u64),
+    Reset(u64),
+    Stall(u64),
+    Panic(u64),
+    PanicAtAccept,
+}
+
+/// The kernel in place of a stack, with a fault.
+struct Loopback {
+    listener: TcpListener,
+    fault: Fault,
+}
+
+struct LoopbackStream {
+    socket: tokio::net::TcpStream,
+    fault: Fault,
+    passed: u64,
+}
+
+impl Listener for Loopback {
+    type Stream = LoopbackStream;
+
+    async fn accept(&mut self) -> io::Result<LoopbackStream> {
+        let (socket, _) = self.listener.accept().await?;
+        assert!(!matches!(self.fault, Fault::PanicAtAccept), "a bug in the listener");
+        Ok(LoopbackStream { socket, fault: self.fault, passed: 0 })
+    }
+}
+
+impl LoopbackStream {
+    /// The result of the fault in place of that of a read or write; `None` without a fault.
+    fn misbehave(&mut self) -> Option<Poll<io::Result<usize>>> {
+        match self.fault {
+            Fault::End(after) if self.passed >= after => Some(Poll::Ready(Ok(0))),
+            Fault::Reset(after) if self.passed >= after => {
+                Some(Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())))
+            }
+            Fault::Stall(after) if self.passed >= after => Some(Poll::Pending),
+            Fault::Panic(after) if self.passed >= after => panic!("a bug in the stack"),
+            _ => None,
+        }
+    }
+
+    fn corrupts(&self) -> bool {
+        matches!(self.fault, Fault::Corrupt(after) if self.passed >= after)
+    }
+}
+
+impl AsyncRead for LoopbackStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if let Some(result) = self.misbehave() {
+            return result.map(|result| result.map(drop));
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
+        if self.corrupts() && buffer.filled().len() > before {
+            buffer.filled_mut()[before] ^= 1;
+        }
+        self.passed += (buffer.filled().len() - before) as u64;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for LoopbackStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if let Some(result) = self.misbehave() {
+            return result;
+        }
+        let flipped;
+        let bytes = if self.corrupts() {
+            flipped = bytes.iter().map(|byte| byte ^ 1).collect::<Vec<u8>>();
+            &flipped
+        } else {
+            bytes
+        };
+        let len = ready!(Pin::new(&mut self.socket).poll_write(cx, bytes))?;
+        self.passed += len as u64;
+        Poll::Ready(Ok(len))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+impl netstacks::Stream for LoopbackStream {
+    fn local_addr(&self) -> SocketAddr {
+        self.socket.local_addr().unwrap()
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.socket.peer_addr().unwrap()
+    }
+
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    fn reset(self) {
+        self.socket.set_zero_linger().unwrap();
+    }
+}
+
+/// A driver that never ends.
+async fn healthy() -> io::Result<()> {
+    std::future::pending().await
+}
+
+fn scenario(arguments: &str) -> Scenario {
+    let warmup = if arguments.contains("--warmup") { "" } else { "--warmup 100KB" };
+    let arguments = format!("x -n smoltcp --buffer 10KB {warmup} {arguments}");
+    Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap()
+}
+
+fn run(
+    arguments: &str,
+    fault: Fault,
+    driver: impl Future<Output = io::Result<()>> + Send + 'static,
+) -> Result<Outcome, RunError> {
+    execute(&scenario(arguments), fault, driver)
+}
+
+fn execute(
+    scenario: &Scenario,
+    fault: Fault,
+    driver: impl Future<Output = io::Result<()>> + Send + 'static,
+) -> Result<Outcome, RunError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = listener.local_addr().unwrap();
+        let streams = Stream::split(scenario);
+        let driver = async { Failure::of_driver(driver.await) };
+        let server = ServerSide::spawn(Loopback { listener, fault }, driver, Arc::clone(&streams), |_| Some(0));
+        let meter = LinkMeter::new(Arc::new(Traffic::default()), || Some(0));
+        let barrier = Arc::new(StartBarrier::new(streams.len(), meter));
+        let (clients, _) = kernel::clients(scenario, &streams, &[target])?;
+        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, Load::Streams(streams), barrier);
+        supervisor.supervise(server, clients, Interrupts::catch().unwrap()).await
+    })
+}
+
+fn status(arguments: &str, fault: Fault) -> (Status, String) {
+    let outcome = run(arguments, fault, healthy()).unwrap();
+    (outcome.status, outcome.detail.unwrap_or_default())
+}
+
+#[test]
+fn all_bytes_arrive_and_are_counted() {
+    for arguments in ["-m reader", "-m writer", "-m reader --verify off", "-m writer --verify full --warmup 0"] {
+        let outcome = run(&format!("{arguments} --bytes 3MB"), Fault::None, healthy()).unwrap();
+        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
+        assert_eq!(outcome.delivered.bytes, 3_000_000, "{arguments}");
+        assert!(outcome.elapsed > Duration::ZERO, "{arguments}");
+        assert_eq!(outcome.counters.drops, Some(0), "{arguments}");
+    }
+}
+
+#[test]
+fn a_run_lasts_for_its_time_and_counts_the_bytes_in_it() {
+    for mode in ["reader", "writer"] {
+        let outcome = run(&format!("-m {mode} --time 0.2 --verify full"), Fault::None, healthy()).unwrap();
+        assert_eq!(outcome.status, Status::Ok, "{mode}: {:?}", outcome.detail);
+        assert!(outcome.delivered.bytes > 0, "{mode}");
+        assert!(outcome.elapsed >= Duration::from_millis(200), "{mode}: {:?}", outcome.elapsed);
+    }
+}
+
+/// The client's clock decides, and both conditions have to hold.
+#[test]
+fn a_run_lasts_for_its_time_and_for_its_bytes() {
+    for mode in ["reader", "writer"] {
+        let time = Duration::from_millis(1);
+        let amount = Amount::Time { time, bytes: 20_000_000 };
+        let scenario = Scenario { amount, ..scenario(&format!("-m {mode} --verify full")) };
+        let outcome = execute(&scenario, Fault::None, healthy()).unwrap();
+        assert_eq!(outcome.status, Status::Ok, "{mode}: {:?}", outcome.detail);
+        assert!(outcome.delivered.bytes >= 20_000_000, "{mode}: {}", outcome.delivered.bytes);
+        assert!(outcome.elapsed >= time, "{mode}: {:?}", outcome.elapsed);
+    }
+}
+
+#[test]
+fn a_run_knows_that_it_was_not_stopped() {
+    let outcome = run("-m reader --time 0.1", Fault::None, healthy()).unwrap();
+    assert!(outcome.stopped.is_some_and(|stopped| stopped < outcome.elapsed), "{:?}", outcome.stopped);
+    assert!(outcome.stolen_share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{:?}", outcome.stolen_share);
+}
+
+#[test]
+fn the_intervals_add_up_to_the_bytes_that_arrived() {
+    for arguments in ["-m reader --time 1", "-m writer --time 1", "-m reader --bytes 3MB", "-m writer --bytes 3MB"] {
+        let outcome = run(&format!("{arguments} --interval 0.05"), Fault::None, healthy()).unwrap();
+        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
+        let parts = &outcome.intervals;
+        assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), outcome.delivered.bytes, "{arguments}: {parts:?}");
+        assert!(parts.is_sorted_by(|earlier, later| earlier.end < later.end), "{arguments}: {parts:?}");
+        assert_eq!(parts.last().unwrap().end, outcome.elapsed, "{arguments}");
+        assert!(parts.len() <= outcome.elapsed.as_millis() as usize / 50 + 1, "{arguments}: {parts:?}");
+        assert!(arguments.contains("--bytes") || parts.len() >= 2, "{arguments}: {parts:?}");
+    }
+    assert!(run("-m reader --bytes 1MB", Fault::None, healthy()).unwrap().intervals.is_empty());
+}
+
+#[test]
+fn corruption_is_found_in_the_bytes_that_are_checked() {
+    for mode in ["reader", "writer"] {
+        let full = format!("-m {mode} --bytes 1MB --verify full");
+        assert_eq!(status(&full, Fault::Corrupt(500_000)).0, Status::Corrupt, "{mode}");
+        let sample = format!("-m {mode} --bytes 1MB");
+        let (found, detail) = status(&sample, Fault::Corrupt(50_000));
+        assert_eq!(found, Status::Corrupt, "{mode}");
+        assert!(detail.contains("byte 5"), "{detail}");
+    }
+}
+
+#[test]
+fn an_early_end_is_short() {
+    assert_eq!(status("-m writer --bytes 1MB", Fault::End(500_000)).0, Status::Short);
+}
+
+#[test]
+fn a_connection_that_is_reset_is_a_reset() {
+    for mode in ["reader", "writer"] {
+        let (found, detail) = status(&format!("-m {mode} --bytes 1MB"), Fault::Reset(500_000));
+        assert_eq!(found, Status::Reset, "{mode}");
+        assert!(detail.contains("stack"), "{detail}");
+    }
+}
+
+#[test]
+fn a_stack_that_delivers_nothing_more_has_stalled() {
+    for mode in ["reader", "writer"] {
+        let (found, detail) = status(&format!("-m {mode} --bytes 1MB --timeout 3"), Fault::Stall(500_000));
+        assert_eq!(found, Status::Stalled, "{mode}: {detail}");
+        assert!(detail.contains("nothing arrived"), "{detail}");
+    }
+}
+
+#[test]
+fn a_run_that_is_only_slow_times_out() {
+    let (found, detail) = status("-m reader --bytes 1TB --timeout 0.5", Fault::None);
+    assert_eq!(found, Status::Timeout, "{detail}");
+}
+
+#[test]
+fn a_panic_ends_the_run_at_once_with_its_message() {
+    for (fault, message) in
+        [(Fault::Panic(500_000), "a bug in the stack"), (Fault::PanicAtAccept, "a bug in the listener")]
+    {
+        let begin = Instant::now();
+        let (found, detail) = status("-m writer --bytes 1MB", fault);
+        assert_eq!(found, Status::Panicked);
+        assert!(detail.contains(message), "{detail}");
+        assert!(begin.elapsed() < Duration::from_secs(5));
+    }
+    let begin = Instant::now();
+    let outcome = run("-m reader --bytes 1MB", Fault::Stall(0), async { panic!("a bug in the driver") }).unwrap();
+    assert_eq!(outcome.status, Status::Panicked);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_driver_that_fails_ends_the_run_at_once_with_its_error() {
+    let begin = Instant::now();
+    let driver = async { Err(io::Error::other("the device is gone")) };
+    let outcome = run("-m reader --bytes 1TB", Fault::None, driver).unwrap();
+    assert_eq!(outcome.status, Status::DeviceLost);
+    assert!(outcome.detail.unwrap().contains("the device is gone"));
+    assert!(begin.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_stack_that_accepts_no_connection_stalls_and_everything_ends() {
+    // The kernel completes the handshake by itself, but no bytes follow the go.
+    assert_eq!(status("-m reader --bytes 1MB --timeout 3", Fault::Stall(0)).0, Status::Stalled);
+}
+
+#[test]
+fn an_unknown_congestion_control_is_reported_as_missing() {
+    let error = run("-m reader --congestion no-such-thing", Fault::None, healthy()).err().unwrap();
+    assert_eq!(error.exit_code(), 3);
+    assert!(error.to_string().contains("no-such-thing"), "{error}");
+}

@@ -1,0 +1,422 @@
+//! One run, described: subject × workload × conditions × settings.
+//!
+//! A [`Scenario`] is the whole description, which the command line is checked into and which a process that
+//! makes the run gets as JSON. A [`Cell`] is the part of it that names the place in a table: the same
+//! scenario run again is another sample of the same cell.
+
+mod cell;
+mod forwarder;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use netstacks::StackKind;
+use platform::{Network, Offload};
+use serde::{Deserialize, Serialize};
+
+pub use self::cell::Cell;
+pub use self::forwarder::{Forwarder, ROWS};
+
+/// MTU of the device by default: Ethernet's.
+pub const DEFAULT_MTU: u16 = 1500;
+
+/// Bytes for each stream in [`Scenario::path_check`].
+const CHECKED_BYTES: u64 = 1_000_000;
+
+/// How long [`Scenario::path_check`] may take.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long a forwarder or a proxy is loaded in [`Scenario::path_check`], after the bytes that are compared.
+const CHECK_TIME: Duration = Duration::from_millis(50);
+
+/// Everything that describes one run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scenario {
+    /// What carries the bytes.
+    pub subject: Subject,
+    /// The work of the clients.
+    pub workload: Workload,
+    /// What the link does to packets.
+    pub conditions: Conditions,
+    /// The runtime of the stack and its server. A forwarder has its own.
+    #[serde(flatten)]
+    pub runtime: RuntimeKind,
+    /// Whether the device offloads segmentation and checksums. The sample says whether it did. A forwarder has
+    /// its own setting.
+    pub offload: Offload,
+    /// MTU of the devices, in bytes: 576 to 65,535.
+    pub mtu: u16,
+    /// Streams at once; in both directions as many each.
+    pub parallel: NonZeroU16,
+    /// The stack's receive buffer and send buffer for each stream, in bytes.
+    pub window_bytes: usize,
+    /// Size of one read or write of client and server, in bytes.
+    pub buffer_bytes: NonZeroUsize,
+    /// How many packets may wait in the device before the kernel drops; `None` for room for every window.
+    pub queue_packets: Option<u32>,
+    /// The congestion control of the kernel's sockets; `None` for cubic, or else the kernel's own.
+    pub congestion: Option<String>,
+    /// How much of the payload is checked.
+    pub verify: Verify,
+    /// The program that makes the load.
+    pub generator: Generator,
+    /// How much is delivered in the timed window, by all streams of a direction together.
+    pub amount: Amount,
+    /// How much is delivered before the timed window, in bytes, by all streams of a direction together.
+    pub warmup_bytes: u64,
+    /// How often arrived bytes are recorded.
+    #[serde(rename = "interval_ns", with = "optional_nanoseconds", default)]
+    pub interval: Option<Duration>,
+    /// The run has failed after this time.
+    #[serde(rename = "timeout_ns", with = "nanoseconds")]
+    pub timeout: Duration,
+    /// Whether the run gets a network namespace of its own.
+    pub isolated: bool,
+    /// Names and addresses of the devices.
+    pub devices: Devices,
+    /// The forwarder in Go, if it is already built.
+    pub go_forwarder: Option<PathBuf>,
+    /// The file for a flame graph. A run that makes one is not scored.
+    pub profile: Option<PathBuf>,
+}
+
+/// What carries the bytes. The first four are the layers from the kernel's own loopback to the whole path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Subject {
+    /// The kernel's TCP on both sides, over its loopback; the server runs on tokio, as a stack's does.
+    Loopback,
+    /// The TUN device alone: packets that the kernel routes back into it, without TCP.
+    Device,
+    /// The stack alone, over a link in memory, with a scripted client.
+    Stack(StackKind),
+    /// The whole path: a kernel client, the TUN device, the stack.
+    Path(StackKind),
+    /// A TUN proxy on the stack, between a kernel client and a kernel server.
+    Proxy(StackKind),
+    /// A forwarder between two TUN devices, with kernel clients and servers.
+    Forward(Forwarder),
+}
+
+impl Subject {
+    /// Its layer.
+    pub const fn layer(self) -> Layer {
+        match self {
+            Self::Loopback => Layer::Loopback,
+            Self::Device => Layer::Device,
+            Self::Stack(_) => Layer::Stack,
+            Self::Path(_) => Layer::Path,
+            Self::Proxy(_) => Layer::Proxy,
+            Self::Forward(_) => Layer::Forward,
+        }
+    }
+
+    /// The stack in it.
+    pub const fn stack(self) -> Option<StackKind> {
+        match self {
+            Self::Stack(stack) | Self::Path(stack) | Self::Proxy(stack) => Some(stack),
+            Self::Loopback | Self::Device | Self::Forward(_) => None,
+        }
+    }
+
+    /// The forwarder that it is.
+    pub const fn forwarder(self) -> Option<Forwarder> {
+        match self {
+            Self::Forward(forwarder) => Some(forwarder),
+            _ => None,
+        }
+    }
+
+    /// Whether another process carries the bytes, from one network to another, under a load from this one.
+    pub const fn is_carrier(self) -> bool {
+        matches!(self, Self::Proxy(_) | Self::Forward(_))
+    }
+}
+
+/// A [`Subject`] without the stack or forwarder in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Layer {
+    /// The kernel's TCP on both sides, over its loopback
+    Loopback,
+    /// The TUN device alone: packets that the kernel sends back, without TCP
+    Device,
+    /// The stack alone, over a link in memory, with a scripted client
+    Stack,
+    /// The whole path: a kernel client, the TUN device, the stack
+    Path,
+    /// A TUN proxy on the stack, between a kernel client and a kernel server
+    Proxy,
+    /// A forwarder between two TUN devices; it has a command of its own
+    #[value(hide = true)]
+    Forward,
+}
+
+/// The work of the clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Workload {
+    /// Bulk bytes over TCP streams.
+    Stream(Mode),
+    /// Packets without TCP, there and back: only [`Subject::Device`] has it, and it has no other.
+    Packets,
+}
+
+impl Workload {
+    /// What the client of a stream does; `None` without streams.
+    pub const fn mode(self) -> Option<Mode> {
+        match self {
+            Self::Stream(mode) => Some(mode),
+            Self::Packets => None,
+        }
+    }
+}
+
+/// What the client of a stream does. Clients connect: to the stack, or from the near network to the far one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The client reads what the server on the stack sends
+    Reader,
+    /// The client writes what the server on the stack receives
+    Writer,
+    /// Both at once, by as many streams each
+    #[value(hide = true)]
+    Both,
+}
+
+/// What the link does to packets beside carrying them: nothing yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Conditions {}
+
+/// How much is delivered in the timed window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Amount {
+    /// As many bytes.
+    Bytes(NonZeroU64),
+    /// For a time, and on until a number of bytes has been delivered.
+    Time {
+        /// The shortest time.
+        #[serde(rename = "time_ns", with = "nanoseconds")]
+        time: Duration,
+        /// The fewest bytes, of all streams of a direction together.
+        bytes: u64,
+    },
+}
+
+impl Amount {
+    /// For a time, with no least number of bytes.
+    pub const fn time(time: Duration) -> Self {
+        Self::Time { time, bytes: 0 }
+    }
+}
+
+/// The runtime of the stack and its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "RuntimeFields", from = "RuntimeFields")]
+pub enum RuntimeKind {
+    /// Tokio's current-thread runtime.
+    CurrentThread,
+    /// Tokio's multi-thread runtime, with a number of workers; `None` for one for each processor.
+    MultiThread(Option<NonZeroUsize>),
+}
+
+impl RuntimeKind {
+    /// Its name, without the number of workers.
+    pub const fn name(self) -> RuntimeName {
+        match self {
+            Self::CurrentThread => RuntimeName::CurrentThread,
+            Self::MultiThread(_) => RuntimeName::MultiThread,
+        }
+    }
+
+    /// The number of workers that it was given.
+    pub const fn workers(self) -> Option<NonZeroUsize> {
+        match self {
+            Self::CurrentThread => None,
+            Self::MultiThread(workers) => workers,
+        }
+    }
+}
+
+impl fmt::Display for RuntimeKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name().fmt(f)
+    }
+}
+
+/// A [`RuntimeKind`] as two fields of a JSON object.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct RuntimeFields {
+    runtime: RuntimeName,
+    worker_threads: Option<NonZeroUsize>,
+}
+
+/// A [`RuntimeKind`] without its number of workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum RuntimeName {
+    /// Tokio's current-thread runtime
+    CurrentThread,
+    /// Tokio's multi-thread runtime
+    MultiThread,
+}
+
+impl From<RuntimeKind> for RuntimeFields {
+    fn from(kind: RuntimeKind) -> Self {
+        Self { runtime: kind.name(), worker_threads: kind.workers() }
+    }
+}
+
+impl From<RuntimeFields> for RuntimeKind {
+    fn from(fields: RuntimeFields) -> Self {
+        match fields.runtime {
+            RuntimeName::CurrentThread => Self::CurrentThread,
+            RuntimeName::MultiThread => Self::MultiThread(fields.worker_threads),
+        }
+    }
+}
+
+/// How much of the payload is compared with the pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Verify {
+    /// Every byte of the warm-up, then only the count
+    Sample,
+    /// Every byte
+    Full,
+    /// Only the count
+    Off,
+}
+
+/// The program that makes the load of a forwarder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Generator {
+    /// This program
+    Own,
+    /// iperf3
+    Iperf3,
+}
+
+/// Names and addresses of the devices of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Devices {
+    /// One device, with the stack on its other side. Subjects without a device use the addresses alone.
+    Tun(Tun),
+    /// One device in each of two networks: those of a forwarder.
+    Pair {
+        /// The device in the network of the clients.
+        near: End,
+        /// The device in the network of the servers.
+        far: End,
+    },
+}
+
+/// A TUN device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tun {
+    /// The interface's name.
+    pub name: String,
+    /// Its addresses.
+    pub network: Network,
+    /// An open device to take over instead of making one.
+    pub fd: Option<i32>,
+}
+
+/// One of the two devices of a forwarder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// The interface's name.
+    pub name: String,
+    /// Its address.
+    pub address: IpAddr,
+}
+
+impl End {
+    /// Length of the prefix of its network, in bits.
+    pub const fn prefix_len(&self) -> u8 {
+        if self.address.is_ipv6() { 64 } else { 24 }
+    }
+}
+
+impl Scenario {
+    /// Whether the packets are IPv6.
+    pub const fn ipv6(&self) -> bool {
+        match &self.devices {
+            Devices::Tun(tun) => tun.network.address.is_ipv6(),
+            Devices::Pair { near, .. } => near.address.is_ipv6(),
+        }
+    }
+
+    /// A short run of the same cell that compares every byte: it shows whether the path works at all.
+    #[must_use]
+    pub fn path_check(&self) -> Self {
+        let bytes = CHECKED_BYTES * u64::from(self.parallel.get());
+        let (amount, warmup_bytes) = if self.subject.is_carrier() {
+            (Amount::time(CHECK_TIME), bytes)
+        } else {
+            (Amount::Bytes(NonZeroU64::new(bytes).unwrap_or(NonZeroU64::MIN)), 0)
+        };
+        Self {
+            generator: Generator::Own,
+            amount,
+            warmup_bytes,
+            interval: None,
+            verify: Verify::Full,
+            timeout: self.timeout.min(CHECK_TIMEOUT),
+            profile: None,
+            ..self.clone()
+        }
+    }
+}
+
+/// Displays a value by its name on the command line, which is its name in JSON, too.
+macro_rules! display_by_name {
+    ($($name:ty),+) => {$(
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.to_possible_value().as_ref().map_or("", clap::builder::PossibleValue::get_name))
+            }
+        }
+    )+};
+}
+
+display_by_name!(Layer, Mode, RuntimeName, Generator);
+
+/// A duration as a number of nanoseconds.
+pub(crate) mod nanoseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_nanos)
+    }
+}
+
+/// The same, or `null`.
+mod optional_nanoseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[allow(clippy::ref_option, reason = "serde calls it with a reference")]
+    pub(super) fn serialize<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        time.map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_nanos))
+    }
+}

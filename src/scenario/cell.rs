@@ -1,0 +1,241 @@
+//! The place of a sample in a table.
+
+use std::fmt;
+
+use netstacks::StackKind;
+use platform::Offload;
+use serde::{Deserialize, Serialize};
+
+use super::{Conditions, DEFAULT_MTU, Forwarder, Generator, Layer, Mode, RuntimeKind, Scenario, Subject, Workload};
+
+/// A scenario without its amounts: samples of equal cells are runs of the same thing. `None` is what the
+/// subject does not have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "Fields", try_from = "Fields")]
+pub struct Cell {
+    /// What carries the bytes.
+    pub subject: Subject,
+    /// The work of the clients.
+    pub workload: Workload,
+    /// What the link does to packets.
+    pub conditions: Conditions,
+    /// The runtime of the stack and its server; a forwarder has its own.
+    pub runtime: Option<RuntimeKind>,
+    /// Whether super-packets and partial checksums cross the device; a forwarder has its own setting.
+    pub offload: Option<bool>,
+    /// MTU of the devices, in bytes.
+    pub mtu: Option<usize>,
+    /// Streams at once; in both directions as many each.
+    pub parallel: u16,
+    /// Whether the packets are IPv6.
+    pub ipv6: bool,
+    /// The stack's receive buffer and send buffer for each stream, in bytes, as asked for.
+    pub window_bytes: Option<usize>,
+    /// Size of one read or write, in bytes.
+    pub buffer_bytes: usize,
+    /// How many packets may wait in each device of a forwarder before the kernel drops.
+    pub queue_packets: Option<u32>,
+    /// The program that makes the load.
+    pub generator: Generator,
+}
+
+/// A cell as the fields of a JSON object.
+#[derive(Serialize, Deserialize)]
+struct Fields {
+    layer: Layer,
+    netstack: Option<StackKind>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    forwarder: Option<Forwarder>,
+    mode: Option<Mode>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    conditions: Conditions,
+    #[serde(flatten)]
+    runtime: Option<RuntimeKind>,
+    offload: Option<bool>,
+    mtu: Option<usize>,
+    parallel: u16,
+    ipv6: bool,
+    window_bytes: Option<usize>,
+    buffer_bytes: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    queue_packets: Option<u32>,
+    #[serde(default = "own", skip_serializing_if = "is_own")]
+    generator: Generator,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_default(conditions: &Conditions) -> bool {
+    *conditions == Conditions::default()
+}
+
+fn own() -> Generator {
+    Generator::Own
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_own(generator: &Generator) -> bool {
+    *generator == Generator::Own
+}
+
+impl From<Cell> for Fields {
+    fn from(cell: Cell) -> Self {
+        Self {
+            layer: cell.subject.layer(),
+            netstack: cell.subject.stack(),
+            forwarder: cell.subject.forwarder(),
+            mode: cell.workload.mode(),
+            conditions: cell.conditions,
+            runtime: cell.runtime,
+            offload: cell.offload,
+            mtu: cell.mtu,
+            parallel: cell.parallel,
+            ipv6: cell.ipv6,
+            window_bytes: cell.window_bytes,
+            buffer_bytes: cell.buffer_bytes,
+            queue_packets: cell.queue_packets,
+            generator: cell.generator,
+        }
+    }
+}
+
+/// Refuses fields that do not go together.
+impl TryFrom<Fields> for Cell {
+    type Error = String;
+
+    fn try_from(fields: Fields) -> Result<Self, String> {
+        let layer = fields.layer;
+        let missing = |name: &str| format!("no \"{name}\", which the layer {layer} has");
+        let stack = || fields.netstack.ok_or_else(|| missing("netstack"));
+        let subject = match layer {
+            Layer::Loopback => Subject::Loopback,
+            Layer::Device => Subject::Device,
+            Layer::Stack => Subject::Stack(stack()?),
+            Layer::Path => Subject::Path(stack()?),
+            Layer::Proxy => Subject::Proxy(stack()?),
+            Layer::Forward => Subject::Forward(fields.forwarder.ok_or_else(|| missing("forwarder"))?),
+        };
+        if let Subject::Forward(forwarder) = subject {
+            forwarder.check()?;
+        }
+        let workload = match (layer, fields.mode) {
+            (Layer::Device, _) => Workload::Packets,
+            (_, Some(mode)) => Workload::Stream(mode),
+            (_, None) => return Err(missing("mode")),
+        };
+        if fields.runtime.is_none() && layer != Layer::Forward {
+            return Err(missing("runtime"));
+        }
+        for (name, is_there, may_be) in [
+            ("netstack", fields.netstack.is_some(), subject.stack().is_some()),
+            ("forwarder", fields.forwarder.is_some(), subject.forwarder().is_some()),
+            ("mode", fields.mode.is_some(), workload.mode().is_some()),
+        ] {
+            if is_there && !may_be {
+                return Err(format!("there is a \"{name}\", and the layer {layer} has none"));
+            }
+        }
+        Ok(Self {
+            subject,
+            workload,
+            conditions: fields.conditions,
+            runtime: fields.runtime,
+            offload: fields.offload,
+            mtu: fields.mtu,
+            parallel: fields.parallel,
+            ipv6: fields.ipv6,
+            window_bytes: fields.window_bytes,
+            buffer_bytes: fields.buffer_bytes,
+            queue_packets: fields.queue_packets,
+            generator: fields.generator,
+        })
+    }
+}
+
+impl Cell {
+    /// The cell that a scenario is to have: with offload where it is asked for.
+    pub fn planned(scenario: &Scenario) -> Self {
+        Self::of(scenario, scenario.offload == Offload::On)
+    }
+
+    /// The cell of a scenario whose device offloads or does not.
+    pub fn of(scenario: &Scenario, offload: bool) -> Self {
+        let subject = scenario.subject;
+        let has_device = subject != Subject::Loopback;
+        let is_forward = subject.forwarder().is_some();
+        Self {
+            subject,
+            workload: scenario.workload,
+            conditions: scenario.conditions,
+            runtime: (!is_forward).then_some(scenario.runtime),
+            offload: (has_device && !is_forward).then_some(offload),
+            mtu: has_device.then_some(scenario.mtu.into()),
+            parallel: scenario.parallel.get(),
+            ipv6: scenario.ipv6(),
+            window_bytes: (has_device && !is_forward).then_some(scenario.window_bytes),
+            buffer_bytes: scenario.buffer_bytes.get(),
+            queue_packets: scenario.queue_packets.filter(|_| is_forward),
+            generator: scenario.generator,
+        }
+    }
+
+    /// Its layer.
+    pub const fn layer(&self) -> Layer {
+        self.subject.layer()
+    }
+
+    /// The stack in it.
+    pub const fn stack(&self) -> Option<StackKind> {
+        self.subject.stack()
+    }
+
+    /// The forwarder that it is of.
+    pub const fn forwarder(&self) -> Option<Forwarder> {
+        self.subject.forwarder()
+    }
+
+    /// What the client of a stream does.
+    pub const fn mode(&self) -> Option<Mode> {
+        self.workload.mode()
+    }
+
+    /// Whether super-packets could cross the device.
+    pub fn offloads(&self) -> bool {
+        match self.subject {
+            Subject::Forward(forwarder) => forwarder.offload() != forwarders::Offload::Off,
+            _ => self.offload == Some(true),
+        }
+    }
+
+    /// Whether the other does the same work: it differs in stack and runtime at most, or in the forwarder.
+    pub fn same_work(&self, other: &Self) -> bool {
+        self.layer() == other.layer()
+            && Self { subject: other.subject, runtime: other.runtime, ..self.clone() } == *other
+    }
+}
+
+/// One line, without the settings that are as by default.
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words = Vec::new();
+        words.push(match self.subject {
+            Subject::Path(stack) => stack.to_string(),
+            Subject::Stack(stack) => format!("{stack} in memory"),
+            Subject::Proxy(stack) => format!("proxy on {stack}"),
+            Subject::Forward(forwarder) => forwarder.to_string(),
+            Subject::Loopback | Subject::Device => self.layer().to_string(),
+        });
+        let is_forward = self.forwarder().is_some();
+        words.extend(self.mode().filter(|mode| !(is_forward && *mode == Mode::Writer)).map(|mode| mode.to_string()));
+        words.extend(self.runtime.map(|runtime| match runtime.workers() {
+            Some(workers) => format!("{runtime} ({workers} workers)"),
+            None => runtime.to_string(),
+        }));
+        words.extend(self.offload.map(|offload| format!("offload {}", if offload { "on" } else { "off" })));
+        let usual_mtu = is_forward && self.mtu == Some(DEFAULT_MTU.into());
+        words.extend(self.mtu.filter(|_| !usual_mtu).map(|mtu| format!("MTU {mtu}")));
+        words.extend((self.parallel != 1).then(|| format!("{} streams", self.parallel)));
+        words.extend(self.ipv6.then(|| "IPv6".to_owned()));
+        words.extend((self.generator != Generator::Own).then(|| format!("by {}", self.generator)));
+        f.pad(&words.join(if is_forward { ", " } else { " " }))
+    }
+}

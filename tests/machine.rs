@@ -1,0 +1,47 @@
+//! Whether a test can run on this machine.
+
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+/// Why no run over a device is possible here.
+pub(crate) fn no_device() -> Option<String> {
+    no_device_node().or_else(|| no_namespace(if is_root() { &["-n", "true"] } else { &["-rn", "true"] }))
+}
+
+/// Why a test that needs root cannot run here.
+pub(crate) fn no_root() -> Option<String> {
+    if !is_root() {
+        return Some("needs root".to_owned());
+    }
+    no_device_node().or_else(|| no_namespace(&["-mn", "true"]))
+}
+
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+pub(crate) fn no_device_node() -> Option<String> {
+    let error = OpenOptions::new().read(true).write(true).open("/dev/net/tun").err()?;
+    Some(format!("/dev/net/tun: {error}"))
+}
+
+/// Why `unshare` fails with these arguments.
+pub(crate) fn no_namespace(arguments: &[&str]) -> Option<String> {
+    match Command::new("unshare").args(arguments).output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Err(error) => Some(format!("unshare: {error}")),
+    }
+}
+
+/// Why a test that calls one of these programs cannot run here.
+pub(crate) fn missing_program(names: &[&str]) -> Option<String> {
+    let missing = names.iter().find(|name| !is_installed(name))?;
+    Some(format!("there is no {missing}; install it"))
+}
+
+fn is_installed(name: &str) -> bool {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&folders).any(|folder| folder.join(name).is_file())
+}

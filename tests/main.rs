@@ -1,0 +1,57 @@
+//! The integration tests, as one program.
+//!
+//! They run as threads of one process: a test must not change the environment, the working directory or a limit that
+//! another test relies on, and what it leaves in `CARGO_TARGET_TMPDIR` needs a name of its own.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+// Systems and features that leave tests out leave some of their helpers unused.
+#![cfg_attr(
+    not(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp")),
+    allow(dead_code, unused_macros, reason = "the tests that use it are left out")
+)]
+
+/// Ends the test where `reason` says why it cannot run. The line bypasses the test harness, which would hide it.
+macro_rules! skip_if {
+    ($reason:expr) => {
+        if let Some(reason) = $reason {
+            let test = std::any::type_name_of_val(&|| ()).trim_end_matches("::{{closure}}");
+            let _closed = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("SKIP {test}: {reason}\n"));
+            return;
+        }
+    };
+}
+
+#[cfg(unix)]
+mod machine;
+mod pairs;
+mod processes;
+
+#[cfg(feature = "smoltcp")]
+mod api;
+mod browser;
+// The snapshots name the program, which has another name on Windows.
+#[cfg(not(windows))]
+mod cli;
+// The snapshots contain error messages of the system.
+#[cfg(unix)]
+mod compare;
+#[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+mod doctor;
+#[cfg(target_os = "linux")]
+mod forward;
+mod layers;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod matrix;
+mod pages;
+#[cfg(all(unix, feature = "smoltcp"))]
+mod process;
+#[cfg(all(target_os = "linux", any(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
+mod proxy;
+#[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+mod proxy_layer;
+#[cfg(feature = "smoltcp")]
+mod report;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod stopped;
+#[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+mod tun;

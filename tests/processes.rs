@@ -1,0 +1,53 @@
+//! The program under test and other programs, and the files that they need.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The program under test.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_rust-tun-perf");
+
+/// Runs the program with arguments that are separated by spaces.
+pub(crate) fn run(arguments: &str) -> Output {
+    Command::new(PROGRAM).args(arguments.split_whitespace()).output().unwrap()
+}
+
+/// Runs a shell with `$PROGRAM` set, in the namespaces that these flags of `unshare` name.
+pub(crate) fn shell(unshare: &[&str], script: &str) -> Output {
+    Command::new("unshare").args(unshare).args(["sh", "-eu", "-c", script]).env("PROGRAM", PROGRAM).output().unwrap()
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Makes an empty folder of this name, which must be unique among all tests.
+pub(crate) fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _absent = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Makes a program that is this shell script.
+pub(crate) fn write_script(path: &Path, script: &str) {
+    // Another process writes the file. If this process did, a process that another test starts at the same time would
+    // inherit the open file, and the kernel executes no file that is open for writing.
+    let mut install = Command::new("install");
+    let mut install = install.args(["-m", "755", "/dev/stdin"]).arg(path).stdin(Stdio::piped()).spawn().unwrap();
+    install.stdin.take().unwrap().write_all(format!("#!/bin/sh\n{script}\n").as_bytes()).unwrap();
+    assert!(install.wait().unwrap().success());
+}
+
+/// Returns the line of `/proc/PID/stat` while a process is alive. A zombie counts as dead.
+#[cfg(target_os = "linux")]
+pub(crate) fn living(process: u32) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let (_, state) = stat.rsplit_once(')')?;
+    (!state.trim_start().starts_with(['Z', 'X'])).then_some(stat)
+}
