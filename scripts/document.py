@@ -42,7 +42,7 @@ def output(*command):
 
 def report(data, form):
     """A report of a data file, as text."""
-    return output("cargo", "run", "--quiet", "--locked", "--", "report", data, "--format", form)
+    return output("cargo", "run", "--quiet", "--release", "--locked", "--", "report", data, "--format", form)
 
 
 def part(data, title):

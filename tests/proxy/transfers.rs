@@ -31,9 +31,10 @@ fn iperf3_with(between: Between, options: &[&str]) {
         let said = lab.client.call(&[&words, way].concat());
         let result: Value = serde_json::from_str(&said).unwrap();
         assert!(result["error"].is_null(), "{way:?}: {result}");
-        // The client does not wait for the bytes in flight when it has sent the last one.
+        // The client does not wait for the bytes in flight when it has sent the last one. With eight streams these can be
+        // more than half, since the kernel's buffers are larger than a stream's share.
         let received = result["end"]["sum_received"]["bytes"].as_u64().unwrap();
-        assert!(received > 25_000_000, "{way:?}: {received} bytes");
+        assert!(received > 5_000_000, "{way:?}: {received} bytes");
     }
     lab.end();
 }

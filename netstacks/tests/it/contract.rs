@@ -63,16 +63,18 @@ fn config() -> StackConfig {
 /// Whether it is the stack that neither lends its memory nor fragments.
 fn is_ipstack<S: 'static>() -> bool {
     #[cfg(feature = "ipstack")]
-    return TypeId::of::<S>() == TypeId::of::<netstacks::Ipstack>();
+    let ipstack = Some(TypeId::of::<netstacks::Ipstack>());
     #[cfg(not(feature = "ipstack"))]
-    false
+    let ipstack = None;
+    Some(TypeId::of::<S>()) == ipstack
 }
 
 fn is_smoltcp<S: 'static>() -> bool {
     #[cfg(feature = "smoltcp")]
-    return TypeId::of::<S>() == TypeId::of::<netstacks::Smoltcp>();
+    let smoltcp = Some(TypeId::of::<netstacks::Smoltcp>());
     #[cfg(not(feature = "smoltcp"))]
-    false
+    let smoltcp = None;
+    Some(TypeId::of::<S>()) == smoltcp
 }
 
 /// Runs `client` on a thread against `server` on a runtime with the stack `S`; both have to end.

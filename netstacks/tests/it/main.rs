@@ -14,8 +14,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 fn take_turns<S: 'static>() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     #[cfg(feature = "lwip")]
-    let alone = TypeId::of::<S>() == TypeId::of::<netstacks::Lwip>();
+    let lwip = Some(TypeId::of::<netstacks::Lwip>());
     #[cfg(not(feature = "lwip"))]
-    let alone = false;
-    alone.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+    let lwip = None;
+    (Some(TypeId::of::<S>()) == lwip).then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
