@@ -202,8 +202,8 @@ fn counts(comparison: &Comparison) -> String {
     if comparison.tested() > 0 {
         let (floor, tests) = (number(comparison.floor * 100.0), plural(comparison.tested(), "cell"));
         sentences.push(format!(
-            "Slower and faster: the whole interval is beyond {floor} %, and p is at most {significance} % (a rank test \
-             against a change of {floor} %, corrected for {tests})."
+            "Slower and faster: the whole interval is beyond {floor} %, and p is at most {significance} % (a rank test, \
+             corrected for {tests})."
         ));
     }
     if comparison.count(Verdict::Broken) + comparison.count(Verdict::Recovered) > 0 {
