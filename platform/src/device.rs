@@ -68,6 +68,17 @@ fn bits(address: IpAddr) -> (u128, u32) {
     }
 }
 
+/// The address with these bits.
+fn from_bits(bits: u128, width: u32) -> IpAddr {
+    if width == 32 { Ipv4Addr::from_bits((bits >> 96) as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
+}
+
+/// The first address of the network in which an address lies.
+pub fn network_of(address: IpAddr, prefix_len: u8) -> IpAddr {
+    let (ones, width) = bits(address);
+    from_bits(ones & !host_part(width.min(prefix_len.into()), width), width)
+}
+
 /// The bits that tell the hosts of a network apart.
 fn host_part(prefix_len: u32, width: u32) -> u128 {
     let low = |count: u32| 1_u128.checked_shl(count).map_or(u128::MAX, |bit| bit - 1);
@@ -108,11 +119,8 @@ impl Network {
 impl Network {
     /// The network's mask.
     pub fn mask(&self) -> IpAddr {
-        let ones = |width: u32| !host_part(self.prefix_len.into(), width);
-        match self.address {
-            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from_bits((ones(32) >> 96) as u32)),
-            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from_bits(ones(128))),
-        }
+        let (_, width) = bits(self.address);
+        from_bits(!host_part(self.prefix_len.into(), width), width)
     }
 }
 
@@ -299,6 +307,21 @@ mod tests {
 
     fn network(address: &str, peer: &str, mask: &str) -> Result<Network, NetworkError> {
         Network::new(address.parse().unwrap(), peer.parse().unwrap(), mask.parse().unwrap())
+    }
+
+    #[test]
+    fn a_network_is_the_address_without_its_host() {
+        for (address, prefix_len, network) in [
+            ("10.0.1.77", 24, "10.0.1.0"),
+            ("10.0.1.77", 32, "10.0.1.77"),
+            ("10.0.1.77", 0, "0.0.0.0"),
+            ("10.0.1.77", 30, "10.0.1.76"),
+            ("fd10:0:1::7", 64, "fd10:0:1::"),
+            ("fd10:0:1::7", 128, "fd10:0:1::7"),
+            ("fd10:0:1::7", 0, "::"),
+        ] {
+            assert_eq!(network_of(address.parse().unwrap(), prefix_len).to_string(), network);
+        }
     }
 
     #[test]

@@ -31,14 +31,16 @@ mod usage;
 pub mod vnet;
 
 pub use counted::{Counted, PacketCounts, Traffic};
-pub use device::{DropCounter, Network, NetworkError, Offload, TunConfig, TunDevice, validate_host, validate_name};
+pub use device::{
+    DropCounter, Network, NetworkError, Offload, TunConfig, TunDevice, network_of, validate_host, validate_name,
+};
 pub use environment::Environment;
 pub use error::{Cause, Class, Error, Feature};
 pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, Which};
 pub use kernel::{Loopback, enable_forwarding, set_loopback_up};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
-pub use namespace::{Interface, Namespace, add_host_route, dropped_packets, folder_of_thread, network_of};
+pub use namespace::{Interface, Namespace, add_host_route, dropped_packets, folder_of_thread};
 pub use process::{ProcessEnd, ProcessMeter, end_with_parent, end_with_this_thread, this_program};
 pub use signal::Interrupts;
 pub use socket::{

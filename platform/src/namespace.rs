@@ -1,7 +1,7 @@
 //! Networks beside the calling thread's own: namespaces, and what is set up in them.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -148,20 +148,6 @@ pub fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
     Native::add_host_route(interface, host)
 }
 
-/// The first address of the network in which an address lies.
-pub fn network_of(address: IpAddr, prefix_len: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(address) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(prefix_len.min(32))).unwrap_or(0);
-            Ipv4Addr::from_bits(address.to_bits() & mask).into()
-        }
-        IpAddr::V6(address) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(prefix_len.min(128))).unwrap_or(0);
-            Ipv6Addr::from_bits(address.to_bits() & mask).into()
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
@@ -171,21 +157,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-
-    #[test]
-    fn a_network_is_the_address_without_its_host() {
-        for (address, prefix_len, network) in [
-            ("10.0.1.77", 24, "10.0.1.0"),
-            ("10.0.1.77", 32, "10.0.1.77"),
-            ("10.0.1.77", 0, "0.0.0.0"),
-            ("10.0.1.77", 30, "10.0.1.76"),
-            ("fd10:0:1::7", 64, "fd10:0:1::"),
-            ("fd10:0:1::7", 128, "fd10:0:1::7"),
-            ("fd10:0:1::7", 0, "::"),
-        ] {
-            assert_eq!(network_of(address.parse().unwrap(), prefix_len).to_string(), network);
-        }
-    }
 
     #[test]
     fn joined_networks_reach_each_other_at_once() {

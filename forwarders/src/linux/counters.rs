@@ -40,7 +40,7 @@ impl DirectionCounters {
         let sum = |loops: &[LoopCounters], field: fn(&LoopCounters) -> &AtomicU64| {
             loops.iter().map(|counters| field(counters).load(Ordering::Relaxed)).sum()
         };
-        // Written packets are summed first, so that there are never more of them than of read ones.
+        // Written packets are summed first: one that is read and written between the two sums counts as on its way.
         let written_packets = sum(&self.written, |counters| &counters.packets);
         let written_bytes = sum(&self.written, |counters| &counters.bytes);
         Carried {

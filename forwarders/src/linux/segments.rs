@@ -3,16 +3,13 @@
 use std::io;
 
 use bytes::BytesMut;
-use platform::Error;
+use platform::{Error, packet};
 use tun_rs::{GROTable, IDEAL_BATCH_SIZE, VIRTIO_NET_HDR_LEN};
 
 use super::counters::Counter;
 use super::device::{Device, Port};
 use super::failure::{failed, is_malformed, is_refused};
-use super::worker::{Sink, Source};
-
-/// The largest IP packet.
-const LARGEST: usize = 65_535;
+use super::worker::{LARGEST, Sink, Source};
 
 /// Room that tun-rs needs in the buffer in which it joins packets: the largest packet and two headers
 /// (`src/platform/linux/offload.rs`, `coalesce_tcp_packets`). It does not look at the buffer's length.
@@ -104,18 +101,10 @@ impl<D: Device> Source for SegmentSource<D> {
         }
         cut.extend(self.stock.drain(..count));
         let whole = self.whole.get(VIRTIO_NET_HDR_LEN..).unwrap_or_default();
-        self.counter
-            .read(1, if count == 1 { self.sizes.first().map_or(0, |size| *size as u64) } else { ip_len(whole) });
+        // A packet that was cut states its length. One that was not may be of any kind.
+        let len = if count == 1 { self.sizes.first().copied() } else { packet::ip_len(whole) };
+        self.counter.read(1, len.unwrap_or_default() as u64);
         Ok(1)
-    }
-}
-
-/// The length that an IP packet states.
-fn ip_len(packet: &[u8]) -> u64 {
-    match packet {
-        [version, _, a, b, ..] if version >> 4 == 4 => u64::from(u16::from_be_bytes([*a, *b])),
-        [_, _, _, _, a, b, ..] => u64::from(u16::from_be_bytes([*a, *b])) + 40,
-        _ => 0,
     }
 }
 
@@ -154,7 +143,8 @@ impl<D: Device> Sink for SegmentSink<D> {
         let packets = cut.iter().filter(|packet| packet.first() != Some(&UNSENT)).count() as u64;
         match sent {
             Ok(bytes) => self.counter.written(packets, bytes as u64 - packets * VIRTIO_NET_HDR_LEN as u64),
-            // tun-rs goes on after a packet that the kernel does not take, and returns only the last error.
+            // tun-rs goes on after a packet that the kernel does not take, and returns only the last error: the whole
+            // burst counts as lost.
             Err(error) if is_refused(&error) => self.counter.unwritten(packets),
             // The device is gone, and tun-rs does not say how many packets it has taken.
             Err(error) => return Err(failed("write to", &self.port.name, error)),

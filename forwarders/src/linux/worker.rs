@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use platform::Error;
+use platform::{Capabilities, Error};
 use tun_rs::VIRTIO_NET_HDR_LEN;
 
 use super::counters::{Counter, DirectionCounters};
@@ -28,7 +28,7 @@ use crate::{ForwardConfig, Handoff, Offload};
 const PACKETS: usize = 64;
 
 /// The longest IP packet.
-const LARGEST: usize = 65_535;
+pub(super) const LARGEST: usize = Capabilities::MAX_SUPER_PACKET;
 
 /// The same in bytes, for the longest packets: four super-packets, which still fit into the second cache.
 const BATCH_LEN: usize = 4 * LARGEST;

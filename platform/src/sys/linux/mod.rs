@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use socket2::Socket;
+use socket2::{SockRef, Socket};
 
 mod doctor;
 mod netlink;
@@ -93,17 +93,7 @@ impl System for Linux {
     }
 
     fn set_congestion_control(socket: &TcpStream, name: &str) -> io::Result<()> {
-        // SAFETY: the kernel reads `name.len()` bytes from `name`.
-        let result = unsafe {
-            libc::setsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_CONGESTION,
-                name.as_ptr().cast(),
-                name.len() as libc::socklen_t,
-            )
-        };
-        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        SockRef::from(socket).set_tcp_congestion(name.as_bytes())
     }
 
     fn bind_to_interface(socket: &Socket, interface: &str, _ipv6: bool) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! macOS: utun, through tun-rs.
 
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, TcpStream};
 use std::num::NonZero;
@@ -303,12 +303,7 @@ impl Link for Utun {
 /// `NET_RT_IFLIST2` of `route(4)` for one interface. utun counts a packet for which its socket has
 /// no room as an output error (`bsd/net/if_utun.c`, `utun_output`).
 fn interface_drops(name: &str) -> Option<u64> {
-    let name = CString::new(name).ok()?;
-    // SAFETY: the name ends with a zero.
-    let index = c_int::try_from(unsafe { libc::if_nametoindex(name.as_ptr()) }).ok()?;
-    if index == 0 {
-        return None;
-    }
+    let index = c_int::try_from(nix::net::if_::if_nametoindex(name).ok()?).ok()?;
     let mut query = [libc::CTL_NET, libc::PF_ROUTE, 0, 0, libc::NET_RT_IFLIST2, index];
     // The interface's addresses follow in the same answer.
     let mut answer = [0_u8; 4096];

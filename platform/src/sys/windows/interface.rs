@@ -37,10 +37,15 @@ pub(super) struct Interface {
 
 /// Whether an interface has that name.
 pub(super) fn exists(name: &str) -> bool {
+    luid_of(name).is_some()
+}
+
+fn luid_of(name: &str) -> Option<NET_LUID_LH> {
     let name: Vec<u16> = name.encode_utf16().chain([0]).collect();
     let mut luid = NET_LUID_LH { Value: 0 };
     // SAFETY: the name ends with a zero, and the identifier is ours to write.
-    (unsafe { ConvertInterfaceAliasToLuid(name.as_ptr(), &raw mut luid) }) == ERROR_SUCCESS
+    let result = unsafe { ConvertInterfaceAliasToLuid(name.as_ptr(), &raw mut luid) };
+    (result == ERROR_SUCCESS).then_some(luid)
 }
 
 /// Has a socket send by the interface of that name (`IP_UNICAST_IF`, `IPV6_UNICAST_IF`).
@@ -57,12 +62,7 @@ pub(super) fn bind_to_interface(socket: &Socket, name: &str, ipv6: bool) -> io::
 }
 
 fn index(name: &str) -> io::Result<u32> {
-    let name: Vec<u16> = name.encode_utf16().chain([0]).collect();
-    let mut luid = NET_LUID_LH { Value: 0 };
-    // SAFETY: the name ends with a zero, and the identifier is ours to write.
-    if (unsafe { ConvertInterfaceAliasToLuid(name.as_ptr(), &raw mut luid) }) != ERROR_SUCCESS {
-        return Err(io::ErrorKind::NotFound.into());
-    }
+    let luid = luid_of(name).ok_or(io::ErrorKind::NotFound)?;
     let mut index = 0;
     // SAFETY: the identifier is one that Windows has given, and the number is ours to write.
     check(unsafe { ConvertInterfaceLuidToIndex(&raw const luid, &raw mut index) })?;
