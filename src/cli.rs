@@ -173,9 +173,9 @@ pub struct Matrix {
     #[arg(long)]
     pub baseline: bool,
 
-    /// Rounds; each runs every cell once
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub runs: u32,
+    /// Rounds; each runs every cell once [default: 10; with --against, as many as a verdict needs if that is more]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: Option<u32>,
 
     /// Append each sample to this file as it comes; continue a file of an interrupted matrix
     #[arg(short, long, value_name = "FILE.jsonl")]

@@ -39,10 +39,9 @@ pub struct Forward {
     #[arg(long, value_name = "PATH")]
     pub go_forwarder: Option<PathBuf>,
 
-    /// Rounds; each runs every row once
-    #[arg(long, value_name = "N", default_value_t = 3, requires = "table",
-        value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub runs: u32,
+    /// Rounds; each runs every row once [default: 3; with --against, as many as a verdict needs if that is more]
+    #[arg(long, value_name = "N", requires = "table", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: Option<u32>,
 
     /// Append each sample to this file as it comes; continue a file of an interrupted table
     #[arg(short, long, value_name = "FILE.jsonl", requires = "table")]

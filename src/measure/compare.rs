@@ -44,6 +44,19 @@ pub enum Method {
     WithinRounds,
 }
 
+impl Method {
+    /// With how many runs of each of so many cells on each side the change of one can be significant, however the
+    /// others changed.
+    pub fn runs_needed(self, cells: usize) -> usize {
+        let smallest = match self {
+            Self::AllRuns | Self::Normalised => rank::smallest_between,
+            Self::WithinRounds => rank::smallest_within,
+        };
+        let tests = cells.max(1) as f64;
+        (1..rank::MANY).find(|runs| smallest(*runs) * tests <= SIGNIFICANCE).unwrap_or(rank::MANY)
+    }
+}
+
 /// The runs of a cell on one side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Side {
@@ -236,14 +249,9 @@ impl Comparison {
         self.cells.iter().filter(|cell| cell.change.is_some()).count()
     }
 
-    /// With how many runs of each cell on each side its change can be significant, however the others changed.
+    /// See [`Method::runs_needed`].
     pub fn runs_needed(&self) -> usize {
-        let smallest = match self.method {
-            Method::AllRuns | Method::Normalised => rank::smallest_between,
-            Method::WithinRounds => rank::smallest_within,
-        };
-        let tests = self.tested().max(1) as f64;
-        (1..rank::MANY).find(|runs| smallest(*runs) * tests <= SIGNIFICANCE).unwrap_or(rank::MANY)
+        self.method.runs_needed(self.tested())
     }
 }
 

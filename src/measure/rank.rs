@@ -18,9 +18,10 @@ const MOST_RUNS: usize = 1000;
 
 /// A rank test of the change from the old runs to the new ones, and the interval that belongs to it.
 ///
-/// Both tests count how many `changes` lie above a hypothetical change, and compare the count with its
-/// distribution under this hypothesis. So the test excludes a change if and only if the interval does. Equal
-/// values count against a verdict.
+/// Both count how many `changes` lie above a hypothetical one, and compare the count with its distribution under
+/// this hypothesis: the test does so for "no change", and the interval holds what is not excluded at 95 %. So
+/// before the p-value is corrected for the number of cells, both agree on "no change". Equal values count against
+/// a verdict.
 pub(super) struct RankTest {
     /// Logarithms of new/old, in ascending order.
     changes: Vec<f64>,

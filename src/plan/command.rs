@@ -7,10 +7,10 @@ use forwarders::{Handoff, Io};
 use platform::Offload;
 
 use crate::cli::{Cli, Command};
-use crate::scenario::{Amount, Devices, Forwarder, Generator, Layer, Mode, RuntimeKind, Scenario, Verify};
+use crate::scenario::{Amount, Devices, Forwarder, Generator, Layer, Mode, RuntimeKind, Scenario};
 
 impl Scenario {
-    /// The arguments of the program that make this run, without options at their default. Parsed again, they
+    /// The arguments of the program that make this run, without options at their default, and without `--profile`. Parsed again, they
     /// give an equal scenario.
     pub fn arguments(&self) -> Vec<String> {
         let mut words = Words { words: Vec::new() };
@@ -33,6 +33,9 @@ impl Scenario {
             words.option("--parallel", self.parallel);
         }
         words.load(self, default);
+        if self.ipv6() {
+            words.flag("--ipv6");
+        }
         words.devices(&self.devices, default.map(|default| &default.devices));
         if !self.isolated && !self.has_fd() && platform::netns_supported() {
             words.option("--netns", "host");
@@ -165,11 +168,7 @@ impl Words {
         if let Some(congestion) = &scenario.congestion {
             self.option("--congestion", congestion);
         }
-        match scenario.verify {
-            Verify::Sample => {}
-            Verify::Full => self.option("--verify", "full"),
-            Verify::Off => self.option("--verify", "off"),
-        }
+        self.differs("--verify", default, scenario, |scenario| scenario.verify);
         // That of a forwarder depends on --time.
         let default = default.filter(|_| is_stack);
         self.differs("--timeout", default, scenario, |scenario| scenario.timeout.as_secs_f64());
@@ -183,9 +182,6 @@ impl Words {
                     Some(Devices::Tun(tun)) => Some(tun),
                     _ => None,
                 };
-                if network.address.is_ipv6() {
-                    self.flag("--ipv6");
-                }
                 if default.is_none_or(|default| default.network != *network) {
                     self.option("--tun-addr", network.address);
                     self.option("--tun-dest", network.peer);
@@ -200,9 +196,6 @@ impl Words {
                 }
             }
             (Devices::Pair { near, far }, default) => {
-                if near.address.is_ipv6() {
-                    self.flag("--ipv6");
-                }
                 let defaults = match default {
                     Some(Devices::Pair { near, far }) => [Some(near), Some(far)],
                     _ => [None, None],

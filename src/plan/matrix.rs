@@ -11,11 +11,18 @@ use rand_chacha::ChaCha8Rng;
 
 use super::{PlanError, check};
 use crate::cli::{Choice, Forward, Matrix, Run, Switch};
+use crate::measure::Method;
 use crate::scenario::{DEFAULT_MTU, Layer, Mode, ROWS, RuntimeName, Scenario};
 
 /// How long a cell of a matrix delivers by default. By time, and not by bytes: the cells' rates differ by a
 /// factor of fifty.
 const DEFAULT_TIME: Duration = Duration::from_secs(1);
+
+/// Rounds of a matrix.
+const DEFAULT_RUNS: u32 = 10;
+
+/// Rounds of a table of forwarders.
+const DEFAULT_FORWARD_RUNS: u32 = 3;
 
 /// The scenarios of a matrix, and how often each is run.
 #[derive(Clone, Debug)]
@@ -61,7 +68,7 @@ impl TryFrom<Matrix> for MatrixPlan {
         let mut plan = Self {
             scenarios: Vec::new(),
             skipped: Vec::new(),
-            runs: matrix.runs,
+            runs: 0,
             out: matrix.out.clone(),
             against: matrix.against.clone(),
             seed: matrix.seed,
@@ -84,10 +91,13 @@ impl TryFrom<Matrix> for MatrixPlan {
                 }
             }
         }
-        match first_error {
-            Some(error) if plan.scenarios.is_empty() => Err(error),
-            _ => Ok(plan),
+        if let Some(error) = first_error
+            && plan.scenarios.is_empty()
+        {
+            return Err(error);
         }
+        plan.runs = rounds(matrix.runs, DEFAULT_RUNS, &plan)?;
+        Ok(plan)
     }
 }
 
@@ -101,14 +111,30 @@ impl TryFrom<Forward> for MatrixPlan {
                 scenarios.push(Scenario::of_forwarder(forwarder, &arguments)?);
             }
         }
-        Ok(Self {
+        let mut plan = Self {
             scenarios,
             skipped: Vec::new(),
-            runs: arguments.runs,
+            runs: 0,
             out: arguments.out,
             against: arguments.against,
             seed: arguments.seed,
-        })
+        };
+        plan.runs = rounds(arguments.runs, DEFAULT_FORWARD_RUNS, &plan)?;
+        Ok(plan)
+    }
+}
+
+/// How many rounds there are. Those that the user asked for must be enough for a verdict, if there is to be one:
+/// afterwards would be late to say so.
+fn rounds(asked: Option<u32>, default: u32, plan: &MatrixPlan) -> Result<u32, PlanError> {
+    let cells = plan.scenarios.len();
+    let needed = if plan.against.is_some() { Method::WithinRounds.runs_needed(cells) as u32 } else { 1 };
+    match asked {
+        Some(runs) if runs < needed => Err(PlanError::new(
+            "--runs",
+            format!("a verdict on {cells} cells needs {needed} with --against, not {runs}"),
+        )),
+        runs => Ok(runs.unwrap_or(default.max(needed))),
     }
 }
 

@@ -16,11 +16,14 @@ const ORDER_OF_42: [usize; 8] = [6, 4, 5, 3, 2, 1, 0, 7];
 
 /// The plan of `matrix` with these arguments.
 fn planned(arguments: &str) -> Result<MatrixPlan, PlanError> {
-    let arguments = format!("rust-tun-perf matrix {arguments}");
-    let Some(Command::Matrix(matrix)) = Cli::try_parse_from(arguments.split_whitespace()).unwrap().command else {
-        panic!("{arguments} is no matrix");
-    };
-    MatrixPlan::try_from(*matrix)
+    match parse(&format!("matrix {arguments}")) {
+        Command::Matrix(matrix) => MatrixPlan::try_from(*matrix),
+        command => panic!("{command:?} is no matrix"),
+    }
+}
+
+fn parse(arguments: &str) -> Command {
+    Cli::try_parse_from(["rust-tun-perf"].into_iter().chain(arguments.split_whitespace())).unwrap().command.unwrap()
 }
 
 fn plan(arguments: &str) -> MatrixPlan {
@@ -45,6 +48,22 @@ fn every_combination_is_there_once() {
     assert_eq!((plan.runs, plan.skipped.len(), plan.out, plan.seed), (10, 0, None, None));
     let cells: HashSet<Cell> = plan.scenarios.iter().map(Cell::planned).collect();
     assert_eq!(cells.len(), plan.scenarios.len());
+}
+
+#[test]
+fn a_comparison_has_the_rounds_that_its_verdict_needs() {
+    let one = "-n smoltcp -m writer --runtime current-thread --offload off --against old";
+    assert_eq!(plan(one).runs, DEFAULT_RUNS);
+    assert_eq!(plan(&format!("{one} --runs 6")).runs, 6);
+    let error = planned(&format!("{one} --runs 5")).unwrap_err().to_string();
+    assert!(error.contains("--runs") && error.contains("needs 6"), "{error}");
+    let rows = |words: &str| match parse(&format!("forward --all {words}")) {
+        Command::Forward(forward) => MatrixPlan::try_from(*forward).unwrap(),
+        command => panic!("{command:?}"),
+    };
+    assert_eq!(rows("").runs, DEFAULT_FORWARD_RUNS);
+    let compared = rows("--against old");
+    assert_eq!(compared.runs as usize, Method::WithinRounds.runs_needed(compared.scenarios.len()));
 }
 
 #[test]
