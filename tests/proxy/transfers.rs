@@ -24,17 +24,17 @@ pub(crate) fn iperf3_both_ways_without_offload(between: Between) {
 
 fn iperf3_with(between: Between, options: &[&str]) {
     let lab = Lab::new(between, options);
-    for way in [&[][..], &["--reverse"], &["--parallel", "8"]] {
+    // The buffers of eight streams, as large as the kernel makes them, could hold most of the bytes.
+    for way in [&[][..], &["--reverse"], &["--parallel", "8", "--window", "256K"]] {
         // After each client the server closes its port for a moment.
         let _server = iperf3(&lab);
         let words = ["iperf3", "--client", SERVER, "--bytes", "50M", "--json"];
         let said = lab.client.call(&[&words, way].concat());
         let result: Value = serde_json::from_str(&said).unwrap();
         assert!(result["error"].is_null(), "{way:?}: {result}");
-        // The client does not wait for the bytes in flight when it has sent the last one. With eight streams these can be
-        // more than half, since the kernel's buffers are larger than a stream's share.
+        // The client does not wait for the bytes in flight when it has sent the last one.
         let received = result["end"]["sum_received"]["bytes"].as_u64().unwrap();
-        assert!(received > 5_000_000, "{way:?}: {received} bytes");
+        assert!(received > 25_000_000, "{way:?}: {received} bytes");
     }
     lab.end();
 }
