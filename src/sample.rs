@@ -11,6 +11,7 @@ mod load;
 mod warning;
 
 use std::fmt;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -221,6 +222,15 @@ impl fmt::Display for Status {
 }
 
 impl Measurements {
+    /// The intervals, each with when it began and its length.
+    pub fn parts(&self) -> impl Iterator<Item = (Duration, Duration, &Interval)> {
+        let mut begin = Duration::ZERO;
+        self.intervals.iter().map(move |interval| {
+            let start = mem::replace(&mut begin, interval.end);
+            (start, interval.end.saturating_sub(start), interval)
+        })
+    }
+
     /// A run that never came to its timed window.
     pub fn failed(status: Status, detail: impl Into<String>) -> Self {
         Self {

@@ -33,6 +33,12 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a forwarder or a proxy is loaded in [`Scenario::path_check`], after the bytes that are compared.
 const CHECK_TIME: Duration = Duration::from_millis(50);
 
+/// A number and its noun, for messages.
+pub(crate) fn plural(count: impl fmt::Display, noun: &str) -> String {
+    let count = count.to_string();
+    format!("{count} {noun}{}", if count == "1" { "" } else { "s" })
+}
+
 /// Everything that describes one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scenario {
@@ -388,7 +394,7 @@ macro_rules! display_by_name {
     )+};
 }
 
-display_by_name!(Layer, Mode, RuntimeName, Generator);
+display_by_name!(Layer, Mode, RuntimeName, Generator, Verify);
 
 /// A duration as a number of nanoseconds.
 pub(crate) mod nanoseconds {

@@ -3,9 +3,9 @@
 use bytesize::ByteSize;
 use forwarders::Io;
 
-use super::format::{UNKNOWN, plural};
+use super::format::UNKNOWN;
 use crate::measure::CellSummary;
-use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind};
+use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind, plural};
 
 /// The number of threads of a runtime where none was given.
 const AS_PROCESSORS: &str = "as processors";

@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 
 use super::format;
 use crate::measure::{CellChange, Change, Comparison, Difference, Differences, Method, SIGNIFICANCE, Side, Verdict};
-use crate::scenario::{Cell, Subject};
+use crate::scenario::{Cell, Subject, plural};
 
 /// The columns, and whether they hold numbers, which are aligned to the right. [`NORMALISED`] replaces two titles.
 const COLUMNS: [(&str, bool); 9] = [
@@ -108,14 +108,15 @@ fn none() -> String {
     NONE.to_owned()
 }
 
-/// The cell's name; with its window and buffer if another cell has the same name.
+/// The cell's name; with its window, buffer and queue if another cell has the same name.
 fn name(cell: &Cell, all: &[CellChange]) -> String {
     let name = cell.to_string();
     if all.iter().filter(|other| other.cell.to_string() == name).count() == 1 {
         return name;
     }
-    let window = cell.window_bytes.map(|bytes| format!(" window {bytes}"));
-    format!("{name}{} buffer {}", window.unwrap_or_default(), cell.buffer_bytes)
+    let window = cell.window_bytes.map(|bytes| format!(" window {bytes}")).unwrap_or_default();
+    let queue = cell.queue_packets.map(|packets| format!(" queue {packets}")).unwrap_or_default();
+    format!("{name}{window} buffer {}{queue}", cell.buffer_bytes)
 }
 
 fn gbps(side: Option<&Side>) -> String {
@@ -212,10 +213,6 @@ fn counts(comparison: &Comparison) -> String {
         ));
     }
     sentences.join(" ")
-}
-
-fn plural(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A percentage without the digits of rounding errors.

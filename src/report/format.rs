@@ -1,6 +1,5 @@
 //! Figures and words as a reader sees them.
 
-use std::fmt::Display;
 use std::mem::{self, Discriminant};
 
 use crate::measure::metric::{Metric, THROUGHPUT};
@@ -83,12 +82,6 @@ pub(super) fn sides(cells: &[&Cell]) -> [&'static str; 2] {
     }
     let client = if cells.iter().all(|cell| cell.subject.is_carrier()) { "load" } else { "client" };
     [client, if let [name] = names.as_slice() { name } else { "subject" }]
-}
-
-/// A number and its noun.
-pub(super) fn plural(count: impl Display, noun: &str) -> String {
-    let count = count.to_string();
-    format!("{count} {noun}{}", if count == "1" { "" } else { "s" })
 }
 
 /// A cell in a line of text, with its number where a table has one.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::axis;
-use super::format::{self, plural};
+use super::format;
 use crate::measure::{CellSummary, Summary};
 use crate::sample::{Environment, Head, Sample, SampleFile};
-use crate::scenario::{Cell, Layer};
+use crate::scenario::{Cell, Layer, plural};
 
 /// The samples of one environment and one program in one file, of stacks or of forwarders, and their summary.
 #[derive(Clone, Debug)]

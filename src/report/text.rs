@@ -1,15 +1,14 @@
 //! A single run: one line for a script, and its details for a person.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
 use bytesize::ByteSize;
 
 use super::axis::{self, AXES};
-use super::format::{plural, with_sides};
+use super::format::with_sides;
 use crate::measure::metric::METRICS;
 use crate::sample::{Interval, Sample, gbps};
-use crate::scenario::{Layer, Verify};
+use crate::scenario::{Layer, Verify, plural};
 
 /// Writes the line to `out` where the run succeeded, and everything else to `err`.
 ///
@@ -144,11 +143,9 @@ fn figures(sample: &Sample) -> impl Iterator<Item = (&'static str, String)> {
 
 /// The parts of the timed window, where they were asked for.
 fn intervals(sample: &Sample) -> impl Iterator<Item = String> {
-    let mut begin = Duration::ZERO;
-    sample.measured.intervals.iter().map(move |part| {
+    sample.measured.parts().map(|(begin, length, part)| {
         let (from, to) = (begin.as_secs_f64(), part.end.as_secs_f64());
-        let rate = gbps(part.bytes, part.end.saturating_sub(begin));
-        begin = part.end;
+        let rate = gbps(part.bytes, length);
         format!("{from:.2}–{to:.2} s  {rate:.2} Gbit/s{}", load(part))
     })
 }
@@ -168,6 +165,8 @@ fn microseconds(time_us: u64) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::time::Duration;
 
     use netstacks::StackKind;
 

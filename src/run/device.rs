@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout};
+use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpSegment, flags};
 use platform::{Checksum, Class, Counted, Link, PacketBuffer, PacketMeta, TcpStatistics};
 
 use super::barrier::StartBarrier;
@@ -36,9 +36,6 @@ use crate::scenario::{Amount, Scenario, Tun};
 
 /// The ports of the run's own packets.
 const PORTS: [u16; 2] = [5201, 5202];
-
-/// ACK alone: a kernel may take any other flag for the beginning or the end of a connection.
-const ACK: u8 = 16;
 
 /// The kernel forwards a packet within the write. One that is not back by then was dropped.
 const LOST: Duration = Duration::from_secs(1);
@@ -208,7 +205,8 @@ impl<L: Link> Shuttle<L> {
 
     fn send_packet(&mut self, payload: &[u8]) -> io::Result<()> {
         // The sequence number tells the receiver the offset of the bytes.
-        let fields = TcpFields { sequence: self.sent as u32, acknowledgement: 0, flags: ACK, window: u16::MAX };
+        // ACK alone: a kernel may take any other flag for the beginning or the end of a connection.
+        let fields = TcpFields { sequence: self.sent as u32, acknowledgement: 0, flags: flags::ACK, window: u16::MAX };
         let mut headers = [0; MAX_HEADERS_LEN];
         let len = self.headers.write(fields, &[], payload, self.checksum, &mut headers);
         let segments = payload.len() > self.segment_len;
@@ -241,16 +239,13 @@ impl<L: Link> Shuttle<L> {
 
     fn take_packet(&mut self, packet: &[u8], phase: Phase, stream: &Stream) -> Result<(), TransferError> {
         // The kernel sends packets of its own to a new interface.
-        let Some(layout) = TcpLayout::parse(packet) else { return Ok(()) };
-        let tcp = &packet[layout.tcp_at..layout.payload_at];
-        let ports = [u16::from_be_bytes([tcp[0], tcp[1]]), u16::from_be_bytes([tcp[2], tcp[3]])];
-        if ports != PORTS {
+        let Some(tcp) = TcpSegment::parse(packet) else { return Ok(()) };
+        if [tcp.source_port(), tcp.destination_port()] != PORTS {
             return Ok(());
         }
-        let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
         // Packets may overtake each other, but by less than the sequence numbers' range.
-        let distance = sequence.wrapping_sub(self.back as u32).cast_signed();
-        let payload = &packet[layout.payload_at..];
+        let distance = tcp.sequence().wrapping_sub(self.back as u32).cast_signed();
+        let payload = tcp.payload();
         let offset = self.back.checked_add_signed(distance.into()).unwrap_or(u64::MAX);
         if offset.saturating_add(payload.len() as u64) > self.sent {
             return Err(TransferError::Corrupt { offset });

@@ -23,12 +23,7 @@ pub(super) fn cpu_percent(facts: &Measurements) -> Option<Load> {
 /// The rate of each interval. The rest of the window after the last whole second may be so short that one tick
 /// of the kernel's clock changes its rate.
 fn interval_rates(facts: &Measurements) -> Vec<f64> {
-    let mut begin = Duration::ZERO;
-    let mut parts = Vec::new();
-    for interval in &facts.intervals {
-        parts.push((interval.end.saturating_sub(begin), interval.cpu_seconds));
-        begin = interval.end;
-    }
+    let mut parts: Vec<_> = facts.parts().map(|(_, length, interval)| (length, interval.cpu_seconds)).collect();
     let longest = parts.iter().map(|(length, _)| *length).max().unwrap_or_default();
     if parts.len() > 1 {
         parts.pop_if(|(length, _)| *length < longest / 2);

@@ -5,7 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use super::{Interval, Sample, Status};
-use crate::scenario::Forwarder;
+use crate::scenario::{Forwarder, plural};
 
 /// Something about a sample, or about all samples of a cell, that its figure does not show. Each is a line
 /// of advice.
@@ -17,7 +17,7 @@ pub enum Warning {
     ShortWindow(Duration),
     /// The kernel retransmitted segments.
     Retransmits(u64),
-    /// The same with a forwarder or proxy on the way.
+    /// The same with a forwarder on the way.
     SentAgain(u64),
     /// The device dropped packets.
     DeviceDrops(u64),
@@ -84,23 +84,22 @@ impl fmt::Display for Warning {
             }
             Self::Retransmits(count) => write!(
                 f,
-                "the kernel retransmitted {count} {}; packets were lost or reordered, or the stack paused",
-                if *count == 1 { "segment" } else { "segments" }
+                "the kernel retransmitted {}; packets were lost or reordered, or the stack paused",
+                plural(count, "segment")
             ),
             Self::SentAgain(count) => write!(
                 f,
-                "the kernel retransmitted {count} {}; packets were lost or reordered on the way",
-                if *count == 1 { "segment" } else { "segments" }
+                "the kernel retransmitted {}; packets were lost or reordered on the way",
+                plural(count, "segment")
             ),
-            Self::DeviceDrops(count) => write!(
-                f,
-                "the device dropped {count} {}; lower --window, or lengthen its queue",
-                if *count == 1 { "packet" } else { "packets" }
-            ),
+            Self::DeviceDrops(count) => {
+                write!(f, "the device dropped {}; lower --window, or lengthen its queue", plural(count, "packet"))
+            }
             Self::QueueDrops(count) => write!(
                 f,
-                "{count} {} dropped on the way; lengthen the devices' queues, with --queue",
-                if *count == 1 { "packet was" } else { "packets were" }
+                "{} {} dropped on the way; lengthen the devices' queues, with --queue",
+                plural(count, "packet"),
+                if *count == 1 { "was" } else { "were" }
             ),
             Self::Stolen(share) => write!(
                 f,
@@ -133,8 +132,8 @@ impl fmt::Display for Warning {
                 lost * 100.0
             ),
             Self::FewRuns(runs) => {
-                let (plural, says) = if *runs == 1 { ("", "says") } else { ("s", "say") };
-                write!(f, "{runs} run{plural} {says} little about the spread; make at least {FEWEST_RUNS}, with --runs")
+                let (runs, says) = (plural(runs, "run"), if *runs == 1 { "says" } else { "say" });
+                write!(f, "{runs} {says} little about the spread; make at least {FEWEST_RUNS}, with --runs")
             }
             Self::HighSpread(width) => write!(
                 f,

@@ -7,6 +7,8 @@ use std::num::NonZeroU16;
 use forwarders::{ForwardConfig, Handoff, Io, Offload};
 use serde::{Deserialize, Serialize};
 
+use super::plural;
+
 /// The program that carries packets from one TUN device to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "program", rename_all = "lowercase")]
@@ -143,8 +145,7 @@ impl fmt::Display for Forwarder {
         words.push(self.handoff().name().to_owned());
         if let Self::Rust(config) = self {
             words.extend((config.workers.get() > 1).then(|| format!("{} workers", config.workers)));
-            let plural = |count: u16| if count == 1 { "" } else { "s" };
-            words.extend(config.threads.map(|threads| format!("{threads} thread{}", plural(threads.get()))));
+            words.extend(config.threads.map(|threads| plural(threads, "thread")));
         }
         f.pad(&words.join(", "))
     }

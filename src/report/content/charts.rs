@@ -285,16 +285,8 @@ fn rates_of(one: &Series, row: &CellSummary) -> Option<Plot> {
 
 /// The rate in each interval of a run, in Gbps, at the middle of it, in seconds.
 fn rates(sample: &Sample) -> Vec<(f64, f64)> {
-    let mut start = std::time::Duration::ZERO;
-    let mut rates = Vec::new();
-    for interval in &sample.measured.intervals {
-        let length = interval.end.saturating_sub(start);
-        if !length.is_zero() {
-            rates.push(((start + length / 2).as_secs_f64(), gbps(interval.bytes, length)));
-        }
-        start = interval.end;
-    }
-    rates
+    let parts = sample.measured.parts().filter(|(_, length, _)| !length.is_zero());
+    parts.map(|(begin, length, part)| ((begin + length / 2).as_secs_f64(), gbps(part.bytes, length))).collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::report::axis::{self, Axis};
 use crate::report::format;
 use crate::report::series::Series;
 use crate::sample::FEWEST_RUNS;
-use crate::scenario::{Cell, Forwarder, Mode};
+use crate::scenario::{Cell, Forwarder, Mode, plural};
 
 /// A cell that has a figure.
 type Figure<'a> = (&'a CellSummary, Estimate);
@@ -91,7 +91,7 @@ fn doubt<'a>((best, estimate): Figure<'_>, rivals: impl Iterator<Item = &'a Figu
     let fewest = rivals.clone().map(|(row, _)| row.gbps.len()).chain([best.gbps.len()]).min().unwrap_or_default();
     if fewest < FEWEST_RUNS {
         let verb = if fewest == 1 { "is" } else { "are" };
-        return format!(", though {} {verb} too few to be sure", format::plural(fewest, "run"));
+        return format!(", though {} {verb} too few to be sure", plural(fewest, "run"));
     }
     let close = rivals.filter(|(_, other)| other.high >= estimate.low).map(|(row, _)| name(&row.cell));
     let mut close: Vec<_> = close.collect();

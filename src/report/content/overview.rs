@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 
 use super::published;
 use crate::report::axis;
-use crate::report::format::{self, UNKNOWN, plural};
+use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Block, Column, Table};
 use crate::report::series::Series;
-use crate::scenario::Cell;
+use crate::scenario::{Cell, plural};
 
 /// The main rows of a series, and the properties that all runs have alike.
 pub(super) fn blocks(one: &Series) -> Vec<Block> {

@@ -10,7 +10,7 @@ use crate::report::axis;
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Column, Table};
 use crate::report::series::Series;
-use crate::scenario::{Cell, Forwarder};
+use crate::scenario::{Cell, Forwarder, plural};
 
 /// The published columns after the throughput, each with its metric, and one column that it does not have.
 const FIGURES: [(&str, &str); 6] = [
@@ -92,7 +92,7 @@ fn mode(forwarder: Forwarder) -> String {
         workers => format!(" ({workers} Concurrent)"),
     };
     let pool = if forwarder.handoff() == Handoff::Pool { " + BytesPool" } else { "" };
-    let threads = threads.map(NonZeroU16::get).map(|threads| format!(", {}", format::plural(threads, "thread")));
+    let threads = threads.map(NonZeroU16::get).map(|threads| format!(", {}", plural(threads, "thread")));
     format!("{io}{concurrent}{pool}{}", threads.unwrap_or_default())
 }
 
