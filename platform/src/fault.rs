@@ -1,38 +1,56 @@
 //! A link that fails as networks and devices do.
 
+mod alarm;
+mod path;
+
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
+use self::alarm::Alarm;
+use self::path::{Dice, Fate, Packet, Path};
 use crate::link::packet_len;
 use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
 
-/// A [`Link`] around a link, which loses, repeats and delays packets, and fails to send them, as a
-/// [`FaultPlan`] says: the same with the same seed and the same packets. For tests; it copies.
+/// A [`Link`] around a link, which loses, repeats, reorders, corrupts and delays packets, and fails to send them, as
+/// a [`FaultPlan`] says: by the same chance with the same seed and the same packets. A super-packet is one packet.
+/// Without a plan it only passes on; with one it copies.
 ///
-/// Delayed packets do not wait for ever. What is delayed on its way in is delivered when the link
-/// has been found empty twice in turn, and until then the link is readable. What is delayed on its
-/// way out is sent when the link is polled for packets and has none, thus before its owner sleeps;
-/// if the link is full then, with the next call. A link that is dropped loses the packets that it delays.
+/// Packets that others are to overtake do not wait for ever. On its way in such a packet is delivered when the link
+/// has been found empty twice in turn, and until then the link is readable. On its way out it is sent when the link
+/// is polled for packets and has none, thus before its owner sleeps; if the link is full then, with the next call.
+///
+/// A packet that is delayed by time is delivered, or sent, when the link is used or polled after that time. A thread
+/// of the link wakes the task that polled it last when the first packet is due. A link that is dropped loses the
+/// packets that it delays.
 #[derive(Debug)]
 pub struct Faulty<L> {
     link: L,
-    rx: Direction,
-    tx: Direction,
+    /// `None` without a plan.
+    state: Option<Box<State>>,
+    faults: Arc<FaultCounter>,
+}
+
+#[derive(Debug)]
+struct State {
+    rx: Path,
+    tx: Path,
     block: Dice,
     fail: Dice,
     fail_with: i32,
     /// Packets to be delivered.
     arrived: VecDeque<Packet>,
-    /// Whether the last look found the link empty while packets were delayed.
+    /// Whether the last look found the link empty while packets were held back.
     found_empty: bool,
     /// What becomes of the packet that the link had no room for, when it is offered again.
     decided: Option<Fate>,
     /// Whether room was denied that there was.
     denied: bool,
-    faults: Arc<FaultCounter>,
+    /// `None` where nothing is delayed by time.
+    alarm: Option<Alarm>,
 }
 
 /// The faults of a [`Faulty`] link. The default is none.
@@ -54,8 +72,8 @@ pub struct FaultPlan {
     pub fail_with: i32,
 }
 
-/// The faults of one direction. The default is none. A lost packet is not repeated or delayed, and a repeated
-/// one is not delayed.
+/// The faults of one direction. The default is none. A lost packet is not repeated or held back, and a repeated
+/// one is not held back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Packets that vanish.
@@ -64,8 +82,27 @@ pub struct Faults {
     pub repeat: Which,
     /// Packets that others overtake.
     pub delay: Which,
-    /// By how many others a delayed packet is overtaken where so many come; at least one.
+    /// By how many others such a packet is overtaken where so many come; at least one.
     pub delay_by: usize,
+    /// Packets of which one bit is changed. Only for a link without offload: nobody verifies the checksum of a
+    /// super-packet.
+    pub corrupt: Which,
+    /// How long every packet takes.
+    pub latency: Duration,
+    /// A packet takes up to so much more or less, evenly distributed. None overtakes another by that.
+    pub jitter: Duration,
+    /// Bits a second that cross at most. Packets wait, and those that would wait longer than [`Faults::QUEUE`] vanish.
+    pub rate: Option<u64>,
+}
+
+impl Faults {
+    /// The longest that a packet waits for its turn where the rate is limited.
+    pub const QUEUE: Duration = Duration::from_millis(100);
+
+    /// Whether packets are delayed by time.
+    fn takes_time(&self) -> bool {
+        !self.latency.is_zero() || !self.jitter.is_zero() || self.rate.is_some()
+    }
 }
 
 /// Some of the packets.
@@ -76,6 +113,8 @@ pub enum Which {
     None,
     /// By chance, one in so many; 0 is as good as [`Which::None`].
     OneIn(u32),
+    /// By chance, so many of a million.
+    PerMillion(u32),
     /// One alone, counted from 0 among the packets of more than `longer_than` bytes. With the MTU
     /// for that, it is a super-packet.
     Nth {
@@ -94,6 +133,8 @@ pub struct FaultCounter {
     delayed: AtomicU64,
     blocked: AtomicU64,
     failed: AtomicU64,
+    corrupted: AtomicU64,
+    overflowed: AtomicU64,
 }
 
 /// The faults of a [`Faulty`] link so far, both directions together.
@@ -103,12 +144,32 @@ pub struct FaultCounts {
     pub lost: u64,
     /// Packets that came twice.
     pub repeated: u64,
-    /// Packets that were held back, whether or not another overtook them.
+    /// Packets that were held back for others to overtake them, whether or not one did.
     pub delayed: u64,
     /// Packets that were denied room.
     pub blocked: u64,
     /// Packets for which sending returned an error.
     pub failed: u64,
+    /// Packets of which a bit was changed.
+    pub corrupted: u64,
+    /// Packets that vanished because too many waited.
+    pub overflowed: u64,
+}
+
+impl FaultCounts {
+    /// What was added since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            lost: self.lost - earlier.lost,
+            repeated: self.repeated - earlier.repeated,
+            delayed: self.delayed - earlier.delayed,
+            blocked: self.blocked - earlier.blocked,
+            failed: self.failed - earlier.failed,
+            corrupted: self.corrupted - earlier.corrupted,
+            overflowed: self.overflowed - earlier.overflowed,
+        }
+    }
 }
 
 impl FaultCounter {
@@ -121,6 +182,8 @@ impl FaultCounter {
             delayed: read(&self.delayed),
             blocked: read(&self.blocked),
             failed: read(&self.failed),
+            corrupted: read(&self.corrupted),
+            overflowed: read(&self.overflowed),
         }
     }
 }
@@ -129,115 +192,26 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Pass,
-    Lose,
-    Repeat,
-    Delay,
-}
-
-type Packet = (PacketMeta, Vec<u8>);
-
-#[derive(Debug)]
-struct Direction {
-    lose: Dice,
-    repeat: Dice,
-    delay: Dice,
-    delay_by: usize,
-    /// What is held back, and how many packets are still to overtake it.
-    delayed: VecDeque<(usize, Packet)>,
-}
-
-impl Direction {
-    fn new(faults: Faults, seed: u64) -> Self {
-        Self {
-            lose: Dice::new(faults.lose, seed),
-            repeat: Dice::new(faults.repeat, seed.wrapping_add(1)),
-            delay: Dice::new(faults.delay, seed.wrapping_add(2)),
-            delay_by: faults.delay_by.max(1),
-            delayed: VecDeque::new(),
-        }
-    }
-
-    fn fate(&mut self, len: usize) -> Fate {
-        // Every one is thrown for every packet, so that none depends on the others.
-        match (self.lose.hit(len), self.repeat.hit(len), self.delay.hit(len)) {
-            (true, _, _) => Fate::Lose,
-            (_, true, _) => Fate::Repeat,
-            (_, _, true) => Fate::Delay,
-            _ => Fate::Pass,
-        }
-    }
-
-    fn delay(&mut self, packet: Packet) {
-        self.delayed.push_back((self.delay_by, packet));
-    }
-
-    /// Says that a packet has overtaken those that are delayed.
-    fn overtaken(&mut self) {
-        for (left, _) in &mut self.delayed {
-            *left = left.saturating_sub(1);
-        }
-    }
-
-    /// The next that has waited long enough: the one that has waited longest.
-    fn due(&mut self) -> Option<Packet> {
-        let (left, _) = self.delayed.front()?;
-        if *left > 0 { None } else { self.delayed.pop_front().map(|(_, packet)| packet) }
-    }
-
-    /// Says that all have waited long enough.
-    fn release(&mut self) {
-        for (left, _) in &mut self.delayed {
-            *left = 0;
-        }
-    }
-}
-
-/// Picks some of the packets.
-#[derive(Debug)]
-struct Dice {
-    which: Which,
-    state: u64,
-    counted: u64,
-}
-
-impl Dice {
-    fn new(which: Which, seed: u64) -> Self {
-        // Neighbouring seeds have to begin far apart, and zero would stay zero.
-        Self { which, state: seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, counted: 0 }
-    }
-
-    fn hit(&mut self, len: usize) -> bool {
-        match self.which {
-            Which::None | Which::OneIn(0) => false,
-            Which::OneIn(sides) => self.throw().is_multiple_of(u64::from(sides)),
-            Which::Nth { index, longer_than } => {
-                let counted = len > longer_than;
-                self.counted += u64::from(counted);
-                counted && self.counted == index.saturating_add(1)
-            }
-        }
-    }
-
-    /// Xorshift (Marsaglia, Xorshift RNGs, 2003), of which the upper half is the better one.
-    fn throw(&mut self) -> u64 {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        self.state >> 32
-    }
-}
-
 impl<L: Link> Faulty<L> {
     /// Has all that crosses `link` from now on go as the plan says.
     pub fn new(link: L, plan: FaultPlan) -> Self {
+        let is_none = FaultPlan { seed: plan.seed, ..FaultPlan::default() } == plan;
+        let state = (!is_none).then(|| Box::new(State::new(&plan)));
+        Self { link, state, faults: Arc::default() }
+    }
+
+    /// Where the counts are read.
+    pub fn faults(&self) -> Arc<FaultCounter> {
+        Arc::clone(&self.faults)
+    }
+}
+
+impl State {
+    fn new(plan: &FaultPlan) -> Self {
         let seed = |index: u64| plan.seed.wrapping_mul(10).wrapping_add(index);
         Self {
-            link,
-            rx: Direction::new(plan.rx, seed(0)),
-            tx: Direction::new(plan.tx, seed(3)),
+            rx: Path::new(plan.rx, seed(0)),
+            tx: Path::new(plan.tx, seed(3)),
             block: Dice::new(plan.block, seed(6)),
             fail: Dice::new(plan.fail, seed(7)),
             fail_with: plan.fail_with,
@@ -245,90 +219,117 @@ impl<L: Link> Faulty<L> {
             found_empty: false,
             decided: None,
             denied: false,
-            faults: Arc::default(),
+            alarm: (plan.rx.takes_time() || plan.tx.takes_time()).then(Alarm::new),
         }
-    }
-
-    /// Where the counts are read.
-    pub fn faults(&self) -> Arc<FaultCounter> {
-        Arc::clone(&self.faults)
     }
 
     /// Decides the fate of a packet that has arrived.
-    fn arrive(&mut self, packet: Packet) {
+    fn arrive(&mut self, mut packet: Packet, faults: &FaultCounter) {
         match self.rx.fate(packet.1.len()) {
-            Fate::Lose => return count(&self.faults.lost),
+            Fate::Lose => return count(&faults.lost),
             Fate::Delay => {
-                count(&self.faults.delayed);
-                return self.rx.delay(packet);
+                count(&faults.delayed);
+                return self.rx.hold(packet);
             }
             Fate::Repeat => {
-                count(&self.faults.repeated);
-                self.arrived.push_back(packet.clone());
+                count(&faults.repeated);
+                self.deliver(packet.clone(), faults);
+            }
+            Fate::Corrupt => {
+                count(&faults.corrupted);
+                self.rx.corrupt(&mut packet.1);
             }
             Fate::Pass => {}
         }
-        self.arrived.push_back(packet);
+        self.deliver(packet, faults);
         self.rx.overtaken();
-        self.arrived.extend(std::iter::from_fn(|| self.rx.due()));
+        self.deliver_overtaken(faults);
     }
 
-    /// Delivers delayed packets once the link was found empty twice, or has gone.
-    fn nothing_arrived(&mut self, error: &io::Error) {
+    /// Delivers a packet, or has it wait for its time.
+    fn deliver(&mut self, packet: Packet, faults: &FaultCounter) {
+        if self.rx.takes_time() {
+            self.rx.wait(packet, faults);
+        } else {
+            self.arrived.push_back(packet);
+        }
+    }
+
+    fn deliver_overtaken(&mut self, faults: &FaultCounter) {
+        while let Some(packet) = self.rx.next_overtaken() {
+            self.deliver(packet, faults);
+        }
+    }
+
+    /// Delivers what has waited for its time.
+    fn deliver_due(&mut self) {
+        let now = Instant::now();
+        self.arrived.extend(std::iter::from_fn(|| self.rx.next_due(now)));
+    }
+
+    /// Delivers packets that were held back once the link was found empty twice, or has gone.
+    fn nothing_arrived(&mut self, error: &io::Error, faults: &FaultCounter) {
         if error.kind() == io::ErrorKind::WouldBlock && !self.found_empty {
             self.found_empty = true;
             return;
         }
         self.rx.release();
-        self.arrived.extend(std::iter::from_fn(|| self.rx.due()));
+        self.deliver_overtaken(faults);
     }
 
-    /// Sends packets that were delayed for long enough, as far as the link has room.
-    fn send_due(&mut self) -> io::Result<()> {
-        while let Some((meta, packet)) = self.tx.due() {
-            match self.link.try_send(meta, &[IoSlice::new(&packet)]) {
+    /// Sends packets that were overtaken or have waited for their time, as far as the link has room.
+    fn send_due(&mut self, link: &mut impl Link, faults: &FaultCounter) -> io::Result<()> {
+        if self.tx.takes_time() {
+            while let Some(packet) = self.tx.next_overtaken() {
+                self.tx.wait(packet, faults);
+            }
+        }
+        loop {
+            let is_timed = self.tx.takes_time();
+            let due = if is_timed { self.tx.next_due(Instant::now()) } else { self.tx.next_overtaken() };
+            let Some((meta, packet)) = due else { return Ok(()) };
+            match link.try_send(meta, &[IoSlice::new(&packet)]) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.tx.delayed.push_front((0, (meta, packet)));
+                    self.tx.put_back((meta, packet));
                     return Ok(());
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
     }
 
     /// Fails as the plan says, or decides the fate of the packet.
-    fn decide(&mut self, len: usize) -> io::Result<Fate> {
+    fn decide(&mut self, len: usize, faults: &FaultCounter) -> io::Result<Fate> {
         if self.block.hit(len) {
-            count(&self.faults.blocked);
+            count(&faults.blocked);
             self.denied = true;
             return Err(io::ErrorKind::WouldBlock.into());
         }
         if self.fail.hit(len) {
-            count(&self.faults.failed);
+            count(&faults.failed);
             return Err(io::Error::from_raw_os_error(self.fail_with));
         }
         Ok(self.tx.fate(len))
     }
-}
 
-impl<L: Link> Link for Faulty<L> {
-    fn capabilities(&self) -> Capabilities {
-        self.link.capabilities()
-    }
-
-    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+    fn try_recv(
+        &mut self,
+        link: &mut impl Link,
+        buffers: &mut [PacketBuffer],
+        faults: &FaultCounter,
+    ) -> io::Result<usize> {
+        self.deliver_due();
         if self.arrived.is_empty() {
-            match self.link.try_recv(buffers) {
+            match link.try_recv(buffers) {
                 Ok(count) => {
                     self.found_empty = false;
                     for buffer in &buffers[..count] {
-                        self.arrive((buffer.meta(), buffer.packet().to_vec()));
+                        self.arrive((buffer.meta(), buffer.packet().to_vec()), faults);
                     }
                 }
                 Err(error) => {
-                    self.nothing_arrived(&error);
+                    self.nothing_arrived(&error, faults);
                     if self.arrived.is_empty() {
                         return Err(error);
                     }
@@ -346,56 +347,153 @@ impl<L: Link> Link for Faulty<L> {
         if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
     }
 
-    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+    fn try_send(
+        &mut self,
+        link: &mut impl Link,
+        (meta, slices): (PacketMeta, &[IoSlice<'_>]),
+        faults: &FaultCounter,
+    ) -> io::Result<()> {
         let len = packet_len(slices);
         let fate = match self.decided.take() {
             Some(fate) => fate,
-            None => self.decide(len)?,
+            None => self.decide(len, faults)?,
         };
+        let copy = || (meta, slices.iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<_>>());
         match fate {
-            Fate::Lose => count(&self.faults.lost),
+            Fate::Lose => count(&faults.lost),
             Fate::Delay => {
-                self.tx.delay((meta, slices.iter().flat_map(|slice| slice.iter().copied()).collect()));
-                count(&self.faults.delayed);
+                self.tx.hold(copy());
+                count(&faults.delayed);
             }
-            Fate::Pass | Fate::Repeat => {
-                if let Err(error) = self.link.try_send(meta, slices) {
-                    self.decided = Some(fate);
-                    return Err(error);
-                }
-                if fate == Fate::Repeat && self.link.try_send(meta, slices).is_ok() {
-                    count(&self.faults.repeated);
-                }
-                self.tx.overtaken();
+            Fate::Corrupt => {
+                let (meta, mut packet) = copy();
+                self.tx.corrupt(&mut packet);
+                self.pass(link, (meta, &[IoSlice::new(&packet)]), fate, faults)?;
+                count(&faults.corrupted);
             }
+            Fate::Repeat => {
+                self.pass(link, (meta, slices), fate, faults)?;
+                if self.pass(link, (meta, slices), fate, faults).is_ok() {
+                    count(&faults.repeated);
+                }
+                // The packet itself has been sent.
+                self.decided = None;
+            }
+            Fate::Pass => self.pass(link, (meta, slices), fate, faults)?,
         }
-        self.send_due()
+        if fate != Fate::Lose && fate != Fate::Delay {
+            self.tx.overtaken();
+        }
+        self.send_due(link, faults)
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.send_due()?;
-        self.link.flush()
+    /// Sends a packet at once, or has it wait for its time.
+    fn pass(
+        &mut self,
+        link: &mut impl Link,
+        (meta, slices): (PacketMeta, &[IoSlice<'_>]),
+        fate: Fate,
+        faults: &FaultCounter,
+    ) -> io::Result<()> {
+        if self.tx.takes_time() {
+            self.tx.wait((meta, slices.iter().flat_map(|slice| slice.iter().copied()).collect()), faults);
+            return Ok(());
+        }
+        link.try_send(meta, slices).inspect_err(|_| self.decided = Some(fate))
     }
 
-    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.arrived.is_empty() || !self.rx.delayed.is_empty() {
+    fn poll_readable(
+        &mut self,
+        link: &mut impl Link,
+        cx: &mut Context<'_>,
+        faults: &FaultCounter,
+    ) -> Poll<io::Result<()>> {
+        self.deliver_due();
+        if !self.arrived.is_empty() || self.rx.holds() {
             return Poll::Ready(Ok(()));
         }
-        let readable = self.link.poll_readable(cx);
-        if readable.is_pending() && !self.tx.delayed.is_empty() {
+        let readable = link.poll_readable(cx);
+        if readable.is_pending() && self.tx.has_packets() {
             self.tx.release();
-            self.send_due()?;
-            self.link.flush()?;
+            self.send_due(link, faults)?;
+            link.flush()?;
+        }
+        let now = Instant::now();
+        while readable.is_pending()
+            && self.tx.due_at().is_some_and(|due| due <= now)
+            && link.poll_writable(cx)?.is_ready()
+        {
+            // The link was full, and has room now.
+            self.send_due(link, faults)?;
+            link.flush()?;
+        }
+        if let Some(alarm) = self.alarm.as_ref().filter(|_| readable.is_pending()) {
+            // What the link has no room for waits for the link.
+            let later = self.tx.due_at().filter(|due| *due > now);
+            if let Some(due) = [self.rx.due_at(), later].into_iter().flatten().min() {
+                alarm.set(due, cx.waker());
+            }
         }
         readable
     }
 
-    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if std::mem::take(&mut self.denied) {
+    fn poll_writable(
+        &mut self,
+        link: &mut impl Link,
+        cx: &mut Context<'_>,
+        faults: &FaultCounter,
+    ) -> Poll<io::Result<()>> {
+        if std::mem::take(&mut self.denied) || self.tx.takes_time() {
             return Poll::Ready(Ok(()));
         }
-        self.send_due()?;
-        self.link.poll_writable(cx)
+        self.send_due(link, faults)?;
+        link.poll_writable(cx)
+    }
+}
+
+impl<L: Link> Link for Faulty<L> {
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.link.capabilities();
+        // Somebody has to find the packets that were corrupted.
+        if self.state.as_ref().is_some_and(|state| state.rx.corrupts()) {
+            capabilities.checksum.rx = false;
+        }
+        capabilities
+    }
+
+    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        match &mut self.state {
+            None => self.link.try_recv(buffers),
+            Some(state) => state.try_recv(&mut self.link, buffers, &self.faults),
+        }
+    }
+
+    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        match &mut self.state {
+            None => self.link.try_send(meta, slices),
+            Some(state) => state.try_send(&mut self.link, (meta, slices), &self.faults),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if let Some(state) = &mut self.state {
+            state.send_due(&mut self.link, &self.faults)?;
+        }
+        self.link.flush()
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.state {
+            None => self.link.poll_readable(cx),
+            Some(state) => state.poll_readable(&mut self.link, cx, &self.faults),
+        }
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.state {
+            None => self.link.poll_writable(cx),
+            Some(state) => state.poll_writable(&mut self.link, cx, &self.faults),
+        }
     }
 }
 

@@ -41,7 +41,9 @@ pub use kernel::{Loopback, enable_forwarding, set_loopback_up};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
 pub use namespace::{Interface, Namespace, add_host_route, dropped_packets, folder_of_thread};
-pub use process::{ProcessEnd, ProcessMeter, end_with_parent, end_with_this_thread, this_program};
+pub use process::{
+    ProcessEnd, ProcessMeter, allow_open_files, end_with_parent, end_with_this_thread, sharpen_timers, this_program,
+};
 pub use signal::Interrupts;
 pub use socket::{
     TcpStatistics, bind_to_interface, default_congestion_control, set_congestion_control, tcp_statistics,

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::large_types_passed_by_value, reason = "a plan is made where it is passed")]
 
 use std::task::Waker;
 
@@ -200,4 +201,104 @@ fn a_link_that_has_gone_says_so_from_every_call() {
     drop(other);
     assert_eq!(send(&mut link, 1).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     assert!(readable(&mut link) && writable(&mut link));
+}
+
+/// Wakes a thread.
+struct Unpark(std::thread::Thread);
+
+impl std::task::Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[test]
+fn every_packet_takes_its_time_either_way_and_none_overtakes_another() {
+    let (latency, jitter) = (Duration::from_millis(20), Duration::from_millis(5));
+    for inward in [false, true] {
+        let faults = Faults { latency, jitter, ..Faults::default() };
+        let plan = if inward {
+            FaultPlan { rx: faults, ..FaultPlan::default() }
+        } else {
+            FaultPlan { tx: faults, ..FaultPlan::default() }
+        };
+        let (mut link, mut other) = faulty(plan, 100);
+        let waker = Arc::new(Unpark(std::thread::current())).into();
+        let begin = Instant::now();
+        for packet in 0..50 {
+            if inward { send(&mut other, packet) } else { send(&mut link, packet) }.unwrap();
+        }
+        let mut out = Vec::new();
+        while out.len() < 50 {
+            if link.poll_readable(&mut Context::from_waker(&waker)).map(Result::unwrap).is_ready() {
+                out.extend(received(&mut link));
+            }
+            if !inward {
+                out.extend(received(&mut other));
+            }
+            assert!(out.is_empty() || begin.elapsed() + jitter >= latency, "after {:?}", begin.elapsed());
+            if out.len() < 50 {
+                std::thread::park_timeout(Duration::from_secs(1));
+            }
+        }
+        assert_eq!(out, (0..50).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_limited_rate_has_packets_wait_and_drops_what_would_wait_too_long() {
+    // Two bytes take a millisecond.
+    let tx = Faults { rate: Some(16_000), ..Faults::default() };
+    let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 300);
+    let begin = Instant::now();
+    for packet in 0..200 {
+        send(&mut link, packet).unwrap();
+    }
+    let overflowed = link.faults().counts().overflowed;
+    // Some have left while the others were sent.
+    assert!((1..=99).contains(&overflowed), "{overflowed} of 200");
+    let mut out = Vec::new();
+    while (out.len() as u64) < 200 - overflowed {
+        link.flush().unwrap();
+        out.extend(received(&mut other));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(begin.elapsed() >= Duration::from_millis(out.len() as u64), "{} in {:?}", out.len(), begin.elapsed());
+}
+
+#[test]
+fn one_bit_of_a_packet_is_changed_behind_its_header_and_somebody_has_to_verify() {
+    let faults = Faults { corrupt: Which::OneIn(1), ..Faults::default() };
+    let (mut link, mut other) = faulty(FaultPlan { rx: faults, tx: faults, ..FaultPlan::default() }, 100);
+    assert!(other.capabilities().checksum.rx && !link.capabilities().checksum.rx);
+    let mut buffers = [PacketBuffer::new(MTU)];
+    for _ in 0..50 {
+        for inward in [false, true] {
+            let packet = &[IoSlice::new(&[0; 60])];
+            if inward {
+                other.try_send(PacketMeta::default(), packet).unwrap();
+                link.try_recv(&mut buffers).unwrap();
+            } else {
+                link.try_send(PacketMeta::default(), packet).unwrap();
+                other.try_recv(&mut buffers).unwrap();
+            }
+            let packet = buffers[0].packet();
+            assert_eq!(packet.iter().map(|byte| byte.count_ones()).sum::<u32>(), 1);
+            assert!(packet[..20].iter().all(|byte| *byte == 0));
+        }
+    }
+    assert_eq!(link.faults().counts(), FaultCounts { corrupted: 100, ..FaultCounts::default() });
+}
+
+#[test]
+fn a_share_of_a_million_is_lost() {
+    let tx = Faults { lose: Which::PerMillion(10_000), ..Faults::default() };
+    let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 256);
+    for _ in 0..1000 {
+        (0..100).for_each(|packet| send(&mut link, packet).unwrap());
+        received(&mut other);
+    }
+    // Six standard deviations of the binomial distribution.
+    let lost = link.faults().counts().lost;
+    assert!((1000 - 190..1000 + 190).contains(&lost), "{lost} of 100,000");
 }

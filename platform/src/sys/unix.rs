@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use nix::ifaddrs::getifaddrs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal as SignalName;
 use nix::sys::socket::SockaddrStorage;
 use nix::time::{ClockId, clock_gettime};
@@ -19,6 +20,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Interrupts;
 use crate::{PacketBuffer, PacketMeta, ProcessEnd};
+
+/// Raises the limit on open files, as far as it is allowed.
+pub(super) fn allow_open_files(wanted: u64) {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+    if soft < wanted {
+        let raised = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard.max(wanted));
+        // Only root raises the hard limit.
+        let _as_it_is = raised.or_else(|_| setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard));
+    }
+}
 
 /// A non-blocking descriptor in the reactor of the runtime in whose context it was made.
 ///

@@ -1,5 +1,7 @@
 //! Links that lose, repeat and delay packets, and fail.
 
+#![allow(clippy::large_types_passed_by_value, reason = "a plan is made where it is passed")]
+
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;

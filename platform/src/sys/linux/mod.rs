@@ -134,6 +134,15 @@ impl System for Linux {
         unix::cpu_of_process()
     }
 
+    fn allow_open_files(wanted: u64) {
+        unix::allow_open_files(wanted);
+    }
+
+    /// `PR_SET_TIMERSLACK`: 1 nanosecond in place of 50 microseconds.
+    fn sharpen_timers() {
+        let _as_they_are = nix::sys::prctl::set_timerslack(1);
+    }
+
     fn cpu_of_thread() -> Option<Duration> {
         unix::cpu_of_thread()
     }

@@ -97,6 +97,10 @@ impl System for MacOs {
         unix::cpu_of_process()
     }
 
+    fn allow_open_files(wanted: u64) {
+        unix::allow_open_files(wanted);
+    }
+
     fn cpu_of_thread() -> Option<Duration> {
         unix::cpu_of_thread()
     }

@@ -1,0 +1,214 @@
+//! One direction of a link with faults.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::{FaultCounter, Faults, Which, count};
+use crate::PacketMeta;
+
+/// Bytes that wait for their time at most: the product of 40 Gbit/s and a tenth of a second, some memory less.
+const MOST_WAITING: usize = 256 << 20;
+
+/// The longest chance that [`Dice::throw`] returns.
+const SIDES: u64 = 1 << 32;
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Pass,
+    Lose,
+    Repeat,
+    Corrupt,
+    /// Others are to overtake it.
+    Delay,
+}
+
+pub(super) type Packet = (PacketMeta, Vec<u8>);
+
+/// One direction.
+#[derive(Debug)]
+pub(super) struct Path {
+    lose: Dice,
+    repeat: Dice,
+    corrupt: Dice,
+    delay: Dice,
+    jitter: Dice,
+    faults: Faults,
+    /// Packets to be overtaken, and how many are still to do so.
+    held: VecDeque<(usize, Packet)>,
+    /// Packets that wait for their time, in its order.
+    waiting: VecDeque<(Instant, Packet)>,
+    waiting_bytes: usize,
+    /// When the last packet has left the place where the rate is limited.
+    free_at: Option<Instant>,
+}
+
+impl Path {
+    pub(super) fn new(faults: Faults, seed: u64) -> Self {
+        let dice = |which, index: u64| Dice::new(which, seed.wrapping_add(index));
+        Self {
+            lose: dice(faults.lose, 0),
+            repeat: dice(faults.repeat, 1),
+            delay: dice(faults.delay, 2),
+            // Seeds that no other direction has.
+            corrupt: dice(faults.corrupt, 1 << 32),
+            jitter: dice(Which::OneIn(1), 2 << 32),
+            faults,
+            held: VecDeque::new(),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            free_at: None,
+        }
+    }
+
+    /// Whether packets are delayed by time.
+    pub(super) fn takes_time(&self) -> bool {
+        self.faults.takes_time()
+    }
+
+    /// Whether packets are corrupted.
+    pub(super) fn corrupts(&self) -> bool {
+        self.faults.corrupt != Which::None
+    }
+
+    /// Decides the fate of a packet of that length.
+    pub(super) fn fate(&mut self, len: usize) -> Fate {
+        // Every one is thrown for every packet, so that none depends on the others.
+        let fates = [
+            (Fate::Lose, self.lose.hit(len)),
+            (Fate::Repeat, self.repeat.hit(len)),
+            (Fate::Delay, self.delay.hit(len)),
+            (Fate::Corrupt, self.corrupt.hit(len)),
+        ];
+        fates.into_iter().find(|(_, is_hit)| *is_hit).map_or(Fate::Pass, |(fate, _)| fate)
+    }
+
+    /// Changes a bit behind the first twenty bytes, or the last of a shorter packet: the header of IPv4 has a
+    /// checksum that a router would verify, and nobody does here.
+    pub(super) fn corrupt(&mut self, packet: &mut [u8]) {
+        const IP_HEADER: usize = 20;
+        let Some(last) = packet.len().checked_sub(1) else { return };
+        let bit = self.corrupt.throw();
+        let at = IP_HEADER.min(last) + (bit / 8) as usize % (packet.len() - IP_HEADER.min(last));
+        packet[at] ^= 1 << (bit % 8);
+    }
+
+    /// Has others overtake a packet.
+    pub(super) fn hold(&mut self, packet: Packet) {
+        self.held.push_back((self.faults.delay_by.max(1), packet));
+    }
+
+    /// Whether packets are to be overtaken still.
+    pub(super) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Whether there is any packet in it.
+    pub(super) fn has_packets(&self) -> bool {
+        self.holds() || !self.waiting.is_empty()
+    }
+
+    /// Says that a packet has overtaken those that are held.
+    pub(super) fn overtaken(&mut self) {
+        for (left, _) in &mut self.held {
+            *left = left.saturating_sub(1);
+        }
+    }
+
+    /// The next that enough have overtaken: the one that has been held longest.
+    pub(super) fn next_overtaken(&mut self) -> Option<Packet> {
+        let (left, _) = self.held.front()?;
+        if *left > 0 { None } else { self.held.pop_front().map(|(_, packet)| packet) }
+    }
+
+    /// Says that enough have overtaken all of them.
+    pub(super) fn release(&mut self) {
+        for (left, _) in &mut self.held {
+            *left = 0;
+        }
+    }
+
+    /// Has a packet wait for its time; or it vanishes where too many wait.
+    pub(super) fn wait(&mut self, packet: Packet, counter: &FaultCounter) {
+        let now = Instant::now();
+        let mut leaves = now;
+        if let Some(rate) = self.faults.rate {
+            let begins = self.free_at.map_or(now, |free| free.max(now));
+            if begins - now > Faults::QUEUE {
+                return count(&counter.overflowed);
+            }
+            let nanoseconds = packet.1.len() as u128 * 8 * 1_000_000_000 / u128::from(rate.max(1));
+            leaves = begins + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+            self.free_at = Some(leaves);
+        }
+        if self.waiting_bytes + packet.1.len() > MOST_WAITING {
+            return count(&counter.overflowed);
+        }
+        let jitter = self.faults.jitter * 2;
+        let more = jitter.mul_f64(self.jitter.throw() as f64 / SIDES as f64);
+        let arrives = leaves + (self.faults.latency + more).saturating_sub(self.faults.jitter);
+        // None overtakes another.
+        let due = self.waiting.back().map_or(arrives, |(last, _)| arrives.max(*last));
+        self.waiting_bytes += packet.1.len();
+        self.waiting.push_back((due, packet));
+    }
+
+    /// When the next packet is due.
+    pub(super) fn due_at(&self) -> Option<Instant> {
+        self.waiting.front().map(|(due, _)| *due)
+    }
+
+    /// The next packet that is due.
+    pub(super) fn next_due(&mut self, now: Instant) -> Option<Packet> {
+        self.due_at().filter(|due| *due <= now)?;
+        let (_, packet) = self.waiting.pop_front()?;
+        self.waiting_bytes -= packet.1.len();
+        Some(packet)
+    }
+
+    /// Takes back a packet for which there was no room: it is still due.
+    pub(super) fn put_back(&mut self, packet: Packet) {
+        if self.takes_time() {
+            self.waiting_bytes += packet.1.len();
+            self.waiting.push_front((Instant::now(), packet));
+        } else {
+            self.held.push_front((0, packet));
+        }
+    }
+}
+
+/// Picks some of the packets.
+#[derive(Debug)]
+pub(super) struct Dice {
+    which: Which,
+    state: u64,
+    counted: u64,
+}
+
+impl Dice {
+    pub(super) fn new(which: Which, seed: u64) -> Self {
+        // Neighbouring seeds have to begin far apart, and zero would stay zero.
+        Self { which, state: seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, counted: 0 }
+    }
+
+    pub(super) fn hit(&mut self, len: usize) -> bool {
+        match self.which {
+            Which::None | Which::OneIn(0) => false,
+            Which::OneIn(sides) => self.throw().is_multiple_of(u64::from(sides)),
+            Which::PerMillion(share) => self.throw() * 1_000_000 < u64::from(share) * SIDES,
+            Which::Nth { index, longer_than } => {
+                let counted = len > longer_than;
+                self.counted += u64::from(counted);
+                counted && self.counted == index.saturating_add(1)
+            }
+        }
+    }
+
+    /// Below 2^32. Xorshift (Marsaglia, Xorshift RNGs, 2003), of which the upper half is the better one.
+    fn throw(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state >> 32
+    }
+}
