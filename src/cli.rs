@@ -1,6 +1,7 @@
 //! The command line. Nothing here touches the system.
 
 pub mod forward;
+mod link;
 mod list;
 mod settings;
 
@@ -11,6 +12,7 @@ use netstacks::StackKind;
 use platform::Offload;
 
 pub use self::forward::Forward;
+pub use self::link::{Link, LinkLists};
 pub use self::list::Choice;
 pub use self::settings::Settings;
 use crate::scenario::{DEFAULT_MTU, Layer, Mode, RuntimeName};
@@ -65,7 +67,7 @@ pub enum Command {
 /// One run.
 #[derive(Clone, Debug, Args)]
 pub struct Run {
-    /// The kernel client's side: read from the stack, or write to it
+    /// What the kernel's client does
     #[arg(short, long, value_enum, required_unless_present = "layer",
         required_if_eq_any([("layer", "path"), ("layer", "loopback"), ("layer", "stack"), ("layer", "proxy")]))]
     pub mode: Option<Mode>,
@@ -93,8 +95,8 @@ pub struct Run {
         value_parser = clap::value_parser!(u16).range(576..))]
     pub mtu: u16,
 
-    /// Streams at once, 1 to 256
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    /// Connections at once: 1 to 256 streams, or 1 to 10000 with requests
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub parallel: u16,
 
     /// Use IPv6; needs an MTU of at least 1280
@@ -120,6 +122,10 @@ pub struct Run {
     /// Draw a flame graph of the process; the run is not scored
     #[arg(long, value_name = "FILE.svg", conflicts_with = "json")]
     pub profile: Option<PathBuf>,
+
+    /// What the link does to packets; last, for its options have a heading of their own
+    #[command(flatten)]
+    pub link: Link,
 }
 
 /// Many runs. A LIST is comma-separated, or "all".
@@ -130,8 +136,8 @@ pub struct Matrix {
         value_parser = list::choice::<StackKind>)]
     pub netstack: Vec<Choice<StackKind>>,
 
-    /// The kernel client's side: reader, writer
-    #[arg(short, long, value_name = "LIST", default_value = "all", value_delimiter = ',',
+    /// What the kernel's client does: reader, writer, both, rr, crr
+    #[arg(short, long, value_name = "LIST", default_value = "reader,writer", value_delimiter = ',',
         value_parser = list::choice::<Mode>)]
     pub mode: Vec<Choice<Mode>>,
 
@@ -154,9 +160,9 @@ pub struct Matrix {
         value_parser = clap::value_parser!(u16).range(576..))]
     pub mtu: Vec<u16>,
 
-    /// Streams at once
+    /// Connections at once
     #[arg(long, value_name = "LIST", default_value = "1", value_delimiter = ',',
-        value_parser = clap::value_parser!(u16).range(1..=256))]
+        value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub parallel: Vec<u16>,
 
     /// IPv6 instead of IPv4: on, off, or all for both
@@ -192,6 +198,10 @@ pub struct Matrix {
     /// Settings that all runs share
     #[command(flatten)]
     pub settings: Settings,
+
+    /// What the link does to packets
+    #[command(flatten)]
+    pub link: LinkLists,
 }
 
 /// Two files of samples.

@@ -1,7 +1,7 @@
 //! Executes one scenario and returns its sample. The only stage that touches a device.
 //!
-//! A run has a client's side and a server's side. Clients are plain blocking threads, one for each stream (`client`).
-//! The server's side are tasks on the tokio runtime under test: a task for each stream (`server`) and the driver of the
+//! A run has a client's side and a server's side. The clients of streams are plain blocking threads, one for each
+//! (`client`); requests have one client, which is driven by readiness (`requester`). The server's side are tasks on the tokio runtime under test: a task for each stream (`server`) and the driver of the
 //! stack (`server_side`). The `supervise` module races them against each other, the user and the clock, and joins every
 //! one of them.
 //!
@@ -24,8 +24,8 @@
 //! meter  executor  protocol                      readings, the trait, messages to child processes
 //! transfer  barrier                              a stream, and the moment when all begin
 //! failure  load  intervals  process  profile  runtime  go
-//! client  server  server_side                    the two sides
-//! kernel  stack  tun  networks                   sockets, stacks, devices and namespaces
+//! client  server  requests  server_side          the two sides
+//! kernel  requester  stack  tun  networks        sockets, stacks, devices and namespaces
 //! supervise  carrier
 //! prepared                                       a layer's result, and the one way to run it
 //! kernel_load
@@ -90,6 +90,8 @@ mod process_executor;
 mod profile;
 mod protocol;
 mod proxy;
+mod requester;
+mod requests;
 mod runtime;
 mod server;
 mod server_side;
@@ -109,7 +111,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use netstacks::{Netstack, StackKind};
-use platform::{Class, Counted, Feature, Interrupts, Link, MemoryLink, TcpStatistics, TunDevice};
+use platform::{Class, Counted, Feature, Interrupts, Link, MemoryLink, TcpStatistics};
 
 pub use self::child::child;
 pub use self::doctor::{doctor, facts};
@@ -122,14 +124,15 @@ pub use self::protocol::PROTOCOL;
 
 use self::meter::difference;
 use self::networks::Networks;
+use self::path::DeviceLink;
 use self::prepared::{Prepared, RunOutput};
 use self::profile::profiled;
 use self::runtime::runtime;
 use self::stack::{StackStarter, Start, StartedStack};
 use self::supervise::Outcome;
 use crate::remedy::WithRemedy;
-use crate::sample::{CpuTime, Environment, Measurements, Sample, TcpFacts};
-use crate::scenario::{Cell, Devices, Generator, Mode, RuntimeKind, Scenario, Subject, Verify};
+use crate::sample::{CpuTime, Environment, LinkFacts, Measurements, RequestFacts, Sample, TcpFacts};
+use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, RuntimeKind, Scenario, Subject, Verify};
 
 /// How long the runtime's threads may take to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -158,9 +161,9 @@ impl<L: Link> StackStarter<L> for TunExecutor {
 
 /// A stack that runs over all links that a run has: [`StackExecutor`] runs it. A stack that is generic in its link is
 /// one.
-pub trait StackUnderTest: Netstack<Counted<TunDevice>> + Netstack<Counted<MemoryLink>> {}
+pub trait StackUnderTest: Netstack<DeviceLink> + Netstack<Counted<MemoryLink>> {}
 
-impl<S: Netstack<Counted<TunDevice>> + Netstack<Counted<MemoryLink>>> StackUnderTest for S {}
+impl<S: Netstack<DeviceLink> + Netstack<Counted<MemoryLink>>> StackUnderTest for S {}
 
 /// Runs scenarios with the stack `S` in place of the stack that they name. The samples keep that name. Otherwise it is
 /// like [`TunExecutor`].
@@ -209,7 +212,7 @@ enum Network {
 /// Runs a scenario.
 fn execute(
     scenario: &Scenario,
-    stack: &(impl StackStarter<Counted<TunDevice>> + StackStarter<Counted<MemoryLink>>),
+    stack: &(impl StackStarter<DeviceLink> + StackStarter<Counted<MemoryLink>>),
 ) -> Result<Sample, RunError> {
     // A carrier draws the flame graph of itself.
     let profile = scenario.profile.as_deref().filter(|_| !scenario.subject.is_carrier());
@@ -277,7 +280,8 @@ fn runtime_kind(scenario: &Scenario) -> RuntimeKind {
 /// thread never ends.
 fn probe(scenario: &Scenario) -> io::Result<()> {
     let both = scenario.workload.mode() == Some(Mode::Both);
-    let clients = usize::from(scenario.parallel.get()) * if both { 2 } else { 1 };
+    let connections = usize::from(scenario.parallel.get()) * if both { 2 } else { 1 };
+    let clients = if scenario.workload.requests().is_some() { 1 } else { connections };
     let workers = match runtime_kind(scenario) {
         RuntimeKind::CurrentThread => 0,
         RuntimeKind::MultiThread(Some(workers)) => workers.get(),
@@ -285,9 +289,10 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
     };
     let sockets = match scenario.subject {
         // Both ends of a stream, and a listener.
-        Subject::Loopback | Subject::Forward(_) | Subject::Proxy(_) => 3 * clients,
-        Subject::Device | Subject::Stack(_) | Subject::Path(_) => clients,
+        Subject::Loopback | Subject::Forward(_) | Subject::Proxy(_) => 3 * connections,
+        Subject::Device | Subject::Stack(_) | Subject::Path(_) => connections,
     };
+    platform::allow_open_files((sockets + 2 * DESCRIPTORS) as u64);
     let descriptors: Vec<_> = (0..sockets + DESCRIPTORS).map(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))).collect();
     descriptors.into_iter().collect::<io::Result<Vec<_>>>()?;
     // All threads are alive at once: none ends before the lock is free.
@@ -304,7 +309,7 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
 async fn prepare(
     scenario: &Scenario,
     network: &Network,
-    stack: &(impl StackStarter<Counted<TunDevice>> + StackStarter<Counted<MemoryLink>>),
+    stack: &(impl StackStarter<DeviceLink> + StackStarter<Counted<MemoryLink>>),
     interrupts: &mut Interrupts,
 ) -> Result<Prepared, RunError> {
     match (scenario.subject, &scenario.devices, network) {
@@ -354,7 +359,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         verified: match scenario.verify {
             _ if !has_own_load => Verify::Off,
             // Without a warm-up there is no sample of the payload.
-            Verify::Sample if warmup_bytes == 0 => Verify::Off,
+            Verify::Sample if warmup_bytes == 0 && scenario.workload.requests().is_none() => Verify::Off,
             verify => verify,
         },
         cpu: CpuTime { client_seconds: seconds(client_cpu), subject_seconds: seconds(subject_cpu) },
@@ -364,9 +369,15 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         retransmits: delivered.retransmits,
         reordered: counters.reordered,
         device_drops: counters.drops,
+        link: counters.faults.filter(|_| scenario.conditions != Conditions::default()).map(LinkFacts::from),
         packets: counters.packets.unwrap_or_default().into(),
         tcp: delivered.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,
+        requests: delivered.requested.map(|made| RequestFacts {
+            answered: made.answered,
+            errors: made.errors.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
+            latency: made.latency,
+        }),
         started_unix_ms: started
             .duration_since(SystemTime::UNIX_EPOCH)
             .ok()

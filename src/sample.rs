@@ -6,22 +6,25 @@
 mod environment;
 mod fields;
 mod file;
+mod latency;
 mod line;
 mod load;
 mod warning;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
 use netstacks::Effective;
-use platform::PacketCounts;
+use platform::{FaultCounts, PacketCounts};
 use serde::{Deserialize, Serialize};
 
 pub use self::environment::{Environment, Program};
 pub use self::fields::{field_text, fields};
 pub use self::file::{Appender, FileError, SampleFile};
+pub use self::latency::Latency;
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line};
 pub use self::load::Load;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_INTERVAL, Warning};
@@ -77,6 +80,9 @@ pub struct Measurements {
     pub reordered: Option<u64>,
     /// Packets that the device dropped in the timed window, both ways.
     pub device_drops: Option<u64>,
+    /// What the link did to packets in the timed window, if it was to do anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkFacts>,
     /// Packets that crossed the device in the timed window.
     pub packets: Packets,
     /// The client's connection at the end of the timed window; with several streams the first.
@@ -84,6 +90,9 @@ pub struct Measurements {
     /// What arrived in each part of the timed window, where that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
+    /// The requests of the timed window, if the load was of requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<RequestFacts>,
     /// When the run began, in milliseconds since 1970 (UTC).
     pub started_unix_ms: Option<u64>,
     /// The device, once it was open.
@@ -134,6 +143,28 @@ impl From<PacketCounts> for Packets {
     }
 }
 
+/// What the link did to packets, both ways together. A super-packet counts as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkFacts {
+    /// Packets that were lost by chance.
+    pub lost: u64,
+    /// Packets that others were to overtake.
+    pub reordered: u64,
+    /// Packets that came twice.
+    pub duplicated: u64,
+    /// Packets of which a bit was changed.
+    pub corrupted: u64,
+    /// Packets that were lost because too many waited.
+    pub overflowed: u64,
+}
+
+impl From<FaultCounts> for LinkFacts {
+    fn from(counts: FaultCounts) -> Self {
+        let FaultCounts { lost, delayed, repeated, corrupted, overflowed, .. } = counts;
+        Self { lost, reordered: delayed, duplicated: repeated, corrupted, overflowed }
+    }
+}
+
 /// The kernel's statistics of the client's connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpFacts {
@@ -163,6 +194,19 @@ pub struct Interval {
     /// Its resident set at the end, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss_bytes: Option<u64>,
+}
+
+/// The requests of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RequestFacts {
+    /// How many were answered in the timed window.
+    pub answered: u64,
+    /// How many failed, by reason. A run in which any failed has failed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub errors: BTreeMap<String, u64>,
+    /// How long each took from when it was due to the last byte of its response: those of the window, also if the
+    /// response came after it.
+    pub latency: Latency,
 }
 
 /// The device of a run.
@@ -249,9 +293,11 @@ impl Measurements {
             retransmits: None,
             reordered: None,
             device_drops: None,
+            link: None,
             packets: Packets::default(),
             tcp: None,
             intervals: Vec::new(),
+            requests: None,
             started_unix_ms: None,
             device: None,
             effective: None,
@@ -270,6 +316,22 @@ impl Sample {
     /// Delivered payload by time, in 10⁹ bits a second; 0 where no time has passed.
     pub fn gbps(&self) -> f64 {
         gbps(self.measured.bytes, self.measured.elapsed)
+    }
+
+    /// Answered requests a second; `None` if the load was not of requests.
+    pub fn requests_per_second(&self) -> Option<f64> {
+        let answered = self.measured.requests.as_ref()?.answered;
+        let seconds = self.measured.elapsed.as_secs_f64();
+        Some(if seconds > 0.0 { answered as f64 / seconds } else { 0.0 })
+    }
+
+    /// The figure by which runs of a cell are compared: answered requests a second, or else [`Sample::gbps`].
+    pub fn speed(&self) -> f64 {
+        if self.cell.workload.requests().is_some() {
+            self.requests_per_second().unwrap_or_default()
+        } else {
+            self.gbps()
+        }
     }
 
     /// Mean size of the packets in the direction of the payload, in bytes, with IP headers: it shows at once

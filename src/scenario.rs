@@ -9,7 +9,7 @@ mod forwarder;
 
 use std::fmt;
 use std::net::IpAddr;
-use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ const CHECKED_BYTES: u64 = 1_000_000;
 /// How long [`Scenario::path_check`] may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long a forwarder or a proxy is loaded in [`Scenario::path_check`], after the bytes that are compared.
+/// How long requests are made, and a forwarder or a proxy is loaded, in [`Scenario::path_check`].
 const CHECK_TIME: Duration = Duration::from_millis(50);
 
 /// A number and its noun, for messages.
@@ -48,6 +48,9 @@ pub struct Scenario {
     pub workload: Workload,
     /// What the link does to packets.
     pub conditions: Conditions,
+    /// The seed of all chance on the link.
+    #[serde(default)]
+    pub link_seed: u64,
     /// The runtime of the stack and its server. A forwarder has its own.
     #[serde(flatten)]
     pub runtime: RuntimeKind,
@@ -56,7 +59,7 @@ pub struct Scenario {
     pub offload: Offload,
     /// MTU of the devices, in bytes: 576 to 65,535.
     pub mtu: u16,
-    /// Streams at once; in both directions as many each.
+    /// Connections at once; streams in both directions are as many each.
     pub parallel: NonZeroU16,
     /// The stack's receive buffer and send buffer for each stream, in bytes.
     pub window_bytes: usize,
@@ -166,23 +169,67 @@ pub enum Layer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
-    /// Bulk bytes over TCP streams.
+    /// Bulk bytes over TCP streams: [`Mode::Reader`], [`Mode::Writer`] or [`Mode::Both`].
     Stream(Mode),
+    /// Requests and responses on open TCP connections.
+    Rr(Requests),
+    /// The same with a connection for each request, which the server closes after its response.
+    Crr(Requests),
     /// Packets without TCP, there and back: only [`Subject::Device`] has it, and it has no other.
     Packets,
 }
 
 impl Workload {
-    /// What the client of a stream does; `None` without streams.
+    /// The work of a mode; `None` if the mode needs `requests` and there are none.
+    pub const fn new(mode: Mode, requests: Option<Requests>) -> Option<Self> {
+        match (mode, requests) {
+            (Mode::Reader | Mode::Writer | Mode::Both, _) => Some(Self::Stream(mode)),
+            (Mode::Rr, Some(requests)) => Some(Self::Rr(requests)),
+            (Mode::Crr, Some(requests)) => Some(Self::Crr(requests)),
+            (Mode::Rr | Mode::Crr, None) => None,
+        }
+    }
+
+    /// What the client of a connection does; `None` without connections.
     pub const fn mode(self) -> Option<Mode> {
         match self {
             Self::Stream(mode) => Some(mode),
+            Self::Rr(_) => Some(Mode::Rr),
+            Self::Crr(_) => Some(Mode::Crr),
             Self::Packets => None,
+        }
+    }
+
+    /// The requests that it consists of.
+    pub const fn requests(self) -> Option<Requests> {
+        match self {
+            Self::Rr(requests) | Self::Crr(requests) => Some(requests),
+            Self::Stream(_) | Self::Packets => None,
         }
     }
 }
 
-/// What the client of a stream does. Clients connect: to the stack, or from the near network to the far one.
+/// The requests of a [`Workload`]. The next request of a connection follows the response, unless there is a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Requests {
+    /// Length of a request, in bytes.
+    pub request_bytes: NonZeroU32,
+    /// Length of a response, in bytes.
+    pub response_bytes: NonZeroU32,
+    /// Requests under way on a connection.
+    pub depth: NonZeroU16,
+    /// Requests a second in all, evenly spaced; `None` for as many as are answered.
+    pub rate: Option<NonZeroU32>,
+}
+
+/// One byte for one byte, one at a time: those of netperf.
+impl Default for Requests {
+    fn default() -> Self {
+        Self { request_bytes: NonZeroU32::MIN, response_bytes: NonZeroU32::MIN, depth: NonZeroU16::MIN, rate: None }
+    }
+}
+
+/// What the client of a connection does. Clients connect: to the stack, or from the near network to the far one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -191,13 +238,75 @@ pub enum Mode {
     /// The client writes what the server on the stack receives
     Writer,
     /// Both at once, by as many streams each
-    #[value(hide = true)]
     Both,
+    /// Requests and responses on open connections
+    Rr,
+    /// A connection for each request: connect, request, response, close
+    Crr,
 }
 
-/// What the link does to packets beside carrying them: nothing yet.
+/// What the link between device and stack does to packets beside carrying them, each way. A super-packet is one
+/// packet. The default is nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Conditions {}
+#[serde(default)]
+pub struct Conditions {
+    /// How long every packet takes: half of what it adds to a round trip.
+    #[serde(rename = "delay_ns", with = "nanoseconds", skip_serializing_if = "Duration::is_zero")]
+    pub delay: Duration,
+    /// A packet takes up to so much more or less, evenly distributed; none overtakes another by that.
+    #[serde(rename = "jitter_ns", with = "nanoseconds", skip_serializing_if = "Duration::is_zero")]
+    pub jitter: Duration,
+    /// Packets that are lost, of a million.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub loss_ppm: u32,
+    /// Packets that the next three overtake, of a million.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub reorder_ppm: u32,
+    /// Packets that come twice, of a million.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub duplicate_ppm: u32,
+    /// Packets of which a bit is changed, of a million.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub corrupt_ppm: u32,
+    /// Bits a second at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<NonZeroU64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+impl Conditions {
+    /// Those that are not as by default: the option of each, and its value as the option takes it.
+    pub fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let time = |time: Duration| (!time.is_zero()).then(|| format!("{}ms", time.as_secs_f64() * 1e3));
+        let share = |ppm: u32| (ppm > 0).then(|| (f64::from(ppm) / 1e4).to_string());
+        let options = [
+            ("--delay", time(self.delay)),
+            ("--jitter", time(self.jitter)),
+            ("--loss", share(self.loss_ppm)),
+            ("--reorder", share(self.reorder_ppm)),
+            ("--duplicate", share(self.duplicate_ppm)),
+            ("--corrupt", share(self.corrupt_ppm)),
+            ("--rate-limit", self.rate_limit.map(|rate| rate.to_string())),
+        ];
+        options.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
+}
+
+/// For a reader: `delay 5 ms, loss 1 %`.
+impl fmt::Display for Conditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.options().map(|(name, value)| match name.trim_start_matches("--") {
+            name @ ("delay" | "jitter") => format!("{name} {} ms", value.trim_end_matches("ms")),
+            "rate-limit" => format!("rate limit {value} bit/s"),
+            name => format!("{name} {value} %"),
+        });
+        f.write_str(&words.collect::<Vec<_>>().join(", "))
+    }
+}
 
 /// How much is delivered in the timed window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -365,12 +474,16 @@ impl Scenario {
     #[must_use]
     pub fn path_check(&self) -> Self {
         let bytes = CHECKED_BYTES * u64::from(self.parallel.get());
-        let (amount, warmup_bytes) = if self.subject.is_carrier() {
+        let (amount, warmup_bytes) = if self.workload.requests().is_some() {
+            (Amount::time(CHECK_TIME), 0)
+        } else if self.subject.is_carrier() {
             (Amount::time(CHECK_TIME), bytes)
         } else {
             (Amount::Bytes(NonZeroU64::new(bytes).unwrap_or(NonZeroU64::MIN)), 0)
         };
         Self {
+            // It asks whether the path works, not how well under bad conditions.
+            conditions: Conditions::default(),
             generator: Generator::Own,
             amount,
             warmup_bytes,

@@ -24,6 +24,23 @@ pub struct Settings {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub warmup: Option<u64>,
 
+    /// Length of a request (modes rr and crr)
+    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = size)]
+    pub request: u64,
+
+    /// Length of a response
+    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = size)]
+    pub response: u64,
+
+    /// Requests under way on a connection, 1 to 1024; crr has one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub depth: u16,
+
+    /// Requests a second in all, evenly spaced; latency counts from when each was due [default: as fast as they
+    /// are answered]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub rate: Option<u32>,
+
     /// Also record the bytes that arrived in each interval of this length
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub interval: Option<Duration>,

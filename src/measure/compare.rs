@@ -60,8 +60,8 @@ impl Method {
 /// The runs of a cell on one side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Side {
-    /// Throughput of the good runs, in 10⁹ bits a second.
-    pub gbps: Vec<f64>,
+    /// The speeds of the good runs ([`Sample::speed`]).
+    pub speeds: Vec<f64>,
     /// The median of these; `None` without good runs.
     pub median: Option<f64>,
     /// How many runs failed, by status, without [`Status::Unavailable`].
@@ -70,7 +70,7 @@ pub struct Side {
     pub detail: Option<String>,
 }
 
-/// The change of a cell's throughput.
+/// The change of a cell's speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// New by old: 0.95 is 5 % slower. It is the median of the ratios of the compared runs (the estimate of Hodges
@@ -150,7 +150,7 @@ impl Comparison {
     ///
     /// [`CompareError::NoCommonCell`].
     pub fn of(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
-        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, sample.gbps()))));
+        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, sample.speed()))));
         Self::between(sides, floor, Method::AllRuns, all_runs)
     }
 
@@ -177,10 +177,10 @@ impl Comparison {
     /// [`CompareError::NoCommonCell`].
     pub fn within_rounds(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
         let [old_rounds, new_rounds] = [old, new].map(rounds);
-        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, sample.gbps()))));
+        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, sample.speed()))));
         Self::between(sides, floor, Method::WithinRounds, |cell| {
             let (old, new) = (old_rounds.get(&cell.cell)?, new_rounds.get(&cell.cell)?);
-            let pairs = old.iter().filter_map(|(round, gbps)| Some((*gbps, *new.get(round)?)));
+            let pairs = old.iter().filter_map(|(round, speed)| Some((*speed, *new.get(round)?)));
             RankTest::within(&pairs.collect::<Vec<_>>())
         })
     }
@@ -238,7 +238,7 @@ impl Comparison {
             (0, true) => Err(CompareError::NotRun),
             (0, false) => Err(CompareError::NoGoodRun),
             (cells, _) => {
-                let runs = common.map(|[old, new]| old.gbps.len().min(new.gbps.len())).max().unwrap_or_default();
+                let runs = common.map(|[old, new]| old.speeds.len().min(new.speeds.len())).max().unwrap_or_default();
                 Err(CompareError::TooFewRuns { runs, cells, needed: self.runs_needed() })
             }
         }
@@ -258,7 +258,7 @@ impl Comparison {
 impl Side {
     /// How many runs there are, good or failed.
     pub fn runs(&self) -> usize {
-        self.gbps.len() + self.failed()
+        self.speeds.len() + self.failed()
     }
 
     /// How many runs failed.
@@ -288,7 +288,7 @@ impl CellChange {
         }
         let speed = match &self.change {
             Some(change) => change.judge(floor),
-            None if old.gbps.is_empty() && new.gbps.is_empty() => Verdict::Failing,
+            None if old.speeds.is_empty() && new.speeds.is_empty() => Verdict::Failing,
             None => Verdict::TooFewRuns,
         };
         // Fewer failures do not excuse a slower cell.
@@ -320,10 +320,10 @@ impl Change {
 /// The runs of each cell, with these figures.
 fn sides<'a>(figures: impl IntoIterator<Item = Figure<'a>>) -> BTreeMap<Cell, Side> {
     let mut sides: BTreeMap<Cell, Side> = BTreeMap::new();
-    for (sample, gbps) in figures {
+    for (sample, speed) in figures {
         let side = sides.entry(sample.cell.clone()).or_default();
         match sample.measured.status {
-            Status::Ok => side.gbps.push(gbps),
+            Status::Ok => side.speeds.push(speed),
             Status::Unavailable => (),
             status => *side.failures.entry(status).or_default() += 1,
         }
@@ -332,7 +332,7 @@ fn sides<'a>(figures: impl IntoIterator<Item = Figure<'a>>) -> BTreeMap<Cell, Si
         }
     }
     for side in sides.values_mut() {
-        side.median = statistics::median(&side.gbps);
+        side.median = statistics::median(&side.speeds);
     }
     sides
 }
@@ -342,7 +342,7 @@ fn rounds(samples: &[Sample]) -> BTreeMap<&Cell, BTreeMap<u32, f64>> {
     let mut rounds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| sample.is_ok()) {
         if let Some(round) = sample.measured.round {
-            rounds.entry(&sample.cell).or_default().insert(round, sample.gbps());
+            rounds.entry(&sample.cell).or_default().insert(round, sample.speed());
         }
     }
     rounds
@@ -350,7 +350,7 @@ fn rounds(samples: &[Sample]) -> BTreeMap<&Cell, BTreeMap<u32, f64>> {
 
 fn all_runs(cell: &CellChange) -> Option<RankTest> {
     let [old, new] = cell.sides()?;
-    RankTest::between(&old.gbps, &new.gbps)
+    RankTest::between(&old.speeds, &new.speeds)
 }
 
 /// Fills in the changes of the cells that have runs to compare.
@@ -372,7 +372,7 @@ fn fill_in_changes(cells: &mut [CellChange], test: impl Fn(&CellChange) -> Optio
 /// the tests (Tarone, Biometrics 46, 1990). So a flaky cell does not hide behind 23 cells without failures.
 fn p_values_of_failures(cells: &[CellChange], order: fn([&Side; 2]) -> [&Side; 2]) -> Vec<f64> {
     let mut p_values = vec![1.0; cells.len()];
-    let outcomes = cells.iter().map(|cell| Some(order(cell.sides()?).map(|side| [side.failed(), side.gbps.len()])));
+    let outcomes = cells.iter().map(|cell| Some(order(cell.sides()?).map(|side| [side.failed(), side.speeds.len()])));
     let tests: Vec<_> = outcomes
         .enumerate()
         .filter_map(|(index, outcomes)| Some((index, outcomes?)))

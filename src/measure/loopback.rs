@@ -22,10 +22,10 @@ pub(super) fn relative<'a>(old: &'a [Sample], new: &'a [Sample]) -> [Vec<Figure<
     // Each loopback cell is compared with its own median of both files, so it does not matter which of them a round has.
     let mut rates: BTreeMap<&Cell, Vec<f64>> = BTreeMap::new();
     for sample in loopback(new).filter(|sample| common.contains(&sample.cell)) {
-        rates.entry(&sample.cell).or_default().push(sample.gbps());
+        rates.entry(&sample.cell).or_default().push(sample.speed());
     }
     for sample in loopback(old) {
-        rates.entry(&sample.cell).and_modify(|rates| rates.push(sample.gbps()));
+        rates.entry(&sample.cell).and_modify(|rates| rates.push(sample.speed()));
     }
     let usual = rates.into_iter().filter_map(|(cell, rates)| Some((cell, median(&rates)?))).collect();
     [old, new].map(|samples| by_speed(samples, &usual))
@@ -44,13 +44,13 @@ fn by_speed<'a>(samples: &'a [Sample], usual: &BTreeMap<&Cell, f64>) -> Vec<Figu
     let mut speeds: BTreeMap<_, Vec<f64>> = BTreeMap::new();
     for sample in loopback(samples) {
         if let (Some(round), Some(usual)) = (round(sample), usual.get(&sample.cell)) {
-            speeds.entry(round).or_default().push(sample.gbps() / usual);
+            speeds.entry(round).or_default().push(sample.speed() / usual);
         }
     }
     let speed = |sample| median(speeds.get(&round(sample)?)?).filter(|speed| *speed > 0.0);
     // Loopback says little about forwarders: they work in the devices and between them.
     let figures = samples.iter().filter(|sample| sample.cell.forwarder().is_none() && !is_loopback(sample));
-    figures.filter_map(|sample| Some((sample, sample.gbps() / speed(sample)?))).collect()
+    figures.filter_map(|sample| Some((sample, sample.speed() / speed(sample)?))).collect()
 }
 
 /// A round of a matrix. Each environment in a file has rounds of its own.

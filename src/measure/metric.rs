@@ -38,7 +38,10 @@ pub enum Taken {
     Median(fn(&Sample) -> Option<f64>),
     /// From each run; of a cell the largest of the runs that did not fail.
     Maximum(fn(&Sample) -> Option<f64>),
-    /// A cell's median throughput, divided by the highest among the cells that the function accepts: it gets this
+    /// From the latencies of all requests of a run, or of all runs of a cell that did not fail: the time in which this
+    /// share of them was answered, in microseconds.
+    Quantile(f64),
+    /// A cell's median speed, divided by the highest among the cells that the function accepts: it gets this
     /// cell first, and then another or the same.
     Relative(fn(&Cell, &Cell) -> bool),
 }
@@ -56,15 +59,32 @@ pub enum Written {
 
 use Written::{Digits, Millions, Percent};
 
-/// The figure by which cells are compared: the first of [`METRICS`].
-pub const THROUGHPUT: &Metric = &METRICS[0];
+/// The speed of a cell ([`Sample::speed`]): the figure by which it is compared with others.
+pub fn speed_of(cell: &Cell) -> &'static Metric {
+    if has_requests(cell) { &METRICS[1] } else { &METRICS[0] }
+}
 
-/// All figures, in the order in which tables have them.
-pub static METRICS: [Metric; 23] = [
+/// All figures, in the order in which tables have them. The first two are speeds.
+pub static METRICS: [Metric; 32] = [
     median("gbps", "", "Gbps", |sample| sample.is_ok().then(|| sample.gbps()))
         .about("delivered payload by time, in 10⁹ bits a second")
+        .of(has_bytes)
         .written(Digits(2))
         .better(Some(true)),
+    median("requests_per_second", "requests", "/s", |sample| sample.requests_per_second().filter(|_| sample.is_ok()))
+        .about("requests that were answered in the timed window, a second")
+        .of(has_requests)
+        .better(Some(true)),
+    quantile("latency_p50_us", "p50", 0.5).about("the time in which half of the requests were answered"),
+    quantile("latency_p90_us", "p90", 0.9).about("the same for 90 %").only_samples(),
+    quantile("latency_p99_us", "p99", 0.99).about("the same for 99 %"),
+    quantile("latency_p999_us", "p99.9", 0.999).about("the same for 99.9 %"),
+    quantile("latency_max_us", "max", 1.0).about("the same for all of them").only_samples(),
+    median("failed_requests", "failed requests", "", failed_requests)
+        .about("requests that were not answered, and connections that broke")
+        .of(has_requests)
+        .only_samples()
+        .text("requests", "{} failed"),
     median("elapsed_seconds", "seconds", "", |sample| Some(sample.measured.elapsed.as_secs_f64()))
         .about("length of the timed window")
         .written(Digits(3))
@@ -100,13 +120,28 @@ pub static METRICS: [Metric; 23] = [
         .of(is_carrier)
         .written(Digits(1))
         .text("busy", "{} at most"),
+    median("client_cpu_us_per_request", "{client}", "µs/req.", |sample| {
+        per_request(sample, sample.measured.cpu.client_seconds)
+    })
+    .about("the clients' CPU time for a request, in microseconds")
+    .of(has_requests)
+    .written(Digits(1))
+    .only_cells(),
+    median("subject_cpu_us_per_request", "{subject}", "µs/req.", |sample| {
+        per_request(sample, sample.measured.cpu.subject_seconds)
+    })
+    .about("the subject's CPU time for a request, in microseconds")
+    .of(has_requests)
+    .written(Digits(1))
+    .only_cells(),
     median("client_cpu_seconds_per_gb", "{client}", "s/GB", Sample::client_cpu_per_gb)
         .about("the clients' CPU time for a gigabyte, 10⁹ bytes, of payload")
-        .of(has_client)
+        .of(|cell| has_client(cell) && has_bytes(cell))
         .written(Digits(3))
         .only_cells(),
     median("subject_cpu_seconds_per_gb", "{subject}", "s/GB", Sample::subject_cpu_per_gb)
         .about("the subject's CPU time for a gigabyte of payload")
+        .of(has_bytes)
         .written(Digits(3))
         .only_cells(),
     median("rss_bytes", "mem. avg", "MB", |sample| Some(sample.memory_bytes()?.average))
@@ -137,12 +172,12 @@ pub static METRICS: [Metric; 23] = [
         .text("packets", "{} out"),
     median("packet_bytes", "", "bytes/packet", Sample::bytes_per_packet)
         .about("mean size of the packets with the payload, with IP headers; super-packets are larger than the MTU")
-        .of(has_link)
+        .of(|cell| has_link(cell) && has_bytes(cell))
         .better(Some(true))
         .text("packets", "{} in the direction of the payload"),
     median("retransmits", "retrans.", "", |sample| count(sample.measured.retransmits))
         .about("segments that the kernel retransmitted")
-        .of(|cell| !matches!(cell.layer(), Layer::Device | Layer::Stack))
+        .of(|cell| !matches!(cell.layer(), Layer::Device | Layer::Stack) && has_bytes(cell))
         .text("packets", "{} retransmitted by the kernel"),
     median("reordered", "reordered", "", |sample| count(sample.measured.reordered))
         .about("packets that the forwarder wrote after a later one of their flow")
@@ -161,7 +196,7 @@ pub static METRICS: [Metric; 23] = [
         .written(Digits(3))
         .only_samples(),
     relative("of_fastest", "of fastest", Cell::same_work)
-        .about("median throughput, divided by the median of the fastest cell with the same work")
+        .about("median, divided by the median of the fastest cell with the same work")
         .better(Some(true)),
     relative("of_other_mode", "of other mode", is_other_mode)
         .about("median throughput, divided by the median of the same cell with reader and writer exchanged")
@@ -185,6 +220,11 @@ const fn maximum(
     take: fn(&Sample) -> Option<f64>,
 ) -> Metric {
     metric(name, title, unit, Taken::Maximum(take))
+}
+
+/// A quantile of the latencies.
+const fn quantile(name: &'static str, title: &'static str, share: f64) -> Metric {
+    metric(name, title, "µs", Taken::Quantile(share)).of(has_requests)
 }
 
 const fn relative(name: &'static str, title: &'static str, is_rival: fn(&Cell, &Cell) -> bool) -> Metric {
@@ -241,8 +281,14 @@ impl Metric {
     pub fn of_run(&self, sample: &Sample) -> Option<f64> {
         match self.taken {
             Taken::Median(take) | Taken::Maximum(take) => take(sample),
+            Taken::Quantile(share) => sample.measured.requests.as_ref()?.latency.quantile_us(share),
             Taken::Relative(_) => None,
         }
+    }
+
+    /// Whether it is the speed of some cells.
+    pub fn is_speed(&self) -> bool {
+        METRICS[..2].iter().any(|speed| speed.name == self.name)
     }
 
     /// A value as a reader sees it, without the unit.
@@ -258,6 +304,25 @@ impl Metric {
     pub fn write_with_unit(&self, value: f64) -> String {
         format!("{} {}", self.write(value), self.unit).trim_end().to_owned()
     }
+}
+
+fn has_requests(cell: &Cell) -> bool {
+    cell.workload.requests().is_some()
+}
+
+/// Whether its load is bulk bytes.
+fn has_bytes(cell: &Cell) -> bool {
+    !has_requests(cell)
+}
+
+fn failed_requests(sample: &Sample) -> Option<f64> {
+    Some(sample.measured.requests.as_ref()?.errors.values().sum::<u64>() as f64)
+}
+
+/// CPU seconds as microseconds for each answered request.
+fn per_request(sample: &Sample, seconds: Option<f64>) -> Option<f64> {
+    let answered = sample.measured.requests.as_ref()?.answered;
+    seconds.filter(|_| answered > 0).map(|seconds| seconds * 1e6 / answered as f64)
 }
 
 fn has_client(cell: &Cell) -> bool {

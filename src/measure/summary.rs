@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::metric::{METRICS, THROUGHPUT, Taken};
+use super::metric::{METRICS, Taken};
 use super::{statistics, warnings};
-use crate::sample::{Sample, Status, Warning};
+use crate::sample::{Latency, Sample, Status, Warning};
 use crate::scenario::Cell;
 
 /// A figure and how sure it is: an interval that is to hold the true value in 95 of 100 cases.
@@ -27,11 +27,11 @@ pub struct Estimate {
 pub struct CellSummary {
     /// The cell.
     pub cell: Cell,
-    /// The throughput of each run that did not fail, in 10⁹ bits a second, in the order of the file.
-    pub gbps: Vec<f64>,
+    /// The speed of each run that did not fail ([`Sample::speed`]), in the order of the file.
+    pub speeds: Vec<f64>,
     /// Their median and its interval; `None` where all runs failed.
     pub estimate: Option<Estimate>,
-    /// The indices of outliers in `gbps`: more than three interquartile ranges off the quartiles. They are
+    /// The indices of outliers in `speeds`: more than three interquartile ranges off the quartiles. They are
     /// marked, and part of every figure here. Fewer than 7 runs have none.
     pub outliers: Vec<usize>,
     /// The other figures that are known, by the names of their metrics.
@@ -78,23 +78,23 @@ impl Summary {
 impl CellSummary {
     fn of(cell: &Cell, samples: &[&Sample]) -> Self {
         let good: Vec<_> = samples.iter().copied().filter(|sample| sample.is_ok()).collect();
-        let gbps: Vec<f64> = good.iter().filter_map(|sample| THROUGHPUT.of_run(sample)).collect();
+        let speeds: Vec<f64> = good.iter().map(|sample| sample.speed()).collect();
         let mut failures = BTreeMap::new();
         for sample in samples.iter().filter(|sample| !sample.is_ok()) {
             *failures.entry(sample.measured.status).or_default() += 1;
         }
         // A rate is not below 0, whatever its interval.
-        let estimate = statistics::estimate(&gbps).map(|figure| Estimate { low: figure.low.max(0.0), ..figure });
-        let outliers = statistics::outliers(&gbps);
+        let estimate = statistics::estimate(&speeds).map(|figure| Estimate { low: figure.low.max(0.0), ..figure });
+        let outliers = statistics::outliers(&speeds);
         Self {
             cell: cell.clone(),
-            warnings: warnings::of_cell(samples, estimate, gbps.len(), outliers.len()),
+            warnings: warnings::of_cell(samples, estimate, speeds.len(), outliers.len()),
             estimate,
             outliers,
             figures: figures(cell, &good),
             detail: samples.iter().find_map(|sample| sample.measured.detail.clone()),
             failures,
-            gbps,
+            speeds,
         }
     }
 
@@ -105,17 +105,20 @@ impl CellSummary {
 
     /// All runs, the failed ones too.
     pub fn runs(&self) -> usize {
-        self.gbps.len() + self.failures.values().sum::<usize>()
+        self.speeds.len() + self.failures.values().sum::<usize>()
     }
 }
 
 /// The figures that are taken from runs.
 fn figures(cell: &Cell, runs: &[&Sample]) -> BTreeMap<&'static str, f64> {
+    let mut latency = Latency::new();
+    runs.iter().filter_map(|sample| sample.measured.requests.as_ref()).for_each(|made| latency.add(&made.latency));
     let known = METRICS.iter().filter(|metric| (metric.exists)(cell)).filter_map(|metric| {
         let values: Vec<_> = runs.iter().filter_map(|sample| metric.of_run(sample)).collect();
         let figure = match metric.taken {
             Taken::Median(_) => statistics::median(&values),
             Taken::Maximum(_) => values.into_iter().reduce(f64::max),
+            Taken::Quantile(share) => latency.quantile_us(share),
             Taken::Relative(_) => None,
         };
         Some((metric.name, figure?))

@@ -1,7 +1,7 @@
 //! From the command line to a scenario, or to the option that is wrong.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use clap::Parser;
@@ -13,8 +13,8 @@ use super::PlanError;
 use crate::cli::forward::ForwarderName;
 use crate::cli::{self, Cli, Forward, Netns, Run, Settings};
 use crate::scenario::{
-    Amount, Conditions, Devices, End, Forwarder, Generator, Layer, Mode, RuntimeKind, Scenario, Subject, Tun, Verify,
-    Workload,
+    Amount, Conditions, Devices, End, Forwarder, Generator, Layer, Mode, Requests, RuntimeKind, Scenario, Subject, Tun,
+    Verify, Workload,
 };
 
 /// Largest `--buffer`: a larger one only wastes memory.
@@ -23,12 +23,24 @@ const MAX_BUFFER: usize = 64 << 20;
 /// Most memory for the buffers of all streams on one side.
 const MAX_BUFFERS: u64 = 1 << 30;
 
+/// Most streams at once: each has a thread of the client's.
+const MAX_STREAMS: u16 = 256;
+
+/// Longest request and response, in bytes.
+const MAX_MESSAGE: u64 = 64 << 20;
+
+/// How long requests are made by default.
+const DEFAULT_REQUEST_TIME: Duration = Duration::from_secs(2);
+
 /// The least that is delivered by default: so many bytes, for so long at least. In less time a figure is
 /// mostly noise.
 const DEFAULT_AMOUNT: Amount = Amount::Time { time: Duration::from_secs(1), bytes: 1_000_000_000 };
 
 /// Default of `--warmup`.
 const DEFAULT_WARMUP: u64 = 64_000_000;
+
+/// The same over a link with conditions, which may be slow.
+const CONDITIONS_WARMUP: u64 = 1_000_000;
 
 /// Largest `--bytes` and `--warmup`: more than any timeout allows.
 const MAX_BYTES: u64 = 1_000_000_000_000_000;
@@ -87,24 +99,37 @@ impl TryFrom<Run> for Scenario {
     fn try_from(run: Run) -> Result<Self, PlanError> {
         let settings = &run.settings;
         let (subject, workload) = subject(&run)?;
-        let amount = amount(settings, run.parallel)?;
+        let is_requests = workload.requests().is_some();
+        let conditions = conditions(&run, subject)?;
+        let amount = match amount(settings, run.parallel)? {
+            _ if is_requests => request_time(settings)?,
+            // How many bytes cross in a second is what is asked.
+            Amount::Time { time, .. } if conditions != Conditions::default() => Amount::time(time),
+            amount => amount,
+        };
         let network = network(&run)?;
         Ok(Self {
             subject,
             workload,
-            conditions: Conditions::default(),
+            conditions,
+            link_seed: run.link.link_seed,
             runtime: runtime(run.current_thread, run.worker_threads),
-            offload: run.offload,
+            offload: if run.link.corrupt > 0 { platform::Offload::Off } else { run.offload },
             mtu: run.mtu,
-            parallel: parallel(run.parallel, subject)?,
+            parallel: parallel(run.parallel, subject, workload)?,
             window_bytes: window(settings.window)?,
-            buffer_bytes: buffer(settings.buffer, run.parallel)?,
+            // Requests have no buffers of their own.
+            buffer_bytes: buffer(settings.buffer, if is_requests { 1 } else { run.parallel })?,
             queue_packets: None,
             congestion: congestion(settings.congestion.as_deref())?,
             verify: settings.verify,
             generator: Generator::Own,
             amount,
-            warmup_bytes: warmup(settings.warmup, settings.bytes)?,
+            warmup_bytes: match warmup(settings.warmup, settings.bytes)? {
+                _ if is_requests => no_bytes(settings)?,
+                _ if settings.warmup.is_none() && conditions != Conditions::default() => CONDITIONS_WARMUP,
+                bytes => bytes,
+            },
             interval: interval(settings, subject)?,
             timeout: settings.timeout,
             isolated: isolated(&run),
@@ -143,6 +168,7 @@ impl Scenario {
                 (false, false) => Mode::Writer,
             }),
             conditions: Conditions::default(),
+            link_seed: 0,
             runtime: RuntimeKind::MultiThread(None),
             offload: platform::Offload::Auto,
             mtu: arguments.mtu,
@@ -185,8 +211,14 @@ fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
     };
     let workload = match (subject, run.mode) {
         (Subject::Device, _) => Workload::Packets,
-        (_, Some(Mode::Both)) => return Err(PlanError::new("--mode", "must be reader or writer")),
-        (_, Some(mode)) => Workload::Stream(mode),
+        (Subject::Stack(_), Some(mode @ (Mode::Both | Mode::Rr | Mode::Crr))) => {
+            let reason = format!("the scripted client of the layer {layer} has one stream, and no {mode}");
+            return Err(PlanError::new("--mode", reason));
+        }
+        (_, Some(mode)) => {
+            let requests = requests(&run.settings, mode)?;
+            Workload::new(mode, requests).ok_or_else(|| missing("--request"))?
+        }
         (_, None) => return Err(missing("--mode")),
     };
     for (option, given, taken) in [
@@ -208,6 +240,31 @@ fn runtime(current_thread: bool, workers: Option<u16>) -> RuntimeKind {
     }
 }
 
+/// The conditions of the link, which only the whole path has.
+fn conditions(run: &Run, subject: Subject) -> Result<Conditions, PlanError> {
+    let cli::Link { delay, jitter, loss, reorder, duplicate, corrupt, rate_limit, .. } = run.link;
+    let conditions = Conditions {
+        delay,
+        jitter,
+        loss_ppm: loss,
+        reorder_ppm: reorder,
+        duplicate_ppm: duplicate,
+        corrupt_ppm: corrupt,
+        rate_limit,
+    };
+    if let Some((option, _)) = conditions.options().next().filter(|_| !matches!(subject, Subject::Path(_))) {
+        return Err(PlanError::new(option, format!("the layer {} has no link with conditions", subject.layer())));
+    }
+    if jitter > delay {
+        return Err(PlanError::new("--jitter", "must not be more than --delay"));
+    }
+    if corrupt > 0 && run.offload == platform::Offload::On {
+        let reason = "needs --offload off: nobody verifies the checksum of a super-packet";
+        return Err(PlanError::new("--corrupt", reason));
+    }
+    Ok(conditions)
+}
+
 fn compiled_in(kind: StackKind) -> Result<StackKind, PlanError> {
     if kind.compiled_in() {
         Ok(kind)
@@ -216,7 +273,63 @@ fn compiled_in(kind: StackKind) -> Result<StackKind, PlanError> {
     }
 }
 
-fn parallel(streams: u16, subject: Subject) -> Result<NonZeroU16, PlanError> {
+/// The requests of a mode that has them. Their options are refused where there are none.
+fn requests(settings: &Settings, mode: Mode) -> Result<Option<Requests>, PlanError> {
+    let Settings { request, response, depth, rate, .. } = *settings;
+    let message = |option, bytes: u64| match u32::try_from(bytes).ok().and_then(NonZeroU32::new) {
+        Some(len) if bytes <= MAX_MESSAGE => Ok(len),
+        _ => Err(PlanError::new(option, format!("{bytes} bytes; it must be at least 1 byte and at most 64 MiB"))),
+    };
+    let requests = Requests {
+        request_bytes: message("--request", request)?,
+        response_bytes: message("--response", response)?,
+        // The command line refuses 0.
+        depth: NonZeroU16::new(depth).unwrap_or(NonZeroU16::MIN),
+        rate: rate.and_then(NonZeroU32::new),
+    };
+    if mode == Mode::Crr && depth > 1 {
+        return Err(PlanError::new("--depth", "a connection of crr has one request"));
+    }
+    if matches!(mode, Mode::Rr | Mode::Crr) {
+        return Ok(Some(requests));
+    }
+    let usual = Requests::default();
+    for (option, is_usual) in [
+        ("--request", requests.request_bytes == usual.request_bytes),
+        ("--response", requests.response_bytes == usual.response_bytes),
+        ("--depth", requests.depth == usual.depth),
+        ("--rate", requests.rate.is_none()),
+    ] {
+        if !is_usual {
+            return Err(PlanError::new(option, format!("the mode {mode} has no requests; use rr or crr")));
+        }
+    }
+    Ok(None)
+}
+
+fn request_time(settings: &Settings) -> Result<Amount, PlanError> {
+    let timeout = timeout(settings.timeout)?;
+    // A short --timeout is asked for; the default is not to break it.
+    time(settings.time.unwrap_or(DEFAULT_REQUEST_TIME.min(timeout / 2)), timeout).map(Amount::time)
+}
+
+/// Requests are counted by time.
+fn no_bytes(settings: &Settings) -> Result<u64, PlanError> {
+    for (option, given) in [("--bytes", settings.bytes), ("--warmup", settings.warmup)] {
+        if given.is_some() {
+            return Err(PlanError::new(option, "requests are made for a time; use --time"));
+        }
+    }
+    Ok(0)
+}
+
+fn parallel(streams: u16, subject: Subject, workload: Workload) -> Result<NonZeroU16, PlanError> {
+    if streams > MAX_STREAMS && workload.requests().is_none() {
+        return Err(PlanError::new(
+            "--parallel",
+            format!("at most {MAX_STREAMS} streams; only requests have more connections"),
+        ));
+    }
     match subject {
         Subject::Stack(_) | Subject::Device if streams > 1 => {
             Err(PlanError::new("--parallel", format!("the layer {} has one stream", subject.layer())))

@@ -7,7 +7,9 @@ use forwarders::{Handoff, Io};
 use platform::Offload;
 
 use crate::cli::{Cli, Command};
-use crate::scenario::{Amount, Devices, Forwarder, Generator, Layer, Mode, RuntimeKind, Scenario};
+use crate::scenario::{
+    Amount, Conditions, Devices, Forwarder, Generator, Layer, Mode, Requests, RuntimeKind, Scenario,
+};
 
 impl Scenario {
     /// The arguments of the program that make this run, without options at their default, and without `--profile`. Parsed again, they
@@ -25,6 +27,12 @@ impl Scenario {
                 words.differs("--queue", default, self, |scenario| scenario.queue_packets.unwrap_or_default());
             }
             None => words.subject(self),
+        }
+        for (name, value) in self.conditions.options() {
+            words.option(name, value);
+        }
+        if self.conditions != Conditions::default() {
+            words.differs("--link-seed", default, self, |scenario| scenario.link_seed);
         }
         if !self.has_fd() {
             words.differs("--mtu", default, self, |scenario| scenario.mtu);
@@ -101,6 +109,9 @@ impl Words {
         if let Some(stack) = scenario.subject.stack() {
             self.option("--netstack", stack);
         }
+        if let Some(requests) = scenario.workload.requests() {
+            self.requests(requests);
+        }
         match scenario.runtime {
             RuntimeKind::CurrentThread => self.flag("--current-thread"),
             RuntimeKind::MultiThread(Some(workers)) => self.option("--worker-threads", workers),
@@ -110,6 +121,22 @@ impl Words {
             Offload::Auto => {}
             Offload::On => self.option("--offload", "on"),
             Offload::Off => self.option("--offload", "off"),
+        }
+    }
+
+    fn requests(&mut self, requests: Requests) {
+        let usual = Requests::default();
+        if requests.request_bytes != usual.request_bytes {
+            self.option("--request", requests.request_bytes);
+        }
+        if requests.response_bytes != usual.response_bytes {
+            self.option("--response", requests.response_bytes);
+        }
+        if requests.depth != usual.depth {
+            self.option("--depth", requests.depth);
+        }
+        if let Some(rate) = requests.rate {
+            self.option("--rate", rate);
         }
     }
 
@@ -140,7 +167,7 @@ impl Words {
         match mode {
             Some(Mode::Reader) => self.flag("--reverse"),
             Some(Mode::Both) => self.flag("--bidir"),
-            Some(Mode::Writer) | None => {}
+            Some(Mode::Writer | Mode::Rr | Mode::Crr) | None => {}
         }
     }
 
@@ -154,9 +181,11 @@ impl Words {
                 Amount::Time { time, .. } => self.option("--time", time.as_secs_f64()),
             }
         }
-        // The default depends on --bytes.
+        // The default depends on --bytes. Requests have none.
         let derived = matches!(scenario.amount, Amount::Bytes(_));
-        self.differs("--warmup", default.filter(|_| !derived), scenario, |scenario| scenario.warmup_bytes);
+        if scenario.workload.requests().is_none() {
+            self.differs("--warmup", default.filter(|_| !derived), scenario, |scenario| scenario.warmup_bytes);
+        }
         let is_stack = scenario.subject.forwarder().is_none();
         if is_stack {
             if let Some(interval) = scenario.interval {

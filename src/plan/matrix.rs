@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::{PlanError, check};
-use crate::cli::{Choice, Forward, Matrix, Run, Switch};
+use crate::cli::{Choice, Forward, Link, Matrix, Run, Switch};
 use crate::measure::Method;
 use crate::scenario::{DEFAULT_MTU, Layer, Mode, ROWS, RuntimeName, Scenario};
 
@@ -149,6 +149,9 @@ fn left_out(run: &Run, isolated: bool, supported: bool) -> Option<String> {
         Layer::Proxy if !isolated => Some(format!("the layer proxy: it needs networks of its own; {networks}")),
         Layer::Device if run.parallel > 1 => Some("the layer device with several streams: it has one".to_owned()),
         Layer::Stack if run.parallel > 1 => Some("the layer stack with several streams: it has one".to_owned()),
+        Layer::Stack if !matches!(run.mode, Some(Mode::Reader | Mode::Writer)) => {
+            Some("the layer stack with other modes than reader and writer: its client is scripted".to_owned())
+        }
         _ => None,
     }
 }
@@ -175,8 +178,10 @@ fn runs(matrix: &Matrix) -> Vec<Run> {
         for &parallel in &matrix.parallel {
             for ipv6 in Choice::expand(&matrix.ipv6) {
                 for runtime in Choice::expand(&matrix.runtime) {
-                    let shared = shared(matrix, mtu, parallel, ipv6 == Switch::On, runtime);
-                    runs.extend(layers.iter().flat_map(|layer| runs_of_layer(matrix, &shared, *layer)));
+                    for link in matrix.link.expand() {
+                        let shared = Run { link, ..shared(matrix, mtu, parallel, ipv6 == Switch::On, runtime) };
+                        runs.extend(layers.iter().flat_map(|layer| runs_of_layer(matrix, &shared, *layer)));
+                    }
                 }
             }
         }
@@ -199,6 +204,7 @@ fn shared(matrix: &Matrix, mtu: u16, parallel: u16, ipv6: bool, runtime: Runtime
         parallel,
         ipv6,
         layer: Layer::Path,
+        link: Link::default(),
         settings,
         tun_fd: None,
         json: true,
@@ -208,25 +214,46 @@ fn shared(matrix: &Matrix, mtu: u16, parallel: u16, ipv6: bool, runtime: Runtime
 
 /// The combinations of offload, stack and mode, as far as the layer has them: equal cells run once.
 fn runs_of_layer(matrix: &Matrix, shared: &Run, layer: Layer) -> Vec<Run> {
-    let modes: Vec<_> = Choice::expand(&matrix.mode).into_iter().map(Some).collect();
+    let modes: Vec<_> = Choice::expand(&matrix.mode);
     let offloads = offloads(matrix);
-    let shared = Run { layer, ..shared.clone() };
+    let mut shared = Run { layer, ..shared.clone() };
+    if layer != Layer::Path {
+        // The others have no link with conditions.
+        shared.link = Link { link_seed: shared.link.link_seed, ..Link::default() };
+    }
+    let in_mode = |mode: &Mode| of_mode(*mode, &modes, &shared);
     match layer {
         // Loopback has neither the MTU nor the offload of the device.
-        Layer::Loopback => modes.into_iter().map(|mode| Run { mode, mtu: DEFAULT_MTU, ..shared.clone() }).collect(),
+        Layer::Loopback => modes.iter().map(|mode| Run { mtu: DEFAULT_MTU, ..in_mode(mode) }).collect(),
         Layer::Device => offloads.into_iter().map(|offload| Run { offload, ..shared.clone() }).collect(),
         Layer::Stack | Layer::Path | Layer::Proxy | Layer::Forward => {
             let mut runs = Vec::new();
             for offload in offloads {
                 for netstack in stacks(matrix) {
-                    let of =
-                        |mode: &Option<Mode>| Run { mode: *mode, netstack: Some(netstack), offload, ..shared.clone() };
+                    let of = |mode| Run { netstack: Some(netstack), offload, ..in_mode(mode) };
                     runs.extend(modes.iter().map(of));
                 }
             }
             runs
         }
     }
+}
+
+/// The run of a mode. If others of the modes take options that this one does not, it goes without.
+fn of_mode(mode: Mode, modes: &[Mode], shared: &Run) -> Run {
+    let has_requests = |mode: &Mode| matches!(mode, Mode::Rr | Mode::Crr);
+    let mut run = Run { mode: Some(mode), ..shared.clone() };
+    let settings = &mut run.settings;
+    if has_requests(&mode) && !modes.iter().all(has_requests) {
+        (settings.bytes, settings.warmup) = (None, None);
+    }
+    if !has_requests(&mode) && modes.iter().any(has_requests) {
+        (settings.request, settings.response, settings.depth, settings.rate) = (1, 1, 1, None);
+    }
+    if mode == Mode::Crr && modes.contains(&Mode::Rr) {
+        settings.depth = 1;
+    }
+    run
 }
 
 /// All stacks are those of this build; a named one is kept, and refused by the check.

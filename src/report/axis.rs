@@ -29,7 +29,7 @@ pub(super) struct Axis {
 }
 
 /// All axes, in the order of their columns.
-pub(super) static AXES: [Axis; 18] = [
+pub(super) static AXES: [Axis; 23] = [
     axis("layer", "layer", |cell| Some(cell.layer().to_string()))
         .said(|cell, value| (!matches!(cell.layer(), Layer::Path | Layer::Forward)).then(|| format!("layer {value}"))),
     axis("netstack", "stack", |cell| cell.stack().map(|stack| stack.to_string())).work(|_| false),
@@ -42,7 +42,7 @@ pub(super) static AXES: [Axis; 18] = [
             Some(Mode::Writer) => "payload forward".to_owned(),
             Some(Mode::Reader) => "payload in reverse".to_owned(),
             Some(Mode::Both) => "payload both ways".to_owned(),
-            None => value.to_owned(),
+            Some(Mode::Rr | Mode::Crr) | None => value.to_owned(),
         })
     }),
     axis("runtime", "runtime", |cell| cell.runtime.map(|runtime| runtime.to_string())).work(|_| false),
@@ -64,10 +64,21 @@ pub(super) static AXES: [Axis; 18] = [
     }),
     number("mtu_bytes", "MTU", |cell| cell.mtu.map(|mtu| mtu.to_string()))
         .said(|_, value| Some(format!("MTU {value}"))),
-    number("parallel", "streams", |cell| Some(cell.parallel.to_string()))
-        .said(|_, value| Some(plural(value, "stream"))),
+    number("parallel", "streams", |cell| Some(cell.parallel.to_string())).said(|cell, value| {
+        Some(plural(value, if cell.workload.requests().is_some() { "connection" } else { "stream" }))
+    }),
+    number("request_bytes", "request", |cell| Some(cell.workload.requests()?.request_bytes.to_string()))
+        .said(|_, value| Some(format!("request of {}", plural(value, "byte")))),
+    number("response_bytes", "response", |cell| Some(cell.workload.requests()?.response_bytes.to_string()))
+        .said(|_, value| Some(format!("response of {}", plural(value, "byte")))),
+    number("depth", "depth", |cell| Some(cell.workload.requests()?.depth.to_string()))
+        .said(|_, value| (value != "1").then(|| format!("depth {value}"))),
+    number("rate", "rate /s", |cell| Some(cell.workload.requests()?.rate?.to_string()))
+        .said(|_, value| Some(format!("{value} requests a second"))),
     axis("ipv6", "IP", |cell| Some(if cell.ipv6 { "IPv6" } else { "IPv4" }.to_owned()))
         .machine(|cell| Some(cell.ipv6.to_string())),
+    axis("conditions", "link", |cell| Some(cell.conditions.to_string()).filter(|_| has_conditions(cell)))
+        .said(|_, value| (!value.is_empty()).then(|| value.to_owned())),
     axis("window_bytes", "window", |cell| Some(ByteSize(cell.window_bytes? as u64).display().iec().to_string()))
         .machine(|cell| cell.window_bytes.map(|bytes| bytes.to_string()))
         .said(|_, value| Some(format!("window {value}"))),
@@ -77,6 +88,11 @@ pub(super) static AXES: [Axis; 18] = [
     number("queue_packets", "queue", |cell| cell.queue_packets.map(|packets| packets.to_string()))
         .said(|_, value| Some(format!("queue of {}", plural(value, "packet")))),
 ];
+
+/// Whether the link of a cell can have conditions.
+fn has_conditions(cell: &Cell) -> bool {
+    cell.layer() == Layer::Path
+}
 
 /// The threads of a runtime, where there is one with several.
 fn threads(cell: &Cell) -> Option<String> {

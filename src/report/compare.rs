@@ -6,10 +6,12 @@ use std::io::{self, Write};
 use comfy_table::{CellAlignment, Table, presets};
 
 use super::format;
+use crate::measure::metric::speed_of;
 use crate::measure::{CellChange, Change, Comparison, Difference, Differences, Method, SIGNIFICANCE, Side, Verdict};
 use crate::scenario::{Cell, Subject, plural};
 
-/// The columns, and whether they hold numbers, which are aligned to the right. [`NORMALISED`] replaces two titles.
+/// The columns, and whether they hold numbers, which are aligned to the right. [`NORMALISED`] and [`REQUESTS`]
+/// replace two titles.
 const COLUMNS: [(&str, bool); 9] = [
     ("cell", false),
     ("old Gbps", true),
@@ -24,6 +26,9 @@ const COLUMNS: [(&str, bool); 9] = [
 
 /// Titles of the columns of figures that are divided by the speed of loopback.
 const NORMALISED: [(usize, &str); 2] = [(1, "old normalised"), (3, "new normalised")];
+
+/// The same where there are requests. In a table with both kinds the values have their units.
+const REQUESTS: [(usize, &str); 2] = [(1, "old"), (3, "new")];
 
 /// Stands in for a missing figure.
 const NONE: &str = "-";
@@ -74,12 +79,18 @@ fn difference(field: &Difference) -> String {
 fn table(comparison: &Comparison) -> Table {
     let mut table = Table::new();
     let mut titles = COLUMNS.map(|(title, _)| title);
-    for (column, title) in NORMALISED.into_iter().filter(|_| comparison.method == Method::Normalised) {
+    let has_requests = comparison.cells.iter().any(|cell| cell.cell.workload.requests().is_some());
+    for (column, title) in match comparison.method {
+        Method::Normalised => NORMALISED.to_vec(),
+        _ if has_requests => REQUESTS.to_vec(),
+        _ => Vec::new(),
+    } {
         titles[column] = title;
     }
     table.load_style(presets::NOTHING).set_header(titles);
     for cell in &comparison.cells {
-        table.add_row(row(cell, &comparison.cells));
+        let is_plain = !has_requests || comparison.method == Method::Normalised;
+        table.add_row(row(cell, &comparison.cells, if is_plain { "" } else { speed_of(&cell.cell).unit }));
     }
     for (column, (_, is_number)) in table.column_iter_mut().zip(COLUMNS) {
         column.set_padding((0, 2));
@@ -88,14 +99,14 @@ fn table(comparison: &Comparison) -> Table {
     table
 }
 
-fn row(cell: &CellChange, all: &[CellChange]) -> [String; COLUMNS.len()] {
+fn row(cell: &CellChange, all: &[CellChange], unit: &str) -> [String; COLUMNS.len()] {
     let [old, new] = [&cell.old, &cell.new].map(Option::as_ref);
     let change = cell.change.as_ref();
     [
         name(&cell.cell, all),
-        gbps(old),
+        median(old, unit),
         runs(old),
-        gbps(new),
+        median(new, unit),
         runs(new),
         change.map_or_else(none, |change| format!("{} %", percent(change.ratio.median))),
         change.map_or_else(none, interval),
@@ -119,16 +130,17 @@ fn name(cell: &Cell, all: &[CellChange]) -> String {
     format!("{name}{window} buffer {}{queue}", cell.buffer_bytes)
 }
 
-fn gbps(side: Option<&Side>) -> String {
-    side.and_then(|side| side.median).map_or_else(none, |gbps| format!("{gbps:.3}"))
+/// The median of a side: with its unit where rows of the table differ in it.
+fn median(side: Option<&Side>, unit: &str) -> String {
+    side.and_then(|side| side.median).map_or_else(none, |median| format!("{median:.3} {unit}").trim_end().to_owned())
 }
 
 fn runs(side: Option<&Side>) -> String {
     match side {
         None => none(),
         Some(side) if side.runs() == 0 => none(),
-        Some(side) if side.failures.is_empty() => side.gbps.len().to_string(),
-        Some(side) => format!("{} of {}", side.gbps.len(), side.runs()),
+        Some(side) if side.failures.is_empty() => side.speeds.len().to_string(),
+        Some(side) => format!("{} of {}", side.speeds.len(), side.runs()),
     }
 }
 

@@ -18,7 +18,9 @@ use crate::sample;
 
 /// The report of some series.
 pub(super) fn document(all: &[Series]) -> Document {
-    let mut picture = charts::bars(all);
+    // One scale: the series of other figures have charts of their own.
+    let (alike, others): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.speed().name == all[0].speed().name);
+    let mut picture = charts::bars(&alike);
     picture.captions.extend(overview::shared(all).map(|shared| format!("In every run: {shared}.")));
     picture.captions.extend(all.iter().map(|one| match label(one, all) {
         Some(label) => format!("{label}: {}", one.machine()),
@@ -28,7 +30,11 @@ pub(super) fn document(all: &[Series]) -> Document {
     sections.extend(section("side", "Side by side", None, overview::side_by_side(all)));
     for one in all {
         let of = label(one, all);
-        sections.push(overview(one, of.clone()));
+        let mut overview = overview(one, of.clone());
+        if others.iter().any(|other| other.label == one.label) {
+            overview.blocks.push(Block::Chart(charts::bars(&[one])));
+        }
+        sections.push(overview);
         let mut push = |kind, title, blocks| sections.extend(section(kind, title, of.clone(), blocks));
         push("cells", "Cells", cells::blocks(one));
         push("ladder", "Layers", layers::blocks(one));

@@ -2,8 +2,9 @@
 
 use std::mem::{self, Discriminant};
 
-use crate::measure::metric::{Metric, THROUGHPUT};
+use crate::measure::metric::{Metric, speed_of};
 use crate::measure::{CellSummary, Estimate, Summary};
+use crate::report::series::Series;
 use crate::sample::Warning;
 use crate::scenario::{Cell, Layer};
 
@@ -13,9 +14,15 @@ pub(super) const UNKNOWN: &str = "–";
 /// The longest reason for a failure that a table has room for, in characters.
 const DETAIL_CHARACTERS: usize = 200;
 
-/// A rate, without its unit.
-pub(super) fn gbps(gbps: f64) -> String {
-    THROUGHPUT.write(gbps)
+/// A speed of a cell, without its unit.
+pub(super) fn speed(row: &CellSummary, speed: f64) -> String {
+    speed_of(&row.cell).write(speed)
+}
+
+/// The unit of a series' speeds.
+pub(super) fn unit(one: &Series) -> String {
+    let Metric { title, unit, .. } = one.speed();
+    format!("{title}{unit}")
 }
 
 /// The value of a metric of a cell.
@@ -25,8 +32,8 @@ pub(super) fn figure(row: &CellSummary, metric: &Metric) -> Option<String> {
 
 /// The interval of a median; a single run has none.
 pub(super) fn interval(row: &CellSummary) -> Option<String> {
-    let estimate = row.estimate.filter(|_| row.gbps.len() > 1)?;
-    Some(format!("{} to {}", gbps(estimate.low), gbps(estimate.high)))
+    let estimate = row.estimate.filter(|_| row.speeds.len() > 1)?;
+    Some(format!("{} to {}", speed(row, estimate.low), speed(row, estimate.high)))
 }
 
 /// How the runs of a cell failed: `3 of 10 stalled`; empty where none did.
@@ -38,12 +45,12 @@ pub(super) fn failures(row: &CellSummary) -> String {
 
 /// The median, and its interval where there is one; or how the runs failed.
 pub(super) fn median_or_failures(row: &CellSummary) -> String {
-    row.estimate.map_or_else(|| failures(row), |estimate| with_interval(row, gbps(estimate.median)))
+    row.estimate.map_or_else(|| failures(row), |estimate| with_interval(row, speed(row, estimate.median)))
 }
 
 /// The median with its unit, and its interval where there is one.
 pub(super) fn rate(row: &CellSummary, estimate: Estimate) -> String {
-    with_interval(row, THROUGHPUT.write_with_unit(estimate.median))
+    with_interval(row, speed_of(&row.cell).write_with_unit(estimate.median))
 }
 
 fn with_interval(row: &CellSummary, median: String) -> String {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::axis;
 use super::format;
+use crate::measure::metric::{METRICS, Metric, speed_of};
 use crate::measure::{CellSummary, Summary};
 use crate::sample::{Environment, Head, Sample, SampleFile};
 use crate::scenario::{Cell, Layer, plural};
@@ -48,19 +49,20 @@ impl Series {
         let mut groups: Vec<Vec<Sample>> = Vec::new();
         for sample in samples {
             let is_alike = |group: &&mut Vec<Sample>| {
-                group[0].environment == sample.environment && kind(&group[0]) == kind(sample)
+                group[0].environment == sample.environment
+                    && group[0].measured.against == sample.measured.against
+                    && Kind::of(&group[0].cell) == Kind::of(&sample.cell)
             };
             match groups.iter_mut().find(is_alike) {
                 Some(samples) => samples.push(sample.clone()),
                 None => groups.push(vec![sample.clone()]),
             }
         }
-        let has = |of: fn(&Sample) -> bool, wanted: bool| samples.iter().any(|sample| of(sample) == wanted);
-        let is_mixed = has(is_forward, true) && has(is_forward, false);
+        let is_mixed = samples.iter().any(|sample| Kind::of(&sample.cell) != Kind::of(&samples[0].cell));
         let series = groups.into_iter().map(|samples| {
             let first = &samples[0];
             let mut words = vec![stem];
-            words.extend((is_mixed && is_forward(first)).then_some("forwarders"));
+            words.extend(Some(Kind::of(&first.cell).name()).filter(|_| is_mixed));
             words.extend(first.measured.against.then_some("against"));
             let is_its = |head: &&Head| head.environment == *first.environment && makes(head, &first.cell);
             Self {
@@ -75,9 +77,19 @@ impl Series {
         series.collect()
     }
 
+    /// What it is of.
+    pub(super) fn kind(&self) -> Kind {
+        self.samples.first().map_or(Kind::Streams, |sample| Kind::of(&sample.cell))
+    }
+
     /// Whether it is of forwarders.
     pub(super) fn is_forward(&self) -> bool {
-        self.samples.iter().any(is_forward)
+        self.kind() == Kind::Forwarders
+    }
+
+    /// The figure by which its cells are compared.
+    pub(super) fn speed(&self) -> &'static Metric {
+        self.samples.first().map_or(&METRICS[0], |sample| speed_of(&sample.cell))
     }
 
     /// The machine in a line.
@@ -119,22 +131,49 @@ impl Series {
     /// The rows of whole subjects, without those of single layers under them; or all where there is none.
     pub(super) fn main_rows(&self) -> Vec<&CellSummary> {
         let rows = || self.summary.cells.iter();
-        let is_whole = |row: &&CellSummary| !matches!(row.cell.layer(), Layer::Loopback | Layer::Device | Layer::Stack);
+        let is_whole = |row: &&CellSummary| match row.cell.layer() {
+            // The kernel's own TCP is what requests are compared with.
+            Layer::Loopback => self.kind() == Kind::Requests,
+            layer => !matches!(layer, Layer::Device | Layer::Stack),
+        };
         let whole: Vec<_> = rows().filter(is_whole).collect();
         if whole.is_empty() { rows().collect() } else { whole }
     }
 }
 
-fn is_forward(sample: &Sample) -> bool {
-    sample.cell.forwarder().is_some()
+/// Samples that can stand in one table make a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Stacks and layers with bulk bytes.
+    Streams,
+    /// The same with requests.
+    Requests,
+    /// Forwarders.
+    Forwarders,
 }
 
-/// Samples of the same kind make a series: whether they are of forwarders, and of the other program.
-fn kind(sample: &Sample) -> (bool, bool) {
-    (is_forward(sample), sample.measured.against)
+impl Kind {
+    pub(super) const ALL: [Self; 3] = [Self::Streams, Self::Requests, Self::Forwarders];
+
+    fn of(cell: &Cell) -> Self {
+        match (cell.forwarder(), cell.workload.requests()) {
+            (Some(_), _) => Self::Forwarders,
+            (None, Some(_)) => Self::Requests,
+            (None, None) => Self::Streams,
+        }
+    }
+
+    /// Its name beside others.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Streams => "",
+            Self::Requests => "requests",
+            Self::Forwarders => "forwarders",
+        }
+    }
 }
 
 /// Whether the command that wrote a head makes samples like those of the cell.
 fn makes(head: &Head, cell: &Cell) -> bool {
-    head.plan.iter().any(|scenario| scenario.subject.forwarder().is_some() == cell.forwarder().is_some())
+    head.plan.iter().any(|scenario| Kind::of(&Cell::planned(scenario)) == Kind::of(cell))
 }

@@ -23,12 +23,26 @@ pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::
             (None, Some(mode)) => format!("client io mode: {mode},"),
             (None, None) => "client io mode: none,".to_owned(),
         };
-        writeln!(out, "{name} throughput: {:.3} Gbps", sample.gbps())?;
+        match sample.requests_per_second() {
+            Some(rate) => writeln!(out, "{name} requests: {rate:.1} /s, {}", latencies(sample))?,
+            None => writeln!(out, "{name} throughput: {:.3} Gbps", sample.gbps())?,
+        }
     }
     out.flush()?;
     // The rest may have no reader. The figure is out.
     let _unread = details(sample, err);
     Ok(())
+}
+
+/// The latencies of its requests that are most asked for.
+fn latencies(sample: &Sample) -> String {
+    let quantiles =
+        METRICS.iter().filter(|metric| matches!(metric.name, "latency_p50_us" | "latency_p99_us" | "latency_p999_us"));
+    let values = quantiles.map(|metric| {
+        let value = metric.of_run(sample).map_or_else(|| "unknown".to_owned(), |value| metric.write_with_unit(value));
+        format!("{}: {value}", metric.title)
+    });
+    format!("latency {}", values.collect::<Vec<_>>().join(", "))
 }
 
 /// Writes a line for each part of the run.
@@ -110,13 +124,17 @@ fn connection(sample: &Sample) -> Option<String> {
 /// The payload, and how much of it is known to be right.
 fn delivered(sample: &Sample) -> String {
     let measured = &sample.measured;
+    let what = match &measured.requests {
+        Some(requests) => plural(requests.answered, "response"),
+        None => plural(measured.bytes, "byte"),
+    };
     let verified = match measured.verified {
         _ if !sample.is_ok() => "",
         Verify::Sample => ", the warm-up verified",
         Verify::Full => ", all verified",
         Verify::Off => ", only counted",
     };
-    format!("{} bytes in {:.6} s{verified}", measured.bytes, measured.elapsed.as_secs_f64())
+    format!("{what} in {:.6} s{verified}", measured.elapsed.as_secs_f64())
 }
 
 /// The rate of each direction, where there were two. Its unit is not the word that scripts look for.

@@ -333,6 +333,7 @@ impl Meter for CarrierMeter {
             drops: (self.drops)().zip(lost).map(|(drops, lost)| drops + lost),
             reordered: carried.and_then(|carried| carried.reordered),
             carrier_peak_rss_bytes: self.process.peak_rss_bytes(),
+            faults: None,
         }
     }
 }

@@ -128,7 +128,7 @@ fn carried(mode: Option<Mode>) -> fn(&Counts) -> Carried {
     match mode {
         Some(Mode::Writer) => |counts| counts.to_far,
         Some(Mode::Reader) => |counts| counts.to_near,
-        Some(Mode::Both) | None => |counts| sum(counts.to_far, counts.to_near),
+        _ => |counts| sum(counts.to_far, counts.to_near),
     }
 }
 

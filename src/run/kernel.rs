@@ -10,7 +10,9 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::client::{Cancel, Client, Connection, Connector};
 use super::error::RunError;
-use super::transfer::{Stream, TransferError};
+use super::load::Load;
+use super::requester;
+use super::transfer::TransferError;
 use crate::remedy::WithRemedy;
 use crate::scenario::Scenario;
 
@@ -24,31 +26,45 @@ const CONGESTION: &str = "cubic";
 pub(super) fn socket(target: SocketAddr, congestion: Option<&str>) -> Result<(TcpStream, Option<String>), RunError> {
     let failed = |source| platform::Error::new(Class::Failed, "create", "a socket", source);
     let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
-    // The go and the acknowledgement must not wait.
-    socket.set_tcp_nodelay(true).map_err(failed)?;
     let socket = TcpStream::from(socket);
-    let name = match platform::set_congestion_control(&socket, congestion.unwrap_or(CONGESTION)) {
-        Ok(()) => Some(congestion.unwrap_or(CONGESTION).to_owned()),
-        Err(_) if congestion.is_none() => platform::default_congestion_control(),
+    let name = set_up(&socket, congestion)?;
+    Ok((socket, name))
+}
+
+/// Sets the congestion control of a socket, and that it sends at once. Returns the name of the former.
+pub(super) fn set_up(socket: &TcpStream, congestion: Option<&str>) -> Result<Option<String>, RunError> {
+    // A go, an acknowledgement and a request must not wait.
+    socket.set_nodelay(true).map_err(|source| platform::Error::new(Class::Failed, "set up", "a socket", source))?;
+    match platform::set_congestion_control(socket, congestion.unwrap_or(CONGESTION)) {
+        Ok(()) => Ok(Some(congestion.unwrap_or(CONGESTION).to_owned())),
+        Err(_) if congestion.is_none() => Ok(platform::default_congestion_control()),
         Err(source) => {
             let object = format!("congestion control {}", congestion.unwrap_or_default());
-            return Err(platform::Error::new(Class::Unavailable, "set", object, source)
+            Err(platform::Error::new(Class::Unavailable, "set", object, source)
                 .remedy(
                     "see sysctl net.ipv4.tcp_available_congestion_control, load it with modprobe tcp_NAME, \
                          or leave out --congestion",
                 )
-                .into());
+                .into())
         }
-    };
-    Ok((socket, name))
+    }
 }
 
-/// A client for each stream and target, in the calling thread's network, and their congestion control.
+/// The clients of a load, in the calling thread's network, and their congestion control. Each stream has a target and
+/// a client of its own; requests have one client.
 pub(super) fn clients(
     scenario: &Scenario,
-    streams: &Arc<[Stream]>,
-    targets: &[SocketAddr],
+    load: &Load,
+    targets: Vec<SocketAddr>,
 ) -> Result<(Vec<Client>, Option<String>), RunError> {
+    let streams = match load {
+        Load::Streams(streams) => streams,
+        Load::Requests(exchange) => {
+            let (client, congestion) = requester::client(exchange, targets, scenario.congestion.as_deref())?;
+            return Ok((vec![client], congestion));
+        }
+        Load::External(_) => return Ok((Vec::new(), None)),
+    };
     let mut congestion = None;
     let mut clients = Vec::with_capacity(targets.len());
     for (index, target) in targets.iter().enumerate() {

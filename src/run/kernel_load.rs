@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use netstacks::Listener;
@@ -22,7 +21,6 @@ use super::meter::Meter;
 use super::networks::Networks;
 use super::prepared::Prepared;
 use super::server_side::ServerSide;
-use super::transfer::Stream;
 use crate::remedy::WithRemedy;
 use crate::scenario::Scenario;
 
@@ -33,14 +31,17 @@ fn failed(source: io::Error) -> RunError {
     platform::Error::new(Class::Failed, "listen on", "a socket of the kernel's", source).into()
 }
 
-/// Listeners at free ports of an address of the calling thread's network, one for each stream. Accepted connections
+/// Connections that may wait to be accepted, as many as at a stack.
+const BACKLOG: i32 = 1024;
+
+/// Listeners at free ports of an address of the calling thread's network, one for each client. Accepted connections
 /// inherit their congestion control.
 pub(super) fn listeners(
     address: IpAddr,
-    streams: usize,
+    clients: usize,
     congestion: Option<&str>,
 ) -> Result<Vec<std::net::TcpListener>, RunError> {
-    (0..streams).map(|_| listen(SocketAddr::new(address, 0), congestion)).collect()
+    (0..clients).map(|_| listen(SocketAddr::new(address, 0), congestion)).collect()
 }
 
 fn listen(address: SocketAddr, congestion: Option<&str>) -> Result<std::net::TcpListener, RunError> {
@@ -54,15 +55,15 @@ fn listen(address: SocketAddr, congestion: Option<&str>) -> Result<std::net::Tcp
             failed(source)
         }
     })?;
-    socket.listen(1).and_then(|()| socket.set_nonblocking(true)).map_err(failed)?;
+    socket.listen(BACKLOG).and_then(|()| socket.set_nonblocking(true)).map_err(failed)?;
     Ok(socket.into())
 }
 
-/// Prepares kernel sockets on both sides: a server behind these listeners, one for each stream, and clients in the
+/// Prepares kernel sockets on both sides: a server behind these listeners, and a client for each of them in the
 /// calling thread's network. `driver` ends if the way between them fails.
 pub(super) fn prepare(
     scenario: &Scenario,
-    streams: Arc<[Stream]>,
+    load: Load,
     listeners: Vec<std::net::TcpListener>,
     driver: impl Future<Output = Failure> + Send + 'static,
     meter: impl Meter,
@@ -71,19 +72,19 @@ pub(super) fn prepare(
     let targets = targets.map_err(failed)?;
     let listeners = listeners.into_iter().map(TcpListener::from_std).collect::<io::Result<_>>().map_err(failed)?;
     let ports: Vec<u16> = targets.iter().map(SocketAddr::port).collect();
-    let known = Arc::clone(&streams);
+    let known = load.clone();
     let stream_of = move |connection: &KernelStream| {
         let index = ports.iter().position(|port| *port == connection.local.port())?;
         // Without a second handle the retransmits of the server are unknown.
-        if let Ok(socket) = SockRef::from(&connection.socket).try_clone() {
-            known[index].served_by(socket.into());
+        if let (Load::Streams(streams), Ok(socket)) = (&known, SockRef::from(&connection.socket).try_clone()) {
+            streams[index].served_by(socket.into());
         }
         Some(index)
     };
-    let barrier = StartBarrier::new(streams.len(), meter);
-    let server = ServerSide::spawn(Listeners(listeners), driver, Arc::clone(&streams), stream_of);
-    let (clients, congestion) = kernel::clients(scenario, &streams, &targets)?;
-    Ok(Prepared { clients, congestion, ..Prepared::new(Load::Streams(streams), barrier, server) })
+    let barrier = StartBarrier::new(load.clients(), meter);
+    let server = ServerSide::spawn(Listeners(listeners), driver, &load, stream_of);
+    let (clients, congestion) = kernel::clients(scenario, &load, targets)?;
+    Ok(Prepared { clients, congestion, ..Prepared::new(load, barrier, server) })
 }
 
 /// Prepares kernel sockets in both networks: servers at an address of the far one, and clients in the near one.
@@ -94,10 +95,10 @@ pub(super) fn prepare_between(
     driver: impl Future<Output = Failure> + Send + 'static,
     meter: impl Meter,
 ) -> Result<Prepared, RunError> {
-    let streams = Stream::split(scenario);
-    let (count, congestion) = (streams.len(), scenario.congestion.clone());
+    let load = Load::of(scenario);
+    let (count, congestion) = (load.clients(), scenario.congestion.clone());
     let listeners = networks.far().run(move || listeners(server, count, congestion.as_deref()))??;
-    prepare(scenario, streams, listeners, driver, meter)
+    prepare(scenario, load, listeners, driver, meter)
 }
 
 /// A listener for each stream.

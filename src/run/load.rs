@@ -6,13 +6,17 @@ use std::time::Duration;
 use platform::TcpStatistics;
 
 use super::meter::Snapshot;
+use super::requests::{Exchange, Requested};
 use super::transfer::{Direction, Finish, Stream};
+use crate::scenario::Scenario;
 
 /// The maker of the load.
 #[derive(Clone)]
 pub(super) enum Load {
     /// The streams of this program.
     Streams(Arc<[Stream]>),
+    /// The requests of this program.
+    Requests(Arc<Exchange>),
     /// Another program, which reports when it has ended. A task of the server's side waits for that.
     External(Arc<OnceLock<Delivered>>),
 }
@@ -34,6 +38,8 @@ pub(super) struct Delivered {
     pub(super) end: Option<Snapshot>,
     /// The timed window by the clock of the other program.
     pub(super) clock: Option<Clock>,
+    /// What became of the requests, if it was a load of requests.
+    pub(super) requested: Option<Requested>,
 }
 
 /// The clock of another program.
@@ -46,27 +52,48 @@ pub(super) struct Clock {
 }
 
 impl Load {
+    /// The load of a scenario that this program makes.
+    pub(super) fn of(scenario: &Scenario) -> Self {
+        match Exchange::of(scenario) {
+            Some(exchange) => Self::Requests(Arc::new(exchange)),
+            None => Self::Streams(Stream::split(scenario)),
+        }
+    }
+
+    /// How many clients there are: each of them waits for the others before it begins.
+    pub(super) fn clients(&self) -> usize {
+        match self {
+            Self::Streams(streams) => streams.len(),
+            Self::Requests(_) | Self::External(_) => 1,
+        }
+    }
+
     /// Bytes that have arrived so far, including the warm-up; 0 if only the end will tell.
     pub(super) fn arrived(&self) -> u64 {
         match self {
             Self::Streams(streams) => streams.iter().map(Stream::arrived).sum(),
+            Self::Requests(exchange) => exchange.bytes_of(exchange.answered()),
             Self::External(_) => 0,
         }
     }
 
     /// Bytes that have arrived in the timed window so far.
     pub(super) fn timed_bytes(&self) -> u64 {
-        let warmup = match self {
-            Self::Streams(streams) => streams.iter().map(|stream| stream.warmup_bytes).sum(),
+        match self {
+            Self::Streams(streams) => {
+                let warmup: u64 = streams.iter().map(|stream| stream.warmup_bytes).sum();
+                self.arrived().saturating_sub(warmup)
+            }
+            Self::Requests(exchange) => exchange.bytes_of(exchange.timed()),
             Self::External(_) => 0,
-        };
-        self.arrived().saturating_sub(warmup)
+        }
     }
 
     /// The figures of the streams that have ended. They are the whole load only after a run without failure.
     pub(super) fn delivered(&self) -> Delivered {
         match self {
             Self::Streams(streams) => of_streams(streams),
+            Self::Requests(exchange) => exchange.finished().map(|made| of_requests(exchange, made)).unwrap_or_default(),
             Self::External(delivered) => delivered.get().cloned().unwrap_or_default(),
         }
     }
@@ -83,5 +110,16 @@ fn of_streams(streams: &[Stream]) -> Delivered {
         tcp: finishes.first().map(|finish| finish.tcp),
         end: finishes.iter().map(|finish| finish.end).max_by_key(|end| end.at),
         clock: None,
+        requested: None,
+    }
+}
+
+fn of_requests(exchange: &Exchange, made: &Requested) -> Delivered {
+    Delivered {
+        bytes: exchange.bytes_of(made.answered),
+        cpu: made.cpu,
+        end: Some(made.end),
+        requested: Some(made.clone()),
+        ..Delivered::default()
     }
 }

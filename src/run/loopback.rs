@@ -11,9 +11,9 @@ use platform::Traffic;
 
 use super::error::RunError;
 use super::kernel_load;
+use super::load::Load;
 use super::meter::LinkMeter;
 use super::prepared::Prepared;
-use super::transfer::Stream;
 use crate::sample::DeviceFacts;
 use crate::scenario::Scenario;
 
@@ -28,10 +28,10 @@ pub(super) fn prepare(scenario: &Scenario, is_own_network: bool) -> Result<Prepa
         // Packets reach the receiver at once, whatever the length of the queue.
         tx_queue_len: None,
     });
-    let streams = Stream::split(scenario);
+    let load = Load::of(scenario);
     let address = if scenario.ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
-    let listeners = kernel_load::listeners(address, streams.len(), scenario.congestion.as_deref())?;
+    let listeners = kernel_load::listeners(address, load.clients(), scenario.congestion.as_deref())?;
     let meter = LinkMeter::new(Arc::new(Traffic::default()), || None);
-    let prepared = kernel_load::prepare(scenario, streams, listeners, future::pending(), meter)?;
+    let prepared = kernel_load::prepare(scenario, load, listeners, future::pending(), meter)?;
     Ok(Prepared { device, ..prepared })
 }

@@ -171,7 +171,10 @@ impl Rounds {
             }
             let Run { cell, round, against } = run;
             observer.run(round, &cell, against);
-            let measured = match self.execute(scenario, &cell, against, executor) {
+            // Each round has chances of its own.
+            let link_seed = scenario.link_seed.wrapping_add(u64::from(round) - 1);
+            let scenario = Scenario { link_seed, ..scenario.clone() };
+            let measured = match self.execute(&scenario, against, executor) {
                 Ok(measured) => measured,
                 Err(RunError::Interrupted) => return Err(RunError::Interrupted.into()),
                 Err(error) => {
@@ -199,13 +202,13 @@ impl Rounds {
     fn execute(
         &mut self,
         scenario: &Scenario,
-        cell: &Cell,
         against: bool,
         executor: &impl Executor,
     ) -> Result<Measurements, RunError> {
-        let key = (cell.clone(), against);
+        let check = scenario.path_check();
+        let key = (Cell::planned(&check), against);
         if !self.checked.contains(&key) {
-            let measured = executor.execute(&scenario.path_check())?.measured;
+            let measured = executor.execute(&check)?.measured;
             if measured.status != Status::Ok {
                 let detail = format!("in the check before the run: {}", measured.detail.unwrap_or_default());
                 return Ok(Measurements::failed(measured.status, detail));

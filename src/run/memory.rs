@@ -49,15 +49,16 @@ pub(super) fn prepare(
     };
     let link = Counted::new(near);
     let streams = Stream::split(scenario);
+    let load = Load::Streams(Arc::clone(&streams));
     // The link drops nothing, and has no counter for it.
     let barrier = StartBarrier::new(streams.len(), LinkMeter::new(link.traffic(), || None));
-    let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, Arc::clone(&streams)))?;
+    let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, &load))?;
     let client = Client::new(connector(scenario, network, far)?, &streams, 0);
     Ok(Prepared {
         clients: vec![client],
         device: Some(facts),
         effective: Some(effective),
-        ..Prepared::new(Load::Streams(streams), barrier, server)
+        ..Prepared::new(load, barrier, server)
     })
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use platform::{PacketCounts, Traffic};
+use platform::{FaultCounter, FaultCounts, PacketCounts, Traffic};
 
 /// Reads the cost of a run and its counters.
 pub(super) trait Meter: Send + Sync + 'static {
@@ -48,6 +48,8 @@ pub(super) struct Counters {
     pub(super) drops: Option<u64>,
     /// Packets that the carrier wrote after a later one of their flow.
     pub(super) reordered: Option<u64>,
+    /// What the link has done to packets.
+    pub(super) faults: Option<FaultCounts>,
     /// The carrier's largest resident set so far, in bytes.
     pub(super) carrier_peak_rss_bytes: Option<u64>,
 }
@@ -60,6 +62,7 @@ impl Counters {
             packets: self.packets.zip(then.packets).map(|(now, then)| now.since(then)),
             drops: counted(self.drops, then.drops),
             reordered: counted(self.reordered, then.reordered),
+            faults: self.faults.zip(then.faults).map(|(now, then)| now.since(then)),
             ..self
         }
     }
@@ -79,11 +82,17 @@ pub(super) struct Snapshot {
 pub(super) struct LinkMeter<D> {
     traffic: Arc<Traffic>,
     drops: D,
+    faults: Option<Arc<FaultCounter>>,
 }
 
 impl<D: Fn() -> Option<u64> + Send + Sync + 'static> LinkMeter<D> {
     pub(super) fn new(traffic: Arc<Traffic>, drops: D) -> Self {
-        Self { traffic, drops }
+        Self { traffic, drops, faults: None }
+    }
+
+    /// The same for a link that may have conditions.
+    pub(super) fn with_faults(self, faults: Arc<FaultCounter>) -> Self {
+        Self { faults: Some(faults), ..self }
     }
 }
 
@@ -93,6 +102,7 @@ impl<D: Fn() -> Option<u64> + Send + Sync + 'static> Meter for LinkMeter<D> {
     }
 
     fn counters(&self) -> Counters {
-        Counters { packets: Some(self.traffic.counts()), drops: (self.drops)(), ..Counters::default() }
+        let faults = self.faults.as_ref().map(|faults| faults.counts());
+        Counters { packets: Some(self.traffic.counts()), drops: (self.drops)(), faults, ..Counters::default() }
     }
 }

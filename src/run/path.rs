@@ -1,10 +1,9 @@
 //! The whole path: kernel clients, the TUN device, the stack.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use netstacks::StackKind;
-use platform::{Counted, TunDevice};
+use platform::{Counted, FaultPlan, Faults, Faulty, TunDevice, Which};
 
 use super::barrier::StartBarrier;
 use super::error::RunError;
@@ -12,31 +11,65 @@ use super::load::Load;
 use super::meter::LinkMeter;
 use super::prepared::Prepared;
 use super::stack::{FIRST_PORT, StackStarter, Start, StartedStack};
-use super::transfer::Stream;
 use super::{kernel, tun};
-use crate::scenario::{Scenario, Tun};
+use crate::scenario::{Conditions, Scenario, Tun};
+
+/// Ports for connections that live for one request. The stack keeps each for a while after its end (TIME-WAIT), and
+/// the kernel's client has some 28,000 ports for each of them.
+const PORTS: usize = 64;
+
+/// The link between the device and the stack.
+pub(super) type DeviceLink = Faulty<Counted<TunDevice>>;
+
+/// By how many others a packet is overtaken: as many as a TCP takes for a sign of loss (RFC 5681, 3.2).
+const OVERTAKEN_BY: usize = 3;
+
+/// The conditions of a scenario, for both directions.
+fn plan(scenario: &Scenario) -> FaultPlan {
+    let Conditions { delay, jitter, loss_ppm, reorder_ppm, duplicate_ppm, corrupt_ppm, rate_limit } =
+        scenario.conditions;
+    let which = |ppm| if ppm == 0 { Which::None } else { Which::PerMillion(ppm) };
+    let faults = Faults {
+        lose: which(loss_ppm),
+        repeat: which(duplicate_ppm),
+        delay: which(reorder_ppm),
+        delay_by: if reorder_ppm == 0 { 0 } else { OVERTAKEN_BY },
+        corrupt: which(corrupt_ppm),
+        latency: delay,
+        jitter,
+        rate: rate_limit.map(Into::into),
+    };
+    FaultPlan { seed: scenario.link_seed, rx: faults, tx: faults, ..FaultPlan::default() }
+}
 
 /// Prepares a stack on a device.
 pub(super) fn prepare(
     scenario: &Scenario,
     tun: &Tun,
     kind: StackKind,
-    stack: &impl StackStarter<Counted<TunDevice>>,
+    stack: &impl StackStarter<DeviceLink>,
 ) -> Result<Prepared, RunError> {
     let (device, facts) = tun::open(scenario, tun)?;
     let drops = device.drop_counter();
-    let link = Counted::new(device);
-    let streams = Stream::split(scenario);
-    let barrier = StartBarrier::new(streams.len(), LinkMeter::new(link.traffic(), move || drops.read()));
-    let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, Arc::clone(&streams)))?;
-    let targets: Vec<_> =
-        (FIRST_PORT..).take(streams.len()).map(|port| SocketAddr::new(tun.network.peer, port)).collect();
-    let (clients, congestion) = kernel::clients(scenario, &streams, &targets)?;
+    let counted = Counted::new(device);
+    let traffic = counted.traffic();
+    let link = Faulty::new(counted, plan(scenario));
+    let faults = link.faults();
+    let load = Load::of(scenario);
+    let barrier = StartBarrier::new(load.clients(), LinkMeter::new(traffic, move || drops.read()).with_faults(faults));
+    let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, &load))?;
+    let ports = match &load {
+        Load::Streams(streams) => streams.len(),
+        Load::Requests(exchange) if exchange.connects => PORTS,
+        Load::Requests(_) | Load::External(_) => 1,
+    };
+    let targets = (FIRST_PORT..).take(ports).map(|port| SocketAddr::new(tun.network.peer, port)).collect();
+    let (clients, congestion) = kernel::clients(scenario, &load, targets)?;
     Ok(Prepared {
         clients,
         congestion,
         device: Some(facts),
         effective: Some(effective),
-        ..Prepared::new(Load::Streams(streams), barrier, server)
+        ..Prepared::new(load, barrier, server)
     })
 }

@@ -1,6 +1,7 @@
 //! The server's side of a run: tasks on the runtime under test.
 
-use std::future::Future;
+use std::future::{self, Future};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,9 @@ use netstacks::Listener;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use super::failure::{Failure, SERVER};
-use super::server;
-use super::transfer::{Stream, TransferError};
+use super::load::Load;
+use super::transfer::TransferError;
+use super::{requests, server};
 use crate::sample::Status;
 
 /// An aborted task ends when it is polled next. One that does not end in this time is stuck.
@@ -32,15 +34,36 @@ impl ServerSide {
         Self { driver: Some(tokio::spawn(driver)), server: Some(tokio::spawn(server)) }
     }
 
-    /// Starts the driver, and a server that serves one connection for each stream. `stream_of` returns the index of
-    /// a connection's stream.
+    /// Starts the driver, and a server for this load: it serves one connection for each stream, of which `stream_of`
+    /// returns the index, or all connections with requests.
     pub(super) fn spawn<Li: Listener>(
         listener: Li,
         driver: impl Future<Output = Failure> + Send + 'static,
-        streams: Arc<[Stream]>,
+        load: &Load,
         stream_of: impl Fn(&Li::Stream) -> Option<usize> + Send + 'static,
     ) -> Self {
-        Self::new(driver, serve_all(listener, streams, stream_of))
+        match load.clone() {
+            Load::Streams(streams) => {
+                let count = streams.len();
+                let serve = move |connection| {
+                    // In the host's network others may connect. They are ignored.
+                    let index = stream_of(&connection).filter(|index| *index < streams.len())?;
+                    let streams = Arc::clone(&streams);
+                    Some(async move { server::serve(connection, &streams[index]).await })
+                };
+                Self::new(driver, serve_all(listener, count, serve, future::pending()))
+            }
+            Load::Requests(exchange) => {
+                let ended = Arc::clone(&exchange);
+                let serve = move |connection| {
+                    let exchange = Arc::clone(&exchange);
+                    Some(async move { requests::serve(connection, &exchange).await })
+                };
+                Self::new(driver, serve_all(listener, usize::MAX, serve, async move { ended.ended().await }))
+            }
+            // The other program has a server of its own.
+            Load::External(_) => Self::new(driver, future::pending()),
+        }
     }
 
     /// Waits until the server is done or either fails. Never returns once both have ended.
@@ -73,7 +96,7 @@ async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
             *task = None;
             result
         }
-        None => std::future::pending().await,
+        None => future::pending().await,
     }
 }
 
@@ -88,26 +111,31 @@ async fn end<T>(who: &str, task: Option<JoinHandle<T>>) -> Result<(), Failure> {
     }
 }
 
-/// Accepts a connection for each stream and serves it, until all have been served or one has failed.
-async fn serve_all<Li: Listener>(
+/// Accepts so many connections that `serve` does not refuse, and serves each in a task, until all have been served,
+/// or one has failed, or no more will come.
+async fn serve_all<Li: Listener, F>(
     mut listener: Li,
-    streams: Arc<[Stream]>,
-    stream_of: impl Fn(&Li::Stream) -> Option<usize>,
-) -> Result<(), Failure> {
+    mut awaited: usize,
+    serve: impl Fn(Li::Stream) -> Option<F>,
+    ended: impl Future<Output = ()>,
+) -> Result<(), Failure>
+where
+    F: Future<Output = Result<(), TransferError>> + Send + 'static,
+{
     let mut tasks = JoinSet::new();
-    let mut awaited = streams.len();
+    let mut ended = pin!(ended);
     while awaited > 0 || !tasks.is_empty() {
         tokio::select! {
             accepted = listener.accept(), if awaited > 0 => {
                 let connection = accepted.map_err(|error| {
                     Failure::of_transfer(SERVER, &TransferError::Io { operation: "accept", source: error })
                 })?;
-                // In the host's network others may connect. They are ignored.
-                let Some(index) = stream_of(&connection).filter(|index| *index < streams.len()) else { continue };
-                awaited -= 1;
-                let streams = Arc::clone(&streams);
-                tasks.spawn(async move { server::serve(connection, &streams[index]).await });
+                if let Some(task) = serve(connection) {
+                    awaited -= 1;
+                    tasks.spawn(task);
+                }
             }
+            () = &mut ended => return Ok(()),
             Some(result) = tasks.join_next() => match result {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return Err(Failure::of_transfer(SERVER, &error)),

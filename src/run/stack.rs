@@ -1,14 +1,12 @@
 //! Starts the stack under test.
 
-use std::sync::Arc;
-
 use netstacks::{Effective, Netstack, StackConfig, StackKind, StartError, Started, Stream as _, Visitor};
 use platform::Link;
 
 use super::error::RunError;
 use super::failure::Failure;
+use super::load::Load;
 use super::server_side::ServerSide;
-use super::transfer::Stream;
 use crate::scenario::Scenario;
 
 /// The port of the first stream; the others have the ports above it. Any would do: the stacks accept all ports.
@@ -20,11 +18,11 @@ pub(super) trait StackStarter<L: Link> {
     fn start(&self, kind: StackKind, start: Start<L>) -> Result<StartedStack, RunError>;
 }
 
-/// A stack that is to be started, with a server for the streams.
+/// A stack that is to be started, with a server for the load.
 pub(super) struct Start<L> {
     link: L,
     config: StackConfig,
-    streams: Arc<[Stream]>,
+    load: Load,
 }
 
 /// A stack that was started.
@@ -34,9 +32,9 @@ pub(super) struct StartedStack {
 }
 
 impl<L: Link> Start<L> {
-    pub(super) fn new(link: L, scenario: &Scenario, streams: Arc<[Stream]>) -> Self {
+    pub(super) fn new(link: L, scenario: &Scenario, load: &Load) -> Self {
         let config = StackConfig { window: scenario.window_bytes, ..StackConfig::default() };
-        Self { link, config, streams }
+        Self { link, config, load: load.clone() }
     }
 }
 
@@ -49,7 +47,7 @@ impl<L: Link> Visitor<L> for Start<L> {
         // The client names its stream by the port.
         let stream_of =
             |connection: &S::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
-        let server = ServerSide::spawn(listener, driver, self.streams, stream_of);
+        let server = ServerSide::spawn(listener, driver, &self.load, stream_of);
         Ok(StartedStack { server, effective })
     }
 }

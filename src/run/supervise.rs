@@ -19,6 +19,7 @@ use super::server_side::ServerSide;
 use super::stopped::{self, Gap, StopWatcher};
 use crate::remedy::WithRemedy;
 use crate::sample::{Interval, Status};
+use crate::scenario::plural;
 
 /// A run has stalled, and is not only slow, if nothing has arrived for this time.
 const STALL: Duration = Duration::from_secs(1);
@@ -179,21 +180,24 @@ impl Supervisor {
 
     fn late(&self, progress: &Progress) -> Failure {
         let timeout = self.timeout.as_secs_f64();
-        let Load::Streams(_) = self.load else {
+        if let Load::External(_) = self.load {
             let detail = format!("the load did not end within {timeout} seconds");
             return Failure { status: Status::Timeout, detail };
+        }
+        let arrived = match &self.load {
+            Load::Requests(exchange) => plural(exchange.answered(), "response"),
+            load => plural(load.arrived(), "byte"),
         };
-        let arrived = self.load.arrived();
         let quiet = progress.since.elapsed();
         if quiet >= STALL {
             let detail = format!(
-                "nothing arrived for the last {:.1} of {timeout} seconds, after {arrived} bytes",
+                "nothing arrived for the last {:.1} of {timeout} seconds, after {arrived}",
                 quiet.as_secs_f64()
             );
             Failure { status: Status::Stalled, detail }
         } else {
             let detail = format!(
-                "{arrived} bytes had arrived after {timeout} seconds; raise --timeout, or lower --bytes and --warmup"
+                "{arrived} had arrived after {timeout} seconds; raise --timeout, or lower --bytes and --warmup"
             );
             Failure { status: Status::Timeout, detail }
         }

@@ -92,6 +92,8 @@ impl Stream {
             // The device alone has no client.
             Some(Mode::Writer) | None => &[Direction::ToServer],
             Some(Mode::Both) => &[Direction::ToServer, Direction::ToClient],
+            // They are no streams: see `requests`.
+            Some(Mode::Rr | Mode::Crr) => &[],
         };
         let streams = u64::from(scenario.parallel.get());
         let indices = 0..streams;
@@ -191,6 +193,8 @@ pub(super) enum TransferError {
     Lost { got: u64, expected: u64 },
     #[error("byte {offset} of the stream differs from the one that was sent")]
     Corrupt { offset: u64 },
+    #[error("{failed} requests failed ({kinds}), {answered} were answered")]
+    Requests { status: Status, failed: u64, answered: u64, kinds: String },
     #[error("the run was cancelled")]
     Cancelled,
 }
@@ -218,6 +222,7 @@ impl TransferError {
             },
             Self::Short { .. } | Self::Lost { .. } => Status::Short,
             Self::Corrupt { .. } => Status::Corrupt,
+            Self::Requests { status, .. } => *status,
             Self::Cancelled => Status::Timeout,
         }
     }

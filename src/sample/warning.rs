@@ -230,6 +230,9 @@ fn smaller_window(sample: &Sample) -> Option<Warning> {
 /// The size of packets that are no super-packets though they could be.
 fn no_super_packets(sample: &Sample) -> Option<f64> {
     let (cell, mtu) = (&sample.cell, sample.cell.mtu?);
+    if cell.workload.requests().is_some() {
+        return None;
+    }
     let counts_whole = cell.forwarder().is_none_or(Forwarder::counts_whole);
     let could_be = cell.offloads() && counts_whole && mtu <= LARGEST_MTU_TO_SEGMENT;
     sample.bytes_per_packet().filter(|bytes| could_be && *bytes <= mtu as f64)

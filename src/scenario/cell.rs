@@ -6,7 +6,10 @@ use netstacks::StackKind;
 use platform::Offload;
 use serde::{Deserialize, Serialize};
 
-use super::{Conditions, DEFAULT_MTU, Forwarder, Generator, Layer, Mode, RuntimeKind, Scenario, Subject, Workload};
+use super::{
+    Conditions, DEFAULT_MTU, Forwarder, Generator, Layer, Mode, Requests, RuntimeKind, Scenario, Subject, Workload,
+    plural,
+};
 
 /// A scenario without its amounts: samples of equal cells are runs of the same thing. `None` is what the
 /// subject does not have.
@@ -25,13 +28,13 @@ pub struct Cell {
     pub offload: Option<bool>,
     /// MTU of the devices, in bytes.
     pub mtu: Option<usize>,
-    /// Streams at once; in both directions as many each.
+    /// Connections at once; streams in both directions are as many each.
     pub parallel: u16,
     /// Whether the packets are IPv6.
     pub ipv6: bool,
     /// The stack's receive buffer and send buffer for each stream, in bytes, as asked for.
     pub window_bytes: Option<usize>,
-    /// Size of one read or write, in bytes.
+    /// Size of one read or write of a stream, in bytes.
     pub buffer_bytes: usize,
     /// How many packets may wait in each device of a forwarder before the kernel drops.
     pub queue_packets: Option<u32>,
@@ -47,6 +50,8 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     forwarder: Option<Forwarder>,
     mode: Option<Mode>,
+    #[serde(flatten)]
+    requests: Option<Requests>,
     #[serde(default, skip_serializing_if = "is_default")]
     conditions: Conditions,
     #[serde(flatten)]
@@ -84,6 +89,7 @@ impl From<Cell> for Fields {
             netstack: cell.subject.stack(),
             forwarder: cell.subject.forwarder(),
             mode: cell.workload.mode(),
+            requests: cell.workload.requests(),
             conditions: cell.conditions,
             runtime: cell.runtime,
             offload: cell.offload,
@@ -119,7 +125,7 @@ impl TryFrom<Fields> for Cell {
         }
         let workload = match (layer, fields.mode) {
             (Layer::Device, _) => Workload::Packets,
-            (_, Some(mode)) => Workload::Stream(mode),
+            (_, Some(mode)) => Workload::new(mode, fields.requests).ok_or_else(|| missing("request_bytes"))?,
             (_, None) => return Err(missing("mode")),
         };
         if fields.runtime.is_none() && layer != Layer::Forward {
@@ -233,9 +239,28 @@ impl fmt::Display for Cell {
         words.extend(self.offload.map(|offload| format!("offload {}", if offload { "on" } else { "off" })));
         let usual_mtu = is_forward && self.mtu == Some(DEFAULT_MTU.into());
         words.extend(self.mtu.filter(|_| !usual_mtu).map(|mtu| format!("MTU {mtu}")));
-        words.extend((self.parallel != 1).then(|| format!("{} streams", self.parallel)));
+        match self.workload.requests() {
+            Some(requests) => words.extend(load(requests, self.parallel)),
+            None => words.extend((self.parallel != 1).then(|| format!("{} streams", self.parallel))),
+        }
         words.extend(self.ipv6.then(|| "IPv6".to_owned()));
+        words.extend((self.conditions != Conditions::default()).then(|| self.conditions.to_string()));
         words.extend((self.generator != Generator::Own).then(|| format!("by {}", self.generator)));
         f.pad(&words.join(if is_forward { ", " } else { " " }))
     }
+}
+
+/// The words for requests, without what is as by default.
+fn load(requests: Requests, connections: u16) -> impl Iterator<Item = String> {
+    let Requests { request_bytes, response_bytes, depth, rate } = requests;
+    let usual = Requests::default();
+    [
+        (connections != 1).then(|| format!("{connections} connections")),
+        ([request_bytes, response_bytes] != [usual.request_bytes, usual.response_bytes])
+            .then(|| format!("{request_bytes} for {}", plural(response_bytes, "byte"))),
+        (depth != usual.depth).then(|| format!("depth {depth}")),
+        rate.map(|rate| format!("at {rate}/s")),
+    ]
+    .into_iter()
+    .flatten()
 }

@@ -234,6 +234,8 @@ fn measured(cell: &Cell, gbps: f64) -> Measurements {
         device_drops: (cell.layer() == Layer::Path).then_some(0),
         packets: if link { packets } else { Packets::default() },
         tcp: None,
+        link: None,
+        requests: None,
         intervals: Vec::new(),
         started_unix_ms: None,
         device: (cell.layer() == Layer::Path).then(|| DeviceFacts {

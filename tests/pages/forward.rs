@@ -83,7 +83,7 @@ fn svg_has_a_bar_for_each_row_and_a_dot_for_each_run() {
     let summary = &series()[0].summary;
     let figures = summary.cells.iter().filter(|row| row.estimate.is_some()).count();
     assert_eq!(text.matches("opacity=\"0.3\"").count(), figures);
-    assert_eq!(text.matches("<circle").count(), summary.cells.iter().map(|row| row.gbps.len()).sum::<usize>());
+    assert_eq!(text.matches("<circle").count(), summary.cells.iter().map(|row| row.speeds.len()).sum::<usize>());
     assert_eq!(text.matches("× ").count(), ROWS.len() - figures, "each failed row says how");
     // In the order of the table, which is that of the numbers.
     let places: Vec<_> =

@@ -368,7 +368,7 @@ fn rounds_without_loopback_have_no_speed() {
     let mut new = rounds(&[1.0; 10], 2);
     new.retain(|sample| is_path(sample) || sample.measured.round != Some(4));
     let relative = Comparison::relative(&old, &new, 0.02).unwrap();
-    assert_eq!(relative.cells[0].new.as_ref().unwrap().gbps.len(), 9);
+    assert_eq!(relative.cells[0].new.as_ref().unwrap().speeds.len(), 9);
     new.retain(is_path);
     assert_eq!(Comparison::relative(&old, &new, 0.02), Err(CompareError::NoLoopback));
     let plain = [sample(&cell(StackKind::Lwip, Mode::Reader), 1.0)];

@@ -40,7 +40,7 @@ fn a_quiet_cell_has_an_interval_and_no_warning() {
 fn an_outlier_is_marked_and_kept() {
     let (row, warnings) = row(&samples(&[10.0, 10.1, 9.9, 5.0, 10.0, 10.1, 9.9, 10.0]));
     assert_eq!(row.outliers, [3]);
-    assert_eq!(row.gbps.len(), 8);
+    assert_eq!(row.speeds.len(), 8);
     assert_eq!(warnings, ["one run lies far from the others; check what else the machine did"]);
 }
 

@@ -1,7 +1,7 @@
 //! Tables with a row for each cell or each sample, made of the lists of axes and metrics.
 
 use crate::measure::CellSummary;
-use crate::measure::metric::{METRICS, Metric, THROUGHPUT, Taken};
+use crate::measure::metric::{METRICS, Metric, Taken};
 use crate::report::axis::{self, AXES};
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Block, Column, Table};
@@ -42,6 +42,7 @@ fn explained(metric: &Metric, cells: &[&Cell]) -> String {
     let over = match metric.taken {
         Taken::Median(_) => "; the median of the runs",
         Taken::Maximum(_) => "; the largest of the runs",
+        Taken::Quantile(_) => "; of all runs together",
         Taken::Relative(_) => "",
     };
     let better = metric.more_is_better.map(|more| if more { "; more is better" } else { "; less is better" });
@@ -56,17 +57,25 @@ fn table(one: &Series) -> Table {
         table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
     }
     let text = |figure: Option<String>| figure.unwrap_or_else(|| UNKNOWN.to_owned());
+    // The number of runs stands behind the last speed.
+    let mut speeds = metrics(&cells, Metric::is_speed).skip(1);
     for metric in metrics(&cells, |metric| metric.in_cells) {
         let head = Column::new(format::head(metric, &cells), true);
-        if metric.name == THROUGHPUT.name {
+        if metric.is_speed() {
+            let has = |row: &CellSummary| (metric.exists)(&row.cell);
             let rate = |row: &CellSummary| match row.estimate {
-                Some(estimate) => format::gbps(estimate.median),
+                _ if !has(row) => UNKNOWN.to_owned(),
+                Some(estimate) => format::speed(row, estimate.median),
                 None => format::failures(row),
             };
             table.push(head, rows.iter().map(rate));
-            table.push(Column::new("95 % interval", true), rows.iter().map(|row| text(format::interval(row))));
+            let interval = |row: &CellSummary| text(format::interval(row).filter(|_| has(row)));
+            table.push(Column::new("95 % interval", true), rows.iter().map(interval));
+            if speeds.next().is_some() {
+                continue;
+            }
             let runs = Column { may_go: true, ..Column::new("runs", true) };
-            table.push(runs, rows.iter().map(|row| row.gbps.len().to_string()));
+            table.push(runs, rows.iter().map(|row| row.speeds.len().to_string()));
         } else {
             let figures = rows.iter().map(|row| text(format::figure(row, metric)));
             table.push(Column { may_go: true, ..head }, figures);
@@ -115,13 +124,14 @@ pub(super) fn records(all: &[Series]) -> Table {
         push(axis.name.to_owned(), axis.is_number, &|_, row| Some(axis.machine_value(&row.cell)));
     }
     push("runs".to_owned(), true, &|_, row| Some(row.runs().to_string()));
-    push("runs_ok".to_owned(), true, &|_, row| Some(row.gbps.len().to_string()));
+    push("runs_ok".to_owned(), true, &|_, row| Some(row.speeds.len().to_string()));
     push("outliers".to_owned(), true, &|_, row| Some(row.outliers.len().to_string()));
     for metric in &METRICS {
-        if metric.name == THROUGHPUT.name {
-            push(format!("median_{}", metric.name), true, &|_, row| Some(row.estimate?.median.to_string()));
-            push(format!("low_{}", metric.name), true, &|_, row| Some(row.estimate?.low.to_string()));
-            push(format!("high_{}", metric.name), true, &|_, row| Some(row.estimate?.high.to_string()));
+        if metric.is_speed() {
+            let estimate = |row: &CellSummary| row.estimate.filter(|_| (metric.exists)(&row.cell));
+            push(format!("median_{}", metric.name), true, &|_, row| Some(estimate(row)?.median.to_string()));
+            push(format!("low_{}", metric.name), true, &|_, row| Some(estimate(row)?.low.to_string()));
+            push(format!("high_{}", metric.name), true, &|_, row| Some(estimate(row)?.high.to_string()));
         } else {
             push(metric.name.to_owned(), true, &|_, row| Some(row.figure(metric.name)?.to_string()));
         }

@@ -9,15 +9,15 @@ use crate::measure::metric::METRICS;
 use crate::report::axis::{self, Axis};
 use crate::report::format;
 use crate::report::model::{self, Bar, Block, Chart, Group, Guide, Mark, Plot, Shape, Size, Strokes};
-use crate::report::series::Series;
+use crate::report::series::{Kind, Series};
 use crate::sample::{Sample, gbps};
 use crate::scenario::{Cell, Forwarder};
 
-const THROUGHPUT: &str = "throughput, Gbps";
+pub(super) const THROUGHPUT: &str = "throughput, Gbps";
 
-/// The main rows of all series as bars.
-pub(super) fn bars(all: &[Series]) -> Chart {
-    let (forwards, stacks): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.is_forward());
+/// The main rows of series that are compared by the same figure, as bars.
+pub(super) fn bars(all: &[&Series]) -> Chart {
+    let (forwards, stacks): (Vec<_>, Vec<_>) = all.iter().copied().partition(|one| one.is_forward());
     let mut groups = groups_of(&stacks);
     for group in groups_of(&forwards) {
         let title = match group.title {
@@ -29,12 +29,15 @@ pub(super) fn bars(all: &[Series]) -> Chart {
     }
     let key =
         "Bar and number: median. Line: its 95 % interval. Dot: a run. Ring: an outlier, which counts like any other.";
-    of_groups(groups, "Throughput of each cell", key)
+    if all.first().is_some_and(|one| one.kind() == Kind::Requests) {
+        return of_groups("requests a second", groups, "Requests of each cell", key);
+    }
+    of_groups(THROUGHPUT, groups, "Throughput of each cell", key)
 }
 
-/// Groups of bars as a chart.
-pub(super) fn of_groups(groups: Vec<Group>, label: &str, caption: &str) -> Chart {
-    let plot = Plot::Bars(THROUGHPUT, groups);
+/// Groups of bars as a chart, on a scale of that name.
+pub(super) fn of_groups(scale: &'static str, groups: Vec<Group>, label: &str, caption: &str) -> Chart {
+    let plot = Plot::Bars(scale, groups);
     Chart { label: label.to_owned(), captions: vec![caption.to_owned()], legend: Vec::new(), plot }
 }
 
@@ -88,14 +91,14 @@ pub(super) fn bar(label: String, row: &CellSummary) -> Bar {
     let failures = format::failures(row);
     let note = match row.estimate {
         None => failures,
-        Some(estimate) if failures.is_empty() => format::gbps(estimate.median),
-        Some(estimate) => format!("{} ({failures})", format::gbps(estimate.median)),
+        Some(estimate) if failures.is_empty() => format::speed(row, estimate.median),
+        Some(estimate) => format!("{} ({failures})", format::speed(row, estimate.median)),
     };
     Bar {
         label,
         mark: mark(&row.cell),
         median: row.estimate.map(|estimate| (estimate.median, estimate.low..estimate.high)),
-        runs: row.gbps.iter().enumerate().map(|(index, gbps)| (*gbps, row.outliers.contains(&index))).collect(),
+        runs: row.speeds.iter().enumerate().map(|(index, gbps)| (*gbps, row.outliers.contains(&index))).collect(),
         note,
     }
 }
@@ -210,11 +213,11 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
     let (samples, clock) = (&one.samples, Clock::of(&one.samples));
     let mut strokes = Mark::ALL.map(|mark| Strokes { mark, shape: Shape::Dots, points: Vec::new() });
     for (sample, time) in samples.iter().zip(&clock.times).filter(|(sample, _)| sample.is_ok()) {
-        let row = one.summary.cells.iter().find(|row| row.cell == sample.cell && row.gbps.len() > 1);
+        let row = one.summary.cells.iter().find(|row| row.cell == sample.cell && row.speeds.len() > 1);
         let median = row.and_then(|row| row.estimate).map(|estimate| estimate.median).filter(|gbps| *gbps > 0.0);
         let of_mark = strokes.iter_mut().find(|strokes| strokes.mark == mark(&sample.cell));
         if let (Some(median), Some(strokes)) = (median, of_mark) {
-            strokes.points.push((*time, (sample.gbps() / median - 1.0) * 100.0));
+            strokes.points.push((*time, (sample.speed() / median - 1.0) * 100.0));
         }
     }
     let points = || strokes.iter().flat_map(|strokes| &strokes.points);
@@ -235,12 +238,15 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
         plot: Plot::Plane { size: Size::Full, x, y, strokes: strokes.into_iter().collect(), baseline: Some(0.0) },
     };
     let cells = gallery(one, "over the time", |row| Some(over_time(one, &clock, row)));
-    let title = format!("Each cell alone: Gbps by {}", clock.name);
+    let title = format!("Each cell alone: {} by {}", format::unit(one), clock.name);
     vec![Block::Chart(chart), Block::Details(title, vec![Block::Gallery(cells)])]
 }
 
 /// The rate within each run, where runs have it.
 pub(super) fn within_runs(one: &Series) -> Vec<Block> {
+    if one.kind() == Kind::Requests {
+        return Vec::new();
+    }
     let charts = gallery(one, "within each run", |row| rates_of(one, row));
     if charts.is_empty() {
         return Vec::new();
@@ -270,7 +276,7 @@ fn small(x: model::Axis, strokes: Vec<Strokes>) -> Plot {
 fn over_time(one: &Series, clock: &Clock, row: &CellSummary) -> Plot {
     let x = clock.axis("", clock.times.iter().copied());
     let runs = one.samples.iter().zip(&clock.times).filter(|(sample, _)| sample.is_ok() && sample.cell == row.cell);
-    let points = runs.map(|(sample, time)| (*time, sample.gbps())).collect();
+    let points = runs.map(|(sample, time)| (*time, sample.speed())).collect();
     small(x, vec![Strokes { mark: mark(&row.cell), shape: Shape::Dots, points }])
 }
 

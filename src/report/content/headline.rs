@@ -1,5 +1,7 @@
 //! A series in a sentence.
 
+use clap::ValueEnum;
+
 use super::{charts, published};
 use crate::measure::{CellSummary, Estimate};
 use crate::report::axis::{self, Axis};
@@ -22,7 +24,7 @@ pub(super) fn headline(one: &Series) -> String {
     let phrases: Vec<_> = if one.is_forward() {
         charts::works(&cells).into_iter().filter_map(|work| fastest_forwarder(&rows, work)).collect()
     } else {
-        [Mode::Reader, Mode::Writer, Mode::Both].into_iter().filter_map(|mode| fastest_stack(&rows, mode)).collect()
+        Mode::value_variants().iter().copied().filter_map(|mode| fastest_stack(&rows, mode)).collect()
     };
     match phrases.as_slice() {
         [] => "No run came to a figure.".to_owned(),
@@ -88,7 +90,7 @@ fn fastest<'a>(rows: &[Figure<'a>]) -> Option<Figure<'a>> {
 
 /// Why the fastest may not be: too few runs, or rivals whose intervals overlap with its own.
 fn doubt<'a>((best, estimate): Figure<'_>, rivals: impl Iterator<Item = &'a Figure<'a>> + Clone) -> String {
-    let fewest = rivals.clone().map(|(row, _)| row.gbps.len()).chain([best.gbps.len()]).min().unwrap_or_default();
+    let fewest = rivals.clone().map(|(row, _)| row.speeds.len()).chain([best.speeds.len()]).min().unwrap_or_default();
     if fewest < FEWEST_RUNS {
         let verb = if fewest == 1 { "is" } else { "are" };
         return format!(", though {} {verb} too few to be sure", plural(fewest, "run"));

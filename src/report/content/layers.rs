@@ -1,11 +1,12 @@
 //! The layers under each path: the kernel's loopback, the device and the stack, each alone.
 
 use super::charts;
+use crate::measure::metric::METRICS;
 use crate::measure::{CellSummary, Summary};
 use crate::report::axis::{self, Axis};
-use crate::report::format::{self, UNKNOWN};
+use crate::report::format::UNKNOWN;
 use crate::report::model::{Block, Column, Group, Table};
-use crate::report::series::Series;
+use crate::report::series::{Kind, Series};
 use crate::scenario::{Cell, Subject, Workload};
 
 /// A path and its layers, as far as they were measured.
@@ -18,6 +19,9 @@ struct Layers<'a> {
 
 /// A chart and a table, if any layer was measured alone.
 pub(super) fn blocks(one: &Series) -> Vec<Block> {
+    if one.kind() == Kind::Requests {
+        return Vec::new();
+    }
     let paths = paths(&one.summary);
     if paths.is_empty() {
         return Vec::new();
@@ -25,6 +29,7 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
     let cells = axis::cells(paths.iter().map(|layers| layers.path));
     let axes = axis::differing(&cells);
     let chart = charts::of_groups(
+        charts::THROUGHPUT,
         groups(&paths, &axes),
         "Throughput of each layer alone and of the whole path",
         "From above: the kernel’s TCP over its loopback, without a device; the device with packets that the kernel \
@@ -62,10 +67,10 @@ fn table(one: &Series, paths: &[Layers<'_>], axes: &[&Axis]) -> Table {
         let values = paths.iter().map(|layers| value(layers).unwrap_or_else(|| UNKNOWN.to_owned()));
         table.push(Column::new(title, true), values);
     };
-    push("loopback", &|layers| median(layers.loopback).map(format::gbps));
-    push("device", &|layers| median(layers.device).map(format::gbps));
-    push("stack in memory", &|layers| median(layers.stack).map(format::gbps));
-    push("path", &|layers| median(Some(layers.path)).map(format::gbps));
+    push("loopback", &|layers| median(layers.loopback).map(|gbps| METRICS[0].write(gbps)));
+    push("device", &|layers| median(layers.device).map(|gbps| METRICS[0].write(gbps)));
+    push("stack in memory", &|layers| median(layers.stack).map(|gbps| METRICS[0].write(gbps)));
+    push("path", &|layers| median(Some(layers.path)).map(|gbps| METRICS[0].write(gbps)));
     push("of stack", &|layers| Some(format!("{:.0} %", median(Some(layers.path))? / median(layers.stack)? * 100.0)));
     table
 }

@@ -6,7 +6,7 @@ use super::published;
 use crate::report::axis;
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Block, Column, Table};
-use crate::report::series::Series;
+use crate::report::series::{Kind, Series};
 use crate::scenario::{Cell, plural};
 
 /// The main rows of a series, and the properties that all runs have alike.
@@ -14,7 +14,7 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
     let (key, table) = if one.is_forward() {
         (published::KEY, published::table(one))
     } else {
-        ("Median Gbps, and its 95 % interval:", main_table(one))
+        (&*format!("Median {}, and its 95 % interval:", format::unit(one)), main_table(one))
     };
     let shared = one.shared().into_iter().chain([runs(one), one.machine()]).collect::<Vec<_>>();
     let shared = format!("In every run: {}.", shared.join(", "));
@@ -57,7 +57,7 @@ fn main_table(one: &Series) -> Table {
             let row = rows.iter().find(|row| head(&row.cell) == wanted && side(&row.cell) == *place);
             row.map_or_else(|| UNKNOWN.to_owned(), |row| format::median_or_failures(row))
         };
-        let title = if wanted.is_empty() { "Gbps" } else { &wanted };
+        let title = if wanted.is_empty() { format::unit(one) } else { wanted.clone() };
         table.push(Column::new(title, true), sides.iter().map(figure));
     }
     table
@@ -77,11 +77,12 @@ fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
 /// The cells of all series, and the median of each: a table of the stacks and one of the forwarders, where there
 /// are several series to compare.
 pub(super) fn side_by_side(all: &[Series]) -> Vec<Block> {
-    let (forwards, stacks): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.is_forward());
     let mut blocks = Vec::new();
-    for (of, series) in [("stacks", stacks), ("forwarders", forwards)] {
+    for kind in Kind::ALL {
+        let series: Vec<_> = all.iter().filter(|one| one.kind() == kind).collect();
         if series.len() > 1 {
-            blocks.push(Block::Text(format!("Median Gbps of {of}, and its 95 % interval:")));
+            let of = if kind == Kind::Streams { "stacks" } else { kind.name() };
+            blocks.push(Block::Text(format!("Median {} of {of}, and its 95 % interval:", format::unit(series[0]))));
             blocks.push(Block::Table(compared(of, &series)));
         }
     }

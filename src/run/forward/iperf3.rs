@@ -148,9 +148,9 @@ fn client(scenario: &Scenario, (near, far): (IpAddr, IpAddr), congestion: Option
         command.arg("--congestion").arg(congestion);
     }
     match scenario.workload.mode() {
-        Some(Mode::Writer) | None => {}
         Some(Mode::Reader) => drop(command.arg("--reverse")),
         Some(Mode::Both) => drop(command.arg("--bidir")),
+        _ => {}
     }
     command
 }

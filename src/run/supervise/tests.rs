@@ -18,7 +18,6 @@ use super::*;
 use crate::cli::Cli;
 use crate::run::kernel;
 use crate::run::meter::LinkMeter;
-use crate::run::transfer::Stream;
 use crate::scenario::{Amount, Scenario};
 
 /// A fault of the stack, after so many bytes of a stream.
@@ -31,7 +30,13 @@ enum Fault {
     Stall(u64),
     Panic(u64),
     PanicAtAccept,
+    /// It does nothing for the first fifth of every half second.
+    Pauses,
 }
+
+/// The length of its pauses, and how often they come.
+const PAUSE: Duration = Duration::from_millis(100);
+const PERIOD: Duration = Duration::from_millis(500);
 
 /// The kernel in place of a stack, with a fault.
 struct Loopback {
@@ -43,6 +48,9 @@ struct LoopbackStream {
     socket: tokio::net::TcpStream,
     fault: Fault,
     passed: u64,
+    /// When it was accepted.
+    since: Instant,
+    pause: Option<Pin<Box<tokio::time::Sleep>>>,
 }
 
 impl Listener for Loopback {
@@ -51,14 +59,26 @@ impl Listener for Loopback {
     async fn accept(&mut self) -> io::Result<LoopbackStream> {
         let (socket, _) = self.listener.accept().await?;
         assert!(!matches!(self.fault, Fault::PanicAtAccept), "a bug in the listener");
-        Ok(LoopbackStream { socket, fault: self.fault, passed: 0 })
+        Ok(LoopbackStream { socket, fault: self.fault, passed: 0, since: Instant::now(), pause: None })
     }
 }
 
 impl LoopbackStream {
     /// The result of the fault in place of that of a read or write; `None` without a fault.
-    fn misbehave(&mut self) -> Option<Poll<io::Result<usize>>> {
+    fn misbehave(&mut self, cx: &mut Context<'_>) -> Option<Poll<io::Result<usize>>> {
         match self.fault {
+            Fault::Pauses => {
+                let phase = self.since.elapsed().as_millis() % PERIOD.as_millis();
+                if phase < PAUSE.as_millis() && self.pause.is_none() {
+                    let rest = PAUSE.saturating_sub(Duration::from_millis(phase as u64));
+                    self.pause = Some(Box::pin(tokio::time::sleep(rest)));
+                }
+                if self.pause.as_mut()?.as_mut().poll(cx).is_pending() {
+                    return Some(Poll::Pending);
+                }
+                self.pause = None;
+                None
+            }
             Fault::End(after) if self.passed >= after => Some(Poll::Ready(Ok(0))),
             Fault::Reset(after) if self.passed >= after => {
                 Some(Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())))
@@ -76,7 +96,7 @@ impl LoopbackStream {
 
 impl AsyncRead for LoopbackStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if let Some(result) = self.misbehave() {
+        if let Some(result) = self.misbehave(cx) {
             return result.map(|result| result.map(drop));
         }
         let before = buffer.filled().len();
@@ -91,7 +111,7 @@ impl AsyncRead for LoopbackStream {
 
 impl AsyncWrite for LoopbackStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if let Some(result) = self.misbehave() {
+        if let Some(result) = self.misbehave(cx) {
             return result;
         }
         let flipped;
@@ -139,7 +159,8 @@ async fn healthy() -> io::Result<()> {
 }
 
 fn scenario(arguments: &str) -> Scenario {
-    let warmup = if arguments.contains("--warmup") { "" } else { "--warmup 100KB" };
+    let has_requests = arguments.contains("rr");
+    let warmup = if arguments.contains("--warmup") || has_requests { "" } else { "--warmup 100KB" };
     let arguments = format!("x -n smoltcp --buffer 10KB {warmup} {arguments}");
     Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap()
 }
@@ -161,13 +182,13 @@ fn execute(
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = listener.local_addr().unwrap();
-        let streams = Stream::split(scenario);
+        let load = Load::of(scenario);
         let driver = async { Failure::of_driver(driver.await) };
-        let server = ServerSide::spawn(Loopback { listener, fault }, driver, Arc::clone(&streams), |_| Some(0));
+        let server = ServerSide::spawn(Loopback { listener, fault }, driver, &load, |_| Some(0));
         let meter = LinkMeter::new(Arc::new(Traffic::default()), || Some(0));
-        let barrier = Arc::new(StartBarrier::new(streams.len(), meter));
-        let (clients, _) = kernel::clients(scenario, &streams, &[target])?;
-        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, Load::Streams(streams), barrier);
+        let barrier = Arc::new(StartBarrier::new(load.clients(), meter));
+        let (clients, _) = kernel::clients(scenario, &load, vec![target])?;
+        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, barrier);
         supervisor.supervise(server, clients, Interrupts::catch().unwrap()).await
     })
 }
@@ -209,6 +230,60 @@ fn a_run_lasts_for_its_time_and_for_its_bytes() {
         assert_eq!(outcome.status, Status::Ok, "{mode}: {:?}", outcome.detail);
         assert!(outcome.delivered.bytes >= 20_000_000, "{mode}: {}", outcome.delivered.bytes);
         assert!(outcome.elapsed >= time, "{mode}: {:?}", outcome.elapsed);
+    }
+}
+
+#[test]
+fn requests_are_answered_and_each_has_its_latency() {
+    for arguments in [
+        "-m rr",
+        "-m rr --parallel 20 --request 100 --response 20000 --verify full",
+        "-m rr --parallel 3 --request 70000 --response 1 --depth 8 --verify full",
+        "-m rr --parallel 5 --rate 2000",
+        "-m crr --verify full",
+        "-m crr --parallel 20 --request 100 --response 20000",
+        "-m crr --parallel 4 --rate 500",
+    ] {
+        let outcome = run(&format!("{arguments} --time 0.3"), Fault::None, healthy()).unwrap();
+        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
+        let made = outcome.delivered.requested.unwrap();
+        assert!(made.answered > 50 && made.errors.is_empty(), "{arguments}: {made:?}");
+        // Those that were under way at the end are in it, too.
+        assert!((made.answered..made.answered + 41).contains(&made.latency.count()), "{arguments}: {made:?}");
+        if let Some((_, rate)) = arguments.split_once("--rate ") {
+            let due = 0.3 * rate.parse::<f64>().unwrap();
+            assert!((made.latency.count() as f64 - due).abs() <= 1.0, "{arguments}: {made:?}");
+        }
+    }
+}
+
+/// Requests that nobody makes while the server pauses are not seen; with a rate they are due all the same.
+#[test]
+fn a_pause_of_the_server_is_in_the_latencies_of_a_rate() {
+    let share_of_pauses = PAUSE.div_duration_f64(PERIOD);
+    let quantile = |arguments: &str, share| {
+        let outcome = run(&format!("-m rr --time 1 {arguments}"), Fault::Pauses, healthy()).unwrap();
+        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
+        Duration::from_micros(outcome.delivered.requested.unwrap().latency.quantile_us(share).unwrap() as u64)
+    };
+    // Half of those that are due in a pause wait for its second half at least.
+    assert!(quantile("--rate 500", 1.0 - share_of_pauses / 2.0) >= PAUSE / 3);
+    assert!(quantile("", 0.99) < PAUSE / 3);
+}
+
+#[test]
+fn every_failure_of_a_request_has_a_status_and_a_count() {
+    for (fault, expected, kind) in [
+        (Fault::Corrupt(3000), Status::Corrupt, "differs"),
+        (Fault::End(3000), Status::Short, "closed early"),
+        (Fault::Reset(3000), Status::Short, "closed early"),
+        (Fault::Stall(3000), Status::Stalled, "unanswered"),
+        (Fault::Panic(3000), Status::Panicked, "a bug in the stack"),
+        (Fault::PanicAtAccept, Status::Panicked, "a bug in the listener"),
+    ] {
+        let (status, detail) = status("-m rr --time 1 --request 10 --response 10 --verify full", fault);
+        assert_eq!(status, expected, "{detail}");
+        assert!(detail.contains(kind) || detail.contains("wait for a response"), "{detail}");
     }
 }
 

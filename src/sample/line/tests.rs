@@ -2,6 +2,7 @@
 
 mod forward;
 
+use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use clap::Parser;
@@ -11,9 +12,11 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
-use super::super::{CpuTime, DeviceFacts, Interval, Packets, Program, Status, TcpFacts};
+use super::super::{
+    CpuTime, DeviceFacts, Interval, Latency, LinkFacts, Packets, Program, RequestFacts, Status, TcpFacts,
+};
 use super::*;
-use crate::scenario::{Conditions, Generator, Mode, RuntimeKind, Subject, Verify, Workload};
+use crate::scenario::{Conditions, Generator, Mode, Requests, RuntimeKind, Subject, Verify, Workload};
 
 pub(in crate::sample) fn environment() -> Environment {
     Environment {
@@ -74,6 +77,8 @@ pub(in crate::sample) fn sample() -> Sample {
                 Interval { end: Duration::from_millis(100), bytes: 500_000_000, ..Interval::default() },
                 Interval { end: Duration::from_nanos(179_321_123), bytes: 500_000_007, ..Interval::default() },
             ],
+            link: None,
+            requests: None,
             started_unix_ms: Some(1_700_000_000_123),
             device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(4308) }),
             effective: Some(Effective {
@@ -125,6 +130,20 @@ fn bare() -> Sample {
     Sample { cell, ..failed() }
 }
 
+/// A sample of requests over a link with conditions.
+fn requests() -> Sample {
+    let requests = Requests { depth: NonZeroU16::new(4).unwrap(), rate: NonZeroU32::new(5000), ..Requests::default() };
+    let conditions = Conditions { delay: Duration::from_micros(2500), loss_ppm: 1, ..Conditions::default() };
+    let mut sample = sample();
+    sample.cell = Cell { workload: Workload::Rr(requests), conditions, ..sample.cell };
+    let mut latency = Latency::new();
+    (1..500).for_each(|index| latency.record(Duration::from_micros(index * index)));
+    let errors = [("reset".to_owned(), 3)].into();
+    sample.measured.requests = Some(RequestFacts { answered: 499, errors, latency });
+    sample.measured.link = Some(LinkFacts { lost: 3, duplicated: 2, ..LinkFacts::default() });
+    sample
+}
+
 /// The object of a sample, to be changed.
 fn object() -> Value {
     serde_json::from_str(&line_of_its_own(&sample())).unwrap()
@@ -136,7 +155,7 @@ fn refusal(value: &Value) -> String {
 
 #[test]
 fn a_sample_survives_writing_and_reading() {
-    for sample in [sample(), failed(), bare()] {
+    for sample in [sample(), failed(), bare(), requests()] {
         let line = line_of_its_own(&sample);
         assert!(!line.contains('\n'), "{line}");
         assert_eq!(parse_line(&line).unwrap(), sample);

@@ -1,0 +1,494 @@
+//! The client's side of requests: one thread for all connections, driven by readiness.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Read, Write};
+use std::net::{self, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mio::event::Event;
+use mio::net::TcpStream;
+use mio::{Events, Interest, Poll, Token, Waker};
+use platform::Class;
+
+use super::barrier::StartBarrier;
+use super::client::{Client, Deliver};
+use super::error::RunError;
+use super::kernel;
+use super::meter::{Snapshot, difference};
+use super::requests::{Exchange, Requested};
+use super::transfer::TransferError;
+use crate::sample::{Latency, Status};
+
+/// How long requests are made before the timed window.
+const WARM_UP: Duration = Duration::from_millis(100);
+
+/// How long requests that are under way at the end of the window may take to be answered. One that is not counts as
+/// failed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Handshakes at once, before the warm-up: fewer than wait in a stack's backlog.
+const HANDSHAKES: usize = 256;
+
+/// A run with more failures than this ends early.
+const MOST_ERRORS: u64 = 10_000;
+
+/// The events of one turn.
+const EVENTS: usize = 1024;
+
+/// How often the requests that are due are started, at most: each time costs a switch of threads.
+const SHORTEST_TICK: Duration = Duration::from_micros(50);
+
+/// The longest wait for an event: a request to end may come in between.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+
+const WAKE: Token = Token(usize::MAX);
+
+/// The client of all connections of a run, and their congestion control.
+pub(super) fn client(
+    exchange: &Arc<Exchange>,
+    targets: Vec<SocketAddr>,
+    congestion: Option<&str>,
+) -> Result<(Client, Option<String>), RunError> {
+    let failed = |source| platform::Error::new(Class::Failed, "wait for", "sockets", source);
+    let (_, congestion) = kernel::socket(targets[0], congestion)?;
+    let poll = Poll::new().map_err(failed)?;
+    let waker = Arc::new(Waker::new(poll.registry(), WAKE).map_err(failed)?);
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let cancel = {
+        let (waker, cancelled) = (Arc::clone(&waker), Arc::clone(&cancelled));
+        Box::new(move || {
+            cancelled.store(true, Ordering::Release);
+            // It looks from time to time anyway.
+            let _unheard = waker.wake();
+        })
+    };
+    let (exchange, name) = (Arc::clone(exchange), congestion.clone());
+    let deliver: Deliver = Box::new(move |barrier| {
+        let room = exchange.response.room(exchange.requests.depth.get().into());
+        let mut requester = Requester {
+            slots: (0..exchange.connections).map(|_| Slot::default()).collect(),
+            counts: Counts::default(),
+            pace: Pace::default(),
+            idle: VecDeque::new(),
+            handshakes: 0,
+            made: 0,
+            is_warm_up: true,
+            room,
+            exchange,
+            targets,
+            congestion: name,
+            poll,
+            waker,
+            cancelled,
+        };
+        let result = requester.run(barrier);
+        requester.exchange.end();
+        (Box::new(requester.slots), result)
+    });
+    Ok((Client { deliver, cancel }, congestion))
+}
+
+struct Requester {
+    exchange: Arc<Exchange>,
+    targets: Vec<SocketAddr>,
+    congestion: Option<String>,
+    poll: Poll,
+    waker: Arc<Waker>,
+    cancelled: Arc<AtomicBool>,
+    slots: Vec<Slot>,
+    counts: Counts,
+    pace: Pace,
+    /// Slots that wait for a request to be due, as often as each has room for one.
+    idle: VecDeque<usize>,
+    /// Connections whose handshake is under way.
+    handshakes: usize,
+    /// Connections made so far.
+    made: usize,
+    is_warm_up: bool,
+    /// Room for what is read.
+    room: Vec<u8>,
+}
+
+#[derive(Clone, Default)]
+struct Counts {
+    latency: Latency,
+    errors: BTreeMap<&'static str, u64>,
+    failed: u64,
+}
+
+/// When requests are due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Pace {
+    /// Never: nothing is started.
+    #[default]
+    Stopped,
+    /// As soon as the one before it has been answered.
+    Closed,
+    /// At even distances from a beginning. `started` have been.
+    Even { begin: Instant, distance: Duration, started: u32, end: Instant },
+}
+
+impl Pace {
+    /// When the next request is due; `None` if none is by `now`.
+    fn next(self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Stopped => None,
+            Self::Closed => Some(now),
+            Self::Even { begin, distance, started, end } => {
+                Some(begin + distance * started).filter(|due| *due <= now && *due < end)
+            }
+        }
+    }
+
+    /// Counts one that has been started.
+    fn start(&mut self) {
+        if let Self::Even { started, .. } = self {
+            *started += 1;
+        }
+    }
+}
+
+/// A connection, or the place of one.
+#[derive(Default)]
+struct Slot {
+    socket: Option<TcpStream>,
+    is_open: bool,
+    /// When the requests under way were due, the oldest first.
+    due: VecDeque<Instant>,
+    /// Bytes of them that the socket has not taken.
+    unsent: usize,
+    /// Bytes of the oldest one's response that have come.
+    got: usize,
+}
+
+impl Requester {
+    fn run(&mut self, barrier: &StartBarrier) -> Result<(), TransferError> {
+        if !self.exchange.connects {
+            self.connect_all()?;
+        }
+        self.begin(Pace::Closed)?;
+        self.turn_until(Instant::now() + WARM_UP.min(self.exchange.time), |_| false)?;
+        self.stop()?;
+        self.counts.verdict(self.exchange.answered())?;
+        barrier.wait()?;
+        self.exchange.warm();
+        self.is_warm_up = false;
+        self.counts.latency.reset();
+        let cpu = platform::cpu_of_thread();
+        let window = self.window(barrier);
+        let (answered, cpu) = (self.exchange.timed(), difference(platform::cpu_of_thread(), cpu));
+        // What was under way counts with its latency.
+        let stopped = window.and_then(|end| self.stop().map(|()| end));
+        let Counts { latency, errors, .. } = self.counts.clone();
+        let end = stopped.as_ref().map_or_else(|_| barrier.read(), |end| *end);
+        self.exchange.finish(Requested { answered, latency, errors, cpu, end });
+        stopped?;
+        self.counts.verdict(answered)
+    }
+
+    /// Makes requests for the time of the run, and takes the readings at its end.
+    fn window(&mut self, barrier: &StartBarrier) -> Result<Snapshot, TransferError> {
+        let begin = Instant::now();
+        let end = begin + self.exchange.time;
+        let Some(rate) = self.exchange.requests.rate else {
+            self.begin(Pace::Closed)?;
+            return self.turn_until(end, |_| false).map(|()| barrier.read());
+        };
+        let distance = Duration::from_secs(1) / rate.get();
+        let (waker, is_over) = (Arc::clone(&self.waker), AtomicBool::new(false));
+        thread::scope(|scope| {
+            // A thread says when requests are due: the clock of a wait for events is too coarse.
+            scope.spawn(|| {
+                platform::sharpen_timers();
+                let mut next = begin;
+                while !is_over.load(Ordering::Relaxed) {
+                    next += distance.max(SHORTEST_TICK);
+                    thread::sleep(next.saturating_duration_since(Instant::now()));
+                    let _unheard = waker.wake();
+                }
+            });
+            let result = self.begin(Pace::Even { begin, distance, started: 0, end });
+            let result = result.and_then(|()| self.turn_until(end, |_| false)).map(|()| barrier.read());
+            is_over.store(true, Ordering::Relaxed);
+            result
+        })
+    }
+
+    /// Opens all connections.
+    fn connect_all(&mut self) -> Result<(), TransferError> {
+        for index in 0..self.slots.len() {
+            self.connect(index).map_err(TransferError::io("connect"))?;
+            while self.handshakes >= HANDSHAKES {
+                self.turn(LONGEST_WAIT)?;
+            }
+        }
+        while self.handshakes > 0 {
+            self.turn(LONGEST_WAIT)?;
+        }
+        Ok(())
+    }
+
+    /// From now on requests are started at this pace.
+    fn begin(&mut self, pace: Pace) -> Result<(), TransferError> {
+        self.pace = pace;
+        let depth = self.exchange.requests.depth.get().into();
+        self.idle = (0..depth).flat_map(|_| 0..self.slots.len()).collect();
+        self.start_due()
+    }
+
+    /// Starts no more, and waits until those under way are answered. Those that are not have failed.
+    fn stop(&mut self) -> Result<(), TransferError> {
+        // What was due in the window is still made, so that it is counted with its delay.
+        if matches!(self.pace, Pace::Closed) {
+            self.pace = Pace::Stopped;
+        }
+        self.turn_until(Instant::now() + PATIENCE, |this| {
+            let is_answered = |slot: &Slot| slot.due.is_empty() && !(this.exchange.connects && slot.socket.is_some());
+            this.slots.iter().all(is_answered) && this.pace.next(Instant::now()).is_none()
+        })?;
+        let now = Instant::now();
+        while let Some(due) = self.pace.next(now) {
+            self.pace.start();
+            self.counts.unanswered(now - due);
+        }
+        self.pace = Pace::Stopped;
+        for slot in &mut self.slots {
+            for due in slot.due.drain(..) {
+                self.counts.unanswered(now - due);
+            }
+            if self.exchange.connects {
+                slot.socket = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes turns until a time, or until there is enough.
+    fn turn_until(&mut self, end: Instant, is_enough: impl Fn(&Self) -> bool) -> Result<(), TransferError> {
+        loop {
+            let now = Instant::now();
+            if now >= end || is_enough(self) {
+                return Ok(());
+            }
+            self.turn((end - now).min(LONGEST_WAIT))?;
+        }
+    }
+
+    /// Waits for events, and does what they make possible.
+    fn turn(&mut self, longest: Duration) -> Result<(), TransferError> {
+        let mut events = Events::with_capacity(EVENTS);
+        match self.poll.poll(&mut events, Some(longest)) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => result.map_err(TransferError::io("wait for events"))?,
+        }
+        if self.cancelled.load(Ordering::Acquire) {
+            return Err(TransferError::Cancelled);
+        }
+        for event in &events {
+            if event.token() != WAKE {
+                self.handle(event)?;
+            }
+        }
+        self.start_due()
+    }
+
+    fn start_due(&mut self) -> Result<(), TransferError> {
+        while !self.idle.is_empty()
+            && let Some(due) = self.pace.next(Instant::now())
+            && let Some(index) = self.idle.pop_front()
+        {
+            self.pace.start();
+            self.start(index, due)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a request.
+    fn start(&mut self, index: usize, due: Instant) -> Result<(), TransferError> {
+        let slot = &mut self.slots[index];
+        slot.due.push_back(due);
+        slot.unsent += self.exchange.request.len;
+        if slot.socket.is_none() {
+            return match self.connect(index) {
+                Ok(()) => Ok(()),
+                Err(error) => self.broken(index, &error),
+            };
+        }
+        self.write(index)
+    }
+
+    fn connect(&mut self, index: usize) -> io::Result<()> {
+        let target = self.targets[self.made % self.targets.len()];
+        self.made += 1;
+        let socket = net::TcpStream::from(TcpStream::connect(target)?);
+        kernel::set_up(&socket, self.congestion.as_deref()).map_err(io::Error::other)?;
+        let mut socket = TcpStream::from_std(socket);
+        self.poll.registry().register(&mut socket, Token(index), Interest::READABLE | Interest::WRITABLE)?;
+        self.handshakes += 1;
+        let slot = &mut self.slots[index];
+        (slot.socket, slot.is_open, slot.got) = (Some(socket), false, 0);
+        Ok(())
+    }
+
+    fn handle(&mut self, event: &Event) -> Result<(), TransferError> {
+        let Token(index) = event.token();
+        let slot = &mut self.slots[index];
+        // An event of a connection that has been closed since.
+        let Some(socket) = &slot.socket else { return Ok(()) };
+        if !slot.is_open {
+            if let Some(error) = socket.take_error().map_err(TransferError::io("ask a socket"))? {
+                return self.broken(index, &error);
+            }
+            match socket.peer_addr() {
+                Ok(_) => {
+                    slot.is_open = true;
+                    self.handshakes -= 1;
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
+                Err(error) => return self.broken(index, &error),
+            }
+        }
+        if event.is_writable() {
+            self.write(index)?;
+        }
+        if event.is_readable() || event.is_read_closed() || event.is_error() { self.read(index) } else { Ok(()) }
+    }
+
+    /// Writes requests, as far as the socket takes them.
+    fn write(&mut self, index: usize) -> Result<(), TransferError> {
+        let (slot, request) = (&mut self.slots[index], &self.exchange.request);
+        let Some(socket) = slot.socket.as_mut().filter(|_| slot.is_open) else { return Ok(()) };
+        while slot.unsent > 0 {
+            let offset = request.len - 1 - (slot.unsent - 1) % request.len;
+            match socket.write(request.slice(offset, slot.unsent)) {
+                Ok(len) => slot.unsent -= len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.broken(index, &error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads responses, until there is nothing more to read: only then is the next event certain.
+    fn read(&mut self, index: usize) -> Result<(), TransferError> {
+        loop {
+            let slot = &mut self.slots[index];
+            let Some(socket) = &mut slot.socket else { return Ok(()) };
+            match socket.read(&mut self.room) {
+                Ok(0) if self.exchange.connects && slot.due.is_empty() => {
+                    slot.socket = None;
+                    return self.free(index);
+                }
+                Ok(0) => return self.broken(index, &io::ErrorKind::UnexpectedEof.into()),
+                Ok(len) => self.take(index, len)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.broken(index, &error),
+            }
+        }
+    }
+
+    /// Takes bytes of responses.
+    fn take(&mut self, index: usize, len: usize) -> Result<(), TransferError> {
+        let (slot, response) = (&mut self.slots[index], &self.exchange.response);
+        if self.exchange.verifies(self.is_warm_up) {
+            response.verify(slot.got, &self.room[..len])?;
+        }
+        slot.got += len;
+        let len = response.len;
+        while self.slots[index].got >= len {
+            let slot = &mut self.slots[index];
+            slot.got -= len;
+            // Bytes for which nobody has asked are not a response.
+            let Some(due) = slot.due.pop_front() else {
+                return Err(TransferError::Corrupt { offset: slot.got as u64 });
+            };
+            self.counts.latency.record(due.elapsed());
+            self.exchange.answer();
+            // One with a connection of its own is free when that has been closed.
+            if !self.exchange.connects {
+                self.free(index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Uses a slot for the next request, or lets it wait until one is due.
+    fn free(&mut self, index: usize) -> Result<(), TransferError> {
+        if self.idle.is_empty()
+            && let Some(due) = self.pace.next(Instant::now())
+        {
+            self.pace.start();
+            return self.start(index, due);
+        }
+        self.idle.push_back(index);
+        Ok(())
+    }
+
+    /// Counts a connection that broke, with the requests on it, and makes another. Before the timed window it is the
+    /// end.
+    fn broken(&mut self, index: usize, error: &io::Error) -> Result<(), TransferError> {
+        let slot = &mut self.slots[index];
+        if self.is_warm_up {
+            let operation = if slot.is_open { "wait for a response" } else { "connect" };
+            return Err(TransferError::Io { operation, source: io::Error::new(error.kind(), error.to_string()) });
+        }
+        if slot.socket.take().is_some() && !slot.is_open {
+            self.handshakes -= 1;
+        }
+        let lost = slot.due.len();
+        slot.due.clear();
+        (slot.is_open, slot.unsent, slot.got) = (false, 0, 0);
+        self.counts.fail(kind(error), (lost as u64).max(1));
+        if self.counts.failed > MOST_ERRORS {
+            return self.counts.verdict(self.exchange.timed());
+        }
+        if !self.exchange.connects {
+            self.connect(index).map_err(TransferError::io("connect again"))?;
+        }
+        // Later, so that failures cannot follow each other without a look at the clock.
+        self.idle.extend((0..lost.max(usize::from(self.exchange.connects))).map(|_| index));
+        Ok(())
+    }
+}
+
+impl Counts {
+    /// Counts a request without a response; its latency is at least that.
+    fn unanswered(&mut self, latency: Duration) {
+        self.latency.record(latency);
+        self.fail("unanswered", 1);
+    }
+
+    fn fail(&mut self, kind: &'static str, count: u64) {
+        self.failed += count;
+        *self.errors.entry(kind).or_default() += count;
+    }
+
+    /// A run with a failure has failed.
+    fn verdict(&self, answered: u64) -> Result<(), TransferError> {
+        let Some((most, _)) = self.errors.iter().max_by_key(|(_, count)| **count) else { return Ok(()) };
+        let status = match *most {
+            "unanswered" | "timed out" => Status::Stalled,
+            "closed early" => Status::Short,
+            _ => Status::Reset,
+        };
+        let kinds: Vec<_> = self.errors.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        Err(TransferError::Requests { status, failed: self.failed, answered, kinds: kinds.join(", ") })
+    }
+}
+
+/// The reason for which a connection broke.
+fn kind(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "refused",
+        io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted | io::ErrorKind::BrokenPipe => "reset",
+        io::ErrorKind::TimedOut => "timed out",
+        io::ErrorKind::UnexpectedEof => "closed early",
+        io::ErrorKind::AddrNotAvailable => "without a port",
+        _ => "other",
+    }
+}

@@ -1,0 +1,258 @@
+//! What the two sides of requests share, and the server's side.
+//!
+//! ```text
+//! rr     client ── request ──► server      on each connection, again and again; the clock of a request runs from
+//!        client ◄─ response ── server      when it was due to the last byte of its response
+//!
+//! crr    client ── connect ──► server      a connection for each request; its clock runs from the connect, or from
+//!        client ── request ──► server      when it was due, to the last byte of the response
+//!        client ◄─ response ── server
+//!        client ◄─── close ─── server      as servers of short connections do
+//! ```
+//!
+//! Without a rate a request is due when the one before it has been answered (a closed loop): while the stack pauses,
+//! nothing is due. With a rate requests are due at even distances, whatever has become of those before.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
+
+use super::meter::Snapshot;
+use super::pattern::Pattern;
+use super::transfer::TransferError;
+use crate::sample::Latency;
+use crate::scenario::{Amount, Requests, Scenario, Verify, Workload};
+
+/// The seed of the payload of requests and responses.
+const SEED: u64 = 0x7271_7374_7265_7370;
+
+/// The most that is read or written at once, in bytes, and so the memory for it.
+const CHUNK: usize = 64 << 10;
+
+/// The requests of a run.
+pub(super) struct Exchange {
+    pub(super) requests: Requests,
+    /// Whether each request has a connection of its own.
+    pub(super) connects: bool,
+    /// Connections at once.
+    pub(super) connections: usize,
+    /// The length of the timed window.
+    pub(super) time: Duration,
+    pub(super) request: Message,
+    pub(super) response: Message,
+    verify: Verify,
+    /// Responses so far, those of the warm-up too.
+    answered: AtomicU64,
+    /// Those of the warm-up, once it is over.
+    warm: AtomicU64,
+    finish: OnceLock<Requested>,
+    ended: Notify,
+}
+
+/// The requests of a timed window.
+#[derive(Clone, Debug)]
+pub(super) struct Requested {
+    /// How many were answered in it.
+    pub(super) answered: u64,
+    /// How long each of them took, and those that were under way when it ended.
+    pub(super) latency: Latency,
+    /// How many failed, by reason.
+    pub(super) errors: BTreeMap<&'static str, u64>,
+    /// CPU time of the client's thread.
+    pub(super) cpu: Option<Duration>,
+    /// The whole process at the end of the window.
+    pub(super) end: Snapshot,
+}
+
+impl Exchange {
+    /// The requests of a scenario; `None` if it has none.
+    pub(super) fn of(scenario: &Scenario) -> Option<Self> {
+        let requests = scenario.workload.requests()?;
+        let Amount::Time { time, .. } = scenario.amount else { return None };
+        Some(Self {
+            requests,
+            connects: matches!(scenario.workload, Workload::Crr(_)),
+            connections: scenario.parallel.get().into(),
+            time,
+            request: Message::new(requests.request_bytes.get() as usize),
+            response: Message::new(requests.response_bytes.get() as usize),
+            verify: scenario.verify,
+            answered: AtomicU64::new(0),
+            warm: AtomicU64::new(0),
+            finish: OnceLock::new(),
+            ended: Notify::new(),
+        })
+    }
+
+    /// Whether messages are compared with the pattern, in the warm-up or after it.
+    pub(super) fn verifies(&self, is_warm_up: bool) -> bool {
+        match self.verify {
+            Verify::Off => false,
+            Verify::Sample => is_warm_up,
+            Verify::Full => true,
+        }
+    }
+
+    /// Counts a response.
+    pub(super) fn answer(&self) {
+        // One thread writes it.
+        self.answered.store(self.answered() + 1, Ordering::Relaxed);
+    }
+
+    /// Responses so far, those of the warm-up too.
+    pub(super) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Ends the warm-up.
+    pub(super) fn warm(&self) {
+        self.warm.store(self.answered(), Ordering::Relaxed);
+    }
+
+    /// Responses in the timed window so far.
+    pub(super) fn timed(&self) -> u64 {
+        self.answered() - self.warm.load(Ordering::Relaxed)
+    }
+
+    /// Payload of so many requests and their responses, in bytes.
+    pub(super) fn bytes_of(&self, count: u64) -> u64 {
+        count * (self.request.len + self.response.len) as u64
+    }
+
+    /// Ends the timed window. It has only one.
+    pub(super) fn finish(&self, requested: Requested) {
+        let _earlier = self.finish.set(requested);
+    }
+
+    pub(super) fn finished(&self) -> Option<&Requested> {
+        self.finish.get()
+    }
+
+    /// Tells the server that nothing more will come.
+    pub(super) fn end(&self) {
+        self.ended.notify_one();
+    }
+
+    /// Waits until nothing more will come.
+    pub(super) async fn ended(&self) {
+        self.ended.notified().await;
+    }
+}
+
+/// A request or a response: all of one length are alike.
+pub(super) struct Message {
+    /// Its length, in bytes.
+    pub(super) len: usize,
+    /// Many of them in a row, or a long one, from its beginning.
+    bytes: Vec<u8>,
+}
+
+impl Message {
+    fn new(len: usize) -> Self {
+        let pattern = Pattern::new(SEED, len);
+        let one = (0..len).step_by(CHUNK).flat_map(|at| pattern.slice(at as u64, CHUNK.min(len - at)).to_vec());
+        let one: Vec<u8> = one.collect();
+        let count = (CHUNK / len).max(1);
+        Self { len, bytes: one.repeat(count) }
+    }
+
+    /// The bytes from `offset` of a message on, and of those after it: at most `len`, at least one.
+    pub(super) fn slice(&self, offset: usize, len: usize) -> &[u8] {
+        let start = offset % self.len;
+        &self.bytes[start..self.bytes.len().min(start + len)]
+    }
+
+    /// Compares bytes that came at `offset` of a message with it and those after it.
+    pub(super) fn verify(&self, mut offset: usize, mut bytes: &[u8]) -> Result<(), TransferError> {
+        while !bytes.is_empty() {
+            let expected = self.slice(offset, bytes.len());
+            let (head, rest) = bytes.split_at(expected.len());
+            if head != expected {
+                let at = head.iter().zip(expected).take_while(|(a, b)| a == b).count();
+                return Err(TransferError::Corrupt { offset: (offset + at) as u64 });
+            }
+            (offset, bytes) = (offset + head.len(), rest);
+        }
+        Ok(())
+    }
+
+    /// Room for reading such messages, where at most `depth` come at once.
+    pub(super) fn room(&self, depth: usize) -> Vec<u8> {
+        vec![0; self.len.saturating_mul(depth).min(CHUNK)]
+    }
+}
+
+/// Answers the requests of one connection until the client closes it, or answers one and closes.
+///
+/// A connection that breaks is no failure here: the client counts it.
+pub(super) async fn serve(mut connection: impl netstacks::Stream, exchange: &Exchange) -> Result<(), TransferError> {
+    match answer(&mut connection, exchange).await {
+        Err(TransferError::Io { .. }) => Ok(()),
+        result => result,
+    }
+}
+
+async fn answer(connection: &mut impl netstacks::Stream, exchange: &Exchange) -> Result<(), TransferError> {
+    let Exchange { request, response, requests, .. } = exchange;
+    let verify = exchange.verifies(exchange.warm.load(Ordering::Relaxed) == 0);
+    let mut buffer = request.room(requests.depth.get().into());
+    let mut got = 0;
+    loop {
+        let len = connection.read(&mut buffer).await.map_err(TransferError::io("read a request"))?;
+        if len == 0 {
+            break;
+        }
+        if verify {
+            request.verify(got, &buffer[..len])?;
+        }
+        got += len;
+        let mut due = got / request.len * response.len;
+        got %= request.len;
+        let mut sent = 0;
+        while due > 0 {
+            let bytes = response.slice(sent, due);
+            let len = connection.write(bytes).await.map_err(TransferError::io("write a response"))?;
+            if len == 0 {
+                return Err(TransferError::io("write a response")(io::ErrorKind::WriteZero.into()));
+            }
+            (sent, due) = (sent + len, due - len);
+        }
+        if exchange.connects && sent > 0 {
+            break;
+        }
+    }
+    connection.shutdown().await.map_err(TransferError::io("close a connection at the stack"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn messages_follow_each_other_and_a_changed_byte_is_found() {
+        for len in [1, 7, 1000, CHUNK, CHUNK + 1, 1_000_000] {
+            let message = Message::new(len);
+            // As a sender cuts them.
+            let (mut sent, mut offset) = (Vec::new(), 0);
+            while offset < 2 * len + 1 {
+                let bytes = message.slice(offset, (2 * len + 1 - offset).min(999));
+                sent.extend_from_slice(bytes);
+                offset += bytes.len();
+            }
+            assert_eq!(sent[..len], sent[len..2 * len], "{len}");
+            // As a receiver gets them.
+            message.verify(0, &sent).unwrap();
+            message.verify(3, &sent[3.min(2 * len)..]).unwrap();
+            sent[2 * len] ^= 1;
+            let error = message.verify(0, &sent).unwrap_err();
+            assert!(matches!(error, TransferError::Corrupt { offset } if offset == 2 * len as u64), "{error}");
+        }
+    }
+}
