@@ -55,3 +55,5 @@ mod report;
 mod stopped;
 #[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod tun;
+#[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+mod workloads;

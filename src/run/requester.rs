@@ -27,7 +27,7 @@ const WARM_UP: Duration = Duration::from_millis(100);
 
 /// How long requests that are under way at the end of the window may take to be answered. One that is not counts as
 /// failed.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Handshakes at once, before the warm-up: fewer than wait in a stack's backlog.
 const HANDSHAKES: usize = 256;

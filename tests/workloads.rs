@@ -1,0 +1,127 @@
+//! Requests on every stack and layer, and links with conditions, in networks of the runs' own. A test that cannot run
+//! says SKIP and why.
+
+use serde_json::Value;
+
+use crate::machine::no_device;
+use crate::pairs::pairwise;
+use crate::processes::{run, stderr};
+
+const STACKS: [&str; 3] = ["lwip", "ipstack", "smoltcp"];
+
+/// The sample of a run, whatever became of it.
+fn sample(arguments: &str) -> Value {
+    let output = run(&format!("{arguments} --json"));
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments}: {error}\n{}", stderr(&output)))
+}
+
+/// The sample of a run, which must succeed.
+fn success(arguments: &str) -> Value {
+    let sample = sample(arguments);
+    assert_eq!(sample["status"], "ok", "{arguments}\n{sample}");
+    sample
+}
+
+fn count(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn requests_are_answered_on_every_stack_and_layer() {
+    skip_if!(no_device());
+    let options = [
+        "--parallel 20",
+        "--request 100 --response 30000 --parallel 3",
+        "--request 70000 --response 10",
+        "--rate 300 --parallel 4",
+        "--parallel 300",
+    ];
+    let axes = [&STACKS[..], &["rr", "crr"], &["path", "proxy", "loopback"], &["on", "off"], &["", "--ipv6"], &options];
+    for [stack, mode, layer, offload, version, options] in pairwise(axes) {
+        // Loopback has neither.
+        let subject = if layer == "loopback" { String::new() } else { format!("-n {stack} --offload {offload}") };
+        let arguments =
+            format!("-m {mode} --layer {layer} {subject} {version} {options} --time 0.3 --window 256KiB --verify full");
+        let sample = success(&arguments);
+        let requests = &sample["requests"];
+        assert!(count(&requests["answered"]) > 0.0, "{arguments}\n{sample}");
+        assert!(requests.get("errors").is_none(), "{arguments}\n{sample}");
+        assert!(
+            count(&requests["latency"]["p50_us"]) <= count(&requests["latency"]["max_us"]),
+            "{arguments}\n{sample}"
+        );
+        assert_eq!((&sample["mode"], &sample["verified"]), (&mode.into(), &"full".into()), "{arguments}\n{sample}");
+    }
+}
+
+#[test]
+fn streams_in_both_directions_deliver_every_byte() {
+    skip_if!(no_device());
+    for stack in STACKS {
+        for layer in ["path", "proxy"] {
+            let sample = success(&format!("-m both -n {stack} --layer {layer} --time 0.3 --warmup 1MB --verify full"));
+            let (all, back) = (count(&sample["bytes"]), count(&sample["bytes_back"]));
+            assert!(back > 0.0 && all > back, "{sample}");
+        }
+    }
+}
+
+/// A request and its response each cross the link once, so they take twice the delay, and what the path takes.
+#[test]
+fn a_delay_is_in_the_latency_of_every_request() {
+    skip_if!(no_device());
+    for stack in STACKS {
+        let sample = success(&format!("-m rr -n {stack} --delay 10ms --time 0.5"));
+        let latency = &sample["requests"]["latency"];
+        assert!(count(&latency["p50_us"]) >= 20_000.0, "{sample}");
+        // Half as much again is another delay.
+        assert!(count(&latency["p50_us"]) < 30_000.0, "{sample}");
+    }
+}
+
+/// The share of packets is as it was asked for, in the bounds of six standard deviations.
+#[test]
+fn conditions_meet_the_share_of_packets_that_they_name() {
+    skip_if!(no_device());
+    for (option, counter) in
+        [("loss", "lost"), ("duplicate", "duplicated"), ("reorder", "reordered"), ("corrupt", "corrupted")]
+    {
+        // Requests of many connections: a lost one does not keep the others from crossing.
+        let sample = sample(&format!("-m rr -n lwip --offload off --parallel 50 --time 1 --{option} 2"));
+        let (link, packets) = (&sample["link"], &sample["packets"]);
+        // The packets of the device: those that were lost on their way to it are not among them, and those that came
+        // twice are there twice.
+        let device = count(&packets["rx"]) + count(&packets["tx"]);
+        let all = device + count(&link["lost"]) / 2.0 - count(&link["duplicated"]) / 2.0;
+        let (hit, expected) = (count(&link[counter]), all * 0.02);
+        let bound = 6.0 * (all * 0.02 * 0.98).sqrt() + all * 0.02 * 0.02;
+        assert!((hit - expected).abs() < bound, "{option}: {hit} of {all}, and not {expected} ± {bound}\n{sample}");
+        assert!(expected > 20.0, "{option}: too few packets to tell\n{sample}");
+        for other in ["lost", "duplicated", "reordered", "corrupted", "overflowed"] {
+            assert!(other == counter || count(&link[other]) == 0.0, "{option}\n{sample}");
+        }
+    }
+}
+
+/// Whatever the link does, the application gets its bytes in order, and each once.
+#[test]
+fn no_fault_of_the_link_reaches_the_application() {
+    skip_if!(no_device());
+    let faults = ["--duplicate 2", "--reorder 1", "--corrupt 0.2", "--loss 0.2", "--delay 2ms --jitter 1ms --loss 0.1"];
+    for [stack, mode, version, faults] in pairwise([&STACKS, &["reader", "writer"], &["", "--ipv6"], &faults]) {
+        let arguments =
+            format!("-m {mode} -n {stack} {version} --offload off {faults} --bytes 400KB --warmup 50KB --verify full");
+        let sample = success(&arguments);
+        assert_eq!(sample["bytes"], 400_000, "{arguments}");
+    }
+}
+
+#[test]
+fn a_rate_limit_is_the_most_that_crosses() {
+    skip_if!(no_device());
+    for mode in ["reader", "writer"] {
+        let sample = success(&format!("-m {mode} -n smoltcp --rate-limit 50M --time 1 --window 128KiB"));
+        let gbps = count(&sample["gbps"]);
+        assert!((0.02..=0.05).contains(&gbps), "{sample}");
+    }
+}
