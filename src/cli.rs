@@ -128,9 +128,36 @@ pub struct Run {
     pub link: Link,
 }
 
+/// Axes that a preset chooses.
+const AXES: [&str; 19] = [
+    "mode",
+    "runtime",
+    "offload",
+    "mtu",
+    "parallel",
+    "ipv6",
+    "layer",
+    "baseline",
+    "request",
+    "response",
+    "depth",
+    "rate",
+    "delay",
+    "jitter",
+    "loss",
+    "reorder",
+    "duplicate",
+    "corrupt",
+    "rate_limit",
+];
+
 /// Many runs. A LIST is comma-separated, or "all".
 #[derive(Clone, Debug, Args)]
 pub struct Matrix {
+    /// A matrix for a question, in place of lists
+    #[arg(long, value_enum, conflicts_with_all = AXES)]
+    pub preset: Option<Preset>,
+
     /// The stacks: lwip, ipstack, smoltcp
     #[arg(short, long, value_name = "LIST", default_value = "all", value_delimiter = ',',
         value_parser = list::choice::<StackKind>)]
@@ -202,6 +229,21 @@ pub struct Matrix {
     /// What the link does to packets
     #[command(flatten)]
     pub link: LinkLists,
+}
+
+/// A matrix for a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Preset {
+    /// Bulk bytes: reader and writer on both runtimes, with offload and without
+    Streams,
+    /// Requests: 1, 100 and 1000 connections, and new connections, beside the kernel's loopback
+    Requests,
+    /// The memory of 1000 connections, beside the kernel's loopback
+    Connections,
+    /// Bulk bytes with delay and with loss, without offload
+    Networks,
+    /// All of these
+    All,
 }
 
 /// Two files of samples.

@@ -26,7 +26,7 @@ use crate::plan::{MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
 use crate::run::{Executor, Executors, MatrixError, ProcessExecutor, RunError, TunExecutor};
 use crate::sample::{FileError, Sample, SampleFile, Status};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, plural};
 
 /// Why the program failed.
 #[derive(Debug, thiserror::Error)]
@@ -171,6 +171,17 @@ fn matrix<X: Executor>(
     let Console { out, err, terminal, columns } = console;
     for combination in &plan.skipped {
         writeln!(err, "left out: {combination}")?;
+    }
+    if let Some(time) = plan.time() {
+        let runs = plan.scenarios.len() * plan.runs as usize * (1 + usize::from(plan.against.is_some()));
+        let minutes = (time.as_secs_f64() / 60.0).ceil();
+        writeln!(
+            err,
+            "{} in {} take about {}",
+            plural(runs, "run"),
+            plural(plan.runs, "round"),
+            plural(minutes, "minute")
+        )?;
     }
     let executors = Executors { this: apart(platform::this_program()), against: plan.against.clone().map(&apart) };
     let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();

@@ -281,7 +281,7 @@ fn runtime_kind(scenario: &Scenario) -> RuntimeKind {
 fn probe(scenario: &Scenario) -> io::Result<()> {
     let both = scenario.workload.mode() == Some(Mode::Both);
     let connections = usize::from(scenario.parallel.get()) * if both { 2 } else { 1 };
-    let clients = if scenario.workload.requests().is_some() { 1 } else { connections };
+    let clients = if scenario.workload.is_bulk() { connections } else { 1 };
     let workers = match runtime_kind(scenario) {
         RuntimeKind::CurrentThread => 0,
         RuntimeKind::MultiThread(Some(workers)) => workers.get(),
@@ -359,7 +359,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         verified: match scenario.verify {
             _ if !has_own_load => Verify::Off,
             // Without a warm-up there is no sample of the payload.
-            Verify::Sample if warmup_bytes == 0 && scenario.workload.requests().is_none() => Verify::Off,
+            Verify::Sample if warmup_bytes == 0 && scenario.workload.is_bulk() => Verify::Off,
             verify => verify,
         },
         cpu: CpuTime { client_seconds: seconds(client_cpu), subject_seconds: seconds(subject_cpu) },
@@ -373,11 +373,12 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         packets: counters.packets.unwrap_or_default().into(),
         tcp: delivered.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,
-        requests: delivered.requested.map(|made| RequestFacts {
+        requests: delivered.requested.filter(|_| scenario.workload.requests().is_some()).map(|made| RequestFacts {
             answered: made.answered,
             errors: made.errors.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
             latency: made.latency,
         }),
+        idle: delivered.idle,
         started_unix_ms: started
             .duration_since(SystemTime::UNIX_EPOCH)
             .ok()

@@ -28,7 +28,7 @@ pub use self::latency::Latency;
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line};
 pub use self::load::Load;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_INTERVAL, Warning};
-use crate::scenario::{Cell, Mode, Subject, Verify, nanoseconds};
+use crate::scenario::{Cell, Mode, Subject, Verify, Workload, nanoseconds};
 
 /// One run. `None` is what the system does not say.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +93,9 @@ pub struct Measurements {
     /// The requests of the timed window, if the load was of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestFacts>,
+    /// The memory of the connections, if they were only held open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<IdleFacts>,
     /// When the run began, in milliseconds since 1970 (UTC).
     pub started_unix_ms: Option<u64>,
     /// The device, once it was open.
@@ -209,6 +212,40 @@ pub struct RequestFacts {
     pub latency: Latency,
 }
 
+/// The memory of connections: the resident set of the subject's process, in bytes. `None` where the system does not
+/// say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleFacts {
+    /// How many connections there were.
+    pub connections: u64,
+    /// With the first of them alone.
+    pub rss_before_bytes: Option<u64>,
+    /// With all of them, a byte each way behind them.
+    pub rss_open_bytes: Option<u64>,
+    /// The same at the end of the timed window.
+    pub rss_idle_bytes: Option<u64>,
+    /// A second after all were closed.
+    pub rss_closed_bytes: Option<u64>,
+    /// How often threads of the subject's process slept in the timed window, those of the client too.
+    pub wakeups: Option<u64>,
+}
+
+impl IdleFacts {
+    /// Memory that each connection took, but the first one.
+    pub fn bytes_per_connection(&self) -> Option<f64> {
+        let taken = self.rss_idle_bytes?.saturating_sub(self.rss_before_bytes?);
+        let others = self.connections.checked_sub(1).filter(|others| *others > 0)?;
+        Some(taken as f64 / others as f64)
+    }
+
+    /// The share of that memory that was given back after all were closed.
+    pub fn released_share(&self) -> Option<f64> {
+        let (idle, before) = (self.rss_idle_bytes?, self.rss_before_bytes?);
+        let taken = idle.checked_sub(before).filter(|taken| *taken > 0)?;
+        Some((idle.saturating_sub(self.rss_closed_bytes?) as f64 / taken as f64).min(1.0))
+    }
+}
+
 /// The device of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceFacts {
@@ -298,6 +335,7 @@ impl Measurements {
             tcp: None,
             intervals: Vec::new(),
             requests: None,
+            idle: None,
             started_unix_ms: None,
             device: None,
             effective: None,
@@ -325,12 +363,19 @@ impl Sample {
         Some(if seconds > 0.0 { answered as f64 / seconds } else { 0.0 })
     }
 
-    /// The figure by which runs of a cell are compared: answered requests a second, or else [`Sample::gbps`].
+    /// Connections that were held open in a megabyte, 10⁶ bytes; `None` if the load was another, or memory is unknown.
+    pub fn connections_per_mb(&self) -> Option<f64> {
+        // A connection takes some memory, even if none was asked of the system for it.
+        self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes.max(1.0))
+    }
+
+    /// The figure by which runs of a cell are compared, of which more is better: [`Sample::gbps`], answered requests a
+    /// second, or connections in a megabyte.
     pub fn speed(&self) -> f64 {
-        if self.cell.workload.requests().is_some() {
-            self.requests_per_second().unwrap_or_default()
-        } else {
-            self.gbps()
+        match self.cell.workload {
+            Workload::Stream(_) | Workload::Packets => self.gbps(),
+            Workload::Rr(_) | Workload::Crr(_) => self.requests_per_second().unwrap_or_default(),
+            Workload::Idle => self.connections_per_mb().unwrap_or_default(),
         }
     }
 

@@ -175,6 +175,8 @@ pub enum Workload {
     Rr(Requests),
     /// The same with a connection for each request, which the server closes after its response.
     Crr(Requests),
+    /// TCP connections that are held open: a byte each way on each, and then nothing.
+    Idle,
     /// Packets without TCP, there and back: only [`Subject::Device`] has it, and it has no other.
     Packets,
 }
@@ -186,6 +188,7 @@ impl Workload {
             (Mode::Reader | Mode::Writer | Mode::Both, _) => Some(Self::Stream(mode)),
             (Mode::Rr, Some(requests)) => Some(Self::Rr(requests)),
             (Mode::Crr, Some(requests)) => Some(Self::Crr(requests)),
+            (Mode::Idle, _) => Some(Self::Idle),
             (Mode::Rr | Mode::Crr, None) => None,
         }
     }
@@ -196,6 +199,7 @@ impl Workload {
             Self::Stream(mode) => Some(mode),
             Self::Rr(_) => Some(Mode::Rr),
             Self::Crr(_) => Some(Mode::Crr),
+            Self::Idle => Some(Mode::Idle),
             Self::Packets => None,
         }
     }
@@ -204,8 +208,13 @@ impl Workload {
     pub const fn requests(self) -> Option<Requests> {
         match self {
             Self::Rr(requests) | Self::Crr(requests) => Some(requests),
-            Self::Stream(_) | Self::Packets => None,
+            Self::Stream(_) | Self::Idle | Self::Packets => None,
         }
+    }
+
+    /// Whether it is bulk bytes. Other work has one client for all connections, and lasts for a time.
+    pub const fn is_bulk(self) -> bool {
+        matches!(self, Self::Stream(_) | Self::Packets)
     }
 }
 
@@ -243,6 +252,8 @@ pub enum Mode {
     Rr,
     /// A connection for each request: connect, request, response, close
     Crr,
+    /// Connections that are held open: what they cost in memory
+    Idle,
 }
 
 /// What the link between device and stack does to packets beside carrying them, each way. A super-packet is one
@@ -474,7 +485,7 @@ impl Scenario {
     #[must_use]
     pub fn path_check(&self) -> Self {
         let bytes = CHECKED_BYTES * u64::from(self.parallel.get());
-        let (amount, warmup_bytes) = if self.workload.requests().is_some() {
+        let (amount, warmup_bytes) = if !self.workload.is_bulk() {
             (Amount::time(CHECK_TIME), 0)
         } else if self.subject.is_carrier() {
             (Amount::time(CHECK_TIME), bytes)

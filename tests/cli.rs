@@ -74,6 +74,8 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
         "--mode rr --warmup 1MB",
         "--mode rr --parallel 10001",
         "--mode rr --rate 0",
+        "--mode idle --request 5",
+        "--mode idle --layer stack",
         "--mode rr --request 0",
         "--mode rr --response 65MiB",
         "--rate 5",

@@ -66,6 +66,21 @@ fn streams_in_both_directions_deliver_every_byte() {
     }
 }
 
+/// Each connection takes memory, and the kernel's loopback takes less than a stack does.
+#[test]
+fn idle_connections_have_their_memory() {
+    skip_if!(no_device());
+    for subject in ["--layer loopback", "-n lwip", "-n ipstack", "-n smoltcp --ipv6", "--layer proxy -n lwip"] {
+        let sample = success(&format!("-m idle {subject} --parallel 500 --time 0.3"));
+        let idle = &sample["idle"];
+        assert_eq!(idle["connections"], 500, "{sample}");
+        let [before, open] = ["rss_before_bytes", "rss_idle_bytes"].map(|name| count(&idle[name]));
+        // A task is some hundred bytes; the process's pages are of 4 KiB.
+        assert!((open - before) / 499.0 > 200.0, "{subject}\n{sample}");
+        assert!(sample.get("requests").is_none() && sample["verified"] == "sample", "{sample}");
+    }
+}
+
 /// A request and its response each cross the link once, so they take twice the delay, and what the path takes.
 #[test]
 fn a_delay_is_in_the_latency_of_every_request() {

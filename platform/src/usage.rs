@@ -15,6 +15,11 @@ pub fn cpu_of_thread() -> Option<Duration> {
     Native::cpu_of_thread()
 }
 
+/// How often the threads of this process have slept so far, and so woken up. `None` where the system does not say.
+pub fn wakeups_of_process() -> Option<u64> {
+    Native::wakeups_of_process()
+}
+
 /// The largest resident set of this process so far, in bytes. `None` where the system does not say.
 pub fn peak_rss_bytes() -> Option<u64> {
     Native::peak_rss_bytes()

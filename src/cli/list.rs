@@ -70,13 +70,13 @@ mod tests {
             )
         };
         assert_eq!(list(&["writer", "reader", "writer"]), [Mode::Writer, Mode::Reader]);
-        assert_eq!(list(&["all"]), [Mode::Reader, Mode::Writer, Mode::Both, Mode::Rr, Mode::Crr]);
+        assert_eq!(list(&["all"]), [Mode::Reader, Mode::Writer, Mode::Both, Mode::Rr, Mode::Crr, Mode::Idle]);
         assert_eq!(list(&["crr", "all"])[..2], [Mode::Crr, Mode::Reader]);
     }
 
     #[test]
     fn an_item_that_is_no_value_is_refused_with_the_names() {
-        assert_eq!(choice::<Mode>("up"), Err("must be reader, writer, both, rr, crr or all".to_owned()));
+        assert_eq!(choice::<Mode>("up"), Err("must be reader, writer, both, rr, crr, idle or all".to_owned()));
         assert_eq!(choice::<Switch>("On"), Err("must be on, off or all".to_owned()));
         assert_eq!(choice::<Switch>(""), Err("must be on, off or all".to_owned()));
     }

@@ -2,7 +2,7 @@
 //! ask this list.
 
 use crate::sample::Sample;
-use crate::scenario::{Cell, Layer, Mode};
+use crate::scenario::{Cell, Layer, Mode, Workload};
 
 /// A figure of a run, and of all runs of a cell.
 #[derive(Clone, Copy, Debug)]
@@ -53,19 +53,25 @@ pub enum Written {
     Digits(usize),
     /// In millions.
     Millions,
+    /// In units of 1024.
+    Kibibytes,
     /// A share, in percent.
     Percent,
 }
 
-use Written::{Digits, Millions, Percent};
+use Written::{Digits, Kibibytes, Millions, Percent};
 
 /// The speed of a cell ([`Sample::speed`]): the figure by which it is compared with others.
 pub fn speed_of(cell: &Cell) -> &'static Metric {
-    if has_requests(cell) { &METRICS[1] } else { &METRICS[0] }
+    match cell.workload {
+        Workload::Stream(_) | Workload::Packets => &METRICS[0],
+        Workload::Rr(_) | Workload::Crr(_) => &METRICS[1],
+        Workload::Idle => &METRICS[2],
+    }
 }
 
-/// All figures, in the order in which tables have them. The first two are speeds.
-pub static METRICS: [Metric; 32] = [
+/// All figures, in the order in which tables have them. The first three are speeds.
+pub static METRICS: [Metric; 37] = [
     median("gbps", "", "Gbps", |sample| sample.is_ok().then(|| sample.gbps()))
         .about("delivered payload by time, in 10⁹ bits a second")
         .of(has_bytes)
@@ -75,6 +81,33 @@ pub static METRICS: [Metric; 32] = [
         .about("requests that were answered in the timed window, a second")
         .of(has_requests)
         .better(Some(true)),
+    median("connections_per_mb", "connections", "/MB", |sample| sample.connections_per_mb().filter(|_| sample.is_ok()))
+        .about("connections that were held open in a megabyte, 10⁶ bytes, of the subject's memory")
+        .of(has_idle)
+        .better(Some(true)),
+    median("bytes_per_connection", "memory each", "KiB", |sample| sample.measured.idle?.bytes_per_connection())
+        .about(
+            "memory that each connection takes once a byte has crossed it each way, with its task of the server and \
+                a little of the client",
+        )
+        .of(has_idle)
+        .written(Kibibytes),
+    median("released_share", "released", "", |sample| sample.measured.idle?.released_share())
+        .about("share of that memory that is given back a second after all connections were closed")
+        .of(has_idle)
+        .written(Percent)
+        .better(Some(true)),
+    median("wakeups_per_second", "wake-ups", "/s", |sample| per_second(sample, sample.measured.idle?.wakeups?))
+        .about("how often a thread of the process wakes up while nothing happens, those of the client too")
+        .of(has_idle)
+        .text("idle", "{} of threads"),
+    median("idle_cpu_percent", "CPU idle", "%", |sample| {
+        Some(sample.measured.cpu.subject_seconds? / sample.measured.elapsed.as_secs_f64() * 100.0)
+    })
+    .about("load of the subject on the processors while nothing happens, in percent of one")
+    .of(has_idle)
+    .written(Digits(2))
+    .text("idle", "{} of a processor"),
     quantile("latency_p50_us", "p50", 0.5).about("the time in which half of the requests were answered"),
     quantile("latency_p90_us", "p90", 0.9).about("the same for 90 %").only_samples(),
     quantile("latency_p99_us", "p99", 0.99).about("the same for 99 %"),
@@ -288,13 +321,14 @@ impl Metric {
 
     /// Whether it is the speed of some cells.
     pub fn is_speed(&self) -> bool {
-        METRICS[..2].iter().any(|speed| speed.name == self.name)
+        METRICS[..3].iter().any(|speed| speed.name == self.name)
     }
 
     /// A value as a reader sees it, without the unit.
     pub fn write(&self, value: f64) -> String {
         match self.written {
             Digits(digits) => format!("{value:.digits$}"),
+            Kibibytes => format!("{:.1}", value / 1024.0),
             Millions => format!("{:.2}", value / 1e6),
             Percent => format!("{:.0} %", value * 100.0),
         }
@@ -310,9 +344,19 @@ fn has_requests(cell: &Cell) -> bool {
     cell.workload.requests().is_some()
 }
 
+/// Whether its connections are only held open.
+fn has_idle(cell: &Cell) -> bool {
+    cell.workload == Workload::Idle
+}
+
 /// Whether its load is bulk bytes.
 fn has_bytes(cell: &Cell) -> bool {
-    !has_requests(cell)
+    cell.workload.is_bulk()
+}
+
+fn per_second(sample: &Sample, count: u64) -> Option<f64> {
+    let seconds = sample.measured.elapsed.as_secs_f64();
+    (seconds > 0.0).then(|| count as f64 / seconds)
 }
 
 fn failed_requests(sample: &Sample) -> Option<f64> {

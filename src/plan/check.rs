@@ -99,10 +99,10 @@ impl TryFrom<Run> for Scenario {
     fn try_from(run: Run) -> Result<Self, PlanError> {
         let settings = &run.settings;
         let (subject, workload) = subject(&run)?;
-        let is_requests = workload.requests().is_some();
+        let is_bulk = workload.is_bulk();
         let conditions = conditions(&run, subject)?;
         let amount = match amount(settings, run.parallel)? {
-            _ if is_requests => request_time(settings)?,
+            _ if !is_bulk => request_time(settings)?,
             // How many bytes cross in a second is what is asked.
             Amount::Time { time, .. } if conditions != Conditions::default() => Amount::time(time),
             amount => amount,
@@ -118,15 +118,15 @@ impl TryFrom<Run> for Scenario {
             mtu: run.mtu,
             parallel: parallel(run.parallel, subject, workload)?,
             window_bytes: window(settings.window)?,
-            // Requests have no buffers of their own.
-            buffer_bytes: buffer(settings.buffer, if is_requests { 1 } else { run.parallel })?,
+            // Only streams have buffers of their own.
+            buffer_bytes: buffer(settings.buffer, if is_bulk { run.parallel } else { 1 })?,
             queue_packets: None,
             congestion: congestion(settings.congestion.as_deref())?,
             verify: settings.verify,
             generator: Generator::Own,
             amount,
             warmup_bytes: match warmup(settings.warmup, settings.bytes)? {
-                _ if is_requests => no_bytes(settings)?,
+                _ if !is_bulk => no_bytes(settings)?,
                 _ if settings.warmup.is_none() && conditions != Conditions::default() => CONDITIONS_WARMUP,
                 bytes => bytes,
             },
@@ -211,7 +211,7 @@ fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
     };
     let workload = match (subject, run.mode) {
         (Subject::Device, _) => Workload::Packets,
-        (Subject::Stack(_), Some(mode @ (Mode::Both | Mode::Rr | Mode::Crr))) => {
+        (Subject::Stack(_), Some(mode @ (Mode::Both | Mode::Rr | Mode::Crr | Mode::Idle))) => {
             let reason = format!("the scripted client of the layer {layer} has one stream, and no {mode}");
             return Err(PlanError::new("--mode", reason));
         }
@@ -324,10 +324,10 @@ fn no_bytes(settings: &Settings) -> Result<u64, PlanError> {
 }
 
 fn parallel(streams: u16, subject: Subject, workload: Workload) -> Result<NonZeroU16, PlanError> {
-    if streams > MAX_STREAMS && workload.requests().is_none() {
+    if streams > MAX_STREAMS && workload.is_bulk() {
         return Err(PlanError::new(
             "--parallel",
-            format!("at most {MAX_STREAMS} streams; only requests have more connections"),
+            format!("at most {MAX_STREAMS} streams; rr, crr and idle have more connections"),
         ));
     }
     match subject {

@@ -167,7 +167,7 @@ impl Words {
         match mode {
             Some(Mode::Reader) => self.flag("--reverse"),
             Some(Mode::Both) => self.flag("--bidir"),
-            Some(Mode::Writer | Mode::Rr | Mode::Crr) | None => {}
+            Some(Mode::Writer | Mode::Rr | Mode::Crr | Mode::Idle) | None => {}
         }
     }
 
@@ -183,7 +183,7 @@ impl Words {
         }
         // The default depends on --bytes. Requests have none.
         let derived = matches!(scenario.amount, Amount::Bytes(_));
-        if scenario.workload.requests().is_none() {
+        if scenario.workload.is_bulk() {
             self.differs("--warmup", default.filter(|_| !derived), scenario, |scenario| scenario.warmup_bytes);
         }
         let is_stack = scenario.subject.forwarder().is_none();

@@ -12,11 +12,17 @@ use rand_chacha::ChaCha8Rng;
 use super::{PlanError, check};
 use crate::cli::{Choice, Forward, Link, Matrix, Run, Switch};
 use crate::measure::Method;
-use crate::scenario::{DEFAULT_MTU, Layer, Mode, ROWS, RuntimeName, Scenario};
+use crate::scenario::{Amount, DEFAULT_MTU, Layer, Mode, ROWS, RuntimeName, Scenario, Workload};
 
 /// How long a cell of a matrix delivers by default. By time, and not by bytes: the cells' rates differ by a
 /// factor of fifty.
 const DEFAULT_TIME: Duration = Duration::from_secs(1);
+
+/// How long a run over a bad network may take in a preset: it lasts for a second, and some stacks wait for a minute.
+const NETWORK_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// What a run takes beside the time that it is timed for, about: its process, its network, its warm-up and its end.
+const OVERHEAD: Duration = Duration::from_millis(350);
 
 /// Rounds of a matrix.
 const DEFAULT_RUNS: u32 = 10;
@@ -52,6 +58,17 @@ impl MatrixPlan {
         order
     }
 
+    /// About how long it takes, if all runs are by time.
+    pub fn time(&self) -> Option<Duration> {
+        let of_round = self.scenarios.iter().map(|scenario| match scenario.amount {
+            Amount::Time { time, .. } if scenario.workload == Workload::Idle => Some(time + 4 * OVERHEAD),
+            Amount::Time { time, .. } => Some(time + OVERHEAD),
+            Amount::Bytes(_) => None,
+        });
+        let programs = 1 + u32::from(self.against.is_some());
+        Some(of_round.sum::<Option<Duration>>()? * self.runs * programs)
+    }
+
     /// The user's seed, or one from the clock.
     pub fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| {
@@ -75,7 +92,7 @@ impl TryFrom<Matrix> for MatrixPlan {
         };
         // An error of every cell is reported once, by its option, and not for each cell.
         let mut first_error = None;
-        for run in runs(&matrix) {
+        for run in presets(&matrix).iter().flat_map(runs) {
             if let Some(layer) = left_out(&run, check::isolated(&run), platform::netns_supported()) {
                 if !plan.skipped.contains(&layer) {
                     plan.skipped.push(layer);
@@ -166,6 +183,44 @@ fn name(run: &Run) -> String {
     format!("{stack}{mode}{layer}MTU {}{streams}{version}", run.mtu)
 }
 
+/// The matrices of a preset, or else the one of the lists.
+fn presets(matrix: &Matrix) -> Vec<Matrix> {
+    use crate::cli::Preset::{All, Connections, Networks, Requests, Streams};
+    let Some(preset) = matrix.preset else { return vec![matrix.clone()] };
+    let one = |switch| vec![Choice::One(switch)];
+    let offload = if platform::offload_supported() { Switch::On } else { Switch::Off };
+    let beside_loopback = |mode, parallel: &[u16]| Matrix {
+        mode: vec![Choice::One(mode)],
+        parallel: parallel.to_vec(),
+        layer: vec![Choice::One(Layer::Loopback), Choice::One(Layer::Path)],
+        runtime: vec![Choice::One(RuntimeName::MultiThread)],
+        offload: one(offload),
+        ..matrix.clone()
+    };
+    let mut matrices = Vec::new();
+    if matches!(preset, Streams | All) {
+        matrices.push(matrix.clone());
+    }
+    if matches!(preset, Requests | All) {
+        matrices.push(beside_loopback(Mode::Rr, &[1, 100, 1000]));
+        matrices.push(beside_loopback(Mode::Crr, &[1, 50]));
+    }
+    if matches!(preset, Connections | All) {
+        matrices.push(beside_loopback(Mode::Idle, &[1000]));
+    }
+    if matches!(preset, Networks | All) {
+        let mut networks = matrix.clone();
+        networks.runtime = vec![Choice::One(RuntimeName::MultiThread)];
+        networks.offload = one(Switch::Off);
+        networks.link.delay = vec![Duration::ZERO, Duration::from_millis(5)];
+        // One packet in a thousand.
+        networks.link.loss = vec![0, 1000];
+        networks.settings.timeout = matrix.settings.timeout.min(NETWORK_TIMEOUT);
+        matrices.push(networks);
+    }
+    matrices
+}
+
 /// Every combination of the lists, legal or not.
 fn runs(matrix: &Matrix) -> Vec<Run> {
     let mut layers = Choice::expand(&matrix.layer);
@@ -242,9 +297,10 @@ fn runs_of_layer(matrix: &Matrix, shared: &Run, layer: Layer) -> Vec<Run> {
 /// The run of a mode. If others of the modes take options that this one does not, it goes without.
 fn of_mode(mode: Mode, modes: &[Mode], shared: &Run) -> Run {
     let has_requests = |mode: &Mode| matches!(mode, Mode::Rr | Mode::Crr);
+    let is_bulk = |mode: &Mode| matches!(mode, Mode::Reader | Mode::Writer | Mode::Both);
     let mut run = Run { mode: Some(mode), ..shared.clone() };
     let settings = &mut run.settings;
-    if has_requests(&mode) && !modes.iter().all(has_requests) {
+    if !is_bulk(&mode) && modes.iter().any(is_bulk) {
         (settings.bytes, settings.warmup) = (None, None);
     }
     if !has_requests(&mode) && modes.iter().any(has_requests) {

@@ -42,7 +42,7 @@ pub(super) static AXES: [Axis; 23] = [
             Some(Mode::Writer) => "payload forward".to_owned(),
             Some(Mode::Reader) => "payload in reverse".to_owned(),
             Some(Mode::Both) => "payload both ways".to_owned(),
-            Some(Mode::Rr | Mode::Crr) | None => value.to_owned(),
+            Some(Mode::Rr | Mode::Crr | Mode::Idle) | None => value.to_owned(),
         })
     }),
     axis("runtime", "runtime", |cell| cell.runtime.map(|runtime| runtime.to_string())).work(|_| false),
@@ -64,9 +64,8 @@ pub(super) static AXES: [Axis; 23] = [
     }),
     number("mtu_bytes", "MTU", |cell| cell.mtu.map(|mtu| mtu.to_string()))
         .said(|_, value| Some(format!("MTU {value}"))),
-    number("parallel", "streams", |cell| Some(cell.parallel.to_string())).said(|cell, value| {
-        Some(plural(value, if cell.workload.requests().is_some() { "connection" } else { "stream" }))
-    }),
+    number("parallel", "streams", |cell| Some(cell.parallel.to_string()))
+        .said(|cell, value| Some(plural(value, if cell.workload.is_bulk() { "stream" } else { "connection" }))),
     number("request_bytes", "request", |cell| Some(cell.workload.requests()?.request_bytes.to_string()))
         .said(|_, value| Some(format!("request of {}", plural(value, "byte")))),
     number("response_bytes", "response", |cell| Some(cell.workload.requests()?.response_bytes.to_string()))

@@ -79,7 +79,7 @@ fn difference(field: &Difference) -> String {
 fn table(comparison: &Comparison) -> Table {
     let mut table = Table::new();
     let mut titles = COLUMNS.map(|(title, _)| title);
-    let has_requests = comparison.cells.iter().any(|cell| cell.cell.workload.requests().is_some());
+    let has_requests = comparison.cells.iter().any(|cell| !cell.cell.workload.is_bulk());
     for (column, title) in match comparison.method {
         Method::Normalised => NORMALISED.to_vec(),
         _ if has_requests => REQUESTS.to_vec(),

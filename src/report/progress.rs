@@ -61,9 +61,10 @@ impl<W: Write> Observer for Progress<W> {
     fn sample(&mut self, sample: &Sample) {
         self.done += 1;
         let result = if sample.is_ok() {
-            match sample.requests_per_second() {
-                Some(rate) => format!("{rate:.1} requests/s"),
-                None => format!("{:.3} Gbit/s", sample.gbps()),
+            match (sample.requests_per_second(), sample.connections_per_mb()) {
+                (Some(rate), _) => format!("{rate:.1} requests/s"),
+                (None, Some(count)) => format!("{count:.1} connections/MB"),
+                (None, None) => format!("{:.3} Gbit/s", sample.gbps()),
             }
         } else {
             let detail = sample.measured.detail.as_deref().unwrap_or_default();

@@ -7,7 +7,7 @@ use super::format;
 use crate::measure::metric::{METRICS, Metric, speed_of};
 use crate::measure::{CellSummary, Summary};
 use crate::sample::{Environment, Head, Sample, SampleFile};
-use crate::scenario::{Cell, Layer, plural};
+use crate::scenario::{Cell, Layer, Workload, plural};
 
 /// The samples of one environment and one program in one file, of stacks or of forwarders, and their summary.
 #[derive(Clone, Debug)]
@@ -132,8 +132,8 @@ impl Series {
     pub(super) fn main_rows(&self) -> Vec<&CellSummary> {
         let rows = || self.summary.cells.iter();
         let is_whole = |row: &&CellSummary| match row.cell.layer() {
-            // The kernel's own TCP is what requests are compared with.
-            Layer::Loopback => self.kind() == Kind::Requests,
+            // The kernel's own TCP is what requests and connections are compared with.
+            Layer::Loopback => matches!(self.kind(), Kind::Requests | Kind::Connections),
             layer => !matches!(layer, Layer::Device | Layer::Stack),
         };
         let whole: Vec<_> = rows().filter(is_whole).collect();
@@ -148,18 +148,21 @@ pub(super) enum Kind {
     Streams,
     /// The same with requests.
     Requests,
+    /// The same with connections that are held open.
+    Connections,
     /// Forwarders.
     Forwarders,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 3] = [Self::Streams, Self::Requests, Self::Forwarders];
+    pub(super) const ALL: [Self; 4] = [Self::Streams, Self::Requests, Self::Connections, Self::Forwarders];
 
     fn of(cell: &Cell) -> Self {
-        match (cell.forwarder(), cell.workload.requests()) {
-            (Some(_), _) => Self::Forwarders,
-            (None, Some(_)) => Self::Requests,
-            (None, None) => Self::Streams,
+        match cell.workload {
+            _ if cell.forwarder().is_some() => Self::Forwarders,
+            Workload::Stream(_) | Workload::Packets => Self::Streams,
+            Workload::Rr(_) | Workload::Crr(_) => Self::Requests,
+            Workload::Idle => Self::Connections,
         }
     }
 
@@ -168,6 +171,7 @@ impl Kind {
         match self {
             Self::Streams => "",
             Self::Requests => "requests",
+            Self::Connections => "connections",
             Self::Forwarders => "forwarders",
         }
     }

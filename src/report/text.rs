@@ -7,7 +7,7 @@ use bytesize::ByteSize;
 use super::axis::{self, AXES};
 use super::format::with_sides;
 use crate::measure::metric::METRICS;
-use crate::sample::{Interval, Sample, gbps};
+use crate::sample::{IdleFacts, Interval, Sample, gbps};
 use crate::scenario::{Layer, Verify, plural};
 
 /// Writes the line to `out` where the run succeeded, and everything else to `err`.
@@ -23,9 +23,10 @@ pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::
             (None, Some(mode)) => format!("client io mode: {mode},"),
             (None, None) => "client io mode: none,".to_owned(),
         };
-        match sample.requests_per_second() {
-            Some(rate) => writeln!(out, "{name} requests: {rate:.1} /s, {}", latencies(sample))?,
-            None => writeln!(out, "{name} throughput: {:.3} Gbps", sample.gbps())?,
+        match (sample.requests_per_second(), &sample.measured.idle) {
+            (Some(rate), _) => writeln!(out, "{name} transactions: {rate:.1} /s, {}", latencies(sample))?,
+            (None, Some(idle)) => writeln!(out, "{name} {}", memory(idle))?,
+            (None, None) => writeln!(out, "{name} throughput: {:.3} Gbps", sample.gbps())?,
         }
     }
     out.flush()?;
@@ -43,6 +44,15 @@ fn latencies(sample: &Sample) -> String {
         format!("{}: {value}", metric.title)
     });
     format!("latency {}", values.collect::<Vec<_>>().join(", "))
+}
+
+/// The memory of connections.
+fn memory(idle: &IdleFacts) -> String {
+    let each =
+        idle.bytes_per_connection().map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.1} KiB", bytes / 1024.0));
+    let released =
+        idle.released_share().map_or_else(|| "unknown".to_owned(), |share| format!("{:.0} %", share * 100.0));
+    format!("connections: {}, memory: {each} each, released: {released}", idle.connections)
 }
 
 /// Writes a line for each part of the run.
@@ -124,9 +134,10 @@ fn connection(sample: &Sample) -> Option<String> {
 /// The payload, and how much of it is known to be right.
 fn delivered(sample: &Sample) -> String {
     let measured = &sample.measured;
-    let what = match &measured.requests {
-        Some(requests) => plural(requests.answered, "response"),
-        None => plural(measured.bytes, "byte"),
+    let what = match (&measured.requests, &measured.idle) {
+        (Some(requests), _) => plural(requests.answered, "response"),
+        (None, Some(idle)) => format!("{} held open", plural(idle.connections, "connection")),
+        (None, None) => plural(measured.bytes, "byte"),
     };
     let verified = match measured.verified {
         _ if !sample.is_ok() => "",

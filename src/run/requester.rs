@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::{self, SocketAddr};
+use std::ops::RangeBounds;
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 use mio::event::Event;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token, Waker};
-use platform::Class;
+use platform::{Class, ProcessMeter};
 
 use super::barrier::StartBarrier;
 use super::client::{Client, Deliver};
@@ -20,7 +22,7 @@ use super::kernel;
 use super::meter::{Snapshot, difference};
 use super::requests::{Exchange, Requested};
 use super::transfer::TransferError;
-use crate::sample::{Latency, Status};
+use crate::sample::{IdleFacts, Latency, Status};
 
 /// How long requests are made before the timed window.
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -31,6 +33,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Handshakes at once, before the warm-up: fewer than wait in a stack's backlog.
 const HANDSHAKES: usize = 256;
+
+/// How long after the last connection was closed the memory is read that has been given back.
+const AFTERWARDS: Duration = Duration::from_secs(1);
 
 /// A run with more failures than this ends early.
 const MOST_ERRORS: u64 = 10_000;
@@ -166,6 +171,9 @@ struct Slot {
 
 impl Requester {
     fn run(&mut self, barrier: &StartBarrier) -> Result<(), TransferError> {
+        if self.exchange.is_idle {
+            return self.idle(barrier);
+        }
         if !self.exchange.connects {
             self.connect_all()?;
         }
@@ -184,9 +192,47 @@ impl Requester {
         let stopped = window.and_then(|end| self.stop().map(|()| end));
         let Counts { latency, errors, .. } = self.counts.clone();
         let end = stopped.as_ref().map_or_else(|_| barrier.read(), |end| *end);
-        self.exchange.finish(Requested { answered, latency, errors, cpu, end });
+        self.exchange.finish(Requested { answered, latency, errors, cpu, idle: None, end });
         stopped?;
         self.counts.verdict(answered)
+    }
+
+    /// Holds all connections open, a byte each way behind each, and reads the memory meanwhile.
+    fn idle(&mut self, barrier: &StartBarrier) -> Result<(), TransferError> {
+        // What the first connection of all costs, none after it does.
+        self.connect(0).map_err(TransferError::io("connect"))?;
+        self.ask_each(..1)?;
+        let rss_before_bytes = rss_bytes(barrier);
+        self.connect_all()?;
+        self.ask_each(1..)?;
+        barrier.wait()?;
+        self.exchange.warm();
+        self.is_warm_up = false;
+        let (cpu, wakeups) = (platform::cpu_of_thread(), platform::wakeups_of_process());
+        let rss_open_bytes = rss_bytes(barrier);
+        self.turn_until(Instant::now() + self.exchange.time, |_| false)?;
+        let end = barrier.read();
+        let cpu = difference(platform::cpu_of_thread(), cpu);
+        let wakeups = wakeups.and_then(|then| Some(platform::wakeups_of_process()? - then));
+        let rss_idle_bytes = rss_bytes(barrier);
+        let connections = self.slots.len() as u64;
+        self.slots.clear();
+        thread::sleep(AFTERWARDS);
+        let rss_closed_bytes = rss_bytes(barrier);
+        let idle =
+            IdleFacts { connections, rss_before_bytes, rss_open_bytes, rss_idle_bytes, rss_closed_bytes, wakeups };
+        let Counts { latency, errors, .. } = self.counts.clone();
+        self.exchange.finish(Requested { answered: 0, latency, errors, cpu, idle: Some(idle), end });
+        self.counts.verdict(connections)
+    }
+
+    /// Makes a request on some connections, and waits for the responses.
+    fn ask_each(&mut self, range: impl RangeBounds<usize>) -> Result<(), TransferError> {
+        for index in (0..self.slots.len()).filter(|index| range.contains(index)) {
+            self.start(index, Instant::now())?;
+        }
+        self.stop()?;
+        self.counts.verdict(self.exchange.answered())
     }
 
     /// Makes requests for the time of the run, and takes the readings at its end.
@@ -220,7 +266,9 @@ impl Requester {
     /// Opens all connections.
     fn connect_all(&mut self) -> Result<(), TransferError> {
         for index in 0..self.slots.len() {
-            self.connect(index).map_err(TransferError::io("connect"))?;
+            if self.slots[index].socket.is_none() {
+                self.connect(index).map_err(TransferError::io("connect"))?;
+            }
             while self.handshakes >= HANDSHAKES {
                 self.turn(LONGEST_WAIT)?;
             }
@@ -454,6 +502,11 @@ impl Requester {
         self.idle.extend((0..lost.max(usize::from(self.exchange.connects))).map(|_| index));
         Ok(())
     }
+}
+
+/// The resident set of the subject's process.
+fn rss_bytes(barrier: &StartBarrier) -> Option<u64> {
+    barrier.usage().carrier_rss_bytes.or_else(|| ProcessMeter::of(process::id()).rss_bytes())
 }
 
 impl Counts {

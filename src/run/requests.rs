@@ -8,6 +8,9 @@
 //!        client ── request ──► server      when it was due, to the last byte of the response
 //!        client ◄─ response ── server
 //!        client ◄─── close ─── server      as servers of short connections do
+//!
+//! idle   client ── byte ─────► server      once on each connection, and then nothing
+//!        client ◄─ byte ────── server
 //! ```
 //!
 //! Without a rate a request is due when the one before it has been answered (a closed loop): while the stack pauses,
@@ -25,7 +28,7 @@ use tokio::sync::Notify;
 use super::meter::Snapshot;
 use super::pattern::Pattern;
 use super::transfer::TransferError;
-use crate::sample::Latency;
+use crate::sample::{IdleFacts, Latency};
 use crate::scenario::{Amount, Requests, Scenario, Verify, Workload};
 
 /// The seed of the payload of requests and responses.
@@ -39,6 +42,8 @@ pub(super) struct Exchange {
     pub(super) requests: Requests,
     /// Whether each request has a connection of its own.
     pub(super) connects: bool,
+    /// Whether the connections only are there.
+    pub(super) is_idle: bool,
     /// Connections at once.
     pub(super) connections: usize,
     /// The length of the timed window.
@@ -65,6 +70,8 @@ pub(super) struct Requested {
     pub(super) errors: BTreeMap<&'static str, u64>,
     /// CPU time of the client's thread.
     pub(super) cpu: Option<Duration>,
+    /// The memory of the connections, if that was asked for.
+    pub(super) idle: Option<IdleFacts>,
     /// The whole process at the end of the window.
     pub(super) end: Snapshot,
 }
@@ -72,11 +79,16 @@ pub(super) struct Requested {
 impl Exchange {
     /// The requests of a scenario; `None` if it has none.
     pub(super) fn of(scenario: &Scenario) -> Option<Self> {
-        let requests = scenario.workload.requests()?;
+        let requests = match scenario.workload {
+            // A byte each way.
+            Workload::Idle => Requests::default(),
+            workload => workload.requests()?,
+        };
         let Amount::Time { time, .. } = scenario.amount else { return None };
         Some(Self {
             requests,
             connects: matches!(scenario.workload, Workload::Crr(_)),
+            is_idle: scenario.workload == Workload::Idle,
             connections: scenario.parallel.get().into(),
             time,
             request: Message::new(requests.request_bytes.get() as usize),

@@ -126,6 +126,13 @@ where
     let mut ended = pin!(ended);
     while awaited > 0 || !tasks.is_empty() {
         tokio::select! {
+            // A failure explains what comes after it.
+            biased;
+            Some(result) = tasks.join_next() => match result {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return Err(Failure::of_transfer(SERVER, &error)),
+                Err(error) => return Err(Failure::of_join("the server", error)),
+            },
             accepted = listener.accept(), if awaited > 0 => {
                 let connection = accepted.map_err(|error| {
                     Failure::of_transfer(SERVER, &TransferError::Io { operation: "accept", source: error })
@@ -136,11 +143,6 @@ where
                 }
             }
             () = &mut ended => return Ok(()),
-            Some(result) = tasks.join_next() => match result {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => return Err(Failure::of_transfer(SERVER, &error)),
-                Err(error) => return Err(Failure::of_join("the server", error)),
-            },
         }
     }
     Ok(())

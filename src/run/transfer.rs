@@ -93,7 +93,7 @@ impl Stream {
             Some(Mode::Writer) | None => &[Direction::ToServer],
             Some(Mode::Both) => &[Direction::ToServer, Direction::ToClient],
             // They are no streams: see `requests`.
-            Some(Mode::Rr | Mode::Crr) => &[],
+            Some(Mode::Rr | Mode::Crr | Mode::Idle) => &[],
         };
         let streams = u64::from(scenario.parallel.get());
         let indices = 0..streams;

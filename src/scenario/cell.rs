@@ -241,6 +241,7 @@ impl fmt::Display for Cell {
         words.extend(self.mtu.filter(|_| !usual_mtu).map(|mtu| format!("MTU {mtu}")));
         match self.workload.requests() {
             Some(requests) => words.extend(load(requests, self.parallel)),
+            None if self.workload == Workload::Idle => words.push(plural(self.parallel, "connection")),
             None => words.extend((self.parallel != 1).then(|| format!("{} streams", self.parallel))),
         }
         words.extend(self.ipv6.then(|| "IPv6".to_owned()));

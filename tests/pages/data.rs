@@ -236,6 +236,7 @@ fn measured(cell: &Cell, gbps: f64) -> Measurements {
         tcp: None,
         link: None,
         requests: None,
+        idle: None,
         intervals: Vec::new(),
         started_unix_ms: None,
         device: (cell.layer() == Layer::Path).then(|| DeviceFacts {

@@ -146,6 +146,10 @@ pub(crate) trait System {
         None
     }
 
+    fn wakeups_of_process() -> Option<u64> {
+        None
+    }
+
     fn cpu_of_thread() -> Option<Duration> {
         None
     }

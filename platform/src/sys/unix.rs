@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::ifaddrs::getifaddrs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::signal::Signal as SignalName;
 use nix::sys::socket::SockaddrStorage;
 use nix::time::{ClockId, clock_gettime};
@@ -29,6 +29,11 @@ pub(super) fn allow_open_files(wanted: u64) {
         // Only root raises the hard limit.
         let _as_it_is = raised.or_else(|_| setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard));
     }
+}
+
+/// `getrusage(2)`: the voluntary context switches.
+pub(super) fn wakeups_of_process() -> Option<u64> {
+    u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.voluntary_context_switches()).ok()
 }
 
 /// A non-blocking descriptor in the reactor of the runtime in whose context it was made.

@@ -29,8 +29,12 @@ pub(super) fn bars(all: &[&Series]) -> Chart {
     }
     let key =
         "Bar and number: median. Line: its 95 % interval. Dot: a run. Ring: an outlier, which counts like any other.";
-    if all.first().is_some_and(|one| one.kind() == Kind::Requests) {
-        return of_groups("requests a second", groups, "Requests of each cell", key);
+    match all.first().map(|one| one.kind()) {
+        Some(Kind::Requests) => return of_groups("requests a second", groups, "Requests of each cell", key),
+        Some(Kind::Connections) => {
+            return of_groups("connections in a megabyte", groups, "Connections of each cell", key);
+        }
+        _ => {}
     }
     of_groups(THROUGHPUT, groups, "Throughput of each cell", key)
 }
@@ -244,7 +248,7 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
 
 /// The rate within each run, where runs have it.
 pub(super) fn within_runs(one: &Series) -> Vec<Block> {
-    if one.kind() == Kind::Requests {
+    if one.kind() != Kind::Streams && !one.is_forward() {
         return Vec::new();
     }
     let charts = gallery(one, "within each run", |row| rates_of(one, row));

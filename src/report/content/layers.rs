@@ -19,7 +19,7 @@ struct Layers<'a> {
 
 /// A chart and a table, if any layer was measured alone.
 pub(super) fn blocks(one: &Series) -> Vec<Block> {
-    if one.kind() == Kind::Requests {
+    if one.kind() != Kind::Streams && !one.is_forward() {
         return Vec::new();
     }
     let paths = paths(&one.summary);

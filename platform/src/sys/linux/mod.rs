@@ -143,6 +143,10 @@ impl System for Linux {
         let _as_they_are = nix::sys::prctl::set_timerslack(1);
     }
 
+    fn wakeups_of_process() -> Option<u64> {
+        unix::wakeups_of_process()
+    }
+
     fn cpu_of_thread() -> Option<Duration> {
         unix::cpu_of_thread()
     }

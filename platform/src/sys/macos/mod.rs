@@ -101,6 +101,10 @@ impl System for MacOs {
         unix::allow_open_files(wanted);
     }
 
+    fn wakeups_of_process() -> Option<u64> {
+        unix::wakeups_of_process()
+    }
+
     fn cpu_of_thread() -> Option<Duration> {
         unix::cpu_of_thread()
     }
