@@ -2,8 +2,8 @@
 #
 # Measures the committed figures again, and updates the documents that are made of them.
 #
-#     scripts/measure.sh           seven rounds of every cell and layer, of every cell over IPv6, of the proxy, and
-#                                  of every forwarder, and the checksum benchmarks: forty minutes
+#     scripts/measure.sh           seven rounds of every cell and layer, of every cell over IPv6, of the proxy, of
+#                                  every forwarder, and of the presets, and the checksum benchmarks: forty minutes
 #     scripts/measure.sh 10        ten rounds
 #
 # Run again after an interruption, it continues. Use a machine that does nothing else.
@@ -25,8 +25,11 @@ program=target/release/rust-tun-perf
 "$program" matrix --ipv6 on --runs "$runs" --out target/linux-ipv6.jsonl
 "$program" matrix --layer loopback,proxy --runtime multi-thread --parallel 1,4 --runs "$runs" --out target/proxy.jsonl
 "$program" forward --all --time 3 --runs "$runs" --out target/forward.jsonl
+for preset in requests connections networks; do
+    "$program" matrix --preset "$preset" --runs "$runs" --out "target/$preset.jsonl"
+done
 # Only complete matrices replace the old ones.
-mv target/linux.jsonl target/linux-ipv6.jsonl target/proxy.jsonl target/forward.jsonl docs/data/
+mv target/{linux,linux-ipv6,proxy,forward,requests,connections,networks}.jsonl docs/data/
 # Flame graphs of three forwarders, in runs that are not scored.
 "$program" forward --offload off --time 3 --profile docs/flame-off.svg
 "$program" forward --offload on --time 3 --profile docs/flame-on.svg

@@ -69,7 +69,8 @@ pub enum Command {
 pub struct Run {
     /// What the kernel's client does
     #[arg(short, long, value_enum, required_unless_present = "layer",
-        required_if_eq_any([("layer", "path"), ("layer", "loopback"), ("layer", "stack"), ("layer", "proxy")]))]
+        required_if_eq_any([("layer", "path"), ("layer", "loopback"), ("layer", "kernel"), ("layer", "stack"),
+            ("layer", "proxy")]))]
     pub mode: Option<Mode>,
 
     /// The stack in the process
@@ -197,7 +198,7 @@ pub struct Matrix {
         value_parser = list::choice::<Switch>)]
     pub ipv6: Vec<Choice<Switch>>,
 
-    /// What carries the bytes: path, loopback, stack, device, proxy
+    /// What carries the bytes: path, loopback, kernel, stack, device, proxy
     #[arg(long, value_name = "LIST", default_value = "path", value_delimiter = ',',
         value_parser = list::choice::<Layer>)]
     pub layer: Vec<Choice<Layer>>,

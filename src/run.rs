@@ -14,6 +14,7 @@
 //! | `stack` (`memory`) | [`netstacks::peer`] | link in memory | the stack |
 //! | `loopback` | kernel sockets | the kernel's loopback | the kernel, on the same runtime |
 //! | `device` | none | TUN device, and the kernel's routing | a task that writes packets and reads them again |
+//! | `kernel` (`between`) | kernel sockets | TUN device, link, TUN device | kernel sockets in another network |
 //! | `proxy` | kernel sockets | a proxy's process | kernel sockets in another network |
 //! | `forward` | kernel sockets, or iperf3 | a forwarder's process | kernel sockets in another network, or iperf3 |
 //!
@@ -29,7 +30,7 @@
 //! supervise  carrier
 //! prepared                                       a layer's result, and the one way to run it
 //! kernel_load
-//! path  memory  loopback  device  proxy  forward  the layers
+//! path  between  memory  loopback  device  proxy  forward  the layers
 //! carry  child  process_executor                 the child process, and the parent
 //! run
 //! ```
@@ -62,6 +63,7 @@
 //! ```
 
 mod barrier;
+mod between;
 mod carrier;
 mod carry;
 mod child;
@@ -254,13 +256,14 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
             let forwarder = forward::executable(scenario, forwarder)?;
             Ok(Network::Pair(Networks::new()?, forwarder))
         }
-        Subject::Proxy(_) if !scenario.isolated => {
+        Subject::Proxy(_) | Subject::Kernel if !scenario.isolated => {
             let source = io::Error::new(io::ErrorKind::Unsupported, "it needs networks of its own");
-            Err(platform::Error::new(Class::Unavailable, "run a proxy in", "the host's network", source)
+            let operation = "run two sides in";
+            Err(platform::Error::new(Class::Unavailable, operation, "the host's network", source)
                 .remedy("leave out --netns host; only Linux has networks of a run's own")
                 .into())
         }
-        Subject::Proxy(_) => Ok(Network::Pair(Networks::new()?, platform::this_program())),
+        Subject::Proxy(_) | Subject::Kernel => Ok(Network::Pair(Networks::new()?, platform::this_program())),
         Subject::Stack(_) => Ok(Network::Host),
         _ if !scenario.isolated => Ok(Network::Host),
         Subject::Path(_) | Subject::Device => Ok(platform::enter_netns().map(|()| Network::Own)?),
@@ -289,7 +292,7 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
     };
     let sockets = match scenario.subject {
         // Both ends of a stream, and a listener.
-        Subject::Loopback | Subject::Forward(_) | Subject::Proxy(_) => 3 * connections,
+        Subject::Loopback | Subject::Kernel | Subject::Forward(_) | Subject::Proxy(_) => 3 * connections,
         Subject::Device | Subject::Stack(_) | Subject::Path(_) => connections,
     };
     platform::allow_open_files((sockets + 2 * DESCRIPTORS) as u64);
@@ -320,6 +323,7 @@ async fn prepare(
         (Subject::Forward(forwarder), Devices::Pair { near, far }, Network::Pair(networks, executable)) => {
             forward::prepare(scenario, forwarder, executable, (near, far), networks, interrupts).await
         }
+        (Subject::Kernel, Devices::Tun(tun), Network::Pair(networks, _)) => between::prepare(scenario, tun, networks),
         (Subject::Proxy(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
             proxy::prepare(scenario, tun, networks, interrupts).await
         }

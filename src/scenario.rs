@@ -99,6 +99,8 @@ pub struct Scenario {
 pub enum Subject {
     /// The kernel's TCP on both sides, over its loopback; the server runs on tokio, as a stack's does.
     Loopback,
+    /// The kernel's TCP on both sides of two TUN devices, with the conditions of a stack's link between them.
+    Kernel,
     /// The TUN device alone: packets that the kernel routes back into it, without TCP.
     Device,
     /// The stack alone, over a link in memory, with a scripted client.
@@ -112,10 +114,16 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// Whether it has a link with conditions.
+    pub const fn has_conditions(self) -> bool {
+        matches!(self, Self::Path(_) | Self::Kernel)
+    }
+
     /// Its layer.
     pub const fn layer(self) -> Layer {
         match self {
             Self::Loopback => Layer::Loopback,
+            Self::Kernel => Layer::Kernel,
             Self::Device => Layer::Device,
             Self::Stack(_) => Layer::Stack,
             Self::Path(_) => Layer::Path,
@@ -128,7 +136,7 @@ impl Subject {
     pub const fn stack(self) -> Option<StackKind> {
         match self {
             Self::Stack(stack) | Self::Path(stack) | Self::Proxy(stack) => Some(stack),
-            Self::Loopback | Self::Device | Self::Forward(_) => None,
+            Self::Loopback | Self::Kernel | Self::Device | Self::Forward(_) => None,
         }
     }
 
@@ -152,6 +160,8 @@ impl Subject {
 pub enum Layer {
     /// The kernel's TCP on both sides, over its loopback
     Loopback,
+    /// The kernel's TCP on both sides of two TUN devices, with the link's conditions between them
+    Kernel,
     /// The TUN device alone: packets that the kernel sends back, without TCP
     Device,
     /// The stack alone, over a link in memory, with a scripted client

@@ -36,10 +36,20 @@ fn requests_are_answered_on_every_stack_and_layer() {
         "--rate 300 --parallel 4",
         "--parallel 300",
     ];
-    let axes = [&STACKS[..], &["rr", "crr"], &["path", "proxy", "loopback"], &["on", "off"], &["", "--ipv6"], &options];
+    let axes = [
+        &STACKS[..],
+        &["rr", "crr"],
+        &["path", "proxy", "loopback", "kernel"],
+        &["on", "off"],
+        &["", "--ipv6"],
+        &options,
+    ];
     for [stack, mode, layer, offload, version, options] in pairwise(axes) {
-        // Loopback has neither.
-        let subject = if layer == "loopback" { String::new() } else { format!("-n {stack} --offload {offload}") };
+        let subject = match layer {
+            "loopback" => String::new(),
+            "kernel" => format!("--offload {offload}"),
+            _ => format!("-n {stack} --offload {offload}"),
+        };
         let arguments =
             format!("-m {mode} --layer {layer} {subject} {version} {options} --time 0.3 --window 256KiB --verify full");
         let sample = success(&arguments);
@@ -123,9 +133,10 @@ fn conditions_meet_the_share_of_packets_that_they_name() {
 fn no_fault_of_the_link_reaches_the_application() {
     skip_if!(no_device());
     let faults = ["--duplicate 2", "--reorder 1", "--corrupt 0.2", "--loss 0.2", "--delay 2ms --jitter 1ms --loss 0.1"];
-    for [stack, mode, version, faults] in pairwise([&STACKS, &["reader", "writer"], &["", "--ipv6"], &faults]) {
+    let subjects = ["-n lwip", "-n ipstack", "-n smoltcp", "--layer kernel"];
+    for [subject, mode, version, faults] in pairwise([&subjects, &["reader", "writer"], &["", "--ipv6"], &faults]) {
         let arguments =
-            format!("-m {mode} -n {stack} {version} --offload off {faults} --bytes 400KB --warmup 50KB --verify full");
+            format!("-m {mode} {subject} {version} --offload off {faults} --bytes 400KB --warmup 50KB --verify full");
         let sample = success(&arguments);
         assert_eq!(sample["bytes"], 400_000, "{arguments}");
     }
@@ -134,8 +145,8 @@ fn no_fault_of_the_link_reaches_the_application() {
 #[test]
 fn a_rate_limit_is_the_most_that_crosses() {
     skip_if!(no_device());
-    for mode in ["reader", "writer"] {
-        let sample = success(&format!("-m {mode} -n smoltcp --rate-limit 50M --time 1 --window 128KiB"));
+    for [mode, subject] in pairwise([&["reader", "writer"], &["-n smoltcp --window 128KiB", "--layer kernel"]]) {
+        let sample = success(&format!("-m {mode} {subject} --rate-limit 50M --time 1"));
         let gbps = count(&sample["gbps"]);
         assert!((0.02..=0.05).contains(&gbps), "{sample}");
     }

@@ -203,6 +203,7 @@ fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
     let stack = || compiled_in(run.netstack.ok_or_else(|| missing("--netstack"))?);
     let subject = match layer {
         Layer::Loopback => Subject::Loopback,
+        Layer::Kernel => Subject::Kernel,
         Layer::Device => Subject::Device,
         Layer::Stack => Subject::Stack(stack()?),
         Layer::Path => Subject::Path(stack()?),
@@ -240,7 +241,7 @@ fn runtime(current_thread: bool, workers: Option<u16>) -> RuntimeKind {
     }
 }
 
-/// The conditions of the link, which only the whole path has.
+/// The conditions of the link, where there is one that has them.
 fn conditions(run: &Run, subject: Subject) -> Result<Conditions, PlanError> {
     let cli::Link { delay, jitter, loss, reorder, duplicate, corrupt, rate_limit, .. } = run.link;
     let conditions = Conditions {
@@ -252,7 +253,7 @@ fn conditions(run: &Run, subject: Subject) -> Result<Conditions, PlanError> {
         corrupt_ppm: corrupt,
         rate_limit,
     };
-    if let Some((option, _)) = conditions.options().next().filter(|_| !matches!(subject, Subject::Path(_))) {
+    if let Some((option, _)) = conditions.options().next().filter(|_| !subject.has_conditions()) {
         return Err(PlanError::new(option, format!("the layer {} has no link with conditions", subject.layer())));
     }
     if jitter > delay {

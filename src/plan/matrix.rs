@@ -163,7 +163,9 @@ fn left_out(run: &Run, isolated: bool, supported: bool) -> Option<String> {
         Layer::Device if !isolated => {
             Some(format!("the layer device: it makes a router of its network, so it needs one of its own; {networks}"))
         }
-        Layer::Proxy if !isolated => Some(format!("the layer proxy: it needs networks of its own; {networks}")),
+        Layer::Proxy | Layer::Kernel if !isolated => {
+            Some(format!("the layer {}: it needs networks of its own; {networks}", run.layer))
+        }
         Layer::Device if run.parallel > 1 => Some("the layer device with several streams: it has one".to_owned()),
         Layer::Stack if run.parallel > 1 => Some("the layer stack with several streams: it has one".to_owned()),
         Layer::Stack if !matches!(run.mode, Some(Mode::Reader | Mode::Writer)) => {
@@ -210,6 +212,7 @@ fn presets(matrix: &Matrix) -> Vec<Matrix> {
     }
     if matches!(preset, Networks | All) {
         let mut networks = matrix.clone();
+        networks.layer = vec![Choice::One(Layer::Kernel), Choice::One(Layer::Path)];
         networks.runtime = vec![Choice::One(RuntimeName::MultiThread)];
         networks.offload = one(Switch::Off);
         networks.link.delay = vec![Duration::ZERO, Duration::from_millis(5)];
@@ -272,7 +275,7 @@ fn runs_of_layer(matrix: &Matrix, shared: &Run, layer: Layer) -> Vec<Run> {
     let modes: Vec<_> = Choice::expand(&matrix.mode);
     let offloads = offloads(matrix);
     let mut shared = Run { layer, ..shared.clone() };
-    if layer != Layer::Path {
+    if !matches!(layer, Layer::Path | Layer::Kernel) {
         // The others have no link with conditions.
         shared.link = Link { link_seed: shared.link.link_seed, ..Link::default() };
     }
@@ -280,6 +283,10 @@ fn runs_of_layer(matrix: &Matrix, shared: &Run, layer: Layer) -> Vec<Run> {
     match layer {
         // Loopback has neither the MTU nor the offload of the device.
         Layer::Loopback => modes.iter().map(|mode| Run { mtu: DEFAULT_MTU, ..in_mode(mode) }).collect(),
+        Layer::Kernel => {
+            let of_mode = |mode| offloads.iter().map(move |offload| Run { offload: *offload, ..in_mode(mode) });
+            modes.iter().flat_map(of_mode).collect()
+        }
         Layer::Device => offloads.into_iter().map(|offload| Run { offload, ..shared.clone() }).collect(),
         Layer::Stack | Layer::Path | Layer::Proxy | Layer::Forward => {
             let mut runs = Vec::new();

@@ -64,7 +64,7 @@ pub(super) static AXES: [Axis; 23] = [
     }),
     number("mtu_bytes", "MTU", |cell| cell.mtu.map(|mtu| mtu.to_string()))
         .said(|_, value| Some(format!("MTU {value}"))),
-    number("parallel", "streams", |cell| Some(cell.parallel.to_string()))
+    number("parallel", "connections", |cell| Some(cell.parallel.to_string()))
         .said(|cell, value| Some(plural(value, if cell.workload.is_bulk() { "stream" } else { "connection" }))),
     number("request_bytes", "request", |cell| Some(cell.workload.requests()?.request_bytes.to_string()))
         .said(|_, value| Some(format!("request of {}", plural(value, "byte")))),
@@ -90,7 +90,7 @@ pub(super) static AXES: [Axis; 23] = [
 
 /// Whether the link of a cell can have conditions.
 fn has_conditions(cell: &Cell) -> bool {
-    cell.layer() == Layer::Path
+    cell.subject.has_conditions()
 }
 
 /// The threads of a runtime, where there is one with several.

@@ -74,7 +74,7 @@ pub(super) fn with_sides(text: &str, cells: &[&Cell]) -> String {
 /// The names of the side that makes the load and of the side that carries it.
 pub(super) fn sides(cells: &[&Cell]) -> [&'static str; 2] {
     let name = |cell: &&Cell| match cell.layer() {
-        Layer::Loopback => "server",
+        Layer::Loopback | Layer::Kernel => "server",
         Layer::Device => "device",
         Layer::Stack | Layer::Path => "stack",
         Layer::Proxy => "proxy",

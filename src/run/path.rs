@@ -25,7 +25,7 @@ pub(super) type DeviceLink = Faulty<Counted<TunDevice>>;
 const OVERTAKEN_BY: usize = 3;
 
 /// The conditions of a scenario, for both directions.
-fn plan(scenario: &Scenario) -> FaultPlan {
+pub(super) fn plan(scenario: &Scenario) -> FaultPlan {
     let Conditions { delay, jitter, loss_ppm, reorder_ppm, duplicate_ppm, corrupt_ppm, rate_limit } =
         scenario.conditions;
     let which = |ppm| if ppm == 0 { Which::None } else { Which::PerMillion(ppm) };

@@ -114,6 +114,7 @@ impl TryFrom<Fields> for Cell {
         let stack = || fields.netstack.ok_or_else(|| missing("netstack"));
         let subject = match layer {
             Layer::Loopback => Subject::Loopback,
+            Layer::Kernel => Subject::Kernel,
             Layer::Device => Subject::Device,
             Layer::Stack => Subject::Stack(stack()?),
             Layer::Path => Subject::Path(stack()?),
@@ -177,7 +178,7 @@ impl Cell {
             mtu: has_device.then_some(scenario.mtu.into()),
             parallel: scenario.parallel.get(),
             ipv6: scenario.ipv6(),
-            window_bytes: (has_device && !is_forward).then_some(scenario.window_bytes),
+            window_bytes: (has_device && !is_forward && subject != Subject::Kernel).then_some(scenario.window_bytes),
             buffer_bytes: scenario.buffer_bytes.get(),
             queue_packets: scenario.queue_packets.filter(|_| is_forward),
             generator: scenario.generator,
@@ -228,7 +229,7 @@ impl fmt::Display for Cell {
             Subject::Stack(stack) => format!("{stack} in memory"),
             Subject::Proxy(stack) => format!("proxy on {stack}"),
             Subject::Forward(forwarder) => forwarder.to_string(),
-            Subject::Loopback | Subject::Device => self.layer().to_string(),
+            Subject::Loopback | Subject::Kernel | Subject::Device => self.layer().to_string(),
         });
         let is_forward = self.forwarder().is_some();
         words.extend(self.mode().filter(|mode| !(is_forward && *mode == Mode::Writer)).map(|mode| mode.to_string()));

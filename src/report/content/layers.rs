@@ -107,6 +107,7 @@ fn name(subject: Subject) -> String {
         Subject::Stack(stack) => format!("{stack}, in memory"),
         Subject::Path(stack) => format!("{stack}, whole path"),
         Subject::Loopback => "kernel, loopback".to_owned(),
+        Subject::Kernel => "kernel".to_owned(),
         subject => subject.layer().to_string(),
     }
 }

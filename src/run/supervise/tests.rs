@@ -30,6 +30,8 @@ enum Fault {
     Stall(u64),
     Panic(u64),
     PanicAtAccept,
+    /// It never gives back the memory of so many bytes for each connection.
+    Leak(usize),
     /// It does nothing for the first fifth of every half second.
     Pauses,
 }
@@ -59,6 +61,9 @@ impl Listener for Loopback {
     async fn accept(&mut self) -> io::Result<LoopbackStream> {
         let (socket, _) = self.listener.accept().await?;
         assert!(!matches!(self.fault, Fault::PanicAtAccept), "a bug in the listener");
+        if let Fault::Leak(bytes) = self.fault {
+            vec![1_u8; bytes].leak();
+        }
         Ok(LoopbackStream { socket, fault: self.fault, passed: 0, since: Instant::now(), pause: None })
     }
 }
@@ -269,6 +274,18 @@ fn a_pause_of_the_server_is_in_the_latencies_of_a_rate() {
     // Half of those that are due in a pause wait for its second half at least.
     assert!(quantile("--rate 500", 1.0 - share_of_pauses / 2.0) >= PAUSE / 3);
     assert!(quantile("", 0.99) < PAUSE / 3);
+}
+
+/// Other tests share the process, so the leak is larger than what they take.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_leak_for_each_connection_is_found() {
+    const LEAK: usize = 64 << 10;
+    let idle = |fault| run("-m idle --parallel 1000 --time 0.1", fault, healthy()).unwrap().delivered.idle.unwrap();
+    let [sound, leaking] = [Fault::None, Fault::Leak(LEAK)].map(idle);
+    let more = leaking.bytes_per_connection().unwrap() - sound.bytes_per_connection().unwrap();
+    assert!((more / LEAK as f64 - 1.0).abs() < 0.3, "{more} bytes more: {leaking:?} and {sound:?}");
+    assert!(leaking.released_share().unwrap() < 0.5, "{leaking:?}");
 }
 
 #[test]

@@ -1,0 +1,147 @@
+//! The kernel's TCP on both sides of a link with conditions: what the best TCP does there.
+//!
+//! ```text
+//! client ── kernel TCP ── TUN ──► link with conditions ──► TUN ── kernel TCP ── server
+//! ```
+//!
+//! The two devices are in networks of the run's own. A task of the runtime under test passes packets from one to the
+//! other as they come, super-packets too; the conditions are those of a stack's link, on the client's device.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::task::{Context, Poll};
+
+use platform::{Counted, Faulty, Link, Network, PacketBuffer};
+use tokio::runtime::Handle;
+
+use super::error::RunError;
+use super::failure::Failure;
+use super::kernel_load;
+use super::meter::LinkMeter;
+use super::networks::Networks;
+use super::path::plan;
+use super::prepared::Prepared;
+use super::tun;
+use crate::scenario::{Scenario, Tun};
+
+/// The device in the network of the server.
+const FAR: &str = "far";
+
+/// Prepares two devices, the link between them, clients and servers.
+pub(super) fn prepare(scenario: &Scenario, near: &Tun, networks: &Networks) -> Result<Prepared, RunError> {
+    let far = Tun { name: FAR.to_owned(), network: turned(&near.network), fd: None };
+    let (device, facts) = tun::open(scenario, near)?;
+    let opened = {
+        let (scenario, runtime) = (scenario.clone(), Handle::current());
+        networks.far().run(move || {
+            let _entered = runtime.enter();
+            tun::open(&scenario, &far)
+        })?
+    };
+    let (far, _) = opened?;
+    let counted = Counted::new(device);
+    let traffic = counted.traffic();
+    let link = Faulty::new(counted, plan(scenario));
+    let drops = networks.drops(&[&near.name], &[FAR]);
+    let meter = LinkMeter::new(traffic, drops).with_faults(link.faults());
+    let driver = async move { Failure::of_driver(pass(link, far).await) };
+    let prepared = kernel_load::prepare_between(scenario, networks, near.network.peer, driver, meter)?;
+    Ok(Prepared { device: Some(facts), ..prepared })
+}
+
+/// The same network as the other side sees it.
+fn turned(network: &Network) -> Network {
+    Network { address: network.peer, peer: network.address, ..*network }
+}
+
+/// Passes packets both ways until one of the links has gone.
+async fn pass(mut near: impl Link, mut far: impl Link) -> io::Result<()> {
+    let [mut to_far, mut to_near] = [Way::of(&near), Way::of(&far)];
+    poll_fn(|cx| {
+        // Both, whatever the other does.
+        let (there, back) = (to_far.poll(&mut near, &mut far, cx)?, to_near.poll(&mut far, &mut near, cx)?);
+        debug_assert!(there.is_pending() && back.is_pending(), "neither way ends by itself");
+        Poll::Pending
+    })
+    .await
+}
+
+/// One direction, and the packets on their way in it.
+struct Way {
+    batch: Vec<PacketBuffer>,
+    /// Those that have come, and of these the ones that have been sent.
+    come: usize,
+    sent: usize,
+}
+
+impl Way {
+    fn of(from: &impl Link) -> Self {
+        let capabilities = from.capabilities();
+        let batch = (0..capabilities.batch).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect();
+        Self { batch, come: 0, sent: 0 }
+    }
+
+    /// Passes what there is, and is pending then.
+    fn poll(&mut self, from: &mut impl Link, to: &mut impl Link, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            while self.sent < self.come {
+                let packet = &self.batch[self.sent];
+                match to.try_send(packet.meta(), &[IoSlice::new(packet.packet())]) {
+                    Ok(()) => self.sent += 1,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        if to.poll_writable(cx)?.is_pending() {
+                            return Poll::Pending;
+                        }
+                    }
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+            }
+            to.flush()?;
+            match from.try_recv(&mut self.batch) {
+                Ok(count) => (self.come, self.sent) = (count, 0),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if from.poll_readable(cx)?.is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use platform::{MemoryLink, PacketMeta};
+
+    use super::*;
+
+    /// More packets than a full link holds, both ways at once.
+    #[tokio::test]
+    async fn every_packet_passes_in_order_both_ways() {
+        const PACKETS: u8 = 200;
+        let [(near, mut client), (far, mut server)] = [0, 1].map(|_| MemoryLink::pair(100, 8));
+        let passing = tokio::spawn(pass(near, far));
+        let mut buffers = [PacketBuffer::new(100)];
+        let (mut sent, mut got) = ([0_u8; 2], [0_u8; 2]);
+        while got != [PACKETS; 2] {
+            for (index, link) in [&mut client, &mut server].into_iter().enumerate() {
+                while sent[index] < PACKETS
+                    && link.try_send(PacketMeta::default(), &[IoSlice::new(&[sent[index]])]).is_ok()
+                {
+                    sent[index] += 1;
+                }
+                link.flush().unwrap();
+                while link.try_recv(&mut buffers).is_ok() {
+                    assert_eq!(buffers[0].packet(), [got[1 - index]]);
+                    got[1 - index] += 1;
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+        drop((client, server));
+        assert!(passing.await.unwrap().is_err(), "a link that has gone is the end");
+    }
+}
