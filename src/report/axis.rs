@@ -76,8 +76,10 @@ pub(super) static AXES: [Axis; 23] = [
         .said(|_, value| Some(format!("{value} requests a second"))),
     axis("ipv6", "IP", |cell| Some(if cell.ipv6 { "IPv6" } else { "IPv4" }.to_owned()))
         .machine(|cell| Some(cell.ipv6.to_string())),
-    axis("conditions", "link", |cell| Some(cell.conditions.to_string()).filter(|_| has_conditions(cell)))
-        .said(|_, value| (!value.is_empty()).then(|| value.to_owned())),
+    axis("conditions", "link", |cell| {
+        let conditions = cell.conditions.to_string();
+        cell.subject.has_conditions().then(|| if conditions.is_empty() { UNKNOWN.to_owned() } else { conditions })
+    }),
     axis("window_bytes", "window", |cell| Some(ByteSize(cell.window_bytes? as u64).display().iec().to_string()))
         .machine(|cell| cell.window_bytes.map(|bytes| bytes.to_string()))
         .said(|_, value| Some(format!("window {value}"))),
@@ -87,11 +89,6 @@ pub(super) static AXES: [Axis; 23] = [
     number("queue_packets", "queue", |cell| cell.queue_packets.map(|packets| packets.to_string()))
         .said(|_, value| Some(format!("queue of {}", plural(value, "packet")))),
 ];
-
-/// Whether the link of a cell can have conditions.
-fn has_conditions(cell: &Cell) -> bool {
-    cell.subject.has_conditions()
-}
 
 /// The threads of a runtime, where there is one with several.
 fn threads(cell: &Cell) -> Option<String> {
