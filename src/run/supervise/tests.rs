@@ -278,12 +278,14 @@ fn a_pause_of_the_server_is_in_the_latencies_of_a_rate() {
 
 /// Other tests share the process, so the leak is larger than what they take.
 #[test]
-#[cfg(target_os = "linux")]
 fn a_leak_for_each_connection_is_found() {
     const LEAK: usize = 64 << 10;
     let idle = |fault| run("-m idle --parallel 1000 --time 0.1", fault, healthy()).unwrap().delivered.idle.unwrap();
     let [sound, leaking] = [Fault::None, Fault::Leak(LEAK)].map(idle);
-    let more = leaking.bytes_per_connection().unwrap() - sound.bytes_per_connection().unwrap();
+    let [Some(sound_bytes), Some(leaking_bytes)] = [sound, leaking].map(|idle| idle.bytes_per_connection()) else {
+        return println!("SKIP: this system does not say how much memory a process has");
+    };
+    let more = leaking_bytes - sound_bytes;
     assert!((more / LEAK as f64 - 1.0).abs() < 0.3, "{more} bytes more: {leaking:?} and {sound:?}");
     assert!(leaking.released_share().unwrap() < 0.5, "{leaking:?}");
 }
