@@ -318,7 +318,7 @@ fn request_time(settings: &Settings) -> Result<Amount, PlanError> {
 fn no_bytes(settings: &Settings) -> Result<u64, PlanError> {
     for (option, given) in [("--bytes", settings.bytes), ("--warmup", settings.warmup)] {
         if given.is_some() {
-            return Err(PlanError::new(option, "requests are made for a time; use --time"));
+            return Err(PlanError::new(option, "rr, crr and idle last for a time; use --time"));
         }
     }
     Ok(0)

@@ -164,7 +164,7 @@ async fn healthy() -> io::Result<()> {
 }
 
 fn scenario(arguments: &str) -> Scenario {
-    let has_requests = arguments.contains("rr");
+    let has_requests = arguments.contains("rr") || arguments.contains("idle");
     let warmup = if arguments.contains("--warmup") || has_requests { "" } else { "--warmup 100KB" };
     let arguments = format!("x -n smoltcp --buffer 10KB {warmup} {arguments}");
     Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap()
@@ -276,33 +276,48 @@ fn a_pause_of_the_server_is_in_the_latencies_of_a_rate() {
     assert!(quantile("", 0.99) < PAUSE / 3);
 }
 
-/// Other tests share the process, so the leak is larger than what they take.
+/// Each run in a process of its own: what one has given back, the next may take without asking the system for it.
 #[test]
 fn a_leak_for_each_connection_is_found() {
-    const LEAK: usize = 64 << 10;
-    let idle = |fault| run("-m idle --parallel 1000 --time 0.1", fault, healthy()).unwrap().delivered.idle.unwrap();
-    let [sound, leaking] = [Fault::None, Fault::Leak(LEAK)].map(idle);
-    let [Some(sound_bytes), Some(leaking_bytes)] = [sound, leaking].map(|idle| idle.bytes_per_connection()) else {
+    const LEAK: usize = 1 << 10;
+    let name = "run::supervise::tests::the_memory_of_a_connection";
+    let bytes_with = |leak: usize| {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", name, "--nocapture"]).env("LEAK", leak.to_string());
+        let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        let (_, bytes) = text.split_once("bytes: ").unwrap_or_else(|| panic!("{text}"));
+        bytes.lines().next().unwrap().parse::<f64>().ok()
+    };
+    let (Some(sound), Some(leaking)) = (bytes_with(0), bytes_with(LEAK)) else {
         return println!("SKIP: this system does not say how much memory a process has");
     };
-    let more = leaking_bytes - sound_bytes;
-    assert!((more / LEAK as f64 - 1.0).abs() < 0.3, "{more} bytes more: {leaking:?} and {sound:?}");
-    assert!(leaking.released_share().unwrap() < 0.5, "{leaking:?}");
+    assert!(((leaking - sound) / LEAK as f64 - 1.0).abs() < 0.2, "{sound} and {leaking} bytes");
+}
+
+#[test]
+#[ignore = "the test above runs it in a process of its own"]
+fn the_memory_of_a_connection() {
+    let leak = std::env::var("LEAK").unwrap().parse().unwrap();
+    let outcome = run("-m idle --parallel 2000 --time 0.1", Fault::Leak(leak), healthy()).unwrap();
+    let bytes = outcome.delivered.idle.unwrap().bytes_per_connection();
+    println!("bytes: {}", bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string()));
 }
 
 #[test]
 fn every_failure_of_a_request_has_a_status_and_a_count() {
     for (fault, expected, kind) in [
-        (Fault::Corrupt(3000), Status::Corrupt, "differs"),
-        (Fault::End(3000), Status::Short, "closed early"),
-        (Fault::Reset(3000), Status::Short, "closed early"),
-        (Fault::Stall(3000), Status::Stalled, "unanswered"),
-        (Fault::Panic(3000), Status::Panicked, "a bug in the stack"),
-        (Fault::PanicAtAccept, Status::Panicked, "a bug in the listener"),
+        (Fault::Corrupt(3000), &[Status::Corrupt][..], "differs"),
+        // The client sees the end of the connection, or the reset of what it sends afterwards.
+        (Fault::End(3000), &[Status::Short, Status::Reset], "early"),
+        (Fault::Reset(3000), &[Status::Short, Status::Reset], "early"),
+        (Fault::Stall(3000), &[Status::Stalled], "unanswered"),
+        (Fault::Panic(3000), &[Status::Panicked], "a bug in the stack"),
+        (Fault::PanicAtAccept, &[Status::Panicked], "a bug in the listener"),
     ] {
         let (status, detail) = status("-m rr --time 1 --request 10 --response 10 --verify full", fault);
-        assert_eq!(status, expected, "{detail}");
-        assert!(detail.contains(kind) || detail.contains("wait for a response"), "{detail}");
+        assert!(expected.contains(&status), "{status}: {detail}");
+        let is_said = [kind, "reset", "wait for a response"].iter().any(|words| detail.contains(words));
+        assert!(is_said, "{detail}");
     }
 }
 
