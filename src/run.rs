@@ -106,7 +106,6 @@ mod tun;
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
-use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -114,6 +113,7 @@ use std::time::{Duration, SystemTime};
 
 use netstacks::{Netstack, StackKind};
 use platform::{Class, Counted, Feature, Interrupts, Link, MemoryLink, TcpStatistics};
+use socket2::{Domain, Socket, Type};
 
 pub use self::child::child;
 pub use self::doctor::{doctor, facts};
@@ -296,7 +296,9 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
         Subject::Device | Subject::Stack(_) | Subject::Path(_) => connections,
     };
     platform::allow_open_files((sockets + 2 * DESCRIPTORS) as u64);
-    let descriptors: Vec<_> = (0..sockets + DESCRIPTORS).map(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))).collect();
+    // Without ports: there may be fewer of them.
+    let socket = |_| Socket::new(Domain::IPV4, Type::DGRAM, None);
+    let descriptors: Vec<_> = (0..sockets + DESCRIPTORS).map(socket).collect();
     descriptors.into_iter().collect::<io::Result<Vec<_>>>()?;
     // All threads are alive at once: none ends before the lock is free.
     let barrier = Mutex::new(());

@@ -24,6 +24,9 @@ pub use self::forwarder::{Forwarder, ROWS};
 /// MTU of the device by default: Ethernet's.
 pub const DEFAULT_MTU: u16 = 1500;
 
+/// How long after the last connection of [`Mode::Idle`] was closed the memory is read that has been given back.
+pub const RELEASE_DELAY: Duration = Duration::from_secs(1);
+
 /// Bytes for each stream in [`Scenario::path_check`].
 const CHECKED_BYTES: u64 = 1_000_000;
 
@@ -302,7 +305,7 @@ fn is_zero(value: &u32) -> bool {
 impl Conditions {
     /// Those that are not as by default: the option of each, and its value as the option takes it.
     pub fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let time = |time: Duration| (!time.is_zero()).then(|| format!("{}ms", time.as_secs_f64() * 1e3));
+        let time = |time: Duration| (!time.is_zero()).then(|| format!("{}ms", time.as_nanos() as f64 / 1e6));
         let share = |ppm: u32| (ppm > 0).then(|| (f64::from(ppm) / 1e4).to_string());
         let options = [
             ("--delay", time(self.delay)),

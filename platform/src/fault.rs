@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use self::alarm::Alarm;
@@ -16,7 +16,7 @@ use crate::link::packet_len;
 use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
 
 /// A [`Link`] around a link, which loses, repeats, reorders, corrupts and delays packets, and fails to send them, as
-/// a [`FaultPlan`] says: by the same chance with the same seed and the same packets. A super-packet is one packet.
+/// a [`FaultPlan`] says: the same seed and the same packets give the same faults. A super-packet is one packet.
 /// Without a plan it only passes on; with one it copies.
 ///
 /// Packets that others are to overtake do not wait for ever. On its way in such a packet is delivered when the link
@@ -51,6 +51,8 @@ struct State {
     denied: bool,
     /// `None` where nothing is delayed by time.
     alarm: Option<Alarm>,
+    /// The task that polled for packets last, and waits.
+    waiting: Option<Waker>,
 }
 
 /// The faults of a [`Faulty`] link. The default is none.
@@ -193,7 +195,7 @@ fn count(counter: &AtomicU64) {
 }
 
 impl<L: Link> Faulty<L> {
-    /// Has all that crosses `link` from now on go as the plan says.
+    /// Applies `plan` to everything that crosses `link` from now on.
     pub fn new(link: L, plan: FaultPlan) -> Self {
         let is_none = FaultPlan { seed: plan.seed, ..FaultPlan::default() } == plan;
         let state = (!is_none).then(|| Box::new(State::new(&plan)));
@@ -220,6 +222,7 @@ impl State {
             decided: None,
             denied: false,
             alarm: (plan.rx.takes_time() || plan.tx.takes_time()).then(Alarm::new),
+            waiting: None,
         }
     }
 
@@ -396,7 +399,12 @@ impl State {
         faults: &FaultCounter,
     ) -> io::Result<()> {
         if self.tx.takes_time() {
+            let was_empty = self.tx.due_at().is_none();
             self.tx.wait((meta, slices.iter().flat_map(|slice| slice.iter().copied()).collect()), faults);
+            // The task may wait already.
+            if was_empty {
+                self.set_alarm(Instant::now());
+            }
             return Ok(());
         }
         link.try_send(meta, slices).inspect_err(|_| self.decided = Some(fate))
@@ -427,14 +435,21 @@ impl State {
             self.send_due(link, faults)?;
             link.flush()?;
         }
-        if let Some(alarm) = self.alarm.as_ref().filter(|_| readable.is_pending()) {
-            // What the link has no room for waits for the link.
-            let later = self.tx.due_at().filter(|due| *due > now);
-            if let Some(due) = [self.rx.due_at(), later].into_iter().flatten().min() {
-                alarm.set(due, cx.waker());
-            }
+        if self.alarm.is_some() {
+            self.waiting = readable.is_pending().then(|| cx.waker().clone());
+            self.set_alarm(now);
         }
         readable
+    }
+
+    /// Has the task that waits woken when the next packet is due.
+    fn set_alarm(&self, now: Instant) {
+        let (Some(alarm), Some(waker)) = (&self.alarm, &self.waiting) else { return };
+        // What is due and the link has no room for waits for the link.
+        let later = self.tx.due_at().filter(|due| *due > now);
+        if let Some(due) = [self.rx.due_at(), later].into_iter().flatten().min() {
+            alarm.set(due, waker);
+        }
     }
 
     fn poll_writable(

@@ -13,8 +13,8 @@ use super::PlanError;
 use crate::cli::forward::ForwarderName;
 use crate::cli::{self, Cli, Forward, Netns, Run, Settings};
 use crate::scenario::{
-    Amount, Conditions, Devices, End, Forwarder, Generator, Layer, Mode, Requests, RuntimeKind, Scenario, Subject, Tun,
-    Verify, Workload,
+    Amount, Conditions, Devices, End, Forwarder, Generator, Layer, Mode, RELEASE_DELAY, Requests, RuntimeKind,
+    Scenario, Subject, Tun, Verify, Workload,
 };
 
 /// Largest `--buffer`: a larger one only wastes memory.
@@ -102,7 +102,7 @@ impl TryFrom<Run> for Scenario {
         let is_bulk = workload.is_bulk();
         let conditions = conditions(&run, subject)?;
         let amount = match amount(settings, run.parallel)? {
-            _ if !is_bulk => request_time(settings)?,
+            _ if !is_bulk => request_time(settings, workload)?,
             // How many bytes cross in a second is what is asked.
             Amount::Time { time, .. } if conditions != Conditions::default() => Amount::time(time),
             amount => amount,
@@ -308,8 +308,10 @@ fn requests(settings: &Settings, mode: Mode) -> Result<Option<Requests>, PlanErr
     Ok(None)
 }
 
-fn request_time(settings: &Settings) -> Result<Amount, PlanError> {
-    let timeout = timeout(settings.timeout)?;
+fn request_time(settings: &Settings, workload: Workload) -> Result<Amount, PlanError> {
+    // After its window the mode idle waits for the memory that is given back.
+    let afterwards = if workload == Workload::Idle { RELEASE_DELAY } else { Duration::ZERO };
+    let timeout = timeout(settings.timeout)?.saturating_sub(afterwards);
     // A short --timeout is asked for; the default is not to break it.
     time(settings.time.unwrap_or(DEFAULT_REQUEST_TIME.min(timeout / 2)), timeout).map(Amount::time)
 }
@@ -329,6 +331,12 @@ fn parallel(streams: u16, subject: Subject, workload: Workload) -> Result<NonZer
         return Err(PlanError::new(
             "--parallel",
             format!("at most {MAX_STREAMS} streams; rr, crr and idle have more connections"),
+        ));
+    }
+    if streams < 2 && workload == Workload::Idle {
+        return Err(PlanError::new(
+            "--parallel",
+            "idle compares the memory of many connections with that of one; at least 2",
         ));
     }
     match subject {

@@ -56,7 +56,7 @@ fn turned(network: &Network) -> Network {
 
 /// Passes packets both ways until one of the links has gone.
 async fn pass(mut near: impl Link, mut far: impl Link) -> io::Result<()> {
-    let [mut to_far, mut to_near] = [Way::of(&near), Way::of(&far)];
+    let [mut to_far, mut to_near] = [Direction::of(&near), Direction::of(&far)];
     poll_fn(|cx| {
         // Both, whatever the other does.
         let (there, back) = (to_far.poll(&mut near, &mut far, cx)?, to_near.poll(&mut far, &mut near, cx)?);
@@ -66,24 +66,27 @@ async fn pass(mut near: impl Link, mut far: impl Link) -> io::Result<()> {
     .await
 }
 
+/// Batches that a direction passes before the other has its turn.
+const TURN: usize = 4;
+
 /// One direction, and the packets on their way in it.
-struct Way {
+struct Direction {
     batch: Vec<PacketBuffer>,
     /// Those that have come, and of these the ones that have been sent.
     come: usize,
     sent: usize,
 }
 
-impl Way {
+impl Direction {
     fn of(from: &impl Link) -> Self {
         let capabilities = from.capabilities();
         let batch = (0..capabilities.batch).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect();
         Self { batch, come: 0, sent: 0 }
     }
 
-    /// Passes what there is, and is pending then.
+    /// Passes what there is, up to its turn, and is pending then.
     fn poll(&mut self, from: &mut impl Link, to: &mut impl Link, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
+        for _ in 0..TURN {
             while self.sent < self.come {
                 let packet = &self.batch[self.sent];
                 match to.try_send(packet.meta(), &[IoSlice::new(packet.packet())]) {
@@ -107,6 +110,8 @@ impl Way {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 

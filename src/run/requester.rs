@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Read, Write};
+use std::mem;
 use std::net::{self, SocketAddr};
 use std::ops::RangeBounds;
 use std::process;
@@ -23,22 +24,20 @@ use super::meter::{Snapshot, difference};
 use super::requests::{Exchange, Requested};
 use super::transfer::TransferError;
 use crate::sample::{IdleFacts, Latency, Status};
+use crate::scenario::RELEASE_DELAY;
 
 /// How long requests are made before the timed window.
 const WARM_UP: Duration = Duration::from_millis(100);
 
 /// How long requests that are under way at the end of the window may take to be answered. One that is not counts as
 /// failed.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Handshakes at once, before the warm-up: fewer than wait in a stack's backlog.
 const HANDSHAKES: usize = 256;
 
-/// How long after the last connection was closed the memory is read that has been given back.
-const AFTERWARDS: Duration = Duration::from_secs(1);
-
 /// A run with more failures than this ends early.
-const MOST_ERRORS: u64 = 10_000;
+const MAX_ERRORS: u64 = 10_000;
 
 /// The events of one turn.
 const EVENTS: usize = 1024;
@@ -46,7 +45,7 @@ const EVENTS: usize = 1024;
 /// How often the requests that are due are started, at most: each time costs a switch of threads.
 const SHORTEST_TICK: Duration = Duration::from_micros(50);
 
-/// The longest wait for an event: a request to end may come in between.
+/// The longest wait for an event, so that cancellation is noticed.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 const WAKE: Token = Token(usize::MAX);
@@ -81,6 +80,7 @@ pub(super) fn client(
             handshakes: 0,
             made: 0,
             is_warm_up: true,
+            clock_cpu: None,
             room,
             exchange,
             targets,
@@ -90,6 +90,8 @@ pub(super) fn client(
             cancelled,
         };
         let result = requester.run(barrier);
+        // The counts of a run that failed early; of another they are set already.
+        requester.finish(0, None, None, barrier.read());
         requester.exchange.end();
         (Box::new(requester.slots), result)
     });
@@ -113,6 +115,8 @@ struct Requester {
     /// Connections made so far.
     made: usize,
     is_warm_up: bool,
+    /// CPU time of the thread that says when requests are due, if there was one.
+    clock_cpu: Option<Duration>,
     /// Room for what is read.
     room: Vec<u8>,
 }
@@ -132,8 +136,8 @@ enum Pace {
     Stopped,
     /// As soon as the one before it has been answered.
     Closed,
-    /// At even distances from a beginning. `started` have been.
-    Even { begin: Instant, distance: Duration, started: u32, end: Instant },
+    /// So many a second at even distances from a beginning. `started` have been.
+    Even { begin: Instant, rate: u32, started: u64, end: Instant },
 }
 
 impl Pace {
@@ -142,8 +146,10 @@ impl Pace {
         match self {
             Self::Stopped => None,
             Self::Closed => Some(now),
-            Self::Even { begin, distance, started, end } => {
-                Some(begin + distance * started).filter(|due| *due <= now && *due < end)
+            Self::Even { begin, rate, started, end } => {
+                let nanoseconds = u128::from(started) * 1_000_000_000 / u128::from(rate);
+                let due = begin + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+                Some(due).filter(|due| *due <= now && *due < end)
             }
         }
     }
@@ -156,7 +162,7 @@ impl Pace {
     }
 }
 
-/// A connection, or the place of one.
+/// A connection, or an empty slot for one.
 #[derive(Default)]
 struct Slot {
     socket: Option<TcpStream>,
@@ -188,18 +194,23 @@ impl Requester {
         let cpu = platform::cpu_of_thread();
         let window = self.window(barrier);
         let (answered, cpu) = (self.exchange.timed(), difference(platform::cpu_of_thread(), cpu));
+        let cpu = cpu.map(|cpu| cpu + self.clock_cpu.unwrap_or_default());
         // What was under way counts with its latency.
-        let stopped = window.and_then(|end| self.stop().map(|()| end));
-        let Counts { latency, errors, .. } = self.counts.clone();
-        let end = stopped.as_ref().map_or_else(|_| barrier.read(), |end| *end);
-        self.exchange.finish(Requested { answered, latency, errors, cpu, idle: None, end });
-        stopped?;
-        self.counts.verdict(answered)
+        let end = window.and_then(|end| self.stop().map(|()| end))?;
+        let verdict = self.counts.verdict(answered);
+        self.finish(answered, cpu, None, end);
+        verdict
+    }
+
+    /// Hands over the figures, the first time.
+    fn finish(&mut self, answered: u64, cpu: Option<Duration>, idle: Option<IdleFacts>, end: Snapshot) {
+        let Counts { latency, errors, .. } = mem::take(&mut self.counts);
+        self.exchange.finish(Requested { answered, latency, errors, cpu, idle, end });
     }
 
     /// Holds all connections open, a byte each way behind each, and reads the memory meanwhile.
     fn idle(&mut self, barrier: &StartBarrier) -> Result<(), TransferError> {
-        // What the first connection of all costs, none after it does.
+        // The first connection pays one-time costs, which are left out.
         self.connect(0).map_err(TransferError::io("connect"))?;
         self.ask_each(..1)?;
         let rss_before_bytes = rss_bytes(barrier);
@@ -208,22 +219,25 @@ impl Requester {
         barrier.wait()?;
         self.exchange.warm();
         self.is_warm_up = false;
-        let (cpu, wakeups) = (platform::cpu_of_thread(), platform::wakeups_of_process());
+        // Those of another process are not known.
+        let is_carried = barrier.usage().carrier_rss_bytes.is_some();
+        let wakeups = || platform::wakeups_of_process().filter(|_| !is_carried);
+        let (cpu, slept) = (platform::cpu_of_thread(), wakeups());
         let rss_open_bytes = rss_bytes(barrier);
         self.turn_until(Instant::now() + self.exchange.time, |_| false)?;
         let end = barrier.read();
         let cpu = difference(platform::cpu_of_thread(), cpu);
-        let wakeups = wakeups.and_then(|then| Some(platform::wakeups_of_process()? - then));
+        let wakeups = slept.and_then(|slept| Some(wakeups()? - slept));
         let rss_idle_bytes = rss_bytes(barrier);
         let connections = self.slots.len() as u64;
         self.slots.clear();
-        thread::sleep(AFTERWARDS);
+        self.turn_until(Instant::now() + RELEASE_DELAY, |_| false)?;
         let rss_closed_bytes = rss_bytes(barrier);
         let idle =
             IdleFacts { connections, rss_before_bytes, rss_open_bytes, rss_idle_bytes, rss_closed_bytes, wakeups };
-        let Counts { latency, errors, .. } = self.counts.clone();
-        self.exchange.finish(Requested { answered: 0, latency, errors, cpu, idle: Some(idle), end });
-        self.counts.verdict(connections)
+        let verdict = self.counts.verdict(connections);
+        self.finish(0, cpu, Some(idle), end);
+        verdict
     }
 
     /// Makes a request on some connections, and waits for the responses.
@@ -243,22 +257,30 @@ impl Requester {
             self.begin(Pace::Closed)?;
             return self.turn_until(end, |_| false).map(|()| barrier.read());
         };
-        let distance = Duration::from_secs(1) / rate.get();
+        let rate = rate.get();
+        let tick = (Duration::from_secs(1) / rate).max(SHORTEST_TICK);
         let (waker, is_over) = (Arc::clone(&self.waker), AtomicBool::new(false));
         thread::scope(|scope| {
             // A thread says when requests are due: the clock of a wait for events is too coarse.
-            scope.spawn(|| {
+            let clock = scope.spawn(|| {
                 platform::sharpen_timers();
-                let mut next = begin;
-                while !is_over.load(Ordering::Relaxed) {
-                    next += distance.max(SHORTEST_TICK);
-                    thread::sleep(next.saturating_duration_since(Instant::now()));
+                let mut next = begin + tick;
+                while next < end && !is_over.load(Ordering::Acquire) {
+                    let now = Instant::now();
+                    if now < next {
+                        thread::park_timeout(next - now);
+                        continue;
+                    }
                     let _unheard = waker.wake();
+                    next += tick;
                 }
+                platform::cpu_of_thread()
             });
-            let result = self.begin(Pace::Even { begin, distance, started: 0, end });
+            let result = self.begin(Pace::Even { begin, rate, started: 0, end });
             let result = result.and_then(|()| self.turn_until(end, |_| false)).map(|()| barrier.read());
-            is_over.store(true, Ordering::Relaxed);
+            is_over.store(true, Ordering::Release);
+            clock.thread().unpark();
+            self.clock_cpu = clock.join().ok().flatten();
             result
         })
     }
@@ -293,17 +315,20 @@ impl Requester {
         if matches!(self.pace, Pace::Closed) {
             self.pace = Pace::Stopped;
         }
-        self.turn_until(Instant::now() + PATIENCE, |this| {
+        self.turn_until(Instant::now() + DRAIN_TIMEOUT, |this| {
             let is_answered = |slot: &Slot| slot.due.is_empty() && !(this.exchange.connects && slot.socket.is_some());
             this.slots.iter().all(is_answered) && this.pace.next(Instant::now()).is_none()
         })?;
         let now = Instant::now();
-        while let Some(due) = self.pace.next(now) {
+        while let Some(due) = self.pace.next(now).filter(|_| self.counts.failed <= MAX_ERRORS) {
             self.pace.start();
             self.counts.unanswered(now - due);
         }
         self.pace = Pace::Stopped;
         for slot in &mut self.slots {
+            if self.exchange.connects && slot.due.is_empty() && slot.socket.is_some() {
+                self.counts.fail("not closed", 1);
+            }
             for due in slot.due.drain(..) {
                 self.counts.unanswered(now - due);
             }
@@ -344,10 +369,10 @@ impl Requester {
     }
 
     fn start_due(&mut self) -> Result<(), TransferError> {
-        while !self.idle.is_empty()
-            && let Some(due) = self.pace.next(Instant::now())
-            && let Some(index) = self.idle.pop_front()
-        {
+        // Each once: one that fails at once is not tried again before the next look at the events.
+        for _ in 0..self.idle.len() {
+            let Some(due) = self.pace.next(Instant::now()) else { break };
+            let Some(index) = self.idle.pop_front() else { break };
             self.pace.start();
             self.start(index, due)?;
         }
@@ -482,6 +507,7 @@ impl Requester {
     fn broken(&mut self, index: usize, error: &io::Error) -> Result<(), TransferError> {
         let slot = &mut self.slots[index];
         if self.is_warm_up {
+            self.counts.fail(kind(error), 1);
             let operation = if slot.is_open { "wait for a response" } else { "connect" };
             return Err(TransferError::Io { operation, source: io::Error::new(error.kind(), error.to_string()) });
         }
@@ -492,7 +518,7 @@ impl Requester {
         slot.due.clear();
         (slot.is_open, slot.unsent, slot.got) = (false, 0, 0);
         self.counts.fail(kind(error), (lost as u64).max(1));
-        if self.counts.failed > MOST_ERRORS {
+        if self.counts.failed > MAX_ERRORS {
             return self.counts.verdict(self.exchange.timed());
         }
         if !self.exchange.connects {
@@ -525,7 +551,7 @@ impl Counts {
     fn verdict(&self, answered: u64) -> Result<(), TransferError> {
         let Some((most, _)) = self.errors.iter().max_by_key(|(_, count)| **count) else { return Ok(()) };
         let status = match *most {
-            "unanswered" | "timed out" => Status::Stalled,
+            "unanswered" | "timed out" | "not closed" => Status::Stalled,
             "closed early" => Status::Short,
             _ => Status::Reset,
         };

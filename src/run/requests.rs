@@ -34,7 +34,7 @@ use crate::scenario::{Amount, Requests, Scenario, Verify, Workload};
 /// The seed of the payload of requests and responses.
 const SEED: u64 = 0x7271_7374_7265_7370;
 
-/// The most that is read or written at once, in bytes, and so the memory for it.
+/// The most that is read at once, in bytes.
 const CHUNK: usize = 64 << 10;
 
 /// The requests of a run.
@@ -42,7 +42,7 @@ pub(super) struct Exchange {
     pub(super) requests: Requests,
     /// Whether each request has a connection of its own.
     pub(super) connects: bool,
-    /// Whether the connections only are there.
+    /// Whether the connections are only held open.
     pub(super) is_idle: bool,
     /// Connections at once.
     pub(super) connections: usize,
@@ -211,7 +211,6 @@ pub(super) async fn serve(mut connection: impl netstacks::Stream, exchange: &Exc
 
 async fn answer(connection: &mut impl netstacks::Stream, exchange: &Exchange) -> Result<(), TransferError> {
     let Exchange { request, response, requests, .. } = exchange;
-    let verify = exchange.verifies(exchange.warm.load(Ordering::Relaxed) == 0);
     let mut buffer = request.room(requests.depth.get().into());
     let mut got = 0;
     loop {
@@ -219,7 +218,7 @@ async fn answer(connection: &mut impl netstacks::Stream, exchange: &Exchange) ->
         if len == 0 {
             break;
         }
-        if verify {
+        if exchange.verifies(exchange.warm.load(Ordering::Relaxed) == 0) {
             request.verify(got, &buffer[..len])?;
         }
         got += len;

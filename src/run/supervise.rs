@@ -184,9 +184,9 @@ impl Supervisor {
             let detail = format!("the load did not end within {timeout} seconds");
             return Failure { status: Status::Timeout, detail };
         }
-        let arrived = match &self.load {
-            Load::Requests(exchange) => plural(exchange.answered(), "response"),
-            load => plural(load.arrived(), "byte"),
+        let (arrived, lower) = match &self.load {
+            Load::Requests(exchange) => (plural(exchange.answered(), "response"), "--time and --parallel"),
+            load => (plural(load.arrived(), "byte"), "--bytes and --warmup"),
         };
         let quiet = progress.since.elapsed();
         if quiet >= STALL {
@@ -196,9 +196,7 @@ impl Supervisor {
             );
             Failure { status: Status::Stalled, detail }
         } else {
-            let detail = format!(
-                "{arrived} had arrived after {timeout} seconds; raise --timeout, or lower --bytes and --warmup"
-            );
+            let detail = format!("{arrived} had arrived after {timeout} seconds; raise --timeout, or lower {lower}");
             Failure { status: Status::Timeout, detail }
         }
     }

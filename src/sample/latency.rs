@@ -10,8 +10,8 @@ use hdrhistogram::serialization::{Deserializer as Decoder, Serializer as _, V2De
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The shortest time that is told from nothing, and the longest that is told from longer ones, in nanoseconds.
-const BOUNDS: [u64; 2] = [64, 100_000_000_000];
+/// The smallest and the largest latency that the histogram tells apart, in nanoseconds.
+const BOUNDS: [u64; 2] = [1, 100_000_000_000];
 
 /// A value is off by less than a thousandth.
 const DIGITS: u8 = 3;

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use super::{FaultCounter, Faults, Which, count};
 use crate::PacketMeta;
 
-/// Bytes that wait for their time at most: the product of 40 Gbit/s and a tenth of a second, some memory less.
-const MOST_WAITING: usize = 256 << 20;
+/// Bytes that wait for their time in a direction at most: what 20 Gbit/s bring in a tenth of a second.
+const MAX_QUEUED_BYTES: usize = 256 << 20;
 
-/// The longest chance that [`Dice::throw`] returns.
+/// One more than the largest value that [`Dice::throw`] returns.
 const SIDES: u64 = 1 << 32;
 
 /// What becomes of a packet.
@@ -93,7 +93,7 @@ impl Path {
         packet[at] ^= 1 << (bit % 8);
     }
 
-    /// Has others overtake a packet.
+    /// Holds a packet back so that others overtake it.
     pub(super) fn hold(&mut self, packet: Packet) {
         self.held.push_back((self.faults.delay_by.max(1), packet));
     }
@@ -128,7 +128,7 @@ impl Path {
         }
     }
 
-    /// Has a packet wait for its time; or it vanishes where too many wait.
+    /// Queues a packet until it is due, or drops it if the queue is full.
     pub(super) fn wait(&mut self, packet: Packet, counter: &FaultCounter) {
         let now = Instant::now();
         let mut leaves = now;
@@ -141,7 +141,7 @@ impl Path {
             leaves = begins + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
             self.free_at = Some(leaves);
         }
-        if self.waiting_bytes + packet.1.len() > MOST_WAITING {
+        if self.waiting_bytes + packet.1.len() > MAX_QUEUED_BYTES {
             return count(&counter.overflowed);
         }
         let jitter = self.faults.jitter * 2;

@@ -302,3 +302,22 @@ fn a_share_of_a_million_is_lost() {
     let lost = link.faults().counts().lost;
     assert!((1000 - 190..1000 + 190).contains(&lost), "{lost} of 100,000");
 }
+
+/// The task that waits is woken also for what is sent after it began to wait.
+#[test]
+fn a_packet_that_is_sent_while_the_task_waits_wakes_it_when_it_is_due() {
+    let tx = Faults { latency: Duration::from_millis(10), ..Faults::default() };
+    let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 8);
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let begin = Instant::now();
+    assert!(link.poll_readable(&mut Context::from_waker(&waker)).is_pending());
+    send(&mut link, 7).unwrap();
+    let mut out = Vec::new();
+    while out.is_empty() {
+        std::thread::park_timeout(Duration::from_secs(20));
+        assert!(link.poll_readable(&mut Context::from_waker(&waker)).is_pending());
+        out.extend(received(&mut other));
+    }
+    assert_eq!(out, [7]);
+    assert!(begin.elapsed() < Duration::from_secs(10), "nobody woke it");
+}

@@ -6,7 +6,7 @@ use super::{charts, published};
 use crate::measure::{CellSummary, Estimate};
 use crate::report::axis::{self, Axis};
 use crate::report::format;
-use crate::report::series::Series;
+use crate::report::series::{Kind, Series};
 use crate::sample::FEWEST_RUNS;
 use crate::scenario::{Cell, Forwarder, Mode, plural};
 
@@ -20,6 +20,12 @@ const REFERENCE_ROW: usize = 10;
 /// The sentence: the fastest cell of each mode of stacks, or at each piece of work of forwarders.
 pub(super) fn headline(one: &Series) -> String {
     let rows = one.main_rows();
+    if one.kind() == Kind::Connections {
+        let stacks = figures(&rows, |cell| cell.stack().is_some());
+        let most = fastest(&stacks).map(|(best, estimate)| (name(&best.cell), format::rate(best, estimate)));
+        return most
+            .map_or_else(String::new, |(name, rate)| format!("The most connections in a megabyte: {name}, {rate}."));
+    }
     let cells = axis::cells(rows.iter().copied());
     let phrases: Vec<_> = if one.is_forward() {
         charts::works(&cells).into_iter().filter_map(|work| fastest_forwarder(&rows, work)).collect()
@@ -35,7 +41,9 @@ pub(super) fn headline(one: &Series) -> String {
 /// The fastest cell of a mode and its settings, and the stacks whose best at the same work is not clearly below
 /// it; or that there are too few runs to say so.
 fn fastest_stack(all: &[&CellSummary], mode: Mode) -> Option<String> {
-    let rows = figures(all, |cell| cell.mode() == Some(mode));
+    // The kernel is what they are compared with.
+    let has_stacks = all.iter().any(|row| row.cell.stack().is_some());
+    let rows = figures(all, |cell| cell.mode() == Some(mode) && (cell.stack().is_some() || !has_stacks));
     let (best, estimate) = fastest(&rows)?;
     let settings = settings(all, &best.cell, |axis| !matches!(axis.name, "netstack" | "mode"));
     let settings = settings.filter(|_| best.cell.stack().is_some()).map(|settings| format!(" with {settings}"));
