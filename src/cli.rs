@@ -96,7 +96,7 @@ pub struct Run {
         value_parser = clap::value_parser!(u16).range(576..))]
     pub mtu: u16,
 
-    /// Connections at once: 1 to 256 streams, or 1 to 10000 with requests
+    /// Connections at once: 1 to 256 streams, or to 10000 with rr, crr and idle
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub parallel: u16,
 
@@ -164,7 +164,7 @@ pub struct Matrix {
         value_parser = list::choice::<StackKind>)]
     pub netstack: Vec<Choice<StackKind>>,
 
-    /// What the kernel's client does: reader, writer, both, rr, crr
+    /// What the kernel's client does: reader, writer, both, rr, crr, idle
     #[arg(short, long, value_name = "LIST", default_value = "reader,writer", value_delimiter = ',',
         value_parser = list::choice::<Mode>)]
     pub mode: Vec<Choice<Mode>>,
