@@ -23,7 +23,7 @@ use std::time::Duration;
 use netstacks::{
     Effective, Gate, Gated, Netstack, NotCompiledIn, StackConfig, StackKind, StartError, Started, Visitor,
 };
-use platform::{Counted, Traffic, TunDevice};
+use platform::{Counted, FaultCounter, FaultPlan, Faulty, Traffic, TunDevice};
 use tokio::task::JoinSet;
 
 use self::upstream::Upstream;
@@ -47,6 +47,8 @@ pub struct Config {
     pub udp_idle: Duration,
     /// Congestion control of the sockets; `None` for the system's default.
     pub congestion: Option<String>,
+    /// What the link between device and stack does to packets.
+    pub faults: FaultPlan,
     /// Gets the text of errors that no message to the client can tell.
     pub report: fn(&str),
 }
@@ -64,6 +66,7 @@ impl Config {
             // RFC 4787, 4.3 recommends five minutes.
             udp_idle: Duration::from_mins(5),
             congestion: None,
+            faults: FaultPlan::default(),
             report: |_| {},
         }
     }
@@ -104,9 +107,11 @@ impl Proxy {
     pub fn start(self, device: TunDevice, stack: StackKind) -> Result<Running, Error> {
         let device = Counted::new(device);
         let traffic = device.traffic();
+        let device = Faulty::new(device, self.0.config.faults);
+        let faults = device.faults();
         let (link, gate) = netstacks::gate(device, self.0.config.max_flows);
         let (effective, tasks) = stack.visit(Start { link, gate, upstream: Arc::new(self.0) })??;
-        Ok(Running { effective, traffic, tasks })
+        Ok(Running { effective, traffic, faults, tasks })
     }
 }
 
@@ -114,6 +119,7 @@ impl Proxy {
 pub struct Running {
     effective: Effective,
     traffic: Arc<Traffic>,
+    faults: Arc<FaultCounter>,
     tasks: JoinSet<io::Result<()>>,
 }
 
@@ -126,6 +132,11 @@ impl Running {
     /// The counts of the packets that cross the device.
     pub fn traffic(&self) -> Arc<Traffic> {
         Arc::clone(&self.traffic)
+    }
+
+    /// The counts of what the link does to them.
+    pub fn faults(&self) -> Arc<FaultCounter> {
+        Arc::clone(&self.faults)
     }
 
     /// Waits for the end, which comes only with the device or the stack. May be cancelled.
@@ -146,15 +157,15 @@ impl fmt::Debug for Running {
 
 /// Starts the stack that it visits.
 struct Start {
-    link: Gated<Counted<TunDevice>>,
+    link: Gated<Faulty<Counted<TunDevice>>>,
     gate: Gate,
     upstream: Arc<Upstream>,
 }
 
-impl Visitor<Gated<Counted<TunDevice>>> for Start {
+impl Visitor<Gated<Faulty<Counted<TunDevice>>>> for Start {
     type Output = Result<(Effective, JoinSet<io::Result<()>>), StartError>;
 
-    fn visit<S: Netstack<Gated<Counted<TunDevice>>>>(self) -> Self::Output {
+    fn visit<S: Netstack<Gated<Faulty<Counted<TunDevice>>>>>(self) -> Self::Output {
         let Self { link, gate, upstream } = self;
         let config = StackConfig {
             window: upstream.config.window,

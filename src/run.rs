@@ -133,7 +133,7 @@ use self::runtime::runtime;
 use self::stack::{StackStarter, Start, StartedStack};
 use self::supervise::Outcome;
 use crate::remedy::WithRemedy;
-use crate::sample::{CpuTime, Environment, LinkFacts, Measurements, RequestFacts, Sample, TcpFacts};
+use crate::sample::{CpuTime, Environment, Measurements, RequestFacts, Sample, TcpFacts};
 use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, RuntimeKind, Scenario, Subject, Verify};
 
 /// How long the runtime's threads may take to end.
@@ -375,7 +375,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         retransmits: delivered.retransmits,
         reordered: counters.reordered,
         device_drops: counters.drops,
-        link: counters.faults.filter(|_| scenario.conditions != Conditions::default()).map(LinkFacts::from),
+        link: counters.faults.filter(|_| scenario.conditions != Conditions::default()),
         packets: counters.packets.unwrap_or_default().into(),
         tcp: delivered.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,

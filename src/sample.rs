@@ -161,6 +161,19 @@ pub struct LinkFacts {
     pub overflowed: u64,
 }
 
+impl LinkFacts {
+    /// What was added since `earlier`.
+    pub(crate) fn since(self, earlier: Self) -> Self {
+        Self {
+            lost: self.lost - earlier.lost,
+            reordered: self.reordered - earlier.reordered,
+            duplicated: self.duplicated - earlier.duplicated,
+            corrupted: self.corrupted - earlier.corrupted,
+            overflowed: self.overflowed - earlier.overflowed,
+        }
+    }
+}
+
 impl From<FaultCounts> for LinkFacts {
     fn from(counts: FaultCounts) -> Self {
         let FaultCounts { lost, delayed, repeated, corrupted, overflowed, .. } = counts;

@@ -119,7 +119,7 @@ pub enum Subject {
 impl Subject {
     /// Whether it has a link with conditions.
     pub const fn has_conditions(self) -> bool {
-        matches!(self, Self::Path(_) | Self::Kernel)
+        matches!(self, Self::Path(_) | Self::Proxy(_) | Self::Kernel)
     }
 
     /// Its layer.

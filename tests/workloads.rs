@@ -35,6 +35,7 @@ fn requests_are_answered_on_every_stack_and_layer() {
         "--request 70000 --response 10",
         "--rate 300 --parallel 4",
         "--parallel 300",
+        "--parallel 1500",
     ];
     let axes = [
         &STACKS[..],
@@ -95,7 +96,7 @@ fn idle_connections_have_their_memory() {
 #[test]
 fn a_delay_is_in_the_latency_of_every_request() {
     skip_if!(no_device());
-    for subject in ["-n lwip", "-n ipstack", "-n smoltcp", "--layer kernel"] {
+    for subject in ["-n lwip", "-n ipstack", "-n smoltcp", "--layer kernel", "--layer proxy -n smoltcp"] {
         let sample = success(&format!("-m rr {subject} --delay 10ms --time 0.5"));
         let latency = &sample["requests"]["latency"];
         assert!(count(&latency["p50_us"]) >= 20_000.0, "{sample}");
@@ -133,12 +134,13 @@ fn conditions_meet_the_share_of_packets_that_they_name() {
 fn no_fault_of_the_link_reaches_the_application() {
     skip_if!(no_device());
     let faults = ["--duplicate 2", "--reorder 1", "--corrupt 0.2", "--loss 0.2", "--delay 2ms --jitter 1ms --loss 0.1"];
-    let subjects = ["-n lwip", "-n ipstack", "-n smoltcp", "--layer kernel"];
+    let subjects = ["-n lwip", "-n ipstack", "-n smoltcp", "--layer kernel", "--layer proxy -n lwip"];
     for [subject, mode, version, faults] in pairwise([&subjects, &["reader", "writer"], &["", "--ipv6"], &faults]) {
         let arguments =
             format!("-m {mode} {subject} {version} --offload off {faults} --bytes 400KB --warmup 50KB --verify full");
         let sample = success(&arguments);
         assert_eq!(sample["bytes"], 400_000, "{arguments}");
+        assert!(sample["link"].is_object(), "{arguments}\n{sample}");
     }
 }
 

@@ -275,7 +275,7 @@ fn runs_of_layer(matrix: &Matrix, shared: &Run, layer: Layer) -> Vec<Run> {
     let modes: Vec<_> = Choice::expand(&matrix.mode);
     let offloads = offloads(matrix);
     let mut shared = Run { layer, ..shared.clone() };
-    if !matches!(layer, Layer::Path | Layer::Kernel) {
+    if !matches!(layer, Layer::Path | Layer::Proxy | Layer::Kernel) {
         // The others have no link with conditions.
         shared.link = Link { link_seed: shared.link.link_seed, ..Link::default() };
     }

@@ -21,7 +21,7 @@ use super::failure::Failure;
 use super::meter::{Counters, Meter, Usage};
 use super::process::{MAX_STDOUT, PARENT, last_words, stated_error, tail};
 use super::profile::FoldedStacks;
-use super::protocol::{CHILD, Carry, Message, READY, REPORT, Ready, START, Task};
+use super::protocol::{CHILD, Carry, Message, READY, REPORT, Ready, Report, START, Task};
 use crate::sample::Status;
 
 /// How long a carrier may take until its devices are there.
@@ -280,7 +280,7 @@ impl ControlChannel {
     }
 
     /// Its counts so far; `None` if it does not report.
-    fn report(&self) -> Option<Counts> {
+    fn report(&self) -> Option<Report> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         self.send(&format!("{REPORT}\n"));
         match answers.as_ref()?.recv_timeout(REPORT_TIMEOUT) {
@@ -319,7 +319,8 @@ impl Meter for CarrierMeter {
     }
 
     fn counters(&self) -> Counters {
-        let counts = self.control.report();
+        let report = self.control.report();
+        let counts = report.map(|report| report.counts);
         let carried = counts.as_ref().map(self.carried);
         let lost = counts.map(|Counts { to_far, to_near }| to_far.lost_packets + to_near.lost_packets);
         let packets = carried.map(|carried| PacketCounts {
@@ -333,7 +334,7 @@ impl Meter for CarrierMeter {
             drops: (self.drops)().zip(lost).map(|(drops, lost)| drops + lost),
             reordered: carried.and_then(|carried| carried.reordered),
             carrier_peak_rss_bytes: self.process.peak_rss_bytes(),
-            faults: None,
+            faults: report.and_then(|report| report.link),
         }
     }
 }

@@ -3,14 +3,15 @@
 use std::io::{self, BufRead, Write};
 use std::thread;
 
-use forwarders::{Counts, DevicePair, ForwardConfig, Forwarder};
+use forwarders::{DevicePair, ForwardConfig, Forwarder};
 use netstacks::StackKind;
 use platform::{Class, Error};
 use tokio::sync::oneshot;
 
 use super::error::RunError;
+use super::path::plan;
 use super::profile::profiled;
-use super::protocol::{Carry, READY, REPORT, Ready, START};
+use super::protocol::{Carry, READY, REPORT, Ready, Report, START};
 use super::proxy::{NEAR, counts};
 use super::runtime::runtime;
 use super::{kernel, tun};
@@ -60,7 +61,7 @@ fn forward(
     let forwarder = Forwarder::open(devices, &config)?;
     let counters = forwarder.counters();
     let stopper = forwarder.stopper();
-    let control = Control { orders, output, counts: move || counters.read() };
+    let control = Control { orders, output, report: move || Report { counts: counters.read(), link: None } };
     control.obey(&Ready::default(), move || stopper.stop(), || Ok(forwarder.run()?))
 }
 
@@ -79,14 +80,19 @@ fn proxy(
     let report = |text: &str| {
         let _closed = writeln!(io::stderr(), "{text}");
     };
-    let config = Config { window: scenario.window_bytes, congestion, report, ..Config::new(NEAR) };
+    let defaults = Config::new(NEAR);
+    // Half of them may wait for their servers.
+    let max_flows = defaults.max_flows.max(2 * usize::from(scenario.parallel.get()));
+    let faults = plan(scenario);
+    let config = Config { window: scenario.window_bytes, max_flows, congestion, faults, report, ..defaults };
     let proxy = Proxy::new(config)?;
     let (device, facts) = tun::open(scenario, tun)?;
     let mut running = proxy.start(device, stack)?;
     drop(entered);
     let ready = Ready { device: Some(facts), effective: Some(running.effective().clone()) };
-    let traffic = running.traffic();
-    let control = Control { orders, output, counts: move || counts(traffic.counts()) };
+    let (traffic, faults) = (running.traffic(), running.faults());
+    let report = move || Report { counts: counts(traffic.counts()), link: Some(faults.counts().into()) };
+    let control = Control { orders, output, report };
     let (stop, stopped) = oneshot::channel::<()>();
     let serve = async {
         tokio::select! {
@@ -101,11 +107,11 @@ fn proxy(
 }
 
 /// Reads orders and answers reports.
-pub(super) struct Control<I, O, C> {
+pub(super) struct Control<I, O, R> {
     pub(super) orders: I,
     pub(super) output: O,
-    /// Returns the counts so far.
-    pub(super) counts: C,
+    /// Returns the report so far.
+    pub(super) report: R,
 }
 
 /// An order that a report is not.
@@ -115,11 +121,11 @@ enum Order {
     Stop,
 }
 
-impl<I, O, C> Control<I, O, C>
+impl<I, O, R> Control<I, O, R>
 where
     I: BufRead + Send + 'static,
     O: Write + Send + 'static,
-    C: Fn() -> Counts + Send + 'static,
+    R: Fn() -> Report + Send + 'static,
 {
     /// Says that it is ready, waits for the order to start, and then does the work. At the end of the orders it calls
     /// `stop`, which has to end the work.
@@ -146,7 +152,7 @@ where
     }
 }
 
-impl<I: BufRead, O: Write, C: Fn() -> Counts> Control<I, O, C> {
+impl<I: BufRead, O: Write, R: Fn() -> Report> Control<I, O, R> {
     fn next(&mut self) -> Result<Order, Error> {
         loop {
             let mut order = String::new();
@@ -156,8 +162,8 @@ impl<I: BufRead, O: Write, C: Fn() -> Counts> Control<I, O, C> {
             match order.trim_end() {
                 START => return Ok(Order::Start),
                 REPORT => {
-                    let counts = json(&(self.counts)())?;
-                    self.say(&counts)?;
+                    let report = json(&(self.report)())?;
+                    self.say(&report)?;
                 }
                 other => {
                     let reason = format!("{other:?} is neither start nor report");
@@ -192,13 +198,13 @@ mod tests {
 
     use super::*;
 
-    fn control(orders: &str) -> Control<&[u8], Vec<u8>, impl Fn() -> Counts + use<>> {
-        let counts = || {
-            let mut counts = Counts::default();
-            counts.to_far.read_packets = 7;
-            counts
+    fn control(orders: &str) -> Control<&[u8], Vec<u8>, impl Fn() -> Report + use<>> {
+        let report = || {
+            let mut report = Report::default();
+            report.counts.to_far.read_packets = 7;
+            report
         };
-        Control { orders: orders.as_bytes(), output: Vec::new(), counts }
+        Control { orders: orders.as_bytes(), output: Vec::new(), report }
     }
 
     #[test]
@@ -208,9 +214,9 @@ mod tests {
         assert_eq!(control.next().unwrap(), Order::Stop);
         assert_eq!(control.next().unwrap(), Order::Stop, "the end stays the end");
         let answers = String::from_utf8(control.output).unwrap();
-        let counts: Vec<Counts> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(counts.len(), 2);
-        assert_eq!(counts[0].to_far.read_packets, 7);
+        let reports: Vec<Report> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(reports.len(), 2);
+        assert_eq!(reports[0].counts.to_far.read_packets, 7);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use platform::{FaultCounter, FaultCounts, PacketCounts, Traffic};
+use platform::{FaultCounter, PacketCounts, Traffic};
+
+use crate::sample::LinkFacts;
 
 /// Reads the cost of a run and its counters.
 pub(super) trait Meter: Send + Sync + 'static {
@@ -49,7 +51,7 @@ pub(super) struct Counters {
     /// Packets that the carrier wrote after a later one of their flow.
     pub(super) reordered: Option<u64>,
     /// What the link has done to packets.
-    pub(super) faults: Option<FaultCounts>,
+    pub(super) faults: Option<LinkFacts>,
     /// The carrier's largest resident set so far, in bytes.
     pub(super) carrier_peak_rss_bytes: Option<u64>,
 }
@@ -102,7 +104,7 @@ impl<D: Fn() -> Option<u64> + Send + Sync + 'static> Meter for LinkMeter<D> {
     }
 
     fn counters(&self) -> Counters {
-        let faults = self.faults.as_ref().map(|faults| faults.counts());
+        let faults = self.faults.as_ref().map(|faults| faults.counts().into());
         Counters { packets: Some(self.traffic.counts()), drops: (self.drops)(), faults, ..Counters::default() }
     }
 }

@@ -14,19 +14,20 @@
 //! |---|---|
 //! | nothing yet | makes its devices and prints [`READY`], with [`Ready`] as JSON behind it if it has something to tell |
 //! | [`START`] | begins to carry: by now the parent has set up the devices |
-//! | [`REPORT`] | prints its [`Counts`](forwarders::Counts) so far as one line of JSON |
+//! | [`REPORT`] | prints its [`Report`] so far as one line of JSON |
 //! | the end of the file | stops |
 //!
 //! The forwarder in Go takes its task as arguments, and then the same words.
 
 use std::path::PathBuf;
 
+use forwarders::Counts;
 use netstacks::Effective;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::RunError;
-use crate::sample::{DeviceFacts, Environment};
+use crate::sample::{DeviceFacts, Environment, LinkFacts};
 use crate::scenario::Scenario;
 
 /// The version of the protocol. It grows when a task or a word changes its meaning.
@@ -63,6 +64,17 @@ pub(super) enum Task {
     Run(Box<Scenario>),
     /// Carry packets or connections.
     Carry(Box<Carry>),
+}
+
+/// What a carrier has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Report {
+    /// What it carried.
+    #[serde(flatten)]
+    pub(super) counts: Counts,
+    /// What its link did to packets, if it is a proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) link: Option<LinkFacts>,
 }
 
 /// A task to carry packets or connections between two networks.
