@@ -215,9 +215,10 @@ fn errors_of_devices_that_cannot_be_made() {
     skip_if!(cannot());
     let near = Namespace::new().unwrap();
     let far = Namespace::new().unwrap();
-    let ends = |far_namespace| DevicePair { near: "tun11".into(), far: "tun22".into(), far_namespace };
+    // Each with a near device of its own: the kernel may take a while to remove one, as when another test forks.
+    let ends = |near: &str, far_namespace| DevicePair { near: near.into(), far: "tun22".into(), far_namespace };
     let whole = way(Io::Sync, Offload::Whole, Handoff::Direct, 1);
-    let both = ends(far.path());
+    let both = ends("tun11", far.path());
     let held = far
         .run(|| {
             Forwarder::open(
@@ -231,13 +232,15 @@ fn errors_of_devices_that_cannot_be_made() {
     assert_eq!(error.cause(), Cause::NameTaken);
     assert!(error.to_string().contains("tun22"), "{error}");
     drop(held);
-    for (path, class) in [("/proc/self/ns/nothing", Class::Invalid), ("/dev/null", Class::Unavailable)] {
-        let wrong = ends(path.into());
+    for (name, path, class) in
+        [("tun12", "/proc/self/ns/nothing", Class::Invalid), ("tun13", "/dev/null", Class::Unavailable)]
+    {
+        let wrong = ends(name, path.into());
         let error = near.run(move || Forwarder::open(&wrong, &whole)).unwrap().err().unwrap();
         assert_eq!(error.class(), class, "{error}");
     }
     let impossible = way(Io::Framed, Offload::Whole, Handoff::Direct, 1);
-    let both = ends(far.path());
+    let both = ends("tun14", far.path());
     let error = near.run(move || Forwarder::open(&both, &impossible)).unwrap().err().unwrap();
     assert!(error.to_string().contains("--offload: not whole"), "{error}");
 }
