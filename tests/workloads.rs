@@ -35,7 +35,6 @@ fn requests_are_answered_on_every_stack_and_layer() {
         "--request 70000 --response 10",
         "--rate 300 --parallel 4",
         "--parallel 300",
-        "--parallel 1500",
     ];
     let axes = [
         &STACKS[..],
@@ -63,6 +62,14 @@ fn requests_are_answered_on_every_stack_and_layer() {
         );
         assert_eq!((&sample["mode"], &sample["verified"]), (&mode.into(), &"full".into()), "{arguments}\n{sample}");
     }
+}
+
+/// More than a proxy takes by default.
+#[test]
+fn a_proxy_takes_every_connection_of_a_run() {
+    skip_if!(no_device());
+    let sample = success("-m rr --layer proxy -n ipstack --parallel 1500 --time 1 --window 64KiB");
+    assert!(count(&sample["requests"]["answered"]) >= 1500.0, "{sample}");
 }
 
 #[test]
