@@ -379,12 +379,12 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         packets: counters.packets.unwrap_or_default().into(),
         tcp: delivered.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,
+        idle: delivered.requested.as_ref().and_then(|made| made.idle),
         requests: delivered.requested.filter(|_| scenario.workload.requests().is_some()).map(|made| RequestFacts {
             answered: made.answered,
             errors: made.errors.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
             latency: made.latency,
         }),
-        idle: delivered.idle,
         started_unix_ms: started
             .duration_since(SystemTime::UNIX_EPOCH)
             .ok()

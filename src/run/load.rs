@@ -8,7 +8,6 @@ use platform::TcpStatistics;
 use super::meter::Snapshot;
 use super::requests::{Exchange, Requested};
 use super::transfer::{Direction, Finish, Stream};
-use crate::sample::IdleFacts;
 use crate::scenario::Scenario;
 
 /// The maker of the load.
@@ -39,10 +38,8 @@ pub(super) struct Delivered {
     pub(super) end: Option<Snapshot>,
     /// The timed window by the clock of the other program.
     pub(super) clock: Option<Clock>,
-    /// What became of the requests, if it was a load of requests.
+    /// What became of the requests or idle connections, if it was a load of them.
     pub(super) requested: Option<Requested>,
-    /// The memory of the connections, if that was asked for.
-    pub(super) idle: Option<IdleFacts>,
 }
 
 /// The clock of another program.
@@ -114,7 +111,6 @@ fn of_streams(streams: &[Stream]) -> Delivered {
         end: finishes.iter().map(|finish| finish.end).max_by_key(|end| end.at),
         clock: None,
         requested: None,
-        idle: None,
     }
 }
 
@@ -124,7 +120,6 @@ fn of_requests(exchange: &Exchange, made: &Requested) -> Delivered {
         cpu: made.cpu,
         end: Some(made.end),
         requested: Some(made.clone()),
-        idle: made.idle,
         ..Delivered::default()
     }
 }

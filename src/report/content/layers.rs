@@ -1,10 +1,9 @@
 //! The layers under each path: the kernel's loopback, the device and the stack, each alone.
 
 use super::charts;
-use crate::measure::metric::METRICS;
 use crate::measure::{CellSummary, Summary};
 use crate::report::axis::{self, Axis};
-use crate::report::format::UNKNOWN;
+use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Block, Column, Group, Table};
 use crate::report::series::{Kind, Series};
 use crate::scenario::{Cell, Subject, Workload};
@@ -67,10 +66,11 @@ fn table(one: &Series, paths: &[Layers<'_>], axes: &[&Axis]) -> Table {
         let values = paths.iter().map(|layers| value(layers).unwrap_or_else(|| UNKNOWN.to_owned()));
         table.push(Column::new(title, true), values);
     };
-    push("loopback", &|layers| median(layers.loopback).map(|gbps| METRICS[0].write(gbps)));
-    push("device", &|layers| median(layers.device).map(|gbps| METRICS[0].write(gbps)));
-    push("stack in memory", &|layers| median(layers.stack).map(|gbps| METRICS[0].write(gbps)));
-    push("path", &|layers| median(Some(layers.path)).map(|gbps| METRICS[0].write(gbps)));
+    let figure = |row: Option<&CellSummary>| Some(format::speed(row?, median(row)?));
+    push("loopback", &|layers| figure(layers.loopback));
+    push("device", &|layers| figure(layers.device));
+    push("stack in memory", &|layers| figure(layers.stack));
+    push("path", &|layers| figure(Some(layers.path)));
     push("of stack", &|layers| Some(format!("{:.0} %", median(Some(layers.path))? / median(layers.stack)? * 100.0)));
     table
 }

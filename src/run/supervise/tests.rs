@@ -299,7 +299,7 @@ fn a_leak_for_each_connection_is_found() {
 fn the_memory_of_a_connection() {
     let leak = std::env::var("LEAK").unwrap().parse().unwrap();
     let outcome = run("-m idle --parallel 2000 --time 0.1", Fault::Leak(leak), healthy()).unwrap();
-    let bytes = outcome.delivered.idle.unwrap().bytes_per_connection();
+    let bytes = outcome.delivered.requested.unwrap().idle.unwrap().bytes_per_connection();
     println!("bytes: {}", bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string()));
 }
 
