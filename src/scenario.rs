@@ -117,6 +117,23 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// The subject of a layer, with the stack or the forwarder that it needs.
+    pub(crate) fn of<E>(
+        layer: Layer,
+        stack: impl FnOnce() -> Result<StackKind, E>,
+        forwarder: impl FnOnce() -> Result<Forwarder, E>,
+    ) -> Result<Self, E> {
+        Ok(match layer {
+            Layer::Loopback => Self::Loopback,
+            Layer::Kernel => Self::Kernel,
+            Layer::Device => Self::Device,
+            Layer::Stack => Self::Stack(stack()?),
+            Layer::Path => Self::Path(stack()?),
+            Layer::Proxy => Self::Proxy(stack()?),
+            Layer::Forward => Self::Forward(forwarder()?),
+        })
+    }
+
     /// Whether it has a link with conditions.
     pub const fn has_conditions(self) -> bool {
         matches!(self, Self::Path(_) | Self::Proxy(_) | Self::Kernel)

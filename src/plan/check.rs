@@ -13,8 +13,8 @@ use super::PlanError;
 use crate::cli::forward::ForwarderName;
 use crate::cli::{self, Cli, Forward, Netns, Run, Settings};
 use crate::scenario::{
-    Amount, Conditions, Devices, End, Forwarder, Generator, Layer, Mode, RELEASE_DELAY, Requests, RuntimeKind,
-    Scenario, Subject, Tun, Verify, Workload,
+    Amount, Conditions, Devices, End, Forwarder, Generator, Mode, RELEASE_DELAY, Requests, RuntimeKind, Scenario,
+    Subject, Tun, Verify, Workload,
 };
 
 /// Largest `--buffer`: a larger one only wastes memory.
@@ -201,15 +201,8 @@ fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
     let layer = run.layer;
     let missing = |option| PlanError::new(option, format!("the layer {layer} needs it"));
     let stack = || compiled_in(run.netstack.ok_or_else(|| missing("--netstack"))?);
-    let subject = match layer {
-        Layer::Loopback => Subject::Loopback,
-        Layer::Kernel => Subject::Kernel,
-        Layer::Device => Subject::Device,
-        Layer::Stack => Subject::Stack(stack()?),
-        Layer::Path => Subject::Path(stack()?),
-        Layer::Proxy => Subject::Proxy(stack()?),
-        Layer::Forward => return Err(PlanError::new("--layer", "forwarders have a command of their own: forward")),
-    };
+    let forwarder = || Err(PlanError::new("--layer", "forwarders have a command of their own: forward"));
+    let subject = Subject::of(layer, stack, forwarder)?;
     let workload = match (subject, run.mode) {
         (Subject::Device, _) => Workload::Packets,
         (Subject::Stack(_), Some(mode @ (Mode::Both | Mode::Rr | Mode::Crr | Mode::Idle))) => {

@@ -112,15 +112,7 @@ impl TryFrom<Fields> for Cell {
         let layer = fields.layer;
         let missing = |name: &str| format!("no \"{name}\", which the layer {layer} has");
         let stack = || fields.netstack.ok_or_else(|| missing("netstack"));
-        let subject = match layer {
-            Layer::Loopback => Subject::Loopback,
-            Layer::Kernel => Subject::Kernel,
-            Layer::Device => Subject::Device,
-            Layer::Stack => Subject::Stack(stack()?),
-            Layer::Path => Subject::Path(stack()?),
-            Layer::Proxy => Subject::Proxy(stack()?),
-            Layer::Forward => Subject::Forward(fields.forwarder.ok_or_else(|| missing("forwarder"))?),
-        };
+        let subject = Subject::of(layer, stack, || fields.forwarder.ok_or_else(|| missing("forwarder")))?;
         if let Subject::Forward(forwarder) = subject {
             forwarder.check()?;
         }
