@@ -158,22 +158,6 @@ pub struct FaultCounts {
     pub overflowed: u64,
 }
 
-impl FaultCounts {
-    /// What was added since `earlier`.
-    #[must_use]
-    pub fn since(self, earlier: Self) -> Self {
-        Self {
-            lost: self.lost - earlier.lost,
-            repeated: self.repeated - earlier.repeated,
-            delayed: self.delayed - earlier.delayed,
-            blocked: self.blocked - earlier.blocked,
-            failed: self.failed - earlier.failed,
-            corrupted: self.corrupted - earlier.corrupted,
-            overflowed: self.overflowed - earlier.overflowed,
-        }
-    }
-}
-
 impl FaultCounter {
     /// The counts so far.
     pub fn counts(&self) -> FaultCounts {
