@@ -130,7 +130,7 @@ pub struct Run {
 }
 
 /// Axes that a preset chooses.
-const AXES: [&str; 19] = [
+const AXES: [&str; 23] = [
     "mode",
     "runtime",
     "offload",
@@ -143,6 +143,10 @@ const AXES: [&str; 19] = [
     "response",
     "depth",
     "rate",
+    "protocol",
+    "datagram",
+    "bitrate",
+    "background",
     "delay",
     "jitter",
     "loss",
@@ -237,10 +241,12 @@ pub struct Matrix {
 pub enum Preset {
     /// Bulk bytes: reader and writer on both runtimes, with offload and without
     Streams,
-    /// Requests: 1, 100 and 1000 connections, and new connections, beside the kernel's loopback
+    /// Requests: 1, 100 and 1000 connections, new connections, and requests beside a stream, beside the kernel's loopback
     Requests,
     /// The memory of 1000 connections, beside the kernel's loopback
     Connections,
+    /// Datagrams: the highest rate that loses next to none, and requests, beside the kernel's loopback
+    Datagrams,
     /// Bulk bytes with delay and with loss, without offload
     Networks,
     /// All of these

@@ -22,11 +22,12 @@
 //!
 //! ```text
 //! error  pattern  stopped                        errors, payload, stops of the process
-//! meter  executor  protocol                      readings, the trait, messages to child processes
+//! meter  executor  protocol  clock               readings, the trait, messages to child processes, a clock
 //! transfer  barrier                              a stream, and the moment when all begin
 //! failure  load  intervals  process  profile  runtime  go
-//! client  server  requests  server_side          the two sides
-//! kernel  requester  stack  tun  networks        sockets, stacks, devices and namespaces
+//! client  server  requests  datagrams  server_side   the two sides
+//! kernel  sockets  requester  datagram_client    the clients' sockets
+//! stack  tun  networks                           stacks, devices and namespaces
 //! supervise  carrier
 //! prepared                                       a layer's result, and the one way to run it
 //! kernel_load
@@ -68,6 +69,9 @@ mod carrier;
 mod carry;
 mod child;
 mod client;
+mod clock;
+mod datagram_client;
+mod datagrams;
 mod device;
 mod doctor;
 mod error;
@@ -97,6 +101,7 @@ mod requests;
 mod runtime;
 mod server;
 mod server_side;
+mod sockets;
 mod stack;
 mod stopped;
 mod supervise;
@@ -282,9 +287,17 @@ fn runtime_kind(scenario: &Scenario) -> RuntimeKind {
 /// Checks that there are threads and descriptors for a run. Tokio panics if one is missing, and a runtime that lacks a
 /// thread never ends.
 fn probe(scenario: &Scenario) -> io::Result<()> {
-    let both = scenario.workload.mode() == Some(Mode::Both);
-    let connections = usize::from(scenario.parallel.get()) * if both { 2 } else { 1 };
-    let clients = if scenario.workload.is_bulk() { connections } else { 1 };
+    let streams = match scenario.workload.mode().filter(|_| scenario.workload.is_stream()).or(scenario.background) {
+        Some(Mode::Both) => 2,
+        Some(_) => 1,
+        None => 0,
+    };
+    let (connections, clients) = if scenario.workload.is_stream() {
+        let connections = usize::from(scenario.parallel.get()) * streams.max(1);
+        (connections, connections)
+    } else {
+        (usize::from(scenario.parallel.get()) + streams, 1 + streams)
+    };
     let workers = match runtime_kind(scenario) {
         RuntimeKind::CurrentThread => 0,
         RuntimeKind::MultiThread(Some(workers)) => workers.get(),
@@ -365,7 +378,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         verified: match scenario.verify {
             _ if !has_own_load => Verify::Off,
             // Without a warm-up there is no sample of the payload.
-            Verify::Sample if warmup_bytes == 0 && scenario.workload.is_bulk() => Verify::Off,
+            Verify::Sample if warmup_bytes == 0 && scenario.workload.is_stream() => Verify::Off,
             verify => verify,
         },
         cpu: CpuTime { client_seconds: seconds(client_cpu), subject_seconds: seconds(subject_cpu) },
@@ -379,6 +392,8 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         packets: counters.packets.unwrap_or_default().into(),
         tcp: delivered.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,
+        background_bytes: delivered.background_bytes,
+        datagrams: delivered.datagrams,
         idle: delivered.requested.as_ref().and_then(|made| made.idle),
         requests: delivered.requested.filter(|_| scenario.workload.requests().is_some()).map(|made| RequestFacts {
             answered: made.answered,

@@ -93,6 +93,12 @@ pub struct Measurements {
     /// The requests of the timed window, if the load was of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestFacts>,
+    /// Payload bytes of the stream beside the requests, both ways, in the timed window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background_bytes: Option<u64>,
+    /// The datagrams of the timed window, if the load was over UDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datagrams: Option<DatagramFacts>,
     /// The memory of the connections, if they were only held open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<IdleFacts>,
@@ -225,6 +231,35 @@ pub struct RequestFacts {
     pub latency: Latency,
 }
 
+/// The datagrams of a run: those of the payload, or requests and their responses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatagramFacts {
+    /// Datagrams, or requests, that were sent.
+    pub sent: u64,
+    /// How many of them arrived, or were answered in time; each counts once.
+    pub arrived: u64,
+    /// Datagrams that arrived after one that was sent later (RFC 4737, 3.3).
+    pub reordered: u64,
+    /// Datagrams, or responses, that arrived again.
+    pub duplicated: u64,
+    /// The rate that was found, in datagrams a second, if the highest one was searched for. None was found if the
+    /// sender sends less than the path takes: then all were sent that it could send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found_per_second: Option<u64>,
+}
+
+impl DatagramFacts {
+    /// How many were sent and did not arrive.
+    pub const fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.arrived)
+    }
+
+    /// The share of those that were sent; `None` if none was.
+    pub fn lost_share(&self) -> Option<f64> {
+        (self.sent > 0).then(|| self.lost() as f64 / self.sent as f64)
+    }
+}
+
 /// The memory of connections: the resident set of the subject's process, in bytes. `None` where the system does not
 /// say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -348,6 +383,8 @@ impl Measurements {
             tcp: None,
             intervals: Vec::new(),
             requests: None,
+            background_bytes: None,
+            datagrams: None,
             idle: None,
             started_unix_ms: None,
             device: None,
@@ -386,8 +423,8 @@ impl Sample {
     /// second, or connections in a megabyte.
     pub fn speed(&self) -> f64 {
         match self.cell.workload {
-            Workload::Stream(_) | Workload::Packets => self.gbps(),
-            Workload::Rr(_) | Workload::Crr(_) => self.requests_per_second().unwrap_or_default(),
+            Workload::Stream(_) | Workload::Datagrams(_) | Workload::Packets => self.gbps(),
+            Workload::Rr(_) | Workload::UdpRr(_) | Workload::Crr(_) => self.requests_per_second().unwrap_or_default(),
             Workload::Idle => self.connections_per_mb().unwrap_or_default(),
         }
     }

@@ -24,6 +24,12 @@ pub use self::forwarder::{Forwarder, ROWS};
 /// MTU of the device by default: Ethernet's.
 pub const DEFAULT_MTU: u16 = 1500;
 
+/// A search for the highest rate of datagrams accepts one at which a smaller share is lost.
+pub const MAX_LOST_SHARE: f64 = 0.001;
+
+/// The shortest datagram of [`Workload::Datagrams`], in bytes: it has a number in it.
+pub const SHORTEST_DATAGRAM: u16 = 12;
+
 /// How long after the last connection of [`Mode::Idle`] was closed the memory is read that has been given back.
 pub const RELEASE_DELAY: Duration = Duration::from_secs(1);
 
@@ -35,6 +41,9 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long requests are made, and a forwarder or a proxy is loaded, in [`Scenario::path_check`].
 const CHECK_TIME: Duration = Duration::from_millis(50);
+
+/// Bits a second in datagrams in [`Scenario::path_check`].
+const CHECK_BITRATE: u64 = 10_000_000;
 
 /// A number and its noun, for messages.
 pub(crate) fn plural(count: impl fmt::Display, noun: &str) -> String {
@@ -64,6 +73,13 @@ pub struct Scenario {
     pub mtu: u16,
     /// Connections at once; streams in both directions are as many each.
     pub parallel: NonZeroU16,
+    /// Bits of payload a second that are sent at most in each direction; `None` for as many as are taken, and of
+    /// [`Workload::Datagrams`] for as many as arrive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bitrate: Option<NonZeroU64>,
+    /// The mode of a stream beside the requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background: Option<Mode>,
     /// The stack's receive buffer and send buffer for each stream, in bytes.
     pub window_bytes: usize,
     /// Size of one read or write of client and server, in bytes.
@@ -201,9 +217,13 @@ pub enum Layer {
 pub enum Workload {
     /// Bulk bytes over TCP streams: [`Mode::Reader`], [`Mode::Writer`] or [`Mode::Both`].
     Stream(Mode),
+    /// Bulk bytes in UDP datagrams, one way.
+    Datagrams(Datagrams),
     /// Requests and responses on open TCP connections.
     Rr(Requests),
-    /// The same with a connection for each request, which the server closes after its response.
+    /// Requests and responses in UDP datagrams.
+    UdpRr(Requests),
+    /// Requests with a TCP connection for each, which the server closes after its response.
     Crr(Requests),
     /// TCP connections that are held open: a byte each way on each, and then nothing.
     Idle,
@@ -212,8 +232,8 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// The work of a mode; `None` if the mode needs `requests` and there are none.
-    pub const fn new(mode: Mode, requests: Option<Requests>) -> Option<Self> {
+    /// The work of a mode over TCP; `None` if the mode needs `requests` and there are none.
+    pub const fn tcp(mode: Mode, requests: Option<Requests>) -> Option<Self> {
         match (mode, requests) {
             (Mode::Reader | Mode::Writer | Mode::Both, _) => Some(Self::Stream(mode)),
             (Mode::Rr, Some(requests)) => Some(Self::Rr(requests)),
@@ -223,11 +243,29 @@ impl Workload {
         }
     }
 
-    /// What the client of a connection does; `None` without connections.
+    /// The work of a mode over UDP; `None` if UDP does not have the mode, or the mode needs what is not there.
+    pub const fn udp(mode: Mode, requests: Option<Requests>, datagram_bytes: Option<NonZeroU16>) -> Option<Self> {
+        match (mode, requests, datagram_bytes) {
+            (Mode::Reader | Mode::Writer, _, Some(len)) => Some(Self::Datagrams(Datagrams { mode, len })),
+            (Mode::Rr, Some(requests), _) => Some(Self::UdpRr(requests)),
+            _ => None,
+        }
+    }
+
+    /// Its protocol; `None` if it has neither.
+    pub const fn protocol(self) -> Option<Protocol> {
+        match self {
+            Self::Stream(_) | Self::Rr(_) | Self::Crr(_) | Self::Idle => Some(Protocol::Tcp),
+            Self::Datagrams(_) | Self::UdpRr(_) => Some(Protocol::Udp),
+            Self::Packets => None,
+        }
+    }
+
+    /// What the client does; `None` without one.
     pub const fn mode(self) -> Option<Mode> {
         match self {
-            Self::Stream(mode) => Some(mode),
-            Self::Rr(_) => Some(Mode::Rr),
+            Self::Stream(mode) | Self::Datagrams(Datagrams { mode, .. }) => Some(mode),
+            Self::Rr(_) | Self::UdpRr(_) => Some(Mode::Rr),
             Self::Crr(_) => Some(Mode::Crr),
             Self::Idle => Some(Mode::Idle),
             Self::Packets => None,
@@ -237,15 +275,48 @@ impl Workload {
     /// The requests that it consists of.
     pub const fn requests(self) -> Option<Requests> {
         match self {
-            Self::Rr(requests) | Self::Crr(requests) => Some(requests),
-            Self::Stream(_) | Self::Idle | Self::Packets => None,
+            Self::Rr(requests) | Self::UdpRr(requests) | Self::Crr(requests) => Some(requests),
+            Self::Stream(_) | Self::Datagrams(_) | Self::Idle | Self::Packets => None,
         }
     }
 
-    /// Whether it is bulk bytes. Other work has one client for all connections, and lasts for a time.
-    pub const fn is_bulk(self) -> bool {
+    /// The payload of a datagram of bulk bytes.
+    pub const fn datagram_bytes(self) -> Option<NonZeroU16> {
+        match self {
+            Self::Datagrams(datagrams) => Some(datagrams.len),
+            _ => None,
+        }
+    }
+
+    /// Whether it is bulk bytes that arrive as they were sent. Other work has one client, and lasts for a time.
+    pub const fn is_stream(self) -> bool {
         matches!(self, Self::Stream(_) | Self::Packets)
     }
+
+    /// Whether it is bulk bytes.
+    pub const fn is_bulk(self) -> bool {
+        self.is_stream() || matches!(self, Self::Datagrams(_))
+    }
+}
+
+/// The datagrams of a [`Workload`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Datagrams {
+    /// [`Mode::Reader`] or [`Mode::Writer`].
+    pub mode: Mode,
+    /// Payload of each, in bytes.
+    pub len: NonZeroU16,
+}
+
+/// The transport protocol of a [`Workload`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Connections and streams
+    #[default]
+    Tcp,
+    /// Datagrams, which may be lost
+    Udp,
 }
 
 /// The requests of a [`Workload`]. The next request of a connection follows the response, unless there is a rate.
@@ -511,11 +582,16 @@ impl Scenario {
         }
     }
 
+    /// Whether the highest rate of its datagrams is searched for.
+    pub fn searches(&self) -> bool {
+        self.workload.datagram_bytes().is_some() && self.bitrate.is_none()
+    }
+
     /// A short run of the same cell that compares every byte: it shows whether the path works at all.
     #[must_use]
     pub fn path_check(&self) -> Self {
         let bytes = CHECKED_BYTES * u64::from(self.parallel.get());
-        let (amount, warmup_bytes) = if !self.workload.is_bulk() {
+        let (amount, warmup_bytes) = if !self.workload.is_stream() {
             (Amount::time(CHECK_TIME), 0)
         } else if self.subject.is_carrier() {
             (Amount::time(CHECK_TIME), bytes)
@@ -525,6 +601,8 @@ impl Scenario {
         Self {
             // It asks whether the path works, not how well under bad conditions.
             conditions: Conditions::default(),
+            bitrate: self.workload.datagram_bytes().and(NonZeroU64::new(CHECK_BITRATE)),
+            background: None,
             generator: Generator::Own,
             amount,
             warmup_bytes,
@@ -548,7 +626,7 @@ macro_rules! display_by_name {
     )+};
 }
 
-display_by_name!(Layer, Mode, RuntimeName, Generator, Verify);
+display_by_name!(Layer, Mode, Protocol, RuntimeName, Generator, Verify);
 
 /// A duration as a number of nanoseconds.
 pub(crate) mod nanoseconds {

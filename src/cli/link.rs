@@ -123,7 +123,7 @@ fn share(text: &str) -> Result<u32, String> {
 }
 
 /// Bits a second with an SI suffix: `100M`, `1.5Gbit`.
-fn bitrate(text: &str) -> Result<NonZeroU64, String> {
+pub(super) fn bitrate(text: &str) -> Result<NonZeroU64, String> {
     let number = text.trim_end_matches("bit/s").trim_end_matches("bit").trim_end_matches("bps");
     let rate = number.parse::<ByteSize>().ok().and_then(|rate| NonZeroU64::new(rate.as_u64()));
     rate.ok_or_else(|| "not a bit rate above 0; write a number with an SI suffix, such as 100M or 1G".to_owned())

@@ -37,7 +37,7 @@ fn loopback(samples: &[Sample]) -> impl Iterator<Item = &Sample> {
 }
 
 fn is_loopback(sample: &Sample) -> bool {
-    sample.cell.subject == Subject::Loopback && sample.cell.workload.is_bulk()
+    sample.cell.subject == Subject::Loopback && sample.cell.workload.is_stream()
 }
 
 fn by_speed<'a>(samples: &'a [Sample], usual: &BTreeMap<&Cell, f64>) -> Vec<Figure<'a>> {
@@ -49,7 +49,7 @@ fn by_speed<'a>(samples: &'a [Sample], usual: &BTreeMap<&Cell, f64>) -> Vec<Figu
     }
     let speed = |sample| median(speeds.get(&round(sample)?)?).filter(|speed| *speed > 0.0);
     // Loopback says little about forwarders: they work in the devices and between them.
-    let is_stream = |sample: &&Sample| sample.cell.forwarder().is_none() && sample.cell.workload.is_bulk();
+    let is_stream = |sample: &&Sample| sample.cell.forwarder().is_none() && sample.cell.workload.is_stream();
     let figures = samples.iter().filter(is_stream).filter(|sample| !is_loopback(sample));
     figures.filter_map(|sample| Some((sample, sample.speed() / speed(sample)?))).collect()
 }

@@ -1,8 +1,8 @@
 //! The figures of a run. Each is one entry of [`METRICS`]: tables, files, charts and the report of a single run
 //! ask this list.
 
-use crate::sample::Sample;
-use crate::scenario::{Cell, Layer, Mode, Workload};
+use crate::sample::{Sample, gbps};
+use crate::scenario::{Cell, Layer, Mode, Protocol, Workload};
 
 /// A figure of a run, and of all runs of a cell.
 #[derive(Clone, Copy, Debug)]
@@ -64,14 +64,14 @@ use Written::{Digits, Kibibytes, Millions, Percent};
 /// The speed of a cell ([`Sample::speed`]): the figure by which it is compared with others.
 pub fn speed_of(cell: &Cell) -> &'static Metric {
     match cell.workload {
-        Workload::Stream(_) | Workload::Packets => &METRICS[0],
-        Workload::Rr(_) | Workload::Crr(_) => &METRICS[1],
+        Workload::Stream(_) | Workload::Datagrams(_) | Workload::Packets => &METRICS[0],
+        Workload::Rr(_) | Workload::UdpRr(_) | Workload::Crr(_) => &METRICS[1],
         Workload::Idle => &METRICS[2],
     }
 }
 
 /// All figures, in the order in which tables have them. The first three are speeds.
-pub static METRICS: [Metric; 37] = [
+pub static METRICS: [Metric; 42] = [
     median("gbps", "", "Gbps", |sample| sample.is_ok().then(|| sample.gbps()))
         .about("delivered payload by time, in 10⁹ bits a second")
         .of(has_bytes)
@@ -118,6 +118,32 @@ pub static METRICS: [Metric; 37] = [
         .of(has_requests)
         .only_samples()
         .text("requests", "{} failed"),
+    median("background_gbps", "beside", "Gbps", |sample| {
+        Some(gbps(sample.measured.background_bytes?, sample.measured.elapsed))
+    })
+    .about("payload of the stream beside the requests, both ways, in 10⁹ bits a second")
+    .of(|cell| cell.background.is_some())
+    .written(Digits(2))
+    .better(Some(true))
+    .text("requests", "{} beside them"),
+    median("datagrams_per_second", "arrived", "/s", |sample| per_second(sample, sample.measured.datagrams?.arrived))
+        .about("datagrams that arrived, a second")
+        .of(is_datagrams)
+        .better(Some(true))
+        .text("datagrams", "{} arrived"),
+    median("lost_share", "lost", "%", |sample| Some(sample.measured.datagrams?.lost_share()? * 100.0))
+        .about("datagrams that were sent and did not arrive, or requests without a response in time")
+        .of(is_udp)
+        .written(Digits(3))
+        .text("datagrams", "{} lost"),
+    median("reordered_datagrams", "reordered", "", |sample| count(Some(sample.measured.datagrams?.reordered)))
+        .about("datagrams that arrived after one that was sent later")
+        .of(is_datagrams)
+        .text("datagrams", "{} reordered"),
+    median("duplicated_datagrams", "duplicated", "", |sample| count(Some(sample.measured.datagrams?.duplicated)))
+        .about("datagrams that arrived again")
+        .of(is_udp)
+        .text("datagrams", "{} duplicated"),
     median("elapsed_seconds", "seconds", "", |sample| Some(sample.measured.elapsed.as_secs_f64()))
         .about("length of the timed window")
         .written(Digits(3))
@@ -210,7 +236,7 @@ pub static METRICS: [Metric; 37] = [
         .text("packets", "{} in the direction of the payload"),
     median("retransmits", "retrans.", "", |sample| count(sample.measured.retransmits))
         .about("segments that the kernel retransmitted")
-        .of(|cell| !matches!(cell.layer(), Layer::Device | Layer::Stack) && has_bytes(cell))
+        .of(|cell| !matches!(cell.layer(), Layer::Device | Layer::Stack) && cell.workload.is_stream())
         .text("packets", "{} retransmitted by the kernel"),
     median("reordered", "reordered", "", |sample| count(sample.measured.reordered))
         .about("packets that the forwarder wrote after a later one of their flow")
@@ -347,6 +373,15 @@ fn has_requests(cell: &Cell) -> bool {
 /// Whether its connections are only held open.
 fn has_idle(cell: &Cell) -> bool {
     cell.workload == Workload::Idle
+}
+
+/// Whether its load is bulk bytes in datagrams.
+fn is_datagrams(cell: &Cell) -> bool {
+    cell.workload.datagram_bytes().is_some()
+}
+
+fn is_udp(cell: &Cell) -> bool {
+    cell.workload.protocol() == Some(Protocol::Udp)
 }
 
 /// Whether its load is bulk bytes.

@@ -13,8 +13,8 @@ use super::PlanError;
 use crate::cli::forward::ForwarderName;
 use crate::cli::{self, Cli, Forward, Netns, Run, Settings};
 use crate::scenario::{
-    Amount, Conditions, Devices, End, Forwarder, Generator, Mode, RELEASE_DELAY, Requests, RuntimeKind, Scenario,
-    Subject, Tun, Verify, Workload,
+    Amount, Conditions, Devices, End, Forwarder, Generator, Layer, MAX_LOST_SHARE, Mode, Protocol, RELEASE_DELAY,
+    Requests, RuntimeKind, SHORTEST_DATAGRAM, Scenario, Subject, Tun, Verify, Workload,
 };
 
 /// Largest `--buffer`: a larger one only wastes memory.
@@ -99,10 +99,10 @@ impl TryFrom<Run> for Scenario {
     fn try_from(run: Run) -> Result<Self, PlanError> {
         let settings = &run.settings;
         let (subject, workload) = subject(&run)?;
-        let is_bulk = workload.is_bulk();
+        let is_stream = workload.is_stream();
         let conditions = conditions(&run, subject)?;
         let amount = match amount(settings, run.parallel)? {
-            _ if !is_bulk => request_time(settings, workload)?,
+            _ if !is_stream => request_time(settings, workload)?,
             // How many bytes cross in a second is what is asked.
             Amount::Time { time, .. } if conditions != Conditions::default() => Amount::time(time),
             amount => amount,
@@ -117,16 +117,18 @@ impl TryFrom<Run> for Scenario {
             offload: if run.link.corrupt > 0 { platform::Offload::Off } else { run.offload },
             mtu: run.mtu,
             parallel: parallel(run.parallel, subject, workload)?,
+            bitrate: bitrate(settings, workload, &conditions)?,
+            background: background(settings, workload)?,
             window_bytes: window(settings.window)?,
             // Only streams have buffers of their own.
-            buffer_bytes: buffer(settings.buffer, if is_bulk { run.parallel } else { 1 })?,
+            buffer_bytes: buffer(settings.buffer, if is_stream { run.parallel } else { 1 })?,
             queue_packets: None,
             congestion: congestion(settings.congestion.as_deref())?,
             verify: settings.verify,
             generator: Generator::Own,
             amount,
             warmup_bytes: match warmup(settings.warmup, settings.bytes)? {
-                _ if !is_bulk => no_bytes(settings)?,
+                _ if !is_stream => no_bytes(settings)?,
                 _ if settings.warmup.is_none() && conditions != Conditions::default() => CONDITIONS_WARMUP,
                 bytes => bytes,
             },
@@ -174,6 +176,8 @@ impl Scenario {
             mtu: arguments.mtu,
             // The command line refuses 0.
             parallel: NonZeroU16::new(arguments.parallel).unwrap_or(NonZeroU16::MIN),
+            bitrate: None,
+            background: None,
             window_bytes: StackConfig::default().window,
             buffer_bytes: buffer(arguments.buffer, arguments.parallel)?,
             queue_packets: Some(arguments.queue),
@@ -209,10 +213,7 @@ fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
             let reason = format!("the scripted client of the layer {layer} has one stream, and no {mode}");
             return Err(PlanError::new("--mode", reason));
         }
-        (_, Some(mode)) => {
-            let requests = requests(&run.settings, mode)?;
-            Workload::new(mode, requests).ok_or_else(|| missing("--request"))?
-        }
+        (_, Some(mode)) => workload(run, mode)?,
         (_, None) => return Err(missing("--mode")),
     };
     for (option, given, taken) in [
@@ -224,6 +225,83 @@ fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
         }
     }
     Ok((subject, workload))
+}
+
+/// The work of a mode.
+fn workload(run: &Run, mode: Mode) -> Result<Workload, PlanError> {
+    let requests = requests(&run.settings, mode)?;
+    let settings = &run.settings;
+    let has_datagrams = settings.protocol == Protocol::Udp && matches!(mode, Mode::Reader | Mode::Writer);
+    if settings.datagram.is_some() && !has_datagrams {
+        return Err(PlanError::new("--datagram", "only reader and writer over UDP have it; requests have --request"));
+    }
+    if settings.protocol == Protocol::Tcp {
+        return Workload::tcp(mode, requests).ok_or_else(|| PlanError::new("--mode", "it needs requests"));
+    }
+    if run.layer == Layer::Stack {
+        return Err(PlanError::new("--protocol", "the scripted client of the layer stack speaks TCP alone"));
+    }
+    let room = run.mtu.saturating_sub(if run.ipv6 { 40 + 8 } else { 20 + 8 });
+    let datagram = NonZeroU16::new(datagram(settings.datagram, room)?);
+    if let Some(requests) = requests {
+        fits_datagram(requests, room)?;
+    }
+    let refused = || PlanError::new("--protocol", format!("the mode {mode} needs connections, which UDP does not have"));
+    Workload::udp(mode, requests, datagram).ok_or_else(refused)
+}
+
+/// The payload of a datagram, where there is room for so much in a packet.
+fn datagram(asked: Option<u64>, room: u16) -> Result<u16, PlanError> {
+    match asked.map_or(Ok(room), u16::try_from) {
+        Ok(len) if (SHORTEST_DATAGRAM..=room).contains(&len) => Ok(len),
+        _ => Err(PlanError::new(
+            "--datagram",
+            format!("must be at least {SHORTEST_DATAGRAM} bytes, for its number, and with its headers at most the MTU: {room}"),
+        )),
+    }
+}
+
+/// Refuses requests that are not one datagram each.
+fn fits_datagram(requests: Requests, room: u16) -> Result<(), PlanError> {
+    for (option, len) in [("--request", requests.request_bytes), ("--response", requests.response_bytes)] {
+        if len.get() > room.into() {
+            return Err(PlanError::new(option, format!("over UDP it is one packet, of {room} bytes at most")));
+        }
+    }
+    if requests.depth > NonZeroU16::MIN {
+        return Err(PlanError::new("--depth", "over UDP there is one request under way; raise --parallel"));
+    }
+    Ok(())
+}
+
+fn bitrate(
+    settings: &Settings,
+    workload: Workload,
+    conditions: &Conditions,
+) -> Result<Option<NonZeroU64>, PlanError> {
+    let has_stream = workload.is_bulk() && workload != Workload::Packets || settings.background.is_some();
+    if settings.bitrate.is_some() && !has_stream {
+        return Err(PlanError::new("--bitrate", "there are no bulk bytes; requests have --rate"));
+    }
+    let loses = f64::from(conditions.loss_ppm.max(conditions.corrupt_ppm)) >= MAX_LOST_SHARE * 1e6;
+    if settings.bitrate.is_none() && workload.datagram_bytes().is_some() && loses {
+        let most = MAX_LOST_SHARE * 100.0;
+        let reason = format!("needed, since the link alone loses {most} % and more: there is no rate that loses less");
+        return Err(PlanError::new("--bitrate", reason));
+    }
+    Ok(settings.bitrate)
+}
+
+fn background(settings: &Settings, workload: Workload) -> Result<Option<Mode>, PlanError> {
+    match settings.background {
+        Some(mode @ (Mode::Rr | Mode::Crr | Mode::Idle)) => {
+            Err(PlanError::new("--background", format!("{mode} is no stream; use reader, writer or both")))
+        }
+        Some(_) if workload.requests().is_none() => {
+            Err(PlanError::new("--background", "only the requests of rr and crr have a stream beside them"))
+        }
+        mode => Ok(mode),
+    }
 }
 
 fn runtime(current_thread: bool, workers: Option<u16>) -> RuntimeKind {
@@ -313,14 +391,17 @@ fn request_time(settings: &Settings, workload: Workload) -> Result<Amount, PlanE
 fn no_bytes(settings: &Settings) -> Result<u64, PlanError> {
     for (option, given) in [("--bytes", settings.bytes), ("--warmup", settings.warmup)] {
         if given.is_some() {
-            return Err(PlanError::new(option, "rr, crr and idle last for a time; use --time"));
+            return Err(PlanError::new(option, "requests, idle connections and datagrams last for a time; use --time"));
         }
     }
     Ok(0)
 }
 
 fn parallel(streams: u16, subject: Subject, workload: Workload) -> Result<NonZeroU16, PlanError> {
-    if streams > MAX_STREAMS && workload.is_bulk() {
+    if streams > 1 && workload.datagram_bytes().is_some() {
+        return Err(PlanError::new("--parallel", "datagrams are one flow; requests over UDP have several"));
+    }
+    if streams > MAX_STREAMS && workload.is_stream() {
         return Err(PlanError::new(
             "--parallel",
             format!("at most {MAX_STREAMS} streams; rr, crr and idle have more connections"),

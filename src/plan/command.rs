@@ -8,7 +8,7 @@ use platform::Offload;
 
 use crate::cli::{Cli, Command};
 use crate::scenario::{
-    Amount, Conditions, Devices, Forwarder, Generator, Layer, Mode, Requests, RuntimeKind, Scenario,
+    Amount, Conditions, Devices, Forwarder, Generator, Layer, Mode, Protocol, Requests, RuntimeKind, Scenario,
 };
 
 impl Scenario {
@@ -109,8 +109,20 @@ impl Words {
         if let Some(stack) = scenario.subject.stack() {
             self.option("--netstack", stack);
         }
+        if scenario.workload.protocol() == Some(Protocol::Udp) {
+            self.option("--protocol", Protocol::Udp);
+        }
         if let Some(requests) = scenario.workload.requests() {
             self.requests(requests);
+        }
+        if let Some(mode) = scenario.background {
+            self.option("--background", mode);
+        }
+        if let Some(rate) = scenario.bitrate {
+            self.option("--bitrate", rate);
+        }
+        if let Some(len) = scenario.workload.datagram_bytes() {
+            self.option("--datagram", len);
         }
         match scenario.runtime {
             RuntimeKind::CurrentThread => self.flag("--current-thread"),
@@ -183,7 +195,7 @@ impl Words {
         }
         // The default depends on --bytes. Requests have none.
         let derived = matches!(scenario.amount, Amount::Bytes(_));
-        if scenario.workload.is_bulk() {
+        if scenario.workload.is_stream() {
             self.differs("--warmup", default.filter(|_| !derived), scenario, |scenario| scenario.warmup_bytes);
         }
         let is_stack = scenario.subject.forwarder().is_none();
@@ -272,6 +284,10 @@ mod tests {
             "--layer device --offload off",
             "--layer stack --mode reader --netstack smoltcp",
             "--layer proxy --mode reader --netstack smoltcp --interval 0.5",
+            "-m reader -n smoltcp --protocol udp --datagram 100 --bitrate 20M --time 3",
+            "-m writer -n smoltcp --protocol udp",
+            "-m rr -n smoltcp --protocol udp --request 64 --response 512B --background reader --bitrate 10M",
+            "-m both -n smoltcp --bitrate 100M",
             "forward",
             "forward --io async --offload whole --hop pool --thread 2 --time 0.5 --warmup 1MB --parallel 3",
             "forward --forwarder go --offload off --hop channel --reverse --ipv6 --mtu 9000 --queue 100",

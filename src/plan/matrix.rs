@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{PlanError, check};
 use crate::cli::{Choice, Forward, Link, Matrix, Run, Switch};
 use crate::measure::Method;
-use crate::scenario::{Amount, DEFAULT_MTU, Layer, Mode, ROWS, RuntimeName, Scenario, Workload};
+use crate::scenario::{Amount, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario, Workload};
 
 /// How long a cell of a matrix delivers by default. By time, and not by bytes: the cells' rates differ by a
 /// factor of fifty.
@@ -23,6 +23,9 @@ const NETWORK_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What a run takes beside the time that it is timed for, about: its process, its network, its warm-up and its end.
 const OVERHEAD: Duration = Duration::from_millis(350);
+
+/// The same with a search for the highest rate.
+const SEARCH: Duration = Duration::from_millis(2500);
 
 /// Rounds of a matrix.
 const DEFAULT_RUNS: u32 = 10;
@@ -62,6 +65,7 @@ impl MatrixPlan {
     pub fn time(&self) -> Option<Duration> {
         let of_round = self.scenarios.iter().map(|scenario| match scenario.amount {
             Amount::Time { time, .. } if scenario.workload == Workload::Idle => Some(time + 4 * OVERHEAD),
+            Amount::Time { time, .. } if scenario.searches() => Some(time + SEARCH),
             Amount::Time { time, .. } => Some(time + OVERHEAD),
             Amount::Bytes(_) => None,
         });
@@ -187,7 +191,7 @@ fn name(run: &Run) -> String {
 
 /// The matrices of a preset, or else the one of the lists.
 fn presets(matrix: &Matrix) -> Vec<Matrix> {
-    use crate::cli::Preset::{All, Connections, Networks, Requests, Streams};
+    use crate::cli::Preset::{All, Connections, Datagrams, Networks, Requests, Streams};
     let Some(preset) = matrix.preset else { return vec![matrix.clone()] };
     let one = |switch| vec![Choice::One(switch)];
     let offload = if platform::offload_supported() { Switch::On } else { Switch::Off };
@@ -206,9 +210,18 @@ fn presets(matrix: &Matrix) -> Vec<Matrix> {
     if matches!(preset, Requests | All) {
         matrices.push(beside_loopback(Mode::Rr, &[1, 100, 1000]));
         matrices.push(beside_loopback(Mode::Crr, &[1, 50]));
+        let mut beside_stream = beside_loopback(Mode::Rr, &[1]);
+        beside_stream.settings.background = Some(Mode::Both);
+        matrices.push(beside_stream);
     }
     if matches!(preset, Connections | All) {
         matrices.push(beside_loopback(Mode::Idle, &[1000]));
+    }
+    if matches!(preset, Datagrams | All) {
+        let mut matrix = beside_loopback(Mode::Rr, &[1]);
+        matrix.mode.extend([Choice::One(Mode::Reader), Choice::One(Mode::Writer)]);
+        matrix.settings.protocol = Protocol::Udp;
+        matrices.push(matrix);
     }
     if matches!(preset, Networks | All) {
         let mut networks = matrix.clone();
@@ -315,6 +328,12 @@ fn of_mode(mode: Mode, modes: &[Mode], shared: &Run) -> Run {
     }
     if mode == Mode::Crr && modes.contains(&Mode::Rr) {
         settings.depth = 1;
+    }
+    if !has_requests(&mode) && modes.iter().any(has_requests) {
+        settings.background = None;
+    }
+    if !matches!(mode, Mode::Reader | Mode::Writer) && modes.iter().any(is_bulk) {
+        settings.datagram = None;
     }
     run
 }

@@ -29,7 +29,7 @@ pub(super) struct Axis {
 }
 
 /// All axes, in the order of their columns.
-pub(super) static AXES: [Axis; 23] = [
+pub(super) static AXES: [Axis; 27] = [
     axis("layer", "layer", |cell| Some(cell.layer().to_string()))
         .said(|cell, value| (!matches!(cell.layer(), Layer::Path | Layer::Forward)).then(|| format!("layer {value}"))),
     axis("netstack", "stack", |cell| cell.stack().map(|stack| stack.to_string())).work(|_| false),
@@ -66,6 +66,14 @@ pub(super) static AXES: [Axis; 23] = [
         .said(|_, value| Some(format!("MTU {value}"))),
     number("parallel", "connections", |cell| Some(cell.parallel.to_string()))
         .said(|cell, value| Some(plural(value, if cell.workload.is_bulk() { "stream" } else { "connection" }))),
+    axis("protocol", "protocol", |cell| cell.workload.protocol().map(|protocol| protocol.to_string()))
+        .said(|_, value| (value != "tcp").then(|| value.to_uppercase())),
+    number("datagram_bytes", "datagram", |cell| cell.workload.datagram_bytes().map(|len| len.to_string()))
+        .said(|_, value| Some(format!("datagrams of {}", plural(value, "byte")))),
+    number("bitrate", "bit/s", |cell| cell.bitrate.map(|rate| rate.to_string()))
+        .said(|_, value| Some(format!("{value} bit/s at most"))),
+    axis("background", "beside", |cell| cell.background.map(|mode| mode.to_string()))
+        .said(|_, value| Some(format!("beside a stream ({value})"))),
     number("request_bytes", "request", |cell| Some(cell.workload.requests()?.request_bytes.to_string()))
         .said(|_, value| Some(format!("request of {}", plural(value, "byte")))),
     number("response_bytes", "response", |cell| Some(cell.workload.requests()?.response_bytes.to_string()))

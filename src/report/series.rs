@@ -133,7 +133,7 @@ impl Series {
         let rows = || self.summary.cells.iter();
         let is_whole = |row: &&CellSummary| match row.cell.layer() {
             // The kernel's own TCP is what requests and connections are compared with.
-            Layer::Loopback => matches!(self.kind(), Kind::Requests | Kind::Connections),
+            Layer::Loopback => matches!(self.kind(), Kind::Datagrams | Kind::Requests | Kind::Connections),
             layer => !matches!(layer, Layer::Device | Layer::Stack),
         };
         let whole: Vec<_> = rows().filter(is_whole).collect();
@@ -146,6 +146,8 @@ impl Series {
 pub(super) enum Kind {
     /// Stacks and layers with bulk bytes.
     Streams,
+    /// The same with datagrams.
+    Datagrams,
     /// The same with requests.
     Requests,
     /// The same with connections that are held open.
@@ -155,13 +157,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 4] = [Self::Streams, Self::Requests, Self::Connections, Self::Forwarders];
+    pub(super) const ALL: [Self; 5] = [Self::Streams, Self::Datagrams, Self::Requests, Self::Connections, Self::Forwarders];
 
     fn of(cell: &Cell) -> Self {
         match cell.workload {
             _ if cell.forwarder().is_some() => Self::Forwarders,
             Workload::Stream(_) | Workload::Packets => Self::Streams,
-            Workload::Rr(_) | Workload::Crr(_) => Self::Requests,
+            Workload::Datagrams(_) => Self::Datagrams,
+            Workload::Rr(_) | Workload::UdpRr(_) | Workload::Crr(_) => Self::Requests,
             Workload::Idle => Self::Connections,
         }
     }
@@ -170,6 +173,7 @@ impl Kind {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Streams => "",
+            Self::Datagrams => "datagrams",
             Self::Requests => "requests",
             Self::Connections => "connections",
             Self::Forwarders => "forwarders",

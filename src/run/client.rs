@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use platform::TcpStatistics;
@@ -63,7 +64,8 @@ impl Client {
 /// Delivers a stream over a connection.
 fn run(connection: &mut impl Connection, stream: &Stream, barrier: &StartBarrier) -> Result<(), TransferError> {
     let direction = stream.direction;
-    let mut delivery = Delivery { connection, stream, buffer: vec![0; stream.buffer_bytes], offset: 0 };
+    let buffer = vec![0; stream.buffer_bytes];
+    let mut delivery = Delivery { connection, stream, buffer, offset: 0, timed: None };
     match direction {
         Direction::ToClient => delivery.read_bytes(Phase::WarmUp, stream.warmup_bytes)?,
         Direction::ToServer => delivery.write_bytes(stream.warmup_bytes)?,
@@ -72,6 +74,7 @@ fn run(connection: &mut impl Connection, stream: &Stream, barrier: &StartBarrier
     let warm = delivery.offset;
     let cpu = platform::cpu_of_thread();
     let retransmits = stream.retransmits(delivery.connection.statistics());
+    delivery.timed = Some((Instant::now(), warm));
     match (direction, stream.amount) {
         (Direction::ToClient, Amount::Bytes(bytes)) => delivery.read_bytes(Phase::Timed, bytes.get())?,
         (Direction::ToServer, Amount::Bytes(bytes)) => delivery.write_bytes(bytes.get())?,
@@ -101,6 +104,8 @@ struct Delivery<'a, C> {
     buffer: Vec<u8>,
     /// Position in the stream of payload.
     offset: u64,
+    /// When the timed window began, and the position then.
+    timed: Option<(Instant, u64)>,
 }
 
 impl<C: Connection> Delivery<'_, C> {
@@ -176,7 +181,16 @@ impl<C: Connection> Delivery<'_, C> {
     }
 
     fn write_some(&mut self, most: u64) -> Result<(), TransferError> {
-        let len = self.buffer.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+        let mut len = self.buffer.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+        if let Some((begin, warm)) = self.timed {
+            let (allowed, early) = self.stream.allowed(begin, self.offset - warm);
+            thread::sleep(early);
+            len = len.min(allowed);
+        }
+        // Nothing is due yet, and the caller has a look at the time.
+        if len == 0 {
+            return Ok(());
+        }
         let bytes = self.stream.pattern.slice(self.offset, len);
         let len = self.connection.write(bytes).map_err(TransferError::io("write"))?;
         self.offset += len as u64;

@@ -1,7 +1,7 @@
 //! The kernel's sockets as clients.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use super::client::{Cancel, Client, Connection, Connector};
 use super::error::RunError;
 use super::load::Load;
-use super::requester;
-use super::transfer::TransferError;
+use super::sockets::KernelSockets;
+use super::transfer::{Stream, TransferError};
+use super::{datagram_client, requester};
 use crate::remedy::WithRemedy;
 use crate::scenario::Scenario;
 
@@ -50,21 +51,43 @@ pub(super) fn set_up(socket: &TcpStream, congestion: Option<&str>) -> Result<Opt
     }
 }
 
+/// No address, any port: where a socket is bound that sends to `target`.
+pub(super) fn any_port(target: SocketAddr) -> SocketAddr {
+    let any: IpAddr = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    SocketAddr::new(any, 0)
+}
+
 /// The clients of a load, in the calling thread's network, and their congestion control. Each stream has a target and
-/// a client of its own; requests have one client.
+/// a client of its own; requests and datagrams have one client, with the targets behind those.
 pub(super) fn clients(
     scenario: &Scenario,
     load: &Load,
-    targets: Vec<SocketAddr>,
+    mut targets: Vec<SocketAddr>,
 ) -> Result<(Vec<Client>, Option<String>), RunError> {
-    let streams = match load {
-        Load::Streams(streams) => streams,
-        Load::Requests(exchange) => {
-            let (client, congestion) = requester::client(exchange, targets, scenario.congestion.as_deref())?;
-            return Ok((vec![client], congestion));
+    let others = targets.split_off(load.streams().len());
+    let asked = scenario.congestion.as_deref();
+    match load {
+        Load::Streams(streams) => of_streams(scenario, streams, &targets),
+        Load::Requests(exchange, streams) => {
+            let (mut clients, _) = of_streams(scenario, streams, &targets)?;
+            let (_, congestion) = socket(others[0], asked)?;
+            let sockets = KernelSockets::new(exchange.protocol(), exchange.connections, congestion.clone())?;
+            clients.push(requester::client(exchange, others, sockets));
+            let has_tcp = !exchange.is_udp() || !streams.is_empty();
+            Ok((clients, congestion.filter(|_| has_tcp)))
         }
-        Load::External(_) => return Ok((Vec::new(), None)),
-    };
+        Load::Datagrams(flow) => {
+            Ok((vec![datagram_client::client(flow, others[0], scenario.window_bytes)?], None))
+        }
+        Load::External(_) => Ok((Vec::new(), None)),
+    }
+}
+
+fn of_streams(
+    scenario: &Scenario,
+    streams: &Arc<[Stream]>,
+    targets: &[SocketAddr],
+) -> Result<(Vec<Client>, Option<String>), RunError> {
     let mut congestion = None;
     let mut clients = Vec::with_capacity(targets.len());
     for (index, target) in targets.iter().enumerate() {

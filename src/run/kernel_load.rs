@@ -4,15 +4,17 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use netstacks::Listener;
+use netstacks::{Datagram, Listener};
 use platform::Class;
 use socket2::{SockRef, Socket};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 use super::barrier::StartBarrier;
+use super::datagram_client::set_buffers;
 use super::error::RunError;
 use super::failure::Failure;
 use super::kernel;
@@ -22,7 +24,7 @@ use super::networks::Networks;
 use super::prepared::Prepared;
 use super::server_side::ServerSide;
 use crate::remedy::WithRemedy;
-use crate::scenario::Scenario;
+use crate::scenario::{Protocol, Scenario};
 
 const NO_IPV6: &str = "set the sysctls net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.lo.disable_ipv6 to 0, or \
                        leave out --ipv6";
@@ -34,55 +36,68 @@ fn failed(source: io::Error) -> RunError {
 /// Connections that may wait to be accepted, as many as at a stack.
 const BACKLOG: i32 = 1024;
 
-/// Listeners at free ports of an address of the calling thread's network, one for each client. Accepted connections
-/// inherit their congestion control.
-pub(super) fn listeners(
-    address: IpAddr,
-    clients: usize,
-    congestion: Option<&str>,
-) -> Result<Vec<std::net::TcpListener>, RunError> {
-    (0..clients).map(|_| listen(SocketAddr::new(address, 0), congestion)).collect()
+/// The server's sockets, at free ports of an address of the calling thread's network.
+pub(super) struct Sockets {
+    /// One for each client over TCP.
+    listeners: Vec<std::net::TcpListener>,
+    datagrams: std::net::UdpSocket,
+    targets: Vec<SocketAddr>,
+}
+
+/// The sockets of a load's server. Accepted connections inherit their congestion control.
+pub(super) fn sockets(scenario: &Scenario, address: IpAddr, load: &Load) -> Result<Sockets, RunError> {
+    let is_udp = scenario.workload.protocol() == Some(Protocol::Udp);
+    let listeners = load.clients() - usize::from(is_udp);
+    let any_port = SocketAddr::new(address, 0);
+    let listeners = (0..listeners).map(|_| listen(any_port, scenario.congestion.as_deref()));
+    let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+    let datagrams = std::net::UdpSocket::bind(any_port).map_err(|source| cannot_bind(any_port, source))?;
+    set_buffers(SockRef::from(&datagrams), scenario.window_bytes);
+    let targets = listeners.iter().map(std::net::TcpListener::local_addr);
+    let targets = targets.chain(is_udp.then(|| datagrams.local_addr())).collect::<io::Result<_>>().map_err(failed)?;
+    Ok(Sockets { listeners, datagrams, targets })
+}
+
+fn cannot_bind(address: SocketAddr, source: io::Error) -> RunError {
+    if address.is_ipv6() {
+        let object = address.ip().to_string();
+        platform::Error::new(Class::Unavailable, "listen on", object, source).remedy(NO_IPV6).into()
+    } else {
+        failed(source)
+    }
 }
 
 fn listen(address: SocketAddr, congestion: Option<&str>) -> Result<std::net::TcpListener, RunError> {
     let (socket, _) = kernel::socket(address, congestion)?;
     let socket = Socket::from(socket);
-    socket.bind(&address.into()).map_err(|source| {
-        if address.is_ipv6() {
-            let object = address.ip().to_string();
-            platform::Error::new(Class::Unavailable, "listen on", object, source).remedy(NO_IPV6).into()
-        } else {
-            failed(source)
-        }
-    })?;
+    socket.bind(&address.into()).map_err(|source| cannot_bind(address, source))?;
     socket.listen(BACKLOG).and_then(|()| socket.set_nonblocking(true)).map_err(failed)?;
     Ok(socket.into())
 }
 
-/// Prepares kernel sockets on both sides: a server behind these listeners, and a client for each of them in the
-/// calling thread's network. `driver` ends if the way between them fails.
+/// Prepares kernel sockets on both sides: a server with these sockets, and clients in the calling thread's network.
+/// `driver` ends if the way between them fails.
 pub(super) fn prepare(
     scenario: &Scenario,
     load: Load,
-    listeners: Vec<std::net::TcpListener>,
+    Sockets { listeners, datagrams, targets }: Sockets,
     driver: impl Future<Output = Failure> + Send + 'static,
     meter: impl Meter,
 ) -> Result<Prepared, RunError> {
-    let targets = listeners.iter().map(std::net::TcpListener::local_addr).collect::<io::Result<Vec<_>>>();
-    let targets = targets.map_err(failed)?;
     let listeners = listeners.into_iter().map(TcpListener::from_std).collect::<io::Result<_>>().map_err(failed)?;
     let ports: Vec<u16> = targets.iter().map(SocketAddr::port).collect();
     let known = load.clone();
     let stream_of = move |connection: &KernelStream| {
         let index = ports.iter().position(|port| *port == connection.local.port())?;
         // Without a second handle the retransmits of the server are unknown.
-        if let (Load::Streams(streams), Ok(socket)) = (&known, SockRef::from(&connection.socket).try_clone()) {
-            streams[index].served_by(socket.into());
+        if let (Some(stream), Ok(socket)) = (known.streams().get(index), SockRef::from(&connection.socket).try_clone()) {
+            stream.served_by(socket.into());
         }
         Some(index)
     };
     let barrier = StartBarrier::new(load.clients(), meter);
-    let server = ServerSide::spawn(Listeners(listeners), driver, &load, stream_of);
+    let datagrams = KernelDatagrams::of(datagrams).map_err(failed)?;
+    let server = ServerSide::spawn(Listeners(listeners), datagrams, driver, &load, stream_of);
     let (clients, congestion) = kernel::clients(scenario, &load, targets)?;
     Ok(Prepared { clients, congestion, ..Prepared::new(load, barrier, server) })
 }
@@ -96,9 +111,9 @@ pub(super) fn prepare_between(
     meter: impl Meter,
 ) -> Result<Prepared, RunError> {
     let load = Load::of(scenario);
-    let (count, congestion) = (load.clients(), scenario.congestion.clone());
-    let listeners = networks.far().run(move || listeners(server, count, congestion.as_deref()))??;
-    prepare(scenario, load, listeners, driver, meter)
+    let known = (scenario.clone(), load.clone());
+    let sockets = networks.far().run(move || sockets(&known.0, server, &known.1))??;
+    prepare(scenario, load, sockets, driver, meter)
 }
 
 /// A listener for each stream.
@@ -118,6 +133,30 @@ impl Listeners {
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         let ready = self.0.iter().map(|listener| listener.poll_accept(cx)).find(Poll::is_ready);
         ready.unwrap_or(Poll::Pending)
+    }
+}
+
+/// A socket as the datagrams of a stack.
+#[derive(Clone)]
+pub(super) struct KernelDatagrams(Arc<UdpSocket>);
+
+impl KernelDatagrams {
+    pub(super) fn of(socket: std::net::UdpSocket) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        UdpSocket::from_std(socket).map(|socket| Self(Arc::new(socket)))
+    }
+}
+
+impl netstacks::Datagrams for KernelDatagrams {
+    async fn recv(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
+        let (len, peer) = self.0.recv_from(buffer).await?;
+        Ok(Datagram { len, local: self.0.local_addr()?, peer })
+    }
+
+    /// It has one local address.
+    fn try_send(&self, _local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        // Of a socket that was just made the runtime does not know yet that it is writable, so the kernel is asked.
+        SockRef::from(&*self.0).send_to(payload, &peer.into()).map(drop)
     }
 }
 

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use platform::TcpStatistics;
 
+use super::datagrams::Flow;
 use super::meter::Snapshot;
 use super::requests::{Exchange, Requested};
 use super::transfer::{Direction, Finish, Stream};
+use crate::sample::DatagramFacts;
 use crate::scenario::Scenario;
 
 /// The maker of the load.
@@ -15,8 +17,10 @@ use crate::scenario::Scenario;
 pub(super) enum Load {
     /// The streams of this program.
     Streams(Arc<[Stream]>),
-    /// The requests of this program.
-    Requests(Arc<Exchange>),
+    /// The datagrams of this program.
+    Datagrams(Arc<Flow>),
+    /// The requests of this program, and the streams beside them.
+    Requests(Arc<Exchange>, Arc<[Stream]>),
     /// Another program, which reports when it has ended. A task of the server's side waits for that.
     External(Arc<OnceLock<Delivered>>),
 }
@@ -40,6 +44,10 @@ pub(super) struct Delivered {
     pub(super) clock: Option<Clock>,
     /// What became of the requests or idle connections, if it was a load of them.
     pub(super) requested: Option<Requested>,
+    /// Payload bytes of the streams beside them.
+    pub(super) background_bytes: Option<u64>,
+    /// What became of the datagrams, if it was a load of them.
+    pub(super) datagrams: Option<DatagramFacts>,
 }
 
 /// The clock of another program.
@@ -54,17 +62,32 @@ pub(super) struct Clock {
 impl Load {
     /// The load of a scenario that this program makes.
     pub(super) fn of(scenario: &Scenario) -> Self {
-        match Exchange::of(scenario) {
-            Some(exchange) => Self::Requests(Arc::new(exchange)),
-            None => Self::Streams(Stream::split(scenario)),
+        match (Exchange::of(scenario), Flow::of(scenario)) {
+            (Some(exchange), _) => Self::Requests(Arc::new(exchange), Stream::split(scenario)),
+            (None, Some(flow)) => Self::Datagrams(Arc::new(flow)),
+            (None, None) => Self::Streams(Stream::split(scenario)),
         }
+    }
+
+    /// Its streams: each has a client, and a port at the server.
+    pub(super) fn streams(&self) -> &[Stream] {
+        match self {
+            Self::Streams(streams) | Self::Requests(_, streams) => streams,
+            Self::Datagrams(_) | Self::External(_) => &[],
+        }
+    }
+
+    /// Whether its server ends by itself when all is delivered.
+    pub(super) const fn ends(&self) -> bool {
+        matches!(self, Self::Streams(_) | Self::External(_))
     }
 
     /// How many clients there are: each of them waits for the others before it begins.
     pub(super) fn clients(&self) -> usize {
         match self {
             Self::Streams(streams) => streams.len(),
-            Self::Requests(_) | Self::External(_) => 1,
+            Self::Requests(_, streams) => 1 + streams.len(),
+            Self::Datagrams(_) | Self::External(_) => 1,
         }
     }
 
@@ -72,7 +95,8 @@ impl Load {
     pub(super) fn arrived(&self) -> u64 {
         match self {
             Self::Streams(streams) => streams.iter().map(Stream::arrived).sum(),
-            Self::Requests(exchange) => exchange.bytes_of(exchange.answered()),
+            Self::Datagrams(flow) => flow.arrived_bytes(),
+            Self::Requests(exchange, _) => exchange.bytes_of(exchange.answered()),
             Self::External(_) => 0,
         }
     }
@@ -84,7 +108,8 @@ impl Load {
                 let warmup: u64 = streams.iter().map(|stream| stream.warmup_bytes).sum();
                 self.arrived().saturating_sub(warmup)
             }
-            Self::Requests(exchange) => exchange.bytes_of(exchange.timed()),
+            Self::Datagrams(flow) => flow.timed_bytes(),
+            Self::Requests(exchange, _) => exchange.bytes_of(exchange.timed()),
             Self::External(_) => 0,
         }
     }
@@ -93,7 +118,10 @@ impl Load {
     pub(super) fn delivered(&self) -> Delivered {
         match self {
             Self::Streams(streams) => of_streams(streams),
-            Self::Requests(exchange) => exchange.finished().map(|made| of_requests(exchange, made)).unwrap_or_default(),
+            Self::Datagrams(flow) => flow.finished().cloned().unwrap_or_default(),
+            Self::Requests(exchange, streams) => {
+                exchange.finished().map(|made| of_requests(exchange, made, streams)).unwrap_or_default()
+            }
             Self::External(delivered) => delivered.get().cloned().unwrap_or_default(),
         }
     }
@@ -109,17 +137,20 @@ fn of_streams(streams: &[Stream]) -> Delivered {
         retransmits: finishes.iter().map(|finish| finish.retransmits).sum(),
         tcp: finishes.first().map(|finish| finish.tcp),
         end: finishes.iter().map(|finish| finish.end).max_by_key(|end| end.at),
-        clock: None,
-        requested: None,
+        ..Delivered::default()
     }
 }
 
-fn of_requests(exchange: &Exchange, made: &Requested) -> Delivered {
+fn of_requests(exchange: &Exchange, made: &Requested, streams: &[Stream]) -> Delivered {
+    let beside = of_streams(streams);
     Delivered {
         bytes: exchange.bytes_of(made.answered),
-        cpu: made.cpu,
+        cpu: made.cpu.zip(beside.cpu).map(|(requests, streams)| requests + streams),
+        retransmits: beside.retransmits.filter(|_| !streams.is_empty()),
         end: Some(made.end),
         requested: Some(made.clone()),
+        background_bytes: (!streams.is_empty()).then_some(beside.bytes),
+        datagrams: made.datagrams,
         ..Delivered::default()
     }
 }

@@ -30,8 +30,8 @@ pub(super) fn prepare(scenario: &Scenario, is_own_network: bool) -> Result<Prepa
     });
     let load = Load::of(scenario);
     let address = if scenario.ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
-    let listeners = kernel_load::listeners(address, load.clients(), scenario.congestion.as_deref())?;
+    let sockets = kernel_load::sockets(scenario, address, &load)?;
     let meter = LinkMeter::new(Arc::new(Traffic::default()), || None);
-    let prepared = kernel_load::prepare(scenario, load, listeners, future::pending(), meter)?;
+    let prepared = kernel_load::prepare(scenario, load, sockets, future::pending(), meter)?;
     Ok(Prepared { device, ..prepared })
 }

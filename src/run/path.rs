@@ -60,8 +60,8 @@ pub(super) fn prepare(
     let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, &load))?;
     let ports = match &load {
         Load::Streams(streams) => streams.len(),
-        Load::Requests(exchange) if exchange.connects => PORTS,
-        Load::Requests(_) | Load::External(_) => 1,
+        Load::Requests(exchange, streams) => streams.len() + if exchange.connects { PORTS } else { 1 },
+        Load::Datagrams(_) | Load::External(_) => 1,
     };
     let targets = (FIRST_PORT..).take(ports).map(|port| SocketAddr::new(tun.network.peer, port)).collect();
     let (clients, congestion) = kernel::clients(scenario, &load, targets)?;

@@ -1,29 +1,25 @@
 //! The client's side of requests: one thread for all connections, driven by readiness.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, Read, Write};
+use std::io;
 use std::mem;
-use std::net::{self, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::RangeBounds;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use mio::event::Event;
-use mio::net::TcpStream;
-use mio::{Events, Interest, Poll, Token, Waker};
-use platform::{Class, ProcessMeter};
+use platform::ProcessMeter;
 
 use super::barrier::StartBarrier;
 use super::client::{Client, Deliver};
-use super::error::RunError;
-use super::kernel;
+use super::clock::{tick, with_clock};
 use super::meter::{Snapshot, difference};
 use super::requests::{Exchange, Requested};
+use super::sockets::{Sockets, Wake};
 use super::transfer::TransferError;
-use crate::sample::{IdleFacts, Latency, Status};
+use crate::sample::{DatagramFacts, IdleFacts, Latency, Status};
 use crate::scenario::RELEASE_DELAY;
 
 /// How long requests are made before the timed window.
@@ -39,37 +35,24 @@ const HANDSHAKES: usize = 256;
 /// A run with more failures than this ends early.
 const MAX_ERRORS: u64 = 10_000;
 
-/// The events of one turn.
-const EVENTS: usize = 1024;
-
-/// How often the requests that are due are started, at most: each time costs a switch of threads.
-const SHORTEST_TICK: Duration = Duration::from_micros(50);
+/// How often the client looks for requests over UDP whose response does not come.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The longest wait for an event, so that cancellation is noticed.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-const WAKE: Token = Token(usize::MAX);
-
-/// The client of all connections of a run, and their congestion control.
-pub(super) fn client(
-    exchange: &Arc<Exchange>,
-    targets: Vec<SocketAddr>,
-    congestion: Option<&str>,
-) -> Result<(Client, Option<String>), RunError> {
-    let failed = |source| platform::Error::new(Class::Failed, "wait for", "sockets", source);
-    let (_, congestion) = kernel::socket(targets[0], congestion)?;
-    let poll = Poll::new().map_err(failed)?;
-    let waker = Arc::new(Waker::new(poll.registry(), WAKE).map_err(failed)?);
+/// The client of all connections of a run, over these sockets.
+pub(super) fn client(exchange: &Arc<Exchange>, targets: Vec<SocketAddr>, sockets: impl Sockets) -> Client {
+    let wake = sockets.wake();
     let cancelled = Arc::new(AtomicBool::new(false));
     let cancel = {
-        let (waker, cancelled) = (Arc::clone(&waker), Arc::clone(&cancelled));
+        let (wake, cancelled) = (Arc::clone(&wake), Arc::clone(&cancelled));
         Box::new(move || {
             cancelled.store(true, Ordering::Release);
-            // It looks from time to time anyway.
-            let _unheard = waker.wake();
+            wake();
         })
     };
-    let (exchange, name) = (Arc::clone(exchange), congestion.clone());
+    let exchange = Arc::clone(exchange);
     let deliver: Deliver = Box::new(move |barrier| {
         let room = exchange.response.room(exchange.requests.depth.get().into());
         let mut requester = Requester {
@@ -81,29 +64,28 @@ pub(super) fn client(
             made: 0,
             is_warm_up: true,
             clock_cpu: None,
+            looked: Instant::now(),
             room,
+            ready: Vec::new(),
             exchange,
             targets,
-            congestion: name,
-            poll,
-            waker,
+            sockets,
+            wake,
             cancelled,
         };
         let result = requester.run(barrier);
         // The counts of a run that failed early; of another they are set already.
         requester.finish(0, None, None, barrier.read());
-        requester.exchange.end();
-        (Box::new(requester.slots), result)
+        (Box::new(requester.sockets), result)
     });
-    Ok((Client { deliver, cancel }, congestion))
+    Client { deliver, cancel }
 }
 
-struct Requester {
+struct Requester<S> {
     exchange: Arc<Exchange>,
     targets: Vec<SocketAddr>,
-    congestion: Option<String>,
-    poll: Poll,
-    waker: Arc<Waker>,
+    sockets: S,
+    wake: Wake,
     cancelled: Arc<AtomicBool>,
     slots: Vec<Slot>,
     counts: Counts,
@@ -117,8 +99,12 @@ struct Requester {
     is_warm_up: bool,
     /// CPU time of the thread that says when requests are due, if there was one.
     clock_cpu: Option<Duration>,
+    /// When it last looked for requests whose response does not come.
+    looked: Instant,
     /// Room for what is read.
     room: Vec<u8>,
+    /// Room for the numbers of sockets.
+    ready: Vec<usize>,
 }
 
 #[derive(Clone, Default)]
@@ -126,6 +112,9 @@ struct Counts {
     latency: Latency,
     errors: BTreeMap<&'static str, u64>,
     failed: u64,
+    /// Requests that were sent, and responses for which nobody waits any more, over UDP.
+    sent: u64,
+    duplicated: u64,
 }
 
 /// When requests are due.
@@ -165,7 +154,8 @@ impl Pace {
 /// A connection, or an empty slot for one.
 #[derive(Default)]
 struct Slot {
-    socket: Option<TcpStream>,
+    /// Whether it has a socket, and whether that is connected.
+    is_taken: bool,
     is_open: bool,
     /// When the requests under way were due, the oldest first.
     due: VecDeque<Instant>,
@@ -173,9 +163,12 @@ struct Slot {
     unsent: usize,
     /// Bytes of the oldest one's response that have come.
     got: usize,
+    /// The first byte of the request that was sent last over UDP, and when that was. Its response has the same.
+    mark: u8,
+    sent: Option<Instant>,
 }
 
-impl Requester {
+impl<S: Sockets> Requester<S> {
     fn run(&mut self, barrier: &StartBarrier) -> Result<(), TransferError> {
         if self.exchange.is_idle {
             return self.idle(barrier);
@@ -187,10 +180,13 @@ impl Requester {
         self.turn_until(Instant::now() + WARM_UP.min(self.exchange.time), |_| false)?;
         self.stop()?;
         self.counts.verdict(self.exchange.answered())?;
+        if self.exchange.answered() == 0 {
+            return Err(TransferError::Silent { sent: self.counts.sent });
+        }
         barrier.wait()?;
         self.exchange.warm();
         self.is_warm_up = false;
-        self.counts.latency.reset();
+        self.counts = Counts::default();
         let cpu = platform::cpu_of_thread();
         let window = self.window(barrier);
         let (answered, cpu) = (self.exchange.timed(), difference(platform::cpu_of_thread(), cpu));
@@ -204,8 +200,10 @@ impl Requester {
 
     /// Hands over the figures, the first time.
     fn finish(&mut self, answered: u64, cpu: Option<Duration>, idle: Option<IdleFacts>, end: Snapshot) {
-        let Counts { latency, errors, .. } = mem::take(&mut self.counts);
-        self.exchange.finish(Requested { answered, latency, errors, cpu, idle, end });
+        let Counts { latency, errors, sent, duplicated, .. } = mem::take(&mut self.counts);
+        let facts = DatagramFacts { sent, arrived: latency.count(), duplicated, ..DatagramFacts::default() };
+        let datagrams = self.exchange.is_udp().then_some(facts);
+        self.exchange.finish(Requested { answered, latency, errors, cpu, idle, datagrams, end });
     }
 
     /// Holds all connections open, a byte each way behind each, and reads the memory meanwhile.
@@ -230,7 +228,7 @@ impl Requester {
         let wakeups = slept.and_then(|slept| Some(wakeups()? - slept));
         let rss_idle_bytes = rss_bytes(barrier);
         let connections = self.slots.len() as u64;
-        self.slots.clear();
+        (0..self.slots.len()).for_each(|index| self.close(index));
         self.turn_until(Instant::now() + RELEASE_DELAY, |_| false)?;
         let rss_closed_bytes = rss_bytes(barrier);
         let idle =
@@ -257,38 +255,19 @@ impl Requester {
             self.begin(Pace::Closed)?;
             return self.turn_until(end, |_| false).map(|()| barrier.read());
         };
-        let rate = rate.get();
-        let tick = (Duration::from_secs(1) / rate).max(SHORTEST_TICK);
-        let (waker, is_over) = (Arc::clone(&self.waker), AtomicBool::new(false));
-        thread::scope(|scope| {
-            // A thread says when requests are due: the clock of a wait for events is too coarse.
-            let clock = scope.spawn(|| {
-                platform::sharpen_timers();
-                let mut next = begin + tick;
-                while next < end && !is_over.load(Ordering::Acquire) {
-                    let now = Instant::now();
-                    if now < next {
-                        thread::park_timeout(next - now);
-                        continue;
-                    }
-                    let _unheard = waker.wake();
-                    next += tick;
-                }
-                platform::cpu_of_thread()
-            });
-            let result = self.begin(Pace::Even { begin, rate, started: 0, end });
-            let result = result.and_then(|()| self.turn_until(end, |_| false)).map(|()| barrier.read());
-            is_over.store(true, Ordering::Release);
-            clock.thread().unpark();
-            self.clock_cpu = clock.join().ok().flatten();
-            result
-        })
+        let (rate, wake) = (rate.get(), Arc::clone(&self.wake));
+        let (result, clock_cpu) = with_clock(tick(rate.into()), || wake(), || {
+            self.begin(Pace::Even { begin, rate, started: 0, end })?;
+            self.turn_until(end, |_| false).map(|()| barrier.read())
+        });
+        self.clock_cpu = clock_cpu;
+        result
     }
 
     /// Opens all connections.
     fn connect_all(&mut self) -> Result<(), TransferError> {
         for index in 0..self.slots.len() {
-            if self.slots[index].socket.is_none() {
+            if !self.slots[index].is_taken {
                 self.connect(index).map_err(TransferError::io("connect"))?;
             }
             while self.handshakes >= HANDSHAKES {
@@ -316,7 +295,7 @@ impl Requester {
             self.pace = Pace::Stopped;
         }
         self.turn_until(Instant::now() + DRAIN_TIMEOUT, |this| {
-            let is_answered = |slot: &Slot| slot.due.is_empty() && !(this.exchange.connects && slot.socket.is_some());
+            let is_answered = |slot: &Slot| slot.due.is_empty() && !(this.exchange.connects && slot.is_taken);
             this.slots.iter().all(is_answered) && this.pace.next(Instant::now()).is_none()
         })?;
         let now = Instant::now();
@@ -325,15 +304,17 @@ impl Requester {
             self.counts.unanswered(now - due);
         }
         self.pace = Pace::Stopped;
-        for slot in &mut self.slots {
-            if self.exchange.connects && slot.due.is_empty() && slot.socket.is_some() {
+        let is_udp = self.exchange.is_udp();
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            if self.exchange.connects && slot.due.is_empty() && slot.is_taken {
                 self.counts.fail("not closed", 1);
             }
-            for due in slot.due.drain(..) {
+            for due in slot.due.drain(..).filter(|_| !is_udp) {
                 self.counts.unanswered(now - due);
             }
             if self.exchange.connects {
-                slot.socket = None;
+                self.close(index);
             }
         }
         Ok(())
@@ -352,20 +333,38 @@ impl Requester {
 
     /// Waits for events, and does what they make possible.
     fn turn(&mut self, longest: Duration) -> Result<(), TransferError> {
-        let mut events = Events::with_capacity(EVENTS);
-        match self.poll.poll(&mut events, Some(longest)) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => result.map_err(TransferError::io("wait for events"))?,
-        }
+        let mut ready = mem::take(&mut self.ready);
+        ready.clear();
+        self.sockets.wait(longest, &mut ready).map_err(TransferError::io("wait for events"))?;
         if self.cancelled.load(Ordering::Acquire) {
             return Err(TransferError::Cancelled);
         }
-        for event in &events {
-            if event.token() != WAKE {
-                self.handle(event)?;
-            }
+        for index in &ready {
+            self.handle(*index)?;
+        }
+        self.ready = ready;
+        if self.exchange.is_udp() {
+            self.give_up()?;
         }
         self.start_due()
+    }
+
+    /// Gives up requests over UDP that have waited too long: they, or their responses, are lost.
+    fn give_up(&mut self) -> Result<(), TransferError> {
+        let now = Instant::now();
+        if now.duration_since(self.looked) < LOOK {
+            return Ok(());
+        }
+        self.looked = now;
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            if slot.sent.is_some_and(|sent| now.duration_since(sent) > self.exchange.patience) {
+                slot.sent = None;
+                slot.due.clear();
+                self.free(index)?;
+            }
+        }
+        Ok(())
     }
 
     fn start_due(&mut self) -> Result<(), TransferError> {
@@ -384,7 +383,7 @@ impl Requester {
         let slot = &mut self.slots[index];
         slot.due.push_back(due);
         slot.unsent += self.exchange.request.len;
-        if slot.socket.is_none() {
+        if !slot.is_taken {
             return match self.connect(index) {
                 Ok(()) => Ok(()),
                 Err(error) => self.broken(index, &error),
@@ -393,50 +392,58 @@ impl Requester {
         self.write(index)
     }
 
+    fn close(&mut self, index: usize) {
+        self.sockets.close(index);
+        self.slots[index].is_taken = false;
+    }
+
     fn connect(&mut self, index: usize) -> io::Result<()> {
         let target = self.targets[self.made % self.targets.len()];
         self.made += 1;
-        let socket = net::TcpStream::from(TcpStream::connect(target)?);
-        kernel::set_up(&socket, self.congestion.as_deref()).map_err(io::Error::other)?;
-        let mut socket = TcpStream::from_std(socket);
-        self.poll.registry().register(&mut socket, Token(index), Interest::READABLE | Interest::WRITABLE)?;
+        self.sockets.connect(index, target)?;
         self.handshakes += 1;
         let slot = &mut self.slots[index];
-        (slot.socket, slot.is_open, slot.got) = (Some(socket), false, 0);
+        (slot.is_taken, slot.is_open, slot.got) = (true, false, 0);
         Ok(())
     }
 
-    fn handle(&mut self, event: &Event) -> Result<(), TransferError> {
-        let Token(index) = event.token();
+    fn handle(&mut self, index: usize) -> Result<(), TransferError> {
         let slot = &mut self.slots[index];
-        // An event of a connection that has been closed since.
-        let Some(socket) = &slot.socket else { return Ok(()) };
+        // It has been closed since.
+        if !slot.is_taken {
+            return Ok(());
+        }
         if !slot.is_open {
-            if let Some(error) = socket.take_error().map_err(TransferError::io("ask a socket"))? {
-                return self.broken(index, &error);
-            }
-            match socket.peer_addr() {
-                Ok(_) => {
+            match self.sockets.is_connected(index) {
+                Ok(true) => {
                     slot.is_open = true;
                     self.handshakes -= 1;
                 }
-                Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(()),
+                Ok(false) => return Ok(()),
                 Err(error) => return self.broken(index, &error),
             }
         }
-        if event.is_writable() {
-            self.write(index)?;
-        }
-        if event.is_readable() || event.is_read_closed() || event.is_error() { self.read(index) } else { Ok(()) }
+        self.write(index)?;
+        self.read(index)
     }
 
     /// Writes requests, as far as the socket takes them.
     fn write(&mut self, index: usize) -> Result<(), TransferError> {
         let (slot, request) = (&mut self.slots[index], &self.exchange.request);
-        let Some(socket) = slot.socket.as_mut().filter(|_| slot.is_open) else { return Ok(()) };
+        if !slot.is_open || !slot.is_taken {
+            return Ok(());
+        }
         while slot.unsent > 0 {
-            let offset = request.len - 1 - (slot.unsent - 1) % request.len;
-            match socket.write(request.slice(offset, slot.unsent)) {
+            let written = if self.exchange.is_udp() {
+                (slot.mark, slot.sent) = (slot.mark.wrapping_add(1), Some(Instant::now()));
+                let result = self.sockets.write(index, &self.exchange.marked_request(slot.mark));
+                self.counts.sent += u64::from(result.is_ok());
+                result
+            } else {
+                let offset = request.len - 1 - (slot.unsent - 1) % request.len;
+                self.sockets.write(index, request.slice(offset, slot.unsent))
+            };
+            match written {
                 Ok(len) => slot.unsent -= len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -449,11 +456,14 @@ impl Requester {
     /// Reads responses, until there is nothing more to read: only then is the next event certain.
     fn read(&mut self, index: usize) -> Result<(), TransferError> {
         loop {
-            let slot = &mut self.slots[index];
-            let Some(socket) = &mut slot.socket else { return Ok(()) };
-            match socket.read(&mut self.room) {
+            let slot = &self.slots[index];
+            if !slot.is_taken {
+                return Ok(());
+            }
+            match self.sockets.read(index, &mut self.room) {
+                Ok(len) if self.exchange.is_udp() => self.take_datagram(index, len)?,
                 Ok(0) if self.exchange.connects && slot.due.is_empty() => {
-                    slot.socket = None;
+                    self.close(index);
                     return self.free(index);
                 }
                 Ok(0) => return self.broken(index, &io::ErrorKind::UnexpectedEof.into()),
@@ -490,6 +500,24 @@ impl Requester {
         Ok(())
     }
 
+    /// Takes a datagram: the response to the request that was sent last, or else one that came again or too late.
+    fn take_datagram(&mut self, index: usize, len: usize) -> Result<(), TransferError> {
+        let (slot, response) = (&mut self.slots[index], &self.room[..len]);
+        let is_awaited = slot.sent.is_some() && response.first() == Some(&slot.mark);
+        if !is_awaited || len != self.exchange.response.len {
+            self.counts.duplicated += 1;
+            return Ok(());
+        }
+        if self.exchange.verifies(self.is_warm_up) {
+            self.exchange.response.verify(1, &response[1..])?;
+        }
+        slot.sent = None;
+        let latency = slot.due.pop_front().map(|due| due.elapsed());
+        latency.into_iter().for_each(|latency| self.counts.latency.record(latency));
+        self.exchange.answer();
+        self.free(index)
+    }
+
     /// Uses a slot for the next request, or lets it wait until one is due.
     fn free(&mut self, index: usize) -> Result<(), TransferError> {
         if self.idle.is_empty()
@@ -502,7 +530,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Counts a connection that broke, with the requests on it, and makes another. Before the timed window it is the
+    /// Counts a socket that broke, with the requests on it, and makes another. Before the timed window it is the
     /// end.
     fn broken(&mut self, index: usize, error: &io::Error) -> Result<(), TransferError> {
         let slot = &mut self.slots[index];
@@ -511,12 +539,13 @@ impl Requester {
             let operation = if slot.is_open { "wait for a response" } else { "connect" };
             return Err(TransferError::Io { operation, source: io::Error::new(error.kind(), error.to_string()) });
         }
-        if slot.socket.take().is_some() && !slot.is_open {
+        if slot.is_taken && !slot.is_open {
             self.handshakes -= 1;
         }
         let lost = slot.due.len();
         slot.due.clear();
-        (slot.is_open, slot.unsent, slot.got) = (false, 0, 0);
+        (slot.is_open, slot.unsent, slot.got, slot.sent) = (false, 0, 0, None);
+        self.close(index);
         self.counts.fail(kind(error), (lost as u64).max(1));
         if self.counts.failed > MAX_ERRORS {
             return self.counts.verdict(self.exchange.timed());

@@ -13,6 +13,9 @@
 //!        client ◄─ byte ────── server
 //! ```
 //!
+//! Over UDP a request and its response are a datagram each, with a first byte of their own by which they are matched.
+//! One that is not answered in time is lost, and no failure.
+//!
 //! Without a rate a request is due when the one before it has been answered (a closed loop): while the stack pauses,
 //! nothing is due. With a rate requests are due at even distances, whatever has become of those before.
 
@@ -23,16 +26,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::Notify;
+use tokio::task::yield_now;
 
 use super::meter::Snapshot;
 use super::pattern::Pattern;
 use super::transfer::TransferError;
-use crate::sample::{IdleFacts, Latency};
-use crate::scenario::{Amount, Requests, Scenario, Verify, Workload};
+use crate::sample::{DatagramFacts, IdleFacts, Latency};
+use crate::scenario::{Amount, Conditions, Protocol, Requests, Scenario, Verify, Workload};
 
 /// The seed of the payload of requests and responses.
 const SEED: u64 = 0x7271_7374_7265_7370;
+
+/// How long a response over UDP may take longer than over an empty path, or it counts as lost.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Requests over UDP that are answered in one turn.
+const BATCH: usize = 64;
 
 /// The most that is read at once, in bytes.
 const CHUNK: usize = 64 << 10;
@@ -40,6 +49,9 @@ const CHUNK: usize = 64 << 10;
 /// The requests of a run.
 pub(super) struct Exchange {
     pub(super) requests: Requests,
+    protocol: Protocol,
+    /// How long a response over UDP may take.
+    pub(super) patience: Duration,
     /// Whether each request has a connection of its own.
     pub(super) connects: bool,
     /// Whether the connections are only held open.
@@ -56,7 +68,6 @@ pub(super) struct Exchange {
     /// Those of the warm-up, once it is over.
     warm: AtomicU64,
     finish: OnceLock<Requested>,
-    ended: Notify,
 }
 
 /// The requests of a timed window.
@@ -72,6 +83,8 @@ pub(super) struct Requested {
     pub(super) cpu: Option<Duration>,
     /// The memory of the connections, if that was asked for.
     pub(super) idle: Option<IdleFacts>,
+    /// What became of them over UDP.
+    pub(super) datagrams: Option<DatagramFacts>,
     /// The whole process at the end of the window.
     pub(super) end: Snapshot,
 }
@@ -85,8 +98,11 @@ impl Exchange {
             workload => workload.requests()?,
         };
         let Amount::Time { time, .. } = scenario.amount else { return None };
+        let Conditions { delay, jitter, .. } = scenario.conditions;
         Some(Self {
             requests,
+            protocol: scenario.workload.protocol().unwrap_or_default(),
+            patience: PATIENCE + 4 * (delay + jitter),
             connects: matches!(scenario.workload, Workload::Crr(_)),
             is_idle: scenario.workload == Workload::Idle,
             connections: scenario.parallel.get().into(),
@@ -97,8 +113,22 @@ impl Exchange {
             answered: AtomicU64::new(0),
             warm: AtomicU64::new(0),
             finish: OnceLock::new(),
-            ended: Notify::new(),
         })
+    }
+
+    pub(super) fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    pub(super) fn is_udp(&self) -> bool {
+        self.protocol == Protocol::Udp
+    }
+
+    /// A request whose first byte tells it from others.
+    pub(super) fn marked_request(&self, mark: u8) -> Vec<u8> {
+        let mut request = self.request.slice(0, self.request.len).to_vec();
+        request[0] = mark;
+        request
     }
 
     /// Whether messages are compared with the pattern, in the warm-up or after it.
@@ -143,16 +173,6 @@ impl Exchange {
 
     pub(super) fn finished(&self) -> Option<&Requested> {
         self.finish.get()
-    }
-
-    /// Tells the server that nothing more will come.
-    pub(super) fn end(&self) {
-        self.ended.notify_one();
-    }
-
-    /// Waits until nothing more will come.
-    pub(super) async fn ended(&self) {
-        self.ended.notified().await;
     }
 }
 
@@ -238,6 +258,36 @@ async fn answer(connection: &mut impl netstacks::Stream, exchange: &Exchange) ->
         }
     }
     connection.shutdown().await.map_err(TransferError::io("close a connection at the stack"))
+}
+
+/// Answers requests over UDP. Ends only with an error.
+pub(super) async fn serve_datagrams(
+    datagrams: impl netstacks::Datagrams,
+    exchange: &Exchange,
+) -> Result<(), TransferError> {
+    let mut buffer = vec![0; usize::from(u16::MAX)];
+    let mut response = exchange.response.slice(0, exchange.response.len).to_vec();
+    loop {
+        for _ in 0..BATCH {
+            let datagram = datagrams.recv(&mut buffer).await.map_err(TransferError::io("receive a request"))?;
+            let request = &buffer[..datagram.len];
+            if request.len() != exchange.request.len {
+                continue;
+            }
+            if exchange.verifies(exchange.warm.load(Ordering::Relaxed) == 0) {
+                exchange.request.verify(1, &request[1..])?;
+            }
+            response[0] = request[0];
+            match datagrams.try_send(datagram.local, datagram.peer, &response) {
+                // Without room it is lost.
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    return Err(TransferError::io("send a response")(error));
+                }
+                _ => {}
+            }
+        }
+        yield_now().await;
+    }
 }
 
 #[cfg(test)]

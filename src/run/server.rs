@@ -1,5 +1,7 @@
 //! The server's side of a stream: a task on the runtime under test.
 
+use std::time::Instant;
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::transfer::{Direction, GO, Phase, Stream, TransferError};
@@ -7,12 +9,12 @@ use crate::scenario::Amount;
 
 /// Serves one accepted connection to its end.
 pub(super) async fn serve(connection: impl netstacks::Stream, stream: &Stream) -> Result<(), TransferError> {
-    let mut server = Server { connection, stream, buffer: Vec::new(), offset: 0 };
+    let mut server = Server { connection, stream, buffer: Vec::new(), offset: 0, timed: None };
     match stream.direction {
         Direction::ToClient => {
-            server.send_bytes(stream.warmup_bytes).await?;
+            server.send_bytes(Phase::WarmUp, stream.warmup_bytes).await?;
             match stream.amount {
-                Amount::Bytes(bytes) => server.send_bytes(bytes.get()).await?,
+                Amount::Bytes(bytes) => server.send_bytes(Phase::Timed, bytes.get()).await?,
                 Amount::Time { .. } => server.send_until_told_to_stop().await?,
             }
         }
@@ -34,20 +36,23 @@ struct Server<'a, S> {
     buffer: Vec<u8>,
     /// Position in the stream of payload.
     offset: u64,
+    /// When the timed window began, and the position then.
+    timed: Option<(Instant, u64)>,
 }
 
 impl<S: netstacks::Stream> Server<'_, S> {
-    async fn await_go(&mut self) -> Result<(), TransferError> {
+    async fn await_go(&mut self, phase: Phase) -> Result<(), TransferError> {
         let go = self.connection.read_u8().await.map_err(TransferError::io("wait for the go at the stack"))?;
+        self.timed = (phase == Phase::Timed).then(|| (Instant::now(), self.offset));
         if go == GO { Ok(()) } else { Err(TransferError::Corrupt { offset: 0 }) }
     }
 
     /// Sends `len` bytes once it is asked to.
-    async fn send_bytes(&mut self, len: u64) -> Result<(), TransferError> {
+    async fn send_bytes(&mut self, phase: Phase, len: u64) -> Result<(), TransferError> {
         if len == 0 {
             return Ok(());
         }
-        self.await_go().await?;
+        self.await_go(phase).await?;
         let end = self.offset + len;
         while self.offset < end {
             self.send_some(end - self.offset).await?;
@@ -56,7 +61,7 @@ impl<S: netstacks::Stream> Server<'_, S> {
     }
 
     async fn send_until_told_to_stop(&mut self) -> Result<(), TransferError> {
-        self.await_go().await?;
+        self.await_go(Phase::Timed).await?;
         while !self.stream.is_told_to_stop() {
             self.send_some(u64::MAX).await?;
         }
@@ -64,7 +69,18 @@ impl<S: netstacks::Stream> Server<'_, S> {
     }
 
     async fn send_some(&mut self, most: u64) -> Result<(), TransferError> {
-        let len = self.stream.buffer_bytes.min(usize::try_from(most).unwrap_or(usize::MAX));
+        let mut len = self.stream.buffer_bytes.min(usize::try_from(most).unwrap_or(usize::MAX));
+        if let Some((begin, warm)) = self.timed {
+            let (allowed, early) = self.stream.allowed(begin, self.offset - warm);
+            if !early.is_zero() {
+                tokio::time::sleep(early).await;
+            }
+            len = len.min(allowed);
+        }
+        // Nothing is due yet, and the caller has a look at what it was told.
+        if len == 0 {
+            return Ok(());
+        }
         let bytes = self.stream.pattern.slice(self.offset, len);
         let len = self.connection.write(bytes).await.map_err(TransferError::io("write to the stack"))?;
         self.offset += len as u64;

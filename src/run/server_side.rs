@@ -1,17 +1,16 @@
 //! The server's side of a run: tasks on the runtime under test.
 
 use std::future::{self, Future};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netstacks::Listener;
+use netstacks::{Datagrams, Listener};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use super::failure::{Failure, SERVER};
 use super::load::Load;
 use super::transfer::TransferError;
-use super::{requests, server};
+use super::{datagrams, requests, server};
 use crate::sample::Status;
 
 /// An aborted task ends when it is polled next. One that does not end in this time is stuck.
@@ -35,9 +34,10 @@ impl ServerSide {
     }
 
     /// Starts the driver, and a server for this load: it serves one connection for each stream, of which `stream_of`
-    /// returns the index, or all connections with requests.
+    /// returns the index, and all others with requests. It takes datagrams from `source`.
     pub(super) fn spawn<Li: Listener>(
         listener: Li,
+        source: impl Datagrams,
         driver: impl Future<Output = Failure> + Send + 'static,
         load: &Load,
         stream_of: impl Fn(&Li::Stream) -> Option<usize> + Send + 'static,
@@ -51,15 +51,29 @@ impl ServerSide {
                     let streams = Arc::clone(&streams);
                     Some(async move { server::serve(connection, &streams[index]).await })
                 };
-                Self::new(driver, serve_all(listener, count, serve, future::pending()))
+                Self::new(driver, serve_all(listener, count, serve))
             }
-            Load::Requests(exchange) => {
-                let ended = Arc::clone(&exchange);
+            Load::Datagrams(flow) => Self::new(driver, async move { of_datagrams(datagrams::serve(source, &flow).await) }),
+            Load::Requests(exchange, streams) => {
+                let of_requests = Arc::clone(&exchange);
                 let serve = move |connection| {
-                    let exchange = Arc::clone(&exchange);
-                    Some(async move { requests::serve(connection, &exchange).await })
+                    let index = stream_of(&connection).filter(|index| *index < streams.len());
+                    let (streams, exchange) = (Arc::clone(&streams), Arc::clone(&of_requests));
+                    Some(async move {
+                        match index {
+                            Some(index) => server::serve(connection, &streams[index]).await,
+                            None => requests::serve(connection, &exchange).await,
+                        }
+                    })
                 };
-                Self::new(driver, serve_all(listener, usize::MAX, serve, async move { ended.ended().await }))
+                Self::new(driver, async move {
+                    tokio::select! {
+                        result = serve_all(listener, usize::MAX, serve) => result,
+                        result = requests::serve_datagrams(source, &exchange), if exchange.is_udp() => {
+                            of_datagrams(result)
+                        }
+                    }
+                })
             }
             // The other program has a server of its own.
             Load::External(_) => Self::new(driver, future::pending()),
@@ -111,19 +125,21 @@ async fn end<T>(who: &str, task: Option<JoinHandle<T>>) -> Result<(), Failure> {
     }
 }
 
+fn of_datagrams(result: Result<(), TransferError>) -> Result<(), Failure> {
+    result.map_err(|error| Failure::of_transfer(SERVER, &error))
+}
+
 /// Accepts so many connections that `serve` does not refuse, and serves each in a task, until all have been served,
-/// or one has failed, or no more will come.
+/// or one has failed.
 async fn serve_all<Li: Listener, F>(
     mut listener: Li,
     mut awaited: usize,
     serve: impl Fn(Li::Stream) -> Option<F>,
-    ended: impl Future<Output = ()>,
 ) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), TransferError>> + Send + 'static,
 {
     let mut tasks = JoinSet::new();
-    let mut ended = pin!(ended);
     while awaited > 0 || !tasks.is_empty() {
         tokio::select! {
             // A failure explains what comes after it.
@@ -142,7 +158,6 @@ where
                     tasks.spawn(task);
                 }
             }
-            () = &mut ended => return Ok(()),
         }
     }
     Ok(())

@@ -42,12 +42,12 @@ impl<L: Link> Visitor<L> for Start<L> {
     type Output = Result<StartedStack, StartError>;
 
     fn visit<S: Netstack<L>>(self) -> Self::Output {
-        let Started { listener, driver, effective, .. } = S::start(self.link, &self.config)?;
+        let Started { listener, datagrams, driver, effective } = S::start(self.link, &self.config)?;
         let driver = async { Failure::of_driver(driver.await) };
         // The client names its stream by the port.
         let stream_of =
             |connection: &S::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
-        let server = ServerSide::spawn(listener, driver, &self.load, stream_of);
+        let server = ServerSide::spawn(listener, datagrams, driver, &self.load, stream_of);
         Ok(StartedStack { server, effective })
     }
 }

@@ -87,8 +87,8 @@ impl Supervisor {
         let (mut threads, mut intervals) = (Threads::default(), Intervals::new(self.interval));
         // Without the thread nothing is known of stops, and the run is none the worse.
         let watcher = StopWatcher::start().ok();
-        // The clients and the server.
-        let awaited = clients.len() + 1;
+        // The clients, and a server that ends by itself.
+        let awaited = clients.len() + usize::from(self.load.ends());
         let started = self.start(clients, &report, &mut threads);
         drop(report);
         let verdict = match started {
@@ -185,7 +185,8 @@ impl Supervisor {
             return Failure { status: Status::Timeout, detail };
         }
         let (arrived, lower) = match &self.load {
-            Load::Requests(exchange) => (plural(exchange.answered(), "response"), "--time and --parallel"),
+            Load::Requests(exchange, _) => (plural(exchange.answered(), "response"), "--time and --parallel"),
+            Load::Datagrams(_) => (plural(self.load.arrived(), "byte"), "--time"),
             load => (plural(load.arrived(), "byte"), "--bytes and --warmup"),
         };
         let quiet = progress.since.elapsed();

@@ -18,7 +18,7 @@ use std::net::TcpStream;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use platform::TcpStatistics;
 
@@ -29,6 +29,9 @@ use crate::scenario::{Amount, Mode, Scenario, Verify};
 
 /// The byte by which the client asks for payload.
 pub(super) const GO: u8 = b'G';
+
+/// A stream with a bit rate sends at once what falls due in this time.
+const PORTION: Duration = Duration::from_millis(2);
 
 /// The seed of a run's first stream; the others follow.
 const SEED: u64 = 0x7475_6E70_6572_6601;
@@ -49,6 +52,8 @@ pub(super) struct Stream {
     pub(super) warmup_bytes: u64,
     pub(super) amount: Amount,
     pub(super) buffer_bytes: usize,
+    /// Bytes a second that are sent at most in the timed window.
+    bytes_per_second: Option<f64>,
     verify: Verify,
     /// Bytes that arrived until the end of the timed window, including the warm-up.
     arrived: AtomicU64,
@@ -84,18 +89,22 @@ pub(super) struct Finish {
 }
 
 impl Stream {
-    /// The shares of all streams of a scenario. The amount of each direction is split evenly; the first streams
-    /// take the remainder.
+    /// The shares of all streams of a scenario, or the streams beside its requests. The amount of each direction is
+    /// split evenly; the first streams take the remainder.
     pub(super) fn split(scenario: &Scenario) -> Arc<[Self]> {
-        let directions: &[Direction] = match scenario.workload.mode() {
-            Some(Mode::Reader) => &[Direction::ToClient],
-            // The device alone has no client.
-            Some(Mode::Writer) | None => &[Direction::ToServer],
-            Some(Mode::Both) => &[Direction::ToServer, Direction::ToClient],
-            // They are no streams: see `requests`.
-            Some(Mode::Rr | Mode::Crr | Mode::Idle) => &[],
+        // The device alone has no client.
+        let mode = if scenario.workload.is_stream() {
+            scenario.workload.mode().or(Some(Mode::Writer))
+        } else {
+            scenario.background
         };
-        let streams = u64::from(scenario.parallel.get());
+        let directions: &[Direction] = match mode {
+            Some(Mode::Reader) => &[Direction::ToClient],
+            Some(Mode::Writer) => &[Direction::ToServer],
+            Some(Mode::Both) => &[Direction::ToServer, Direction::ToClient],
+            Some(Mode::Rr | Mode::Crr | Mode::Idle) | None => &[],
+        };
+        let streams = if scenario.workload.is_stream() { u64::from(scenario.parallel.get()) } else { 1 };
         let indices = 0..streams;
         let share = |total: u64, index: u64| total / streams + u64::from(index < total % streams);
         let stream = |direction: Direction, index: u64| Self {
@@ -110,6 +119,7 @@ impl Stream {
                 Amount::Time { time, bytes } => Amount::Time { time, bytes: share(bytes, index) },
             },
             buffer_bytes: scenario.buffer_bytes.get(),
+            bytes_per_second: scenario.bitrate.map(|bits| bits.get() as f64 / 8.0 / streams as f64),
             verify: scenario.verify,
             arrived: AtomicU64::new(0),
             finish: OnceLock::new(),
@@ -117,6 +127,16 @@ impl Stream {
             sender: OnceLock::new(),
         };
         directions.iter().flat_map(|direction| indices.clone().map(|index| stream(*direction, index))).collect()
+    }
+
+    /// How many bytes may be sent at once in the timed window, if so many have been sent in it since `begin`; 0 before
+    /// the next are due, and for how long that is.
+    pub(super) fn allowed(&self, begin: Instant, sent: u64) -> (usize, Duration) {
+        let Some(rate) = self.bytes_per_second else { return (self.buffer_bytes, Duration::ZERO) };
+        let due = Duration::from_secs_f64(sent as f64 / rate);
+        let early = due.saturating_sub(begin.elapsed());
+        let portion = (rate * PORTION.as_secs_f64()) as usize;
+        (if early.is_zero() { portion.clamp(1, self.buffer_bytes) } else { 0 }, early)
     }
 
     /// Counts bytes that arrived at `offset` of the stream, and checks them if this phase is checked.
@@ -193,6 +213,8 @@ pub(super) enum TransferError {
     Lost { got: u64, expected: u64 },
     #[error("byte {offset} of the stream differs from the one that was sent")]
     Corrupt { offset: u64 },
+    #[error("none of {sent} datagrams arrived")]
+    Silent { sent: u64 },
     #[error("{failed} requests failed ({kinds}), {answered} were answered")]
     Requests { status: Status, failed: u64, answered: u64, kinds: String },
     #[error("the run was cancelled")]
@@ -222,6 +244,7 @@ impl TransferError {
             },
             Self::Short { .. } | Self::Lost { .. } => Status::Short,
             Self::Corrupt { .. } => Status::Corrupt,
+            Self::Silent { .. } => Status::Stalled,
             Self::Requests { status, .. } => *status,
             Self::Cancelled => Status::Timeout,
         }

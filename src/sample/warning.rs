@@ -230,7 +230,7 @@ fn smaller_window(sample: &Sample) -> Option<Warning> {
 /// The size of packets that are no super-packets though they could be.
 fn no_super_packets(sample: &Sample) -> Option<f64> {
     let (cell, mtu) = (&sample.cell, sample.cell.mtu?);
-    if !cell.workload.is_bulk() {
+    if !cell.workload.is_stream() {
         return None;
     }
     let counts_whole = cell.forwarder().is_none_or(Forwarder::counts_whole);

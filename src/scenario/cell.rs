@@ -1,14 +1,15 @@
 //! The place of a sample in a table.
 
 use std::fmt;
+use std::num::{NonZeroU16, NonZeroU64};
 
 use netstacks::StackKind;
 use platform::Offload;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Conditions, DEFAULT_MTU, Forwarder, Generator, Layer, Mode, Requests, RuntimeKind, Scenario, Subject, Workload,
-    plural,
+    Conditions, DEFAULT_MTU, Forwarder, Generator, Layer, Mode, Protocol, Requests, RuntimeKind, Scenario, Subject,
+    Workload, plural,
 };
 
 /// A scenario without its amounts: samples of equal cells are runs of the same thing. `None` is what the
@@ -30,6 +31,10 @@ pub struct Cell {
     pub mtu: Option<usize>,
     /// Connections at once; streams in both directions are as many each.
     pub parallel: u16,
+    /// Bits of payload a second that are sent at most in each direction.
+    pub bitrate: Option<NonZeroU64>,
+    /// The mode of a stream beside the requests.
+    pub background: Option<Mode>,
     /// Whether the packets are IPv6.
     pub ipv6: bool,
     /// The stack's receive buffer and send buffer for each stream, in bytes, as asked for.
@@ -50,6 +55,14 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     forwarder: Option<Forwarder>,
     mode: Option<Mode>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    protocol: Protocol,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    datagram_bytes: Option<NonZeroU16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bitrate: Option<NonZeroU64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    background: Option<Mode>,
     #[serde(flatten)]
     requests: Option<Requests>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -68,9 +81,8 @@ struct Fields {
     generator: Generator,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_default(conditions: &Conditions) -> bool {
-    *conditions == Conditions::default()
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn own() -> Generator {
@@ -89,6 +101,10 @@ impl From<Cell> for Fields {
             netstack: cell.subject.stack(),
             forwarder: cell.subject.forwarder(),
             mode: cell.workload.mode(),
+            protocol: cell.workload.protocol().unwrap_or_default(),
+            datagram_bytes: cell.workload.datagram_bytes(),
+            bitrate: cell.bitrate,
+            background: cell.background,
             requests: cell.workload.requests(),
             conditions: cell.conditions,
             runtime: cell.runtime,
@@ -116,10 +132,14 @@ impl TryFrom<Fields> for Cell {
         if let Subject::Forward(forwarder) = subject {
             forwarder.check()?;
         }
-        let workload = match (layer, fields.mode) {
-            (Layer::Device, _) => Workload::Packets,
-            (_, Some(mode)) => Workload::new(mode, fields.requests).ok_or_else(|| missing("request_bytes"))?,
-            (_, None) => return Err(missing("mode")),
+        let workload = match (layer, fields.mode, fields.protocol) {
+            (Layer::Device, ..) => Workload::Packets,
+            (_, Some(mode), Protocol::Tcp) => {
+                Workload::tcp(mode, fields.requests).ok_or_else(|| missing("request_bytes"))?
+            }
+            (_, Some(mode), Protocol::Udp) => Workload::udp(mode, fields.requests, fields.datagram_bytes)
+                .ok_or_else(|| format!("the mode {mode} over UDP lacks \"datagram_bytes\" or \"request_bytes\""))?,
+            (_, None, _) => return Err(missing("mode")),
         };
         if fields.runtime.is_none() && layer != Layer::Forward {
             return Err(missing("runtime"));
@@ -128,9 +148,10 @@ impl TryFrom<Fields> for Cell {
             ("netstack", fields.netstack.is_some(), subject.stack().is_some()),
             ("forwarder", fields.forwarder.is_some(), subject.forwarder().is_some()),
             ("mode", fields.mode.is_some(), workload.mode().is_some()),
+            ("datagram_bytes", fields.datagram_bytes.is_some(), workload.datagram_bytes().is_some()),
         ] {
             if is_there && !may_be {
-                return Err(format!("there is a \"{name}\", and the layer {layer} has none"));
+                return Err(format!("there is a \"{name}\", and this work on the layer {layer} has none"));
             }
         }
         Ok(Self {
@@ -141,6 +162,8 @@ impl TryFrom<Fields> for Cell {
             offload: fields.offload,
             mtu: fields.mtu,
             parallel: fields.parallel,
+            bitrate: fields.bitrate,
+            background: fields.background,
             ipv6: fields.ipv6,
             window_bytes: fields.window_bytes,
             buffer_bytes: fields.buffer_bytes,
@@ -169,6 +192,8 @@ impl Cell {
             offload: (has_device && !is_forward).then_some(offload),
             mtu: has_device.then_some(scenario.mtu.into()),
             parallel: scenario.parallel.get(),
+            bitrate: scenario.bitrate,
+            background: scenario.background,
             ipv6: scenario.ipv6(),
             window_bytes: (has_device && !is_forward && subject != Subject::Kernel).then_some(scenario.window_bytes),
             buffer_bytes: scenario.buffer_bytes.get(),
@@ -225,6 +250,7 @@ impl fmt::Display for Cell {
         });
         let is_forward = self.forwarder().is_some();
         words.extend(self.mode().filter(|mode| !(is_forward && *mode == Mode::Writer)).map(|mode| mode.to_string()));
+        words.extend((self.workload.protocol() == Some(Protocol::Udp)).then(|| "UDP".to_owned()));
         words.extend(self.runtime.map(|runtime| match runtime.workers() {
             Some(workers) => format!("{runtime} ({workers} workers)"),
             None => runtime.to_string(),
@@ -237,11 +263,21 @@ impl fmt::Display for Cell {
             None if self.workload == Workload::Idle => words.push(plural(self.parallel, "connection")),
             None => words.extend((self.parallel != 1).then(|| format!("{} streams", self.parallel))),
         }
+        words.extend(self.workload.datagram_bytes().map(|len| format!("{len}-byte datagrams")));
+        words.extend(self.background.map(|mode| format!("beside a {mode}")));
+        words.extend(self.bitrate.map(|rate| format!("at {} bit/s", si(rate.get()))));
         words.extend(self.ipv6.then(|| "IPv6".to_owned()));
         words.extend((self.conditions != Conditions::default()).then(|| self.conditions.to_string()));
         words.extend((self.generator != Generator::Own).then(|| format!("by {}", self.generator)));
         f.pad(&words.join(if is_forward { ", " } else { " " }))
     }
+}
+
+/// A whole number with an SI prefix where that is shorter: `100 M`.
+pub(super) fn si(number: u64) -> String {
+    let prefixes = [(1_000_000_000, " G"), (1_000_000, " M"), (1000, " k")];
+    let (unit, prefix) = prefixes.into_iter().find(|(unit, _)| number % unit == 0).unwrap_or((1, " "));
+    format!("{}{prefix}", number / unit)
 }
 
 /// The words for requests, without what is as by default.

@@ -4,7 +4,7 @@
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -17,8 +17,9 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::cli::Cli;
 use crate::run::kernel;
+use crate::run::kernel_load::KernelDatagrams;
 use crate::run::meter::LinkMeter;
-use crate::scenario::{Amount, Scenario};
+use crate::scenario::{Amount, Protocol, Scenario};
 
 /// A fault of the stack, after so many bytes of a stream.
 #[derive(Clone, Copy)]
@@ -189,10 +190,15 @@ fn execute(
         let target = listener.local_addr().unwrap();
         let load = Load::of(scenario);
         let driver = async { Failure::of_driver(driver.await) };
-        let server = ServerSide::spawn(Loopback { listener, fault }, driver, &load, |_| Some(0));
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let udp_target = socket.local_addr().unwrap();
+        let datagrams = KernelDatagrams::of(socket).unwrap();
+        let server = ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, &load, |_| Some(0));
         let meter = LinkMeter::new(Arc::new(Traffic::default()), || Some(0));
         let barrier = Arc::new(StartBarrier::new(load.clients(), meter));
-        let (clients, _) = kernel::clients(scenario, &load, vec![target])?;
+        let is_udp = scenario.workload.protocol() == Some(Protocol::Udp);
+        let targets = if is_udp { vec![udp_target] } else { vec![target] };
+        let (clients, _) = kernel::clients(scenario, &load, targets)?;
         let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, barrier);
         supervisor.supervise(server, clients, Interrupts::catch().unwrap()).await
     })

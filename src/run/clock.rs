@@ -1,0 +1,43 @@
+//! A clock for work that falls due at even distances.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The shortest distance of two ticks: each costs a switch of threads.
+const SHORTEST_TICK: Duration = Duration::from_micros(50);
+
+/// How often a clock ticks for so many pieces of work a second.
+pub(super) fn tick(per_second: f64) -> Duration {
+    Duration::try_from_secs_f64(1.0 / per_second).unwrap_or(Duration::MAX).max(SHORTEST_TICK)
+}
+
+/// Does some work while a thread calls `ring` at every tick: the clock of a wait for events, and that of a runtime, are
+/// too coarse. Returns the CPU time of the thread, too.
+pub(super) fn with_clock<T>(
+    tick: Duration,
+    ring: impl Fn() + Send + Sync,
+    work: impl FnOnce() -> T,
+) -> (T, Option<Duration>) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let clock = scope.spawn(|| {
+            platform::sharpen_timers();
+            let mut next = Instant::now();
+            while !is_over.load(Ordering::Acquire) {
+                let now = Instant::now();
+                if now < next {
+                    thread::park_timeout(next - now);
+                    continue;
+                }
+                ring();
+                next += tick;
+            }
+            platform::cpu_of_thread()
+        });
+        let result = work();
+        is_over.store(true, Ordering::Release);
+        clock.thread().unpark();
+        (result, clock.join().ok().flatten())
+    })
+}

@@ -1,0 +1,358 @@
+//! Bulk bytes in datagrams, one way: what the two sides share, and the server's side.
+//!
+//! ```text
+//! writer   client ── 0, 1, 2 … ──► server      each has a number
+//!
+//! reader   client ── hello ──────► server      until the server has it, for it tells where the client is
+//!          client ◄─ 0, 1, 2 … ─── server
+//! ```
+//!
+//! A run is a row of trials. In each of them datagrams are sent for a time, evenly spaced or as fast as they are taken.
+//! The last trial is the timed window. If no rate was asked for, those before it search for the highest rate that
+//! loses next to nothing. Both sides are in this process: what was sent and what arrived is compared without asking.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, watch};
+use tokio::task::yield_now;
+
+use super::load::Delivered;
+use super::pattern::Pattern;
+use super::transfer::{Direction, TransferError};
+use crate::scenario::{Amount, Conditions, Datagrams, Mode, Scenario, Verify, Workload};
+
+/// The seed of the payload.
+const SEED: u64 = 0x6461_7461_6772_616D;
+
+/// The number of the trial, and that of the datagram in it.
+const HEADER: usize = 12;
+
+/// Datagrams of one turn. Others have theirs then.
+pub(super) const BATCH: u64 = 64;
+
+/// A datagram may come so much later than it would over an empty path, or it counts as lost in a search.
+const GRACE: Duration = Duration::from_millis(10);
+
+/// The datagrams of a run.
+pub(super) struct Flow {
+    pub(super) direction: Direction,
+    /// Payload of each, in bytes.
+    pub(super) len: usize,
+    /// Datagrams a second; `None` for the most of which next to none is lost.
+    pub(super) rate: Option<f64>,
+    /// The length of the timed window.
+    pub(super) time: Duration,
+    /// How late a datagram may come.
+    pub(super) grace: Duration,
+    verify: Verify,
+    /// What every datagram consists of, but for its header.
+    payload: Vec<u8>,
+    trial: watch::Sender<Trial>,
+    /// Told to the server's side while it sends, when datagrams fall due.
+    pub(super) due: Notify,
+    /// Whether the server's side knows where to send to.
+    greeted: AtomicBool,
+    /// How many datagrams of the trial have been sent.
+    sent: AtomicU64,
+    /// The last trial in which all has been sent.
+    complete: AtomicU32,
+    arrivals: Mutex<Arrivals>,
+    finish: OnceLock<Delivered>,
+}
+
+/// A time in which datagrams are sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trial {
+    /// From 1.
+    pub(super) number: u32,
+    begin: Instant,
+    time: Duration,
+    /// Datagrams a second, evenly spaced; `None` for as many as are taken.
+    pub(super) rate: Option<f64>,
+    /// Whether it is the timed window.
+    is_timed: bool,
+}
+
+impl Trial {
+    pub(super) fn end(&self) -> Instant {
+        self.begin + self.time
+    }
+
+    /// How many datagrams are due in it by `now`.
+    pub(super) fn due(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.begin).min(self.time);
+        self.rate.map_or(u64::MAX, |rate| (elapsed.as_secs_f64() * rate) as u64 + 1)
+    }
+
+    /// When the datagram of that number is due.
+    pub(super) fn due_at(&self, number: u64) -> Instant {
+        self.begin + self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(number as f64 / rate))
+    }
+}
+
+/// The datagrams of a trial that have arrived.
+#[derive(Clone, Debug)]
+pub(super) struct Arrivals {
+    trial: u32,
+    /// Each counts once.
+    pub(super) count: u64,
+    pub(super) reordered: u64,
+    pub(super) duplicated: u64,
+    /// One more than the highest number so far.
+    next: u64,
+    /// Which of the last numbers have come: a bit for each, in a ring.
+    seen: Vec<u64>,
+    /// Those of all trials.
+    all: u64,
+}
+
+/// So many numbers are remembered. What comes later than that after its successors is taken for new.
+const REMEMBERED: u64 = 1 << 16;
+
+impl Arrivals {
+    fn new() -> Self {
+        let seen = vec![0; (REMEMBERED / 64) as usize];
+        Self { trial: 0, count: 0, reordered: 0, duplicated: 0, next: 0, seen, all: 0 }
+    }
+
+    /// Marks a number, and returns whether it was marked.
+    fn mark(&mut self, number: u64) -> bool {
+        let (word, bit) = ((number % REMEMBERED / 64) as usize, 1 << (number % 64));
+        let was = self.seen[word] & bit != 0;
+        self.seen[word] |= bit;
+        was
+    }
+
+    fn take(&mut self, number: u64) {
+        if number >= self.next {
+            // The places of those that are not here yet.
+            for skipped in (self.next..number).rev().take(REMEMBERED as usize) {
+                self.seen[(skipped % REMEMBERED / 64) as usize] &= !(1 << (skipped % 64));
+            }
+            self.mark(number);
+            self.next = number + 1;
+        } else if self.next - number <= REMEMBERED && self.mark(number) {
+            self.duplicated += 1;
+            return;
+        } else {
+            self.reordered += 1;
+        }
+        self.count += 1;
+        self.all += 1;
+    }
+}
+
+impl Flow {
+    /// The datagrams of a scenario; `None` if it has none.
+    pub(super) fn of(scenario: &Scenario) -> Option<Self> {
+        let (Workload::Datagrams(Datagrams { mode, len }), Amount::Time { time, .. }) =
+            (scenario.workload, scenario.amount)
+        else {
+            return None;
+        };
+        let len = usize::from(len.get());
+        let Conditions { delay, jitter, .. } = scenario.conditions;
+        let first = Trial { number: 0, begin: Instant::now(), time: Duration::ZERO, rate: None, is_timed: false };
+        Some(Self {
+            direction: if mode == Mode::Reader { Direction::ToClient } else { Direction::ToServer },
+            len,
+            rate: scenario.bitrate.map(|bits| bits.get() as f64 / (8 * len) as f64),
+            time,
+            grace: GRACE + delay + jitter,
+            verify: scenario.verify,
+            payload: Pattern::new(SEED, len).slice(0, len).to_vec(),
+            trial: watch::Sender::new(first),
+            due: Notify::new(),
+            greeted: AtomicBool::new(false),
+            sent: AtomicU64::new(0),
+            complete: AtomicU32::new(0),
+            arrivals: Mutex::new(Arrivals::new()),
+            finish: OnceLock::new(),
+        })
+    }
+
+    /// Begins the next trial.
+    pub(super) fn begin(&self, rate: Option<f64>, time: Duration, is_timed: bool) -> Trial {
+        let number = self.trial.borrow().number + 1;
+        let all = self.arrivals().all;
+        *self.arrivals() = Arrivals { trial: number, all, ..Arrivals::new() };
+        self.sent.store(0, Ordering::Relaxed);
+        let trial = Trial { number, begin: Instant::now(), time, rate, is_timed };
+        self.trial.send_replace(trial);
+        trial
+    }
+
+    fn arrivals(&self) -> std::sync::MutexGuard<'_, Arrivals> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The arrivals of the trial so far.
+    pub(super) fn arrived(&self) -> Arrivals {
+        self.arrivals().clone()
+    }
+
+    /// How many datagrams of the trial have been sent so far, and whether these are all of them.
+    pub(super) fn sent(&self, trial: &Trial) -> (u64, bool) {
+        let is_complete = self.complete.load(Ordering::Acquire) == trial.number;
+        (self.sent.load(Ordering::Relaxed), is_complete)
+    }
+
+    pub(super) fn set_sent(&self, sent: u64) {
+        self.sent.store(sent, Ordering::Relaxed);
+    }
+
+    /// Nothing more of a trial is sent.
+    pub(super) fn complete(&self, trial: &Trial) {
+        self.complete.store(trial.number, Ordering::Release);
+    }
+
+    /// Bytes that have arrived so far, in all trials.
+    pub(super) fn arrived_bytes(&self) -> u64 {
+        self.arrivals().all * self.len as u64
+    }
+
+    /// Bytes that have arrived so far in the timed window.
+    pub(super) fn timed_bytes(&self) -> u64 {
+        if self.trial.borrow().is_timed { self.arrivals().count * self.len as u64 } else { 0 }
+    }
+
+    pub(super) fn is_greeted(&self) -> bool {
+        self.greeted.load(Ordering::Acquire)
+    }
+
+    /// Ends the timed window. It has only one.
+    pub(super) fn finish(&self, delivered: Delivered) {
+        let _earlier = self.finish.set(delivered);
+    }
+
+    pub(super) fn finished(&self) -> Option<&Delivered> {
+        self.finish.get()
+    }
+
+    /// A datagram of a trial, still without its own number.
+    pub(super) fn datagram(&self, trial: &Trial) -> Vec<u8> {
+        let mut datagram = self.payload.clone();
+        datagram[..4].copy_from_slice(&trial.number.to_be_bytes());
+        datagram
+    }
+
+    /// Takes a datagram that has arrived. Another one's, or one of an earlier trial, is none.
+    pub(super) fn take(&self, datagram: &[u8]) -> Result<(), TransferError> {
+        if datagram.len() != self.len {
+            return Ok(());
+        }
+        let (header, payload) = datagram.split_at(HEADER);
+        let [trial, high, low] = [0, 4, 8].map(|at| header[at..at + 4].iter().fold(0, |all, byte| all << 8 | u64::from(*byte)));
+        let number = high << 32 | low;
+        let checks = match self.verify {
+            Verify::Off => false,
+            // The first trial stands for a warm-up.
+            Verify::Sample => trial == 1,
+            Verify::Full => true,
+        };
+        if checks && payload != &self.payload[HEADER..] {
+            let same = payload.iter().zip(&self.payload[HEADER..]).take_while(|(a, b)| a == b).count();
+            return Err(TransferError::Corrupt { offset: (HEADER + same) as u64 });
+        }
+        let mut arrivals = self.arrivals();
+        if trial == u64::from(arrivals.trial) {
+            arrivals.take(number);
+        }
+        Ok(())
+    }
+}
+
+/// Puts its number into a datagram.
+pub(super) fn stamp(datagram: &mut [u8], number: u64) {
+    datagram[4..HEADER].copy_from_slice(&number.to_be_bytes());
+}
+
+/// Receives what the client sends, or sends what it is to receive. Ends only with an error.
+pub(super) async fn serve(datagrams: impl netstacks::Datagrams, flow: &Flow) -> Result<(), TransferError> {
+    let mut buffer = vec![0; flow.len.max(HEADER)];
+    if flow.direction == Direction::ToServer {
+        loop {
+            for _ in 0..BATCH {
+                let datagram = receive(&datagrams, &mut buffer).await?;
+                flow.take(&buffer[..datagram.len])?;
+            }
+            yield_now().await;
+        }
+    }
+    let mut trials = flow.trial.subscribe();
+    let hello = receive(&datagrams, &mut buffer).await?;
+    flow.greeted.store(true, Ordering::Release);
+    loop {
+        // The sender of the trials is alive: it is in the flow.
+        let _changed = trials.changed().await;
+        let trial = *trials.borrow_and_update();
+        send(&datagrams, (hello.local, hello.peer), flow, &trial).await?;
+        flow.complete(&trial);
+    }
+}
+
+async fn receive(
+    datagrams: &impl netstacks::Datagrams,
+    buffer: &mut [u8],
+) -> Result<netstacks::Datagram, TransferError> {
+    datagrams.recv(buffer).await.map_err(TransferError::io("receive a datagram at the stack"))
+}
+
+/// Sends the datagrams of a trial to the client.
+async fn send(
+    datagrams: &impl netstacks::Datagrams,
+    (local, peer): (SocketAddr, SocketAddr),
+    flow: &Flow,
+    trial: &Trial,
+) -> Result<(), TransferError> {
+    let (mut datagram, mut sent) = (flow.datagram(trial), 0);
+    loop {
+        let now = Instant::now();
+        if now >= trial.end() {
+            return Ok(());
+        }
+        let due = trial.due(now);
+        if sent >= due {
+            flow.due.notified().await;
+            continue;
+        }
+        for _ in 0..BATCH.min(due - sent) {
+            stamp(&mut datagram, sent);
+            match datagrams.try_send(local, peer, &datagram) {
+                Ok(()) => sent += 1,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(TransferError::io("send a datagram from the stack")(error)),
+            }
+        }
+        flow.set_sent(sent);
+        yield_now().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_reordered_and_repeated_datagrams_are_told_apart() {
+        for (numbers, count, reordered, duplicated) in [
+            (&[0, 1, 2, 3][..], 4, 0, 0),
+            (&[0, 1, 5], 3, 0, 0),
+            (&[0, 2, 1, 3], 4, 1, 0),
+            (&[0, 1, 1, 2, 0], 3, 0, 2),
+            (&[3, 3, 1, 1], 2, 1, 2),
+            // Far ahead, and back: the ring has forgotten nothing that it should know.
+            (&[0, REMEMBERED + 5, 6, REMEMBERED + 5, 6], 3, 1, 2),
+            (&[0, 3 * REMEMBERED, 3 * REMEMBERED - 1, 1], 4, 2, 0),
+        ] {
+            let mut arrivals = Arrivals::new();
+            numbers.iter().for_each(|number| arrivals.take(*number));
+            let got = (arrivals.count, arrivals.reordered, arrivals.duplicated);
+            assert_eq!(got, (count, reordered, duplicated), "{numbers:?}");
+        }
+    }
+}
