@@ -19,6 +19,7 @@ use platform::{Network, Offload};
 use serde::{Deserialize, Serialize};
 
 pub use self::cell::Cell;
+pub(crate) use self::cell::si;
 pub use self::forwarder::{Forwarder, ROWS};
 
 /// MTU of the device by default: Ethernet's.

@@ -42,6 +42,8 @@ impl Executor for Fixed {
             tcp: None,
             link: None,
             requests: None,
+            background_bytes: None,
+            datagrams: None,
             idle: None,
             intervals: Vec::new(),
             started_unix_ms: Some(1_700_000_000_000),

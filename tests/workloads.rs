@@ -160,3 +160,77 @@ fn a_rate_limit_is_the_most_that_crosses() {
         assert!((0.02..=0.05).contains(&gbps), "{sample}");
     }
 }
+
+#[test]
+fn datagrams_cross_every_stack_and_layer() {
+    skip_if!(no_device());
+    let subjects =
+        ["-n lwip", "-n ipstack", "-n smoltcp", "--layer kernel", "--layer loopback", "--layer proxy -n lwip"];
+    let options = ["--datagram 100 --bitrate 2M", "--bitrate 10M", "--mtu 1300 --bitrate 10M"];
+    for [subject, mode, version, options] in pairwise([&subjects, &["reader", "writer"], &["", "--ipv6"], &options]) {
+        let arguments = format!("-m {mode} {subject} {version} {options} --protocol udp --time 0.3 --verify full");
+        let sample = success(&arguments);
+        let datagrams = &sample["datagrams"];
+        let (sent, arrived) = (count(&datagrams["sent"]), count(&datagrams["arrived"]));
+        // A machine that stands still for a moment loses some.
+        assert!(sent > 100.0 && arrived <= sent && arrived > 0.8 * sent, "{arguments}\n{sample}");
+        let payload = arrived * count(&sample["datagram_bytes"]);
+        assert!((count(&sample["bytes"]) - payload).abs() < 0.5, "{arguments}\n{sample}");
+    }
+}
+
+/// What the link says that it did is what the receiver has seen.
+#[test]
+fn lost_and_repeated_datagrams_are_those_of_the_link() {
+    skip_if!(no_device());
+    for subject in ["-n smoltcp", "-n lwip", "-n ipstack", "--layer kernel"] {
+        for mode in ["reader", "writer"] {
+            let arguments = format!("-m {mode} {subject} --protocol udp --bitrate 20M --loss 3 --duplicate 2 --time 1");
+            let sample = success(&arguments);
+            let (seen, link) = (&sample["datagrams"], &sample["link"]);
+            let lost = count(&seen["sent"]) - count(&seen["arrived"]);
+            assert!(lost > 20.0 && count(&seen["duplicated"]) > 10.0, "{arguments}\n{sample}");
+            // Those of the last moment are not in both.
+            assert!((lost - count(&link["lost"])).abs() <= 5.0, "{arguments}\n{sample}");
+            assert!((count(&seen["duplicated"]) - count(&link["duplicated"])).abs() <= 5.0, "{arguments}\n{sample}");
+        }
+    }
+}
+
+/// The limit of the link is what a search for the highest rate finds.
+#[test]
+fn a_search_finds_the_limit_of_the_link() {
+    skip_if!(no_device());
+    let sample = success("-m writer -n smoltcp --protocol udp --rate-limit 50M --time 0.5");
+    let gbps = count(&sample["gbps"]);
+    assert!((0.035..=0.0525).contains(&gbps), "{sample}");
+    assert!(sample["datagrams"]["found_per_second"].is_u64(), "{sample}");
+}
+
+#[test]
+fn requests_over_udp_are_answered_on_every_stack_and_layer() {
+    skip_if!(no_device());
+    let subjects =
+        ["-n lwip", "-n ipstack", "-n smoltcp", "--layer kernel", "--layer loopback", "--layer proxy -n smoltcp"];
+    let options = ["--parallel 20 --request 64 --response 512", "--rate 300 --parallel 4", "--background both"];
+    for [subject, version, options] in pairwise([&subjects, &["", "--ipv6"], &options]) {
+        let arguments = format!("-m rr {subject} {version} {options} --protocol udp --time 0.3 --verify full");
+        let sample = success(&arguments);
+        assert!(count(&sample["requests"]["answered"]) > 0.0, "{arguments}\n{sample}");
+        let has_stream = options.contains("background");
+        assert_eq!(sample["background_bytes"].as_u64().is_some_and(|bytes| bytes > 0), has_stream, "{sample}");
+    }
+}
+
+/// A stream beside the requests is seen in their latency.
+#[test]
+fn requests_beside_a_stream_take_longer() {
+    skip_if!(no_device());
+    let p99 = |more: &str| {
+        let sample = success(&format!("-m rr -n smoltcp --time 1 --rate 200 --rate-limit 100M {more}"));
+        count(&sample["requests"]["latency"]["p99_us"])
+    };
+    // Behind a slow link the stream's packets are a queue, in which the requests wait.
+    let (alone, beside) = (p99(""), p99("--background writer"));
+    assert!(beside > 2.0 * alone, "{beside} and {alone}");
+}

@@ -39,7 +39,7 @@ pub struct Settings {
     pub bitrate: Option<NonZeroU64>,
 
     /// A TCP stream beside the requests of rr and crr, or one each way: reader, writer, both
-    #[arg(long, value_enum, value_name = "MODE")]
+    #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
     pub background: Option<Mode>,
 
     /// Length of a request (modes rr and crr)

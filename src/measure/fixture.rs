@@ -18,6 +18,8 @@ pub(crate) fn cell(netstack: StackKind, mode: Mode) -> Cell {
         offload: Some(false),
         mtu: Some(1500),
         parallel: 1,
+        bitrate: None,
+        background: None,
         ipv6: false,
         window_bytes: Some(4 << 20),
         buffer_bytes: 1_000_000,

@@ -71,7 +71,7 @@ pub fn speed_of(cell: &Cell) -> &'static Metric {
 }
 
 /// All figures, in the order in which tables have them. The first three are speeds.
-pub static METRICS: [Metric; 42] = [
+pub static METRICS: [Metric; 43] = [
     median("gbps", "", "Gbps", |sample| sample.is_ok().then(|| sample.gbps()))
         .about("delivered payload by time, in 10⁹ bits a second")
         .of(has_bytes)
@@ -131,6 +131,12 @@ pub static METRICS: [Metric; 42] = [
         .of(is_datagrams)
         .better(Some(true))
         .text("datagrams", "{} arrived"),
+    median("found_per_second", "found", "/s", |sample| count(sample.measured.datagrams?.found_per_second))
+        .about("the highest rate of datagrams that lost next to nothing, as the search found it")
+        .of(is_datagrams)
+        .better(Some(true))
+        .only_samples()
+        .text("datagrams", "{} found as the highest rate"),
     median("lost_share", "lost", "%", |sample| Some(sample.measured.datagrams?.lost_share()? * 100.0))
         .about("datagrams that were sent and did not arrive, or requests without a response in time")
         .of(is_udp)

@@ -246,7 +246,8 @@ fn workload(run: &Run, mode: Mode) -> Result<Workload, PlanError> {
     if let Some(requests) = requests {
         fits_datagram(requests, room)?;
     }
-    let refused = || PlanError::new("--protocol", format!("the mode {mode} needs connections, which UDP does not have"));
+    let refused =
+        || PlanError::new("--protocol", format!("the mode {mode} needs connections, which UDP does not have"));
     Workload::udp(mode, requests, datagram).ok_or_else(refused)
 }
 
@@ -256,7 +257,9 @@ fn datagram(asked: Option<u64>, room: u16) -> Result<u16, PlanError> {
         Ok(len) if (SHORTEST_DATAGRAM..=room).contains(&len) => Ok(len),
         _ => Err(PlanError::new(
             "--datagram",
-            format!("must be at least {SHORTEST_DATAGRAM} bytes, for its number, and with its headers at most the MTU: {room}"),
+            format!(
+                "must be at least {SHORTEST_DATAGRAM} bytes, for its number, and with its headers at most the MTU: {room}"
+            ),
         )),
     }
 }
@@ -274,11 +277,7 @@ fn fits_datagram(requests: Requests, room: u16) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn bitrate(
-    settings: &Settings,
-    workload: Workload,
-    conditions: &Conditions,
-) -> Result<Option<NonZeroU64>, PlanError> {
+fn bitrate(settings: &Settings, workload: Workload, conditions: &Conditions) -> Result<Option<NonZeroU64>, PlanError> {
     let has_stream = workload.is_bulk() && workload != Workload::Packets || settings.background.is_some();
     if settings.bitrate.is_some() && !has_stream {
         return Err(PlanError::new("--bitrate", "there are no bulk bytes; requests have --rate"));

@@ -5,7 +5,7 @@ use forwarders::Io;
 
 use super::format::UNKNOWN;
 use crate::measure::CellSummary;
-use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind, plural};
+use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind, plural, si};
 
 /// The number of threads of a runtime where none was given.
 const AS_PROCESSORS: &str = "as processors";
@@ -64,14 +64,18 @@ pub(super) static AXES: [Axis; 27] = [
     }),
     number("mtu_bytes", "MTU", |cell| cell.mtu.map(|mtu| mtu.to_string()))
         .said(|_, value| Some(format!("MTU {value}"))),
-    number("parallel", "connections", |cell| Some(cell.parallel.to_string()))
-        .said(|cell, value| Some(plural(value, if cell.workload.is_bulk() { "stream" } else { "connection" }))),
+    number("parallel", "connections", |cell| Some(cell.parallel.to_string())).said(|cell, value| {
+        match cell.workload.datagram_bytes() {
+            Some(_) => None,
+            None => Some(plural(value, if cell.workload.is_bulk() { "stream" } else { "connection" })),
+        }
+    }),
     axis("protocol", "protocol", |cell| cell.workload.protocol().map(|protocol| protocol.to_string()))
         .said(|_, value| (value != "tcp").then(|| value.to_uppercase())),
     number("datagram_bytes", "datagram", |cell| cell.workload.datagram_bytes().map(|len| len.to_string()))
         .said(|_, value| Some(format!("datagrams of {}", plural(value, "byte")))),
     number("bitrate", "bit/s", |cell| cell.bitrate.map(|rate| rate.to_string()))
-        .said(|_, value| Some(format!("{value} bit/s at most"))),
+        .said(|cell, _| cell.bitrate.map(|rate| format!("{}bit/s at most", si(rate.get())))),
     axis("background", "beside", |cell| cell.background.map(|mode| mode.to_string()))
         .said(|_, value| Some(format!("beside a stream ({value})"))),
     number("request_bytes", "request", |cell| Some(cell.workload.requests()?.request_bytes.to_string()))

@@ -157,7 +157,8 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 5] = [Self::Streams, Self::Datagrams, Self::Requests, Self::Connections, Self::Forwarders];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Streams, Self::Datagrams, Self::Requests, Self::Connections, Self::Forwarders];
 
     fn of(cell: &Cell) -> Self {
         match cell.workload {

@@ -8,7 +8,7 @@ use super::axis::{self, AXES};
 use super::format::with_sides;
 use crate::measure::metric::METRICS;
 use crate::sample::{IdleFacts, Interval, Sample, gbps};
-use crate::scenario::{Layer, Verify, plural};
+use crate::scenario::{Layer, Protocol, Verify, plural};
 
 /// Writes the line to `out` where the run succeeded, and everything else to `err`.
 ///
@@ -26,7 +26,7 @@ pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::
         match (sample.requests_per_second(), &sample.measured.idle) {
             (Some(rate), _) => writeln!(out, "{name} transactions: {rate:.1} /s, {}", latencies(sample))?,
             (None, Some(idle)) => writeln!(out, "{name} {}", memory(idle))?,
-            (None, None) => writeln!(out, "{name} throughput: {:.3} Gbps", sample.gbps())?,
+            (None, None) => writeln!(out, "{name} throughput: {:.3} Gbps{}", sample.gbps(), lost(sample))?,
         }
     }
     out.flush()?;
@@ -44,6 +44,12 @@ fn latencies(sample: &Sample) -> String {
         format!("{}: {value}", metric.title)
     });
     format!("latency {}", values.collect::<Vec<_>>().join(", "))
+}
+
+/// The share of the datagrams that were lost.
+fn lost(sample: &Sample) -> String {
+    let share = sample.measured.datagrams.and_then(|datagrams| datagrams.lost_share());
+    share.map(|share| format!(", lost: {:.3} %", share * 100.0)).unwrap_or_default()
 }
 
 /// The memory of connections.
@@ -107,11 +113,13 @@ fn subject(sample: &Sample) -> Option<(&'static str, String)> {
 
 /// The load of the clients. The device alone has none.
 fn client(sample: &Sample) -> Option<String> {
-    let of_load = AXES.iter().filter(|axis| matches!(axis.name, "mode" | "generator" | "parallel" | "ipv6"));
-    let load = axis::phrase(&sample.cell, of_load);
+    let names = ["mode", "generator", "parallel", "protocol", "datagram_bytes", "bitrate", "background", "ipv6"];
+    let load = axis::phrase(&sample.cell, AXES.iter().filter(|axis| names.contains(&axis.name)));
+    let is_udp = sample.cell.workload.protocol() == Some(Protocol::Udp);
     match sample.cell.layer() {
         Layer::Device => None,
         Layer::Stack => Some(format!("{load}, scripted")),
+        _ if is_udp && sample.measured.congestion.is_none() => Some(load),
         _ => Some(format!("{load}, congestion control {}", sample.measured.congestion.as_deref().unwrap_or("unknown"))),
     }
 }

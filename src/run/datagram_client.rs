@@ -53,7 +53,7 @@ pub(super) fn client(flow: &Arc<Flow>, target: SocketAddr, buffer_bytes: usize) 
     let socket = UdpSocket::bind(kernel::any_port(target)).map_err(failed)?;
     socket.connect(target).map_err(failed)?;
     socket.set_read_timeout(Some(WAIT)).map_err(failed)?;
-    set_buffers(SockRef::from(&socket), buffer_bytes);
+    set_buffers(&SockRef::from(&socket), buffer_bytes);
     let cancelled = Arc::new(AtomicBool::new(false));
     let cancel = {
         let cancelled = Arc::clone(&cancelled);
@@ -68,7 +68,7 @@ pub(super) fn client(flow: &Arc<Flow>, target: SocketAddr, buffer_bytes: usize) 
 }
 
 /// Gives a socket buffers of that size, or as large as an ordinary user may have them.
-pub(super) fn set_buffers(socket: SockRef<'_>, bytes: usize) {
+pub(super) fn set_buffers(socket: &SockRef<'_>, bytes: usize) {
     // With smaller ones more is lost, which is seen.
     let _limited = socket.set_recv_buffer_size(bytes).and(socket.set_send_buffer_size(bytes));
 }
@@ -309,4 +309,35 @@ fn search(
         rate /= PRECISION * PRECISION;
     }
     Ok(Some(rate))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use crate::run::meter::{Counters, Usage};
+
+    /// A path that takes so many datagrams a second, from a sender that makes at most so many.
+    fn path(takes: f64, makes: f64) -> impl Fn(Option<f64>, Duration) -> Result<Outcome, TransferError> {
+        move |rate, time| {
+            let count = |rate: f64| (rate * time.as_secs_f64()) as u64;
+            let sent = rate.unwrap_or(makes).min(makes);
+            let mut arrivals = Arrivals::new();
+            arrivals.count = count(sent.min(takes));
+            let end =
+                Snapshot { at: Instant::now(), usage: Usage::default(), counters: Counters::default(), stolen: None };
+            Ok(Outcome { sent: count(sent), in_time: arrivals.count, arrivals, end, clock_cpu: None })
+        }
+    }
+
+    #[test]
+    fn a_search_finds_the_highest_rate_that_loses_next_to_nothing() {
+        for takes in [3_000.0, 50_000.0, 499_000.0] {
+            let found = search(path(takes, 500_000.0)).unwrap().unwrap();
+            assert!((takes / PRECISION..=takes * 1.002).contains(&found), "{found} of {takes}");
+        }
+        assert_eq!(search(path(600_000.0, 500_000.0)).unwrap(), None);
+        assert!(search(path(0.0, 500_000.0)).is_err());
+    }
 }

@@ -114,7 +114,7 @@ pub(super) struct Arrivals {
 const REMEMBERED: u64 = 1 << 16;
 
 impl Arrivals {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let seen = vec![0; (REMEMBERED / 64) as usize];
         Self { trial: 0, count: 0, reordered: 0, duplicated: 0, next: 0, seen, all: 0 }
     }
@@ -246,7 +246,8 @@ impl Flow {
             return Ok(());
         }
         let (header, payload) = datagram.split_at(HEADER);
-        let [trial, high, low] = [0, 4, 8].map(|at| header[at..at + 4].iter().fold(0, |all, byte| all << 8 | u64::from(*byte)));
+        let [trial, high, low] =
+            [0, 4, 8].map(|at| header[at..at + 4].iter().fold(0, |all, byte| all << 8 | u64::from(*byte)));
         let number = high << 32 | low;
         let checks = match self.verify {
             Verify::Off => false,
@@ -350,7 +351,9 @@ mod tests {
             (&[0, 3 * REMEMBERED, 3 * REMEMBERED - 1, 1], 4, 2, 0),
         ] {
             let mut arrivals = Arrivals::new();
-            numbers.iter().for_each(|number| arrivals.take(*number));
+            for number in numbers {
+                arrivals.take(*number);
+            }
             let got = (arrivals.count, arrivals.reordered, arrivals.duplicated);
             assert_eq!(got, (count, reordered, duplicated), "{numbers:?}");
         }

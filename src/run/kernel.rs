@@ -76,9 +76,7 @@ pub(super) fn clients(
             let has_tcp = !exchange.is_udp() || !streams.is_empty();
             Ok((clients, congestion.filter(|_| has_tcp)))
         }
-        Load::Datagrams(flow) => {
-            Ok((vec![datagram_client::client(flow, others[0], scenario.window_bytes)?], None))
-        }
+        Load::Datagrams(flow) => Ok((vec![datagram_client::client(flow, others[0], scenario.window_bytes)?], None)),
         Load::External(_) => Ok((Vec::new(), None)),
     }
 }

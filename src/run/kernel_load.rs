@@ -52,7 +52,7 @@ pub(super) fn sockets(scenario: &Scenario, address: IpAddr, load: &Load) -> Resu
     let listeners = (0..listeners).map(|_| listen(any_port, scenario.congestion.as_deref()));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     let datagrams = std::net::UdpSocket::bind(any_port).map_err(|source| cannot_bind(any_port, source))?;
-    set_buffers(SockRef::from(&datagrams), scenario.window_bytes);
+    set_buffers(&SockRef::from(&datagrams), scenario.window_bytes);
     let targets = listeners.iter().map(std::net::TcpListener::local_addr);
     let targets = targets.chain(is_udp.then(|| datagrams.local_addr())).collect::<io::Result<_>>().map_err(failed)?;
     Ok(Sockets { listeners, datagrams, targets })
@@ -90,7 +90,8 @@ pub(super) fn prepare(
     let stream_of = move |connection: &KernelStream| {
         let index = ports.iter().position(|port| *port == connection.local.port())?;
         // Without a second handle the retransmits of the server are unknown.
-        if let (Some(stream), Ok(socket)) = (known.streams().get(index), SockRef::from(&connection.socket).try_clone()) {
+        if let (Some(stream), Ok(socket)) = (known.streams().get(index), SockRef::from(&connection.socket).try_clone())
+        {
             stream.served_by(socket.into());
         }
         Some(index)

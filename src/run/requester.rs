@@ -256,10 +256,14 @@ impl<S: Sockets> Requester<S> {
             return self.turn_until(end, |_| false).map(|()| barrier.read());
         };
         let (rate, wake) = (rate.get(), Arc::clone(&self.wake));
-        let (result, clock_cpu) = with_clock(tick(rate.into()), || wake(), || {
-            self.begin(Pace::Even { begin, rate, started: 0, end })?;
-            self.turn_until(end, |_| false).map(|()| barrier.read())
-        });
+        let (result, clock_cpu) = with_clock(
+            tick(rate.into()),
+            || wake(),
+            || {
+                self.begin(Pace::Even { begin, rate, started: 0, end })?;
+                self.turn_until(end, |_| false).map(|()| barrier.read())
+            },
+        );
         self.clock_cpu = clock_cpu;
         result
     }
@@ -512,8 +516,9 @@ impl<S: Sockets> Requester<S> {
             self.exchange.response.verify(1, &response[1..])?;
         }
         slot.sent = None;
-        let latency = slot.due.pop_front().map(|due| due.elapsed());
-        latency.into_iter().for_each(|latency| self.counts.latency.record(latency));
+        if let Some(due) = slot.due.pop_front() {
+            self.counts.latency.record(due.elapsed());
+        }
         self.exchange.answer();
         self.free(index)
     }

@@ -53,7 +53,9 @@ impl ServerSide {
                 };
                 Self::new(driver, serve_all(listener, count, serve))
             }
-            Load::Datagrams(flow) => Self::new(driver, async move { of_datagrams(datagrams::serve(source, &flow).await) }),
+            Load::Datagrams(flow) => {
+                Self::new(driver, async move { of_datagrams(datagrams::serve(source, &flow).await) })
+            }
             Load::Requests(exchange, streams) => {
                 let of_requests = Arc::clone(&exchange);
                 let serve = move |connection| {

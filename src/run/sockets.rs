@@ -5,6 +5,7 @@ use std::net::{self, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use mio::event::Event;
 use mio::net::{TcpStream, UdpSocket};
 use mio::{Events, Interest, Poll, Token, Waker};
 use platform::Class;
@@ -134,7 +135,7 @@ impl Sockets for KernelSockets {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             result => result?,
         }
-        let tokens = self.events.iter().map(|event| event.token()).filter(|token| *token != WAKE);
+        let tokens = self.events.iter().map(Event::token).filter(|token| *token != WAKE);
         ready.extend(tokens.map(|Token(index)| index));
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use super::{Interval, Sample, Status};
-use crate::scenario::{Forwarder, plural};
+use crate::scenario::{Forwarder, MAX_LOST_SHARE, Protocol, plural};
 
 /// Something about a sample, or about all samples of a cell, that its figure does not show. Each is a line
 /// of advice.
@@ -23,6 +23,8 @@ pub enum Warning {
     DeviceDrops(u64),
     /// The devices of a forwarder dropped packets, or it could not write them.
     QueueDrops(u64),
+    /// This share of the datagrams was lost at a rate that had lost next to none before.
+    LostMore(f64),
     /// The host took this share of the processors' time, more than 5 %.
     Stolen(f64),
     /// The process was stopped, or not scheduled, for so many seconds of the timed window.
@@ -101,6 +103,11 @@ impl fmt::Display for Warning {
                 plural(count, "packet"),
                 if *count == 1 { "was" } else { "were" }
             ),
+            Self::LostMore(share) => write!(
+                f,
+                "{:.2} % of the datagrams were lost, more than when the rate was found; keep the machine idle",
+                share * 100.0
+            ),
             Self::Stolen(share) => write!(
                 f,
                 "the host took {:.0} % of the processors' time; run again when the host is idle",
@@ -171,9 +178,11 @@ impl Warning {
             Self::Retransmits(count) | Self::SentAgain(count) | Self::DeviceDrops(count) | Self::QueueDrops(count) => {
                 Some(*count as f64)
             }
-            Self::NoSuperPackets(amount) | Self::Decay(amount) | Self::Stolen(amount) | Self::Stopped(amount) => {
-                Some(*amount)
-            }
+            Self::NoSuperPackets(amount)
+            | Self::Decay(amount)
+            | Self::LostMore(amount)
+            | Self::Stolen(amount)
+            | Self::Stopped(amount) => Some(*amount),
             _ => None,
         }
     }
@@ -203,7 +212,10 @@ pub(super) fn of(sample: &Sample) -> Vec<Warning> {
         [Warning::Retransmits, Warning::DeviceDrops]
     };
     warnings.extend(measured.retransmits.filter(|count| *count > 0).map(sent_again));
-    warnings.extend(measured.device_drops.filter(|count| *count > 0).map(dropped));
+    // Whoever sends datagrams knows that some are lost.
+    let is_udp = sample.cell.workload.protocol() == Some(Protocol::Udp);
+    warnings.extend(measured.device_drops.filter(|count| *count > 0 && !is_udp).map(dropped));
+    warnings.extend(lost_more(sample).map(Warning::LostMore));
     if let Some(name) = measured.congestion.as_deref().filter(|name| *name != "cubic") {
         warnings.push(Warning::CongestionControl(name.to_owned()));
     }
@@ -225,6 +237,12 @@ fn smaller_window(sample: &Sample) -> Option<Warning> {
     // A scaled window is a multiple of its unit (RFC 7323, 2.3).
     let unit = 1_usize << effective.window_scale.unwrap_or(0);
     (got + unit <= asked).then_some(Warning::SmallerWindow(asked, got))
+}
+
+/// The share of datagrams that was lost, if that is more than a search accepts.
+fn lost_more(sample: &Sample) -> Option<f64> {
+    let searched = sample.cell.workload.datagram_bytes().is_some() && sample.cell.bitrate.is_none();
+    sample.measured.datagrams?.lost_share().filter(|share| searched && *share > MAX_LOST_SHARE)
 }
 
 /// The size of packets that are no super-packets though they could be.

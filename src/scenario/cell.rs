@@ -148,11 +148,13 @@ impl TryFrom<Fields> for Cell {
             ("netstack", fields.netstack.is_some(), subject.stack().is_some()),
             ("forwarder", fields.forwarder.is_some(), subject.forwarder().is_some()),
             ("mode", fields.mode.is_some(), workload.mode().is_some()),
-            ("datagram_bytes", fields.datagram_bytes.is_some(), workload.datagram_bytes().is_some()),
         ] {
             if is_there && !may_be {
-                return Err(format!("there is a \"{name}\", and this work on the layer {layer} has none"));
+                return Err(format!("there is a \"{name}\", and the layer {layer} has none"));
             }
+        }
+        if fields.datagram_bytes != workload.datagram_bytes() {
+            return Err("there is a \"datagram_bytes\", and the load is not bulk bytes over UDP".to_owned());
         }
         Ok(Self {
             subject,
@@ -265,7 +267,7 @@ impl fmt::Display for Cell {
         }
         words.extend(self.workload.datagram_bytes().map(|len| format!("{len}-byte datagrams")));
         words.extend(self.background.map(|mode| format!("beside a {mode}")));
-        words.extend(self.bitrate.map(|rate| format!("at {} bit/s", si(rate.get()))));
+        words.extend(self.bitrate.map(|rate| format!("at {}bit/s", si(rate.get()))));
         words.extend(self.ipv6.then(|| "IPv6".to_owned()));
         words.extend((self.conditions != Conditions::default()).then(|| self.conditions.to_string()));
         words.extend((self.generator != Generator::Own).then(|| format!("by {}", self.generator)));
@@ -274,9 +276,9 @@ impl fmt::Display for Cell {
 }
 
 /// A whole number with an SI prefix where that is shorter: `100 M`.
-pub(super) fn si(number: u64) -> String {
+pub(crate) fn si(number: u64) -> String {
     let prefixes = [(1_000_000_000, " G"), (1_000_000, " M"), (1000, " k")];
-    let (unit, prefix) = prefixes.into_iter().find(|(unit, _)| number % unit == 0).unwrap_or((1, " "));
+    let (unit, prefix) = prefixes.into_iter().find(|(unit, _)| number.is_multiple_of(*unit)).unwrap_or((1, " "));
     format!("{}{prefix}", number / unit)
 }
 

@@ -94,6 +94,8 @@ fn cell(forwarder: Forwarder) -> Cell {
         offload: None,
         mtu: Some(1500),
         parallel: 1,
+        bitrate: None,
+        background: None,
         ipv6: false,
         window_bytes: None,
         buffer_bytes: 131_072,

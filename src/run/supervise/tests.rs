@@ -165,8 +165,8 @@ async fn healthy() -> io::Result<()> {
 }
 
 fn scenario(arguments: &str) -> Scenario {
-    let has_requests = arguments.contains("rr") || arguments.contains("idle");
-    let warmup = if arguments.contains("--warmup") || has_requests { "" } else { "--warmup 100KB" };
+    let has_no_warmup = ["rr", "idle", "udp"].iter().any(|word| arguments.contains(word));
+    let warmup = if arguments.contains("--warmup") || has_no_warmup { "" } else { "--warmup 100KB" };
     let arguments = format!("x -n smoltcp --buffer 10KB {warmup} {arguments}");
     Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap()
 }
@@ -265,6 +265,47 @@ fn requests_are_answered_and_each_has_its_latency() {
             let due = 0.3 * rate.parse::<f64>().unwrap();
             assert!((made.latency.count() as f64 - due).abs() <= 1.0, "{arguments}: {made:?}");
         }
+    }
+}
+
+#[test]
+fn datagrams_are_sent_at_their_rate_and_counted() {
+    for arguments in ["-m reader --datagram 1000", "-m writer --datagram 1000", "-m writer --datagram 12 --verify full"]
+    {
+        let arguments = format!("{arguments} --protocol udp --bitrate 4M --time 0.5");
+        let outcome = run(&arguments, Fault::None, healthy()).unwrap();
+        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
+        let (datagrams, bytes) = (outcome.delivered.datagrams.unwrap(), outcome.delivered.bytes);
+        let len = if arguments.contains("1000") { 1000 } else { 12 };
+        let due = 4_000_000.0 * 0.5 / 8.0 / len as f64;
+        assert!((0.9 * due..=due + 1.0).contains(&(datagrams.sent as f64)), "{arguments}: {datagrams:?}");
+        let counts = (datagrams.arrived, datagrams.reordered, datagrams.duplicated, bytes);
+        assert_eq!(counts, (datagrams.sent, 0, 0, datagrams.sent * len), "{arguments}");
+    }
+}
+
+#[test]
+fn requests_over_udp_are_answered_and_each_has_its_latency() {
+    for arguments in ["", "--parallel 20 --request 100 --response 1400 --verify full", "--parallel 5 --rate 500"] {
+        let arguments = format!("-m rr --protocol udp --time 0.3 {arguments}");
+        let outcome = run(&arguments, Fault::None, healthy()).unwrap();
+        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
+        let (made, datagrams) = (outcome.delivered.requested.unwrap(), outcome.delivered.datagrams.unwrap());
+        assert!(made.answered > 50 && made.errors.is_empty(), "{arguments}: {made:?}");
+        assert_eq!((datagrams.lost(), datagrams.duplicated), (0, 0), "{arguments}: {datagrams:?}");
+        assert_eq!(datagrams.arrived, made.latency.count(), "{arguments}: {datagrams:?}");
+    }
+}
+
+#[test]
+fn a_stream_sends_at_its_bit_rate() {
+    for arguments in ["-m reader --time 0.5", "-m writer --time 0.5", "-m reader --bytes 5MB", "-m writer --bytes 5MB"]
+    {
+        let outcome = run(&format!("{arguments} --bitrate 80M --warmup 20MB"), Fault::None, healthy()).unwrap();
+        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
+        let bits = outcome.delivered.bytes as f64 * 8.0 / outcome.elapsed.as_secs_f64();
+        // What the kernel's buffers still had from the warm-up is not there: that has been acknowledged.
+        assert!((40e6..=85e6).contains(&bits), "{arguments}: {bits}");
     }
 }
 

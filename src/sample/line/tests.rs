@@ -2,7 +2,7 @@
 
 mod forward;
 
-use std::num::{NonZeroU16, NonZeroU32};
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use clap::Parser;
@@ -13,10 +13,10 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
 use super::super::{
-    CpuTime, DeviceFacts, Interval, Latency, LinkFacts, Packets, Program, RequestFacts, Status, TcpFacts,
+    CpuTime, DatagramFacts, DeviceFacts, Interval, Latency, LinkFacts, Packets, Program, RequestFacts, Status, TcpFacts,
 };
 use super::*;
-use crate::scenario::{Conditions, Generator, Mode, Requests, RuntimeKind, Subject, Verify, Workload};
+use crate::scenario::{Conditions, Datagrams, Generator, Mode, Requests, RuntimeKind, Subject, Verify, Workload};
 
 pub(in crate::sample) fn environment() -> Environment {
     Environment {
@@ -43,6 +43,8 @@ fn stack_cell() -> Cell {
         offload: Some(true),
         mtu: Some(1500),
         parallel: 4,
+        bitrate: None,
+        background: None,
         ipv6: true,
         window_bytes: Some(4 << 20),
         buffer_bytes: 999,
@@ -79,6 +81,8 @@ pub(in crate::sample) fn sample() -> Sample {
             ],
             link: None,
             requests: None,
+            background_bytes: None,
+            datagrams: None,
             idle: None,
             started_unix_ms: Some(1_700_000_000_123),
             device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(4308) }),
@@ -145,6 +149,21 @@ fn requests() -> Sample {
     sample
 }
 
+/// Samples over UDP: bulk bytes, and requests beside a stream.
+fn over_udp() -> [Sample; 2] {
+    let [mut bulk, mut asked] = [sample(), requests()];
+    let datagrams = DatagramFacts { sent: 12, arrived: 9, reordered: 1, duplicated: 2, found_per_second: Some(5) };
+    let len = NonZeroU16::new(1200).unwrap();
+    bulk.cell.workload = Workload::Datagrams(Datagrams { mode: Mode::Reader, len });
+    bulk.measured.datagrams = Some(datagrams);
+    asked.cell.workload = Workload::UdpRr(Requests::default());
+    asked.cell.background = Some(Mode::Both);
+    asked.cell.bitrate = NonZeroU64::new(1_000_000);
+    asked.measured.datagrams = Some(DatagramFacts { found_per_second: None, ..datagrams });
+    asked.measured.background_bytes = Some(77);
+    [bulk, asked]
+}
+
 /// The object of a sample, to be changed.
 fn object() -> Value {
     serde_json::from_str(&line_of_its_own(&sample())).unwrap()
@@ -156,7 +175,8 @@ fn refusal(value: &Value) -> String {
 
 #[test]
 fn a_sample_survives_writing_and_reading() {
-    for sample in [sample(), failed(), bare(), requests()] {
+    let all = [sample(), failed(), bare(), requests()];
+    for sample in all.into_iter().chain(over_udp()) {
         let line = line_of_its_own(&sample);
         assert!(!line.contains('\n'), "{line}");
         assert_eq!(parse_line(&line).unwrap(), sample);

@@ -71,6 +71,8 @@ fn any(random: &mut ChaCha8Rng) -> Cell {
         offload: None,
         mtu: Some(random.random_range(576..=65_535)),
         parallel: random.random_range(1..=128),
+        bitrate: None,
+        background: None,
         ipv6: random.random(),
         window_bytes: None,
         buffer_bytes: random.random_range(1..=1 << 24),
