@@ -25,11 +25,11 @@ program=target/release/rust-tun-perf
 "$program" matrix --ipv6 on --runs "$runs" --out target/linux-ipv6.jsonl
 "$program" matrix --layer loopback,proxy --runtime multi-thread --parallel 1,4 --runs "$runs" --out target/proxy.jsonl
 "$program" forward --all --time 3 --runs "$runs" --out target/forward.jsonl
-for preset in requests connections networks; do
+for preset in requests connections datagrams networks; do
     "$program" matrix --preset "$preset" --runs "$runs" --out "target/$preset.jsonl"
 done
 # Only complete matrices replace the old ones.
-mv target/{linux,linux-ipv6,proxy,forward,requests,connections,networks}.jsonl docs/data/
+mv target/{linux,linux-ipv6,proxy,forward,requests,connections,datagrams,networks}.jsonl docs/data/
 # Flame graphs of three forwarders, in runs that are not scored.
 "$program" forward --offload off --time 3 --profile docs/flame-off.svg
 "$program" forward --offload on --time 3 --profile docs/flame-on.svg
