@@ -1,15 +1,15 @@
 //! A peer as a plain blocking connection.
 
 use std::io::{self, Read, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use platform::Link;
 
 use super::Peer;
+use super::signal::Signal;
 
 /// A [`Peer`] for a thread: each call blocks until it is done. It has the limits of [`Peer`].
 ///
@@ -28,42 +28,17 @@ pub struct Client<L> {
 #[derive(Clone, Debug)]
 pub struct Canceller(Arc<Signal>);
 
-/// How a client is woken.
-#[derive(Debug)]
-struct Signal {
-    /// The thread that waits, or was the last to.
-    thread: Mutex<Thread>,
-    cancelled: AtomicBool,
-}
-
-impl Wake for Signal {
-    fn wake(self: Arc<Self>) {
-        self.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.unpark();
-    }
-}
-
-impl Signal {
-    fn unpark(&self) {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner).unpark();
-    }
-}
-
 impl Canceller {
     /// From now on every call of the client fails, and the one that waits does, too.
     pub fn cancel(&self) {
-        self.0.cancelled.store(true, Ordering::Release);
-        self.0.unpark();
+        self.0.raise();
     }
 }
 
 impl<L: Link> Client<L> {
     /// A client whose calls block at most so long.
     pub fn new(peer: Peer<L>, patience: Duration) -> Self {
-        let signal = Arc::new(Signal { thread: Mutex::new(thread::current()), cancelled: AtomicBool::new(false) });
+        let signal = Arc::new(Signal::new());
         let waker = Waker::from(Arc::clone(&signal));
         Self { peer, patience, signal, waker }
     }
@@ -95,11 +70,10 @@ impl<L: Link> Client<L> {
         &mut self,
         mut poll: impl FnMut(&mut Peer<L>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> io::Result<T> {
-        // Before it is polled, or a wake would go to the thread that was here before.
-        *self.signal.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread::current();
+        self.signal.attach();
         let mut deadline = None;
         loop {
-            if self.signal.cancelled.load(Ordering::Acquire) {
+            if self.signal.is_raised() {
                 return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the client was told to end"));
             }
             if let Poll::Ready(result) = poll(&mut self.peer, &mut Context::from_waker(&self.waker)) {

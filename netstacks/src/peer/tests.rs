@@ -2,16 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
-use std::io::Read;
+use std::io::{IoSlice, Read};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use platform::MemoryLink;
+use platform::packet::flags::{ACK, FIN, RST, SYN};
+use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
 use platform::vnet::complete_checksum;
+use platform::{Checksum, MemoryLink, PacketMeta};
 
+use super::connection::{SCALE, WINDOW};
 use super::*;
 
 const LOCAL: &str = "10.0.0.1:7";

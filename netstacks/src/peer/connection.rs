@@ -1,0 +1,322 @@
+//! One connection of a scripted client, without the link.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+
+use platform::packet::flags::{ACK, FIN, RST, SYN};
+use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpSegment};
+use platform::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
+
+/// Receive window, in bytes, and its shift count (RFC 7323, 2).
+pub(super) const WINDOW: usize = 4 << 20;
+pub(super) const SCALE: u8 = 7;
+/// The kind of the window scale option (RFC 7323, 2.2).
+const WINDOW_SCALE: u8 = 3;
+/// The MSS of a stack that names none, over IPv4 (RFC 9293, 3.7.1).
+const DEFAULT_MSS: u16 = 536;
+const SYN_OPTIONS_LEN: usize = 8;
+
+/// A link to the stack.
+#[derive(Debug)]
+pub(super) struct Wire<L> {
+    pub(super) link: L,
+    pub(super) capabilities: Capabilities,
+    /// A packet was not sent, because the link was full. Whoever reads it clears it.
+    pub(super) is_full: bool,
+}
+
+impl<L: Link> Wire<L> {
+    pub(super) fn new(link: L) -> Self {
+        Self { capabilities: link.capabilities(), link, is_full: false }
+    }
+
+    /// Buffers for the packets of one `try_recv`.
+    pub(super) fn batch(&self) -> Vec<PacketBuffer> {
+        (0..self.capabilities.batch).map(|_| PacketBuffer::new(self.capabilities.max_packet_len)).collect()
+    }
+}
+
+/// The state of a connection. It sends through a [`Wire`]; its owner receives packets and passes them on.
+#[derive(Debug)]
+pub(super) struct Connection {
+    headers: TcpHeaders,
+    ports: [u16; 2],
+    /// Bytes that arrived and were not read.
+    unread: VecDeque<u8>,
+    sending: Sending,
+    receiving: Receiving,
+    /// A FIN is to be sent.
+    closing: bool,
+    ack_due: bool,
+    /// The largest payload of a segment and of a packet. Before the stack's SYN: our own limits.
+    mss: usize,
+    largest: usize,
+    /// The stack's window, its largest so far, and its shift count.
+    window: u32,
+    largest_window: u32,
+    scale: u8,
+    /// Shift count of our own window.
+    own_scale: u8,
+    /// The window that was last sent, in bytes.
+    advertised: usize,
+    una: u32,
+    next: u32,
+    expected: u32,
+}
+
+/// How far our half of the connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sending {
+    Nothing,
+    SynSent,
+    /// The stack's SYN-ACK has come.
+    Open,
+    FinSent,
+}
+
+/// How far the stack's half of the connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Receiving {
+    Open,
+    /// Its FIN is here.
+    Ended,
+    Reset,
+}
+
+impl Connection {
+    pub(super) fn new(local: SocketAddr, remote: SocketAddr, capabilities: Capabilities) -> io::Result<Self> {
+        let invalid = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
+        let headers = TcpHeaders::new(local, remote)
+            .ok_or_else(|| invalid("the ends of the connection are of two IP versions"))?;
+        let headers_len = headers.len_without_options();
+        if capabilities.mtu <= headers_len + SYN_OPTIONS_LEN {
+            return Err(invalid("the link's MTU leaves no room for a payload"));
+        }
+        Ok(Self {
+            headers,
+            ports: [remote.port(), local.port()],
+            unread: VecDeque::new(),
+            sending: Sending::Nothing,
+            receiving: Receiving::Open,
+            closing: false,
+            ack_due: false,
+            mss: capabilities.mtu - headers_len,
+            largest: capabilities.max_packet_len - headers_len,
+            window: 0,
+            largest_window: 0,
+            scale: 0,
+            own_scale: 0,
+            advertised: usize::from(u16::MAX),
+            una: 1,
+            next: 1,
+            expected: 0,
+        })
+    }
+
+    pub(super) fn sending(&self) -> Sending {
+        self.sending
+    }
+
+    pub(super) fn receiving(&self) -> Receiving {
+        self.receiving
+    }
+
+    /// Whether the stack's SYN-ACK has come.
+    pub(super) fn is_established(&self) -> bool {
+        matches!(self.sending, Sending::Open | Sending::FinSent)
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// From now on a FIN is due, once the stack's window has room for it.
+    pub(super) fn close(&mut self) {
+        self.closing = true;
+    }
+
+    /// The flags of the packet without payload that has to be sent.
+    pub(super) fn due(&self) -> Option<u8> {
+        match (self.sending, self.receiving) {
+            (_, Receiving::Reset) => None,
+            (Sending::Nothing, _) => Some(SYN),
+            // A FIN has a place in the window (RFC 9293, 3.4): without room it may be dropped.
+            (Sending::Open, _) if self.closing && self.open_window() > 0 => Some(FIN | ACK),
+            _ => self.ack_due.then_some(ACK),
+        }
+    }
+
+    /// Sends the packet that is due, if any. `false` if the link is full.
+    pub(super) fn send_due<L: Link>(&mut self, wire: &mut Wire<L>) -> io::Result<bool> {
+        match self.due() {
+            Some(flags) => self.send(wire, flags, &[]),
+            None => Ok(true),
+        }
+    }
+
+    /// Reads bytes that arrived earlier.
+    pub(super) fn read_unread(&mut self, buffer: &mut [u8]) -> usize {
+        if self.unread.is_empty() {
+            return 0;
+        }
+        let (head, _) = self.unread.as_slices();
+        let len = head.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&head[..len]);
+        self.unread.drain(..len);
+        // The stack may wait for the window to open again.
+        self.ack_due |= self.advertised < WINDOW / 2 && self.room() >= WINDOW / 2;
+        len
+    }
+
+    fn room(&self) -> usize {
+        WINDOW.saturating_sub(self.unread.len())
+    }
+
+    /// Sends packets of whole segments until the window or the link is full, or the rest does not fill one.
+    /// Does not flush.
+    pub(super) fn fill<L: Link>(&mut self, wire: &mut Wire<L>, bytes: &[u8]) -> io::Result<usize> {
+        let mut sent = 0;
+        loop {
+            let left = &bytes[sent..];
+            if sent > 0 && left.len() < self.largest {
+                return Ok(sent);
+            }
+            let len = self.sendable(left.len());
+            if len == 0 || !self.send(wire, ACK, &left[..len])? {
+                return Ok(sent);
+            }
+            sent += len;
+        }
+    }
+
+    /// The part of the stack's window that is not in flight.
+    fn open_window(&self) -> usize {
+        self.window.saturating_sub(self.next.wrapping_sub(self.una)) as usize
+    }
+
+    /// The payload of the next packet, if so many bytes are left. Less than a segment only if that is all, or if
+    /// the stack's window is small and nothing else would open it (RFC 9293, 3.8.6.2.1).
+    fn sendable(&self, left: usize) -> usize {
+        let len = self.open_window().min(left).min(self.largest);
+        match len / self.mss * self.mss {
+            0 if len == left || len >= self.largest_window as usize / 2 => len,
+            whole => whole,
+        }
+    }
+
+    /// Takes a packet that has come, and returns how many bytes of its payload are in the buffer.
+    pub(super) fn take(&mut self, segment: &TcpSegment<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+        let (sequence, flags) = (segment.sequence(), segment.flags());
+        if [segment.source_port(), segment.destination_port()] != self.ports || self.receiving == Receiving::Reset {
+            return Ok(0);
+        }
+        if flags & RST != 0 {
+            self.receiving = Receiving::Reset;
+            return Ok(0);
+        }
+        if flags & SYN != 0 {
+            self.establish(segment);
+            return Ok(0);
+        }
+        self.acknowledged(segment.acknowledgement(), segment.window().into());
+        let payload = segment.payload();
+        let fin = flags & FIN != 0;
+        self.ack_due |= fin || !payload.is_empty();
+        // A repeated segment is acknowledged again; there is none ahead of a gap.
+        if sequence != self.expected || self.receiving == Receiving::Ended {
+            return Ok(0);
+        }
+        self.expected = sequence.wrapping_add(payload.len() as u32 + u32::from(fin));
+        if fin {
+            self.receiving = Receiving::Ended;
+        }
+        self.deliver(payload, buffer)
+    }
+
+    /// Copies payload to the buffer, and the rest to the store.
+    fn deliver(&mut self, payload: &[u8], buffer: &mut [u8]) -> io::Result<usize> {
+        let len = payload.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&payload[..len]);
+        if payload.len() - len > self.room() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the stack sends more than the window has room for",
+            ));
+        }
+        self.unread.extend(&payload[len..]);
+        Ok(len)
+    }
+
+    fn acknowledged(&mut self, acknowledgement: u32, window: u32) {
+        if acknowledgement.wrapping_sub(self.una) <= self.next.wrapping_sub(self.una) {
+            self.una = acknowledgement;
+            self.window = window << self.scale;
+            self.largest_window = self.largest_window.max(self.window);
+        }
+    }
+
+    /// Takes the stack's SYN and its options.
+    fn establish(&mut self, syn: &TcpSegment<'_>) {
+        self.ack_due = true;
+        if self.sending != Sending::SynSent {
+            return;
+        }
+        self.sending = Sending::Open;
+        self.expected = syn.sequence().wrapping_add(1);
+        let own = self.mss;
+        self.mss = own.min(usize::from(DEFAULT_MSS));
+        for option in syn.options() {
+            if let Some(mss) = option.mss() {
+                self.mss = own.min(usize::from(mss).max(1));
+            } else if let (WINDOW_SCALE, [scale]) = (option.kind, option.value) {
+                // RFC 7323, 2.3.
+                self.scale = (*scale).min(14);
+                self.own_scale = SCALE;
+            }
+        }
+        self.largest = self.largest.max(self.mss) / self.mss * self.mss;
+        // The window of a SYN is never scaled.
+        let window = syn.window().into();
+        (self.una, self.window, self.largest_window) = (syn.acknowledgement(), window, window);
+    }
+
+    /// Sends a packet; `false` where the link is full.
+    fn send<L: Link>(&mut self, wire: &mut Wire<L>, flags: u8, payload: &[u8]) -> io::Result<bool> {
+        let options = if flags == SYN { self.syn_options() } else { [0; SYN_OPTIONS_LEN] };
+        let options = if flags == SYN { &options[..] } else { &[] };
+        let window = (self.room() >> self.own_scale).min(u16::MAX.into()) as u16;
+        let fields = TcpFields { sequence: self.next, acknowledgement: self.expected, flags, window };
+        let mut meta = PacketMeta::default();
+        if wire.capabilities.checksum.tx {
+            meta.checksum = Checksum::Partial;
+            meta.gso_size = NonZeroU16::new(self.mss as u16).filter(|_| payload.len() > self.mss);
+        }
+        let mut headers = [0; MAX_HEADERS_LEN];
+        let len = self.headers.write(fields, options, payload, meta.checksum, &mut headers);
+        match wire.link.try_send(meta, &[IoSlice::new(&headers[..len]), IoSlice::new(payload)]) {
+            Ok(()) => {
+                self.next = self.next.wrapping_add(payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0));
+                self.advertised = usize::from(window) << self.own_scale;
+                self.ack_due &= flags & ACK == 0;
+                if flags & (SYN | FIN) != 0 {
+                    self.sending = if flags & SYN != 0 { Sending::SynSent } else { Sending::FinSent };
+                }
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wire.is_full = true;
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The MSS, and a window that is scaled.
+    fn syn_options(&self) -> [u8; SYN_OPTIONS_LEN] {
+        let mss = self.mss.min(u16::MAX.into()) as u16;
+        let [high, low] = mss.to_be_bytes();
+        [2, 4, high, low, 1, 3, 3, SCALE]
+    }
+}

@@ -1,0 +1,49 @@
+//! How a thread that waits for a link is woken.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Wake;
+use std::thread::{self, Thread};
+
+/// Unparks the thread that waits: as the waker of a link, or with a flag for the thread to see.
+#[derive(Debug)]
+pub(super) struct Signal {
+    /// The thread that waits, or was the last to.
+    thread: Mutex<Thread>,
+    raised: AtomicBool,
+}
+
+impl Signal {
+    pub(super) fn new() -> Self {
+        Self { thread: Mutex::new(thread::current()), raised: AtomicBool::new(false) }
+    }
+
+    /// From now on wakes go to this thread. Call it before the link is polled.
+    pub(super) fn attach(&self) {
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread::current();
+    }
+
+    /// Sets the flag, and wakes the thread.
+    pub(super) fn raise(&self) {
+        self.raised.store(true, Ordering::Release);
+        self.unpark();
+    }
+
+    pub(super) fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    fn unpark(&self) {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner).unpark();
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.unpark();
+    }
+}
