@@ -10,10 +10,12 @@
 //! Only the link copies the payload that it sends. Received payload is copied once, from the packet to the
 //! caller's buffer.
 //!
-//! [`Peer`] is for tasks; [`Client`] makes a plain blocking connection of it, for a thread.
+//! [`Peer`] is for tasks; [`Client`] makes a plain blocking connection of it, for a thread. [`Peers`] has many
+//! connections on one link, for a thread that is driven by readiness; it copies received payload once more.
 
 mod client;
 mod connection;
+mod peers;
 mod signal;
 #[cfg(test)]
 mod tests;
@@ -27,6 +29,7 @@ use platform::{Link, PacketBuffer};
 
 pub use self::client::{Canceller, Client};
 use self::connection::{Connection, Receiving, Sending, Wire};
+pub use self::peers::{Peers, PeersWaker};
 
 /// A TCP client of one connection over `L`; the text of the module names its limits.
 ///

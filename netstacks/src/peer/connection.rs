@@ -137,6 +137,11 @@ impl Connection {
         self.closing = true;
     }
 
+    /// Drops the bytes that were not read.
+    pub(super) fn discard_unread(&mut self) {
+        self.unread = VecDeque::new();
+    }
+
     /// The flags of the packet without payload that has to be sent.
     pub(super) fn due(&self) -> Option<u8> {
         match (self.sending, self.receiving) {
@@ -220,11 +225,15 @@ impl Connection {
             self.establish(segment);
             return Ok(0);
         }
+        // Before the handshake there is nothing to acknowledge: it is a packet of an earlier connection.
+        if !self.is_established() {
+            return Ok(0);
+        }
         self.acknowledged(segment.acknowledgement(), segment.window().into());
         let payload = segment.payload();
         let fin = flags & FIN != 0;
-        self.ack_due |= fin || !payload.is_empty();
-        // A repeated segment is acknowledged again; there is none ahead of a gap.
+        // A repeated segment and a keep-alive are acknowledged again; there is none ahead of a gap.
+        self.ack_due |= fin || !payload.is_empty() || sequence != self.expected;
         if sequence != self.expected || self.receiving == Receiving::Ended {
             return Ok(0);
         }

@@ -33,6 +33,11 @@ impl Signal {
         self.raised.load(Ordering::Acquire)
     }
 
+    /// Clears the flag, and returns whether it was set.
+    pub(super) fn lower(&self) -> bool {
+        self.raised.swap(false, Ordering::AcqRel)
+    }
+
     fn unpark(&self) {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner).unpark();
     }

@@ -20,20 +20,20 @@ use super::*;
 
 const LOCAL: &str = "10.0.0.1:7";
 const REMOTE: &str = "10.0.0.2:80";
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The stack's end, by hand.
-struct Far {
+pub(super) struct Far {
     link: MemoryLink,
     headers: TcpHeaders,
-    next: u32,
+    pub(super) next: u32,
 }
 
 /// A packet of the peer's.
-struct Seen {
-    flags: u8,
+pub(super) struct Seen {
+    pub(super) flags: u8,
     sequence: u32,
-    acknowledgement: u32,
+    pub(super) acknowledgement: u32,
     window: u16,
     options: Vec<u8>,
     payload: Vec<u8>,
@@ -41,7 +41,11 @@ struct Seen {
 }
 
 impl Far {
-    fn send(&mut self, flags: u8, acknowledgement: u32, window: u16, options: &[u8], payload: &[u8]) {
+    pub(super) fn new(link: MemoryLink, remote: SocketAddr, local: SocketAddr) -> Self {
+        Self { link, headers: TcpHeaders::new(remote, local).unwrap(), next: 1000 }
+    }
+
+    pub(super) fn send(&mut self, flags: u8, acknowledgement: u32, window: u16, options: &[u8], payload: &[u8]) {
         let fields = TcpFields { sequence: self.next, acknowledgement, flags, window };
         let mut headers = [0; MAX_HEADERS_LEN];
         let len = self.headers.write(fields, options, payload, Checksum::Filled, &mut headers);
@@ -51,7 +55,7 @@ impl Far {
     }
 
     /// What the peer has sent since. Its checksums have to be right, or left to the link.
-    fn seen(&mut self) -> Vec<Seen> {
+    pub(super) fn seen(&mut self) -> Vec<Seen> {
         let mut buffers = [PacketBuffer::new(65_535)];
         let mut seen = Vec::new();
         while self.link.try_recv(&mut buffers).is_ok() {
@@ -91,7 +95,7 @@ fn connected((near, far): (MemoryLink, MemoryLink), window: u16) -> (Peer<Memory
     let (local, remote) = (LOCAL.parse().unwrap(), REMOTE.parse().unwrap());
     let [high, low] = (near.capabilities().mtu as u16 - 40).to_be_bytes();
     let mut peer = Peer::new(near, local, remote).unwrap();
-    let mut far = Far { link: far, headers: TcpHeaders::new(remote, local).unwrap(), next: 1000 };
+    let mut far = Far::new(far, remote, local);
     assert!(now(|cx| peer.poll_connect(cx)).is_none());
     let seen = far.seen();
     assert_eq!((seen.len(), seen[0].flags, seen[0].sequence, seen[0].window), (1, SYN, 1, 65_535));
@@ -104,7 +108,7 @@ fn connected((near, far): (MemoryLink, MemoryLink), window: u16) -> (Peer<Memory
     (peer, far)
 }
 
-fn plain() -> (MemoryLink, MemoryLink) {
+pub(super) fn plain() -> (MemoryLink, MemoryLink) {
     MemoryLink::pair(1500, 64)
 }
 

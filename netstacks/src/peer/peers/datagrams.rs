@@ -1,0 +1,70 @@
+//! UDP on the same link.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+
+use platform::packet::{
+    IPV6_HEADER_LEN, Transport, UDP, UDP_HEADER_LEN, UdpHeader, addresses, write_ip, write_partial_udp_checksum,
+};
+use platform::vnet::complete_checksum;
+use platform::{Checksum, Link, PacketMeta};
+
+use super::Peers;
+use crate::Datagram;
+use crate::datagrams::{Inbox, max_payload};
+
+impl<L: Link> Peers<L> {
+    /// Sends a datagram from a port of the clients' address. The next wait flushes it.
+    ///
+    /// # Errors
+    ///
+    /// - [`io::ErrorKind::WouldBlock`] if the link is full; the next wait ends when it has room again.
+    /// - [`io::ErrorKind::InvalidInput`] if it does not fit into a packet, or the addresses are of two IP versions.
+    /// - The errors of the link.
+    pub fn send_datagram(&mut self, local_port: u16, remote: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        let invalid = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
+        let capabilities = self.wire.capabilities;
+        if payload.len() > max_payload(capabilities.mtu, remote.is_ipv6()) {
+            return Err(invalid("the datagram does not fit into a packet of the link's MTU"));
+        }
+        let udp_len = UDP_HEADER_LEN + payload.len();
+        let mut packet = vec![0; IPV6_HEADER_LEN + udp_len];
+        let udp_at = write_ip(&mut packet, self.local, remote.ip(), UDP, udp_len)
+            .ok_or_else(|| invalid("the ends of the datagram are of two IP versions"))?;
+        packet.truncate(udp_at + udp_len);
+        for (field, value) in [local_port, remote.port(), udp_len as u16].into_iter().enumerate() {
+            packet[udp_at + 2 * field..][..2].copy_from_slice(&value.to_be_bytes());
+        }
+        packet[udp_at + UDP_HEADER_LEN..].copy_from_slice(payload);
+        let len = packet.len();
+        write_partial_udp_checksum(&mut packet, len);
+        let mut meta = PacketMeta::default();
+        if capabilities.checksum.tx {
+            meta.checksum = Checksum::Partial;
+        } else {
+            complete_checksum(&mut packet).map_err(io::Error::other)?;
+        }
+        let sent = self.wire.link.try_send(meta, &[IoSlice::new(&packet)]);
+        if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            self.wire.is_full = true;
+        }
+        sent
+    }
+
+    /// The oldest datagram that waits, to any port. Copies its payload into `buffer`, as far as it fits. At most
+    /// [`MAX_WAITING_DATAGRAMS`](crate::MAX_WAITING_DATAGRAMS) wait, with
+    /// [`MAX_WAITING_BYTES`](crate::MAX_WAITING_BYTES); further ones are dropped.
+    pub fn receive_datagram(&mut self, buffer: &mut [u8]) -> Option<Datagram> {
+        self.inbox.pop(buffer)
+    }
+}
+
+/// Takes a packet that may be a datagram.
+pub(super) fn take(packet: &[u8], inbox: &mut Inbox) {
+    let Some(Transport { protocol: UDP, at, .. }) = Transport::parse(packet) else { return };
+    let (Some(udp), Some((source, destination))) = (packet.get(at..), addresses(packet)) else { return };
+    let Some(header) = UdpHeader::parse(udp) else { return };
+    let Some(payload) = udp.get(UDP_HEADER_LEN..header.len.into()) else { return };
+    let local = SocketAddr::new(destination, header.destination_port);
+    inbox.push(local, SocketAddr::new(source, header.source_port), payload);
+}

@@ -1,0 +1,177 @@
+//! The connections of a link, by slot and by local port.
+
+use std::collections::VecDeque;
+use std::io;
+use std::iter;
+
+use platform::Link;
+use platform::packet::TcpSegment;
+
+use crate::peer::connection::{Connection, Receiving, Sending, Wire};
+
+/// Lower ports are for servers.
+const FIRST_PORT: u16 = 1024;
+
+#[derive(Debug)]
+pub(super) struct Table {
+    /// By local port. A box, because most ports have none.
+    entries: Vec<Option<Box<Entry>>>,
+    /// The local port of each slot's connection; 0 if it has none.
+    slots: Vec<u16>,
+    next_port: u16,
+    /// Ports of connections that have a packet to send.
+    due: VecDeque<u16>,
+    /// The number of the current wait.
+    turn: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    connection: Connection,
+    /// `None`: the caller has closed it.
+    slot: Option<usize>,
+    /// Whether it is among those with a packet to send.
+    is_due: bool,
+    /// The wait that listed it last.
+    listed: u64,
+}
+
+impl Entry {
+    /// Whether nothing remains to be sent or received after the caller has closed it.
+    fn is_over(&self) -> bool {
+        self.slot.is_none()
+            && match (self.connection.sending(), self.connection.receiving()) {
+                (_, Receiving::Reset) | (Sending::Nothing, _) => true,
+                (Sending::FinSent, Receiving::Ended) => self.connection.due().is_none(),
+                _ => false,
+            }
+    }
+
+    fn list(&mut self, turn: u64, ready: &mut Vec<usize>) {
+        if let Some(slot) = self.slot.filter(|_| self.listed != turn) {
+            self.listed = turn;
+            ready.push(slot);
+        }
+    }
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        let entries = iter::repeat_with(|| None).take(1 << 16).collect();
+        Self { entries, slots: Vec::new(), next_port: FIRST_PORT, due: VecDeque::new(), turn: 0 }
+    }
+
+    pub(super) fn next_turn(&mut self) {
+        self.turn += 1;
+    }
+
+    pub(super) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.iter().all(Option::is_none)
+    }
+
+    /// The port of the slot's connection.
+    pub(super) fn port(&self, slot: usize) -> io::Result<u16> {
+        self.slots.get(slot).copied().filter(|port| *port != 0).ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    pub(super) fn connection(&mut self, port: u16) -> io::Result<&mut Connection> {
+        match &mut self.entries[usize::from(port)] {
+            Some(entry) => Ok(&mut entry.connection),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+
+    pub(super) fn of_slot(&self, slot: usize) -> Option<&Connection> {
+        let port = self.port(slot).ok()?;
+        self.entries[usize::from(port)].as_ref().map(|entry| &entry.connection)
+    }
+
+    /// The next port without a connection, for a slot without one.
+    pub(super) fn free_port(&self, slot: usize) -> io::Result<u16> {
+        if self.port(slot).is_ok() {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("slot {slot} has a connection")));
+        }
+        let mut ports = (self.next_port..=u16::MAX).chain(FIRST_PORT..self.next_port);
+        ports
+            .find(|port| self.entries[usize::from(*port)].is_none())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "all local ports are in use"))
+    }
+
+    /// Takes a new connection. Its SYN is due.
+    pub(super) fn insert(&mut self, slot: usize, port: u16, connection: Connection) {
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, 0);
+        }
+        self.slots[slot] = port;
+        self.next_port = port.checked_add(1).unwrap_or(FIRST_PORT);
+        let entry = Entry { connection, slot: Some(slot), is_due: false, listed: 0 };
+        self.entries[usize::from(port)] = Some(Box::new(entry));
+        self.settle(port);
+    }
+
+    /// Frees a slot, and closes its connection.
+    pub(super) fn release(&mut self, slot: usize) {
+        let Ok(port) = self.port(slot) else { return };
+        self.slots[slot] = 0;
+        if let Some(entry) = &mut self.entries[usize::from(port)] {
+            entry.slot = None;
+            entry.connection.close();
+            entry.connection.discard_unread();
+        }
+        self.settle(port);
+    }
+
+    /// Takes a packet of the stack's, and lists its slot.
+    pub(super) fn take(&mut self, segment: &TcpSegment<'_>, ready: &mut Vec<usize>) -> io::Result<()> {
+        let port = segment.destination_port();
+        // The stack may repeat packets of a connection that is over.
+        let Some(entry) = &mut self.entries[usize::from(port)] else { return Ok(()) };
+        entry.connection.take(segment, &mut [])?;
+        entry.list(self.turn, ready);
+        if entry.slot.is_none() {
+            entry.connection.discard_unread();
+        }
+        self.settle(port);
+        Ok(())
+    }
+
+    /// Lists a slot, once in each wait.
+    pub(super) fn list(&mut self, slot: usize, ready: &mut Vec<usize>) {
+        let Ok(port) = self.port(slot) else { return };
+        if let Some(entry) = &mut self.entries[usize::from(port)] {
+            entry.list(self.turn, ready);
+        }
+    }
+
+    /// Notes that a connection has a packet to send, or drops it if it is over. To be called after each change.
+    pub(super) fn settle(&mut self, port: u16) {
+        let place = &mut self.entries[usize::from(port)];
+        let Some(entry) = place else { return };
+        if entry.is_over() {
+            *place = None;
+        } else if !entry.is_due && entry.connection.due().is_some() {
+            entry.is_due = true;
+            self.due.push_back(port);
+        }
+    }
+
+    /// Sends the packets that are due, until the link is full.
+    pub(super) fn send_due<L: Link>(&mut self, wire: &mut Wire<L>) -> io::Result<()> {
+        while let Some(&port) = self.due.front() {
+            if let Some(entry) = &mut self.entries[usize::from(port)] {
+                if !entry.connection.send_due(wire)? {
+                    break;
+                }
+                entry.is_due = false;
+                self.settle(port);
+            }
+            self.due.pop_front();
+        }
+        Ok(())
+    }
+}
