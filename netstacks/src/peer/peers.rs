@@ -7,6 +7,7 @@ mod table;
 mod tests;
 
 use std::io;
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -41,8 +42,6 @@ pub struct Peers<L> {
     local: IpAddr,
     batch: Vec<PacketBuffer>,
     table: Table,
-    /// Slots that wait for room in the link.
-    blocked: Vec<usize>,
     #[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
     inbox: Inbox,
     signal: Arc<Signal>,
@@ -70,7 +69,6 @@ impl<L: Link> Peers<L> {
             batch: wire.batch(),
             wire,
             table: Table::new(),
-            blocked: Vec::new(),
             #[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
             inbox: Inbox::new(),
             waker: Waker::from(Arc::clone(&signal)),
@@ -147,13 +145,13 @@ impl<L: Link> Peers<L> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        // A full link stays so until the next wait: no slot overtakes those that were blocked before.
+        // A link that was full is tried again after the next wait: 10,000 attempts in vain cost more.
         let len = if self.wire.is_full { 0 } else { connection.fill(&mut self.wire, bytes)? };
         if len > 0 {
             return Ok(len);
         }
         if self.wire.is_full {
-            self.blocked.push(slot);
+            self.table.block(port);
         }
         Err(io::ErrorKind::WouldBlock.into())
     }
@@ -201,17 +199,14 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    /// Lists the slots that wait for room in the link, if it has some. Returns whether it has room after it had none.
+    /// Lists slots that wait for room in the link, if it has some. Returns whether it has room after it had none.
     fn regain_room(&mut self, ready: &mut Vec<usize>) -> io::Result<bool> {
         let mut cx = Context::from_waker(&self.waker);
-        if !self.wire.is_full || self.wire.link.poll_writable(&mut cx)?.is_pending() {
+        if self.wire.is_full && self.wire.link.poll_writable(&mut cx)?.is_pending() {
             return Ok(false);
         }
-        self.wire.is_full = false;
-        for slot in self.blocked.drain(..) {
-            self.table.list(slot, ready);
-        }
-        Ok(true)
+        self.table.unblock(ready);
+        Ok(mem::take(&mut self.wire.is_full))
     }
 
     /// Takes packets that have come.
@@ -236,7 +231,7 @@ impl<L: Link> Peers<L> {
     /// Ready if there is something to send or to receive.
     fn poll_change(&mut self) -> Poll<io::Result<()>> {
         let mut cx = Context::from_waker(&self.waker);
-        let writable = match (self.wire.is_full, self.table.has_due()) {
+        let writable = match (self.wire.is_full, self.table.has_waiting()) {
             (true, _) => self.wire.link.poll_writable(&mut cx),
             (false, true) => Poll::Ready(Ok(())),
             (false, false) => Poll::Pending,

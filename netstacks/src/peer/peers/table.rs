@@ -11,6 +11,8 @@ use crate::peer::connection::{Connection, Receiving, Sending, Wire};
 
 /// Lower ports are for servers.
 const FIRST_PORT: u16 = 1024;
+/// Slots that wait for room and are listed at once: of 10,000, most would find the link full again.
+const UNBLOCKED_AT_ONCE: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Table {
@@ -21,6 +23,8 @@ pub(super) struct Table {
     next_port: u16,
     /// Ports of connections that have a packet to send.
     due: VecDeque<u16>,
+    /// Ports of connections that wait for room in the link.
+    blocked: VecDeque<u16>,
     /// The number of the current wait.
     turn: u64,
 }
@@ -32,6 +36,8 @@ struct Entry {
     slot: Option<usize>,
     /// Whether it is among those with a packet to send.
     is_due: bool,
+    /// Whether it is among those that wait for room.
+    is_blocked: bool,
     /// The wait that listed it last.
     listed: u64,
 }
@@ -58,15 +64,23 @@ impl Entry {
 impl Table {
     pub(super) fn new() -> Self {
         let entries = iter::repeat_with(|| None).take(1 << 16).collect();
-        Self { entries, slots: Vec::new(), next_port: FIRST_PORT, due: VecDeque::new(), turn: 0 }
+        Self {
+            entries,
+            slots: Vec::new(),
+            next_port: FIRST_PORT,
+            due: VecDeque::new(),
+            blocked: VecDeque::new(),
+            turn: 0,
+        }
     }
 
     pub(super) fn next_turn(&mut self) {
         self.turn += 1;
     }
 
-    pub(super) fn has_due(&self) -> bool {
-        !self.due.is_empty()
+    /// Whether a connection has something to send, or waits for room to do so.
+    pub(super) fn has_waiting(&self) -> bool {
+        !self.due.is_empty() || !self.blocked.is_empty()
     }
 
     #[cfg(test)]
@@ -109,7 +123,7 @@ impl Table {
         }
         self.slots[slot] = port;
         self.next_port = port.checked_add(1).unwrap_or(FIRST_PORT);
-        let entry = Entry { connection, slot: Some(slot), is_due: false, listed: 0 };
+        let entry = Entry { connection, slot: Some(slot), is_due: false, is_blocked: false, listed: 0 };
         self.entries[usize::from(port)] = Some(Box::new(entry));
         self.settle(port);
     }
@@ -140,11 +154,21 @@ impl Table {
         Ok(())
     }
 
-    /// Lists a slot, once in each wait.
-    pub(super) fn list(&mut self, slot: usize, ready: &mut Vec<usize>) {
-        let Ok(port) = self.port(slot) else { return };
-        if let Some(entry) = &mut self.entries[usize::from(port)] {
-            entry.list(self.turn, ready);
+    /// Notes that a connection waits for room in the link.
+    pub(super) fn block(&mut self, port: u16) {
+        if let Some(entry) = self.entries[usize::from(port)].as_mut().filter(|entry| !entry.is_blocked) {
+            entry.is_blocked = true;
+            self.blocked.push_back(port);
+        }
+    }
+
+    /// Lists slots that wait for room, those that wait longest.
+    pub(super) fn unblock(&mut self, ready: &mut Vec<usize>) {
+        for port in self.blocked.drain(..self.blocked.len().min(UNBLOCKED_AT_ONCE)) {
+            if let Some(entry) = &mut self.entries[usize::from(port)] {
+                entry.is_blocked = false;
+                entry.list(self.turn, ready);
+            }
         }
     }
 

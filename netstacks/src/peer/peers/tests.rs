@@ -155,6 +155,23 @@ fn a_full_link_is_waited_for() {
 }
 
 #[test]
+fn slots_that_wait_for_room_are_listed_in_turn_a_few_at_once() {
+    let (mut peers, _far) = peers(plain(), 1024);
+    for slot in 0..100 {
+        peers.connect(slot, REMOTE.parse().unwrap()).unwrap();
+        let port = peers.table.port(slot).unwrap();
+        peers.table.block(port);
+        peers.table.block(port);
+    }
+    let mut ready = Vec::new();
+    peers.table.next_turn();
+    peers.table.unblock(&mut ready);
+    assert!(ready.len() < 100);
+    peers.table.unblock(&mut ready);
+    assert!(ready.into_iter().eq(0..100));
+}
+
+#[test]
 fn a_window_that_opens_is_listed() {
     let (mut peers, mut far) = connected(plain(), 1000);
     assert_eq!(peers.write(5, &[1; 3000]).unwrap(), 1000);
