@@ -39,7 +39,7 @@ fn requests_are_answered_on_every_stack_and_layer() {
     let axes = [
         &STACKS[..],
         &["rr", "crr"],
-        &["path", "proxy", "loopback", "kernel"],
+        &["path", "proxy", "loopback", "kernel", "stack"],
         &["on", "off"],
         &["", "--ipv6"],
         &options,
@@ -76,7 +76,7 @@ fn a_proxy_takes_every_connection_of_a_run() {
 fn streams_in_both_directions_deliver_every_byte() {
     skip_if!(no_device());
     for stack in STACKS {
-        for layer in ["path", "proxy"] {
+        for layer in ["path", "proxy", "stack"] {
             let sample = success(&format!("-m both -n {stack} --layer {layer} --time 0.3 --warmup 1MB --verify full"));
             let (all, back) = (count(&sample["bytes"]), count(&sample["bytes_back"]));
             assert!(back > 0.0 && all > back, "{sample}");
@@ -88,7 +88,14 @@ fn streams_in_both_directions_deliver_every_byte() {
 #[test]
 fn idle_connections_have_their_memory() {
     skip_if!(no_device());
-    for subject in ["--layer loopback", "-n lwip", "-n ipstack", "-n smoltcp --ipv6", "--layer proxy -n lwip"] {
+    for subject in [
+        "--layer loopback",
+        "-n lwip",
+        "-n ipstack",
+        "-n smoltcp --ipv6",
+        "--layer proxy -n lwip",
+        "--layer stack -n lwip",
+    ] {
         let sample = success(&format!("-m idle {subject} --parallel 500 --time 0.3"));
         let idle = &sample["idle"];
         assert_eq!(idle["connections"], 500, "{sample}");
@@ -164,8 +171,16 @@ fn a_rate_limit_is_the_most_that_crosses() {
 #[test]
 fn datagrams_cross_every_stack_and_layer() {
     skip_if!(no_device());
-    let subjects =
-        ["-n lwip", "-n ipstack", "-n smoltcp", "--layer kernel", "--layer loopback", "--layer proxy -n lwip"];
+    let subjects = [
+        "-n lwip",
+        "-n ipstack",
+        "-n smoltcp",
+        "--layer kernel",
+        "--layer loopback",
+        "--layer proxy -n lwip",
+        "--layer stack -n ipstack",
+        "--layer stack -n smoltcp",
+    ];
     let options = ["--datagram 100 --bitrate 2M", "--bitrate 10M", "--mtu 1300 --bitrate 10M"];
     for [subject, mode, version, options] in pairwise([&subjects, &["reader", "writer"], &["", "--ipv6"], &options]) {
         let arguments = format!("-m {mode} {subject} {version} {options} --protocol udp --time 0.3 --verify full");

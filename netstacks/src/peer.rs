@@ -12,10 +12,12 @@
 //!
 //! [`Peer`] is for tasks; [`Client`] makes a plain blocking connection of it, for a thread. [`Peers`] has many
 //! connections on one link, for a thread that is driven by readiness; it copies received payload once more.
+//! [`SharedLink`] has one link for the peers of several threads.
 
 mod client;
 mod connection;
 mod peers;
+mod shared;
 mod signal;
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,7 @@ use platform::{Link, PacketBuffer};
 pub use self::client::{Canceller, Client};
 use self::connection::{Connection, Receiving, Sending, Wire};
 pub use self::peers::{Peers, PeersWaker};
+pub use self::shared::SharedLink;
 
 /// A TCP client of one connection over `L`; the text of the module names its limits.
 ///

@@ -118,7 +118,7 @@ impl TryFrom<Run> for Scenario {
             mtu: run.mtu,
             parallel: parallel(run.parallel, subject, workload)?,
             bitrate: bitrate(settings, workload, &conditions)?,
-            background: background(settings, workload)?,
+            background: background(settings, subject, workload)?,
             window_bytes: window(settings.window)?,
             // Only streams have buffers of their own.
             buffer_bytes: buffer(settings.buffer, if is_stream { run.parallel } else { 1 })?,
@@ -209,10 +209,6 @@ fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
     let subject = Subject::of(layer, stack, forwarder)?;
     let workload = match (subject, run.mode) {
         (Subject::Device, _) => Workload::Packets,
-        (Subject::Stack(_), Some(mode @ (Mode::Both | Mode::Rr | Mode::Crr | Mode::Idle))) => {
-            let reason = format!("the scripted client of the layer {layer} has one stream, and no {mode}");
-            return Err(PlanError::new("--mode", reason));
-        }
         (_, Some(mode)) => workload(run, mode)?,
         (_, None) => return Err(missing("--mode")),
     };
@@ -237,9 +233,6 @@ fn workload(run: &Run, mode: Mode) -> Result<Workload, PlanError> {
     }
     if settings.protocol == Protocol::Tcp {
         return Workload::tcp(mode, requests).ok_or_else(|| PlanError::new("--mode", "it needs requests"));
-    }
-    if run.layer == Layer::Stack {
-        return Err(PlanError::new("--protocol", "the scripted client of the layer stack speaks TCP alone"));
     }
     let room = run.mtu.saturating_sub(if run.ipv6 { 40 + 8 } else { 20 + 8 });
     let datagram = NonZeroU16::new(datagram(settings.datagram, room)?);
@@ -291,8 +284,11 @@ fn bitrate(settings: &Settings, workload: Workload, conditions: &Conditions) -> 
     Ok(settings.bitrate)
 }
 
-fn background(settings: &Settings, workload: Workload) -> Result<Option<Mode>, PlanError> {
+fn background(settings: &Settings, subject: Subject, workload: Workload) -> Result<Option<Mode>, PlanError> {
     match settings.background {
+        Some(_) if subject.layer() == Layer::Stack => {
+            Err(PlanError::new("--background", "the scripted client of the layer stack has either streams or requests"))
+        }
         Some(mode @ (Mode::Rr | Mode::Crr | Mode::Idle)) => {
             Err(PlanError::new("--background", format!("{mode} is no stream; use reader, writer or both")))
         }
@@ -413,9 +409,7 @@ fn parallel(streams: u16, subject: Subject, workload: Workload) -> Result<NonZer
         ));
     }
     match subject {
-        Subject::Stack(_) | Subject::Device if streams > 1 => {
-            Err(PlanError::new("--parallel", format!("the layer {} has one stream", subject.layer())))
-        }
+        Subject::Device if streams > 1 => Err(PlanError::new("--parallel", "the layer device has one stream")),
         // The command line refuses 0.
         _ => Ok(NonZeroU16::new(streams).unwrap_or(NonZeroU16::MIN)),
     }

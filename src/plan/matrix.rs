@@ -171,10 +171,6 @@ fn left_out(run: &Run, isolated: bool, supported: bool) -> Option<String> {
             Some(format!("the layer {}: it needs networks of its own; {networks}", run.layer))
         }
         Layer::Device if run.parallel > 1 => Some("the layer device with several streams: it has one".to_owned()),
-        Layer::Stack if run.parallel > 1 => Some("the layer stack with several streams: it has one".to_owned()),
-        Layer::Stack if !matches!(run.mode, Some(Mode::Reader | Mode::Writer)) => {
-            Some("the layer stack with other modes than reader and writer: its client is scripted".to_owned())
-        }
         _ => None,
     }
 }

@@ -1,4 +1,4 @@
-//! The client's side of datagrams, which also leads the trials: one thread with a kernel socket.
+//! The client's side of datagrams, which also leads the trials: one thread with one socket.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -47,13 +47,44 @@ const HELLO: Duration = Duration::from_millis(50);
 /// How long the server may take to know it.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The client of a flow.
-pub(super) fn client(flow: &Arc<Flow>, target: SocketAddr, buffer_bytes: usize) -> Result<Client, RunError> {
+/// The client's end of a flow.
+pub(super) trait DatagramSocket: Send + 'static {
+    /// Sends a datagram to the server.
+    fn send(&mut self, datagram: &[u8]) -> io::Result<()>;
+
+    /// Makes sure that what was sent is on its way.
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// Receives a datagram, or waits for some milliseconds and is told [`io::ErrorKind::WouldBlock`].
+    fn recv(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+}
+
+impl DatagramSocket for UdpSocket {
+    fn send(&mut self, datagram: &[u8]) -> io::Result<()> {
+        Self::send(self, datagram).map(drop)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Self::recv(self, buffer)
+    }
+}
+
+/// The kernel's socket for datagrams to a target.
+pub(super) fn kernel_socket(target: SocketAddr, buffer_bytes: usize) -> Result<UdpSocket, RunError> {
     let failed = |source| platform::Error::new(Class::Failed, "create", "a socket", source);
     let socket = UdpSocket::bind(kernel::any_port(target)).map_err(failed)?;
     socket.connect(target).map_err(failed)?;
     socket.set_read_timeout(Some(WAIT)).map_err(failed)?;
     set_buffers(&SockRef::from(&socket), buffer_bytes);
+    Ok(socket)
+}
+
+/// The client of a flow, over this socket.
+pub(super) fn client(flow: &Arc<Flow>, socket: impl DatagramSocket) -> Client {
     let cancelled = Arc::new(AtomicBool::new(false));
     let cancel = {
         let cancelled = Arc::clone(&cancelled);
@@ -61,10 +92,11 @@ pub(super) fn client(flow: &Arc<Flow>, target: SocketAddr, buffer_bytes: usize) 
     };
     let flow = Arc::clone(flow);
     let deliver: Deliver = Box::new(move |barrier| {
-        let result = DatagramClient { flow: &flow, socket: &socket, cancelled: &cancelled }.run(barrier);
-        (Box::new(socket), result)
+        let mut client = DatagramClient { flow, socket, cancelled };
+        let result = client.run(barrier);
+        (Box::new(client.socket), result)
     });
-    Ok(Client { deliver, cancel })
+    Client { deliver, cancel }
 }
 
 /// Gives a socket buffers of that size, or as large as an ordinary user may have them.
@@ -73,10 +105,10 @@ pub(super) fn set_buffers(socket: &SockRef<'_>, bytes: usize) {
     let _limited = socket.set_recv_buffer_size(bytes).and(socket.set_send_buffer_size(bytes));
 }
 
-struct DatagramClient<'a> {
-    flow: &'a Flow,
-    socket: &'a UdpSocket,
-    cancelled: &'a AtomicBool,
+struct DatagramClient<S> {
+    flow: Arc<Flow>,
+    socket: S,
+    cancelled: Arc<AtomicBool>,
 }
 
 /// A trial that has been made.
@@ -98,16 +130,15 @@ impl Outcome {
     }
 }
 
-impl DatagramClient<'_> {
-    fn run(&self, barrier: &StartBarrier) -> Result<(), TransferError> {
+impl<S: DatagramSocket> DatagramClient<S> {
+    fn run(&mut self, barrier: &StartBarrier) -> Result<(), TransferError> {
         platform::sharpen_timers();
         if self.flow.direction == Direction::ToClient {
             self.greet()?;
         }
-        let trial = |rate, time| self.trial(rate, time, None, barrier);
         let rate = match self.flow.rate {
-            Some(rate) => trial(Some(rate), TRIAL.min(self.flow.time)).map(|_| Some(rate)),
-            None => search(trial),
+            Some(rate) => self.trial(Some(rate), TRIAL.min(self.flow.time), None, barrier).map(|_| Some(rate)),
+            None => search(|rate, time| self.trial(rate, time, None, barrier)),
         }?;
         let cpu = platform::cpu_of_thread();
         let made = self.trial(rate, self.flow.time, Some(barrier), barrier)?;
@@ -132,13 +163,14 @@ impl DatagramClient<'_> {
     }
 
     /// Says where it is until the server knows.
-    fn greet(&self) -> Result<(), TransferError> {
+    fn greet(&mut self) -> Result<(), TransferError> {
         let begin = Instant::now();
         while !self.flow.is_greeted() {
             if begin.elapsed() > HELLO_TIMEOUT {
                 return Err(TransferError::Silent { sent: 1 });
             }
             self.send(b"hello")?;
+            self.flush()?;
             let said = Instant::now();
             while !self.flow.is_greeted() && said.elapsed() < HELLO {
                 self.wait(Duration::from_millis(1))?;
@@ -149,7 +181,7 @@ impl DatagramClient<'_> {
 
     /// Makes a trial. It waits for `start` first, and is the timed window then.
     fn trial(
-        &self,
+        &mut self,
         rate: Option<f64>,
         time: Duration,
         start: Option<&StartBarrier>,
@@ -166,7 +198,8 @@ impl DatagramClient<'_> {
             }
             (Direction::ToClient, None) => self.receive_all(&trial, barrier),
             (Direction::ToClient, Some(rate)) => {
-                let ring = || self.flow.due.notify_one();
+                let flow = Arc::clone(&self.flow);
+                let ring = || flow.due.notify_one();
                 let (outcome, clock_cpu) = with_clock(tick(rate), ring, || self.receive_all(&trial, barrier));
                 Ok(Outcome { clock_cpu, ..outcome? })
             }
@@ -174,7 +207,7 @@ impl DatagramClient<'_> {
     }
 
     /// Sends the datagrams of a trial when they are due.
-    fn send_all(&self, trial: &Trial) -> Result<(), TransferError> {
+    fn send_all(&mut self, trial: &Trial) -> Result<(), TransferError> {
         let (mut datagram, mut sent) = (self.flow.datagram(trial), 0);
         loop {
             let now = Instant::now();
@@ -191,15 +224,16 @@ impl DatagramClient<'_> {
                 stamp(&mut datagram, sent);
                 sent += u64::from(self.send(&datagram)?);
             }
+            self.flush()?;
             self.flow.set_sent(sent);
             self.check()?;
         }
     }
 
     /// Receives the datagrams of a trial, to its end and beyond.
-    fn receive_all(&self, trial: &Trial, barrier: &StartBarrier) -> Result<Outcome, TransferError> {
+    fn receive_all(&mut self, trial: &Trial, barrier: &StartBarrier) -> Result<Outcome, TransferError> {
         let mut buffer = vec![0; self.flow.len];
-        let mut receive = |this: &Self| {
+        let mut receive = |this: &mut Self| {
             for _ in 0..BATCH {
                 match this.socket.recv(&mut buffer) {
                     Ok(len) => this.flow.take(&buffer[..len])?,
@@ -218,10 +252,10 @@ impl DatagramClient<'_> {
 
     /// Waits until all that was sent has arrived, or nothing comes any more.
     fn settle(
-        &self,
+        &mut self,
         trial: &Trial,
         end: Snapshot,
-        mut wait: impl FnMut(&Self) -> Result<(), TransferError>,
+        mut wait: impl FnMut(&mut Self) -> Result<(), TransferError>,
     ) -> Result<Outcome, TransferError> {
         let (mut in_time, mut last) = (None, (self.flow.arrived().count, Instant::now()));
         loop {
@@ -243,12 +277,16 @@ impl DatagramClient<'_> {
     }
 
     /// Sends a datagram. Returns whether the kernel has taken it.
-    fn send(&self, datagram: &[u8]) -> Result<bool, TransferError> {
+    fn send(&mut self, datagram: &[u8]) -> Result<bool, TransferError> {
         match self.socket.send(datagram) {
-            Ok(_) => Ok(true),
+            Ok(()) => Ok(true),
             Err(error) if is_passing(&error) => Ok(false),
             Err(error) => Err(TransferError::io("send a datagram")(error)),
         }
+    }
+
+    fn flush(&mut self) -> Result<(), TransferError> {
+        self.socket.flush().map_err(TransferError::io("send datagrams"))
     }
 
     fn wait(&self, time: Duration) -> Result<(), TransferError> {
@@ -278,7 +316,7 @@ fn is_passing(error: &io::Error) -> bool {
 /// Searches for the highest rate that loses next to nothing, in datagrams a second (RFC 2544, 26.1, with a loss above
 /// zero); `None` if all is delivered that the sender can send.
 fn search(
-    trial: impl Fn(Option<f64>, Duration) -> Result<Outcome, TransferError>,
+    mut trial: impl FnMut(Option<f64>, Duration) -> Result<Outcome, TransferError>,
 ) -> Result<Option<f64>, TransferError> {
     let free = trial(None, TRIAL)?;
     if free.passes() && trial(None, CONFIRMATION)?.passes() {

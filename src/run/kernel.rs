@@ -76,7 +76,10 @@ pub(super) fn clients(
             let has_tcp = !exchange.is_udp() || !streams.is_empty();
             Ok((clients, congestion.filter(|_| has_tcp)))
         }
-        Load::Datagrams(flow) => Ok((vec![datagram_client::client(flow, others[0], scenario.window_bytes)?], None)),
+        Load::Datagrams(flow) => {
+            let socket = datagram_client::kernel_socket(others[0], scenario.window_bytes)?;
+            Ok((vec![datagram_client::client(flow, socket)], None))
+        }
         Load::External(_) => Ok((Vec::new(), None)),
     }
 }

@@ -1,34 +1,43 @@
-//! The stack alone: over a link in memory, with a scripted peer as its client.
+//! The stack alone: over a link in memory, with scripted peers as its clients.
 //!
 //! There is no kernel in it, no device and no network, so it needs no permission and no namespace.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use netstacks::StackKind;
-use netstacks::peer::{self, Peer};
+use netstacks::peer::{self, Peer, Peers, SharedLink};
 use platform::{Class, Counted, Link, MemoryLink, Network, Offload, TcpStatistics};
 
 use super::barrier::StartBarrier;
 use super::client::{Cancel, Client, Connection, Connector};
+use super::datagram_client::DatagramSocket;
 use super::error::RunError;
 use super::load::Load;
 use super::meter::LinkMeter;
+use super::path;
 use super::prepared::Prepared;
+use super::sockets::{Sockets, Wake};
 use super::stack::{FIRST_PORT, StackStarter, Start, StartedStack};
 use super::transfer::{Stream, TransferError};
+use super::{datagram_client, requester};
 use crate::remedy::WithRemedy;
 use crate::sample::DeviceFacts;
-use crate::scenario::Scenario;
+use crate::scenario::{Protocol, Scenario};
 
 /// Stands for the name of the device.
 const NAME: &str = "memory";
 
-/// The port of the peer's connection, like one of the kernel's.
+/// The port of the first client, like one of the kernel's; the others follow.
 const CLIENT_PORT: u16 = 40_000;
 
-/// Prepares a stack over memory. It has one stream.
+/// How long a client of datagrams waits for one, so that it can be cancelled.
+const WAIT: Duration = Duration::from_millis(5);
+
+/// Prepares a stack over memory.
 pub(super) fn prepare(
     scenario: &Scenario,
     network: &Network,
@@ -48,33 +57,68 @@ pub(super) fn prepare(
         tx_queue_len: u32::try_from(MemoryLink::DEFAULT_DEPTH).ok(),
     };
     let link = Counted::new(near);
-    let streams = Stream::split(scenario);
-    let load = Load::Streams(Arc::clone(&streams));
+    let load = Load::of(scenario);
     // The link drops nothing, and has no counter for it.
-    let barrier = StartBarrier::new(streams.len(), LinkMeter::new(link.traffic(), || None));
+    let barrier = StartBarrier::new(load.clients(), LinkMeter::new(link.traffic(), || None));
     let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, &load))?;
-    let client = Client::new(connector(scenario, network, far)?, &streams, 0);
     Ok(Prepared {
-        clients: vec![client],
+        clients: clients(scenario, network, far, &load)?,
         device: Some(facts),
         effective: Some(effective),
         ..Prepared::new(load, barrier, server)
     })
 }
 
-fn connector(scenario: &Scenario, network: &Network, link: MemoryLink) -> Result<PeerConnector, RunError> {
-    let local = SocketAddr::new(network.address, CLIENT_PORT);
-    let peer = Peer::new(link, local, SocketAddr::new(network.peer, FIRST_PORT)).map_err(|source| {
-        platform::Error::new(Class::Invalid, "start", "the scripted client", source).remedy("raise --mtu")
-    })?;
-    Ok(PeerConnector(peer::Client::new(peer, scenario.timeout)))
+/// The clients of a load.
+fn clients(scenario: &Scenario, network: &Network, link: MemoryLink, load: &Load) -> Result<Vec<Client>, RunError> {
+    let mut targets = path::targets(network.peer, load);
+    match load {
+        Load::Streams(streams) if streams.len() == 1 => of_streams(scenario, network, streams, vec![link]),
+        Load::Streams(streams) => {
+            let ends = SharedLink::split(link, (CLIENT_PORT..).take(streams.len()));
+            of_streams(scenario, network, streams, ends)
+        }
+        Load::Requests(exchange, _) => {
+            let sockets = MemorySockets {
+                peers: Peers::new(link, network.address),
+                protocol: exchange.protocol(),
+                targets: vec![targets[0]; exchange.connections],
+                datagrams: vec![VecDeque::new(); exchange.connections],
+                new: Vec::new(),
+                buffer: vec![0; usize::from(u16::MAX)],
+            };
+            Ok(vec![requester::client(exchange, targets, sockets)])
+        }
+        Load::Datagrams(flow) => {
+            let socket = MemoryDatagrams { peers: Peers::new(link, network.address), target: targets.remove(0) };
+            Ok(vec![datagram_client::client(flow, socket)])
+        }
+        Load::External(_) => Ok(Vec::new()),
+    }
+}
+
+fn of_streams<L: Link>(
+    scenario: &Scenario,
+    network: &Network,
+    streams: &Arc<[Stream]>,
+    links: Vec<L>,
+) -> Result<Vec<Client>, RunError> {
+    let ports = (CLIENT_PORT..).zip(FIRST_PORT..);
+    let clients = links.into_iter().zip(ports).enumerate().map(|(index, (link, (port, target)))| {
+        let local = SocketAddr::new(network.address, port);
+        let peer = Peer::new(link, local, SocketAddr::new(network.peer, target)).map_err(|source| {
+            platform::Error::new(Class::Invalid, "start", "the scripted client", source).remedy("raise --mtu")
+        })?;
+        Ok(Client::new(PeerConnector(peer::Client::new(peer, scenario.timeout)), streams, index))
+    });
+    clients.collect()
 }
 
 /// A peer that is not connected yet.
-struct PeerConnector(peer::Client<MemoryLink>);
+struct PeerConnector<L>(peer::Client<L>);
 
-impl Connector for PeerConnector {
-    type Connection = peer::Client<MemoryLink>;
+impl<L: Link> Connector for PeerConnector<L> {
+    type Connection = peer::Client<L>;
 
     fn connect(mut self) -> Result<Self::Connection, TransferError> {
         self.0.connect().map_err(TransferError::io("connect"))?;
@@ -87,7 +131,7 @@ impl Connector for PeerConnector {
     }
 }
 
-impl Connection for peer::Client<MemoryLink> {
+impl<L: Link> Connection for peer::Client<L> {
     fn shutdown_write(&mut self) -> io::Result<()> {
         self.shutdown_write()
     }
@@ -95,5 +139,110 @@ impl Connection for peer::Client<MemoryLink> {
     /// It is not a connection of the kernel.
     fn statistics(&self) -> TcpStatistics {
         TcpStatistics::default()
+    }
+}
+
+/// Peers as sockets.
+struct MemorySockets {
+    peers: Peers<MemoryLink>,
+    protocol: Protocol,
+    /// Where the datagrams of each socket go to, and those that have come for it.
+    targets: Vec<SocketAddr>,
+    datagrams: Vec<VecDeque<Vec<u8>>>,
+    /// Sockets of datagrams that are new, and ready.
+    new: Vec<usize>,
+    /// Room for a datagram.
+    buffer: Vec<u8>,
+}
+
+impl MemorySockets {
+    /// The port of a socket of datagrams.
+    fn port(index: usize) -> u16 {
+        // There are 10,000 connections at most.
+        CLIENT_PORT + index as u16
+    }
+}
+
+impl Sockets for MemorySockets {
+    fn connect(&mut self, index: usize, target: SocketAddr) -> io::Result<()> {
+        if self.protocol == Protocol::Tcp {
+            return self.peers.connect(index, target);
+        }
+        self.targets[index] = target;
+        self.new.push(index);
+        Ok(())
+    }
+
+    fn is_connected(&mut self, index: usize) -> io::Result<bool> {
+        if self.protocol == Protocol::Udp || self.peers.is_connected(index) {
+            return Ok(true);
+        }
+        match self.peers.read(index, &mut [0]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            result => result.map(|_| true),
+        }
+    }
+
+    fn read(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.protocol == Protocol::Tcp {
+            return self.peers.read(index, buffer);
+        }
+        let datagram = self.datagrams[index].pop_front().ok_or(io::ErrorKind::WouldBlock)?;
+        let len = datagram.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&datagram[..len]);
+        Ok(len)
+    }
+
+    fn write(&mut self, index: usize, bytes: &[u8]) -> io::Result<usize> {
+        if self.protocol == Protocol::Tcp {
+            return self.peers.write(index, bytes);
+        }
+        self.peers.send_datagram(Self::port(index), self.targets[index], bytes).map(|()| bytes.len())
+    }
+
+    fn close(&mut self, index: usize) {
+        self.peers.close(index);
+    }
+
+    fn wait(&mut self, longest: Duration, ready: &mut Vec<usize>) -> io::Result<()> {
+        self.peers.wait(if self.new.is_empty() { longest } else { Duration::ZERO }, ready)?;
+        ready.append(&mut self.new);
+        while let Some(datagram) = self.peers.receive_datagram(&mut self.buffer) {
+            let index = usize::from(datagram.local.port().wrapping_sub(CLIENT_PORT));
+            if let Some(queue) = self.datagrams.get_mut(index) {
+                queue.push_back(self.buffer[..datagram.len].to_vec());
+                ready.push(index);
+            }
+        }
+        Ok(())
+    }
+
+    fn wake(&self) -> Wake {
+        let waker = self.peers.waker();
+        Arc::new(move || waker.wake())
+    }
+}
+
+/// A socket of datagrams, over memory.
+struct MemoryDatagrams {
+    peers: Peers<MemoryLink>,
+    target: SocketAddr,
+}
+
+impl DatagramSocket for MemoryDatagrams {
+    fn send(&mut self, datagram: &[u8]) -> io::Result<()> {
+        self.peers.send_datagram(CLIENT_PORT, self.target, datagram)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.peers.wait(Duration::ZERO, &mut Vec::new())
+    }
+
+    fn recv(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(datagram) = self.peers.receive_datagram(buffer) {
+            return Ok(datagram.len);
+        }
+        self.peers.wait(WAIT, &mut Vec::new())?;
+        self.peers.receive_datagram(buffer).map(|datagram| datagram.len).ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 }

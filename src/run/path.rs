@@ -1,6 +1,6 @@
 //! The whole path: kernel clients, the TUN device, the stack.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use netstacks::StackKind;
 use platform::{Counted, FaultPlan, Faults, Faulty, TunDevice, Which};
@@ -15,8 +15,8 @@ use super::{kernel, tun};
 use crate::scenario::{Conditions, Scenario, Tun};
 
 /// Ports for connections that live for one request. The stack keeps each for a while after its end (TIME-WAIT), and
-/// the kernel's client has some 28,000 ports for each of them.
-const PORTS: usize = 64;
+/// a client has its own ports again and again: with a prime number of others, no pair of ports returns soon.
+const PORTS: usize = 61;
 
 /// The link between the device and the stack.
 pub(super) type DeviceLink = Faulty<Counted<TunDevice>>;
@@ -42,6 +42,17 @@ pub(super) fn plan(scenario: &Scenario) -> FaultPlan {
     FaultPlan { seed: scenario.link_seed, rx: faults, tx: faults, ..FaultPlan::default() }
 }
 
+/// The addresses to which the clients of a load connect at a stack: one for each stream, and then those of requests
+/// or datagrams.
+pub(super) fn targets(stack: IpAddr, load: &Load) -> Vec<SocketAddr> {
+    let ports = match load {
+        Load::Streams(streams) => streams.len(),
+        Load::Requests(exchange, streams) => streams.len() + if exchange.connects { PORTS } else { 1 },
+        Load::Datagrams(_) | Load::External(_) => 1,
+    };
+    (FIRST_PORT..).take(ports).map(|port| SocketAddr::new(stack, port)).collect()
+}
+
 /// Prepares a stack on a device.
 pub(super) fn prepare(
     scenario: &Scenario,
@@ -58,13 +69,7 @@ pub(super) fn prepare(
     let load = Load::of(scenario);
     let barrier = StartBarrier::new(load.clients(), LinkMeter::new(traffic, move || drops.read()).with_faults(faults));
     let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, &load))?;
-    let ports = match &load {
-        Load::Streams(streams) => streams.len(),
-        Load::Requests(exchange, streams) => streams.len() + if exchange.connects { PORTS } else { 1 },
-        Load::Datagrams(_) | Load::External(_) => 1,
-    };
-    let targets = (FIRST_PORT..).take(ports).map(|port| SocketAddr::new(tun.network.peer, port)).collect();
-    let (clients, congestion) = kernel::clients(scenario, &load, targets)?;
+    let (clients, congestion) = kernel::clients(scenario, &load, targets(tun.network.peer, &load))?;
     Ok(Prepared {
         clients,
         congestion,

@@ -7,7 +7,7 @@ use super::error::RunError;
 use super::failure::Failure;
 use super::load::Load;
 use super::server_side::ServerSide;
-use crate::scenario::Scenario;
+use crate::scenario::{Layer, Scenario};
 
 /// The port of the first stream; the others have the ports above it. Any would do: the stacks accept all ports.
 pub(super) const FIRST_PORT: u16 = 5201;
@@ -33,7 +33,11 @@ pub(super) struct StartedStack {
 
 impl<L: Link> Start<L> {
     pub(super) fn new(link: L, scenario: &Scenario, load: &Load) -> Self {
-        let config = StackConfig { window: scenario.window_bytes, ..StackConfig::default() };
+        let mut config = StackConfig { window: scenario.window_bytes, ..StackConfig::default() };
+        // The scripted client does not send a SYN again.
+        if scenario.subject.layer() == Layer::Stack {
+            config.backlog = config.backlog.max(2 * usize::from(scenario.parallel.get()));
+        }
         Self { link, config, load: load.clone() }
     }
 }
