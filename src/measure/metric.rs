@@ -64,27 +64,38 @@ use Written::{Digits, Kibibytes, Millions, Percent};
 /// The speed of a cell ([`Sample::speed`]): the figure by which it is compared with others.
 pub fn speed_of(cell: &Cell) -> &'static Metric {
     match cell.workload {
-        Workload::Stream(_) | Workload::Packets => &METRICS[0],
-        Workload::Rr(_) | Workload::Crr(_) => &METRICS[1],
-        Workload::Idle => &METRICS[2],
+        Workload::Stream(_) | Workload::Packets => &GBPS,
+        Workload::Rr(_) | Workload::Crr(_) => &REQUESTS,
+        Workload::Idle => &CONNECTIONS,
     }
 }
 
-/// All figures, in the order in which tables have them. The first three are speeds.
-pub static METRICS: [Metric; 37] = [
-    median("gbps", "", "Gbps", |sample| sample.is_ok().then(|| sample.gbps()))
-        .about("delivered payload by time, in 10⁹ bits a second")
-        .of(has_bytes)
-        .written(Digits(2))
-        .better(Some(true)),
+/// The speed of bulk bytes.
+pub const GBPS: Metric = median("gbps", "", "Gbps", |sample| sample.is_ok().then(|| sample.gbps()))
+    .about("delivered payload by time, in 10⁹ bits a second")
+    .of(has_bytes)
+    .written(Digits(2))
+    .better(Some(true));
+
+/// The speed of requests.
+const REQUESTS: Metric =
     median("requests_per_second", "requests", "/s", |sample| sample.requests_per_second().filter(|_| sample.is_ok()))
         .about("requests that were answered in the timed window, a second")
         .of(has_requests)
-        .better(Some(true)),
+        .better(Some(true));
+
+/// The speed of connections that are only held open: how little memory they take.
+const CONNECTIONS: Metric =
     median("connections_per_mb", "connections", "/MB", |sample| sample.connections_per_mb().filter(|_| sample.is_ok()))
         .about("connections that were held open in a megabyte, 10⁶ bytes, of the subject's memory")
         .of(has_idle)
-        .better(Some(true)),
+        .better(Some(true));
+
+/// All figures, in the order in which tables have them.
+pub static METRICS: [Metric; 37] = [
+    GBPS,
+    REQUESTS,
+    CONNECTIONS,
     median("bytes_per_connection", "memory each", "KiB", |sample| sample.measured.idle?.bytes_per_connection())
         .about(
             "memory that each connection takes once a byte has crossed it each way, with its task of the server and \
@@ -321,7 +332,7 @@ impl Metric {
 
     /// Whether it is the speed of some cells.
     pub fn is_speed(&self) -> bool {
-        METRICS[..3].iter().any(|speed| speed.name == self.name)
+        [GBPS, REQUESTS, CONNECTIONS].iter().any(|speed| speed.name == self.name)
     }
 
     /// A value as a reader sees it, without the unit.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::axis;
 use super::format;
-use crate::measure::metric::{METRICS, Metric, speed_of};
+use crate::measure::metric::{GBPS, Metric, speed_of};
 use crate::measure::{CellSummary, Summary};
 use crate::sample::{Environment, Head, Sample, SampleFile};
 use crate::scenario::{Cell, Layer, Workload, plural};
@@ -89,7 +89,7 @@ impl Series {
 
     /// The figure by which its cells are compared.
     pub(super) fn speed(&self) -> &'static Metric {
-        self.samples.first().map_or(&METRICS[0], |sample| speed_of(&sample.cell))
+        self.samples.first().map_or(&GBPS, |sample| speed_of(&sample.cell))
     }
 
     /// The machine in a line.
