@@ -109,10 +109,16 @@ impl CellSummary {
     }
 }
 
+/// The latencies of all requests of some runs.
+pub fn latency<'a>(runs: impl IntoIterator<Item = &'a Sample>) -> Latency {
+    let mut all = Latency::new();
+    runs.into_iter().filter_map(|sample| sample.measured.requests.as_ref()).for_each(|made| all.add(&made.latency));
+    all
+}
+
 /// The figures that are taken from runs.
 fn figures(cell: &Cell, runs: &[&Sample]) -> BTreeMap<&'static str, f64> {
-    let mut latency = Latency::new();
-    runs.iter().filter_map(|sample| sample.measured.requests.as_ref()).for_each(|made| latency.add(&made.latency));
+    let latency = latency(runs.iter().copied());
     let known = METRICS.iter().filter(|metric| (metric.exists)(cell)).filter_map(|metric| {
         let values: Vec<_> = runs.iter().filter_map(|sample| metric.of_run(sample)).collect();
         let figure = match metric.taken {

@@ -7,6 +7,7 @@ mod layers;
 mod overview;
 mod published;
 mod repeat;
+mod requests;
 
 use serde_json::Value;
 
@@ -39,6 +40,8 @@ pub(super) fn document(all: &[Series]) -> Document {
         push("cells", "Cells", cells::blocks(one));
         push("ladder", "Layers", layers::blocks(one));
         push("cost", "CPU cost against throughput", charts::cost(one).into_iter().map(Block::Chart).collect());
+        push("latency", "Latency", requests::latencies(one));
+        push("connections", "Requests against connections", requests::by_connections(one));
         push("time", "Runs over time", charts::drift(one));
         push("within", "The rate within each run", charts::within_runs(one));
     }
