@@ -2,6 +2,7 @@
 
 mod cells;
 mod charts;
+mod conditions;
 mod headline;
 mod layers;
 mod overview;
@@ -39,6 +40,7 @@ pub(super) fn document(all: &[Series]) -> Document {
         let mut push = |kind, title, blocks| sections.extend(section(kind, title, of.clone(), blocks));
         push("cells", "Cells", cells::blocks(one));
         push("ladder", "Layers", layers::blocks(one));
+        push("conditions", "Goodput under loss and delay", conditions::blocks(one));
         push("cost", "CPU cost against throughput", charts::cost(one).into_iter().map(Block::Chart).collect());
         push("latency", "Latency", requests::latencies(one));
         push("connections", "Requests against connections", requests::by_connections(one));
