@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::metric::{METRICS, Taken};
+use super::metric::{METRICS, Taken, speed_of};
 use super::{statistics, warnings};
 use crate::sample::{Latency, Sample, Status, Warning};
 use crate::scenario::Cell;
@@ -67,8 +67,9 @@ impl Summary {
             let Some(Estimate { median, .. }) = row.estimate else { continue };
             for metric in METRICS.iter().filter(|metric| (metric.exists)(&row.cell)) {
                 let Taken::Relative(is_rival) = metric.taken else { continue };
-                let rivals = medians.iter().filter(|(cell, _)| is_rival(&row.cell, cell)).map(|(_, median)| *median);
-                row.figures.extend(rivals.reduce(f64::max).map(|highest| (metric.name, median / highest)));
+                let rivals = medians.iter().filter(|(cell, _)| is_rival(&row.cell, cell));
+                let times = rivals.map(|(_, other)| speed_of(&row.cell).times_as_good(median, *other));
+                row.figures.extend(times.reduce(f64::min).map(|least| (metric.name, least)));
             }
         }
         Self { cells, warnings: warnings::of_environment(samples.iter()) }

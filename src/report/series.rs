@@ -133,7 +133,7 @@ impl Series {
         let rows = || self.summary.cells.iter();
         let is_whole = |row: &&CellSummary| match row.cell.layer() {
             // The kernel's own TCP is what requests and connections are compared with.
-            Layer::Loopback => matches!(self.kind(), Kind::Requests | Kind::Connections),
+            Layer::Loopback => matches!(self.kind(), Kind::Requests | Kind::Rated | Kind::Connections),
             layer => !matches!(layer, Layer::Device | Layer::Stack),
         };
         let whole: Vec<_> = rows().filter(is_whole).collect();
@@ -146,8 +146,10 @@ impl Series {
 pub(super) enum Kind {
     /// Stacks and layers with bulk bytes.
     Streams,
-    /// The same with requests.
+    /// The same with requests, as many as are answered.
     Requests,
+    /// The same with requests at a rate.
+    Rated,
     /// The same with connections that are held open.
     Connections,
     /// Forwarders.
@@ -155,12 +157,13 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 4] = [Self::Streams, Self::Requests, Self::Connections, Self::Forwarders];
+    pub(super) const ALL: [Self; 5] = [Self::Streams, Self::Requests, Self::Rated, Self::Connections, Self::Forwarders];
 
     fn of(cell: &Cell) -> Self {
         match cell.workload {
             _ if cell.forwarder().is_some() => Self::Forwarders,
             Workload::Stream(_) | Workload::Packets => Self::Streams,
+            Workload::Rr(requests) | Workload::Crr(requests) if requests.rate.is_some() => Self::Rated,
             Workload::Rr(_) | Workload::Crr(_) => Self::Requests,
             Workload::Idle => Self::Connections,
         }
@@ -171,6 +174,7 @@ impl Kind {
         match self {
             Self::Streams => "",
             Self::Requests => "requests",
+            Self::Rated => "requests at a rate",
             Self::Connections => "connections",
             Self::Forwarders => "forwarders",
         }

@@ -31,6 +31,14 @@ pub(super) fn bars(all: &[&Series]) -> Chart {
         "Bar and number: median. Line: its 95 % interval. Dot: a run. Ring: an outlier, which counts like any other.";
     match all.first().map(|one| one.kind()) {
         Some(Kind::Requests) => return of_groups("requests a second", groups, "Requests of each cell", key),
+        Some(Kind::Rated) => {
+            return of_groups(
+                "p99 of the latencies, µs",
+                groups,
+                "Latency of each cell",
+                &format!("{key} Less is better."),
+            );
+        }
         Some(Kind::Connections) => {
             return of_groups("connections in a megabyte", groups, "Connections of each cell", key);
         }

@@ -27,6 +27,9 @@ pub(super) fn latencies(one: &Series) -> Vec<Block> {
     let note = "Latency in µs by percentile, of the requests of all runs together: at 99, one request in a hundred took \
         longer. Low is good, and so is a curve that stays flat to the right. Both scales are logarithmic. A curve ends \
         where fewer than ten requests took longer.";
+    if !matches!(one.kind(), Kind::Requests | Kind::Rated) {
+        return Vec::new();
+    }
     with_note(charts(one, |cell| cell, "Latency by percentile", |rows| curves(one, rows)), note)
 }
 
@@ -34,6 +37,9 @@ pub(super) fn latencies(one: &Series) -> Vec<Block> {
 pub(super) fn by_connections(one: &Series) -> Vec<Block> {
     let note = "Median requests a second by the number of connections, on a logarithmic scale. High is good, and so is a \
         line that does not fall to the right.";
+    if one.kind() != Kind::Requests {
+        return Vec::new();
+    }
     with_note(charts(one, |cell| Cell { parallel: 1, ..cell }, "Requests a second by connections", lines), note)
 }
 
@@ -77,9 +83,6 @@ fn charts(
     label: &str,
     plot: impl Fn(&[&CellSummary]) -> Option<Plot>,
 ) -> Vec<Chart> {
-    if one.kind() != Kind::Requests {
-        return Vec::new();
-    }
     let works = works(&one.main_rows(), alike);
     let cells: Vec<_> = works.iter().map(|(work, _)| work).collect();
     let differing: Vec<_> = axis::differing(&cells).into_iter().map(|axis| axis.name).collect();
