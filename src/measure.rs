@@ -16,4 +16,4 @@ mod warnings;
 pub use self::compare::{CellChange, Change, CompareError, Comparison, Method, Side, Verdict};
 pub use self::conditions::{Difference, Differences, differences};
 pub use self::rank::SIGNIFICANCE;
-pub use self::summary::{CellSummary, Estimate, Summary};
+pub use self::summary::{CellSummary, Estimate, Summary, latency};

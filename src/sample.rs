@@ -419,11 +419,16 @@ impl Sample {
         self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes.max(1.0))
     }
 
-    /// The figure by which runs of a cell are compared, of which more is better: [`Sample::gbps`], answered requests a
-    /// second, or connections in a megabyte.
+    /// The figure by which runs of a cell are compared: [`Sample::gbps`], answered requests a second, or connections in
+    /// a megabyte, of which more is better. Of requests that are made at a rate it is the time in which 99 % of them
+    /// were answered, in microseconds, of which less is better.
     pub fn speed(&self) -> f64 {
         match self.cell.workload {
             Workload::Stream(_) | Workload::Datagrams(_) | Workload::Packets => self.gbps(),
+            Workload::Rr(requests) | Workload::UdpRr(requests) | Workload::Crr(requests) if requests.rate.is_some() => {
+                let made = self.measured.requests.as_ref();
+                made.and_then(|made| made.latency.quantile_us(0.99)).unwrap_or_default()
+            }
             Workload::Rr(_) | Workload::UdpRr(_) | Workload::Crr(_) => self.requests_per_second().unwrap_or_default(),
             Workload::Idle => self.connections_per_mb().unwrap_or_default(),
         }

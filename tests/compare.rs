@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -11,9 +12,11 @@ use netstacks::StackKind;
 use rust_tun_perf::measure::{Comparison, Verdict, differences};
 use rust_tun_perf::report;
 use rust_tun_perf::sample::{
-    Environment, Head, Measurements, Program, Sample, SampleFile, Status, line, line_of_its_own,
+    Environment, Head, Latency, Measurements, Program, RequestFacts, Sample, SampleFile, Status, line, line_of_its_own,
 };
-use rust_tun_perf::scenario::{Cell, Conditions, Generator, Layer, Mode, RuntimeKind, Scenario, Subject, Workload};
+use rust_tun_perf::scenario::{
+    Cell, Conditions, Generator, Layer, Mode, Requests, RuntimeKind, Scenario, Subject, Workload,
+};
 
 use crate::processes::PROGRAM;
 
@@ -252,6 +255,33 @@ fn two_programs_in_the_same_rounds() {
     };
     let (old, new) = (runs([4.0, 6.0]), runs([3.6, 6.0]));
     let comparison = Comparison::within_rounds(&old, &new, 0.02).unwrap();
+    let mut table = Vec::new();
+    report::comparison(&comparison, &differences(&old, &new), &mut table).unwrap();
+    insta::assert_snapshot!(String::from_utf8(table).unwrap());
+}
+
+/// Beside requests of which as many are made as are answered.
+#[test]
+fn requests_at_a_rate_are_compared_by_their_p99() {
+    let of = |rate| {
+        let requests = Requests { rate: NonZeroU32::new(rate), ..Requests::default() };
+        Cell { workload: Workload::Rr(requests), ..cell(StackKind::Smoltcp, Mode::Reader) }
+    };
+    // The fixture's bytes are the microseconds that each request takes.
+    let runs = |cell: &Cell, usual_us: f64| -> Vec<Sample> {
+        let runs = ten(cell, usual_us * 8e-9).into_iter().map(|mut run| {
+            let mut latency = Latency::new();
+            (0..1000).for_each(|_| latency.record(Duration::from_micros(run.measured.bytes)));
+            run.measured.requests = Some(RequestFacts { answered: 1000, latency, ..RequestFacts::default() });
+            run
+        });
+        runs.collect()
+    };
+    let cells = [of(1000), of(2000), of(0)];
+    let [old, new] = [[10_000.0, 10_000.0, 10_000.0], [15_000.0, 6_000.0, 15_000.0]].map(|usual_us| {
+        cells.iter().zip(usual_us).flat_map(|(cell, usual_us)| runs(cell, usual_us)).collect::<Vec<_>>()
+    });
+    let comparison = Comparison::of(&old, &new, 0.02).unwrap();
     let mut table = Vec::new();
     report::comparison(&comparison, &differences(&old, &new), &mut table).unwrap();
     insta::assert_snapshot!(String::from_utf8(table).unwrap());

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::loopback::{self, Figure};
+use super::metric::speed_of;
 use super::rank::{self, RankTest, SIGNIFICANCE};
 use super::{Estimate, conditions, statistics};
 use crate::sample::{Sample, Status};
@@ -11,11 +12,11 @@ use crate::scenario::Cell;
 /// The result for a cell. [`Slower`](Self::Slower) and [`Broken`](Self::Broken) are for the worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
-    /// The whole interval of the change is below the floor, and the change is significant.
+    /// The whole interval of the change is beyond the floor for the worse, and the change is significant.
     Slower,
     /// Significantly more runs fail than before.
     Broken,
-    /// The whole interval of the change is above the floor, and the change is significant.
+    /// The whole interval of the change is beyond the floor for the better, and the change is significant.
     Faster,
     /// Significantly fewer runs fail than before.
     Recovered,
@@ -73,7 +74,7 @@ pub struct Side {
 /// The change of a cell's speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// New by old: 0.95 is 5 % slower. It is the median of the ratios of the compared runs (the estimate of Hodges
+    /// New by old: 0.95 is 5 % less. It is the median of the ratios of the compared runs (the estimate of Hodges
     /// and Lehmann), so it is not always the ratio of the medians. The interval is at 95 % for this cell alone.
     pub ratio: Estimate,
     /// The p-value of any change: two-sided, by a rank test, with Holm's correction for all cells that have a change.
@@ -287,7 +288,7 @@ impl CellChange {
             return (Verdict::Broken, Some(broken));
         }
         let speed = match &self.change {
-            Some(change) => change.judge(floor),
+            Some(change) => change.judge(floor, speed_of(&self.cell).less_is_better()),
             None if old.speeds.is_empty() && new.speeds.is_empty() => Verdict::Failing,
             None => Verdict::TooFewRuns,
         };
@@ -302,15 +303,17 @@ impl CellChange {
 impl Change {
     /// A verdict needs both: the test says that there is a change, in a table of many cells, and the interval that
     /// it is larger than the floor.
-    fn judge(&self, floor: f64) -> Verdict {
+    fn judge(&self, floor: f64, less_is_better: bool) -> Verdict {
+        let [below, above] =
+            if less_is_better { [Verdict::Faster, Verdict::Slower] } else { [Verdict::Slower, Verdict::Faster] };
         if self.smallest_p_value > SIGNIFICANCE {
             Verdict::TooFewRuns
         } else if self.p_value > SIGNIFICANCE {
             Verdict::Inconclusive
         } else if self.ratio.high < 1.0 - floor {
-            Verdict::Slower
+            below
         } else if self.ratio.low > 1.0 + floor {
-            Verdict::Faster
+            above
         } else {
             Verdict::Inconclusive
         }
@@ -337,7 +340,7 @@ fn sides<'a>(figures: impl IntoIterator<Item = Figure<'a>>) -> BTreeMap<Cell, Si
     sides
 }
 
-/// The throughput of the good runs of each cell, by round.
+/// The speeds of the good runs of each cell, by round.
 fn rounds(samples: &[Sample]) -> BTreeMap<&Cell, BTreeMap<u32, f64>> {
     let mut rounds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| sample.is_ok()) {

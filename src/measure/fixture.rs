@@ -1,12 +1,13 @@
 //! Samples for tests.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use netstacks::StackKind;
 
-use crate::sample::{Environment, Measurements, Program, Sample, Status};
-use crate::scenario::{Cell, Conditions, Forwarder, Generator, Mode, RuntimeKind, Subject, Workload};
+use crate::sample::{Environment, Latency, Measurements, Program, RequestFacts, Sample, Status};
+use crate::scenario::{Cell, Conditions, Forwarder, Generator, Mode, Requests, RuntimeKind, Subject, Workload};
 
 /// A cell of the whole path.
 pub(crate) fn cell(netstack: StackKind, mode: Mode) -> Cell {
@@ -61,6 +62,21 @@ pub(crate) fn sample(cell: &Cell, gbps: f64) -> Sample {
     let bytes = (gbps * 1e9 / 8.0 * elapsed.as_secs_f64()) as u64;
     let measured = Measurements { detail: None, bytes, elapsed, ..Measurements::failed(Status::Ok, "") };
     Sample { cell: cell.clone(), measured, environment: Arc::new(environment()) }
+}
+
+/// A cell with requests that are made at a rate.
+pub(crate) fn at_a_rate(netstack: StackKind) -> Cell {
+    let requests = Requests { rate: NonZeroU32::new(1000), ..Requests::default() };
+    Cell { workload: Workload::Rr(requests), ..cell(netstack, Mode::Reader) }
+}
+
+/// A run with requests that all took as long.
+pub(crate) fn answering(cell: &Cell, latency_us: f64) -> Sample {
+    let mut latency = Latency::new();
+    (0..1000).for_each(|_| latency.record(Duration::from_secs_f64(latency_us / 1e6)));
+    let mut run = sample(cell, 0.0);
+    run.measured.requests = Some(RequestFacts { answered: 1000, latency, ..RequestFacts::default() });
+    run
 }
 
 /// A run that failed.

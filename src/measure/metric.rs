@@ -41,8 +41,8 @@ pub enum Taken {
     /// From the latencies of all requests of a run, or of all runs of a cell that did not fail: the time in which this
     /// share of them was answered, in microseconds.
     Quantile(f64),
-    /// A cell's median speed, divided by the highest among the cells that the function accepts: it gets this
-    /// cell first, and then another or the same.
+    /// A cell's median speed, divided by the best among the cells that the function accepts: it gets this cell first,
+    /// and then another or the same. Of a speed of which less is better, the best is divided by the cell's.
     Relative(fn(&Cell, &Cell) -> bool),
 }
 
@@ -64,27 +64,42 @@ use Written::{Digits, Kibibytes, Millions, Percent};
 /// The speed of a cell ([`Sample::speed`]): the figure by which it is compared with others.
 pub fn speed_of(cell: &Cell) -> &'static Metric {
     match cell.workload {
-        Workload::Stream(_) | Workload::Datagrams(_) | Workload::Packets => &METRICS[0],
-        Workload::Rr(_) | Workload::UdpRr(_) | Workload::Crr(_) => &METRICS[1],
-        Workload::Idle => &METRICS[2],
+        Workload::Stream(_) | Workload::Datagrams(_) | Workload::Packets => &GBPS,
+        Workload::Rr(requests) | Workload::UdpRr(requests) | Workload::Crr(requests) if requests.rate.is_some() => &P99,
+        Workload::Rr(_) | Workload::UdpRr(_) | Workload::Crr(_) => &REQUESTS,
+        Workload::Idle => &CONNECTIONS,
     }
 }
 
-/// All figures, in the order in which tables have them. The first three are speeds.
-pub static METRICS: [Metric; 43] = [
-    median("gbps", "", "Gbps", |sample| sample.is_ok().then(|| sample.gbps()))
-        .about("delivered payload by time, in 10⁹ bits a second")
-        .of(has_bytes)
-        .written(Digits(2))
-        .better(Some(true)),
+/// The speed of bulk bytes.
+pub const GBPS: Metric = median("gbps", "", "Gbps", |sample| sample.is_ok().then(|| sample.gbps()))
+    .about("delivered payload by time, in 10⁹ bits a second")
+    .of(has_bytes)
+    .written(Digits(2))
+    .better(Some(true));
+
+/// The speed of requests.
+const REQUESTS: Metric =
     median("requests_per_second", "requests", "/s", |sample| sample.requests_per_second().filter(|_| sample.is_ok()))
         .about("requests that were answered in the timed window, a second")
         .of(has_requests)
-        .better(Some(true)),
+        .better(Some(true));
+
+/// The speed of requests that are made at a rate: how many are answered is the rate itself.
+const P99: Metric = quantile("latency_p99_us", "p99", 0.99).about("the same for 99 %");
+
+/// The speed of connections that are only held open: how little memory they take.
+const CONNECTIONS: Metric =
     median("connections_per_mb", "connections", "/MB", |sample| sample.connections_per_mb().filter(|_| sample.is_ok()))
         .about("connections that were held open in a megabyte, 10⁶ bytes, of the subject's memory")
         .of(has_idle)
-        .better(Some(true)),
+        .better(Some(true));
+
+/// All figures, in the order in which tables have them.
+pub static METRICS: [Metric; 43] = [
+    GBPS,
+    REQUESTS,
+    CONNECTIONS,
     median("bytes_per_connection", "memory each", "KiB", |sample| sample.measured.idle?.bytes_per_connection())
         .about(
             "memory that each connection takes once a byte has crossed it each way, with its task of the server and \
@@ -110,7 +125,7 @@ pub static METRICS: [Metric; 43] = [
     .text("idle", "{} of a processor"),
     quantile("latency_p50_us", "p50", 0.5).about("the time in which half of the requests were answered"),
     quantile("latency_p90_us", "p90", 0.9).about("the same for 90 %").only_samples(),
-    quantile("latency_p99_us", "p99", 0.99).about("the same for 99 %"),
+    P99,
     quantile("latency_p999_us", "p99.9", 0.999).about("the same for 99.9 %"),
     quantile("latency_max_us", "max", 1.0).about("the same for all of them").only_samples(),
     median("failed_requests", "failed requests", "", failed_requests)
@@ -261,7 +276,10 @@ pub static METRICS: [Metric; 43] = [
         .written(Digits(3))
         .only_samples(),
     relative("of_fastest", "of fastest", Cell::same_work)
-        .about("median, divided by the median of the fastest cell with the same work")
+        .about(
+            "median, divided by the median of the fastest cell with the same work; of latencies the other way round, so \
+                100 % is always the fastest",
+        )
         .better(Some(true)),
     relative("of_other_mode", "of other mode", is_other_mode)
         .about("median throughput, divided by the median of the same cell with reader and writer exchanged")
@@ -353,7 +371,17 @@ impl Metric {
 
     /// Whether it is the speed of some cells.
     pub fn is_speed(&self) -> bool {
-        METRICS[..3].iter().any(|speed| speed.name == self.name)
+        [GBPS, REQUESTS, P99, CONNECTIONS].iter().any(|speed| speed.name == self.name)
+    }
+
+    /// Whether less of it is better.
+    pub fn less_is_better(&self) -> bool {
+        self.more_is_better == Some(false)
+    }
+
+    /// How many times as good a value is as another: 0.5 is half the throughput, or twice the latency.
+    pub fn times_as_good(&self, value: f64, other: f64) -> f64 {
+        if self.less_is_better() { other / value } else { value / other }
     }
 
     /// A value as a reader sees it, without the unit.
@@ -439,8 +467,15 @@ fn count(count: Option<u64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::num::NonZeroU32;
+    use std::time::Duration;
+
+    use netstacks::StackKind;
 
     use super::*;
+    use crate::measure::fixture::{cell, sample};
+    use crate::sample::{IdleFacts, Latency, RequestFacts};
+    use crate::scenario::Requests;
 
     #[test]
     fn every_metric_has_a_name_of_its_own_a_head_and_a_meaning() {
@@ -449,6 +484,35 @@ mod tests {
         for Metric { name, title, unit, about, in_text, .. } in &METRICS {
             assert!(!name.is_empty() && !about.is_empty() && !format!("{title}{unit}").is_empty(), "{name}");
             assert!(in_text.is_none_or(|(_, words)| words.contains("{}")), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_speed_of_a_run_is_the_metric_of_its_cell() {
+        let requests = Requests::default();
+        let rated = Requests { rate: NonZeroU32::new(1000), ..requests };
+        let mut latency = Latency::new();
+        (1..=100).for_each(|milliseconds| latency.record(Duration::from_millis(milliseconds)));
+        for (workload, name) in [
+            (Workload::Stream(Mode::Both), "gbps"),
+            (Workload::Rr(requests), "requests_per_second"),
+            (Workload::Rr(rated), "latency_p99_us"),
+            (Workload::Crr(rated), "latency_p99_us"),
+            (Workload::Idle, "connections_per_mb"),
+        ] {
+            let cell = Cell { workload, ..cell(StackKind::Smoltcp, Mode::Reader) };
+            let mut run = sample(&cell, 2.0);
+            run.measured.requests =
+                Some(RequestFacts { answered: 100, latency: latency.clone(), ..Default::default() });
+            run.measured.idle = Some(IdleFacts {
+                connections: 11,
+                rss_before_bytes: Some(0),
+                rss_idle_bytes: Some(1000),
+                ..IdleFacts::default()
+            });
+            let speed = speed_of(&cell);
+            assert_eq!((speed.name, speed.is_speed()), (name, true));
+            assert_eq!(speed.of_run(&run), Some(run.speed()), "{name}");
         }
     }
 

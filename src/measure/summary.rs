@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::metric::{METRICS, Taken};
+use super::metric::{METRICS, Taken, speed_of};
 use super::{statistics, warnings};
 use crate::sample::{Latency, Sample, Status, Warning};
 use crate::scenario::Cell;
@@ -67,8 +67,9 @@ impl Summary {
             let Some(Estimate { median, .. }) = row.estimate else { continue };
             for metric in METRICS.iter().filter(|metric| (metric.exists)(&row.cell)) {
                 let Taken::Relative(is_rival) = metric.taken else { continue };
-                let rivals = medians.iter().filter(|(cell, _)| is_rival(&row.cell, cell)).map(|(_, median)| *median);
-                row.figures.extend(rivals.reduce(f64::max).map(|highest| (metric.name, median / highest)));
+                let rivals = medians.iter().filter(|(cell, _)| is_rival(&row.cell, cell));
+                let times = rivals.map(|(_, other)| speed_of(&row.cell).times_as_good(median, *other));
+                row.figures.extend(times.reduce(f64::min).map(|least| (metric.name, least)));
             }
         }
         Self { cells, warnings: warnings::of_environment(samples.iter()) }
@@ -109,10 +110,16 @@ impl CellSummary {
     }
 }
 
+/// The latencies of all requests of some runs.
+pub fn latency<'a>(runs: impl IntoIterator<Item = &'a Sample>) -> Latency {
+    let mut all = Latency::new();
+    runs.into_iter().filter_map(|sample| sample.measured.requests.as_ref()).for_each(|made| all.add(&made.latency));
+    all
+}
+
 /// The figures that are taken from runs.
 fn figures(cell: &Cell, runs: &[&Sample]) -> BTreeMap<&'static str, f64> {
-    let mut latency = Latency::new();
-    runs.iter().filter_map(|sample| sample.measured.requests.as_ref()).for_each(|made| latency.add(&made.latency));
+    let latency = latency(runs.iter().copied());
     let known = METRICS.iter().filter(|metric| (metric.exists)(cell)).filter_map(|metric| {
         let values: Vec<_> = runs.iter().filter_map(|sample| metric.of_run(sample)).collect();
         let figure = match metric.taken {

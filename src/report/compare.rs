@@ -58,6 +58,9 @@ fn notes(comparison: &Comparison, differences: &Differences, out: &mut impl Writ
         Method::Normalised => writeln!(out, "note: each run is divided by the speed of loopback in its round")?,
         Method::WithinRounds => writeln!(out, "note: each new run is compared with the old run of its round")?,
     }
+    if comparison.cells.iter().any(|cell| speed_of(&cell.cell).less_is_better()) {
+        writeln!(out, "note: cells with a rate are compared by the p99 of their latencies, of which less is better")?;
+    }
     let notes = [
         ("the machines differ", &differences.machine, "; that alone may explain a change"),
         ("the programs differ", &differences.program, ""),

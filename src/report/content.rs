@@ -2,11 +2,13 @@
 
 mod cells;
 mod charts;
+mod conditions;
 mod headline;
 mod layers;
 mod overview;
 mod published;
 mod repeat;
+mod requests;
 
 use serde_json::Value;
 
@@ -38,7 +40,10 @@ pub(super) fn document(all: &[Series]) -> Document {
         let mut push = |kind, title, blocks| sections.extend(section(kind, title, of.clone(), blocks));
         push("cells", "Cells", cells::blocks(one));
         push("ladder", "Layers", layers::blocks(one));
+        push("conditions", "Goodput under loss and delay", conditions::blocks(one));
         push("cost", "CPU cost against throughput", charts::cost(one).into_iter().map(Block::Chart).collect());
+        push("latency", "Latency", requests::latencies(one));
+        push("connections", "Requests against connections", requests::by_connections(one));
         push("time", "Runs over time", charts::drift(one));
         push("within", "The rate within each run", charts::within_runs(one));
     }

@@ -22,7 +22,7 @@ pub(super) fn speed(row: &CellSummary, speed: f64) -> String {
 /// The unit of a series' speeds.
 pub(super) fn unit(one: &Series) -> String {
     let Metric { title, unit, .. } = one.speed();
-    format!("{title}{unit}")
+    format!("{title} {unit}").trim_start().replace(" /", "/")
 }
 
 /// The value of a metric of a cell.
@@ -50,7 +50,9 @@ pub(super) fn median_or_failures(row: &CellSummary) -> String {
 
 /// The median with its unit, and its interval where there is one.
 pub(super) fn rate(row: &CellSummary, estimate: Estimate) -> String {
-    with_interval(row, speed_of(&row.cell).write_with_unit(estimate.median))
+    let speed = speed_of(&row.cell);
+    let median = speed.write_with_unit(estimate.median);
+    with_interval(row, if speed.less_is_better() { format!("a {} of {median}", speed.title) } else { median })
 }
 
 fn with_interval(row: &CellSummary, median: String) -> String {

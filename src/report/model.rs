@@ -4,7 +4,7 @@ mod chart;
 
 use comfy_table::{CellAlignment, TableStyle};
 
-pub(super) use self::chart::{Axis, Bar, Chart, Group, Guide, Mark, Plot, Shape, Size, Strokes};
+pub(super) use self::chart::{Axis, Bar, Chart, Group, Guide, Mark, Plot, Scale, Shape, Size, Strokes};
 
 /// A report.
 pub(super) struct Document {
@@ -58,11 +58,13 @@ pub(super) struct Column {
     pub(super) is_number: bool,
     /// Whether it may be left out where there is no room.
     pub(super) may_go: bool,
+    /// How good the value of each row is, which a page shows as a colour; empty for none.
+    pub(super) percent_of_best: Vec<u8>,
 }
 
 impl Column {
     pub(super) fn new(title: impl Into<String>, is_number: bool) -> Self {
-        Self { title: title.into(), is_number, may_go: false }
+        Self { title: title.into(), is_number, may_go: false, percent_of_best: Vec::new() }
     }
 }
 

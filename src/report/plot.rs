@@ -187,6 +187,13 @@ fn width_of(text: &str) -> f64 {
     text.chars().count() as f64 * CHARACTER_PX
 }
 
+/// The ticks of a logarithmic axis from `low` to `high`: powers of ten, each times these factors.
+fn steps(low: f64, high: f64, factors: &[f64]) -> Vec<f64> {
+    let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
+    let steps = decades.flat_map(|decade| factors.iter().map(move |factor| factor * 10_f64.powi(decade)));
+    steps.filter(|step| (low..=high).contains(step)).collect()
+}
+
 /// The number at a tick of an axis, with four digits that count.
 fn tick(value: f64) -> String {
     // The rest of a sum that should be 0.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::axis;
 use super::format;
-use crate::measure::metric::{METRICS, Metric, speed_of};
+use crate::measure::metric::{GBPS, Metric, speed_of};
 use crate::measure::{CellSummary, Summary};
 use crate::sample::{Environment, Head, Sample, SampleFile};
 use crate::scenario::{Cell, Layer, Workload, plural};
@@ -89,7 +89,7 @@ impl Series {
 
     /// The figure by which its cells are compared.
     pub(super) fn speed(&self) -> &'static Metric {
-        self.samples.first().map_or(&METRICS[0], |sample| speed_of(&sample.cell))
+        self.samples.first().map_or(&GBPS, |sample| speed_of(&sample.cell))
     }
 
     /// The machine in a line.
@@ -133,7 +133,7 @@ impl Series {
         let rows = || self.summary.cells.iter();
         let is_whole = |row: &&CellSummary| match row.cell.layer() {
             // The kernel's own TCP is what requests and connections are compared with.
-            Layer::Loopback => matches!(self.kind(), Kind::Datagrams | Kind::Requests | Kind::Connections),
+            Layer::Loopback => !matches!(self.kind(), Kind::Streams | Kind::Forwarders),
             layer => !matches!(layer, Layer::Device | Layer::Stack),
         };
         let whole: Vec<_> = rows().filter(is_whole).collect();
@@ -148,8 +148,10 @@ pub(super) enum Kind {
     Streams,
     /// The same with datagrams.
     Datagrams,
-    /// The same with requests.
+    /// The same with requests, as many as are answered.
     Requests,
+    /// The same with requests at a rate.
+    Rated,
     /// The same with connections that are held open.
     Connections,
     /// Forwarders.
@@ -157,14 +159,17 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 5] =
-        [Self::Streams, Self::Datagrams, Self::Requests, Self::Connections, Self::Forwarders];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Streams, Self::Datagrams, Self::Requests, Self::Rated, Self::Connections, Self::Forwarders];
 
     fn of(cell: &Cell) -> Self {
         match cell.workload {
             _ if cell.forwarder().is_some() => Self::Forwarders,
             Workload::Stream(_) | Workload::Packets => Self::Streams,
             Workload::Datagrams(_) => Self::Datagrams,
+            Workload::Rr(requests) | Workload::UdpRr(requests) | Workload::Crr(requests) if requests.rate.is_some() => {
+                Self::Rated
+            }
             Workload::Rr(_) | Workload::UdpRr(_) | Workload::Crr(_) => Self::Requests,
             Workload::Idle => Self::Connections,
         }
@@ -176,6 +181,7 @@ impl Kind {
             Self::Streams => "",
             Self::Datagrams => "datagrams",
             Self::Requests => "requests",
+            Self::Rated => "requests at a rate",
             Self::Connections => "connections",
             Self::Forwarders => "forwarders",
         }

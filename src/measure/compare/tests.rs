@@ -2,7 +2,7 @@
 
 use netstacks::StackKind;
 
-use super::super::fixture::{cell, failed, forwarder, in_round, sample};
+use super::super::fixture::{answering, at_a_rate, cell, failed, forwarder, in_round, sample};
 use super::super::simulation::{Experiment, Machine};
 use super::*;
 use crate::scenario::{Layer, Mode, ROWS, Subject, Workload};
@@ -88,6 +88,28 @@ fn verdict(old: &[Option<f64>], new: &[Option<f64>]) -> Verdict {
         runs.iter().map(one).collect()
     };
     Comparison::of(&samples(old), &samples(new), 0.02).unwrap().cells[0].verdict
+}
+
+/// Their requests a second are the rate on both sides.
+#[test]
+fn cells_with_a_rate_are_slower_if_their_latency_is_higher() {
+    let cells = [StackKind::Lwip, StackKind::Smoltcp, StackKind::Ipstack].map(at_a_rate);
+    let runs = |usual_us: [f64; 3], seed| -> Vec<Sample> {
+        let mut machine = Machine::new(seed, 0.02);
+        let rounds = (1..=10).flat_map(|round| cells.iter().zip(usual_us).map(move |of| (round, of)));
+        rounds.map(|(round, (cell, usual))| in_round(answering(cell, machine.rate(usual)), round)).collect()
+    };
+    let (old, new) = (runs([100.0, 100.0, 100.0], 1), runs([150.0, 60.0, 100.0], 2));
+    for compare in [Comparison::of, Comparison::within_rounds] {
+        let comparison = compare(&old, &new, 0.02).unwrap();
+        let of = |stack: StackKind| comparison.cells.iter().find(|row| row.cell.stack() == Some(stack)).unwrap();
+        assert_eq!(of(StackKind::Lwip).verdict, Verdict::Slower, "{comparison:?}");
+        assert_eq!(of(StackKind::Smoltcp).verdict, Verdict::Faster, "{comparison:?}");
+        assert_eq!(of(StackKind::Ipstack).verdict, Verdict::Inconclusive, "{comparison:?}");
+        assert_eq!(comparison.worse(), 1);
+        // The change is of the latency itself.
+        assert!(of(StackKind::Lwip).change.unwrap().ratio.low > 1.3);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use netstacks::StackKind;
 
-use super::super::fixture::{cell, failed, forwarder, sample};
+use super::super::fixture::{answering, at_a_rate, cell, failed, forwarder, sample};
 use super::*;
 use crate::sample::{Interval, Packets};
 use crate::scenario::{Mode, ROWS, Workload};
@@ -152,4 +152,12 @@ fn forwarders_are_rivals_and_stacks_are_not_theirs() {
     let of_fastest: Vec<_> = cells.iter().map(|row| row.figure("of_fastest")).collect();
     assert_eq!(of_fastest, [Some(1.0), Some(0.5), Some(1.0), Some(1.0)]);
     assert!(cells.iter().all(|row| row.figure("of_other_mode").is_none()));
+}
+
+#[test]
+fn the_fastest_with_a_rate_has_the_lowest_latency() {
+    let [fast, slow] = [StackKind::Lwip, StackKind::Smoltcp].map(at_a_rate);
+    let summary = Summary::of(&[answering(&fast, 50.0), answering(&slow, 200.0)]);
+    let of_fastest = summary.cells.iter().map(|row| row.figure("of_fastest").unwrap());
+    assert_eq!(of_fastest.map(|share| (share * 100.0).round()).collect::<Vec<_>>(), [100.0, 25.0]);
 }

@@ -1,7 +1,7 @@
 //! Tables with a row for each cell or each sample, made of the lists of axes and metrics.
 
 use crate::measure::CellSummary;
-use crate::measure::metric::{METRICS, Metric, Taken};
+use crate::measure::metric::{METRICS, Metric, Taken, speed_of};
 use crate::report::axis::{self, AXES};
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Block, Column, Table};
@@ -41,6 +41,7 @@ fn metrics(cells: &[&Cell], wanted: fn(&Metric) -> bool) -> impl Iterator<Item =
 fn explained(metric: &Metric, cells: &[&Cell]) -> String {
     let over = match metric.taken {
         Taken::Median(_) => "; the median of the runs",
+        Taken::Quantile(_) if cells.iter().any(|cell| speed_of(cell).name == metric.name) => "; the median of the runs",
         Taken::Maximum(_) => "; the largest of the runs",
         Taken::Quantile(_) => "; of all runs together",
         Taken::Relative(_) => "",
@@ -57,23 +58,15 @@ fn table(one: &Series) -> Table {
         table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
     }
     let text = |figure: Option<String>| figure.unwrap_or_else(|| UNKNOWN.to_owned());
-    // The number of runs stands behind the last speed.
-    let mut speeds = metrics(&cells, Metric::is_speed).skip(1);
     for metric in metrics(&cells, |metric| metric.in_cells) {
         let head = Column::new(format::head(metric, &cells), true);
-        if metric.is_speed() {
-            let has = |row: &CellSummary| (metric.exists)(&row.cell);
+        if metric.name == one.speed().name {
             let rate = |row: &CellSummary| match row.estimate {
-                _ if !has(row) => UNKNOWN.to_owned(),
                 Some(estimate) => format::speed(row, estimate.median),
                 None => format::failures(row),
             };
             table.push(head, rows.iter().map(rate));
-            let interval = |row: &CellSummary| text(format::interval(row).filter(|_| has(row)));
-            table.push(Column::new("95 % interval", true), rows.iter().map(interval));
-            if speeds.next().is_some() {
-                continue;
-            }
+            table.push(Column::new("95 % interval", true), rows.iter().map(|row| text(format::interval(row))));
             let runs = Column { may_go: true, ..Column::new("runs", true) };
             table.push(runs, rows.iter().map(|row| row.speeds.len().to_string()));
         } else {
@@ -127,13 +120,20 @@ pub(super) fn records(all: &[Series]) -> Table {
     push("runs_ok".to_owned(), true, &|_, row| Some(row.speeds.len().to_string()));
     push("outliers".to_owned(), true, &|_, row| Some(row.outliers.len().to_string()));
     for metric in &METRICS {
+        let is_median = matches!(metric.taken, Taken::Median(_));
+        if !(metric.is_speed() && is_median) {
+            push(metric.name.to_owned(), true, &|_, row| Some(row.figure(metric.name)?.to_string()));
+        }
         if metric.is_speed() {
-            let estimate = |row: &CellSummary| row.estimate.filter(|_| (metric.exists)(&row.cell));
-            push(format!("median_{}", metric.name), true, &|_, row| Some(estimate(row)?.median.to_string()));
+            let estimate = |row: &CellSummary| row.estimate.filter(|_| speed_of(&row.cell).name == metric.name);
+            let median = |row: &CellSummary| match estimate(row) {
+                Some(estimate) => Some(estimate.median),
+                // The requests a second of a cell with a rate are not its speed.
+                None => row.figure(metric.name).filter(|_| is_median),
+            };
+            push(format!("median_{}", metric.name), true, &|_, row| Some(median(row)?.to_string()));
             push(format!("low_{}", metric.name), true, &|_, row| Some(estimate(row)?.low.to_string()));
             push(format!("high_{}", metric.name), true, &|_, row| Some(estimate(row)?.high.to_string()));
-        } else {
-            push(metric.name.to_owned(), true, &|_, row| Some(row.figure(metric.name)?.to_string()));
         }
     }
     push("failures".to_owned(), false, &|_, row| Some(format::failures(row)));

@@ -8,7 +8,7 @@ use crate::measure::CellSummary;
 use crate::measure::metric::METRICS;
 use crate::report::axis::{self, Axis};
 use crate::report::format;
-use crate::report::model::{self, Bar, Block, Chart, Group, Guide, Mark, Plot, Shape, Size, Strokes};
+use crate::report::model::{self, Bar, Block, Chart, Group, Guide, Mark, Plot, Scale, Shape, Size, Strokes};
 use crate::report::series::{Kind, Series};
 use crate::sample::{Sample, gbps};
 use crate::scenario::{Cell, Forwarder};
@@ -31,6 +31,14 @@ pub(super) fn bars(all: &[&Series]) -> Chart {
         "Bar and number: median. Line: its 95 % interval. Dot: a run. Ring: an outlier, which counts like any other.";
     match all.first().map(|one| one.kind()) {
         Some(Kind::Requests) => return of_groups("requests a second", groups, "Requests of each cell", key),
+        Some(Kind::Rated) => {
+            return of_groups(
+                "p99 of the latencies, µs",
+                groups,
+                "Latency of each cell",
+                &format!("{key} Less is better."),
+            );
+        }
         Some(Kind::Connections) => {
             return of_groups("connections in a megabyte", groups, "Connections of each cell", key);
         }
@@ -107,7 +115,7 @@ pub(super) fn bar(label: String, row: &CellSummary) -> Bar {
     }
 }
 
-fn mark(cell: &Cell) -> Mark {
+pub(super) fn mark(cell: &Cell) -> Mark {
     match (cell.forwarder(), cell.stack()) {
         (Some(Forwarder::Rust(config)), _) => match config.offload {
             Offload::Off => Mark::Circle,
@@ -142,23 +150,28 @@ pub(super) fn cost(one: &Series) -> Option<Chart> {
         product: SECONDS_AT_ONE_GBPS * cores,
         name: format!("{cores} core{}", if cores > 1.0 { "s" } else { "" }),
     });
-    let kind = |cell: &Cell| match cell.forwarder() {
-        Some(forwarder) => published::kind(forwarder),
-        None => cell.stack().map_or("kernel", StackKind::name),
-    };
-    let legend = Mark::ALL.into_iter().filter_map(|of| {
-        let cell = &rows.iter().find(|row| mark(&row.cell) == of)?.cell;
-        Some((of, kind(cell)))
-    });
     (!points.is_empty()).then(|| Chart {
         label: "CPU seconds for a gigabyte against throughput, a mark for each cell".to_owned(),
         captions: vec![format!(
             "CPU seconds of {client} and {subject} together for a gigabyte. Right and low is good. Both scales are \
              logarithmic; on a dashed line the number of busy processors is the same."
         )],
-        legend: legend.collect(),
+        legend: legend(&rows),
         plot: Plot::Marks { names: [THROUGHPUT, "CPU seconds for a GB"], guides: guides.collect(), points },
     })
+}
+
+/// The meaning of the marks of some rows.
+pub(super) fn legend(rows: &[&CellSummary]) -> Vec<(Mark, &'static str)> {
+    let kind = |cell: &Cell| match cell.forwarder() {
+        Some(forwarder) => published::kind(forwarder),
+        None => cell.stack().map_or("kernel", StackKind::name),
+    };
+    let marks = Mark::ALL.into_iter().filter_map(|of| {
+        let cell = &rows.iter().find(|row| mark(&row.cell) == of)?.cell;
+        Some((of, kind(cell)))
+    });
+    marks.collect()
 }
 
 /// CPU seconds of both sides for a gigabyte; `None` where one of them is unknown.
@@ -172,8 +185,7 @@ fn cpu_per_gb(row: &CellSummary) -> Option<f64> {
 struct Clock {
     name: &'static str,
     times: Vec<f64>,
-    /// Whether they are whole numbers.
-    counts: bool,
+    scale: Scale,
 }
 
 impl Clock {
@@ -184,7 +196,7 @@ impl Clock {
         let first = started().flatten().min().unwrap_or_default();
         if started().flatten().count() * 2 <= samples.len() {
             let times = (1..=samples.len()).map(|place| place as f64).collect();
-            return Self { name: "place in the file", times, counts: true };
+            return Self { name: "place in the file", times, scale: Scale::Counts };
         }
         let known: Vec<_> =
             started().map(|started| started.map(|started| (started - first) as f64 / 60_000.0)).collect();
@@ -193,11 +205,11 @@ impl Clock {
             let later = known[place..].iter().find_map(|time| *time);
             f64::midpoint(earlier.or(later).unwrap_or_default(), later.or(earlier).unwrap_or_default())
         });
-        Self { name: "minutes from the first run", times: times.collect(), counts: false }
+        Self { name: "minutes from the first run", times: times.collect(), scale: Scale::Linear }
     }
 
     fn axis(&self, name: &'static str, times: impl Iterator<Item = f64> + Clone) -> model::Axis {
-        model::Axis { name, range: around(times), counts: self.counts }
+        model::Axis { name, range: around(times), scale: self.scale }
     }
 }
 
@@ -230,7 +242,7 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
     }
     let [_, subject] = format::sides(&axis::cells(&one.summary.cells));
     let percents = points().map(|(_, percent)| *percent).chain([-5.0, 5.0]);
-    let y = model::Axis { name: "from the median, %", range: around(percents), counts: false };
+    let y = model::Axis { name: "from the median, %", range: around(percents), scale: Scale::Linear };
     let x = clock.axis(clock.name, points().map(|(time, _)| *time));
     let chart = Chart {
         label: "How far each run is from its cell's median, over the time".to_owned(),
@@ -270,9 +282,9 @@ fn gallery(one: &Series, of: &str, plot: impl Fn(&CellSummary) -> Option<Plot>) 
 }
 
 /// A small plot on a scale from 0 up.
-fn small(x: model::Axis, strokes: Vec<Strokes>) -> Plot {
+pub(super) fn small(x: model::Axis, strokes: Vec<Strokes>) -> Plot {
     let top = strokes.iter().flat_map(|strokes| &strokes.points).map(|(_, gbps)| *gbps).fold(0.0, f64::max);
-    let y = model::Axis { name: "", range: 0.0..top.max(0.01) * 1.1, counts: false };
+    let y = model::Axis { name: "", range: 0.0..top.max(0.01) * 1.1, scale: Scale::Linear };
     Plot::Plane { size: Size::Small, x, y, strokes, baseline: None }
 }
 
@@ -290,7 +302,7 @@ fn rates_of(one: &Series, row: &CellSummary) -> Option<Plot> {
     let lines = runs.map(rates).filter(|points| !points.is_empty());
     let strokes: Vec<_> = lines.map(|points| Strokes { mark: mark(&row.cell), shape: Shape::Line, points }).collect();
     let end = strokes.iter().flat_map(|strokes| &strokes.points).map(|(time, _)| *time).reduce(f64::max)?;
-    Some(small(model::Axis { name: "", range: 0.0..end.max(0.001), counts: false }, strokes))
+    Some(small(model::Axis { name: "", range: 0.0..end.max(0.001), scale: Scale::Linear }, strokes))
 }
 
 /// The rate in each interval of a run, in Gbps, at the middle of it, in seconds.

@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 
 use super::{charts, published};
+use crate::measure::metric::speed_of;
 use crate::measure::{CellSummary, Estimate};
 use crate::report::axis::{self, Axis};
 use crate::report::format;
@@ -93,7 +94,9 @@ fn figures<'a>(rows: &[&'a CellSummary], wanted: impl Fn(&Cell) -> bool) -> Vec<
 }
 
 fn fastest<'a>(rows: &[Figure<'a>]) -> Option<Figure<'a>> {
-    rows.iter().max_by(|(_, left), (_, right)| left.median.total_cmp(&right.median)).copied()
+    let is_better =
+        |row: &Figure<'_>, best: &Figure<'_>| speed_of(&row.0.cell).times_as_good(row.1.median, best.1.median) > 1.0;
+    rows.iter().copied().reduce(|best, row| if is_better(&row, &best) { row } else { best })
 }
 
 /// Why the fastest may not be: too few runs, or rivals whose intervals overlap with its own.
@@ -103,10 +106,14 @@ fn doubt<'a>((best, estimate): Figure<'_>, rivals: impl Iterator<Item = &'a Figu
         let verb = if fewest == 1 { "is" } else { "are" };
         return format!(", though {} {verb} too few to be sure", plural(fewest, "run"));
     }
-    let close = rivals.filter(|(_, other)| other.high >= estimate.low).map(|(row, _)| name(&row.cell));
+    let close = rivals.filter(|(_, other)| overlap(other, &estimate)).map(|(row, _)| name(&row.cell));
     let mut close: Vec<_> = close.collect();
     close.dedup();
     if close.is_empty() { String::new() } else { format!(", not told apart from {}", close.join(" and ")) }
+}
+
+fn overlap(one: &Estimate, other: &Estimate) -> bool {
+    one.high >= other.low && other.high >= one.low
 }
 
 fn name(cell: &Cell) -> String {
@@ -116,5 +123,21 @@ fn name(cell: &Cell) -> String {
             let name = published::name(forwarder);
             forwarder.row().map_or_else(|| name.clone(), |row| format!("row {row} ({name})"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netstacks::StackKind;
+
+    use super::*;
+    use crate::measure::fixture::{answering, at_a_rate};
+
+    #[test]
+    fn the_fastest_with_a_rate_has_the_lowest_latency() {
+        let runs = [(StackKind::Lwip, 64.0), (StackKind::Smoltcp, 192.0)]
+            .map(|(stack, latency_us)| vec![answering(&at_a_rate(stack), latency_us); FEWEST_RUNS]);
+        let series = Series::split("runs", &runs.concat(), &[]);
+        assert_eq!(headline(&series[0]), "The fastest rr is lwip at a p99 of 64 µs (64 to 64).");
     }
 }

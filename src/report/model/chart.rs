@@ -19,7 +19,7 @@ pub(crate) enum Plot {
     Bars(&'static str, Vec<Group>),
     /// Marks on two logarithmic axes with these names.
     Marks { names: [&'static str; 2], points: Vec<(f64, f64, Mark)>, guides: Vec<Guide> },
-    /// Dots or lines on two linear axes.
+    /// Dots, marks or lines on two axes.
     Plane { size: Size, x: Axis, y: Axis, strokes: Vec<Strokes>, baseline: Option<f64> },
 }
 
@@ -52,8 +52,19 @@ pub(crate) struct Axis {
     /// Empty for none.
     pub(crate) name: &'static str,
     pub(crate) range: Range<f64>,
-    /// Whether only whole numbers are on it.
-    pub(crate) counts: bool,
+    pub(crate) scale: Scale,
+}
+
+/// How values are placed on an axis.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scale {
+    Linear,
+    /// Linear, with only whole numbers on it.
+    Counts,
+    /// Equal factors are equal distances.
+    Logarithmic,
+    /// Shares from 0 to below 1, as percentiles: 0, 0.9, 0.99 and so on are at equal distances.
+    Percentiles,
 }
 
 /// The place of a chart.
@@ -77,6 +88,8 @@ pub(crate) struct Strokes {
 pub(crate) enum Shape {
     /// Each as a dot.
     Dots,
+    /// Each as the shape of the mark.
+    Marks,
     /// All as a line.
     Line,
 }

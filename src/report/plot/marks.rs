@@ -6,7 +6,7 @@ use std::io;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::{Area, FAINT, GRID, Picture, Width, text_style, tick};
+use super::{Area, FAINT, GRID, Picture, Width, steps, text_style, tick};
 use crate::report::model::{Guide, Mark};
 
 /// Two values and their mark.
@@ -35,8 +35,8 @@ fn draw(area: &Area<'_>, names: [&str; 2], points: &[Point], guides: &[Guide]) -
         .x_label_area_size(44)
         .y_label_area_size(56)
         .build_cartesian_2d(
-            (left..right).log_scale().with_key_points(ticks(left, right)).with_light_points([]),
-            (bottom..top).log_scale().with_key_points(ticks(bottom, top)).with_light_points([]),
+            (left..right).log_scale().with_key_points(steps(left, right, &[1.0, 2.0, 5.0])).with_light_points([]),
+            (bottom..top).log_scale().with_key_points(steps(bottom, top, &[1.0, 2.0, 5.0])).with_light_points([]),
         )?;
     chart
         .configure_mesh()
@@ -66,7 +66,8 @@ fn draw(area: &Area<'_>, names: [&str; 2], points: &[Point], guides: &[Guide]) -
     Ok(())
 }
 
-fn shape(area: &Area<'_>, (x, y): (i32, i32), mark: Mark) -> Result<(), Box<dyn Error>> {
+/// Draws a mark around a point.
+pub(super) fn shape(area: &Area<'_>, (x, y): (i32, i32), mark: Mark) -> Result<(), Box<dyn Error>> {
     let style = mark.ink().light.filled();
     match mark {
         Mark::Circle => area.draw(&Circle::new((x, y), 5, style))?,
@@ -77,11 +78,4 @@ fn shape(area: &Area<'_>, (x, y): (i32, i32), mark: Mark) -> Result<(), Box<dyn 
         Mark::Diamond => area.draw(&Polygon::new(vec![(x, y - 6), (x + 6, y), (x, y + 6), (x - 6, y)], style))?,
     }
     Ok(())
-}
-
-/// Powers of ten, and twice and five times them, within a range.
-fn ticks(low: f64, high: f64) -> Vec<f64> {
-    let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
-    let ticks = decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|step| step * 10_f64.powi(decade)));
-    ticks.filter(|tick| (low..=high).contains(tick)).collect()
 }
