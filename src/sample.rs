@@ -182,8 +182,8 @@ impl LinkFacts {
 
 impl From<FaultCounts> for LinkFacts {
     fn from(counts: FaultCounts) -> Self {
-        let FaultCounts { lost, delayed, repeated, corrupted, overflowed, .. } = counts;
-        Self { lost, reordered: delayed, duplicated: repeated, corrupted, overflowed }
+        let FaultCounts { lost, reordered, duplicated, corrupted, overflowed, .. } = counts;
+        Self { lost, reordered, duplicated, corrupted, overflowed }
     }
 }
 

@@ -81,16 +81,16 @@ pub struct Faults {
     /// Packets that vanish.
     pub lose: Which,
     /// Packets that come twice, one right behind the other.
-    pub repeat: Which,
+    pub duplicate: Which,
     /// Packets that others overtake.
-    pub delay: Which,
+    pub reorder: Which,
     /// By how many others such a packet is overtaken where so many come; at least one.
-    pub delay_by: usize,
+    pub reorder_by: usize,
     /// Packets of which one bit is changed. Only for a link without offload: nobody verifies the checksum of a
     /// super-packet.
     pub corrupt: Which,
     /// How long every packet takes.
-    pub latency: Duration,
+    pub delay: Duration,
     /// A packet takes up to so much more or less, evenly distributed. None overtakes another by that.
     pub jitter: Duration,
     /// Bits a second that cross at most. Packets wait, and those that would wait longer than [`Faults::QUEUE`] vanish.
@@ -103,7 +103,7 @@ impl Faults {
 
     /// Whether packets are delayed by time.
     fn takes_time(&self) -> bool {
-        !self.latency.is_zero() || !self.jitter.is_zero() || self.rate.is_some()
+        !self.delay.is_zero() || !self.jitter.is_zero() || self.rate.is_some()
     }
 }
 
@@ -131,8 +131,8 @@ pub enum Which {
 #[derive(Debug, Default)]
 pub struct FaultCounter {
     lost: AtomicU64,
-    repeated: AtomicU64,
-    delayed: AtomicU64,
+    duplicated: AtomicU64,
+    reordered: AtomicU64,
     blocked: AtomicU64,
     failed: AtomicU64,
     corrupted: AtomicU64,
@@ -145,9 +145,9 @@ pub struct FaultCounts {
     /// Packets that vanished.
     pub lost: u64,
     /// Packets that came twice.
-    pub repeated: u64,
+    pub duplicated: u64,
     /// Packets that were held back for others to overtake them, whether or not one did.
-    pub delayed: u64,
+    pub reordered: u64,
     /// Packets that were denied room.
     pub blocked: u64,
     /// Packets for which sending returned an error.
@@ -164,8 +164,8 @@ impl FaultCounter {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         FaultCounts {
             lost: read(&self.lost),
-            repeated: read(&self.repeated),
-            delayed: read(&self.delayed),
+            duplicated: read(&self.duplicated),
+            reordered: read(&self.reordered),
             blocked: read(&self.blocked),
             failed: read(&self.failed),
             corrupted: read(&self.corrupted),
@@ -214,12 +214,12 @@ impl State {
     fn arrive(&mut self, mut packet: Packet, faults: &FaultCounter) {
         match self.rx.fate(packet.1.len()) {
             Fate::Lose => return count(&faults.lost),
-            Fate::Delay => {
-                count(&faults.delayed);
+            Fate::Reorder => {
+                count(&faults.reordered);
                 return self.rx.hold(packet);
             }
-            Fate::Repeat => {
-                count(&faults.repeated);
+            Fate::Duplicate => {
+                count(&faults.duplicated);
                 self.deliver(packet.clone(), faults);
             }
             Fate::Corrupt => {
@@ -348,9 +348,9 @@ impl State {
         let copy = || (meta, slices.iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<_>>());
         match fate {
             Fate::Lose => count(&faults.lost),
-            Fate::Delay => {
+            Fate::Reorder => {
                 self.tx.hold(copy());
-                count(&faults.delayed);
+                count(&faults.reordered);
             }
             Fate::Corrupt => {
                 let (meta, mut packet) = copy();
@@ -358,17 +358,17 @@ impl State {
                 self.pass(link, (meta, &[IoSlice::new(&packet)]), fate, faults)?;
                 count(&faults.corrupted);
             }
-            Fate::Repeat => {
+            Fate::Duplicate => {
                 self.pass(link, (meta, slices), fate, faults)?;
                 if self.pass(link, (meta, slices), fate, faults).is_ok() {
-                    count(&faults.repeated);
+                    count(&faults.duplicated);
                 }
                 // The packet itself has been sent.
                 self.decided = None;
             }
             Fate::Pass => self.pass(link, (meta, slices), fate, faults)?,
         }
-        if fate != Fate::Lose && fate != Fate::Delay {
+        if fate != Fate::Lose && fate != Fate::Reorder {
             self.tx.overtaken();
         }
         self.send_due(link, faults)

@@ -31,11 +31,11 @@ pub(super) fn plan(scenario: &Scenario) -> FaultPlan {
     let which = |ppm| if ppm == 0 { Which::None } else { Which::PerMillion(ppm) };
     let faults = Faults {
         lose: which(loss_ppm),
-        repeat: which(duplicate_ppm),
-        delay: which(reorder_ppm),
-        delay_by: if reorder_ppm == 0 { 0 } else { OVERTAKEN_BY },
+        duplicate: which(duplicate_ppm),
+        reorder: which(reorder_ppm),
+        reorder_by: if reorder_ppm == 0 { 0 } else { OVERTAKEN_BY },
         corrupt: which(corrupt_ppm),
-        latency: delay,
+        delay,
         jitter,
         rate: rate_limit.map(Into::into),
     };

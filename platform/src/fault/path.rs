@@ -17,10 +17,10 @@ const SIDES: u64 = 1 << 32;
 pub(super) enum Fate {
     Pass,
     Lose,
-    Repeat,
+    Duplicate,
     Corrupt,
     /// Others are to overtake it.
-    Delay,
+    Reorder,
 }
 
 pub(super) type Packet = (PacketMeta, Vec<u8>);
@@ -29,9 +29,9 @@ pub(super) type Packet = (PacketMeta, Vec<u8>);
 #[derive(Debug)]
 pub(super) struct Path {
     lose: Dice,
-    repeat: Dice,
+    duplicate: Dice,
     corrupt: Dice,
-    delay: Dice,
+    reorder: Dice,
     jitter: Dice,
     faults: Faults,
     /// Packets to be overtaken, and how many are still to do so.
@@ -48,8 +48,8 @@ impl Path {
         let dice = |which, index: u64| Dice::new(which, seed.wrapping_add(index));
         Self {
             lose: dice(faults.lose, 0),
-            repeat: dice(faults.repeat, 1),
-            delay: dice(faults.delay, 2),
+            duplicate: dice(faults.duplicate, 1),
+            reorder: dice(faults.reorder, 2),
             // Seeds that no other direction has.
             corrupt: dice(faults.corrupt, 1 << 32),
             jitter: dice(Which::OneIn(1), 2 << 32),
@@ -76,8 +76,8 @@ impl Path {
         // Every one is thrown for every packet, so that none depends on the others.
         let fates = [
             (Fate::Lose, self.lose.hit(len)),
-            (Fate::Repeat, self.repeat.hit(len)),
-            (Fate::Delay, self.delay.hit(len)),
+            (Fate::Duplicate, self.duplicate.hit(len)),
+            (Fate::Reorder, self.reorder.hit(len)),
             (Fate::Corrupt, self.corrupt.hit(len)),
         ];
         fates.into_iter().find(|(_, is_hit)| *is_hit).map_or(Fate::Pass, |(fate, _)| fate)
@@ -95,7 +95,7 @@ impl Path {
 
     /// Holds a packet back so that others overtake it.
     pub(super) fn hold(&mut self, packet: Packet) {
-        self.held.push_back((self.faults.delay_by.max(1), packet));
+        self.held.push_back((self.faults.reorder_by.max(1), packet));
     }
 
     /// Whether packets are to be overtaken still.
@@ -146,7 +146,7 @@ impl Path {
         }
         let jitter = self.faults.jitter * 2;
         let more = jitter.mul_f64(self.jitter.throw() as f64 / SIDES as f64);
-        let arrives = leaves + (self.faults.latency + more).saturating_sub(self.faults.jitter);
+        let arrives = leaves + (self.faults.delay + more).saturating_sub(self.faults.jitter);
         // None overtakes another.
         let due = self.waiting.back().map_or(arrives, |(last, _)| arrives.max(*last));
         self.waiting_bytes += packet.1.len();

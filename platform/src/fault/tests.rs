@@ -74,17 +74,17 @@ fn single_packets_are_lost_repeated_and_overtaken_either_way() {
         let none = FaultCounts::default();
         let (out, counts) = ten(Faults { lose: nth(3), ..Faults::default() }, inward);
         assert_eq!((out, counts), (vec![0, 1, 2, 4, 5, 6, 7, 8, 9], FaultCounts { lost: 1, ..none }));
-        let (out, counts) = ten(Faults { repeat: nth(9), ..Faults::default() }, inward);
-        assert_eq!((out, counts), (vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9], FaultCounts { repeated: 1, ..none }));
-        for (delay_by, order) in [(0, [0, 2, 1, 3, 4, 5, 6, 7, 8, 9]), (3, [0, 2, 3, 4, 1, 5, 6, 7, 8, 9])] {
-            let (out, counts) = ten(Faults { delay: nth(1), delay_by, ..Faults::default() }, inward);
-            assert_eq!((out, counts), (order.to_vec(), FaultCounts { delayed: 1, ..none }));
+        let (out, counts) = ten(Faults { duplicate: nth(9), ..Faults::default() }, inward);
+        assert_eq!((out, counts), (vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9], FaultCounts { duplicated: 1, ..none }));
+        for (reorder_by, order) in [(0, [0, 2, 1, 3, 4, 5, 6, 7, 8, 9]), (3, [0, 2, 3, 4, 1, 5, 6, 7, 8, 9])] {
+            let (out, counts) = ten(Faults { reorder: nth(1), reorder_by, ..Faults::default() }, inward);
+            assert_eq!((out, counts), (order.to_vec(), FaultCounts { reordered: 1, ..none }));
         }
         // Nobody comes to overtake them, and still they arrive.
-        let (out, _) = ten(Faults { delay: nth(9), delay_by: 5, ..Faults::default() }, inward);
+        let (out, _) = ten(Faults { reorder: nth(9), reorder_by: 5, ..Faults::default() }, inward);
         assert_eq!(out, (0..10).collect::<Vec<_>>());
-        let (out, counts) = ten(Faults { delay: Which::OneIn(1), delay_by: 5, ..Faults::default() }, inward);
-        assert_eq!((out, counts.delayed), ((0..10).collect(), 10));
+        let (out, counts) = ten(Faults { reorder: Which::OneIn(1), reorder_by: 5, ..Faults::default() }, inward);
+        assert_eq!((out, counts.reordered), ((0..10).collect(), 10));
     }
 }
 
@@ -159,10 +159,10 @@ fn a_full_link_does_not_throw_again() {
     assert_eq!(link.faults().counts().lost, 1);
 }
 
-/// What is delayed on its way into a full link is sent by the next call that finds room.
+/// What others overtake on its way into a full link is sent by the next call that finds room.
 #[test]
-fn delayed_packets_wait_for_room() {
-    let tx = Faults { delay: nth(0), ..Faults::default() };
+fn overtaken_packets_wait_for_room() {
+    let tx = Faults { reorder: nth(0), ..Faults::default() };
     let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 1);
     send(&mut link, 0).unwrap();
     send(&mut link, 1).unwrap();
@@ -172,10 +172,10 @@ fn delayed_packets_wait_for_room() {
     assert_eq!(received(&mut other), [0]);
 }
 
-/// A reader that sleeps is woken for what is delayed: the link is readable as long as it holds any.
+/// A reader that sleeps is woken for what others overtake: the link is readable as long as it holds any.
 #[test]
-fn delayed_packets_are_delivered_at_the_second_look_and_before_the_end() {
-    let rx = Faults { delay: nth(0), ..Faults::default() };
+fn overtaken_packets_are_delivered_at_the_second_look_and_before_the_end() {
+    let rx = Faults { reorder: nth(0), ..Faults::default() };
     let (mut link, mut other) = faulty(FaultPlan { rx, ..FaultPlan::default() }, 8);
     assert!(!readable(&mut link));
     send(&mut other, 0).unwrap();
@@ -195,7 +195,7 @@ fn delayed_packets_are_delivered_at_the_second_look_and_before_the_end() {
 
 #[test]
 fn a_link_that_has_gone_says_so_from_every_call() {
-    let tx = Faults { delay: nth(0), ..Faults::default() };
+    let tx = Faults { reorder: nth(0), ..Faults::default() };
     let (mut link, other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 8);
     send(&mut link, 0).unwrap();
     drop(other);
@@ -214,9 +214,9 @@ impl std::task::Wake for Unpark {
 
 #[test]
 fn every_packet_takes_its_time_either_way_and_none_overtakes_another() {
-    let (latency, jitter) = (Duration::from_millis(20), Duration::from_millis(5));
+    let (delay, jitter) = (Duration::from_millis(20), Duration::from_millis(5));
     for inward in [false, true] {
-        let faults = Faults { latency, jitter, ..Faults::default() };
+        let faults = Faults { delay, jitter, ..Faults::default() };
         let plan = if inward {
             FaultPlan { rx: faults, ..FaultPlan::default() }
         } else {
@@ -236,7 +236,7 @@ fn every_packet_takes_its_time_either_way_and_none_overtakes_another() {
             if !inward {
                 out.extend(received(&mut other));
             }
-            assert!(out.is_empty() || begin.elapsed() + jitter >= latency, "after {:?}", begin.elapsed());
+            assert!(out.is_empty() || begin.elapsed() + jitter >= delay, "after {:?}", begin.elapsed());
             if out.len() < 50 {
                 std::thread::park_timeout(Duration::from_secs(1));
             }
@@ -306,7 +306,7 @@ fn a_share_of_a_million_is_lost() {
 /// The task that waits is woken also for what is sent after it began to wait.
 #[test]
 fn a_packet_that_is_sent_while_the_task_waits_wakes_it_when_it_is_due() {
-    let tx = Faults { latency: Duration::from_millis(10), ..Faults::default() };
+    let tx = Faults { delay: Duration::from_millis(10), ..Faults::default() };
     let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 8);
     let waker = Arc::new(Unpark(std::thread::current())).into();
     let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! Links that lose, repeat and delay packets, and fail.
+//! Links that lose, repeat and reorder packets, and fail.
 
 #![allow(clippy::large_types_passed_by_value, reason = "a plan is made where it is passed")]
 
@@ -80,14 +80,14 @@ pub(crate) fn one_super_packet_is_lost<S: Netstack<Faulty<MemoryLink>>>(flavour:
 }
 
 pub(crate) fn packets_overtake_each_other<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
-    let delay = one_in(flavour, 20);
-    let faults = transfer::<S>(flavour, both(Faults { delay, delay_by: 2, ..Faults::default() }));
-    assert!(faults.counts().delayed > 0);
+    let reorder = one_in(flavour, 20);
+    let faults = transfer::<S>(flavour, both(Faults { reorder, reorder_by: 2, ..Faults::default() }));
+    assert!(faults.counts().reordered > 0);
 }
 
 pub(crate) fn packets_come_twice<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
-    let faults = transfer::<S>(flavour, both(Faults { repeat: one_in(flavour, 10), ..Faults::default() }));
-    assert!(faults.counts().repeated > 0);
+    let faults = transfer::<S>(flavour, both(Faults { duplicate: one_in(flavour, 10), ..Faults::default() }));
+    assert!(faults.counts().duplicated > 0);
 }
 
 pub(crate) fn room_is_denied<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
