@@ -3,6 +3,7 @@
 pub mod forward;
 mod link;
 mod list;
+mod load;
 mod settings;
 
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use platform::Offload;
 pub use self::forward::Forward;
 pub use self::link::{Link, LinkLists};
 pub use self::list::Choice;
+pub use self::load::{Load, LoadLists};
 pub use self::settings::Settings;
 use crate::scenario::{DEFAULT_MTU, Layer, Mode, RuntimeName};
 
@@ -107,6 +109,10 @@ pub struct Run {
     /// What carries the bytes: the whole path, one layer of it alone, or a proxy
     #[arg(long, value_enum, default_value_t = Layer::Path)]
     pub layer: Layer,
+
+    /// What the clients send, and how fast
+    #[command(flatten)]
+    pub load: Load,
 
     /// Settings that all runs of a matrix share
     #[command(flatten)]
@@ -226,6 +232,10 @@ pub struct Matrix {
     /// Seed of the order of the cells in each round [default: the clock]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+
+    /// What the clients send, and how fast
+    #[command(flatten)]
+    pub load: LoadLists,
 
     /// Settings that all runs share
     #[command(flatten)]

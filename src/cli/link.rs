@@ -6,6 +6,9 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use clap::Args;
 
+use super::list;
+use super::load::optional;
+
 /// The conditions of the link of a run.
 #[derive(Clone, Debug, Default, PartialEq, Args)]
 #[command(next_help_heading = "Conditions of the link between device and stack, each way")]
@@ -83,21 +86,15 @@ pub struct LinkLists {
 impl LinkLists {
     /// Every combination, in the order of the lists.
     pub fn expand(&self) -> Vec<Link> {
-        let rates: Vec<_> =
-            if self.rate_limit.is_empty() { vec![None] } else { self.rate_limit.iter().copied().map(Some).collect() };
         let mut links = vec![Link { link_seed: self.link_seed, ..Link::default() }];
-        links = product(&links, &self.delay, |link, delay| Link { delay, ..link });
-        links = product(&links, &self.jitter, |link, jitter| Link { jitter, ..link });
-        links = product(&links, &self.loss, |link, loss| Link { loss, ..link });
-        links = product(&links, &self.reorder, |link, reorder| Link { reorder, ..link });
-        links = product(&links, &self.duplicate, |link, duplicate| Link { duplicate, ..link });
-        links = product(&links, &self.corrupt, |link, corrupt| Link { corrupt, ..link });
-        product(&links, &rates, |link, rate_limit| Link { rate_limit, ..link })
+        links = list::product(&links, &self.delay, |link, delay| Link { delay, ..link });
+        links = list::product(&links, &self.jitter, |link, jitter| Link { jitter, ..link });
+        links = list::product(&links, &self.loss, |link, loss| Link { loss, ..link });
+        links = list::product(&links, &self.reorder, |link, reorder| Link { reorder, ..link });
+        links = list::product(&links, &self.duplicate, |link, duplicate| Link { duplicate, ..link });
+        links = list::product(&links, &self.corrupt, |link, corrupt| Link { corrupt, ..link });
+        list::product(&links, &optional(&self.rate_limit), |link, rate_limit| Link { rate_limit, ..link })
     }
-}
-
-fn product<T: Copy>(links: &[Link], values: &[T], with: impl Fn(Link, T) -> Link) -> Vec<Link> {
-    links.iter().flat_map(|link| values.iter().map(|value| with(link.clone(), *value))).collect()
 }
 
 /// A time with its unit: `5ms`, `0.5s`, `200us`.

@@ -48,6 +48,11 @@ pub(super) fn choice<T: ValueEnum>(text: &str) -> Result<Choice<T>, String> {
     })
 }
 
+/// Each of the settings with each of the values.
+pub(super) fn product<S: Clone, T: Copy>(settings: &[S], values: &[T], with: impl Fn(S, T) -> S) -> Vec<S> {
+    settings.iter().flat_map(|one| values.iter().map(|value| with(one.clone(), *value))).collect()
+}
+
 /// A number of percent.
 pub(super) fn percent(text: &str) -> Result<f64, String> {
     text.parse()

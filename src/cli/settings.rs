@@ -1,14 +1,13 @@
 //! Settings that a single run has, and that all runs of a matrix share.
 
 use std::net::IpAddr;
-use std::num::NonZeroU64;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::Args;
 
-use super::{Netns, link};
-use crate::scenario::{Mode, Protocol, Verify};
+use super::Netns;
+use crate::scenario::Verify;
 
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Args)]
@@ -24,40 +23,6 @@ pub struct Settings {
     /// How much to deliver first, not counted [default: 64MB, or --bytes where that is less]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub warmup: Option<u64>,
-
-    /// What the client speaks; reader, writer and rr have both
-    #[arg(long, value_enum, default_value_t = Protocol::Tcp)]
-    pub protocol: Protocol,
-
-    /// Payload of a datagram, with --protocol udp [default: what fills the MTU]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub datagram: Option<u64>,
-
-    /// Bits of payload a second that are sent at most in each direction, such as 100M [default: as many as are
-    /// taken; over UDP the most of which less than 0.1 % is lost, which is searched for]
-    #[arg(long, value_name = "BITRATE", value_parser = link::bitrate)]
-    pub bitrate: Option<NonZeroU64>,
-
-    /// A TCP stream beside the requests of rr and crr, or one each way: reader, writer, both
-    #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
-    pub background: Option<Mode>,
-
-    /// Length of a request (modes rr and crr)
-    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = size)]
-    pub request: u64,
-
-    /// Length of a response
-    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = size)]
-    pub response: u64,
-
-    /// Requests under way on a connection, 1 to 1024; crr has one
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub depth: u16,
-
-    /// Requests a second in all, evenly spaced; latency counts from when each was due [default: as fast as they
-    /// are answered]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub rate: Option<u32>,
 
     /// Also record the bytes that arrived in each interval of this length
     #[arg(long, value_name = "SECS", value_parser = seconds)]

@@ -117,8 +117,8 @@ impl TryFrom<Run> for Scenario {
             offload: if run.link.corrupt > 0 { platform::Offload::Off } else { run.offload },
             mtu: run.mtu,
             parallel: parallel(run.parallel, subject, workload)?,
-            bitrate: bitrate(settings, workload, &conditions)?,
-            background: background(settings, subject, workload)?,
+            bitrate: bitrate(&run.load, workload, &conditions)?,
+            background: background(&run.load, subject, workload)?,
             window_bytes: window(settings.window)?,
             // Only streams have buffers of their own.
             buffer_bytes: buffer(settings.buffer, if is_stream { run.parallel } else { 1 })?,
@@ -225,17 +225,17 @@ fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
 
 /// The work of a mode.
 fn workload(run: &Run, mode: Mode) -> Result<Workload, PlanError> {
-    let requests = requests(&run.settings, mode)?;
-    let settings = &run.settings;
-    let has_datagrams = settings.protocol == Protocol::Udp && matches!(mode, Mode::Reader | Mode::Writer);
-    if settings.datagram.is_some() && !has_datagrams {
+    let load = &run.load;
+    let requests = requests(load, mode)?;
+    let has_datagrams = load.protocol == Protocol::Udp && matches!(mode, Mode::Reader | Mode::Writer);
+    if load.datagram.is_some() && !has_datagrams {
         return Err(PlanError::new("--datagram", "only reader and writer over UDP have it; requests have --request"));
     }
-    if settings.protocol == Protocol::Tcp {
+    if load.protocol == Protocol::Tcp {
         return Workload::tcp(mode, requests).ok_or_else(|| PlanError::new("--mode", "it needs requests"));
     }
     let room = run.mtu.saturating_sub(if run.ipv6 { 40 + 8 } else { 20 + 8 });
-    let datagram = NonZeroU16::new(datagram(settings.datagram, room)?);
+    let datagram = NonZeroU16::new(datagram(load.datagram, room)?);
     if let Some(requests) = requests {
         fits_datagram(requests, room)?;
     }
@@ -270,22 +270,22 @@ fn fits_datagram(requests: Requests, room: u16) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn bitrate(settings: &Settings, workload: Workload, conditions: &Conditions) -> Result<Option<NonZeroU64>, PlanError> {
-    let has_stream = workload.is_bulk() && workload != Workload::Packets || settings.background.is_some();
-    if settings.bitrate.is_some() && !has_stream {
+fn bitrate(load: &cli::Load, workload: Workload, conditions: &Conditions) -> Result<Option<NonZeroU64>, PlanError> {
+    let has_stream = workload.is_bulk() && workload != Workload::Packets || load.background.is_some();
+    if load.bitrate.is_some() && !has_stream {
         return Err(PlanError::new("--bitrate", "there are no bulk bytes; requests have --rate"));
     }
     let loses = f64::from(conditions.loss_ppm.max(conditions.corrupt_ppm)) >= MAX_LOST_SHARE * 1e6;
-    if settings.bitrate.is_none() && workload.datagram_bytes().is_some() && loses {
+    if load.bitrate.is_none() && workload.datagram_bytes().is_some() && loses {
         let most = MAX_LOST_SHARE * 100.0;
         let reason = format!("needed, since the link alone loses {most} % and more: there is no rate that loses less");
         return Err(PlanError::new("--bitrate", reason));
     }
-    Ok(settings.bitrate)
+    Ok(load.bitrate)
 }
 
-fn background(settings: &Settings, subject: Subject, workload: Workload) -> Result<Option<Mode>, PlanError> {
-    match settings.background {
+fn background(load: &cli::Load, subject: Subject, workload: Workload) -> Result<Option<Mode>, PlanError> {
+    match load.background {
         Some(_) if subject.layer() == Layer::Stack => {
             Err(PlanError::new("--background", "the scripted client of the layer stack has either streams or requests"))
         }
@@ -341,8 +341,8 @@ fn compiled_in(kind: StackKind) -> Result<StackKind, PlanError> {
 }
 
 /// The requests of a mode that has them. Their options are refused where there are none.
-fn requests(settings: &Settings, mode: Mode) -> Result<Option<Requests>, PlanError> {
-    let Settings { request, response, depth, rate, .. } = *settings;
+fn requests(load: &cli::Load, mode: Mode) -> Result<Option<Requests>, PlanError> {
+    let cli::Load { request, response, depth, rate, .. } = *load;
     let message = |option, bytes: u64| match u32::try_from(bytes).ok().and_then(NonZeroU32::new) {
         Some(len) if bytes <= MAX_MESSAGE => Ok(len),
         _ => Err(PlanError::new(option, format!("{bytes} bytes; it must be at least 1 byte and at most 64 MiB"))),

@@ -10,7 +10,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::{PlanError, check};
-use crate::cli::{Choice, Forward, Link, Matrix, Run, Switch};
+use crate::cli::{Choice, Forward, Link, Load, Matrix, Run, Switch};
 use crate::measure::Method;
 use crate::scenario::{Amount, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario, Workload};
 
@@ -207,7 +207,7 @@ fn presets(matrix: &Matrix) -> Vec<Matrix> {
         matrices.push(beside_loopback(Mode::Rr, &[1, 100, 1000]));
         matrices.push(beside_loopback(Mode::Crr, &[1, 50]));
         let mut beside_stream = beside_loopback(Mode::Rr, &[1]);
-        beside_stream.settings.background = Some(Mode::Both);
+        beside_stream.load.background = vec![Mode::Both];
         matrices.push(beside_stream);
     }
     if matches!(preset, Connections | All) {
@@ -216,7 +216,7 @@ fn presets(matrix: &Matrix) -> Vec<Matrix> {
     if matches!(preset, Datagrams | All) {
         let mut matrix = beside_loopback(Mode::Rr, &[1]);
         matrix.mode.extend([Choice::One(Mode::Reader), Choice::One(Mode::Writer)]);
-        matrix.settings.protocol = Protocol::Udp;
+        matrix.load.protocol = vec![Choice::One(Protocol::Udp)];
         matrices.push(matrix);
     }
     if matches!(preset, Networks | All) {
@@ -245,9 +245,16 @@ fn runs(matrix: &Matrix) -> Vec<Run> {
         for &parallel in &matrix.parallel {
             for ipv6 in Choice::expand(&matrix.ipv6) {
                 for runtime in Choice::expand(&matrix.runtime) {
-                    for link in matrix.link.expand() {
-                        let shared = Run { link, ..shared(matrix, mtu, parallel, ipv6 == Switch::On, runtime) };
-                        runs.extend(layers.iter().flat_map(|layer| runs_of_layer(matrix, &shared, *layer)));
+                    let shared = shared(matrix, mtu, parallel, ipv6 == Switch::On, runtime);
+                    for mut load in matrix.load.expand() {
+                        // It is for the others of the list.
+                        if load.protocol == Protocol::Tcp && matrix.load.protocol.len() > 1 {
+                            load.datagram = None;
+                        }
+                        for link in matrix.link.expand() {
+                            let shared = Run { link, load: load.clone(), ..shared.clone() };
+                            runs.extend(layers.iter().flat_map(|layer| runs_of_layer(matrix, &shared, *layer)));
+                        }
                     }
                 }
             }
@@ -272,6 +279,7 @@ fn shared(matrix: &Matrix, mtu: u16, parallel: u16, ipv6: bool, runtime: Runtime
         ipv6,
         layer: Layer::Path,
         link: Link::default(),
+        load: Load::default(),
         settings,
         tun_fd: None,
         json: true,
@@ -315,21 +323,20 @@ fn of_mode(mode: Mode, modes: &[Mode], shared: &Run) -> Run {
     let has_requests = |mode: &Mode| matches!(mode, Mode::Rr | Mode::Crr);
     let is_bulk = |mode: &Mode| matches!(mode, Mode::Reader | Mode::Writer | Mode::Both);
     let mut run = Run { mode: Some(mode), ..shared.clone() };
-    let settings = &mut run.settings;
+    let (settings, load) = (&mut run.settings, &mut run.load);
     if !is_bulk(&mode) && modes.iter().any(is_bulk) {
         (settings.bytes, settings.warmup) = (None, None);
     }
     if !has_requests(&mode) && modes.iter().any(has_requests) {
-        (settings.request, settings.response, settings.depth, settings.rate) = (1, 1, 1, None);
+        let Load { protocol, datagram, bitrate, .. } = *load;
+        *load = Load { protocol, datagram, bitrate, ..Load::default() };
     }
     if mode == Mode::Crr && modes.contains(&Mode::Rr) {
-        settings.depth = 1;
+        load.depth = 1;
     }
-    if !has_requests(&mode) && modes.iter().any(has_requests) {
-        settings.background = None;
-    }
-    if !matches!(mode, Mode::Reader | Mode::Writer) && modes.iter().any(is_bulk) {
-        settings.datagram = None;
+    if !is_bulk(&mode) && modes.iter().any(is_bulk) {
+        load.datagram = None;
+        load.bitrate = load.bitrate.filter(|_| load.background.is_some());
     }
     run
 }

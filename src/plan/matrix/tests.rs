@@ -73,6 +73,16 @@ fn lists_multiply() {
     assert_eq!(plan.scenarios.len(), 2 * 3 * 2);
 }
 
+/// Each mode takes from the lists what it has.
+#[test]
+fn lists_of_loads_multiply_for_the_modes_that_have_them() {
+    let one = "-n smoltcp --runtime current-thread --offload off";
+    let rates = plan(&format!("{one} -m rr,crr,reader --rate 100,200 --request 1,10"));
+    assert_eq!((rates.scenarios.len(), rates.skipped.len()), (4 + 4 + 1, 0), "{:?}", rates.skipped);
+    let protocols = plan(&format!("{one} -m reader,rr --protocol tcp,udp --datagram 100 --bitrate 1M"));
+    assert_eq!((protocols.scenarios.len(), protocols.skipped.len()), (4, 0), "{:?}", protocols.skipped);
+}
+
 #[test]
 fn a_matrix_delivers_by_time_unless_it_is_told_how_many_bytes() {
     assert!(plan("").scenarios.iter().all(|scenario| scenario.amount == Amount::time(DEFAULT_TIME)));
