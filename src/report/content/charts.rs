@@ -275,7 +275,7 @@ pub(super) fn within_runs(one: &Series) -> Vec<Block> {
 fn gallery(one: &Series, of: &str, plot: impl Fn(&CellSummary) -> Option<Plot>) -> Vec<Chart> {
     let rows = one.summary.cells.iter().filter(|row| row.estimate.is_some());
     let charts = rows.filter_map(|row| {
-        let label = format!("Throughput {of}: {}", row.cell);
+        let label = format!("{} {of}: {}", format::unit(one), row.cell);
         Some(Chart { label, captions: vec![row.cell.to_string()], legend: Vec::new(), plot: plot(row)? })
     });
     charts.collect()
