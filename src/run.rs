@@ -1,8 +1,9 @@
 //! Executes one scenario and returns its sample. The only stage that touches a device.
 //!
 //! A run has a client's side and a server's side. The clients of streams are plain blocking threads, one for each
-//! (`client`); requests have one client, which is driven by readiness (`requester`). The server's side are tasks on the tokio runtime under test: a task for each stream (`server`) and the driver of the
-//! stack (`server_side`). The `supervise` module races them against each other, the user and the clock, and joins every
+//! (`client`); requests have one client, which is driven by readiness (`requester`), and datagrams one that leads the
+//! trials of a search (`datagram_client`). The server's side is a set of tasks on the tokio runtime under test: a task for
+//! each stream (`server`) or connection, and the driver of the stack (`server_side`). The `supervise` module races them against each other, the user and the clock, and joins every
 //! one of them.
 //!
 //! The scenario's [layer](crate::scenario::Layer) decides how the two sides are connected. Each layer is a file with a
@@ -24,9 +25,10 @@
 //! error  pattern  stopped                        errors, payload, stops of the process
 //! meter  executor  protocol  clock               readings, the trait, messages to child processes, a clock
 //! transfer  barrier                              a stream, and the moment when all begin
-//! failure  load  intervals  process  profile  runtime  go
-//! client  server  requests  datagrams  server_side   the two sides
-//! kernel  sockets  requester  datagram_client    the clients' sockets
+//! requests  datagrams  load                      what the two sides of each load share
+//! failure  intervals  process  profile  runtime  go
+//! client  server  server_side                    the two sides
+//! kernel  sockets  requester  datagram_client  kernel_clients    the clients and their sockets
 //! stack  tun  networks                           stacks, devices and namespaces
 //! supervise  carrier
 //! prepared                                       a layer's result, and the one way to run it
@@ -81,6 +83,7 @@ mod forward;
 mod go;
 mod intervals;
 mod kernel;
+mod kernel_clients;
 mod kernel_load;
 mod load;
 mod loopback;
@@ -296,7 +299,8 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
         let connections = usize::from(scenario.parallel.get()) * streams.max(1);
         (connections, connections)
     } else {
-        (usize::from(scenario.parallel.get()) + streams, 1 + streams)
+        // Its client, and a clock.
+        (usize::from(scenario.parallel.get()) + streams, 2 + streams)
     };
     let workers = match runtime_kind(scenario) {
         RuntimeKind::CurrentThread => 0,

@@ -11,7 +11,7 @@ use crate::scenario::{Mode, Protocol};
 /// The load of a run.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Load {
-    /// What the client speaks; reader, writer and rr have both
+    /// Transport protocol; udp works with reader, writer and rr
     #[arg(long, value_enum, default_value_t = Protocol::Tcp)]
     pub protocol: Protocol,
 
@@ -19,8 +19,8 @@ pub struct Load {
     #[arg(long, value_name = "SIZE", value_parser = settings::size)]
     pub datagram: Option<u64>,
 
-    /// Bits of payload a second that are sent at most in each direction, such as 100M [default: as many as are
-    /// taken; over UDP the most of which less than 0.1 % is lost, which is searched for]
+    /// Send at most this many bits of payload a second in each direction, such as 100M [default: no limit; over
+    /// UDP the highest rate that loses less than 0.1 %, found by a search]
     #[arg(long, value_name = "BITRATE", value_parser = link::bitrate)]
     pub bitrate: Option<NonZeroU64>,
 
@@ -65,7 +65,7 @@ impl Default for Load {
 /// Lists of loads for a matrix.
 #[derive(Clone, Debug, Args)]
 pub struct LoadLists {
-    /// What the client speaks: tcp, udp; reader, writer and rr have both
+    /// Transport protocols: tcp, udp; udp works with reader, writer and rr
     #[arg(long, value_name = "LIST", default_value = "tcp", value_delimiter = ',',
         value_parser = list::choice::<Protocol>)]
     pub protocol: Vec<Choice<Protocol>>,
@@ -74,8 +74,8 @@ pub struct LoadLists {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = settings::size)]
     pub datagram: Vec<u64>,
 
-    /// Bits of payload a second that are sent at most in each direction, such as 100M [default: as many as are
-    /// taken; over UDP the most of which less than 0.1 % is lost, which is searched for]
+    /// Send at most this many bits of payload a second in each direction, such as 100M [default: no limit; over
+    /// UDP the highest rate that loses less than 0.1 %, found by a search]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = link::bitrate)]
     pub bitrate: Vec<NonZeroU64>,
 

@@ -141,8 +141,11 @@ pub static METRICS: [Metric; 43] = [
     .written(Digits(2))
     .better(Some(true))
     .text("requests", "{} beside them"),
-    median("datagrams_per_second", "arrived", "/s", |sample| per_second(sample, sample.measured.datagrams?.arrived))
-        .about("datagrams that arrived, a second")
+    median("datagrams_per_second", "arrived", "/s", |sample| {
+        let len = sample.cell.workload.datagram_bytes()?;
+        per_second(sample, sample.measured.bytes / u64::from(len.get()))
+    })
+        .about("datagrams that arrived in the timed window, a second")
         .of(is_datagrams)
         .better(Some(true))
         .text("datagrams", "{} arrived"),

@@ -13,8 +13,8 @@ use super::PlanError;
 use crate::cli::forward::ForwarderName;
 use crate::cli::{self, Cli, Forward, Netns, Run, Settings};
 use crate::scenario::{
-    Amount, Conditions, Devices, End, Forwarder, Generator, Layer, MAX_LOST_SHARE, Mode, Protocol, RELEASE_DELAY,
-    Requests, RuntimeKind, SHORTEST_DATAGRAM, Scenario, Subject, Tun, Verify, Workload,
+    Amount, Conditions, Devices, End, Forwarder, Generator, Layer, Mode, Protocol, RELEASE_DELAY, Requests,
+    RuntimeKind, SHORTEST_DATAGRAM, Scenario, Subject, Tun, Verify, Workload,
 };
 
 /// Largest `--buffer`: a larger one only wastes memory.
@@ -275,10 +275,10 @@ fn bitrate(load: &cli::Load, workload: Workload, conditions: &Conditions) -> Res
     if load.bitrate.is_some() && !has_stream {
         return Err(PlanError::new("--bitrate", "there are no bulk bytes; requests have --rate"));
     }
-    let loses = f64::from(conditions.loss_ppm.max(conditions.corrupt_ppm)) >= MAX_LOST_SHARE * 1e6;
+    let loses = conditions.loss_ppm > 0 || conditions.corrupt_ppm > 0;
     if load.bitrate.is_none() && workload.datagram_bytes().is_some() && loses {
-        let most = MAX_LOST_SHARE * 100.0;
-        let reason = format!("needed, since the link alone loses {most} % and more: there is no rate that loses less");
+        let reason =
+            "needed, since the link itself loses datagrams: no rate that loses next to none can be searched for";
         return Err(PlanError::new("--bitrate", reason));
     }
     Ok(load.bitrate)

@@ -27,6 +27,9 @@ const OVERHEAD: Duration = Duration::from_millis(350);
 /// The same with a search for the highest rate.
 const SEARCH: Duration = Duration::from_millis(2500);
 
+/// Requests a second beside a stream in a preset: so few that they are no load themselves.
+const BESIDE_RATE: u32 = 1000;
+
 /// Rounds of a matrix.
 const DEFAULT_RUNS: u32 = 10;
 
@@ -208,6 +211,7 @@ fn presets(matrix: &Matrix) -> Vec<Matrix> {
         matrices.push(beside_loopback(Mode::Crr, &[1, 50]));
         let mut beside_stream = beside_loopback(Mode::Rr, &[1]);
         beside_stream.load.background = vec![Mode::Both];
+        beside_stream.load.rate = vec![BESIDE_RATE];
         matrices.push(beside_stream);
     }
     if matches!(preset, Connections | All) {

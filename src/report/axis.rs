@@ -74,10 +74,16 @@ pub(super) static AXES: [Axis; 27] = [
         .said(|_, value| (value != "tcp").then(|| value.to_uppercase())),
     number("datagram_bytes", "datagram", |cell| cell.workload.datagram_bytes().map(|len| len.to_string()))
         .said(|_, value| Some(format!("datagrams of {}", plural(value, "byte")))),
-    number("bitrate", "bit/s", |cell| cell.bitrate.map(|rate| rate.to_string()))
-        .said(|cell, _| cell.bitrate.map(|rate| format!("{}bit/s at most", si(rate.get())))),
-    axis("background", "beside", |cell| cell.background.map(|mode| mode.to_string()))
-        .said(|_, value| Some(format!("beside a stream ({value})"))),
+    number("bitrate", "bit/s", |cell| {
+        let rate = cell.bitrate.map_or_else(|| UNKNOWN.to_owned(), |rate| rate.to_string());
+        (cell.workload.is_bulk() || cell.background.is_some()).then_some(rate)
+    })
+    .said(|cell, _| cell.bitrate.map(|rate| format!("{}bit/s at most", si(rate.get())))),
+    axis("background", "beside", |cell| {
+        let mode = cell.background.map_or_else(|| UNKNOWN.to_owned(), |mode| mode.to_string());
+        cell.workload.requests().map(|_| mode)
+    })
+    .said(|_, value| Some(format!("beside a stream ({value})"))),
     number("request_bytes", "request", |cell| Some(cell.workload.requests()?.request_bytes.to_string()))
         .said(|_, value| Some(format!("request of {}", plural(value, "byte")))),
     number("response_bytes", "response", |cell| Some(cell.workload.requests()?.response_bytes.to_string()))

@@ -184,7 +184,9 @@ impl<C: Connection> Delivery<'_, C> {
         let mut len = self.buffer.len().min(usize::try_from(most).unwrap_or(usize::MAX));
         if let Some((begin, warm)) = self.timed {
             let (allowed, early) = self.stream.allowed(begin, self.offset - warm);
-            thread::sleep(early);
+            if !early.is_zero() {
+                thread::sleep(early);
+            }
             len = len.min(allowed);
         }
         // Nothing is due yet, and the caller has a look at the time.

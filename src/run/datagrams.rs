@@ -20,9 +20,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::yield_now;
 
-use super::load::Delivered;
+use super::meter::Snapshot;
 use super::pattern::Pattern;
 use super::transfer::{Direction, TransferError};
+use crate::sample::DatagramFacts;
 use crate::scenario::{Amount, Conditions, Datagrams, Mode, Scenario, Verify, Workload};
 
 /// The seed of the payload.
@@ -34,8 +35,11 @@ const HEADER: usize = 12;
 /// Datagrams of one turn. Others have theirs then.
 pub(super) const BATCH: u64 = 64;
 
-/// A datagram may come so much later than it would over an empty path, or it counts as lost in a search.
+/// What has not come so long after the end of a trial, and what the link delays it, is late.
 const GRACE: Duration = Duration::from_millis(10);
+
+/// How long the server may take to hear where the client is, over a link without delay.
+const GREETING: Duration = Duration::from_secs(5);
 
 /// The datagrams of a run.
 pub(super) struct Flow {
@@ -46,8 +50,10 @@ pub(super) struct Flow {
     pub(super) rate: Option<f64>,
     /// The length of the timed window.
     pub(super) time: Duration,
-    /// How late a datagram may come.
+    /// What has not come so long after the end of a trial is late.
     pub(super) grace: Duration,
+    /// How long the server may take to hear where the client is.
+    pub(super) greeting: Duration,
     verify: Verify,
     /// What every datagram consists of, but for its header.
     payload: Vec<u8>,
@@ -61,7 +67,19 @@ pub(super) struct Flow {
     /// The last trial in which all has been sent.
     complete: AtomicU32,
     arrivals: Mutex<Arrivals>,
-    finish: OnceLock<Delivered>,
+    finish: OnceLock<Window>,
+}
+
+/// The timed window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    /// Payload bytes that arrived in it.
+    pub(super) bytes: u64,
+    /// CPU time of the client's threads.
+    pub(super) cpu: Option<Duration>,
+    /// The whole process at its end.
+    pub(super) end: Snapshot,
+    pub(super) facts: DatagramFacts,
 }
 
 /// A time in which datagrams are sent.
@@ -94,14 +112,19 @@ impl Trial {
     }
 }
 
-/// The datagrams of a trial that have arrived.
-#[derive(Clone, Debug)]
-pub(super) struct Arrivals {
-    trial: u32,
-    /// Each counts once.
+/// How many datagrams of a trial have arrived, each counted once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Arrived {
     pub(super) count: u64,
     pub(super) reordered: u64,
     pub(super) duplicated: u64,
+}
+
+/// The datagrams of a trial that have arrived.
+#[derive(Debug)]
+struct Arrivals {
+    trial: u32,
+    arrived: Arrived,
     /// One more than the highest number so far.
     next: u64,
     /// Which of the last numbers have come: a bit for each, in a ring.
@@ -114,9 +137,9 @@ pub(super) struct Arrivals {
 const REMEMBERED: u64 = 1 << 16;
 
 impl Arrivals {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         let seen = vec![0; (REMEMBERED / 64) as usize];
-        Self { trial: 0, count: 0, reordered: 0, duplicated: 0, next: 0, seen, all: 0 }
+        Self { trial: 0, arrived: Arrived::default(), next: 0, seen, all: 0 }
     }
 
     /// Marks a number, and returns whether it was marked.
@@ -136,12 +159,12 @@ impl Arrivals {
             self.mark(number);
             self.next = number + 1;
         } else if self.next - number <= REMEMBERED && self.mark(number) {
-            self.duplicated += 1;
+            self.arrived.duplicated += 1;
             return;
         } else {
-            self.reordered += 1;
+            self.arrived.reordered += 1;
         }
-        self.count += 1;
+        self.arrived.count += 1;
         self.all += 1;
     }
 }
@@ -163,6 +186,7 @@ impl Flow {
             rate: scenario.bitrate.map(|bits| bits.get() as f64 / (8 * len) as f64),
             time,
             grace: GRACE + delay + jitter,
+            greeting: GREETING + 2 * (delay + jitter),
             verify: scenario.verify,
             payload: Pattern::new(SEED, len).slice(0, len).to_vec(),
             trial: watch::Sender::new(first),
@@ -191,8 +215,8 @@ impl Flow {
     }
 
     /// The arrivals of the trial so far.
-    pub(super) fn arrived(&self) -> Arrivals {
-        self.arrivals().clone()
+    pub(super) fn arrived(&self) -> Arrived {
+        self.arrivals().arrived
     }
 
     /// How many datagrams of the trial have been sent so far, and whether these are all of them.
@@ -217,7 +241,7 @@ impl Flow {
 
     /// Bytes that have arrived so far in the timed window.
     pub(super) fn timed_bytes(&self) -> u64 {
-        if self.trial.borrow().is_timed { self.arrivals().count * self.len as u64 } else { 0 }
+        if self.trial.borrow().is_timed { self.arrived().count * self.len as u64 } else { 0 }
     }
 
     pub(super) fn is_greeted(&self) -> bool {
@@ -225,12 +249,12 @@ impl Flow {
     }
 
     /// Ends the timed window. It has only one.
-    pub(super) fn finish(&self, delivered: Delivered) {
-        let _earlier = self.finish.set(delivered);
+    pub(super) fn finish(&self, window: Window) {
+        let _earlier = self.finish.set(window);
     }
 
-    pub(super) fn finished(&self) -> Option<&Delivered> {
-        self.finish.get()
+    pub(super) fn finished(&self) -> Option<Window> {
+        self.finish.get().copied()
     }
 
     /// A datagram of a trial, still without its own number.
@@ -354,8 +378,7 @@ mod tests {
             for number in numbers {
                 arrivals.take(*number);
             }
-            let got = (arrivals.count, arrivals.reordered, arrivals.duplicated);
-            assert_eq!(got, (count, reordered, duplicated), "{numbers:?}");
+            assert_eq!(arrivals.arrived, Arrived { count, reordered, duplicated }, "{numbers:?}");
         }
     }
 }

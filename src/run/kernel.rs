@@ -8,14 +8,10 @@ use std::time::Duration;
 use platform::{Class, TcpStatistics};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::client::{Cancel, Client, Connection, Connector};
+use super::client::{Cancel, Connection, Connector};
 use super::error::RunError;
-use super::load::Load;
-use super::sockets::KernelSockets;
-use super::transfer::{Stream, TransferError};
-use super::{datagram_client, requester};
+use super::transfer::TransferError;
 use crate::remedy::WithRemedy;
-use crate::scenario::Scenario;
 
 /// A handshake within one host takes this long only if there is no answer.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -51,61 +47,36 @@ pub(super) fn set_up(socket: &TcpStream, congestion: Option<&str>) -> Result<Opt
     }
 }
 
+/// Whether a datagram was only not sent, or not received, because there was no room or none was there.
+pub(super) fn has_no_room(error: &io::Error) -> bool {
+    // ENOBUFS, and its number on Windows: where the queue of a device is full, some systems say so.
+    const NO_BUFFERS: i32 = if cfg!(windows) {
+        10_055
+    } else if cfg!(target_os = "linux") {
+        105
+    } else {
+        55
+    };
+    error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(NO_BUFFERS)
+}
+
 /// No address, any port: where a socket is bound that sends to `target`.
 pub(super) fn any_port(target: SocketAddr) -> SocketAddr {
     let any: IpAddr = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     SocketAddr::new(any, 0)
 }
 
-/// The clients of a load, in the calling thread's network, and their congestion control. Each stream has a target and
-/// a client of its own; requests and datagrams have one client, with the targets behind those.
-pub(super) fn clients(
-    scenario: &Scenario,
-    load: &Load,
-    mut targets: Vec<SocketAddr>,
-) -> Result<(Vec<Client>, Option<String>), RunError> {
-    let others = targets.split_off(load.streams().len());
-    let asked = scenario.congestion.as_deref();
-    match load {
-        Load::Streams(streams) => of_streams(scenario, streams, &targets),
-        Load::Requests(exchange, streams) => {
-            let (mut clients, _) = of_streams(scenario, streams, &targets)?;
-            let (_, congestion) = socket(others[0], asked)?;
-            let sockets = KernelSockets::new(exchange.protocol(), exchange.connections, congestion.clone())?;
-            clients.push(requester::client(exchange, others, sockets));
-            let has_tcp = !exchange.is_udp() || !streams.is_empty();
-            Ok((clients, congestion.filter(|_| has_tcp)))
-        }
-        Load::Datagrams(flow) => {
-            let socket = datagram_client::kernel_socket(others[0], scenario.window_bytes)?;
-            Ok((vec![datagram_client::client(flow, socket)], None))
-        }
-        Load::External(_) => Ok((Vec::new(), None)),
-    }
-}
-
-fn of_streams(
-    scenario: &Scenario,
-    streams: &Arc<[Stream]>,
-    targets: &[SocketAddr],
-) -> Result<(Vec<Client>, Option<String>), RunError> {
-    let mut congestion = None;
-    let mut clients = Vec::with_capacity(targets.len());
-    for (index, target) in targets.iter().enumerate() {
-        let (socket, name) = socket(*target, scenario.congestion.as_deref())?;
-        congestion = name;
-        let timeout = scenario.timeout.min(CONNECT);
-        let connector = KernelConnector { socket: Arc::new(socket), target: *target, timeout };
-        clients.push(Client::new(connector, streams, index));
-    }
-    Ok((clients, congestion))
-}
-
 /// A socket that is not connected yet.
-struct KernelConnector {
+pub(super) struct KernelConnector {
     socket: Arc<TcpStream>,
     target: SocketAddr,
     timeout: Duration,
+}
+
+impl KernelConnector {
+    pub(super) fn new(socket: TcpStream, target: SocketAddr, timeout: Duration) -> Self {
+        Self { socket: Arc::new(socket), target, timeout: timeout.min(CONNECT) }
+    }
 }
 
 impl Connector for KernelConnector {
@@ -128,7 +99,7 @@ impl Connector for KernelConnector {
 }
 
 /// A connected socket.
-struct KernelConnection(Arc<TcpStream>);
+pub(super) struct KernelConnection(Arc<TcpStream>);
 
 impl Connection for KernelConnection {
     fn shutdown_write(&mut self) -> io::Result<()> {

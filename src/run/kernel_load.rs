@@ -17,12 +17,12 @@ use super::barrier::StartBarrier;
 use super::datagram_client::set_buffers;
 use super::error::RunError;
 use super::failure::Failure;
-use super::kernel;
 use super::load::Load;
 use super::meter::Meter;
 use super::networks::Networks;
 use super::prepared::Prepared;
 use super::server_side::ServerSide;
+use super::{kernel, kernel_clients};
 use crate::remedy::WithRemedy;
 use crate::scenario::{Protocol, Scenario};
 
@@ -99,7 +99,7 @@ pub(super) fn prepare(
     let barrier = StartBarrier::new(load.clients(), meter);
     let datagrams = KernelDatagrams::of(datagrams).map_err(failed)?;
     let server = ServerSide::spawn(Listeners(listeners), datagrams, driver, &load, stream_of);
-    let (clients, congestion) = kernel::clients(scenario, &load, targets)?;
+    let (clients, congestion) = kernel_clients::clients(scenario, &load, targets)?;
     Ok(Prepared { clients, congestion, ..Prepared::new(load, barrier, server) })
 }
 
@@ -157,7 +157,10 @@ impl netstacks::Datagrams for KernelDatagrams {
     /// It has one local address.
     fn try_send(&self, _local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
         // Of a socket that was just made the runtime does not know yet that it is writable, so the kernel is asked.
-        SockRef::from(&*self.0).send_to(payload, &peer.into()).map(drop)
+        match SockRef::from(&*self.0).send_to(payload, &peer.into()) {
+            Err(error) if kernel::has_no_room(&error) => Err(io::ErrorKind::WouldBlock.into()),
+            result => result.map(drop),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use platform::TcpStatistics;
 
-use super::datagrams::Flow;
+use super::datagrams::{Flow, Window};
 use super::meter::Snapshot;
 use super::requests::{Exchange, Requested};
 use super::transfer::{Direction, Finish, Stream};
@@ -62,10 +62,11 @@ pub(super) struct Clock {
 impl Load {
     /// The load of a scenario that this program makes.
     pub(super) fn of(scenario: &Scenario) -> Self {
-        match (Exchange::of(scenario), Flow::of(scenario)) {
-            (Some(exchange), _) => Self::Requests(Arc::new(exchange), Stream::split(scenario)),
+        let streams = Stream::split(scenario);
+        match (Exchange::of(scenario, &streams), Flow::of(scenario)) {
+            (Some(exchange), _) => Self::Requests(Arc::new(exchange), streams),
             (None, Some(flow)) => Self::Datagrams(Arc::new(flow)),
-            (None, None) => Self::Streams(Stream::split(scenario)),
+            (None, None) => Self::Streams(streams),
         }
     }
 
@@ -118,7 +119,7 @@ impl Load {
     pub(super) fn delivered(&self) -> Delivered {
         match self {
             Self::Streams(streams) => of_streams(streams),
-            Self::Datagrams(flow) => flow.finished().cloned().unwrap_or_default(),
+            Self::Datagrams(flow) => flow.finished().map(of_datagrams).unwrap_or_default(),
             Self::Requests(exchange, streams) => {
                 exchange.finished().map(|made| of_requests(exchange, made, streams)).unwrap_or_default()
             }
@@ -141,6 +142,10 @@ fn of_streams(streams: &[Stream]) -> Delivered {
     }
 }
 
+fn of_datagrams(Window { bytes, cpu, end, facts }: Window) -> Delivered {
+    Delivered { bytes, cpu, end: Some(end), datagrams: Some(facts), ..Delivered::default() }
+}
+
 fn of_requests(exchange: &Exchange, made: &Requested, streams: &[Stream]) -> Delivered {
     let beside = of_streams(streams);
     Delivered {
@@ -149,7 +154,7 @@ fn of_requests(exchange: &Exchange, made: &Requested, streams: &[Stream]) -> Del
         retransmits: beside.retransmits.filter(|_| !streams.is_empty()),
         end: Some(made.end),
         requested: Some(made.clone()),
-        background_bytes: (!streams.is_empty()).then_some(beside.bytes),
+        background_bytes: (!streams.is_empty()).then_some(made.background_bytes),
         datagrams: made.datagrams,
         ..Delivered::default()
     }

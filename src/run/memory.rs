@@ -37,6 +37,9 @@ const CLIENT_PORT: u16 = 40_000;
 /// How long a client of datagrams waits for one, so that it can be cancelled.
 const WAIT: Duration = Duration::from_millis(5);
 
+/// How long sockets wait for room in the link.
+const SOON: Duration = Duration::from_micros(100);
+
 /// Prepares a stack over memory.
 pub(super) fn prepare(
     scenario: &Scenario,
@@ -84,7 +87,7 @@ fn clients(scenario: &Scenario, network: &Network, link: MemoryLink, load: &Load
                 protocol: exchange.protocol(),
                 targets: vec![targets[0]; exchange.connections],
                 datagrams: vec![VecDeque::new(); exchange.connections],
-                new: Vec::new(),
+                waiting: Vec::new(),
                 buffer: vec![0; usize::from(u16::MAX)],
             };
             Ok(vec![requester::client(exchange, targets, sockets)])
@@ -149,8 +152,8 @@ struct MemorySockets {
     /// Where the datagrams of each socket go to, and those that have come for it.
     targets: Vec<SocketAddr>,
     datagrams: Vec<VecDeque<Vec<u8>>>,
-    /// Sockets of datagrams that are new, and ready.
-    new: Vec<usize>,
+    /// Sockets of datagrams that are new, and those for which the link had no room.
+    waiting: Vec<usize>,
     /// Room for a datagram.
     buffer: Vec<u8>,
 }
@@ -169,7 +172,7 @@ impl Sockets for MemorySockets {
             return self.peers.connect(index, target);
         }
         self.targets[index] = target;
-        self.new.push(index);
+        self.waiting.push(index);
         Ok(())
     }
 
@@ -197,7 +200,11 @@ impl Sockets for MemorySockets {
         if self.protocol == Protocol::Tcp {
             return self.peers.write(index, bytes);
         }
-        self.peers.send_datagram(Self::port(index), self.targets[index], bytes).map(|()| bytes.len())
+        let sent = self.peers.send_datagram(Self::port(index), self.targets[index], bytes);
+        if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+            self.waiting.push(index);
+        }
+        sent.map(|()| bytes.len())
     }
 
     fn close(&mut self, index: usize) {
@@ -205,8 +212,9 @@ impl Sockets for MemorySockets {
     }
 
     fn wait(&mut self, longest: Duration, ready: &mut Vec<usize>) -> io::Result<()> {
-        self.peers.wait(if self.new.is_empty() { longest } else { Duration::ZERO }, ready)?;
-        ready.append(&mut self.new);
+        // The link has room again soon: it loses nothing.
+        self.peers.wait(if self.waiting.is_empty() { longest } else { longest.min(SOON) }, ready)?;
+        ready.append(&mut self.waiting);
         while let Some(datagram) = self.peers.receive_datagram(&mut self.buffer) {
             let index = usize::from(datagram.local.port().wrapping_sub(CLIENT_PORT));
             if let Some(queue) = self.datagrams.get_mut(index) {

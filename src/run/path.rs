@@ -11,7 +11,7 @@ use super::load::Load;
 use super::meter::LinkMeter;
 use super::prepared::Prepared;
 use super::stack::{FIRST_PORT, StackStarter, Start, StartedStack};
-use super::{kernel, tun};
+use super::{kernel_clients, tun};
 use crate::scenario::{Conditions, Scenario, Tun};
 
 /// Ports for connections that live for one request. The stack keeps each for a while after its end (TIME-WAIT), and
@@ -69,7 +69,7 @@ pub(super) fn prepare(
     let load = Load::of(scenario);
     let barrier = StartBarrier::new(load.clients(), LinkMeter::new(traffic, move || drops.read()).with_faults(faults));
     let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, &load))?;
-    let (clients, congestion) = kernel::clients(scenario, &load, targets(tun.network.peer, &load))?;
+    let (clients, congestion) = kernel_clients::clients(scenario, &load, targets(tun.network.peer, &load))?;
     Ok(Prepared {
         clients,
         congestion,

@@ -25,10 +25,6 @@ use crate::scenario::RELEASE_DELAY;
 /// How long requests are made before the timed window.
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// How long requests that are under way at the end of the window may take to be answered. One that is not counts as
-/// failed.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Handshakes at once, before the warm-up: fewer than wait in a stack's backlog.
 const HANDSHAKES: usize = 256;
 
@@ -64,7 +60,9 @@ pub(super) fn client(exchange: &Arc<Exchange>, targets: Vec<SocketAddr>, sockets
             made: 0,
             is_warm_up: true,
             clock_cpu: None,
+            background_bytes: 0,
             looked: Instant::now(),
+            request: exchange.request.slice(0, exchange.request.len).to_vec(),
             room,
             ready: Vec::new(),
             exchange,
@@ -99,6 +97,10 @@ struct Requester<S> {
     is_warm_up: bool,
     /// CPU time of the thread that says when requests are due, if there was one.
     clock_cpu: Option<Duration>,
+    /// Bytes of the streams beside the requests when the window began, and then those in it.
+    background_bytes: u64,
+    /// The datagram of a request.
+    request: Vec<u8>,
     /// When it last looked for requests whose response does not come.
     looked: Instant,
     /// Room for what is read.
@@ -112,8 +114,9 @@ struct Counts {
     latency: Latency,
     errors: BTreeMap<&'static str, u64>,
     failed: u64,
-    /// Requests that were sent, and responses for which nobody waits any more, over UDP.
+    /// Over UDP: requests that were sent, responses that came in time, and those that came again.
     sent: u64,
+    arrived: u64,
     duplicated: u64,
 }
 
@@ -163,9 +166,11 @@ struct Slot {
     unsent: usize,
     /// Bytes of the oldest one's response that have come.
     got: usize,
-    /// The first byte of the request that was sent last over UDP, and when that was. Its response has the same.
-    mark: u8,
+    /// Over UDP: the number of the last request, which its response has, too; when it was sent, until it is answered or
+    /// given up; and whether it was answered.
+    mark: u32,
     sent: Option<Instant>,
+    is_answered: bool,
 }
 
 impl<S: Sockets> Requester<S> {
@@ -187,23 +192,30 @@ impl<S: Sockets> Requester<S> {
         self.exchange.warm();
         self.is_warm_up = false;
         self.counts = Counts::default();
+        self.background_bytes = self.exchange.background_bytes();
         let cpu = platform::cpu_of_thread();
         let window = self.window(barrier);
         let (answered, cpu) = (self.exchange.timed(), difference(platform::cpu_of_thread(), cpu));
+        self.background_bytes = self.exchange.background_bytes() - self.background_bytes;
         let cpu = cpu.map(|cpu| cpu + self.clock_cpu.unwrap_or_default());
         // What was under way counts with its latency.
         let end = window.and_then(|end| self.stop().map(|()| end))?;
         let verdict = self.counts.verdict(answered);
+        let sent = self.counts.sent;
         self.finish(answered, cpu, None, end);
+        if answered == 0 && self.exchange.is_udp() {
+            return verdict.and(Err(TransferError::Silent { sent }));
+        }
         verdict
     }
 
     /// Hands over the figures, the first time.
     fn finish(&mut self, answered: u64, cpu: Option<Duration>, idle: Option<IdleFacts>, end: Snapshot) {
-        let Counts { latency, errors, sent, duplicated, .. } = mem::take(&mut self.counts);
-        let facts = DatagramFacts { sent, arrived: latency.count(), duplicated, ..DatagramFacts::default() };
+        let Counts { latency, errors, sent, arrived, duplicated, .. } = mem::take(&mut self.counts);
+        let facts = DatagramFacts { sent, arrived, duplicated, ..DatagramFacts::default() };
         let datagrams = self.exchange.is_udp().then_some(facts);
-        self.exchange.finish(Requested { answered, latency, errors, cpu, idle, datagrams, end });
+        let background_bytes = self.background_bytes;
+        self.exchange.finish(Requested { answered, latency, errors, cpu, idle, datagrams, background_bytes, end });
     }
 
     /// Holds all connections open, a byte each way behind each, and reads the memory meanwhile.
@@ -298,7 +310,7 @@ impl<S: Sockets> Requester<S> {
         if matches!(self.pace, Pace::Closed) {
             self.pace = Pace::Stopped;
         }
-        self.turn_until(Instant::now() + DRAIN_TIMEOUT, |this| {
+        self.turn_until(Instant::now() + self.exchange.drain, |this| {
             let is_answered = |slot: &Slot| slot.due.is_empty() && !(this.exchange.connects && slot.is_taken);
             this.slots.iter().all(is_answered) && this.pace.next(Instant::now()).is_none()
         })?;
@@ -314,6 +326,7 @@ impl<S: Sockets> Requester<S> {
             if self.exchange.connects && slot.due.is_empty() && slot.is_taken {
                 self.counts.fail("not closed", 1);
             }
+            (slot.sent, slot.unsent) = if is_udp { (None, 0) } else { (slot.sent, slot.unsent) };
             for due in slot.due.drain(..).filter(|_| !is_udp) {
                 self.counts.unanswered(now - due);
             }
@@ -363,8 +376,11 @@ impl<S: Sockets> Requester<S> {
         for index in 0..self.slots.len() {
             let slot = &mut self.slots[index];
             if slot.sent.is_some_and(|sent| now.duration_since(sent) > self.exchange.patience) {
-                slot.sent = None;
-                slot.due.clear();
+                (slot.sent, slot.unsent) = (None, 0);
+                // It took so long at least.
+                if let Some(due) = slot.due.pop_front() {
+                    self.counts.latency.record(now - due);
+                }
                 self.free(index)?;
             }
         }
@@ -439,9 +455,14 @@ impl<S: Sockets> Requester<S> {
         }
         while slot.unsent > 0 {
             let written = if self.exchange.is_udp() {
-                (slot.mark, slot.sent) = (slot.mark.wrapping_add(1), Some(Instant::now()));
-                let result = self.sockets.write(index, &self.exchange.marked_request(slot.mark));
-                self.counts.sent += u64::from(result.is_ok());
+                let mark = slot.mark.wrapping_add(1);
+                let len = self.exchange.mark_len();
+                self.request[..len].copy_from_slice(&mark.to_be_bytes()[size_of::<u32>() - len..]);
+                let result = self.sockets.write(index, &self.request);
+                if result.is_ok() {
+                    (slot.mark, slot.sent, slot.is_answered) = (mark, Some(Instant::now()), false);
+                    self.counts.sent += 1;
+                }
                 result
             } else {
                 let offset = request.len - 1 - (slot.unsent - 1) % request.len;
@@ -507,15 +528,20 @@ impl<S: Sockets> Requester<S> {
     /// Takes a datagram: the response to the request that was sent last, or else one that came again or too late.
     fn take_datagram(&mut self, index: usize, len: usize) -> Result<(), TransferError> {
         let (slot, response) = (&mut self.slots[index], &self.room[..len]);
-        let is_awaited = slot.sent.is_some() && response.first() == Some(&slot.mark);
-        if !is_awaited || len != self.exchange.response.len {
-            self.counts.duplicated += 1;
+        let mark = self.exchange.mark_len();
+        if len != self.exchange.response.len {
+            return Err(TransferError::Corrupt { offset: len as u64 });
+        }
+        let is_last = response[..mark] == slot.mark.to_be_bytes()[size_of::<u32>() - mark..];
+        if !is_last || slot.sent.is_none() {
+            self.counts.duplicated += u64::from(is_last && slot.is_answered);
             return Ok(());
         }
         if self.exchange.verifies(self.is_warm_up) {
-            self.exchange.response.verify(1, &response[1..])?;
+            self.exchange.response.verify(mark, &response[mark..])?;
         }
-        slot.sent = None;
+        (slot.sent, slot.is_answered) = (None, true);
+        self.counts.arrived += 1;
         if let Some(due) = slot.due.pop_front() {
             self.counts.latency.record(due.elapsed());
         }

@@ -13,16 +13,16 @@
 //!        client ◄─ byte ────── server
 //! ```
 //!
-//! Over UDP a request and its response are a datagram each, with a first byte of their own by which they are matched.
-//! One that is not answered in time is lost, and no failure.
+//! Over UDP a request and its response are a datagram each, with first bytes of their own by which they are matched. One
+//! that is not answered in time is lost, and no failure.
 //!
 //! Without a rate a request is due when the one before it has been answered (a closed loop): while the stack pauses,
 //! nothing is due. With a rate requests are due at even distances, whatever has become of those before.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -30,15 +30,22 @@ use tokio::task::yield_now;
 
 use super::meter::Snapshot;
 use super::pattern::Pattern;
-use super::transfer::TransferError;
+use super::transfer::{Stream, TransferError};
 use crate::sample::{DatagramFacts, IdleFacts, Latency};
 use crate::scenario::{Amount, Conditions, Protocol, Requests, Scenario, Verify, Workload};
 
 /// The seed of the payload of requests and responses.
 const SEED: u64 = 0x7271_7374_7265_7370;
 
-/// How long a response over UDP may take longer than over an empty path, or it counts as lost.
+/// A response over UDP that takes this much longer than the link's delay counts as lost.
 const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How long requests that are under way at the end of the window may take to be answered over a link without delay. One
+/// that is not counts as failed.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bytes at the beginning of a request over UDP, and of its response, that tell them from others, if they have so many.
+const MARK: usize = 4;
 
 /// Requests over UDP that are answered in one turn.
 const BATCH: usize = 64;
@@ -52,6 +59,10 @@ pub(super) struct Exchange {
     protocol: Protocol,
     /// How long a response over UDP may take.
     pub(super) patience: Duration,
+    /// How long the last responses may take.
+    pub(super) drain: Duration,
+    /// The streams beside the requests.
+    streams: Arc<[Stream]>,
     /// Whether each request has a connection of its own.
     pub(super) connects: bool,
     /// Whether the connections are only held open.
@@ -85,13 +96,15 @@ pub(super) struct Requested {
     pub(super) idle: Option<IdleFacts>,
     /// What became of them over UDP.
     pub(super) datagrams: Option<DatagramFacts>,
+    /// Payload bytes of the streams beside them.
+    pub(super) background_bytes: u64,
     /// The whole process at the end of the window.
     pub(super) end: Snapshot,
 }
 
 impl Exchange {
-    /// The requests of a scenario; `None` if it has none.
-    pub(super) fn of(scenario: &Scenario) -> Option<Self> {
+    /// The requests of a scenario beside these streams; `None` if it has none.
+    pub(super) fn of(scenario: &Scenario, streams: &Arc<[Stream]>) -> Option<Self> {
         let requests = match scenario.workload {
             // A byte each way.
             Workload::Idle => Requests::default(),
@@ -103,6 +116,8 @@ impl Exchange {
             requests,
             protocol: scenario.workload.protocol().unwrap_or_default(),
             patience: PATIENCE + 4 * (delay + jitter),
+            drain: DRAIN_TIMEOUT + 4 * (delay + jitter),
+            streams: Arc::clone(streams),
             connects: matches!(scenario.workload, Workload::Crr(_)),
             is_idle: scenario.workload == Workload::Idle,
             connections: scenario.parallel.get().into(),
@@ -124,11 +139,14 @@ impl Exchange {
         self.protocol == Protocol::Udp
     }
 
-    /// A request whose first byte tells it from others.
-    pub(super) fn marked_request(&self, mark: u8) -> Vec<u8> {
-        let mut request = self.request.slice(0, self.request.len).to_vec();
-        request[0] = mark;
-        request
+    /// Bytes that have arrived of the streams beside the requests.
+    pub(super) fn background_bytes(&self) -> u64 {
+        self.streams.iter().map(Stream::arrived).sum()
+    }
+
+    /// How many bytes at the beginning tell a request over UDP and its response from others.
+    pub(super) fn mark_len(&self) -> usize {
+        MARK.min(self.request.len).min(self.response.len)
     }
 
     /// Whether messages are compared with the pattern, in the warm-up or after it.
@@ -267,6 +285,7 @@ pub(super) async fn serve_datagrams(
 ) -> Result<(), TransferError> {
     let mut buffer = vec![0; usize::from(u16::MAX)];
     let mut response = exchange.response.slice(0, exchange.response.len).to_vec();
+    let mark = exchange.mark_len();
     loop {
         for _ in 0..BATCH {
             let datagram = datagrams.recv(&mut buffer).await.map_err(TransferError::io("receive a request"))?;
@@ -275,9 +294,9 @@ pub(super) async fn serve_datagrams(
                 continue;
             }
             if exchange.verifies(exchange.warm.load(Ordering::Relaxed) == 0) {
-                exchange.request.verify(1, &request[1..])?;
+                exchange.request.verify(mark, &request[mark..])?;
             }
-            response[0] = request[0];
+            response[..mark].copy_from_slice(&request[..mark]);
             match datagrams.try_send(datagram.local, datagram.peer, &response) {
                 // Without room it is lost.
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => {

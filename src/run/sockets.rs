@@ -30,10 +30,12 @@ pub(super) trait Sockets: Send + 'static {
     /// Whether it is connected. An error is why it never will be.
     fn is_connected(&mut self, index: usize) -> io::Result<bool>;
 
-    /// Reads what there is, or is told [`io::ErrorKind::WouldBlock`]; 0 after the end. Of datagrams one.
+    /// Reads the bytes that have arrived, or one datagram. Returns 0 at the end of a stream, and
+    /// [`io::ErrorKind::WouldBlock`] if there is nothing.
     fn read(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes as much as there is room for, or is told [`io::ErrorKind::WouldBlock`]. As one datagram, over UDP.
+    /// Writes as much as there is room for, over UDP as one datagram. Returns [`io::ErrorKind::WouldBlock`] without
+    /// room.
     fn write(&mut self, index: usize, bytes: &[u8]) -> io::Result<usize>;
 
     /// Closes a socket, if there is one.
@@ -122,7 +124,10 @@ impl Sockets for KernelSockets {
     fn write(&mut self, index: usize, bytes: &[u8]) -> io::Result<usize> {
         match self.socket(index)? {
             KernelSocket::Tcp(socket) => socket.write(bytes),
-            KernelSocket::Udp(socket) => socket.send(bytes),
+            KernelSocket::Udp(socket) => match socket.send(bytes) {
+                Err(error) if kernel::has_no_room(&error) => Err(io::ErrorKind::WouldBlock.into()),
+                result => result,
+            },
         }
     }
 
@@ -143,7 +148,7 @@ impl Sockets for KernelSockets {
     fn wake(&self) -> Wake {
         let waker = Arc::clone(&self.waker);
         Arc::new(move || {
-            // Who waits looks from time to time anyway.
+            // The thread that waits also wakes up regularly.
             let _unheard = waker.wake();
         })
     }

@@ -30,6 +30,9 @@ use crate::scenario::{Amount, Mode, Scenario, Verify};
 /// The byte by which the client asks for payload.
 pub(super) const GO: u8 = b'G';
 
+/// A stream with a bit rate looks at the time at least so often.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
 /// A stream with a bit rate sends at once what falls due in this time.
 const PORTION: Duration = Duration::from_millis(2);
 
@@ -134,7 +137,7 @@ impl Stream {
     pub(super) fn allowed(&self, begin: Instant, sent: u64) -> (usize, Duration) {
         let Some(rate) = self.bytes_per_second else { return (self.buffer_bytes, Duration::ZERO) };
         let due = Duration::from_secs_f64(sent as f64 / rate);
-        let early = due.saturating_sub(begin.elapsed());
+        let early = due.saturating_sub(begin.elapsed()).min(LONGEST_PAUSE);
         let portion = (rate * PORTION.as_secs_f64()) as usize;
         (if early.is_zero() { portion.clamp(1, self.buffer_bytes) } else { 0 }, early)
     }
@@ -215,6 +218,12 @@ pub(super) enum TransferError {
     Corrupt { offset: u64 },
     #[error("none of {sent} datagrams arrived")]
     Silent { sent: u64 },
+    #[error("the server received no datagram by which it learns where the client is")]
+    Ungreeted,
+    #[error(
+        "no rate down to {per_second} datagrams a second lost next to nothing twice in a row; give one, with --bitrate"
+    )]
+    Unsteady { per_second: u64 },
     #[error("{failed} requests failed ({kinds}), {answered} were answered")]
     Requests { status: Status, failed: u64, answered: u64, kinds: String },
     #[error("the run was cancelled")]
@@ -244,7 +253,8 @@ impl TransferError {
             },
             Self::Short { .. } | Self::Lost { .. } => Status::Short,
             Self::Corrupt { .. } => Status::Corrupt,
-            Self::Silent { .. } => Status::Stalled,
+            Self::Silent { .. } | Self::Ungreeted => Status::Stalled,
+            Self::Unsteady { .. } => Status::Short,
             Self::Requests { status, .. } => *status,
             Self::Cancelled => Status::Timeout,
         }

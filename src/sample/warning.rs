@@ -105,7 +105,7 @@ impl fmt::Display for Warning {
             ),
             Self::LostMore(share) => write!(
                 f,
-                "{:.2} % of the datagrams were lost, more than when the rate was found; keep the machine idle",
+                "{:.2} % of the datagrams were lost, although next to none was when the rate was found; keep the machine idle",
                 share * 100.0
             ),
             Self::Stolen(share) => write!(
@@ -212,7 +212,7 @@ pub(super) fn of(sample: &Sample) -> Vec<Warning> {
         [Warning::Retransmits, Warning::DeviceDrops]
     };
     warnings.extend(measured.retransmits.filter(|count| *count > 0).map(sent_again));
-    // Whoever sends datagrams knows that some are lost.
+    // Lost datagrams are a figure of their own.
     let is_udp = sample.cell.workload.protocol() == Some(Protocol::Udp);
     warnings.extend(measured.device_drops.filter(|count| *count > 0 && !is_udp).map(dropped));
     warnings.extend(lost_more(sample).map(Warning::LostMore));

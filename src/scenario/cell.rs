@@ -266,7 +266,10 @@ impl fmt::Display for Cell {
             None => words.extend((self.parallel != 1).then(|| format!("{} streams", self.parallel))),
         }
         words.extend(self.workload.datagram_bytes().map(|len| format!("{len}-byte datagrams")));
-        words.extend(self.background.map(|mode| format!("beside a {mode}")));
+        words.extend(self.background.map(|mode| match mode {
+            Mode::Both => "with streams both ways beside".to_owned(),
+            mode => format!("with a {mode} beside"),
+        }));
         words.extend(self.bitrate.map(|rate| format!("at {}bit/s", si(rate.get()))));
         words.extend(self.ipv6.then(|| "IPv6".to_owned()));
         words.extend((self.conditions != Conditions::default()).then(|| self.conditions.to_string()));

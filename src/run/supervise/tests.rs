@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::cli::Cli;
-use crate::run::kernel;
+use crate::run::kernel_clients;
 use crate::run::kernel_load::KernelDatagrams;
 use crate::run::meter::LinkMeter;
 use crate::scenario::{Amount, Protocol, Scenario};
@@ -198,7 +198,7 @@ fn execute(
         let barrier = Arc::new(StartBarrier::new(load.clients(), meter));
         let is_udp = scenario.workload.protocol() == Some(Protocol::Udp);
         let targets = if is_udp { vec![udp_target] } else { vec![target] };
-        let (clients, _) = kernel::clients(scenario, &load, targets)?;
+        let (clients, _) = kernel_clients::clients(scenario, &load, targets)?;
         let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, barrier);
         supervisor.supervise(server, clients, Interrupts::catch().unwrap()).await
     })
