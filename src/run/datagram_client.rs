@@ -142,7 +142,7 @@ impl<S: DatagramSocket> DatagramClient<S> {
         let Some(end) = made.end.filter(|_| made.arrived.count > 0) else {
             return Err(TransferError::Silent { sent: made.sent });
         };
-        self.flow.finish(Window {
+        self.flow.finish(&Window {
             bytes: made.in_time * self.flow.len as u64,
             cpu: made.cpu,
             end,

@@ -249,12 +249,12 @@ impl Flow {
     }
 
     /// Ends the timed window. It has only one.
-    pub(super) fn finish(&self, window: Window) {
-        let _earlier = self.finish.set(window);
+    pub(super) fn finish(&self, window: &Window) {
+        let _earlier = self.finish.set(*window);
     }
 
-    pub(super) fn finished(&self) -> Option<Window> {
-        self.finish.get().copied()
+    pub(super) fn finished(&self) -> Option<&Window> {
+        self.finish.get()
     }
 
     /// A datagram of a trial, still without its own number.

@@ -142,7 +142,8 @@ fn of_streams(streams: &[Stream]) -> Delivered {
     }
 }
 
-fn of_datagrams(Window { bytes, cpu, end, facts }: Window) -> Delivered {
+fn of_datagrams(window: &Window) -> Delivered {
+    let Window { bytes, cpu, end, facts } = *window;
     Delivered { bytes, cpu, end: Some(end), datagrams: Some(facts), ..Delivered::default() }
 }
 

@@ -251,10 +251,9 @@ impl TransferError {
                 io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Status::Stalled,
                 _ => Status::Reset,
             },
-            Self::Short { .. } | Self::Lost { .. } => Status::Short,
+            Self::Short { .. } | Self::Lost { .. } | Self::Unsteady { .. } => Status::Short,
             Self::Corrupt { .. } => Status::Corrupt,
             Self::Silent { .. } | Self::Ungreeted => Status::Stalled,
-            Self::Unsteady { .. } => Status::Short,
             Self::Requests { status, .. } => *status,
             Self::Cancelled => Status::Timeout,
         }
