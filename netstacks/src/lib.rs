@@ -35,7 +35,10 @@ use platform::Link;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-#[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+#[cfg_attr(
+    not(any(feature = "lwip", feature = "ipstack", feature = "smoltcp")),
+    allow(dead_code, reason = "without a stack only the scripted clients use it")
+)]
 mod datagrams;
 #[cfg(any(feature = "lwip", feature = "smoltcp"))]
 mod driven;

@@ -1,6 +1,5 @@
 //! Many connections on one link.
 
-#[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod datagrams;
 mod table;
 #[cfg(test)]
@@ -20,7 +19,6 @@ use platform::{Link, PacketBuffer};
 use self::table::Table;
 use super::connection::{Connection, Receiving, Wire};
 use super::signal::Signal;
-#[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 use crate::datagrams::Inbox;
 
 /// Largest number of batches that one wait takes, so that the caller gets its turn.
@@ -42,7 +40,6 @@ pub struct Peers<L> {
     local: IpAddr,
     batch: Vec<PacketBuffer>,
     table: Table,
-    #[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
     inbox: Inbox,
     signal: Arc<Signal>,
     waker: Waker,
@@ -69,7 +66,6 @@ impl<L: Link> Peers<L> {
             batch: wire.batch(),
             wire,
             table: Table::new(),
-            #[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
             inbox: Inbox::new(),
             waker: Waker::from(Arc::clone(&signal)),
             signal,
@@ -220,7 +216,6 @@ impl<L: Link> Peers<L> {
                 if let Some(segment) = TcpSegment::parse(packet) {
                     self.table.take(&segment, ready)?;
                 } else {
-                    #[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
                     datagrams::take(packet, &mut self.inbox);
                 }
             }
@@ -239,14 +234,7 @@ impl<L: Link> Peers<L> {
         if writable.is_ready() { writable } else { self.wire.link.poll_readable(&mut cx) }
     }
 
-    #[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
     fn has_datagrams(&self) -> bool {
         !self.inbox.is_empty()
-    }
-
-    #[cfg(not(any(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
-    #[expect(clippy::unused_self, reason = "UDP comes with the stacks")]
-    fn has_datagrams(&self) -> bool {
-        false
     }
 }

@@ -83,7 +83,7 @@ impl Table {
         !self.due.is_empty() || !self.blocked.is_empty()
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, any(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
     pub(super) fn is_empty(&self) -> bool {
         self.entries.iter().all(Option::is_none)
     }
