@@ -522,6 +522,17 @@ pub enum Verify {
     Off,
 }
 
+impl Verify {
+    /// Whether payload is compared, in the warm-up or after it.
+    pub(crate) fn checks(self, is_warm_up: bool) -> bool {
+        match self {
+            Self::Off => false,
+            Self::Sample => is_warm_up,
+            Self::Full => true,
+        }
+    }
+}
+
 /// The program that makes the load of a forwarder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]

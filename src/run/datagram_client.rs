@@ -37,7 +37,7 @@ const PRECISION: f64 = 1.04;
 /// The end of a wait, so that cancellation is noticed.
 const WAIT: Duration = Duration::from_millis(5);
 
-/// What has not come in this time after the last that came will not come.
+/// If nothing has arrived for this time, nothing more will.
 const QUIET: Duration = Duration::from_millis(20);
 
 /// How often the client says where it is, until the server knows.
@@ -343,7 +343,7 @@ fn search(
         }
         rate = if low > 0.0 { (low * high).sqrt() } else { high / 2.0 };
     }
-    // What held for a moment is to hold for longer.
+    // The rate has to hold for longer than one trial.
     let mut rate = if low > 0.0 { low } else { rate };
     for _ in 0..MAX_CONFIRMATIONS {
         if let Some(sent) = attempt(rate, CONFIRMATION)? {

@@ -9,7 +9,7 @@
 //!
 //! A run is a row of trials. In each of them datagrams are sent for a time, evenly spaced or as fast as they are taken.
 //! The last trial is the timed window. If no rate was asked for, those before it search for the highest rate that
-//! loses next to nothing. Both sides are in this process: what was sent and what arrived is compared without asking.
+//! loses next to nothing. Both sides run in this process, so their counts are compared without another message.
 
 use std::io;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ const HEADER: usize = 12;
 /// Datagrams of one turn. Others have theirs then.
 pub(super) const BATCH: u64 = 64;
 
-/// What has not come so long after the end of a trial, and what the link delays it, is late.
+/// A datagram is late if it arrives so long after the end of its trial, and after the link's delay.
 const GRACE: Duration = Duration::from_millis(10);
 
 /// How long the server may take to hear where the client is, over a link without delay.
@@ -50,7 +50,7 @@ pub(super) struct Flow {
     pub(super) rate: Option<f64>,
     /// The length of the timed window.
     pub(super) time: Duration,
-    /// What has not come so long after the end of a trial is late.
+    /// A datagram is late if it arrives so long after the end of its trial.
     pub(super) grace: Duration,
     /// How long the server may take to hear where the client is.
     pub(super) greeting: Duration,
@@ -269,22 +269,16 @@ impl Flow {
         if datagram.len() != self.len {
             return Ok(());
         }
-        let (header, payload) = datagram.split_at(HEADER);
-        let [trial, high, low] =
-            [0, 4, 8].map(|at| header[at..at + 4].iter().fold(0, |all, byte| all << 8 | u64::from(*byte)));
-        let number = high << 32 | low;
-        let checks = match self.verify {
-            Verify::Off => false,
-            // The first trial stands for a warm-up.
-            Verify::Sample => trial == 1,
-            Verify::Full => true,
-        };
-        if checks && payload != &self.payload[HEADER..] {
+        let Some((trial, rest)) = datagram.split_first_chunk() else { return Ok(()) };
+        let Some((number, payload)) = rest.split_first_chunk() else { return Ok(()) };
+        let (trial, number) = (u32::from_be_bytes(*trial), u64::from_be_bytes(*number));
+        // The first trial stands for a warm-up.
+        if self.verify.checks(trial == 1) && payload != &self.payload[HEADER..] {
             let same = payload.iter().zip(&self.payload[HEADER..]).take_while(|(a, b)| a == b).count();
             return Err(TransferError::Corrupt { offset: (HEADER + same) as u64 });
         }
         let mut arrivals = self.arrivals();
-        if trial == u64::from(arrivals.trial) {
+        if trial == arrivals.trial {
             arrivals.take(number);
         }
         Ok(())
@@ -296,7 +290,7 @@ pub(super) fn stamp(datagram: &mut [u8], number: u64) {
     datagram[4..HEADER].copy_from_slice(&number.to_be_bytes());
 }
 
-/// Receives what the client sends, or sends what it is to receive. Ends only with an error.
+/// Receives from the client, or sends to it, as the direction says. Ends only with an error.
 pub(super) async fn serve(datagrams: impl netstacks::Datagrams, flow: &Flow) -> Result<(), TransferError> {
     let mut buffer = vec![0; flow.len.max(HEADER)];
     if flow.direction == Direction::ToServer {

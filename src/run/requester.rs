@@ -31,7 +31,7 @@ const HANDSHAKES: usize = 256;
 /// A run with more failures than this ends early.
 const MAX_ERRORS: u64 = 10_000;
 
-/// How often the client looks for requests over UDP whose response does not come.
+/// How often the client looks for requests over UDP that are lost.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The longest wait for an event, so that cancellation is noticed.

@@ -151,11 +151,7 @@ impl Exchange {
 
     /// Whether messages are compared with the pattern, in the warm-up or after it.
     pub(super) fn verifies(&self, is_warm_up: bool) -> bool {
-        match self.verify {
-            Verify::Off => false,
-            Verify::Sample => is_warm_up,
-            Verify::Full => true,
-        }
+        self.verify.checks(is_warm_up)
     }
 
     /// Counts a response.

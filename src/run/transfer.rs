@@ -153,12 +153,7 @@ impl Stream {
 
     /// Checks bytes at `offset` of the stream, if this phase is checked.
     pub(super) fn check(&self, phase: Phase, offset: u64, bytes: &[u8]) -> Result<(), TransferError> {
-        let check = match self.verify {
-            Verify::Off => false,
-            Verify::Sample => phase == Phase::WarmUp,
-            Verify::Full => true,
-        };
-        if check {
+        if self.verify.checks(phase == Phase::WarmUp) {
             self.pattern.verify(offset, bytes)?;
         }
         Ok(())
