@@ -57,6 +57,7 @@ impl Executor for Fixed {
                 congestion: "none".into(),
                 checksum_verified: false,
                 checksum_computed: true,
+                workarounds: Vec::new(),
             }),
             round: None,
             against: false,

@@ -123,6 +123,7 @@ impl<L: Link> Netstack<L> for Ipstack {
                 congestion: "none".into(),
                 checksum_verified: false,
                 checksum_computed: true,
+                workarounds: Vec::new(),
             },
         })
     }

@@ -202,6 +202,10 @@ pub struct Effective {
     pub checksum_verified: bool,
     /// Whether checksums of packets that leave are computed by the stack.
     pub checksum_computed: bool,
+    /// What the adapter does in the stack's place, by name: without it the stack could not make a run, or would be
+    /// much slower.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workarounds: Vec<Cow<'static, str>>,
 }
 
 /// A stack that could not be started.

@@ -93,6 +93,7 @@ impl<L: Link> Netstack<L> for Lwip {
             congestion: "newreno".into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
+            workarounds: Vec::new(),
         };
         let config = StackConfig { window, ..config.clone() };
         let (listener, datagrams, driver) = driven::start(LwipEngine::start(link, config, segments, scale)?);

@@ -64,6 +64,7 @@ impl<L: Link> Netstack<L> for Smoltcp {
             congestion: "none".into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
+            workarounds: Vec::new(),
         };
         let (listener, datagrams, driver) = driven::start(SmoltcpEngine::new(link, config.clone()));
         Ok(Started { listener, datagrams, driver, effective })

@@ -265,6 +265,7 @@ fn effective(stack: StackKind) -> Effective {
         congestion: "none".into(),
         checksum_verified: false,
         checksum_computed: false,
+        workarounds: Vec::new(),
     }
 }
 

@@ -95,6 +95,7 @@ pub(in crate::sample) fn sample() -> Sample {
                 congestion: "none".into(),
                 checksum_verified: false,
                 checksum_computed: true,
+                workarounds: Vec::new(),
             }),
             round: Some(3),
             against: false,
