@@ -197,8 +197,12 @@ impl Connection {
     }
 
     /// The part of the stack's window that is not in flight.
+    ///
+    /// A stack that rounds its scaled window down moves the right edge back by less than one unit of the scale, and
+    /// drops bytes beyond it: smoltcp 0.14 does. Nothing retransmits them here, so that unit is left unused.
     fn open_window(&self) -> usize {
-        self.window.saturating_sub(self.next.wrapping_sub(self.una)) as usize
+        let rounding = (1 << self.scale) - 1;
+        self.window.saturating_sub(rounding).saturating_sub(self.next.wrapping_sub(self.una)) as usize
     }
 
     /// The payload of the next packet, if so many bytes are left. Less than a segment only if that is all, or if
