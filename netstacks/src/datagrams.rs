@@ -81,7 +81,12 @@ pub(crate) struct Receivers(Vec<Waker>);
 
 impl Receivers {
     pub(crate) fn wake(&mut self) {
-        self.0.drain(..).for_each(Waker::wake);
+        self.drain().for_each(Waker::wake);
+    }
+
+    /// Takes the wakers of all, for a caller that holds a lock.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Waker> {
+        self.0.drain(..)
     }
 
     pub(crate) fn park(&mut self, cx: &Context<'_>) {

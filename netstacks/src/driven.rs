@@ -1,20 +1,27 @@
 //! Async streams on top of a state machine.
 //!
-//! smoltcp and lwIP do nothing by themselves: a caller has to pass them packets and the time. Here the task
-//! that reads or writes a stream does that itself, inline, under a lock that it holds for a short time: a batch
-//! of packets in, then its own bytes in or out, then packets out. A task that has to wait leaves its own waker
-//! with the link, so the next packet wakes this task alone. A byte crosses no channel and no other task.
+//! smoltcp and lwIP do nothing by themselves: a caller has to pass them packets and the time. Such a pass is a
+//! *turn*: packets out, one batch of packets in, and the tasks woken whose connections have changed.
 //!
-//! One background task, the driver, does the rest. While the streams' tasks drive, it only checks now and then.
-//! When none of them has driven for a while, it watches the link and the timers itself, wakes the tasks that
-//! have something to do, and leaves the stack to them again. So a task that left its waker and lost interest
-//! delays the others by one check, not for ever.
+//! A task takes the bytes that are there, and leaves the bytes that it writes, without a turn. Who makes the turns is
+//! the [`Owner`]:
+//!
+//! - With several busy connections it is the driver, a background task. One turn takes in what has arrived for all of
+//!   them; then their tasks run; the next turn sends what all of them have written.
+//! - A connection that is alone is served by its own task. It makes its turns inline and leaves its own waker with
+//!   the link. So a byte crosses no other task, and the next packet wakes this task alone. The driver only checks now
+//!   and then whether it still does.
+//!
+//! All tasks of a stack share one lock. It is held for one operation of a stream or one turn. Tasks are woken after
+//! it is released.
 
 mod datagrams;
 mod engine;
+mod table;
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
+use std::mem;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -30,42 +37,93 @@ use crate::{Driver, Listener, Sink, Source, Stream};
 
 pub(crate) use self::datagrams::DrivenDatagrams;
 pub(crate) use self::engine::{Accepted, Engine, FlowId, Intake};
+pub(crate) use self::table::{Stage, Table};
 
-/// How often the driver checks whether the tasks still drive by themselves.
+/// How often the driver checks whether a task still makes the turns.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// How often the driver checks the timers, at least, while connections exist and it watches: a task that
-/// drives once in between sets new timers without telling it.
+/// The driver's longest sleep while connections exist. Its shortest is that of tokio's timer.
 const TICK: Duration = Duration::from_millis(200);
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
-/// The same, while none exist.
+/// The driver's longest sleep while none exist.
 const IDLE: Duration = Duration::from_mins(1);
 
-/// The most bytes that one turn takes from a writer. They are sent at the end of the turn, so they are still
-/// in the processor's cache, and so are the buffers that they were copied through.
+/// The most bytes that one call takes from a writer, and that the driver takes in before the readers run. They are
+/// then still in the processor's cache, and so are the buffers that they were copied through.
 const TURN_BYTES: usize = 256 << 10;
 
-/// How many full batches a caller takes for others before it lets other tasks run.
+/// How many full batches the driver takes before it lets other tasks run, if they are small.
+const DRIVER_BATCHES: usize = 32;
+
+/// How many full batches a task takes for others before it lets other tasks run.
 const INLINE_BATCHES: usize = 4;
 
-/// How many batches the driver takes before it lets other tasks run.
-const DRIVER_BATCHES: usize = 8;
+/// So many of the driver's turns in a row brought packets for one connection alone: its task makes the turns.
+const ALONE: u32 = 4;
 
-/// The shortest sleep of the driver, and of tokio's timer.
-const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+/// Who waits for the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiter {
+    /// The tasks of a connection.
+    Flow(FlowId),
+    /// The tasks that receive datagrams.
+    Datagrams,
+}
+
+/// Who polls the link and makes the turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// The driver. It runs or has been woken (`is_scheduled`), or it waits for the link.
+    Driver { is_scheduled: bool },
+    /// The tasks of one waiter. `has_driven`: they made a turn since the driver last looked.
+    Task { waiter: Waiter, has_driven: bool },
+}
+
+/// For whom one turn brought something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Changed {
+    Nobody,
+    One(Waiter),
+    Several,
+}
+
+impl Changed {
+    fn add(&mut self, waiter: Waiter) {
+        *self = match *self {
+            Self::Nobody => Self::One(waiter),
+            Self::One(first) if first == waiter => return,
+            Self::One(_) | Self::Several => Self::Several,
+        };
+    }
+
+    fn is_only(self, waiter: Waiter) -> bool {
+        matches!(self, Self::Nobody) || self == Self::One(waiter)
+    }
+}
+
+/// What the driver does after a turn.
+enum Next {
+    /// Another turn. This one took in so many bytes.
+    Turn { taken: usize },
+    /// It lets other tasks run, and makes another turn.
+    Yield,
+    /// It sleeps until this time, or until it is woken.
+    Sleep(Instant),
+}
 
 struct State<E> {
     engine: E,
+    owner: Owner,
+    /// Who was alone in the driver's last turns, and in how many.
+    alone: (Option<Waiter>, u32),
     parked: Vec<Parked>,
     acceptor: Option<Waker>,
     /// The tasks that wait for a datagram.
     receivers: Receivers,
     driver: Option<Waker>,
-    /// The driver has left its waker with the link and sleeps.
-    driver_watches: bool,
-    /// The number of turns that tasks have made inline, and how many of them the driver has seen.
-    inline_turns: u64,
-    seen_turns: u64,
+    /// Bytes that were written since the last turn.
+    unsent: usize,
     failure: Option<(io::ErrorKind, String)>,
 }
 
@@ -74,6 +132,22 @@ struct State<E> {
 struct Parked {
     reader: Option<Waker>,
     writer: Option<Waker>,
+}
+
+/// Tasks to be woken. They are when this is dropped, so declare it before the lock is taken.
+#[derive(Default)]
+struct Wakes(Vec<Waker>);
+
+impl Wakes {
+    fn add(&mut self, wakers: impl IntoIterator<Item = Option<Waker>>) {
+        self.0.extend(wakers.into_iter().flatten());
+    }
+}
+
+impl Drop for Wakes {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Waker::wake);
+    }
 }
 
 impl<E: Engine> State<E> {
@@ -86,118 +160,167 @@ impl<E: Engine> State<E> {
     }
 
     /// Remembers a failure of the stack or the link, and wakes all tasks.
-    fn fail(&mut self, error: &io::Error) {
-        self.failure = Some((error.kind(), error.to_string()));
-        let parked = self.parked.iter_mut().flat_map(|parked| [parked.reader.take(), parked.writer.take()]);
-        for waker in parked.chain([self.acceptor.take(), self.driver.take()]).flatten() {
-            waker.wake();
-        }
-        self.receivers.wake();
-    }
-
-    fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
-        let result = self.engine.ingress(now);
+    fn failed<T>(&mut self, result: io::Result<T>, wakes: &mut Wakes) -> io::Result<T> {
         if let Err(error) = &result {
-            self.fail(error);
+            self.failure = Some((error.kind(), error.to_string()));
+            wakes.add(self.parked.iter_mut().flat_map(|parked| [parked.reader.take(), parked.writer.take()]));
+            wakes.add([self.acceptor.take(), self.driver.take()]);
+            wakes.0.extend(self.receivers.drain());
         }
         result
     }
 
-    /// Sends packets, then wakes the tasks of connections that have changed.
-    fn egress(&mut self, now: Instant) -> io::Result<()> {
-        let result = self.engine.egress(now);
-        if let Err(error) = &result {
-            self.fail(error);
-            return result;
-        }
+    /// Sends what is due, takes in a batch of packets, and wakes the tasks that it has something for.
+    fn turn(&mut self, now: Instant, wakes: &mut Wakes) -> io::Result<(Intake, Changed)> {
+        self.egress(now, wakes)?;
+        self.unsent = 0;
+        let intake = self.engine.ingress(now);
+        let intake = self.failed(intake, wakes)?;
+        let mut changed = Changed::Nobody;
         while let Some(flow) = self.engine.touched() {
+            changed.add(Waiter::Flow(flow));
             if let Some(parked) = self.parked.get_mut(flow.0) {
-                for waker in [parked.reader.take(), parked.writer.take()].into_iter().flatten() {
-                    waker.wake();
-                }
+                wakes.add([parked.reader.take(), parked.writer.take()]);
             }
-        }
-        if self.engine.can_accept()
-            && let Some(acceptor) = self.acceptor.take()
-        {
-            acceptor.wake();
         }
         if self.engine.has_datagram() {
-            self.receivers.wake();
+            changed.add(Waiter::Datagrams);
+            wakes.0.extend(self.receivers.drain());
         }
-        Ok(())
+        if self.engine.can_accept() {
+            changed = Changed::Several;
+            wakes.add([self.acceptor.take()]);
+        }
+        Ok((intake, changed))
     }
 
-    /// Makes inline turns around an operation of the caller: packets in, the operation, packets out. If it
-    /// returns pending, the link has the caller's waker.
-    fn poll_turns<T>(
+    fn egress(&mut self, now: Instant, wakes: &mut Wakes) -> io::Result<()> {
+        let result = self.engine.egress(now);
+        self.failed(result, wakes)
+    }
+
+    /// Ready if another turn is worth it; else the link has the waker.
+    fn poll_link(&mut self, cx: &mut Context<'_>, wakes: &mut Wakes) -> Poll<io::Result<()>> {
+        let readable = self.engine.poll_readable(cx);
+        let polled = if readable.is_ready() { readable } else { self.engine.poll_unblocked(cx) };
+        polled.map(|result| self.failed(result, wakes))
+    }
+
+    /// Whether the stack has something to send that the link has room for.
+    fn has_work(&self) -> bool {
+        self.engine.has_due() && !self.engine.is_blocked()
+    }
+
+    fn is_owner(&self, waiter: Waiter) -> bool {
+        matches!(self.owner, Owner::Task { waiter: owner, .. } if owner == waiter)
+    }
+
+    /// Makes the driver's turn.
+    fn drive(&mut self, now: Instant, cx: &mut Context<'_>, wakes: &mut Wakes) -> io::Result<Next> {
+        if let Owner::Task { waiter, has_driven: true } = self.owner {
+            self.owner = Owner::Task { waiter, has_driven: false };
+            return Ok(Next::Sleep(now + LOOK));
+        }
+        self.owner = Owner::Driver { is_scheduled: true };
+        let (intake, changed) = self.turn(now, wakes)?;
+        if let Some(waiter) = self.who_is_alone(changed).filter(|_| !wakes.0.is_empty()) {
+            self.owner = Owner::Task { waiter, has_driven: true };
+            return Ok(Next::Sleep(now + LOOK));
+        }
+        if !intake.is_drained {
+            return Ok(Next::Turn { taken: intake.len });
+        }
+        // Now the tasks run. What they write is sent by the next turn.
+        if intake.len > 0 || self.has_work() {
+            return Ok(Next::Yield);
+        }
+        if self.poll_link(cx, wakes)?.is_ready() {
+            return Ok(Next::Turn { taken: 0 });
+        }
+        self.owner = Owner::Driver { is_scheduled: false };
+        let tick = if self.engine.is_idle() { IDLE } else { TICK };
+        let deadline = self.engine.deadline(now).map(|deadline| deadline.max(now + SHORTEST_SLEEP));
+        Ok(Next::Sleep(deadline.map_or(now + tick, |deadline| deadline.min(now + tick))))
+    }
+
+    /// The waiter that the last turns had something for, if it was one alone.
+    fn who_is_alone(&mut self, changed: Changed) -> Option<Waiter> {
+        let waiter = match changed {
+            Changed::Nobody => return None,
+            Changed::One(waiter) => Some(waiter),
+            Changed::Several => None,
+        };
+        let turns = if waiter == self.alone.0 { self.alone.1 + 1 } else { 1 };
+        self.alone = (waiter, turns);
+        waiter.filter(|_| turns >= ALONE)
+    }
+
+    /// The driver makes the turns from now on. It is woken unless it runs or has been woken.
+    fn call_driver(&mut self, wakes: &mut Wakes) {
+        let scheduled = Owner::Driver { is_scheduled: true };
+        if mem::replace(&mut self.owner, scheduled) != scheduled {
+            wakes.add([self.driver.clone()]);
+        }
+    }
+
+    /// Makes an operation of a waiter. If there is nothing for it and the waiter makes the turns, makes turns until
+    /// there is. If it is still pending then, the link or the driver will wake the task.
+    fn poll_operation<T>(
         &mut self,
+        waiter: Waiter,
         cx: &mut Context<'_>,
+        wakes: &mut Wakes,
         mut operation: impl FnMut(&mut E) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
-        self.inline_turns += 1;
+        let mut operate = |engine: &mut E| match operation(engine) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
+            result => Poll::Ready(result),
+        };
+        if let Poll::Ready(result) = operate(&mut self.engine) {
+            return Poll::Ready(result);
+        }
         for _ in 0..INLINE_BATCHES {
-            let now = Instant::now();
-            let intake = self.ingress(now)?;
-            let result = operation(&mut self.engine);
-            self.egress(now)?;
-            match result {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result),
-            }
-            if intake == Intake::Drained && self.poll_link(cx)?.is_pending() {
-                self.relieve_driver();
+            if !self.is_owner(waiter) {
+                if self.has_work() {
+                    self.call_driver(wakes);
+                }
                 return Poll::Pending;
+            }
+            self.owner = Owner::Task { waiter, has_driven: true };
+            let now = Instant::now();
+            let (intake, changed) = self.turn(now, wakes)?;
+            if !changed.is_only(waiter) {
+                self.call_driver(wakes);
+            }
+            if let Poll::Ready(result) = operate(&mut self.engine) {
+                return Poll::Ready(result);
+            }
+            if intake.is_drained && self.is_owner(waiter) {
+                self.egress(now, wakes)?;
+                if self.poll_link(cx, wakes)?.is_pending() {
+                    return Poll::Pending;
+                }
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// The link has one place for a waker. If the driver's waker was there, the driver has to check from now
-    /// on, because the link no longer wakes it.
-    fn relieve_driver(&mut self) {
-        if std::mem::take(&mut self.driver_watches) {
-            self.wake_driver();
+    /// Sends what a waiter has written: at once if it makes the turns, or if it is much; else with the rest.
+    fn written(&mut self, waiter: Waiter, len: usize, wakes: &mut Wakes) -> io::Result<()> {
+        self.unsent += len;
+        if self.unsent >= TURN_BYTES {
+            let (_, changed) = self.turn(Instant::now(), wakes)?;
+            if !changed.is_only(waiter) {
+                self.call_driver(wakes);
+            }
         }
-    }
-
-    /// Ready if another turn is worth it; else the link has the waker.
-    fn poll_link(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.engine.poll_readable(cx)?.is_ready() || self.engine.poll_unblocked(cx)?.is_ready() {
-            return Poll::Ready(Ok(()));
+        if !self.is_owner(waiter) {
+            self.call_driver(wakes);
+            return Ok(());
         }
-        Poll::Pending
-    }
-
-    /// Makes the driver's turn. Returns when the next is due, or `None` for at once.
-    fn drive_until(&mut self, now: Instant, cx: &mut Context<'_>) -> io::Result<Option<Instant>> {
-        if self.seen_turns != self.inline_turns {
-            self.seen_turns = self.inline_turns;
-            return Ok(Some(now + LOOK));
-        }
-        let intake = self.ingress(now)?;
-        self.egress(now)?;
-        if intake == Intake::Full || self.poll_link(cx)?.is_ready() {
-            return Ok(None);
-        }
-        self.driver_watches = true;
-        let tick = if self.engine.is_idle() { IDLE } else { TICK };
-        let deadline = self.engine.deadline(now).map(|deadline| deadline.max(now + SHORTEST_SLEEP));
-        Ok(Some(deadline.map_or(now + tick, |deadline| deadline.min(now + tick))))
-    }
-
-    /// Wakes the driver for work that a call has left.
-    fn wake_driver(&self) {
-        if let Some(driver) = &self.driver {
-            driver.wake_by_ref();
-        }
-    }
-
-    /// Leaves the link to the driver at once: the task whose waker it has will not drive for a while, or never.
-    fn leave_to_driver(&mut self) {
-        self.seen_turns = self.inline_turns;
-        self.wake_driver();
+        self.owner = Owner::Task { waiter, has_driven: true };
+        self.egress(Instant::now(), wakes)
     }
 
     fn parked(&mut self, flow: FlowId) -> &mut Parked {
@@ -229,13 +352,13 @@ impl<E: Engine> Shared<E> {
 pub(crate) fn start<E: Engine>(engine: E) -> (DrivenListener<E>, DrivenDatagrams<E>, Driver) {
     let state = State {
         engine,
+        owner: Owner::Driver { is_scheduled: true },
+        alone: (None, 0),
         parked: Vec::new(),
         acceptor: None,
         receivers: Receivers::default(),
         driver: None,
-        driver_watches: false,
-        inline_turns: 0,
-        seen_turns: 0,
+        unsent: 0,
         failure: None,
     };
     let shared = Shared(Arc::new(Mutex::new(state)));
@@ -244,7 +367,7 @@ pub(crate) fn start<E: Engine>(engine: E) -> (DrivenListener<E>, DrivenDatagrams
     (listener, datagrams, Box::pin(drive(shared)))
 }
 
-/// Serves timers, and packets that arrive while all other tasks wait.
+/// Makes the turns while no task does.
 async fn drive<E: Engine>(shared: Shared<E>) -> io::Result<()> {
     let mut sleep = Box::pin(tokio::time::sleep(TICK));
     poll_fn(|cx| shared.poll_drive(sleep.as_mut(), cx)).await
@@ -253,25 +376,41 @@ async fn drive<E: Engine>(shared: Shared<E>) -> io::Result<()> {
 impl<E: Engine> Shared<E> {
     /// Ready only with an error.
     fn poll_drive(&self, mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = self.lock()?;
-        if state.driver.as_ref().is_none_or(|driver| !driver.will_wake(cx.waker())) {
-            state.driver = Some(cx.waker().clone());
-        }
+        let mut bytes = 0;
         for _ in 0..DRIVER_BATCHES {
-            let now = Instant::now();
-            let Some(sleep_until) = state.drive_until(now, cx)? else { continue };
-            sleep.as_mut().reset(sleep_until);
-            if sleep.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
+            match self.drive_once(cx)? {
+                Next::Turn { taken } => bytes += taken,
+                Next::Yield => break,
+                Next::Sleep(until) => {
+                    // A sleep that ends too early costs less than one that is set anew for each turn.
+                    if sleep.is_elapsed() || until < sleep.deadline() {
+                        sleep.as_mut().reset(until);
+                    }
+                    if sleep.as_mut().poll(cx).is_pending() {
+                        return Poll::Pending;
+                    }
+                }
+            }
+            if bytes >= TURN_BYTES {
+                break;
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
+
+    fn drive_once(&self, cx: &mut Context<'_>) -> io::Result<Next> {
+        let mut wakes = Wakes::default();
+        let mut state = self.lock()?;
+        if state.driver.as_ref().is_none_or(|driver| !driver.will_wake(cx.waker())) {
+            state.driver = Some(cx.waker().clone());
+        }
+        state.drive(Instant::now(), cx, &mut wakes)
+    }
 }
 
 /// The source of an engine's connections.
-pub struct DrivenListener<E> {
+pub struct DrivenListener<E: Engine> {
     shared: Shared<E>,
 }
 
@@ -292,6 +431,23 @@ impl<E: Engine> Listener for DrivenListener<E> {
     }
 }
 
+impl<E: Engine> Drop for DrivenListener<E> {
+    fn drop(&mut self) {
+        let mut wakes = Wakes::default();
+        // A stack that has failed accepts nothing.
+        let Ok(mut state) = self.shared.lock() else { return };
+        state.engine.close_listener();
+        state.call_driver(&mut wakes);
+    }
+}
+
+/// Which task of a connection.
+#[derive(Clone, Copy)]
+enum Half {
+    Reader,
+    Writer,
+}
+
 /// A connection of an engine.
 pub struct Flow<E: Engine> {
     shared: Shared<E>,
@@ -299,25 +455,37 @@ pub struct Flow<E: Engine> {
 }
 
 impl<E: Engine> Flow<E> {
-    /// Makes a turn for this connection. If there is nothing to do, stores the task's waker in the place that
-    /// `waiter` names.
-    fn poll_turn(
+    /// Makes an operation of this connection. If it is pending, the task's waker is stored.
+    fn poll_operation(
         &self,
+        half: Half,
         cx: &mut Context<'_>,
         operation: impl FnMut(&mut E) -> io::Result<usize>,
-        waiter: impl FnOnce(&mut Parked) -> &mut Option<Waker>,
     ) -> Poll<io::Result<usize>> {
         // Without a budget, a task with a fast peer would never let the others run.
         let budget = ready!(coop::poll_proceed(cx));
+        let flow = self.accepted.flow;
+        let mut wakes = Wakes::default();
         let mut state = self.shared.lock()?;
-        let polled = state.poll_turns(cx, operation);
-        if polled.is_ready() {
+        let place = |parked: &mut Parked| match half {
+            Half::Reader => mem::take(&mut parked.reader),
+            Half::Writer => mem::take(&mut parked.writer),
+        };
+        // A turn of this task need not wake it.
+        let waker = place(state.parked(flow));
+        let polled = state.poll_operation(Waiter::Flow(flow), cx, &mut wakes, operation);
+        if let Poll::Ready(result) = polled {
             budget.made_progress();
-            return polled;
+            if let (Half::Writer, Ok(len)) = (half, &result) {
+                state.written(Waiter::Flow(flow), *len, &mut wakes)?;
+            }
+            return Poll::Ready(result);
         }
-        match waiter(state.parked(self.accepted.flow)) {
-            Some(waker) => waker.clone_from(cx.waker()),
-            waiter => *waiter = Some(cx.waker().clone()),
+        let waker = waker.filter(|waker| waker.will_wake(cx.waker())).unwrap_or_else(|| cx.waker().clone());
+        let parked = state.parked(flow);
+        match half {
+            Half::Reader => parked.reader = Some(waker),
+            Half::Writer => parked.writer = Some(waker),
         }
         Poll::Pending
     }
@@ -325,7 +493,8 @@ impl<E: Engine> Flow<E> {
     /// A task that waits for something else may not come back for the next packet.
     fn leave(&self, polled: Poll<io::Result<usize>>, refused: bool) -> Poll<io::Result<usize>> {
         if polled.is_pending() && refused {
-            self.shared.lock()?.leave_to_driver();
+            let mut wakes = Wakes::default();
+            self.shared.lock()?.call_driver(&mut wakes);
         }
         polled
     }
@@ -338,7 +507,7 @@ impl<E: Engine> AsyncRead for Flow<E> {
         if unfilled.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        let len = ready!(self.poll_turn(cx, |engine| engine.recv(flow, unfilled), |parked| &mut parked.reader))?;
+        let len = ready!(self.poll_operation(Half::Reader, cx, |engine| engine.recv(flow, unfilled)))?;
         buffer.advance(len);
         Poll::Ready(Ok(()))
     }
@@ -351,7 +520,7 @@ impl<E: Engine> AsyncWrite for Flow<E> {
         }
         let flow = self.accepted.flow;
         let bytes = &bytes[..bytes.len().min(TURN_BYTES)];
-        self.poll_turn(cx, |engine| engine.send(flow, bytes), |parked| &mut parked.writer)
+        self.poll_operation(Half::Writer, cx, |engine| engine.send(flow, bytes))
     }
 
     /// The stack has all written bytes already.
@@ -360,12 +529,12 @@ impl<E: Engine> AsyncWrite for Flow<E> {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut wakes = Wakes::default();
         let mut state = self.shared.lock()?;
         state.engine.finish(self.accepted.flow);
-        Poll::Ready(state.egress(Instant::now()))
+        Poll::Ready(state.written(Waiter::Flow(self.accepted.flow), 0, &mut wakes))
     }
 }
-
 impl<E: Engine> Stream for Flow<E> {
     fn local_addr(&self) -> SocketAddr {
         self.accepted.local
@@ -383,7 +552,7 @@ impl<E: Engine> Stream for Flow<E> {
             refused = !matches!(taken, Ok(1..));
             taken
         };
-        let polled = self.poll_turn(cx, |engine| engine.lend(flow, &mut sink), |parked| &mut parked.reader);
+        let polled = self.poll_operation(Half::Reader, cx, |engine| engine.lend(flow, &mut sink));
         self.leave(polled, refused)
     }
 
@@ -395,8 +564,7 @@ impl<E: Engine> Stream for Flow<E> {
             refused = filled.is_err();
             filled
         };
-        let polled =
-            self.poll_turn(cx, |engine| engine.fill(flow, TURN_BYTES, &mut source), |parked| &mut parked.writer);
+        let polled = self.poll_operation(Half::Writer, cx, |engine| engine.fill(flow, TURN_BYTES, &mut source));
         self.leave(polled, refused)
     }
 
@@ -414,12 +582,11 @@ impl<E: Engine> Stream for Flow<E> {
 
 impl<E: Engine> Drop for Flow<E> {
     fn drop(&mut self) {
+        let mut wakes = Wakes::default();
         // A stack that has failed has no connections to close.
         let Ok(mut state) = self.shared.lock() else { return };
         *state.parked(self.accepted.flow) = Parked::default();
         state.engine.release(self.accepted.flow);
-        // The next call reports a failure.
-        drop(state.egress(Instant::now()));
-        state.leave_to_driver();
+        state.call_driver(&mut wakes);
     }
 }

@@ -19,7 +19,6 @@ mod ring;
 pub(crate) mod tests;
 
 use std::io;
-use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -173,8 +172,6 @@ pub struct LwipEngine<L: Link> {
     output: *mut Output<L>,
     batch: Vec<PacketBuffer>,
     verify: bool,
-    /// A reader has left data behind, and probably comes back for it.
-    undrained: bool,
     /// When TCP's timer is due, while there is a connection.
     next_tick: Option<Instant>,
     /// Dropped last: another engine may start then, on another thread.
@@ -224,7 +221,6 @@ impl<L: Link> LwipEngine<L> {
             output: Box::into_raw(Box::new(Output::new(link))),
             batch: (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(packet_len)).collect(),
             verify: !capabilities.checksum.rx,
-            undrained: false,
             next_tick: None,
             _running: running,
         };
@@ -311,19 +307,16 @@ impl<L: Link> LwipEngine<L> {
 impl<L: Link> Engine for LwipEngine<L> {
     fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
         self.output().check()?;
-        // What waits for its reader is taken before more comes, and while it is in the processor's
-        // cache. Once, in case that reader has lost interest.
-        if mem::take(&mut self.undrained) {
-            return Ok(Intake::Full);
-        }
         let filled = self.fill_batch()?;
         self.core_mut().now = now;
+        let mut len = 0;
         for buffer in &mut self.batch[..filled] {
+            len += buffer.packet().len();
             // SAFETY: the engine's core; no reference into it is alive.
             unsafe { Core::input(self.core, buffer, self.verify) };
         }
         self.output().check()?;
-        Ok(if filled == self.batch.len() { Intake::Full } else { Intake::Drained })
+        Ok(Intake { len, is_drained: filled < self.batch.len() })
     }
 
     fn egress(&mut self, now: Instant) -> io::Result<()> {
@@ -333,6 +326,10 @@ impl<L: Link> Engine for LwipEngine<L> {
         // SAFETY: the engine's core; no reference into it is alive.
         unsafe { Core::flush(self.core) };
         self.output().flush()
+    }
+
+    fn has_due(&self) -> bool {
+        self.core().has_due()
     }
 
     fn deadline(&mut self, _now: Instant) -> Option<Instant> {
@@ -350,12 +347,11 @@ impl<L: Link> Engine for LwipEngine<L> {
         !self.core().accepted.is_empty()
     }
 
+    fn close_listener(&mut self) {}
+
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {
         // SAFETY: the engine's core; no reference into it is alive, and the sink has none to make.
-        let result = unsafe { Core::lend(self.core, flow.0, sink) };
-        // A sink that refuses has something else to wait for.
-        self.undrained = result.is_ok() && self.core().flows.get(flow.0).is_some_and(flow::Flow::has_data);
-        result
+        unsafe { Core::lend(self.core, flow.0, sink) }
     }
 
     fn has_failed(&self, flow: FlowId) -> bool {

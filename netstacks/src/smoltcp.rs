@@ -1,9 +1,15 @@
 //! smoltcp 0.14, driven directly.
 //!
 //! smoltcp has no listener that takes any port and no backlog: each socket listens for one
-//! connection. So the adapter looks at a packet before smoltcp does, makes a socket for the address
-//! and port of a SYN that opens a connection, and hands the packet over. Connections are found by
-//! their addresses in a map.
+//! connection. So the adapter looks at a packet before smoltcp does, takes a socket for the address
+//! and port of a SYN that opens a connection, and hands the packet over.
+//!
+//! smoltcp offers each packet to all sockets of a set, and polls all of them. So each connection has a set of its
+//! own, and the adapter's table finds it. Then a packet and a poll cost the same with one connection and with ten
+//! thousand.
+//!
+//! A socket has both its rings from the start. To bound their memory, few handshakes are under way at once: further
+//! SYNs wait in a queue. Sockets that have carried little are used again.
 //!
 //! UDP has an interface and a socket of its own, which `smoltcp/datagrams.rs` describes. Over IPv4 it fragments.
 //!
@@ -15,26 +21,25 @@ mod datagrams;
 mod device;
 mod segment;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use platform::Link;
-use slab::Slab;
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketSet};
-use smoltcp::socket::tcp::{self, State};
+use smoltcp::socket::tcp::State;
 use smoltcp::wire::{HardwareAddress, IpEndpoint};
 use tokio::time::Instant;
 
-use self::connection::{Connection, Fin, MAX_FIN_WAIT, Stage};
+use self::connection::{Connection, Fin, Socket};
 use self::datagrams::Datagrams;
 use self::device::Device;
 use crate::datagrams::Arrival;
-use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake};
+use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Stage, Table};
 use crate::offload::Offload;
-use crate::{Datagram, Effective, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
+use crate::{Datagram, Effective, FlowKey, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
 
 /// As in `Cargo.lock`; the crate does not say it itself.
 pub(crate) const VERSION: &str = "0.14.0";
@@ -77,44 +82,50 @@ fn window_scale(window: usize) -> u8 {
     (usize::BITS - window.leading_zeros()).saturating_sub(16) as u8
 }
 
-/// TIME-WAIT holds a connection's buffers for ten seconds; the oldest beyond so many are forgotten
-/// early. Their peers have acknowledged our FIN; what is lost is the answer to a repeated one.
-const MAX_TIME_WAIT: usize = 16;
+/// A peer has so long to complete the handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Beyond so many released connections, each that is released has them all looked at: their buffers are large.
-const MAX_UNSWEPT: usize = 2 * MAX_TIME_WAIT;
+/// The rings of all half-open connections together, in bytes. Most of it is never touched.
+const MAX_HALF_OPEN_BYTES: usize = 256 << 20;
 
-/// How often connections are looked at for what no packet tells of: a timeout, or that one may be
-/// forgotten.
-const SWEEP: Duration = Duration::from_millis(500);
+/// Handshakes that may be under way at once, whatever their rings take.
+const MIN_HALF_OPEN: usize = 16;
 
-/// One egress ends after so many rounds over the sockets, so that input is not left waiting.
-const EGRESS_ROUNDS: usize = 4096;
+/// Closed sockets that are kept for new connections. A new one costs system calls and page faults.
+const MAX_SPARE: usize = 64;
 
-/// smoltcp's interface, its sockets, and the connections that the sockets are.
+/// A socket is kept only if it has carried no more bytes: all its memory that was ever touched stays in use.
+const MAX_SPARE_BYTES: usize = 64 << 10;
+
+/// One egress sends so many packets at most, so that input is not left waiting.
+const EGRESS_PACKETS: usize = 256;
+
+/// So many packets of one connection are sent before the others have their turn.
+const FLOW_PACKETS: usize = 8;
+
+/// The shortest timer. smoltcp may want to be polled at once though it has nothing to send.
+const SHORTEST_TIMER: Duration = Duration::from_millis(1);
+
+/// smoltcp's interface, and the connections.
 pub struct SmoltcpEngine<L> {
     device: Device<L>,
     /// In a box, since it has room for a datagram in fragments in itself, and is moved with the engine.
     interface: Box<Interface>,
-    sockets: SocketSet<'static>,
-    connections: Slab<Connection>,
-    by_key: HashMap<(SocketAddr, SocketAddr), FlowId>,
-    /// Connections whose handshake is done, for `accept`.
-    accept_queue: VecDeque<FlowId>,
-    /// How many connections nobody has accepted yet, half open ones included.
-    unaccepted: usize,
-    /// How many connections are nobody's any more.
-    released: usize,
-    touched: Vec<FlowId>,
+    table: Table<Connection>,
+    /// The sockets for packets that belong to no connection: none.
+    no_sockets: SocketSet<'static>,
+    /// SYNs that wait until fewer connections are half-open.
+    syn_queue: VecDeque<(FlowKey, Box<[u8]>)>,
+    max_half_open: usize,
+    /// Closed sockets, for new connections.
+    spare: Vec<Socket>,
     datagrams: Datagrams,
     config: StackConfig,
     started: Instant,
-    next_sweep: Instant,
 }
 
 impl<L: Link> SmoltcpEngine<L> {
     fn new(link: L, config: StackConfig) -> Self {
-        let started = Instant::now();
         let mut device = Device::new(link);
         let mut interface_config = Config::new(HardwareAddress::Ip);
         interface_config.random_seed = random_seed();
@@ -123,22 +134,23 @@ impl<L: Link> SmoltcpEngine<L> {
         Self {
             device,
             interface,
-            sockets: SocketSet::new(Vec::new()),
-            connections: Slab::new(),
-            by_key: HashMap::new(),
-            accept_queue: VecDeque::new(),
-            unaccepted: 0,
-            released: 0,
-            touched: Vec::new(),
+            table: Table::new(config.backlog),
+            no_sockets: SocketSet::new(Vec::new()),
+            syn_queue: VecDeque::new(),
+            max_half_open: (MAX_HALF_OPEN_BYTES / (2 * config.window)).max(MIN_HALF_OPEN),
+            spare: Vec::new(),
             datagrams: Datagrams::new(),
             config,
-            started,
-            next_sweep: started + SWEEP,
+            started: Instant::now(),
         }
     }
 
     fn clock(&self, now: Instant) -> smoltcp::time::Instant {
         smoltcp::time::Instant::from_micros(now.saturating_duration_since(self.started).as_micros() as i64)
+    }
+
+    fn time(&self, clock: smoltcp::time::Instant) -> Instant {
+        self.started + Duration::from_micros(clock.total_micros().max(0) as u64)
     }
 
     /// What the next packet is; for a SYN there is a new connection.
@@ -147,60 +159,60 @@ impl<L: Link> SmoltcpEngine<L> {
         let Some(segment) = segment::parse(packet) else {
             return Arrival::parse(packet).map_or(Class::Other, Class::Datagram);
         };
-        let known = self.by_key.get(&(segment.local, segment.peer)).copied();
+        let known = self.table.find(&segment.key);
         if !segment.opens {
             return known.map_or(Class::Other, Class::Segment);
         }
         if let Some(flow) = known {
-            let socket = self.sockets.get::<tcp::Socket>(self.connections[flow.0].socket);
             // RFC 9293, 3.6.1: a new SYN may take the place of a connection in TIME-WAIT.
-            if !matches!(socket.state(), State::TimeWait | State::Closed) {
+            if !matches!(self.table[flow].socket.state(), State::TimeWait | State::Closed) {
                 return Class::Segment(flow);
             }
-            self.by_key.remove(&(segment.local, segment.peer));
-            self.detach(flow);
+            if matches!(self.table.stage(flow), Some(Stage::Orphaned | Stage::TimeWait)) {
+                self.forget(flow);
+            } else {
+                self.table.detach(flow);
+            }
         }
-        if self.unaccepted >= self.config.backlog {
+        // smoltcp answers with a RST: there is no socket.
+        if !self.table.is_listening() {
+            return Class::Other;
+        }
+        if self.syn_queue.len() >= self.table.room() {
             return Class::Unwelcome;
         }
-        Class::Segment(self.listen(segment.local, segment.peer))
+        if self.table.half_open() >= self.max_half_open {
+            if let Some(syn) = self.device.next_packet()
+                && !self.syn_queue.iter().any(|(key, _)| *key == segment.key)
+            {
+                self.syn_queue.push_back((segment.key, syn.into()));
+            }
+            return Class::Unwelcome;
+        }
+        Class::Segment(self.listen(segment.key))
     }
 
-    /// A socket that waits for the SYN from `peer` to `local`.
-    fn listen(&mut self, local: SocketAddr, peer: SocketAddr) -> FlowId {
-        let ring = || tcp::SocketBuffer::new(vec![0; self.config.window]);
-        let mut socket = tcp::Socket::new(ring(), ring());
+    /// A socket that waits for the SYN of a connection.
+    fn listen(&mut self, key: FlowKey) -> FlowId {
+        let mut socket = self.spare.pop().unwrap_or_else(|| Socket::new(self.config.window));
         // The 10 ms that an ACK may otherwise wait would stall a peer whose one packet fills the window.
         socket.set_ack_delay(None);
         socket.set_nagle_enabled(false);
-        socket.set_timeout(Some(self.config.user_timeout.into()));
-        socket.set_keep_alive(Some((self.config.user_timeout / 3).into()));
+        socket.set_timeout(Some(HANDSHAKE_TIMEOUT.min(self.config.user_timeout).into()));
+        socket.set_keep_alive(None);
         // Only an open socket or port 0 is refused. A SYN to port 0 then finds no listener, and
         // smoltcp answers it with a RST.
-        let _refused = socket.listen(IpEndpoint::from(local));
-        let socket = self.sockets.add(socket);
-        let connection = Connection {
-            socket,
-            local,
-            peer,
-            stage: Stage::Handshake,
-            segment_len: self.device.sender.segment_len(local.is_ipv6()),
-            reset: false,
-            peer_finished: false,
-            fin: Fin::Open,
-            unsent: 0,
-            orphaned_until: self.started,
-        };
-        let flow = FlowId(self.connections.insert(connection));
-        self.by_key.insert((local, peer), flow);
-        self.unaccepted += 1;
-        flow
+        let _refused = socket.listen(IpEndpoint::from(key.local));
+        let segment_len = self.device.sender.segment_len(key.local.is_ipv6());
+        self.table.open(key, Connection::new(socket, segment_len))
     }
 
     /// Looks at what a packet has made of a connection.
-    fn observe(&mut self, flow: FlowId) {
-        let Some(connection) = self.connections.get_mut(flow.0) else { return };
-        let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
+    fn received(&mut self, flow: FlowId) {
+        let Some(stage) = self.table.stage(flow) else { return };
+        self.table.set_due(flow);
+        let connection = &mut self.table[flow];
+        let socket = &mut connection.socket;
         if connection.fin == Fin::Due && socket.send_queue() == 0 {
             connection.fin = Fin::Asked;
             socket.close();
@@ -208,30 +220,76 @@ impl<L: Link> SmoltcpEngine<L> {
         let state = socket.state();
         connection.peer_finished |=
             matches!(state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait);
-        match connection.stage {
+        match stage {
             Stage::Handshake => match state {
                 State::SynReceived => {}
                 // Back to listening, or not even that: there will be no connection.
                 State::Listen | State::Closed => self.forget(flow),
                 _ => {
-                    connection.stage = Stage::Ready;
-                    self.accept_queue.push_back(flow);
+                    socket.set_timeout(Some(self.config.user_timeout.into()));
+                    socket.set_keep_alive(Some((self.config.user_timeout / 3).into()));
+                    self.table.established(flow);
                 }
             },
             Stage::Ready | Stage::Accepted => {
                 connection.reset |= state == State::Closed;
-                if self.touched.last() != Some(&flow) {
-                    self.touched.push(flow);
-                }
+                self.table.set_changed(flow);
             }
-            Stage::Released => {
-                if state == State::Closed {
-                    self.forget(flow);
-                } else if socket.can_recv() {
+            Stage::Orphaned | Stage::TimeWait => {
+                if socket.can_recv() {
                     // Nobody will read it, and the peer is to know (RFC 1122, 4.2.2.13).
                     socket.abort();
                 }
             }
+        }
+    }
+
+    /// Sends packets of a connection, `most` at most, and returns how many.
+    fn send_due(&mut self, flow: FlowId, now: Instant, most: usize) -> usize {
+        let clock = self.clock(now);
+        let Some(connection) = self.table.get_mut(flow) else { return 0 };
+        let mut sent = 0;
+        while sent < most && !self.device.sender.is_blocked() {
+            let sockets = connection.socket.set();
+            if self.interface.poll_egress(clock, &mut self.device, sockets) == PollResult::None {
+                self.sent_all(flow, now);
+                return sent;
+            }
+            sent += 1;
+        }
+        self.table.set_due(flow);
+        sent
+    }
+
+    /// Looks at a connection that has nothing more to send now: it may have timed out, and may be over.
+    fn sent_all(&mut self, flow: FlowId, now: Instant) {
+        let clock = self.clock(now);
+        let Some(stage) = self.table.stage(flow) else { return };
+        let connection = &mut self.table[flow];
+        let state = connection.socket.state();
+        let mut timer = self.interface.poll_at(clock, connection.socket.set()).map(|at| self.time(at));
+        match stage {
+            Stage::Handshake | Stage::Orphaned | Stage::TimeWait if state == State::Closed => {
+                return self.forget(flow);
+            }
+            Stage::Orphaned if state == State::TimeWait => {
+                if let Some(oldest) = self.table.wait(flow) {
+                    self.forget(oldest);
+                }
+            }
+            Stage::Orphaned => {
+                let stuck_at = self.table[flow].stuck_at(now);
+                if now >= stuck_at {
+                    self.table[flow].socket.abort();
+                    return self.table.set_due(flow);
+                }
+                timer = Some(timer.map_or(stuck_at, |timer| timer.min(stuck_at)));
+            }
+            Stage::Ready | Stage::Accepted if state == State::Closed => self.table.set_changed(flow),
+            _ => {}
+        }
+        if let Some(at) = timer {
+            self.table.set_timer(flow, at.max(now + SHORTEST_TIMER));
         }
     }
 
@@ -241,62 +299,51 @@ impl<L: Link> SmoltcpEngine<L> {
     /// an ACK that does nothing but open the window (`socket/tcp.rs`, `process`), and would send the rest
     /// byte by byte, by probes, until the connection times out.
     fn close(&mut self, flow: FlowId) {
-        let connection = &mut self.connections[flow.0];
-        let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
+        let Connection { socket, fin, .. } = &mut self.table[flow];
         if socket.state() == State::CloseWait && socket.send_queue() > 0 {
-            connection.fin = Fin::Due;
+            *fin = Fin::Due;
         } else {
-            connection.fin = Fin::Asked;
+            *fin = Fin::Asked;
             socket.close();
         }
-    }
-
-    /// Takes a connection that is over out of the map, where a new one takes its place.
-    fn detach(&mut self, flow: FlowId) {
-        if self.connections[flow.0].stage == Stage::Released {
-            self.forget(flow);
-        }
+        self.table.set_due(flow);
     }
 
     fn forget(&mut self, flow: FlowId) {
-        let connection = self.connections.remove(flow.0);
-        self.sockets.remove(connection.socket);
-        let key = (connection.local, connection.peer);
-        if self.by_key.get(&key) == Some(&flow) {
-            self.by_key.remove(&key);
-        }
-        match connection.stage {
-            Stage::Handshake => self.unaccepted -= 1,
-            Stage::Released => self.released -= 1,
-            Stage::Ready | Stage::Accepted => {}
+        let Connection { mut socket, carried, .. } = self.table.remove(flow);
+        if carried + socket.recv_queue() <= MAX_SPARE_BYTES && self.spare.len() < MAX_SPARE {
+            socket.abort();
+            self.spare.push(socket);
         }
     }
 
-    /// Finds what no packet tells of: connections that timed out, and those to be forgotten.
-    fn sweep(&mut self, now: Instant) {
-        let mut gone = Vec::new();
-        let mut time_wait = Vec::new();
-        for (index, connection) in &mut self.connections {
-            let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
-            let state = socket.state();
-            let stuck = connection.is_stuck(socket, now);
-            match connection.stage {
-                Stage::Handshake | Stage::Released if state == State::Closed => gone.push(FlowId(index)),
-                Stage::Released if state == State::TimeWait => time_wait.push(FlowId(index)),
-                Stage::Released if stuck => socket.abort(),
-                Stage::Accepted if state == State::Closed => self.touched.push(FlowId(index)),
-                _ => {}
+    /// Hands smoltcp the packets of the batch.
+    fn input(&mut self, clock: smoltcp::time::Instant) {
+        loop {
+            let flow = match self.classify() {
+                Class::Segment(flow) => Some(flow),
+                Class::Other => None,
+                Class::Unwelcome => {
+                    self.device.skip_packet();
+                    continue;
+                }
+                Class::Datagram(arrival) => {
+                    self.datagrams.input(arrival, &mut self.device, clock);
+                    continue;
+                }
+            };
+            let sockets = match flow {
+                Some(flow) => self.table[flow].socket.set(),
+                None => &mut self.no_sockets,
+            };
+            let result = self.interface.poll_ingress_single(clock, &mut self.device, sockets);
+            if result == PollIngressSingleResult::None {
+                return;
+            }
+            if let Some(flow) = flow {
+                self.received(flow);
             }
         }
-        let surplus = time_wait.len().saturating_sub(MAX_TIME_WAIT);
-        for flow in gone.into_iter().chain(time_wait.into_iter().take(surplus)) {
-            self.forget(flow);
-        }
-    }
-
-    fn socket_of(&mut self, flow: FlowId) -> (&mut tcp::Socket<'static>, &Connection) {
-        let connection = &self.connections[flow.0];
-        (self.sockets.get_mut(connection.socket), connection)
     }
 }
 
@@ -321,81 +368,74 @@ fn random_seed() -> u64 {
 impl<L: Link> Engine for SmoltcpEngine<L> {
     fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
         let clock = self.clock(now);
-        let full = self.device.fill()?;
-        loop {
-            let flow = match self.classify() {
-                Class::Segment(flow) => Some(flow),
-                Class::Other => None,
-                Class::Unwelcome => {
-                    self.device.skip_packet();
-                    continue;
-                }
-                Class::Datagram(arrival) => {
-                    self.datagrams.input(arrival, &mut self.device, clock);
-                    continue;
-                }
-            };
-            let result = self.interface.poll_ingress_single(clock, &mut self.device, &mut self.sockets);
-            if result == PollIngressSingleResult::None {
-                break;
-            }
-            if let Some(flow) = flow {
-                self.observe(flow);
-            }
+        let intake = self.device.fill()?;
+        self.input(clock);
+        while self.table.half_open() < self.max_half_open
+            && let Some((_, syn)) = self.syn_queue.pop_front()
+        {
+            self.device.put(&syn)?;
+            self.input(clock);
         }
-        Ok(if full { Intake::Full } else { Intake::Drained })
+        Ok(intake)
     }
 
     fn egress(&mut self, now: Instant) -> io::Result<()> {
-        if now >= self.next_sweep {
-            self.next_sweep = now + SWEEP;
-            self.sweep(now);
-        }
         let clock = self.clock(now);
         self.device.sender.settle()?;
         self.datagrams.flush(&mut self.device, clock);
-        for _ in 0..EGRESS_ROUNDS {
-            if self.device.sender.is_blocked()
-                || self.interface.poll_egress(clock, &mut self.device, &mut self.sockets) == PollResult::None
-            {
-                break;
-            }
+        self.table.expire(now);
+        let mut left = EGRESS_PACKETS;
+        while left > 0
+            && !self.device.sender.is_blocked()
+            && let Some(flow) = self.table.next_due()
+        {
+            left -= self.send_due(flow, now, left.min(FLOW_PACKETS));
         }
         self.device.sender.settle()?;
         self.device.sender.link.flush()
     }
 
-    fn deadline(&mut self, now: Instant) -> Option<Instant> {
-        let clock = self.clock(now);
-        self.interface.poll_delay(clock, &self.sockets).map(|delay| now + Duration::from(delay))
+    fn has_due(&self) -> bool {
+        self.table.has_due()
+    }
+
+    fn deadline(&mut self, _now: Instant) -> Option<Instant> {
+        self.table.deadline()
     }
 
     fn accept(&mut self) -> Option<Accepted> {
-        let flow = self.accept_queue.pop_front()?;
-        let connection = &mut self.connections[flow.0];
-        connection.stage = Stage::Accepted;
-        self.unaccepted -= 1;
-        Some(Accepted { flow, local: connection.local, peer: connection.peer })
+        self.table.accept()
     }
 
     fn can_accept(&self) -> bool {
-        !self.accept_queue.is_empty()
+        self.table.can_accept()
+    }
+
+    fn close_listener(&mut self) {
+        self.syn_queue.clear();
+        for flow in self.table.close_listener() {
+            self.table[flow].socket.abort();
+            self.table.set_due(flow);
+        }
     }
 
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {
-        let (socket, connection) = self.socket_of(flow);
-        connection.lend(socket, sink)
+        let lent = self.table[flow].lend(sink)?;
+        // The window may be worth an update.
+        self.table.set_due(flow);
+        Ok(lent)
     }
 
     fn has_failed(&self, flow: FlowId) -> bool {
-        let connection = &self.connections[flow.0];
-        let closed = self.sockets.get::<tcp::Socket>(connection.socket).state() == State::Closed;
+        let connection = &self.table[flow];
+        let closed = connection.socket.state() == State::Closed;
         closed && !(connection.fin != Fin::Open && connection.peer_finished)
     }
 
     fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
-        let (socket, connection) = self.socket_of(flow);
-        connection.fill(socket, most, source)
+        let filled = self.table[flow].fill(most, source)?;
+        self.table.set_due(flow);
+        Ok(filled)
     }
 
     fn finish(&mut self, flow: FlowId) {
@@ -403,26 +443,21 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     }
 
     fn release(&mut self, flow: FlowId) {
-        let connection = &mut self.connections[flow.0];
-        connection.stage = Stage::Released;
-        self.released += 1;
-        if self.released > MAX_UNSWEPT {
-            self.next_sweep = self.started;
-        }
-        connection.orphaned_until = Instant::now() + MAX_FIN_WAIT;
-        connection.unsent = usize::MAX;
-        let socket = self.sockets.get_mut::<tcp::Socket>(connection.socket);
+        self.table.orphan(flow);
+        let connection = &mut self.table[flow];
         // RFC 2525, 2.17: a close with data unread says so, with a RST.
-        if socket.can_recv() {
-            socket.abort();
+        if connection.socket.can_recv() {
+            connection.socket.abort();
+            self.table.set_due(flow);
         } else {
             self.close(flow);
         }
     }
 
     fn reset(&mut self, flow: FlowId) {
-        self.connections[flow.0].fin = Fin::Asked;
-        self.socket_of(flow).0.abort();
+        self.table[flow].fin = Fin::Asked;
+        self.table[flow].socket.abort();
+        self.table.set_due(flow);
     }
 
     fn recv_datagram(&mut self, buffer: &mut [u8]) -> io::Result<Datagram> {
@@ -446,11 +481,11 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     }
 
     fn touched(&mut self) -> Option<FlowId> {
-        self.touched.pop()
+        self.table.next_changed()
     }
 
     fn is_idle(&self) -> bool {
-        self.connections.is_empty()
+        self.table.is_empty()
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use tokio::task::coop;
 use tokio::time::Instant;
 
-use super::{Engine, Shared};
+use super::{Engine, Shared, Waiter, Wakes};
 use crate::datagrams::Receivers;
 use crate::{Datagram, Datagrams};
 
@@ -27,13 +27,10 @@ impl<E: Engine> DrivenDatagrams<E> {
 
     fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<Datagram>> {
         let budget = ready!(coop::poll_proceed(cx));
+        let mut wakes = Wakes::default();
         let mut state = self.0.0.lock()?;
-        let polled = match state.engine.recv_datagram(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                state.poll_turns(cx, |engine| engine.recv_datagram(buffer))
-            }
-            result => Poll::Ready(result),
-        };
+        let receive = |engine: &mut E| engine.recv_datagram(buffer);
+        let polled = state.poll_operation(Waiter::Datagrams, cx, &mut wakes, receive);
         if polled.is_ready() {
             budget.made_progress();
         } else {
@@ -55,18 +52,17 @@ impl<E: Engine> Datagrams for DrivenDatagrams<E> {
     }
 
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        let mut wakes = Wakes::default();
         let mut state = self.0.0.lock()?;
         let result = state.engine.send_datagram(Instant::now(), local, peer, payload);
-        if let Err(error) = &result
-            && !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::InvalidInput)
-        {
-            state.fail(error);
-        }
         // The driver has to wait for room on the link.
         if state.engine.is_blocked() {
-            state.wake_driver();
+            state.call_driver(&mut wakes);
         }
-        result
+        match result {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::InvalidInput) => Err(error),
+            result => state.failed(result, &mut wakes),
+        }
     }
 }
 

@@ -15,8 +15,12 @@ pub trait Engine: Send + 'static {
     /// Takes at most one batch of packets from the link.
     fn ingress(&mut self, now: Instant) -> io::Result<Intake>;
 
-    /// Sends what is due: data, acknowledgements, retransmissions. Stops early if the link would block.
+    /// Sends what is due: data, acknowledgements, retransmissions. Stops early if the link would block, and after a
+    /// bounded number of packets.
     fn egress(&mut self, now: Instant) -> io::Result<()>;
+
+    /// Whether a connection may have something to send.
+    fn has_due(&self) -> bool;
 
     /// The time at which a timer needs `egress`.
     fn deadline(&mut self, now: Instant) -> Option<Instant>;
@@ -26,6 +30,9 @@ pub trait Engine: Send + 'static {
 
     /// Whether `accept` would return one.
     fn can_accept(&self) -> bool;
+
+    /// From now on no connection is opened, and those that nobody has accepted are reset.
+    fn close_listener(&mut self);
 
     /// Lends received bytes to a sink: see [`Stream::poll_read_with`]. `WouldBlock` if there are none.
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize>;
@@ -100,17 +107,17 @@ pub trait Engine: Send + 'static {
     fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-/// How much one `ingress` took.
+/// What one `ingress` took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Intake {
-    /// All that was waiting.
-    Drained,
-    /// A whole batch; more may be waiting.
-    Full,
+pub struct Intake {
+    /// Bytes of all packets.
+    pub len: usize,
+    /// No more packets were waiting. Else it was a whole batch.
+    pub is_drained: bool,
 }
 
 /// A connection's number within its engine. Numbers are used again, so the tables stay small.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub usize);
 
 /// A new connection.

@@ -88,6 +88,10 @@ impl Core {
         }
     }
 
+    pub(super) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
     fn pcb(&self, key: usize) -> Option<*mut TcpPcb> {
         self.flows.get(key).map(|flow| flow.pcb).filter(|pcb| !pcb.is_null())
     }

@@ -7,6 +7,7 @@ use platform::{Link, PacketBuffer, PacketMeta};
 use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
+use crate::driven::Intake;
 use crate::mss_rewrite::{lower_mss, raise_mss};
 use crate::offload::{Offload, header_len};
 
@@ -41,13 +42,15 @@ impl<L: Link> Device<L> {
         }
     }
 
-    /// Takes a batch from the link once the last one is used up. Whether it was a whole batch.
-    pub(super) fn fill(&mut self) -> io::Result<bool> {
+    /// Takes a batch from the link once the last one is used up.
+    pub(super) fn fill(&mut self) -> io::Result<Intake> {
         self.unseen = 0..0;
+        let mut len = 0;
         match self.sender.link.try_recv(&mut self.batch) {
             Ok(count) => {
                 self.unseen = 0..count;
                 for buffer in &mut self.batch[..count] {
+                    len += buffer.packet().len();
                     // IPv4 has smoltcp's own hook, which cuts by what the peer names.
                     if buffer.packet().first().is_some_and(|first| first >> 4 == 6) {
                         raise_mss(&self.sender.offload, buffer.packet_mut());
@@ -59,7 +62,15 @@ impl<L: Link> Device<L> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        Ok(self.unseen.len() == self.batch.len())
+        Ok(Intake { len, is_drained: self.unseen.len() < self.batch.len() })
+    }
+
+    /// Puts a packet where smoltcp finds it next. The last batch has been used up.
+    pub(super) fn put(&mut self, packet: &[u8]) -> io::Result<()> {
+        let Some(buffer) = self.batch.first_mut() else { return Ok(()) };
+        buffer.storage_mut()[..packet.len()].copy_from_slice(packet);
+        self.unseen = 0..1;
+        buffer.filled(packet.len(), PacketMeta::default())
     }
 
     /// The packet that smoltcp will be given next.

@@ -1,15 +1,14 @@
 //! The part of a packet that is needed to find its connection.
 
-use std::net::SocketAddr;
-
 use platform::packet::flags::{ACK, RST, SYN};
 use platform::packet::{TcpSegment, ip_len};
+
+use crate::FlowKey;
 
 /// The addresses of a TCP segment, and whether it opens a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
-    pub(super) local: SocketAddr,
-    pub(super) peer: SocketAddr,
+    pub(super) key: FlowKey,
     /// A SYN without ACK (RFC 9293, 3.5).
     pub(super) opens: bool,
 }
@@ -22,7 +21,7 @@ pub(super) struct Segment {
 pub(super) fn parse(packet: &[u8]) -> Option<Segment> {
     let segment = TcpSegment::parse(packet.get(..ip_len(packet)?)?)?;
     let (peer, local) = segment.endpoints()?;
-    Some(Segment { local, peer, opens: segment.flags() & (SYN | ACK | RST) == SYN })
+    Some(Segment { key: FlowKey { local, peer }, opens: segment.flags() & (SYN | ACK | RST) == SYN })
 }
 
 #[cfg(test)]
@@ -31,6 +30,8 @@ mod tests {
 
     use smoltcp::phy::ChecksumCapabilities;
     use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
+
+    use std::net::SocketAddr;
 
     use super::*;
     use crate::with_extension_headers;
@@ -65,8 +66,8 @@ mod tests {
             (IpAddress::v6(0xfd00, 0, 0, 0, 0, 0, 0, 1), IpAddress::v6(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9)),
         ] {
             let segment = parse(&packet(source, destination, TcpControl::Syn, false)).unwrap();
-            assert_eq!(segment.peer, SocketAddr::new(source.into(), 1000));
-            assert_eq!(segment.local, SocketAddr::new(destination.into(), 2000));
+            assert_eq!(segment.key.peer, SocketAddr::new(source.into(), 1000));
+            assert_eq!(segment.key.local, SocketAddr::new(destination.into(), 2000));
             assert!(segment.opens);
             assert!(!parse(&packet(source, destination, TcpControl::Syn, true)).unwrap().opens);
             assert!(!parse(&packet(source, destination, TcpControl::Fin, true)).unwrap().opens);

@@ -1,0 +1,385 @@
+//! The connections of an engine: who they belong to, which have something to do, and when.
+//!
+//! Each operation costs the same with one connection and with ten thousand. Only a timer costs the logarithm of
+//! their number.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::mem;
+use std::ops::{Index, IndexMut};
+
+use slab::Slab;
+use tokio::time::Instant;
+
+use super::{Accepted, FlowId};
+use crate::FlowKey;
+
+/// Connections in any state. Further SYNs are dropped.
+const MAX_FLOWS: usize = 1 << 16;
+
+/// Connections in TIME-WAIT that no stream belongs to. With one more, the oldest is forgotten: a peer that repeats
+/// its FIN then gets a RST.
+const MAX_TIME_WAIT: usize = 64;
+
+/// Where a connection stands between its SYN and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The handshake is not complete.
+    Handshake,
+    /// It waits for `accept`.
+    Ready,
+    /// A stream belongs to it.
+    Accepted,
+    /// Its stream is gone. The stack finishes what is left.
+    Orphaned,
+    /// The same, with both FINs sent and acknowledged.
+    TimeWait,
+}
+
+/// The connections of an engine. `C` is what the engine itself knows of one.
+pub(crate) struct Table<C> {
+    entries: Slab<Entry<C>>,
+    by_key: HashMap<FlowKey, FlowId>,
+    accept_queue: VecDeque<FlowId>,
+    /// Connections in the handshake and in the accept queue.
+    unaccepted: usize,
+    backlog: usize,
+    is_listening: bool,
+    /// Those in TIME-WAIT, the oldest first, and some that are gone.
+    time_wait: VecDeque<FlowId>,
+    time_wait_count: usize,
+    due: VecDeque<FlowId>,
+    changed: Vec<FlowId>,
+    timers: BinaryHeap<Reverse<(Instant, FlowId)>>,
+}
+
+struct Entry<C> {
+    key: FlowKey,
+    stage: Stage,
+    is_due: bool,
+    has_changed: bool,
+    /// The earliest timer of this connection in the queue. Others of it mean nothing.
+    timer: Option<Instant>,
+    connection: C,
+}
+
+impl<C> Table<C> {
+    /// An empty table. At most `backlog` connections wait for `accept`, half-open ones included.
+    pub(crate) fn new(backlog: usize) -> Self {
+        Self {
+            entries: Slab::new(),
+            by_key: HashMap::new(),
+            accept_queue: VecDeque::new(),
+            unaccepted: 0,
+            backlog,
+            is_listening: true,
+            time_wait: VecDeque::new(),
+            time_wait_count: 0,
+            due: VecDeque::new(),
+            changed: Vec::new(),
+            timers: BinaryHeap::new(),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether the listener still exists.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.is_listening
+    }
+
+    /// How many more connections may be opened.
+    pub(crate) fn room(&self) -> usize {
+        if !self.is_listening {
+            return 0;
+        }
+        self.backlog.saturating_sub(self.unaccepted).min(MAX_FLOWS.saturating_sub(self.entries.len()))
+    }
+
+    /// Connections in the handshake.
+    pub(crate) fn half_open(&self) -> usize {
+        self.unaccepted - self.accept_queue.len()
+    }
+
+    pub(crate) fn find(&self, key: &FlowKey) -> Option<FlowId> {
+        self.by_key.get(key).copied()
+    }
+
+
+    pub(crate) fn stage(&self, flow: FlowId) -> Option<Stage> {
+        Some(self.entries.get(flow.0)?.stage)
+    }
+
+    pub(crate) fn get_mut(&mut self, flow: FlowId) -> Option<&mut C> {
+        Some(&mut self.entries.get_mut(flow.0)?.connection)
+    }
+
+    /// Enters a connection whose SYN has arrived.
+    pub(crate) fn open(&mut self, key: FlowKey, connection: C) -> FlowId {
+        let entry =
+            Entry { key, stage: Stage::Handshake, is_due: false, has_changed: false, timer: None, connection };
+        let flow = FlowId(self.entries.insert(entry));
+        self.by_key.insert(key, flow);
+        self.unaccepted += 1;
+        flow
+    }
+
+    /// The handshake is complete.
+    pub(crate) fn established(&mut self, flow: FlowId) {
+        self.entries[flow.0].stage = Stage::Ready;
+        self.accept_queue.push_back(flow);
+    }
+
+    pub(crate) fn can_accept(&self) -> bool {
+        !self.accept_queue.is_empty()
+    }
+
+    pub(crate) fn accept(&mut self) -> Option<Accepted> {
+        let flow = self.accept_queue.pop_front()?;
+        let entry = &mut self.entries[flow.0];
+        entry.stage = Stage::Accepted;
+        self.unaccepted -= 1;
+        Some(Accepted { flow, local: entry.key.local, peer: entry.key.peer })
+    }
+
+    /// From now on no connection is opened. Returns those that nobody will accept: they are orphans now.
+    pub(crate) fn close_listener(&mut self) -> Vec<FlowId> {
+        self.is_listening = false;
+        self.accept_queue.clear();
+        self.unaccepted = 0;
+        let unaccepted = |(index, entry): (usize, &mut Entry<C>)| {
+            matches!(entry.stage, Stage::Handshake | Stage::Ready).then(|| {
+                entry.stage = Stage::Orphaned;
+                FlowId(index)
+            })
+        };
+        self.entries.iter_mut().filter_map(unaccepted).collect()
+    }
+
+    /// The stream is gone.
+    pub(crate) fn orphan(&mut self, flow: FlowId) {
+        self.entries[flow.0].stage = Stage::Orphaned;
+    }
+
+    /// An orphan is in TIME-WAIT. Returns the connection that has to be forgotten for it, if any.
+    pub(crate) fn wait(&mut self, flow: FlowId) -> Option<FlowId> {
+        self.entries[flow.0].stage = Stage::TimeWait;
+        self.time_wait.push_back(flow);
+        self.time_wait_count += 1;
+        while let Some(&oldest) = self.time_wait.front() {
+            let is_gone = self.stage(oldest) != Some(Stage::TimeWait);
+            if !is_gone && self.time_wait_count <= MAX_TIME_WAIT {
+                return None;
+            }
+            self.time_wait.pop_front();
+            if !is_gone {
+                return Some(oldest);
+            }
+        }
+        None
+    }
+
+    /// Makes room for another connection of the same addresses. Packets no longer reach this one.
+    pub(crate) fn detach(&mut self, flow: FlowId) {
+        let key = self.entries[flow.0].key;
+        if self.by_key.get(&key) == Some(&flow) {
+            self.by_key.remove(&key);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, flow: FlowId) -> C {
+        self.detach(flow);
+        let entry = self.entries.remove(flow.0);
+        match entry.stage {
+            Stage::Handshake => self.unaccepted -= 1,
+            Stage::TimeWait => self.time_wait_count -= 1,
+            Stage::Ready | Stage::Accepted | Stage::Orphaned => {}
+        }
+        entry.connection
+    }
+
+    /// The connection has something to send, or may have.
+    pub(crate) fn set_due(&mut self, flow: FlowId) {
+        if let Some(entry) = self.entries.get_mut(flow.0)
+            && !mem::replace(&mut entry.is_due, true)
+        {
+            self.due.push_back(flow);
+        }
+    }
+
+    pub(crate) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
+    /// Takes the next connection that is due.
+    pub(crate) fn next_due(&mut self) -> Option<FlowId> {
+        while let Some(flow) = self.due.pop_front() {
+            if let Some(entry) = self.entries.get_mut(flow.0)
+                && mem::take(&mut entry.is_due)
+            {
+                return Some(flow);
+            }
+        }
+        None
+    }
+
+    /// Names a connection to the tasks that may wait for it.
+    pub(crate) fn set_changed(&mut self, flow: FlowId) {
+        if let Some(entry) = self.entries.get_mut(flow.0)
+            && entry.stage == Stage::Accepted
+            && !mem::replace(&mut entry.has_changed, true)
+        {
+            self.changed.push(flow);
+        }
+    }
+
+    /// Takes the next connection that has changed.
+    pub(crate) fn next_changed(&mut self) -> Option<FlowId> {
+        let flow = self.changed.pop()?;
+        if let Some(entry) = self.entries.get_mut(flow.0) {
+            entry.has_changed = false;
+        }
+        Some(flow)
+    }
+
+    /// The connection is due at a time, or earlier if it already was to be.
+    pub(crate) fn set_timer(&mut self, flow: FlowId, at: Instant) {
+        let entry = &mut self.entries[flow.0];
+        if entry.timer.is_none_or(|timer| at < timer) {
+            entry.timer = Some(at);
+            self.timers.push(Reverse((at, flow)));
+        }
+    }
+
+    /// Makes the connections due whose timers have expired. They have no timer then.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        while let Some(&Reverse((at, flow))) = self.timers.peek() {
+            let entry = self.entries.get_mut(flow.0).filter(|entry| entry.timer == Some(at));
+            if let Some(entry) = entry {
+                if at > now {
+                    return;
+                }
+                entry.timer = None;
+                self.set_due(flow);
+            }
+            self.timers.pop();
+        }
+    }
+
+    /// When the next timer expires. It may be one that means nothing.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+}
+
+impl<C> Index<FlowId> for Table<C> {
+    type Output = C;
+
+    fn index(&self, flow: FlowId) -> &C {
+        &self.entries[flow.0].connection
+    }
+}
+
+impl<C> IndexMut<FlowId> for Table<C> {
+    fn index_mut(&mut self, flow: FlowId) -> &mut C {
+        &mut self.entries[flow.0].connection
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::time::Duration;
+
+    use super::*;
+
+    fn key(port: u16) -> FlowKey {
+        FlowKey { local: "10.0.0.2:80".parse().unwrap(), peer: ([10, 0, 0, 1], port).into() }
+    }
+
+    fn accepted(table: &mut Table<()>, port: u16) -> FlowId {
+        let flow = table.open(key(port), ());
+        table.established(flow);
+        assert_eq!(table.accept().map(|accepted| accepted.flow), Some(flow));
+        flow
+    }
+
+    #[test]
+    fn the_backlog_counts_what_nobody_has_accepted() {
+        let mut table = Table::new(2);
+        let first = table.open(key(1), ());
+        let second = table.open(key(2), ());
+        assert_eq!(table.room(), 0);
+        table.remove(second);
+        assert_eq!(table.room(), 1);
+        table.established(first);
+        table.open(key(3), ());
+        assert_eq!(table.room(), 0);
+        table.accept().unwrap();
+        assert_eq!(table.room(), 1);
+    }
+
+    #[test]
+    fn a_closed_listener_orphans_what_nobody_has_accepted() {
+        let mut table = Table::new(9);
+        let held = accepted(&mut table, 1);
+        let half_open = table.open(key(2), ());
+        let ready = table.open(key(3), ());
+        table.established(ready);
+        assert_eq!(table.close_listener(), [half_open, ready]);
+        assert!(table.room() == 0 && !table.can_accept());
+        assert_eq!(table.stage(held), Some(Stage::Accepted));
+        table.remove(half_open);
+    }
+
+    #[test]
+    fn the_oldest_in_time_wait_makes_room() {
+        let mut table = Table::new(9);
+        let mut evicted = Vec::new();
+        let flows: Vec<_> = (0..MAX_TIME_WAIT as u16 + 3).map(|port| accepted(&mut table, port)).collect();
+        for &flow in &flows {
+            table.orphan(flow);
+            // The second one is over before its time.
+            if flow == flows[5] {
+                table.remove(flows[1]);
+            }
+            if let Some(flow) = table.wait(flow) {
+                table.remove(flow);
+                evicted.push(flow);
+            }
+        }
+        assert_eq!(evicted, [flows[0], flows[2]]);
+    }
+
+    #[test]
+    fn a_new_connection_takes_the_addresses_of_one_that_is_detached() {
+        let mut table = Table::new(9);
+        let old = accepted(&mut table, 1);
+        table.detach(old);
+        let new = table.open(key(1), ());
+        table.remove(old);
+        assert_eq!(table.find(&key(1)), Some(new));
+    }
+
+    #[test]
+    fn a_connection_is_due_once_and_at_its_earliest_time() {
+        let mut table = Table::new(9);
+        let [first, second] = [1, 2].map(|port| table.open(key(port), ()));
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        table.set_timer(first, at(5));
+        table.set_timer(first, at(3));
+        table.set_timer(first, at(9));
+        table.set_timer(second, at(4));
+        assert_eq!(table.deadline(), Some(at(3)));
+        table.expire(at(2));
+        assert!(!table.has_due());
+        table.set_due(second);
+        table.expire(at(6));
+        assert_eq!([table.next_due(), table.next_due(), table.next_due()], [Some(second), Some(first), None]);
+        assert_eq!(table.deadline(), None);
+    }
+}
