@@ -173,7 +173,10 @@ impl<E: Engine> State<E> {
     /// Sends what is due, takes in a batch of packets, and wakes the tasks that it has something for.
     fn turn(&mut self, now: Instant, wakes: &mut Wakes) -> io::Result<(Intake, Changed)> {
         self.egress(now, wakes)?;
-        self.unsent = 0;
+        self.ingress(now, wakes)
+    }
+
+    fn ingress(&mut self, now: Instant, wakes: &mut Wakes) -> io::Result<(Intake, Changed)> {
         let intake = self.engine.ingress(now);
         let intake = self.failed(intake, wakes)?;
         let mut changed = Changed::Nobody;
@@ -195,6 +198,7 @@ impl<E: Engine> State<E> {
     }
 
     fn egress(&mut self, now: Instant, wakes: &mut Wakes) -> io::Result<()> {
+        self.unsent = 0;
         let result = self.engine.egress(now);
         self.failed(result, wakes)
     }
@@ -215,14 +219,18 @@ impl<E: Engine> State<E> {
         matches!(self.owner, Owner::Task { waiter: owner, .. } if owner == waiter)
     }
 
-    /// Makes the driver's turn.
-    fn drive(&mut self, now: Instant, cx: &mut Context<'_>, wakes: &mut Wakes) -> io::Result<Next> {
+    /// Makes the driver's turn. The batches after its first one only come in: what they ask for is sent together with
+    /// what their tasks write, by the next turn.
+    fn drive(&mut self, now: Instant, cx: &mut Context<'_>, is_first: bool, wakes: &mut Wakes) -> io::Result<Next> {
         if let Owner::Task { waiter, has_driven: true } = self.owner {
             self.owner = Owner::Task { waiter, has_driven: false };
             return Ok(Next::Sleep(now + LOOK));
         }
         self.owner = Owner::Driver { is_scheduled: true };
-        let (intake, changed) = self.turn(now, wakes)?;
+        if is_first {
+            self.egress(now, wakes)?;
+        }
+        let (intake, changed) = self.ingress(now, wakes)?;
         if let Some(waiter) = self.who_is_alone(changed).filter(|_| !wakes.0.is_empty()) {
             self.owner = Owner::Task { waiter, has_driven: true };
             return Ok(Next::Sleep(now + LOOK));
@@ -377,8 +385,8 @@ impl<E: Engine> Shared<E> {
     /// Ready only with an error.
     fn poll_drive(&self, mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut bytes = 0;
-        for _ in 0..DRIVER_BATCHES {
-            match self.drive_once(cx)? {
+        for batch in 0..DRIVER_BATCHES {
+            match self.drive_once(cx, batch == 0)? {
                 Next::Turn { taken } => bytes += taken,
                 Next::Yield => break,
                 Next::Sleep(until) => {
@@ -399,13 +407,13 @@ impl<E: Engine> Shared<E> {
         Poll::Pending
     }
 
-    fn drive_once(&self, cx: &mut Context<'_>) -> io::Result<Next> {
+    fn drive_once(&self, cx: &mut Context<'_>, is_first: bool) -> io::Result<Next> {
         let mut wakes = Wakes::default();
         let mut state = self.lock()?;
         if state.driver.as_ref().is_none_or(|driver| !driver.will_wake(cx.waker())) {
             state.driver = Some(cx.waker().clone());
         }
-        state.drive(Instant::now(), cx, &mut wakes)
+        state.drive(Instant::now(), cx, is_first, &mut wakes)
     }
 }
 
