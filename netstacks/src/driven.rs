@@ -53,6 +53,10 @@ const IDLE: Duration = Duration::from_mins(1);
 /// then still in the processor's cache, and so are the buffers that they were copied through.
 const TURN_BYTES: usize = 256 << 10;
 
+/// A batch of so many bytes is acknowledged at once: the peer goes on while they are read. The acknowledgement of
+/// less can wait for what is written in reply.
+const BULK: usize = 16 << 10;
+
 /// How many full batches the driver takes before it lets other tasks run, if they are small.
 const DRIVER_BATCHES: usize = 32;
 
@@ -177,6 +181,7 @@ impl<E: Engine> State<E> {
     }
 
     fn ingress(&mut self, now: Instant, wakes: &mut Wakes) -> io::Result<(Intake, Changed)> {
+        self.unsent = 0;
         let intake = self.engine.ingress(now);
         let intake = self.failed(intake, wakes)?;
         let mut changed = Changed::Nobody;
@@ -198,7 +203,6 @@ impl<E: Engine> State<E> {
     }
 
     fn egress(&mut self, now: Instant, wakes: &mut Wakes) -> io::Result<()> {
-        self.unsent = 0;
         let result = self.engine.egress(now);
         self.failed(result, wakes)
     }
@@ -234,6 +238,9 @@ impl<E: Engine> State<E> {
         if let Some(waiter) = self.who_is_alone(changed).filter(|_| !wakes.0.is_empty()) {
             self.owner = Owner::Task { waiter, has_driven: true };
             return Ok(Next::Sleep(now + LOOK));
+        }
+        if intake.len >= BULK {
+            self.egress(now, wakes)?;
         }
         if !intake.is_drained {
             return Ok(Next::Turn { taken: intake.len });
@@ -284,6 +291,13 @@ impl<E: Engine> State<E> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
         };
+        // A busy writer takes the acknowledgements first: they free memory that is still in the processor's cache.
+        if self.unsent >= BULK {
+            let (_, changed) = self.ingress(Instant::now(), wakes)?;
+            if !changed.is_only(waiter) {
+                self.call_driver(wakes);
+            }
+        }
         if let Poll::Ready(result) = operate(&mut self.engine) {
             return Poll::Ready(result);
         }
@@ -301,6 +315,9 @@ impl<E: Engine> State<E> {
                 self.call_driver(wakes);
             }
             if let Poll::Ready(result) = operate(&mut self.engine) {
+                if intake.len >= BULK {
+                    self.egress(now, wakes)?;
+                }
                 return Poll::Ready(result);
             }
             if intake.is_drained && self.is_owner(waiter) {
@@ -317,18 +334,17 @@ impl<E: Engine> State<E> {
     /// Sends what a waiter has written: at once if it makes the turns, or if it is much; else with the rest.
     fn written(&mut self, waiter: Waiter, len: usize, wakes: &mut Wakes) -> io::Result<()> {
         self.unsent += len;
-        if self.unsent >= TURN_BYTES {
-            let (_, changed) = self.turn(Instant::now(), wakes)?;
-            if !changed.is_only(waiter) {
-                self.call_driver(wakes);
-            }
-        }
-        if !self.is_owner(waiter) {
+        if self.is_owner(waiter) {
+            self.owner = Owner::Task { waiter, has_driven: true };
+        } else if self.unsent < BULK {
             self.call_driver(wakes);
             return Ok(());
         }
-        self.owner = Owner::Task { waiter, has_driven: true };
-        self.egress(Instant::now(), wakes)
+        self.egress(Instant::now(), wakes)?;
+        if !self.is_owner(waiter) && self.has_work() {
+            self.call_driver(wakes);
+        }
+        Ok(())
     }
 
     fn parked(&mut self, flow: FlowId) -> &mut Parked {

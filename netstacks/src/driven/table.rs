@@ -107,7 +107,6 @@ impl<C> Table<C> {
         self.by_key.get(key).copied()
     }
 
-
     pub(crate) fn stage(&self, flow: FlowId) -> Option<Stage> {
         Some(self.entries.get(flow.0)?.stage)
     }
@@ -118,8 +117,7 @@ impl<C> Table<C> {
 
     /// Enters a connection whose SYN has arrived.
     pub(crate) fn open(&mut self, key: FlowKey, connection: C) -> FlowId {
-        let entry =
-            Entry { key, stage: Stage::Handshake, is_due: false, has_changed: false, timer: None, connection };
+        let entry = Entry { key, stage: Stage::Handshake, is_due: false, has_changed: false, timer: None, connection };
         let flow = FlowId(self.entries.insert(entry));
         self.by_key.insert(key, flow);
         self.unaccepted += 1;
