@@ -42,6 +42,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 mod datagrams;
 #[cfg(any(feature = "lwip", feature = "smoltcp"))]
 mod driven;
+#[cfg(feature = "smoltcp")]
+mod duplicate_ack;
 mod gate;
 #[cfg(feature = "ipstack")]
 mod ipstack;

@@ -27,9 +27,7 @@ pub(crate) fn raise_mss(offload: &Offload, packet: &mut [u8]) {
 }
 
 /// Lowers the MSS in a SYN to the one that the link's MTU allows. To be called for every packet that leaves,
-/// before its checksum is left to the link, since the stack was told a larger MTU. To be called also for
-/// packets that arrive if the MSS is not raised: a stack with a hook would cut by the MSS that the peer
-/// names. Changes no packet but a SYN.
+/// before its checksum is left to the link, since the stack was told a larger MTU. Changes no packet but a SYN.
 #[inline]
 pub(crate) fn lower_mss(offload: &Offload, headers: &mut [u8]) {
     if let Some((ipv6, mss)) = offered_mss(offload, headers) {

@@ -1,9 +1,8 @@
 //! The work that a stack leaves to a link that offloads.
 //!
-//! A stack makes super-packets by a hook of its own, or by a larger MSS (`mss_rewrite.rs`). smoltcp over IPv4
-//! names the size of the segments itself. All others make super-packets only for peers that take segments
-//! which fill the link's MTU; any other peer gets its smaller segments one by one. So the size of the
-//! segments follows from the MTU and the headers of the super-packet.
+//! A stack makes super-packets by a larger MSS (`mss_rewrite.rs`), or by an option of its own. It makes them only for
+//! peers that take segments which fill the link's MTU; any other peer gets its smaller segments one by one. So the
+//! size of the segments follows from the MTU and the headers of the super-packet.
 
 use std::num::NonZeroU16;
 

@@ -44,6 +44,14 @@ use crate::{Datagram, Effective, FlowKey, Netstack, Sink, Source, StackConfig, S
 /// As in `Cargo.lock`; the crate does not say it itself.
 pub(crate) const VERSION: &str = "0.14.0";
 
+/// What the adapter does in smoltcp's place.
+///
+/// - `mss-rewrite`: super-packets come from a larger MSS, see `mss_rewrite.rs`.
+/// - `duplicate-ack-window`: duplicate acknowledgements keep their window, see `duplicate_ack.rs`.
+/// - `late-fin`: a FIN waits behind the bytes before it, see `SmoltcpEngine::close`.
+/// - `reset-unread`: a stream that is dropped with bytes unread is reset.
+const WORKAROUNDS: [&str; 4] = ["mss-rewrite", "duplicate-ack-window", "late-fin", "reset-unread"];
+
 /// The `smoltcp` crate. Its datagrams are fragmented over IPv4, and put together; four at once.
 pub struct Smoltcp;
 
@@ -69,7 +77,7 @@ impl<L: Link> Netstack<L> for Smoltcp {
             congestion: "none".into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
-            workarounds: Vec::new(),
+            workarounds: WORKAROUNDS.map(Into::into).into(),
         };
         let (listener, datagrams, driver) = driven::start(SmoltcpEngine::new(link, config.clone()));
         Ok(Started { listener, datagrams, driver, effective })
@@ -333,7 +341,13 @@ impl<L: Link> SmoltcpEngine<L> {
                 }
             };
             let sockets = match flow {
-                Some(flow) => self.table[flow].socket.set(),
+                Some(flow) => {
+                    let connection = &mut self.table[flow];
+                    if let Some(packet) = self.device.next_packet_mut() {
+                        connection.last_ack.keep_window(packet);
+                    }
+                    connection.socket.set()
+                }
                 None => &mut self.no_sockets,
             };
             let result = self.interface.poll_ingress_single(clock, &mut self.device, sockets);

@@ -8,6 +8,7 @@ use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{self, RecvError};
 use tokio::time::Instant;
 
+use crate::duplicate_ack::LastAck;
 use crate::{Sink, Source};
 
 /// A socket, alone in a set.
@@ -48,6 +49,7 @@ pub(super) struct Connection {
     pub(super) socket: Socket,
     /// Payload of the largest segment, or super-packet, towards a peer that fills the MTU, in bytes.
     segment_len: usize,
+    pub(super) last_ack: LastAck,
     /// A packet from the peer ended the connection, and no FIN did.
     pub(super) reset: bool,
     /// The peer's FIN has come.
@@ -81,6 +83,7 @@ impl Connection {
         Self {
             socket,
             segment_len,
+            last_ack: LastAck::default(),
             reset: false,
             peer_finished: false,
             fin: Fin::Open,

@@ -184,7 +184,6 @@ impl<L: Link> phy::Device for View<'_, L> {
         let link = self.0.sender.link.capabilities();
         let mut capabilities = self.0.capabilities();
         capabilities.max_transmission_unit = link.mtu;
-        capabilities.segmentation = DeviceCapabilities::default().segmentation;
         capabilities.checksum.udp = capabilities.checksum.tcp;
         capabilities
     }

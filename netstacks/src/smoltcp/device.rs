@@ -1,7 +1,6 @@
 //! A link as smoltcp's device.
 
 use std::io::{self, IoSlice};
-use std::num::{NonZeroU16, NonZeroUsize};
 
 use platform::{Link, PacketBuffer, PacketMeta};
 use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
@@ -9,7 +8,7 @@ use smoltcp::time::Instant;
 
 use crate::driven::Intake;
 use crate::mss_rewrite::{lower_mss, raise_mss};
-use crate::offload::{Offload, header_len};
+use crate::offload::Offload;
 
 /// Lends received packets to smoltcp out of a batch, and sends what it makes from one buffer.
 pub(super) struct Device<L> {
@@ -51,12 +50,7 @@ impl<L: Link> Device<L> {
                 self.unseen = 0..count;
                 for buffer in &mut self.batch[..count] {
                     len += buffer.packet().len();
-                    // IPv4 has smoltcp's own hook, which cuts by what the peer names.
-                    if buffer.packet().first().is_some_and(|first| first >> 4 == 6) {
-                        raise_mss(&self.sender.offload, buffer.packet_mut());
-                    } else {
-                        lower_mss(&self.sender.offload, buffer.packet_mut());
-                    }
+                    raise_mss(&self.sender.offload, buffer.packet_mut());
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -76,6 +70,11 @@ impl<L: Link> Device<L> {
     /// The packet that smoltcp will be given next.
     pub(super) fn next_packet(&self) -> Option<&[u8]> {
         Some(self.batch.get(self.unseen.clone())?.first()?.packet())
+    }
+
+    /// The same, to be changed in place.
+    pub(super) fn next_packet_mut(&mut self) -> Option<&mut [u8]> {
+        Some(self.batch.get_mut(self.unseen.clone())?.first_mut()?.packet_mut())
     }
 
     /// Drops that packet.
@@ -135,13 +134,10 @@ impl<L: Link> phy::Device for Device<L> {
         let link = self.sender.link.capabilities();
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ip;
-        let offload = &self.sender.offload;
-        // The MTU of a super-packet is for IPv6, for which smoltcp has no hook that works: in 0.14 it
-        // drops packets above its MTU (`iface/interface/mod.rs`, `dispatch_ip`).
-        capabilities.max_transmission_unit = offload.largest_packet();
-        if offload.segments(false) {
-            capabilities.segmentation.tcpv4 = NonZeroUsize::new(header_len(false) + self.sender.segment_len(false));
-        }
+        // smoltcp 0.14 has a hook for segmentation offload, but over IPv6 it then drops packets above its MTU
+        // (`iface/interface/mod.rs`, `dispatch_ip`), and of a super-packet that was lost it retransmits one segment and
+        // waits for a time-out with the rest (`socket/tcp.rs`, `dispatch`). A larger MSS has neither fault.
+        capabilities.max_transmission_unit = self.sender.offload.largest_packet();
         capabilities.checksum.tcp = match (link.checksum.rx, link.checksum.tx) {
             (false, false) => Checksum::Both,
             (false, true) => Checksum::Rx,
@@ -164,21 +160,15 @@ impl phy::RxToken for RxToken<'_> {
 /// The right to send one packet.
 pub(super) struct TxToken<'a, L> {
     sender: &'a mut Sender<L>,
-    /// smoltcp's own word on the segments of a super-packet.
-    gso_size: Option<NonZeroU16>,
 }
 
 impl<'a, L> TxToken<'a, L> {
     fn new(sender: &'a mut Sender<L>) -> Self {
-        Self { sender, gso_size: None }
+        Self { sender }
     }
 }
 
 impl<L: Link> phy::TxToken for TxToken<'_, L> {
-    fn set_meta(&mut self, meta: phy::PacketMeta) {
-        self.gso_size = meta.segmentation_offload_size;
-    }
-
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
         let sender = self.sender;
         // smoltcp asks for a reply's token along with the packet it may reply to, so one can come
@@ -189,8 +179,7 @@ impl<L: Link> phy::TxToken for TxToken<'_, L> {
         let packet = &mut sender.packet[..len];
         let result = f(packet);
         lower_mss(&sender.offload, packet);
-        let mut meta = sender.offload.prepare(packet, len);
-        meta.gso_size = self.gso_size.or(meta.gso_size);
+        let meta = sender.offload.prepare(packet, len);
         sender.send(len, meta);
         result
     }
