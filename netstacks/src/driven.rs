@@ -18,6 +18,8 @@
 mod datagrams;
 mod engine;
 mod table;
+#[cfg(all(test, feature = "smoltcp"))]
+mod tests;
 
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use platform::packet::TcpSegment;
 use platform::packet::flags::{ACK, FIN, RST, SYN};
+use platform::packet::{ICMP, ICMPV6, Ipv4Fragment, TCP, TcpSegment, Transport, UDP};
 use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
 use tokio::sync::mpsc;
 
@@ -217,18 +217,21 @@ impl<L: Link> Gated<L> {
         Ok(kept)
     }
 
-    /// Whether the gate keeps a packet.
+    /// Whether the gate keeps a packet, or drops it.
     fn take(&mut self, buffer: &mut PacketBuffer) -> io::Result<bool> {
-        if let Some(syn) = opening(buffer.packet()) {
-            let sequence = syn.sequence();
+        if let Some(segment) = TcpSegment::parse(buffer.packet()) {
+            if segment.flags() & DECIDING != SYN {
+                return Ok(false);
+            }
+            let sequence = segment.sequence();
             // A multicast address has no connections.
-            return Ok(flow_key(&syn).is_none_or(|key| self.hold_back(key, sequence, buffer)));
+            return Ok(flow_key(&segment).is_none_or(|key| self.hold_back(key, sequence, buffer)));
         }
-        let echoed = reply::echo(buffer.packet_mut());
-        if echoed {
+        if reply::echo(buffer.packet_mut()) {
             send_or_lose(&mut self.link, buffer.packet())?;
+            return Ok(true);
         }
-        Ok(echoed)
+        Ok(may_hide_a_syn(buffer.packet()))
     }
 
     /// Makes a request of a SYN, once. Returns `false` if the connection was admitted.
@@ -245,10 +248,13 @@ impl<L: Link> Gated<L> {
     }
 }
 
-/// The segment, if it opens a connection.
-#[inline]
-fn opening(packet: &[u8]) -> Option<TcpSegment<'_>> {
-    TcpSegment::parse(packet).filter(|segment| segment.flags() & DECIDING == SYN)
+/// Whether a stack may read a SYN from a packet that is no whole segment to the gate: from a fragment, or behind an
+/// extension header that the gate does not know, such as an authentication header (RFC 4302).
+fn may_hide_a_syn(packet: &[u8]) -> bool {
+    match Transport::parse(packet) {
+        Some(transport) => !matches!(transport.protocol, UDP | ICMP | ICMPV6),
+        None => Ipv4Fragment::parse(packet).is_none_or(|fragment| fragment.protocol == TCP),
+    }
 }
 
 /// The addresses of a segment from a peer, if both are unicast.

@@ -260,6 +260,26 @@ fn a_syn_behind_extension_headers_is_held_back() {
 }
 
 #[test]
+fn a_syn_that_only_a_stack_may_find_is_dropped() {
+    // An authentication header of 24 bytes (RFC 4302, 2) instead of destination options.
+    let mut authenticated = with_extension_headers(&syn(true, 4000), true);
+    (authenticated[40], authenticated[49]) = (51, 4);
+    let mut fragment = syn(false, 4000);
+    fragment[6] = 0x20;
+    for packet in [authenticated, fragment] {
+        let mut bench = Bench::new(8);
+        bench.send(&packet);
+        assert_eq!(bench.delivered(), [[0; 0]; 0]);
+        assert!(bench.request().is_none());
+    }
+    let mut bench = Bench::new(8);
+    let mut datagram = syn(false, 4000);
+    (datagram[6], datagram[9]) = (0x20, 17);
+    bench.send(&datagram);
+    assert_eq!(bench.delivered(), [datagram], "a fragment of a datagram");
+}
+
+#[test]
 fn an_echo_request_behind_extension_headers_is_answered() {
     let mut request = Vec::new();
     PacketBuilder::ipv6(V6.0, V6.1, 64).icmpv6_echo_request(5, 6).write_to_vec(&mut request, b"payload").unwrap();

@@ -1,0 +1,76 @@
+//! What the driver and the tasks owe each other, with smoltcp as the engine.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use platform::{Capabilities, MemoryLink, PacketBuffer, PacketMeta};
+use tokio::io::AsyncReadExt;
+use tokio::runtime::Builder;
+
+use super::*;
+use crate::peer::{Client, Peer};
+use crate::{Netstack, Smoltcp, StackConfig};
+use platform::Link;
+
+/// A link whose readiness fails once it is told to. Its packets would go on.
+struct Unwatchable {
+    link: MemoryLink,
+    fails: Arc<AtomicBool>,
+}
+
+impl Link for Unwatchable {
+    fn capabilities(&self) -> Capabilities {
+        self.link.capabilities()
+    }
+
+    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        self.link.try_recv(buffers)
+    }
+
+    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        self.link.try_send(meta, slices)
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.fails.load(Ordering::Acquire) {
+            return Poll::Ready(Err(io::ErrorKind::NetworkDown.into()));
+        }
+        self.link.poll_readable(cx)
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.link.poll_writable(cx)
+    }
+}
+
+#[test]
+fn readiness_that_fails_wakes_a_parked_reader_and_accept() {
+    let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+    let fails = Arc::new(AtomicBool::new(false));
+    let link = Unwatchable { link, fails: Arc::clone(&fails) };
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let mut stack = Smoltcp::start(link, &StackConfig::default()).unwrap();
+        let driver = tokio::spawn(stack.driver);
+        let client = std::thread::spawn(|| {
+            let ends = ["10.0.0.1:4000", "10.0.0.2:80"].map(|address| address.parse().unwrap());
+            let peer = Peer::new(other_end, ends[0], ends[1]).unwrap();
+            let mut client = Client::new(peer, Duration::from_secs(10));
+            client.connect().unwrap();
+            client
+        });
+        let mut stream = stack.listener.accept().await.unwrap();
+        let reader = tokio::spawn(async move { stream.read_u8().await.unwrap_err().kind() });
+        let acceptor = tokio::spawn(async move { stack.listener.accept().await.err().unwrap().kind() });
+        // Both are parked, and the client keeps the link.
+        let _client = client.join().unwrap();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        fails.store(true, Ordering::Release);
+        let ends = tokio::time::timeout(Duration::from_secs(5), async {
+            assert_eq!(driver.await.unwrap().unwrap_err().kind(), io::ErrorKind::NetworkDown);
+            [reader.await.unwrap(), acceptor.await.unwrap()]
+        });
+        assert_eq!(ends.await.unwrap(), [io::ErrorKind::NetworkDown; 2]);
+    });
+}
