@@ -1,0 +1,372 @@
+//! A TCP client that does what a case tells it, and nothing of its own accord.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use platform::Checksum;
+use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
+use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
+
+use crate::wire::{Key, Segment, Wire};
+use crate::{LATE, SOON, Step, Stop};
+
+/// Kinds of options.
+pub(crate) const MSS: u8 = 2;
+pub(crate) const WINDOW_SCALE: u8 = 3;
+
+/// What a SYN offers.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub(crate) mss: Option<u16>,
+    pub(crate) scale: Option<u8>,
+    /// Further options.
+    pub(crate) extra: Vec<u8>,
+    pub(crate) flags: u8,
+}
+
+impl Default for Offer {
+    fn default() -> Self {
+        Self { mss: Some(1460), scale: None, extra: Vec::new(), flags: SYN }
+    }
+}
+
+impl Offer {
+    fn options(&self) -> Vec<u8> {
+        let mut options = Vec::new();
+        if let Some(mss) = self.mss {
+            options.extend([MSS, 4]);
+            options.extend(mss.to_be_bytes());
+        }
+        if let Some(scale) = self.scale {
+            options.extend([WINDOW_SCALE, 3, scale]);
+        }
+        options.extend(&self.extra);
+        while options.len() % 4 > 0 {
+            options.push(1);
+        }
+        options
+    }
+}
+
+/// A segment to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Out<'a> {
+    pub(crate) flags: u8,
+    pub(crate) seq: u32,
+    pub(crate) ack: u32,
+    /// The window field, not shifted.
+    pub(crate) window: u16,
+    pub(crate) options: &'a [u8],
+    pub(crate) payload: &'a [u8],
+}
+
+/// One side of a connection with the stack.
+pub(crate) struct Client {
+    wire: Rc<RefCell<Wire>>,
+    /// `None` for addresses of two IP versions, which no case has.
+    headers: Option<TcpHeaders>,
+    key: Key,
+    pub(crate) local: SocketAddr,
+    pub(crate) server: SocketAddr,
+    /// The number of our SYN, and of the stack's.
+    pub(crate) isn: u32,
+    pub(crate) stack_isn: u32,
+    /// The number of our next byte, and of the stack's next byte.
+    pub(crate) next: u32,
+    pub(crate) expected: u32,
+    /// The window field of what is sent.
+    pub(crate) window: u16,
+    /// How much the window field grows with each ACK that [`Client::receive`] sends.
+    pub(crate) growth: u16,
+    /// The shift count of the stack's windows.
+    pub(crate) scale: u8,
+    /// Whether the stack's FIN has come, and all before it.
+    pub(crate) ended: bool,
+    /// What came ahead of its turn.
+    held: BTreeMap<u32, Segment>,
+    /// The last segments that came, for the text of a failure.
+    seen: Vec<String>,
+}
+
+impl Client {
+    pub(crate) fn new(wire: Rc<RefCell<Wire>>, local: SocketAddr, server: SocketAddr) -> Self {
+        let isn = 0x1000_0000 | u32::from(local.port()) << 8;
+        Self {
+            wire,
+            headers: TcpHeaders::new(local, server),
+            key: (local.port(), server.ip(), server.port()),
+            local,
+            server,
+            isn,
+            stack_isn: 0,
+            next: isn,
+            expected: 0,
+            window: u16::MAX,
+            growth: 0,
+            scale: 0,
+            ended: false,
+            held: BTreeMap::new(),
+            seen: Vec::new(),
+        }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.local.port()
+    }
+
+    /// Begins anew from the same port, with another sequence number.
+    pub(crate) fn begin_at(&mut self, isn: u32) {
+        (self.isn, self.next, self.ended) = (isn, isn, false);
+        self.held.clear();
+    }
+
+    /// An ACK of all that has come.
+    pub(crate) fn out(&self) -> Out<'static> {
+        let (seq, ack, window) = (self.next, self.expected, self.window);
+        Out { flags: ACK, seq, ack, window, options: &[], payload: &[] }
+    }
+
+    /// The packet of a segment.
+    pub(crate) fn packet(&self, out: Out<'_>) -> Vec<u8> {
+        let Out { flags, seq, ack, window, options, payload } = out;
+        let fields = TcpFields { sequence: seq, acknowledgement: ack, flags, window };
+        let mut headers = [0; MAX_HEADERS_LEN];
+        let Some(template) = &self.headers else { return Vec::new() };
+        let len = template.write(fields, options, payload, Checksum::Filled, &mut headers);
+        [&headers[..len], payload].concat()
+    }
+
+    /// Sends a segment. What it carries is not counted.
+    pub(crate) fn put(&self, out: Out<'_>) -> Step {
+        self.send_packet(&self.packet(out))
+    }
+
+    pub(crate) fn send_packet(&self, packet: &[u8]) -> Step {
+        self.wire.borrow_mut().send(packet)
+    }
+
+    pub(crate) fn ack(&self) -> Step {
+        self.put(self.out())
+    }
+
+    pub(crate) fn syn(&mut self, offer: &Offer) -> Step {
+        let options = offer.options();
+        let syn = Out { flags: offer.flags, seq: self.isn, ack: 0, options: &options, ..self.out() };
+        self.next = self.isn.wrapping_add(1);
+        self.put(syn)
+    }
+
+    /// Waits for the answer to a SYN.
+    pub(crate) fn syn_ack(&mut self, within: Duration) -> Step<Segment> {
+        let after_isn = self.isn.wrapping_add(1);
+        let segment =
+            self.expect_within(within, "SYN+ACK", |segment| segment.has(SYN | ACK) && segment.ack == after_isn)?;
+        (self.stack_isn, self.expected) = (segment.seq, segment.end());
+        self.scale = segment.option(WINDOW_SCALE).and_then(|value| value.first().copied()).unwrap_or(0);
+        Ok(segment)
+    }
+
+    /// The three segments of a handshake.
+    pub(crate) fn open(&mut self, offer: &Offer) -> Step<Segment> {
+        self.syn(offer)?;
+        let segment = self.syn_ack(SOON)?;
+        self.ack()?;
+        Ok(segment)
+    }
+
+    /// Sends bytes in segments of up to 1,000 bytes, whatever the stack's window is.
+    pub(crate) fn data(&mut self, bytes: &[u8]) -> Step {
+        for payload in bytes.chunks(1000) {
+            self.put(Out { flags: ACK | PSH, payload, ..self.out() })?;
+            self.next = self.next.wrapping_add(payload.len() as u32);
+        }
+        Ok(())
+    }
+
+    /// Sends bytes within the stack's window, and waits until they are acknowledged.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Step {
+        for chunk in bytes.chunks(8000) {
+            self.data(chunk)?;
+            self.acked(SOON)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the stack has acknowledged everything.
+    pub(crate) fn acked(&mut self, within: Duration) -> Step<Segment> {
+        let next = self.next;
+        self.expect_within(within, "ACK of everything", |segment| segment.has(ACK) && segment.ack == next)
+    }
+
+    pub(crate) fn fin(&mut self) -> Step {
+        self.put(Out { flags: FIN | ACK, ..self.out() })?;
+        self.next = self.next.wrapping_add(1);
+        Ok(())
+    }
+
+    pub(crate) fn rst(&self) -> Step {
+        self.put(Out { flags: RST | ACK, ..self.out() })
+    }
+
+    /// The next segment of the stack, if one comes in time.
+    pub(crate) fn next_segment(&mut self, within: Duration) -> Step<Option<Segment>> {
+        self.segment_until(Instant::now() + within)
+    }
+
+    fn segment_until(&mut self, until: Instant) -> Step<Option<Segment>> {
+        let segment = self.wire.borrow_mut().segment(self.key, until)?;
+        if let Some(segment) = &segment {
+            self.seen.push(self.describe(segment));
+        }
+        Ok(segment)
+    }
+
+    /// The segment with numbers that count from the first bytes of both sides.
+    fn describe(&self, segment: &Segment) -> String {
+        let seq = segment.seq.wrapping_sub(self.stack_isn);
+        let ack = segment.ack.wrapping_sub(self.isn);
+        let window = segment.window;
+        if segment.has(SYN) {
+            format!("{segment} (ack {ack}, window {window})")
+        } else {
+            format!("{segment} (seq {seq}, ack {ack}, window {window})")
+        }
+    }
+
+    /// Waits for a segment, and skips others before it.
+    pub(crate) fn expect(&mut self, what: &str, is_it: impl FnMut(&Segment) -> bool) -> Step<Segment> {
+        self.expect_within(SOON, what, is_it)
+    }
+
+    pub(crate) fn expect_within(
+        &mut self,
+        within: Duration,
+        what: &str,
+        mut is_it: impl FnMut(&Segment) -> bool,
+    ) -> Step<Segment> {
+        let until = Instant::now() + within;
+        self.seen.clear();
+        while let Some(segment) = self.segment_until(until)? {
+            if is_it(&segment) {
+                return Ok(segment);
+            }
+        }
+        Err(Stop::fail(format!("no {what} within {within:?}; {}", self.came())))
+    }
+
+    /// Fails if such a segment comes within a time.
+    pub(crate) fn expect_none(
+        &mut self,
+        during: Duration,
+        what: &str,
+        mut is_it: impl FnMut(&Segment) -> bool,
+    ) -> Step {
+        let until = Instant::now() + during;
+        self.seen.clear();
+        while let Some(segment) = self.segment_until(until)? {
+            if is_it(&segment) {
+                return Err(Stop::fail(format!("{what} came: {}", self.describe(&segment))));
+            }
+        }
+        Ok(())
+    }
+
+    /// What came in place of what was expected.
+    fn came(&self) -> String {
+        match self.seen.as_slice() {
+            [] => "nothing came".to_owned(),
+            all @ ([_] | [_, _] | [_, _, _]) => format!("it sent {}", all.join(", ")),
+            [first, .., last] => {
+                format!("it sent {} segments: first {first}, last {last}", self.seen.len())
+            }
+        }
+    }
+
+    /// Drops all segments that have come.
+    pub(crate) fn forget(&mut self) -> Step {
+        while self.segment_until(Instant::now())?.is_some() {}
+        Ok(())
+    }
+
+    /// Takes so many bytes and acknowledges each segment.
+    pub(crate) fn receive(&mut self, len: usize, within: Duration) -> Step<Vec<u8>> {
+        self.receive_with(len, within, |_| false)
+    }
+
+    /// The same where the link loses segments for which `lost` is true.
+    pub(crate) fn receive_with(
+        &mut self,
+        len: usize,
+        within: Duration,
+        mut lost: impl FnMut(&Segment) -> bool,
+    ) -> Step<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let until = Instant::now() + within;
+        self.seen.clear();
+        while bytes.len() < len {
+            let Some(segment) = self.segment_until(until)? else {
+                let got = bytes.len();
+                return Err(Stop::fail(format!("{got} of {len} bytes came within {within:?}; {}", self.came())));
+            };
+            if segment.has(RST) {
+                return Err(Stop::fail(format!("a RST came after {} bytes", bytes.len())));
+            }
+            if !lost(&segment) {
+                self.take(segment, &mut bytes)?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Takes everything up to the stack's FIN, and acknowledges it.
+    pub(crate) fn receive_to_end(&mut self) -> Step<Vec<u8>> {
+        self.receive_to_end_with(|_| false)
+    }
+
+    /// The same with losses.
+    pub(crate) fn receive_to_end_with(&mut self, mut lost: impl FnMut(&Segment) -> bool) -> Step<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let until = Instant::now() + LATE;
+        self.seen.clear();
+        while !self.ended {
+            let Some(segment) = self.segment_until(until)? else {
+                let got = bytes.len();
+                return Err(Stop::fail(format!("no end after {got} bytes within {LATE:?}; {}", self.came())));
+            };
+            if segment.has(RST) {
+                return Err(Stop::fail(format!("a RST came after {} bytes, and no FIN", bytes.len())));
+            }
+            if !lost(&segment) {
+                self.take(segment, &mut bytes)?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Takes a segment, and acknowledges it if it has anything.
+    pub(crate) fn take(&mut self, segment: Segment, bytes: &mut Vec<u8>) -> Step {
+        if segment.len() == 0 {
+            return Ok(());
+        }
+        self.held.insert(segment.seq.wrapping_sub(self.stack_isn), segment);
+        while let Some(entry) = self.held.first_entry() {
+            let ahead = self.expected.wrapping_sub(entry.get().seq) as i32;
+            if ahead < 0 {
+                break;
+            }
+            let segment = entry.remove();
+            let new = segment.payload.get(ahead as usize..).unwrap_or_default();
+            bytes.extend_from_slice(new);
+            self.expected = self.expected.wrapping_add(new.len() as u32);
+            if segment.has(FIN) && self.expected.wrapping_add(1) == segment.end() {
+                self.expected = segment.end();
+                self.ended = true;
+            }
+        }
+        self.window = self.window.saturating_add(self.growth);
+        self.ack()
+    }
+}

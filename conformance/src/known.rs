@@ -1,0 +1,29 @@
+//! The failures that are expected of each stack, and the cases that pass by a workaround.
+
+use std::collections::BTreeMap;
+
+use netstacks::StackKind;
+use serde::{Deserialize, Serialize};
+
+/// The committed list.
+const LIST: &str = include_str!("../known.json");
+
+/// What is known of a stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Known {
+    /// Cases that fail, each with the reason.
+    pub failures: BTreeMap<String, String>,
+    /// Cases that pass by something that the adapter does in the stack's place: the name of the workaround.
+    pub workarounds: BTreeMap<String, String>,
+}
+
+/// The committed list, by the names of the stacks.
+pub fn all() -> BTreeMap<String, Known> {
+    // A test reads the list, so it is no other than that.
+    serde_json::from_str(LIST).unwrap_or_default()
+}
+
+/// What is known of a stack.
+pub fn of(stack: StackKind) -> Known {
+    all().remove(stack.name()).unwrap_or_default()
+}

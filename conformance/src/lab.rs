@@ -1,0 +1,287 @@
+//! Runs a case: starts the stack on one end of a link, and gives the case the other end.
+
+use std::cell::{Cell, RefCell, RefMut};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use netstacks::{Datagram, Effective, StackConfig, StackKind, StartError};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::client::{Client, Offer};
+use crate::link;
+use crate::server::{AnyDatagrams, AnyListener, Running, Served, Start};
+use crate::wire::{Arrived, Wire};
+use crate::{Carrier, Case, Outcome, Ran, Run, Step, Stop, check, same};
+
+/// Time for an answer that is due at once.
+pub(crate) const SOON: Duration = Duration::from_secs(1);
+
+/// Time for what may take a retransmission or two.
+pub(crate) const LATE: Duration = Duration::from_secs(5);
+
+/// No case takes so long.
+const DEADLINE: Duration = Duration::from_secs(40);
+
+/// How long a stack that runs once in a process may take to end.
+const TURN: Duration = Duration::from_secs(5);
+
+/// Bytes in the stack's receive buffer and in its send buffer, if the case does not say otherwise.
+pub(crate) const WINDOW: usize = 256 << 10;
+
+/// The server's port.
+pub(crate) const PORT: u16 = 5201;
+
+/// The port of the first client.
+const FIRST_PORT: u16 = 40_000;
+
+/// Runs a case. Never fails: a stack that does not start has failed the case, and so has one that hangs.
+pub fn run(case: &Case, run: Run) -> Ran {
+    let (done, result) = mpsc::channel();
+    let case = *case;
+    let spawned = thread::Builder::new().name(case.id.to_owned()).spawn(move || {
+        let _nobody_waits = done.send(within_deadline(&case, run));
+    });
+    let failed = |seen: &str| Ran { outcome: Outcome::Fail(seen.to_owned()), workarounds: Vec::new() };
+    let Ok(thread) = spawned else { return failed("there is no thread for the case") };
+    match result.recv_timeout(DEADLINE) {
+        Ok(ran) => {
+            let _ended = thread.join();
+            ran
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => failed(&format!("it did not end within {DEADLINE:?}")),
+        Err(mpsc::RecvTimeoutError::Disconnected) => failed("the stack or the case panicked"),
+    }
+}
+
+fn within_deadline(case: &Case, run: Run) -> Ran {
+    let Run { stack, carrier, offload, trace } = run;
+    if let Some(needed) = case.offload().filter(|needed| *needed != offload) {
+        let why = if needed { "needs a link that offloads" } else { "makes no sense with offload" };
+        return Ran { outcome: Outcome::NotApplicable(why.to_owned()), workarounds: Vec::new() };
+    }
+    let runtime = match Builder::new_multi_thread().worker_threads(1).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            return Ran { outcome: Outcome::Fail(format!("no runtime: {error}")), workarounds: Vec::new() };
+        }
+    };
+    let setup = Setup {
+        stack,
+        carrier,
+        offload,
+        ipv6: case.ipv6,
+        trace: RefCell::new(trace),
+        runtime,
+        effective: RefCell::new(None),
+    };
+    let result = {
+        let _entered = setup.runtime.enter();
+        (case.run)(&setup)
+    };
+    let Setup { runtime, effective, .. } = setup;
+    // Nothing of the stack is left after this.
+    runtime.shutdown_timeout(SOON);
+    let outcome = match result {
+        Ok(()) => Outcome::Pass,
+        Err(Stop::Fail(seen)) => Outcome::Fail(seen),
+        Err(Stop::NotApplicable(why)) => Outcome::NotApplicable(why),
+    };
+    let workarounds = effective.into_inner().map(|effective| effective.workarounds).unwrap_or_default();
+    Ran { outcome, workarounds: workarounds.into_iter().map(Into::into).collect() }
+}
+
+/// What a case starts its stack with.
+pub(crate) struct Setup {
+    stack: StackKind,
+    pub(crate) carrier: Carrier,
+    offload: bool,
+    ipv6: bool,
+    trace: RefCell<Option<Box<dyn Write + Send>>>,
+    runtime: Runtime,
+    effective: RefCell<Option<Effective>>,
+}
+
+impl Setup {
+    /// Starts the stack.
+    pub(crate) fn start(&self) -> Step<Lab> {
+        self.start_with(|_| ())
+    }
+
+    /// Starts the stack with another configuration.
+    pub(crate) fn start_with(&self, change: impl FnOnce(&mut StackConfig)) -> Step<Lab> {
+        let mut config =
+            StackConfig { window: WINDOW, user_timeout: Duration::from_secs(20), ..StackConfig::default() };
+        change(&mut config);
+        let until = Instant::now() + TURN;
+        let (peer, running) = loop {
+            let no_link = |error| Stop::NotApplicable(format!("there is no link: {error}"));
+            let [stack, peer] = link::ends(self.carrier, self.ipv6, self.offload).map_err(no_link)?;
+            let start = Start { link: stack, config: config.clone() };
+            match self.stack.visit(start).map_err(|error| Stop::NotApplicable(error.to_string()))? {
+                // The case before this one is ending.
+                Err(StartError::AlreadyRunning(_)) if Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                result => break (peer, result.map_err(|error| Stop::fail(error.to_string()))?),
+            }
+        };
+        let Running { listener, datagrams, driver, effective } = running;
+        let peer = match self.trace.take() {
+            Some(trace) => peer.traced(trace),
+            None => peer,
+        };
+        *self.effective.borrow_mut() = Some(effective);
+        Ok(Lab {
+            wire: Rc::new(RefCell::new(Wire::new(peer, link::is_stack))),
+            listener: Some(listener),
+            datagrams: Some(datagrams),
+            driver: self.runtime.spawn(driver),
+            runtime: self.runtime.handle().clone(),
+            ipv6: self.ipv6,
+            next_port: Cell::new(FIRST_PORT),
+        })
+    }
+}
+
+/// A running stack, and the peer's end of its link.
+pub(crate) struct Lab {
+    wire: Rc<RefCell<Wire>>,
+    listener: Option<Box<dyn AnyListener>>,
+    datagrams: Option<Box<dyn AnyDatagrams>>,
+    driver: JoinHandle<io::Result<()>>,
+    runtime: Handle,
+    ipv6: bool,
+    next_port: Cell<u16>,
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Lab {
+    pub(crate) fn wire(&self) -> RefMut<'_, Wire> {
+        self.wire.borrow_mut()
+    }
+
+    /// Fails if the stack has sent what nobody may send, or has ended.
+    pub(crate) fn finish(self) -> Step {
+        self.wire().take()?;
+        if let Some(violation) = self.wire().violation.take() {
+            return Err(Stop::Fail(violation));
+        }
+        check(!self.driver.is_finished(), || "the stack's driver has ended".to_owned())
+    }
+
+    /// The server's address.
+    pub(crate) fn server(&self) -> SocketAddr {
+        SocketAddr::new(link::stack_ip(self.ipv6), PORT)
+    }
+
+    /// A client with a port of its own, which has sent nothing yet.
+    pub(crate) fn client(&self) -> Client {
+        self.client_to(self.server())
+    }
+
+    /// The same of another address of the stack.
+    pub(crate) fn client_to(&self, server: SocketAddr) -> Client {
+        let port = self.next_port.replace(self.next_port.get() + 1);
+        Client::new(Rc::clone(&self.wire), SocketAddr::new(link::peer_ip(self.ipv6), port), server)
+    }
+
+    /// A client with an open connection, and the server's side of that.
+    pub(crate) fn connect(&mut self) -> Step<(Client, Served)> {
+        self.connect_with(&Offer::default())
+    }
+
+    /// The same with other options in the SYN.
+    pub(crate) fn connect_with(&mut self, offer: &Offer) -> Step<(Client, Served)> {
+        let mut client = self.client();
+        client.open(offer)?;
+        Ok((client, self.accept()?))
+    }
+
+    /// Accepts a connection that should be there.
+    pub(crate) fn accept(&mut self) -> Step<Served> {
+        match self.accept_within(SOON)? {
+            Some(served) => Ok(served),
+            None => Err(Stop::fail("the listener returned no connection")),
+        }
+    }
+
+    /// Accepts a connection, if one comes in time.
+    pub(crate) fn accept_within(&mut self, within: Duration) -> Step<Option<Served>> {
+        let Some(listener) = &mut self.listener else { return Ok(None) };
+        match self.runtime.block_on(async { timeout(within, listener.accept()).await }) {
+            Ok(Ok(stream)) => Ok(Some(Served::new(stream, self.runtime.clone()))),
+            Ok(Err(error)) => Err(Stop::fail(format!("the listener failed: {error}"))),
+            Err(_) => Ok(None),
+        }
+    }
+
+    pub(crate) fn drop_listener(&mut self) {
+        self.listener = None;
+    }
+
+    /// A whole exchange on a new connection: the stack still serves.
+    pub(crate) fn still_serves(&mut self) -> Step {
+        let mut client = self.client();
+        client.open(&Offer::default())?;
+        loop {
+            let mut served = self.accept()?;
+            // Other connections may have been opened before.
+            if served.addresses()[1].port() == client.port() {
+                return exchange(&mut client, &mut served);
+            }
+        }
+    }
+
+    /// Sends a packet as it is.
+    pub(crate) fn send_packet(&self, packet: &[u8]) -> Step {
+        self.wire().send(packet)
+    }
+
+    /// Waits for a datagram from the stack.
+    pub(crate) fn datagram(&self, within: Duration) -> Step<Option<Arrived>> {
+        self.wire().datagram(Instant::now() + within)
+    }
+
+    /// The next datagram that the server receives in time, with the address that it was sent to and its sender's.
+    pub(crate) fn received(&self, within: Duration) -> Step<Option<(Vec<u8>, [SocketAddr; 2])>> {
+        let Some(datagrams) = &self.datagrams else { return Ok(None) };
+        let mut buffer = vec![0; 65_535];
+        match self.runtime.block_on(async { timeout(within, datagrams.recv(&mut buffer)).await }) {
+            Ok(Ok(Datagram { len, local, peer })) => {
+                buffer.truncate(len);
+                Ok(Some((buffer, [local, peer])))
+            }
+            Ok(Err(error)) => Err(Stop::fail(format!("the datagrams failed: {error}"))),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Has the server send a datagram.
+    pub(crate) fn send_datagram(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        self.datagrams.as_ref().map_or(Ok(()), |datagrams| datagrams.try_send(local, peer, payload))
+    }
+
+    /// Drops all later datagrams.
+    pub(crate) fn drop_datagrams(&mut self) {
+        self.datagrams = None;
+    }
+}
+
+/// Bytes there and back.
+pub(crate) fn exchange(client: &mut Client, served: &mut Served) -> Step {
+    client.data(b"ping")?;
+    same(&served.read(4)?, b"ping")?;
+    served.write(b"pong")?;
+    same(&client.receive(4, SOON)?, b"pong")
+}

@@ -1,0 +1,185 @@
+//! Does a TCP/IP stack do what the RFCs ask? A [`Case`] is one question: a script that plays the peer of the stack,
+//! packet by packet, and the application above it.
+//!
+//! A case runs over a link in memory, or between two real TUN devices whose packets the kernel forwards. It ends with
+//! an [`Outcome`]: pass, fail with what was seen, or not applicable. [`known`] has the failures that are expected of
+//! each stack, with their reasons.
+
+mod cases;
+mod client;
+pub mod known;
+mod lab;
+mod link;
+mod packets;
+mod server;
+mod wire;
+
+use std::io::Write;
+
+use netstacks::StackKind;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::client::{Client, Offer, Out};
+pub use self::lab::run;
+pub(crate) use self::lab::{LATE, Lab, SOON, Setup};
+pub(crate) use self::link::AnyLink;
+pub(crate) use self::server::{Served, Then};
+
+/// A question to a stack.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Its name.
+    pub id: &'static str,
+    /// The situation, in a few words.
+    pub title: &'static str,
+    /// The RFC and its section.
+    pub rfc: &'static str,
+    /// What the stack is expected to do.
+    pub expects: &'static str,
+    /// The subject that it belongs to.
+    pub subject: &'static str,
+    links: Links,
+    ipv6: bool,
+    run: fn(&Setup) -> Step,
+}
+
+/// The links that a case can be run over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Links {
+    Any,
+    Plain,
+    Offloading,
+}
+
+impl Case {
+    const fn new(id: &'static str, run: fn(&Setup) -> Step) -> Self {
+        Self { id, title: "", rfc: "", expects: "", subject: "", links: Links::Any, ipv6: false, run }
+    }
+
+    const fn about(self, title: &'static str, rfc: &'static str, expects: &'static str) -> Self {
+        Self { title, rfc, expects, ..self }
+    }
+
+    /// It makes no sense over a link that offloads.
+    const fn plain(self) -> Self {
+        Self { links: Links::Plain, ..self }
+    }
+
+    /// It makes no sense over a link that does not offload.
+    const fn offloading(self) -> Self {
+        Self { links: Links::Offloading, ..self }
+    }
+
+    const fn ipv6(self) -> Self {
+        Self { ipv6: true, ..self }
+    }
+
+    /// All cases, in the order of tables.
+    pub fn all() -> impl Iterator<Item = Self> {
+        cases::SUBJECTS.iter().flat_map(|(subject, cases)| cases.iter().map(|case| Self { subject, ..*case }))
+    }
+
+    /// Whether the case asks for offload, or refuses it; `None` if it takes both.
+    pub fn offload(&self) -> Option<bool> {
+        match self.links {
+            Links::Any => None,
+            Links::Plain => Some(false),
+            Links::Offloading => Some(true),
+        }
+    }
+}
+
+/// What carries the packets between the peer and the stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Carrier {
+    /// A link in memory
+    #[default]
+    Memory,
+    /// Two TUN devices in a network of the program's own; the kernel forwards between them
+    Tun,
+}
+
+impl Carrier {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Tun => "tun",
+        }
+    }
+}
+
+/// The result of a case.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", content = "seen", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// The stack did what was expected.
+    Pass,
+    /// It did something else: what was seen.
+    Fail(String),
+    /// The case says nothing here, and why.
+    NotApplicable(String),
+}
+
+/// A case that was run.
+#[derive(Clone, Debug)]
+pub struct Ran {
+    /// Its result.
+    pub outcome: Outcome,
+    /// What the adapter does in the stack's place; see [`netstacks::Effective`].
+    pub workarounds: Vec<String>,
+}
+
+/// How a case is run.
+pub struct Run {
+    /// The stack.
+    pub stack: StackKind,
+    /// The link.
+    pub carrier: Carrier,
+    /// Whether the link takes super-packets and partial checksums.
+    pub offload: bool,
+    /// Where a trace of the link goes, as a pcap file.
+    pub trace: Option<Box<dyn Write + Send>>,
+}
+
+/// A step of a case: goes on, or ends it.
+type Step<T = ()> = Result<T, Stop>;
+
+/// Why a case ends early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Fail(String),
+    NotApplicable(String),
+}
+
+impl Stop {
+    fn fail(seen: impl Into<String>) -> Self {
+        Self::Fail(seen.into())
+    }
+}
+
+/// Goes on if `ok`, or else fails with what was seen.
+fn check(ok: bool, seen: impl FnOnce() -> String) -> Step {
+    if ok { Ok(()) } else { Err(Stop::Fail(seen())) }
+}
+
+/// Goes on if the bytes are the expected ones.
+fn same(got: &[u8], expected: &[u8]) -> Step {
+    check(got == expected, || {
+        let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(got.len().min(expected.len()));
+        format!("{} bytes came of {}, and byte {at} differs", got.len(), expected.len())
+    })
+}
+
+/// Bytes that tell their position: no shift, loss or repetition goes unseen.
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..len).map(next).collect()
+}

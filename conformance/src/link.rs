@@ -1,0 +1,120 @@
+//! The two ends of the link of a case.
+
+use std::io::{self, IoSlice, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::task::{Context, Poll};
+
+use platform::{
+    Capabilities, ChecksumOffload, Link, MemoryLink, Network, Offload, PacketBuffer, PacketMeta, Traced, TunConfig,
+    TunDevice,
+};
+
+use crate::Carrier;
+
+pub(crate) const MTU: u16 = 1500;
+
+/// Packets that may wait each way.
+const DEPTH: u16 = 4096;
+
+/// A link of any type. A case is no measurement, so the calls may be indirect.
+pub(crate) struct AnyLink(Box<dyn Link>);
+
+impl AnyLink {
+    fn new(link: impl Link) -> Self {
+        Self(Box::new(link))
+    }
+
+    /// Writes all packets to a pcap file.
+    pub(crate) fn traced(self, trace: Box<dyn Write + Send>) -> Self {
+        Self::new(Traced::new(self, trace))
+    }
+}
+
+impl Link for AnyLink {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        self.0.try_recv(buffers)
+    }
+
+    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.try_send(meta, slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_readable(cx)
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_writable(cx)
+    }
+}
+
+/// The peer's address: the second of its network.
+pub(crate) fn peer_ip(ipv6: bool) -> IpAddr {
+    ip(ipv6, 1, 2)
+}
+
+/// The stack's address. It takes packets for all others of its network, too.
+pub(crate) fn stack_ip(ipv6: bool) -> IpAddr {
+    ip(ipv6, 2, 2)
+}
+
+/// A host in the peer's network, 1, or the stack's, 2.
+pub(crate) fn ip(ipv6: bool, network: u16, host: u16) -> IpAddr {
+    if ipv6 {
+        Ipv6Addr::new(0xfd10, 0, network, 0, 0, 0, 0, host).into()
+    } else {
+        Ipv4Addr::from_bits(0x0a00_0000 | u32::from(network) << 16 | u32::from(host)).into()
+    }
+}
+
+/// Whether an address is of the stack's network.
+pub(crate) fn is_stack(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.octets()[..2] == [10, 2],
+        IpAddr::V6(address) => address.segments()[..3] == [0xfd10, 0, 2],
+    }
+}
+
+/// The stack's end and the peer's. To be called in a runtime.
+pub(crate) fn ends(carrier: Carrier, ipv6: bool, offload: bool) -> Result<[AnyLink; 2], platform::Error> {
+    match carrier {
+        Carrier::Memory => {
+            let mut capabilities = if offload {
+                Capabilities::offloading(MTU.into())
+            } else {
+                // The stack has to verify checksums.
+                Capabilities { checksum: ChecksumOffload::default(), ..Capabilities::plain(MTU.into()) }
+            };
+            capabilities.batch = 32;
+            let (stack, peer) = MemoryLink::pair_of(capabilities, DEPTH.into());
+            Ok([AnyLink::new(stack), AnyLink::new(peer)])
+        }
+        Carrier::Tun => {
+            let open = |name: &str, number| {
+                let device = TunDevice::open(&TunConfig {
+                    name: name.to_owned(),
+                    network: Network {
+                        address: ip(ipv6, number, 1),
+                        peer: ip(ipv6, number, 2),
+                        prefix_len: if ipv6 { 48 } else { 16 },
+                    },
+                    mtu: MTU,
+                    tx_queue_len: DEPTH.into(),
+                    offload: if offload { Offload::On } else { Offload::Off },
+                    fd: None,
+                })?;
+                platform::enable_forwarding(device.name(), ipv6)?;
+                Ok(AnyLink::new(device))
+            };
+            Ok([open("stack", 2)?, open("peer", 1)?])
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Packets that are not TCP segments, and unusual forms of those that are.
+
+use std::net::{IpAddr, SocketAddr};
+
+use platform::packet::checksum::sum;
+use platform::packet::{ICMP, ICMPV6, UDP, addresses, write_ip};
+
+use crate::wire::transport_sum;
+
+/// A packet with this payload behind its IP header. Empty for addresses of two versions, which no case has.
+fn packet(from: IpAddr, to: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let mut header = [0; 40];
+    let Some(len) = write_ip(&mut header, from, to, protocol, payload.len()) else { return Vec::new() };
+    [&header[..len], payload].concat()
+}
+
+/// An ICMP error (RFC 792, RFC 4443) about a packet of the stack's, from the packet's receiver. `rest` are the four
+/// bytes after the checksum.
+pub(crate) fn error(kind: u8, code: u8, rest: u32, about: &[u8]) -> Vec<u8> {
+    let Some((source, destination)) = addresses(about) else { return Vec::new() };
+    let mut message = vec![kind, code, 0, 0];
+    message.extend(rest.to_be_bytes());
+    message.extend(&about[..about.len().min(if source.is_ipv6() { 500 } else { 28 })]);
+    let protocol = if source.is_ipv6() { ICMPV6 } else { ICMP };
+    let mut packet = packet(destination, source, protocol, &message);
+    let at = packet.len() - message.len();
+    let checksum = !if source.is_ipv6() { transport_sum(&packet, at, protocol) } else { sum(&message) };
+    packet[at + 2..at + 4].copy_from_slice(&checksum.to_be_bytes());
+    packet
+}
+
+/// A datagram with its checksum.
+pub(crate) fn datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
+    datagram_with(from, to, payload, 8 + payload.len() as u16, None)
+}
+
+/// A datagram that says this length and has this checksum; `None` for the right one.
+pub(crate) fn datagram_with(
+    from: SocketAddr,
+    to: SocketAddr,
+    payload: &[u8],
+    len: u16,
+    checksum: Option<u16>,
+) -> Vec<u8> {
+    let mut udp: Vec<u8> = [from.port(), to.port(), len, 0].into_iter().flat_map(u16::to_be_bytes).collect();
+    udp.extend(payload);
+    let mut packet = packet(from.ip(), to.ip(), UDP, &udp);
+    let at = packet.len() - udp.len();
+    let checksum = checksum.unwrap_or_else(|| match !transport_sum(&packet, at, UDP) {
+        // Zero means that there is none.
+        0 => 0xffff,
+        checksum => checksum,
+    });
+    packet[at + 6..at + 8].copy_from_slice(&checksum.to_be_bytes());
+    packet
+}
+
+/// The IPv4 fragments of a packet, with so many bytes in each, a multiple of 8.
+pub(crate) fn fragments_v4(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
+    let (header, payload) = packet.split_at(20);
+    let count = payload.len().div_ceil(len);
+    let fragment = |(index, payload): (usize, &[u8])| {
+        let mut fragment = [header, payload].concat();
+        let more = if index + 1 < count { 0x2000 } else { 0 };
+        let total = fragment.len() as u16;
+        fragment[2..4].copy_from_slice(&total.to_be_bytes());
+        fragment[4..6].copy_from_slice(&0x4711_u16.to_be_bytes());
+        fragment[6..8].copy_from_slice(&(more | (index * len / 8) as u16).to_be_bytes());
+        fragment[10..12].fill(0);
+        let checksum = !sum(&fragment[..20]);
+        fragment[10..12].copy_from_slice(&checksum.to_be_bytes());
+        fragment
+    };
+    payload.chunks(len).enumerate().map(fragment).collect()
+}
+
+/// The IPv6 fragments of a packet without extension headers.
+pub(crate) fn fragments_v6(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
+    let payload = &packet[40..];
+    let count = payload.len().div_ceil(len);
+    let fragment = |(index, payload): (usize, &[u8])| {
+        let more = u16::from(index + 1 < count);
+        let mut header = vec![packet[6], 0];
+        header.extend(((index * len) as u16 | more).to_be_bytes());
+        header.extend(0x0815_4711_u32.to_be_bytes());
+        with_extension(&[&packet[..40], payload].concat(), 44, &header)
+    };
+    payload.chunks(len).enumerate().map(fragment).collect()
+}
+
+/// An IPv6 packet with an extension header of this number in front of all others. The header's first byte is set to
+/// what follows it.
+pub(crate) fn with_extension(packet: &[u8], number: u8, header: &[u8]) -> Vec<u8> {
+    let mut extended = packet.to_vec();
+    let mut header = header.to_vec();
+    header[0] = packet[6];
+    extended[6] = number;
+    extended.splice(40..40, header);
+    let len = (extended.len() - 40) as u16;
+    extended[4..6].copy_from_slice(&len.to_be_bytes());
+    extended
+}
+
+/// An IPv4 packet with four bytes of options: three that do nothing, and the end.
+pub(crate) fn with_ip_options(packet: &[u8]) -> Vec<u8> {
+    let mut extended = packet.to_vec();
+    extended.splice(20..20, [1, 1, 1, 0]);
+    extended[0] = 0x46;
+    let len = extended.len() as u16;
+    extended[2..4].copy_from_slice(&len.to_be_bytes());
+    extended[10..12].fill(0);
+    let checksum = !sum(&extended[..24]);
+    extended[10..12].copy_from_slice(&checksum.to_be_bytes());
+    extended
+}

@@ -1,0 +1,228 @@
+//! The application above the stack, driven step by step by a case.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use netstacks::{
+    Datagram, Datagrams, Driver, Effective, Listener, Netstack, StackConfig, StartError, Started, Stream, Visitor,
+};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::{AnyLink, LATE, Step, Stop};
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
+
+/// A stream of any stack.
+pub(crate) trait AnyStream: AsyncRead + AsyncWrite + Unpin + Send {
+    fn addresses(&self) -> [SocketAddr; 2];
+    fn abort(self: Box<Self>);
+}
+
+impl<S: Stream> AnyStream for S {
+    fn addresses(&self) -> [SocketAddr; 2] {
+        [self.local_addr(), self.peer_addr()]
+    }
+
+    fn abort(self: Box<Self>) {
+        (*self).reset();
+    }
+}
+
+/// A listener of any stack.
+pub(crate) trait AnyListener: Send {
+    fn accept(&mut self) -> Boxed<'_, Box<dyn AnyStream>>;
+}
+
+impl<L: Listener> AnyListener for L {
+    fn accept(&mut self) -> Boxed<'_, Box<dyn AnyStream>> {
+        Box::pin(async { Ok(Box::new(Listener::accept(self).await?) as Box<dyn AnyStream>) })
+    }
+}
+
+/// Datagrams of any stack.
+pub(crate) trait AnyDatagrams: Send {
+    fn recv<'a>(&'a self, buffer: &'a mut [u8]) -> Boxed<'a, Datagram>;
+    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
+}
+
+impl<D: Datagrams> AnyDatagrams for D {
+    fn recv<'a>(&'a self, buffer: &'a mut [u8]) -> Boxed<'a, Datagram> {
+        Box::pin(Datagrams::recv(self, buffer))
+    }
+
+    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        Datagrams::try_send(self, local, peer, payload)
+    }
+}
+
+/// Starts a stack.
+pub(crate) struct Start {
+    pub(crate) link: AnyLink,
+    pub(crate) config: StackConfig,
+}
+
+/// A stack that runs.
+pub(crate) struct Running {
+    pub(crate) listener: Box<dyn AnyListener>,
+    pub(crate) datagrams: Box<dyn AnyDatagrams>,
+    pub(crate) driver: Driver,
+    pub(crate) effective: Effective,
+}
+
+impl Visitor<AnyLink> for Start {
+    type Output = Result<Running, StartError>;
+
+    fn visit<S: Netstack<AnyLink>>(self) -> Self::Output {
+        let Started { listener, datagrams, driver, effective } = S::start(self.link, &self.config)?;
+        Ok(Running { listener: Box::new(listener), datagrams: Box::new(datagrams), driver, effective })
+    }
+}
+
+/// A connection that was accepted.
+pub(crate) struct Served {
+    stream: Box<dyn AnyStream>,
+    runtime: Handle,
+}
+
+/// What follows on bytes that are written.
+#[derive(Clone, Copy)]
+pub(crate) enum Then {
+    Keep,
+    Shutdown,
+    Drop,
+}
+
+impl Served {
+    pub(crate) fn new(stream: Box<dyn AnyStream>, runtime: Handle) -> Self {
+        Self { stream, runtime }
+    }
+
+    /// The address that the peer connected to, and the peer's.
+    pub(crate) fn addresses(&self) -> [SocketAddr; 2] {
+        self.stream.addresses()
+    }
+
+    /// Reads so many bytes.
+    pub(crate) fn read(&mut self, len: usize) -> Step<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        let mut got = 0;
+        while got < len {
+            match self.read_some(&mut bytes[got..], LATE)? {
+                Ok(0) => return Err(Stop::fail(format!("the stream ended after {got} of {len} bytes"))),
+                Ok(more) => got += more,
+                Err(error) => return Err(Stop::fail(format!("a read failed: {error}"))),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Reads up to the end of the stream.
+    pub(crate) fn read_to_end(&mut self) -> Step<Vec<u8>> {
+        let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+        loop {
+            match self.read_some(&mut buffer, LATE)? {
+                Ok(0) => return Ok(bytes),
+                Ok(len) => bytes.extend_from_slice(&buffer[..len]),
+                Err(error) => return Err(Stop::fail(format!("a read failed after {} bytes: {error}", bytes.len()))),
+            }
+        }
+    }
+
+    /// Reads until the connection fails, and returns how.
+    pub(crate) fn read_error(&mut self) -> Step<io::ErrorKind> {
+        let mut buffer = [0; 4096];
+        loop {
+            match self.read_some(&mut buffer, LATE)? {
+                Ok(0) => return Err(Stop::fail("the stream ended as if by a FIN")),
+                Ok(_) => {}
+                Err(error) => return Ok(error.kind()),
+            }
+        }
+    }
+
+    /// Whether there is nothing to read for a while: no byte, no end, no error.
+    pub(crate) fn is_quiet(&mut self, during: Duration) -> bool {
+        self.read_some(&mut [0; 1], during).is_err()
+    }
+
+    fn read_some(&mut self, buffer: &mut [u8], within: Duration) -> Step<io::Result<usize>> {
+        let read = async { timeout(within, self.stream.read(buffer)).await };
+        self.runtime.block_on(read).map_err(|_| Stop::fail(format!("a read waited {within:?} in vain")))
+    }
+
+    /// Writes bytes that the stack has room for.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Step {
+        let write = async { timeout(LATE, self.stream.write_all(bytes)).await };
+        match self.runtime.block_on(write) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Stop::fail(format!("a write failed: {error}"))),
+            Err(_) => Err(Stop::fail(format!("a write of {} bytes waited {LATE:?} in vain", bytes.len()))),
+        }
+    }
+
+    /// Writes in the background, whatever room there is.
+    pub(crate) fn send(mut self, bytes: Vec<u8>, then: Then) -> Sending {
+        let runtime = self.runtime.clone();
+        let task = runtime.spawn(async move {
+            self.stream.write_all(&bytes).await?;
+            match then {
+                Then::Keep => {}
+                Then::Shutdown => self.stream.shutdown().await?,
+                Then::Drop => return Ok(None),
+            }
+            Ok(Some(self))
+        });
+        Sending { task, runtime }
+    }
+
+    /// Ends our half.
+    pub(crate) fn shutdown(&mut self) -> Step {
+        let shutdown = async { timeout(LATE, self.stream.shutdown()).await };
+        match self.runtime.block_on(shutdown) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Stop::fail(format!("the shutdown failed: {error}"))),
+            Err(_) => Err(Stop::fail("the shutdown waits")),
+        }
+    }
+
+    /// Ends the connection with a RST.
+    pub(crate) fn reset(self) {
+        self.stream.abort();
+    }
+}
+
+/// Bytes that are being written.
+pub(crate) struct Sending {
+    task: JoinHandle<io::Result<Option<Served>>>,
+    runtime: Handle,
+}
+
+impl Sending {
+    /// Waits until all is written.
+    pub(crate) fn finish(self) -> Step<Option<Served>> {
+        self.result()?.map_err(|error| Stop::fail(format!("the server's write failed: {error}")))
+    }
+
+    /// Waits for the result.
+    pub(crate) fn result(mut self) -> Step<io::Result<Option<Served>>> {
+        let task = &mut self.task;
+        let finish = async { timeout(LATE, task).await };
+        match self.runtime.block_on(finish) {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(_)) => Err(Stop::fail("the stack panicked")),
+            Err(_) => Err(Stop::fail("the server's write waits")),
+        }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,122 @@
+//! Every case on every stack, over a link in memory, against the list of known failures.
+//!
+//! `UPDATE_KNOWN=1 cargo test -p conformance` writes the list anew and keeps the reasons that it has.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use conformance::known::{self, Known};
+use conformance::{Carrier, Case, Outcome, Run};
+use netstacks::StackKind;
+
+/// Cases at once, of a stack that may run more than once in a process. Most cases wait most of the time.
+const AT_ONCE: usize = 4;
+
+/// The results of all cases, without offload where a case lets choose.
+fn outcomes(stack: StackKind) -> BTreeMap<&'static str, Outcome> {
+    let cases: Vec<_> = Case::all().collect();
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let workers = if stack == StackKind::Lwip { 1 } else { AT_ONCE };
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let begin = Instant::now();
+                    let outcome = run(stack, case);
+                    println!("{stack} {} {:.2?} {outcome:?}", case.id, begin.elapsed());
+                    results.lock().unwrap().insert(case.id, outcome);
+                }
+            });
+        }
+    });
+    results.into_inner().unwrap()
+}
+
+fn run(stack: StackKind, case: &Case) -> Outcome {
+    let offload = case.offload().unwrap_or(false);
+    conformance::run(case, Run { stack, carrier: Carrier::Memory, offload, trace: None }).outcome
+}
+
+fn scorecard(stack: StackKind) {
+    let Known { mut failures, workarounds } = known::of(stack);
+    let mut changes = String::new();
+    for (id, outcome) in outcomes(stack) {
+        match (outcome, failures.get(id)) {
+            (Outcome::Fail(seen), None) => {
+                writeln!(changes, "{id} fails: {seen}").unwrap();
+                failures.insert(id.to_owned(), seen);
+            }
+            (Outcome::Pass, Some(reason)) => {
+                writeln!(changes, "{id} passes, and known.json says that it fails: {reason}").unwrap();
+                failures.remove(id);
+            }
+            _ => {}
+        }
+    }
+    if std::env::var_os("UPDATE_KNOWN").is_some() {
+        return update(stack, Known { failures, workarounds });
+    }
+    assert!(changes.is_empty(), "{stack} has changed; UPDATE_KNOWN=1 writes known.json anew:\n{changes}");
+}
+
+/// Writes what is known of a stack. New failures have what was seen in place of a reason.
+fn update(stack: StackKind, known: Known) {
+    static FILE: Mutex<()> = Mutex::new(());
+    const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/known.json");
+    let _one_at_a_time = FILE.lock().unwrap();
+    let mut all: BTreeMap<String, Known> = serde_json::from_slice(&std::fs::read(PATH).unwrap()).unwrap();
+    all.insert(stack.name().to_owned(), known);
+    std::fs::write(PATH, serde_json::to_string_pretty(&all).unwrap() + "\n").unwrap();
+}
+
+/// The list is JSON, and names cases that there are.
+#[test]
+fn the_list_names_cases() {
+    let ids: Vec<_> = Case::all().map(|case| case.id).collect();
+    for (stack, known) in known::all() {
+        assert!(StackKind::ALL.iter().any(|kind| kind.name() == stack), "{stack}");
+        for id in known.failures.keys().chain(known.workarounds.keys()) {
+            assert!(ids.contains(&id.as_str()), "{stack}: there is no case {id}");
+        }
+    }
+    assert!(!known::all().is_empty());
+}
+
+#[test]
+fn every_case_is_described_and_has_a_name_of_its_own() {
+    let mut ids: Vec<_> = Case::all().map(|case| case.id).collect();
+    for case in Case::all() {
+        assert!(case.id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{}", case.id);
+        for text in [case.title, case.rfc, case.expects, case.subject] {
+            assert!(!text.is_empty(), "{}", case.id);
+        }
+    }
+    let count = ids.len();
+    assert!(count >= 20, "{count} cases");
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count);
+}
+
+#[cfg(feature = "lwip")]
+#[test]
+fn lwip() {
+    scorecard(StackKind::Lwip);
+}
+
+#[cfg(feature = "ipstack")]
+#[test]
+fn ipstack() {
+    scorecard(StackKind::Ipstack);
+}
+
+#[cfg(feature = "smoltcp")]
+#[test]
+fn smoltcp() {
+    scorecard(StackKind::Smoltcp);
+}
