@@ -1,9 +1,22 @@
 //! The cases, by subject.
 
+mod datagrams;
 mod ends;
 mod handshake;
+mod loss;
+mod many;
+mod segments;
+mod windows;
 
 use crate::Case;
 
 /// The subjects and their cases, in the order of tables.
-pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[("handshake", handshake::CASES), ("ends", ends::CASES)];
+pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[
+    ("handshake", handshake::CASES),
+    ("ends", ends::CASES),
+    ("windows", windows::CASES),
+    ("loss", loss::CASES),
+    ("segments", segments::CASES),
+    ("datagrams", datagrams::CASES),
+    ("many", many::CASES),
+];

@@ -11,7 +11,7 @@ use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
 
 use crate::wire::{Key, Segment, Wire};
-use crate::{LATE, SOON, Step, Stop};
+use crate::{LATE, SOON, Step, Stop, distance};
 
 /// Kinds of options.
 pub(crate) const MSS: u8 = 2;
@@ -353,12 +353,12 @@ impl Client {
         }
         self.held.insert(segment.seq.wrapping_sub(self.stack_isn), segment);
         while let Some(entry) = self.held.first_entry() {
-            let ahead = self.expected.wrapping_sub(entry.get().seq) as i32;
+            let ahead = distance(entry.get().seq, self.expected);
             if ahead < 0 {
                 break;
             }
             let segment = entry.remove();
-            let new = segment.payload.get(ahead as usize..).unwrap_or_default();
+            let new = segment.payload.get(ahead.unsigned_abs() as usize..).unwrap_or_default();
             bytes.extend_from_slice(new);
             self.expected = self.expected.wrapping_add(new.len() as u32);
             if segment.has(FIN) && self.expected.wrapping_add(1) == segment.end() {

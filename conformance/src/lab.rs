@@ -99,9 +99,9 @@ fn within_deadline(case: &Case, run: Run) -> Ran {
 /// What a case starts its stack with.
 pub(crate) struct Setup {
     stack: StackKind,
-    pub(crate) carrier: Carrier,
+    carrier: Carrier,
     offload: bool,
-    ipv6: bool,
+    pub(crate) ipv6: bool,
     trace: RefCell<Option<Box<dyn Write + Send>>>,
     runtime: Runtime,
     effective: RefCell<Option<Effective>>,
@@ -193,7 +193,17 @@ impl Lab {
     /// The same of another address of the stack.
     pub(crate) fn client_to(&self, server: SocketAddr) -> Client {
         let port = self.next_port.replace(self.next_port.get() + 1);
-        Client::new(Rc::clone(&self.wire), SocketAddr::new(link::peer_ip(self.ipv6), port), server)
+        self.client_from(SocketAddr::new(link::peer_ip(self.ipv6), port), server)
+    }
+
+    /// The same from any address.
+    pub(crate) fn client_from(&self, local: SocketAddr, server: SocketAddr) -> Client {
+        Client::new(Rc::clone(&self.wire), local, server)
+    }
+
+    /// Sends packets while a client is at work.
+    pub(crate) fn messenger(&self) -> Rc<RefCell<Wire>> {
+        Rc::clone(&self.wire)
     }
 
     /// A client with an open connection, and the server's side of that.
@@ -270,11 +280,6 @@ impl Lab {
     /// Has the server send a datagram.
     pub(crate) fn send_datagram(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
         self.datagrams.as_ref().map_or(Ok(()), |datagrams| datagrams.try_send(local, peer, payload))
-    }
-
-    /// Drops all later datagrams.
-    pub(crate) fn drop_datagrams(&mut self) {
-        self.datagrams = None;
     }
 }
 

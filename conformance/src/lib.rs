@@ -172,6 +172,11 @@ fn same(got: &[u8], expected: &[u8]) -> Step {
     })
 }
 
+/// How far a sequence number is ahead of another.
+fn distance(from: u32, to: u32) -> i32 {
+    to.wrapping_sub(from).cast_signed()
+}
+
 /// Bytes that tell their position: no shift, loss or repetition goes unseen.
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

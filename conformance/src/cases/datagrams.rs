@@ -1,0 +1,243 @@
+//! UDP.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use platform::packet::Ipv4Fragment;
+
+use crate::link::{ip, peer_ip};
+use crate::{Case, Lab, SOON, Setup, Step, check, packets, pattern, same};
+
+pub(super) const CASES: &[Case] = &[
+    Case::new("udp", echo).about(
+        "Datagrams of 0 to 1,472 bytes, both ways",
+        "RFC 768",
+        "Each is received with its addresses, and each answer arrives.",
+    ),
+    Case::new("udp-ipv6", echo)
+        .about(
+            "The same over IPv6, up to 1,452 bytes",
+            "RFC 768; RFC 8200, 8.1",
+            "Each is received with its addresses, and each answer arrives.",
+        )
+        .ipv6(),
+    Case::new("udp-any-address", any_address).about(
+        "Datagrams to several addresses and ports",
+        "RFC 768",
+        "Each is received, and answered from the address that it was sent to.",
+    ),
+    Case::new("udp-no-checksum", no_checksum).about(
+        "A datagram without a checksum, over IPv4",
+        "RFC 768; RFC 1122, 4.1.3.4",
+        "It is received.",
+    ),
+    Case::new("udp-no-checksum-ipv6", no_checksum_ipv6)
+        .about("The same over IPv6", "RFC 8200, 8.1", "It is dropped.")
+        .ipv6(),
+    Case::new("udp-wrong-checksum", wrong_checksum)
+        .about("A datagram with a wrong checksum", "RFC 1122, 4.1.3.4", "It is dropped.")
+        .plain(),
+    Case::new("udp-wrong-length", wrong_length).about(
+        "Datagrams whose length field is not the length of their packet",
+        "RFC 768",
+        "They are dropped, and later ones are received.",
+    ),
+    Case::new("udp-fragments-received", fragments_received).about(
+        "A datagram of 4,000 bytes in IPv4 fragments",
+        "RFC 1122, 3.3.2 and 4.1.1",
+        "It is put together and received.",
+    ),
+    Case::new("udp-fragments-sent", fragments_sent).about(
+        "The server sends 4,000 bytes over IPv4 and an MTU of 1500",
+        "RFC 791, 2.3; RFC 1122, 3.3.3",
+        "Fragments that are a datagram of 4,000 bytes together.",
+    ),
+    Case::new("udp-too-large", too_large).about(
+        "The server sends a datagram that no IPv4 packet can hold",
+        "RFC 768; the promise of Datagrams::try_send",
+        "It is refused as invalid input, and later datagrams are sent.",
+    ),
+    Case::new("udp-too-large-ipv6", too_large_ipv6)
+        .about(
+            "The server sends a datagram longer than the MTU over IPv6",
+            "RFC 8200, 5; the promise of Datagrams::try_send",
+            "It is sent in fragments, or refused as invalid input.",
+        )
+        .ipv6(),
+    Case::new("udp-flood", flood).about(
+        "3,000 datagrams that nobody reads, and then a connection",
+        "the promise of netstacks::Datagrams",
+        "Datagrams beyond the bound are dropped; the connection works.",
+    ),
+];
+
+const CLIENT_PORT: u16 = 50_000;
+
+fn client(setup: &Setup) -> SocketAddr {
+    SocketAddr::new(peer_ip(setup.ipv6), CLIENT_PORT)
+}
+
+/// Sends a datagram to the server, which must receive it.
+fn arrives(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Step {
+    lab.send_packet(&packets::datagram(from, to, payload))?;
+    let Some((bytes, addresses)) = lab.received(SOON)? else {
+        return check(false, || format!("a datagram of {} bytes was not received", payload.len()));
+    };
+    same(&bytes, payload)?;
+    check(addresses == [to, from], || format!("it has the addresses {addresses:?}"))
+}
+
+/// Has the server send a datagram, which must arrive.
+fn answered(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Step {
+    let text = |error| crate::Stop::fail(format!("sending {} bytes failed: {error}", payload.len()));
+    lab.send_datagram(from, to, payload).map_err(text)?;
+    let Some(arrived) = lab.datagram(SOON)? else {
+        return check(false, || format!("a datagram of {} bytes did not arrive", payload.len()));
+    };
+    same(&arrived.payload, payload)?;
+    let source = SocketAddr::new(arrived.source, arrived.source_port);
+    check(source == from, || format!("it came from {source}"))
+}
+
+fn echo(setup: &Setup) -> Step {
+    let lab = setup.start()?;
+    let largest = if setup.ipv6 { 1452 } else { 1472 };
+    for len in [0, 1, 2, 999, largest - 1, largest] {
+        let payload = pattern(len as u64, len);
+        arrives(&lab, client(setup), lab.server(), &payload)?;
+        answered(&lab, lab.server(), client(setup), &payload)?;
+    }
+    lab.finish()
+}
+
+fn any_address(setup: &Setup) -> Step {
+    let lab = setup.start()?;
+    for (host, port) in [(2, 1), (3, 53), (0x1234, 443), (0xfe, 65_535)] {
+        let to = SocketAddr::new(ip(setup.ipv6, 2, host), port);
+        arrives(&lab, client(setup), to, b"question")?;
+        answered(&lab, to, client(setup), b"answer")?;
+    }
+    lab.finish()
+}
+
+fn no_checksum(setup: &Setup) -> Step {
+    let lab = setup.start()?;
+    lab.send_packet(&packets::datagram_with(client(setup), lab.server(), b"unsummed", 16, Some(0)))?;
+    let received = lab.received(SOON)?;
+    check(received.is_some(), || "it was not received".to_owned())?;
+    lab.finish()
+}
+
+/// A packet that must be dropped, and then one that must not be.
+fn dropped(setup: &Setup, lab: &Lab, packet: &[u8]) -> Step {
+    lab.send_packet(packet)?;
+    let received = lab.received(Duration::from_millis(100))?;
+    check(received.is_none(), || "it was received".to_owned())?;
+    arrives(lab, client(setup), lab.server(), b"a good one")
+}
+
+fn no_checksum_ipv6(setup: &Setup) -> Step {
+    let lab = setup.start()?;
+    let packet = packets::datagram_with(client(setup), lab.server(), b"unsummed", 16, Some(0));
+    dropped(setup, &lab, &packet)?;
+    lab.finish()
+}
+
+fn wrong_checksum(setup: &Setup) -> Step {
+    let lab = setup.start()?;
+    if lab.wire().capabilities().checksum.rx {
+        let why = "the link vouches for checksums, so that stacks need not verify them";
+        return Err(crate::Stop::NotApplicable(why.to_owned()));
+    }
+    let mut packet = packets::datagram(client(setup), lab.server(), b"damaged");
+    packet[30] ^= 0x10;
+    dropped(setup, &lab, &packet)?;
+    lab.finish()
+}
+
+fn wrong_length(setup: &Setup) -> Step {
+    let lab = setup.start()?;
+    for len in [0, 7, 8, 15, 17, 1000] {
+        let packet = packets::datagram_with(client(setup), lab.server(), b"garbage!", len, None);
+        dropped(setup, &lab, &packet).map_err(|stop| match stop {
+            crate::Stop::Fail(seen) => crate::Stop::Fail(format!("length {len} of 16: {seen}")),
+            stop @ crate::Stop::NotApplicable(_) => stop,
+        })?;
+    }
+    lab.finish()
+}
+
+fn fragments_received(setup: &Setup) -> Step {
+    let lab = setup.start()?;
+    let payload = pattern(50, 4000);
+    let packet = packets::datagram(client(setup), lab.server(), &payload);
+    for fragment in packets::fragments_v4(&packet, 1400) {
+        lab.send_packet(&fragment)?;
+    }
+    match lab.received(SOON)? {
+        Some((bytes, _)) => same(&bytes, &payload)?,
+        None => check(false, || "it was not received".to_owned())?,
+    }
+    lab.finish()
+}
+
+fn fragments_sent(setup: &Setup) -> Step {
+    let lab = setup.start()?;
+    let payload = pattern(51, 4000);
+    let refused = |error| crate::Stop::fail(format!("the datagram was refused: {error}"));
+    lab.send_datagram(lab.server(), client(setup), &payload).map_err(refused)?;
+    let until = Instant::now() + SOON;
+    let mut bytes = Vec::new();
+    // In any order.
+    while bytes.len() < 4008 && Instant::now() < until {
+        lab.wire().take()?;
+        let mut fragments: Vec<_> = lab.wire().others.clone();
+        fragments.retain(|packet| Ipv4Fragment::parse(packet).is_some());
+        fragments.sort_by_key(|packet| u16::from_be_bytes([packet[6], packet[7]]) & 0x1fff);
+        bytes = fragments.iter().flat_map(|packet| packet[20..].to_vec()).collect();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    same(bytes.get(8..).unwrap_or_default(), &payload)?;
+    lab.finish()
+}
+
+fn too_large(setup: &Setup) -> Step {
+    let lab = setup.start()?;
+    let result = lab.send_datagram(lab.server(), client(setup), &vec![0; 65_508]);
+    let kind = result.map_err(|error| error.kind());
+    check(kind == Err(ErrorKind::InvalidInput), || format!("the result is {kind:?}"))?;
+    answered(&lab, lab.server(), client(setup), b"small")?;
+    lab.finish()
+}
+
+fn too_large_ipv6(setup: &Setup) -> Step {
+    let lab = setup.start()?;
+    let result = lab.send_datagram(lab.server(), client(setup), &vec![0; 1453]);
+    let kind = result.map_err(|error| error.kind());
+    check(matches!(kind, Ok(()) | Err(ErrorKind::InvalidInput)), || format!("the result is {kind:?}"))?;
+    if kind.is_ok() {
+        std::thread::sleep(Duration::from_millis(50));
+        lab.wire().take()?;
+        let fragments = lab.wire().others.iter().filter(|packet| packet[0] >> 4 == 6 && packet[6] == 44).count();
+        check(fragments >= 2, || format!("{fragments} fragments came"))?;
+    }
+    answered(&lab, lab.server(), client(setup), b"small")?;
+    lab.finish()
+}
+
+fn flood(setup: &Setup) -> Step {
+    let mut lab = setup.start()?;
+    let packet = packets::datagram(client(setup), lab.server(), &[7; 1000]);
+    for _ in 0..3000 {
+        lab.send_packet(&packet)?;
+    }
+    lab.still_serves()?;
+    let mut count = 0;
+    while lab.received(Duration::from_millis(50))?.is_some() {
+        count += 1;
+    }
+    check(count <= netstacks::MAX_WAITING_DATAGRAMS + 1, || format!("{count} datagrams waited"))?;
+    arrives(&lab, client(setup), lab.server(), b"there is room again")?;
+    lab.finish()
+}

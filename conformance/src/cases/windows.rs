@@ -1,0 +1,426 @@
+//! Flow control.
+
+use std::time::{Duration, Instant};
+
+use platform::packet::flags::{ACK, PSH};
+
+use crate::client::WINDOW_SCALE;
+use crate::lab::WINDOW;
+use crate::{
+    Case, Client, LATE, Lab, Offer, Out, SOON, Served, Setup, Step, Stop, Then, check, distance, pattern, same,
+};
+
+pub(super) const CASES: &[Case] = &[
+    Case::new("scale-offered", scale_offered).about(
+        "The client offers a window scale",
+        "RFC 7323, 2.2",
+        "The SYN+ACK has the option too; its own window is not scaled, and later windows are more than 64 KiB.",
+    ),
+    Case::new("scale-not-offered", scale_not_offered).about(
+        "The client offers no window scale",
+        "RFC 7323, 2.2",
+        "The SYN+ACK has none, and the stack takes the client's windows as they are.",
+    ),
+    Case::new("scale-applied", scale_applied).about(
+        "The client's window is 100, and its shift count is 7",
+        "RFC 7323, 2.3",
+        "The stack sends 12,800 bytes and no more.",
+    ),
+    Case::new("scale-too-large", scale_too_large).about(
+        "The client offers a shift count of 15; its window is 1",
+        "RFC 7323, 2.3",
+        "The stack uses 14: it sends 16,384 bytes and no more.",
+    ),
+    Case::new("syn-window-not-scaled", syn_window_not_scaled).about(
+        "The SYN and the ACK of the handshake have a window of 2,000; the shift count is 7",
+        "RFC 7323, 2.2",
+        "The window of the ACK is scaled: more than 2,000 bytes come.",
+    ),
+    Case::new("window-closes", window_closes).about(
+        "The server does not read, and the client fills the window",
+        "RFC 9293, 3.8.6",
+        "The window closes and never moves to the left. All that fits is acknowledged, and the server reads it later.",
+    ),
+    Case::new("window-reopens", window_reopens).about(
+        "The server reads again after the window has closed",
+        "RFC 9293, 3.8.6; RFC 1122, 4.2.3.3",
+        "The stack sends an update of its own accord.",
+    ),
+    Case::new("probe-answered", probe_answered).about(
+        "The client probes the closed window with one byte",
+        "RFC 9293, 3.8.6.1",
+        "An ACK with the window and the number that is expected.",
+    ),
+    Case::new("window-probed", window_probed).about(
+        "The client closes its window while the server has more to send",
+        "RFC 9293, 3.8.6.1",
+        "The stack probes the window within 4 seconds.",
+    ),
+    Case::new("update-lost", update_lost).about(
+        "The client's window update is lost",
+        "RFC 9293, 3.8.6.1",
+        "The stack's probe is answered with the open window, and all data arrives.",
+    ),
+    Case::new("window-shrinks", window_shrinks).about(
+        "The client moves the right edge of its window to the left",
+        "RFC 9293, 3.8.6",
+        "The stack sends nothing new beyond the new edge, and all data arrives after the window has opened again.",
+    ),
+    Case::new("window-reduced", window_reduced).about(
+        "An ACK with the same numbers has a smaller window, while nothing is under way",
+        "RFC 9293, 3.10.7.4",
+        "The stack sends no more than the smaller window.",
+    ),
+    Case::new("stale-window", stale_window).about(
+        "An old segment with a closed window comes late",
+        "RFC 9293, 3.10.7.4",
+        "The stack keeps the newer window and goes on sending.",
+    ),
+    Case::new("beyond-the-window", beyond_the_window).about(
+        "The client sends data that begins behind the window",
+        "RFC 9293, 3.10.7.4",
+        "The data is dropped and answered with an ACK of what is expected.",
+    ),
+    Case::new("silly-window-sender", silly_window_sender).about(
+        "The client opens its window by 10 bytes at a time",
+        "RFC 9293, 3.8.6.2.1",
+        "The stack waits for more room, and does not send a segment for each 10 bytes.",
+    ),
+    Case::new("silly-window-receiver", silly_window_receiver).about(
+        "The server reads one byte at a time from a full buffer",
+        "RFC 9293, 3.8.6.2.2",
+        "The stack does not open its window by less than a segment.",
+    ),
+    Case::new("ack-in-time", ack_in_time).about(
+        "One small segment arrives, and nothing else",
+        "RFC 9293, 3.8.6.3",
+        "It is acknowledged within half a second.",
+    ),
+];
+
+/// How far the bytes reach that come within a time, from the first byte of the stream on. Nothing is acknowledged.
+fn reach(client: &mut Client, during: Duration) -> Step<u32> {
+    let (until, begin) = (Instant::now() + during, client.stack_isn.wrapping_add(1));
+    let mut most = 0;
+    while let Some(segment) = client.next_segment(until.saturating_duration_since(Instant::now()))? {
+        most = most.max(segment.end().wrapping_sub(begin));
+    }
+    Ok(most)
+}
+
+/// Sends while the window allows, up to a limit. Nobody reads. Returns the right edge, as bytes of the stream, and the
+/// bytes.
+fn fill(client: &mut Client, limit: usize) -> Step<Vec<u8>> {
+    let bytes = pattern(9, limit);
+    let mut sent = 0;
+    let begin = client.next;
+    client.data(&bytes[..1])?;
+    sent += 1;
+    let mut edge = 0;
+    loop {
+        let ack = client.acked(SOON)?;
+        let right = ack.ack.wrapping_sub(begin) + (u32::from(ack.window) << client.scale);
+        check(right >= edge, || format!("the right edge moved from {edge} back to {right}"))?;
+        edge = right;
+        let room = (edge as usize).min(limit) - sent;
+        if room == 0 {
+            return Ok(bytes[..sent].to_vec());
+        }
+        let len = room.min(4000);
+        client.data(&bytes[sent..sent + len])?;
+        sent += len;
+    }
+}
+
+fn scale_offered(setup: &Setup) -> Step {
+    let mut lab = setup.start()?;
+    let mut client = lab.client();
+    let syn_ack = client.open(&Offer { scale: Some(7), ..Offer::default() })?;
+    check(syn_ack.option(WINDOW_SCALE).is_some(), || "the SYN+ACK has no window scale".to_owned())?;
+    let mut served = lab.accept()?;
+    client.data(b"x")?;
+    served.read(1)?;
+    let ack = client.acked(SOON)?;
+    let window = u32::from(ack.window) << client.scale;
+    check(window > 65_535 && window as usize <= 2 * WINDOW, || format!("the window is {window}"))?;
+    lab.finish()
+}
+
+fn scale_not_offered(setup: &Setup) -> Step {
+    let mut lab = setup.start()?;
+    let mut client = lab.client();
+    client.window = 20_000;
+    let syn_ack = client.open(&Offer::default())?;
+    check(syn_ack.option(WINDOW_SCALE).is_none(), || "the SYN+ACK has a window scale".to_owned())?;
+    let served = lab.accept()?;
+    in_flight(&mut client, served, 20_000)?;
+    lab.finish()
+}
+
+/// The server sends 100 KB. Returns how many bytes were under way at most: no more than the window.
+fn in_flight(client: &mut Client, served: Served, window: u32) -> Step<i32> {
+    let sending = served.send(pattern(3, 100_000), Then::Keep);
+    let (mut bytes, mut largest) = (Vec::new(), 0);
+    while bytes.len() < 100_000 {
+        let segment = client.expect_within(LATE, "more data", |segment| !segment.payload.is_empty())?;
+        let ahead = distance(client.expected, segment.end());
+        check(ahead <= window.cast_signed(), || format!("data came {ahead} bytes ahead, and the window is {window}"))?;
+        largest = largest.max(ahead);
+        client.take(segment, &mut bytes)?;
+    }
+    same(&bytes, &pattern(3, 100_000))?;
+    drop(sending.finish()?);
+    Ok(largest)
+}
+
+fn scale_applied(setup: &Setup) -> Step {
+    flight_is(setup, 100, 7, 12_800)
+}
+
+fn scale_too_large(setup: &Setup) -> Step {
+    flight_is(setup, 1, 15, 16_384)
+}
+
+/// Opens a connection with this shift count, with a stack that scales windows at all.
+fn scaled(client: &mut Client, scale: u8) -> Step {
+    let syn_ack = client.open(&Offer { scale: Some(scale), ..Offer::default() })?;
+    match syn_ack.option(WINDOW_SCALE) {
+        Some(_) => Ok(()),
+        None => Err(Stop::NotApplicable("the stack does not scale windows".to_owned())),
+    }
+}
+
+/// The most that the stack has under way to such a window.
+fn flight_is(setup: &Setup, window: u16, scale: u8, expected: u32) -> Step {
+    let mut lab = setup.start()?;
+    let mut client = lab.client();
+    client.window = window;
+    scaled(&mut client, scale)?;
+    let served = lab.accept()?;
+    let sending = served.send(pattern(4, 200_000), Then::Keep);
+    // Acknowledges, so that the congestion window grows, and then no more.
+    let mut bytes = Vec::new();
+    while bytes.len() < 100_000 {
+        let segment = client.expect_within(LATE, "more data", |segment| !segment.payload.is_empty())?;
+        client.take(segment, &mut bytes)?;
+    }
+    let acknowledged = client.expected.wrapping_sub(client.stack_isn.wrapping_add(1));
+    let reached = reach(&mut client, Duration::from_millis(100))?.max(acknowledged) - acknowledged;
+    // Less than a segment of room may be left.
+    check((expected - 1460..=expected).contains(&reached), || {
+        format!("it sent {reached} bytes to a window of {expected}")
+    })?;
+    drop(sending);
+    lab.finish()
+}
+
+fn syn_window_not_scaled(setup: &Setup) -> Step {
+    let mut lab = setup.start()?;
+    let mut client = lab.client();
+    client.window = 2000;
+    scaled(&mut client, 7)?;
+    let served = lab.accept()?;
+    let largest = in_flight(&mut client, served, 2000 << 7)?;
+    check(largest > 2000, || "no more than 2,000 bytes were under way".to_owned())?;
+    lab.finish()
+}
+
+fn window_closes(setup: &Setup) -> Step {
+    let mut lab = setup.start_with(|config| config.window = 16 << 10)?;
+    let (mut client, mut served) = lab.connect()?;
+    let bytes = fill(&mut client, 4 * WINDOW)?;
+    check(bytes.len() <= 32 << 10, || format!("{} bytes went into a window of 16 KiB", bytes.len()))?;
+    same(&served.read(bytes.len())?, &bytes)?;
+    lab.finish()
+}
+
+/// A connection with a full receive buffer, and the bytes in it.
+fn full(setup: &Setup) -> Step<(Lab, Client, Served, Vec<u8>)> {
+    let mut lab = setup.start_with(|config| config.window = 16 << 10)?;
+    let (mut client, served) = lab.connect()?;
+    let bytes = fill(&mut client, 4 * WINDOW)?;
+    Ok((lab, client, served, bytes))
+}
+
+fn window_reopens(setup: &Setup) -> Step {
+    let (lab, mut client, mut served, bytes) = full(setup)?;
+    client.forget()?;
+    same(&served.read(bytes.len())?, &bytes)?;
+    client.expect("window update", |segment| segment.window > 0)?;
+    client.write(b"more")?;
+    same(&served.read(4)?, b"more")?;
+    lab.finish()
+}
+
+fn probe_answered(setup: &Setup) -> Step {
+    let (lab, mut client, mut served, bytes) = full(setup)?;
+    client.forget()?;
+    client.put(Out { flags: ACK | PSH, payload: b"?", ..client.out() })?;
+    let ack = client.expect("ACK", |segment| segment.has(ACK))?;
+    // A stack may take the byte.
+    let taken = ack.ack.wrapping_sub(client.next);
+    check(taken <= 1, || format!("the ACK is {taken} bytes ahead"))?;
+    check(ack.window == 0, || format!("the window is {} while nobody reads", ack.window))?;
+    same(&served.read(bytes.len())?, &bytes)?;
+    lab.finish()
+}
+
+/// A connection whose client has closed its window; the server has more to send.
+fn closed(setup: &Setup) -> Step<(Lab, Client, crate::server::Sending, Vec<u8>)> {
+    const WINDOW: u32 = 3000;
+    let mut lab = setup.start()?;
+    // Segments fill the window exactly.
+    let mut client = lab.client();
+    client.window = WINDOW as u16;
+    client.open(&Offer { mss: Some(1000), ..Offer::default() })?;
+    let served = lab.accept()?;
+    let sending = served.send(pattern(5, 20_000), Then::Shutdown);
+    let edge = client.expected.wrapping_add(WINDOW);
+    let mut bytes = Vec::new();
+    while client.expected != edge {
+        let segment =
+            client.expect_within(LATE, "data that fills the window", |segment| !segment.payload.is_empty())?;
+        // The right edge does not move.
+        client.window = edge.wrapping_sub(segment.end()) as u16;
+        client.take(segment, &mut bytes)?;
+    }
+    Ok((lab, client, sending, bytes))
+}
+
+fn window_probed(setup: &Setup) -> Step {
+    let (lab, mut client, sending, mut bytes) = closed(setup)?;
+    let probe = client.expect_within(Duration::from_secs(4), "probe", |_| true)?;
+    check(probe.payload.len() <= 1, || format!("{} bytes were sent to a closed window", probe.payload.len()))?;
+    client.window = 10_000;
+    client.ack()?;
+    bytes.extend(client.receive_to_end()?);
+    same(&bytes, &pattern(5, 20_000))?;
+    drop(sending.finish()?);
+    lab.finish()
+}
+
+fn update_lost(setup: &Setup) -> Step {
+    let (lab, mut client, sending, mut bytes) = closed(setup)?;
+    // The update is lost. Each later segment of the client has the window.
+    client.window = 10_000;
+    client.expect_within(Duration::from_secs(4), "probe", |_| true)?;
+    client.ack()?;
+    bytes.extend(client.receive_to_end()?);
+    same(&bytes, &pattern(5, 20_000))?;
+    drop(sending.finish()?);
+    lab.finish()
+}
+
+fn window_shrinks(setup: &Setup) -> Step {
+    let mut lab = setup.start()?;
+    let (mut client, served) = lab.connect()?;
+    let sending = served.send(pattern(6, 200_000), Then::Shutdown);
+    let mut bytes = client.receive(50_000, LATE)?;
+    // All of the window is under way now.
+    std::thread::sleep(Duration::from_millis(50));
+    let mut sent = client.expected;
+    while let Some(segment) = client.next_segment(Duration::ZERO)? {
+        if distance(sent, segment.end()) > 0 {
+            sent = segment.end();
+        }
+    }
+    client.window = 5000;
+    client.ack()?;
+    client.expect_none(Duration::from_millis(300), "new data beyond the smaller window", |segment| {
+        distance(sent, segment.end()) > 0
+    })?;
+    client.window = 60_000;
+    client.ack()?;
+    bytes.extend(client.receive_to_end()?);
+    same(&bytes, &pattern(6, 200_000))?;
+    drop(sending.finish()?);
+    lab.finish()
+}
+
+fn window_reduced(setup: &Setup) -> Step {
+    let mut lab = setup.start()?;
+    let (mut client, served) = lab.connect()?;
+    // The congestion window grows.
+    let sending = served.send(pattern(8, 40_000), Then::Keep);
+    same(&client.receive(40_000, LATE)?, &pattern(8, 40_000))?;
+    let Some(served) = sending.finish()? else { return Ok(()) };
+    client.window = 3000;
+    client.ack()?;
+    std::thread::sleep(Duration::from_millis(50));
+    in_flight(&mut client, served, 3000)?;
+    lab.finish()
+}
+
+fn stale_window(setup: &Setup) -> Step {
+    let mut lab = setup.start()?;
+    let (mut client, served) = lab.connect()?;
+    let old = Out { window: 0, ..client.out() };
+    client.write(b"newer than the old segment")?;
+    let sending = served.send(pattern(7, 100_000), Then::Keep);
+    let mut bytes = client.receive(10_000, LATE)?;
+    client.put(old)?;
+    bytes.extend(client.receive(100_000 - bytes.len(), SOON)?);
+    same(&bytes, &pattern(7, 100_000))?;
+    drop(sending.finish()?);
+    lab.finish()
+}
+
+fn beyond_the_window(setup: &Setup) -> Step {
+    let (lab, mut client, mut served, bytes) = full(setup)?;
+    client.forget()?;
+    let out = client.out();
+    client.put(Out { flags: ACK | PSH, seq: out.seq.wrapping_add(200_000), payload: b"too far", ..out })?;
+    let next = client.next;
+    client.expect("ACK of what is expected", |segment| segment.has(ACK) && segment.ack == next)?;
+    same(&served.read(bytes.len())?, &bytes)?;
+    check(served.is_quiet(Duration::from_millis(50)), || "data from beyond the window was delivered".to_owned())?;
+    lab.finish()
+}
+
+fn silly_window_sender(setup: &Setup) -> Step {
+    let (lab, mut client, sending, mut bytes) = closed(setup)?;
+    client.forget()?;
+    let mut small = 0;
+    for _ in 0..20 {
+        client.window += 10;
+        client.ack()?;
+        while let Some(segment) = client.next_segment(Duration::from_millis(5))? {
+            // A probe is no silly segment.
+            small += usize::from(segment.payload.len() > 1);
+        }
+    }
+    check(small <= 4, || format!("{small} segments came for a window that opened 20 times by 10 bytes"))?;
+    client.window = 10_000;
+    client.ack()?;
+    bytes.extend(client.receive_to_end()?);
+    same(&bytes, &pattern(5, 20_000))?;
+    drop(sending.finish()?);
+    lab.finish()
+}
+
+fn silly_window_receiver(setup: &Setup) -> Step {
+    let (lab, mut client, mut served, bytes) = full(setup)?;
+    client.forget()?;
+    for byte in &bytes[..200] {
+        same(&served.read(1)?, &[*byte])?;
+    }
+    // It asks for the window.
+    client.put(Out { seq: client.next.wrapping_sub(1), ..client.out() })?;
+    std::thread::sleep(Duration::from_millis(50));
+    let mut windows = Vec::new();
+    while let Some(segment) = client.next_segment(Duration::ZERO)? {
+        windows.push(u32::from(segment.window) << client.scale);
+    }
+    let silly = windows.iter().find(|window| (1..1000).contains(*window));
+    check(silly.is_none(), || format!("the stack opened its window by {} bytes", silly.copied().unwrap_or_default()))?;
+    lab.finish()
+}
+
+fn ack_in_time(setup: &Setup) -> Step {
+    let mut lab = setup.start()?;
+    let (mut client, served) = lab.connect()?;
+    client.data(b"small")?;
+    client.acked(Duration::from_millis(600))?;
+    drop(served);
+    lab.finish()
+}
