@@ -57,6 +57,8 @@ pub enum Command {
     Compare(Compare),
     /// Make a page, a table or a picture from files of samples
     Report(Report),
+    /// Check what the RFCs ask of each stack, case by case; exits 1 where a result is not the known one
+    Conform(Conform),
     /// Measure a forwarder between two TUN devices, or all rows of a table
     Forward(Box<Forward>),
     /// Say what this machine can run and what it lacks
@@ -297,6 +299,43 @@ pub struct Report {
     /// Write it to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+}
+
+/// Cases that say whether a stack does what the RFCs ask. A LIST is comma-separated, or "all".
+#[derive(Clone, Debug, Args)]
+pub struct Conform {
+    /// The stacks: lwip, ipstack, smoltcp
+    #[arg(short, long, value_name = "LIST", default_value = "all", value_delimiter = ',',
+        value_parser = list::choice::<StackKind>)]
+    pub netstack: Vec<Choice<StackKind>>,
+
+    /// The cases, by name; --list has them
+    #[arg(long, value_name = "LIST", default_value = "all", value_delimiter = ',')]
+    pub case: Vec<String>,
+
+    /// Where the cases are run
+    #[arg(long, value_enum, default_value_t = conformance::Layer::Stack)]
+    pub layer: conformance::Layer,
+
+    /// Whether the link takes super-packets and partial checksums [default: off, or what a case needs]
+    #[arg(long, value_enum)]
+    pub offload: Option<Switch>,
+
+    /// Print one JSON object for each result, as in a file, instead of the table
+    #[arg(long)]
+    pub json: bool,
+
+    /// Write the results to this file, for report
+    #[arg(short, long, value_name = "FILE.jsonl")]
+    pub out: Option<PathBuf>,
+
+    /// Write the packets of one case of one stack to this file
+    #[arg(long, value_name = "FILE.pcap")]
+    pub pcap: Option<PathBuf>,
+
+    /// Print the cases and what is expected in each, and run none
+    #[arg(long)]
+    pub list: bool,
 }
 
 /// The formats of a report.

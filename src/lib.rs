@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::{Cli, DEFAULT_FLOOR, Format};
 use crate::measure::{CompareError, Comparison};
-use crate::plan::{MatrixPlan, Plan, PlanError};
+use crate::plan::{ConformPlan, MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
 use crate::run::{Executor, Executors, MatrixError, ProcessExecutor, RunError, TunExecutor};
-use crate::sample::{FileError, Sample, SampleFile, Status};
+use crate::sample::{FileError, Head, Sample, SampleFile, Status};
 use crate::scenario::{Scenario, plural};
 
 /// Why the program failed.
@@ -56,6 +56,14 @@ pub enum Error {
     /// The doctor found no stack that can read and write here.
     #[error("this machine cannot make a run; the lines above say what is missing")]
     Unfit,
+    /// Results of conformance are not as known.
+    #[error("{changed} of {results} results are not as known; see the list")]
+    NotAsKnown {
+        /// How many.
+        changed: usize,
+        /// Of how many.
+        results: usize,
+    },
     /// A comparison found cells that got slower or broke.
     #[error("{worse} of {cells} cells got slower or broke")]
     Slower {
@@ -79,7 +87,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The exit code that scripts see: 1 a run that failed, or a cell that got slower, 2 wrong arguments or
+    /// The exit code that scripts see: 1 a run that failed, a cell that got slower, or a result of
+    /// conformance that is not the known one, 2 wrong arguments or
     /// files, or too few runs to compare, 3 a right or a device that is missing, 130 interrupted.
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -90,6 +99,7 @@ impl Error {
             Self::Sample { .. }
             | Self::Failed { .. }
             | Self::Slower { .. }
+            | Self::NotAsKnown { .. }
             | Self::Output(_)
             | Self::Save(_)
             | Self::File(_) => 1,
@@ -156,6 +166,7 @@ pub fn main_with<X: Executor>(
         Plan::Matrix(plan) => matrix(&plan, apart, console),
         Plan::Compare { old, new, floor, relative } => compare(&old, &new, floor, relative, console.out),
         Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), console.out),
+        Plan::Conform(plan) => conform(&plan, console),
         Plan::Doctor => doctor(&apart(platform::this_program()), console.out),
         // Only a process of its own is a child; see `main`.
         Plan::Child => Ok(()),
@@ -216,7 +227,7 @@ fn has_failed(sample: &Sample) -> bool {
 }
 
 fn compare(old: &Path, new: &Path, floor: f64, relative: bool, out: &mut impl Write) -> Result<(), Error> {
-    let [old, new] = [SampleFile::read(old)?.samples, SampleFile::read(new)?.samples];
+    let [old, new] = [SampleFile::read(old)?.into_samples()?, SampleFile::read(new)?.into_samples()?];
     let compare = if relative { Comparison::relative } else { Comparison::of };
     verdict(&compare(&old, &new, floor)?, &old, &new, out)
 }
@@ -231,11 +242,58 @@ fn verdict(comparison: &Comparison, old: &[Sample], new: &[Sample], out: &mut im
 
 fn report(files: &[PathBuf], format: Format, file: Option<&Path>, out: &mut impl Write) -> Result<(), Error> {
     let files = files.iter().map(|file| SampleFile::read(file)).collect::<Result<Vec<_>, _>>()?;
-    let series = Series::of(&files);
-    let Some(file) = file else { return Ok(report::report(&series, format, out)?) };
     let mut content = Vec::new();
-    report::report(&series, format, &mut content)?;
-    Ok(report::save(file, &content)?)
+    if files.iter().all(|file| file.samples.is_empty()) {
+        report::scorecard(&files, format, &mut content)?;
+    } else {
+        report::report(&Series::of(&files), format, &mut content)?;
+    }
+    match file {
+        Some(file) => Ok(report::save(file, &content)?),
+        None => Ok(out.write_all(&content)?),
+    }
+}
+
+/// Runs cases of conformance, and fails if a result is not the known one.
+fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> Result<(), Error> {
+    let Console { out, err, terminal, columns } = console;
+    if plan.list {
+        return Ok(report::cases(&plan.cases, columns, out)?);
+    }
+    let count = plan.cases.len() * plan.stacks.len();
+    let head = Head::of_conformance(env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()));
+    let mut lines = format!("{}\n", head.line());
+    if plan.json {
+        writeln!(out, "{}", head.line())?;
+    }
+    let mut done = 0;
+    let scores = run::conform(plan, |score| {
+        done += 1;
+        if terminal {
+            write!(err, "\r{done} of {count} ")?;
+        }
+        if plan.json {
+            writeln!(out, "{}", sample::score_line(score))?;
+        }
+        Ok::<_, Error>(())
+    })?;
+    if terminal {
+        writeln!(err)?;
+    }
+    for score in &scores {
+        lines.push_str(&sample::score_line(score));
+        lines.push('\n');
+    }
+    if let Some(file) = &plan.out {
+        report::save(file, lines.as_bytes())?;
+    }
+    if !plan.json {
+        report::scores(&scores, columns, out)?;
+    }
+    match scores.iter().filter(|score| !score.is_as_known()).count() {
+        0 => Ok(()),
+        changed => Err(Error::NotAsKnown { changed, results: scores.len() }),
+    }
 }
 
 fn doctor(executor: &impl Executor, out: &mut impl Write) -> Result<(), Error> {

@@ -3,10 +3,12 @@
 
 mod check;
 mod command;
+mod conform;
 mod matrix;
 
 use std::path::PathBuf;
 
+pub use self::conform::ConformPlan;
 pub use self::matrix::MatrixPlan;
 use crate::cli::{Cli, Command, Format};
 use crate::scenario::Scenario;
@@ -43,6 +45,8 @@ pub enum Plan {
         /// The file to write; `None` for standard output.
         out: Option<PathBuf>,
     },
+    /// Cases of conformance.
+    Conform(ConformPlan),
     /// A check of what this machine can run.
     Doctor,
     /// The task that the parent process writes to standard input.
@@ -85,6 +89,7 @@ impl TryFrom<Cli> for Plan {
             Some(Command::Report(report)) => {
                 Self::Report { files: report.files, format: report.format, out: report.out }
             }
+            Some(Command::Conform(conform)) => Self::Conform(ConformPlan::try_from(conform)?),
             Some(Command::Doctor) => Self::Doctor,
             Some(Command::Child) => Self::Child,
         })

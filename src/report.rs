@@ -21,15 +21,18 @@ mod text;
 
 use std::io::{self, Write};
 
+use conformance::Case;
+
 pub use self::compare::comparison;
 pub use self::doctor::check;
 pub use self::json::json;
+use self::model::{Block, Document};
 pub use self::progress::Progress;
 pub use self::save::{SaveError, save};
 pub use self::series::Series;
 pub use self::text::text;
 use crate::cli::Format;
-use crate::sample::Sample;
+use crate::sample::{Sample, SampleFile, Score};
 
 /// Writes the report of one or more series in a format.
 ///
@@ -37,13 +40,45 @@ use crate::sample::Sample;
 ///
 /// The writer's own.
 pub fn report(series: &[Series], format: Format, out: &mut impl Write) -> io::Result<()> {
-    let document = content::document(series);
+    write(&content::document(series), format, out)
+}
+
+/// Writes the results of conformance of one or more files in a format.
+///
+/// # Errors
+///
+/// The writer's own.
+pub fn scorecard(files: &[SampleFile], format: Format, out: &mut impl Write) -> io::Result<()> {
+    write(&content::scorecard::document(files), format, out)
+}
+
+fn write(document: &Document, format: Format, out: &mut impl Write) -> io::Result<()> {
     match format {
-        Format::Markdown => markdown::markdown(&document, out)?,
-        Format::Html => html::html(&document, out)?,
-        Format::Svg => svg::svg(&document, out)?,
-        Format::Csv => csv::csv(&document, out)?,
+        Format::Markdown => markdown::markdown(document, out)?,
+        Format::Html => html::html(document, out)?,
+        Format::Svg => svg::svg(document, out)?,
+        Format::Csv => csv::csv(document, out)?,
     }
+    out.flush()
+}
+
+/// Writes results of conformance for a terminal of so many `columns`, if it is one.
+///
+/// # Errors
+///
+/// The writer's own.
+pub fn scores(scores: &[Score], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
+    terminal::terminal(content::scorecard::outcome(scores), columns, out)?;
+    out.flush()
+}
+
+/// Writes a list of cases: for a terminal of so many `columns`, or all of it.
+///
+/// # Errors
+///
+/// The writer's own.
+pub fn cases(cases: &[Case], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
+    terminal::terminal(vec![Block::Table(content::scorecard::list(cases))], columns, out)?;
     out.flush()
 }
 

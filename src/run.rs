@@ -34,6 +34,7 @@
 //! prepared                                       a layer's result, and the one way to run it
 //! kernel_load
 //! path  between  memory  loopback  device  proxy  forward  the layers
+//! conform                                        cases of conformance
 //! carry  child  process_executor                 the child process, and the parent
 //! run
 //! ```
@@ -72,6 +73,7 @@ mod carry;
 mod child;
 mod client;
 mod clock;
+mod conform;
 mod datagram_client;
 mod datagrams;
 mod device;
@@ -124,6 +126,7 @@ use platform::{Class, Counted, Feature, Interrupts, Link, MemoryLink, TcpStatist
 use socket2::{Domain, Socket, Type};
 
 pub use self::child::child;
+pub use self::conform::conform;
 pub use self::doctor::{doctor, facts};
 pub use self::error::RunError;
 pub use self::executor::Executor;

@@ -9,6 +9,7 @@ mod file;
 mod latency;
 mod line;
 mod load;
+mod score;
 mod warning;
 
 use std::collections::BTreeMap;
@@ -25,8 +26,9 @@ pub use self::environment::{Environment, Program};
 pub use self::fields::{field_text, fields};
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
-pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line};
+pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, score_line};
 pub use self::load::Load;
+pub use self::score::Score;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_INTERVAL, Warning};
 use crate::scenario::{Cell, Mode, Subject, Verify, Workload, nanoseconds};
 

@@ -17,7 +17,7 @@ use crate::client::{Client, Offer};
 use crate::link;
 use crate::server::{AnyDatagrams, AnyListener, Running, Served, Start};
 use crate::wire::{Arrived, Wire};
-use crate::{Carrier, Case, Outcome, Ran, Run, Step, Stop, check, same};
+use crate::{Case, Layer, Outcome, Ran, Run, Step, Stop, check, same};
 
 /// Time for an answer that is due at once.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
@@ -60,7 +60,7 @@ pub fn run(case: &Case, run: Run) -> Ran {
 }
 
 fn within_deadline(case: &Case, run: Run) -> Ran {
-    let Run { stack, carrier, offload, trace } = run;
+    let Run { stack, layer, offload, trace } = run;
     if let Some(needed) = case.offload().filter(|needed| *needed != offload) {
         let why = if needed { "needs a link that offloads" } else { "makes no sense with offload" };
         return Ran { outcome: Outcome::NotApplicable(why.to_owned()), workarounds: Vec::new() };
@@ -73,7 +73,7 @@ fn within_deadline(case: &Case, run: Run) -> Ran {
     };
     let setup = Setup {
         stack,
-        carrier,
+        layer,
         offload,
         ipv6: case.ipv6,
         trace: RefCell::new(trace),
@@ -99,7 +99,7 @@ fn within_deadline(case: &Case, run: Run) -> Ran {
 /// What a case starts its stack with.
 pub(crate) struct Setup {
     stack: StackKind,
-    carrier: Carrier,
+    layer: Layer,
     offload: bool,
     pub(crate) ipv6: bool,
     trace: RefCell<Option<Box<dyn Write + Send>>>,
@@ -121,7 +121,7 @@ impl Setup {
         let until = Instant::now() + TURN;
         let (peer, running) = loop {
             let no_link = |error| Stop::NotApplicable(format!("there is no link: {error}"));
-            let [stack, peer] = link::ends(self.carrier, self.ipv6, self.offload).map_err(no_link)?;
+            let [stack, peer] = link::ends(self.layer, self.ipv6, self.offload).map_err(no_link)?;
             let start = Start { link: stack, config: config.clone() };
             match self.stack.visit(start).map_err(|error| Stop::NotApplicable(error.to_string()))? {
                 // The case before this one is ending.

@@ -89,23 +89,24 @@ impl Case {
     }
 }
 
-/// What carries the packets between the peer and the stack.
+/// Where a case is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
-pub enum Carrier {
-    /// A link in memory
+pub enum Layer {
+    /// The stack alone, over a link in memory
     #[default]
-    Memory,
-    /// Two TUN devices in a network of the program's own; the kernel forwards between them
-    Tun,
+    Stack,
+    /// The stack behind a TUN device; the kernel forwards between it and the device of the client
+    Path,
 }
 
-impl Carrier {
+impl Layer {
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Memory => "memory",
-            Self::Tun => "tun",
+            Self::Stack => "stack",
+            Self::Path => "path",
         }
     }
 }
@@ -136,7 +137,7 @@ pub struct Run {
     /// The stack.
     pub stack: StackKind,
     /// The link.
-    pub carrier: Carrier,
+    pub layer: Layer,
     /// Whether the link takes super-packets and partial checksums.
     pub offload: bool,
     /// Where a trace of the link goes, as a pcap file.

@@ -9,7 +9,7 @@ use platform::{
     TunDevice,
 };
 
-use crate::Carrier;
+use crate::Layer;
 
 pub(crate) const MTU: u16 = 1500;
 
@@ -84,9 +84,9 @@ pub(crate) fn is_stack(address: IpAddr) -> bool {
 }
 
 /// The stack's end and the peer's. To be called in a runtime.
-pub(crate) fn ends(carrier: Carrier, ipv6: bool, offload: bool) -> Result<[AnyLink; 2], platform::Error> {
-    match carrier {
-        Carrier::Memory => {
+pub(crate) fn ends(layer: Layer, ipv6: bool, offload: bool) -> Result<[AnyLink; 2], platform::Error> {
+    match layer {
+        Layer::Stack => {
             let mut capabilities = if offload {
                 Capabilities::offloading(MTU.into())
             } else {
@@ -97,7 +97,7 @@ pub(crate) fn ends(carrier: Carrier, ipv6: bool, offload: bool) -> Result<[AnyLi
             let (stack, peer) = MemoryLink::pair_of(capabilities, DEPTH.into());
             Ok([AnyLink::new(stack), AnyLink::new(peer)])
         }
-        Carrier::Tun => {
+        Layer::Path => {
             let open = |name: &str, number| {
                 let device = TunDevice::open(&TunConfig {
                     name: name.to_owned(),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use conformance::known::{self, Known};
-use conformance::{Carrier, Case, Outcome, Run};
+use conformance::{Case, Layer, Outcome, Run};
 use netstacks::StackKind;
 
 /// Cases at once, of a stack that may run more than once in a process. Most cases wait most of the time.
@@ -39,7 +39,7 @@ fn outcomes(stack: StackKind) -> BTreeMap<&'static str, Outcome> {
 
 fn run(stack: StackKind, case: &Case) -> Outcome {
     let offload = case.offload().unwrap_or(false);
-    conformance::run(case, Run { stack, carrier: Carrier::Memory, offload, trace: None }).outcome
+    conformance::run(case, Run { stack, layer: Layer::Stack, offload, trace: None }).outcome
 }
 
 fn scorecard(stack: StackKind) {

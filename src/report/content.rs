@@ -9,6 +9,7 @@ mod overview;
 mod published;
 mod repeat;
 mod requests;
+pub(super) mod scorecard;
 
 use serde_json::Value;
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::line::{self, Line};
-use super::{Environment, Head, Sample, Status};
+use super::{Environment, Head, Sample, Score, Status};
 use crate::scenario::Cell;
 
 /// The longest file that is read, in bytes: hundreds of thousands of samples, all of which are kept in
@@ -95,10 +95,12 @@ pub struct SampleFile {
     pub heads: Vec<Head>,
     /// Its samples, in the order in which they came.
     pub samples: Vec<Sample>,
+    /// Its results of conformance.
+    pub scores: Vec<Score>,
 }
 
 impl SampleFile {
-    /// Reads a file of at least one sample.
+    /// Reads a file of at least one sample or score.
     ///
     /// # Errors
     ///
@@ -109,7 +111,20 @@ impl SampleFile {
         let bytes = read(path, File::open(path).map_err(failed)?, MAX_LEN)?;
         let no_text = |_| failed(io::Error::new(io::ErrorKind::InvalidData, "it contains bytes that are no text"));
         let file = Self::parse(path, str::from_utf8(&bytes).map_err(no_text)?)?;
-        if file.samples.is_empty() { Err(FileError::Empty { path: path.to_owned() }) } else { Ok(file) }
+        if file.samples.is_empty() && file.scores.is_empty() {
+            Err(FileError::Empty { path: path.to_owned() })
+        } else {
+            Ok(file)
+        }
+    }
+
+    /// Its samples.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Empty`] if it has none.
+    pub fn into_samples(self) -> Result<Vec<Sample>, FileError> {
+        if self.samples.is_empty() { Err(FileError::Empty { path: self.path }) } else { Ok(self.samples) }
     }
 
     /// Reads the text of a file. A last line that is not complete is an error as any other.
@@ -129,7 +144,7 @@ impl SampleFile {
                 FileError::Line { path: path.to_owned(), line: index + 1, reason }
             })?;
         }
-        Ok(Self { path: path.to_owned(), heads: file.heads, samples: file.samples })
+        Ok(Self { path: path.to_owned(), heads: file.heads, samples: file.samples, scores: file.scores })
     }
 }
 
@@ -138,6 +153,7 @@ impl SampleFile {
 struct Reader {
     heads: Vec<Head>,
     samples: Vec<Sample>,
+    scores: Vec<Score>,
     /// The environments that have been described, by the ids that they have in the file.
     environments: HashMap<String, Arc<Environment>>,
     /// The place of each sample of a matrix, by the environment's id, the round, the program and the cell.
@@ -152,6 +168,7 @@ impl Reader {
                 self.environments.entry(head.id.clone()).or_insert_with(environment);
                 self.heads.push(*head);
             }
+            Line::Score(score) => self.scores.push(*score),
             Line::Sample { cell, measured, id, environment } => {
                 if let Some(environment) = environment {
                     self.environments.insert(id.clone(), environment);

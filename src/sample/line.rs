@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Environment, Measurements, Sample, environment};
+use super::{Environment, Measurements, Sample, Score, environment};
 use crate::scenario::{Cell, Scenario};
 
 /// The version of the objects' shape. It grows when a field changes its meaning or goes; a new field does not
@@ -16,6 +16,8 @@ pub const SCHEMA: u32 = 2;
 const SAMPLE: &str = "sample";
 /// The kind of a [`Head`]'s line.
 const ENVIRONMENT: &str = "environment";
+/// The kind of a [`Score`]'s line.
+const SCORE: &str = "score";
 
 /// The fields of a [`Head`]'s line that are not its environment.
 const NO_ENVIRONMENT: [&str; 6] = ["schema", "kind", "id", "arguments", "seed", "plan"];
@@ -39,6 +41,7 @@ pub struct Head {
 /// A line that was read.
 pub(super) enum Line {
     Head(Box<Head>),
+    Score(Box<Score>),
     /// A sample; what its `environment` names may be in a head line or here.
     Sample {
         cell: Box<Cell>,
@@ -86,6 +89,11 @@ pub fn line_of_its_own(sample: &Sample) -> String {
     written(sample, Some(&sample.environment))
 }
 
+/// The line of the result of a case. It ends without a line feed.
+pub fn score_line(score: &Score) -> String {
+    json(&Tagged { schema: SCHEMA, kind: SCORE, content: score })
+}
+
 fn written(sample: &Sample, environment: Option<&Environment>) -> String {
     let content = Written {
         cell: &sample.cell,
@@ -101,6 +109,12 @@ fn written(sample: &Sample, environment: Option<&Environment>) -> String {
 impl Head {
     /// What every such line begins with.
     pub(super) const BEGIN: &str = "{\"schema\":2,\"kind\":\"environment\",";
+
+    /// The head of a file of results of conformance, which has no cells.
+    pub fn of_conformance(arguments: impl Iterator<Item = String>) -> Self {
+        let environment = Environment::detect();
+        Self { id: environment.id(), environment, arguments: arguments.collect(), seed: 0, plan: Vec::new() }
+    }
 
     /// Its line. It ends without a line feed.
     pub fn line(&self) -> String {
@@ -129,7 +143,7 @@ pub fn parse_line(text: &str) -> Result<Sample, String> {
             Ok(Sample { cell: *cell, measured: *measured, environment })
         }
         Line::Sample { .. } => Err("does not say what environment it is of".to_owned()),
-        Line::Head(_) => Err("is no sample".to_owned()),
+        Line::Head(_) | Line::Score(_) => Err("is no sample".to_owned()),
     }
 }
 
@@ -150,6 +164,10 @@ pub(super) fn parse(text: &str) -> Result<Line, String> {
     match kind {
         ENVIRONMENT => head(object),
         SAMPLE => sample(object),
+        SCORE => {
+            let score = serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())?;
+            Ok(Line::Score(Box::new(score)))
+        }
         kind => Err(format!("kind {kind:?}, which this program does not know; use the program that wrote the file")),
     }
 }

@@ -122,10 +122,17 @@ pub(super) fn mark(cell: &Cell) -> Mark {
             Offload::On => Mark::Triangle,
             Offload::Whole => Mark::Square,
         },
-        (None, Some(StackKind::Lwip)) => Mark::Circle,
-        (None, Some(StackKind::Ipstack)) => Mark::Triangle,
-        (None, Some(StackKind::Smoltcp)) => Mark::Square,
+        (None, Some(stack)) => mark_of(stack),
         (Some(Forwarder::Go { .. }), _) | (None, None) => Mark::Diamond,
+    }
+}
+
+/// The mark of a stack.
+pub(super) const fn mark_of(stack: StackKind) -> Mark {
+    match stack {
+        StackKind::Lwip => Mark::Circle,
+        StackKind::Ipstack => Mark::Triangle,
+        StackKind::Smoltcp => Mark::Square,
     }
 }
 

@@ -1,0 +1,92 @@
+//! The cases to run, of which stacks.
+
+use std::path::PathBuf;
+
+use conformance::{Case, Layer};
+use netstacks::StackKind;
+
+use super::PlanError;
+use crate::cli::{Choice, Conform, Switch};
+
+/// What `conform` is to do.
+#[derive(Clone, Debug)]
+pub struct ConformPlan {
+    /// The stacks, in the order of the list.
+    pub stacks: Vec<StackKind>,
+    /// The cases, in the order of tables.
+    pub cases: Vec<Case>,
+    /// Where they are run.
+    pub layer: Layer,
+    /// Whether the link offloads; `None` for what each case needs, or else no.
+    pub offload: Option<bool>,
+    /// Whether results are printed as JSON.
+    pub json: bool,
+    /// The file for the results.
+    pub out: Option<PathBuf>,
+    /// The file for the packets of the one case.
+    pub pcap: Option<PathBuf>,
+    /// Whether the cases are only to be listed.
+    pub list: bool,
+}
+
+impl TryFrom<Conform> for ConformPlan {
+    type Error = PlanError;
+
+    fn try_from(conform: Conform) -> Result<Self, PlanError> {
+        let Conform { netstack, case, layer, offload, json, out, pcap, list } = conform;
+        let is_any = |id: &str| id == "all" || Case::all().any(|case| case.id == id);
+        if let Some(unknown) = case.iter().find(|id| !is_any(id)) {
+            return Err(PlanError::new("--case", format!("there is no case {unknown:?}; --list has the names")));
+        }
+        let cases: Vec<_> = Case::all().filter(|one| case.iter().any(|id| id == "all" || id == one.id)).collect();
+        // A build may lack some: the others are what it can run.
+        let is_asked_for = |stack: &StackKind| netstack.contains(&Choice::One(*stack));
+        let mut stacks = Choice::expand(&netstack);
+        stacks.retain(|stack| stack.compiled_in() || is_asked_for(stack));
+        if let Some(missing) = stacks.iter().find(|stack| !stack.compiled_in()) {
+            return Err(PlanError::new("--netstack", netstacks::NotCompiledIn(*missing).to_string()));
+        }
+        if pcap.is_some() && (stacks.len() != 1 || cases.len() != 1) {
+            return Err(PlanError::new("--pcap", "needs one stack and one case: --netstack NAME --case NAME"));
+        }
+        let offload = offload.map(|switch| switch == Switch::On);
+        Ok(Self { stacks, cases, layer, offload, json, out, pcap, list })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn plan(arguments: &str) -> Result<ConformPlan, String> {
+        let words = format!("rust-tun-perf conform {arguments}");
+        let cli = Cli::try_parse_from(words.split_whitespace()).map_err(|error| error.to_string())?;
+        let Some(Command::Conform(conform)) = cli.command else { return Err("another command".to_owned()) };
+        ConformPlan::try_from(conform).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn cases_keep_the_order_of_tables_and_unknown_ones_are_refused() {
+        let ids = |arguments| plan(arguments).map(|plan| plan.cases.iter().map(|case| case.id).collect::<Vec<_>>());
+        assert_eq!(ids("--case half-close,handshake"), Ok(vec!["handshake", "half-close"]));
+        assert_eq!(ids("").map(|ids| ids.len()), Ok(Case::all().count()));
+        let unknown = ids("--case handshakes").err();
+        assert_eq!(unknown.as_deref(), Some("--case: there is no case \"handshakes\"; --list has the names"));
+    }
+
+    #[cfg(all(feature = "lwip", feature = "smoltcp"))]
+    #[test]
+    fn a_trace_is_of_one_case_of_one_stack() {
+        for (arguments, is_refused) in [
+            ("--pcap x", true),
+            ("--pcap x --case handshake", true),
+            ("--pcap x --case handshake --netstack lwip,smoltcp", true),
+            ("--pcap x --case handshake --netstack lwip", false),
+        ] {
+            assert_eq!(plan(arguments).is_err(), is_refused, "{arguments}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Results of conformance: stacks and cases.
+
+use conformance::{Layer, Outcome};
+use netstacks::StackKind;
+
+use super::charts;
+use crate::report::format::UNKNOWN;
+use crate::report::model::{Bar, Block, Column, Document, Group, Section, Table};
+use crate::sample::{Head, SampleFile, Score};
+
+/// Under the picture.
+const KEY: &str = "Of the cases that apply to a stack.";
+
+/// The page of the results of some files.
+pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
+    let (mut sections, mut all) = (Vec::new(), Vec::new());
+    for file in files {
+        let name = file.path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+        let of = (files.len() > 1).then_some(name);
+        let section = |kind, title, headline, blocks| Section { kind, title, of: of.clone(), headline, blocks };
+        let scores = &file.scores;
+        let about = about(scores, file.heads.first());
+        let blocks = vec![Block::Table(totals(scores)), Block::Text(about)];
+        sections.push(section("overview", "Overview", Some(headline(scores)), blocks));
+        sections.push(section("cells", "Cases", None, vec![Block::Table(cases(scores))]));
+        sections.push(section("failures", "Failures", None, vec![Block::Table(failures(scores))]));
+        all.extend(scores);
+    }
+    let picture = charts::of_groups("cases passed, %", groups(&all), "Cases that each stack passes", KEY);
+    Document { title: "Conformance of userspace TCP/IP stacks", picture, sections, records: records(&all) }
+}
+
+/// The results for a terminal: the table, and what is not as known.
+pub(in crate::report) fn outcome(scores: &[Score]) -> Vec<Block> {
+    let mut blocks = vec![Block::Table(cases(scores)), Block::Table(totals(scores)), Block::Text(headline(scores))];
+    let changes: Vec<_> = scores.iter().filter(|score| !score.is_as_known()).map(change).collect();
+    if !changes.is_empty() {
+        blocks.push(Block::List("Not as known:", changes));
+    }
+    blocks
+}
+
+fn change(score: &Score) -> String {
+    let Score { netstack, case, expects, rfc, .. } = score;
+    match &score.outcome {
+        Outcome::Fail(seen) => format!("{netstack} {case}: {seen} (expected by {rfc}: {expects})"),
+        _ => format!("{netstack} {case} passes, and is known to fail: {}", score.known.as_deref().unwrap_or(UNKNOWN)),
+    }
+}
+
+/// The stacks, in the order in which tables list them.
+fn stacks(scores: &[&Score]) -> Vec<StackKind> {
+    StackKind::ALL.into_iter().filter(|stack| scores.iter().any(|score| score.netstack == *stack)).collect()
+}
+
+/// Each of the texts once, in their order.
+fn unique<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut all: Vec<&str> = Vec::new();
+    for text in texts {
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    all
+}
+
+/// Cases that were passed, and those that apply, of the stack; of one subject, if it is given.
+fn count(scores: &[&Score], stack: StackKind, subject: Option<&str>) -> (usize, usize) {
+    let is_its = |score: &&&Score| score.netstack == stack && subject.is_none_or(|subject| score.subject == subject);
+    let of = |wanted: fn(&Outcome) -> bool| scores.iter().filter(is_its).filter(|score| wanted(&score.outcome)).count();
+    let passed = of(|outcome| *outcome == Outcome::Pass);
+    (passed, passed + of(|outcome| matches!(outcome, Outcome::Fail(_))))
+}
+
+fn headline(scores: &[Score]) -> String {
+    let scores: Vec<_> = scores.iter().collect();
+    let words = stacks(&scores).into_iter().map(|stack| {
+        let (passed, applied) = count(&scores, stack, None);
+        format!("{stack} passes {passed} of {applied}")
+    });
+    format!("{}.", words.collect::<Vec<_>>().join(", "))
+}
+
+/// How the cases were run.
+fn about(scores: &[Score], head: Option<&Head>) -> String {
+    let mut words = Vec::new();
+    if let Some(first) = scores.first() {
+        words.push(match first.layer {
+            Layer::Stack => "over a link in memory".to_owned(),
+            Layer::Path => "between two TUN devices".to_owned(),
+        });
+    }
+    if let Some(head) = head {
+        let program = &head.environment.program;
+        for (name, version) in [("lwip", &program.lwip), ("ipstack", &program.ipstack), ("smoltcp", &program.smoltcp)] {
+            words.extend(version.as_ref().map(|version| format!("{name} {version}")));
+        }
+    }
+    format!("In every case: {}.", words.join(", "))
+}
+
+fn totals(scores: &[Score]) -> Table {
+    let scores: Vec<_> = scores.iter().collect();
+    let subjects = unique(scores.iter().map(|score| score.subject.as_str()));
+    let mut table = Table::new("Cases passed of each subject");
+    let names = subjects.iter().map(|subject| (*subject).to_owned()).chain(["all".to_owned()]);
+    table.push(Column::new("subject", false), names);
+    for stack in stacks(&scores) {
+        let of = |subject: Option<&str>| {
+            let (passed, applied) = count(&scores, stack, subject);
+            format!("{passed} of {applied}")
+        };
+        let values = subjects.iter().map(|subject| of(Some(subject))).chain([of(None)]);
+        table.push(Column::new(stack.name(), true), values);
+    }
+    table
+}
+
+fn cases(scores: &[Score]) -> Table {
+    let scores: Vec<_> = scores.iter().collect();
+    let names = unique(scores.iter().map(|score| score.case.as_str()));
+    let of = |name: &str| scores.iter().find(|score| score.case == name);
+    let text = |field: fn(&Score) -> &String| {
+        let values = names.iter().map(|name| of(name).map_or_else(String::new, |score| field(score).clone()));
+        values.collect::<Vec<_>>()
+    };
+    let mut table = Table::new("Stacks and cases");
+    table.push(Column::new("case", false), text(|score| &score.case));
+    for stack in stacks(&scores) {
+        let values = names.iter().map(|name| {
+            let score = scores.iter().find(|score| score.netstack == stack && score.case == *name);
+            score.map_or_else(|| UNKNOWN.to_owned(), |score| word(score))
+        });
+        table.push(Column::new(stack.name(), false), values);
+    }
+    table.push(Column { may_go: true, ..Column::new("situation", false) }, text(|score| &score.title));
+    table.push(Column { may_go: true, ..Column::new("RFC", false) }, text(|score| &score.rfc));
+    table
+}
+
+fn word(score: &Score) -> String {
+    match (&score.outcome, &score.workaround) {
+        (Outcome::Pass, None) => "pass".to_owned(),
+        (Outcome::Pass, Some(workaround)) => format!("pass by {workaround}"),
+        (Outcome::Fail(_), _) => "FAIL".to_owned(),
+        (Outcome::NotApplicable(_), _) => UNKNOWN.to_owned(),
+    }
+}
+
+fn failures(scores: &[Score]) -> Table {
+    let failed: Vec<_> = scores.iter().filter_map(|score| Some((score, seen(score)?))).collect();
+    let mut table = Table::new("Failures");
+    let mut push = |title, value: &dyn Fn(&Score, &str) -> String| {
+        table.push(Column::new(title, false), failed.iter().map(|(score, seen)| value(score, seen)));
+    };
+    push("stack", &|score, _| score.netstack.to_string());
+    push("case", &|score, _| score.case.clone());
+    push("the RFC asks", &|score, _| format!("{} ({})", score.expects, score.rfc));
+    push("what came", &|_, seen| seen.to_owned());
+    push("why", &|score, _| score.known.clone().unwrap_or_else(|| "not known".to_owned()));
+    table
+}
+
+fn seen(score: &Score) -> Option<&str> {
+    match &score.outcome {
+        Outcome::Fail(seen) => Some(seen),
+        Outcome::Pass | Outcome::NotApplicable(_) => None,
+    }
+}
+
+/// A group of bars for each subject.
+fn groups(scores: &[&Score]) -> Vec<Group> {
+    let subjects = unique(scores.iter().map(|score| score.subject.as_str())).into_iter();
+    let group = |subject: &str| {
+        let bars = stacks(scores).into_iter().map(|stack| {
+            let (passed, applied) = count(scores, stack, Some(subject));
+            let percent = 100.0 * passed as f64 / applied.max(1) as f64;
+            Bar {
+                label: stack.to_string(),
+                mark: charts::mark_of(stack),
+                median: Some((percent, percent..percent)),
+                runs: Vec::new(),
+                note: format!("{passed} of {applied}"),
+            }
+        });
+        Group { title: subject.to_owned(), bars: bars.collect() }
+    };
+    subjects.map(group).collect()
+}
+
+fn records(scores: &[&Score]) -> Table {
+    let mut table = Table::new("Records");
+    let mut push = |title, value: &dyn Fn(&Score) -> String| {
+        table.push(Column::new(title, false), scores.iter().map(|score| value(score)));
+    };
+    push("netstack", &|score| score.netstack.to_string());
+    push("layer", &|score| score.layer.name().to_owned());
+    push("offload", &|score| score.offload.to_string());
+    push("subject", &|score| score.subject.clone());
+    push("case", &|score| score.case.clone());
+    push("title", &|score| score.title.clone());
+    push("rfc", &|score| score.rfc.clone());
+    push("expects", &|score| score.expects.clone());
+    let outcome = |score: &Score| match &score.outcome {
+        Outcome::Pass => ["pass", ""].map(str::to_owned),
+        Outcome::Fail(seen) => ["fail".to_owned(), seen.clone()],
+        Outcome::NotApplicable(why) => ["not-applicable".to_owned(), why.clone()],
+    };
+    push("outcome", &|score| outcome(score)[0].clone());
+    push("seen", &|score| outcome(score)[1].clone());
+    push("known", &|score| score.known.clone().unwrap_or_default());
+    push("workaround", &|score| score.workaround.clone().unwrap_or_default());
+    table
+}
+
+/// The cases, without results.
+pub(in crate::report) fn list(cases: &[conformance::Case]) -> Table {
+    let mut table = Table::new("Cases");
+    let mut push = |title, value: fn(&conformance::Case) -> &'static str| {
+        table.push(Column::new(title, false), cases.iter().map(|case| value(case).to_owned()));
+    };
+    push("case", |case| case.id);
+    push("situation", |case| case.title);
+    push("RFC", |case| case.rfc);
+    push("expected", |case| case.expects);
+    table
+}

@@ -1,0 +1,65 @@
+//! The result of a case of conformance.
+
+use conformance::known::Known;
+use conformance::{Case, Layer, Outcome, Ran};
+use netstacks::StackKind;
+use serde::{Deserialize, Serialize};
+
+/// The result of a case on a stack, with what was expected of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Score {
+    /// The stack.
+    pub netstack: StackKind,
+    /// Where the case was run.
+    pub layer: Layer,
+    /// Whether the link took super-packets and partial checksums.
+    pub offload: bool,
+    /// The case's name.
+    pub case: String,
+    /// What it is about.
+    pub subject: String,
+    /// The situation.
+    pub title: String,
+    /// The RFC and its section.
+    pub rfc: String,
+    /// What a stack is expected to do.
+    pub expects: String,
+    /// The result.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Why the case is known to fail, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<String>,
+    /// What the adapter does in the stack's place, so that the case passes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workaround: Option<String>,
+}
+
+impl Score {
+    /// The score of a case that was run.
+    pub fn new(netstack: StackKind, layer: Layer, offload: bool, case: &Case, ran: Ran, known: &Known) -> Self {
+        let workaround = known.workarounds.get(case.id).filter(|name| ran.workarounds.contains(*name));
+        Self {
+            netstack,
+            layer,
+            offload,
+            case: case.id.to_owned(),
+            subject: case.subject.to_owned(),
+            title: case.title.to_owned(),
+            rfc: case.rfc.to_owned(),
+            expects: case.expects.to_owned(),
+            outcome: ran.outcome,
+            known: known.failures.get(case.id).cloned(),
+            workaround: workaround.cloned(),
+        }
+    }
+
+    /// Whether the case failed and was known to, or did not and was not.
+    pub fn is_as_known(&self) -> bool {
+        match self.outcome {
+            Outcome::Pass => self.known.is_none(),
+            Outcome::Fail(_) => self.known.is_some(),
+            Outcome::NotApplicable(_) => true,
+        }
+    }
+}
