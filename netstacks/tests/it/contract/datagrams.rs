@@ -9,18 +9,11 @@ use platform::{Link, MemoryLink, PacketBuffer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::peer::{ADDRESS_V4, Peer};
-use super::{
-    DEADLINE, Flavour, MTU, assert_same, config, is_ipstack, link, pattern, run_whole, runtime, server_addr, take_turns,
-};
+use super::{DEADLINE, Flavour, MTU, assert_same, config, link, pattern, run_whole, runtime, server_addr, take_turns};
 
 /// The largest payload of one packet.
 fn largest(flavour: Flavour) -> usize {
     MTU - 8 - if server_addr(flavour).is_ipv6() { 40 } else { 20 }
-}
-
-/// Whether the stack sends and takes datagrams that are longer than a packet.
-fn fragments<S: 'static>(flavour: Flavour) -> bool {
-    server_addr(flavour).is_ipv4() && !is_ipstack::<S>()
 }
 
 /// Runs a server of datagrams against a peer.
@@ -69,55 +62,6 @@ pub(crate) fn datagrams_of_every_length<S: Netstack<MemoryLink>>(flavour: Flavou
                     assert_same(&answer, &payload);
                     assert_eq!(from, to);
                 }
-            }
-        },
-    );
-}
-
-/// Fragmented, both ways, or refused with a reason.
-pub(crate) fn longer_than_the_mtu<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    let lengths = if fragments::<S>(flavour) { &[1_473, 3_000, 20_001, 65_507][..] } else { &[] };
-    run::<S>(
-        flavour,
-        async move |_, datagrams| {
-            let mut buffer = vec![0; 65_535];
-            let Datagram { local, peer, .. } = datagrams.recv(&mut buffer).await.unwrap();
-            let beyond = if lengths.is_empty() { largest(flavour) + 1 } else { 65_508 };
-            let error = datagrams.try_send(local, peer, &vec![0; beyond]).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-            send(&datagrams, local, peer, b"refused").await.unwrap();
-            echo(&datagrams, lengths.len()).await;
-        },
-        move |peer| {
-            let to = server_addr(flavour);
-            let socket = peer.bind(to.is_ipv6());
-            socket.send(b"", to);
-            assert_eq!(socket.recv().0, b"refused");
-            for len in lengths {
-                let payload = pattern(*len as u64, *len);
-                socket.send(&payload, to);
-                assert_same(&socket.recv().0, &payload);
-            }
-        },
-    );
-}
-
-pub(crate) fn datagrams_to_any_address_and_port<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    let to: Vec<SocketAddr> = if server_addr(flavour).is_ipv4() {
-        ["1.2.3.4:1", "192.168.255.254:53", "10.0.0.2:65535", "8.8.8.8:53"].map(|to| to.parse().unwrap()).into()
-    } else {
-        ["[fd00::2]:53", "[2001:db8::1]:1", "[fe80::1]:65535"].map(|to| to.parse().unwrap()).into()
-    };
-    let count = to.len();
-    run::<S>(
-        flavour,
-        async move |_, datagrams| echo(&datagrams, count).await,
-        move |peer| {
-            let socket = peer.bind(to[0].is_ipv6());
-            for (index, to) in to.iter().enumerate() {
-                let payload = pattern(index as u64, 100);
-                socket.send(&payload, *to);
-                assert_eq!(socket.recv(), (payload, *to));
             }
         },
     );
@@ -306,45 +250,6 @@ fn packet(to: SocketAddr, said: usize, payload: &[u8]) -> Vec<u8> {
     }
     packet.extend(payload);
     packet
-}
-
-/// Over IPv4 it is one like others (RFC 768), over IPv6 none (RFC 8200, 8.1).
-pub(crate) fn a_datagram_without_checksum<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    let to = server_addr(flavour);
-    run::<S>(
-        flavour,
-        async move |_, datagrams| {
-            let mut buffer = [0; 100];
-            let Datagram { len, local, peer } = datagrams.recv(&mut buffer).await.unwrap();
-            let expected = if to.is_ipv4() { &b"unsummed"[..] } else { b"summed" };
-            assert_eq!((&buffer[..len], local), (expected, to));
-            assert_eq!(peer.port() == 9, to.is_ipv4());
-        },
-        move |peer| {
-            peer.send_packet(&packet(to, 16, b"unsummed"));
-            peer.bind(to.is_ipv6()).send(b"summed", to);
-        },
-    );
-}
-
-pub(crate) fn lengths_that_cannot_be<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    let to = server_addr(flavour);
-    run::<S>(
-        flavour,
-        async move |_, datagrams| {
-            let mut buffer = [0; 100];
-            let len = datagrams.recv(&mut buffer).await.unwrap().len;
-            assert_eq!(&buffer[..len], b"the first that can be");
-        },
-        move |peer| {
-            for said in [0, 1, 7, 8, 15, 17, 1_000, 0xffff] {
-                let mut packet = packet(to, said, b"garbage!");
-                vouch(&mut packet, 16);
-                peer.send_packet(&packet);
-            }
-            peer.bind(to.is_ipv6()).send(b"the first that can be", to);
-        },
-    );
 }
 
 /// It says so, and goes on when there is room.

@@ -4,12 +4,12 @@ use std::io;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use netstacks::{Listener, Netstack, StackConfig, Started, Stream};
+use netstacks::{Listener, Netstack, StackConfig, Started};
 use platform::MemoryLink;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::peer::Peer;
-use super::{DEADLINE, Flavour, assert_same, config, link, pattern, run, runtime, server_addr, take_turns};
+use super::{DEADLINE, Flavour, config, link, pattern, run, runtime, server_addr, take_turns};
 
 pub(crate) fn reset_wakes_a_parked_reader<S: Netstack<MemoryLink>>(flavour: Flavour) {
     let (tell, told) = mpsc::channel();
@@ -60,47 +60,6 @@ pub(crate) fn reset_wakes_a_parked_writer<S: Netstack<MemoryLink>>(flavour: Flav
     );
 }
 
-/// Our half is closed already.
-pub(crate) fn reset_after_our_fin<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    let (tell, told) = mpsc::channel();
-    run::<S>(
-        flavour,
-        &config(),
-        async move |mut listener| {
-            let mut stream = listener.accept().await.unwrap();
-            stream.shutdown().await.unwrap();
-            tell.send(()).unwrap();
-            let error = stream.read(&mut [0; 10]).await.unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        },
-        move |peer| {
-            let stream = peer.connect(server_addr(flavour));
-            assert_eq!(stream.read(&mut [0; 1]), 0);
-            told.recv().unwrap();
-            stream.reset();
-        },
-    );
-}
-
-/// Nobody reads any more what the peer goes on sending, and it is told.
-pub(crate) fn a_stream_dropped_while_the_peer_sends<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    let (tell, told) = tokio::sync::oneshot::channel();
-    run::<S>(
-        flavour,
-        &config(),
-        async |mut listener| {
-            let mut stream = listener.accept().await.unwrap();
-            stream.read_exact(&mut [0; 1]).await.unwrap();
-            drop(stream);
-            told.await.unwrap();
-        },
-        move |peer| {
-            peer.connect(server_addr(flavour)).write_until_reset(&pattern(13, 10_000));
-            tell.send(()).unwrap();
-        },
-    );
-}
-
 /// Reader and writer give up, each in its time, and the stack serves on.
 pub(crate) fn a_peer_that_vanishes<S: Netstack<MemoryLink>>(flavour: Flavour) {
     let (tell, told) = mpsc::channel();
@@ -140,46 +99,6 @@ pub(crate) fn a_peer_that_vanishes<S: Netstack<MemoryLink>>(flavour: Flavour) {
             stream.read_exact(&mut [0; 5]);
             stream.finish();
             drop((first, second));
-        },
-    );
-}
-
-/// What was written before the stream was dropped arrives all the same.
-pub(crate) fn a_dropped_stream_delivers<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    const LEN: usize = 150_000;
-    run::<S>(
-        flavour,
-        &config(),
-        async |mut listener| {
-            let mut stream = listener.accept().await.unwrap();
-            stream.write_all(&pattern(12, LEN)).await.unwrap();
-        },
-        move |peer| assert_same(&peer.connect(server_addr(flavour)).read_to_end(), &pattern(12, LEN)),
-    );
-}
-
-/// With bytes unread on both sides, and with none at all: the peer sees a RST and no FIN.
-pub(crate) fn a_stream_that_is_reset<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    let (tell, told) = tokio::sync::oneshot::channel();
-    run::<S>(
-        flavour,
-        &config(),
-        async |mut listener| {
-            let mut busy = listener.accept().await.unwrap();
-            busy.read_exact(&mut [0; 1]).await.unwrap();
-            busy.write_all(b"unread").await.unwrap();
-            let idle = listener.accept().await.unwrap();
-            busy.reset();
-            idle.reset();
-            told.await.unwrap();
-        },
-        move |peer| {
-            let busy = peer.connect(server_addr(flavour));
-            busy.write_all(b"and unread too");
-            let idle = peer.connect(server_addr(flavour));
-            idle.wait_reset();
-            busy.wait_reset();
-            tell.send(()).unwrap();
         },
     );
 }

@@ -11,7 +11,7 @@ use platform::{FaultCounter, FaultPlan, Faults, Faulty, MemoryLink, Traced, Whic
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::peer::Peer;
-use super::{DEADLINE, Flavour, MTU, assert_same, config, link, pattern, run_over, runtime, server_addr, take_turns};
+use super::{DEADLINE, Flavour, assert_same, config, link, pattern, run_over, runtime, server_addr, take_turns};
 
 /// Bytes each way. With offload a packet holds up to 45 segments.
 fn len(flavour: Flavour) -> usize {
@@ -51,11 +51,6 @@ fn transfer<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour, plan: FaultPlan) 
     faults
 }
 
-/// One packet in so many: of the few super-packets, more.
-fn one_in(flavour: Flavour, segments: u32) -> Which {
-    Which::OneIn(if flavour.offloading { segments / 4 } else { segments })
-}
-
 fn both(faults: Faults) -> FaultPlan {
     FaultPlan { seed: 1, rx: faults, tx: faults, ..FaultPlan::default() }
 }
@@ -69,25 +64,6 @@ pub(crate) fn nothing_goes_wrong<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavo
 pub(crate) fn packets_are_lost<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
     let faults = transfer::<S>(flavour, both(Faults { lose: Which::OneIn(50), ..Faults::default() }));
     assert!(faults.counts().lost > 0);
-}
-
-/// Or, where there are none, one segment with payload.
-pub(crate) fn one_super_packet_is_lost<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
-    let longer_than = if flavour.offloading { MTU } else { 1_000 };
-    let lose = Which::Nth { index: 3, longer_than };
-    let faults = transfer::<S>(flavour, both(Faults { lose, ..Faults::default() }));
-    assert_eq!(faults.counts().lost, 2);
-}
-
-pub(crate) fn packets_overtake_each_other<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
-    let reorder = one_in(flavour, 20);
-    let faults = transfer::<S>(flavour, both(Faults { reorder, reorder_by: 2, ..Faults::default() }));
-    assert!(faults.counts().reordered > 0);
-}
-
-pub(crate) fn packets_come_twice<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
-    let faults = transfer::<S>(flavour, both(Faults { duplicate: one_in(flavour, 10), ..Faults::default() }));
-    assert!(faults.counts().duplicated > 0);
 }
 
 pub(crate) fn room_is_denied<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {

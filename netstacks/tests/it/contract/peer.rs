@@ -48,7 +48,6 @@ pub(crate) struct PeerStream {
     shared: Arc<Shared>,
     pump: Thread,
     socket: SocketHandle,
-    pub(crate) local: SocketAddr,
 }
 
 impl Peer {
@@ -134,12 +133,7 @@ impl Peer {
         let socket = world.sockets.add(socket);
         world.poll();
         drop(world);
-        PeerStream {
-            shared: Arc::clone(&self.shared),
-            pump: self.pump.as_ref().unwrap().thread().clone(),
-            socket,
-            local,
-        }
+        PeerStream { shared: Arc::clone(&self.shared), pump: self.pump.as_ref().unwrap().thread().clone(), socket }
     }
 }
 
@@ -263,21 +257,6 @@ impl PeerStream {
     /// Sends a RST.
     pub(crate) fn reset(&self) {
         self.with(tcp::Socket::abort);
-    }
-
-    /// Waits until the other side has reset the connection. A FIN would leave it half open.
-    pub(crate) fn wait_reset(&self) {
-        self.wait("wait for the reset", |socket| (socket.state() == tcp::State::Closed).then_some(()));
-    }
-
-    /// Writes whatever there is room for until the other side resets the connection.
-    pub(crate) fn write_until_reset(&self, bytes: &[u8]) {
-        self.wait("wait for the reset", |socket| {
-            if socket.may_send() {
-                socket.send_slice(bytes).unwrap();
-            }
-            (socket.state() == tcp::State::Closed).then_some(())
-        });
     }
 
     fn with(&self, operation: impl FnOnce(&mut tcp::Socket<'static>)) {

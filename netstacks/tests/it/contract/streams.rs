@@ -6,26 +6,12 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use netstacks::{Listener, Netstack, StackConfig, Stream};
+use netstacks::{Listener, Netstack, Stream};
 use platform::MemoryLink;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::peer::BUFFER;
 use super::{Flavour, WINDOW, assert_same, config, is_ipstack, pattern, run, server_addr};
-
-pub(crate) fn connect<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    let (tell, told) = mpsc::channel();
-    run::<S>(
-        flavour,
-        &config(),
-        async move |mut listener| {
-            let stream = listener.accept().await.unwrap();
-            assert_eq!(stream.local_addr(), server_addr(flavour));
-            assert_eq!(stream.peer_addr(), told.recv().unwrap());
-        },
-        move |peer| tell.send(peer.connect(server_addr(flavour)).local).unwrap(),
-    );
-}
 
 pub(crate) fn echo<S: Netstack<MemoryLink>>(flavour: Flavour) {
     let bytes = pattern(1, 100_000);
@@ -53,29 +39,6 @@ pub(crate) fn echo<S: Netstack<MemoryLink>>(flavour: Flavour) {
             }
             stream.finish();
             assert_eq!(stream.read(&mut [0; 1]), 0);
-        },
-    );
-}
-
-/// The peer closes its half first and still gets its answer.
-pub(crate) fn half_close_by_the_peer<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    run::<S>(
-        flavour,
-        &config(),
-        async |mut listener| {
-            let mut stream = listener.accept().await.unwrap();
-            let mut request = Vec::new();
-            stream.read_to_end(&mut request).await.unwrap();
-            assert_same(&request, &pattern(2, 30_000));
-            assert_eq!(stream.read(&mut [0; 10]).await.unwrap(), 0, "the end stays the end");
-            stream.write_all(&pattern(3, 300_000)).await.unwrap();
-            stream.shutdown().await.unwrap();
-        },
-        move |peer| {
-            let stream = peer.connect(server_addr(flavour));
-            stream.write_all(&pattern(2, 30_000));
-            stream.finish();
-            assert_same(&stream.read_to_end(), &pattern(3, 300_000));
         },
     );
 }
@@ -111,30 +74,6 @@ pub(crate) fn a_slow_reader_after_both_have_closed<S: Netstack<MemoryLink>>(flav
             // A machine that stands still for a second may make one.
             let most = 1 + begin.elapsed().as_secs() as usize;
             assert!(peer.single_bytes() <= most, "the stack probes a window that is open");
-        },
-    );
-}
-
-/// The stack closes its half first and still hears the rest.
-pub(crate) fn half_close_by_the_stack<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    run::<S>(
-        flavour,
-        &config(),
-        async |mut listener| {
-            let mut stream = listener.accept().await.unwrap();
-            stream.write_all(&pattern(4, 20_000)).await.unwrap();
-            stream.shutdown().await.unwrap();
-            let error = stream.write(b"more").await.unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
-            let mut rest = Vec::new();
-            stream.read_to_end(&mut rest).await.unwrap();
-            assert_same(&rest, &pattern(5, 200_000));
-        },
-        move |peer| {
-            let stream = peer.connect(server_addr(flavour));
-            assert_same(&stream.read_to_end(), &pattern(4, 20_000));
-            stream.write_all(&pattern(5, 200_000));
-            stream.finish();
         },
     );
 }
@@ -286,31 +225,6 @@ pub(crate) fn bulk_both_ways_at_once<S: Netstack<MemoryLink>>(flavour: Flavour) 
     );
 }
 
-pub(crate) fn one_after_another<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    run::<S>(
-        flavour,
-        &config(),
-        async |mut listener| {
-            for round in 0..100 {
-                let mut stream = listener.accept().await.unwrap();
-                let mut bytes = Vec::new();
-                stream.read_to_end(&mut bytes).await.unwrap();
-                assert_same(&bytes, &pattern(round, 2_000));
-                stream.write_all(&bytes).await.unwrap();
-                stream.shutdown().await.unwrap();
-            }
-        },
-        move |peer| {
-            for round in 0..100 {
-                let stream = peer.connect(server_addr(flavour));
-                stream.write_all(&pattern(round, 2_000));
-                stream.finish();
-                assert_same(&stream.read_to_end(), &pattern(round, 2_000));
-            }
-        },
-    );
-}
-
 pub(crate) fn twenty_at_once<S: Netstack<MemoryLink>>(flavour: Flavour) {
     const LEN: usize = 200_000;
     run::<S>(
@@ -345,38 +259,6 @@ pub(crate) fn twenty_at_once<S: Netstack<MemoryLink>>(flavour: Flavour) {
                     });
                 }
             });
-        },
-    );
-}
-
-pub(crate) fn any_address_and_port<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    const DESTINATIONS: [&str; 7] = [
-        "10.0.0.2:1",
-        "1.1.1.1:53",
-        "93.184.215.14:443",
-        "10.0.0.2:65535",
-        "[fd00::2]:80",
-        "[2606:4700:4700::1111]:853",
-        "[2001:db8::1]:65535",
-    ];
-    run::<S>(
-        flavour,
-        &config(),
-        async |mut listener| {
-            for destination in DESTINATIONS {
-                let mut stream = listener.accept().await.unwrap();
-                assert_eq!(stream.local_addr(), destination.parse().unwrap());
-                let mut word = [0; 5];
-                stream.read_exact(&mut word).await.unwrap();
-                stream.write_all(&word).await.unwrap();
-            }
-        },
-        move |peer| {
-            for destination in DESTINATIONS {
-                let stream = peer.connect(destination.parse().unwrap());
-                stream.write_all(b"where");
-                assert_eq!(stream.read_to_end(), b"where");
-            }
         },
     );
 }
@@ -433,34 +315,6 @@ pub(crate) fn a_peer_that_stops_for_a_while<S: Netstack<MemoryLink>>(flavour: Fl
             let stream = peer.connect(server_addr(flavour));
             told.recv().unwrap();
             assert_same(&stream.read_to_end(), &pattern(10, LEN));
-        },
-    );
-}
-
-/// A backlog of one takes one connection, and the next when that one is accepted.
-pub(crate) fn a_full_backlog<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    let (tell, told) = mpsc::channel::<()>();
-    run::<S>(
-        flavour,
-        &StackConfig { backlog: 1, ..config() },
-        async move |mut listener| {
-            // Nobody accepts until the second SYN has been sent, and dropped.
-            tokio::task::spawn_blocking(move || told.recv()).await.unwrap().unwrap();
-            for _ in 0..2 {
-                let mut stream = listener.accept().await.unwrap();
-                stream.write_all(b"served").await.unwrap();
-                assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
-            }
-        },
-        move |peer| {
-            let first = peer.connect(server_addr(flavour));
-            let second = peer.begin_connect(server_addr(flavour));
-            tell.send(()).unwrap();
-            for stream in [first, second] {
-                stream.wait_established();
-                stream.read_exact(&mut [0; 6]);
-                stream.finish();
-            }
         },
     );
 }
