@@ -120,7 +120,7 @@ impl Setup {
         change(&mut config);
         let until = Instant::now() + TURN;
         let (peer, running) = loop {
-            let no_link = |error| Stop::NotApplicable(format!("there is no link: {error}"));
+            let no_link = |error| Stop::fail(format!("there is no link: {error}"));
             let [stack, peer] = link::ends(self.layer, self.ipv6, self.offload).map_err(no_link)?;
             let start = Start { link: stack, config: config.clone() };
             match self.stack.visit(start).map_err(|error| Stop::NotApplicable(error.to_string()))? {

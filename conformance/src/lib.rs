@@ -56,6 +56,7 @@ impl Case {
         Self { id, title: "", rfc: "", expects: "", subject: "", links: Links::Any, ipv6: false, run }
     }
 
+    /// Says what the case is about: the situation, the RFC and its section, and what is expected.
     const fn about(self, title: &'static str, rfc: &'static str, expects: &'static str) -> Self {
         Self { title, rfc, expects, ..self }
     }

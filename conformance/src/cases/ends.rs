@@ -75,9 +75,14 @@ pub(super) const CASES: &[Case] = &[
         "The server reads all data, and then the end.",
     ),
     Case::new("fin-again", fin_again).about(
-        "The client sends its FIN again, as if the ACK was lost",
+        "The client sends its FIN again, as if the ACK was lost; the server has not closed yet",
         "RFC 9293, 3.10.7.4",
-        "Each FIN is acknowledged, before the stack has closed and in TIME-WAIT.",
+        "Each FIN is acknowledged.",
+    ),
+    Case::new("fin-again-in-time-wait", fin_again_in_time_wait).about(
+        "The same in TIME-WAIT, after the server has closed first",
+        "RFC 9293, 3.10.7.4",
+        "Each FIN is acknowledged.",
     ),
     Case::new("fin-lost", fin_lost).about(
         "The stack's FIN is lost",
@@ -279,9 +284,10 @@ fn fin_again(setup: &Setup) -> Step {
     client.acked(SOON)?;
     served.shutdown()?;
     client.receive_to_end()?;
-    drop(served);
-    lab.finish()?;
-    // The stack closes first this time, and is in TIME-WAIT.
+    lab.finish()
+}
+
+fn fin_again_in_time_wait(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
     let (mut client, mut served) = lab.connect()?;
     served.shutdown()?;
