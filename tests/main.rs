@@ -35,6 +35,8 @@ mod cli;
 // The snapshots contain error messages of the system.
 #[cfg(unix)]
 mod compare;
+#[cfg(feature = "smoltcp")]
+mod conform;
 #[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod doctor;
 #[cfg(target_os = "linux")]

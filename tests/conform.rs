@@ -1,0 +1,77 @@
+//! The command `conform`, and the pages that `report` makes of its files. A test that cannot run says SKIP and why.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::processes::{run, stderr};
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// The scores of an output, which begins with the environment.
+fn scores(text: &str) -> Vec<Value> {
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["kind"], "environment");
+    assert!(lines[1..].iter().all(|line| line["kind"] == "score" && line["schema"] == 2));
+    lines[1..].to_vec()
+}
+
+#[test]
+fn results_are_printed_and_written_and_become_pages() {
+    let out = file("conform.jsonl");
+    let command =
+        format!("conform --netstack smoltcp --case half-close,blind-rst,super-packet --json --out {}", out.display());
+    let output = run(&command);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let printed = scores(std::str::from_utf8(&output.stdout).unwrap());
+    assert_eq!(printed, scores(&std::fs::read_to_string(&out).unwrap()));
+    let results: Vec<_> = printed.iter().map(|score| (&score["case"], &score["outcome"], &score["offload"])).collect();
+    let expected = [("half-close", "pass", false), ("super-packet", "pass", true), ("blind-rst", "fail", false)];
+    for (case, outcome, offload) in expected {
+        assert!(results.contains(&(&case.into(), &outcome.into(), &offload.into())), "{results:?}");
+    }
+    for (format, text) in [
+        ("markdown", "| half-close   | pass"),
+        ("html", "Conformance of userspace"),
+        ("svg", "1 of 2"),
+        ("csv", "smoltcp,stack,false,segments,blind-rst"),
+    ] {
+        let page = run(&format!("report {} --format {format}", out.display()));
+        assert_eq!(page.status.code(), Some(0), "{}", stderr(&page));
+        let page = String::from_utf8(page.stdout).unwrap();
+        assert!(page.contains(text), "{page}");
+    }
+    let compared = run(&format!("compare {0} {0}", out.display()));
+    assert_eq!(compared.status.code(), Some(2), "it has no samples");
+}
+
+#[test]
+fn a_trace_has_the_packets_of_a_case() {
+    let pcap = file("conform.pcap");
+    let output = run(&format!("conform --netstack smoltcp --case half-close --pcap {}", pcap.display()));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let bytes = std::fs::read(&pcap).unwrap();
+    assert_eq!(bytes[..4], 0xa1b2_3c4d_u32.to_le_bytes());
+    assert!(bytes.len() > 300_000, "{} bytes", bytes.len());
+}
+
+#[test]
+fn the_list_has_every_case() {
+    let output = run("conform --list");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let ids: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(conformance::Case::all().all(|case| ids.contains(&case.id)));
+}
+
+#[test]
+fn cases_are_run_between_two_devices() {
+    let output =
+        run("conform --netstack smoltcp --layer path --case handshake,handshake-ipv6,one-lost,wrong-tcp-checksum");
+    let reason = (output.status.code() == Some(3)).then(|| stderr(&output));
+    skip_if!(reason);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("smoltcp passes 3 of 3"), "{text}");
+}
