@@ -16,6 +16,9 @@ use tokio::time::timeout;
 
 use crate::{AnyLink, LATE, Step, Stop};
 
+/// Time for bytes to be read that have been sent to the stack.
+const READ: Duration = Duration::from_secs(2);
+
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
 
 /// A stream of any stack.
@@ -113,7 +116,7 @@ impl Served {
         let mut bytes = vec![0; len];
         let mut got = 0;
         while got < len {
-            match self.read_some(&mut bytes[got..], LATE)? {
+            match self.read_some(&mut bytes[got..], READ)? {
                 Ok(0) => return Err(Stop::fail(format!("the stream ended after {got} of {len} bytes"))),
                 Ok(more) => got += more,
                 Err(error) => return Err(Stop::fail(format!("a read failed: {error}"))),
@@ -126,7 +129,7 @@ impl Served {
     pub(crate) fn read_to_end(&mut self) -> Step<Vec<u8>> {
         let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
         loop {
-            match self.read_some(&mut buffer, LATE)? {
+            match self.read_some(&mut buffer, READ)? {
                 Ok(0) => return Ok(bytes),
                 Ok(len) => bytes.extend_from_slice(&buffer[..len]),
                 Err(error) => return Err(Stop::fail(format!("a read failed after {} bytes: {error}", bytes.len()))),
@@ -138,7 +141,7 @@ impl Served {
     pub(crate) fn read_error(&mut self) -> Step<io::ErrorKind> {
         let mut buffer = [0; 4096];
         loop {
-            match self.read_some(&mut buffer, LATE)? {
+            match self.read_some(&mut buffer, READ)? {
                 Ok(0) => return Err(Stop::fail("the stream ended as if by a FIN")),
                 Ok(_) => {}
                 Err(error) => return Ok(error.kind()),
