@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The crate whose package holds lwIP's sources, and its version; see Cargo.toml.
 const PACKAGE: (&str, &str) = ("lwip", "0.4.0");
 
-/// What is compiled of lwIP, below its `src`. `core/tcp_in.c`, `core/tcp_out.c`, `core/udp.c` and
+/// What is compiled of lwIP, below its `src`. `core/tcp.c`, `core/tcp_in.c`, `core/tcp_out.c`, `core/udp.c` and
 /// `core/ipv4/ip4.c` are included by files of the same name in `c`.
 const LWIP: &[&str] = &[
     "core/def.c",
@@ -20,7 +20,6 @@ const LWIP: &[&str] = &[
     "core/memp.c",
     "core/netif.c",
     "core/pbuf.c",
-    "core/tcp.c",
     "core/ipv4/icmp.c",
     "core/ipv4/ip4_addr.c",
     "core/ipv4/ip4_frag.c",
@@ -108,7 +107,7 @@ fn compile(sources: &Path) -> Result<(), String> {
     build()
         .include(sources)
         .warnings(false)
-        .files(["c/tcp_in.c", "c/tcp_out.c", "c/udp.c", "c/ip4.c"])
+        .files(["c/tcp.c", "c/tcp_in.c", "c/tcp_out.c", "c/udp.c", "c/ip4.c"])
         .files(LWIP.iter().map(|file| sources.join(file)))
         .objects(ours)
         .try_compile("lwip")

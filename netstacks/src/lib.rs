@@ -42,7 +42,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 mod datagrams;
 #[cfg(any(feature = "lwip", feature = "smoltcp"))]
 mod driven;
-#[cfg(feature = "smoltcp")]
+#[cfg(any(feature = "lwip", feature = "smoltcp"))]
 mod duplicate_ack;
 mod gate;
 #[cfg(feature = "ipstack")]

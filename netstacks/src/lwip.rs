@@ -43,6 +43,16 @@ pub(crate) const VERSION: &str = lwip_sys::VERSION;
 /// lwIP. Its datagrams are fragmented over IPv4, and put together, of up to 192 fragments that wait.
 pub struct Lwip;
 
+/// What the adapter and our wrappers of lwIP's files do in lwIP's place.
+///
+/// - `large-segments`: super-packets come from segments of several MSS, see `c/tcp_out.c`.
+/// - `one-ack-a-batch`: data is acknowledged at the end of a batch, see `c/tcp_in.c`.
+/// - `duplicate-ack-window`: duplicate acknowledgements keep their window, see `duplicate_ack.rs`.
+/// - `time-wait-syn`: a SYN may open a connection in TIME-WAIT again, see `c/shim.c`.
+/// - `user-timeout`: a peer that is silent for too long is given up, see `Core::lose_patience`.
+const WORKAROUNDS: [&str; 5] =
+    ["large-segments", "one-ack-a-batch", "duplicate-ack-window", "time-wait-syn", "user-timeout"];
+
 /// The smallest packet that every IPv4 host takes (RFC 791, 3.1).
 const MIN_MTU: usize = 576;
 
@@ -92,7 +102,7 @@ impl<L: Link> Netstack<L> for Lwip {
             congestion: "newreno".into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
-            workarounds: Vec::new(),
+            workarounds: WORKAROUNDS.map(Into::into).into(),
         };
         let config = StackConfig { window, ..config.clone() };
         let (listener, datagrams, driver) = driven::start(LwipEngine::start(link, config, segments, scale)?);
@@ -281,7 +291,7 @@ impl<L: Link> LwipEngine<L> {
 
     /// Runs TCP's timer where it is due.
     fn tick(&mut self, now: Instant) {
-        if self.core().alive == 0 {
+        if self.core().ticking.is_empty() {
             self.next_tick = None;
             return;
         }
@@ -329,55 +339,56 @@ impl<L: Link> Engine for LwipEngine<L> {
     }
 
     fn has_due(&self) -> bool {
-        self.core().has_due()
+        self.core().table.has_due()
     }
 
-    fn deadline(&mut self, _now: Instant) -> Option<Instant> {
-        self.next_tick
+    fn deadline(&mut self, now: Instant) -> Option<Instant> {
+        let tick = (!self.core().ticking.is_empty()).then(|| self.next_tick.unwrap_or(now + TICK));
+        [tick, self.core().table.deadline()].into_iter().flatten().min()
     }
 
     fn accept(&mut self) -> Option<Accepted> {
-        let core = self.core_mut();
-        let key = core.accepted.pop_front()?;
-        let flow = core.flows.get(key)?;
-        Some(Accepted { flow: FlowId(key), local: flow.local, peer: flow.peer })
+        self.core_mut().table.accept()
     }
 
     fn can_accept(&self) -> bool {
-        !self.core().accepted.is_empty()
+        self.core().table.can_accept()
     }
 
-    fn close_listener(&mut self) {}
+    fn close_listener(&mut self) {
+        // SAFETY: the engine's core; no reference into it is alive.
+        unsafe { Core::close_listener(self.core) };
+    }
 
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {
         // SAFETY: the engine's core; no reference into it is alive, and the sink has none to make.
-        unsafe { Core::lend(self.core, flow.0, sink) }
+        unsafe { Core::lend(self.core, flow, sink) }
     }
 
     fn has_failed(&self, flow: FlowId) -> bool {
-        self.core().flows.get(flow.0).is_none_or(|flow| flow.error.is_some())
+        self.core().table.get(flow).is_none_or(|connection| connection.error.is_some())
     }
 
     fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
         // SAFETY: the engine's core; no reference into it is alive, and the source has none to make.
-        unsafe { Core::fill(self.core, flow.0, most, source) }
+        unsafe { Core::fill(self.core, flow, most, source) }
     }
 
     fn finish(&mut self, flow: FlowId) {
         // SAFETY: the engine's core; no reference into it is alive.
-        unsafe { Core::finish(self.core, flow.0) };
+        unsafe { Core::finish(self.core, flow) };
     }
 
     fn release(&mut self, flow: FlowId) {
         // SAFETY: the engine's core; no reference into it is alive.
-        unsafe { Core::release(self.core, flow.0) };
+        unsafe { Core::release(self.core, flow) };
     }
 
     fn reset(&mut self, flow: FlowId) {
         // A RST is not sent again: the link is tried even where it had no room.
         self.output().blocked = false;
         // SAFETY: the engine's core; no reference into it is alive.
-        unsafe { Core::reset(self.core, flow.0) };
+        unsafe { Core::reset(self.core, flow) };
     }
 
     fn recv_datagram(&mut self, buffer: &mut [u8]) -> io::Result<Datagram> {
@@ -414,16 +425,11 @@ impl<L: Link> Engine for LwipEngine<L> {
     }
 
     fn touched(&mut self) -> Option<FlowId> {
-        let core = self.core_mut();
-        let key = core.touched.pop()?;
-        if let Some(flow) = core.flows.get_mut(key) {
-            flow.listed.touched = false;
-        }
-        Some(FlowId(key))
+        self.core_mut().table.next_changed()
     }
 
     fn is_idle(&self) -> bool {
-        self.core().alive == 0
+        self.core().table.is_empty()
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -444,12 +450,10 @@ impl<L: Link> Engine for LwipEngine<L> {
 impl<L: Link> Drop for LwipEngine<L> {
     fn drop(&mut self) {
         // SAFETY: lwIP is started, or `start` failed and there is nothing to stop, which is the same
-        // to it. Afterwards no pcb is left, so lwIP has no pointer of ours; what readers have not
-        // taken goes with the flows, before the pool, and the memory of all that last.
+        // to it. After `Core::stop` no pcb is left, so lwIP has no pointer of ours, and the pool has all its buffers.
         unsafe {
+            Core::stop(self.core);
             lwip_sys::lwip_sys_stop();
-            debug_assert_eq!(lwip_sys::lwip_sys_pcb_count(), 0);
-            (*self.core).flows.clear();
             drop(Box::from_raw(self.core));
             drop(Box::from_raw(self.output));
             lwip_sys::lwip_sys_memory_trim();

@@ -19,7 +19,6 @@
 mod connection;
 mod datagrams;
 mod device;
-mod segment;
 
 use std::collections::VecDeque;
 use std::io;
@@ -37,7 +36,9 @@ use self::connection::{Connection, Fin, Socket};
 use self::datagrams::Datagrams;
 use self::device::Device;
 use crate::datagrams::Arrival;
-use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Stage, Table};
+use crate::driven::{
+    self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Stage, Table, segment,
+};
 use crate::offload::Offload;
 use crate::{Datagram, Effective, FlowKey, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
 

@@ -37,6 +37,8 @@ static struct netif interface;
 static u16_t output_checksums;
 static struct tcp_pcb_listen *listener;
 static u8_t ext_id;
+/* The connection that the packet's addresses belong to, if any. */
+static struct tcp_pcb *belongs_to;
 /* The flow of the last segment. */
 static size_t noted;
 
@@ -246,12 +248,7 @@ lwip_sys_start(const struct lwip_sys_callbacks *new_callbacks, void *new_engine,
 void
 lwip_sys_stop(void)
 {
-  while (tcp_active_pcbs != NULL) {
-    tcp_abort(tcp_active_pcbs);
-  }
-  while (tcp_tw_pcbs != NULL) {
-    tcp_abort(tcp_tw_pcbs);
-  }
+  lwip_sys_enlist(NULL);
   lwip_sys_fragments_drop();
   lwip_sys_udp_stop();
   if (listener != NULL) {
@@ -259,25 +256,6 @@ lwip_sys_stop(void)
     listener = NULL;
     netif_remove(&interface);
   }
-}
-
-size_t
-lwip_sys_pcb_count(void)
-{
-  const struct tcp_pcb *lists[4];
-  size_t count = 0;
-  size_t i;
-  lists[0] = tcp_active_pcbs;
-  lists[1] = tcp_tw_pcbs;
-  lists[2] = tcp_bound_pcbs;
-  lists[3] = tcp_listen_pcbs.pcbs;
-  for (i = 0; i < LWIP_ARRAYSIZE(lists); i++) {
-    const struct tcp_pcb *pcb;
-    for (pcb = lists[i]; pcb != NULL; pcb = pcb->next) {
-      count++;
-    }
-  }
-  return count;
 }
 
 /* ---- Packets in ---- */
@@ -324,10 +302,11 @@ adopt_destination_v6(const struct pbuf *p)
 }
 
 size_t
-lwip_sys_input(struct pbuf *p, u8_t verify)
+lwip_sys_input(struct pbuf *p, u8_t verify, struct tcp_pcb *pcb)
 {
   u8_t version = p->len == 0 ? 0 : (u8_t)(*(const u8_t *)p->payload >> 4);
   noted = 0;
+  belongs_to = pcb;
   interface.chksum_flags = (u16_t)(output_checksums | (verify ? NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP : 0));
   if (version == 4 && adopt_destination_v4(p)) {
     ip4_input(p, &interface);
@@ -339,37 +318,39 @@ lwip_sys_input(struct pbuf *p, u8_t verify)
   return noted;
 }
 
-/* Lets a SYN open a connection again that waits in TIME-WAIT, if its sequence number is beyond what
- * the old one has used (RFC 1122, 4.2.2.13). lwIP would answer with a RST. */
-static void
-forget_time_wait(const struct tcp_hdr *header)
-{
-  struct tcp_pcb *pcb;
-  for (pcb = tcp_tw_pcbs; pcb != NULL; pcb = pcb->next) {
-    if (pcb->remote_port == lwip_ntohs(header->src) && pcb->local_port == lwip_ntohs(header->dest) &&
-        ip_addr_eq(&pcb->remote_ip, ip_current_src_addr()) && ip_addr_eq(&pcb->local_ip, ip_current_dest_addr())) {
-      if (TCP_SEQ_GT(lwip_ntohl(header->seqno), pcb->rcv_nxt)) {
-        tcp_abort(pcb);
-      }
-      return;
-    }
-  }
-}
-
 /* Whether lwIP shall see a segment. The one listener moves to the port of each SYN, so that every
  * port is open and none costs anything. */
 u8_t
 lwip_sys_admit(const struct pbuf *p)
 {
   const struct tcp_hdr *header = (const struct tcp_hdr *)p->payload;
+  struct tcp_pcb *pcb = belongs_to;
+  lwip_sys_enlist(pcb);
   if (p->len < TCP_HLEN || (TCPH_FLAGS(header) & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN) {
     return 1;
   }
-  if ((TCPH_FLAGS(header) & TCP_FIN) || header->dest == 0 || header->src == 0 || !callbacks->admit(engine)) {
+  if ((TCPH_FLAGS(header) & TCP_FIN) || header->dest == 0 || header->src == 0) {
     return 0;
   }
-  listener->local_port = lwip_ntohs(header->dest);
-  forget_time_wait(header);
+  /* A SYN may open a connection again that waits in TIME-WAIT, if its sequence number is beyond what the old one has
+   * used (RFC 1122, 4.2.2.13). lwIP would answer with a RST. */
+  if (pcb != NULL && pcb->state == TIME_WAIT && TCP_SEQ_GT(lwip_ntohl(header->seqno), pcb->rcv_nxt)) {
+    tcp_abort(pcb);
+    pcb = NULL;
+  }
+  if (pcb == NULL) {
+    switch (callbacks->admit(engine)) {
+      case LWIP_SYS_DROP:
+        return 0;
+      case LWIP_SYS_REFUSE:
+        /* No segment is for this port, so lwIP sends a RST. */
+        listener->local_port = 0;
+        break;
+      default:
+        listener->local_port = lwip_ntohs(header->dest);
+        break;
+    }
+  }
   return 1;
 }
 

@@ -28,9 +28,13 @@ struct lwip_sys_slice {
 /* A packet of more pieces than this is passed on without them. */
 #define LWIP_SYS_MAX_SLICES 16
 
+#define LWIP_SYS_DROP 0
+#define LWIP_SYS_OPEN 1
+#define LWIP_SYS_REFUSE 2
+
 /* What lwIP calls. A flow is the number that the caller has given a connection, never 0. */
 struct lwip_sys_callbacks {
-  /* Whether one more half-open connection is welcome. */
+  /* What to do with a SYN that belongs to no connection: LWIP_SYS_DROP, LWIP_SYS_OPEN or LWIP_SYS_REFUSE. */
   u8_t (*admit)(void *engine);
   /* A SYN was taken: the connection's flow number, or 0 to refuse it. */
   size_t (*opened)(void *engine, struct tcp_pcb *pcb);
@@ -80,6 +84,7 @@ u8_t lwip_sys_admit(const struct pbuf *p);
 u8_t lwip_sys_note(const struct tcp_pcb *pcb);
 
 /* Used by shim.c and pcb.c. */
+void lwip_sys_enlist(struct tcp_pcb *pcb);
 void lwip_sys_segments_init(void);
 void lwip_sys_segments_limit(u16_t largest_v4, u16_t largest_v6);
 void lwip_sys_segments_of(struct tcp_pcb *pcb, const struct netif *netif);
@@ -107,8 +112,7 @@ err_t lwip_sys_start(const struct lwip_sys_callbacks *callbacks, void *engine, v
                      const struct lwip_sys_options *options);
 void lwip_sys_stop(void);
 void lwip_sys_memory_trim(void);
-size_t lwip_sys_pcb_count(void);
-size_t lwip_sys_input(struct pbuf *p, u8_t verify);
+size_t lwip_sys_input(struct pbuf *p, u8_t verify, struct tcp_pcb *pcb);
 
 void lwip_sys_udp_close(void);
 err_t lwip_sys_udp_send(const struct lwip_sys_endpoints *ends, void *bytes, u16_t len, u8_t checksum);
@@ -126,6 +130,9 @@ void lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints
 size_t lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted);
 void lwip_sys_pcb_push(struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_is_over(const struct tcp_pcb *pcb);
+u8_t lwip_sys_pcb_is_quiet(const struct tcp_pcb *pcb);
+void lwip_sys_tick(void);
+void lwip_sys_pcb_tick(struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb);
 void lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len);
 err_t lwip_sys_pcb_flush(struct tcp_pcb *pcb);

@@ -4,7 +4,8 @@
  *   instead of with every second segment. Segments out of order still are at once.
  * - What an acknowledgement lets go is sent by that flush too, not for every segment that comes in:
  *   tcp_output() walks the list of all that is unacknowledged, which is long where windows are large.
- * - Before a segment is looked at, a SYN gets a listener for its port; see lwip_sys_admit().
+ * - Before a segment is looked at, its connection is put on lwIP's list, and a SYN gets a listener for its port; see
+ *   lwip_sys_admit().
  * - The connection that a segment belongs to is noted, and only a SYN's options are read: the
  *   others that lwIP knows would let a peer change the MSS of an open connection. */
 

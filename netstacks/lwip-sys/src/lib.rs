@@ -44,6 +44,13 @@ pub const ERR_RST: ErrT = -14;
 /// The connection was closed in good order.
 pub const ERR_CLSD: ErrT = -15;
 
+/// For [`Callbacks::admit`]: drop the SYN.
+pub const DROP: u8 = 0;
+/// Open a connection.
+pub const OPEN: u8 = 1;
+/// Answer with a RST.
+pub const REFUSE: u8 = 2;
+
 /// For [`tcp_write`]: more follows at once, so no PSH yet.
 pub const TCP_WRITE_FLAG_MORE: u8 = 2;
 
@@ -121,7 +128,7 @@ pub struct Options {
 /// `link` are what [`lwip_sys_start`] was given.
 #[repr(C)]
 pub struct Callbacks {
-    /// Whether one more half-open connection is welcome; 0 drops the SYN.
+    /// What to do with a SYN that belongs to no connection: [`DROP`], [`OPEN`] or [`REFUSE`].
     pub admit: unsafe extern "C" fn(engine: *mut c_void) -> u8,
     /// A SYN was taken: answers the flow, or 0 to drop it.
     pub opened: unsafe extern "C" fn(engine: *mut c_void, pcb: *mut TcpPcb) -> usize,
@@ -182,19 +189,15 @@ unsafe extern "C" {
         options: *const Options,
     ) -> ErrT;
 
-    /// Aborts every connection and takes the interface down. May call all callbacks. Does nothing
-    /// where `lwip_sys_start` failed.
+    /// Takes the interface down. All connections have been aborted. Does nothing where `lwip_sys_start` failed.
     pub fn lwip_sys_stop();
 
     /// Gives memory back that was kept for packets to come.
     pub fn lwip_sys_memory_trim();
 
-    /// How many pcbs there are, in whatever state.
-    pub fn lwip_sys_pcb_count() -> usize;
-
-    /// Takes an IP packet, and the pbuf with it. Answers the flow that it belonged to, or 0; that
-    /// flow may be gone by now. `verify`: whether to check TCP's or UDP's checksum.
-    pub fn lwip_sys_input(packet: *mut Pbuf, verify: u8) -> usize;
+    /// Takes an IP packet, and the pbuf with it. `pcb`: the connection of its addresses, or null. Returns the flow
+    /// that took it, or 0; that flow may be gone by now. `verify`: whether to check TCP's or UDP's checksum.
+    pub fn lwip_sys_input(packet: *mut Pbuf, verify: u8, pcb: *mut TcpPcb) -> usize;
 
     /// Has all datagrams that come from now on dropped.
     pub fn lwip_sys_udp_close();
@@ -256,8 +259,13 @@ unsafe extern "C" {
     pub fn tcp_abort(pcb: *mut TcpPcb);
     /// Asks an idle peer whether it is still there (RFC 1122, 4.2.3.6).
     pub fn tcp_keepalive(pcb: *mut TcpPcb) -> ErrT;
-    /// TCP's timer, due each [`TCP_TIMER_MS`] milliseconds.
-    pub fn tcp_tmr();
+    /// Advances the clock of TCP's timers. Due each [`TCP_TIMER_MS`] milliseconds while a connection is not quiet.
+    pub fn lwip_sys_tick();
+    /// Runs the timers of a connection that is not in TIME-WAIT; to be called after each `lwip_sys_tick`. The pcb
+    /// may be gone afterwards.
+    pub fn lwip_sys_pcb_tick(pcb: *mut TcpPcb);
+    /// 1 if the connection needs no timer until it is called for or a segment arrives.
+    pub fn lwip_sys_pcb_is_quiet(pcb: *const TcpPcb) -> u8;
     /// The internet checksum (RFC 1071), complemented, as it is in memory.
     pub fn inet_chksum(bytes: *const c_void, len: u16) -> u16;
 }

@@ -111,6 +111,15 @@ impl<C> Table<C> {
         Some(self.entries.get(flow.0)?.stage)
     }
 
+    pub(crate) fn get(&self, flow: FlowId) -> Option<&C> {
+        Some(&self.entries.get(flow.0)?.connection)
+    }
+
+    /// All connections.
+    pub(crate) fn flows(&self) -> Vec<FlowId> {
+        self.entries.iter().map(|(index, _)| FlowId(index)).collect()
+    }
+
     pub(crate) fn get_mut(&mut self, flow: FlowId) -> Option<&mut C> {
         Some(&mut self.entries.get_mut(flow.0)?.connection)
     }
@@ -209,6 +218,16 @@ impl<C> Table<C> {
 
     pub(crate) fn has_due(&self) -> bool {
         !self.due.is_empty()
+    }
+
+    /// How many are due, or were until they were removed.
+    pub(crate) fn due_count(&self) -> usize {
+        self.due.len()
+    }
+
+    /// Those that are due, and some that are gone.
+    pub(crate) fn all_due(&self) -> impl Iterator<Item = FlowId> {
+        self.due.iter().copied()
     }
 
     /// Takes the next connection that is due.

@@ -5,43 +5,35 @@
 //! into the core across a call into lwIP that may call back, and each callback refers only to the
 //! fields that it needs, through the pointer.
 
-use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::mem;
 use std::ptr;
 use std::slice;
+use std::time::Duration;
 
 use lwip_sys::{ERR_ABRT, ERR_CLSD, ERR_OK, ERR_RST, Endpoints, ErrT, Pbuf, TCP_WRITE_FLAG_MORE, TcpPcb};
 use platform::{Checksum, PacketBuffer};
-use slab::Slab;
 use tokio::time::Instant;
 
-use super::flow::{Flow, Patience, Stage, both_ends};
+use super::flow::{Flow, Patience, both_ends};
 use super::pool::Pool;
 use super::ring::{Chunks, Ring};
 use crate::datagrams::Inbox;
-use crate::{Sink, Source, StackConfig};
+use crate::driven::{FlowId, Stage, Table, segment};
+use crate::{FlowKey, Sink, Source, StackConfig};
 
-/// Connections in whatever state, TIME-WAIT included. A SYN beyond them is dropped.
-const MAX_FLOWS: usize = 1 << 16;
+/// TIME-WAIT lasts two maximum segment lifetimes: 60 seconds, as on Linux (`TCP_TIMEWAIT_LEN`, `include/net/tcp.h`).
+const TIME_WAIT: Duration = Duration::from_secs(60);
 
 pub(super) struct Core {
-    pub(super) flows: Slab<Flow>,
+    pub(super) table: Table<Flow>,
     pub(super) pool: Pool,
     chunks: Chunks,
-    /// Connections whose handshake is done, for `accept`.
-    pub(super) accepted: VecDeque<usize>,
-    pub(super) touched: Vec<usize>,
     pub(super) inbox: Inbox,
-    /// Connections that egress has to look at: they got a segment, or have something to send.
-    due: Vec<usize>,
-    /// The list that egress works through, kept for its memory.
-    flushing: Vec<usize>,
-    half_open: usize,
-    /// How many pcbs live.
-    pub(super) alive: usize,
+    /// Connections whose timers run.
+    pub(super) ticking: Vec<FlowId>,
     pub(super) now: Instant,
     pub(super) config: StackConfig,
     epoch: Instant,
@@ -52,16 +44,11 @@ pub(super) struct Core {
 impl Core {
     pub(super) fn new(config: StackConfig, pool: Pool, now: Instant) -> Self {
         Self {
-            flows: Slab::new(),
+            table: Table::new(config.backlog),
             pool,
             chunks: Chunks::new(config.window),
-            accepted: VecDeque::new(),
-            touched: Vec::new(),
             inbox: Inbox::new(),
-            due: Vec::new(),
-            flushing: Vec::new(),
-            half_open: 0,
-            alive: 0,
+            ticking: Vec::new(),
             now,
             config,
             epoch: now,
@@ -69,31 +56,24 @@ impl Core {
         }
     }
 
-    /// Names a connection to the tasks that may wait for it.
-    fn touch(&mut self, key: usize) {
-        if let Some(flow) = self.flows.get_mut(key)
-            && flow.stage == Stage::Established
-            && !mem::replace(&mut flow.listed.touched, true)
+    /// Something has happened to a connection: it may have something to send, and its timers run.
+    pub(super) fn demand(&mut self, flow: FlowId) {
+        self.table.set_due(flow);
+        if let Some(connection) = self.table.get_mut(flow)
+            && !connection.pcb.is_null()
+            && !mem::replace(&mut connection.is_ticking, true)
         {
-            self.touched.push(key);
+            self.ticking.push(flow);
         }
     }
 
-    /// Names a connection to the next egress.
-    pub(super) fn demand(&mut self, key: usize) {
-        if let Some(flow) = self.flows.get_mut(key)
-            && !mem::replace(&mut flow.listed.due, true)
-        {
-            self.due.push(key);
-        }
+    /// The connection as lwIP knows it, until lwIP has freed it.
+    fn pcb(&self, flow: FlowId) -> Option<*mut TcpPcb> {
+        self.table.get(flow).map(|flow| flow.pcb).filter(|pcb| !pcb.is_null())
     }
 
-    pub(super) fn has_due(&self) -> bool {
-        !self.due.is_empty()
-    }
-
-    fn pcb(&self, key: usize) -> Option<*mut TcpPcb> {
-        self.flows.get(key).map(|flow| flow.pcb).filter(|pcb| !pcb.is_null())
+    fn is_orphan(&self, flow: FlowId) -> bool {
+        matches!(self.table.stage(flow), Some(Stage::Orphaned | Stage::TimeWait))
     }
 }
 
@@ -109,44 +89,53 @@ impl Core {
         let verify = verify && buffer.meta().checksum == Checksum::Filled;
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
+            let known = segment::parse(buffer.packet()).and_then(|segment| (*this).table.find(&segment.key));
+            let mut pcb = ptr::null_mut();
+            if let Some(flow) = known
+                && let Some(connection) = (*this).table.get_mut(flow)
+            {
+                connection.last_ack.keep_window(buffer.packet_mut());
+                pcb = connection.pcb;
+            }
             let packet = (*this).pool.pbuf_of(buffer);
             if packet.is_null() {
                 return;
             }
-            let flow = lwip_sys::lwip_sys_input(packet, u8::from(verify));
+            let taken_by = lwip_sys::lwip_sys_input(packet, u8::from(verify), pcb);
             let now = (*this).now;
-            if let Some(key) = flow.checked_sub(1)
-                && let Some(flow) = (*this).flows.get_mut(key)
+            if let Some(flow) = taken_by.checked_sub(1).map(FlowId)
+                && let Some(connection) = (*this).table.get_mut(flow)
             {
-                flow.heard(now);
-                (*this).demand(key);
+                connection.heard(now);
+                (*this).demand(flow);
             }
         }
     }
 
-    /// Runs TCP's timer, and gives up peers that are silent for too long.
+    /// Runs TCP's timers.
     pub(super) unsafe fn tick(this: *mut Self) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
-            lwip_sys::tcp_tmr();
-            let (now, timeout) = ((*this).now, (*this).config.user_timeout);
-            for key in 0..(*this).flows.capacity() {
-                let Some(flow) = (*this).flows.get_mut(key).filter(|flow| !flow.pcb.is_null()) else { continue };
-                let pcb = flow.pcb;
-                match flow.stage {
-                    _ if lwip_sys::lwip_sys_pcb_is_over(pcb) != 0 => continue,
-                    // lwIP gives a handshake 20 seconds.
-                    Stage::HalfOpen => continue,
-                    Stage::Released => lwip_sys::lwip_sys_pcb_linger(pcb),
-                    Stage::Established => {}
+            lwip_sys::lwip_sys_tick();
+            let mut ticking = mem::take(&mut (*this).ticking);
+            ticking.retain(|&flow| {
+                let Some(pcb) = (*this).pcb(flow) else { return false };
+                if lwip_sys::lwip_sys_pcb_is_over(pcb) == 0 {
+                    if (*this).is_orphan(flow) {
+                        lwip_sys::lwip_sys_pcb_linger(pcb);
+                    }
+                    lwip_sys::lwip_sys_pcb_tick(pcb);
                 }
-                let outstanding = lwip_sys::lwip_sys_pcb_outstanding(pcb) != 0;
-                match flow.patience(now, timeout, outstanding) {
-                    Patience::Enough => {}
-                    Patience::Probe => drop(lwip_sys::tcp_keepalive(pcb)),
-                    Patience::Exhausted => lwip_sys::tcp_abort(pcb),
+                let Some(pcb) = (*this).pcb(flow) else { return false };
+                let is_quiet = lwip_sys::lwip_sys_pcb_is_quiet(pcb) != 0;
+                if is_quiet && let Some(connection) = (*this).table.get_mut(flow) {
+                    connection.is_ticking = false;
                 }
-            }
+                !is_quiet
+            });
+            // Those that a callback has added meanwhile.
+            ticking.append(&mut (*this).ticking);
+            (*this).ticking = ticking;
         }
     }
 
@@ -154,8 +143,8 @@ impl Core {
     pub(super) unsafe fn demand_acks(this: *mut Self) {
         // SAFETY: the caller's promise. Nothing calls back.
         unsafe {
-            for &key in &(*this).due {
-                if let Some(pcb) = (*this).pcb(key) {
+            for flow in (*this).table.all_due() {
+                if let Some(pcb) = (*this).pcb(flow) {
                     lwip_sys::lwip_sys_pcb_demand_ack(pcb);
                 }
             }
@@ -166,103 +155,189 @@ impl Core {
     pub(super) unsafe fn flush(this: *mut Self) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
-            let mut flushing = mem::take(&mut (*this).flushing);
-            mem::swap(&mut flushing, &mut (*this).due);
-            for key in flushing.drain(..) {
-                if let Some(flow) = (*this).flows.get_mut(key) {
-                    flow.listed.due = false;
+            let now = (*this).now;
+            (*this).table.expire(now);
+            for _ in 0..(*this).table.due_count() {
+                let Some(flow) = (*this).table.next_due() else { return };
+                let Some(pcb) = (*this).pcb(flow) else { continue };
+                if lwip_sys::lwip_sys_pcb_is_over(pcb) != 0 && (*this).is_orphan(flow) {
+                    Self::wait(this, flow, pcb);
+                    continue;
                 }
-                if let Some(pcb) = (*this).pcb(key)
-                    && lwip_sys::lwip_sys_pcb_flush(pcb) != ERR_OK
-                {
-                    (*this).demand(key);
+                if lwip_sys::lwip_sys_pcb_flush(pcb) != ERR_OK {
+                    (*this).demand(flow);
+                }
+                Self::lose_patience(this, flow);
+            }
+        }
+    }
+
+    /// Keeps a connection in TIME-WAIT for its time, unless there are too many.
+    unsafe fn wait(this: *mut Self, flow: FlowId, pcb: *mut TcpPcb) {
+        // SAFETY: the caller's promise; each reference ends with its statement.
+        unsafe {
+            let now = (*this).now;
+            if (*this).table.stage(flow) == Some(Stage::Orphaned)
+                && let Some(oldest) = (*this).table.wait(flow)
+                && let Some(pcb) = (*this).pcb(oldest)
+            {
+                Self::abort(pcb);
+            }
+            let Some(connection) = (*this).table.get_mut(flow) else { return };
+            let over_at = *connection.over_at.get_or_insert(now + TIME_WAIT);
+            if now >= over_at {
+                return Self::abort(pcb);
+            }
+            (*this).table.set_timer(flow, over_at);
+            // An answer to a repeated FIN is sent at once; see `c/tcp_in.c`.
+        }
+    }
+
+    /// Probes a peer that is silent, and gives it up in the end.
+    unsafe fn lose_patience(this: *mut Self, flow: FlowId) {
+        // SAFETY: the caller's promise; each reference ends with its statement.
+        unsafe {
+            // lwIP gives a handshake 20 seconds.
+            let Some(pcb) = (*this).pcb(flow).filter(|_| (*this).table.stage(flow) != Some(Stage::Handshake)) else {
+                return;
+            };
+            if lwip_sys::lwip_sys_pcb_is_over(pcb) != 0 {
+                return;
+            }
+            let outstanding = lwip_sys::lwip_sys_pcb_outstanding(pcb) != 0;
+            let (now, timeout) = ((*this).now, (*this).config.user_timeout);
+            let Some(connection) = (*this).table.get_mut(flow) else { return };
+            let patience = connection.patience(now, timeout, outstanding);
+            let next_look = connection.next_look(timeout);
+            match patience {
+                Patience::Enough => {}
+                Patience::Probe => drop(lwip_sys::tcp_keepalive(pcb)),
+                Patience::Exhausted => return Self::abort(pcb),
+            }
+            (*this).table.set_timer(flow, next_look);
+        }
+    }
+
+    /// Ends a connection at once, with a RST except in TIME-WAIT.
+    unsafe fn abort(pcb: *mut TcpPcb) {
+        // SAFETY: the pcb is alive. No reference into the core is, since this calls back.
+        unsafe { lwip_sys::tcp_abort(pcb) };
+    }
+
+    /// Refuses all connections from now on, and resets those that nobody has accepted.
+    pub(super) unsafe fn close_listener(this: *mut Self) {
+        // SAFETY: the caller's promise; each reference ends with its statement.
+        unsafe {
+            for flow in (*this).table.close_listener() {
+                match (*this).pcb(flow) {
+                    Some(pcb) => Self::abort(pcb),
+                    None => drop((*this).table.remove(flow)),
                 }
             }
-            (*this).flushing = flushing;
+        }
+    }
+
+    /// Ends all connections.
+    pub(super) unsafe fn stop(this: *mut Self) {
+        // SAFETY: the caller's promise; each reference ends with its statement.
+        unsafe {
+            for flow in (*this).table.flows() {
+                if let Some(pcb) = (*this).pcb(flow) {
+                    Self::abort(pcb);
+                }
+            }
+            for flow in (*this).table.flows() {
+                (*this).table.remove(flow);
+            }
         }
     }
 
     /// Lends received bytes to a sink, and opens the window again by what it took.
-    pub(super) unsafe fn lend(this: *mut Self, key: usize, sink: &mut Sink<'_>) -> io::Result<usize> {
+    pub(super) unsafe fn lend(this: *mut Self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {
         // SAFETY: the caller's promise; the reference to the flow ends before the window opens.
         unsafe {
-            let Some(flow) = (*this).flows.get_mut(key) else { return Err(io::ErrorKind::NotConnected.into()) };
-            if !flow.has_data() {
-                let open = !flow.eof && !flow.pcb.is_null();
-                return flow.end(if open { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(0) });
+            let Some(connection) = (*this).table.get_mut(flow) else { return Err(io::ErrorKind::NotConnected.into()) };
+            if !connection.has_data() {
+                let open = !connection.eof && !connection.pcb.is_null();
+                return connection.end(if open { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(0) });
             }
-            let len = flow.lend(sink)?;
-            let pcb = flow.pcb;
+            let len = connection.lend(sink)?;
+            let pcb = connection.pcb;
             if !pcb.is_null() {
                 lwip_sys::lwip_sys_pcb_recved(pcb, len);
-                (*this).demand(key);
+                (*this).demand(flow);
             }
             Ok(len)
         }
     }
 
     /// Has a source fill the connection's ring, and tells lwIP where the bytes are.
-    pub(super) unsafe fn fill(this: *mut Self, key: usize, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
+    pub(super) unsafe fn fill(
+        this: *mut Self,
+        flow: FlowId,
+        most: usize,
+        source: &mut Source<'_>,
+    ) -> io::Result<usize> {
         // SAFETY: the caller's promise; the references to the flow end before lwIP is called back from.
         unsafe {
-            let Some(flow) = (*this).flows.get_mut(key) else { return Err(io::ErrorKind::NotConnected.into()) };
-            if flow.finished || flow.pcb.is_null() || flow.error.is_some() {
-                return flow.end(Err(io::ErrorKind::BrokenPipe.into()));
+            let Some(connection) = (*this).table.get_mut(flow) else { return Err(io::ErrorKind::NotConnected.into()) };
+            if connection.finished || connection.pcb.is_null() || connection.error.is_some() {
+                return connection.end(Err(io::ErrorKind::BrokenPipe.into()));
             }
-            let pcb = flow.pcb;
+            let pcb = connection.pcb;
             let chunks = &mut (*this).chunks;
-            let filled = fill(pcb, &mut flow.ring, chunks, most, source);
-            flow.ring.settle(chunks);
+            let filled = fill(pcb, &mut connection.ring, chunks, most, source);
+            connection.ring.settle(chunks);
             let Some(filled) = filled else {
                 // The peer is not to get those behind them.
-                lwip_sys::tcp_abort(pcb);
+                Self::abort(pcb);
                 return Err(io::ErrorKind::OutOfMemory.into());
             };
-            (*this).demand(key);
+            (*this).demand(flow);
             filled
         }
     }
 
     /// Queues our FIN.
-    pub(super) unsafe fn finish(this: *mut Self, key: usize) {
+    pub(super) unsafe fn finish(this: *mut Self, flow: FlowId) {
         // SAFETY: the caller's promise; the reference to the flow ends before lwIP is called.
         unsafe {
-            let Some(flow) = (*this).flows.get_mut(key) else { return };
-            if mem::replace(&mut flow.finished, true) || flow.pcb.is_null() {
+            let Some(connection) = (*this).table.get_mut(flow) else { return };
+            if mem::replace(&mut connection.finished, true) || connection.pcb.is_null() {
                 return;
             }
-            let pcb = flow.pcb;
+            let pcb = connection.pcb;
             // It fails only for a connection that is closing already.
             lwip_sys::tcp_shutdown(pcb, 0, 1);
-            (*this).demand(key);
+            (*this).demand(flow);
         }
     }
 
     /// Ends the connection with a RST.
-    pub(super) unsafe fn reset(this: *mut Self, key: usize) {
+    pub(super) unsafe fn reset(this: *mut Self, flow: FlowId) {
         // SAFETY: the caller's promise; no reference is alive when lwIP is called.
         unsafe {
-            if let Some(pcb) = (*this).pcb(key) {
-                lwip_sys::tcp_abort(pcb);
+            if let Some(pcb) = (*this).pcb(flow) {
+                Self::abort(pcb);
             }
         }
     }
 
     /// The stream is gone: closes the connection.
-    pub(super) unsafe fn release(this: *mut Self, key: usize) {
+    pub(super) unsafe fn release(this: *mut Self, flow: FlowId) {
         // SAFETY: the caller's promise; the reference to the flow ends before lwIP is called.
         unsafe {
-            let Some(flow) = (*this).flows.get_mut(key) else { return };
-            let unread = flow.discard();
-            flow.stage = Stage::Released;
-            flow.finished = true;
-            let pcb = flow.pcb;
+            let Some(connection) = (*this).table.get_mut(flow) else { return };
+            let unread = connection.discard();
+            connection.finished = true;
+            let pcb = connection.pcb;
+            (*this).table.orphan(flow);
             if pcb.is_null() {
-                (*this).flows.remove(key);
+                (*this).table.remove(flow);
                 return;
             }
             lwip_sys::lwip_sys_pcb_release(pcb, u8::from(unread));
-            (*this).demand(key);
+            (*this).demand(flow);
         }
     }
 }
@@ -334,8 +409,13 @@ impl Core {
         let this = engine.cast::<Self>();
         // SAFETY: see above, and the head of this file.
         unsafe {
-            let waiting = (*this).half_open + (*this).accepted.len();
-            u8::from(waiting < (*this).config.backlog && (*this).flows.len() < MAX_FLOWS)
+            if !(*this).table.is_listening() {
+                lwip_sys::REFUSE
+            } else if (*this).table.room() > 0 {
+                lwip_sys::OPEN
+            } else {
+                lwip_sys::DROP
+            }
         }
     }
 
@@ -345,23 +425,21 @@ impl Core {
         // SAFETY: see above. lwIP's pcb is alive.
         unsafe {
             lwip_sys::lwip_sys_pcb_endpoints(pcb, &raw mut endpoints);
+            let (local, peer) = both_ends(&endpoints);
             let now = (*this).now;
-            let key = (*this).flows.insert(Flow::new(pcb, &endpoints, now));
-            (*this).half_open += 1;
-            (*this).alive += 1;
-            (*this).demand(key);
-            key + 1
+            let flow = (*this).table.open(FlowKey { local, peer }, Flow::new(pcb, now));
+            (*this).demand(flow);
+            flow.0 + 1
         }
     }
 
     pub(super) unsafe extern "C" fn on_established(engine: *mut c_void, flow: usize) {
-        let (this, key) = (engine.cast::<Self>(), flow.wrapping_sub(1));
+        let (this, flow) = (engine.cast::<Self>(), FlowId(flow.wrapping_sub(1)));
         // SAFETY: see above.
         unsafe {
-            let Some(flow) = (*this).flows.get_mut(key) else { return };
-            flow.stage = Stage::Established;
-            (*this).half_open -= 1;
-            (*this).accepted.push_back(key);
+            if (*this).table.stage(flow) == Some(Stage::Handshake) {
+                (*this).table.established(flow);
+            }
         }
     }
 
@@ -371,12 +449,13 @@ impl Core {
         pcb: *mut TcpPcb,
         data: *mut Pbuf,
     ) -> ErrT {
-        let (this, key) = (engine.cast::<Self>(), flow.wrapping_sub(1));
-        // SAFETY: see above. The data is ours; the flow's reference ends before lwIP is called.
+        let (this, flow) = (engine.cast::<Self>(), FlowId(flow.wrapping_sub(1)));
+        // SAFETY: see above. The data is ours; the reference to the connection ends before lwIP is called.
         unsafe {
-            match (*this).flows.get_mut(key).filter(|flow| flow.stage == Stage::Established) {
-                Some(flow) if data.is_null() => flow.eof = true,
-                Some(flow) => flow.push(data),
+            let is_wanted = matches!((*this).table.stage(flow), Some(Stage::Ready | Stage::Accepted));
+            match (*this).table.get_mut(flow).filter(|_| is_wanted) {
+                Some(connection) if data.is_null() => connection.eof = true,
+                Some(connection) => connection.push(data),
                 None if data.is_null() => {}
                 None => {
                     // Nobody will read it, which a RST tells the peer (RFC 9293, 3.6.1).
@@ -385,54 +464,54 @@ impl Core {
                     return ERR_ABRT;
                 }
             }
-            (*this).touch(key);
+            (*this).table.set_changed(flow);
         }
         ERR_OK
     }
 
     pub(super) unsafe extern "C" fn on_sent(engine: *mut c_void, flow: usize, len: u16) {
-        let (this, key) = (engine.cast::<Self>(), flow.wrapping_sub(1));
+        let (this, flow) = (engine.cast::<Self>(), FlowId(flow.wrapping_sub(1)));
         // SAFETY: see above.
         unsafe {
-            let Some(flow) = (*this).flows.get_mut(key) else { return };
-            flow.ring.pop(usize::from(len), &mut (*this).chunks);
-            (*this).touch(key);
+            let Some(connection) = (*this).table.get_mut(flow) else { return };
+            connection.ring.pop(usize::from(len), &mut (*this).chunks);
+            (*this).table.set_changed(flow);
         }
     }
 
     pub(super) unsafe extern "C" fn on_failed(engine: *mut c_void, flow: usize, error: ErrT) {
-        let (this, key) = (engine.cast::<Self>(), flow.wrapping_sub(1));
+        let (this, flow) = (engine.cast::<Self>(), FlowId(flow.wrapping_sub(1)));
         // SAFETY: see above.
         unsafe {
-            let Some(flow) = (*this).flows.get_mut(key) else { return };
+            let Some(connection) = (*this).table.get_mut(flow) else { return };
             match error {
-                ERR_CLSD => flow.eof = true,
-                ERR_RST => flow.error = Some(io::ErrorKind::ConnectionReset),
-                // Given up, by `tick` or by lwIP after as many retransmissions as it makes.
-                ERR_ABRT => flow.error = Some(io::ErrorKind::TimedOut),
-                _ => flow.error = Some(io::ErrorKind::ConnectionAborted),
+                ERR_CLSD => connection.eof = true,
+                ERR_RST => connection.error = Some(io::ErrorKind::ConnectionReset),
+                // Given up, by `lose_patience` or by lwIP after as many retransmissions as it makes.
+                ERR_ABRT => connection.error = Some(io::ErrorKind::TimedOut),
+                _ => connection.error = Some(io::ErrorKind::ConnectionAborted),
             }
-            (*this).touch(key);
+            (*this).table.set_changed(flow);
         }
     }
 
     pub(super) unsafe extern "C" fn on_destroyed(engine: *mut c_void, flow: usize) {
-        let (this, key) = (engine.cast::<Self>(), flow.wrapping_sub(1));
+        let (this, flow) = (engine.cast::<Self>(), FlowId(flow.wrapping_sub(1)));
         // SAFETY: see above.
         unsafe {
-            let Some(flow) = (*this).flows.get_mut(key) else { return };
-            flow.pcb = ptr::null_mut();
-            flow.ring.clear(&mut (*this).chunks);
-            (*this).alive -= 1;
-            if flow.stage == Stage::Established {
+            let is_held = matches!((*this).table.stage(flow), Some(Stage::Ready | Stage::Accepted));
+            let Some(connection) = (*this).table.get_mut(flow) else { return };
+            connection.pcb = ptr::null_mut();
+            connection.ring.clear(&mut (*this).chunks);
+            if is_held {
                 // lwIP tells the reason, if it has one, right before or after this.
-                if !flow.eof && flow.error.is_none() {
-                    flow.error = Some(io::ErrorKind::ConnectionAborted);
+                if !connection.eof && connection.error.is_none() {
+                    connection.error = Some(io::ErrorKind::ConnectionAborted);
                 }
-                (*this).touch(key);
+                (*this).table.detach(flow);
+                (*this).table.set_changed(flow);
             } else {
-                (*this).half_open -= usize::from(flow.stage == Stage::HalfOpen);
-                drop((*this).flows.remove(key));
+                drop((*this).table.remove(flow));
             }
         }
     }

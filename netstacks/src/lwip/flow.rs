@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::ring::Ring;
 use crate::Sink;
+use crate::duplicate_ack::LastAck;
 
 /// Received pieces below so many bytes are small: what they occupy is mostly not data.
 const SMALL_LEN: u16 = 512;
@@ -22,17 +23,6 @@ const JOIN: usize = 64;
 /// So many pieces are lent at once.
 const PIECES: usize = 64;
 
-/// Where a connection stands between a SYN and being forgotten.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// The handshake is under way.
-    HalfOpen,
-    /// It waits for `accept`, or is a stream's.
-    Established,
-    /// Its stream is gone; lwIP finishes what is to be finished.
-    Released,
-}
-
 /// Whether a connection is to be asked for a sign of life, or given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
@@ -41,22 +31,11 @@ pub(super) enum Patience {
     Exhausted,
 }
 
-/// The lists that a connection is on, so that it is on each once.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Listed {
-    /// For `Engine::touched`.
-    pub(super) touched: bool,
-    /// For the next egress.
-    pub(super) due: bool,
-}
-
 #[derive(Debug)]
 pub(super) struct Flow {
     /// Null once lwIP has freed it.
     pub(super) pcb: *mut TcpPcb,
-    pub(super) local: SocketAddr,
-    pub(super) peer: SocketAddr,
-    pub(super) stage: Stage,
+    pub(super) last_ack: LastAck,
     /// Data for the reader, which is ours to free.
     received: VecDeque<*mut Pbuf>,
     /// How many small pieces are at the end of `received`.
@@ -69,7 +48,10 @@ pub(super) struct Flow {
     pub(super) finished: bool,
     /// Why it ended, if not by FINs.
     pub(super) error: Option<io::ErrorKind>,
-    pub(super) listed: Listed,
+    /// It is on the list of those whose timers run.
+    pub(super) is_ticking: bool,
+    /// When TIME-WAIT ends.
+    pub(super) over_at: Option<Instant>,
     /// When a segment came last.
     heard: Instant,
     /// Since when something is asked of the peer.
@@ -78,20 +60,18 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(pcb: *mut TcpPcb, endpoints: &Endpoints, now: Instant) -> Self {
-        let (local, peer) = both_ends(endpoints);
+    pub(super) fn new(pcb: *mut TcpPcb, now: Instant) -> Self {
         Self {
             pcb,
-            local,
-            peer,
-            stage: Stage::HalfOpen,
+            last_ack: LastAck::default(),
             received: VecDeque::new(),
             small: 0,
             ring: Ring::default(),
             eof: false,
             finished: false,
             error: None,
-            listed: Listed::default(),
+            is_ticking: false,
+            over_at: None,
             heard: now,
             asked: None,
             probed: None,
@@ -244,6 +224,15 @@ impl Flow {
         }
         self.probed = Some(now);
         Patience::Probe
+    }
+
+    /// When `patience` is worth another call, if nothing happens before.
+    pub(super) fn next_look(&self, timeout: Duration) -> Instant {
+        match (self.asked, self.probed) {
+            (None, _) => self.heard + timeout,
+            (Some(asked), None) => asked + timeout,
+            (Some(asked), Some(probed)) => (probed + timeout / 4).min(asked + timeout),
+        }
     }
 }
 

@@ -376,7 +376,7 @@ fn an_idle_peer_is_asked_and_a_silent_one_given_up() {
     assert_eq!(last.flags & RST, RST);
     assert_eq!(bench.engine.recv(accepted.flow, &mut [0; 1]).unwrap_err().kind(), io::ErrorKind::TimedOut);
     bench.engine.release(accepted.flow);
-    assert!(bench.engine.is_idle() && bench.engine.core().flows.is_empty());
+    assert!(bench.engine.is_idle() && bench.engine.core().table.is_empty());
 }
 
 #[test]
@@ -403,7 +403,7 @@ fn the_backlog_counts_half_open_connections() {
     }
     assert_eq!(bench.turn().len(), 4);
     bench.pass(Duration::from_secs(30));
-    assert!(bench.engine.is_idle() && bench.engine.core().flows.is_empty(), "lwIP gives a handshake 20 seconds");
+    assert!(bench.engine.is_idle() && bench.engine.core().table.is_empty(), "lwIP gives a handshake 20 seconds");
 }
 
 #[test]

@@ -7,18 +7,18 @@ use crate::FlowKey;
 
 /// The addresses of a TCP segment, and whether it opens a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
-    pub(super) key: FlowKey,
+pub(crate) struct Segment {
+    pub(crate) key: FlowKey,
     /// A SYN without ACK (RFC 9293, 3.5).
-    pub(super) opens: bool,
+    pub(crate) opens: bool,
 }
 
 /// Reads a packet from the peer; `None` if it is not a whole TCP segment.
 ///
-/// Over IPv6 smoltcp 0.14 itself reads hop-by-hop options and no other extension header: it answers those with
-/// an `ICMPv6` message, "unrecognized next header" (`iface/interface/ipv6.rs`, `process_nxt_hdr`). A segment
-/// behind them belongs to its connection here all the same, and a SYN behind them opens none.
-pub(super) fn parse(packet: &[u8]) -> Option<Segment> {
+/// Over IPv6 smoltcp 0.14 reads hop-by-hop options and no other extension header: it answers those with an `ICMPv6`
+/// message, "unrecognized next header" (`iface/interface/ipv6.rs`, `process_nxt_hdr`). A segment behind them belongs to
+/// its connection here all the same, and a SYN behind them opens none with smoltcp.
+pub(crate) fn parse(packet: &[u8]) -> Option<Segment> {
     let segment = TcpSegment::parse(packet.get(..ip_len(packet)?)?)?;
     let (peer, local) = segment.endpoints()?;
     Some(Segment { key: FlowKey { local, peer }, opens: segment.flags() & (SYN | ACK | RST) == SYN })
@@ -28,10 +28,10 @@ pub(super) fn parse(packet: &[u8]) -> Option<Segment> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use std::net::SocketAddr;
+
     use smoltcp::phy::ChecksumCapabilities;
     use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
-
-    use std::net::SocketAddr;
 
     use super::*;
     use crate::with_extension_headers;

@@ -1,0 +1,56 @@
+/* lwIP's core/tcp.c, unchanged, and its timers for one connection at a time.
+ *
+ * lwIP keeps its connections in lists, and walks them for each segment and for each tick. Here the caller keeps the
+ * connections, and finds them by a map. Only the one that a call is about is on lwIP's list during the call. */
+
+#include "lwip/opt.h"
+#include "shim.h"
+
+#include "core/tcp.c"
+
+/* Makes a connection, or none, the only one that lwIP's lists have. */
+void
+lwip_sys_enlist(struct tcp_pcb *pcb)
+{
+  tcp_active_pcbs = NULL;
+  tcp_tw_pcbs = NULL;
+  if (pcb != NULL) {
+    pcb->next = NULL;
+    if (pcb->state == TIME_WAIT) {
+      tcp_tw_pcbs = pcb;
+    } else {
+      tcp_active_pcbs = pcb;
+    }
+  }
+}
+
+/* Advances the clock of TCP's timers. The slow one is due with every second call. */
+void
+lwip_sys_tick(void)
+{
+  if (++tcp_timer & 1) {
+    ++tcp_ticks;
+  }
+}
+
+/* Runs the timers that are due for a connection, not in TIME-WAIT. */
+void
+lwip_sys_pcb_tick(struct tcp_pcb *pcb)
+{
+  lwip_sys_enlist(pcb);
+  /* The timers raise this counter, and skip a connection that has its value. */
+  pcb->last_timer = tcp_timer_ctr;
+  tcp_fasttmr();
+  if ((tcp_timer & 1) && tcp_active_pcbs == pcb) {
+    --tcp_ticks;
+    tcp_slowtmr();
+  }
+}
+
+/* Whether a connection needs no timer until something happens to it. */
+u8_t
+lwip_sys_pcb_is_quiet(const struct tcp_pcb *pcb)
+{
+  return (pcb->state == ESTABLISHED || pcb->state == CLOSE_WAIT || pcb->state == TIME_WAIT) && pcb->unacked == NULL &&
+         pcb->unsent == NULL && pcb->ooseq == NULL && pcb->persist_backoff == 0 && !(pcb->flags & TF_CLOSEPEND);
+}
