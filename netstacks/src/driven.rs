@@ -141,6 +141,15 @@ struct Parked {
     writer: Option<Waker>,
 }
 
+impl Parked {
+    fn place(&mut self, half: Half) -> &mut Option<Waker> {
+        match half {
+            Half::Reader => &mut self.reader,
+            Half::Writer => &mut self.writer,
+        }
+    }
+}
+
 /// Tasks to be woken. They are when this is dropped, so declare it before the lock is taken.
 #[derive(Default)]
 struct Wakes(Vec<Waker>);
@@ -494,12 +503,8 @@ impl<E: Engine> Flow<E> {
         let flow = self.accepted.flow;
         let mut wakes = Wakes::default();
         let mut state = self.shared.lock()?;
-        let place = |parked: &mut Parked| match half {
-            Half::Reader => mem::take(&mut parked.reader),
-            Half::Writer => mem::take(&mut parked.writer),
-        };
         // A turn of this task need not wake it.
-        let waker = place(state.parked(flow));
+        let stored = mem::take(state.parked(flow).place(half));
         let polled = state.poll_operation(Waiter::Flow(flow), cx, &mut wakes, operation);
         if let Poll::Ready(result) = polled {
             budget.made_progress();
@@ -508,12 +513,8 @@ impl<E: Engine> Flow<E> {
             }
             return Poll::Ready(result);
         }
-        let waker = waker.filter(|waker| waker.will_wake(cx.waker())).unwrap_or_else(|| cx.waker().clone());
-        let parked = state.parked(flow);
-        match half {
-            Half::Reader => parked.reader = Some(waker),
-            Half::Writer => parked.writer = Some(waker),
-        }
+        let own = stored.filter(|waker| waker.will_wake(cx.waker())).unwrap_or_else(|| cx.waker().clone());
+        *state.parked(flow).place(half) = Some(own);
         Poll::Pending
     }
 

@@ -226,11 +226,11 @@ impl<L: Link> SmoltcpEngine<L> {
             connection.fin = Fin::Asked;
             socket.close();
         }
-        let state = socket.state();
+        let tcp_state = socket.state();
         connection.peer_finished |=
-            matches!(state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait);
+            matches!(tcp_state, State::CloseWait | State::LastAck | State::Closing | State::TimeWait);
         match stage {
-            Stage::Handshake => match state {
+            Stage::Handshake => match tcp_state {
                 State::SynReceived => {}
                 // Back to listening, or not even that: there will be no connection.
                 State::Listen | State::Closed => self.forget(flow),
@@ -241,7 +241,7 @@ impl<L: Link> SmoltcpEngine<L> {
                 }
             },
             Stage::Ready | Stage::Accepted => {
-                connection.reset |= state == State::Closed;
+                connection.reset |= tcp_state == State::Closed;
                 self.table.set_changed(flow);
             }
             Stage::Orphaned | Stage::TimeWait => {
@@ -275,13 +275,13 @@ impl<L: Link> SmoltcpEngine<L> {
         let clock = self.clock(now);
         let Some(stage) = self.table.stage(flow) else { return };
         let connection = &mut self.table[flow];
-        let state = connection.socket.state();
+        let tcp_state = connection.socket.state();
         let mut timer = self.interface.poll_at(clock, connection.socket.set()).map(|at| self.time(at));
         match stage {
-            Stage::Handshake | Stage::Orphaned | Stage::TimeWait if state == State::Closed => {
+            Stage::Handshake | Stage::Orphaned | Stage::TimeWait if tcp_state == State::Closed => {
                 return self.forget(flow);
             }
-            Stage::Orphaned if state == State::TimeWait => {
+            Stage::Orphaned if tcp_state == State::TimeWait => {
                 if let Some(oldest) = self.table.wait(flow) {
                     self.forget(oldest);
                 }
@@ -294,7 +294,7 @@ impl<L: Link> SmoltcpEngine<L> {
                 }
                 timer = Some(timer.map_or(stuck_at, |timer| timer.min(stuck_at)));
             }
-            Stage::Ready | Stage::Accepted if state == State::Closed => self.table.set_changed(flow),
+            Stage::Ready | Stage::Accepted if tcp_state == State::Closed => self.table.set_changed(flow),
             _ => {}
         }
         if let Some(at) = timer {

@@ -25,7 +25,7 @@ use crate::driven::{FlowId, Stage, Table, segment};
 use crate::{FlowKey, Sink, Source, StackConfig};
 
 /// TIME-WAIT lasts two maximum segment lifetimes: 60 seconds, as on Linux (`TCP_TIMEWAIT_LEN`, `include/net/tcp.h`).
-const TIME_WAIT: Duration = Duration::from_secs(60);
+const TIME_WAIT: Duration = Duration::from_mins(1);
 
 pub(super) struct Core {
     pub(super) table: Table<Flow>,
