@@ -208,7 +208,8 @@ impl<L: Link> SmoltcpEngine<L> {
         socket.set_ack_delay(None);
         socket.set_nagle_enabled(false);
         socket.set_timeout(Some(HANDSHAKE_TIMEOUT.min(self.config.user_timeout).into()));
-        socket.set_keep_alive(None);
+        // Set later, it would send a probe at once.
+        socket.set_keep_alive(Some((self.config.user_timeout / 3).into()));
         // Only an open socket or port 0 is refused. A SYN to port 0 then finds no listener, and
         // smoltcp answers it with a RST.
         let _refused = socket.listen(IpEndpoint::from(key.local));
@@ -236,7 +237,6 @@ impl<L: Link> SmoltcpEngine<L> {
                 State::Listen | State::Closed => self.forget(flow),
                 _ => {
                     socket.set_timeout(Some(self.config.user_timeout.into()));
-                    socket.set_keep_alive(Some((self.config.user_timeout / 3).into()));
                     self.table.established(flow);
                 }
             },
