@@ -1,84 +1,65 @@
 //! The `ipstack` crate behind the common interface.
 //!
-//! ipstack runs a task for the device and one for each connection, and has channels in between. It
-//! is made for proxies of short connections on a good link, and much of TCP is left out or wrong.
-//! All of it is made good here, without touching ipstack, by the device that it is given: the
-//! [`Bridge`] sees every packet in both directions, keeps a record of every connection, and decides
-//! what ipstack gets to see. What stays ipstack's is the way of a byte: it cuts what is written
-//! into segments, sums them, keeps them until they are acknowledged, sends them again when they are
-//! not, and hands on what arrives. What the bridge does:
+//! ipstack runs a task for the device and one for each connection, with channels in between. The adapter gives it
+//! a device that moves packets to and from the link, and wraps its streams. What ipstack does wrong stays wrong.
+//! A few things it must do in ipstack's place, because no run could finish without them. The report names them:
 //!
-//! | ipstack | here |
+//! | workaround | ipstack alone |
 //! |---|---|
-//! | swallows read errors of its device, and dies silently of write errors | the driver ends with them, and so does every stream |
-//! | closes at the peer's FIN, loses a FIN with data, sends its own once and only when all is acknowledged | it sees no FIN; both are the record's |
-//! | marks a reset and wakes nobody | the record wakes both sides |
-//! | has no receive window | the record's, put into every segment that leaves |
-//! | stops for ever at segments that overlap, does not answer repeated ones | it gets each byte once, in order |
-//! | takes 8,192 bytes from one packet | larger ones are cut |
-//! | sends beyond the peer's window, knows no zero window | the stream writes no more than fits; the record probes |
-//! | looks at its retransmission timers when a packet arrives | a forged one arrives five times a second |
-//! | yields a connection at its SYN, forgets a lost SYN-ACK | accepted after the handshake; the SYN-ACK is the record's |
-//! | blocks or panics when a stream is dropped | a task holds it until it may be |
-//!
-//! An alternative for closing is to keep the peer's FIN back until ours is out. It was not taken:
-//! ipstack never repeats its FIN and takes any ACK for the FIN's, so a single loss would hang the
-//! connection. So ipstack's connections all end the same way: two forged resets.
-//!
-//! ipstack's own time-out ends a connection whose application is silent as well; it is put out of
-//! reach. The record's ends one whose peer is silent for the user time-out while something is under
-//! way, or a write, a shutdown or a read waits. Half way to it a waiting read has the peer probed
-//! (RFC 9293, 3.8.4), so an idle connection stays and a dead one does not.
-//!
-//! UDP goes through ipstack unchanged; see `ipstack/datagrams.rs`. It does not fragment.
-//!
-//! What remains: 64 KB in flight at most, since it knows no window scaling; no SACK, no timestamps
-//! and no congestion control; a retransmission time-out of one second whatever the round trip; and,
-//! in builds with debug assertions, an initial sequence number of 100 for every connection.
+//! | `cuts-super-packets` | acknowledges 8,192 bytes for each packet; the rest of a larger one waits for the next packet |
+//! | `hands-fin-apart` | ignores a FIN that comes with data |
+//! | `holds-fin` | sends its own FIN as soon as the peer's comes, whatever the application still has to say; so it gets the peer's FIN after its own has left |
+//! | `tells-end` | does not wake a task that reads at the peer's FIN |
+//! | `waits-for-syn-ack` | yields a connection before its SYN-ACK has left; bytes written before that would break it |
+//! | `polls-shutdown` | does not wake a task that shuts down when the last byte is acknowledged; the FIN would never leave |
+//! | `closes-in-a-task` | a stream that is dropped blocks its thread or panics |
+//! | `repeats-reset` | its task for a connection ends at the packet behind a RST |
+//! | `limits-datagrams` | queues datagrams without a limit |
 
-mod bridge;
 mod datagrams;
-mod events;
+mod device;
 mod flow;
-mod hub;
-mod port;
-mod receive;
-mod segment;
-mod send;
 mod stream;
-#[cfg(test)]
-mod tests;
 
 use std::io;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use ::ipstack::{IpStack, IpStackConfig, IpStackStream, TcpConfig, TcpOptions};
 use platform::{Capabilities, Link};
-use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
-use self::bridge::Bridge;
-use self::datagrams::IpstackDatagrams;
-use self::events::Limits;
-use self::hub::Hub;
+use self::datagrams::{Exchange, IpstackDatagrams};
+use self::device::Device;
+use self::flow::Hub;
 use self::stream::{IpstackListener, IpstackStream};
-use crate::offload::Offload;
+use crate::offload::{Offload, header_len};
 use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started};
 
 /// As in `Cargo.lock`; the crate does not say it itself.
 pub(crate) const VERSION: &str = "1.0.1";
 
+/// What the adapter does in ipstack's place; see the module.
+const WORKAROUNDS: [&str; 9] = [
+    "cuts-super-packets",
+    "hands-fin-apart",
+    "holds-fin",
+    "tells-end",
+    "waits-for-syn-ack",
+    "polls-shutdown",
+    "closes-in-a-task",
+    "repeats-reset",
+    "limits-datagrams",
+];
+
 /// The largest window without scaling (RFC 9293, 3.1), which ipstack does not know.
 const MAX_WINDOW: usize = u16::MAX as usize;
 /// RFC 1122, 3.3.3.
 const MIN_MTU: usize = 576;
-/// ipstack ends connections by a timer of its own, which the application's silence feeds as well;
-/// the record's takes its place.
-const NEVER: Duration = Duration::from_hours(365 * 24);
-/// How long ipstack's tasks may take to end after the stack has.
-const GRACE: Duration = Duration::from_secs(5);
+/// Largest super-packet that ipstack is let send: a quarter of the window, so that several are under way. With
+/// one as large as the window, each would wait for the ACK of the one before.
+const MAX_PACKET: usize = MAX_WINDOW / 4;
 
 /// The `ipstack` crate, version 1.0.1. Its datagrams fill one packet of the MTU at most; of fragments it takes
 /// none.
@@ -96,108 +77,87 @@ impl<L: Link> Netstack<L> for Ipstack {
             let reason = format!("an MTU of {} is too small; it takes {MIN_MTU} and more", capabilities.mtu);
             return Err(StartError::Unfit { stack: StackKind::Ipstack, reason });
         }
-        let budget = config.window.clamp(StackConfig::MIN_WINDOW, MAX_WINDOW);
-        // By which it cuts: where the link cuts super-packets, theirs.
-        let offload = Offload::of(&capabilities);
-        let mtu = offload.largest_packet().try_into().unwrap_or(u16::MAX);
-        let limits = Limits { budget: budget as u32, user_timeout: config.user_timeout };
-        let hub = Arc::new(Hub::new(limits, config.backlog, capabilities.mtu, Handle::current()));
+        let window = config.window.clamp(StackConfig::MIN_WINDOW, MAX_WINDOW);
+        let max_packet_len = capabilities.max_packet_len.min(MAX_PACKET.max(capabilities.mtu));
+        let offload = Offload::of(&Capabilities { max_packet_len, ..capabilities });
+        let mtu = offload.largest_packet().min(MAX_WINDOW);
         let mut settings = IpStackConfig::default();
-        // The bridge ends what is idle of UDP.
-        settings
-            .mtu_unchecked(mtu)
-            .packet_information(false)
-            .udp_timeout(NEVER)
-            .with_tcp_config(tcp_config(budget as u32, &capabilities));
-        let stack = IpStack::new(settings, Bridge::new(link, Arc::clone(&hub)));
+        settings.mtu_unchecked(mtu as u16).with_tcp_config(tcp_config(window, config.user_timeout, &offload));
+        let hub = Arc::new(Hub::new(config.user_timeout, Exchange::new(capabilities.mtu)));
+        let stack = IpStack::new(settings, Device::new(link, offload, Arc::clone(&hub)));
+        let (offer, accepted) = mpsc::channel(config.backlog.max(1));
         Ok(Started {
-            listener: IpstackListener::new(Arc::clone(&hub)),
+            listener: IpstackListener::new(accepted, Arc::clone(&hub)),
             datagrams: IpstackDatagrams::new(Arc::clone(&hub)),
-            driver: Box::pin(Serving { stack: Some(stack), hub }),
+            driver: Box::pin(serve(stack, Ending(hub), offer, offload)),
             effective: Effective {
                 stack_version: VERSION.into(),
-                receive_buffer_bytes: budget,
-                send_buffer_bytes: budget,
+                // It never advertises less than its MTU.
+                receive_buffer_bytes: window.max(mtu),
+                send_buffer_bytes: window,
                 window_scale: None,
                 largest_packet_bytes: offload.largest_tcp_packet(),
                 congestion: "none".into(),
                 checksum_verified: false,
                 checksum_computed: true,
-                workarounds: Vec::new(),
+                workarounds: WORKAROUNDS.map(Into::into).to_vec(),
             },
         })
     }
 }
 
-fn tcp_config(budget: u32, capabilities: &Capabilities) -> TcpConfig {
+fn tcp_config(window: usize, user_timeout: Duration, offload: &Offload) -> TcpConfig {
     let mut tcp = TcpConfig::default();
-    tcp.timeout = NEVER;
-    // Its FINs stay within it, so these never run.
-    tcp.two_msl = Duration::ZERO;
-    tcp.max_unacked_bytes = budget;
-    tcp.read_buffer_size = MAX_WINDOW;
-    // It would forget the segment, not end the connection; the user time-out does.
-    tcp.max_retransmit_count = usize::MAX;
-    // The SYN-ACK that leaves is the bridge's, with the same MSS or IPv6's.
-    let mss = capabilities.mtu.saturating_sub(40).try_into().unwrap_or(u16::MAX);
-    tcp.options = Some(vec![TcpOptions::MaximumSegmentSize(mss)]);
+    // It ends a connection at which the application neither reads nor writes for so long.
+    tcp.timeout = user_timeout;
+    // It sends another packet while less than this is under way. So it stays within a window of this size.
+    let largest = offload.largest_payload(false).max(offload.largest_payload(true)).into();
+    tcp.max_unacked_bytes = window.saturating_sub(largest).max(1) as u32;
+    tcp.read_buffer_size = window;
+    // It has one MSS for both IP versions.
+    tcp.options = Some(vec![TcpOptions::MaximumSegmentSize(offload.mss(header_len(true)))]);
     tcp
 }
 
-/// The driver: takes connections out of ipstack until the stack ends.
-struct Serving {
-    /// There until the driver is dropped.
-    stack: Option<IpStack>,
-    hub: Arc<Hub>,
-}
+/// Ends the stack when the driver is dropped.
+struct Ending(Arc<Hub>);
 
-impl Serving {
-    /// Takes what has come out of ipstack.
-    fn collect(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let Some(stack) = &mut self.stack else { return Poll::Pending };
-        loop {
-            match pin!(stack.accept()).poll(cx) {
-                Poll::Ready(Ok(IpStackStream::Tcp(inner))) => {
-                    // ipstack calls the peer's end the local one.
-                    let key = FlowKey { peer: inner.local_addr(), local: inner.peer_addr() };
-                    self.hub.deliver(inner, key);
-                }
-                Poll::Ready(Ok(IpStackStream::Udp(stream))) => {
-                    let key = FlowKey { peer: stream.local_addr(), local: stream.peer_addr() };
-                    self.hub.exchange().deliver(stream, key);
-                }
-                // The bridge hands it nothing but TCP and UDP.
-                Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(io::Error::other(error)),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-    }
-}
-
-impl Future for Serving {
-    type Output = io::Result<()>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let serving = self.get_mut();
-        if let Poll::Ready(error) = serving.collect(cx) {
-            serving.hub.fail(&error);
-        }
-        serving.hub.poll_failure(cx).map(Err)
-    }
-}
-
-impl Drop for Serving {
-    /// ipstack has to outlive its connections' tasks, or their streams could not be dropped.
+impl Drop for Ending {
     fn drop(&mut self) {
-        self.hub.fail(&io::Error::new(io::ErrorKind::NotConnected, "the stack's driver was dropped"));
-        // A stream that was dropped with ipstack's queue would block.
-        let _ = self.collect(&mut Context::from_waker(Waker::noop()));
-        let stack = self.stack.take();
-        let hub = Arc::clone(&self.hub);
-        self.hub.spawn(async move {
-            let _ = tokio::time::timeout(GRACE, hub.emptied.notified()).await;
-            drop(stack);
-        });
+        self.0.fail(&io::Error::new(io::ErrorKind::NotConnected, "the stack's driver was dropped"));
+    }
+}
+
+/// The driver: passes on what comes out of ipstack.
+async fn serve(
+    mut stack: IpStack,
+    hub: Ending,
+    offer: mpsc::Sender<IpstackStream>,
+    offload: Offload,
+) -> io::Result<()> {
+    let hub = &hub.0;
+    let mut readers = JoinSet::new();
+    loop {
+        let stream = tokio::select! {
+            () = hub.failed() => return Err(hub.failure()),
+            Some(_) = readers.join_next() => continue,
+            stream = stack.accept() => stream.map_err(|_| hub.failure())?,
+        };
+        // ipstack calls the peer's end the local one.
+        let key = FlowKey { peer: stream.local_addr(), local: stream.peer_addr() };
+        match stream {
+            IpStackStream::Tcp(inner) => {
+                let largest = usize::from(offload.largest_payload(key.local.is_ipv6()));
+                // With a full backlog, or without a listener, the stream is dropped, which closes it.
+                let _dropped = offer.try_send(IpstackStream::new(inner, hub.take(key), largest, hub));
+            }
+            IpStackStream::Udp(inner) => {
+                let taken = hub.exchange().insert(key, inner);
+                if taken {
+                    readers.spawn(Exchange::receive(Arc::clone(hub), key));
+                }
+            }
+            _ => {}
+        }
     }
 }

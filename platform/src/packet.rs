@@ -26,8 +26,8 @@ mod tests;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use self::checksum::{fold, sum};
-pub use self::headers::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, write_ip, write_tcp};
-pub(crate) use self::headers::{write_ip_len, write_ipv4_checksum};
+pub(crate) use self::headers::write_ipv4_checksum;
+pub use self::headers::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, write_ip, write_ip_len, write_tcp};
 pub(crate) use self::tcp::FLAGS_AT;
 pub use self::tcp::{TcpLayout, TcpOption, TcpOptions, TcpSegment, flags};
 

@@ -1,29 +1,38 @@
-//! The streams and where they come out.
+//! ipstack's connections as streams.
 
 use std::future::poll_fn;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
+use ipstack::IpStackTcpStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::task::coop;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::{Instant, Sleep};
 
-use super::events::{Inner, Owner};
-use super::flow::{Flow, State};
-use super::hub::Hub;
+use super::flow::{Flow, Hub, Left};
 use crate::{Listener, Stream};
 
-/// Where ipstack's connections come out.
+/// How long a stream that shuts down first waits before it asks ipstack again; each further time is twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(1);
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+
+/// The source of ipstack's connections.
 #[derive(Debug)]
 pub struct IpstackListener {
+    accepted: Receiver<IpstackStream>,
+    /// It waits for its SYN-ACK.
+    next: Option<IpstackStream>,
     hub: Arc<Hub>,
 }
 
 impl IpstackListener {
-    pub(super) fn new(hub: Arc<Hub>) -> Self {
-        Self { hub }
+    pub(super) fn new(accepted: Receiver<IpstackStream>, hub: Arc<Hub>) -> Self {
+        Self { accepted, next: None, hub }
     }
 }
 
@@ -31,51 +40,65 @@ impl Listener for IpstackListener {
     type Stream = IpstackStream;
 
     async fn accept(&mut self) -> io::Result<IpstackStream> {
-        loop {
-            let flow = poll_fn(|cx| self.hub.poll_accept(cx)).await?;
-            // One that has ended meanwhile is no longer to be had.
-            if let Some(stream) = IpstackStream::accept(flow, &self.hub) {
-                return Ok(stream);
-            }
+        if self.next.is_none() {
+            self.next = self.accepted.recv().await;
         }
+        if let Some(stream) = &self.next {
+            poll_fn(|cx| stream.flow.poll_left(cx, Left::SynAck)).await;
+        }
+        self.next.take().filter(|_| !self.hub.has_failed()).ok_or_else(|| self.hub.failure())
     }
 }
 
-impl Drop for IpstackListener {
-    fn drop(&mut self) {
-        for flow in self.hub.stop_listening() {
-            drop(IpstackStream::accept(flow, &self.hub));
-        }
-    }
-}
-
-/// A connection of ipstack's.
+/// A connection of ipstack's. [`Stream::reset`] closes it: ipstack cannot send a RST.
 #[derive(Debug)]
 pub struct IpstackStream {
     /// There until the stream is dropped.
-    inner: Option<Inner>,
+    session: Option<Session>,
     flow: Arc<Flow>,
     hub: Arc<Hub>,
-    /// The sequence number behind what was written.
-    written: u32,
+    /// Largest payload of a packet.
+    largest: usize,
+    /// Bytes that were read.
+    read: u32,
+    closing: bool,
+    failed: bool,
+}
+
+/// ipstack's stream. It leaks where it is dropped with the runtime: only [`retire`] may drop it.
+#[derive(Debug)]
+struct Session {
+    inner: ManuallyDrop<IpStackTcpStream>,
+    retry: Pin<Box<Sleep>>,
+    wait: Duration,
 }
 
 impl IpstackStream {
-    /// Takes a connection that waits to be accepted.
-    pub(super) fn accept(flow: Arc<Flow>, hub: &Arc<Hub>) -> Option<Self> {
-        let mut state = flow.lock();
-        let Owner::Waiting(inner) = &mut state.owner else { return None };
-        let inner = Some(*inner.take()?);
-        state.owner = Owner::Held;
-        hub.leave();
-        let written = state.send.start();
-        drop(state);
-        Some(Self { inner, flow, hub: Arc::clone(hub), written })
+    pub(super) fn new(inner: IpStackTcpStream, flow: Arc<Flow>, largest: usize, hub: &Arc<Hub>) -> Self {
+        let retry = Box::pin(tokio::time::sleep(FIRST_WAIT));
+        let session = Some(Session { inner: ManuallyDrop::new(inner), retry, wait: FIRST_WAIT });
+        Self { session, flow, hub: Arc::clone(hub), largest, read: 0, closing: false, failed: false }
     }
 
-    /// Has the bridge look at the connection.
-    fn request(&self, state: &mut State) {
-        self.hub.request(&self.flow, state);
+    fn session(&mut self) -> io::Result<&mut Session> {
+        self.session.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    fn fail(&mut self, error: io::Error) -> Poll<io::Result<()>> {
+        self.failed = true;
+        Poll::Ready(Err(if self.hub.has_failed() { self.hub.failure() } else { error }))
+    }
+}
+
+impl Session {
+    /// Ready when our FIN has left, or the connection has ended.
+    fn poll_close(&mut self, cx: &mut Context<'_>, flow: &Flow) -> Poll<()> {
+        while flow.poll_left(cx, Left::Fin).is_pending() && Pin::new(&mut *self.inner).poll_shutdown(cx).is_pending() {
+            ready!(self.retry.as_mut().poll(cx));
+            self.wait = (self.wait * 2).min(LONGEST_WAIT);
+            self.retry.as_mut().reset(Instant::now() + self.wait);
+        }
+        Poll::Ready(())
     }
 }
 
@@ -88,130 +111,100 @@ impl Stream for IpstackStream {
         self.flow.key.peer
     }
 
+    /// What a read or a write has found: ipstack tells nothing else.
     fn has_failed(&self) -> bool {
-        self.flow.lock().check().is_err()
+        self.failed
     }
 
-    /// The drop that follows has the bridge send the RST.
-    fn reset(self) {
-        let mut state = self.flow.lock();
-        state.reset();
-        let wakes = state.wakes();
-        drop(state);
-        wakes.wake();
-    }
+    fn reset(self) {}
 }
 
 impl AsyncRead for IpstackStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
-        let Some(inner) = &mut stream.inner else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
-        {
-            let state = stream.flow.lock();
-            state.check()?;
-            if state.receive.is_drained() || buf.remaining() == 0 {
-                return Poll::Ready(Ok(()));
-            }
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
         }
         let before = buf.filled().len();
-        let polled = Pin::new(&mut **inner).poll_read(cx, buf);
+        let polled = Pin::new(&mut *stream.session()?.inner).poll_read(cx, buf);
         let len = buf.filled().len() - before;
-        let mut state = stream.flow.lock();
+        stream.read = stream.read.wrapping_add(len as u32);
         match polled {
-            Poll::Ready(Ok(())) if len > 0 => {
-                if state.read(len) {
-                    stream.hub.request(&stream.flow, &mut state);
-                }
-                Poll::Ready(Ok(()))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(state.check().err().unwrap_or(error))),
-            Poll::Ready(Ok(())) => {
-                // ipstack's task has ended under a reader, which the record knows of, if anyone.
-                Poll::Ready(state.check().and(Err(io::ErrorKind::ConnectionAborted.into())))
-            }
-            Poll::Pending => {
-                // What happened since the first look woke nobody.
-                state.check()?;
-                if state.receive.is_drained() {
-                    return Poll::Ready(Ok(()));
-                }
-                state.park_reader(cx);
-                Poll::Pending
-            }
+            Poll::Ready(Ok(())) if len > 0 => Poll::Ready(Ok(())),
+            Poll::Ready(Err(error)) => stream.fail(error),
+            ended => match stream.flow.poll_end(cx, stream.read) {
+                Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+                Poll::Ready(Err(error)) => stream.fail(error),
+                // Without a FIN it is no end.
+                Poll::Pending if ended.is_ready() => stream.fail(io::ErrorKind::ConnectionReset.into()),
+                Poll::Pending => Poll::Pending,
+            },
         }
     }
 }
 
 impl AsyncWrite for IpstackStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let coop = ready!(coop::poll_proceed(cx));
         let stream = self.get_mut();
-        let Some(inner) = &mut stream.inner else { return Poll::Ready(Err(io::ErrorKind::NotConnected.into())) };
+        if stream.closing {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let len = {
-            let mut state = stream.flow.lock();
-            state.check()?;
-            if !state.is_writable() {
-                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
-            }
-            let len = state.send.room(stream.written, buf.len().min(state.send.largest));
-            if len == 0 {
-                state.park_writer(cx);
-                return Poll::Pending;
-            }
-            len
-        };
-        // ipstack copies all that it is given, whatever of it goes into one segment.
-        match Pin::new(&mut **inner).poll_write(cx, &buf[..len]) {
-            Poll::Ready(Ok(len)) => {
-                stream.written = stream.written.wrapping_add(len as u32);
-                coop.made_progress();
-                Poll::Ready(Ok(len))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(stream.flow.lock().check().err().unwrap_or(error))),
+        // ipstack copies all that it is given, whatever part of it goes into one segment.
+        let buf = &buf[..buf.len().min(stream.largest)];
+        match Pin::new(&mut *stream.session()?.inner).poll_write(cx, buf) {
+            Poll::Ready(Err(error)) => stream.fail(error).map_ok(|()| 0),
+            Poll::Ready(sent) => Poll::Ready(sent),
             Poll::Pending => {
-                // An acknowledgement is on its way to ipstack, which then wakes us.
-                let mut state = stream.flow.lock();
-                state.check()?;
-                state.park_writer(cx);
-                Poll::Pending
+                ready!(stream.flow.poll_failed(cx));
+                stream.fail(io::ErrorKind::NotConnected.into()).map_ok(|()| 0)
             }
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(self.flow.lock().check())
+        Poll::Ready(Ok(()))
     }
 
-    /// Ready once our FIN was handed to the link.
+    /// Ready once our FIN has left.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
-        let mut state = stream.flow.lock();
-        state.check()?;
-        if state.is_fin_sent() {
-            return Poll::Ready(Ok(()));
-        }
-        state.finish(stream.written);
-        stream.request(&mut state);
-        state.park_writer(cx);
-        Poll::Pending
+        stream.closing = true;
+        let flow = Arc::clone(&stream.flow);
+        stream.session()?.poll_close(cx, &flow).map(Ok)
     }
 }
 
 impl Drop for IpstackStream {
-    /// The bridge goes on with the connection until what was written is delivered and our FIN is
-    /// acknowledged, or the peer has been silent for the user time-out.
     fn drop(&mut self) {
-        let mut state = self.flow.lock();
-        state.owner = Owner::Dropped;
-        state.finish(self.written);
-        state.receive.discard();
-        self.hub.request(&self.flow, &mut state);
-        drop(state);
-        if let Some(inner) = self.inner.take() {
-            self.hub.retire(inner);
+        if let Some(session) = self.session.take() {
+            self.hub.runtime.spawn(retire(session, Arc::clone(&self.flow), Arc::clone(&self.hub)));
         }
+    }
+}
+
+/// Closes a connection, and drops its stream once ipstack's task for it has ended: before, the drop would wait for
+/// the task, which panics on a current-thread runtime.
+async fn retire(mut session: Session, flow: Arc<Flow>, hub: Arc<Hub>) {
+    let ended = async {
+        poll_fn(|cx| session.poll_close(cx, &flow)).await;
+        if hub.has_failed() {
+            return false;
+        }
+        session.inner.stream_sender().closed().await;
+        // The task drops its receiver in its last poll, which may still be running on another thread.
+        tokio::task::yield_now().await;
+        true
+    };
+    let ended = tokio::time::timeout(hub.user_timeout, ended).await.unwrap_or(false);
+    hub.forget(&flow);
+    let inner = session.inner;
+    if ended {
+        drop(ManuallyDrop::into_inner(inner));
+    } else {
+        // There the drop may wait: it ends the task.
+        tokio::task::spawn_blocking(move || drop(ManuallyDrop::into_inner(inner)));
     }
 }

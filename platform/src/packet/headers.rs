@@ -135,7 +135,7 @@ pub fn write_tcp(tcp: &mut [u8], fields: TcpFields) {
 
 /// Writes the length of a packet of `len` bytes, which the field can hold, into its IP header.
 #[inline]
-pub(crate) fn write_ip_len(headers: &mut [u8], ipv6: bool, len: usize) {
+pub fn write_ip_len(headers: &mut [u8], ipv6: bool, len: usize) {
     if ipv6 {
         headers[4..6].copy_from_slice(&((len - IPV6_HEADER_LEN) as u16).to_be_bytes());
     } else {

@@ -1,0 +1,249 @@
+//! The device that ipstack is given: one packet for each read and each write.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
+use platform::packet::{TcpLayout, TcpSegment, write_ip_len};
+use platform::{Link, PacketBuffer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop;
+
+use super::flow::{Hub, Left};
+use crate::FlowKey;
+use crate::offload::Offload;
+
+/// Largest payload that ipstack takes from one packet.
+const PIECE: usize = 8192;
+/// The flags that the device looks at.
+const MARKS: u8 = SYN | FIN | RST;
+/// The longest headers that ipstack makes: IPv6, TCP, MSS option.
+const MAX_HEADER: usize = 40 + 20 + 4;
+
+/// See the module.
+pub(super) struct Device<L> {
+    link: L,
+    offload: Offload,
+    hub: Arc<Hub>,
+    buffers: Vec<PacketBuffer>,
+    filled: usize,
+    /// The packet in hand, and how much of its payload ipstack has.
+    next: usize,
+    taken: usize,
+    /// The connection whose ACK ipstack was given last.
+    acked: Option<FlowKey>,
+    /// Packets without payload that come before the next one of the batch.
+    queue: VecDeque<Vec<u8>>,
+    /// The link had no more when it was last asked.
+    drained: bool,
+    /// Packets were sent since the link was last flushed.
+    unflushed: bool,
+}
+
+/// Nothing in it is pinned.
+impl<L> Unpin for Device<L> {}
+
+impl<L: Link> Device<L> {
+    pub(super) fn new(link: L, offload: Offload, hub: Arc<Hub>) -> Self {
+        let capabilities = link.capabilities();
+        let buffers = (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(capabilities.max_packet_len));
+        Self {
+            link,
+            offload,
+            hub,
+            buffers: buffers.collect(),
+            filled: 0,
+            next: 0,
+            taken: 0,
+            acked: None,
+            queue: VecDeque::new(),
+            drained: false,
+            unflushed: false,
+        }
+    }
+
+    /// Receives the next batch, or waits for it.
+    fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            // ipstack asks between any two packets that it sends. Once the link is empty, only the link knows
+            // when that changes, and asking it costs no system call.
+            if self.drained {
+                if mem::take(&mut self.unflushed) {
+                    self.link.flush()?;
+                }
+                ready!(self.link.poll_readable(cx))?;
+                self.drained = false;
+            }
+            match self.link.try_recv(&mut self.buffers) {
+                Ok(count) => {
+                    (self.filled, self.next) = (count, 0);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.drained = true,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    /// Gives ipstack its next packet, or the next piece of one. Returns whether there was one.
+    fn emit(&mut self, out: &mut ReadBuf<'_>) -> bool {
+        if self.taken == 0
+            && let Some(packet) = self.queue.pop_front()
+        {
+            out.put_slice(&packet);
+            return true;
+        }
+        let Some(packet) = self.buffers[..self.filled].get(self.next).map(PacketBuffer::packet) else { return false };
+        let segment = TcpSegment::parse(packet);
+        let special = segment.filter(|tcp| tcp.flags() & MARKS != 0 || tcp.payload().len() > PIECE);
+        let Some(segment) = special else {
+            self.next += 1;
+            self.acked = segment.filter(|tcp| tcp.payload().is_empty()).as_ref().and_then(flow_key);
+            let fits = packet.len() <= out.remaining();
+            out.put_slice(if fits { packet } else { &[] });
+            return fits;
+        };
+        let (headers, payload) = packet.split_at(segment.layout.payload_at);
+        if self.taken == 0 && segment.flags() & MARKS != 0 {
+            self.queue.extend(arrive(&self.hub, &segment, headers));
+        }
+        let rest = &payload[self.taken..];
+        let len = rest.len().min(PIECE).min(out.remaining() - headers.len());
+        let cut = if len < rest.len() { FIN | PSH } else { FIN };
+        // A FIN without data has gone into the queue, or is held.
+        let emits = len > 0 || segment.flags() & FIN == 0;
+        if emits {
+            out.put_slice(headers);
+            patch(out.filled_mut(), &segment, self.taken, len, segment.flags() & !cut);
+            out.put_slice(&rest[..len]);
+        }
+        self.taken += len;
+        if len == rest.len() {
+            (self.taken, self.next) = (0, self.next + 1);
+        }
+        emits
+    }
+
+    /// Takes note of a packet that has left.
+    fn leave(&mut self, packet: &[u8]) -> Option<()> {
+        let Some(segment) = TcpSegment::parse(packet) else {
+            self.hub.exchange().left();
+            return None;
+        };
+        if segment.flags() & (SYN | FIN) == 0 {
+            return None;
+        }
+        let (local, peer) = segment.endpoints()?;
+        let flow = self.hub.flow(FlowKey { local, peer })?;
+        if segment.flags() & SYN != 0 {
+            flow.see(|seen| seen.left = seen.left.max(Left::SynAck));
+            return None;
+        }
+        let mut fin = flow.see(|seen| {
+            seen.left = Left::Fin;
+            seen.held.take()
+        })?;
+        // By now all that came before our FIN is acknowledged. ipstack ignores a lower number.
+        let at = TcpLayout::parse(&fin)?.tcp_at + 8;
+        fin[at..at + 4].copy_from_slice(&segment.sequence().to_be_bytes());
+        self.queue.push_back(fin);
+        Some(())
+    }
+}
+
+/// Looks at a segment with a mark. Returns a packet that ipstack is to get behind it.
+fn arrive(hub: &Hub, segment: &TcpSegment<'_>, headers: &[u8]) -> Option<Vec<u8>> {
+    let key = flow_key(segment)?;
+    let mut behind = headers.to_vec();
+    let len = segment.payload().len();
+    if segment.flags() & RST != 0 {
+        patch(&mut behind, segment, len, 0, RST);
+        return Some(behind);
+    }
+    if segment.flags() & SYN != 0 {
+        hub.open(key, segment.sequence().wrapping_add(1));
+        return None;
+    }
+    patch(&mut behind, segment, len, 0, FIN | ACK);
+    let Some(flow) = hub.flow(key) else { return Some(behind) };
+    flow.see(|seen| {
+        seen.end = Some(segment.sequence().wrapping_add(len as u32));
+        if seen.left == Left::Fin {
+            return Some(behind);
+        }
+        seen.held = Some(behind);
+        None
+    })
+}
+
+/// The connection of a segment that has come.
+fn flow_key(segment: &TcpSegment<'_>) -> Option<FlowKey> {
+    segment.endpoints().map(|(peer, local)| FlowKey { local, peer })
+}
+
+/// Makes `headers` those of a part of a segment: `len` bytes of payload from `from` on. ipstack verifies no checksum.
+fn patch(headers: &mut [u8], segment: &TcpSegment<'_>, from: usize, len: usize, flags: u8) {
+    let TcpLayout { ipv6, tcp_at, payload_at } = segment.layout;
+    write_ip_len(headers, ipv6, payload_at + len);
+    let sequence = segment.sequence().wrapping_add(from as u32);
+    headers[tcp_at + 4..tcp_at + 8].copy_from_slice(&sequence.to_be_bytes());
+    headers[tcp_at + 13] = flags;
+}
+
+impl<L: Link> AsyncRead for Device<L> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let device = self.get_mut();
+        let coop = ready!(coop::poll_proceed(cx));
+        // ipstack has passed it on by now. It may have been the ACK that a shutdown waits for.
+        if let Some(flow) = device.acked.take().and_then(|key| device.hub.flow(key)) {
+            flow.pass_ack();
+        }
+        while !device.emit(buf) {
+            if device.next < device.filled {
+                continue;
+            }
+            if let Err(error) = ready!(device.poll_batch(cx)) {
+                // ipstack would ignore it.
+                device.hub.fail(&error);
+                return Poll::Pending;
+            }
+        }
+        coop.made_progress();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<L: Link> AsyncWrite for Device<L> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, packet: &[u8]) -> Poll<io::Result<usize>> {
+        let device = self.get_mut();
+        let len = packet.len().min(MAX_HEADER);
+        let mut headers = [0; MAX_HEADER];
+        headers[..len].copy_from_slice(&packet[..len]);
+        let meta = device.offload.prepare(&mut headers[..len], packet.len());
+        let slices = [IoSlice::new(&headers[..len]), IoSlice::new(&packet[len..])];
+        while let Err(error) = device.link.try_send(meta, &slices) {
+            if error.kind() == io::ErrorKind::WouldBlock {
+                device.link.flush()?;
+                ready!(device.link.poll_writable(cx))?;
+                continue;
+            }
+            device.hub.fail(&error);
+            return Poll::Ready(Err(error));
+        }
+        device.unflushed = true;
+        device.leave(packet);
+        Poll::Ready(Ok(packet.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.get_mut().link.flush())
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
