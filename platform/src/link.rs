@@ -64,7 +64,7 @@ impl Capabilities {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChecksumOffload {
     /// Packets that arrive need not be verified: the kernel of this host made them and passed them over in
-    /// memory.
+    /// memory, or the link has verified them.
     pub rx: bool,
     /// Packets that are sent may be [`Checksum::Partial`].
     pub tx: bool,

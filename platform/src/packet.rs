@@ -263,6 +263,18 @@ pub(crate) fn fill_checksum(packet: &mut [u8]) -> bool {
     true
 }
 
+/// Whether the TCP or UDP checksum of a packet, which is filled, is right. A packet that has none is right: a fragment,
+/// another protocol, or UDP over IPv4 with a checksum of zero (RFC 768). Over IPv6, UDP must have one (RFC 8200, 8.1).
+pub(crate) fn is_checksum_right(packet: &[u8]) -> bool {
+    let Some((start, offset)) = Transport::checksum_place(packet) else { return true };
+    let is_udp = offset == UDP_CHECKSUM_AT;
+    if is_udp && packet[start + offset..start + offset + 2] == [0; 2] {
+        return packet[0] >> 4 == 4;
+    }
+    let pseudo_header = pseudo_header_sum_of(if is_udp { UDP } else { TCP }, packet, start, packet.len());
+    fold(u64::from(pseudo_header) + u64::from(sum(&packet[start..]))) == 0xffff
+}
+
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }

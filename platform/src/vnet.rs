@@ -5,7 +5,7 @@
 //!
 //! | offset | field | here |
 //! |---|---|---|
-//! | 0 | `flags` | `NEEDS_CSUM`: the checksum is partial, the sum of the pseudo-header alone |
+//! | 0 | `flags` | `NEEDS_CSUM`: the checksum is partial, the sum of the pseudo-header alone. `DATA_VALID`: the kernel has verified it. Neither: nobody has |
 //! | 1 | `gso_type` | none, or TCP over IPv4 or over IPv6 |
 //! | 2 | `hdr_len` | IP and TCP or UDP header, in bytes |
 //! | 4 | `gso_size` | payload of each segment, in bytes |
@@ -35,7 +35,7 @@ pub use self::coalesce::SuperPacket;
 pub use self::split::{NoRoom, Segments, split};
 use crate::packet::{
     IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP_CHECKSUM_AT, TcpLayout, Transport, UDP_CHECKSUM_AT, UDP_HEADER_LEN,
-    fill_checksum, ip_len,
+    fill_checksum, ip_len, is_checksum_right,
 };
 use crate::{Checksum, PacketMeta};
 
@@ -43,6 +43,7 @@ use crate::{Checksum, PacketMeta};
 pub const HEADER_LEN: usize = 10;
 
 const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
@@ -70,6 +71,9 @@ pub enum Malformed {
     /// A partial checksum of a packet that is not TCP or UDP.
     #[error("the checksum to be done is neither TCP's nor UDP's")]
     ChecksumUnknown,
+    /// A checksum that nobody had verified, and that is wrong.
+    #[error("the checksum is wrong")]
+    Checksum,
     /// A super-packet with segments of 0 bytes.
     #[error("the super-packet has segments of no bytes")]
     NoSegmentSize,
@@ -131,6 +135,22 @@ pub fn read(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malf
         if packet.len() - layout.payload_at > usize::from(gso_size.get()) {
             meta.gso_size = Some(gso_size);
         }
+    }
+    Ok(meta)
+}
+
+/// Reads the header, as [`read`] does, and verifies the TCP or UDP checksum of a packet that came from another machine
+/// and that nobody has verified yet. Its header has neither `NEEDS_CSUM` nor `DATA_VALID` (`virtio_net_hdr_from_skb`).
+///
+/// The checksum of a datagram in fragments is in the whole of it, so fragments are not verified.
+///
+/// # Errors
+///
+/// See [`Malformed`].
+pub fn read_verified(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malformed> {
+    let meta = read(header, packet)?;
+    if header[0] & (NEEDS_CSUM | DATA_VALID) == 0 && !is_checksum_right(packet) {
+        return Err(Malformed::Checksum);
     }
     Ok(meta)
 }

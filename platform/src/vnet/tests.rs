@@ -258,3 +258,45 @@ fn a_datagram_may_have_a_partial_checksum_too() {
     assert_eq!(write(partial, &fragment), Err(Malformed::SegmentationType));
     assert_eq!(write(partial, &datagram(true, b"")[..47]), Err(Malformed::SegmentationType));
 }
+
+/// A packet that came from another machine: with a wrong checksum it is refused, unless the kernel has verified it or is
+/// to fill it.
+#[test]
+fn a_checksum_that_nobody_has_verified_is_verified() {
+    for shape in SHAPES {
+        let mut packet = shape.headers();
+        packet.extend(reference::bytes(reference::PAYLOAD, shape.payload));
+        let layout = TcpLayout::parse(&packet).unwrap();
+        let len = packet.len();
+        write_partial_checksum(&mut packet, &layout, len);
+        complete_checksum(&mut packet).unwrap();
+        let plain = [0; HEADER_LEN];
+        let verified = header(DATA_VALID, GSO_NONE, [0; 4]);
+        let partial = header(NEEDS_CSUM, GSO_NONE, [0, 0, shape.tcp_at() as u16, 16]);
+        assert_eq!(read_verified(&plain, &packet), Ok(PacketMeta::default()), "{shape:?}");
+        for at in [shape.tcp_at() + 4, shape.tcp_at() + 16, len - 1] {
+            packet[at] ^= 0x10;
+            assert_eq!(read_verified(&plain, &packet), Err(Malformed::Checksum), "{shape:?}");
+            assert_eq!(read_verified(&verified, &packet), Ok(PacketMeta::default()), "{shape:?}");
+            assert_eq!(read_verified(&partial, &packet).unwrap().checksum, Checksum::Partial, "{shape:?}");
+            packet[at] ^= 0x10;
+        }
+    }
+}
+
+#[test]
+fn a_datagram_without_a_checksum_is_right_over_ipv4_alone() {
+    for ipv6 in [false, true] {
+        let mut packet =
+            if ipv6 { vec![0x60, 0, 0, 0, 0, 10, UDP, 64] } else { vec![0x45, 0, 0, 30, 0, 0, 0, 0, 64, UDP, 0, 0] };
+        packet.extend(vec![7; if ipv6 { 32 } else { 8 }]);
+        packet.extend([0, 9, 0, 53, 0, 10, 0, 0, 1, 2]);
+        let plain = [0; HEADER_LEN];
+        assert_eq!(read_verified(&plain, &packet).is_ok(), !ipv6);
+        let len = packet.len();
+        assert!(write_partial_udp_checksum(&mut packet, len));
+        assert!(read_verified(&plain, &packet).is_err(), "a partial one is wrong");
+        complete_checksum(&mut packet).unwrap();
+        assert_eq!(read_verified(&plain, &packet), Ok(PacketMeta::default()));
+    }
+}

@@ -42,7 +42,7 @@ pub(crate) struct LinuxTun {
     mtu: usize,
     /// Whether each packet has a `virtio_net_hdr` in front of it.
     offload: bool,
-    /// Packets whose `virtio_net_hdr` contradicted them.
+    /// Packets whose `virtio_net_hdr` contradicted them, or with a wrong checksum.
     malformed: Arc<AtomicU64>,
 }
 
@@ -207,13 +207,14 @@ impl Link for LinuxTun {
     }
 }
 
-/// Receives a packet and the `virtio_net_hdr` in front of it. Skips what is malformed.
+/// Receives a packet and the `virtio_net_hdr` in front of it. Skips and counts what is malformed, and what has a wrong
+/// checksum.
 fn recv_described(device: &SyncDevice, storage: &mut [u8], malformed: &AtomicU64) -> io::Result<(usize, PacketMeta)> {
     for _ in 0..MAX_SKIPPED {
         let mut header = [0; HEADER_LEN];
         let len = device.recv_vectored(&mut [IoSliceMut::new(&mut header), IoSliceMut::new(storage)])?;
         let packet = len.checked_sub(HEADER_LEN).and_then(|len| storage.get(..len)).unwrap_or_default();
-        if let Ok(meta) = vnet::read(&header, packet) {
+        if let Ok(meta) = vnet::read_verified(&header, packet) {
             return Ok((packet.len(), meta));
         }
         malformed.fetch_add(1, Ordering::Relaxed);
