@@ -3,7 +3,6 @@
 //! A stack does not get datagrams that it would have to refuse. lwIP does not check the length field, ipstack
 //! does not check whether the checksum is missing, and each replies to a closed port in its own way.
 
-#[cfg(any(feature = "ipstack", feature = "smoltcp"))]
 mod arrival;
 
 use std::collections::VecDeque;
@@ -11,7 +10,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::task::{Context, Waker};
 
-#[cfg(any(feature = "ipstack", feature = "smoltcp"))]
 pub(crate) use self::arrival::Arrival;
 use platform::packet::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN};
 
@@ -35,7 +33,6 @@ impl Inbox {
         Self { open: true, waiting: VecDeque::new(), payloads: VecDeque::new() }
     }
 
-    #[cfg(any(feature = "ipstack", feature = "smoltcp"))]
     pub(crate) fn is_open(&self) -> bool {
         self.open
     }

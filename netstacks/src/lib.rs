@@ -35,108 +35,101 @@ use platform::Link;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-#[cfg_attr(
-    not(any(feature = "lwip", feature = "ipstack", feature = "smoltcp")),
-    allow(dead_code, reason = "without a stack only the scripted clients use it")
-)]
-mod datagrams;
-#[cfg(any(feature = "lwip", feature = "smoltcp"))]
-mod driven;
-#[cfg(any(feature = "lwip", feature = "smoltcp"))]
-mod duplicate_ack;
-mod gate;
-#[cfg(feature = "ipstack")]
-mod ipstack;
-#[cfg(feature = "lwip")]
-mod lwip;
-#[cfg(any(feature = "smoltcp", all(test, any(feature = "lwip", feature = "ipstack"))))]
-mod mss_rewrite;
-#[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
-mod offload;
-pub mod peer;
-#[cfg(feature = "smoltcp")]
-mod smoltcp;
+/// Declares the stacks, each by its cargo feature, its module and its type. From this follow the modules, the types
+/// that this crate exports, and [`StackKind`].
+macro_rules! stacks {
+    ($($(#[$doc:meta])* $feature:literal => $module:ident::$stack:ident,)*) => {
+        $(
+            #[cfg(feature = $feature)]
+            mod $module;
+            #[cfg(feature = $feature)]
+            pub use crate::$module::$stack;
+        )*
 
-pub use crate::gate::{Admission, Answers, Gate, Gated, Request, Unreachable, gate};
-#[cfg(feature = "ipstack")]
-pub use crate::ipstack::Ipstack;
-#[cfg(feature = "lwip")]
-pub use crate::lwip::Lwip;
-#[cfg(feature = "smoltcp")]
-pub use crate::smoltcp::Smoltcp;
-#[cfg(all(feature = "lwip", feature = "checksums"))]
-pub use lwip_sys::checksum as lwip_checksum;
-
-/// The stacks that this crate knows, compiled in or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-#[serde(rename_all = "lowercase")]
-pub enum StackKind {
-    /// lwIP, in C, through its raw API
-    Lwip,
-    /// The ipstack crate
-    Ipstack,
-    /// The smoltcp crate
-    Smoltcp,
-}
-
-impl StackKind {
-    /// All of them, in the order in which tables list them.
-    pub const ALL: [Self; 3] = [Self::Lwip, Self::Ipstack, Self::Smoltcp];
-
-    /// The name by which users choose the stack.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lwip => "lwip",
-            Self::Ipstack => "ipstack",
-            Self::Smoltcp => "smoltcp",
+        /// The stacks that this crate knows, compiled in or not.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+        #[serde(rename_all = "lowercase")]
+        pub enum StackKind {
+            $($(#[$doc])* $stack,)*
         }
-    }
 
-    /// Whether this build has the stack: a cargo feature of the same name.
-    pub const fn compiled_in(self) -> bool {
-        match self {
-            Self::Lwip => cfg!(feature = "lwip"),
-            Self::Ipstack => cfg!(feature = "ipstack"),
-            Self::Smoltcp => cfg!(feature = "smoltcp"),
-        }
-    }
+        impl StackKind {
+            /// All of them, in the order in which tables list them.
+            pub const ALL: [Self; [$($feature),*].len()] = [$(Self::$stack),*];
 
-    /// The version of the stack; `None` where this build is without it.
-    pub const fn version(self) -> Option<&'static str> {
-        match self {
-            #[cfg(feature = "lwip")]
-            Self::Lwip => Some(lwip::VERSION),
-            #[cfg(feature = "ipstack")]
-            Self::Ipstack => Some(ipstack::VERSION),
-            #[cfg(feature = "smoltcp")]
-            Self::Smoltcp => Some(smoltcp::VERSION),
-            #[cfg(not(all(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
-            _ => None,
-        }
-    }
+            /// The name by which users choose the stack.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$stack => $feature,)*
+                }
+            }
 
-    /// Calls the visitor with this stack's type: the one place where a name becomes a stack.
-    ///
-    /// # Errors
-    ///
-    /// [`NotCompiledIn`], where this build is without the stack.
-    pub fn visit<L: Link, V: Visitor<L>>(self, visitor: V) -> Result<V::Output, NotCompiledIn> {
-        match self {
-            #[cfg(feature = "lwip")]
-            Self::Lwip => Ok(visitor.visit::<Lwip>()),
-            #[cfg(feature = "ipstack")]
-            Self::Ipstack => Ok(visitor.visit::<Ipstack>()),
-            #[cfg(feature = "smoltcp")]
-            Self::Smoltcp => Ok(visitor.visit::<Smoltcp>()),
-            #[cfg(not(all(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
-            _ => {
-                drop(visitor);
-                Err(NotCompiledIn(self))
+            /// Whether this build has the stack: a cargo feature of the same name.
+            pub const fn compiled_in(self) -> bool {
+                self.version().is_some()
+            }
+
+            /// The version of the stack; `None` where this build is without it.
+            pub const fn version(self) -> Option<&'static str> {
+                match self {
+                    $(
+                        #[cfg(feature = $feature)]
+                        Self::$stack => Some($module::VERSION),
+                        #[cfg(not(feature = $feature))]
+                        Self::$stack => None,
+                    )*
+                }
+            }
+
+            /// Calls the visitor with this stack's type: the one place where a name becomes a stack.
+            ///
+            /// # Errors
+            ///
+            /// [`NotCompiledIn`], where this build is without the stack.
+            pub fn visit<L: Link, V: Visitor<L>>(self, visitor: V) -> Result<V::Output, NotCompiledIn> {
+                // Without any stack it is not used.
+                let _ = &visitor;
+                match self {
+                    $(
+                        #[cfg(feature = $feature)]
+                        Self::$stack => Ok(visitor.visit::<$stack>()),
+                        #[cfg(not(feature = $feature))]
+                        Self::$stack => Err(NotCompiledIn(self)),
+                    )*
+                }
             }
         }
-    }
+    };
 }
+
+// One line for each stack.
+stacks! {
+    /// lwIP, in C, through its raw API
+    "lwip" => lwip::Lwip,
+    /// The ipstack crate
+    "ipstack" => ipstack::Ipstack,
+    /// The smoltcp crate
+    "smoltcp" => smoltcp::Smoltcp,
+}
+
+// A stack uses those of these modules that help it. A build without it may leave some of them unused.
+#[allow(dead_code, unused_imports, reason = "not every stack uses it")]
+mod datagrams;
+#[allow(dead_code, unused_imports, unreachable_pub, reason = "not every stack uses it")]
+mod driven;
+#[allow(dead_code, reason = "not every stack uses it")]
+mod duplicate_ack;
+mod gate;
+#[allow(dead_code, reason = "not every stack uses it")]
+mod mss_rewrite;
+#[allow(dead_code, reason = "not every stack uses it")]
+mod offload;
+pub mod peer;
+
+pub use crate::gate::{Admission, Answers, Gate, Gated, Request, Unreachable, gate};
+#[cfg(all(feature = "lwip", feature = "checksums"))]
+pub use lwip_sys::checksum as lwip_checksum;
 
 impl fmt::Display for StackKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -249,7 +242,7 @@ pub trait Netstack<L: Link>: 'static {
     type Stream: Stream;
     /// The source of its connections.
     type Listener: Listener<Stream = Self::Stream>;
-    /// Its datagrams.
+    /// Its datagrams; [`NoDatagrams`] for a stack without UDP.
     type Datagrams: Datagrams;
 
     /// Starts the stack on a link. Must be called within a tokio runtime; the stack runs on it.
@@ -324,12 +317,19 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     }
 
     /// Whether the connection has ended by a RST, a time-out or a failure, even if there are bytes to read. It
-    /// wakes a task that waits to read.
-    fn has_failed(&self) -> bool;
+    /// wakes a task that waits to read. A stack that does not tell always returns `false`.
+    fn has_failed(&self) -> bool {
+        false
+    }
 
     /// Ends the connection with a RST; unsent and unread bytes are lost. The RST is sent once, if the link has
-    /// room: a peer that misses it gets another for its next packet.
-    fn reset(self);
+    /// room: a peer that misses it gets another for its next packet. A stack that cannot reset closes it.
+    fn reset(self)
+    where
+        Self: Sized,
+    {
+        drop(self);
+    }
 }
 
 /// The addresses of a connection, or of an exchange of datagrams.
@@ -381,6 +381,21 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
 }
 
+/// The datagrams of a stack without UDP, or whose adapter has none: none ever arrives.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDatagrams;
+
+impl Datagrams for NoDatagrams {
+    async fn recv(&self, _: &mut [u8]) -> io::Result<Datagram> {
+        std::future::pending().await
+    }
+
+    /// Always returns [`io::ErrorKind::Unsupported`].
+    fn try_send(&self, _: SocketAddr, _: SocketAddr, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
 /// A datagram that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
@@ -391,6 +406,11 @@ pub struct Datagram {
     /// The peer's address.
     pub peer: SocketAddr,
 }
+
+/// The code of the guide is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/new-stack.md")]
+struct NewStackGuide;
 
 /// Inserts hop-by-hop options into an IPv6 packet, and destination options if `both`.
 #[cfg(test)]

@@ -42,13 +42,11 @@ impl Offload {
     }
 
     /// The largest packet, in bytes, that the link takes from a stack.
-    #[cfg(any(feature = "ipstack", feature = "smoltcp"))]
     pub(crate) fn largest_packet(&self) -> usize {
         if self.segmentation.any() { self.max_packet_len.max(self.mtu) } else { self.mtu }
     }
 
     /// The largest TCP packet that a stack makes for the link, over IPv4 or IPv6, in bytes.
-    #[cfg(any(feature = "ipstack", feature = "smoltcp"))]
     pub(crate) fn largest_tcp_packet(&self) -> usize {
         let largest = |ipv6| header_len(ipv6) + usize::from(self.largest_payload(ipv6));
         largest(false).max(largest(true))
