@@ -114,18 +114,16 @@ impl<L: Link> Device<L> {
         let rest = &payload[self.taken..];
         let len = rest.len().min(PIECE).min(out.remaining() - headers.len());
         let cut = if len < rest.len() { FIN | PSH } else { FIN };
-        // A FIN without data has gone into the queue, or is held.
-        let emits = len > 0 || segment.flags() & FIN == 0;
-        if emits {
-            out.put_slice(headers);
-            patch(out.filled_mut(), &segment, self.taken, len, segment.flags() & !cut);
-            out.put_slice(&rest[..len]);
-        }
+        // The FIN goes into the queue, or is held. What comes with it must not wait: data, or the ACK of our last byte.
+        out.put_slice(headers);
+        patch(out.filled_mut(), &segment, self.taken, len, segment.flags() & !cut);
+        out.put_slice(&rest[..len]);
         self.taken += len;
         if len == rest.len() {
             (self.taken, self.next) = (0, self.next + 1);
+            self.acked = flow_key(&segment);
         }
-        emits
+        true
     }
 
     /// Takes note of a packet that has left.
@@ -245,5 +243,79 @@ impl<L: Link> AsyncWrite for Device<L> {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::future::poll_fn;
+    use std::net::SocketAddr;
+    use std::num::NonZeroU16;
+    use std::time::Duration;
+
+    use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
+    use platform::{Checksum, MemoryLink, PacketMeta};
+
+    use super::super::datagrams::Exchange;
+    use super::*;
+
+    const ISN: u32 = u32::MAX - 5;
+
+    fn packet(from: SocketAddr, to: SocketAddr, fields: TcpFields, payload: &[u8]) -> Vec<u8> {
+        let mut headers = [0; MAX_HEADERS_LEN];
+        let len = TcpHeaders::new(from, to).unwrap().write(fields, &[], payload, Checksum::Partial, &mut headers);
+        [&headers[..len], payload].concat()
+    }
+
+    /// The next packet that ipstack would get.
+    async fn next(device: &mut Device<MemoryLink>) -> Option<Vec<u8>> {
+        let mut buffer = vec![0; 16_000];
+        let mut buffer = ReadBuf::new(&mut buffer);
+        let read = poll_fn(|cx| Pin::new(&mut *device).poll_read(cx, &mut buffer));
+        tokio::time::timeout(Duration::from_millis(20), read).await.ok()?.unwrap();
+        Some(buffer.filled().to_vec())
+    }
+
+    /// A super-packet with a FIN comes in pieces, and the FIN behind them once ours has left.
+    #[tokio::test]
+    async fn a_super_packet_is_cut_and_its_fin_is_held() {
+        for [peer, local] in [["10.0.0.1:4000", "10.0.0.2:80"], ["[fd00::1]:4000", "[fd00::2]:80"]] {
+            let (peer, local): (SocketAddr, SocketAddr) = (peer.parse().unwrap(), local.parse().unwrap());
+            let (link, mut other_end) = MemoryLink::offloading_pair(1500, MemoryLink::DEFAULT_DEPTH);
+            let hub = Arc::new(Hub::new(Duration::from_secs(1), Exchange::new(1500)));
+            let offload = Offload::of(&link.capabilities());
+            let mut device = Device::new(link, offload, Arc::clone(&hub));
+            let payload: Vec<u8> = (0..20_000_u32).map(|index| index as u8).collect();
+            let first = ISN.wrapping_add(1);
+            let fields = |sequence, flags| TcpFields { sequence, acknowledgement: 100, flags, window: 500 };
+            let syn = packet(peer, local, fields(ISN, SYN), &[]);
+            let data = packet(peer, local, fields(first, ACK | PSH | FIN), &payload);
+            let whole = PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(1440) };
+            for (meta, packet) in [(PacketMeta::default(), &syn), (whole, &data)] {
+                other_end.try_send(meta, &[IoSlice::new(packet)]).unwrap();
+            }
+            other_end.flush().unwrap();
+            assert_eq!(next(&mut device).await.unwrap(), syn);
+            let mut at = 0;
+            for (len, flags) in [(PIECE, ACK), (PIECE, ACK), (20_000 - 2 * PIECE, ACK | PSH)] {
+                let piece = next(&mut device).await.unwrap();
+                let segment = TcpSegment::parse(&piece).unwrap();
+                assert_eq!((segment.sequence(), segment.flags()), (first.wrapping_add(at as u32), flags));
+                assert_eq!(segment.payload(), &payload[at..at + len]);
+                assert_eq!(platform::packet::ip_len(&piece), Some(piece.len()));
+                at += len;
+            }
+            assert!(next(&mut device).await.is_none(), "the FIN is held");
+            let fin = packet(local, peer, fields(700, ACK | FIN), &[]);
+            poll_fn(|cx| Pin::new(&mut device).poll_write(cx, &fin)).await.unwrap();
+            let released = next(&mut device).await.unwrap();
+            let segment = TcpSegment::parse(&released).unwrap();
+            assert_eq!((segment.sequence(), segment.flags()), (first.wrapping_add(20_000), ACK | FIN));
+            assert_eq!((segment.acknowledgement(), segment.payload()), (700, &[][..]));
+            let flow = hub.flow(FlowKey { local, peer }).unwrap();
+            assert!(poll_fn(|cx| Poll::Ready(flow.poll_end(cx, 20_000).is_ready())).await);
+        }
     }
 }
