@@ -361,6 +361,7 @@ pub const MAX_WAITING_BYTES: usize = 4 << 20;
 ///   its packet's, and over IPv6 if it has no checksum (RFC 8200, 8.1).
 /// - Longer than a packet of the MTU: over IPv4, lwIP and smoltcp fragment up to 65,507 bytes and reassemble
 ///   fragments, of four datagrams at once or a few more; ipstack does neither. Over IPv6 none does.
+/// - ipstack only answers: it sends nothing between two addresses before a datagram has come from the one to the other.
 pub trait Datagrams: Clone + Send + Sync + 'static {
     /// Waits for the next datagram and copies its payload into `buffer`, as far as it fits. A buffer of 65,535
     /// bytes holds any.
@@ -376,7 +377,7 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
     ///
     /// - [`io::ErrorKind::WouldBlock`] if the link or a queue is full; the datagram is not sent.
     /// - [`io::ErrorKind::InvalidInput`] if it is longer than the stack can send, the addresses are of two
-    ///   IP versions, or one of them cannot belong to a host.
+    ///   IP versions, one of them cannot belong to a host, or the stack only answers and nothing has come.
     /// - The stack or its link has failed.
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
 }
