@@ -277,15 +277,21 @@ impl<L: Link> Link for Gated<L> {
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
-        let settled = self.settle(buffers)?;
-        if settled > 0 {
-            return Ok(settled);
+        let mut kept = self.settle(buffers)?;
+        // Fewer packets than buffers would mean that no more wait.
+        while kept < buffers.len() {
+            let rest = &mut buffers[kept..];
+            let room = rest.len();
+            let count = match self.link.try_recv(rest) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && kept > 0 => break,
+                count => count?,
+            };
+            kept += self.screen(&mut buffers[kept..][..count])?;
+            if count < room {
+                break;
+            }
         }
-        let count = self.link.try_recv(buffers)?;
-        match self.screen(&mut buffers[..count])? {
-            0 => Err(io::ErrorKind::WouldBlock.into()),
-            kept => Ok(kept),
-        }
+        if kept == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(kept) }
     }
 
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {

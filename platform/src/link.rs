@@ -161,6 +161,12 @@ impl PacketBuffer {
 /// `poll_readable` or `poll_writable` then says when to try again. Every other error means that the link is
 /// gone.
 ///
+/// Readiness is a promise about the time after a `WouldBlock`. Once `try_recv` has returned it, or has filled fewer buffers
+/// than it was given, `poll_readable` is ready if a packet has arrived since, even if it came before the poll; else it wakes
+/// the task when one arrives. A poll may be ready without a packet: the caller then tries, and polls again. A caller that
+/// has seen neither must not wait for `poll_readable`: packets that were there before may never make it ready (Windows
+/// announces a packet once). The same holds for `try_send`, which returns `WouldBlock`, and `poll_writable`.
+///
 /// Each `poll` method remembers the waker of its last call only.
 pub trait Link: Send + Sync + 'static {
     /// What this link can do. Constant for its lifetime.

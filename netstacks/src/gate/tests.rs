@@ -36,7 +36,7 @@ impl Bench {
     /// What the stack is given.
     fn delivered(&mut self) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
-        // What is taken out of a batch leaves it empty, and says nothing of the next.
+        // A batch has four packets at most.
         for _ in 0..4 {
             if let Ok(count) = self.gated.try_recv(&mut self.buffers) {
                 packets.extend(self.buffers[..count].iter().map(|buffer| buffer.packet().to_vec()));
@@ -277,6 +277,20 @@ fn a_syn_that_only_a_stack_may_find_is_dropped() {
     (datagram[6], datagram[9]) = (0x20, 17);
     bench.send(&datagram);
     assert_eq!(bench.delivered(), [datagram], "a fragment of a datagram");
+}
+
+#[test]
+fn a_batch_is_filled_up_when_packets_of_it_are_kept() {
+    let mut bench = Bench::new(8);
+    let batch = bench.gated.capabilities().batch;
+    // A whole batch of SYNs, and what a link that announces a packet once would not announce again.
+    for port in 0..batch as u16 {
+        bench.send(&syn(false, 4000 + port));
+    }
+    bench.send(&data());
+    let mut buffers: Vec<_> = (0..batch).map(|_| PacketBuffer::new(1500)).collect();
+    assert_eq!(bench.gated.try_recv(&mut buffers).unwrap(), 1);
+    assert_eq!(buffers[0].packet(), data());
 }
 
 #[test]
