@@ -13,6 +13,9 @@ const LIST: &str = include_str!("../known.json");
 pub struct Known {
     /// Cases that fail, each with the reason.
     pub failures: BTreeMap<String, String>,
+    /// Cases that fail in some runs and pass in others, each with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub at_times: BTreeMap<String, String>,
     /// Cases that pass by something that the adapter does in the stack's place: the name of the workaround.
     pub workarounds: BTreeMap<String, String>,
 }

@@ -159,7 +159,7 @@ fn assert_same(got: &[u8], expected: &[u8]) {
 }
 
 /// What ipstack alone fails: the test, whether only with super-packets, and the reason. Its adapter does not repair it.
-const IPSTACK_FAILS: [(&str, bool, &str); 18] = [
+const IPSTACK_FAILS: [(&str, bool, &str); 21] = [
     ("a_full_backlog", false, "it accepts every SYN"),
     ("a_reader_that_stops_for_a_while", false, "its receive window never closes"),
     ("a_peer_that_stops_for_a_while", true, "it sends beyond the peer's window"),
@@ -170,10 +170,13 @@ const IPSTACK_FAILS: [(&str, bool, &str); 18] = [
     ("a_stream_dropped_while_the_peer_sends", false, "it goes on to take what the peer sends"),
     ("packets_are_lost", false, "it looks at its retransmission timers only when a packet comes"),
     ("one_super_packet_is_lost", true, "it looks at its retransmission timers only when a packet comes"),
-    // These three fail at times: of what goes beyond the peer's window, the last segment is lost, and nothing comes.
+    // These fail at times: of what goes beyond the peer's window, the last segment is lost, and nothing comes.
     ("a_dropped_stream_delivers", false, "it sends beyond the peer's window"),
     ("bulk_both_ways_at_once", true, "it sends beyond the peer's window"),
     ("twenty_at_once", true, "it sends beyond the peer's window"),
+    ("nothing_goes_wrong", true, "it sends beyond the peer's window"),
+    ("room_is_denied", true, "it sends beyond the peer's window"),
+    ("room_is_lent", true, "it sends beyond the peer's window"),
     ("packets_overtake_each_other", false, "it drops a segment that it has a part of"),
     ("packets_come_twice", true, "it does not acknowledge a segment that comes again"),
     ("answers_from_another_address", false, "it sends datagrams only where one has come from"),
