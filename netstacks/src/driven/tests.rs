@@ -74,3 +74,19 @@ fn readiness_that_fails_wakes_a_parked_reader_and_accept() {
         assert_eq!(ends.await.unwrap(), [io::ErrorKind::NetworkDown; 2]);
     });
 }
+
+#[test]
+fn a_stream_that_shares_the_stack_uses_its_budget_up_by_bytes() {
+    Builder::new_current_thread().build().unwrap().block_on(async {
+        let polls = poll_fn(|cx| {
+            let mut polls = 0;
+            while let Poll::Ready(unit) = coop::poll_proceed(cx) {
+                unit.made_progress();
+                spend(TURN_BYTES / BUDGET_BYTES, cx);
+                polls += 1;
+            }
+            Poll::Ready(polls)
+        });
+        assert_eq!(tokio::spawn(polls).await.unwrap(), 4, "1 MiB");
+    });
+}

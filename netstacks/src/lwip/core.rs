@@ -361,7 +361,7 @@ unsafe fn fill(
     let room = unsafe { lwip_sys::lwip_sys_pcb_room(pcb, most) };
     let (mut filled, mut pushed) = (0, true);
     while filled < room {
-        let (tail, contiguous) = ring.tail(chunks);
+        let (tail, contiguous) = ring.tail(room - filled, chunks);
         // A chunk is no longer than one `tcp_write` takes.
         let len = (room - filled).min(contiguous);
         if len == 0 {

@@ -8,6 +8,10 @@ use std::ptr::NonNull;
 /// window is.
 const CHUNK_LEN: usize = u16::MAX as usize;
 
+/// Size of the first chunk of a ring that is asked for no more, in bytes: so thousands of connections that each have a
+/// short response under way do not take a chunk of a super-packet each.
+const SMALL_LEN: usize = 1024;
+
 /// So many chunks are kept for later at most: 16 MiB.
 const MOST_SPARE: usize = 256;
 
@@ -31,8 +35,13 @@ impl Chunks {
         self.spare.pop().or_else(|| Chunk::allocate(self.layout))
     }
 
+    /// A small chunk is its connection's own: the allocator keeps such at hand.
+    fn take_small() -> Option<Chunk> {
+        Chunk::allocate(Layout::new::<[u8; SMALL_LEN]>())
+    }
+
     fn give(&mut self, chunk: Chunk) {
-        if self.spare.len() < MOST_SPARE {
+        if chunk.layout == self.layout && self.spare.len() < MOST_SPARE {
             self.spare.push(chunk);
         }
     }
@@ -76,18 +85,20 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Where the next bytes go, and how many fit there in one piece: none where there is no memory.
-    pub(super) fn tail(&mut self, chunks: &mut Chunks) -> (NonNull<u8>, usize) {
-        let len = chunks.layout.size();
-        if (self.chunks.is_empty() || self.end == len)
-            && let Some(chunk) = chunks.take()
-        {
+    /// Where the next of `wanted` bytes go, and how many fit there in one piece: none where there is no memory.
+    pub(super) fn tail(&mut self, wanted: usize, chunks: &mut Chunks) -> (NonNull<u8>, usize) {
+        let next = match self.chunks.back() {
+            None if wanted <= SMALL_LEN => Chunks::take_small(),
+            Some(chunk) if self.end < chunk.layout.size() => None,
+            _ => chunks.take(),
+        };
+        if let Some(chunk) = next {
             self.chunks.push_back(chunk);
             self.end = 0;
         }
         match self.chunks.back() {
             // SAFETY: `end` is at most the chunk's length.
-            Some(chunk) => (unsafe { chunk.start.add(self.end) }, len - self.end),
+            Some(chunk) => (unsafe { chunk.start.add(self.end) }, chunk.layout.size() - self.end),
             None => (NonNull::dangling(), 0),
         }
     }
@@ -99,13 +110,12 @@ impl Ring {
 
     /// Forgets the oldest bytes.
     pub(super) fn pop(&mut self, len: usize, chunks: &mut Chunks) {
-        let chunk_len = chunks.layout.size();
         self.start += len;
-        while self.start >= chunk_len
-            && let Some(chunk) = self.chunks.pop_front()
+        while let Some(first) = self.chunks.front().map(|chunk| chunk.layout.size())
+            && self.start >= first
         {
-            self.start -= chunk_len;
-            chunks.give(chunk);
+            self.start -= first;
+            self.chunks.pop_front().into_iter().for_each(|chunk| chunks.give(chunk));
         }
         self.settle(chunks);
     }
@@ -134,7 +144,7 @@ mod tests {
     fn write(ring: &mut Ring, chunks: &mut Chunks, mut len: usize) -> Vec<(usize, usize)> {
         let mut pieces = Vec::new();
         while len > 0 {
-            let (at, room) = ring.tail(chunks);
+            let (at, room) = ring.tail(len, chunks);
             let piece = len.min(room);
             ring.push(piece);
             pieces.push((at.as_ptr() as usize, piece));
@@ -147,21 +157,21 @@ mod tests {
     fn the_chunk_that_was_emptied_last_is_filled_next() {
         let mut chunks = Chunks::new(4 * CHUNK_LEN);
         let mut ring = Ring::default();
-        let first = write(&mut ring, &mut chunks, 100);
-        ring.pop(100, &mut chunks);
+        let first = write(&mut ring, &mut chunks, 2000);
+        ring.pop(2000, &mut chunks);
         let mut other = Ring::default();
-        assert_eq!(write(&mut other, &mut chunks, 100), first, "whoever fills it");
-        assert_eq!(write(&mut other, &mut chunks, 50), [(first[0].0 + 100, 50)]);
+        assert_eq!(write(&mut other, &mut chunks, 2000), first, "whoever fills it");
+        assert_eq!(write(&mut other, &mut chunks, 50), [(first[0].0 + 2000, 50)]);
         let rest = write(&mut other, &mut chunks, CHUNK_LEN);
-        assert_eq!(rest.iter().map(|piece| piece.1).collect::<Vec<_>>(), [CHUNK_LEN - 150, 150]);
+        assert_eq!(rest.iter().map(|piece| piece.1).collect::<Vec<_>>(), [CHUNK_LEN - 2050, 2050]);
         other.pop(CHUNK_LEN, &mut chunks);
         let next = write(&mut other, &mut chunks, CHUNK_LEN);
-        assert_eq!(next, [(rest[1].0 + 150, CHUNK_LEN - 150), (first[0].0, 150)]);
+        assert_eq!(next, [(rest[1].0 + 2050, CHUNK_LEN - 2050), (first[0].0, 2050)]);
     }
 
     #[test]
     fn an_empty_ring_has_no_chunk() {
-        for len in [1, 4096, CHUNK_LEN, CHUNK_LEN + 1, 3 * CHUNK_LEN] {
+        for len in [2 * SMALL_LEN, CHUNK_LEN, CHUNK_LEN + 1, 3 * CHUNK_LEN] {
             let mut chunks = Chunks::new(len);
             let mut ring = Ring::default();
             for _ in 0..100 {
@@ -175,7 +185,7 @@ mod tests {
                 assert!(ring.chunks.is_empty());
             }
             // One that was offered and not written to.
-            ring.tail(&mut chunks);
+            ring.tail(len, &mut chunks);
             ring.settle(&mut chunks);
             assert!(ring.chunks.is_empty());
             assert!((1..=len.div_ceil(CHUNK_LEN) + 1).contains(&chunks.spare.len()), "{len}");
@@ -184,10 +194,23 @@ mod tests {
 
     #[test]
     fn spare_chunks_are_bounded() {
-        let mut chunks = Chunks::new(1);
+        let mut chunks = Chunks::new(2 * SMALL_LEN);
         let mut ring = Ring::default();
-        write(&mut ring, &mut chunks, 2 * MOST_SPARE);
+        write(&mut ring, &mut chunks, 2 * MOST_SPARE * 2 * SMALL_LEN);
         ring.clear(&mut chunks);
         assert_eq!(chunks.spare.len(), MOST_SPARE);
+    }
+
+    #[test]
+    fn short_bytes_take_a_small_chunk_and_what_follows_a_large_one() {
+        let mut chunks = Chunks::new(CHUNK_LEN);
+        let mut ring = Ring::default();
+        write(&mut ring, &mut chunks, 1);
+        assert_eq!(ring.tail(CHUNK_LEN, &mut chunks).1, SMALL_LEN - 1);
+        let pieces = write(&mut ring, &mut chunks, CHUNK_LEN);
+        assert_eq!(pieces.iter().map(|piece| piece.1).collect::<Vec<_>>(), [SMALL_LEN - 1, CHUNK_LEN - SMALL_LEN + 1]);
+        ring.pop(CHUNK_LEN + 1, &mut chunks);
+        assert!(ring.chunks.is_empty());
+        assert_eq!(chunks.spare.len(), 1, "the small one is freed");
     }
 }
