@@ -48,10 +48,11 @@ pub struct Lwip;
 /// - `large-segments`: super-packets come from segments of several MSS, see `c/tcp_out.c`.
 /// - `one-ack-a-batch`: data is acknowledged at the end of a batch, see `c/tcp_in.c`.
 /// - `duplicate-ack-window`: duplicate acknowledgements keep their window, see `duplicate_ack.rs`.
+/// - `partial-ack`: segments that were lost with the first are repeated without a time-out, see `c/pcb.c`.
 /// - `time-wait-syn`: a SYN may open a connection in TIME-WAIT again, see `c/shim.c`.
 /// - `user-timeout`: a peer that is silent for too long is given up, see `Core::lose_patience`.
-const WORKAROUNDS: [&str; 5] =
-    ["large-segments", "one-ack-a-batch", "duplicate-ack-window", "time-wait-syn", "user-timeout"];
+const WORKAROUNDS: [&str; 6] =
+    ["large-segments", "one-ack-a-batch", "duplicate-ack-window", "partial-ack", "time-wait-syn", "user-timeout"];
 
 /// The smallest packet that every IPv4 host takes (RFC 791, 3.1).
 const MIN_MTU: usize = 576;

@@ -26,6 +26,11 @@ pub(super) const CASES: &[Case] = &[
         "RFC 6582, 3.2",
         "Both come again, and all data arrives. No pause is as long as two seconds.",
     ),
+    Case::new("four-lost-of-a-window", four_lost_of_a_window).about(
+        "Four segments of one window, apart from each other, are lost",
+        "RFC 6582, 3.2; RFC 6675, 5",
+        "An acknowledgement of a part of the window repeats the next lost segment: no time-out.",
+    ),
     Case::new("tail-lost", tail_lost).about(
         "The last segment is lost, so that nothing brings duplicate ACKs",
         "RFC 6298, 5",
@@ -143,6 +148,10 @@ fn one_lost_growing_window(setup: &Setup) -> Step {
 
 fn two_lost(setup: &Setup) -> Step {
     shorter_than(transfer(setup, 200_000, 0, nth(&[20, 21]))?, Duration::from_secs(2))
+}
+
+fn four_lost_of_a_window(setup: &Setup) -> Step {
+    shorter_than(transfer(setup, 200_000, 0, nth(&[40, 45, 50, 55]))?, Duration::from_millis(450))
 }
 
 fn tail_lost(setup: &Setup) -> Step {

@@ -107,6 +107,9 @@ impl Core {
                 && let Some(connection) = (*this).table.get_mut(flow)
             {
                 connection.heard(now);
+                if !connection.pcb.is_null() {
+                    lwip_sys::lwip_sys_pcb_recover(connection.pcb, &raw mut connection.recovery);
+                }
                 (*this).demand(flow);
             }
         }

@@ -7,7 +7,7 @@ use std::ptr;
 use std::slice;
 use std::time::Duration;
 
-use lwip_sys::{Endpoints, Pbuf, TcpPcb};
+use lwip_sys::{Endpoints, Pbuf, Recovery, TcpPcb};
 use tokio::time::Instant;
 
 use super::ring::Ring;
@@ -36,6 +36,7 @@ pub(super) struct Flow {
     /// Null once lwIP has freed it.
     pub(super) pcb: *mut TcpPcb,
     pub(super) last_ack: LastAck,
+    pub(super) recovery: Recovery,
     /// Data for the reader, which is ours to free.
     received: VecDeque<*mut Pbuf>,
     /// How many small pieces are at the end of `received`.
@@ -64,6 +65,7 @@ impl Flow {
         Self {
             pcb,
             last_ack: LastAck::default(),
+            recovery: Recovery::default(),
             received: VecDeque::new(),
             small: 0,
             ring: Ring::default(),
