@@ -111,8 +111,6 @@ pub(crate) struct Wire {
     pub(crate) others: Vec<Vec<u8>>,
     /// The first packet of the stack that must not have been sent.
     pub(crate) violation: Option<String>,
-    /// TCP segments of the stack so far.
-    pub(crate) count: usize,
     packets: usize,
     /// Super-packets that have come.
     pub(crate) super_packets: usize,
@@ -143,7 +141,6 @@ impl Wire {
             datagrams: VecDeque::new(),
             others: Vec::new(),
             violation: None,
-            count: 0,
             packets: 0,
             super_packets: 0,
             is_stack,
@@ -265,7 +262,6 @@ impl Wire {
     fn store(&mut self, packet: &[u8]) {
         let Some((source, _)) = addresses(packet) else { return };
         if let Some(segment) = TcpSegment::parse(packet) {
-            self.count += 1;
             let key = (segment.destination_port(), source, segment.source_port());
             self.segments.entry(key).or_default().push_back(Segment {
                 seq: segment.sequence(),

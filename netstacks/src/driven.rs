@@ -87,7 +87,7 @@ enum Waiter {
 enum Owner {
     /// The driver. It runs or has been woken (`is_scheduled`), or it waits for the link.
     Driver { is_scheduled: bool },
-    /// The tasks of one waiter. `has_driven`: they made a turn since the driver last looked.
+    /// The tasks of one waiter. `has_driven`: they took packets in since the driver last looked.
     Task { waiter: Waiter, has_driven: bool },
 }
 
@@ -309,6 +309,9 @@ impl<E: Engine> State<E> {
         };
         // A busy writer takes the acknowledgements first: they free memory that is still in the processor's cache.
         if self.unsent >= BULK {
+            if self.is_owner(waiter) {
+                self.owner = Owner::Task { waiter, has_driven: true };
+            }
             let (_, changed) = self.ingress(Instant::now(), wakes)?;
             if !changed.is_only(waiter) {
                 self.call_driver(wakes);
@@ -343,16 +346,14 @@ impl<E: Engine> State<E> {
                 }
             }
         }
-        cx.waker().wake_by_ref();
+        wakes.0.push(cx.waker().clone());
         Poll::Pending
     }
 
     /// Sends what a waiter has written: at once if it makes the turns, or if it is much; else with the rest.
     fn written(&mut self, waiter: Waiter, len: usize, wakes: &mut Wakes) -> io::Result<()> {
         self.unsent += len;
-        if self.is_owner(waiter) {
-            self.owner = Owner::Task { waiter, has_driven: true };
-        } else if self.unsent < BULK {
+        if !self.is_owner(waiter) && self.unsent < BULK {
             self.call_driver(wakes);
             return Ok(());
         }

@@ -30,6 +30,9 @@ use crate::{FlowKey, is_host};
 /// Largest number of replies that wait for the link; further ones are dropped.
 const MAX_REPLIES: usize = 256;
 
+/// Batches that one call takes from the link when nothing is left of them for the stack, whose lock may be held.
+const MAX_BATCHES: usize = 8;
+
 /// A segment that has SYN of these flags, and no other, opens a connection (RFC 9293, 3.5). ECN sets other
 /// flags beside it (RFC 3168, 6.1.1).
 const DECIDING: u8 = FIN | SYN | RST | ACK;
@@ -279,7 +282,9 @@ impl<L: Link> Link for Gated<L> {
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut kept = self.settle(buffers)?;
         // Fewer packets than buffers would mean that no more wait.
-        while kept < buffers.len() {
+        let mut rounds = 0;
+        while kept < buffers.len() && rounds < MAX_BATCHES {
+            rounds += 1;
             let rest = &mut buffers[kept..];
             let room = rest.len();
             let count = match self.link.try_recv(rest) {
@@ -289,6 +294,10 @@ impl<L: Link> Link for Gated<L> {
             kept += self.screen(&mut buffers[kept..][..count])?;
             if count < room {
                 break;
+            }
+            if rounds == MAX_BATCHES {
+                // More may wait, and the link does not say so again.
+                self.shared.pending.store(true, Ordering::Release);
             }
         }
         if kept == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(kept) }

@@ -40,7 +40,7 @@ pub(super) const CASES: &[Case] = &[
         .plain(),
     Case::new("udp-wrong-length", wrong_length).about(
         "Datagrams whose length field is not the length of their packet",
-        "RFC 768",
+        "RFC 768; the promise of netstacks::Datagrams",
         "They are dropped, and later ones are received.",
     ),
     Case::new("udp-fragments-received", fragments_received).about(

@@ -75,7 +75,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("syn-with-ecn", syn_with_ecn).about(
         "The SYN asks for ECN",
         "RFC 3168, 6.1.1",
-        "The connection opens. A stack without ECN answers without its flags.",
+        "The connection opens. The SYN+ACK does not have CWR: it agrees with ECE alone, or declines with neither flag.",
     ),
     Case::new("backlog-full", backlog_full).about(
         "More SYNs than the backlog of one takes",
@@ -304,7 +304,10 @@ fn syn_with_ecn(setup: &Setup) -> Step {
     const ECE: u8 = 0x40;
     const CWR: u8 = 0x80;
     let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect_with(&Offer { flags: SYN | ECE | CWR, ..Offer::default() })?;
+    let mut client = lab.client();
+    let syn_ack = client.open(&Offer { flags: SYN | ECE | CWR, ..Offer::default() })?;
+    check(syn_ack.flags & CWR == 0, || format!("the SYN+ACK has the flags {:#x}", syn_ack.flags))?;
+    let mut served = lab.accept()?;
     exchange(&mut client, &mut served)?;
     lab.finish()
 }

@@ -10,7 +10,7 @@ use crate::{Case, Client, LATE, Lab, Offer, SOON, Served, Setup, Step, Then, che
 pub(super) const CASES: &[Case] = &[
     Case::new("thousand-connections", thousand_connections).about(
         "1,000 connections are open at once, and each carries 1,000 bytes each way",
-        "RFC 9293, 3.1",
+        "RFC 9293, 3.10.7.4",
         "All open, and all bytes arrive.",
     ),
     Case::new("syns-at-once", syns_at_once).about(

@@ -18,7 +18,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("duplicated", duplicated).about(
         "Every segment arrives twice",
         "RFC 9293, 3.10.7.4",
-        "The server reads each byte once; the second copy is answered with an ACK.",
+        "The server reads each byte once.",
     ),
     Case::new("overlap", overlap).about(
         "Each segment repeats half of the one before it",

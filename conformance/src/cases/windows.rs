@@ -14,7 +14,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("scale-offered", scale_offered).about(
         "The client offers a window scale",
         "RFC 7323, 2.2",
-        "The SYN+ACK has the option too; its own window is not scaled, and later windows are more than 64 KiB.",
+        "The SYN+ACK has the option too, and later windows are more than 64 KiB.",
     ),
     Case::new("scale-not-offered", scale_not_offered).about(
         "The client offers no window scale",

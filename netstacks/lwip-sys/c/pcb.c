@@ -110,6 +110,7 @@ lwip_sys_pcb_release(struct tcp_pcb *pcb, u8_t unread)
         tcp_shutdown(pcb, 0, 1);
       }
       break;
+    case FIN_WAIT_1:
     case FIN_WAIT_2:
       if (unread) {
         tcp_abort(pcb);

@@ -20,6 +20,8 @@ const MAX_FLOWS: usize = 1 << 16;
 /// Connections in TIME-WAIT that no stream belongs to. With one more, the oldest is forgotten: a peer that repeats
 /// its FIN then gets a RST.
 const MAX_TIME_WAIT: usize = 64;
+/// So many timers of connections that have gone are kept, beside as many as there are connections.
+const MIN_TIMERS: usize = 64;
 
 /// Where a connection stands between its SYN and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,6 +269,10 @@ impl<C> Table<C> {
         if entry.timer.is_none_or(|timer| at < timer) {
             entry.timer = Some(at);
             self.timers.push(Reverse((at, flow)));
+            if self.timers.len() > 2 * self.entries.len() + MIN_TIMERS {
+                let entries = &self.entries;
+                self.timers.retain(|Reverse((at, flow))| entries.get(flow.0).is_some_and(|entry| entry.timer == Some(*at)));
+            }
         }
     }
 
@@ -379,6 +385,18 @@ mod tests {
         let new = table.open(key(1), ());
         table.remove(old);
         assert_eq!(table.find(&key(1)), Some(new));
+    }
+
+    #[test]
+    fn timers_of_connections_that_have_gone_do_not_pile_up() {
+        let mut table = Table::new(9);
+        let start = Instant::now() + Duration::from_secs(100);
+        for index in 0..10_000 {
+            let flow = table.open(key(1), ());
+            table.set_timer(flow, start + Duration::from_micros(index));
+            table.remove(flow);
+        }
+        assert!(table.timers.len() <= 2 * MIN_TIMERS, "{} timers", table.timers.len());
     }
 
     #[test]

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use platform::{Capabilities, MemoryLink, PacketBuffer, PacketMeta};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Builder;
 
 use super::*;
-use crate::peer::{Client, Peer};
+use crate::peer::{Client, Peer, Peers};
 use crate::{Netstack, Smoltcp, StackConfig};
 use platform::Link;
 
@@ -89,4 +89,48 @@ fn a_stream_that_shares_the_stack_uses_its_budget_up_by_bytes() {
         });
         assert_eq!(tokio::spawn(polls).await.unwrap(), 4, "1 MiB");
     });
+}
+
+#[test]
+fn others_are_served_beside_a_task_that_only_writes() {
+    const SERVER: &str = "10.0.0.2:80";
+    let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+    let client = std::thread::spawn(move || {
+        let mut peers = Peers::new(other_end, "10.0.0.1".parse().unwrap());
+        let mut ready = Vec::new();
+        let mut wait = |peers: &mut Peers<MemoryLink>| peers.wait(Duration::from_secs(5), &mut ready).unwrap();
+        peers.connect(0, SERVER.parse().unwrap()).unwrap();
+        for _ in 0..20 {
+            while peers.write(0, &[0]).is_err() {
+                wait(&mut peers);
+            }
+            while peers.read(0, &mut [0]).is_err() {
+                wait(&mut peers);
+            }
+        }
+        // The first task makes the turns by now, and only writes from now on.
+        std::thread::sleep(Duration::from_millis(50));
+        peers.connect(1, SERVER.parse().unwrap()).unwrap();
+        let begin = Instant::now();
+        while !peers.is_connected(1) {
+            wait(&mut peers);
+        }
+        (begin.elapsed(), peers)
+    });
+    let serve = async {
+        let mut stack = Smoltcp::start(link, &StackConfig::default()).unwrap();
+        let _driver = tokio::spawn(stack.driver);
+        let mut stream = stack.listener.accept().await.unwrap();
+        for _ in 0..20 {
+            let byte = stream.read_u8().await.unwrap();
+            stream.write_u8(byte).await.unwrap();
+        }
+        while !client.is_finished() {
+            stream.write_u8(0).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        client.join().unwrap().0
+    };
+    let took = Builder::new_current_thread().enable_all().build().unwrap().block_on(serve);
+    assert!(took < Duration::from_secs(1), "a connection took {took:?}");
 }

@@ -122,6 +122,11 @@ impl Core {
             lwip_sys::lwip_sys_tick();
             let mut ticking = mem::take(&mut (*this).ticking);
             ticking.retain(|&flow| {
+                // A connection that has gone may have left its number to one that is here a second time.
+                let connection = (*this).table.get_mut(flow);
+                if !connection.is_some_and(|connection| mem::take(&mut connection.is_ticking)) {
+                    return false;
+                }
                 let Some(pcb) = (*this).pcb(flow) else { return false };
                 if lwip_sys::lwip_sys_pcb_is_over(pcb) == 0 {
                     if (*this).is_orphan(flow) {
@@ -130,11 +135,11 @@ impl Core {
                     lwip_sys::lwip_sys_pcb_tick(pcb);
                 }
                 let Some(pcb) = (*this).pcb(flow) else { return false };
-                let is_quiet = lwip_sys::lwip_sys_pcb_is_quiet(pcb) != 0;
-                if is_quiet && let Some(connection) = (*this).table.get_mut(flow) {
-                    connection.is_ticking = false;
-                }
-                !is_quiet
+                lwip_sys::lwip_sys_pcb_is_quiet(pcb) == 0
+            });
+            ticking.retain(|&flow| {
+                let connection = (*this).table.get_mut(flow);
+                connection.is_some_and(|connection| !mem::replace(&mut connection.is_ticking, true))
             });
             // Those that a callback has added meanwhile.
             ticking.append(&mut (*this).ticking);

@@ -345,6 +345,36 @@ fn unread_bytes_are_told_by_a_rst_and_their_lack_by_a_fin() {
 }
 
 #[test]
+fn unread_bytes_are_told_after_a_shutdown_too() {
+    let mut bench = Bench::new();
+    let (accepted, mut next) = bench.open(&MSS_1460);
+    bench.engine.finish(accepted.flow);
+    assert_eq!(bench.turn().last().unwrap().flags, FIN | ACK);
+    next.len = 100;
+    bench.put(&next);
+    bench.turn();
+    bench.engine.release(accepted.flow);
+    assert_eq!(bench.turn().last().unwrap().flags & RST, RST);
+    assert!(bench.engine.is_idle());
+}
+
+#[test]
+fn a_timer_runs_once_however_many_connections_had_its_place() {
+    let mut bench = Bench::new();
+    for _ in 0..50 {
+        let (accepted, mut next) = bench.open(&MSS_1460);
+        next.flags = RST;
+        bench.put(&next);
+        bench.turn();
+        bench.engine.release(accepted.flow);
+    }
+    let (accepted, _) = bench.open(&MSS_1460);
+    assert_eq!(bench.engine.send(accepted.flow, &[0; 100]).unwrap(), 100);
+    assert_eq!(bench.turn().len(), 1);
+    assert_eq!(bench.pass(Duration::from_millis(600)), [], "nothing comes again so soon");
+}
+
+#[test]
 fn a_syn_reopens_a_connection_in_time_wait() {
     let mut bench = Bench::new();
     let (accepted, mut next) = bench.open(&MSS_1460);
