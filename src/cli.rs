@@ -164,6 +164,9 @@ const AXES: [&str; 23] = [
     "rate_limit",
 ];
 
+/// What `--netstack` of `matrix` and `conform` takes.
+const STACKS: &str = "The stacks: lwip, ipstack, smoltcp, tcp_ip, netstack-smoltcp";
+
 /// Many runs. A LIST is comma-separated, or "all".
 #[derive(Clone, Debug, Args)]
 pub struct Matrix {
@@ -171,8 +174,8 @@ pub struct Matrix {
     #[arg(long, value_enum, conflicts_with_all = AXES)]
     pub preset: Option<Preset>,
 
-    /// The stacks: lwip, ipstack, smoltcp
-    #[arg(short, long, value_name = "LIST", default_value = "all", value_delimiter = ',',
+    /// The stacks
+    #[arg(short, long, help = STACKS, value_name = "LIST", default_value = "all", value_delimiter = ',',
         value_parser = list::choice::<StackKind>)]
     pub netstack: Vec<Choice<StackKind>>,
 
@@ -304,8 +307,8 @@ pub struct Report {
 /// Cases that say whether a stack does what the RFCs ask. A LIST is comma-separated, or "all".
 #[derive(Clone, Debug, Args)]
 pub struct Conform {
-    /// The stacks: lwip, ipstack, smoltcp
-    #[arg(short, long, value_name = "LIST", default_value = "all", value_delimiter = ',',
+    /// The stacks
+    #[arg(short, long, help = STACKS, value_name = "LIST", default_value = "all", value_delimiter = ',',
         value_parser = list::choice::<StackKind>)]
     pub netstack: Vec<Choice<StackKind>>,
 

@@ -69,7 +69,7 @@ real_clients! {
         several_urls_are_fetched_over_one_connection(nginx curl)
         two_hundred_downloads_at_once(nginx curl)
         everything_over_ipv6(nginx curl dnsmasq dig)
-        two_thousand_short_connections_leave_nothing(nginx curl);
+        short_connections_leave_nothing(nginx curl);
     endings:
         an_answer_comes_after_the_clients_half_is_closed(ncat seq sha256sum)
         the_client_goes_on_after_the_servers_half_is_closed()

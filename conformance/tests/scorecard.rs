@@ -3,7 +3,13 @@
 //! `UPDATE_KNOWN=1 cargo test -p conformance` writes the list anew and keeps the reasons that it has.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
-#![cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+#![cfg(any(
+    feature = "lwip",
+    feature = "ipstack",
+    feature = "smoltcp",
+    feature = "tcp_ip",
+    feature = "netstack-smoltcp"
+))]
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -157,4 +163,16 @@ fn ipstack() {
 #[test]
 fn smoltcp() {
     scorecard(StackKind::Smoltcp);
+}
+
+#[cfg(feature = "tcp_ip")]
+#[test]
+fn tcp_ip() {
+    scorecard(StackKind::TcpIp);
+}
+
+#[cfg(feature = "netstack-smoltcp")]
+#[test]
+fn netstack_smoltcp() {
+    scorecard(StackKind::NetstackSmoltcp);
 }

@@ -49,9 +49,13 @@ macro_rules! stacks {
         /// The stacks that this crate knows, compiled in or not.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-        #[serde(rename_all = "lowercase")]
         pub enum StackKind {
-            $($(#[$doc])* $stack,)*
+            $(
+                $(#[$doc])*
+                #[serde(rename = $feature)]
+                #[cfg_attr(feature = "clap", value(name = $feature))]
+                $stack,
+            )*
         }
 
         impl StackKind {
@@ -111,6 +115,10 @@ stacks! {
     "ipstack" => ipstack::Ipstack,
     /// The smoltcp crate
     "smoltcp" => smoltcp::Smoltcp,
+    /// The `tcp_ip` crate
+    "tcp_ip" => tcp_ip::TcpIp,
+    /// The netstack-smoltcp crate: smoltcp as published, behind another adapter
+    "netstack-smoltcp" => netstack_smoltcp::NetstackSmoltcp,
 }
 
 // A stack uses those of these modules that help it. A build without it may leave some of them unused.
@@ -126,6 +134,8 @@ mod mss_rewrite;
 #[allow(dead_code, reason = "not every stack uses it")]
 mod offload;
 pub mod peer;
+#[allow(dead_code, reason = "not every stack uses it")]
+mod port;
 
 pub use crate::gate::{Admission, Answers, Gate, Gated, Request, Unreachable, gate};
 #[cfg(all(feature = "lwip", feature = "checksums"))]
@@ -201,6 +211,12 @@ pub struct Effective {
     /// much slower.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workarounds: Vec<Cow<'static, str>>,
+}
+
+/// The smallest shift count (RFC 7323, 2.3) by which a window of so many bytes is announced. All stacks choose it so.
+#[allow(dead_code, reason = "without any stack it is not used")]
+fn window_scale(window: usize) -> u8 {
+    (usize::BITS - window.leading_zeros()).saturating_sub(u16::BITS) as u8
 }
 
 /// A stack that could not be started.
@@ -427,4 +443,13 @@ fn with_extension_headers(packet: &[u8], both: bool) -> Vec<u8> {
     packet[4..6].copy_from_slice(&len.to_be_bytes());
     packet.splice(40..40, extensions);
     packet
+}
+
+#[test]
+fn the_window_scale_is_the_smallest_that_fits() {
+    for (window, scale) in
+        [(4 << 10, 0), (65_535, 0), (65_536, 1), (256 << 10, 3), (4 << 20, 7), (StackConfig::MAX_WINDOW, 14)]
+    {
+        assert_eq!(window_scale(window), scale, "{window}");
+    }
 }

@@ -115,8 +115,7 @@ impl<L: Link> Netstack<L> for Lwip {
 /// header's 16 bits.
 fn scaled(window: usize) -> (usize, u8) {
     let window = window.min(usize::from(u16::MAX) << MAX_WINDOW_SCALE);
-    let scale = (0..MAX_WINDOW_SCALE).find(|scale| u16::try_from(window >> scale).is_ok());
-    (window, scale.unwrap_or(MAX_WINDOW_SCALE))
+    (window, crate::window_scale(window))
 }
 
 /// The largest payloads of TCP segments, in bytes: those that fill the MTU, or, where the link cuts
@@ -269,7 +268,7 @@ impl<L: Link> LwipEngine<L> {
         unsafe { &mut *self.output }
     }
 
-    /// Fills the batch from the link. Answers how many packets there are.
+    /// Fills the batch from the link. Returns the number of packets.
     fn fill_batch(&mut self) -> io::Result<usize> {
         // SAFETY: the engine's own, and nothing here calls lwIP.
         let output = unsafe { &mut *self.output };

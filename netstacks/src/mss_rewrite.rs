@@ -12,18 +12,19 @@ use platform::packet::flags::SYN;
 
 use crate::offload::{Offload, header_len};
 
-/// Raises the MSS in a SYN from the peer. To be called for every packet that arrives; changes no other.
+/// Raises the MSS in a SYN from the peer. To be called for every packet that arrives; changes no other. Returns whether
+/// it did.
 ///
 /// The checksum is not corrected: on a link that segments, the peer is the kernel of this host, and
 /// packets from there are not verified ([`platform::ChecksumOffload::rx`]).
 #[inline]
-pub(crate) fn raise_mss(offload: &Offload, packet: &mut [u8]) {
-    if let Some((ipv6, mss)) = offered_mss(offload, packet)
-        && offload.segments(ipv6)
-        && u16::from_be_bytes(*mss) >= offload.mss(header_len(ipv6))
-    {
+pub(crate) fn raise_mss(offload: &Offload, packet: &mut [u8]) -> bool {
+    let Some((ipv6, mss)) = offered_mss(offload, packet) else { return false };
+    let raises = offload.segments(ipv6) && u16::from_be_bytes(*mss) >= offload.mss(header_len(ipv6));
+    if raises {
         *mss = offload.largest_payload(ipv6).to_be_bytes();
     }
+    raises
 }
 
 /// Lowers the MSS in a SYN to the one that the link's MTU allows. To be called for every packet that leaves,

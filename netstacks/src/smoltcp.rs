@@ -73,7 +73,7 @@ impl<L: Link> Netstack<L> for Smoltcp {
             stack_version: VERSION.into(),
             receive_buffer_bytes: config.window,
             send_buffer_bytes: config.window,
-            window_scale: Some(window_scale(config.window)),
+            window_scale: Some(crate::window_scale(config.window)),
             largest_packet_bytes: Offload::of(&capabilities).largest_tcp_packet(),
             congestion: "none".into(),
             checksum_verified: !capabilities.checksum.rx,
@@ -83,12 +83,6 @@ impl<L: Link> Netstack<L> for Smoltcp {
         let (listener, datagrams, driver) = driven::start(SmoltcpEngine::new(link, config.clone()));
         Ok(Started { listener, datagrams, driver, effective })
     }
-}
-
-/// The shift that smoltcp derives from the size of its receive buffer (`socket/tcp.rs`,
-/// `Socket::new`).
-fn window_scale(window: usize) -> u8 {
-    (usize::BITS - window.leading_zeros()).saturating_sub(16) as u8
 }
 
 /// A peer has so long to complete the handshake.
@@ -513,19 +507,5 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
 
     fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.is_blocked() { self.device.sender.link.poll_writable(cx) } else { Poll::Pending }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_scale_is_the_one_smoltcp_derives() {
-        for (window, scale) in
-            [(4 << 10, 0), (65_535, 0), (65_536, 1), (256 << 10, 3), (4 << 20, 7), (StackConfig::MAX_WINDOW, 14)]
-        {
-            assert_eq!(window_scale(window), scale, "{window}");
-        }
     }
 }

@@ -27,13 +27,16 @@ const GROUND: Ink = Ink { light: RGBColor(0xFF, 0xFF, 0xFF), dark: "#14181d" };
 const TEXT: Ink = Ink { light: RGBColor(0x1B, 0x1F, 0x24), dark: "#e6e9ed" };
 const FAINT: Ink = Ink { light: RGBColor(0x57, 0x60, 0x6A), dark: "#9ba5b0" };
 const GRID: Ink = Ink { light: RGBColor(0xE1, 0xE5, 0xEA), dark: "#2c343d" };
-// Blue, orange and green that also differ in lightness, and are told apart without seeing red and green.
+// Blue, orange and green that also differ in lightness, and are told apart without seeing red and green. The marks differ
+// in shape too.
 const BLUE: Ink = Ink { light: RGBColor(0x0B, 0x5C, 0xAB), dark: "#6cb6f5" };
 const ORANGE: Ink = Ink { light: RGBColor(0xC2, 0x51, 0x0C), dark: "#f29a5c" };
 const GREEN: Ink = Ink { light: RGBColor(0x12, 0x8A, 0x67), dark: "#3fc79b" };
+const PURPLE: Ink = Ink { light: RGBColor(0x7A, 0x3E, 0x9D), dark: "#c79be6" };
+const OLIVE: Ink = Ink { light: RGBColor(0x8A, 0x7A, 0x0A), dark: "#d6c44e" };
 const GREY: Ink = Ink { light: RGBColor(0x6B, 0x74, 0x7E), dark: "#8f99a5" };
 
-const INKS: [&Ink; 8] = [&GROUND, &TEXT, &FAINT, &GRID, &BLUE, &ORANGE, &GREEN, &GREY];
+const INKS: [&Ink; 10] = [&GROUND, &TEXT, &FAINT, &GRID, &BLUE, &ORANGE, &GREEN, &PURPLE, &OLIVE, &GREY];
 
 impl Mark {
     /// Its colour, the colour's name in the style sheet of the page, and its shape in text.
@@ -42,6 +45,8 @@ impl Mark {
             Self::Circle => (&BLUE, "blue", '●'),
             Self::Triangle => (&ORANGE, "orange", '▲'),
             Self::Square => (&GREEN, "green", '■'),
+            Self::Cross => (&PURPLE, "purple", '✚'),
+            Self::Ring => (&OLIVE, "olive", '○'),
             Self::Diamond => (&GREY, "grey", '◆'),
         }
     }

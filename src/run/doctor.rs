@@ -80,7 +80,7 @@ fn stacks() -> Check {
     let stacks: Vec<_> = StackKind::ALL.into_iter().filter_map(version).collect();
     if stacks.is_empty() {
         return Check::new("stacks", Verdict::Missing, "this build has none")
-            .remedy("build with --features lwip,ipstack,smoltcp");
+            .remedy("build with --features smoltcp, or another stack");
     }
     Check::new("stacks", Verdict::Ok, stacks.join(", "))
 }

@@ -37,6 +37,12 @@ pub struct Program {
     pub ipstack: Option<String>,
     /// smoltcp's version, where it is compiled in.
     pub smoltcp: Option<String>,
+    /// `tcp_ip`'s version, where it is compiled in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tcp_ip: Option<String>,
+    /// netstack-smoltcp's version, where it is compiled in.
+    #[serde(default, rename = "netstack-smoltcp", skip_serializing_if = "Option::is_none")]
+    pub netstack_smoltcp: Option<String>,
     /// What the forwarder in Go was built with, where it is run: the versions of Go and of its modules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub go_forwarder: Option<String>,
@@ -54,8 +60,22 @@ impl Program {
             lwip: stack(StackKind::Lwip),
             ipstack: stack(StackKind::Ipstack),
             smoltcp: stack(StackKind::Smoltcp),
+            tcp_ip: stack(StackKind::TcpIp),
+            netstack_smoltcp: stack(StackKind::NetstackSmoltcp),
             go_forwarder: None,
         }
+    }
+
+    /// The version of a stack, where it is compiled in.
+    pub fn version_of(&self, stack: StackKind) -> Option<&str> {
+        let version = match stack {
+            StackKind::Lwip => &self.lwip,
+            StackKind::Ipstack => &self.ipstack,
+            StackKind::Smoltcp => &self.smoltcp,
+            StackKind::TcpIp => &self.tcp_ip,
+            StackKind::NetstackSmoltcp => &self.netstack_smoltcp,
+        };
+        version.as_deref()
     }
 }
 

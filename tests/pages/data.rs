@@ -115,6 +115,8 @@ fn program() -> Program {
         lwip: text("2.2.1"),
         ipstack: text("1.0.1"),
         smoltcp: text("0.14.0"),
+        tcp_ip: None,
+        netstack_smoltcp: None,
         go_forwarder: None,
     }
 }
@@ -197,6 +199,8 @@ fn typical(cell: &Cell) -> f64 {
         Some(StackKind::Lwip) => 50.0,
         Some(StackKind::Ipstack) => 9.0,
         Some(StackKind::Smoltcp) => 42.0,
+        Some(StackKind::TcpIp) => 10.0,
+        Some(StackKind::NetstackSmoltcp) => 12.0,
         None => 75.0,
     };
     let layer = if cell.layer() == Layer::Stack { 1.7 } else { 1.0 };

@@ -186,15 +186,15 @@ impl Lab {
     pub(crate) fn descriptors(&self) -> usize {
         let Some(proxy) = &self.proxy else { return 0 };
         // A dead proxy has none either.
-        assert!(self.rss_bytes() > 0);
+        assert!(self.peak_bytes() > 0);
         fs::read_dir(format!("/proc/{}/fd", proxy.id())).unwrap().count()
     }
 
-    /// Returns the resident memory of the proxy.
-    pub(crate) fn rss_bytes(&self) -> u64 {
+    /// Returns the most memory that the proxy has had in residence.
+    pub(crate) fn peak_bytes(&self) -> u64 {
         let Some(proxy) = &self.proxy else { return 0 };
         let status = fs::read_to_string(format!("/proc/{}/status", proxy.id())).unwrap();
-        let Some(line) = status.lines().find_map(|line| line.strip_prefix("VmRSS:")) else {
+        let Some(line) = status.lines().find_map(|line| line.strip_prefix("VmHWM:")) else {
             panic!("the proxy has ended by itself");
         };
         line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10

@@ -271,7 +271,8 @@ impl<C> Table<C> {
             self.timers.push(Reverse((at, flow)));
             if self.timers.len() > 2 * self.entries.len() + MIN_TIMERS {
                 let entries = &self.entries;
-                self.timers.retain(|Reverse((at, flow))| entries.get(flow.0).is_some_and(|entry| entry.timer == Some(*at)));
+                self.timers
+                    .retain(|Reverse((at, flow))| entries.get(flow.0).is_some_and(|entry| entry.timer == Some(*at)));
             }
         }
     }

@@ -4,6 +4,7 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use netstacks::{Datagram, Datagrams, Netstack, StackConfig, Started};
@@ -14,13 +15,14 @@ use crate::take_turns;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Echoes datagrams of all lengths, with offload and without. `longest`: over IPv4.
-fn echo<S: Netstack<TunDevice>>(longest: usize) {
+/// Echoes datagrams of all lengths, with offload and without. `lengths`: over IPv4.
+fn echo<S: Netstack<TunDevice>>(lengths: RangeInclusive<usize>) {
     let _turn = take_turns::<S>();
     for (index, (ipv6, offload)) in
         [(false, Offload::On), (false, Offload::Off), (true, Offload::On), (true, Offload::Off)].into_iter().enumerate()
     {
-        let job = move || within::<S>(&format!("t{index}"), ipv6, offload, longest);
+        let (name, lengths) = (format!("t{index}"), lengths.clone());
+        let job = move || within::<S>(&name, ipv6, offload, lengths);
         // Only a panic ends the work in a namespace that is there.
         let skipped = match Namespace::new() {
             Ok(namespace) => namespace.run(job).unwrap(),
@@ -32,8 +34,13 @@ fn echo<S: Netstack<TunDevice>>(longest: usize) {
     }
 }
 
-/// In the namespace. Answers why it cannot be done.
-fn within<S: Netstack<TunDevice>>(name: &str, ipv6: bool, offload: Offload, longest: usize) -> Option<String> {
+/// In the namespace. Says why it cannot be done.
+fn within<S: Netstack<TunDevice>>(
+    name: &str,
+    ipv6: bool,
+    offload: Offload,
+    lengths: RangeInclusive<usize>,
+) -> Option<String> {
     let [own, peer, mask] =
         if ipv6 { ["fd00::1", "fd00::2", "ffff:ffff::"] } else { ["10.0.0.1", "10.0.0.2", "255.255.255.0"] }
             .map(|address| address.parse().unwrap());
@@ -49,8 +56,8 @@ fn within<S: Netstack<TunDevice>>(name: &str, ipv6: bool, offload: Offload, long
         let Started { listener: _listener, datagrams, driver, .. } = S::start(device, &StackConfig::default()).unwrap();
         let driver = tokio::spawn(driver);
         let server = tokio::spawn(answer(datagrams));
-        let longest = if ipv6 { 1_452 } else { longest };
-        let asked = ask(SocketAddr::new(own, 0), SocketAddr::new(peer, 53), longest);
+        let lengths = if ipv6 { *lengths.start()..=1_452 } else { lengths };
+        let asked = ask(SocketAddr::new(own, 0), SocketAddr::new(peer, 53), lengths);
         tokio::time::timeout(DEADLINE, asked).await.expect("an answer is missing");
         server.abort();
         driver.abort();
@@ -66,13 +73,13 @@ async fn answer(datagrams: impl Datagrams) {
     }
 }
 
-async fn ask(from: SocketAddr, to: SocketAddr, longest: usize) {
+async fn ask(from: SocketAddr, to: SocketAddr, lengths: RangeInclusive<usize>) {
     let socket = UdpSocket::bind(from).await.unwrap();
     socket.connect(to).await.unwrap();
     let mut buffer = vec![0; 65_535];
     for len in [0, 1, 2, 99, 1_000, 1_452, 1_472, 1_473, 3_001, 20_000, 65_507] {
         let payload: Vec<u8> = (0..len).map(|index| (index * 7 + len) as u8).collect();
-        while len <= longest && !is_answered(&socket, &payload, &mut buffer).await {}
+        while lengths.contains(&len) && !is_answered(&socket, &payload, &mut buffer).await {}
     }
 }
 
@@ -89,17 +96,30 @@ async fn is_answered(socket: &UdpSocket, payload: &[u8], buffer: &mut [u8]) -> b
 #[cfg(feature = "lwip")]
 #[test]
 fn lwip() {
-    echo::<netstacks::Lwip>(65_507);
+    echo::<netstacks::Lwip>(0..=65_507);
 }
 
 #[cfg(feature = "ipstack")]
 #[test]
 fn ipstack() {
-    echo::<netstacks::Ipstack>(1_472);
+    echo::<netstacks::Ipstack>(0..=1_472);
 }
 
 #[cfg(feature = "smoltcp")]
 #[test]
 fn smoltcp() {
-    echo::<netstacks::Smoltcp>(65_507);
+    echo::<netstacks::Smoltcp>(0..=65_507);
+}
+
+#[cfg(feature = "tcp_ip")]
+#[test]
+fn tcp_ip() {
+    echo::<netstacks::TcpIp>(0..=1_472);
+}
+
+#[cfg(feature = "netstack-smoltcp")]
+#[test]
+fn netstack_smoltcp() {
+    // It sends no datagram without a payload.
+    echo::<netstacks::NetstackSmoltcp>(1..=1_472);
 }

@@ -44,7 +44,7 @@ fn offloads() -> usize {
 fn every_combination_is_there_once() {
     let plan = plan("");
     // Stacks, modes, runtimes, and the offloads.
-    assert_eq!(plan.scenarios.len(), 3 * 2 * 2 * offloads());
+    assert_eq!(plan.scenarios.len(), StackKind::ALL.len() * 2 * 2 * offloads());
     assert_eq!((plan.runs, plan.skipped.len(), plan.out, plan.seed), (10, 0, None, None));
     let cells: HashSet<Cell> = plan.scenarios.iter().map(Cell::planned).collect();
     assert_eq!(cells.len(), plan.scenarios.len());
@@ -131,10 +131,10 @@ fn if_nothing_is_possible_the_wrong_option_is_named() {
 fn a_baseline_runs_once_for_each_setting_that_it_has() {
     let plan = plan("--baseline --mtu 1500,9000 --parallel 1,4");
     let runtimes = 2;
-    assert_eq!(count(&plan, Layer::Path), 3 * 2 * runtimes * offloads() * 2 * 2);
+    assert_eq!(count(&plan, Layer::Path), StackKind::ALL.len() * 2 * runtimes * offloads() * 2 * 2);
     // Neither MTU nor offload, but streams.
     assert_eq!(count(&plan, Layer::Loopback), 2 * runtimes * 2);
-    assert_eq!(count(&plan, Layer::Stack), 3 * 2 * runtimes * offloads() * 2 * 2);
+    assert_eq!(count(&plan, Layer::Stack), StackKind::ALL.len() * 2 * runtimes * offloads() * 2 * 2);
     // Of one stream alone.
     let devices = if platform::netns_supported() { runtimes * offloads() * 2 } else { 0 };
     assert_eq!(count(&plan, Layer::Device), devices);

@@ -133,6 +133,8 @@ pub(super) const fn mark_of(stack: StackKind) -> Mark {
         StackKind::Lwip => Mark::Circle,
         StackKind::Ipstack => Mark::Triangle,
         StackKind::Smoltcp => Mark::Square,
+        StackKind::TcpIp => Mark::Cross,
+        StackKind::NetstackSmoltcp => Mark::Ring,
     }
 }
 

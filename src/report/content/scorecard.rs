@@ -92,9 +92,8 @@ fn about(scores: &[Score], head: Option<&Head>) -> String {
     }
     if let Some(head) = head {
         let program = &head.environment.program;
-        for (name, version) in [("lwip", &program.lwip), ("ipstack", &program.ipstack), ("smoltcp", &program.smoltcp)] {
-            words.extend(version.as_ref().map(|version| format!("{name} {version}")));
-        }
+        let version = |stack: StackKind| program.version_of(stack).map(|version| format!("{stack} {version}"));
+        words.extend(StackKind::ALL.into_iter().filter_map(version));
     }
     format!("In every case: {}.", words.join(", "))
 }

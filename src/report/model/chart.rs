@@ -103,10 +103,15 @@ pub(crate) enum Mark {
     Triangle,
     /// smoltcp, or a forwarder that passes super-packets through.
     Square,
+    /// `tcp_ip`.
+    Cross,
+    /// netstack-smoltcp.
+    Ring,
     /// The kernel, or the forwarder in Go.
     Diamond,
 }
 
 impl Mark {
-    pub(crate) const ALL: [Self; 4] = [Self::Circle, Self::Triangle, Self::Square, Self::Diamond];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Circle, Self::Triangle, Self::Square, Self::Cross, Self::Ring, Self::Diamond];
 }

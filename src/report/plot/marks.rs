@@ -75,6 +75,11 @@ pub(super) fn shape(area: &Area<'_>, (x, y): (i32, i32), mark: Mark) -> Result<(
             area.draw(&Polygon::new(vec![(x, y - 6), (x + 6, y + 5), (x - 6, y + 5)], style))?;
         }
         Mark::Square => area.draw(&Rectangle::new([(x - 4, y - 4), (x + 5, y + 5)], style))?,
+        Mark::Cross => {
+            area.draw(&Rectangle::new([(x - 6, y - 2), (x + 6, y + 2)], style))?;
+            area.draw(&Rectangle::new([(x - 2, y - 6), (x + 2, y + 6)], style))?;
+        }
+        Mark::Ring => area.draw(&Circle::new((x, y), 5, mark.ink().light.stroke_width(2)))?,
         Mark::Diamond => area.draw(&Polygon::new(vec![(x, y - 6), (x + 6, y), (x, y + 6), (x - 6, y)], style))?,
     }
     Ok(())

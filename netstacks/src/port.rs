@@ -1,0 +1,133 @@
+//! The link of a stack that takes packets, and yields them, one at a time.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use platform::packet::{TcpLayout, write_partial_checksum};
+use platform::vnet::complete_checksum;
+use platform::{Checksum, Link, PacketBuffer, PacketMeta};
+use tokio::task::JoinSet;
+
+use crate::Driver;
+use crate::mss_rewrite::{lower_mss, raise_mss};
+use crate::offload::Offload;
+
+/// Headers that may be changed on the way out: IPv6, and a TCP header with all its options.
+const MAX_HEADERS: usize = 40 + 60;
+
+/// A link that one task receives from while another one sends. With offload, packets are super-packets both ways:
+/// the MSS is rewritten (`mss_rewrite.rs`).
+pub(crate) struct Port<L> {
+    link: Mutex<L>,
+    offload: Offload,
+    /// Whether the stack verifies checksums.
+    verifies: bool,
+}
+
+impl<L: Link> Port<L> {
+    pub(crate) fn new(link: L, verifies: bool) -> Self {
+        let offload = Offload::of(&link.capabilities());
+        Self { link: Mutex::new(link), offload, verifies }
+    }
+
+    pub(crate) fn offload(&self) -> Offload {
+        self.offload
+    }
+
+    /// Room for one batch.
+    pub(crate) fn buffers(&self) -> Vec<PacketBuffer> {
+        let capabilities = self.lock().capabilities();
+        (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, L> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for packets. Returns how many buffers, from the first on, hold one.
+    pub(crate) async fn recv(&self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        loop {
+            let received = self.lock().try_recv(buffers);
+            match received {
+                Ok(count) => {
+                    buffers[..count].iter_mut().for_each(|buffer| self.arrive(buffer));
+                    return Ok(count);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    poll_fn(|cx| self.lock().poll_readable(cx)).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Makes a packet one that the stack can take.
+    fn arrive(&self, buffer: &mut PacketBuffer) {
+        let mut partial = buffer.meta().checksum == Checksum::Partial;
+        let packet = buffer.packet_mut();
+        if raise_mss(&self.offload, packet)
+            && let Some(layout) = TcpLayout::parse(packet)
+        {
+            write_partial_checksum(packet, &layout, packet.len());
+            partial = true;
+        }
+        if partial && self.verifies {
+            // A packet that is not what its header says is left as it is, and the stack refuses it.
+            let _malformed = complete_checksum(packet);
+        }
+    }
+
+    /// Sends a packet, and waits while the link is full.
+    pub(crate) async fn send(&self, packet: &mut [u8]) -> io::Result<()> {
+        let len = packet.len();
+        let headers = &mut packet[..len.min(MAX_HEADERS)];
+        lower_mss(&self.offload, headers);
+        let meta = self.offload.prepare(headers, len);
+        while !self.try_send(meta, packet)? {
+            poll_fn(|cx| self.lock().poll_writable(cx)).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the link had room.
+    fn try_send(&self, meta: PacketMeta, packet: &[u8]) -> io::Result<bool> {
+        let mut link = self.lock();
+        match link.try_send(meta, &[IoSlice::new(packet)]) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => link.flush().map(|()| false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// To be called before the task waits for more packets of the stack.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        self.lock().flush()
+    }
+}
+
+/// Runs the parts of a stack as tasks of their own. The driver ends with the first of them, and ends the others.
+/// Must be called within a runtime.
+pub(crate) fn run_together(parts: Vec<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>>) -> Driver {
+    let mut tasks = JoinSet::new();
+    for part in parts {
+        tasks.spawn(part);
+    }
+    Box::pin(async move {
+        match tasks.join_next().await {
+            Some(Ok(Err(error))) => Err(error),
+            Some(Err(error)) => Err(io::Error::other(format!("a task of the stack: {error}"))),
+            Some(Ok(Ok(()))) | None => Err(io::Error::other("the stack has ended")),
+        }
+    })
+}
+
+/// What a future yields that need not wait, or [`io::ErrorKind::WouldBlock`].
+pub(crate) fn now<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+    }
+}

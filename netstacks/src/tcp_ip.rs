@@ -1,0 +1,193 @@
+//! The `tcp_ip` crate behind the common interface.
+//!
+//! It runs a task for each connection. The adapter adds three: two move packets between the link and the stack, as the
+//! crate's examples do, and one accepts, because the crate makes its handshakes while it is asked for a connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use ::tcp_ip::tcp::{TcpConfig, TcpListener, TcpStream};
+use ::tcp_ip::udp::UdpSocket;
+use ::tcp_ip::{IpStackConfig, IpStackRecv, IpStackSend, ip_stack};
+use platform::{Capabilities, Link};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc;
+
+use crate::datagrams::{MAX_PAYLOAD_V4, check, max_payload};
+use crate::port::{Port, now, run_together};
+use crate::{
+    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream,
+    window_scale,
+};
+
+/// As in `Cargo.lock`; the crate does not say it itself.
+pub(crate) const VERSION: &str = "0.2.2";
+
+/// Packets that are taken out of the stack at once.
+const BATCH: usize = 32;
+/// The `tcp_ip` crate, version 0.2.2.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpIp;
+
+impl<L: Link> Netstack<L> for TcpIp {
+    type Stream = TcpIpStream;
+    type Listener = TcpIpListener;
+    type Datagrams = TcpIpDatagrams;
+
+    fn start(link: L, config: &StackConfig) -> Result<Started<TcpIpListener, TcpIpDatagrams>, StartError> {
+        let Capabilities { mtu, checksum, .. } = link.capabilities();
+        let unfit = |error: io::Error| StartError::Unfit { stack: StackKind::TcpIp, reason: error.to_string() };
+        let shift = window_scale(config.window);
+        let unscaled = (config.window >> shift) as u16;
+        let port = Arc::new(Port::new(link, !checksum.rx));
+        let offload = port.offload();
+        let largest = offload.largest_packet().min(usize::from(u16::MAX));
+        let tcp = TcpConfig { rcv_wnd: unscaled, window_shift_cnt: shift, ..TcpConfig::default() };
+        let settings = IpStackConfig::builder().mtu(largest as u16).tcp_config(tcp);
+        let settings = settings.tcp_max_half_open(config.backlog.max(1)).validate_checksums(!checksum.rx);
+        let (stack, input, output) = ip_stack(settings.build()).map_err(unfit)?;
+        // Neither waits.
+        let listener = now(TcpListener::bind_all(stack.clone())).map_err(unfit)?;
+        let socket = now(UdpSocket::bind_all(stack)).map_err(unfit)?;
+        let (offer, accepted) = mpsc::channel(config.backlog.max(1));
+        Ok(Started {
+            listener: TcpIpListener(accepted),
+            datagrams: TcpIpDatagrams { socket: Arc::new(socket), mtu },
+            driver: run_together(vec![
+                Box::pin(arrive(Arc::clone(&port), input)),
+                Box::pin(leave(port, output, largest)),
+                Box::pin(accept(listener, offer)),
+            ]),
+            effective: Effective {
+                stack_version: VERSION.into(),
+                receive_buffer_bytes: usize::from(unscaled) << shift,
+                send_buffer_bytes: config.window,
+                window_scale: Some(shift),
+                largest_packet_bytes: offload.largest_tcp_packet(),
+                congestion: "newreno".into(),
+                checksum_verified: !checksum.rx,
+                checksum_computed: true,
+                workarounds: Vec::new(),
+            },
+        })
+    }
+}
+
+/// Moves packets from the link into the stack.
+async fn arrive<L: Link>(port: Arc<Port<L>>, input: IpStackSend) -> io::Result<()> {
+    let mut buffers = port.buffers();
+    loop {
+        let count = port.recv(&mut buffers).await?;
+        for buffer in &buffers[..count] {
+            match input.send_ip_packet(buffer.packet()).await {
+                // A packet that it cannot read.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+                sent => sent?,
+            }
+        }
+    }
+}
+
+/// Moves packets from the stack to the link.
+async fn leave<L: Link>(port: Arc<Port<L>>, mut output: IpStackRecv, largest: usize) -> io::Result<()> {
+    let mut packets = vec![vec![0; largest]; BATCH];
+    let mut lens = [0; BATCH];
+    loop {
+        let count = output.recv_ip_packet(&mut packets, &mut lens).await?;
+        for (packet, len) in packets.iter_mut().zip(lens).take(count) {
+            port.send(&mut packet[..len]).await?;
+        }
+        port.flush()?;
+    }
+}
+
+/// Makes handshakes, for as long as there is somebody to accept. With a full backlog, a connection is closed.
+async fn accept(mut listener: TcpListener, offer: mpsc::Sender<TcpIpStream>) -> io::Result<()> {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = offer.closed() => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let _dropped = offer.try_send(TcpIpStream { local: stream.local_addr()?, peer, stream });
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(error),
+            // Of one packet, or of one connection.
+            Err(_) => {}
+        }
+    }
+    drop(listener);
+    std::future::pending().await
+}
+
+/// The source of `tcp_ip`'s connections.
+pub struct TcpIpListener(mpsc::Receiver<TcpIpStream>);
+
+impl Listener for TcpIpListener {
+    type Stream = TcpIpStream;
+
+    async fn accept(&mut self) -> io::Result<TcpIpStream> {
+        self.0.recv().await.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "tcp_ip has ended"))
+    }
+}
+
+/// A connection of `tcp_ip`'s. [`Stream::reset`] closes it: `tcp_ip` cannot be told to send a RST.
+pub struct TcpIpStream {
+    stream: TcpStream,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl Stream for TcpIpStream {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+}
+
+impl AsyncRead for TcpIpStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for TcpIpStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// `tcp_ip`'s datagrams.
+#[derive(Clone)]
+pub struct TcpIpDatagrams {
+    socket: Arc<UdpSocket>,
+    /// The link's.
+    mtu: usize,
+}
+
+impl Datagrams for TcpIpDatagrams {
+    async fn recv(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
+        let (len, peer, local) = self.socket.recv_from_to(buffer).await?;
+        Ok(Datagram { len, local, peer })
+    }
+
+    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        check(local, peer, payload.len(), max_payload(self.mtu, false).min(MAX_PAYLOAD_V4), self.mtu)?;
+        now(self.socket.send_from_to(payload, local, peer)).map(drop)
+    }
+}
