@@ -165,7 +165,7 @@ const AXES: [&str; 23] = [
 ];
 
 /// What `--netstack` of `matrix` and `conform` takes.
-const STACKS: &str = "The stacks: lwip, ipstack, smoltcp, tcp_ip, netstack-smoltcp";
+const STACKS: &str = "The stacks: lwip, ipstack, smoltcp, tcp_ip, netstack-smoltcp; gvisor and external only if named";
 
 /// Many runs. A LIST is comma-separated, or "all".
 #[derive(Clone, Debug, Args)]

@@ -80,6 +80,7 @@ mod device;
 mod doctor;
 mod error;
 mod executor;
+mod external;
 mod failure;
 mod forward;
 mod go;
@@ -218,6 +219,8 @@ enum Network {
     Host,
     /// A namespace of its own.
     Own,
+    /// The same, and the command of the process that is the stack.
+    With(external::Command),
     /// Two namespaces of its own, and the program that carries between them.
     Pair(Networks, PathBuf),
 }
@@ -267,7 +270,10 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
             let forwarder = forward::executable(scenario, forwarder)?;
             Ok(Network::Pair(Networks::new()?, forwarder))
         }
-        Subject::Proxy(_) | Subject::Kernel if !scenario.isolated => {
+        subject
+            if !scenario.isolated
+                && (matches!(subject, Subject::Proxy(_) | Subject::Kernel) || subject.has_process()) =>
+        {
             let source = io::Error::new(io::ErrorKind::Unsupported, "it needs networks of its own");
             let operation = "run two sides in";
             Err(platform::Error::new(Class::Unavailable, operation, "the host's network", source)
@@ -277,7 +283,11 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
         Subject::Proxy(_) | Subject::Kernel => Ok(Network::Pair(Networks::new()?, platform::this_program())),
         Subject::Stack(_) => Ok(Network::Host),
         _ if !scenario.isolated => Ok(Network::Host),
-        Subject::Path(_) | Subject::Device => Ok(platform::enter_netns().map(|()| Network::Own)?),
+        Subject::Path(_) | Subject::Device => {
+            let command = external::command(scenario)?;
+            platform::enter_netns()?;
+            Ok(command.map_or(Network::Own, Network::With))
+        }
         Subject::Loopback => match platform::enter_netns() {
             Err(error) if error.class() == Class::Unavailable => Ok(Network::Host),
             entered => Ok(entered.map(|()| Network::Own)?),
@@ -338,6 +348,9 @@ async fn prepare(
     interrupts: &mut Interrupts,
 ) -> Result<Prepared, RunError> {
     match (scenario.subject, &scenario.devices, network) {
+        (Subject::Path(_), Devices::Tun(tun), Network::With(command)) => {
+            external::prepare(scenario, tun, command, interrupts).await
+        }
         (Subject::Path(kind), Devices::Tun(tun), _) => path::prepare(scenario, tun, kind, stack),
         (Subject::Stack(kind), Devices::Tun(tun), _) => memory::prepare(scenario, &tun.network, kind, stack),
         (Subject::Loopback, _, network) => loopback::prepare(scenario, matches!(network, Network::Own)),
@@ -360,7 +373,7 @@ async fn prepare(
 fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample {
     let RunOutput { outcome, congestion, device, effective } = output;
     let Outcome { delivered, usage, counters, .. } = outcome;
-    let is_carried = scenario.subject.is_carrier();
+    let is_carried = scenario.subject.is_carrier() || scenario.subject.has_process();
     let has_own_load = scenario.generator == Generator::Own;
     let (client_cpu, subject_cpu) = match (is_carried, has_own_load) {
         (true, true) => (usage.own_cpu, usage.carrier_cpu),

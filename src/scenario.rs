@@ -109,6 +109,9 @@ pub struct Scenario {
     pub devices: Devices,
     /// The forwarder in Go, if it is already built.
     pub go_forwarder: Option<PathBuf>,
+    /// The command of a stack that is a process of its own; gVisor has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
     /// The file for a flame graph. A run that makes one is not scored.
     pub profile: Option<PathBuf>,
 }
@@ -153,7 +156,7 @@ impl Subject {
 
     /// Whether it has a link with conditions.
     pub const fn has_conditions(self) -> bool {
-        matches!(self, Self::Path(_) | Self::Proxy(_) | Self::Kernel)
+        matches!(self, Self::Path(_) | Self::Proxy(_) | Self::Kernel) && !self.has_process()
     }
 
     /// Its layer.
@@ -188,6 +191,14 @@ impl Subject {
     /// Whether another process carries the bytes, from one network to another, under a load from this one.
     pub const fn is_carrier(self) -> bool {
         matches!(self, Self::Proxy(_) | Self::Forward(_))
+    }
+
+    /// Whether its stack is a process of its own.
+    pub const fn has_process(self) -> bool {
+        match self.stack() {
+            Some(stack) => stack.is_process(),
+            None => false,
+        }
     }
 }
 

@@ -67,7 +67,7 @@ fn nothing_at_all() {
 #[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 fn every_kind_of_wrong_input_is_refused_by_name() {
     let wrong = [
-        "--netstack gvisor",
+        "--netstack fastnet",
         "--mode upload",
         "--mode crr --depth 2",
         "--mode rr --bytes 1MB",

@@ -328,7 +328,7 @@ fn every_kind_of_wrong_file_is_refused_with_its_line() {
         ("schema.jsonl", second("\"schema\":2", "\"schema\":7")),
         ("kind.jsonl", second("\"kind\":\"sample\"", "\"kind\":\"latency\"")),
         ("status.jsonl", second("\"status\":\"ok\"", "\"status\":\"splendid\"")),
-        ("stack.jsonl", second("\"netstack\":\"smoltcp\"", "\"netstack\":\"gvisor\"")),
+        ("stack.jsonl", second("\"netstack\":\"smoltcp\"", "\"netstack\":\"fastnet\"")),
         ("without-environment.jsonl", second("\"environment\"", "\"surroundings\"")),
     ];
     for (name, text) in &wrong {

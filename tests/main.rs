@@ -40,6 +40,8 @@ mod conform;
 #[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod doctor;
 #[cfg(target_os = "linux")]
+mod external;
+#[cfg(target_os = "linux")]
 mod forward;
 mod layers;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]

@@ -145,11 +145,11 @@ func TestTheProtocol(t *testing.T) {
 	for _, test := range []struct {
 		input, output, failure string
 	}{
-		{"", "ready\n", ""},
-		{"stop\n", "ready\n", `do "stop": it is start, once, or report`},
-		{"start\n", "ready\n", "read from the device"},
+		{"", "{\"ready\":{}}\n", ""},
+		{"\"stop\"\n", "{\"ready\":{}}\n", `do "stop": it is "start", once, or "report"`},
+		{"\"start\"\n", "{\"ready\":{}}\n", "read from the device"},
 		{
-			"report\n",
+			"\"report\"\n",
 			`ready
 {"to_far":{"read_packets":0,"read_bytes":0,"written_packets":0,"written_bytes":0,"lost_packets":0,"reordered":null},` +
 				`"to_near":{"read_packets":0,"read_bytes":0,"written_packets":0,"written_bytes":0,"lost_packets":0,"reordered":null}}
@@ -163,7 +163,7 @@ func TestTheProtocol(t *testing.T) {
 		reader, writer := io.Pipe()
 		go func() {
 			io.WriteString(writer, test.input)
-			if !strings.HasPrefix(test.input, "start") {
+			if !strings.HasPrefix(test.input, `"start"`) {
 				writer.Close()
 			}
 		}()

@@ -1,9 +1,9 @@
 // The forwarder carries packets between two TUN devices by wireguard-go's tun package, so that the ways to do so
 // in Rust can be compared with it.
 //
-// It is started by the program that measures it. On standard output it says "ready" when both devices are there;
-// who started it sets them up. Then it takes lines from standard input: "start" to begin, and "report" to print
-// what it has carried so far, as JSON. It ends when standard input does. An error is one line on standard error;
+// It is started by the program that measures it. Both speak in lines of JSON. On standard output it prints
+// {"ready":{}} when both devices are there; who started it sets them up. Then it takes strings from standard input:
+// "start" to begin, and "report" to print what it has carried so far. It ends when standard input does. An error is one line on standard error;
 // the exit code is 1 then, or 2 for arguments that are wrong, or 3 for something that the system lacks. With -version
 // it prints the versions of Go and of the modules that it was built with.
 package main
@@ -161,7 +161,7 @@ func newForwarder(near, far tun.Device, o options) *forwarder {
 
 // obey does what the lines of input say, until it ends or a device fails.
 func (f *forwarder) obey(input io.Reader, output io.Writer) error {
-	if _, err := fmt.Fprintln(output, "ready"); err != nil {
+	if _, err := fmt.Fprintln(output, `{"ready":{}}`); err != nil {
 		return fmt.Errorf("write to standard output: %w", err)
 	}
 	orders := lines(input)
@@ -174,15 +174,15 @@ func (f *forwarder) obey(input io.Reader, output io.Writer) error {
 			switch {
 			case !more:
 				return nil
-			case order == "start" && !started:
+			case order == `"start"` && !started:
 				started = true
 				f.start()
-			case order == "report":
+			case order == `"report"`:
 				if err := json.NewEncoder(output).Encode(f.report()); err != nil {
 					return fmt.Errorf("write to standard output: %w", err)
 				}
 			default:
-				return fmt.Errorf("do %q: it is start, once, or report", order)
+				return fmt.Errorf("do %s: it is \"start\", once, or \"report\"", order)
 			}
 		}
 	}

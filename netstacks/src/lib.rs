@@ -46,7 +46,8 @@ macro_rules! stacks {
             pub use crate::$module::$stack;
         )*
 
-        /// The stacks that this crate knows, compiled in or not.
+        /// The stacks that users can choose: those that this crate knows, compiled in or not, and those that are
+        /// processes of their own.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
         pub enum StackKind {
@@ -56,16 +57,31 @@ macro_rules! stacks {
                 #[cfg_attr(feature = "clap", value(name = $feature))]
                 $stack,
             )*
+            /// gVisor's stack, in Go, in a process of its own
+            #[serde(rename = "gvisor")]
+            #[cfg_attr(feature = "clap", value(name = "gvisor"))]
+            Gvisor,
+            /// The program of --command, which speaks the protocol of docs/external-stack.md
+            #[serde(rename = "external")]
+            #[cfg_attr(feature = "clap", value(name = "external"))]
+            External,
         }
 
         impl StackKind {
-            /// All of them, in the order in which tables list them.
+            /// All that this crate knows, in the order in which tables list them.
             pub const ALL: [Self; [$($feature),*].len()] = [$(Self::$stack),*];
+
+            /// Whether it is a process of its own, which opens the device itself.
+            pub const fn is_process(self) -> bool {
+                matches!(self, Self::Gvisor | Self::External)
+            }
 
             /// The name by which users choose the stack.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$stack => $feature,)*
+                    Self::Gvisor => "gvisor",
+                    Self::External => "external",
                 }
             }
 
@@ -83,6 +99,7 @@ macro_rules! stacks {
                         #[cfg(not(feature = $feature))]
                         Self::$stack => None,
                     )*
+                    Self::Gvisor | Self::External => None,
                 }
             }
 
@@ -101,6 +118,7 @@ macro_rules! stacks {
                         #[cfg(not(feature = $feature))]
                         Self::$stack => Err(NotCompiledIn(self)),
                     )*
+                    Self::Gvisor | Self::External => Err(NotCompiledIn(self)),
                 }
             }
         }

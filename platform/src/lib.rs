@@ -40,7 +40,7 @@ pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, Which};
 pub use kernel::{Loopback, enable_forwarding, set_loopback_up};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
-pub use namespace::{Interface, Namespace, add_host_route, dropped_packets, folder_of_thread};
+pub use namespace::{Interface, InterfaceCounts, Namespace, add_host_route, folder_of_thread, interface_counts};
 pub use process::{
     ProcessEnd, ProcessMeter, allow_open_files, end_with_parent, end_with_this_thread, sharpen_timers, this_program,
 };

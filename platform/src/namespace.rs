@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use crate::sys::{Native, System};
-use crate::{Class, Error};
+use crate::{Class, Error, PacketCounts};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -99,11 +99,19 @@ fn ended(source: io::Error) -> Error {
     Error::new(Class::Failed, "work in", "a network namespace", source)
 }
 
-/// The packets that an interface has dropped, both ways, in the network of the thread that was in this
-/// folder of `/proc`: those that its queue had no room for, and those that the kernel would not take. `None`
-/// where the system does not say.
-pub fn dropped_packets(thread: &Path, interface: &str) -> Option<u64> {
-    Native::dropped_packets(thread, interface)
+/// The kernel's counts of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceCounts {
+    /// Packets, and their bytes, as the program behind a TUN device sees them: it receives what the kernel transmits.
+    pub packets: PacketCounts,
+    /// Packets dropped both ways: those that the queue had no room for, and those that the kernel would not take.
+    pub dropped: u64,
+}
+
+/// The counts of an interface in the network of the thread that was in this folder of `/proc`. `None` where the system
+/// does not say.
+pub fn interface_counts(thread: &Path, interface: &str) -> Option<InterfaceCounts> {
+    Native::interface_counts(thread, interface)
 }
 
 /// The calling thread's folder under `/proc`, by which other threads see its network.
@@ -120,8 +128,8 @@ pub struct Interface {
     pub address: IpAddr,
     /// Length of the prefix of its network, in bits.
     pub prefix_len: u8,
-    /// An address beyond it: packets to the network of that, of the same prefix, go out of the interface.
-    pub route_to: IpAddr,
+    /// An address beyond its network: packets to the network of that, of the same prefix, go out of the interface.
+    pub route_to: Option<IpAddr>,
     /// Its MTU, in bytes.
     pub mtu: u16,
     /// How many packets may wait in it before the kernel drops (`txqueuelen`).
@@ -169,7 +177,7 @@ mod tests {
                 name: name.to_owned(),
                 address: address.parse().unwrap(),
                 prefix_len,
-                route_to: route_to.parse().unwrap(),
+                route_to: Some(route_to.parse().unwrap()),
                 mtu: 1400,
                 tx_queue_len: 1000,
             };
@@ -198,8 +206,8 @@ mod tests {
         assert_ne!(network(namespace.path()), network(folder_of_thread().join("ns/net")));
         let inside = namespace.run(|| folder_of_thread().join("ns/net")).unwrap();
         assert_eq!(network(inside), network(namespace.path()));
-        assert_eq!(dropped_packets(namespace.folder(), "lo"), Some(0));
-        assert_eq!(dropped_packets(namespace.folder(), "no-such"), None);
+        assert_eq!(interface_counts(namespace.folder(), "lo"), Some(InterfaceCounts::default()));
+        assert_eq!(interface_counts(namespace.folder(), "no-such"), None);
         let panicked = namespace.run(|| panic!("on purpose")).unwrap_err();
         assert!(panicked.to_string().contains("network namespace"), "{panicked}");
         namespace.run(|| ()).unwrap_err();

@@ -12,6 +12,10 @@ use crate::scenario::Verify;
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Settings {
+    /// The program that is the stack of --netstack external, for sh; see docs/external-stack.md
+    #[arg(long, value_name = "COMMAND")]
+    pub command: Option<String>,
+
     /// How much to deliver [default: 1GB and for at least a second; matrix: --time 1]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub bytes: Option<u64>,

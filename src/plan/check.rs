@@ -141,6 +141,7 @@ impl TryFrom<Run> for Scenario {
                 fd: tun_fd(run.tun_fd, subject)?,
             }),
             go_forwarder: None,
+            command: command(&run, subject)?,
             profile: run.profile,
         })
     }
@@ -191,6 +192,7 @@ impl Scenario {
             isolated: true,
             devices: Devices::Pair { near, far },
             go_forwarder: arguments.go_forwarder.clone(),
+            command: None,
             profile: arguments.profile.clone(),
         })
     }
@@ -204,7 +206,7 @@ pub(super) fn isolated(run: &Run) -> bool {
 fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
     let layer = run.layer;
     let missing = |option| PlanError::new(option, format!("the layer {layer} needs it"));
-    let stack = || compiled_in(run.netstack.ok_or_else(|| missing("--netstack"))?);
+    let stack = || compiled_in(run.netstack.ok_or_else(|| missing("--netstack"))?, layer);
     let forwarder = || Err(PlanError::new("--layer", "forwarders have a command of their own: forward"));
     let subject = Subject::of(layer, stack, forwarder)?;
     let workload = match (subject, run.mode) {
@@ -332,8 +334,15 @@ fn conditions(run: &Run, subject: Subject) -> Result<Conditions, PlanError> {
     Ok(conditions)
 }
 
-fn compiled_in(kind: StackKind) -> Result<StackKind, PlanError> {
-    if kind.compiled_in() {
+fn compiled_in(kind: StackKind, layer: Layer) -> Result<StackKind, PlanError> {
+    let refuse = |reason: &str| Err(PlanError::new("--netstack", format!("{kind} is a process of its own; {reason}")));
+    if kind.is_process() {
+        match layer {
+            Layer::Path if platform::netns_supported() => Ok(kind),
+            Layer::Path => refuse("only Linux runs it"),
+            _ => refuse("it has the layer path alone"),
+        }
+    } else if kind.compiled_in() {
         Ok(kind)
     } else {
         Err(PlanError::new("--netstack", netstacks::NotCompiledIn(kind).to_string()))
@@ -539,6 +548,30 @@ fn name(option: &'static str, name: &str) -> Result<String, PlanError> {
         Ok(()) => Ok(name.to_owned()),
         Err(error) => Err(PlanError::new(option, error.to_string())),
     }
+}
+
+/// The command of a stack that is a process of its own. What such a process cannot do is refused.
+fn command(run: &Run, subject: Subject) -> Result<Option<String>, PlanError> {
+    let command = run.settings.command.clone().filter(|_| subject.stack() == Some(StackKind::External));
+    let Some(stack) = subject.stack().filter(|stack| stack.is_process()) else { return Ok(None) };
+    let refuse =
+        |option, reason: &str| Err(PlanError::new(option, format!("{stack} is a process of its own; {reason}")));
+    if stack == StackKind::External && command.is_none() {
+        return Err(PlanError::new("--command", "the stack external needs it"));
+    }
+    if run.profile.is_some() {
+        return refuse("--profile", "only this program draws flame graphs of itself");
+    }
+    if run.load.bitrate.is_some() {
+        return refuse("--bitrate", "it sends as fast as it can");
+    }
+    if run.tun_fd.is_some() {
+        return refuse("--tun-fd", "it opens its device itself");
+    }
+    if run.load.protocol == Protocol::Udp && run.mode != Some(Mode::Rr) {
+        return refuse("--protocol", "over UDP it has rr alone");
+    }
+    Ok(command)
 }
 
 fn tun_fd(fd: Option<i32>, subject: Subject) -> Result<Option<i32>, PlanError> {

@@ -48,6 +48,9 @@ impl Scenario {
         if !self.isolated && !self.has_fd() && platform::netns_supported() {
             words.option("--netns", "host");
         }
+        if let Some(command) = &self.command {
+            words.option("--command", command);
+        }
         if let Some(program) = &self.go_forwarder {
             words.option("--go-forwarder", program.display());
         }

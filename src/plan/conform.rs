@@ -43,6 +43,10 @@ impl TryFrom<Conform> for ConformPlan {
         let is_asked_for = |stack: &StackKind| netstack.contains(&Choice::One(*stack));
         let mut stacks = Choice::expand(&netstack);
         stacks.retain(|stack| stack.compiled_in() || is_asked_for(stack));
+        if let Some(process) = stacks.iter().find(|stack| stack.is_process()) {
+            let reason = format!("{process} is a process of its own; the cases run stacks within this one");
+            return Err(PlanError::new("--netstack", reason));
+        }
         if let Some(missing) = stacks.iter().find(|stack| !stack.compiled_in()) {
             return Err(PlanError::new("--netstack", netstacks::NotCompiledIn(*missing).to_string()));
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use forwarders::{Carried, Counts};
 use platform::{Class, Interrupts, PacketCounts, ProcessEnd, ProcessMeter};
+use serde::de::DeserializeOwned;
 use tokio::process::{Child, Command};
 use tokio::sync::{Notify, watch};
 use tokio::task::spawn_blocking;
@@ -21,7 +22,7 @@ use super::failure::Failure;
 use super::meter::{Counters, Meter, Usage};
 use super::process::{MAX_STDOUT, PARENT, last_words, stated_error, tail};
 use super::profile::FoldedStacks;
-use super::protocol::{CHILD, Carry, Message, READY, REPORT, Ready, Report, START, Task};
+use super::protocol::{Answer, CHILD, Carry, Message, REPORT, Ready, Report, START, Task};
 use crate::sample::Status;
 
 /// How long a carrier may take until its devices are there.
@@ -158,6 +159,17 @@ impl Carrier {
         CarrierMeter { process: ProcessMeter::of(self.pid), control: self.control(), carried, drops: Box::new(drops) }
     }
 
+    /// The meter of its process.
+    pub(super) fn process(&self) -> ProcessMeter {
+        ProcessMeter::of(self.pid)
+    }
+
+    /// Its counts so far; `None` if it does not report in time.
+    pub(super) async fn report<R: DeserializeOwned + Send + 'static>(&self) -> Option<R> {
+        let control = self.control();
+        spawn_blocking(move || control.report()).await.ok()?
+    }
+
     /// Waits until it ends, which it should not do by itself.
     pub(super) fn ended(&self) -> impl Future<Output = Failure> + Send + use<> {
         let (name, mut ended) = (self.name, self.ended.clone());
@@ -201,10 +213,7 @@ impl Carrier {
 }
 
 fn parse_ready(line: &str) -> Option<Ready> {
-    match line.strip_prefix(READY)?.trim() {
-        "" => Some(Ready::default()),
-        facts => serde_json::from_str(facts).ok(),
-    }
+    serde_json::from_str(line).ok().map(|Answer::Ready(ready)| ready)
 }
 
 impl End {
@@ -280,7 +289,7 @@ impl ControlChannel {
     }
 
     /// Its counts so far; `None` if it does not report.
-    fn report(&self) -> Option<Report> {
+    fn report<R: DeserializeOwned>(&self) -> Option<R> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         self.send(&format!("{REPORT}\n"));
         match answers.as_ref()?.recv_timeout(REPORT_TIMEOUT) {
@@ -319,7 +328,7 @@ impl Meter for CarrierMeter {
     }
 
     fn counters(&self) -> Counters {
-        let report = self.control.report();
+        let report: Option<Report> = self.control.report();
         let counts = report.map(|report| report.counts);
         let carried = counts.as_ref().map(self.carried);
         let lost = counts.map(|Counts { to_far, to_near }| to_far.lost_packets + to_near.lost_packets);

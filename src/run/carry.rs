@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::error::RunError;
 use super::path::plan;
 use super::profile::profiled;
-use super::protocol::{Carry, READY, REPORT, Ready, Report, START};
+use super::protocol::{Answer, Carry, REPORT, Ready, Report, START};
 use super::proxy::{NEAR, counts};
 use super::runtime::runtime;
 use super::{kernel, tun};
@@ -62,7 +62,7 @@ fn forward(
     let counters = forwarder.counters();
     let stopper = forwarder.stopper();
     let control = Control { orders, output, report: move || Report { counts: counters.read(), link: None } };
-    control.obey(&Ready::default(), move || stopper.stop(), || Ok(forwarder.run()?))
+    control.obey(Ready::default(), move || stopper.stop(), || Ok(forwarder.run()?))
 }
 
 fn proxy(
@@ -89,7 +89,8 @@ fn proxy(
     let (device, facts) = tun::open(scenario, tun)?;
     let mut running = proxy.start(device, stack)?;
     drop(entered);
-    let ready = Ready { device: Some(facts), effective: Some(running.effective().clone()) };
+    let effective = Some(running.effective().clone());
+    let ready = Ready { device: Some(facts), effective, ..Ready::default() };
     let (traffic, faults) = (running.traffic(), running.faults());
     let report = move || Report { counts: counts(traffic.counts()), link: Some(faults.counts().into()) };
     let control = Control { orders, output, report };
@@ -103,7 +104,7 @@ fn proxy(
             }
         }
     };
-    control.obey(&ready, move || drop(stop), || runtime.block_on(serve))
+    control.obey(ready, move || drop(stop), || runtime.block_on(serve))
 }
 
 /// Reads orders and answers reports.
@@ -131,16 +132,16 @@ where
     /// `stop`, which has to end the work.
     pub(super) fn obey(
         mut self,
-        ready: &Ready,
+        ready: Ready,
         stop: impl FnOnce() + Send + 'static,
         work: impl FnOnce() -> Result<(), RunError>,
     ) -> Result<(), RunError> {
-        let facts = if *ready == Ready::default() { String::new() } else { format!(" {}", json(ready)?) };
-        self.say(&format!("{READY}{facts}"))?;
+        let ready = json(&Answer::Ready(ready))?;
+        self.say(&ready)?;
         if self.next()? == Order::Stop {
             return Ok(());
         }
-        // If the work fails, this thread may wait for an order that never comes. It devices with the process then.
+        // If the work fails, this thread may wait for an order that never comes. It ends with the process then.
         let control = thread::spawn(move || {
             let end = self.until_end();
             stop();
@@ -166,7 +167,7 @@ impl<I: BufRead, O: Write, R: Fn() -> Report> Control<I, O, R> {
                     self.say(&report)?;
                 }
                 other => {
-                    let reason = format!("{other:?} is neither start nor report");
+                    let reason = format!("{other} is neither \"start\" nor \"report\"");
                     return Err(failed("obey", io::Error::new(io::ErrorKind::InvalidInput, reason)));
                 }
             }
@@ -209,7 +210,7 @@ mod tests {
 
     #[test]
     fn orders_are_obeyed_one_after_the_other() {
-        let mut control = control("report\nstart\nreport\n");
+        let mut control = control("\"report\"\n\"start\"\n\"report\"\n");
         assert_eq!(control.next().unwrap(), Order::Start);
         assert_eq!(control.next().unwrap(), Order::Stop);
         assert_eq!(control.next().unwrap(), Order::Stop, "the end stays the end");
@@ -222,14 +223,14 @@ mod tests {
     #[test]
     fn an_unknown_order_is_an_error() {
         assert_eq!(
-            control("start\nreprot\n").until_end().unwrap_err().to_string(),
-            "obey the orders of the parent process: \"reprot\" is neither start nor report"
+            control("\"start\"\n\"reprot\"\n").until_end().unwrap_err().to_string(),
+            "obey the orders of the parent process: \"reprot\" is neither \"start\" nor \"report\""
         );
     }
 
     /// A forwarder must not stop for an empty line.
     #[test]
     fn an_empty_line_is_not_the_end() {
-        assert!(control("\nstart\n").next().is_err());
+        assert!(control("\n\"start\"\n").next().is_err());
     }
 }

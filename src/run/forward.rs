@@ -110,7 +110,7 @@ fn set_up(scenario: &Scenario, (near, far): (&End, &End), networks: &Networks) -
         name: end.name.clone(),
         address: end.address,
         prefix_len: end.prefix_len(),
-        route_to: other,
+        route_to: Some(other),
         mtu: scenario.mtu,
         tx_queue_len: queue_packets(scenario),
     };

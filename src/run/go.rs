@@ -1,6 +1,7 @@
-//! The forwarder in Go: the program that the user names, or one that is built from sources in this program.
+//! The programs in Go: the forwarder, which the user may name, and gVisor's stack. They are built from sources in this
+//! program.
 //!
-//! The finished program is in the user's cache. Its name says from which sources and by which version of Go it was
+//! A finished program is in the user's cache. Its name says from which sources and by which version of Go it was
 //! built, so after an upgrade of Go it is built again. Each build has a folder of its own, and the result is moved to
 //! its place, so two processes may build at once. A build removes programs that are older than a month.
 
@@ -24,8 +25,41 @@ use super::process::{head, tail};
 use crate::remedy::{SystemError, WithRemedy};
 use crate::scenario::{Forwarder, Scenario, Subject};
 
-/// The files of `forwarders/go` that it is built from, tests left out.
-const SOURCES: [(&str, &str); 7] = [
+/// A program in Go.
+struct GoProgram {
+    /// Its name in messages.
+    name: &'static str,
+    /// The beginning of the name of each file of its in the cache.
+    prefix: &'static str,
+    /// The files that it is built from, tests left out; the first is `go.mod`.
+    sources: &'static [(&'static str, &'static str)],
+    /// The end of each remedy.
+    or_else: &'static str,
+}
+
+const FORWARDER: GoProgram = GoProgram {
+    name: "forwarder in Go",
+    prefix: "go-forwarder-",
+    sources: &FORWARDER_SOURCES,
+    or_else: "or name a finished program with --go-forwarder, or choose --forwarder rust",
+};
+
+const GVISOR: GoProgram = GoProgram {
+    name: "stack of gVisor",
+    prefix: "go-gvisor-",
+    sources: &GVISOR_SOURCES,
+    or_else: "or choose another --netstack",
+};
+
+const GVISOR_SOURCES: [(&str, &str); 5] = [
+    ("go.mod", include_str!("../../netstacks/gvisor/go.mod")),
+    ("go.sum", include_str!("../../netstacks/gvisor/go.sum")),
+    ("main.go", include_str!("../../netstacks/gvisor/main.go")),
+    ("server.go", include_str!("../../netstacks/gvisor/server.go")),
+    ("stack_linux.go", include_str!("../../netstacks/gvisor/stack_linux.go")),
+];
+
+const FORWARDER_SOURCES: [(&str, &str); 7] = [
     ("go.mod", include_str!("../../forwarders/go/go.mod")),
     ("go.sum", include_str!("../../forwarders/go/go.sum")),
     ("main.go", include_str!("../../forwarders/go/main.go")),
@@ -44,16 +78,59 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Age at which a program in the cache is removed. Builds of this program that run by turns keep theirs.
 const MAX_AGE: Duration = Duration::from_hours(30 * 24);
 
-/// The beginning of the name of each file of ours in the cache.
-const PREFIX: &str = "go-forwarder-";
-
 /// Name of the program while it is built.
-const UNFINISHED: &str = "forwarder";
+const UNFINISHED: &str = "unfinished";
 
-/// The end of each remedy.
-const OR_ELSE: &str = "or name a finished program with --go-forwarder, or choose --forwarder rust";
+/// gVisor's stack, which is built if it is not there yet. As [`program`].
+pub(super) fn gvisor() -> Result<PathBuf, SystemError> {
+    GVISOR.build()
+}
 
-/// The program that the scenario names, or else the one in the cache, which is built if it is not there yet.
+impl GoProgram {
+    fn build(&'static self) -> Result<PathBuf, SystemError> {
+        let cache = cache(|name| env::var_os(name)).map_err(|error| self.unavailable(error))?;
+        Build { of: self, cache, search_path: None, limit: BUILD_TIMEOUT }.program()
+    }
+
+    /// Everything that makes the program, for its name. Several machines may share a home.
+    fn digest(&self, go: &str) -> u64 {
+        let mut hasher = FnvHasher::default();
+        (env::consts::ARCH, go, self.sources).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The oldest Go that builds it.
+    fn needed_version(&self) -> &'static str {
+        let (_, go_mod) = self.sources[0];
+        go_mod.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or_default()
+    }
+
+    fn failed(&self, source: io::Error) -> SystemError {
+        let remedy = "see that go can fetch its modules (go env GOPROXY),";
+        self.unavailable(Lacking::new("build", format!("the {}", self.name), source, remedy))
+    }
+
+    fn unavailable(&self, Lacking { operation, object, source, remedy }: Lacking) -> SystemError {
+        Error::new(Class::Unavailable, operation, object, source).remedy(format!("{remedy} {}", self.or_else))
+    }
+}
+
+/// What is lacking for a build, and the remedy.
+#[derive(Debug)]
+struct Lacking {
+    operation: &'static str,
+    object: String,
+    source: io::Error,
+    remedy: String,
+}
+
+impl Lacking {
+    fn new(operation: &'static str, object: impl Into<String>, source: io::Error, remedy: impl Into<String>) -> Self {
+        Self { operation, object: object.into(), source, remedy: remedy.into() }
+    }
+}
+
+/// The forwarder that the scenario names, or else the one in the cache, which is built if it is not there yet.
 ///
 /// This blocks for as long as that takes, and must not be called from a task. It must be called before the thread
 /// enters a network namespace, because go may have to download modules.
@@ -64,7 +141,7 @@ const OR_ELSE: &str = "or name a finished program with --go-forwarder, or choose
 pub(super) fn program(scenario: &Scenario) -> Result<PathBuf, SystemError> {
     match &scenario.go_forwarder {
         Some(program) => Ok(program.clone()),
-        None => Build { cache: cache(|name| env::var_os(name))?, search_path: None, limit: BUILD_TIMEOUT }.program(),
+        None => FORWARDER.build(),
     }
 }
 
@@ -85,17 +162,18 @@ fn version_of(program: &Path) -> Option<String> {
 }
 
 /// This program's folder in the user's cache, by the XDG Base Directory Specification: relative paths are ignored.
-fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, SystemError> {
+fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Lacking> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
     base.map(|base| base.join(env!("CARGO_PKG_NAME"))).ok_or_else(|| {
         let source = io::Error::new(io::ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is an absolute path");
-        unavailable("find", "a folder for the Go forwarder", source, "set one of them,")
+        Lacking::new("find", "a folder for programs in Go", source, "set one of them,")
     })
 }
 
 /// A build, and the place of its result.
 struct Build {
+    of: &'static GoProgram,
     /// The folder of the program.
     cache: PathBuf,
     /// Replaces `PATH` in tests.
@@ -107,10 +185,10 @@ impl Build {
     /// The path of the program, which exists.
     fn program(&self) -> Result<PathBuf, SystemError> {
         let go = self.go_version()?;
-        let program = self.cache.join(format!("{PREFIX}{:016x}", digest(&go)));
+        let program = self.cache.join(format!("{}{:016x}", self.of.prefix, self.of.digest(&go)));
         if !program.is_file() {
             // If standard error is closed, there is no one to tell.
-            let _closed = writeln!(io::stderr(), "building the forwarder in Go with {go}");
+            let _closed = writeln!(io::stderr(), "building the {} with {go}", self.of.name);
             self.build(&program)?;
         }
         Ok(program)
@@ -125,7 +203,7 @@ impl Build {
     fn build(&self, program: &Path) -> Result<(), SystemError> {
         let failed = |source| {
             let remedy = "see that it can be written to, set XDG_CACHE_HOME to another one,";
-            unavailable("write to", &self.cache.display().to_string(), source, remedy)
+            self.of.unavailable(Lacking::new("write to", self.cache.display().to_string(), source, remedy))
         };
         let folder = self.folder().map_err(failed)?;
         self.go(folder.path(), &["build", "-trimpath", "-buildvcs=false", "-o", UNFINISHED, "."], self.limit)?;
@@ -135,9 +213,9 @@ impl Build {
     /// A folder with the sources, which is removed when it is dropped.
     fn folder(&self) -> io::Result<TempDir> {
         fs::create_dir_all(&self.cache)?;
-        remove_old(&self.cache)?;
-        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&self.cache)?;
-        for (name, text) in SOURCES {
+        self.remove_old()?;
+        let folder = tempfile::Builder::new().prefix(self.of.prefix).tempdir_in(&self.cache)?;
+        for (name, text) in self.of.sources {
             fs::write(folder.path().join(name), text)?;
         }
         Ok(folder)
@@ -154,12 +232,27 @@ impl Build {
         }
         match output(command, limit) {
             Ok(output) if output.status.success() => Ok(output),
-            Ok(output) => Err(failed(io::Error::other(last_words(&output.stderr)))),
+            Ok(output) => Err(self.of.failed(io::Error::other(last_words(&output.stderr)))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(unavailable("start", "go", error, &format!("install Go {} or newer,", needed_version())))
+                let remedy = format!("install Go {} or newer,", self.of.needed_version());
+                Err(self.of.unavailable(Lacking::new("start", "go", error, remedy)))
             }
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(self.of.failed(error)),
         }
+    }
+
+    /// Removes programs that are older than [`MAX_AGE`], and folders of builds that were killed.
+    fn remove_old(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.cache)? {
+            let entry = entry?;
+            let ours = entry.file_name().as_encoded_bytes().starts_with(self.of.prefix.as_bytes());
+            // Another process may remove it at the same time, and a build does not need the room.
+            if ours && is_old(&entry).unwrap_or(false) {
+                let path = entry.path();
+                let _gone = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -177,43 +270,8 @@ fn output(mut command: Command, limit: Duration) -> io::Result<Output> {
     })
 }
 
-/// Everything that makes the program, for its name. Several machines may share a home.
-fn digest(go: &str) -> u64 {
-    let mut hasher = FnvHasher::default();
-    (env::consts::ARCH, go, SOURCES).hash(&mut hasher);
-    hasher.finish()
-}
-
-/// Removes programs that are older than [`MAX_AGE`], and folders of builds that were killed.
-fn remove_old(cache: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(cache)? {
-        let entry = entry?;
-        let ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
-        // Another process may remove it at the same time, and a build does not need the room.
-        if ours && is_old(&entry).unwrap_or(false) {
-            let path = entry.path();
-            let _gone = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
-        }
-    }
-    Ok(())
-}
-
 fn is_old(entry: &fs::DirEntry) -> io::Result<bool> {
     Ok(entry.metadata()?.modified()?.elapsed().is_ok_and(|age| age > MAX_AGE))
-}
-
-fn failed(source: io::Error) -> SystemError {
-    unavailable("build", "the Go forwarder", source, "see that go can fetch its modules (go env GOPROXY),")
-}
-
-fn unavailable(operation: &'static str, object: &str, source: io::Error, remedy: &str) -> SystemError {
-    Error::new(Class::Unavailable, operation, object, source).remedy(format!("{remedy} {OR_ELSE}"))
-}
-
-/// The oldest Go that builds it.
-fn needed_version() -> &'static str {
-    let (_, go_mod) = SOURCES[0];
-    go_mod.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or_default()
 }
 
 /// The last message of go: its last line that is not indented, and the indented lines after it.

@@ -1,5 +1,6 @@
 //! The load of a run, and the figures that it delivers.
 
+use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -76,6 +77,27 @@ impl Load {
             Self::Streams(streams) | Self::Requests(_, streams) => streams,
             Self::Datagrams(_) | Self::External(_) => &[],
         }
+    }
+
+    /// Its requests.
+    pub(super) fn exchange(&self) -> Option<&Exchange> {
+        match self {
+            Self::Requests(exchange, _) => Some(exchange),
+            Self::Streams(_) | Self::Datagrams(_) | Self::External(_) => None,
+        }
+    }
+
+    /// How many payload bytes its server must have received and sent, when all clients are done. A request that failed
+    /// or was under way at the end may have come or not.
+    pub(super) fn crossed(&self) -> [RangeInclusive<u64>; 2] {
+        [Direction::ToServer, Direction::ToClient].map(|direction| {
+            let streams = self.streams().iter().filter(|stream| stream.direction == direction);
+            let least: u64 = streams.map(Stream::crossed).sum();
+            let Some(exchange) = self.exchange() else { return least..=least };
+            let len = if direction == Direction::ToServer { exchange.request.len } else { exchange.response.len };
+            let least = least + exchange.answered() * len as u64;
+            least..=least + exchange.unanswered() * len as u64
+        })
     }
 
     /// Whether its server ends by itself when all is delivered.

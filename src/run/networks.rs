@@ -29,6 +29,6 @@ impl Networks {
             names.iter().map(|name| (folder.to_owned(), (*name).to_owned())).collect::<Vec<_>>()
         };
         let devices = [of(&self.near, near), of(self.far.folder(), far)].concat();
-        move || devices.iter().map(|(folder, name)| platform::dropped_packets(folder, name)).sum()
+        move || devices.iter().map(|(folder, name)| Some(platform::interface_counts(folder, name)?.dropped)).sum()
     }
 }

@@ -9,6 +9,8 @@ use super::barrier::StartBarrier;
 use super::carrier::Carrier;
 use super::client::Client;
 use super::error::RunError;
+use super::external;
+use super::failure::Failure;
 use super::load::Load;
 use super::server_side::ServerSide;
 use super::supervise::{Outcome, Supervisor};
@@ -58,12 +60,20 @@ impl Prepared {
     /// Starts, times, supervises and ends the run.
     pub(super) async fn run(self, scenario: &Scenario, interrupts: Interrupts) -> Result<RunOutput, RunError> {
         let Self { load, barrier, server, clients, congestion, device, effective, carrier } = self;
+        let counted = load.clone();
         let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, barrier);
-        let outcome = supervisor.supervise(server, clients, interrupts).await;
+        let mut outcome = supervisor.supervise(server, clients, interrupts).await;
         let Some(carrier) = carrier else {
             return Ok(RunOutput { outcome: outcome?, congestion, device, effective });
         };
         let name = carrier.name();
+        if let Ok(made) = &mut outcome
+            && made.status == Status::Ok
+            && scenario.subject.has_process()
+            && let Err(Failure { status, detail }) = external::check(&carrier, &counted).await
+        {
+            (made.status, made.detail) = (status, Some(detail));
+        }
         carrier.finish(outcome.as_ref().is_ok_and(|outcome| outcome.status == Status::Ok)).await?;
         let mut outcome = outcome?;
         if outcome.status == Status::Ok && outcome.counters.packets.is_none() {

@@ -8,16 +8,17 @@
 //! | run | makes the run, and prints its sample as one line of JSON |
 //! | carry | carries packets or connections for a run of the parent |
 //!
-//! A child that carries takes one word on each further line:
+//! A child that carries takes an order on each further line, a string in JSON:
 //!
 //! | it reads | it does |
 //! |---|---|
-//! | nothing yet | makes its devices and prints [`READY`], with [`Ready`] as JSON behind it if it has something to tell |
+//! | nothing yet | makes its devices and prints [`Answer::Ready`] |
 //! | [`START`] | begins to carry: by now the parent has set up the devices |
 //! | [`REPORT`] | prints its [`Report`] so far as one line of JSON |
 //! | the end of the file | stops |
 //!
-//! The forwarder in Go takes its task as arguments, and then the same words.
+//! The forwarder in Go takes its task as arguments, and then the same orders. A stack in a process of its own takes
+//! another task (`external`), which docs/external-stack.md describes, and then the same orders.
 
 use std::path::PathBuf;
 
@@ -36,14 +37,19 @@ pub const PROTOCOL: u32 = 1;
 /// The arguments that make this program a child process.
 pub(super) const CHILD: &str = "child";
 
-/// Says that the devices are there.
-pub(super) const READY: &str = "ready";
-
 /// The order to begin.
-pub(super) const START: &str = "start";
+pub(super) const START: &str = "\"start\"";
 
 /// The order to print the counts so far.
-pub(super) const REPORT: &str = "report";
+pub(super) const REPORT: &str = "\"report\"";
+
+/// The first line that a child prints that carries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Answer {
+    /// Its devices are there.
+    Ready(Ready),
+}
 
 /// A task with the version of the protocol that it is written in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,14 +101,17 @@ pub(super) struct Greeting {
     pub(super) environment: Environment,
 }
 
-/// The facts that a child that carries tells with [`READY`].
+/// The facts that a child that carries tells when it is ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ready {
     /// Its device, once it is open.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) device: Option<DeviceFacts>,
+    /// Whether its device offloads, if it is a stack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) offload: Option<bool>,
     /// The settings that its stack really uses.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) effective: Option<Effective>,
 }
 

@@ -66,7 +66,7 @@ fn join(scenario: &Scenario, device: &Network, networks: &Networks) -> Result<Ip
         name: name.to_owned(),
         address,
         prefix_len,
-        route_to,
+        route_to: Some(route_to),
         mtu: scenario.mtu,
         tx_queue_len: TX_QUEUE_LEN,
     };

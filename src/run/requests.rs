@@ -35,7 +35,7 @@ use crate::sample::{DatagramFacts, IdleFacts, Latency};
 use crate::scenario::{Amount, Conditions, Protocol, Requests, Scenario, Verify, Workload};
 
 /// The seed of the payload of requests and responses.
-const SEED: u64 = 0x7271_7374_7265_7370;
+pub(super) const SEED: u64 = 0x7271_7374_7265_7370;
 
 /// A response over UDP that takes this much longer than the link's delay counts as lost.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -163,6 +163,15 @@ impl Exchange {
     /// Responses so far, those of the warm-up too.
     pub(super) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Requests that may have been sent and were not answered, at most: those that failed or were lost, and those that
+    /// were under way.
+    pub(super) fn unanswered(&self) -> u64 {
+        let Some(made) = self.finished() else { return 0 };
+        let lost = made.datagrams.map_or(0, |datagrams| datagrams.lost());
+        let under_way = self.connections as u64 * u64::from(self.requests.depth.get());
+        made.errors.values().sum::<u64>() + lost + 2 * under_way
     }
 
     /// Ends the warm-up.

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 use platform::TcpStatistics;
 
+use serde::Serialize;
+
 use super::meter::Snapshot;
 use super::pattern::{Mismatch, Pattern};
 use crate::sample::Status;
@@ -40,7 +42,8 @@ const PORTION: Duration = Duration::from_millis(2);
 const SEED: u64 = 0x7475_6E70_6572_6601;
 
 /// The direction of a stream's payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Direction {
     /// The client reads.
     ToClient,
@@ -51,6 +54,8 @@ pub(super) enum Direction {
 /// One stream's share of a run.
 pub(super) struct Stream {
     pub(super) direction: Direction,
+    /// The seed of the pattern.
+    pub(super) seed: u64,
     pub(super) pattern: Pattern,
     pub(super) warmup_bytes: u64,
     pub(super) amount: Amount,
@@ -58,9 +63,13 @@ pub(super) struct Stream {
     /// Bytes a second that are sent at most in the timed window.
     bytes_per_second: Option<f64>,
     verify: Verify,
+    /// Whether another process is the server: it learns all from the connection.
+    pub(super) is_served_elsewhere: bool,
     /// Bytes that arrived until the end of the timed window, including the warm-up.
     arrived: AtomicU64,
     finish: OnceLock<Finish>,
+    /// Bytes that crossed in all, when the client is done.
+    crossed: OnceLock<u64>,
     /// The reader's client has enough.
     stop: AtomicBool,
     /// The server's end of a reader's connection, if the kernel has it: that end sends.
@@ -112,6 +121,7 @@ impl Stream {
         let share = |total: u64, index: u64| total / streams + u64::from(index < total % streams);
         let stream = |direction: Direction, index: u64| Self {
             direction,
+            seed: SEED.wrapping_add(index),
             pattern: Pattern::new(SEED.wrapping_add(index), scenario.buffer_bytes.get()),
             warmup_bytes: share(scenario.warmup_bytes, index),
             amount: match scenario.amount {
@@ -124,6 +134,8 @@ impl Stream {
             buffer_bytes: scenario.buffer_bytes.get(),
             bytes_per_second: scenario.bitrate.map(|bits| bits.get() as f64 / 8.0 / streams as f64),
             verify: scenario.verify,
+            is_served_elsewhere: scenario.subject.has_process(),
+            crossed: OnceLock::new(),
             arrived: AtomicU64::new(0),
             finish: OnceLock::new(),
             stop: AtomicBool::new(false),
@@ -175,6 +187,16 @@ impl Stream {
 
     pub(super) fn finished(&self) -> Option<Finish> {
         self.finish.get().copied()
+    }
+
+    /// The client is done: so many bytes have crossed in all.
+    pub(super) fn set_crossed(&self, bytes: u64) {
+        let _earlier = self.crossed.set(bytes);
+    }
+
+    /// How many bytes have crossed in all; 0 until the client is done.
+    pub(super) fn crossed(&self) -> u64 {
+        self.crossed.get().copied().unwrap_or(0)
     }
 
     /// Sets the server's end of the connection.

@@ -51,7 +51,7 @@ fn refuse_used_address(address: IpAddr) -> Result<(), SystemError> {
 
 /// Room in front of the stack for all packets that the kernel may have under way: a window for each stream in packets
 /// of the MTU, and half as much again for ACKs and small packets.
-fn tx_queue_len(scenario: &Scenario) -> u32 {
+pub(super) fn tx_queue_len(scenario: &Scenario) -> u32 {
     let payload = u64::from(scenario.mtu).saturating_sub(40).max(1);
     let packets = scenario.window_bytes as u64 * u64::from(scenario.parallel.get()) / payload;
     let len = (packets + packets / 2).min(MAX_TX_QUEUE_LEN);

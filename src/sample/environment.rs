@@ -74,6 +74,8 @@ impl Program {
             StackKind::Smoltcp => &self.smoltcp,
             StackKind::TcpIp => &self.tcp_ip,
             StackKind::NetstackSmoltcp => &self.netstack_smoltcp,
+            // It tells its version itself.
+            StackKind::Gvisor | StackKind::External => &None,
         };
         version.as_deref()
     }

@@ -13,7 +13,10 @@ use std::time::Duration;
 use socket2::Socket;
 
 use crate::doctor::Check;
-use crate::{DropCounter, Error, Feature, Interface, Link, Loopback, Namespace, ProcessEnd, TcpStatistics, TunConfig};
+use crate::{
+    DropCounter, Error, Feature, Interface, InterfaceCounts, Link, Loopback, Namespace, ProcessEnd, TcpStatistics,
+    TunConfig,
+};
 
 #[cfg(target_os = "linux")]
 pub(crate) mod linux;
@@ -90,7 +93,7 @@ pub(crate) trait System {
         PathBuf::new()
     }
 
-    fn dropped_packets(_thread: &Path, _interface: &str) -> Option<u64> {
+    fn interface_counts(_thread: &Path, _interface: &str) -> Option<InterfaceCounts> {
         None
     }
 

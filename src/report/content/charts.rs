@@ -135,6 +135,8 @@ pub(super) const fn mark_of(stack: StackKind) -> Mark {
         StackKind::Smoltcp => Mark::Square,
         StackKind::TcpIp => Mark::Cross,
         StackKind::NetstackSmoltcp => Mark::Ring,
+        StackKind::Gvisor => Mark::Nabla,
+        StackKind::External => Mark::Bar,
     }
 }
 

@@ -107,11 +107,15 @@ pub(crate) enum Mark {
     Cross,
     /// netstack-smoltcp.
     Ring,
+    /// gVisor.
+    Nabla,
+    /// A program of the user's.
+    Bar,
     /// The kernel, or the forwarder in Go.
     Diamond,
 }
 
 impl Mark {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Circle, Self::Triangle, Self::Square, Self::Cross, Self::Ring, Self::Diamond];
+    pub(crate) const ALL: [Self; 8] =
+        [Self::Circle, Self::Triangle, Self::Square, Self::Cross, Self::Ring, Self::Nabla, Self::Bar, Self::Diamond];
 }

@@ -36,7 +36,7 @@ fn build_with(folder: &Path, script: &str) -> Build {
     fs::create_dir(&tools).unwrap();
     write_script(&tools.join("go"), script);
     fs::write(tools.join("version"), "go1.24\n").unwrap();
-    Build { cache: folder.join("cache"), search_path: Some(tools.into()), limit: BUILD_TIMEOUT }
+    Build { of: &FORWARDER, cache: folder.join("cache"), search_path: Some(tools.into()), limit: BUILD_TIMEOUT }
 }
 
 /// Another process writes it: while this one has it open for writing, no child of another test could execute it.
@@ -117,7 +117,12 @@ fn without_go_the_error_says_which_one_to_install() {
     let folder = tempdir().unwrap();
     let empty = folder.path().join("empty");
     fs::create_dir(&empty).unwrap();
-    let build = Build { cache: folder.path().join("cache"), search_path: Some(empty.into()), limit: BUILD_TIMEOUT };
+    let build = Build {
+        of: &FORWARDER,
+        cache: folder.path().join("cache"),
+        search_path: Some(empty.into()),
+        limit: BUILD_TIMEOUT,
+    };
     let error = build.program().unwrap_err();
     assert_eq!(error.class(), Class::Unavailable);
     insta::assert_snapshot!(error, @"start go: No such file or directory (os error 2); install Go 1.24 or newer, or name a finished program with --go-forwarder, or choose --forwarder rust");
@@ -136,7 +141,7 @@ fn a_build_that_fails_is_told_in_the_words_of_go() {
     let build = build_with(folder.path(), &script);
     let error = build.program().unwrap_err();
     assert_eq!(error.class(), Class::Unavailable);
-    insta::assert_snapshot!(error, @"build the Go forwarder: main.go:13:2: missing go.sum entry for module providing package example.org/other; to add: go mod download example.org/other; see that go can fetch its modules (go env GOPROXY), or name a finished program with --go-forwarder, or choose --forwarder rust");
+    insta::assert_snapshot!(error, @"build the forwarder in Go: main.go:13:2: missing go.sum entry for module providing package example.org/other; to add: go mod download example.org/other; see that go can fetch its modules (go env GOPROXY), or name a finished program with --go-forwarder, or choose --forwarder rust");
     assert!(cached(&build).is_empty());
 }
 
@@ -144,12 +149,12 @@ fn a_build_that_fails_is_told_in_the_words_of_go() {
 fn a_build_that_says_nothing_or_does_not_end_is_an_error_too() {
     let folder = tempdir().unwrap();
     let error = build_with(folder.path(), &versioned("exit 1")).program().unwrap_err();
-    insta::assert_snapshot!(error, @"build the Go forwarder: it failed and printed no reason; see that go can fetch its modules (go env GOPROXY), or name a finished program with --go-forwarder, or choose --forwarder rust");
+    insta::assert_snapshot!(error, @"build the forwarder in Go: it failed and printed no reason; see that go can fetch its modules (go env GOPROXY), or name a finished program with --go-forwarder, or choose --forwarder rust");
 
     let folder = tempdir().unwrap();
     let mut build = build_with(folder.path(), &versioned("exec /bin/sleep 1000"));
     build.limit = Duration::from_millis(200);
-    insta::assert_snapshot!(build.program().unwrap_err(), @"build the Go forwarder: it took longer than 0.2 seconds; see that go can fetch its modules (go env GOPROXY), or name a finished program with --go-forwarder, or choose --forwarder rust");
+    insta::assert_snapshot!(build.program().unwrap_err(), @"build the forwarder in Go: it took longer than 0.2 seconds; see that go can fetch its modules (go env GOPROXY), or name a finished program with --go-forwarder, or choose --forwarder rust");
 }
 
 #[test]
@@ -182,17 +187,18 @@ fn the_cache_is_where_the_user_keeps_theirs() {
     assert_eq!(with(Some("/cache"), Some("/home/user")).unwrap(), Path::new("/cache/rust-tun-perf"));
     assert_eq!(with(Some("relative"), Some("/home/user")).unwrap(), Path::new("/home/user/.cache/rust-tun-perf"));
     assert_eq!(with(None, Some("/home/user")).unwrap(), Path::new("/home/user/.cache/rust-tun-perf"));
-    insta::assert_snapshot!(with(None, None).unwrap_err(), @"find a folder for the Go forwarder: neither XDG_CACHE_HOME nor HOME is an absolute path; set one of them, or name a finished program with --go-forwarder, or choose --forwarder rust");
+    insta::assert_snapshot!(FORWARDER.unavailable(with(None, None).unwrap_err()), @"find a folder for programs in Go: neither XDG_CACHE_HOME nor HOME is an absolute path; set one of them, or name a finished program with --go-forwarder, or choose --forwarder rust");
 }
 
 /// Every file that go would build is among the sources.
 #[test]
 fn the_sources_are_complete() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("forwarders/go");
-    for entry in fs::read_dir(folder).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        let needed = !name.ends_with("_test.go");
-        assert_eq!(SOURCES.iter().any(|(source, _)| *source == name), needed, "{name}");
+    for (of, folder) in [(&FORWARDER, "forwarders/go"), (&GVISOR, "netstacks/gvisor")] {
+        for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            let needed = !name.ends_with("_test.go");
+            assert_eq!(of.sources.iter().any(|(source, _)| *source == name), needed, "{name}");
+        }
     }
 }
 
@@ -232,7 +238,7 @@ fn no_namespace() -> Option<String> {
 fn the_real_one_is_built_and_speaks() {
     skip_if!(no_go());
     let folder = tempdir().unwrap();
-    let build = Build { cache: folder.path().to_owned(), search_path: None, limit: BUILD_TIMEOUT };
+    let build = Build { of: &FORWARDER, cache: folder.path().to_owned(), search_path: None, limit: BUILD_TIMEOUT };
     let program = build.program().unwrap();
     let version = version_of(&program).unwrap();
     assert!(version.starts_with(&build.go_version().unwrap()) && version.contains(", wireguard v"), "{version}");
@@ -246,11 +252,11 @@ fn the_real_one_is_built_and_speaks() {
     command.arg("-n").arg(&program);
     command.args(["-near", "tun11", "-far", "tun22", "-far-namespace", "/proc/self/ns/net"]);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(b"start\nreport\n").unwrap();
+    child.stdin.take().unwrap().write_all(b"\"start\"\n\"report\"\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
     let (ready, report) = text.split_once('\n').unwrap();
-    assert_eq!(ready, "ready");
+    assert_eq!(ready, r#"{"ready":{}}"#);
     assert_eq!(serde_json::from_str::<Counts>(report).unwrap(), Counts::default());
 }

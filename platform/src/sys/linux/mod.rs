@@ -26,7 +26,7 @@ use super::sampler::SignalSampler;
 use super::unix::{self, TerminationSignals, socket_option};
 use super::{System, program_on_disk};
 use crate::doctor::Check;
-use crate::{Error, Interface, Loopback, Namespace, ProcessEnd, TcpStatistics};
+use crate::{Error, Interface, InterfaceCounts, Loopback, Namespace, ProcessEnd, TcpStatistics};
 
 /// This system.
 pub(crate) struct Linux;
@@ -77,8 +77,8 @@ impl System for Linux {
         process::folder_of_thread()
     }
 
-    fn dropped_packets(thread: &Path, interface: &str) -> Option<u64> {
-        network::dropped_packets(thread, interface)
+    fn interface_counts(thread: &Path, interface: &str) -> Option<InterfaceCounts> {
+        network::interface_counts(thread, interface)
     }
 
     /// `TCP_INFO` of `tcp(7)`.

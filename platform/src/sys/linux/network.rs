@@ -8,7 +8,7 @@ use std::path::Path;
 use nix::net::if_::if_nametoindex;
 
 use super::netlink;
-use crate::{Cause, Class, Error, Interface, Loopback, Namespace, network_of};
+use crate::{Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, PacketCounts, network_of};
 
 /// The number of the loopback in every namespace (`include/net/flow.h`).
 const LOOPBACK_IFINDEX: u32 = 1;
@@ -22,7 +22,8 @@ pub(super) fn set_up(interface: &Interface) -> Result<(), Error> {
     netlink::set_tx_queue_len(index, *tx_queue_len).map_err(failed("set the queue length of"))?;
     add_address(index, name, *address, *prefix_len)?;
     netlink::set_link_up(index).map_err(failed("set up"))?;
-    netlink::add_route(index, network_of(*route_to, *prefix_len), *prefix_len).map_err(failed("set a route through"))
+    let Some(beyond) = route_to else { return Ok(()) };
+    netlink::add_route(index, network_of(*beyond, *prefix_len), *prefix_len).map_err(failed("set a route through"))
 }
 
 fn index_of(interface: &str) -> io::Result<u32> {
@@ -130,16 +131,20 @@ fn set(name: &str, value: &str) -> Result<(), Error> {
 }
 
 /// The packets that an interface has dropped, in the network of the thread with this folder under `/proc`.
-pub(super) fn dropped_packets(thread: &Path, interface: &str) -> Option<u64> {
-    parse_drops(&fs::read_to_string(thread.join("net/dev")).ok()?, interface)
+pub(super) fn interface_counts(thread: &Path, interface: &str) -> Option<InterfaceCounts> {
+    parse_counts(&fs::read_to_string(thread.join("net/dev")).ok()?, interface)
 }
 
-/// The fourth number of the receive and of the transmit half of a line of `/proc/net/dev`
-/// (`net/core/net-procfs.c`, `dev_seq_printf_stats`).
-fn parse_drops(table: &str, name: &str) -> Option<u64> {
+/// Bytes, packets and drops are the first, second and fourth number of each half of a line of `/proc/net/dev`: the
+/// first half is what the kernel receives (`net/core/net-procfs.c`, `dev_seq_printf_stats`).
+fn parse_counts(table: &str, name: &str) -> Option<InterfaceCounts> {
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
     let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
-    Some(fields.get(3)? + fields.get(11)?)
+    let [tx_bytes, tx_packets, _, tx_dropped, _, _, _, _, rx_bytes, rx_packets, _, rx_dropped, ..] = fields[..] else {
+        return None;
+    };
+    let packets = PacketCounts { rx_packets, rx_bytes, tx_packets, tx_bytes };
+    Some(InterfaceCounts { packets, dropped: tx_dropped + rx_dropped })
 }
 
 #[cfg(test)]
@@ -147,11 +152,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drops_of_both_directions_are_added() {
+    fn the_program_receives_what_the_kernel_transmits() {
         let table = "Inter-| Receive | Transmit\n face |bytes packets errs drop fifo frame compressed multicast|...\n    \
                      lo: 1 1 0 9 0 0 0 0 1 1 0 9 0 0 0 0\n utun8: 11 12 13 14 15 16 17 18 21 22 23 24 25 26 27 28\n\
                      utun88: 0 0 0 1 0 0 0 0 0 0 0 1 0 0 0 0\n";
-        assert_eq!(parse_drops(table, "utun8"), Some(14 + 24));
-        assert_eq!(parse_drops(table, "utun9"), None);
+        let packets = PacketCounts { rx_packets: 22, rx_bytes: 21, tx_packets: 12, tx_bytes: 11 };
+        assert_eq!(parse_counts(table, "utun8"), Some(InterfaceCounts { packets, dropped: 14 + 24 }));
+        assert_eq!(parse_counts(table, "utun9"), None);
     }
 }

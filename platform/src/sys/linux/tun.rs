@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::netlink;
-use super::network::{add_address, dropped_packets};
+use super::network::{add_address, interface_counts};
 use crate::link::packet_len;
 use crate::sys::Tun;
 use crate::sys::unix::{Readiness, recv_batch};
@@ -74,7 +74,7 @@ impl Tun for LinuxTun {
     fn drop_counter(&self) -> DropCounter {
         let (name, malformed) = (self.name.clone(), Arc::clone(&self.malformed));
         DropCounter(Arc::new(move || {
-            let drops = dropped_packets(Path::new("/proc/thread-self"), &name)?;
+            let drops = interface_counts(Path::new("/proc/thread-self"), &name)?.dropped;
             Some(drops + malformed.load(Ordering::Relaxed))
         }))
     }

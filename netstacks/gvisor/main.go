@@ -1,0 +1,183 @@
+// The stack of gVisor as a process of its own, which rust-tun-perf measures as any other program:
+// docs/external-stack.md has the protocol. It opens the device that it is told to open, by wireguard-go's tun package,
+// and serves the streams and requests of the run at every address.
+//
+// An error is one line on standard error; the exit code is 1 then, or 2 for a task that is wrong, or 3 for something
+// that the system lacks. With -version it prints the versions of Go and of the modules that it was built with.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+const protocol = 1
+
+func main() {
+	if err := run(os.Args[1:], os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(exitCode(err))
+	}
+}
+
+// coded is an error that has an exit code of its own.
+type coded struct {
+	error
+	code int
+}
+
+func (c coded) Unwrap() error { return c.error }
+
+func exitCode(err error) int {
+	if c := (coded{}); errors.As(err, &c) {
+		return c.code
+	}
+	return 1
+}
+
+// task is the first line of standard input.
+type task struct {
+	Protocol int `json:"protocol"`
+	Device   struct {
+		Name    string `json:"name"`
+		MTU     int    `json:"mtu"`
+		Offload bool   `json:"offload"`
+	} `json:"device"`
+	WindowBytes int       `json:"window_bytes"`
+	Threads     *int      `json:"threads"`
+	Streams     []stream  `json:"streams"`
+	Requests    *requests `json:"requests"`
+}
+
+// stream is one stream of payload, at a port of its own.
+type stream struct {
+	Port        uint16  `json:"port"`
+	Direction   string  `json:"direction"`
+	WarmupBytes uint64  `json:"warmup_bytes"`
+	Bytes       *uint64 `json:"bytes"`
+	BufferBytes int     `json:"buffer_bytes"`
+	Seed        uint64  `json:"seed"`
+}
+
+// requests are served at all other ports.
+type requests struct {
+	Protocol      string `json:"protocol"`
+	RequestBytes  int    `json:"request_bytes"`
+	ResponseBytes int    `json:"response_bytes"`
+	MarkBytes     int    `json:"mark_bytes"`
+	Closes        bool   `json:"closes"`
+	Seed          uint64 `json:"seed"`
+}
+
+// ready is the answer when the device is there.
+type ready struct {
+	Offload   bool      `json:"offload"`
+	Effective effective `json:"effective"`
+}
+
+// effective are the settings that the stack really uses.
+type effective struct {
+	StackVersion       string   `json:"stack_version"`
+	ReceiveBufferBytes int      `json:"receive_buffer_bytes"`
+	SendBufferBytes    int      `json:"send_buffer_bytes"`
+	WindowScale        *int     `json:"window_scale"`
+	LargestPacketBytes int      `json:"largest_packet_bytes"`
+	Congestion         string   `json:"congestion"`
+	ChecksumVerified   bool     `json:"checksum_verified"`
+	ChecksumComputed   bool     `json:"checksum_computed"`
+	Workarounds        []string `json:"workarounds"`
+}
+
+func run(arguments []string, input io.Reader, output io.Writer) error {
+	switch {
+	case len(arguments) == 1 && arguments[0] == "-version":
+		_, err := fmt.Fprintln(output, versions())
+		return err
+	case len(arguments) > 0:
+		return coded{fmt.Errorf("unexpected argument %q", arguments[0]), 2}
+	}
+	lines := bufio.NewScanner(input)
+	lines.Buffer(nil, 1<<20)
+	if !lines.Scan() {
+		return coded{errors.New("there is no task on standard input"), 2}
+	}
+	var t task
+	if err := json.Unmarshal(lines.Bytes(), &t); err != nil {
+		return coded{fmt.Errorf("read the task: %w", err), 2}
+	}
+	if t.Protocol != protocol {
+		return coded{fmt.Errorf("the task is of version %d of the protocol; this program has %d", t.Protocol, protocol), 2}
+	}
+	if t.Threads != nil {
+		runtime.GOMAXPROCS(*t.Threads)
+	}
+	server := newServer(&t)
+	failed, settings, err := open(&t, server)
+	if err != nil {
+		return err
+	}
+	return obey(lines, json.NewEncoder(output), server, settings, failed)
+}
+
+// obey does what the lines of input say, until it ends or the device fails.
+func obey(lines *bufio.Scanner, answers *json.Encoder, server *server, settings effective, failed <-chan error) error {
+	if err := answers.Encode(map[string]ready{"ready": {Offload: server.task.Device.Offload, Effective: settings}}); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	orders := make(chan string)
+	go func() {
+		defer close(orders)
+		for lines.Scan() {
+			orders <- lines.Text()
+		}
+	}()
+	for {
+		select {
+		case err := <-failed:
+			return err
+		case order, more := <-orders:
+			switch {
+			case !more:
+				return nil
+			case order == `"start"`:
+			case order == `"report"`:
+				if err := answers.Encode(server.report()); err != nil {
+					return fmt.Errorf("answer: %w", err)
+				}
+			default:
+				return coded{fmt.Errorf("do %s: it is \"start\" or \"report\"", order), 2}
+			}
+		}
+	}
+}
+
+// versions is one line: the version of Go, and each module by the last element of its path.
+func versions() string {
+	words := []string{runtime.Version()}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range info.Deps {
+			words = append(words, path.Base(module.Path)+" "+module.Version)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// version is that of gVisor.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range info.Deps {
+			if module.Path == "gvisor.dev/gvisor" {
+				return strings.TrimPrefix(module.Version, "v0.0.0-")
+			}
+		}
+	}
+	return "unknown"
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/tun"
+	"gvisor.dev/gvisor/pkg/buffer"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/link/channel"
+	"gvisor.dev/gvisor/pkg/tcpip/link/qdisc/fifo"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
+	"gvisor.dev/gvisor/pkg/tcpip/network/ipv6"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/stack/gro"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
+	"gvisor.dev/gvisor/pkg/waiter"
+)
+
+const (
+	cloneDevice = "/dev/net/tun"
+	nic         = 1
+	// Connections whose handshake is not complete, at most.
+	maxHalfOpen = 65535
+	// Packets that wait for the device, for each queue.
+	queueLength = 4096
+	// The tun package puts a virtio_net_hdr in front of each packet.
+	headroom = 10
+	// The longest packet that the tun package makes of several.
+	maxPacket = 65535
+)
+
+// open opens the device and starts the stack on it. What comes out of failed is the end of the device.
+func open(t *task, server *server) (failed <-chan error, settings effective, err error) {
+	device, err := createDevice(t.Device.Name, t.Device.Offload)
+	if err != nil {
+		return nil, settings, err
+	}
+	link := &link{
+		Endpoint: channel.New(0, uint32(t.Device.MTU), ""),
+		device:   device,
+		batches:  sync.Pool{New: func() any { return new([][]byte) }},
+	}
+	if t.Device.Offload {
+		// The kernel's client is on this machine: its checksums are partial, and the tun package completes them.
+		link.LinkEPCapabilities = stack.CapabilityRXChecksumOffload
+		link.SupportedGSOKind = stack.GVisorGSOSupported
+	}
+	s := stack.New(stack.Options{
+		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6},
+	})
+	if err := configure(s, link, t.WindowBytes); err != nil {
+		return nil, settings, err
+	}
+	serve(s, server)
+	ended := make(chan error, 1)
+	go func() { ended <- link.receive(t.Device.Offload) }()
+	return ended, effective{
+		StackVersion:       version(),
+		ReceiveBufferBytes: t.WindowBytes,
+		SendBufferBytes:    t.WindowBytes,
+		LargestPacketBytes: largest(t),
+		Congestion:         congestion(s),
+		ChecksumVerified:   !t.Device.Offload,
+		ChecksumComputed:   true,
+		Workarounds:        []string{},
+	}, nil
+}
+
+func largest(t *task) int {
+	if t.Device.Offload {
+		return maxPacket
+	}
+	return t.Device.MTU
+}
+
+func configure(s *stack.Stack, link *link, window int) error {
+	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: window, Max: window}
+	send := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: window, Max: window}
+	sack, fixed := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false)
+	for _, option := range []tcpip.SettableTransportProtocolOption{&receive, &send, &sack, &fixed} {
+		if err := s.SetTransportProtocolOption(tcp.ProtocolNumber, option); err != nil {
+			return fmt.Errorf("set the option %T: %s", option, err)
+		}
+	}
+	var options stack.NICOptions
+	if link.SupportedGSOKind != stack.GSONotSupported {
+		// It gathers packets, so that the tun package has segments to join.
+		options.QDisc = fifo.New(link, runtime.GOMAXPROCS(0), queueLength)
+	}
+	if err := s.CreateNICWithOptions(nic, link, options); err != nil {
+		return fmt.Errorf("give the stack its link: %s", err)
+	}
+	// Any address is the stack's own.
+	if err := s.SetPromiscuousMode(nic, true); err != nil {
+		return fmt.Errorf("accept packets to any address: %s", err)
+	}
+	if err := s.SetSpoofing(nic, true); err != nil {
+		return fmt.Errorf("send packets from any address: %s", err)
+	}
+	s.SetRouteTable([]tcpip.Route{
+		{Destination: header.IPv4EmptySubnet, NIC: nic},
+		{Destination: header.IPv6EmptySubnet, NIC: nic},
+	})
+	return nil
+}
+
+func congestion(s *stack.Stack) string {
+	var option tcpip.CongestionControlOption
+	if err := s.TransportProtocolOption(tcp.ProtocolNumber, &option); err != nil {
+		return "unknown"
+	}
+	return string(option)
+}
+
+// serve hands connections and datagrams to the server.
+func serve(s *stack.Stack, server *server) {
+	forwarder := tcp.NewForwarder(s, 0, maxHalfOpen, func(request *tcp.ForwarderRequest) {
+		var queue waiter.Queue
+		port := request.ID().LocalPort
+		endpoint, err := request.CreateEndpoint(&queue)
+		if err != nil {
+			request.Complete(true)
+			return
+		}
+		request.Complete(false)
+		endpoint.SocketOptions().SetDelayOption(false)
+		server.serve(gonet.NewTCPConn(&queue, endpoint), port)
+	})
+	s.SetTransportProtocolHandler(tcp.ProtocolNumber, forwarder.HandlePacket)
+	datagrams := udp.NewForwarder(s, func(request *udp.ForwarderRequest) bool {
+		var queue waiter.Queue
+		endpoint, err := request.CreateEndpoint(&queue)
+		if err != nil {
+			return true
+		}
+		go server.serveDatagrams(gonet.NewUDPConn(&queue, endpoint))
+		return true
+	})
+	s.SetTransportProtocolHandler(udp.ProtocolNumber, datagrams.HandlePacket)
+}
+
+// link is the device as gVisor's link. What the stack sends goes to the device at once, and waits where it is full.
+type link struct {
+	*channel.Endpoint
+	device     tun.Device
+	dispatcher stack.NetworkDispatcher
+	// Buffers, each a [][]byte with room for the longest packet in each element.
+	batches sync.Pool
+}
+
+func (l *link) Attach(dispatcher stack.NetworkDispatcher) {
+	l.dispatcher = dispatcher
+	l.Endpoint.Attach(dispatcher)
+}
+
+// WritePackets joins segments where they fit and sends them: the tun package does.
+func (l *link) WritePackets(packets stack.PacketBufferList) (int, tcpip.Error) {
+	batch := l.batches.Get().(*[][]byte)
+	defer l.batches.Put(batch)
+	list := packets.AsSlice()
+	for len(*batch) < len(list) {
+		*batch = append(*batch, make([]byte, 0, headroom+maxPacket))
+	}
+	bytes := (*batch)[:len(list)]
+	for index, packet := range list {
+		bytes[index] = bytes[index][:headroom]
+		for _, part := range packet.AsSlices() {
+			bytes[index] = append(bytes[index], part...)
+		}
+	}
+	if _, err := l.device.Write(bytes, headroom); err != nil && errors.Is(err, os.ErrClosed) {
+		return 0, &tcpip.ErrClosedForSend{}
+	}
+	return len(list), nil
+}
+
+// receive gives the stack what comes from the device, until that fails. With offload segments of a stream are joined.
+func (l *link) receive(offload bool) error {
+	var joiner gro.GRO
+	joiner.Init(offload)
+	joiner.Dispatcher = l.dispatcher
+	sizes := make([]int, l.device.BatchSize())
+	packets := make([][]byte, len(sizes))
+	for index := range packets {
+		packets[index] = make([]byte, headroom+maxPacket)
+	}
+	for {
+		count, err := l.device.Read(packets, sizes, headroom)
+		if err != nil && !errors.Is(err, tun.ErrTooManySegments) {
+			return fmt.Errorf("read from the device: %w", err)
+		}
+		for index := range count {
+			bytes := packets[index][headroom : headroom+sizes[index]]
+			packet := stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(append([]byte(nil), bytes...))})
+			packet.RXChecksumValidated = offload
+			switch header.IPVersion(bytes) {
+			case header.IPv4Version:
+				packet.NetworkProtocolNumber = header.IPv4ProtocolNumber
+				joiner.Enqueue(packet)
+			case header.IPv6Version:
+				packet.NetworkProtocolNumber = header.IPv6ProtocolNumber
+				joiner.Enqueue(packet)
+			}
+			packet.DecRef()
+		}
+		joiner.Flush()
+	}
+}
+
+// createDevice makes a TUN device in the network namespace of the process, and no more: who measures it sets it up.
+// What tun.CreateTUN makes always has a virtio_net_hdr; from a descriptor the package takes what is there.
+func createDevice(name string, offload bool) (tun.Device, error) {
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return nil, coded{fmt.Errorf("name a device %q: it takes 1 to %d bytes", name, unix.IFNAMSIZ-1), 2}
+	}
+	flags := uint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if offload {
+		flags |= unix.IFF_VNET_HDR
+	}
+	request.SetUint16(flags)
+	fd, err := unix.Open(cloneDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, coded{fmt.Errorf("open %s: %w; load the module tun", cloneDevice, err), 3}
+	}
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+		unix.Close(fd)
+		code := 1
+		if errors.Is(err, fs.ErrPermission) {
+			code = 3
+		}
+		return nil, coded{fmt.Errorf("create the device %s: %w", name, err), code}
+	}
+	device, _, err := tun.CreateUnmonitoredTUNFromFD(fd)
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("set up the device %s: %w", name, err)
+	}
+	return device, nil
+}

@@ -1,0 +1,272 @@
+//! A stack in a process of its own: gVisor's, or a program of the user's.
+//!
+//! ```text
+//! client ── kernel TCP ── TUN ──► the process: its stack, and a server for the load
+//! ```
+//!
+//! The process is started in the run's network and opens the device; this process sets the device up and makes the
+//! load. docs/external-stack.md describes what they tell each other: [`Task`] and then the orders of `protocol`. The
+//! run trusts no count of the process: the clients count bytes, the kernel counts packets, and what the process says
+//! that it received and sent is compared with that.
+
+use std::future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use platform::{Class, Interface, Interrupts, Offload, ProcessMeter};
+use serde::{Deserialize, Serialize};
+
+use super::barrier::StartBarrier;
+use super::carrier::{Carrier, CarrierProgram};
+use super::error::RunError;
+use super::failure::Failure;
+use super::go;
+use super::kernel_clients;
+use super::load::Load;
+use super::meter::{Counters, Meter, Usage};
+use super::path::targets;
+use super::prepared::Prepared;
+use super::protocol::PROTOCOL;
+use super::server_side::ServerSide;
+use super::stack::FIRST_PORT;
+use super::transfer::{Direction, Stream};
+use super::tun::tx_queue_len;
+use crate::remedy::WithRemedy;
+use crate::sample::{DeviceFacts, Status};
+use crate::scenario::{Amount, RuntimeKind, Scenario, Tun};
+
+/// The name of the process in messages.
+const NAME: &str = "stack's process";
+
+/// Most memory of a process, in bytes.
+const MOST_MEMORY: u64 = 2 << 30;
+
+/// How often its memory is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The command that starts a process.
+pub(super) struct Command {
+    program: PathBuf,
+    arguments: Vec<String>,
+}
+
+/// The command of a scenario's process, if it has one. gVisor's is built if it is not there yet. Must be called before
+/// the thread leaves the host's network, because go may fetch modules.
+pub(super) fn command(scenario: &Scenario) -> Result<Option<Command>, RunError> {
+    if !scenario.subject.has_process() {
+        return Ok(None);
+    }
+    Ok(Some(match &scenario.command {
+        Some(words) => Command { program: "/bin/sh".into(), arguments: vec!["-c".into(), format!("exec {words}")] },
+        None => Command { program: go::gvisor()?, arguments: Vec::new() },
+    }))
+}
+
+/// The task of a process: the first line that it reads.
+#[derive(Serialize)]
+struct Task<'a> {
+    protocol: u32,
+    device: Device<'a>,
+    window_bytes: usize,
+    /// How many threads the process is to run on at once; `null` for as many as it likes.
+    threads: Option<usize>,
+    streams: Vec<StreamTask>,
+    requests: Option<RequestsTask>,
+}
+
+#[derive(Serialize)]
+struct Device<'a> {
+    name: &'a str,
+    mtu: u16,
+    offload: bool,
+}
+
+#[derive(Serialize)]
+struct StreamTask {
+    port: u16,
+    direction: Direction,
+    warmup_bytes: u64,
+    /// `null`: until the client closes.
+    bytes: Option<u64>,
+    buffer_bytes: usize,
+    seed: u64,
+}
+
+#[derive(Serialize)]
+struct RequestsTask {
+    protocol: &'static str,
+    request_bytes: usize,
+    response_bytes: usize,
+    mark_bytes: usize,
+    closes: bool,
+    seed: u64,
+}
+
+/// What a process says that its server has received and sent so far, in bytes of payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct Report {
+    received_bytes: u64,
+    sent_bytes: u64,
+}
+
+impl<'a> Task<'a> {
+    fn of(scenario: &Scenario, tun: &'a Tun, load: &Load) -> Self {
+        let stream = |(port, stream): (u16, &Stream)| StreamTask {
+            port,
+            direction: stream.direction,
+            warmup_bytes: stream.warmup_bytes,
+            bytes: match stream.amount {
+                Amount::Bytes(bytes) => Some(bytes.get()),
+                Amount::Time { .. } => None,
+            },
+            buffer_bytes: stream.buffer_bytes,
+            seed: stream.seed,
+        };
+        Self {
+            protocol: PROTOCOL,
+            device: Device { name: &tun.name, mtu: scenario.mtu, offload: scenario.offload != Offload::Off },
+            window_bytes: scenario.window_bytes,
+            threads: match scenario.runtime {
+                RuntimeKind::CurrentThread => Some(1),
+                RuntimeKind::MultiThread(workers) => workers.map(Into::into),
+            },
+            streams: (FIRST_PORT..).zip(load.streams()).map(stream).collect(),
+            requests: load.exchange().map(|exchange| RequestsTask {
+                protocol: if exchange.is_udp() { "udp" } else { "tcp" },
+                request_bytes: exchange.request.len,
+                response_bytes: exchange.response.len,
+                mark_bytes: exchange.mark_len(),
+                closes: exchange.connects,
+                seed: super::requests::SEED,
+            }),
+        }
+    }
+
+    fn line(&self) -> String {
+        // Numbers and text, all of which JSON has.
+        serde_json::to_string(self).unwrap_or_default() + "\n"
+    }
+}
+
+/// Prepares a process that is the stack.
+pub(super) async fn prepare(
+    scenario: &Scenario,
+    tun: &Tun,
+    command: &Command,
+    interrupts: &mut Interrupts,
+) -> Result<Prepared, RunError> {
+    let load = Load::of(scenario);
+    let program = CarrierProgram {
+        name: NAME,
+        path: command.program.clone(),
+        arguments: command.arguments.clone(),
+        task: Some(Task::of(scenario, tun, &load).line()),
+        has_profile: false,
+        stacks: None,
+    };
+    let (carrier, ready) = Carrier::start(program, interrupts).await?;
+    let offload = ready.offload.unwrap_or(false);
+    if scenario.offload == Offload::On && !offload {
+        let source = io::Error::new(io::ErrorKind::Unsupported, format!("the {NAME} opened it without"));
+        return Err(platform::Error::new(Class::Unavailable, "use offload on", &tun.name, source)
+            .remedy("leave out --offload on")
+            .into());
+    }
+    let queue = tx_queue_len(scenario);
+    Interface {
+        name: tun.name.clone(),
+        address: tun.network.address,
+        prefix_len: tun.network.prefix_len,
+        route_to: None,
+        mtu: scenario.mtu,
+        tx_queue_len: queue,
+    }
+    .set_up()?;
+    let meter = ProcessStackMeter {
+        process: carrier.process(),
+        network: platform::folder_of_thread(),
+        device: tun.name.clone(),
+    };
+    carrier.begin();
+    let barrier = StartBarrier::new(load.clients(), meter);
+    let ends = load.ends();
+    let (process, ended) = (carrier.process(), carrier.ended());
+    let driver = async move {
+        tokio::select! {
+            failure = ended => failure,
+            failure = outgrows(process) => failure,
+        }
+    };
+    let server = ServerSide::new(driver, async move {
+        // The process is the server, and says nothing until it is asked.
+        if ends { Ok(()) } else { future::pending().await }
+    });
+    let (clients, congestion) = kernel_clients::clients(scenario, &load, targets(tun.network.peer, &load))?;
+    let facts = DeviceFacts { name: tun.name.clone(), mtu: scenario.mtu.into(), offload, tx_queue_len: Some(queue) };
+    Ok(Prepared {
+        clients,
+        congestion,
+        device: Some(facts),
+        effective: ready.effective,
+        carrier: Some(carrier),
+        ..Prepared::new(load, barrier, server)
+    })
+}
+
+/// Waits until the process takes more memory than it may: a leak must not take the machine with it.
+async fn outgrows(process: ProcessMeter) -> Failure {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if process.rss_bytes().is_some_and(|bytes| bytes > MOST_MEMORY) {
+            let detail = format!("the {NAME} takes more than {} GiB of memory", MOST_MEMORY >> 30);
+            return Failure { status: Status::Panicked, detail };
+        }
+    }
+}
+
+/// Compares what the process says with what the clients have counted.
+pub(super) async fn check(carrier: &Carrier, load: &Load) -> Result<(), Failure> {
+    let Some(report) = carrier.report::<Report>().await else {
+        let detail = format!("the {NAME} did not report how much it received and sent");
+        return Err(Failure { status: Status::Stalled, detail });
+    };
+    let [received, sent] = load.crossed();
+    for (did, says, counted) in [("received", report.received_bytes, received), ("sent", report.sent_bytes, sent)] {
+        if !counted.contains(&says) {
+            let (least, most) = (counted.start(), counted.end());
+            let counted = if least == most { least.to_string() } else { format!("{least} to {most}") };
+            let detail = format!("the {NAME} says that it {did} {says} bytes; the clients counted {counted}");
+            return Err(Failure { status: Status::Corrupt, detail });
+        }
+    }
+    Ok(())
+}
+
+/// Reads the cost of the process from outside, and the kernel's counts of its device.
+struct ProcessStackMeter {
+    process: ProcessMeter,
+    /// The folder of a thread in the run's network.
+    network: PathBuf,
+    device: String,
+}
+
+impl Meter for ProcessStackMeter {
+    fn usage(&self) -> Usage {
+        Usage {
+            own_cpu: platform::cpu_of_process(),
+            carrier_cpu: self.process.cpu(),
+            carrier_rss_bytes: self.process.rss_bytes(),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        let counts = platform::interface_counts(Path::new(&self.network), &self.device);
+        Counters {
+            packets: counts.map(|counts| counts.packets),
+            drops: counts.map(|counts| counts.dropped),
+            carrier_peak_rss_bytes: self.process.peak_rss_bytes(),
+            ..Counters::default()
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Stacks in processes of their own: the example, gVisor's, and programs that do what a stack must not do.
+//!
+//! They need root, `/dev/net/tun` and python3, or go for gVisor. A test that cannot run says SKIP and why.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::machine::{missing_program, no_root};
+use crate::processes::PROGRAM;
+
+/// Runs the example, changed by these lines of Python, under requests. Returns the sample.
+fn example(change: &str, arguments: &str) -> Value {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+    let script =
+        format!("import os, sys\nsys.path.insert(0, '{folder}')\nimport external\nclass Stack(external.Stack):\n");
+    let script = format!("{script}    pass\n{change}\nexternal.main(Stack)\n");
+    let command = format!("python3 -B -c \"{script}\"");
+    sample(&run(&format!("--netstack=external {arguments}"), Some(&command)))
+}
+
+fn run(arguments: &str, command: Option<&str>) -> Output {
+    let mut run = Command::new(PROGRAM);
+    run.args(arguments.split_whitespace()).arg("--json");
+    if let Some(command) = command {
+        run.arg(format!("--command={command}"));
+    }
+    run.output().unwrap()
+}
+
+fn sample(output: &Output) -> Value {
+    let text = String::from_utf8_lossy(&output.stdout);
+    serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn lacks(tool: &'static str) -> Option<String> {
+    no_root().or_else(|| missing_program(&[tool]))
+}
+
+#[test]
+fn the_example_serves_requests() {
+    skip_if!(lacks("python3"));
+    for mode in ["--mode=rr --parallel=20", "--mode=crr", "--mode=rr --request=10 --response=5000"] {
+        let sample = example("", &format!("{mode} --time=0.2"));
+        assert_eq!(sample["status"], "ok", "{sample}");
+        assert!(sample["requests"]["answered"].as_u64().unwrap() > 10, "{sample}");
+        // What the kernel counted, and not the program.
+        assert!(sample["packets"]["rx"].as_u64().unwrap() > 10, "{sample}");
+        assert_eq!(sample["device"]["offload"], false);
+    }
+}
+
+/// Each is a status within the time-out, and says what the program did.
+#[test]
+fn a_bad_stack_is_a_status() {
+    skip_if!(lacks("python3"));
+    let later = |line: &str| {
+        format!(
+            "def receive(self, packet):\n    if self.received > 500:\n        {line}\n    \
+             external.Stack.receive(self, packet)\nStack.receive = receive"
+        )
+    };
+    let lies = "Stack.report = lambda self: dict(received_bytes=self.received, sent_bytes=self.sent + 100000)";
+    for (change, status, detail) in [
+        (later("while True: pass"), "stalled", "nothing arrived"),
+        (later("return"), "stalled", "nothing arrived"),
+        (later("raise RuntimeError('out of order')"), "panicked", "out of order"),
+        (
+            later("self.hoard = getattr(self, 'hoard', []) + [b'x' * (1 << 24)]"),
+            "panicked",
+            "more than 2 GiB of memory",
+        ),
+        (lies.to_owned(), "corrupt", "says that it sent"),
+        ("Stack.report = lambda self: dict(nothing=1)".to_owned(), "stalled", "did not report"),
+        (later("self.response = bytes(len(self.response))"), "corrupt", "differs"),
+    ] {
+        // A leak takes its time.
+        let time = if detail.contains("memory") { "--time=20 --timeout=30" } else { "--time=0.2 --timeout=2" };
+        let sample = example(&change, &format!("--mode=rr --verify=full {time}"));
+        assert_eq!(sample["status"], status, "{change}: {sample}");
+        assert!(sample["detail"].as_str().unwrap().contains(detail), "{change}: {sample}");
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_with_the_reason() {
+    skip_if!(lacks("python3"));
+    for (arguments, command, reason) in [
+        ("-n external -m rr", None, "--command"),
+        ("-n external -m rr --layer stack", Some("true"), "the layer path alone"),
+        ("-n external -m rr --loss 1", Some("true"), "--loss"),
+        ("-n external -m reader --protocol udp", Some("true"), "rr alone"),
+        ("-n external -m rr", Some("true"), "exit code 0"),
+        ("-n external -m rr", Some("echo error: no luck >&2; exit 3"), "no luck"),
+        ("-n external -m reader", Some("python3 examples/external.py"), "requests over TCP alone"),
+    ] {
+        let output = run(arguments, command);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(reason), "{arguments}: {stderr}");
+    }
+}
+
+#[test]
+fn gvisor_does_every_work() {
+    skip_if!(lacks("go"));
+    let first = run("-n gvisor -m rr --time=0.2", None);
+    let stderr = String::from_utf8_lossy(&first.stderr);
+    skip_if!(stderr.contains("fetch its modules").then(|| stderr.into_owned()));
+    for arguments in [
+        "-m reader --offload on",
+        "-m reader --offload off --bytes=1MB",
+        "-m writer --offload on --bytes=1MB",
+        "-m writer --offload off --ipv6",
+        "-m both --parallel 3",
+        "-m rr --parallel 10 --background both",
+        "-m crr --ipv6 --current-thread",
+        "-m rr --protocol udp",
+        "-m idle --parallel 10",
+    ] {
+        let time = if arguments.contains("--bytes") { "" } else { "--time=0.2" };
+        let sample = sample(&run(&format!("-n gvisor --verify=full --timeout=10 {time} {arguments}"), None));
+        assert_eq!(sample["status"], "ok", "{arguments}: {sample}");
+        assert_eq!(sample["netstack"], "gvisor");
+        assert!(sample["cpu"]["subject_seconds"].is_number() && sample["peak_rss_bytes"].is_number(), "{sample}");
+    }
+}
