@@ -28,8 +28,9 @@ program=target/release/rust-tun-perf
 for preset in requests connections datagrams networks; do
     "$program" matrix --preset "$preset" --runs "$runs" --out "target/$preset.jsonl"
 done
+"$program" matrix --preset stacks --netstack all,gvisor --runs "$runs" --out target/stacks.jsonl
 # Only complete matrices replace the old ones.
-mv target/{linux,linux-ipv6,proxy,forward,requests,connections,datagrams,networks}.jsonl docs/data/
+mv target/{linux,linux-ipv6,proxy,forward,requests,connections,datagrams,networks,stacks}.jsonl docs/data/
 # Flame graphs of three forwarders, in runs that are not scored.
 "$program" forward --offload off --time 3 --profile docs/flame-off.svg
 "$program" forward --offload on --time 3 --profile docs/flame-on.svg

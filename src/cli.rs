@@ -264,6 +264,8 @@ pub enum Preset {
     Datagrams,
     /// Bulk bytes with delay and with loss, without offload
     Networks,
+    /// The main figures of each stack, beside the kernel's: streams, requests, connections, and 1 % loss
+    Stacks,
     /// All of these
     All,
 }

@@ -190,7 +190,7 @@ fn name(run: &Run) -> String {
 
 /// The matrices of a preset, or else the one of the lists.
 fn presets(matrix: &Matrix) -> Vec<Matrix> {
-    use crate::cli::Preset::{All, Connections, Datagrams, Networks, Requests, Streams};
+    use crate::cli::Preset::{All, Connections, Datagrams, Networks, Requests, Stacks, Streams};
     let Some(preset) = matrix.preset else { return vec![matrix.clone()] };
     let one = |switch| vec![Choice::One(switch)];
     let offload = if platform::offload_supported() { Switch::On } else { Switch::Off };
@@ -233,6 +233,19 @@ fn presets(matrix: &Matrix) -> Vec<Matrix> {
         networks.link.loss = vec![0, 1000];
         networks.settings.timeout = matrix.settings.timeout.min(NETWORK_TIMEOUT);
         matrices.push(networks);
+    }
+    if matches!(preset, Stacks | All) {
+        matrices.push(beside_loopback(Mode::Reader, &[1]));
+        matrices.push(beside_loopback(Mode::Writer, &[1]));
+        matrices.push(beside_loopback(Mode::Rr, &[1, 1000]));
+        matrices.push(beside_loopback(Mode::Crr, &[50]));
+        matrices.push(beside_loopback(Mode::Idle, &[1000]));
+        let mut lossy = beside_loopback(Mode::Reader, &[1]);
+        lossy.layer[0] = Choice::One(Layer::Kernel);
+        lossy.offload = one(Switch::Off);
+        // One packet in a hundred.
+        lossy.link.loss = vec![10_000];
+        matrices.push(lossy);
     }
     matrices
 }

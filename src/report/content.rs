@@ -10,6 +10,7 @@ mod published;
 mod repeat;
 mod requests;
 pub(super) mod scorecard;
+mod stacks;
 
 use serde_json::Value;
 
@@ -30,6 +31,7 @@ pub(super) fn document(all: &[Series]) -> Document {
         None => one.machine(),
     }));
     let mut sections = Vec::new();
+    sections.extend(section("stacks", "Stacks", None, stacks::blocks(all)));
     sections.extend(section("side", "Side by side", None, overview::side_by_side(all)));
     for one in all {
         let of = label(one, all);

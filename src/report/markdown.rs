@@ -47,7 +47,11 @@ fn write_block(block: &Block, before: &str, out: &mut impl Write) -> io::Result<
 
 fn write_table(table: &Table, out: &mut impl Write) -> io::Result<()> {
     // A number sign alone is neither a heading in a table nor a reference.
-    let written = |text: &str| if text == "#" { text.to_owned() } else { escaped(text) };
+    let written = |text: &str, is_bold: bool| match escaped(text) {
+        _ if text == "#" => text.to_owned(),
+        text if is_bold => format!("**{text}**"),
+        text => text,
+    };
     for (number, line) in table.lines(presets::ASCII_MARKDOWN, written).into_iter().enumerate() {
         // The line under the head also says which columns stand at the right.
         let line = if number == 1 { aligned(&line, table) } else { line };

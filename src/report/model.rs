@@ -60,11 +60,13 @@ pub(super) struct Column {
     pub(super) may_go: bool,
     /// How good the value of each row is, which a page shows as a colour; empty for none.
     pub(super) percent_of_best: Vec<u8>,
+    /// Whether the value of each row stands out; empty for none.
+    pub(super) bold: Vec<bool>,
 }
 
 impl Column {
     pub(super) fn new(title: impl Into<String>, is_number: bool) -> Self {
-        Self { title: title.into(), is_number, may_go: false, percent_of_best: Vec::new() }
+        Self { title: title.into(), is_number, may_go: false, percent_of_best: Vec::new(), bold: Vec::new() }
     }
 }
 
@@ -85,12 +87,13 @@ impl Table {
         }
     }
 
-    /// Its lines as text, with numbers at the right.
-    pub(super) fn lines(&self, style: TableStyle, written: fn(&str) -> String) -> Vec<String> {
+    /// Its lines as text, with numbers at the right. `written` writes a text, which may be bold.
+    pub(super) fn lines(&self, style: TableStyle, written: fn(&str, bool) -> String) -> Vec<String> {
         let mut table = comfy_table::Table::new();
-        table.load_style(style).set_header(self.columns.iter().map(|column| written(&column.title)));
-        for row in &self.rows {
-            table.add_row(row.iter().map(|value| written(value)));
+        table.load_style(style).set_header(self.columns.iter().map(|column| written(&column.title, false)));
+        for (index, row) in self.rows.iter().enumerate() {
+            let is_bold = |column: &Column| column.bold.get(index).copied().unwrap_or_default();
+            table.add_row(row.iter().zip(&self.columns).map(|(value, column)| written(value, is_bold(column))));
         }
         for (column, Column { is_number, .. }) in table.column_iter_mut().zip(&self.columns) {
             column.set_cell_alignment(if *is_number { CellAlignment::Right } else { CellAlignment::Left });

@@ -25,7 +25,7 @@ pub(super) fn terminal(blocks: Vec<Block>, columns: Option<u16>, out: &mut impl 
 }
 
 fn write_table(mut table: Table, columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
-    let mut lines = table.lines(presets::NOTHING, format::one_line);
+    let mut lines = table.lines(presets::NOTHING, |text, _| format::one_line(text));
     let is_too_wide = |lines: &[String]| {
         let widest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
         columns.is_some_and(|columns| widest > columns.into())
@@ -35,7 +35,7 @@ fn write_table(mut table: Table, columns: Option<u16>, out: &mut impl Write) -> 
         let Some(index) = table.columns.iter().rposition(|column| column.may_go) else { break };
         left_out.insert(0, table.columns.remove(index).title);
         table.rows.iter_mut().for_each(|row| drop(row.remove(index)));
-        lines = table.lines(presets::NOTHING, format::one_line);
+        lines = table.lines(presets::NOTHING, |text, _| format::one_line(text));
     }
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     writeln!(out)?;

@@ -1,0 +1,235 @@
+//! The main figures of each stack, in one table: what people choose a stack by.
+
+use std::collections::BTreeSet;
+
+use conformance::known;
+use netstacks::StackKind;
+
+use crate::measure::CellSummary;
+use crate::report::format::{self, UNKNOWN};
+use crate::report::model::{Block, Column, Table};
+use crate::report::series::Series;
+use crate::scenario::{Cell, Conditions, Mode, Subject, Workload};
+
+/// A column of the table.
+struct Question {
+    title: &'static str,
+    /// Whether a cell answers it, its subject aside.
+    asks: fn(&Cell) -> bool,
+    /// The answer by the figure by which runs are compared.
+    answer: fn(f64) -> f64,
+    less_is_better: bool,
+    decimals: usize,
+}
+
+const QUESTIONS: [Question; 7] = [
+    Question {
+        title: "read Gbps",
+        asks: |cell| is_stream(cell, Mode::Reader),
+        answer: same,
+        less_is_better: false,
+        decimals: 1,
+    },
+    Question {
+        title: "write Gbps",
+        asks: |cell| is_stream(cell, Mode::Writer),
+        answer: same,
+        less_is_better: false,
+        decimals: 1,
+    },
+    Question { title: "requests/s", asks: |cell| is_rr(cell, 1), answer: same, less_is_better: false, decimals: 0 },
+    Question {
+        title: "on 1,000 connections",
+        asks: |cell| is_rr(cell, 1000),
+        answer: same,
+        less_is_better: false,
+        decimals: 0,
+    },
+    Question {
+        title: "new connections/s",
+        asks: |cell| matches!(cell.workload, Workload::Crr(_)) && cell.parallel == 50,
+        answer: same,
+        less_is_better: false,
+        decimals: 0,
+    },
+    Question {
+        title: "KiB a connection",
+        asks: |cell| cell.workload == Workload::Idle,
+        // Of connections in a megabyte.
+        answer: |connections| 1e6 / connections / 1024.0,
+        less_is_better: true,
+        decimals: 1,
+    },
+    Question {
+        title: "read Mbit/s at 1 % loss",
+        asks: is_lossy,
+        answer: |gbps| gbps * 1000.0,
+        less_is_better: false,
+        decimals: 0,
+    },
+];
+
+const fn same(figure: f64) -> f64 {
+    figure
+}
+
+fn is_stream(cell: &Cell, mode: Mode) -> bool {
+    cell.workload == Workload::Stream(mode) && cell.parallel == 1 && cell.conditions == Conditions::default()
+}
+
+fn is_rr(cell: &Cell, connections: u16) -> bool {
+    matches!(cell.workload, Workload::Rr(requests) if requests.rate.is_none())
+        && cell.parallel == connections
+        && cell.background.is_none()
+}
+
+fn is_lossy(cell: &Cell) -> bool {
+    let one_percent = Conditions { loss_ppm: 10_000, ..Conditions::default() };
+    cell.workload == Workload::Stream(Mode::Reader) && cell.conditions == one_percent
+}
+
+/// The table, where series of one machine and program answer all questions.
+pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
+    let alike = || all.iter().filter(|one| one.environment == all[0].environment);
+    let rows: Vec<&CellSummary> = alike().flat_map(|one| &one.summary.cells).collect();
+    let stacks: BTreeSet<StackKind> = rows.iter().filter_map(|row| path(&row.cell)).collect();
+    let is_asked = |question: &Question| rows.iter().any(|row| path(&row.cell).is_some() && (question.asks)(&row.cell));
+    if !QUESTIONS.iter().all(is_asked) {
+        return Vec::new();
+    }
+    let names = stacks.iter().map(|stack| stack.name()).chain(["the kernel"]);
+    let mut table = Table::new("Stacks");
+    table.push(Column::new("stack", false), names.map(ToOwned::to_owned));
+    for question in &QUESTIONS {
+        let cell = |of: &dyn Fn(&Cell) -> bool| rows.iter().find(|row| of(&row.cell) && (question.asks)(&row.cell));
+        let of_stacks = stacks.iter().map(|stack| cell(&|cell| path(cell) == Some(*stack)));
+        let places: Vec<_> = of_stacks.chain([cell(&is_kernel)]).collect();
+        let figure = |row: &&&CellSummary| Some((question.answer)(row.estimate?.median));
+        let figures: Vec<Option<f64>> = places.iter().map(|row| row.as_ref().and_then(figure)).collect();
+        let texts = places.iter().zip(&figures).map(|(row, figure)| match (row, figure) {
+            (_, Some(figure)) => written(*figure, question.decimals),
+            (Some(row), None) => format::median_or_failures(row),
+            (None, None) => UNKNOWN.to_owned(),
+        });
+        push(&mut table, question.title, texts.collect(), &figures, question.less_is_better);
+    }
+    let failures: Vec<_> = stacks.iter().map(|stack| (!stack.is_process()).then(|| known_failures(*stack))).collect();
+    let figures: Vec<_> = failures.iter().copied().chain([None]).collect();
+    let texts = figures.iter().map(|failures| failures.map_or_else(|| UNKNOWN.to_owned(), |count| count.to_string()));
+    push(&mut table, "known failures", texts.collect(), &figures, true);
+    let note = format!(
+        "Medians of {}, one stream or as many connections as the column says; the best stack of each column is bold. The \
+         kernel's are of its loopback, and under loss of two devices.",
+        all[0].machine()
+    );
+    vec![Block::Table(table), Block::Text(note)]
+}
+
+/// A number with so many decimals, and its thousands apart.
+fn written(figure: f64, decimals: usize) -> String {
+    let text = format!("{figure:.decimals$}");
+    let whole = text.find('.').unwrap_or(text.len());
+    let is_place = |index: usize| index > 0 && index < whole && (whole - index).is_multiple_of(3);
+    let mut grouped = String::new();
+    for (index, digit) in text.char_indices() {
+        grouped.extend(is_place(index).then_some(','));
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// Appends a column. The kernel, in the last row, is the yardstick and not a rival.
+fn push(table: &mut Table, title: &str, texts: Vec<String>, figures: &[Option<f64>], less_is_better: bool) {
+    let worth = |figure: &f64| if less_is_better { -figure } else { *figure };
+    let rivals = &figures[..figures.len() - 1];
+    let best = rivals.iter().flatten().map(worth).reduce(f64::max);
+    let is_best = |figure: &Option<f64>| figure.as_ref().map(worth).is_some_and(|worth| Some(worth) == best);
+    let mut column = Column::new(title, true);
+    column.bold = rivals.iter().map(is_best).chain([false]).collect();
+    table.push(column, texts);
+}
+
+/// The stack of a cell of the whole path.
+fn path(cell: &Cell) -> Option<StackKind> {
+    match cell.subject {
+        Subject::Path(stack) => Some(stack),
+        _ => None,
+    }
+}
+
+fn is_kernel(cell: &Cell) -> bool {
+    matches!(cell.subject, Subject::Loopback | Subject::Kernel)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "there are not so many cases")]
+fn known_failures(stack: StackKind) -> f64 {
+    let known = known::of(stack);
+    (known.failures.len() + known.at_times.len()) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use crate::measure::fixture::{cell, sample};
+    use crate::sample::{IdleFacts, RequestFacts, Sample};
+    use crate::scenario::Requests;
+
+    fn run(subject: Subject, workload: Workload, parallel: u16, figure: f64) -> Sample {
+        let cell = Cell { subject, workload, parallel, ..cell(StackKind::Lwip, Mode::Reader) };
+        let mut run = sample(&cell, figure);
+        let answered = (figure * run.measured.elapsed.as_secs_f64()) as u64;
+        run.measured.requests = Some(RequestFacts { answered, ..RequestFacts::default() });
+        // So many bytes for each connection.
+        let open = (figure * f64::from(parallel)) as u64;
+        run.measured.idle = Some(IdleFacts {
+            connections: parallel.into(),
+            rss_before_bytes: Some(0),
+            rss_open_bytes: Some(open),
+            rss_idle_bytes: Some(open),
+            ..IdleFacts::default()
+        });
+        run
+    }
+
+    /// All questions with the same figure.
+    fn answers(subject: Subject, figure: f64) -> Vec<Sample> {
+        let requests = Requests::default();
+        let works = [
+            (Workload::Stream(Mode::Reader), 1),
+            (Workload::Stream(Mode::Writer), 1),
+            (Workload::Rr(requests), 1),
+            (Workload::Rr(requests), 1000),
+            (Workload::Crr(requests), 50),
+            (Workload::Idle, 1000),
+        ];
+        let mut runs: Vec<_> = works.map(|(workload, parallel)| run(subject, workload, parallel, figure)).into();
+        let mut lossy = run(subject, Workload::Stream(Mode::Reader), 1, figure);
+        lossy.cell.conditions = Conditions { loss_ppm: 10_000, ..Conditions::default() };
+        runs.push(lossy);
+        runs
+    }
+
+    #[test]
+    fn the_best_stack_of_each_column_is_bold_and_the_kernel_is_no_rival() {
+        let [slow, fast, kernel] = [
+            (Subject::Path(StackKind::Ipstack), 2000.0),
+            (Subject::Path(StackKind::Lwip), 3000.0),
+            (Subject::Loopback, 9000.0),
+        ]
+        .map(|(subject, figure)| answers(subject, figure));
+        let samples = [slow.clone(), fast, kernel].concat();
+        let blocks = blocks(&Series::split("stacks", &samples, &[]));
+        let Block::Table(table) = &blocks[0] else { unreachable!() };
+        let text =
+            table.lines(
+                comfy_table::presets::NOTHING,
+                |text, is_bold| {
+                    if is_bold { format!("*{text}*") } else { text.to_owned() }
+                },
+            );
+        insta::assert_snapshot!(text.join("\n"));
+        assert!(super::blocks(&Series::split("stacks", &slow[1..], &[])).is_empty(), "a question without an answer");
+    }
+}
