@@ -150,7 +150,7 @@ func TestTheProtocol(t *testing.T) {
 		{"\"start\"\n", "{\"ready\":{}}\n", "read from the device"},
 		{
 			"\"report\"\n",
-			`ready
+			`{"ready":{}}
 {"to_far":{"read_packets":0,"read_bytes":0,"written_packets":0,"written_bytes":0,"lost_packets":0,"reordered":null},` +
 				`"to_near":{"read_packets":0,"read_bytes":0,"written_packets":0,"written_bytes":0,"lost_packets":0,"reordered":null}}
 `,
