@@ -144,8 +144,6 @@ stacks! {
 mod datagrams;
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "not every stack uses it")]
 mod driven;
-#[allow(dead_code, reason = "not every stack uses it")]
-mod duplicate_ack;
 mod gate;
 #[allow(dead_code, reason = "not every stack uses it")]
 mod mss_rewrite;
@@ -154,6 +152,8 @@ mod offload;
 pub mod peer;
 #[allow(dead_code, reason = "not every stack uses it")]
 mod port;
+#[allow(dead_code, reason = "not every stack uses it")]
+mod recovery;
 
 pub use crate::gate::{Admission, Answers, Gate, Gated, Request, Unreachable, gate};
 #[cfg(all(feature = "lwip", feature = "checksums"))]

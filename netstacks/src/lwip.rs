@@ -35,6 +35,7 @@ use self::pool::Pool;
 use crate::datagrams::{MAX_PAYLOAD_V4, check};
 use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake};
 use crate::offload::{Offload, header_len};
+use crate::recovery::HEADERS;
 use crate::{Datagram, Effective, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
 
 /// lwIP's own.
@@ -47,8 +48,8 @@ pub struct Lwip;
 ///
 /// - `large-segments`: super-packets come from segments of several MSS, see `c/tcp_out.c`.
 /// - `one-ack-a-batch`: data is acknowledged at the end of a batch, see `c/tcp_in.c`.
-/// - `duplicate-ack-window`: duplicate acknowledgements keep their window, see `duplicate_ack.rs`.
-/// - `partial-ack`: segments that were lost with the first are repeated without a time-out, see `c/pcb.c`.
+/// - `duplicate-ack-window`: duplicate acknowledgements keep their window, see `recovery.rs`.
+/// - `partial-ack`: segments that were lost with the first are repeated without a time-out, see `recovery.rs`.
 /// - `time-wait-syn`: a SYN may open a connection in TIME-WAIT again, see `c/shim.c`.
 /// - `user-timeout`: a peer that is silent for too long is given up, see `Core::lose_patience`.
 const WORKAROUNDS: [&str; 6] =
@@ -225,7 +226,7 @@ impl<L: Link> LwipEngine<L> {
             tcp_checksums: u8::from(!capabilities.checksum.tx),
         };
         let packet_len = capabilities.max_packet_len.max(capabilities.mtu);
-        let core = Core::new(config, Pool::new(packet_len, window), Instant::now());
+        let core = Core::new(config, capabilities.mtu - HEADERS, Pool::new(packet_len, window), Instant::now());
         let engine = Self {
             core: Box::into_raw(Box::new(core)),
             output: Box::into_raw(Box::new(Output::new(link))),

@@ -40,6 +40,7 @@ use crate::driven::{
     self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Stage, Table, segment,
 };
 use crate::offload::Offload;
+use crate::recovery::HEADERS;
 use crate::{Datagram, Effective, FlowKey, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
 
 /// As in `Cargo.lock`; the crate does not say it itself.
@@ -48,10 +49,14 @@ pub(crate) const VERSION: &str = "0.14.0";
 /// What the adapter does in smoltcp's place.
 ///
 /// - `mss-rewrite`: super-packets come from a larger MSS, see `mss_rewrite.rs`.
-/// - `duplicate-ack-window`: duplicate acknowledgements keep their window, see `duplicate_ack.rs`.
+/// - `duplicate-ack-window`: duplicate acknowledgements keep their window, see `recovery.rs`.
+/// - `partial-ack`: segments that were lost with the first are repeated without a time-out, see `recovery.rs`.
 /// - `late-fin`: a FIN waits behind the bytes before it, see `SmoltcpEngine::close`.
 /// - `reset-unread`: a stream that is dropped with bytes unread is reset.
-const WORKAROUNDS: [&str; 4] = ["mss-rewrite", "duplicate-ack-window", "late-fin", "reset-unread"];
+const WORKAROUNDS: [&str; 5] = ["mss-rewrite", "duplicate-ack-window", "partial-ack", "late-fin", "reset-unread"];
+
+/// The longest packet without payload: an IP and a TCP header with all options, in bytes.
+const MAX_ACK: usize = 120;
 
 /// The `smoltcp` crate. Its datagrams are fragmented over IPv4, and put together; four at once.
 pub struct Smoltcp;
@@ -208,7 +213,8 @@ impl<L: Link> SmoltcpEngine<L> {
         // smoltcp answers it with a RST.
         let _refused = socket.listen(IpEndpoint::from(key.local));
         let segment_len = self.device.sender.segment_len(key.local.is_ipv6());
-        self.table.open(key, Connection::new(socket, segment_len))
+        let mss = self.device.sender.link.capabilities().mtu.saturating_sub(HEADERS);
+        self.table.open(key, Connection::new(socket, segment_len, mss))
     }
 
     /// Looks at what a packet has made of a connection.
@@ -321,7 +327,8 @@ impl<L: Link> SmoltcpEngine<L> {
     }
 
     /// Hands smoltcp the packets of the batch.
-    fn input(&mut self, clock: smoltcp::time::Instant) {
+    fn input(&mut self, now: Instant) {
+        let clock = self.clock(now);
         loop {
             let flow = match self.classify() {
                 Class::Segment(flow) => Some(flow),
@@ -335,13 +342,18 @@ impl<L: Link> SmoltcpEngine<L> {
                     continue;
                 }
             };
+            let mut lost = None;
             let sockets = match flow {
                 Some(flow) => {
-                    let connection = &mut self.table[flow];
+                    let Connection { socket, recovery, last_ack, .. } = &mut self.table[flow];
                     if let Some(packet) = self.device.next_packet_mut() {
-                        connection.last_ack.keep_window(packet);
+                        lost = recovery.on_packet(packet, recovery.sent_of(socket.send_queue()), now);
+                        if recovery.deadline().is_some() && packet.len() <= MAX_ACK {
+                            last_ack.clear();
+                            last_ack.extend_from_slice(packet);
+                        }
                     }
-                    connection.socket.set()
+                    socket.set()
                 }
                 None => &mut self.no_sockets,
             };
@@ -350,9 +362,38 @@ impl<L: Link> SmoltcpEngine<L> {
                 return;
             }
             if let Some(flow) = flow {
+                if lost.is_some() {
+                    self.repeat_packet(flow, clock);
+                }
                 self.received(flow);
             }
         }
+    }
+
+    /// Has smoltcp repeat the first segment that is not acknowledged: it does so at the third duplicate of an
+    /// acknowledgement, which the last packet is, and begins to count anew when the window changes.
+    fn repeat_packet(&mut self, flow: FlowId, clock: smoltcp::time::Instant) {
+        let connection = &mut self.table[flow];
+        let window = connection.recovery.window();
+        for window in [window ^ 1, window, window, window, window] {
+            self.device.repeat_packet(window);
+            self.interface.poll_ingress_single(clock, &mut self.device, connection.socket.set());
+        }
+    }
+
+    /// Has a segment repeated that was repeated before, if the peer is silent.
+    fn repeat_late(&mut self, flow: FlowId, now: Instant) -> io::Result<()> {
+        let Connection { socket, recovery, last_ack, .. } = &mut self.table[flow];
+        if recovery.expire(recovery.sent_of(socket.send_queue()), now).is_some() && !last_ack.is_empty() {
+            let clock = self.clock(now);
+            self.device.put(&self.table[flow].last_ack)?;
+            self.device.skip_packet();
+            self.repeat_packet(flow, clock);
+        }
+        if let Some(at) = self.table[flow].recovery.deadline() {
+            self.table.set_timer(flow, at);
+        }
+        Ok(())
     }
 }
 
@@ -376,14 +417,13 @@ fn random_seed() -> u64 {
 
 impl<L: Link> Engine for SmoltcpEngine<L> {
     fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
-        let clock = self.clock(now);
         let intake = self.device.fill()?;
-        self.input(clock);
+        self.input(now);
         while self.table.half_open() < self.max_half_open
             && let Some((_, syn)) = self.syn_queue.pop_front()
         {
             self.device.put(&syn)?;
-            self.input(clock);
+            self.input(now);
         }
         Ok(intake)
     }
@@ -398,6 +438,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
             && !self.device.sender.is_blocked()
             && let Some(flow) = self.table.next_due()
         {
+            self.repeat_late(flow, now)?;
             left -= self.send_due(flow, now, left.min(FLOW_PACKETS));
         }
         self.device.sender.settle()?;

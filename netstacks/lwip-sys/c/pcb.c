@@ -34,21 +34,22 @@ lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *end
   lwip_sys_describe(endpoints, &pcb->local_ip, pcb->local_port, &pcb->remote_ip, pcb->remote_port);
 }
 
-/* lwIP's fast recovery ends at the first acknowledgement of new data. If that is not of all that was sent before the
- * loss was noticed, another segment was lost: nothing would repeat it but a time-out (RFC 6582, 3.2, step 3). */
-void
-lwip_sys_pcb_recover(struct tcp_pcb *pcb, struct lwip_sys_recovery *recovery)
+u32_t
+lwip_sys_pcb_snd_nxt(const struct tcp_pcb *pcb)
 {
-  if (!recovery->is_active) {
-    if (pcb->flags & TF_INFR) {
-      recovery->is_active = 1;
-      recovery->lastack = pcb->lastack;
-      recovery->end = pcb->snd_nxt;
-    }
-  } else if ((pcb->flags & TF_RTO) || !TCP_SEQ_LT(pcb->lastack, recovery->end)) {
-    recovery->is_active = 0;
-  } else if (pcb->lastack != recovery->lastack) {
-    recovery->lastack = pcb->lastack;
+  return pcb->snd_nxt;
+}
+
+/* Not after a time-out: then all is sent again. */
+void
+lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new)
+{
+  if (pcb->flags & TF_RTO) {
+    return;
+  }
+  if (is_new) {
+    tcp_rexmit_fast(pcb);
+  } else {
     tcp_set_flags(pcb, TF_INFR);
     tcp_rexmit(pcb);
   }

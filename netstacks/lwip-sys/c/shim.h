@@ -19,13 +19,6 @@ struct lwip_sys_endpoints {
   u8_t is_v6;
 };
 
-/* A loss that is being made good. Described in src/lib.rs. */
-struct lwip_sys_recovery {
-  u32_t lastack;
-  u32_t end;
-  u8_t is_active;
-};
-
 /* A piece of a packet. */
 struct lwip_sys_slice {
   void *base;
@@ -141,7 +134,8 @@ u8_t lwip_sys_pcb_is_quiet(const struct tcp_pcb *pcb);
 void lwip_sys_tick(void);
 void lwip_sys_pcb_tick(struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb);
-void lwip_sys_pcb_recover(struct tcp_pcb *pcb, struct lwip_sys_recovery *recovery);
+u32_t lwip_sys_pcb_snd_nxt(const struct tcp_pcb *pcb);
+void lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new);
 void lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len);
 err_t lwip_sys_pcb_flush(struct tcp_pcb *pcb);
 void lwip_sys_pcb_demand_ack(struct tcp_pcb *pcb);

@@ -105,17 +105,6 @@ pub struct Slice {
     pub len: usize,
 }
 
-/// A loss that is being made good, for [`lwip_sys_pcb_recover`].
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Recovery {
-    /// The sequence number that was acknowledged last.
-    lastack: u32,
-    /// The sequence number after what was sent before the loss was noticed.
-    end: u32,
-    is_active: u8,
-}
-
 /// How the interface is.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,8 +239,11 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_is_over(pcb: *const TcpPcb) -> u8;
     /// 1 while the peer owes an answer to data or a FIN.
     pub fn lwip_sys_pcb_outstanding(pcb: *const TcpPcb) -> u8;
-    /// Repeats the next segment that was lost with others. To be called after each segment that comes in.
-    pub fn lwip_sys_pcb_recover(pcb: *mut TcpPcb, recovery: *mut Recovery);
+    /// The sequence number after what has been sent.
+    pub fn lwip_sys_pcb_snd_nxt(pcb: *const TcpPcb) -> u32;
+    /// Sends the first segment that is not acknowledged once more, with the next [`lwip_sys_pcb_flush`]. The
+    /// congestion window falls if `is_new` is not 0.
+    pub fn lwip_sys_pcb_retransmit(pcb: *mut TcpPcb, is_new: u8);
     /// Opens the receive window again by bytes that were taken from it.
     pub fn lwip_sys_pcb_recved(pcb: *mut TcpPcb, len: usize);
     /// Sends what may be sent, and an acknowledgement where one is due.
@@ -283,8 +275,8 @@ unsafe extern "C" {
     pub fn inet_chksum(bytes: *const c_void, len: u16) -> u16;
 }
 
-/// `TCP_TMR_INTERVAL` (`lwip/priv/tcp_priv.h`).
-pub const TCP_TIMER_MS: u64 = 250;
+/// `TCP_TMR_INTERVAL` (`c/lwipopts.h`).
+pub const TCP_TIMER_MS: u64 = 50;
 
 #[cfg(test)]
 mod tests {

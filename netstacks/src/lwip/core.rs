@@ -22,6 +22,7 @@ use super::pool::Pool;
 use super::ring::{Chunks, Ring};
 use crate::datagrams::Inbox;
 use crate::driven::{FlowId, Stage, Table, segment};
+use crate::recovery::Lost;
 use crate::{FlowKey, Sink, Source, StackConfig};
 
 /// TIME-WAIT lasts two maximum segment lifetimes: 60 seconds, as on Linux (`TCP_TIMEWAIT_LEN`, `include/net/tcp.h`).
@@ -36,13 +37,15 @@ pub(super) struct Core {
     pub(super) ticking: Vec<FlowId>,
     pub(super) now: Instant,
     pub(super) config: StackConfig,
+    /// The payload of a segment on the wire, in bytes.
+    mss: usize,
     epoch: Instant,
     /// The secret of RFC 6528.
     secret: RandomState,
 }
 
 impl Core {
-    pub(super) fn new(config: StackConfig, pool: Pool, now: Instant) -> Self {
+    pub(super) fn new(config: StackConfig, mss: usize, pool: Pool, now: Instant) -> Self {
         Self {
             table: Table::new(config.backlog),
             pool,
@@ -51,6 +54,7 @@ impl Core {
             ticking: Vec::new(),
             now,
             config,
+            mss,
             epoch: now,
             secret: RandomState::new(),
         }
@@ -90,25 +94,27 @@ impl Core {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
             let known = segment::parse(buffer.packet()).and_then(|segment| (*this).table.find(&segment.key));
-            let mut pcb = ptr::null_mut();
+            let (mut pcb, mut lost, now) = (ptr::null_mut(), None, (*this).now);
             if let Some(flow) = known
                 && let Some(connection) = (*this).table.get_mut(flow)
             {
-                connection.last_ack.keep_window(buffer.packet_mut());
                 pcb = connection.pcb;
+                let sent = if pcb.is_null() { 0 } else { lwip_sys::lwip_sys_pcb_snd_nxt(pcb) };
+                lost = connection.recovery.on_packet(buffer.packet_mut(), sent, now);
             }
             let packet = (*this).pool.pbuf_of(buffer);
             if packet.is_null() {
                 return;
             }
             let taken_by = lwip_sys::lwip_sys_input(packet, u8::from(verify), pcb);
-            let now = (*this).now;
             if let Some(flow) = taken_by.checked_sub(1).map(FlowId)
                 && let Some(connection) = (*this).table.get_mut(flow)
             {
                 connection.heard(now);
-                if !connection.pcb.is_null() {
-                    lwip_sys::lwip_sys_pcb_recover(connection.pcb, &raw mut connection.recovery);
+                if let Some(lost) = lost
+                    && !connection.pcb.is_null()
+                {
+                    lwip_sys::lwip_sys_pcb_retransmit(connection.pcb, u8::from(lost == Lost::New));
                 }
                 (*this).demand(flow);
             }
@@ -171,6 +177,14 @@ impl Core {
                 if lwip_sys::lwip_sys_pcb_is_over(pcb) != 0 && (*this).is_orphan(flow) {
                     Self::wait(this, flow, pcb);
                     continue;
+                }
+                if let Some(connection) = (*this).table.get_mut(flow) {
+                    if connection.recovery.expire(lwip_sys::lwip_sys_pcb_snd_nxt(pcb), now).is_some() {
+                        lwip_sys::lwip_sys_pcb_retransmit(pcb, 0);
+                    }
+                    if let Some(at) = connection.recovery.deadline() {
+                        (*this).table.set_timer(flow, at);
+                    }
                 }
                 if lwip_sys::lwip_sys_pcb_flush(pcb) != ERR_OK {
                     (*this).demand(flow);
@@ -434,8 +448,8 @@ impl Core {
         unsafe {
             lwip_sys::lwip_sys_pcb_endpoints(pcb, &raw mut endpoints);
             let (local, peer) = both_ends(&endpoints);
-            let now = (*this).now;
-            let flow = (*this).table.open(FlowKey { local, peer }, Flow::new(pcb, now));
+            let connection = Flow::new(pcb, (*this).mss, (*this).now);
+            let flow = (*this).table.open(FlowKey { local, peer }, connection);
             (*this).demand(flow);
             flow.0 + 1
         }

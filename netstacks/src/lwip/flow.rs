@@ -7,12 +7,12 @@ use std::ptr;
 use std::slice;
 use std::time::Duration;
 
-use lwip_sys::{Endpoints, Pbuf, Recovery, TcpPcb};
+use lwip_sys::{Endpoints, Pbuf, TcpPcb};
 use tokio::time::Instant;
 
 use super::ring::Ring;
 use crate::Sink;
-use crate::duplicate_ack::LastAck;
+use crate::recovery::Recovery;
 
 /// Received pieces below so many bytes are small: what they occupy is mostly not data.
 const SMALL_LEN: u16 = 512;
@@ -35,7 +35,6 @@ pub(super) enum Patience {
 pub(super) struct Flow {
     /// Null once lwIP has freed it.
     pub(super) pcb: *mut TcpPcb,
-    pub(super) last_ack: LastAck,
     pub(super) recovery: Recovery,
     /// Data for the reader, which is ours to free.
     received: VecDeque<*mut Pbuf>,
@@ -61,11 +60,10 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(pcb: *mut TcpPcb, now: Instant) -> Self {
+    pub(super) fn new(pcb: *mut TcpPcb, mss: usize, now: Instant) -> Self {
         Self {
             pcb,
-            last_ack: LastAck::default(),
-            recovery: Recovery::default(),
+            recovery: Recovery::new(mss),
             received: VecDeque::new(),
             small: 0,
             ring: Ring::default(),

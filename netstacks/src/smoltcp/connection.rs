@@ -8,7 +8,7 @@ use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{self, RecvError};
 use tokio::time::Instant;
 
-use crate::duplicate_ack::LastAck;
+use crate::recovery::Recovery;
 use crate::{Sink, Source};
 
 /// A socket, alone in a set.
@@ -49,7 +49,9 @@ pub(super) struct Connection {
     pub(super) socket: Socket,
     /// Payload of the largest segment, or super-packet, towards a peer that fills the MTU, in bytes.
     segment_len: usize,
-    pub(super) last_ack: LastAck,
+    pub(super) recovery: Recovery,
+    /// While a loss is being made good, the last packet, if it was small.
+    pub(super) last_ack: Vec<u8>,
     /// A packet from the peer ended the connection, and no FIN did.
     pub(super) reset: bool,
     /// The peer's FIN has come.
@@ -79,11 +81,12 @@ pub(super) enum Fin {
 pub(super) const MAX_FIN_WAIT: Duration = Duration::from_mins(1);
 
 impl Connection {
-    pub(super) fn new(socket: Socket, segment_len: usize) -> Self {
+    pub(super) fn new(socket: Socket, segment_len: usize, mss: usize) -> Self {
         Self {
             socket,
             segment_len,
-            last_ack: LastAck::default(),
+            last_ack: Vec::new(),
+            recovery: Recovery::new(mss),
             reset: false,
             peer_finished: false,
             fin: Fin::Open,

@@ -9,6 +9,7 @@ use smoltcp::time::Instant;
 use crate::driven::Intake;
 use crate::mss_rewrite::{lower_mss, raise_mss};
 use crate::offload::Offload;
+use crate::recovery::set_window;
 
 /// Lends received packets to smoltcp out of a batch, and sends what it makes from one buffer.
 pub(super) struct Device<L> {
@@ -75,6 +76,14 @@ impl<L: Link> Device<L> {
     /// The same, to be changed in place.
     pub(super) fn next_packet_mut(&mut self) -> Option<&mut [u8]> {
         Some(self.batch.get_mut(self.unseen.clone())?.first_mut()?.packet_mut())
+    }
+
+    /// Has the packet that smoltcp was given last come once more, with this window.
+    pub(super) fn repeat_packet(&mut self, window: u16) {
+        if let Some(last) = self.unseen.start.checked_sub(1) {
+            self.unseen.start = last;
+            set_window(self.batch[last].packet_mut(), window);
+        }
     }
 
     /// Drops that packet.
