@@ -219,8 +219,9 @@ enum Network {
     Host,
     /// A namespace of its own.
     Own,
-    /// The same, and the command of the process that is the stack.
-    With(external::Command),
+    /// The command of the process that is the stack, in that namespace or, behind a link with conditions, in the far
+    /// one of two.
+    With(external::Command, Option<Networks>),
     /// Two namespaces of its own, and the program that carries between them.
     Pair(Networks, PathBuf),
 }
@@ -285,8 +286,14 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
         _ if !scenario.isolated => Ok(Network::Host),
         Subject::Path(_) | Subject::Device => {
             let command = external::command(scenario)?;
+            if let Some(command) = command {
+                let has_link = scenario.conditions != Conditions::default();
+                let networks =
+                    if has_link { Some(Networks::new()?) } else { platform::enter_netns().map(|()| None)? };
+                return Ok(Network::With(command, networks));
+            }
             platform::enter_netns()?;
-            Ok(command.map_or(Network::Own, Network::With))
+            Ok(Network::Own)
         }
         Subject::Loopback => match platform::enter_netns() {
             Err(error) if error.class() == Class::Unavailable => Ok(Network::Host),
@@ -348,8 +355,8 @@ async fn prepare(
     interrupts: &mut Interrupts,
 ) -> Result<Prepared, RunError> {
     match (scenario.subject, &scenario.devices, network) {
-        (Subject::Path(_), Devices::Tun(tun), Network::With(command)) => {
-            external::prepare(scenario, tun, command, interrupts).await
+        (Subject::Path(_), Devices::Tun(tun), Network::With(command, networks)) => {
+            external::prepare(scenario, tun, command, networks.as_ref(), interrupts).await
         }
         (Subject::Path(kind), Devices::Tun(tun), _) => path::prepare(scenario, tun, kind, stack),
         (Subject::Stack(kind), Devices::Tun(tun), _) => memory::prepare(scenario, &tun.network, kind, stack),

@@ -156,7 +156,7 @@ impl Subject {
 
     /// Whether it has a link with conditions.
     pub const fn has_conditions(self) -> bool {
-        matches!(self, Self::Path(_) | Self::Proxy(_) | Self::Kernel) && !self.has_process()
+        matches!(self, Self::Path(_) | Self::Proxy(_) | Self::Kernel)
     }
 
     /// Its layer.

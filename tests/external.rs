@@ -88,7 +88,6 @@ fn what_cannot_be_run_is_refused_with_the_reason() {
     for (arguments, command, reason) in [
         ("-n external -m rr", None, "--command"),
         ("-n external -m rr --layer stack", Some("true"), "the layer path alone"),
-        ("-n external -m rr --loss 1", Some("true"), "--loss"),
         ("-n external -m reader --protocol udp", Some("true"), "rr alone"),
         ("-n external -m rr", Some("true"), "exit code 0"),
         ("-n external -m rr", Some("echo error: no luck >&2; exit 3"), "no luck"),
@@ -116,6 +115,8 @@ fn gvisor_does_every_work() {
         "-m crr --ipv6 --current-thread",
         "-m rr --protocol udp",
         "-m idle --parallel 10",
+        "-m writer --loss 1 --offload off",
+        "-m rr --delay 1ms --ipv6",
     ] {
         let time = if arguments.contains("--bytes") { "" } else { "--time=0.2" };
         let sample = sample(&run(&format!("-n gvisor --verify=full --timeout=10 {time} {arguments}"), None));

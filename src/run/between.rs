@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
-use platform::{Counted, Faulty, Link, Network, PacketBuffer};
+use platform::{Counted, Faulty, Link, Network, PacketBuffer, TunDevice};
 use tokio::runtime::Handle;
 
 use super::error::RunError;
@@ -25,20 +25,12 @@ use super::tun;
 use crate::scenario::{Scenario, Tun};
 
 /// The device in the network of the server.
-const FAR: &str = "far";
+pub(super) const FAR: &str = "far";
 
 /// Prepares two devices, the link between them, clients and servers.
 pub(super) fn prepare(scenario: &Scenario, near: &Tun, networks: &Networks) -> Result<Prepared, RunError> {
-    let far = Tun { name: FAR.to_owned(), network: turned(&near.network), fd: None };
     let (device, facts) = tun::open(scenario, near)?;
-    let opened = {
-        let (scenario, runtime) = (scenario.clone(), Handle::current());
-        networks.far().run(move || {
-            let _entered = runtime.enter();
-            tun::open(&scenario, &far)
-        })?
-    };
-    let (far, _) = opened?;
+    let far = open_far(scenario, turned(&near.network), networks)?;
     let counted = Counted::new(device);
     let traffic = counted.traffic();
     let link = Faulty::new(counted, plan(scenario));
@@ -49,13 +41,24 @@ pub(super) fn prepare(scenario: &Scenario, near: &Tun, networks: &Networks) -> R
     Ok(Prepared { device: Some(facts), ..prepared })
 }
 
+/// Opens the device in the far network.
+pub(super) fn open_far(scenario: &Scenario, network: Network, networks: &Networks) -> Result<TunDevice, RunError> {
+    let far = Tun { name: FAR.to_owned(), network, fd: None };
+    let (scenario, runtime) = (scenario.clone(), Handle::current());
+    let opened = networks.far().run(move || {
+        let _entered = runtime.enter();
+        tun::open(&scenario, &far)
+    })?;
+    Ok(opened?.0)
+}
+
 /// The same network as the other side sees it.
 fn turned(network: &Network) -> Network {
     Network { address: network.peer, peer: network.address, ..*network }
 }
 
 /// Passes packets both ways until one of the links has gone.
-async fn pass(mut near: impl Link, mut far: impl Link) -> io::Result<()> {
+pub(super) async fn pass(mut near: impl Link, mut far: impl Link) -> io::Result<()> {
     let [mut to_far, mut to_near] = [Direction::of(&near), Direction::of(&far)];
     poll_fn(|cx| {
         // Both, whatever the other does.

@@ -10,9 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use forwarders::{Carried, Counts};
-use platform::{Class, Interrupts, PacketCounts, ProcessEnd, ProcessMeter};
+use platform::{Class, Interrupts, Namespace, PacketCounts, ProcessEnd, ProcessMeter};
 use serde::de::DeserializeOwned;
 use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -83,13 +84,17 @@ struct End {
 }
 
 impl Carrier {
-    /// Starts it in the calling thread's network and waits until its devices are there. Must be called within a
-    /// runtime, by a thread that outlives the carrier.
+    /// Starts it in the calling thread's network, or in another, and waits until its devices are there. Must be called
+    /// within a runtime, by a thread that outlives the carrier.
     ///
     /// # Errors
     ///
     /// The error that the program printed, or it was not ready in time, or the user interrupted it.
-    pub(super) async fn start(program: CarrierProgram, interrupts: &mut Interrupts) -> Result<(Self, Ready), RunError> {
+    pub(super) async fn start(
+        program: CarrierProgram,
+        network: Option<&Namespace>,
+        interrupts: &mut Interrupts,
+    ) -> Result<(Self, Ready), RunError> {
         let CarrierProgram { name, path, arguments, task, has_profile, stacks } = program;
         let failed =
             |operation| move |source| platform::Error::new(Class::Failed, operation, format!("the {name}"), source);
@@ -99,9 +104,17 @@ impl Carrier {
         command.args(arguments).env(PARENT, process::id().to_string());
         command.stdin(stdin).stdout(stdout).stderr(Stdio::piped()).kill_on_drop(true);
         platform::end_with_this_thread(command.as_std_mut());
-        let child = command.spawn().map_err(failed("start"))?;
-        // The command holds the carrier's ends of the pipes. As long as it does, their end is not seen.
-        drop(command);
+        let runtime = Handle::current();
+        // The command holds the carrier's ends of the pipes. As long as it does, their end is not seen: it goes here.
+        let spawn = move || {
+            let (mut command, _entered) = (command, runtime.enter());
+            command.spawn()
+        };
+        let child = match network {
+            Some(network) => network.run(spawn)?,
+            None => spawn(),
+        };
+        let child = child.map_err(failed("start"))?;
         let pid = child.id().unwrap_or_default();
         let control = ControlChannel::new(ours, theirs).map_err(failed("start a thread for"))?;
         control.send(task.as_deref().unwrap_or_default());

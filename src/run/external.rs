@@ -2,7 +2,11 @@
 //!
 //! ```text
 //! client ── kernel TCP ── TUN ──► the process: its stack, and a server for the load
+//!
+//! client ── kernel TCP ── TUN ──► link with conditions ──► TUN ── kernel's forwarding ── TUN ──► the process
 //! ```
+//!
+//! The second is for conditions of the link. What is right of that link is in the far network (`between`).
 //!
 //! The process is started in the run's network and opens the device; this process sets the device up and makes the
 //! load. docs/external-stack.md describes what they tell each other: [`Task`] and then the orders of `protocol`. The
@@ -12,12 +16,15 @@
 use std::future;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use platform::{Class, Interface, Interrupts, Offload, ProcessMeter};
+use platform::{Class, FaultCounter, Faulty, Interface, Interrupts, Network, Offload, ProcessMeter};
 use serde::{Deserialize, Serialize};
 
 use super::barrier::StartBarrier;
+use super::between::{self, FAR};
 use super::carrier::{Carrier, CarrierProgram};
 use super::error::RunError;
 use super::failure::Failure;
@@ -25,13 +32,15 @@ use super::go;
 use super::kernel_clients;
 use super::load::Load;
 use super::meter::{Counters, Meter, Usage};
-use super::path::targets;
+use super::networks::Networks;
+use super::path::{plan, targets};
 use super::prepared::Prepared;
 use super::protocol::PROTOCOL;
+use super::proxy;
 use super::server_side::ServerSide;
 use super::stack::FIRST_PORT;
 use super::transfer::{Direction, Stream};
-use super::tun::tx_queue_len;
+use super::tun::{self, tx_queue_len};
 use crate::remedy::WithRemedy;
 use crate::sample::{DeviceFacts, Status};
 use crate::scenario::{Amount, RuntimeKind, Scenario, Tun};
@@ -154,6 +163,7 @@ pub(super) async fn prepare(
     scenario: &Scenario,
     tun: &Tun,
     command: &Command,
+    networks: Option<&Networks>,
     interrupts: &mut Interrupts,
 ) -> Result<Prepared, RunError> {
     let load = Load::of(scenario);
@@ -165,7 +175,7 @@ pub(super) async fn prepare(
         has_profile: false,
         stacks: None,
     };
-    let (carrier, ready) = Carrier::start(program, interrupts).await?;
+    let (carrier, ready) = Carrier::start(program, networks.map(Networks::far), interrupts).await?;
     let offload = ready.offload.unwrap_or(false);
     if scenario.offload == Offload::On && !offload {
         let source = io::Error::new(io::ErrorKind::Unsupported, format!("the {NAME} opened it without"));
@@ -174,19 +184,26 @@ pub(super) async fn prepare(
             .into());
     }
     let queue = tx_queue_len(scenario);
-    Interface {
+    let device = Interface {
         name: tun.name.clone(),
         address: tun.network.address,
         prefix_len: tun.network.prefix_len,
         route_to: None,
         mtu: scenario.mtu,
         tx_queue_len: queue,
-    }
-    .set_up()?;
+    };
+    let (link, faults): (Pin<Box<dyn Future<Output = Failure> + Send>>, _) = if let Some(networks) = networks {
+        let (link, faults) = behind_link(scenario, tun, networks, device)?;
+        (Box::pin(link), Some(faults))
+    } else {
+        device.set_up()?;
+        (Box::pin(future::pending()), None)
+    };
     let meter = ProcessStackMeter {
         process: carrier.process(),
-        network: platform::folder_of_thread(),
+        network: networks.map_or_else(platform::folder_of_thread, |networks| networks.far().folder().to_owned()),
         device: tun.name.clone(),
+        faults,
     };
     carrier.begin();
     let barrier = StartBarrier::new(load.clients(), meter);
@@ -196,6 +213,7 @@ pub(super) async fn prepare(
         tokio::select! {
             failure = ended => failure,
             failure = outgrows(process) => failure,
+            failure = link => failure,
         }
     };
     let server = ServerSide::new(driver, async move {
@@ -212,6 +230,30 @@ pub(super) async fn prepare(
         carrier: Some(carrier),
         ..Prepared::new(load, barrier, server)
     })
+}
+
+/// Sets up the process's device behind a link with conditions. Returns what passes the packets, and what the link did.
+fn behind_link(
+    scenario: &Scenario,
+    tun: &Tun,
+    networks: &Networks,
+    device: Interface,
+) -> Result<(impl Future<Output = Failure> + Send + use<>, Arc<FaultCounter>), RunError> {
+    let Network { address: client, peer: stack, .. } = tun.network;
+    let ([of_link, of_device], prefix_len) = proxy::ends(&tun.network);
+    let (near, _) = tun::open(scenario, tun)?;
+    let far = between::open_far(scenario, Network { address: of_link, peer: client, prefix_len }, networks)?;
+    // The stack's network is the client's too, but for the client itself.
+    let device = Interface { address: of_device, prefix_len, route_to: Some(stack), ..device };
+    networks.far().run(move || {
+        device.set_up()?;
+        platform::add_host_route(FAR, client)?;
+        platform::enable_forwarding(FAR, client.is_ipv6())?;
+        platform::enable_forwarding(&device.name, client.is_ipv6())
+    })??;
+    let near = Faulty::new(near, plan(scenario));
+    let faults = near.faults();
+    Ok((async move { Failure::of_driver(between::pass(near, far).await) }, faults))
 }
 
 /// Waits until the process takes more memory than it may: a leak must not take the machine with it.
@@ -249,6 +291,8 @@ struct ProcessStackMeter {
     /// The folder of a thread in the run's network.
     network: PathBuf,
     device: String,
+    /// What the link before the device did, if there is one.
+    faults: Option<Arc<FaultCounter>>,
 }
 
 impl Meter for ProcessStackMeter {
@@ -265,6 +309,7 @@ impl Meter for ProcessStackMeter {
         Counters {
             packets: counts.map(|counts| counts.packets),
             drops: counts.map(|counts| counts.dropped),
+            faults: self.faults.as_ref().map(|faults| faults.counts().into()),
             carrier_peak_rss_bytes: self.process.peak_rss_bytes(),
             ..Counters::default()
         }

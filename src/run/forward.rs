@@ -51,7 +51,7 @@ pub(super) async fn prepare(
     interrupts: &mut Interrupts,
 ) -> Result<Prepared, RunError> {
     let program = program(scenario, forwarder, executable, (near, far), networks)?;
-    let (carrier, _ready) = Carrier::start(program, interrupts).await?;
+    let (carrier, _ready) = Carrier::start(program, None, interrupts).await?;
     set_up(scenario, (near, far), networks)?;
     carrier.begin();
     let meter = carrier.meter(carried(scenario.workload.mode()), networks.drops(&[&near.name], &[&far.name]));

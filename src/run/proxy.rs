@@ -51,7 +51,7 @@ pub(super) async fn prepare(
 ) -> Result<Prepared, RunError> {
     let server = join(scenario, &tun.network, networks)?;
     let task = Carry { scenario: scenario.clone(), far_namespace: networks.far().path() };
-    let (carrier, ready) = Carrier::start(CarrierProgram::this("proxy", task), interrupts).await?;
+    let (carrier, ready) = Carrier::start(CarrierProgram::this("proxy", task), None, interrupts).await?;
     platform::add_host_route(&tun.name, server)?;
     carrier.begin();
     let meter = carrier.meter(crossed, networks.drops(&[&tun.name, NEAR], &[FAR]));
@@ -76,7 +76,7 @@ fn join(scenario: &Scenario, device: &Network, networks: &Networks) -> Result<Ip
 }
 
 /// The addresses of both interfaces, and the length of the prefix of their networks.
-fn ends(device: &Network) -> ([IpAddr; 2], u8) {
+pub(super) fn ends(device: &Network) -> ([IpAddr; 2], u8) {
     let (pairs, prefix_len) = match device.address {
         IpAddr::V4(_) => (ENDS_V4.map(|pair| pair.map(IpAddr::from)), 24),
         IpAddr::V6(_) => (ENDS_V6.map(|pair| pair.map(IpAddr::from)), 64),
