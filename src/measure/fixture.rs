@@ -80,7 +80,7 @@ pub(crate) fn answering(cell: &Cell, latency_us: f64) -> Sample {
 }
 
 /// A run that failed.
-pub(super) fn failed(cell: &Cell, status: Status) -> Sample {
+pub(crate) fn failed(cell: &Cell, status: Status) -> Sample {
     Sample { measured: Measurements::failed(status, "it did not go on"), ..sample(cell, 0.0) }
 }
 

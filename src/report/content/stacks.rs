@@ -107,9 +107,10 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
         let figure = |row: &&&CellSummary| Some((question.answer)(row.estimate?.median));
         let figures: Vec<Option<f64>> = places.iter().map(|row| row.as_ref().and_then(figure)).collect();
         let texts = places.iter().zip(&figures).map(|(row, figure)| match (row, figure) {
-            (_, Some(figure)) => written(*figure, question.decimals),
-            (Some(row), None) => format::median_or_failures(row),
-            (None, None) => UNKNOWN.to_owned(),
+            (Some(row), Some(figure)) if row.failures.is_empty() => written(*figure, question.decimals),
+            (Some(row), Some(figure)) => format!("{} ({})", written(*figure, question.decimals), format::failures(row)),
+            (Some(row), None) => format::failures(row),
+            (None, _) => UNKNOWN.to_owned(),
         });
         push(&mut table, question.title, texts.collect(), &figures, question.less_is_better);
     }
@@ -172,8 +173,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
-    use crate::measure::fixture::{cell, sample};
-    use crate::sample::{IdleFacts, RequestFacts, Sample};
+    use crate::measure::fixture::{cell, failed, sample};
+    use crate::sample::{IdleFacts, RequestFacts, Sample, Status};
     use crate::scenario::Requests;
 
     fn run(subject: Subject, workload: Workload, parallel: u16, figure: f64) -> Sample {
@@ -219,7 +220,8 @@ mod tests {
             (Subject::Loopback, 9000.0),
         ]
         .map(|(subject, figure)| answers(subject, figure));
-        let samples = [slow.clone(), fast, kernel].concat();
+        let stalled = failed(&slow[4].cell, Status::Stalled);
+        let samples = [slow.clone(), vec![stalled], fast, kernel].concat();
         let blocks = blocks(&Series::split("stacks", &samples, &[]));
         let Block::Table(table) = &blocks[0] else { unreachable!() };
         let text =
