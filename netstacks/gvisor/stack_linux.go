@@ -218,7 +218,7 @@ func (l *link) receive(offload bool) error {
 	}
 }
 
-// createDevice makes a TUN device in the network namespace of the process, and no more: who measures it sets it up.
+// createDevice makes a TUN device in the network namespace of the process, and no more: the parent process configures it.
 // What tun.CreateTUN makes always has a virtio_net_hdr; from a descriptor the package takes what is there.
 func createDevice(name string, offload bool) (tun.Device, error) {
 	request, err := unix.NewIfreq(name)

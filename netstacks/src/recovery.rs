@@ -1,16 +1,16 @@
-//! What the stacks leave out of loss recovery: they read no SACK blocks, and repeat one segment for each three
+//! Loss recovery for stacks that do not read SACK blocks. On their own they retransmit one segment after three
 //! duplicate acknowledgements.
 //!
 //! - A stack counts a duplicate only if its window is that of the last (RFC 5681, 2). Linux raises its receive window
-//!   with each segment that arrives, so that none is counted, and one loss costs a time-out of a second. RFC 6675, 2
-//!   counts an acknowledgement that brings SACK blocks, whatever its window. So such an acknowledgement keeps the
-//!   window of the last.
-//! - One acknowledgement may tell of many segments. More than two in SACK blocks mean that the segment before them
-//!   was lost (RFC 6675, 4, `IsLost`).
-//! - An acknowledgement of a part of what had been sent before the loss was noticed means that another segment was lost.
-//!   It is repeated at once (RFC 6582, 3.2, step 3), and not after a time-out.
-//! - A repeated segment may be lost too. That is known once the peer has three segments that were sent after it, or
-//!   when nothing comes for several round trips (RFC 8985, 3, has both ideas). So it is repeated again.
+//!   with each segment that arrives, so none is counted, and one loss costs a timeout of a second. RFC 6675, 2 counts
+//!   an acknowledgement that brings SACK blocks, whatever its window. So such an acknowledgement keeps the window of
+//!   the last.
+//! - One acknowledgement may report many segments. More than two in SACK blocks mean that the segment before them was
+//!   lost (RFC 6675, 4, `IsLost`).
+//! - During recovery, an acknowledgement of new data with another hole behind it means that this segment was lost too.
+//!   It is retransmitted at once (RFC 6582, 3.2, step 3), not after a timeout.
+//! - A retransmission may be lost too. That is known once the peer has three segments that were sent after it, or when
+//!   no acknowledgement of it comes for two round trips (RFC 8985, 3, has both ideas). Then it is sent again.
 
 use std::time::Duration;
 
@@ -19,8 +19,9 @@ use platform::packet::checksum::update;
 use platform::packet::flags::{ACK, FIN, RST, SYN};
 use tokio::time::Instant;
 
-/// The kind of the window scale option (RFC 7323, 2.2).
+/// The kind of the window scale option (RFC 7323, 2.2), and the largest scale (2.3).
 const WINDOW_SCALE: u8 = 3;
+const MAX_SCALE: u8 = 14;
 
 /// The kind of the SACK option (RFC 2018, 3).
 const SACK: u8 = 5;
@@ -28,8 +29,11 @@ const SACK: u8 = 5;
 /// How many duplicate acknowledgements mean a loss (RFC 5681, 3.2).
 const DUPLICATES: u8 = 3;
 
-/// How long a repeated segment is waited for, at least and without a round trip to go by: as Linux'
-/// `TCP_TIMEOUT_MIN` and `TCP_RTO_MIN` (`include/net/tcp.h`), but for the clock of the former.
+/// How often a segment is retransmitted here. After that the stack's own timeout applies.
+const MAX_RETRANSMISSIONS: u32 = 3;
+
+/// How long an acknowledgement of a retransmission may take: at least, and before a round trip is known. The latter is
+/// Linux' `TCP_RTO_MIN` (`include/net/tcp.h`).
 const SHORTEST_WAIT: Duration = Duration::from_millis(10);
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 
@@ -44,39 +48,41 @@ const CHECKSUM_AT: usize = 16;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recovery {
     mss: u32,
-    acknowledgement: u32,
+    /// The last acknowledgement, once there is one.
+    acknowledgement: Option<u32>,
     window: u16,
-    /// The peer's window scale (RFC 7323, 2.2), if its SYN was shown.
+    /// The peer's window scale (RFC 7323, 2.2). The largest if its SYN was not shown.
     scale: u8,
     /// How often the acknowledgement was repeated.
     duplicates: u8,
-    /// While a loss is being made good.
+    /// Set during loss recovery.
     episode: Option<Episode>,
-    /// How long the peer took at most to acknowledge a segment that was repeated once.
+    /// The smoothed time from a retransmission to its acknowledgement.
     round_trip: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Episode {
-    /// It ends when all before this is acknowledged.
+    /// Recovery ends when all before this is acknowledged.
     end: u32,
     /// The peer sends SACK blocks.
     has_sack: bool,
-    /// Nothing beyond this had been sent when the missing segment was repeated.
+    /// An upper bound of what had been sent at the last retransmission.
     sent: u32,
-    /// How many acknowledgements told of segments beyond that.
+    /// How many acknowledgements reported segments beyond that.
     beyond: u8,
-    /// When the missing segment was repeated, and how often.
-    repeated_at: Instant,
-    repeats: u32,
+    /// When the first missing segment was retransmitted last, until that is acknowledged.
+    waits_since: Option<Instant>,
+    /// How often it was retransmitted.
+    retransmissions: u32,
 }
 
-/// Why the first segment that is not acknowledged is to be repeated.
+/// Why the first unacknowledged segment is to be retransmitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
     /// A new loss, at which the congestion window falls.
     New,
-    /// The same one: another segment of that window, or the repeated one.
+    /// A further one of the same window, or a lost retransmission.
     Again,
 }
 
@@ -85,84 +91,73 @@ impl Recovery {
     pub(crate) fn new(mss: usize) -> Self {
         Self {
             mss: mss as u32,
-            acknowledgement: 0,
+            acknowledgement: None,
             window: 0,
-            scale: 0,
+            scale: MAX_SCALE,
             duplicates: 0,
             episode: None,
             round_trip: None,
         }
     }
 
-    /// Takes note of a packet from the peer, and answers whether the first segment that is not acknowledged is to be
-    /// repeated now. A duplicate acknowledgement gets the window of the one that it repeats.
+    /// Takes note of a packet from the peer. Returns whether the first unacknowledged segment is to be retransmitted
+    /// now. A duplicate acknowledgement gets the window of the one that it repeats.
     ///
-    /// To be called for every packet of the connection that arrives, before the stack has it. Nothing from `sent` on has
-    /// been sent yet.
+    /// To be called for every packet of the connection, before the stack has it, with the number of bytes that are
+    /// queued or sent, and not acknowledged.
     #[inline]
-    pub(crate) fn on_packet(&mut self, packet: &mut [u8], sent: u32, now: Instant) -> Option<Lost> {
+    pub(crate) fn on_packet(&mut self, packet: &mut [u8], queued: usize, now: Instant) -> Option<Lost> {
         let segment = TcpSegment::parse(packet)?;
+        if segment.flags() & SYN != 0 {
+            let scale = segment.options().find(|option| option.kind == WINDOW_SCALE);
+            let scale = scale.and_then(|option| option.value.first().copied()).map_or(0, |scale| scale.min(MAX_SCALE));
+            *self = Self { scale, ..Self::new(self.mss as usize) };
+            return None;
+        }
+        if segment.flags() & ACK == 0 {
+            return None;
+        }
         let (acknowledgement, window) = (segment.acknowledgement(), segment.window());
-        let is_pure = segment.flags() & (ACK | SYN | FIN | RST) == ACK && segment.payload().is_empty();
-        let is_repeated = is_pure && acknowledgement == self.acknowledgement;
-        if !is_repeated && self.episode.is_none() {
-            if segment.flags() & SYN != 0 {
-                let scale = segment.options().find(|option| option.kind == WINDOW_SCALE);
-                self.scale = scale.and_then(|option| option.value.first().copied()).map_or(0, |scale| scale.min(14));
-            }
-            (self.acknowledgement, self.window, self.duplicates) = (acknowledgement, window, 0);
+        let Some(last) = self.acknowledgement else {
+            (self.acknowledgement, self.window) = (Some(acknowledgement), window);
+            return None;
+        };
+        // Late ones, and those of nothing that was sent; a FIN counts as one.
+        if acknowledgement.wrapping_sub(last) as usize > queued + 1 {
+            return None;
+        }
+        if acknowledgement != last {
+            let sent = self.sent_of(queued);
+            (self.acknowledgement, self.window, self.duplicates) = (Some(acknowledgement), window, 0);
+            self.episode?;
+            return self.advanced(Sacked::of(&segment, acknowledgement), acknowledgement, sent, now);
+        }
+        if !is_pure(&segment) {
+            (self.window, self.duplicates) = (window, 0);
             return None;
         }
         let sacked = Sacked::of(&segment, acknowledgement);
-        if is_repeated {
-            if sacked.bytes == 0 && window != self.window {
-                self.window = window;
-                return None;
-            }
-            set_window(packet, self.window);
-            return if is_before(acknowledgement, sent) { self.repeated(sacked, sent, now) } else { None };
-        }
-        let is_new = is_before(self.acknowledgement, acknowledgement);
-        (self.acknowledgement, self.window, self.duplicates) = (acknowledgement, window, 0);
-        let episode = self.episode.as_mut()?;
-        if is_new && episode.repeats == 1 {
-            self.round_trip = self.round_trip.max(Some(now - episode.repeated_at));
-        }
-        let is_over = !is_before(acknowledgement, episode.end);
-        if sacked.bytes == 0 && (is_over || episode.has_sack) {
-            if is_over {
-                self.episode = None;
-            }
+        if sacked.bytes == 0 && window != self.window {
+            (self.window, self.duplicates) = (window, 0);
             return None;
         }
-        if is_over {
-            episode.end = sent;
-        }
-        (is_new && is_pure).then(|| {
-            episode.repeats = 0;
-            episode.repeat(sent, now)
-        })
+        set_window(packet, self.window);
+        let sent = self.sent_of(queued);
+        if is_before(acknowledgement, sent) { self.repeated(sacked, sent, now) } else { None }
     }
 
-    /// When the missing segment is to be repeated once more, unless something comes.
+    /// When the missing segment is to be retransmitted again, unless its acknowledgement comes.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let episode = self.episode.as_ref()?;
+        let Episode { waits_since, retransmissions, .. } = self.episode?;
         let wait = self.round_trip.map_or(FIRST_WAIT, |round_trip| (2 * round_trip).max(SHORTEST_WAIT));
-        // Twice, and the rest is the stack's time-out.
-        (episode.repeats < DUPLICATES.into()).then(|| episode.repeated_at + wait * episode.repeats)
+        waits_since.filter(|_| retransmissions < MAX_RETRANSMISSIONS).map(|since| since + wait * retransmissions)
     }
 
     /// Whether that time has come.
-    pub(crate) fn expire(&mut self, sent: u32, now: Instant) -> Option<Lost> {
+    pub(crate) fn expire(&mut self, queued: usize, now: Instant) -> Option<Lost> {
         self.deadline().filter(|&at| at <= now)?;
-        Some(self.episode.as_mut()?.repeat(sent, now))
-    }
-
-    /// Where that ends at most which was sent of so many bytes that wait for an acknowledgement.
-    #[inline]
-    pub(crate) fn sent_of(&self, queued: usize) -> u32 {
-        let window = usize::from(self.window) << self.scale;
-        self.acknowledgement.wrapping_add(queued.min(window) as u32)
+        let sent = self.sent_of(queued);
+        Some(self.episode.as_mut()?.retransmit(sent, now))
     }
 
     /// The window of the last acknowledgement, as it stands in the header.
@@ -170,31 +165,62 @@ impl Recovery {
         self.window
     }
 
+    /// An upper bound of the sequence number after the last byte that was sent.
+    fn sent_of(&self, queued: usize) -> u32 {
+        let window = usize::from(self.window) << self.scale;
+        self.acknowledgement.unwrap_or_default().wrapping_add(queued.min(window) as u32)
+    }
+
+    /// An acknowledgement of new data during recovery.
+    fn advanced(&mut self, sacked: Sacked, acknowledgement: u32, sent: u32, now: Instant) -> Option<Lost> {
+        let episode = self.episode.as_mut()?;
+        if let (Some(since), 1) = (episode.waits_since.take(), episode.retransmissions) {
+            // RFC 6298, 2.3.
+            let took = now - since;
+            self.round_trip = Some(self.round_trip.map_or(took, |smoothed| (7 * smoothed + took) / 8));
+        }
+        if !is_before(acknowledgement, episode.end) {
+            self.episode = None;
+            return self.is_lost(sacked).then(|| self.begin(sacked, sent, now));
+        }
+        (sacked.bytes > 0 || !episode.has_sack).then(|| {
+            episode.retransmissions = 0;
+            episode.retransmit(sent, now)
+        })
+    }
+
+    /// A duplicate acknowledgement.
     fn repeated(&mut self, sacked: Sacked, sent: u32, now: Instant) -> Option<Lost> {
         self.duplicates = self.duplicates.saturating_add(1);
         let Some(episode) = &mut self.episode else {
             let is_counted = self.duplicates >= DUPLICATES;
-            let is_lost = is_counted || sacked.bytes > 2 * self.mss;
-            if is_lost {
-                let has_sack = sacked.bytes > 0;
-                let episode = Episode { end: sent, has_sack, sent, beyond: 0, repeated_at: now, repeats: 1 };
-                self.episode = Some(episode);
-            }
-            // What it has counted, the stack repeats of its own.
-            return (is_lost && !is_counted).then_some(Lost::New);
+            let begins = is_counted || self.is_lost(sacked);
+            // The stack has counted too, and retransmits on its own.
+            return begins.then(|| self.begin(sacked, sent, now)).filter(|_| !is_counted);
         };
         if sacked.bytes == 0 || !is_before(episode.sent, sacked.end) {
             return None;
         }
         episode.beyond += 1;
-        (episode.beyond == DUPLICATES).then(|| episode.repeat(sent, now))
+        (episode.beyond == DUPLICATES).then(|| episode.retransmit(sent, now))
+    }
+
+    fn is_lost(&self, sacked: Sacked) -> bool {
+        sacked.bytes > 2 * self.mss
+    }
+
+    fn begin(&mut self, sacked: Sacked, sent: u32, now: Instant) -> Lost {
+        let has_sack = sacked.bytes > 0;
+        self.episode =
+            Some(Episode { end: sent, has_sack, sent, beyond: 0, waits_since: Some(now), retransmissions: 1 });
+        Lost::New
     }
 }
 
 impl Episode {
-    fn repeat(&mut self, sent: u32, now: Instant) -> Lost {
-        (self.sent, self.beyond, self.repeated_at) = (sent, 0, now);
-        self.repeats += 1;
+    fn retransmit(&mut self, sent: u32, now: Instant) -> Lost {
+        (self.sent, self.beyond, self.waits_since) = (sent, 0, Some(now));
+        self.retransmissions += 1;
         Lost::Again
     }
 }
@@ -211,19 +237,36 @@ struct Sacked {
 impl Sacked {
     fn of(segment: &TcpSegment<'_>, acknowledgement: u32) -> Self {
         let mut sacked = Self { bytes: 0, end: acknowledgement };
-        for option in segment.options().filter(|option| option.kind == SACK) {
-            for block in option.value.chunks_exact(8) {
-                let start = u32::from_be_bytes([block[0], block[1], block[2], block[3]]);
-                let end = u32::from_be_bytes([block[4], block[5], block[6], block[7]]);
-                // A block before it tells of what came twice (RFC 2883, 4).
-                if is_before(acknowledgement, start) && is_before(start, end) {
-                    sacked.bytes = sacked.bytes.saturating_add(end.wrapping_sub(start));
-                    sacked.end = if is_before(sacked.end, end) { end } else { sacked.end };
+        let Some(option) = segment.options().find(|option| option.kind == SACK) else { return sacked };
+        let blocks = || {
+            option.value.chunks_exact(8).map(|block| {
+                [[block[0], block[1], block[2], block[3]], [block[4], block[5], block[6], block[7]]]
+                    .map(|edge| u32::from_be_bytes(edge).wrapping_sub(acknowledgement))
+            })
+        };
+        // The first block may tell of what came twice, before the acknowledgement or in the second (RFC 2883, 4).
+        let [first, second] = [blocks().next(), blocks().nth(1)];
+        let is_twice = first.zip(second).is_some_and(|(first, second)| second[0] <= first[0] && first[1] <= second[1]);
+        for [start, end] in blocks().skip(usize::from(is_twice)) {
+            // From the acknowledgement on, so one before it starts far away.
+            if 0 < start && start < end && end < 1 << 31 {
+                sacked.bytes = sacked.bytes.saturating_add(end - start);
+                if is_before(sacked.end, acknowledgement.wrapping_add(end)) {
+                    sacked.end = acknowledgement.wrapping_add(end);
                 }
             }
         }
         sacked
     }
+}
+
+/// Whether a packet is an acknowledgement and nothing else.
+pub(crate) fn is_pure_ack(packet: &[u8]) -> bool {
+    TcpSegment::parse(packet).is_some_and(|segment| is_pure(&segment))
+}
+
+fn is_pure(segment: &TcpSegment<'_>) -> bool {
+    segment.flags() & (ACK | SYN | FIN | RST) == ACK && segment.payload().is_empty()
 }
 
 /// Whether a sequence number comes before another (RFC 9293, 3.4).
@@ -269,9 +312,9 @@ mod tests {
         let sack = [1, 1, 5, 10, 0, 0, 0, 9, 0, 0, 0, 11];
         for (options, payload, expected) in [(&sack[..], 0, 100), (&sack, 5, 300), (&[], 0, 300)] {
             let mut recovery = Recovery::new(10);
-            recovery.on_packet(&mut acknowledgement(7, &[], 0, 100), 100, Instant::now());
+            recovery.on_packet(&mut acknowledgement(7, &[], 0, 100), 90, Instant::now());
             let mut repeated = acknowledgement(7, options, payload, 300);
-            recovery.on_packet(&mut repeated, 100, Instant::now());
+            recovery.on_packet(&mut repeated, 90, Instant::now());
             assert_eq!(window(&repeated), expected);
         }
     }
@@ -280,13 +323,13 @@ mod tests {
     fn the_checksum_follows_the_window() {
         let sack = [1, 1, 5, 10, 0, 0, 0, 9, 0, 0, 0, 11];
         let mut recovery = Recovery::new(10);
-        recovery.on_packet(&mut acknowledgement(7, &[], 0, 100), 100, Instant::now());
+        recovery.on_packet(&mut acknowledgement(7, &[], 0, 100), 90, Instant::now());
         let mut repeated = acknowledgement(7, &sack, 0, 300);
         let sum = |packet: &[u8]| platform::packet::checksum::sum(&packet[20..]);
         let before = !sum(&repeated);
         repeated[36..38].copy_from_slice(&before.to_be_bytes());
         let verified = sum(&repeated);
-        recovery.on_packet(&mut repeated, 100, Instant::now());
+        recovery.on_packet(&mut repeated, 90, Instant::now());
         assert_eq!(window(&repeated), 100);
         assert_eq!(sum(&repeated), verified);
     }
@@ -312,7 +355,8 @@ mod tests {
 
         fn ack(&mut self, byte: u32, options: &[u8], sent: u32) -> Option<Lost> {
             self.now += Duration::from_millis(10);
-            self.recovery.on_packet(&mut acknowledgement(byte, options, 0, 9), sent, self.now)
+            let queued = (sent - self.recovery.acknowledgement.unwrap_or(byte)) as usize;
+            self.recovery.on_packet(&mut acknowledgement(byte, options, 0, 9), queued, self.now)
         }
 
         /// The segment at 10 was lost of those up to 100, and has just been repeated.
@@ -328,14 +372,15 @@ mod tests {
     fn a_partial_acknowledgement_has_the_next_segment_repeated() {
         let mut shown = Shown::recovering();
         assert_eq!(shown.ack(50, &sack(60, 100), 120), Some(Lost::Again));
-        // Without a hole it is only late.
+        // Without a hole it is only late, and nothing is waited for.
         assert_eq!(shown.ack(80, &[], 120), None);
+        assert_eq!(shown.recovery.deadline(), None);
         // All is there that had been sent before.
         assert_eq!(shown.ack(100, &[], 120), None);
         assert_eq!(shown.ack(110, &sack(120, 130), 150), None);
-        // This is another loss.
+        // This is another loss, and the one behind its end too.
         assert_eq!(shown.ack(110, &sack(120, 150), 150), Some(Lost::New));
-        assert_eq!(shown.ack(150, &sack(160, 200), 200), Some(Lost::Again));
+        assert_eq!(shown.ack(150, &sack(160, 200), 200), Some(Lost::New));
     }
 
     #[test]
@@ -358,18 +403,43 @@ mod tests {
     #[test]
     fn silence_tells_it_too() {
         let mut shown = Shown::recovering();
-        let repeated_at = shown.now;
-        assert_eq!(shown.recovery.deadline(), Some(repeated_at + FIRST_WAIT));
-        assert_eq!(shown.recovery.expire(100, repeated_at + FIRST_WAIT / 2), None);
-        assert_eq!(shown.recovery.expire(100, repeated_at + FIRST_WAIT), Some(Lost::Again));
-        // Twice in all; and a segment that was repeated twice says nothing of the round trip.
+        let sent_at = shown.now;
+        assert_eq!(shown.recovery.deadline(), Some(sent_at + FIRST_WAIT));
+        assert_eq!(shown.recovery.expire(90, sent_at + FIRST_WAIT / 2), None);
+        assert_eq!(shown.recovery.expire(90, sent_at + FIRST_WAIT), Some(Lost::Again));
+        // Twice in all; and a segment that was retransmitted twice says nothing of the round trip.
         let deadline = shown.recovery.deadline().unwrap();
-        assert_eq!(shown.recovery.expire(100, deadline), Some(Lost::Again));
+        assert_eq!(shown.recovery.expire(90, deadline), Some(Lost::Again));
         assert_eq!(shown.recovery.deadline(), None);
         assert_eq!(shown.ack(50, &sack(60, 100), 100), Some(Lost::Again));
         assert_eq!(shown.recovery.deadline(), Some(shown.now + FIRST_WAIT));
         // One of 10 ms.
         assert_eq!(shown.ack(70, &sack(80, 100), 100), Some(Lost::Again));
         assert_eq!(shown.recovery.deadline(), Some(shown.now + Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn a_late_acknowledgement_and_one_of_nothing_are_ignored() {
+        let mut shown = Shown::recovering();
+        assert_eq!(shown.ack(50, &sack(60, 100), 100), Some(Lost::Again));
+        for byte in [10, 40, 200] {
+            let mut packet = acknowledgement(byte, &sack(byte + 20, byte + 90), 0, 9);
+            assert_eq!(shown.recovery.on_packet(&mut packet, 50, shown.now), None, "{byte}");
+        }
+        assert_eq!(shown.recovery.acknowledgement, Some(50));
+    }
+
+    #[test]
+    fn what_came_twice_counts_once() {
+        let blocks = |blocks: &[[u32; 2]]| {
+            let edges = blocks.iter().flatten().flat_map(|edge| edge.to_be_bytes());
+            let option: Vec<u8> = [1, 1, SACK, 2 + 8 * blocks.len() as u8].into_iter().chain(edges).collect();
+            let packet = acknowledgement(10, &option, 0, 9);
+            let sacked = Sacked::of(&TcpSegment::parse(&packet).unwrap(), 10);
+            (sacked.bytes, sacked.end)
+        };
+        assert_eq!(blocks(&[[20, 30], [40, 60]]), (30, 60));
+        assert_eq!(blocks(&[[20, 30], [20, 40]]), (20, 40));
+        assert_eq!(blocks(&[[0, 10], [20, 30]]), (10, 30));
     }
 }

@@ -40,7 +40,7 @@ use crate::driven::{
     self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Stage, Table, segment,
 };
 use crate::offload::Offload;
-use crate::recovery::HEADERS;
+use crate::recovery::{HEADERS, is_pure_ack};
 use crate::{Datagram, Effective, FlowKey, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
 
 /// As in `Cargo.lock`; the crate does not say it itself.
@@ -50,13 +50,10 @@ pub(crate) const VERSION: &str = "0.14.0";
 ///
 /// - `mss-rewrite`: super-packets come from a larger MSS, see `mss_rewrite.rs`.
 /// - `duplicate-ack-window`: duplicate acknowledgements keep their window, see `recovery.rs`.
-/// - `partial-ack`: segments that were lost with the first are repeated without a time-out, see `recovery.rs`.
+/// - `partial-ack`: a window with several losses is repaired without a timeout, see `recovery.rs`.
 /// - `late-fin`: a FIN waits behind the bytes before it, see `SmoltcpEngine::close`.
 /// - `reset-unread`: a stream that is dropped with bytes unread is reset.
 const WORKAROUNDS: [&str; 5] = ["mss-rewrite", "duplicate-ack-window", "partial-ack", "late-fin", "reset-unread"];
-
-/// The longest packet without payload: an IP and a TCP header with all options, in bytes.
-const MAX_ACK: usize = 120;
 
 /// The `smoltcp` crate. Its datagrams are fragmented over IPv4, and put together; four at once.
 pub struct Smoltcp;
@@ -347,9 +344,10 @@ impl<L: Link> SmoltcpEngine<L> {
                 Some(flow) => {
                     let Connection { socket, recovery, last_ack, .. } = &mut self.table[flow];
                     if let Some(packet) = self.device.next_packet_mut() {
-                        lost = recovery.on_packet(packet, recovery.sent_of(socket.send_queue()), now);
-                        if recovery.deadline().is_some() && packet.len() <= MAX_ACK {
-                            last_ack.clear();
+                        let is_pure = is_pure_ack(packet);
+                        lost = recovery.on_packet(packet, socket.send_queue(), now).filter(|_| is_pure);
+                        last_ack.clear();
+                        if is_pure && recovery.deadline().is_some() {
                             last_ack.extend_from_slice(packet);
                         }
                     }
@@ -363,16 +361,16 @@ impl<L: Link> SmoltcpEngine<L> {
             }
             if let Some(flow) = flow {
                 if lost.is_some() {
-                    self.repeat_packet(flow, clock);
+                    self.retransmit(flow, clock);
                 }
                 self.received(flow);
             }
         }
     }
 
-    /// Has smoltcp repeat the first segment that is not acknowledged: it does so at the third duplicate of an
-    /// acknowledgement, which the last packet is, and begins to count anew when the window changes.
-    fn repeat_packet(&mut self, flow: FlowId, clock: smoltcp::time::Instant) {
+    /// Makes smoltcp retransmit the first unacknowledged segment. It does so at the third duplicate of an acknowledgement,
+    /// which the last packet is, and begins to count anew when the window changes.
+    fn retransmit(&mut self, flow: FlowId, clock: smoltcp::time::Instant) {
         let connection = &mut self.table[flow];
         let window = connection.recovery.window();
         for window in [window ^ 1, window, window, window, window] {
@@ -381,14 +379,14 @@ impl<L: Link> SmoltcpEngine<L> {
         }
     }
 
-    /// Has a segment repeated that was repeated before, if the peer is silent.
-    fn repeat_late(&mut self, flow: FlowId, now: Instant) -> io::Result<()> {
+    /// Makes smoltcp retransmit a segment again of which no acknowledgement has come for long.
+    fn retransmit_late(&mut self, flow: FlowId, now: Instant) -> io::Result<()> {
         let Connection { socket, recovery, last_ack, .. } = &mut self.table[flow];
-        if recovery.expire(recovery.sent_of(socket.send_queue()), now).is_some() && !last_ack.is_empty() {
+        if !last_ack.is_empty() && socket.is_active() && recovery.expire(socket.send_queue(), now).is_some() {
             let clock = self.clock(now);
             self.device.put(&self.table[flow].last_ack)?;
             self.device.skip_packet();
-            self.repeat_packet(flow, clock);
+            self.retransmit(flow, clock);
         }
         if let Some(at) = self.table[flow].recovery.deadline() {
             self.table.set_timer(flow, at);
@@ -438,7 +436,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
             && !self.device.sender.is_blocked()
             && let Some(flow) = self.table.next_due()
         {
-            self.repeat_late(flow, now)?;
+            self.retransmit_late(flow, now)?;
             left -= self.send_due(flow, now, left.min(FLOW_PACKETS));
         }
         self.device.sender.settle()?;

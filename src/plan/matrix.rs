@@ -245,6 +245,7 @@ fn presets(matrix: &Matrix) -> Vec<Matrix> {
         lossy.offload = one(Switch::Off);
         // One packet in a hundred.
         lossy.link.loss = vec![10_000];
+        lossy.settings.timeout = matrix.settings.timeout.min(NETWORK_TIMEOUT);
         matrices.push(lossy);
     }
     matrices

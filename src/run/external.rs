@@ -192,18 +192,19 @@ pub(super) async fn prepare(
         mtu: scenario.mtu,
         tx_queue_len: queue,
     };
-    let (link, faults): (Pin<Box<dyn Future<Output = Failure> + Send>>, _) = if let Some(networks) = networks {
-        let (link, faults) = behind_link(scenario, tun, networks, device)?;
-        (Box::pin(link), Some(faults))
-    } else {
-        device.set_up()?;
-        (Box::pin(future::pending()), None)
-    };
     let meter = ProcessStackMeter {
         process: carrier.process(),
         network: networks.map_or_else(platform::folder_of_thread, |networks| networks.far().folder().to_owned()),
         device: tun.name.clone(),
-        faults,
+        link: None,
+    };
+    let (link, meter): (Pin<Box<dyn Future<Output = Failure> + Send>>, _) = if let Some(networks) = networks {
+        let (passing, faults) = behind_link(scenario, tun, networks, device)?;
+        let drops = Box::new(networks.drops(&[&tun.name], &[FAR]));
+        (Box::pin(passing), ProcessStackMeter { link: Some(LinkBefore { faults, drops }), ..meter })
+    } else {
+        device.set_up()?;
+        (Box::pin(future::pending()), meter)
     };
     carrier.begin();
     let barrier = StartBarrier::new(load.clients(), meter);
@@ -291,8 +292,14 @@ struct ProcessStackMeter {
     /// The folder of a thread in the run's network.
     network: PathBuf,
     device: String,
-    /// What the link before the device did, if there is one.
-    faults: Option<Arc<FaultCounter>>,
+    link: Option<LinkBefore>,
+}
+
+/// The link with conditions before the device.
+struct LinkBefore {
+    faults: Arc<FaultCounter>,
+    /// How many packets its devices dropped.
+    drops: Box<dyn Fn() -> Option<u64> + Send + Sync>,
 }
 
 impl Meter for ProcessStackMeter {
@@ -308,8 +315,10 @@ impl Meter for ProcessStackMeter {
         let counts = platform::interface_counts(Path::new(&self.network), &self.device);
         Counters {
             packets: counts.map(|counts| counts.packets),
-            drops: counts.map(|counts| counts.dropped),
-            faults: self.faults.as_ref().map(|faults| faults.counts().into()),
+            drops: counts
+                .zip(self.link.as_ref().map_or(Some(0), |link| (link.drops)()))
+                .map(|(counts, before)| counts.dropped + before),
+            faults: self.link.as_ref().map(|link| link.faults.counts().into()),
             carrier_peak_rss_bytes: self.process.peak_rss_bytes(),
             ..Counters::default()
         }

@@ -68,7 +68,8 @@ void lwip_sys_free(void *bytes);
 /* RFC 6298, 2.1. The default is RFC 1122's 3 seconds. */
 #define LWIP_TCP_RTO_TIME               1000
 /* Time-outs are counted in twice this, and the shortest is three of them: 0.3 seconds, where Linux has 0.2
- * (TCP_RTO_MIN, include/net/tcp.h). With lwIP's 250 milliseconds it would be 1.5 seconds. */
+ * (TCP_RTO_MIN, include/net/tcp.h). With lwIP's 250 milliseconds it would be 1.5 seconds. Probes of a closed window
+ * come five times as often too. */
 #define TCP_TMR_INTERVAL                50
 /* 2 MSL are 60 seconds, as on Linux (TCP_TIMEWAIT_LEN, include/net/tcp.h). */
 #define TCP_MSL                         30000UL

@@ -35,12 +35,13 @@ lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *end
 }
 
 u32_t
-lwip_sys_pcb_snd_nxt(const struct tcp_pcb *pcb)
+lwip_sys_pcb_in_flight(const struct tcp_pcb *pcb)
 {
-  return pcb->snd_nxt;
+  return pcb->snd_nxt - pcb->lastack;
 }
 
-/* Not after a time-out: then all is sent again. */
+/* Not after a timeout: then all is sent again. As in tcp_rexmit_fast(), the timer begins anew. What is retransmitted here
+ * must not lengthen the next timeout, which nrtx would. */
 void
 lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new)
 {
@@ -50,8 +51,12 @@ lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new)
   if (is_new) {
     tcp_rexmit_fast(pcb);
   } else {
-    tcp_set_flags(pcb, TF_INFR);
-    tcp_rexmit(pcb);
+    u8_t nrtx = pcb->nrtx;
+    if (tcp_rexmit(pcb) == ERR_OK) {
+      tcp_set_flags(pcb, TF_INFR);
+      pcb->rtime = 0;
+      pcb->nrtx = nrtx;
+    }
   }
 }
 

@@ -239,8 +239,8 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_is_over(pcb: *const TcpPcb) -> u8;
     /// 1 while the peer owes an answer to data or a FIN.
     pub fn lwip_sys_pcb_outstanding(pcb: *const TcpPcb) -> u8;
-    /// The sequence number after what has been sent.
-    pub fn lwip_sys_pcb_snd_nxt(pcb: *const TcpPcb) -> u32;
+    /// How many sequence numbers have been sent and not acknowledged.
+    pub fn lwip_sys_pcb_in_flight(pcb: *const TcpPcb) -> u32;
     /// Sends the first segment that is not acknowledged once more, with the next [`lwip_sys_pcb_flush`]. The
     /// congestion window falls if `is_new` is not 0.
     pub fn lwip_sys_pcb_retransmit(pcb: *mut TcpPcb, is_new: u8);

@@ -99,8 +99,10 @@ impl Core {
                 && let Some(connection) = (*this).table.get_mut(flow)
             {
                 pcb = connection.pcb;
-                let sent = if pcb.is_null() { 0 } else { lwip_sys::lwip_sys_pcb_snd_nxt(pcb) };
-                lost = connection.recovery.on_packet(buffer.packet_mut(), sent, now);
+                if !pcb.is_null() {
+                    let in_flight = lwip_sys::lwip_sys_pcb_in_flight(pcb) as usize;
+                    lost = connection.recovery.on_packet(buffer.packet_mut(), in_flight, now);
+                }
             }
             let packet = (*this).pool.pbuf_of(buffer);
             if packet.is_null() {
@@ -179,7 +181,7 @@ impl Core {
                     continue;
                 }
                 if let Some(connection) = (*this).table.get_mut(flow) {
-                    if connection.recovery.expire(lwip_sys::lwip_sys_pcb_snd_nxt(pcb), now).is_some() {
+                    if connection.recovery.expire(lwip_sys::lwip_sys_pcb_in_flight(pcb) as usize, now).is_some() {
                         lwip_sys::lwip_sys_pcb_retransmit(pcb, 0);
                     }
                     if let Some(at) = connection.recovery.deadline() {

@@ -50,7 +50,7 @@ pub(super) struct Connection {
     /// Payload of the largest segment, or super-packet, towards a peer that fills the MTU, in bytes.
     segment_len: usize,
     pub(super) recovery: Recovery,
-    /// While a loss is being made good, the last packet, if it was small.
+    /// During loss recovery, the last packet, if it was an acknowledgement and nothing else.
     pub(super) last_ack: Vec<u8>,
     /// A packet from the peer ended the connection, and no FIN did.
     pub(super) reset: bool,

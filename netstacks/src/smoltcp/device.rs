@@ -78,7 +78,7 @@ impl<L: Link> Device<L> {
         Some(self.batch.get_mut(self.unseen.clone())?.first_mut()?.packet_mut())
     }
 
-    /// Has the packet that smoltcp was given last come once more, with this window.
+    /// Gives smoltcp the last packet again, with this window.
     pub(super) fn repeat_packet(&mut self, window: u16) {
         if let Some(last) = self.unseen.start.checked_sub(1) {
             self.unseen.start = last;

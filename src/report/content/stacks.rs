@@ -9,9 +9,9 @@ use crate::measure::CellSummary;
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Block, Column, Table};
 use crate::report::series::Series;
-use crate::scenario::{Cell, Conditions, Mode, Subject, Workload};
+use crate::scenario::{Cell, Conditions, DEFAULT_MTU, Mode, RuntimeKind, Subject, Workload};
 
-/// A column of the table.
+/// A column of the table. What it asks are cells of the preset `stacks`.
 struct Question {
     title: &'static str,
     /// Whether a cell answers it, its subject aside.
@@ -85,13 +85,25 @@ fn is_rr(cell: &Cell, connections: u16) -> bool {
 
 fn is_lossy(cell: &Cell) -> bool {
     let one_percent = Conditions { loss_ppm: 10_000, ..Conditions::default() };
-    cell.workload == Workload::Stream(Mode::Reader) && cell.conditions == one_percent
+    cell.workload == Workload::Stream(Mode::Reader) && cell.parallel == 1 && cell.conditions == one_percent
+}
+
+/// Whether a cell has the settings of the preset. Where some are with offload and some without, see [`blocks`].
+fn is_of_preset(cell: &Cell) -> bool {
+    let is_lossless = cell.conditions == Conditions::default();
+    matches!(cell.runtime, None | Some(RuntimeKind::MultiThread(_)))
+        && !cell.ipv6
+        && cell.mtu.is_none_or(|mtu| mtu == usize::from(DEFAULT_MTU))
+        && (is_lossless || is_lossy(cell))
 }
 
 /// The table, where series of one machine and program answer all questions.
 pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
     let alike = || all.iter().filter(|one| one.environment == all[0].environment);
-    let rows: Vec<&CellSummary> = alike().flat_map(|one| &one.summary.cells).collect();
+    let rows = alike().flat_map(|one| &one.summary.cells).filter(|row| is_of_preset(&row.cell));
+    let mut rows: Vec<&CellSummary> = rows.collect();
+    // The first that answers a question counts.
+    rows.sort_by_key(|row| row.cell.offload == Some(false));
     let stacks: BTreeSet<StackKind> = rows.iter().filter_map(|row| path(&row.cell)).collect();
     let is_asked = |question: &Question| rows.iter().any(|row| path(&row.cell).is_some() && (question.asks)(&row.cell));
     if !QUESTIONS.iter().all(is_asked) {
@@ -105,22 +117,28 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
         let of_stacks = stacks.iter().map(|stack| cell(&|cell| path(cell) == Some(*stack)));
         let places: Vec<_> = of_stacks.chain([cell(&is_kernel)]).collect();
         let figure = |row: &&&CellSummary| Some((question.answer)(row.estimate?.median));
-        let figures: Vec<Option<f64>> = places.iter().map(|row| row.as_ref().and_then(figure)).collect();
+        let mut figures: Vec<Option<f64>> = places.iter().map(|row| row.as_ref().and_then(figure)).collect();
         let texts = places.iter().zip(&figures).map(|(row, figure)| match (row, figure) {
             (Some(row), Some(figure)) if row.failures.is_empty() => written(*figure, question.decimals),
             (Some(row), Some(figure)) => format!("{} ({})", written(*figure, question.decimals), format::failures(row)),
             (Some(row), None) => format::failures(row),
             (None, _) => UNKNOWN.to_owned(),
         });
-        push(&mut table, question.title, texts.collect(), &figures, question.less_is_better);
+        let texts = texts.collect();
+        // Who fails at times is no rival.
+        for (figure, row) in figures.iter_mut().zip(&places) {
+            *figure = figure.filter(|_| row.is_some_and(|row| row.failures.is_empty()));
+        }
+        push(&mut table, question.title, texts, &figures, question.less_is_better);
     }
     let failures: Vec<_> = stacks.iter().map(|stack| (!stack.is_process()).then(|| known_failures(*stack))).collect();
     let figures: Vec<_> = failures.iter().copied().chain([None]).collect();
     let texts = figures.iter().map(|failures| failures.map_or_else(|| UNKNOWN.to_owned(), |count| count.to_string()));
     push(&mut table, "known failures", texts.collect(), &figures, true);
     let note = format!(
-        "Medians of {}, one stream or as many connections as the column says; the best stack of each column is bold. The \
-         kernel's are of its loopback, and under loss of two devices.",
+        "Medians of the runs that succeeded, on {}, with one stream or as many connections as the column says. The best \
+         stack of each column is bold, of those that never failed. The kernel's figures are over loopback; at 1 % loss they \
+         are through two TUN devices.",
         all[0].machine()
     );
     vec![Block::Table(table), Block::Text(note)]
