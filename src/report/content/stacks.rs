@@ -196,7 +196,8 @@ mod tests {
     use crate::scenario::Requests;
 
     fn run(subject: Subject, workload: Workload, parallel: u16, figure: f64) -> Sample {
-        let cell = Cell { subject, workload, parallel, ..cell(StackKind::Lwip, Mode::Reader) };
+        let runtime = Some(RuntimeKind::MultiThread(None));
+        let cell = Cell { subject, workload, parallel, runtime, ..cell(StackKind::Lwip, Mode::Reader) };
         let mut run = sample(&cell, figure);
         let answered = (figure * run.measured.elapsed.as_secs_f64()) as u64;
         run.measured.requests = Some(RequestFacts { answered, ..RequestFacts::default() });
