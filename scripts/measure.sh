@@ -3,7 +3,7 @@
 # Measures the committed figures again, and updates the documents that are made of them.
 #
 #     scripts/measure.sh           seven rounds of every cell and layer, of every cell over IPv6, of the proxy, of
-#                                  every forwarder, and of the presets, and the checksum benchmarks: forty minutes
+#                                  every forwarder, and of the presets, and the checksum benchmarks
 #     scripts/measure.sh 10        ten rounds
 #
 # Run again after an interruption, it continues. Use a machine that does nothing else.
