@@ -197,7 +197,7 @@ mod tests {
 
     fn run(subject: Subject, workload: Workload, parallel: u16, figure: f64) -> Sample {
         let runtime = Some(RuntimeKind::MultiThread(None));
-        let cell = Cell { subject, workload, parallel, runtime, ..cell(StackKind::Lwip, Mode::Reader) };
+        let cell = Cell { subject, workload, runtime, parallel, ..cell(StackKind::Lwip, Mode::Reader) };
         let mut run = sample(&cell, figure);
         let answered = (figure * run.measured.elapsed.as_secs_f64()) as u64;
         run.measured.requests = Some(RequestFacts { answered, ..RequestFacts::default() });
