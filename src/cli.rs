@@ -322,6 +322,10 @@ pub struct Conform {
     #[arg(long, value_enum, default_value_t = conformance::Layer::Stack)]
     pub layer: conformance::Layer,
 
+    /// The program of the stack "external", which needs --layer path
+    #[arg(long, value_name = "COMMAND")]
+    pub command: Option<String>,
+
     /// Whether the link takes super-packets and partial checksums [default: off, or what a case needs]
     #[arg(long, value_enum)]
     pub offload: Option<Switch>,

@@ -221,7 +221,7 @@ enum Network {
     Own,
     /// The command of the process that is the stack, in that namespace or, behind a link with conditions, in the far
     /// one of two.
-    With(external::Command, Option<Networks>),
+    With(conformance::Program, Option<Networks>),
     /// Two namespaces of its own, and the program that carries between them.
     Pair(Networks, PathBuf),
 }

@@ -14,7 +14,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::client::{Client, Offer};
-use crate::link;
+use crate::link::{self, AnyLink, Side};
+use crate::process::{self, Program};
 use crate::server::{AnyDatagrams, AnyListener, Running, Served, Start};
 use crate::wire::{Arrived, Wire};
 use crate::{Case, Layer, Outcome, Ran, Run, Step, Stop, check, same};
@@ -60,7 +61,7 @@ pub fn run(case: &Case, run: Run) -> Ran {
 }
 
 fn within_deadline(case: &Case, run: Run) -> Ran {
-    let Run { stack, layer, offload, trace } = run;
+    let Run { stack, program, layer, offload, trace } = run;
     if let Some(needed) = case.offload().filter(|needed| *needed != offload) {
         let why = if needed { "needs a link that offloads" } else { "makes no sense with offload" };
         return Ran { outcome: Outcome::NotApplicable(why.to_owned()), workarounds: Vec::new() };
@@ -73,6 +74,7 @@ fn within_deadline(case: &Case, run: Run) -> Ran {
     };
     let setup = Setup {
         stack,
+        program,
         layer,
         offload,
         ipv6: case.ipv6,
@@ -99,6 +101,7 @@ fn within_deadline(case: &Case, run: Run) -> Ran {
 /// What a case starts its stack with.
 pub(crate) struct Setup {
     stack: StackKind,
+    program: Option<Program>,
     layer: Layer,
     offload: bool,
     pub(crate) ipv6: bool,
@@ -118,25 +121,16 @@ impl Setup {
         let mut config =
             StackConfig { window: WINDOW, user_timeout: Duration::from_secs(20), ..StackConfig::default() };
         change(&mut config);
-        let until = Instant::now() + TURN;
-        let (peer, running) = loop {
-            let no_link = |error| Stop::fail(format!("there is no link: {error}"));
-            let [stack, peer] = link::ends(self.layer, self.ipv6, self.offload).map_err(no_link)?;
-            let start = Start { link: stack, config: config.clone() };
-            match self.stack.visit(start).map_err(|error| Stop::NotApplicable(error.to_string()))? {
-                // The case before this one is ending.
-                Err(StartError::AlreadyRunning(_)) if Instant::now() < until => {
-                    thread::sleep(Duration::from_millis(5));
-                }
-                result => break (peer, result.map_err(|error| Stop::fail(error.to_string()))?),
-            }
+        let (peer, running) = match &self.program {
+            Some(program) => self.start_process(program, &config)?,
+            None => self.start_here(&config)?,
         };
         let Running { listener, datagrams, driver, effective } = running;
         let peer = match self.trace.take() {
             Some(trace) => peer.traced(trace),
             None => peer,
         };
-        *self.effective.borrow_mut() = Some(effective);
+        *self.effective.borrow_mut() = effective;
         Ok(Lab {
             wire: Rc::new(RefCell::new(Wire::new(peer, link::is_stack))),
             listener: Some(listener),
@@ -147,6 +141,35 @@ impl Setup {
             next_port: Cell::new(FIRST_PORT),
         })
     }
+
+    /// Starts a stack of this process. Returns the peer's end of its link, too.
+    fn start_here(&self, config: &StackConfig) -> Step<(AnyLink, Running)> {
+        let until = Instant::now() + TURN;
+        loop {
+            let [stack, peer] = link::ends(self.layer, self.ipv6, self.offload).map_err(no_link)?;
+            let start = Start { link: stack, config: config.clone() };
+            match self.stack.visit(start).map_err(|error| Stop::NotApplicable(error.to_string()))? {
+                // The case before this one is ending.
+                Err(StartError::AlreadyRunning(_)) if Instant::now() < until => {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                result => return Ok((peer, result.map_err(|error| Stop::fail(error.to_string()))?)),
+            }
+        }
+    }
+
+    /// Starts a stack that is a process of its own, which opens its device itself.
+    fn start_process(&self, program: &Program, config: &StackConfig) -> Step<(AnyLink, Running)> {
+        let peer = link::device(Side::Peer, self.ipv6, self.offload).map_err(no_link)?;
+        let running = process::start(program, Side::Stack.name(), link::MTU, self.offload, config)
+            .map_err(|error| Stop::fail(error.to_string()))?;
+        link::set_up(Side::Stack, self.ipv6).map_err(no_link)?;
+        Ok((peer, running))
+    }
+}
+
+fn no_link(error: platform::Error) -> Stop {
+    Stop::fail(format!("there is no link: {error}"))
 }
 
 /// A running stack, and the peer's end of its link.

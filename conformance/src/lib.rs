@@ -11,6 +11,7 @@ pub mod known;
 mod lab;
 mod link;
 mod packets;
+mod process;
 mod server;
 mod wire;
 
@@ -23,6 +24,7 @@ pub(crate) use self::client::{Client, Offer, Out};
 pub use self::lab::run;
 pub(crate) use self::lab::{LATE, Lab, SOON, Setup};
 pub(crate) use self::link::AnyLink;
+pub use self::process::Program;
 pub(crate) use self::server::{Served, Then};
 
 /// A question to a stack.
@@ -137,6 +139,8 @@ pub struct Ran {
 pub struct Run {
     /// The stack.
     pub stack: StackKind,
+    /// Its program, if it is a process of its own. It needs [`Layer::Path`].
+    pub program: Option<Program>,
     /// The link.
     pub layer: Layer,
     /// Whether the link takes super-packets and partial checksums.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::task::{Context, Poll};
 
 use platform::{
-    Capabilities, ChecksumOffload, Link, MemoryLink, Network, Offload, PacketBuffer, PacketMeta, Traced, TunConfig,
+    Capabilities, ChecksumOffload, Interface, Link, MemoryLink, Network, Offload, PacketBuffer, PacketMeta, Traced, TunConfig,
     TunDevice,
 };
 
@@ -97,24 +97,49 @@ pub(crate) fn ends(layer: Layer, ipv6: bool, offload: bool) -> Result<[AnyLink; 
             let (stack, peer) = MemoryLink::pair_of(capabilities, DEPTH.into());
             Ok([AnyLink::new(stack), AnyLink::new(peer)])
         }
-        Layer::Path => {
-            let open = |name: &str, number| {
-                let device = TunDevice::open(&TunConfig {
-                    name: name.to_owned(),
-                    network: Network {
-                        address: ip(ipv6, number, 1),
-                        peer: ip(ipv6, number, 2),
-                        prefix_len: if ipv6 { 48 } else { 16 },
-                    },
-                    mtu: MTU,
-                    tx_queue_len: DEPTH.into(),
-                    offload: if offload { Offload::On } else { Offload::Off },
-                    fd: None,
-                })?;
-                platform::enable_forwarding(device.name(), ipv6)?;
-                Ok(AnyLink::new(device))
-            };
-            Ok([open("stack", 2)?, open("peer", 1)?])
+        Layer::Path => Ok([device(Side::Stack, ipv6, offload)?, device(Side::Peer, ipv6, offload)?]),
+    }
+}
+
+/// The two devices, by whose packets they have.
+#[derive(Clone, Copy)]
+pub(crate) enum Side {
+    Peer = 1,
+    Stack = 2,
+}
+
+impl Side {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Peer => "peer",
+            Self::Stack => "stack",
         }
     }
+
+    fn network(self, ipv6: bool) -> Network {
+        let address = |host| ip(ipv6, self as u16, host);
+        Network { address: address(1), peer: address(2), prefix_len: if ipv6 { 48 } else { 16 } }
+    }
+}
+
+/// Opens a device. The kernel forwards what comes from it.
+pub(crate) fn device(side: Side, ipv6: bool, offload: bool) -> Result<AnyLink, platform::Error> {
+    let device = TunDevice::open(&TunConfig {
+        name: side.name().to_owned(),
+        network: side.network(ipv6),
+        mtu: MTU,
+        tx_queue_len: DEPTH.into(),
+        offload: if offload { Offload::On } else { Offload::Off },
+        fd: None,
+    })?;
+    platform::enable_forwarding(device.name(), ipv6)?;
+    Ok(AnyLink::new(device))
+}
+
+/// Sets up a device that another process has opened. The kernel forwards what comes from it.
+pub(crate) fn set_up(side: Side, ipv6: bool) -> Result<(), platform::Error> {
+    let Network { address, prefix_len, .. } = side.network(ipv6);
+    let name = side.name().to_owned();
+    Interface { name, address, prefix_len, route_to: None, mtu: MTU, tx_queue_len: DEPTH.into() }.set_up()?;
+    platform::enable_forwarding(side.name(), ipv6)
 }

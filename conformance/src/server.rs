@@ -75,7 +75,8 @@ pub(crate) struct Running {
     pub(crate) listener: Box<dyn AnyListener>,
     pub(crate) datagrams: Box<dyn AnyDatagrams>,
     pub(crate) driver: Driver,
-    pub(crate) effective: Effective,
+    /// Its settings, if it says them.
+    pub(crate) effective: Option<Effective>,
 }
 
 impl Visitor<AnyLink> for Start {
@@ -83,7 +84,7 @@ impl Visitor<AnyLink> for Start {
 
     fn visit<S: Netstack<AnyLink>>(self) -> Self::Output {
         let Started { listener, datagrams, driver, effective } = S::start(self.link, &self.config)?;
-        Ok(Running { listener: Box::new(listener), datagrams: Box::new(datagrams), driver, effective })
+        Ok(Running { listener: Box::new(listener), datagrams: Box::new(datagrams), driver, effective: Some(effective) })
     }
 }
 

@@ -47,7 +47,7 @@ fn outcomes(stack: StackKind, cases: &[Case], offload: bool) -> BTreeMap<&'stati
 }
 
 fn run(stack: StackKind, case: &Case, offload: bool) -> Outcome {
-    conformance::run(case, Run { stack, layer: Layer::Stack, offload, trace: None }).outcome
+    conformance::run(case, Run { stack, program: None, layer: Layer::Stack, offload, trace: None }).outcome
 }
 
 /// The outcome of a case. One that is not as known is run again: a busy machine can make a case fail.

@@ -55,6 +55,11 @@ type task struct {
 	Threads     *int      `json:"threads"`
 	Streams     []stream  `json:"streams"`
 	Requests    *requests `json:"requests"`
+	// The application is in the run, and there is neither a stream nor a request.
+	Application *struct {
+		Backlog            int     `json:"backlog"`
+		UserTimeoutSeconds float64 `json:"user_timeout_seconds"`
+	} `json:"application"`
 }
 
 // stream is one stream of payload, at a port of its own.
@@ -120,11 +125,15 @@ func run(arguments []string, input io.Reader, output io.Writer) error {
 		runtime.GOMAXPROCS(*t.Threads)
 	}
 	server := newServer(&t)
+	answers := json.NewEncoder(output)
+	if t.Application != nil {
+		server.application = newApplication(answers)
+	}
 	failed, settings, err := open(&t, server)
 	if err != nil {
 		return err
 	}
-	return obey(lines, json.NewEncoder(output), server, settings, failed)
+	return obey(lines, answers, server, settings, failed)
 }
 
 // obey does what the lines of input say, until it ends or the device fails.
@@ -151,6 +160,10 @@ func obey(lines *bufio.Scanner, answers *json.Encoder, server *server, settings 
 			case order == `"report"`:
 				if err := answers.Encode(server.report()); err != nil {
 					return fmt.Errorf("answer: %w", err)
+				}
+			case server.application != nil:
+				if err := server.application.obey(order); err != nil {
+					return err
 				}
 			default:
 				return coded{fmt.Errorf("do %s: it is \"start\" or \"report\"", order), 2}

@@ -16,6 +16,8 @@ type server struct {
 	streams        map[uint16]*stream
 	response       []byte
 	received, sent atomic.Uint64
+	// Where the application is in the run, it has all connections.
+	application *application
 }
 
 // report is what has been received and sent so far, in bytes of payload.

@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/tun"
@@ -63,6 +66,9 @@ func open(t *task, server *server) (failed <-chan error, settings effective, err
 		return nil, settings, err
 	}
 	serve(s, server)
+	if server.application != nil {
+		server.application.stack = dialer{s}
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- link.receive(t.Device.Offload) }()
 	return ended, effective{
@@ -125,7 +131,16 @@ func congestion(s *stack.Stack) string {
 
 // serve hands connections and datagrams to the server.
 func serve(s *stack.Stack, server *server) {
-	forwarder := tcp.NewForwarder(s, 0, maxHalfOpen, func(request *tcp.ForwarderRequest) {
+	application, halfOpen, userTimeout := server.application, maxHalfOpen, tcpip.TCPUserTimeoutOption(0)
+	if task := server.task.Application; task != nil {
+		halfOpen = task.Backlog
+		userTimeout = tcpip.TCPUserTimeoutOption(task.UserTimeoutSeconds * float64(time.Second))
+	}
+	forwarder := tcp.NewForwarder(s, 0, halfOpen, func(request *tcp.ForwarderRequest) {
+		if application != nil && !application.accepts() {
+			request.Complete(true)
+			return
+		}
 		var queue waiter.Queue
 		port := request.ID().LocalPort
 		endpoint, err := request.CreateEndpoint(&queue)
@@ -135,7 +150,13 @@ func serve(s *stack.Stack, server *server) {
 		}
 		request.Complete(false)
 		endpoint.SocketOptions().SetDelayOption(false)
-		server.serve(gonet.NewTCPConn(&queue, endpoint), port)
+		connection := gonet.NewTCPConn(&queue, endpoint)
+		if application == nil {
+			server.serve(connection, port)
+			return
+		}
+		endpoint.SetSockOpt(&userTimeout)
+		application.serve(abortable{connection, endpoint})
 	})
 	s.SetTransportProtocolHandler(tcp.ProtocolNumber, forwarder.HandlePacket)
 	datagrams := udp.NewForwarder(s, func(request *udp.ForwarderRequest) bool {
@@ -144,10 +165,42 @@ func serve(s *stack.Stack, server *server) {
 		if err != nil {
 			return true
 		}
-		go server.serveDatagrams(gonet.NewUDPConn(&queue, endpoint))
+		connection := gonet.NewUDPConn(&queue, endpoint)
+		if application == nil {
+			go server.serveDatagrams(connection)
+		} else {
+			application.receive(connection)
+		}
 		return true
 	})
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, datagrams.HandlePacket)
+}
+
+// abortable is a connection that can be ended by a RST.
+type abortable struct {
+	*gonet.TCPConn
+	endpoint tcpip.Endpoint
+}
+
+func (a abortable) abort() { a.endpoint.Abort() }
+
+// dialer makes flows of datagrams, from any address.
+type dialer struct{ *stack.Stack }
+
+func (d dialer) dialUDP(f flow) (net.Conn, error) {
+	var ends [2]tcpip.FullAddress
+	protocol := ipv4.ProtocolNumber
+	for index, text := range []string{f.local, f.peer} {
+		end, err := netip.ParseAddrPort(text)
+		if err != nil {
+			return nil, err
+		}
+		if end.Addr().Is6() {
+			protocol = ipv6.ProtocolNumber
+		}
+		ends[index] = tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(end.Addr().AsSlice()), Port: end.Port()}
+	}
+	return gonet.DialUDP(d.Stack, &ends[0], &ends[1], protocol)
 }
 
 // link is the device as gVisor's link. What the stack sends goes to the device at once, and waits where it is full.

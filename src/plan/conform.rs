@@ -17,6 +17,8 @@ pub struct ConformPlan {
     pub cases: Vec<Case>,
     /// Where they are run.
     pub layer: Layer,
+    /// The program of the stack that is the user's.
+    pub command: Option<String>,
     /// Whether the link offloads; `None` for what each case needs, or else no.
     pub offload: Option<bool>,
     /// Whether results are printed as JSON.
@@ -33,7 +35,7 @@ impl TryFrom<Conform> for ConformPlan {
     type Error = PlanError;
 
     fn try_from(conform: Conform) -> Result<Self, PlanError> {
-        let Conform { netstack, case, layer, offload, json, out, pcap, list } = conform;
+        let Conform { netstack, case, layer, command, offload, json, out, pcap, list } = conform;
         let is_any = |id: &str| id == "all" || Case::all().any(|case| case.id == id);
         if let Some(unknown) = case.iter().find(|id| !is_any(id)) {
             return Err(PlanError::new("--case", format!("there is no case {unknown:?}; --list has the names")));
@@ -44,17 +46,22 @@ impl TryFrom<Conform> for ConformPlan {
         let mut stacks = Choice::expand(&netstack);
         stacks.retain(|stack| stack.compiled_in() || is_asked_for(stack));
         if let Some(process) = stacks.iter().find(|stack| stack.is_process()) {
-            let reason = format!("{process} is a process of its own; the cases run stacks within this one");
-            return Err(PlanError::new("--netstack", reason));
+            if layer != Layer::Path {
+                let reason = format!("{process} is a process of its own and needs --layer path");
+                return Err(PlanError::new("--netstack", reason));
+            }
         }
-        if let Some(missing) = stacks.iter().find(|stack| !stack.compiled_in()) {
+        if command.is_some() != stacks.contains(&StackKind::External) {
+            return Err(PlanError::new("--command", "goes with --netstack external, which needs it"));
+        }
+        if let Some(missing) = stacks.iter().find(|stack| !stack.compiled_in() && !stack.is_process()) {
             return Err(PlanError::new("--netstack", netstacks::NotCompiledIn(*missing).to_string()));
         }
         if pcap.is_some() && (stacks.len() != 1 || cases.len() != 1) {
             return Err(PlanError::new("--pcap", "needs one stack and one case: --netstack NAME --case NAME"));
         }
         let offload = offload.map(|switch| switch == Switch::On);
-        Ok(Self { stacks, cases, layer, offload, json, out, pcap, list })
+        Ok(Self { stacks, cases, layer, command, offload, json, out, pcap, list })
     }
 }
 

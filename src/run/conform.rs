@@ -1,16 +1,16 @@
 //! Runs cases of conformance.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::sync::mpsc;
 use std::thread;
 
-use conformance::known::{self, Known};
-use conformance::{Case, Layer, Run};
+use conformance::{Layer, Program, Run, known};
 use netstacks::StackKind;
 use platform::{Class, Feature};
 
-use super::RunError;
+use super::{RunError, external};
 use crate::plan::ConformPlan;
 use crate::remedy::WithRemedy;
 use crate::sample::Score;
@@ -26,6 +26,12 @@ pub fn conform<E: From<RunError>>(
     plan: &ConformPlan,
     mut report: impl FnMut(&Score) -> Result<(), E>,
 ) -> Result<Vec<Score>, E> {
+    // Before the network is another: go may fetch modules.
+    let programs = plan.stacks.iter().filter(|stack| stack.is_process()).map(|stack| {
+        let command = plan.command.as_deref().filter(|_| *stack == StackKind::External);
+        Ok((*stack, external::program(command)?))
+    });
+    let programs: BTreeMap<_, _> = programs.collect::<Result<_, RunError>>()?;
     if plan.layer == Layer::Path {
         enter_network()?;
     }
@@ -41,7 +47,8 @@ pub fn conform<E: From<RunError>>(
             let (send, results) = mpsc::channel();
             for stack in stacks {
                 let (send, pcap) = (send.clone(), pcap.take());
-                scope.spawn(move || of_stack(plan, *stack, pcap, |score| send.send(score).is_ok()));
+                let program = programs.get(stack);
+                scope.spawn(move || of_stack(plan, *stack, program, pcap, |score| send.send(score).is_ok()));
             }
             drop(send);
             results.into_iter().try_for_each(|score| {
@@ -58,21 +65,23 @@ pub fn conform<E: From<RunError>>(
 }
 
 /// Runs the cases on a stack until `keep` returns false.
-fn of_stack(plan: &ConformPlan, stack: StackKind, mut pcap: Option<File>, keep: impl Fn(Score) -> bool) {
+fn of_stack(
+    plan: &ConformPlan,
+    stack: StackKind,
+    program: Option<&Program>,
+    mut pcap: Option<File>,
+    keep: impl Fn(Score) -> bool,
+) {
     let known = known::of(stack);
     for case in &plan.cases {
-        let score = one(plan, stack, case, pcap.take(), &known);
+        let offload = plan.offload.or(case.offload()).unwrap_or(false);
+        let trace = pcap.take().map(|file| Box::new(BufWriter::new(file)) as Box<_>);
+        let run = Run { stack, program: program.cloned(), layer: plan.layer, offload, trace };
+        let score = Score::new(stack, plan.layer, offload, case, conformance::run(case, run), &known);
         if !keep(score) {
             return;
         }
     }
-}
-
-fn one(plan: &ConformPlan, stack: StackKind, case: &Case, pcap: Option<File>, known: &Known) -> Score {
-    let offload = plan.offload.or(case.offload()).unwrap_or(false);
-    let trace = pcap.map(|file| Box::new(BufWriter::new(file)) as Box<_>);
-    let ran = conformance::run(case, Run { stack, layer: plan.layer, offload, trace });
-    Score::new(stack, plan.layer, offload, case, ran, known)
 }
 
 /// Enters a network in which the kernel may forward packets.

@@ -20,6 +20,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use conformance::Program;
 use platform::{Class, FaultCounter, Faulty, Interface, Interrupts, Network, Offload, ProcessMeter};
 use serde::{Deserialize, Serialize};
 
@@ -54,22 +55,21 @@ const MOST_MEMORY: u64 = 2 << 30;
 /// How often its memory is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The command that starts a process.
-pub(super) struct Command {
-    program: PathBuf,
-    arguments: Vec<String>,
-}
-
 /// The command of a scenario's process, if it has one. gVisor's is built if it is not there yet. Must be called before
 /// the thread leaves the host's network, because go may fetch modules.
-pub(super) fn command(scenario: &Scenario) -> Result<Option<Command>, RunError> {
+pub(super) fn command(scenario: &Scenario) -> Result<Option<Program>, RunError> {
     if !scenario.subject.has_process() {
         return Ok(None);
     }
-    Ok(Some(match &scenario.command {
-        Some(words) => Command { program: "/bin/sh".into(), arguments: vec!["-c".into(), format!("exec {words}")] },
-        None => Command { program: go::gvisor()?, arguments: Vec::new() },
-    }))
+    program(scenario.command.as_deref()).map(Some)
+}
+
+/// The program of a user's command, or else gVisor's.
+pub(super) fn program(command: Option<&str>) -> Result<Program, RunError> {
+    Ok(match command {
+        Some(words) => Program { path: "/bin/sh".into(), arguments: vec!["-c".into(), format!("exec {words}")] },
+        None => Program { path: go::gvisor()?, arguments: Vec::new() },
+    })
 }
 
 /// The task of a process: the first line that it reads.
@@ -162,14 +162,14 @@ impl<'a> Task<'a> {
 pub(super) async fn prepare(
     scenario: &Scenario,
     tun: &Tun,
-    command: &Command,
+    command: &Program,
     networks: Option<&Networks>,
     interrupts: &mut Interrupts,
 ) -> Result<Prepared, RunError> {
     let load = Load::of(scenario);
     let program = CarrierProgram {
         name: NAME,
-        path: command.program.clone(),
+        path: command.path.clone(),
         arguments: command.arguments.clone(),
         task: Some(Task::of(scenario, tun, &load).line()),
         has_profile: false,

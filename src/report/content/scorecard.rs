@@ -1,5 +1,7 @@
 //! Results of conformance: stacks and cases.
 
+use std::collections::BTreeSet;
+
 use conformance::{Layer, Outcome};
 use netstacks::StackKind;
 
@@ -49,8 +51,8 @@ fn change(score: &Score) -> String {
 }
 
 /// The stacks, in the order in which tables list them.
-fn stacks(scores: &[&Score]) -> Vec<StackKind> {
-    StackKind::ALL.into_iter().filter(|stack| scores.iter().any(|score| score.netstack == *stack)).collect()
+fn stacks(scores: &[&Score]) -> BTreeSet<StackKind> {
+    scores.iter().map(|score| score.netstack).collect()
 }
 
 /// Each of the texts once, in their order.

@@ -1,0 +1,354 @@
+//! A stack in a process of its own, with the application here: docs/external-stack.md, "Conformance", has the lines
+//! that the two write to each other.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, mpsc as blocking};
+use std::task::{Context, Poll, ready};
+use std::thread;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use netstacks::{Datagram, Datagrams, Driver, Effective, Listener, StackConfig, Stream};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::server::Running;
+
+/// The version of the protocol.
+const PROTOCOL: u32 = 1;
+
+/// How long the process may take until its device is there.
+const READY: Duration = Duration::from_secs(10);
+
+/// How long it may take to say whether it has sent a datagram.
+const SENT: Duration = Duration::from_secs(1);
+
+/// Most bytes of one order to write.
+const MAX_WRITE: usize = 64 << 10;
+
+/// The program of a stack that is a process of its own.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+}
+
+/// What the application does.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    Read { connection: u64, bytes: usize },
+    Write { connection: u64, data: String },
+    Shutdown { connection: u64 },
+    Reset { connection: u64 },
+    Close { connection: u64 },
+    Refuse,
+    Datagram { local: SocketAddr, peer: SocketAddr, data: String },
+}
+
+/// What the process says.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Event {
+    Ready(Ready),
+    Accepted { connection: u64, local: SocketAddr, peer: SocketAddr },
+    Read { connection: u64, data: Option<String>, error: Option<String> },
+    Written { connection: u64, error: Option<String> },
+    Sent { error: Option<String> },
+    Datagram { local: SocketAddr, peer: SocketAddr, data: String },
+}
+
+#[derive(Deserialize)]
+struct Ready {
+    #[serde(default)]
+    offload: bool,
+    effective: Option<Effective>,
+}
+
+/// Starts the process, and waits until it has opened its device.
+pub(crate) fn start(program: &Program, device: &str, mtu: u16, offload: bool, config: &StackConfig) -> io::Result<Running> {
+    let mut command = Command::new(&program.path);
+    command.args(&program.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    platform::end_with_this_thread(&mut command);
+    let mut process = Process(command.spawn()?);
+    let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
+    let (stdin, stdout) = process.0.stdin.take().zip(process.0.stdout.take()).ok_or_else(gone)?;
+    let stderr = process.0.stderr.take();
+    let words = thread::spawn(move || stderr.map(io::read_to_string));
+    let orders = Orders(Arc::new(Mutex::new(stdin)));
+    orders.write(&json!({
+        "protocol": PROTOCOL,
+        "device": { "name": device, "mtu": mtu, "offload": offload },
+        "window_bytes": config.window,
+        "threads": null,
+        "streams": [],
+        "requests": null,
+        "application": { "backlog": config.backlog, "user_timeout_seconds": config.user_timeout.as_secs_f64() },
+    }))?;
+    let (ready, is_ready) = blocking::channel();
+    let (accepted, listener) = unbounded_channel();
+    let (arrived, datagrams) = unbounded_channel();
+    let (sent, answers) = blocking::channel();
+    let (ended, end) = tokio::sync::oneshot::channel();
+    let mut listening = Listening { orders: orders.clone(), accepted, arrived, sent, ready, streams: HashMap::new() };
+    thread::spawn(move || {
+        let result = listening.listen(stdout);
+        let _nobody_waits = ended.send(result);
+    });
+    let Ok(Ready { offload: offloads, effective }) = is_ready.recv_timeout(READY) else {
+        drop(process);
+        let words = words.join().ok().flatten().and_then(Result::ok).unwrap_or_default();
+        return Err(io::Error::other(format!("the process is not ready: {}", words.trim())));
+    };
+    if offload && !offloads {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "the process opens its device without offload"));
+    }
+    orders.write(&"start")?;
+    let driver: Driver = Box::pin(async move {
+        let _until_dropped = process;
+        end.await.unwrap_or_else(|_| Err(gone()))
+    });
+    Ok(Running {
+        listener: Box::new(Accepting { orders: orders.clone(), accepted: listener }),
+        datagrams: Box::new(Socket(Arc::new(Inner {
+            orders,
+            arrived: tokio::sync::Mutex::new(datagrams),
+            answers: Mutex::new(answers),
+        }))),
+        driver,
+        effective,
+    })
+}
+
+/// The process, which ends with this value.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ended = self.0.kill().and_then(|()| self.0.wait());
+    }
+}
+
+/// The standard input of the process.
+#[derive(Clone)]
+struct Orders(Arc<Mutex<ChildStdin>>);
+
+impl Orders {
+    fn write(&self, order: &impl Serialize) -> io::Result<()> {
+        let mut line = serde_json::to_vec(order)?;
+        line.push(b'\n');
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line)
+    }
+}
+
+/// What has come of the reads and of the writes of a connection.
+struct Answers {
+    read: UnboundedSender<io::Result<Vec<u8>>>,
+    written: UnboundedSender<io::Result<()>>,
+}
+
+/// The standard output of the process.
+struct Listening {
+    orders: Orders,
+    accepted: UnboundedSender<Connection>,
+    arrived: UnboundedSender<(Vec<u8>, Datagram)>,
+    sent: blocking::Sender<io::Result<()>>,
+    ready: blocking::Sender<Ready>,
+    streams: HashMap<u64, Answers>,
+}
+
+impl Listening {
+    /// Takes each line to where somebody waits for it, if anybody does.
+    fn listen(&mut self, stdout: ChildStdout) -> io::Result<()> {
+        for line in BufReader::new(stdout).lines() {
+            match serde_json::from_str(&line?)? {
+                Event::Ready(ready) => drop(self.ready.send(ready)),
+                Event::Accepted { connection, local, peer } => {
+                    let ((read, reads), (written, writes)) = (unbounded_channel(), unbounded_channel());
+                    self.streams.insert(connection, Answers { read, written });
+                    let orders = self.orders.clone();
+                    let addresses = [local, peer];
+                    let left = io::Cursor::default();
+                    let stream =
+                        Connection { orders, connection, addresses, reads, left, asked: false, writes, writing: 0 };
+                    drop(self.accepted.send(stream));
+                }
+                Event::Read { connection, data, error } => {
+                    let result = match error {
+                        None => decode(data.as_deref().unwrap_or_default()),
+                        Some(error) => Err(named(error)),
+                    };
+                    drop(self.streams.get(&connection).map(|answers| answers.read.send(result)));
+                }
+                Event::Written { connection, error } => {
+                    let result = error.map_or(Ok(()), |error| Err(named(error)));
+                    drop(self.streams.get(&connection).map(|answers| answers.written.send(result)));
+                }
+                Event::Sent { error } => drop(self.sent.send(error.map_or(Ok(()), |error| Err(named(error))))),
+                Event::Datagram { local, peer, data } => {
+                    let payload = decode(&data)?;
+                    let datagram = Datagram { len: payload.len(), local, peer };
+                    drop(self.arrived.send((payload, datagram)));
+                }
+            }
+        }
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+fn decode(data: &str) -> io::Result<Vec<u8>> {
+    STANDARD.decode(data).map_err(io::Error::other)
+}
+
+/// The error of a name.
+fn named(error: String) -> io::Error {
+    match error.as_str() {
+        "reset" => io::ErrorKind::ConnectionReset.into(),
+        "timed_out" => io::ErrorKind::TimedOut.into(),
+        "too_large" => io::ErrorKind::InvalidInput.into(),
+        _ => io::Error::other(error),
+    }
+}
+
+/// Accepts what the process has accepted. When it is dropped, the process refuses further connections.
+struct Accepting {
+    orders: Orders,
+    accepted: UnboundedReceiver<Connection>,
+}
+
+impl Listener for Accepting {
+    type Stream = Connection;
+
+    async fn accept(&mut self) -> io::Result<Connection> {
+        self.accepted.recv().await.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl Drop for Accepting {
+    fn drop(&mut self) {
+        let _unheard = self.orders.write(&Order::Refuse);
+    }
+}
+
+/// A connection of the process. It reads no more of it than it is asked to read.
+struct Connection {
+    orders: Orders,
+    connection: u64,
+    addresses: [SocketAddr; 2],
+    reads: UnboundedReceiver<io::Result<Vec<u8>>>,
+    /// Bytes that have been read, and that nobody has taken.
+    left: io::Cursor<Vec<u8>>,
+    /// Whether the process has been told to read.
+    asked: bool,
+    writes: UnboundedReceiver<io::Result<()>>,
+    /// Bytes that the process has been told to write.
+    writing: usize,
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let connection = self.connection;
+        if self.left.position() == self.left.get_ref().len() as u64 {
+            if !self.asked {
+                self.orders.write(&Order::Read { connection, bytes: buffer.remaining() })?;
+                self.asked = true;
+            }
+            let bytes = ready!(self.reads.poll_recv(cx)).unwrap_or_else(|| Err(io::ErrorKind::BrokenPipe.into()));
+            self.asked = false;
+            self.left = io::Cursor::new(bytes?);
+        }
+        let len = self.left.read(buffer.initialize_unfilled())?;
+        buffer.advance(len);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Connection {
+    /// Waits for the answer to an order that was given, or is given now.
+    fn poll_written(&mut self, cx: &mut Context<'_>, bytes: usize, order: impl FnOnce() -> Order) -> Poll<io::Result<usize>> {
+        if self.writing == 0 {
+            self.orders.write(&order())?;
+            self.writing = bytes;
+        }
+        let result = ready!(self.writes.poll_recv(cx)).unwrap_or_else(|| Err(io::ErrorKind::BrokenPipe.into()));
+        let written = std::mem::take(&mut self.writing);
+        Poll::Ready(result.map(|()| written))
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let connection = self.connection;
+        let bytes = &bytes[..bytes.len().min(MAX_WRITE)];
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_written(cx, bytes.len(), || Order::Write { connection, data: STANDARD.encode(bytes) })
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let connection = self.connection;
+        self.poll_written(cx, 1, || Order::Shutdown { connection }).map_ok(|_| ())
+    }
+}
+
+impl Stream for Connection {
+    fn local_addr(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.addresses[1]
+    }
+
+    fn reset(self) {
+        let _unheard = self.orders.write(&Order::Reset { connection: self.connection });
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // After a reset it is in vain.
+        let _unheard = self.orders.write(&Order::Close { connection: self.connection });
+    }
+}
+
+/// The datagrams of the process.
+#[derive(Clone)]
+struct Socket(Arc<Inner>);
+
+struct Inner {
+    orders: Orders,
+    arrived: tokio::sync::Mutex<UnboundedReceiver<(Vec<u8>, Datagram)>>,
+    answers: Mutex<blocking::Receiver<io::Result<()>>>,
+}
+
+impl Datagrams for Socket {
+    async fn recv(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
+        let next = self.0.arrived.lock().await.recv().await;
+        let (payload, datagram) = next.ok_or(io::ErrorKind::BrokenPipe)?;
+        let len = payload.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&payload[..len]);
+        Ok(Datagram { len, ..datagram })
+    }
+
+    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        let answers = self.0.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.orders.write(&Order::Datagram { local, peer, data: STANDARD.encode(payload) })?;
+        answers.recv_timeout(SENT).map_err(|_| io::ErrorKind::TimedOut)?
+    }
+}

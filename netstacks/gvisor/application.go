@@ -1,0 +1,210 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+)
+
+// application is above the stack, in the run: it says what to do with each connection (docs/external-stack.md,
+// "Conformance").
+type application struct {
+	stack  dialer
+	output *json.Encoder
+	// Of output, and of what follows.
+	lock        sync.Mutex
+	refuses     bool
+	last        uint64
+	connections map[uint64]*controlled
+	flows       map[flow]net.Conn
+}
+
+// controlled is a connection, and the orders for it that are not yet done.
+type controlled struct {
+	abortable
+	reads  chan int
+	writes chan func() error
+}
+
+// flow is what datagrams go between.
+type flow struct{ local, peer string }
+
+// order is a line of the run: one of the fields is set.
+type order struct {
+	Read *struct {
+		Connection uint64
+		Bytes      int
+	}
+	Write *struct {
+		Connection uint64
+		Data       []byte
+	}
+	Shutdown, Reset, Close *struct{ Connection uint64 }
+	Datagram               *struct {
+		Local, Peer string
+		Data        []byte
+	}
+}
+
+func newApplication(output *json.Encoder) *application {
+	return &application{output: output, connections: make(map[uint64]*controlled), flows: make(map[flow]net.Conn)}
+}
+
+// values are the fields of an event.
+type values map[string]any
+
+// say writes a line for the run. The error of a broken pipe is no news: the input ends, too.
+func (a *application) say(event string, of values) {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	a.output.Encode(map[string]values{event: of})
+}
+
+// answer says how an order ended.
+func (a *application) answer(event string, err error, of values) {
+	if err != nil {
+		of["error"] = errorName(err)
+	}
+	a.say(event, of)
+}
+
+func errorName(err error) string {
+	for part, name := range map[string]string{"reset": "reset", "timed out": "timed_out", "too long": "too_large"} {
+		if strings.Contains(err.Error(), part) {
+			return name
+		}
+	}
+	return err.Error()
+}
+
+// accepts says whether connections are accepted.
+func (a *application) accepts() bool {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	return !a.refuses
+}
+
+// serve does what it is told with a connection, until that is closed.
+func (a *application) serve(c abortable) {
+	conn := &controlled{c, make(chan int, 1), make(chan func() error, 1)}
+	a.lock.Lock()
+	if a.refuses {
+		a.lock.Unlock()
+		c.abort()
+		return
+	}
+	a.last++
+	id := a.last
+	a.connections[id] = conn
+	a.lock.Unlock()
+	a.say("accepted", values{"connection": id, "local": c.LocalAddr().String(), "peer": c.RemoteAddr().String()})
+	go func() {
+		for write := range conn.writes {
+			a.answer("written", write(), values{"connection": id})
+		}
+	}()
+	for bytes := range conn.reads {
+		data := make([]byte, bytes)
+		n, err := c.Read(data)
+		if err == io.EOF {
+			n, err = 0, nil
+		}
+		a.answer("read", err, values{"connection": id, "data": data[:n]})
+	}
+}
+
+// end forgets a connection.
+func (a *application) end(id uint64) *controlled {
+	a.lock.Lock()
+	defer a.lock.Unlock()
+	c := a.connections[id]
+	if c != nil {
+		delete(a.connections, id)
+		close(c.reads)
+		close(c.writes)
+	}
+	return c
+}
+
+// obey does what a line says. Each connection has one order to read and one to write at a time, so this does not wait.
+func (a *application) obey(line string) error {
+	if line == `"refuse"` {
+		a.lock.Lock()
+		defer a.lock.Unlock()
+		a.refuses = true
+		return nil
+	}
+	var o order
+	if err := json.Unmarshal([]byte(line), &o); err != nil {
+		return coded{fmt.Errorf("read an order: %w", err), 2}
+	}
+	of := func(id uint64) *controlled {
+		a.lock.Lock()
+		defer a.lock.Unlock()
+		return a.connections[id]
+	}
+	switch {
+	case o.Read != nil:
+		if c := of(o.Read.Connection); c != nil {
+			c.reads <- o.Read.Bytes
+		}
+	case o.Write != nil:
+		if c := of(o.Write.Connection); c != nil {
+			c.writes <- func() error { _, err := c.Write(o.Write.Data); return err }
+		}
+	case o.Shutdown != nil:
+		if c := of(o.Shutdown.Connection); c != nil {
+			c.writes <- c.CloseWrite
+		}
+	case o.Reset != nil:
+		if c := a.end(o.Reset.Connection); c != nil {
+			c.abort()
+		}
+	case o.Close != nil:
+		if c := a.end(o.Close.Connection); c != nil {
+			c.Close()
+		}
+	case o.Datagram != nil:
+		a.answer("sent", a.send(flow{o.Datagram.Local, o.Datagram.Peer}, o.Datagram.Data), values{})
+	default:
+		return coded{fmt.Errorf("do %s: it is no order", line), 2}
+	}
+	return nil
+}
+
+// send sends a datagram.
+func (a *application) send(f flow, data []byte) error {
+	a.lock.Lock()
+	c := a.flows[f]
+	a.lock.Unlock()
+	if c == nil {
+		var err error
+		if c, err = a.stack.dialUDP(f); err != nil {
+			return err
+		}
+		a.receive(c)
+	}
+	_, err := c.Write(data)
+	return err
+}
+
+// receive hands on what comes of a flow.
+func (a *application) receive(c net.Conn) {
+	f := flow{c.LocalAddr().String(), c.RemoteAddr().String()}
+	a.lock.Lock()
+	a.flows[f] = c
+	a.lock.Unlock()
+	go func() {
+		buffer := make([]byte, 1<<16)
+		for {
+			n, err := c.Read(buffer)
+			if err != nil {
+				return
+			}
+			a.say("datagram", values{"local": f.local, "peer": f.peer, "data": buffer[:n]})
+		}
+	}()
+}
