@@ -318,11 +318,11 @@ pub struct Conform {
     #[arg(long, value_name = "LIST", default_value = "all", value_delimiter = ',')]
     pub case: Vec<String>,
 
-    /// Where the cases are run
-    #[arg(long, value_enum, default_value_t = conformance::Layer::Stack)]
-    pub layer: conformance::Layer,
+    /// Where the cases are run [default: stack, or path for a stack in a process of its own]
+    #[arg(long, value_enum)]
+    pub layer: Option<conformance::Layer>,
 
-    /// The program of the stack "external", which needs --layer path
+    /// The program of the stack "external"
     #[arg(long, value_name = "COMMAND")]
     pub command: Option<String>,
 

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::task::{Context, Poll};
 
 use platform::{
-    Capabilities, ChecksumOffload, Interface, Link, MemoryLink, Network, Offload, PacketBuffer, PacketMeta, Traced, TunConfig,
-    TunDevice,
+    Capabilities, ChecksumOffload, Interface, Link, MemoryLink, Network, Offload, PacketBuffer, PacketMeta, Traced,
+    TunConfig, TunDevice,
 };
 
 use crate::Layer;

@@ -18,7 +18,7 @@ use netstacks::{Datagram, Datagrams, Driver, Effective, Listener, StackConfig, S
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
 
 use crate::server::Running;
 
@@ -76,7 +76,13 @@ struct Ready {
 }
 
 /// Starts the process, and waits until it has opened its device.
-pub(crate) fn start(program: &Program, device: &str, mtu: u16, offload: bool, config: &StackConfig) -> io::Result<Running> {
+pub(crate) fn start(
+    program: &Program,
+    device: &str,
+    mtu: u16,
+    offload: bool,
+    config: &StackConfig,
+) -> io::Result<Running> {
     let mut command = Command::new(&program.path);
     command.args(&program.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     platform::end_with_this_thread(&mut command);
@@ -97,7 +103,7 @@ pub(crate) fn start(program: &Program, device: &str, mtu: u16, offload: bool, co
     }))?;
     let (ready, is_ready) = blocking::channel();
     let (accepted, listener) = unbounded_channel();
-    let (arrived, datagrams) = unbounded_channel();
+    let (arrived, datagrams) = channel(netstacks::MAX_WAITING_DATAGRAMS);
     let (sent, answers) = blocking::channel();
     let (ended, end) = tokio::sync::oneshot::channel();
     let mut listening = Listening { orders: orders.clone(), accepted, arrived, sent, ready, streams: HashMap::new() };
@@ -161,7 +167,7 @@ struct Answers {
 struct Listening {
     orders: Orders,
     accepted: UnboundedSender<Connection>,
-    arrived: UnboundedSender<(Vec<u8>, Datagram)>,
+    arrived: Sender<(Vec<u8>, Datagram)>,
     sent: blocking::Sender<io::Result<()>>,
     ready: blocking::Sender<Ready>,
     streams: HashMap<u64, Answers>,
@@ -198,7 +204,8 @@ impl Listening {
                 Event::Datagram { local, peer, data } => {
                     let payload = decode(&data)?;
                     let datagram = Datagram { len: payload.len(), local, peer };
-                    drop(self.arrived.send((payload, datagram)));
+                    // Beyond the bound it is dropped.
+                    drop(self.arrived.try_send((payload, datagram)));
                 }
             }
         }
@@ -275,7 +282,12 @@ impl AsyncRead for Connection {
 
 impl Connection {
     /// Waits for the answer to an order that was given, or is given now.
-    fn poll_written(&mut self, cx: &mut Context<'_>, bytes: usize, order: impl FnOnce() -> Order) -> Poll<io::Result<usize>> {
+    fn poll_written(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: usize,
+        order: impl FnOnce() -> Order,
+    ) -> Poll<io::Result<usize>> {
         if self.writing == 0 {
             self.orders.write(&order())?;
             self.writing = bytes;
@@ -333,7 +345,7 @@ struct Socket(Arc<Inner>);
 
 struct Inner {
     orders: Orders,
-    arrived: tokio::sync::Mutex<UnboundedReceiver<(Vec<u8>, Datagram)>>,
+    arrived: tokio::sync::Mutex<Receiver<(Vec<u8>, Datagram)>>,
     answers: Mutex<blocking::Receiver<io::Result<()>>>,
 }
 

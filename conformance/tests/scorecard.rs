@@ -123,7 +123,8 @@ fn update(stack: StackKind, known: Known) {
 fn the_list_names_cases() {
     let ids: Vec<_> = Case::all().map(|case| case.id).collect();
     for (stack, known) in known::all() {
-        assert!(StackKind::ALL.iter().any(|kind| kind.name() == stack), "{stack}");
+        let is_its_name = |kind: StackKind| kind.name() == stack;
+        assert!(StackKind::ALL.into_iter().chain([StackKind::Gvisor]).any(is_its_name), "{stack}");
         for id in known.failures.keys().chain(known.at_times.keys()).chain(known.workarounds.keys()) {
             assert!(ids.contains(&id.as_str()), "{stack}: there is no case {id}");
         }

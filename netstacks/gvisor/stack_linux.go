@@ -83,6 +83,10 @@ func open(t *task, server *server) (failed <-chan error, settings effective, err
 	}, nil
 }
 
+// receiveBuffer is the buffer of a window: gVisor offers half of a buffer, and keeps the rest for what packets take
+// beside their payload.
+func receiveBuffer(window int) int { return 2 * window }
+
 func largest(t *task) int {
 	if t.Device.Offload {
 		return maxPacket
@@ -91,7 +95,7 @@ func largest(t *task) int {
 }
 
 func configure(s *stack.Stack, link *link, window int) error {
-	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: window, Max: window}
+	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: receiveBuffer(window), Max: receiveBuffer(window)}
 	send := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: window, Max: window}
 	sack, fixed := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false)
 	for _, option := range []tcpip.SettableTransportProtocolOption{&receive, &send, &sack, &fixed} {
@@ -136,7 +140,7 @@ func serve(s *stack.Stack, server *server) {
 		halfOpen = task.Backlog
 		userTimeout = tcpip.TCPUserTimeoutOption(task.UserTimeoutSeconds * float64(time.Second))
 	}
-	forwarder := tcp.NewForwarder(s, 0, halfOpen, func(request *tcp.ForwarderRequest) {
+	forwarder := tcp.NewForwarder(s, receiveBuffer(server.task.WindowBytes), halfOpen, func(request *tcp.ForwarderRequest) {
 		if application != nil && !application.accepts() {
 			request.Complete(true)
 			return

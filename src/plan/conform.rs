@@ -15,8 +15,8 @@ pub struct ConformPlan {
     pub stacks: Vec<StackKind>,
     /// The cases, in the order of tables.
     pub cases: Vec<Case>,
-    /// Where they are run.
-    pub layer: Layer,
+    /// Where they are run; `None` for where each stack can be.
+    pub layer: Option<Layer>,
     /// The program of the stack that is the user's.
     pub command: Option<String>,
     /// Whether the link offloads; `None` for what each case needs, or else no.
@@ -45,11 +45,11 @@ impl TryFrom<Conform> for ConformPlan {
         let is_asked_for = |stack: &StackKind| netstack.contains(&Choice::One(*stack));
         let mut stacks = Choice::expand(&netstack);
         stacks.retain(|stack| stack.compiled_in() || is_asked_for(stack));
-        if let Some(process) = stacks.iter().find(|stack| stack.is_process()) {
-            if layer != Layer::Path {
-                let reason = format!("{process} is a process of its own and needs --layer path");
-                return Err(PlanError::new("--netstack", reason));
-            }
+        if let Some(process) = stacks.iter().find(|stack| stack.is_process() && layer == Some(Layer::Stack)) {
+            return Err(PlanError::new(
+                "--layer",
+                format!("{process} is a process of its own, which has no link in memory"),
+            ));
         }
         if command.is_some() != stacks.contains(&StackKind::External) {
             return Err(PlanError::new("--command", "goes with --netstack external, which needs it"));
@@ -62,6 +62,13 @@ impl TryFrom<Conform> for ConformPlan {
         }
         let offload = offload.map(|switch| switch == Switch::On);
         Ok(Self { stacks, cases, layer, command, offload, json, out, pcap, list })
+    }
+}
+
+impl ConformPlan {
+    /// Where the cases of a stack are run.
+    pub fn layer_of(&self, stack: StackKind) -> Layer {
+        self.layer.unwrap_or(if stack.is_process() { Layer::Path } else { Layer::Stack })
     }
 }
 

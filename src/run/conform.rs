@@ -32,7 +32,8 @@ pub fn conform<E: From<RunError>>(
         Ok((*stack, external::program(command)?))
     });
     let programs: BTreeMap<_, _> = programs.collect::<Result<_, RunError>>()?;
-    if plan.layer == Layer::Path {
+    let is_alone = |stack: &StackKind| plan.layer_of(*stack) == Layer::Path;
+    if plan.stacks.iter().any(is_alone) {
         enter_network()?;
     }
     let mut pcap = plan.pcap.as_ref().map(File::create).transpose().map_err(|source| {
@@ -41,8 +42,7 @@ pub fn conform<E: From<RunError>>(
     })?;
     let mut scores = Vec::new();
     // The devices of a case have the names of those of all others.
-    let at_once = if plan.layer == Layer::Path { 1 } else { plan.stacks.len().max(1) };
-    for stacks in plan.stacks.chunks(at_once) {
+    for stacks in plan.stacks.chunk_by(|one, next| !is_alone(one) && !is_alone(next)) {
         thread::scope(|scope| {
             let (send, results) = mpsc::channel();
             for stack in stacks {
@@ -72,12 +72,12 @@ fn of_stack(
     mut pcap: Option<File>,
     keep: impl Fn(Score) -> bool,
 ) {
-    let known = known::of(stack);
+    let (known, layer) = (known::of(stack), plan.layer_of(stack));
     for case in &plan.cases {
         let offload = plan.offload.or(case.offload()).unwrap_or(false);
         let trace = pcap.take().map(|file| Box::new(BufWriter::new(file)) as Box<_>);
-        let run = Run { stack, program: program.cloned(), layer: plan.layer, offload, trace };
-        let score = Score::new(stack, plan.layer, offload, case, conformance::run(case, run), &known);
+        let run = Run { stack, program: program.cloned(), layer, offload, trace };
+        let score = Score::new(stack, layer, offload, case, conformance::run(case, run), &known);
         if !keep(score) {
             return;
         }

@@ -86,18 +86,21 @@ fn headline(scores: &[Score]) -> String {
 /// How the cases were run.
 fn about(scores: &[Score], head: Option<&Head>) -> String {
     let mut words = Vec::new();
-    if let Some(first) = scores.first() {
-        words.push(match first.layer {
-            Layer::Stack => "over a link in memory".to_owned(),
-            Layer::Path => "between two TUN devices".to_owned(),
-        });
+    for (layer, place) in [(Layer::Stack, "over a link in memory"), (Layer::Path, "between two TUN devices")] {
+        let here: Vec<_> = scores.iter().filter(|score| score.layer == layer).collect();
+        if here.len() == scores.len() {
+            words.push(place.to_owned());
+        } else if !here.is_empty() {
+            let names: Vec<_> = stacks(&here).into_iter().map(StackKind::name).collect();
+            words.push(format!("{} {place}", names.join(", ")));
+        }
     }
     if let Some(head) = head {
         let program = &head.environment.program;
         let version = |stack: StackKind| program.version_of(stack).map(|version| format!("{stack} {version}"));
         words.extend(StackKind::ALL.into_iter().filter_map(version));
     }
-    format!("In every case: {}.", words.join(", "))
+    format!("All cases: {}.", words.join("; "))
 }
 
 fn totals(scores: &[Score]) -> Table {

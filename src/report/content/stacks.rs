@@ -1,4 +1,4 @@
-//! The main figures of each stack, in one table: what people choose a stack by.
+//! The main figures of each stack, in one table.
 
 use std::collections::BTreeSet;
 
@@ -131,7 +131,7 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
         }
         push(&mut table, question.title, texts, &figures, question.less_is_better);
     }
-    let failures: Vec<_> = stacks.iter().map(|stack| (!stack.is_process()).then(|| known_failures(*stack))).collect();
+    let failures: Vec<_> = stacks.iter().map(|stack| (*stack != StackKind::External).then(|| known_failures(*stack))).collect();
     let figures: Vec<_> = failures.iter().copied().chain([None]).collect();
     let texts = figures.iter().map(|failures| failures.map_or_else(|| UNKNOWN.to_owned(), |count| count.to_string()));
     push(&mut table, "known failures", texts.collect(), &figures, true);
