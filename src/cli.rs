@@ -165,7 +165,8 @@ const AXES: [&str; 23] = [
 ];
 
 /// What `--netstack` of `matrix` and `conform` takes.
-const STACKS: &str = "The stacks: lwip, ipstack, smoltcp, tcp_ip, netstack-smoltcp; gvisor and external only if named";
+const STACKS: &str = "The stacks: lwip, ipstack, smoltcp, tcp_ip, netstack-smoltcp, lwip-published, as far as this build has \
+                      them; gvisor and external only if named";
 
 /// Many runs. A LIST is comma-separated, or "all".
 #[derive(Clone, Debug, Args)]

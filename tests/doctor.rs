@@ -136,7 +136,8 @@ fn the_runs_are_short_and_check_every_byte() {
         Ok(())
     });
     // For each stack two modes, with and without offload, two IP versions; and three runs to begin with.
-    assert_eq!(count.get(), StackKind::ALL.len() * 8 + 3);
+    let stacks = StackKind::ALL.into_iter().filter(|stack| stack.compiled_in()).count();
+    assert_eq!(count.get(), stacks * 8 + 3);
 }
 
 /// Returns the exit code and both outputs. Each line of standard output must be a check.

@@ -8,7 +8,8 @@
     feature = "ipstack",
     feature = "smoltcp",
     feature = "tcp_ip",
-    feature = "netstack-smoltcp"
+    feature = "netstack-smoltcp",
+    feature = "lwip-published"
 ))]
 
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ const AGAIN: usize = 2;
 /// The results of cases, with or without offload.
 fn outcomes(stack: StackKind, cases: &[Case], offload: bool) -> BTreeMap<&'static str, Outcome> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
-    let workers = if stack == StackKind::Lwip { 1 } else { AT_ONCE };
+    let workers = if matches!(stack, StackKind::Lwip | StackKind::LwipPublished) { 1 } else { AT_ONCE };
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
@@ -176,4 +177,10 @@ fn tcp_ip() {
 #[test]
 fn netstack_smoltcp() {
     scorecard(StackKind::NetstackSmoltcp);
+}
+
+#[cfg(feature = "lwip-published")]
+#[test]
+fn lwip_published() {
+    scorecard(StackKind::LwipPublished);
 }

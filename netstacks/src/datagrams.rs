@@ -4,6 +4,7 @@
 //! does not check whether the checksum is missing, and each replies to a closed port in its own way.
 
 mod arrival;
+mod mailbox;
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,6 +12,7 @@ use std::net::SocketAddr;
 use std::task::{Context, Waker};
 
 pub(crate) use self::arrival::Arrival;
+pub(crate) use self::mailbox::{Deliveries, Mailbox, mailbox};
 use platform::packet::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN};
 
 use crate::{Datagram, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, is_host};

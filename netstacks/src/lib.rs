@@ -137,7 +137,16 @@ stacks! {
     "tcp_ip" => tcp_ip::TcpIp,
     /// The netstack-smoltcp crate: smoltcp as published, behind another adapter
     "netstack-smoltcp" => netstack_smoltcp::NetstackSmoltcp,
+    /// The lwip crate: lwIP as published, behind another adapter; only in a build without lwip
+    "lwip-published" => lwip_published::LwipPublished,
 }
+
+// The linker would take some functions from one lwIP and some from the other.
+#[cfg(all(feature = "lwip", feature = "lwip-published"))]
+compile_error!(
+    "lwip and lwip-published are lwIP both, with functions of the same names, so one program can have only one of them: \
+     build with --no-default-features --features lwip-published,smoltcp, or with other stacks but lwip"
+);
 
 // A stack uses those of these modules that help it. A build without it may leave some of them unused.
 #[allow(dead_code, unused_imports, reason = "not every stack uses it")]
@@ -154,6 +163,8 @@ pub mod peer;
 mod port;
 #[allow(dead_code, reason = "not every stack uses it")]
 mod recovery;
+#[allow(dead_code, reason = "not every stack uses it")]
+mod running;
 
 pub use crate::gate::{Admission, Answers, Gate, Gated, Request, Unreachable, gate};
 #[cfg(all(feature = "lwip", feature = "checksums"))]

@@ -21,7 +21,6 @@ pub(crate) mod tests;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -36,6 +35,7 @@ use crate::datagrams::{MAX_PAYLOAD_V4, check};
 use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake};
 use crate::offload::{Offload, header_len};
 use crate::recovery::HEADERS;
+use crate::running::Running;
 use crate::{Datagram, Effective, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
 
 /// lwIP's own.
@@ -163,26 +163,6 @@ fn endpoints(local: SocketAddr, peer: SocketAddr) -> Endpoints {
     Endpoints { local_ip, remote_ip, local_port, remote_port, is_v6 }
 }
 
-/// The right to use lwIP's globals, of which there is one.
-struct Running;
-
-static RUNNING: AtomicBool = AtomicBool::new(false);
-
-impl Running {
-    fn acquire() -> Result<Self, StartError> {
-        match RUNNING.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Ok(Self),
-            Err(_) => Err(StartError::AlreadyRunning(StackKind::Lwip)),
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        RUNNING.store(false, Ordering::Release);
-    }
-}
-
 /// lwIP and its link.
 pub struct LwipEngine<L: Link> {
     /// From a box. lwIP has these pointers too and uses them while one of its functions runs; so
@@ -220,7 +200,7 @@ impl<L: Link> LwipEngine<L> {
 
     fn start(link: L, config: StackConfig, segments: Segments, scale: u8) -> Result<Self, StartError> {
         static INIT: Once = Once::new();
-        let running = Running::acquire()?;
+        let running = Running::acquire(StackKind::Lwip)?;
         // SAFETY: once in a process, by who has `Running`, and before everything else.
         INIT.call_once(|| unsafe { lwip_sys::lwip_sys_init() });
         let capabilities = link.capabilities();

@@ -10,19 +10,18 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use ::netstack_smoltcp::udp::{ReadHalf, UdpMsg, WriteHalf};
 use ::netstack_smoltcp::{AnyIpPktFrame, Stack, StackBuilder, TcpListener, TcpStream};
-use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{FutureExt, Sink, SinkExt, StreamExt};
+use futures_util::stream::SplitSink;
+use futures_util::{Sink, SinkExt, StreamExt};
 use platform::Link;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::Notify;
 
-use crate::datagrams::{Inbox, MAX_PAYLOAD_V4, check, max_payload};
-use crate::port::{Port, run_together};
+use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox, max_payload};
+use crate::port::{Port, leave, run_together};
 use crate::{
     Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream,
     window_scale,
@@ -60,21 +59,16 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
             return Err(unfit("it has no TCP or no UDP"));
         };
         let (read, write) = socket.split();
-        let (input, output) = stack.split();
-        let exchange = Arc::new(Exchange {
-            inbox: Mutex::new(Inbox::new()),
-            arrived: Notify::new(),
-            write: Mutex::new(write),
-            mtu,
-        });
+        let (input, mut output) = stack.split();
+        let (deliveries, mailbox) = mailbox();
         Ok(Started {
             listener: NetstackSmoltcpListener(listener),
-            datagrams: NetstackSmoltcpDatagrams(Arc::new(Receiving(Arc::clone(&exchange)))),
+            datagrams: NetstackSmoltcpDatagrams { mailbox, write: Arc::new(Mutex::new(write)), mtu },
             driver: run_together(vec![
                 Box::pin(runner),
                 Box::pin(arrive(Arc::clone(&port), input)),
-                Box::pin(leave(port, output)),
-                Box::pin(receive(exchange, read)),
+                Box::pin(leave(port, move |cx| output.poll_next_unpin(cx))),
+                Box::pin(receive(deliveries, read)),
             ]),
             effective: Effective {
                 stack_version: VERSION.into(),
@@ -103,20 +97,6 @@ async fn arrive<L: Link>(port: Arc<Port<L>>, mut input: SplitSink<Stack, AnyIpPk
                 sent => sent?,
             }
         }
-    }
-}
-
-/// Moves packets from the stack to the link.
-async fn leave<L: Link>(port: Arc<Port<L>>, mut output: SplitStream<Stack>) -> io::Result<()> {
-    loop {
-        let next = if let Some(next) = output.next().now_or_never() {
-            next
-        } else {
-            port.flush()?;
-            output.next().await
-        };
-        let Some(packet) = next else { return Ok(()) };
-        port.send(&mut packet?).await?;
     }
 }
 
@@ -176,26 +156,11 @@ impl AsyncWrite for NetstackSmoltcpStream {
     }
 }
 
-/// What the task and the datagrams share.
-struct Exchange {
-    inbox: Mutex<Inbox>,
-    arrived: Notify,
-    write: Mutex<WriteHalf>,
-    /// The link's.
-    mtu: usize,
-}
-
-/// No code that may panic runs under a lock in the middle of a change.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Takes datagrams out of the stack, whether anybody wants them or not: it ends when nobody takes them.
-async fn receive(exchange: Arc<Exchange>, mut read: ReadHalf) -> io::Result<()> {
+async fn receive(deliveries: Deliveries, mut read: ReadHalf) -> io::Result<()> {
     loop {
         if let Some((payload, peer, local)) = read.next().await {
-            lock(&exchange.inbox).push(local, peer, &payload);
-            exchange.arrived.notify_one();
+            deliveries.push(local, peer, &payload);
         } else {
             // A packet that it cannot read looks like the end.
             tokio::task::yield_now().await;
@@ -205,39 +170,23 @@ async fn receive(exchange: Arc<Exchange>, mut read: ReadHalf) -> io::Result<()> 
 
 /// netstack-smoltcp's datagrams.
 #[derive(Clone)]
-pub struct NetstackSmoltcpDatagrams(Arc<Receiving>);
-
-/// What all clones share; the last closes the inbox.
-struct Receiving(Arc<Exchange>);
-
-impl Drop for Receiving {
-    fn drop(&mut self) {
-        lock(&self.0.inbox).close();
-    }
+pub struct NetstackSmoltcpDatagrams {
+    mailbox: Mailbox,
+    write: Arc<Mutex<WriteHalf>>,
+    /// The link's.
+    mtu: usize,
 }
 
 impl Datagrams for NetstackSmoltcpDatagrams {
     async fn recv(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
-        let exchange = &self.0.0;
-        loop {
-            let (datagram, more) = {
-                let mut inbox = lock(&exchange.inbox);
-                (inbox.pop(buffer), !inbox.is_empty())
-            };
-            if more {
-                exchange.arrived.notify_one();
-            }
-            match datagram {
-                Some(datagram) => return Ok(datagram),
-                None => exchange.arrived.notified().await,
-            }
-        }
+        self.mailbox.recv(buffer).await
     }
 
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
-        let Exchange { write, mtu, .. } = &*self.0.0;
-        check(local, peer, payload.len(), max_payload(*mtu, false).min(MAX_PAYLOAD_V4), *mtu)?;
-        let (mut write, mut context) = (lock(write), Context::from_waker(Waker::noop()));
+        check(local, peer, payload.len(), max_payload(self.mtu, false).min(MAX_PAYLOAD_V4), self.mtu)?;
+        // No code that may panic runs under the lock in the middle of a change.
+        let mut write = self.write.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut context = Context::from_waker(Waker::noop());
         let mut write = Pin::new(&mut *write);
         match Sink::<UdpMsg>::poll_ready(write.as_mut(), &mut context) {
             Poll::Ready(ready) => ready?,

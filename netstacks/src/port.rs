@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use platform::packet::{TcpLayout, write_partial_checksum};
@@ -25,12 +25,20 @@ pub(crate) struct Port<L> {
     offload: Offload,
     /// Whether the stack verifies checksums.
     verifies: bool,
+    /// Whether the stack makes super-packets if it is told a large MSS.
+    raises_mss: bool,
 }
 
 impl<L: Link> Port<L> {
     pub(crate) fn new(link: L, verifies: bool) -> Self {
         let offload = Offload::of(&link.capabilities());
-        Self { link: Mutex::new(link), offload, verifies }
+        Self { link: Mutex::new(link), offload, verifies, raises_mss: true }
+    }
+
+    /// For a stack whose packets have a fixed size.
+    #[cfg(feature = "lwip-published")]
+    pub(crate) fn without_super_packets(self) -> Self {
+        Self { raises_mss: false, ..self }
     }
 
     pub(crate) fn offload(&self) -> Offload {
@@ -68,7 +76,8 @@ impl<L: Link> Port<L> {
     fn arrive(&self, buffer: &mut PacketBuffer) {
         let mut partial = buffer.meta().checksum == Checksum::Partial;
         let packet = buffer.packet_mut();
-        if raise_mss(&self.offload, packet)
+        if self.raises_mss
+            && raise_mss(&self.offload, packet)
             && let Some(layout) = TcpLayout::parse(packet)
         {
             write_partial_checksum(packet, &layout, packet.len());
@@ -105,6 +114,21 @@ impl<L: Link> Port<L> {
     /// To be called before the task waits for more packets of the stack.
     pub(crate) fn flush(&self) -> io::Result<()> {
         self.lock().flush()
+    }
+}
+
+/// Moves packets from a stack to the link. `poll_next` polls for the next one.
+pub(crate) async fn leave<L: Link>(
+    port: Arc<Port<L>>,
+    mut poll_next: impl FnMut(&mut Context<'_>) -> Poll<Option<io::Result<Vec<u8>>>>,
+) -> io::Result<()> {
+    loop {
+        let next = poll_fn(|cx| match poll_next(cx) {
+            Poll::Pending => port.flush().map_or_else(|error| Poll::Ready(Some(Err(error))), |()| Poll::Pending),
+            next @ Poll::Ready(_) => next,
+        });
+        let Some(packet) = next.await else { return Ok(()) };
+        port.send(&mut packet?).await?;
     }
 }
 

@@ -47,6 +47,7 @@ impl Mark {
             Self::Square => (&GREEN, "green", '■'),
             Self::Cross => (&PURPLE, "purple", '✚'),
             Self::Ring => (&OLIVE, "olive", '○'),
+            Self::Frame => (&BLUE, "blue", '□'),
             Self::Nabla => (&PURPLE, "purple", '▼'),
             Self::Bar => (&OLIVE, "olive", '▬'),
             Self::Diamond => (&GREY, "grey", '◆'),

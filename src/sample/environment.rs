@@ -43,6 +43,9 @@ pub struct Program {
     /// netstack-smoltcp's version, where it is compiled in.
     #[serde(default, rename = "netstack-smoltcp", skip_serializing_if = "Option::is_none")]
     pub netstack_smoltcp: Option<String>,
+    /// The version of the crate lwip, where it is compiled in.
+    #[serde(default, rename = "lwip-published", skip_serializing_if = "Option::is_none")]
+    pub lwip_published: Option<String>,
     /// What the forwarder in Go was built with, where it is run: the versions of Go and of its modules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub go_forwarder: Option<String>,
@@ -62,6 +65,7 @@ impl Program {
             smoltcp: stack(StackKind::Smoltcp),
             tcp_ip: stack(StackKind::TcpIp),
             netstack_smoltcp: stack(StackKind::NetstackSmoltcp),
+            lwip_published: stack(StackKind::LwipPublished),
             go_forwarder: None,
         }
     }
@@ -74,6 +78,7 @@ impl Program {
             StackKind::Smoltcp => &self.smoltcp,
             StackKind::TcpIp => &self.tcp_ip,
             StackKind::NetstackSmoltcp => &self.netstack_smoltcp,
+            StackKind::LwipPublished => &self.lwip_published,
             // It tells its version itself.
             StackKind::Gvisor | StackKind::External => &None,
         };

@@ -117,6 +117,7 @@ fn program() -> Program {
         smoltcp: text("0.14.0"),
         tcp_ip: None,
         netstack_smoltcp: None,
+        lwip_published: None,
         go_forwarder: None,
     }
 }
@@ -201,6 +202,7 @@ fn typical(cell: &Cell) -> f64 {
         Some(StackKind::Smoltcp) => 42.0,
         Some(StackKind::TcpIp) => 10.0,
         Some(StackKind::NetstackSmoltcp) => 12.0,
+        Some(StackKind::LwipPublished) => 1.5,
         Some(StackKind::Gvisor | StackKind::External) => 5.0,
         None => 75.0,
     };

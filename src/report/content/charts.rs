@@ -135,6 +135,7 @@ pub(super) const fn mark_of(stack: StackKind) -> Mark {
         StackKind::Smoltcp => Mark::Square,
         StackKind::TcpIp => Mark::Cross,
         StackKind::NetstackSmoltcp => Mark::Ring,
+        StackKind::LwipPublished => Mark::Frame,
         StackKind::Gvisor => Mark::Nabla,
         StackKind::External => Mark::Bar,
     }

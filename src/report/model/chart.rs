@@ -107,6 +107,8 @@ pub(crate) enum Mark {
     Cross,
     /// netstack-smoltcp.
     Ring,
+    /// lwip-published.
+    Frame,
     /// gVisor.
     Nabla,
     /// A program of the user's.
@@ -116,6 +118,15 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
-    pub(crate) const ALL: [Self; 8] =
-        [Self::Circle, Self::Triangle, Self::Square, Self::Cross, Self::Ring, Self::Nabla, Self::Bar, Self::Diamond];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Circle,
+        Self::Triangle,
+        Self::Square,
+        Self::Cross,
+        Self::Ring,
+        Self::Frame,
+        Self::Nabla,
+        Self::Bar,
+        Self::Diamond,
+    ];
 }

@@ -80,6 +80,9 @@ pub(super) fn shape(area: &Area<'_>, (x, y): (i32, i32), mark: Mark) -> Result<(
             area.draw(&Rectangle::new([(x - 2, y - 6), (x + 2, y + 6)], style))?;
         }
         Mark::Ring => area.draw(&Circle::new((x, y), 5, mark.ink().light.stroke_width(2)))?,
+        Mark::Frame => {
+            area.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], mark.ink().light.stroke_width(2)))?;
+        }
         Mark::Nabla => area.draw(&Polygon::new(vec![(x, y + 6), (x + 6, y - 5), (x - 6, y - 5)], style))?,
         Mark::Bar => area.draw(&Rectangle::new([(x - 6, y - 3), (x + 6, y + 3)], style))?,
         Mark::Diamond => area.draw(&Polygon::new(vec![(x, y - 6), (x + 6, y), (x, y + 6), (x - 6, y)], style))?,

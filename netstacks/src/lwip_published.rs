@@ -1,0 +1,294 @@
+//! The `lwip` crate behind the common interface: lwIP 2.1.2 with the options and the locks of the crate, which published
+//! programs use. Beside `lwip` it shows what an adapter costs.
+//!
+//! The window, the send buffer and the MTU are fixed at its build. All of lwIP is behind one spin lock. The adapter moves
+//! packets as the crate's examples do, with four workarounds:
+//!
+//! | workaround | lwip alone |
+//! |---|---|
+//! | `accepts-between-packets` | its queue of connections, and the wakers of its queues, have no lock: the thread that accepts, or receives a datagram, races with the one that hands in packets |
+//! | `drops-without-memory` | a packet for which lwIP has no memory stops the task that hands in packets for ever |
+//! | `keeps-end` | a read that gets data and the peer's FIN behind it tells of the data alone, and the next one waits for ever |
+//! | `ends-connections` | connections and timers outlive the stack, and the next one in the process gets them |
+//!
+//! One program cannot have both this and `lwip`; see `lib.rs`.
+
+use std::ffi::c_void;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+use std::thread::{self, JoinHandle};
+
+use ::lwip_published::{NetStack, TcpListener, TcpStream, UdpRecvHalf, UdpSendHalf};
+use futures_util::{FutureExt, Sink, StreamExt};
+use platform::Link;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox};
+use crate::port::{Port, leave, run_together};
+use crate::running::Running;
+use crate::{Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream};
+
+/// As in `Cargo.lock`; the crate does not say it itself.
+pub(crate) const VERSION: &str = "0.4.0";
+
+/// What the adapter does in the stack's place; see the module.
+const WORKAROUNDS: [&str; 4] = ["accepts-between-packets", "drops-without-memory", "keeps-end", "ends-connections"];
+
+/// `NetStackImpl::new` gives it to the interface, whatever the link's.
+const MTU: usize = 1500;
+/// `TCP_MSS` of the crate's `lwipopts.h`.
+const MSS: usize = 1460;
+/// `TCP_WND` there. There is no window scaling.
+const WINDOW: usize = 32 * MSS;
+/// `TCP_SND_BUF` there.
+const SEND_BUFFER: usize = 16 * MSS;
+
+/// The `lwip` crate, version 0.4.0.
+#[derive(Clone, Copy, Debug)]
+pub struct LwipPublished;
+
+impl<L: Link> Netstack<L> for LwipPublished {
+    type Stream = LwipPublishedStream;
+    type Listener = LwipPublishedListener;
+    type Datagrams = LwipPublishedDatagrams;
+
+    fn start(link: L, _: &StackConfig) -> Result<Started<LwipPublishedListener, LwipPublishedDatagrams>, StartError> {
+        let mtu = link.capabilities().mtu;
+        if mtu < MTU {
+            return Err(unfit(&format!("an MTU of {mtu} bytes; it takes {MTU} or more, and makes packets of {MTU}")));
+        }
+        let (globals, sending) = Globals::start()?;
+        let (offer, accepted) = mpsc::unbounded_channel();
+        let (deliveries, mailbox) = mailbox();
+        let port = Arc::new(Port::new(link, false).without_super_packets());
+        let output = Arc::clone(&globals);
+        Ok(Started {
+            listener: LwipPublishedListener(accepted),
+            datagrams: LwipPublishedDatagrams { mailbox, sending: Arc::new(sending), _globals: Arc::clone(&globals) },
+            driver: run_together(vec![
+                Box::pin(arrive(Arc::clone(&port), globals, offer, deliveries)),
+                Box::pin(leave(port, move |cx| lock(&output.stack).poll_next_unpin(cx))),
+            ]),
+            effective: Effective {
+                stack_version: VERSION.into(),
+                receive_buffer_bytes: WINDOW,
+                send_buffer_bytes: SEND_BUFFER,
+                window_scale: None,
+                largest_packet_bytes: MTU,
+                congestion: "reno".into(),
+                checksum_verified: false,
+                checksum_computed: true,
+                workarounds: WORKAROUNDS.map(Into::into).into(),
+            },
+        })
+    }
+}
+
+fn unfit(reason: &impl ToString) -> StartError {
+    StartError::Unfit { stack: StackKind::LwipPublished, reason: reason.to_string() }
+}
+
+/// What the crate has of lwIP's globals. Connections and datagrams point into them, so each keeps it.
+struct Globals {
+    stack: Mutex<NetStack>,
+    /// `None` when nobody accepts any more.
+    listener: Mutex<Option<TcpListener>>,
+    receiving: Mutex<UdpRecvHalf>,
+    // Dropped last.
+    _timers: Timers,
+}
+
+impl Globals {
+    fn start() -> Result<(Arc<Self>, UdpSendHalf), StartError> {
+        let running = Running::acquire(StackKind::LwipPublished)?;
+        let runtime = Builder::new_current_thread().enable_time().build().map_err(|error| unfit(&error))?;
+        let entered = runtime.enter();
+        let (stack, listener, socket) = NetStack::new().map_err(|error| unfit(&error))?;
+        drop(entered);
+        let (sending, receiving) = socket.split();
+        let globals = Self {
+            stack: Mutex::new(stack),
+            listener: Mutex::new(Some(listener)),
+            receiving: Mutex::new(receiving),
+            _timers: Timers::run(runtime, running).map_err(|error| unfit(&error))?,
+        };
+        Ok((Arc::new(globals), sending))
+    }
+
+    /// Hands a packet to lwIP. One that it cannot read, or has no memory for, is lost.
+    fn input(&self, packet: &[u8]) {
+        let mut stack = lock(&self.stack);
+        let mut stack = Pin::new(&mut *stack);
+        let _lost = stack.as_mut().start_send(packet.to_vec());
+        let _lost = stack.poll_flush(&mut Context::from_waker(Waker::noop()));
+    }
+}
+
+/// lwIP's timers, in a thread: the crate gives them a task of the runtime that never ends.
+struct Timers {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    // Released last: the next stack may start then.
+    _running: Running,
+}
+
+impl Timers {
+    /// Runs a runtime that has their task.
+    fn run(runtime: Runtime, running: Running) -> io::Result<Self> {
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::Builder::new().name("lwip-timers".to_owned()).spawn(move || {
+            let _dropped = runtime.block_on(stopped);
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread), _running: running })
+    }
+}
+
+impl Drop for Timers {
+    /// Ends the connections too that the application has closed, and those that nobody accepted.
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let _panicked = self.thread.take().map(JoinHandle::join);
+        for list in [&raw const tcp_active_pcbs, &raw const tcp_tw_pcbs] {
+            // SAFETY: the thread has ended, and all else that calls lwIP keeps `Globals`, so nothing does so now. An
+            // aborted connection leaves its list.
+            while let Some(connection) = unsafe { *list } {
+                // SAFETY: as above.
+                unsafe { tcp_abort(connection) }
+            }
+        }
+    }
+}
+
+// Of the crate's C; see `tcp_priv.h` and `tcp.h`.
+unsafe extern "C" {
+    static mut tcp_active_pcbs: Option<NonNull<c_void>>;
+    static mut tcp_tw_pcbs: Option<NonNull<c_void>>;
+    fn tcp_abort(connection: NonNull<c_void>);
+}
+
+/// No code that may panic runs under a lock in the middle of a change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Moves packets from the link into the stack, and takes out what they bring: connections and datagrams.
+async fn arrive<L: Link>(
+    port: Arc<Port<L>>,
+    globals: Arc<Globals>,
+    offer: mpsc::UnboundedSender<LwipPublishedStream>,
+    deliveries: Deliveries,
+) -> io::Result<()> {
+    let mut buffers = port.buffers();
+    loop {
+        let count = tokio::select! {
+            // What arrives after the listener has gone must not find it.
+            biased;
+            () = offer.closed(), if lock(&globals.listener).is_some() => {
+                *lock(&globals.listener) = None;
+                continue;
+            }
+            count = port.recv(&mut buffers) => count?,
+        };
+        for buffer in &buffers[..count] {
+            globals.input(buffer.packet());
+            // It calls the peer's end the local one.
+            while let Some(Some((payload, peer, local))) = lock(&globals.receiving).next().now_or_never() {
+                deliveries.push(local, peer, &payload);
+            }
+        }
+        let next = || lock(&globals.listener).as_mut()?.next().now_or_never()?;
+        while let Some((stream, peer, local)) = next() {
+            let _closed =
+                offer.send(LwipPublishedStream { stream, local, peer, ended: false, _globals: Arc::clone(&globals) });
+        }
+    }
+}
+
+/// The source of lwip's connections.
+pub struct LwipPublishedListener(mpsc::UnboundedReceiver<LwipPublishedStream>);
+
+impl Listener for LwipPublishedListener {
+    type Stream = LwipPublishedStream;
+
+    async fn accept(&mut self) -> io::Result<LwipPublishedStream> {
+        self.0.recv().await.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "lwip has ended"))
+    }
+}
+
+/// A connection of lwip's. One that is dropped before its shutdown ends with a RST.
+pub struct LwipPublishedStream {
+    stream: TcpStream,
+    local: SocketAddr,
+    peer: SocketAddr,
+    /// Whether the peer's FIN has been read.
+    ended: bool,
+    // Dropped after the stream.
+    _globals: Arc<Globals>,
+}
+
+impl Stream for LwipPublishedStream {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+}
+
+impl AsyncRead for LwipPublishedStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.ended {
+            return Poll::Ready(Ok(()));
+        }
+        // Without room for a byte, it moves one packet's data to a buffer of its own, from which the next read takes it;
+        // or it takes the FIN, and then there is nothing to read.
+        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut ReadBuf::new(&mut [])))?;
+        match Pin::new(&mut self.stream).poll_read(cx, buf) {
+            Poll::Ready(read) => Poll::Ready(read),
+            Poll::Pending => {
+                self.ended = true;
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+}
+
+impl AsyncWrite for LwipPublishedStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// lwip's datagrams.
+#[derive(Clone)]
+pub struct LwipPublishedDatagrams {
+    mailbox: Mailbox,
+    sending: Arc<UdpSendHalf>,
+    _globals: Arc<Globals>,
+}
+
+impl Datagrams for LwipPublishedDatagrams {
+    async fn recv(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
+        self.mailbox.recv(buffer).await
+    }
+
+    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        check(local, peer, payload.len(), MAX_PAYLOAD_V4, MTU)?;
+        self.sending.send_to(payload, &local, &peer)
+    }
+}
