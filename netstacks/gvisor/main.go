@@ -51,10 +51,11 @@ type task struct {
 		MTU     int    `json:"mtu"`
 		Offload bool   `json:"offload"`
 	} `json:"device"`
-	WindowBytes int       `json:"window_bytes"`
-	Threads     *int      `json:"threads"`
-	Streams     []stream  `json:"streams"`
-	Requests    *requests `json:"requests"`
+	WindowBytes int        `json:"window_bytes"`
+	Threads     *int       `json:"threads"`
+	Streams     []stream   `json:"streams"`
+	Requests    *requests  `json:"requests"`
+	Datagrams   *datagrams `json:"datagrams"`
 }
 
 // stream is one stream of payload, at a port of its own.
@@ -152,6 +153,7 @@ func obey(lines *bufio.Scanner, answers *json.Encoder, server *server, settings 
 				if err := answers.Encode(server.report()); err != nil {
 					return fmt.Errorf("answer: %w", err)
 				}
+			case server.flow != nil && server.flow.begin(order):
 			default:
 				return coded{fmt.Errorf("do %s: it is \"start\" or \"report\"", order), 2}
 			}

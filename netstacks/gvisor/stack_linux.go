@@ -93,6 +93,14 @@ func configure(s *stack.Stack, link *link, window int) error {
 			return fmt.Errorf("set the option %T: %s", option, err)
 		}
 	}
+	// Those of datagrams.
+	receiveAny := tcpip.ReceiveBufferSizeOption{Min: udp.MinBufferSize, Default: window, Max: window}
+	sendAny := tcpip.SendBufferSizeOption{Min: udp.MinBufferSize, Default: window, Max: window}
+	for _, option := range []any{receiveAny, sendAny} {
+		if err := s.SetOption(option); err != nil {
+			return fmt.Errorf("set the option %T: %s", option, err)
+		}
+	}
 	var options stack.NICOptions
 	if link.SupportedGSOKind != stack.GSONotSupported {
 		// It gathers packets, so that the tun package has segments to join.
@@ -144,6 +152,9 @@ func serve(s *stack.Stack, server *server) {
 		if err != nil {
 			return true
 		}
+		// A queue that is full is an error of the write then: the datagram was not sent.
+		endpoint.SocketOptions().SetIPv4RecvError(true)
+		endpoint.SocketOptions().SetIPv6RecvError(true)
 		go server.serveDatagrams(gonet.NewUDPConn(&queue, endpoint))
 		return true
 	})

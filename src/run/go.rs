@@ -51,11 +51,12 @@ const GVISOR: GoProgram = GoProgram {
     or_else: "or choose another --netstack",
 };
 
-const GVISOR_SOURCES: [(&str, &str); 5] = [
+const GVISOR_SOURCES: [(&str, &str); 6] = [
     ("go.mod", include_str!("../../netstacks/gvisor/go.mod")),
     ("go.sum", include_str!("../../netstacks/gvisor/go.sum")),
     ("main.go", include_str!("../../netstacks/gvisor/main.go")),
     ("server.go", include_str!("../../netstacks/gvisor/server.go")),
+    ("datagrams_linux.go", include_str!("../../netstacks/gvisor/datagrams_linux.go")),
     ("stack_linux.go", include_str!("../../netstacks/gvisor/stack_linux.go")),
 ];
 
