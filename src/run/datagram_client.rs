@@ -241,6 +241,10 @@ impl<S: DatagramSocket> DatagramClient<S> {
                     Err(error) if is_passing(&error) => break,
                     Err(error) => return Err(TransferError::io("receive a datagram")(error)),
                 }
+                // The window does not wait for the rest of a batch.
+                if Instant::now() >= trial.end() {
+                    break;
+                }
             }
             this.check()
         };
