@@ -37,9 +37,6 @@ const PRECISION: f64 = 1.04;
 /// The end of a wait, so that cancellation is noticed.
 const WAIT: Duration = Duration::from_millis(5);
 
-/// If nothing has arrived for this time, nothing more will.
-const QUIET: Duration = Duration::from_millis(20);
-
 /// How often the client says where it is, until the server knows.
 const HELLO: Duration = Duration::from_millis(50);
 
@@ -275,7 +272,7 @@ impl<S: DatagramSocket> DatagramClient<S> {
             if arrived.count != last.0 {
                 last = (arrived.count, now);
             }
-            let is_quiet = now.duration_since(last.1) > QUIET + self.flow.grace;
+            let is_quiet = now.duration_since(last.1) > self.flow.quiet;
             if is_complete && (arrived.count >= sent || is_quiet) {
                 let in_time = in_time.unwrap_or(arrived.count).min(sent);
                 return Ok(Outcome { sent, in_time, arrived, cpu, end });

@@ -40,6 +40,12 @@ pub(super) const BATCH: u64 = 64;
 /// A datagram is late if it arrives so long after the end of its trial, and after the link's delay.
 const GRACE: Duration = Duration::from_millis(10);
 
+/// If nothing has arrived for this time, and the grace, nothing more will.
+const QUIET: Duration = Duration::from_millis(20);
+
+/// The same of a process of its own: it waits for a processor before it reads what its device has queued.
+const QUIET_PROCESS: Duration = Duration::from_millis(200);
+
 /// How long the server may take to hear where the client is, over a link without delay.
 const GREETING: Duration = Duration::from_secs(5);
 
@@ -54,6 +60,8 @@ pub(super) struct Flow {
     pub(super) time: Duration,
     /// A datagram is late if it arrives so long after the end of its trial.
     pub(super) grace: Duration,
+    /// If nothing has arrived for this time, nothing more will.
+    pub(super) quiet: Duration,
     /// How long the server may take to hear where the client is.
     pub(super) greeting: Duration,
     pub(super) verify: Verify,
@@ -200,13 +208,16 @@ impl Flow {
         let Conditions { delay, jitter, .. } = scenario.conditions;
         let first = Trial { number: 0, begin: Instant::now(), time: Duration::ZERO, rate: None, is_timed: false };
         let direction = if mode == Mode::Reader { Direction::ToClient } else { Direction::ToServer };
-        let counts_elsewhere = direction == Direction::ToServer && scenario.subject.has_process();
+        let has_process = scenario.subject.has_process();
+        let counts_elsewhere = has_process && direction == Direction::ToServer;
+        let grace = GRACE + delay + jitter;
         Some(Self {
             direction,
             len,
             rate: scenario.bitrate.map(|bits| bits.get() as f64 / (8 * len) as f64),
             time,
-            grace: GRACE + delay + jitter,
+            grace,
+            quiet: grace + if has_process { QUIET_PROCESS } else { QUIET },
             greeting: GREETING + 2 * (delay + jitter),
             verify: scenario.verify,
             payload: Pattern::new(SEED, len).slice(0, len).to_vec(),
