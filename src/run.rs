@@ -30,7 +30,7 @@
 //! client  server  server_side                    the two sides
 //! kernel  sockets  requester  datagram_client  kernel_clients    the clients and their sockets
 //! stack  tun  networks                           stacks, devices and namespaces
-//! supervise  carrier
+//! supervise  carrier  datagram_process
 //! prepared                                       a layer's result, and the one way to run it
 //! kernel_load
 //! path  between  memory  loopback  device  proxy  forward  the layers
@@ -75,6 +75,7 @@ mod client;
 mod clock;
 mod conform;
 mod datagram_client;
+mod datagram_process;
 mod datagrams;
 mod device;
 mod doctor;

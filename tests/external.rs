@@ -82,13 +82,53 @@ fn a_bad_stack_is_a_status() {
     }
 }
 
+/// The example takes datagrams, counts those of the last trial, and changes the count before it tells it.
+#[test]
+fn a_bad_count_of_datagrams_is_a_status() {
+    skip_if!(lacks("python3"));
+    let counts = "import fcntl, struct, time
+def __init__(self, task):
+    external.Stack.__init__(self, dict(task, requests=dict(protocol='tcp', seed=0, response_bytes=1)))
+    self.task, self.last, self.count = task['datagrams'], 0, 0
+def receive(self, packet):
+    if packet[0] == 0x45 and packet[9] == 17:
+        trial = struct.unpack('!I', packet[28:32])[0]
+        self.last, self.count = max(trial, self.last), self.count + 1 if trial == self.last else 1
+def report(self):
+    self.counts = dict(trial=self.last, arrived=self.count, greeted=True, sent=0)
+    CHANGE
+    return dict(received_bytes=0, sent_bytes=0, datagrams=self.counts)
+Stack.__init__, Stack.receive, Stack.report = __init__, receive, report";
+    for (mode, change, status, detail) in [
+        ("writer", "pass", "ok", ""),
+        ("writer", "self.counts['arrived'] = 1 << 60", "corrupt", "counted as arrived"),
+        ("writer", "self.counts['arrived'] = 0", "stalled", "datagrams arrived"),
+        ("writer", "return dict(received_bytes=0, sent_bytes=0)", "stalled", "did not report its datagrams"),
+        ("writer", "if self.last > 0: time.sleep(60)", "stalled", "nothing arrived"),
+        ("writer", "if self.last > 0: raise RuntimeError('out of order')", "panicked", "out of order"),
+        ("reader", "pass", "stalled", "nothing arrived"),
+        ("reader", "self.counts['greeted'] = False", "stalled", "learns where the client is"),
+    ] {
+        let timeout = if detail.contains("learns") { 8 } else { 2 };
+        let arguments = format!("--protocol=udp --bitrate=500k --time=0.2 --timeout={timeout}");
+        let sample = example(&counts.replace("CHANGE", change), &format!("--mode={mode} {arguments}"));
+        assert_eq!(sample["status"], status, "{mode} {change}: {sample}");
+        assert!(sample["detail"].as_str().unwrap_or_default().contains(detail), "{change}: {sample}");
+        if status == "ok" {
+            assert_eq!(sample["datagrams"]["sent"], sample["datagrams"]["arrived"], "{sample}");
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_run_is_refused_with_the_reason() {
     skip_if!(lacks("python3"));
     for (arguments, command, reason) in [
         ("-n external -m rr", None, "--command"),
         ("-n external -m rr --layer stack", Some("true"), "the layer path alone"),
-        ("-n external -m reader --protocol udp", Some("true"), "rr alone"),
+        ("-n external -m reader --bitrate 1M", Some("true"), "--bitrate"),
+        ("-n external -m both --protocol udp", Some("true"), "--protocol"),
+        ("-n external -m reader --protocol udp", Some("python3 examples/external.py"), "requests over TCP alone"),
         ("-n external -m rr", Some("true"), "exit code 0"),
         ("-n external -m rr", Some("echo error: no luck >&2; exit 3"), "no luck"),
         ("-n external -m reader", Some("python3 examples/external.py"), "requests over TCP alone"),
@@ -117,6 +157,10 @@ fn gvisor_does_every_work() {
         "-m idle --parallel 10",
         "-m writer --loss 1 --offload off",
         "-m rr --delay 1ms --ipv6",
+        "-m reader --protocol udp --bitrate 20M --offload on",
+        "-m reader --protocol udp --ipv6 --bitrate 20M --delay 5ms --current-thread",
+        "-m writer --protocol udp --bitrate 20M --offload off --interval 0.05",
+        "-m writer --protocol udp --ipv6",
     ] {
         let time = if arguments.contains("--bytes") { "" } else { "--time=0.2" };
         let sample = sample(&run(&format!("-n gvisor --verify=full --timeout=10 {time} {arguments}"), None));

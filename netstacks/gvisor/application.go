@@ -19,7 +19,7 @@ type application struct {
 	refuses     bool
 	last        uint64
 	connections map[uint64]*controlled
-	flows       map[flow]net.Conn
+	flows       map[ends]net.Conn
 }
 
 // controlled is a connection, and the orders for it that are not yet done.
@@ -29,8 +29,8 @@ type controlled struct {
 	writes chan func() error
 }
 
-// flow is what datagrams go between.
-type flow struct{ local, peer string }
+// ends is what datagrams go between.
+type ends struct{ local, peer string }
 
 // order is a line of the run: one of the fields is set.
 type order struct {
@@ -50,7 +50,7 @@ type order struct {
 }
 
 func newApplication(output *json.Encoder) *application {
-	return &application{output: output, connections: make(map[uint64]*controlled), flows: make(map[flow]net.Conn)}
+	return &application{output: output, connections: make(map[uint64]*controlled), flows: make(map[ends]net.Conn)}
 }
 
 // values are the fields of an event.
@@ -168,7 +168,7 @@ func (a *application) obey(line string) error {
 			c.Close()
 		}
 	case o.Datagram != nil:
-		a.answer("sent", a.send(flow{o.Datagram.Local, o.Datagram.Peer}, o.Datagram.Data), values{})
+		a.answer("sent", a.send(ends{o.Datagram.Local, o.Datagram.Peer}, o.Datagram.Data), values{})
 	default:
 		return coded{fmt.Errorf("do %s: it is no order", line), 2}
 	}
@@ -176,13 +176,13 @@ func (a *application) obey(line string) error {
 }
 
 // send sends a datagram.
-func (a *application) send(f flow, data []byte) error {
+func (a *application) send(e ends, data []byte) error {
 	a.lock.Lock()
-	c := a.flows[f]
+	c := a.flows[e]
 	a.lock.Unlock()
 	if c == nil {
 		var err error
-		if c, err = a.stack.dialUDP(f); err != nil {
+		if c, err = a.stack.dialUDP(e); err != nil {
 			return err
 		}
 		a.receive(c)
@@ -191,11 +191,11 @@ func (a *application) send(f flow, data []byte) error {
 	return err
 }
 
-// receive hands on what comes of a flow.
+// receive hands on what comes between two ends.
 func (a *application) receive(c net.Conn) {
-	f := flow{c.LocalAddr().String(), c.RemoteAddr().String()}
+	e := ends{c.LocalAddr().String(), c.RemoteAddr().String()}
 	a.lock.Lock()
-	a.flows[f] = c
+	a.flows[e] = c
 	a.lock.Unlock()
 	go func() {
 		buffer := make([]byte, 1<<16)
@@ -204,7 +204,7 @@ func (a *application) receive(c net.Conn) {
 			if err != nil {
 				return
 			}
-			a.say("datagram", values{"local": f.local, "peer": f.peer, "data": buffer[:n]})
+			a.say("datagram", values{"local": e.local, "peer": e.peer, "data": buffer[:n]})
 		}
 	}()
 }

@@ -51,11 +51,12 @@ type task struct {
 		MTU     int    `json:"mtu"`
 		Offload bool   `json:"offload"`
 	} `json:"device"`
-	WindowBytes int       `json:"window_bytes"`
-	Threads     *int      `json:"threads"`
-	Streams     []stream  `json:"streams"`
-	Requests    *requests `json:"requests"`
-	// The application is in the run, and there is neither a stream nor a request.
+	WindowBytes int        `json:"window_bytes"`
+	Threads     *int       `json:"threads"`
+	Streams     []stream   `json:"streams"`
+	Requests    *requests  `json:"requests"`
+	Datagrams   *datagrams `json:"datagrams"`
+	// The application is in the run, and there is no load.
 	Application *struct {
 		Backlog            int     `json:"backlog"`
 		UserTimeoutSeconds float64 `json:"user_timeout_seconds"`
@@ -165,6 +166,7 @@ func obey(lines *bufio.Scanner, answers *json.Encoder, server *server, settings 
 				if err := server.application.obey(order); err != nil {
 					return err
 				}
+			case server.flow != nil && server.flow.begin(order):
 			default:
 				return coded{fmt.Errorf("do %s: it is \"start\" or \"report\"", order), 2}
 			}

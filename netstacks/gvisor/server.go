@@ -18,12 +18,15 @@ type server struct {
 	received, sent atomic.Uint64
 	// Where the application is in the run, it has all connections.
 	application *application
+	// flow is nil without bulk datagrams.
+	flow *flow
 }
 
-// report is what has been received and sent so far, in bytes of payload.
+// report is what has been received and sent so far, in bytes of payload. Bulk datagrams are counted for themselves.
 type report struct {
-	ReceivedBytes uint64 `json:"received_bytes"`
-	SentBytes     uint64 `json:"sent_bytes"`
+	ReceivedBytes uint64  `json:"received_bytes"`
+	SentBytes     uint64  `json:"sent_bytes"`
+	Datagrams     *counts `json:"datagrams,omitempty"`
 }
 
 func newServer(t *task) *server {
@@ -34,11 +37,18 @@ func newServer(t *task) *server {
 	if t.Requests != nil {
 		s.response = payload(t.Requests.Seed, t.Requests.ResponseBytes)
 	}
+	if t.Datagrams != nil {
+		s.flow = newFlow(t.Datagrams)
+	}
 	return s
 }
 
 func (s *server) report() report {
-	return report{ReceivedBytes: s.received.Load(), SentBytes: s.sent.Load()}
+	r := report{ReceivedBytes: s.received.Load(), SentBytes: s.sent.Load()}
+	if s.flow != nil {
+		r.Datagrams = s.flow.report()
+	}
+	return r
 }
 
 // payload is the beginning of the payload of a seed: SplitMix64 in little-endian order, again and again.
@@ -173,9 +183,13 @@ func (s *server) answer(c connection, r *requests) {
 	}
 }
 
-// serveDatagrams answers requests of one client, each with its mark.
+// serveDatagrams serves bulk datagrams of one client, or answers its requests, each with its mark.
 func (s *server) serveDatagrams(c net.Conn) {
 	defer c.Close()
+	if s.flow != nil {
+		s.flow.serve(c)
+		return
+	}
 	r := s.task.Requests
 	if r == nil {
 		return

@@ -103,6 +103,14 @@ func configure(s *stack.Stack, link *link, window int) error {
 			return fmt.Errorf("set the option %T: %s", option, err)
 		}
 	}
+	// Those of datagrams.
+	receiveAny := tcpip.ReceiveBufferSizeOption{Min: udp.MinBufferSize, Default: window, Max: window}
+	sendAny := tcpip.SendBufferSizeOption{Min: udp.MinBufferSize, Default: window, Max: window}
+	for _, option := range []any{receiveAny, sendAny} {
+		if err := s.SetOption(option); err != nil {
+			return fmt.Errorf("set the option %T: %s", option, err)
+		}
+	}
 	var options stack.NICOptions
 	if link.SupportedGSOKind != stack.GSONotSupported {
 		// It gathers packets, so that the tun package has segments to join.
@@ -169,6 +177,9 @@ func serve(s *stack.Stack, server *server) {
 		if err != nil {
 			return true
 		}
+		// A queue that is full is an error of the write then: the datagram was not sent.
+		endpoint.SocketOptions().SetIPv4RecvError(true)
+		endpoint.SocketOptions().SetIPv6RecvError(true)
 		connection := gonet.NewUDPConn(&queue, endpoint)
 		if application == nil {
 			go server.serveDatagrams(connection)
@@ -191,10 +202,10 @@ func (a abortable) abort() { a.endpoint.Abort() }
 // dialer makes flows of datagrams, from any address.
 type dialer struct{ *stack.Stack }
 
-func (d dialer) dialUDP(f flow) (net.Conn, error) {
-	var ends [2]tcpip.FullAddress
+func (d dialer) dialUDP(of ends) (net.Conn, error) {
+	var addresses [2]tcpip.FullAddress
 	protocol := ipv4.ProtocolNumber
-	for index, text := range []string{f.local, f.peer} {
+	for index, text := range []string{of.local, of.peer} {
 		end, err := netip.ParseAddrPort(text)
 		if err != nil {
 			return nil, err
@@ -202,9 +213,9 @@ func (d dialer) dialUDP(f flow) (net.Conn, error) {
 		if end.Addr().Is6() {
 			protocol = ipv6.ProtocolNumber
 		}
-		ends[index] = tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(end.Addr().AsSlice()), Port: end.Port()}
+		addresses[index] = tcpip.FullAddress{NIC: nic, Addr: tcpip.AddrFromSlice(end.Addr().AsSlice()), Port: end.Port()}
 	}
-	return gonet.DialUDP(d.Stack, &ends[0], &ends[1], protocol)
+	return gonet.DialUDP(d.Stack, &addresses[0], &addresses[1], protocol)
 }
 
 // link is the device as gVisor's link. What the stack sends goes to the device at once, and waits where it is full.

@@ -141,7 +141,7 @@ impl TryFrom<Run> for Scenario {
                 fd: tun_fd(run.tun_fd, subject)?,
             }),
             go_forwarder: None,
-            command: command(&run, subject)?,
+            command: command(&run, subject, workload)?,
             profile: run.profile,
         })
     }
@@ -551,7 +551,7 @@ fn name(option: &'static str, name: &str) -> Result<String, PlanError> {
 }
 
 /// The command of a stack that is a process of its own. What such a process cannot do is refused.
-fn command(run: &Run, subject: Subject) -> Result<Option<String>, PlanError> {
+fn command(run: &Run, subject: Subject, workload: Workload) -> Result<Option<String>, PlanError> {
     let command = run.settings.command.clone().filter(|_| subject.stack() == Some(StackKind::External));
     let Some(stack) = subject.stack().filter(|stack| stack.is_process()) else { return Ok(None) };
     let refuse =
@@ -562,14 +562,11 @@ fn command(run: &Run, subject: Subject) -> Result<Option<String>, PlanError> {
     if run.profile.is_some() {
         return refuse("--profile", "only this program draws flame graphs of itself");
     }
-    if run.load.bitrate.is_some() {
-        return refuse("--bitrate", "it sends as fast as it can");
+    if run.load.bitrate.is_some() && workload.datagram_bytes().is_none() {
+        return refuse("--bitrate", "its streams are as fast as they can be");
     }
     if run.tun_fd.is_some() {
         return refuse("--tun-fd", "it opens its device itself");
-    }
-    if run.load.protocol == Protocol::Udp && run.mode != Some(Mode::Rr) {
-        return refuse("--protocol", "over UDP it has rr alone");
     }
     Ok(command)
 }

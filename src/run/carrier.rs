@@ -4,7 +4,7 @@ use std::future::Future;
 use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe};
 use std::path::PathBuf;
 use std::process::{self, Stdio};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -158,7 +158,7 @@ impl Carrier {
     }
 
     /// Controls it from any thread.
-    fn control(&self) -> Arc<ControlChannel> {
+    pub(super) fn control(&self) -> Arc<ControlChannel> {
         Arc::clone(&self.control)
     }
 
@@ -269,7 +269,7 @@ async fn attend(mut child: Child, kill: Arc<Notify>, ended: watch::Sender<Option
 }
 
 /// The standard input and output of a carrier, line by line, from any thread.
-struct ControlChannel {
+pub(super) struct ControlChannel {
     /// `None` once it was told to end.
     stdin: Mutex<Option<PipeWriter>>,
     /// `None` once it did not report in time: nothing waits for it again.
@@ -278,14 +278,15 @@ struct ControlChannel {
 
 impl ControlChannel {
     fn new(stdin: PipeWriter, stdout: PipeReader) -> io::Result<Self> {
-        let (sender, answers) = mpsc::channel();
+        // A carrier that prints too much has to wait.
+        let (sender, answers) = mpsc::sync_channel(1);
         // This thread ends with the carrier, and is not joined.
         thread::Builder::new().name("carrier".to_owned()).spawn(move || listen(stdout, &sender))?;
         Ok(Self { stdin: Mutex::new(Some(stdin)), answers: Mutex::new(Some(answers)) })
     }
 
     /// Sends lines, each with its line feed. Whether the carrier has ended is noticed elsewhere.
-    fn send(&self, lines: &str) {
+    pub(super) fn send(&self, lines: &str) {
         if let Some(stdin) = &mut *self.stdin.lock().unwrap_or_else(PoisonError::into_inner) {
             let _unheard = stdin.write_all(lines.as_bytes());
         }
@@ -302,7 +303,7 @@ impl ControlChannel {
     }
 
     /// Its counts so far; `None` if it does not report.
-    fn report<R: DeserializeOwned>(&self) -> Option<R> {
+    pub(super) fn report<R: DeserializeOwned>(&self) -> Option<R> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         self.send(&format!("{REPORT}\n"));
         match answers.as_ref()?.recv_timeout(REPORT_TIMEOUT) {
@@ -315,11 +316,15 @@ impl ControlChannel {
     }
 }
 
-fn listen(stdout: PipeReader, answers: &Sender<String>) {
-    for line in BufReader::new(stdout.take(MAX_STDOUT)).lines().map_while(Result::ok) {
-        if answers.send(line).is_err() {
-            return;
+fn listen(stdout: PipeReader, answers: &SyncSender<String>) {
+    let mut stdout = BufReader::new(stdout);
+    loop {
+        let mut line = String::new();
+        let read = stdout.by_ref().take(MAX_STDOUT).read_line(&mut line);
+        if read.is_ok_and(|len| len > 0) && answers.send(line).is_ok() {
+            continue;
         }
+        return;
     }
 }
 

@@ -37,9 +37,6 @@ const PRECISION: f64 = 1.04;
 /// The end of a wait, so that cancellation is noticed.
 const WAIT: Duration = Duration::from_millis(5);
 
-/// If nothing has arrived for this time, nothing more will.
-const QUIET: Duration = Duration::from_millis(20);
-
 /// How often the client says where it is, until the server knows.
 const HELLO: Duration = Duration::from_millis(50);
 
@@ -241,6 +238,10 @@ impl<S: DatagramSocket> DatagramClient<S> {
                     Err(error) if is_passing(&error) => break,
                     Err(error) => return Err(TransferError::io("receive a datagram")(error)),
                 }
+                // The window does not wait for the rest of a batch.
+                if Instant::now() >= trial.end() {
+                    break;
+                }
             }
             this.check()
         };
@@ -260,15 +261,18 @@ impl<S: DatagramSocket> DatagramClient<S> {
     ) -> Result<Outcome, TransferError> {
         let (mut in_time, mut last) = (None, (self.flow.arrived().count, Instant::now()));
         loop {
-            let ((sent, is_complete), arrived) = (self.flow.sent(trial), self.flow.arrived());
-            let now = Instant::now();
+            let ((sent, is_complete), (arrived, now)) = (self.flow.sent(trial), self.flow.arrived_by());
+            // A server in a process of its own may lie.
+            if is_complete && arrived.next > sent {
+                return Err(TransferError::Overcounted { sent, arrived: arrived.next });
+            }
             if now > trial.end() + self.flow.grace {
                 in_time.get_or_insert(arrived.count);
             }
             if arrived.count != last.0 {
                 last = (arrived.count, now);
             }
-            let is_quiet = now.duration_since(last.1) > QUIET + self.flow.grace;
+            let is_quiet = now.duration_since(last.1) > self.flow.quiet;
             if is_complete && (arrived.count >= sent || is_quiet) {
                 let in_time = in_time.unwrap_or(arrived.count).min(sent);
                 return Ok(Outcome { sent, in_time, arrived, cpu, end });
@@ -359,6 +363,10 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
+    #[cfg(target_os = "linux")]
+    use crate::{cli::Cli, scenario::Scenario};
+    #[cfg(target_os = "linux")]
+    use std::sync::atomic::AtomicU64;
 
     /// A path that takes so many datagrams a second, from a sender that makes at most so many.
     fn path(takes: f64, makes: f64) -> impl FnMut(Option<f64>, Duration) -> Result<Outcome, TransferError> {
@@ -378,6 +386,55 @@ mod tests {
         }
         assert_eq!(search(path(600_000.0, 500_000.0)).unwrap(), None);
         assert!(search(path(0.0, 500_000.0)).is_err());
+    }
+
+    /// Sends to a server in a process that counts so many datagrams too many, and says so late.
+    #[cfg(target_os = "linux")]
+    struct Process {
+        flow: Arc<Flow>,
+        more: u64,
+        taken: Arc<AtomicU64>,
+    }
+
+    #[cfg(target_os = "linux")]
+    impl DatagramSocket for Process {
+        fn send(&mut self, _: &[u8]) -> io::Result<()> {
+            if self.taken.fetch_add(1, Ordering::Relaxed) == 0 {
+                let (flow, taken, more) = (Arc::clone(&self.flow), Arc::clone(&self.taken), self.more);
+                thread::spawn(move || {
+                    thread::sleep(Duration::from_millis(200));
+                    let arrived = taken.load(Ordering::Relaxed) + more;
+                    let text = format!("{{\"trial\":1,\"arrived\":{arrived}}}");
+                    flow.set_counts(&serde_json::from_str(&text).unwrap(), Instant::now());
+                });
+            }
+            Ok(())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn recv(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn counts_of_a_process_may_come_late_and_not_be_too_high() {
+        use clap::Parser;
+        let words = "x -n gvisor -m writer --protocol udp --datagram 100 --bitrate 1M";
+        let scenario = Scenario::try_from(Cli::try_parse_from(words.split(' ')).unwrap().run).unwrap();
+        for more in [0, 1] {
+            let flow = Arc::new(Flow::of(&scenario).unwrap());
+            let socket = Process { flow: Arc::clone(&flow), more, taken: Arc::default() };
+            let mut client = DatagramClient { flow, socket, cancelled: Arc::default() };
+            match client.trial(Some(1000.0), Duration::from_millis(50), None) {
+                Ok(made) => assert!(more == 0 && made.passes() && made.sent >= 40, "{more}: {}", made.sent),
+                Err(error) => assert!(more == 1 && error.status() == crate::sample::Status::Corrupt, "{error}"),
+            }
+        }
     }
 
     #[test]

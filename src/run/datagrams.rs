@@ -9,7 +9,8 @@
 //!
 //! A run is a row of trials. In each of them datagrams are sent for a time, evenly spaced or as fast as they are taken.
 //! The last trial is the timed window. If no rate was asked for, those before it search for the highest rate that
-//! loses next to nothing. Both sides run in this process, so their counts are compared without another message.
+//! loses next to nothing. Both sides run in this process, so their counts are compared without another message. The
+//! server's side may also be a process of its own, whose counts are brought here (`datagram_process`).
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
 use tokio::sync::{Notify, watch};
 use tokio::task::yield_now;
 
@@ -27,7 +29,7 @@ use crate::sample::DatagramFacts;
 use crate::scenario::{Amount, Conditions, Datagrams, Mode, Scenario, Verify, Workload};
 
 /// The seed of the payload.
-const SEED: u64 = 0x6461_7461_6772_616D;
+pub(super) const SEED: u64 = 0x6461_7461_6772_616D;
 
 /// The number of the trial, and that of the datagram in it.
 const HEADER: usize = 12;
@@ -37,6 +39,12 @@ pub(super) const BATCH: u64 = 64;
 
 /// A datagram is late if it arrives so long after the end of its trial, and after the link's delay.
 const GRACE: Duration = Duration::from_millis(10);
+
+/// If nothing has arrived for this time, and the grace, nothing more will.
+const QUIET: Duration = Duration::from_millis(20);
+
+/// The same of a process of its own: it waits for a processor before it reads what its device has queued.
+const QUIET_PROCESS: Duration = Duration::from_millis(200);
 
 /// How long the server may take to hear where the client is, over a link without delay.
 const GREETING: Duration = Duration::from_secs(5);
@@ -52,9 +60,11 @@ pub(super) struct Flow {
     pub(super) time: Duration,
     /// A datagram is late if it arrives so long after the end of its trial.
     pub(super) grace: Duration,
+    /// If nothing has arrived for this time, nothing more will.
+    pub(super) quiet: Duration,
     /// How long the server may take to hear where the client is.
     pub(super) greeting: Duration,
-    verify: Verify,
+    pub(super) verify: Verify,
     /// What every datagram consists of, but for its header.
     payload: Vec<u8>,
     trial: watch::Sender<Trial>,
@@ -88,7 +98,7 @@ pub(super) struct Trial {
     /// From 1.
     pub(super) number: u32,
     begin: Instant,
-    time: Duration,
+    pub(super) time: Duration,
     /// Datagrams a second, evenly spaced; `None` for as many as are taken.
     pub(super) rate: Option<f64>,
     /// Whether it is the timed window.
@@ -118,6 +128,22 @@ pub(super) struct Arrived {
     pub(super) count: u64,
     pub(super) reordered: u64,
     pub(super) duplicated: u64,
+    /// One more than the highest number so far.
+    pub(super) next: u64,
+}
+
+/// What a server in a process of its own says of the last trial that it knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct ProcessCounts {
+    trial: u32,
+    /// Whether it knows where the client is.
+    greeted: bool,
+    /// How many it has sent, once that is all.
+    sent: Option<u64>,
+    arrived: u64,
+    reordered: u64,
+    duplicated: u64,
 }
 
 /// The datagrams of a trial that have arrived.
@@ -125,12 +151,12 @@ pub(super) struct Arrived {
 struct Arrivals {
     trial: u32,
     arrived: Arrived,
-    /// One more than the highest number so far.
-    next: u64,
     /// Which of the last numbers have come: a bit for each, in a ring.
     seen: Vec<u64>,
     /// Those of all trials.
     all: u64,
+    /// When they were asked for, if they are counted by another process.
+    asked: Option<Instant>,
 }
 
 /// So many numbers are remembered. What comes later than that after its successors is taken for new.
@@ -139,7 +165,7 @@ const REMEMBERED: u64 = 1 << 16;
 impl Arrivals {
     fn new() -> Self {
         let seen = vec![0; (REMEMBERED / 64) as usize];
-        Self { trial: 0, arrived: Arrived::default(), next: 0, seen, all: 0 }
+        Self { trial: 0, arrived: Arrived::default(), seen, all: 0, asked: None }
     }
 
     /// Marks a number, and returns whether it was marked.
@@ -151,14 +177,15 @@ impl Arrivals {
     }
 
     fn take(&mut self, number: u64) {
-        if number >= self.next {
+        let next = self.arrived.next;
+        if number >= next {
             // The places of those that are not here yet.
-            for skipped in (self.next..number).rev().take(REMEMBERED as usize) {
+            for skipped in (next..number).rev().take(REMEMBERED as usize) {
                 self.seen[(skipped % REMEMBERED / 64) as usize] &= !(1 << (skipped % 64));
             }
             self.mark(number);
-            self.next = number + 1;
-        } else if self.next - number <= REMEMBERED && self.mark(number) {
+            self.arrived.next = number + 1;
+        } else if next - number <= REMEMBERED && self.mark(number) {
             self.arrived.duplicated += 1;
             return;
         } else {
@@ -180,12 +207,17 @@ impl Flow {
         let len = usize::from(len.get());
         let Conditions { delay, jitter, .. } = scenario.conditions;
         let first = Trial { number: 0, begin: Instant::now(), time: Duration::ZERO, rate: None, is_timed: false };
+        let direction = if mode == Mode::Reader { Direction::ToClient } else { Direction::ToServer };
+        let has_process = scenario.subject.has_process();
+        let counts_elsewhere = has_process && direction == Direction::ToServer;
+        let grace = GRACE + delay + jitter;
         Some(Self {
-            direction: if mode == Mode::Reader { Direction::ToClient } else { Direction::ToServer },
+            direction,
             len,
             rate: scenario.bitrate.map(|bits| bits.get() as f64 / (8 * len) as f64),
             time,
-            grace: GRACE + delay + jitter,
+            grace,
+            quiet: grace + if has_process { QUIET_PROCESS } else { QUIET },
             greeting: GREETING + 2 * (delay + jitter),
             verify: scenario.verify,
             payload: Pattern::new(SEED, len).slice(0, len).to_vec(),
@@ -194,16 +226,24 @@ impl Flow {
             greeted: AtomicBool::new(false),
             sent: AtomicU64::new(0),
             complete: AtomicU32::new(0),
-            arrivals: Mutex::new(Arrivals::new()),
+            arrivals: Mutex::new(Arrivals { asked: counts_elsewhere.then_some(first.begin), ..Arrivals::new() }),
             finish: OnceLock::new(),
         })
+    }
+
+    /// The trials from now on.
+    pub(super) fn trials(&self) -> watch::Receiver<Trial> {
+        self.trial.subscribe()
     }
 
     /// Begins the next trial.
     pub(super) fn begin(&self, rate: Option<f64>, time: Duration, is_timed: bool) -> Trial {
         let number = self.trial.borrow().number + 1;
-        let all = self.arrivals().all;
-        *self.arrivals() = Arrivals { trial: number, all, ..Arrivals::new() };
+        {
+            let mut arrivals = self.arrivals();
+            let Arrivals { all, asked, .. } = *arrivals;
+            *arrivals = Arrivals { trial: number, all, asked, ..Arrivals::new() };
+        }
         self.sent.store(0, Ordering::Relaxed);
         let trial = Trial { number, begin: Instant::now(), time, rate, is_timed };
         self.trial.send_replace(trial);
@@ -217,6 +257,35 @@ impl Flow {
     /// The arrivals of the trial so far.
     pub(super) fn arrived(&self) -> Arrived {
         self.arrivals().arrived
+    }
+
+    /// The arrivals of the trial, and the time up to which they are counted at least: a process tells them later.
+    pub(super) fn arrived_by(&self) -> (Arrived, Instant) {
+        let arrivals = self.arrivals();
+        (arrivals.arrived, arrivals.asked.unwrap_or_else(Instant::now))
+    }
+
+    /// Takes what the server's process says, which was asked for at that time. It says nothing of a trial that it does
+    /// not know yet. Whether it can be true is checked when the trial is over.
+    pub(super) fn set_counts(&self, counts: &ProcessCounts, asked: Instant) {
+        let mut arrivals = self.arrivals();
+        let is_current = counts.trial == arrivals.trial;
+        if self.direction == Direction::ToServer {
+            arrivals.asked = Some(asked);
+            if is_current {
+                let ProcessCounts { arrived: count, reordered, duplicated, .. } = *counts;
+                arrivals.all = arrivals.all.saturating_add(count.saturating_sub(arrivals.arrived.count));
+                arrivals.arrived = Arrived { count, reordered, duplicated, next: count };
+            }
+            return;
+        }
+        if counts.greeted {
+            self.greeted.store(true, Ordering::Release);
+        }
+        if let Some(sent) = counts.sent.filter(|_| is_current) {
+            self.sent.store(sent, Ordering::Relaxed);
+            self.complete.store(counts.trial, Ordering::Release);
+        }
     }
 
     /// How many datagrams of the trial have been sent so far, and whether these are all of them.
@@ -236,12 +305,12 @@ impl Flow {
 
     /// Bytes that have arrived so far, in all trials.
     pub(super) fn arrived_bytes(&self) -> u64 {
-        self.arrivals().all * self.len as u64
+        self.arrivals().all.saturating_mul(self.len as u64)
     }
 
     /// Bytes that have arrived so far in the timed window.
     pub(super) fn timed_bytes(&self) -> u64 {
-        if self.trial.borrow().is_timed { self.arrived().count * self.len as u64 } else { 0 }
+        if self.trial.borrow().is_timed { self.arrived().count.saturating_mul(self.len as u64) } else { 0 }
     }
 
     pub(super) fn is_greeted(&self) -> bool {
@@ -302,7 +371,7 @@ pub(super) async fn serve(datagrams: impl netstacks::Datagrams, flow: &Flow) -> 
             yield_now().await;
         }
     }
-    let mut trials = flow.trial.subscribe();
+    let mut trials = flow.trials();
     let hello = receive(&datagrams, &mut buffer).await?;
     flow.greeted.store(true, Ordering::Release);
     loop {
@@ -372,7 +441,63 @@ mod tests {
             for number in numbers {
                 arrivals.take(*number);
             }
-            assert_eq!(arrivals.arrived, Arrived { count, reordered, duplicated }, "{numbers:?}");
+            let next = numbers.iter().max().unwrap_or(&0) + 1;
+            assert_eq!(arrivals.arrived, Arrived { count, reordered, duplicated, next }, "{numbers:?}");
         }
+    }
+}
+
+/// Linux alone runs a stack in a process of its own.
+#[cfg(all(test, target_os = "linux"))]
+mod process_tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    /// The counts that a process prints.
+    fn counts(text: &str) -> ProcessCounts {
+        serde_json::from_str(text).unwrap()
+    }
+
+    fn flow(mode: &str) -> Flow {
+        let words = format!("x -n gvisor -m {mode} --protocol udp --datagram 100");
+        let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
+        Flow::of(&Scenario::try_from(cli.run).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_process_counts_what_arrives_at_it() {
+        let flow = flow("writer");
+        let first = flow.begin(None, Duration::ZERO, false);
+        flow.set_counts(&counts(r#"{"trial":1,"arrived":7,"reordered":2,"duplicated":1}"#), first.end());
+        let (arrived, counted_at) = flow.arrived_by();
+        assert_eq!((arrived.count, arrived.reordered, arrived.duplicated, counted_at), (7, 2, 1, first.end()));
+        // Of the second trial it has nothing yet, but it has looked.
+        let later = first.end() + Duration::from_secs(1);
+        flow.begin(None, Duration::ZERO, true);
+        flow.set_counts(&counts(r#"{"trial":1,"arrived":8}"#), later);
+        assert_eq!(flow.arrived_by(), (Arrived::default(), later));
+        flow.set_counts(&counts(r#"{"trial":2,"arrived":5}"#), later);
+        assert_eq!((flow.arrived_bytes(), flow.timed_bytes()), (1200, 500));
+    }
+
+    #[test]
+    fn a_process_says_how_many_it_sent_when_it_has_sent_all() {
+        let flow = flow("reader");
+        assert!(!flow.is_greeted());
+        let trial = flow.begin(None, Duration::ZERO, false);
+        for (text, sent) in [
+            (r#"{"trial":0,"greeted":true,"sent":5}"#, (0, false)),
+            (r#"{"trial":1,"sent":null,"arrived":9}"#, (0, false)),
+            (r#"{"trial":1,"sent":6}"#, (6, true)),
+        ] {
+            flow.set_counts(&counts(text), Instant::now());
+            assert_eq!(flow.sent(&trial), sent, "{text}");
+        }
+        // The client counts what arrives.
+        assert!(flow.is_greeted() && flow.arrived() == Arrived::default());
     }
 }

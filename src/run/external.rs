@@ -11,7 +11,8 @@
 //! The process is started in the run's network and opens the device; this process sets the device up and makes the
 //! load. docs/external-stack.md describes what they tell each other: [`Task`] and then the orders of `protocol`. The
 //! run trusts no count of the process: the clients count bytes, the kernel counts packets, and what the process says
-//! that it received and sent is compared with that.
+//! that it received and sent is compared with that. Datagrams that arrive at it are counted by it alone
+//! (`datagram_process`).
 
 use std::future;
 use std::io;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use super::barrier::StartBarrier;
 use super::between::{self, FAR};
 use super::carrier::{Carrier, CarrierProgram};
+use super::datagram_process::{self, DatagramsTask};
 use super::error::RunError;
 use super::failure::Failure;
 use super::go;
@@ -82,6 +84,7 @@ struct Task<'a> {
     threads: Option<usize>,
     streams: Vec<StreamTask>,
     requests: Option<RequestsTask>,
+    datagrams: Option<DatagramsTask>,
 }
 
 #[derive(Serialize)]
@@ -149,6 +152,7 @@ impl<'a> Task<'a> {
                 closes: exchange.connects,
                 seed: super::requests::SEED,
             }),
+            datagrams: load.flow().map(|flow| DatagramsTask::of(flow, FIRST_PORT)),
         }
     }
 
@@ -217,9 +221,14 @@ pub(super) async fn prepare(
             failure = link => failure,
         }
     };
+    let (flow, control, interval) = (load.flow().cloned(), carrier.control(), scenario.interval);
     let server = ServerSide::new(driver, async move {
         // The process is the server, and says nothing until it is asked.
-        if ends { Ok(()) } else { future::pending().await }
+        match flow {
+            Some(flow) => datagram_process::follow(NAME, control, flow, interval).await,
+            None if ends => Ok(()),
+            None => future::pending().await,
+        }
     });
     let (clients, congestion) = kernel_clients::clients(scenario, &load, targets(tun.network.peer, &load))?;
     let facts = DeviceFacts { name: tun.name.clone(), mtu: scenario.mtu.into(), offload, tx_queue_len: Some(queue) };

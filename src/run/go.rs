@@ -51,12 +51,13 @@ const GVISOR: GoProgram = GoProgram {
     or_else: "or choose another --netstack",
 };
 
-const GVISOR_SOURCES: [(&str, &str); 6] = [
+const GVISOR_SOURCES: [(&str, &str); 7] = [
     ("go.mod", include_str!("../../netstacks/gvisor/go.mod")),
     ("go.sum", include_str!("../../netstacks/gvisor/go.sum")),
     ("application.go", include_str!("../../netstacks/gvisor/application.go")),
     ("main.go", include_str!("../../netstacks/gvisor/main.go")),
     ("server.go", include_str!("../../netstacks/gvisor/server.go")),
+    ("datagrams_linux.go", include_str!("../../netstacks/gvisor/datagrams_linux.go")),
     ("stack_linux.go", include_str!("../../netstacks/gvisor/stack_linux.go")),
 ];
 

@@ -87,8 +87,16 @@ impl Load {
         }
     }
 
+    /// Its datagrams.
+    pub(super) fn flow(&self) -> Option<&Arc<Flow>> {
+        match self {
+            Self::Datagrams(flow) => Some(flow),
+            Self::Streams(_) | Self::Requests(..) | Self::External(_) => None,
+        }
+    }
+
     /// How many payload bytes its server must have received and sent, when all clients are done. A request that failed
-    /// or was under way at the end may have come or not.
+    /// or was under way at the end may have come or not. Bulk datagrams are counted elsewhere.
     pub(super) fn crossed(&self) -> [RangeInclusive<u64>; 2] {
         [Direction::ToServer, Direction::ToClient].map(|direction| {
             let streams = self.streams().iter().filter(|stream| stream.direction == direction);

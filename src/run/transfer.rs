@@ -233,6 +233,8 @@ pub(super) enum TransferError {
     Lost { got: u64, expected: u64 },
     #[error("byte {offset} of the stream differs from the one that was sent")]
     Corrupt { offset: u64 },
+    #[error("{arrived} datagrams are counted as arrived, or the last of them has that number; {sent} were sent")]
+    Overcounted { sent: u64, arrived: u64 },
     #[error("none of {sent} datagrams arrived")]
     Silent { sent: u64 },
     #[error("the server received no datagram by which it learns where the client is")]
@@ -269,7 +271,7 @@ impl TransferError {
                 _ => Status::Reset,
             },
             Self::Short { .. } | Self::Lost { .. } | Self::Unsteady { .. } => Status::Short,
-            Self::Corrupt { .. } => Status::Corrupt,
+            Self::Corrupt { .. } | Self::Overcounted { .. } => Status::Corrupt,
             Self::Silent { .. } | Self::Ungreeted => Status::Stalled,
             Self::Requests { status, .. } => *status,
             Self::Cancelled => Status::Timeout,

@@ -229,3 +229,17 @@ fn the_check_of_a_path_is_short_and_compares_every_byte() {
         assert_eq!(Cell::planned(&check), Cell::planned(&scenario));
     }
 }
+
+/// A stack in a process of its own has bulk datagrams, too.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_preset_of_datagrams_has_the_same_modes_for_gvisor() {
+    let plan = plan("--preset datagrams -n smoltcp,gvisor");
+    let modes = |stack| -> Vec<_> {
+        let of_stack = plan.scenarios.iter().filter(|scenario| scenario.subject.stack() == Some(stack));
+        of_stack.map(|scenario| scenario.workload.mode()).collect()
+    };
+    assert_eq!(modes(StackKind::Gvisor).len(), 3);
+    assert_eq!(modes(StackKind::Gvisor), modes(StackKind::Smoltcp));
+    assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
+}

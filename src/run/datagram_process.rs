@@ -1,0 +1,103 @@
+//! The server's side of datagrams in a process of its own: the run gives it orders, and brings its counts back.
+//!
+//! ```text
+//! writer   "report" ──► counts of the last trial of which a datagram has arrived
+//!
+//! reader   {"trial": …} ──► it sends
+//!          "report" ──► whether it knows the client, and how many datagrams it has sent
+//! ```
+//!
+//! The client leads the trials, as for any server; see `datagrams`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use super::carrier::ControlChannel;
+use super::datagrams::{Flow, ProcessCounts, SEED, Trial};
+use super::failure::Failure;
+use super::transfer::Direction;
+use crate::sample::Status;
+use crate::scenario::Verify;
+
+/// How often the counts are asked for during a trial at least. Each answer costs the process CPU time.
+const DURING: Duration = Duration::from_millis(100);
+
+/// How often they are asked for when the client waits for them.
+const AFTER: Duration = Duration::from_millis(1);
+
+/// The part of a process's task that is about datagrams.
+#[derive(Serialize)]
+pub(super) struct DatagramsTask {
+    port: u16,
+    direction: Direction,
+    /// Payload of each, in bytes.
+    bytes: usize,
+    seed: u64,
+    /// In which trials a datagram with a wrong payload counts as lost.
+    verify: Verify,
+}
+
+impl DatagramsTask {
+    pub(super) fn of(flow: &Flow, port: u16) -> Self {
+        Self { port, direction: flow.direction, bytes: flow.len, seed: SEED, verify: flow.verify }
+    }
+}
+
+/// The order to send.
+#[derive(Serialize)]
+struct Order {
+    trial: TrialOrder,
+}
+
+#[derive(Serialize)]
+struct TrialOrder {
+    number: u32,
+    seconds: f64,
+    /// Datagrams a second; `null` for as many as are taken.
+    rate: Option<f64>,
+}
+
+impl Order {
+    fn line(trial: &Trial) -> String {
+        let Trial { number, rate, .. } = *trial;
+        let order = Self { trial: TrialOrder { number, seconds: trial.time.as_secs_f64(), rate } };
+        // Numbers, all of which JSON has.
+        serde_json::to_string(&order).unwrap_or_default() + "\n"
+    }
+}
+
+/// The part of a process's report that is about datagrams.
+#[derive(Deserialize)]
+struct Report {
+    datagrams: ProcessCounts,
+}
+
+/// Passes trials to the process of this name, and its counts to the flow, which is looked at in each `interval`. Ends
+/// only with a failure.
+pub(super) async fn follow(
+    name: &'static str,
+    control: Arc<ControlChannel>,
+    flow: Arc<Flow>,
+    interval: Option<Duration>,
+) -> Result<(), Failure> {
+    let during = interval.map_or(DURING, |interval| interval.min(DURING));
+    let mut trials = flow.trials();
+    loop {
+        let rest = trials.borrow().end().saturating_duration_since(Instant::now());
+        let has_begun = timeout(rest.clamp(AFTER, during), trials.changed()).await.is_ok();
+        if has_begun && flow.direction == Direction::ToClient {
+            control.send(&Order::line(&trials.borrow()));
+        }
+        let (asked, of_process) = (Instant::now(), Arc::clone(&control));
+        let report = spawn_blocking(move || of_process.report()).await.ok().flatten();
+        let Some(Report { datagrams }) = report else {
+            let detail = format!("the {name} did not report its datagrams");
+            return Err(Failure { status: Status::Stalled, detail });
+        };
+        flow.set_counts(&datagrams, asked);
+    }
+}
