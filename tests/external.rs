@@ -154,6 +154,7 @@ fn gvisor_does_every_work() {
         "-m rr --parallel 10 --background both",
         "-m crr --ipv6 --current-thread",
         "-m rr --protocol udp",
+        "-m rr --protocol udp --duplicate 20",
         "-m idle --parallel 10",
         "-m writer --loss 1 --offload off",
         "-m rr --delay 1ms --ipv6",

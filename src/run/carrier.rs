@@ -338,11 +338,7 @@ pub(super) struct CarrierMeter {
 
 impl Meter for CarrierMeter {
     fn usage(&self) -> Usage {
-        Usage {
-            own_cpu: platform::cpu_of_process(),
-            carrier_cpu: self.process.cpu(),
-            carrier_rss_bytes: self.process.rss_bytes(),
-        }
+        Usage::with(self.process)
     }
 
     fn counters(&self) -> Counters {

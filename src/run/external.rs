@@ -313,11 +313,7 @@ struct LinkBefore {
 
 impl Meter for ProcessStackMeter {
     fn usage(&self) -> Usage {
-        Usage {
-            own_cpu: platform::cpu_of_process(),
-            carrier_cpu: self.process.cpu(),
-            carrier_rss_bytes: self.process.rss_bytes(),
-        }
+        Usage::with(self.process)
     }
 
     fn counters(&self) -> Counters {

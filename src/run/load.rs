@@ -104,7 +104,7 @@ impl Load {
             let Some(exchange) = self.exchange() else { return least..=least };
             let len = if direction == Direction::ToServer { exchange.request.len } else { exchange.response.len };
             let least = least + exchange.answered() * len as u64;
-            least..=least + exchange.unanswered() * len as u64
+            least..=exchange.copies * (least + exchange.unanswered() * len as u64)
         })
     }
 

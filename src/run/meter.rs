@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use platform::{FaultCounter, PacketCounts, Traffic};
+use platform::{FaultCounter, PacketCounts, ProcessMeter, Traffic};
 
 use crate::sample::LinkFacts;
 
@@ -28,6 +28,15 @@ pub(super) struct Usage {
 }
 
 impl Usage {
+    /// Of this process, and of that of a carrier.
+    pub(super) fn with(carrier: ProcessMeter) -> Self {
+        Self {
+            own_cpu: platform::cpu_of_process(),
+            carrier_cpu: carrier.cpu(),
+            carrier_rss_bytes: carrier.rss_bytes(),
+        }
+    }
+
     /// The CPU time since `then`, and the memory of now.
     pub(super) fn since(self, then: Self) -> Self {
         Self {

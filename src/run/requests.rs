@@ -57,6 +57,8 @@ const CHUNK: usize = 64 << 10;
 pub(super) struct Exchange {
     pub(super) requests: Requests,
     protocol: Protocol,
+    /// How many copies of a datagram may arrive: a link may duplicate it. TCP takes each byte once.
+    pub(super) copies: u64,
     /// How long a response over UDP may take.
     pub(super) patience: Duration,
     /// How long the last responses may take.
@@ -111,10 +113,12 @@ impl Exchange {
             workload => workload.requests()?,
         };
         let Amount::Time { time, .. } = scenario.amount else { return None };
-        let Conditions { delay, jitter, .. } = scenario.conditions;
+        let Conditions { delay, jitter, duplicate_ppm, .. } = scenario.conditions;
+        let protocol = scenario.workload.protocol().unwrap_or_default();
         Some(Self {
             requests,
-            protocol: scenario.workload.protocol().unwrap_or_default(),
+            protocol,
+            copies: if protocol == Protocol::Udp && duplicate_ppm > 0 { 2 } else { 1 },
             patience: PATIENCE + 4 * (delay + jitter),
             drain: DRAIN_TIMEOUT + 4 * (delay + jitter),
             streams: Arc::clone(streams),
