@@ -244,7 +244,12 @@ impl<E: Engine> State<E> {
     fn drive(&mut self, now: Instant, cx: &mut Context<'_>, is_first: bool, wakes: &mut Wakes) -> io::Result<Next> {
         if let Owner::Task { waiter, has_driven: true } = self.owner {
             self.owner = Owner::Task { waiter, has_driven: false };
-            return Ok(Next::Sleep(now + LOOK));
+            // The task waits for packets alone, and a connection for which none come has timers.
+            if self.engine.deadline(now).is_some_and(|deadline| deadline <= now) {
+                self.egress(now, wakes)?;
+            }
+            let deadline = self.engine.deadline(now).map(|deadline| deadline.max(now + SHORTEST_SLEEP));
+            return Ok(Next::Sleep(deadline.map_or(now + LOOK, |deadline| deadline.min(now + LOOK))));
         }
         self.owner = Owner::Driver { is_scheduled: true };
         if is_first {

@@ -11,6 +11,10 @@
 //!   It is retransmitted at once (RFC 6582, 3.2, step 3), not after a timeout.
 //! - A retransmission may be lost too. That is known once the peer has three segments that were sent after it, or when
 //!   no acknowledgement of it comes for two round trips (RFC 8985, 3, has both ideas). Then it is sent again.
+//! - The last segments of a flight, or the only acknowledgement of a flight, may be lost. Then nothing brings duplicate
+//!   acknowledgements. After two round trips of silence the first unacknowledged segment is sent as a probe (RFC 8985, 7,
+//!   which sends the last). The acknowledgement of it covers all that the peer has. So the congestion window stays as it
+//!   is, unless SACK blocks show a loss then.
 
 use std::time::Duration;
 
@@ -29,13 +33,17 @@ const SACK: u8 = 5;
 /// How many duplicate acknowledgements mean a loss (RFC 5681, 3.2).
 const DUPLICATES: u8 = 3;
 
-/// How often a segment is retransmitted here. After that the stack's own timeout applies.
-const MAX_RETRANSMISSIONS: u32 = 3;
+/// How often a segment is sent without an acknowledgement. After that the stack's own timeout applies.
+const MAX_TRIES: u32 = 3;
 
-/// How long an acknowledgement of a retransmission may take: at least, and before a round trip is known. The latter is
-/// Linux' `TCP_RTO_MIN` (`include/net/tcp.h`).
-const SHORTEST_WAIT: Duration = Duration::from_millis(10);
+/// How long an acknowledgement may take: at least, and before a round trip is known. The latter is Linux'
+/// `TCP_RTO_MIN` (`include/net/tcp.h`).
+const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 const FIRST_WAIT: Duration = Duration::from_millis(200);
+
+/// How much longer it may take if one segment is outstanding: `WCDelAckT` of RFC 8985, 7.2, which has 200 ms. After this
+/// time, lwIP's own timeout has come.
+const DELAYED_ACK: Duration = Duration::from_millis(300);
 
 /// The length of an IPv4 and a TCP header without options, in bytes.
 pub(crate) const HEADERS: usize = 40;
@@ -50,6 +58,8 @@ pub(crate) struct Recovery {
     mss: u32,
     /// The last acknowledgement, once there is one.
     acknowledgement: Option<u32>,
+    /// The sequence number after the last packet.
+    sequence: u32,
     window: u16,
     /// The peer's window scale (RFC 7323, 2.2). The largest if its SYN was not shown.
     scale: u8,
@@ -57,7 +67,17 @@ pub(crate) struct Recovery {
     duplicates: u8,
     /// Set during loss recovery.
     episode: Option<Episode>,
-    /// The smoothed time from a retransmission to its acknowledgement.
+    /// The end of what has been sent, when that was looked at last.
+    tail: u32,
+    /// Since when an acknowledgement is waited for: the last one, the last retransmission, or, outside of recovery, the
+    /// last new segment.
+    since: Option<Instant>,
+    /// How often the first unacknowledged segment has been sent. In recovery, without the original.
+    tries: u32,
+    /// When the bytes before a sequence number were sent. Their acknowledgement gives a round trip. One at a time is
+    /// enough (RFC 6298, 3).
+    timed: Option<(u32, Instant)>,
+    /// The smoothed round trip (RFC 6298, 2).
     round_trip: Option<Duration>,
 }
 
@@ -71,10 +91,6 @@ struct Episode {
     sent: u32,
     /// How many acknowledgements reported segments beyond that.
     beyond: u8,
-    /// When the first missing segment was retransmitted last, until that is acknowledged.
-    waits_since: Option<Instant>,
-    /// How often it was retransmitted.
-    retransmissions: u32,
 }
 
 /// Why the first unacknowledged segment is to be retransmitted.
@@ -84,6 +100,8 @@ pub(crate) enum Lost {
     New,
     /// A further one of the same window, or a lost retransmission.
     Again,
+    /// Perhaps none: no acknowledgement comes.
+    Probe,
 }
 
 impl Recovery {
@@ -92,10 +110,15 @@ impl Recovery {
         Self {
             mss: mss as u32,
             acknowledgement: None,
+            sequence: 0,
             window: 0,
             scale: MAX_SCALE,
             duplicates: 0,
             episode: None,
+            tail: 0,
+            since: None,
+            tries: 1,
+            timed: None,
             round_trip: None,
         }
     }
@@ -118,8 +141,10 @@ impl Recovery {
             return None;
         }
         let (acknowledgement, window) = (segment.acknowledgement(), segment.window());
+        let len = segment.payload().len() as u32 + u32::from(segment.flags() & FIN != 0);
+        self.sequence = segment.sequence().wrapping_add(len);
         let Some(last) = self.acknowledgement else {
-            (self.acknowledgement, self.window) = (Some(acknowledgement), window);
+            (self.acknowledgement, self.tail, self.window) = (Some(acknowledgement), acknowledgement, window);
             return None;
         };
         // Late ones, and those of nothing that was sent; a FIN counts as one.
@@ -129,15 +154,19 @@ impl Recovery {
         if acknowledgement != last {
             let sent = self.sent_of(queued);
             (self.acknowledgement, self.window, self.duplicates) = (Some(acknowledgement), window, 0);
+            (self.since, self.tries) = (Some(now), 1);
+            if let Some((_, sent_at)) = self.timed.take_if(|(end, _)| !is_before(acknowledgement, *end)) {
+                let took = now - sent_at;
+                self.round_trip = Some(self.round_trip.map_or(took, |smoothed| (7 * smoothed + took) / 8));
+            }
             self.episode?;
             return self.advanced(Sacked::of(&segment, acknowledgement), acknowledgement, sent, now);
         }
-        if !is_pure(&segment) {
-            (self.window, self.duplicates) = (window, 0);
-            return None;
-        }
-        let sacked = Sacked::of(&segment, acknowledgement);
-        if sacked.bytes == 0 && window != self.window {
+        let sacked = if is_pure(&segment) { Sacked::of(&segment, acknowledgement) } else { Sacked::default() };
+        if !is_pure(&segment) || sacked.bytes == 0 && window != self.window {
+            if self.window == 0 {
+                self.since = Some(now);
+            }
             (self.window, self.duplicates) = (window, 0);
             return None;
         }
@@ -146,18 +175,51 @@ impl Recovery {
         if is_before(acknowledgement, sent) { self.repeated(sacked, sent, now) } else { None }
     }
 
-    /// When the missing segment is to be retransmitted again, unless its acknowledgement comes.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        let Episode { waits_since, retransmissions, .. } = self.episode?;
-        let wait = self.round_trip.map_or(FIRST_WAIT, |round_trip| (2 * round_trip).max(SHORTEST_WAIT));
-        waits_since.filter(|_| retransmissions < MAX_RETRANSMISSIONS).map(|since| since + wait * retransmissions)
+    /// Takes note of what has been sent. Returns when a segment is to be retransmitted, unless an acknowledgement comes.
+    ///
+    /// To be called when all is sent that may be, with the same number as [`on_packet`](Self::on_packet).
+    pub(crate) fn deadline(&mut self, queued: usize, now: Instant) -> Option<Instant> {
+        self.acknowledgement?;
+        let sent = self.sent_of(queued);
+        if is_before(self.tail, sent) {
+            // In recovery, the acknowledgement of new segments waits for that of the lost ones.
+            if self.episode.is_none() {
+                self.since = Some(now);
+                self.timed.get_or_insert((self.tail.wrapping_add(1), now));
+            }
+            self.tail = sent;
+        }
+        self.late_at()
     }
 
     /// Whether that time has come.
     pub(crate) fn expire(&mut self, queued: usize, now: Instant) -> Option<Lost> {
-        self.deadline().filter(|&at| at <= now)?;
+        self.late_at().filter(|&at| at <= now)?;
         let sent = self.sent_of(queued);
-        Some(self.episode.as_mut()?.retransmit(sent, now))
+        Some(self.retransmit(sent, now))
+    }
+
+    /// `None` if nothing is outstanding, the peer's window is closed, or there were enough tries.
+    fn late_at(&self) -> Option<Instant> {
+        let outstanding = self.tail.wrapping_sub(self.acknowledgement?).cast_signed();
+        if outstanding <= 0 || self.window == 0 || self.tries >= MAX_TRIES {
+            return None;
+        }
+        let mut wait = match self.round_trip {
+            Some(round_trip) => (2 * round_trip).max(SHORTEST_WAIT),
+            None if self.episode.is_some() => FIRST_WAIT,
+            // RFC 8985, 7.2: a second, and so is the stack's own first timeout.
+            None => return None,
+        };
+        if self.episode.is_none() && outstanding.cast_unsigned() <= self.mss {
+            wait += DELAYED_ACK;
+        }
+        Some(self.since? + wait * self.tries)
+    }
+
+    /// The sequence number and the acknowledgement of the peer's last packet.
+    pub(crate) fn numbers(&self) -> (u32, u32) {
+        (self.sequence, self.acknowledgement.unwrap_or_default())
     }
 
     /// The window of the last acknowledgement, as it stands in the header.
@@ -165,27 +227,27 @@ impl Recovery {
         self.window
     }
 
+    /// The peer's window, in bytes.
+    pub(crate) fn window_len(&self) -> usize {
+        usize::from(self.window) << self.scale
+    }
+
     /// An upper bound of the sequence number after the last byte that was sent.
     fn sent_of(&self, queued: usize) -> u32 {
-        let window = usize::from(self.window) << self.scale;
-        self.acknowledgement.unwrap_or_default().wrapping_add(queued.min(window) as u32)
+        self.acknowledgement.unwrap_or_default().wrapping_add(queued.min(self.window_len()) as u32)
     }
 
     /// An acknowledgement of new data during recovery.
     fn advanced(&mut self, sacked: Sacked, acknowledgement: u32, sent: u32, now: Instant) -> Option<Lost> {
         let episode = self.episode.as_mut()?;
-        if let (Some(since), 1) = (episode.waits_since.take(), episode.retransmissions) {
-            // RFC 6298, 2.3.
-            let took = now - since;
-            self.round_trip = Some(self.round_trip.map_or(took, |smoothed| (7 * smoothed + took) / 8));
-        }
         if !is_before(acknowledgement, episode.end) {
             self.episode = None;
             return self.is_lost(sacked).then(|| self.begin(sacked, sent, now));
         }
         (sacked.bytes > 0 || !episode.has_sack).then(|| {
-            episode.retransmissions = 0;
-            episode.retransmit(sent, now)
+            (episode.sent, episode.beyond) = (sent, 0);
+            self.timed = Some((acknowledgement.wrapping_add(1), now));
+            Lost::Again
         })
     }
 
@@ -202,7 +264,7 @@ impl Recovery {
             return None;
         }
         episode.beyond += 1;
-        (episode.beyond == DUPLICATES).then(|| episode.retransmit(sent, now))
+        (episode.beyond == DUPLICATES).then(|| self.retransmit(sent, now))
     }
 
     fn is_lost(&self, sacked: Sacked) -> bool {
@@ -210,17 +272,22 @@ impl Recovery {
     }
 
     fn begin(&mut self, sacked: Sacked, sent: u32, now: Instant) -> Lost {
-        let has_sack = sacked.bytes > 0;
-        self.episode =
-            Some(Episode { end: sent, has_sack, sent, beyond: 0, waits_since: Some(now), retransmissions: 1 });
+        self.episode = Some(Episode { end: sent, has_sack: sacked.bytes > 0, sent, beyond: 0 });
+        (self.since, self.tries) = (Some(now), 1);
+        self.timed = self.acknowledgement.map(|acknowledgement| (acknowledgement.wrapping_add(1), now));
         Lost::New
     }
-}
 
-impl Episode {
+    /// The last retransmission, or all that was sent, seems to be lost.
     fn retransmit(&mut self, sent: u32, now: Instant) -> Lost {
-        (self.sent, self.beyond, self.waits_since) = (sent, 0, Some(now));
-        self.retransmissions += 1;
+        (self.since, self.tries) = (Some(now), self.tries + 1);
+        let Some(episode) = &mut self.episode else {
+            // The time of the original stays. The round trip may be longer than was thought.
+            return Lost::Probe;
+        };
+        (episode.sent, episode.beyond) = (sent, 0);
+        // Karn's algorithm (RFC 6298, 3).
+        self.timed = None;
         Lost::Again
     }
 }
@@ -261,10 +328,6 @@ impl Sacked {
 }
 
 /// Whether a packet is an acknowledgement and nothing else.
-pub(crate) fn is_pure_ack(packet: &[u8]) -> bool {
-    TcpSegment::parse(packet).is_some_and(|segment| is_pure(&segment))
-}
-
 fn is_pure(segment: &TcpSegment<'_>) -> bool {
     segment.flags() & (ACK | SYN | FIN | RST) == ACK && segment.payload().is_empty()
 }
@@ -275,7 +338,7 @@ fn is_before(first: u32, second: u32) -> bool {
 }
 
 /// Changes the window of a TCP segment.
-pub(crate) fn set_window(packet: &mut [u8], window: u16) {
+fn set_window(packet: &mut [u8], window: u16) {
     let Some(segment) = TcpSegment::parse(packet) else { return };
     let (old, at) = (segment.window(), segment.layout.tcp_at);
     if window == old {
@@ -359,7 +422,31 @@ mod tests {
             self.recovery.on_packet(&mut acknowledgement(byte, options, 0, 9), queued, self.now)
         }
 
-        /// The segment at 10 was lost of those up to 100, and has just been repeated.
+        /// How much later an acknowledgement is late, if all up to `sent` is sent by now.
+        fn wait(&mut self, sent: u32) -> Option<Duration> {
+            let queued = (sent - self.recovery.acknowledgement.unwrap_or_default()) as usize;
+            self.recovery.deadline(queued, self.now).map(|at| at - self.now)
+        }
+
+        /// Lets that time pass.
+        fn late(&mut self, sent: u32) -> Option<Lost> {
+            let wait = self.wait(sent)?;
+            let queued = (sent - self.recovery.acknowledgement.unwrap_or_default()) as usize;
+            assert_eq!(self.recovery.expire(queued, self.now + wait / 2), None);
+            self.now += wait;
+            self.recovery.expire(queued, self.now)
+        }
+
+        /// Nothing is outstanding, and a round trip takes 10 ms.
+        fn idle() -> Self {
+            let mut shown = Self::new();
+            assert_eq!(shown.wait(100), None);
+            assert_eq!(shown.ack(100, &[], 100), None);
+            assert_eq!(shown.wait(100), None);
+            shown
+        }
+
+        /// The segment at 10 was lost of those up to 100, and has just been retransmitted.
         fn recovering() -> Self {
             let mut shown = Self::new();
             assert_eq!(shown.ack(10, &sack(20, 40), 100), None);
@@ -369,12 +456,11 @@ mod tests {
     }
 
     #[test]
-    fn a_partial_acknowledgement_has_the_next_segment_repeated() {
+    fn a_partial_acknowledgement_has_the_next_segment_retransmitted() {
         let mut shown = Shown::recovering();
         assert_eq!(shown.ack(50, &sack(60, 100), 120), Some(Lost::Again));
-        // Without a hole it is only late, and nothing is waited for.
+        // Without a hole it is only late.
         assert_eq!(shown.ack(80, &[], 120), None);
-        assert_eq!(shown.recovery.deadline(), None);
         // All is there that had been sent before.
         assert_eq!(shown.ack(100, &[], 120), None);
         assert_eq!(shown.ack(110, &sack(120, 130), 150), None);
@@ -393,29 +479,81 @@ mod tests {
     }
 
     #[test]
-    fn three_later_segments_tell_that_the_repeated_one_was_lost() {
+    fn three_later_segments_tell_that_the_retransmission_was_lost() {
         let mut shown = Shown::recovering();
         let answers = [60, 70, 80, 90, 100, 110, 120, 130, 140, 150].map(|end| shown.ack(10, &sack(20, end), 150));
-        // The first that was sent after the segment was repeated is the sixth.
+        // The first that was sent after the retransmission is the sixth.
         assert_eq!(answers.map(|lost| lost.is_some()), [6, 7, 8, 9, 10, 11, 12, 13, 14, 15].map(|end| end == 13));
     }
 
     #[test]
     fn silence_tells_it_too() {
         let mut shown = Shown::recovering();
-        let sent_at = shown.now;
-        assert_eq!(shown.recovery.deadline(), Some(sent_at + FIRST_WAIT));
-        assert_eq!(shown.recovery.expire(90, sent_at + FIRST_WAIT / 2), None);
-        assert_eq!(shown.recovery.expire(90, sent_at + FIRST_WAIT), Some(Lost::Again));
+        assert_eq!(shown.wait(100), Some(FIRST_WAIT));
+        assert_eq!(shown.late(100), Some(Lost::Again));
         // Twice in all; and a segment that was retransmitted twice says nothing of the round trip.
-        let deadline = shown.recovery.deadline().unwrap();
-        assert_eq!(shown.recovery.expire(90, deadline), Some(Lost::Again));
-        assert_eq!(shown.recovery.deadline(), None);
+        assert_eq!(shown.late(100), Some(Lost::Again));
+        assert_eq!(shown.wait(100), None);
         assert_eq!(shown.ack(50, &sack(60, 100), 100), Some(Lost::Again));
-        assert_eq!(shown.recovery.deadline(), Some(shown.now + FIRST_WAIT));
+        assert_eq!(shown.wait(100), Some(FIRST_WAIT));
         // One of 10 ms.
         assert_eq!(shown.ack(70, &sack(80, 100), 100), Some(Lost::Again));
-        assert_eq!(shown.recovery.deadline(), Some(shown.now + Duration::from_millis(20)));
+        assert_eq!(shown.wait(100), Some(Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn two_probes_follow_a_flight_without_an_acknowledgement() {
+        let mut shown = Shown::idle();
+        assert_eq!(shown.wait(200), Some(Duration::from_millis(20)));
+        assert_eq!(shown.late(200), Some(Lost::Probe));
+        assert_eq!(shown.wait(200), Some(Duration::from_millis(40)));
+        assert_eq!(shown.late(200), Some(Lost::Probe));
+        assert_eq!(shown.late(200), None);
+        // Only the acknowledgements were lost: this is no loss, and the next flight has its own probes.
+        assert_eq!(shown.ack(200, &[], 200), None);
+        assert_eq!(shown.late(300), Some(Lost::Probe));
+    }
+
+    #[test]
+    fn a_hole_behind_a_probe_is_a_loss() {
+        let mut shown = Shown::idle();
+        assert_eq!(shown.late(200), Some(Lost::Probe));
+        assert_eq!(shown.ack(110, &sack(120, 200), 200), None);
+        assert_eq!(shown.ack(110, &sack(120, 200), 200), Some(Lost::New));
+    }
+
+    #[test]
+    fn each_new_segment_and_each_acknowledgement_puts_the_probe_off() {
+        let mut shown = Shown::idle();
+        let wait = shown.wait(150);
+        shown.now += Duration::from_millis(15);
+        assert_eq!(shown.wait(200), wait);
+        assert_eq!(shown.ack(150, &[], 200), None);
+        assert!(shown.wait(200) >= wait);
+        shown.now += Duration::from_millis(5);
+        assert!(shown.wait(200) < wait);
+    }
+
+    #[test]
+    fn one_segment_may_be_acknowledged_late() {
+        let mut shown = Shown::idle();
+        assert_eq!(shown.wait(110), Some(Duration::from_millis(20) + DELAYED_ACK));
+        assert_eq!(shown.wait(120), Some(Duration::from_millis(20)));
+    }
+
+    #[test]
+    fn a_closed_window_is_not_probed() {
+        let mut shown = Shown::idle();
+        assert!(shown.wait(200).is_some());
+        let window = |window, shown: &mut Shown| {
+            shown.now += Duration::from_millis(100);
+            let mut packet = acknowledgement(100, &[], 0, window);
+            assert_eq!(shown.recovery.on_packet(&mut packet, 100, shown.now), None);
+        };
+        window(0, &mut shown);
+        assert_eq!(shown.wait(200), None);
+        window(9, &mut shown);
+        assert_eq!(shown.wait(200), Some(Duration::from_millis(20)));
     }
 
     #[test]

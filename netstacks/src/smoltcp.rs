@@ -26,7 +26,9 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use platform::Link;
+use platform::packet::flags::ACK;
+use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
+use platform::{Checksum, Link};
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketSet};
 use smoltcp::socket::tcp::State;
 use smoltcp::wire::{HardwareAddress, IpEndpoint};
@@ -40,7 +42,7 @@ use crate::driven::{
     self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Stage, Table, segment,
 };
 use crate::offload::Offload;
-use crate::recovery::{HEADERS, is_pure_ack};
+use crate::recovery::{HEADERS, Lost};
 use crate::{Datagram, Effective, FlowKey, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
 
 /// As in `Cargo.lock`; the crate does not say it itself.
@@ -51,9 +53,11 @@ pub(crate) const VERSION: &str = "0.14.0";
 /// - `mss-rewrite`: super-packets come from a larger MSS, see `mss_rewrite.rs`.
 /// - `duplicate-ack-window`: duplicate acknowledgements keep their window, see `recovery.rs`.
 /// - `partial-ack`: a window with several losses is repaired without a timeout, see `recovery.rs`.
+/// - `tail-loss-probe`: so is the loss of its end or of its acknowledgement, see `recovery.rs`.
 /// - `late-fin`: a FIN waits behind the bytes before it, see `SmoltcpEngine::close`.
 /// - `reset-unread`: a stream that is dropped with bytes unread is reset.
-const WORKAROUNDS: [&str; 5] = ["mss-rewrite", "duplicate-ack-window", "partial-ack", "late-fin", "reset-unread"];
+const WORKAROUNDS: [&str; 6] =
+    ["mss-rewrite", "duplicate-ack-window", "partial-ack", "tail-loss-probe", "late-fin", "reset-unread"];
 
 /// The `smoltcp` crate. Its datagrams are fragmented over IPv4, and put together; four at once.
 pub struct Smoltcp;
@@ -126,11 +130,14 @@ pub struct SmoltcpEngine<L> {
     spare: Vec<Socket>,
     datagrams: Datagrams,
     config: StackConfig,
+    /// The payload of a segment on the wire, in bytes.
+    mss: usize,
     started: Instant,
 }
 
 impl<L: Link> SmoltcpEngine<L> {
     fn new(link: L, config: StackConfig) -> Self {
+        let mss = link.capabilities().mtu.saturating_sub(HEADERS);
         let mut device = Device::new(link);
         let mut interface_config = Config::new(HardwareAddress::Ip);
         interface_config.random_seed = random_seed();
@@ -146,6 +153,7 @@ impl<L: Link> SmoltcpEngine<L> {
             spare: Vec::new(),
             datagrams: Datagrams::new(),
             config,
+            mss,
             started: Instant::now(),
         }
     }
@@ -210,8 +218,7 @@ impl<L: Link> SmoltcpEngine<L> {
         // smoltcp answers it with a RST.
         let _refused = socket.listen(IpEndpoint::from(key.local));
         let segment_len = self.device.sender.segment_len(key.local.is_ipv6());
-        let mss = self.device.sender.link.capabilities().mtu.saturating_sub(HEADERS);
-        self.table.open(key, Connection::new(socket, segment_len, mss))
+        self.table.open(key, Connection::new(socket, segment_len, self.mss))
     }
 
     /// Looks at what a packet has made of a connection.
@@ -273,7 +280,9 @@ impl<L: Link> SmoltcpEngine<L> {
         let Some(stage) = self.table.stage(flow) else { return };
         let connection = &mut self.table[flow];
         let tcp_state = connection.socket.state();
-        let mut timer = self.interface.poll_at(clock, connection.socket.set()).map(|at| self.time(at));
+        let late_at = connection.recovery.deadline(connection.socket.send_queue(), now);
+        let stack_timer = self.interface.poll_at(clock, connection.socket.set()).map(|at| self.time(at));
+        let mut timer = [late_at, stack_timer].into_iter().flatten().min();
         match stage {
             Stage::Handshake | Stage::Orphaned | Stage::TimeWait if tcp_state == State::Closed => {
                 return self.forget(flow);
@@ -342,14 +351,9 @@ impl<L: Link> SmoltcpEngine<L> {
             let mut lost = None;
             let sockets = match flow {
                 Some(flow) => {
-                    let Connection { socket, recovery, last_ack, .. } = &mut self.table[flow];
+                    let Connection { socket, recovery, .. } = &mut self.table[flow];
                     if let Some(packet) = self.device.next_packet_mut() {
-                        let is_pure = is_pure_ack(packet);
-                        lost = recovery.on_packet(packet, socket.send_queue(), now).filter(|_| is_pure);
-                        last_ack.clear();
-                        if is_pure && recovery.deadline().is_some() {
-                            last_ack.extend_from_slice(packet);
-                        }
+                        lost = recovery.on_packet(packet, socket.send_queue(), now);
                     }
                     socket.set()
                 }
@@ -369,29 +373,31 @@ impl<L: Link> SmoltcpEngine<L> {
     }
 
     /// Makes smoltcp retransmit the first unacknowledged segment. It does so at the third duplicate of an acknowledgement,
-    /// which the last packet is, and begins to count anew when the window changes.
+    /// and begins to count anew when the window changes.
     fn retransmit(&mut self, flow: FlowId, clock: smoltcp::time::Instant) {
-        let connection = &mut self.table[flow];
-        let window = connection.recovery.window();
+        let FlowKey { local, peer } = *self.table.key(flow);
+        let Some(headers) = TcpHeaders::new(peer, local) else { return };
+        let Connection { socket, recovery, .. } = &mut self.table[flow];
+        let ((sequence, acknowledgement), window) = (recovery.numbers(), recovery.window());
         for window in [window ^ 1, window, window, window, window] {
-            self.device.repeat_packet(window);
-            self.interface.poll_ingress_single(clock, &mut self.device, connection.socket.set());
+            let fields = TcpFields { sequence, acknowledgement, flags: ACK, window };
+            let mut packet = [0; MAX_HEADERS_LEN];
+            let len = headers.write(fields, &[], &[], Checksum::Filled, &mut packet);
+            self.device.put(&packet[..len]);
+            self.interface.poll_ingress_single(clock, &mut self.device, socket.set());
         }
     }
 
-    /// Makes smoltcp retransmit a segment again of which no acknowledgement has come for long.
-    fn retransmit_late(&mut self, flow: FlowId, now: Instant) -> io::Result<()> {
-        let Connection { socket, recovery, last_ack, .. } = &mut self.table[flow];
-        if !last_ack.is_empty() && socket.is_active() && recovery.expire(socket.send_queue(), now).is_some() {
-            let clock = self.clock(now);
-            self.device.put(&self.table[flow].last_ack)?;
-            self.device.skip_packet();
-            self.retransmit(flow, clock);
+    /// Makes smoltcp retransmit a segment of which no acknowledgement has come for long.
+    fn retransmit_late(&mut self, flow: FlowId, now: Instant) {
+        let Connection { socket, segment_len, recovery, .. } = &mut self.table[flow];
+        let queued = socket.send_queue();
+        // smoltcp retransmits a whole super-packet, even one that is larger than the peer's window.
+        let fits = queued.min(*segment_len) <= recovery.window_len();
+        let lost = recovery.expire(queued, now).filter(|lost| fits || *lost != Lost::Probe);
+        if lost.is_some() && socket.is_active() {
+            self.retransmit(flow, self.clock(now));
         }
-        if let Some(at) = self.table[flow].recovery.deadline() {
-            self.table.set_timer(flow, at);
-        }
-        Ok(())
     }
 }
 
@@ -420,7 +426,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         while self.table.half_open() < self.max_half_open
             && let Some((_, syn)) = self.syn_queue.pop_front()
         {
-            self.device.put(&syn)?;
+            self.device.put(&syn);
             self.input(now);
         }
         Ok(intake)
@@ -436,7 +442,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
             && !self.device.sender.is_blocked()
             && let Some(flow) = self.table.next_due()
         {
-            self.retransmit_late(flow, now)?;
+            self.retransmit_late(flow, now);
             left -= self.send_due(flow, now, left.min(FLOW_PACKETS));
         }
         self.device.sender.settle()?;

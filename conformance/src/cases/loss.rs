@@ -9,6 +9,9 @@ use crate::lab::exchange;
 use crate::wire::Segment;
 use crate::{Case, Client, LATE, Out, SOON, Setup, Step, Then, check, pattern, same};
 
+/// Time for a probe. The shortest retransmission timeout of the stacks is 200 ms.
+const PROBE: Duration = Duration::from_millis(150);
+
 pub(super) const CASES: &[Case] = &[
     Case::new("one-lost", one_lost).about(
         "One segment of many is lost; the client's window is constant",
@@ -57,6 +60,11 @@ pub(super) const CASES: &[Case] = &[
         "Three of four ACKs are lost",
         "RFC 9293, 3.4",
         "An ACK covers all before it: nothing is sent again.",
+    ),
+    Case::new("flight-ack-lost", flight_ack_lost).about(
+        "The only ACK of the last segments is lost",
+        "RFC 8985, 7",
+        "A segment comes again as a probe, within 150 ms: no timeout.",
     ),
     Case::new("fast-retransmit", fast_retransmit).about(
         "Three duplicate ACKs",
@@ -241,6 +249,24 @@ fn acks_lost(setup: &Setup) -> Step {
     lab.finish()
 }
 
+fn flight_ack_lost(setup: &Setup) -> Step {
+    const LEN: usize = 30_000;
+    let mut lab = setup.start()?;
+    let (mut client, served) = lab.connect()?;
+    let sending = served.send(pattern(26, LEN), Then::Keep);
+    let mut bytes = client.receive(LEN - 10_000, LATE)?;
+    while bytes.len() < LEN {
+        let segment = client.expect("the last segments", |segment| !segment.payload.is_empty())?;
+        bytes.extend(&segment.payload);
+        client.expected = segment.end();
+    }
+    client.expect_within(PROBE, "probe", |segment| !segment.payload.is_empty())?;
+    client.ack()?;
+    same(&bytes, &pattern(26, LEN))?;
+    drop(sending.finish()?);
+    lab.finish()
+}
+
 /// The first segments of a long transfer, with so many duplicate ACKs for the first of them. Returns whether it came
 /// again within a time.
 fn after_duplicates(setup: &Setup, count: usize, within: Duration) -> Step<bool> {
@@ -248,8 +274,8 @@ fn after_duplicates(setup: &Setup, count: usize, within: Duration) -> Step<bool>
     let (mut client, served) = lab.connect()?;
     let sending = served.send(pattern(23, 200_000), Then::Keep);
     client.receive(50_000, LATE)?;
-    // What is under way comes, and nothing is acknowledged.
-    std::thread::sleep(Duration::from_millis(20));
+    // What is under way comes, and probes (RFC 8985, 7), and nothing is acknowledged.
+    std::thread::sleep(Duration::from_millis(60));
     client.forget()?;
     let missing = client.expected;
     for _ in 0..count {

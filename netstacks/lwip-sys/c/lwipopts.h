@@ -67,7 +67,7 @@ void lwip_sys_free(void *bytes);
 #define LWIP_DISABLE_TCP_SANITY_CHECKS  1
 /* RFC 6298, 2.1. The default is RFC 1122's 3 seconds. */
 #define LWIP_TCP_RTO_TIME               1000
-/* Time-outs are counted in twice this, and the shortest is three of them: 0.3 seconds, where Linux has 0.2
+/* Timeouts are counted in twice this, and the shortest is three of them: 0.3 seconds, where Linux has 0.2
  * (TCP_RTO_MIN, include/net/tcp.h). With lwIP's 250 milliseconds it would be 1.5 seconds. Probes of a closed window
  * come five times as often too. */
 #define TCP_TMR_INTERVAL                50

@@ -40,8 +40,19 @@ lwip_sys_pcb_in_flight(const struct tcp_pcb *pcb)
   return pcb->snd_nxt - pcb->lastack;
 }
 
-/* Not after a timeout: then all is sent again. As in tcp_rexmit_fast(), the timer begins anew. What is retransmitted here
- * must not lengthen the next timeout, which nrtx would. */
+/* Retransmits the first unacknowledged segment, and leaves the congestion window alone. Not after a timeout: then all is
+ * sent again. As in tcp_rexmit_fast(), the timer begins anew. It must not lengthen the next timeout, which nrtx would. */
+void
+lwip_sys_pcb_probe(struct tcp_pcb *pcb)
+{
+  u8_t nrtx = pcb->nrtx;
+  if (!(pcb->flags & TF_RTO) && tcp_rexmit(pcb) == ERR_OK) {
+    pcb->rtime = 0;
+    pcb->nrtx = nrtx;
+  }
+}
+
+/* The same for a lost segment, which is the first of a new loss or not. */
 void
 lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new)
 {
@@ -51,12 +62,8 @@ lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new)
   if (is_new) {
     tcp_rexmit_fast(pcb);
   } else {
-    u8_t nrtx = pcb->nrtx;
-    if (tcp_rexmit(pcb) == ERR_OK) {
-      tcp_set_flags(pcb, TF_INFR);
-      pcb->rtime = 0;
-      pcb->nrtx = nrtx;
-    }
+    lwip_sys_pcb_probe(pcb);
+    tcp_set_flags(pcb, TF_INFR);
   }
 }
 

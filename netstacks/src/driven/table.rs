@@ -113,6 +113,10 @@ impl<C> Table<C> {
         Some(self.entries.get(flow.0)?.stage)
     }
 
+    pub(crate) fn key(&self, flow: FlowId) -> &FlowKey {
+        &self.entries[flow.0].key
+    }
+
     pub(crate) fn get(&self, flow: FlowId) -> Option<&C> {
         Some(&self.entries.get(flow.0)?.connection)
     }

@@ -100,8 +100,7 @@ impl Core {
             {
                 pcb = connection.pcb;
                 if !pcb.is_null() {
-                    let in_flight = lwip_sys::lwip_sys_pcb_in_flight(pcb) as usize;
-                    lost = connection.recovery.on_packet(buffer.packet_mut(), in_flight, now);
+                    lost = connection.recovery.on_packet(buffer.packet_mut(), in_flight(pcb), now);
                 }
             }
             let packet = (*this).pool.pbuf_of(buffer);
@@ -116,7 +115,7 @@ impl Core {
                 if let Some(lost) = lost
                     && !connection.pcb.is_null()
                 {
-                    lwip_sys::lwip_sys_pcb_retransmit(connection.pcb, u8::from(lost == Lost::New));
+                    retransmit(connection.pcb, lost);
                 }
                 (*this).demand(flow);
             }
@@ -180,16 +179,18 @@ impl Core {
                     Self::wait(this, flow, pcb);
                     continue;
                 }
-                if let Some(connection) = (*this).table.get_mut(flow) {
-                    if connection.recovery.expire(lwip_sys::lwip_sys_pcb_in_flight(pcb) as usize, now).is_some() {
-                        lwip_sys::lwip_sys_pcb_retransmit(pcb, 0);
-                    }
-                    if let Some(at) = connection.recovery.deadline() {
-                        (*this).table.set_timer(flow, at);
-                    }
+                if let Some(connection) = (*this).table.get_mut(flow)
+                    && let Some(lost) = connection.recovery.expire(in_flight(pcb), now)
+                {
+                    retransmit(pcb, lost);
                 }
                 if lwip_sys::lwip_sys_pcb_flush(pcb) != ERR_OK {
                     (*this).demand(flow);
+                }
+                if let Some(connection) = (*this).table.get_mut(flow)
+                    && let Some(at) = connection.recovery.deadline(in_flight(pcb), now)
+                {
+                    (*this).table.set_timer(flow, at);
                 }
                 Self::lose_patience(this, flow);
             }
@@ -362,6 +363,31 @@ impl Core {
             }
             lwip_sys::lwip_sys_pcb_release(pcb, u8::from(unread));
             (*this).demand(flow);
+        }
+    }
+}
+
+/// How many bytes are sent and not acknowledged. A FIN counts as one.
+///
+/// # Safety
+///
+/// The pcb lives.
+unsafe fn in_flight(pcb: *const TcpPcb) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { lwip_sys::lwip_sys_pcb_in_flight(pcb) as usize }
+}
+
+/// Has the first unacknowledged segment sent by the next flush.
+///
+/// # Safety
+///
+/// The pcb lives.
+unsafe fn retransmit(pcb: *mut TcpPcb, lost: Lost) {
+    // SAFETY: the caller's promise. The calls only queue, and call nothing back.
+    unsafe {
+        match lost {
+            Lost::Probe => lwip_sys::lwip_sys_pcb_probe(pcb),
+            Lost::New | Lost::Again => lwip_sys::lwip_sys_pcb_retransmit(pcb, u8::from(lost == Lost::New)),
         }
     }
 }

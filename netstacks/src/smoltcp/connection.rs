@@ -48,10 +48,8 @@ impl DerefMut for Socket {
 pub(super) struct Connection {
     pub(super) socket: Socket,
     /// Payload of the largest segment, or super-packet, towards a peer that fills the MTU, in bytes.
-    segment_len: usize,
+    pub(super) segment_len: usize,
     pub(super) recovery: Recovery,
-    /// During loss recovery, the last packet, if it was an acknowledgement and nothing else.
-    pub(super) last_ack: Vec<u8>,
     /// A packet from the peer ended the connection, and no FIN did.
     pub(super) reset: bool,
     /// The peer's FIN has come.
@@ -85,7 +83,6 @@ impl Connection {
         Self {
             socket,
             segment_len,
-            last_ack: Vec::new(),
             recovery: Recovery::new(mss),
             reset: false,
             peer_finished: false,

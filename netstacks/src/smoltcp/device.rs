@@ -9,7 +9,6 @@ use smoltcp::time::Instant;
 use crate::driven::Intake;
 use crate::mss_rewrite::{lower_mss, raise_mss};
 use crate::offload::Offload;
-use crate::recovery::set_window;
 
 /// Lends received packets to smoltcp out of a batch, and sends what it makes from one buffer.
 pub(super) struct Device<L> {
@@ -60,12 +59,14 @@ impl<L: Link> Device<L> {
         Ok(Intake { len, is_drained: self.unseen.len() < self.batch.len() })
     }
 
-    /// Puts a packet where smoltcp finds it next. The last batch has been used up.
-    pub(super) fn put(&mut self, packet: &[u8]) -> io::Result<()> {
-        let Some(buffer) = self.batch.first_mut() else { return Ok(()) };
+    /// Puts a packet where smoltcp finds it next: in the place of the last that it has seen.
+    pub(super) fn put(&mut self, packet: &[u8]) {
+        let place = self.unseen.start.saturating_sub(1);
+        self.unseen = place..self.unseen.end.max(place + 1);
+        let buffer = &mut self.batch[place];
         buffer.storage_mut()[..packet.len()].copy_from_slice(packet);
-        self.unseen = 0..1;
-        buffer.filled(packet.len(), PacketMeta::default())
+        // It is no longer than the storage.
+        let _fits = buffer.filled(packet.len(), PacketMeta::default());
     }
 
     /// The packet that smoltcp will be given next.
@@ -76,14 +77,6 @@ impl<L: Link> Device<L> {
     /// The same, to be changed in place.
     pub(super) fn next_packet_mut(&mut self) -> Option<&mut [u8]> {
         Some(self.batch.get_mut(self.unseen.clone())?.first_mut()?.packet_mut())
-    }
-
-    /// Gives smoltcp the last packet again, with this window.
-    pub(super) fn repeat_packet(&mut self, window: u16) {
-        if let Some(last) = self.unseen.start.checked_sub(1) {
-            self.unseen.start = last;
-            set_window(self.batch[last].packet_mut(), window);
-        }
     }
 
     /// Drops that packet.
@@ -145,7 +138,7 @@ impl<L: Link> phy::Device for Device<L> {
         capabilities.medium = Medium::Ip;
         // smoltcp 0.14 has a hook for segmentation offload, but over IPv6 it then drops packets above its MTU
         // (`iface/interface/mod.rs`, `dispatch_ip`), and of a super-packet that was lost it retransmits one segment and
-        // waits for a time-out with the rest (`socket/tcp.rs`, `dispatch`). A larger MSS has neither fault.
+        // waits for a timeout with the rest (`socket/tcp.rs`, `dispatch`). A larger MSS has neither fault.
         capabilities.max_transmission_unit = self.sender.offload.largest_packet();
         capabilities.checksum.tcp = match (link.checksum.rx, link.checksum.tx) {
             (false, false) => Checksum::Both,
