@@ -1,5 +1,5 @@
-/* lwIP's core/tcp_out.c, unchanged, with segments larger than the peer's MSS, and without the walk to
- * the end of all that is unacknowledged, which is long where segments are small.
+/* lwIP's core/tcp_out.c, unchanged, with segments larger than the peer's MSS, without the walk to the end of all that
+ * is unacknowledged, which is long where segments are small, and with new bytes kept apart from segments that go again.
  *
  * Where the link cuts super-packets into segments, and the peer takes segments that fill the MTU,
  * pcb->mss is a multiple of the peer's MSS: lwIP then makes, sends and repeats that much at a time.
@@ -39,12 +39,68 @@ static u8_t tail_id;
 #define tcp_rexmit_rto lwip_tcp_rexmit_rto
 #define tcp_rexmit_rto_commit lwip_tcp_rexmit_rto_commit
 #define tcp_split_unsent_seg lwip_tcp_split_unsent_seg
+#define tcp_write lwip_tcp_write
+#define tcp_send_fin lwip_tcp_send_fin
 static err_t lwip_tcp_split_unsent_seg(struct tcp_pcb *pcb, u16_t split);
 #include "core/tcp_out.c"
 #undef tcp_output
 #undef tcp_rexmit_rto
 #undef tcp_rexmit_rto_commit
 #undef tcp_split_unsent_seg
+#undef tcp_write
+#undef tcp_send_fin
+
+/* Takes the list of unsent segments off, if it ends with one that goes again and has other bytes behind it. lwIP puts
+ * new bytes, and a FIN, into the last segment of that list. */
+static struct tcp_seg *
+take_retransmissions(struct tcp_pcb *pcb)
+{
+  struct tcp_seg *first = pcb->unsent, *last = first;
+  if (first == NULL || pcb->snd_nxt != pcb->snd_lbb) {
+    return NULL;
+  }
+  while (last->next != NULL) {
+    last = last->next;
+  }
+  if (lwip_ntohl(last->tcphdr->seqno) + TCP_TCPLEN(last) == pcb->snd_lbb) {
+    return NULL;
+  }
+  pcb->unsent = NULL;
+  return first;
+}
+
+/* Puts it back, before what is new. */
+static void
+put_back(struct tcp_pcb *pcb, struct tcp_seg *first)
+{
+  struct tcp_seg *last = first;
+  if (first == NULL) {
+    return;
+  }
+  while (last->next != NULL) {
+    last = last->next;
+  }
+  last->next = pcb->unsent;
+  pcb->unsent = first;
+}
+
+err_t
+tcp_write(struct tcp_pcb *pcb, const void *data, u16_t len, u8_t flags)
+{
+  struct tcp_seg *again = take_retransmissions(pcb);
+  err_t err = lwip_tcp_write(pcb, data, len, flags);
+  put_back(pcb, again);
+  return err;
+}
+
+err_t
+tcp_send_fin(struct tcp_pcb *pcb)
+{
+  struct tcp_seg *again = take_retransmissions(pcb);
+  err_t err = lwip_tcp_send_fin(pcb);
+  put_back(pcb, again);
+  return err;
+}
 
 /* Notes the end of the list of unacknowledged segments, which is `from` or behind it. */
 static void

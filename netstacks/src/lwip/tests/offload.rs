@@ -184,6 +184,35 @@ fn a_lost_super_packet_is_sent_again_after_three_duplicates() {
     assert!(bench.turn().is_empty());
 }
 
+/// lwIP would put both into the segment that waits to go again.
+#[test]
+fn new_bytes_and_a_fin_come_behind_all_that_was_sent() {
+    for v6 in [false, true] {
+        let mut bench = Bench::offloading();
+        let (accepted, mut next) = bench.open_over(v6, if v6 { &WIDE_V6 } else { &WIDE_V4 });
+        let mut inbox = Inbox { start: next.ack, ..Inbox::default() };
+        let mut packets = Vec::new();
+        for position in [0, 10, 20, 30] {
+            bench.engine.send(accepted.flow, &bytes(position, 10)).unwrap();
+            packets.append(&mut bench.turn_packets());
+        }
+        for _ in 0..3 {
+            bench.put(&next);
+        }
+        bench.engine.ingress(bench.now).unwrap();
+        bench.engine.send(accepted.flow, &bytes(40, 10)).unwrap();
+        bench.engine.finish(accepted.flow);
+        bench.engine.egress(bench.now).unwrap();
+        let rest = bench.take_packets();
+        assert_eq!(Segment::parse(&rest[0].1).len, 10, "the first, as it was");
+        inbox.take(&rest[..1]);
+        inbox.take(&packets[1..]);
+        inbox.take(&rest[1..]);
+        inbox.ack(&mut next);
+        assert!((inbox.bytes.len(), inbox.fin) == (50, true));
+    }
+}
+
 #[test]
 fn bytes_that_a_bad_link_loses_arrive_in_the_end() {
     for link in [MemoryLink::offloading_pair, MemoryLink::pair] {
