@@ -7,7 +7,7 @@ use platform::packet::flags::{ACK, PSH};
 
 use crate::lab::exchange;
 use crate::wire::Segment;
-use crate::{Case, Client, LATE, Out, SOON, Setup, Step, Then, check, pattern, same};
+use crate::{Case, Client, LATE, Offer, Out, SOON, Setup, Step, Then, check, pattern, same};
 
 /// Time for a probe. The shortest retransmission timeout of the stacks is 200 ms.
 const PROBE: Duration = Duration::from_millis(150);
@@ -252,7 +252,8 @@ fn acks_lost(setup: &Setup) -> Step {
 fn flight_ack_lost(setup: &Setup) -> Step {
     const LEN: usize = 30_000;
     let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    // With SACK, which RFC 8985, 4 asks for.
+    let (mut client, served) = lab.connect_with(&Offer { extra: vec![4, 2], ..Offer::default() })?;
     let sending = served.send(pattern(26, LEN), Then::Keep);
     let mut bytes = client.receive(LEN - 10_000, LATE)?;
     while bytes.len() < LEN {
