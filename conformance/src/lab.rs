@@ -161,13 +161,16 @@ impl Setup {
     /// Starts a stack that is a process of its own, which opens its device itself.
     fn start_process(&self, program: &Program, config: &StackConfig) -> Step<(AnyLink, Running)> {
         let peer = link::device(Side::Peer, self.ipv6, self.offload).map_err(no_link)?;
-        let running = process::start(program, Side::Stack.name(), link::MTU, self.offload, config)
-            .map_err(|error| Stop::fail(error.to_string()))?;
-        link::set_up(Side::Stack, self.ipv6).map_err(no_link)?;
-        Ok((peer, running))
+        let device = process::Device { name: Side::Stack.name(), mtu: link::MTU, offload: self.offload };
+        match process::start(program, &device, config, || link::set_up(Side::Stack, self.ipv6)) {
+            Ok(running) => Ok((peer, running)),
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(Stop::NotApplicable(error.to_string())),
+            Err(error) => Err(Stop::fail(error.to_string())),
+        }
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it is for map_err")]
 fn no_link(error: platform::Error) -> Stop {
     Stop::fail(format!("there is no link: {error}"))
 }

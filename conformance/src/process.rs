@@ -31,6 +31,9 @@ const READY: Duration = Duration::from_secs(10);
 /// How long it may take to say whether it has sent a datagram.
 const SENT: Duration = Duration::from_secs(1);
 
+/// How long its last words may take.
+const WORDS: Duration = Duration::from_secs(1);
+
 /// Most bytes of one order to write.
 const MAX_WRITE: usize = 64 << 10;
 
@@ -41,6 +44,14 @@ pub struct Program {
     pub path: PathBuf,
     /// Its arguments.
     pub arguments: Vec<String>,
+}
+
+/// The device that it is to open.
+#[derive(Serialize)]
+pub(crate) struct Device<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) mtu: u16,
+    pub(crate) offload: bool,
 }
 
 /// What the application does.
@@ -75,13 +86,12 @@ struct Ready {
     effective: Option<Effective>,
 }
 
-/// Starts the process, and waits until it has opened its device.
+/// Starts the process, and waits until it has opened its device, which `set_up` then sets up.
 pub(crate) fn start(
     program: &Program,
-    device: &str,
-    mtu: u16,
-    offload: bool,
+    device: &Device<'_>,
     config: &StackConfig,
+    set_up: impl FnOnce() -> Result<(), platform::Error>,
 ) -> io::Result<Running> {
     let mut command = Command::new(&program.path);
     command.args(&program.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -90,11 +100,12 @@ pub(crate) fn start(
     let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
     let (stdin, stdout) = process.0.stdin.take().zip(process.0.stdout.take()).ok_or_else(gone)?;
     let stderr = process.0.stderr.take();
-    let words = thread::spawn(move || stderr.map(io::read_to_string));
-    let orders = Orders(Arc::new(Mutex::new(stdin)));
+    let (words, last_words) = blocking::channel();
+    thread::spawn(move || words.send(stderr.map(io::read_to_string)));
+    let orders = Orders::to(stdin);
     orders.write(&json!({
         "protocol": PROTOCOL,
-        "device": { "name": device, "mtu": mtu, "offload": offload },
+        "device": device,
         "window_bytes": config.window,
         "threads": null,
         "streams": [],
@@ -113,12 +124,14 @@ pub(crate) fn start(
     });
     let Ok(Ready { offload: offloads, effective }) = is_ready.recv_timeout(READY) else {
         drop(process);
-        let words = words.join().ok().flatten().and_then(Result::ok).unwrap_or_default();
+        // A process that it has started may keep its standard error open.
+        let words = last_words.recv_timeout(WORDS).ok().flatten().and_then(Result::ok).unwrap_or_default();
         return Err(io::Error::other(format!("the process is not ready: {}", words.trim())));
     };
-    if offload && !offloads {
+    if device.offload && !offloads {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "the process opens its device without offload"));
     }
+    set_up().map_err(io::Error::other)?;
     orders.write(&"start")?;
     let driver: Driver = Box::pin(async move {
         let _until_dropped = process;
@@ -129,7 +142,7 @@ pub(crate) fn start(
         datagrams: Box::new(Socket(Arc::new(Inner {
             orders,
             arrived: tokio::sync::Mutex::new(datagrams),
-            answers: Mutex::new(answers),
+            answers: Mutex::new(Some(answers)),
         }))),
         driver,
         effective,
@@ -145,15 +158,21 @@ impl Drop for Process {
     }
 }
 
-/// The standard input of the process.
+/// The standard input of the process. A thread writes to it, for the process may not read.
 #[derive(Clone)]
-struct Orders(Arc<Mutex<ChildStdin>>);
+struct Orders(blocking::Sender<Vec<u8>>);
 
 impl Orders {
+    fn to(mut stdin: ChildStdin) -> Self {
+        let (sender, lines) = blocking::channel::<Vec<u8>>();
+        thread::spawn(move || lines.into_iter().try_for_each(|line| stdin.write_all(&line)));
+        Self(sender)
+    }
+
     fn write(&self, order: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(order)?;
         line.push(b'\n');
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line)
+        self.0.send(line).map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
 
@@ -186,7 +205,7 @@ impl Listening {
                     let addresses = [local, peer];
                     let left = io::Cursor::default();
                     let stream =
-                        Connection { orders, connection, addresses, reads, left, asked: false, writes, writing: 0 };
+                        Connection { orders, id: connection, addresses, reads, left, asked: false, writes, writing: 0 };
                     drop(self.accepted.send(stream));
                 }
                 Event::Read { connection, data, error } => {
@@ -250,7 +269,7 @@ impl Drop for Accepting {
 /// A connection of the process. It reads no more of it than it is asked to read.
 struct Connection {
     orders: Orders,
-    connection: u64,
+    id: u64,
     addresses: [SocketAddr; 2],
     reads: UnboundedReceiver<io::Result<Vec<u8>>>,
     /// Bytes that have been read, and that nobody has taken.
@@ -264,7 +283,7 @@ struct Connection {
 
 impl AsyncRead for Connection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let connection = self.connection;
+        let connection = self.id;
         if self.left.position() == self.left.get_ref().len() as u64 {
             if !self.asked {
                 self.orders.write(&Order::Read { connection, bytes: buffer.remaining() })?;
@@ -300,7 +319,7 @@ impl Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let connection = self.connection;
+        let connection = self.id;
         let bytes = &bytes[..bytes.len().min(MAX_WRITE)];
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
@@ -313,7 +332,7 @@ impl AsyncWrite for Connection {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let connection = self.connection;
+        let connection = self.id;
         self.poll_written(cx, 1, || Order::Shutdown { connection }).map_ok(|_| ())
     }
 }
@@ -328,14 +347,14 @@ impl Stream for Connection {
     }
 
     fn reset(self) {
-        let _unheard = self.orders.write(&Order::Reset { connection: self.connection });
+        let _unheard = self.orders.write(&Order::Reset { connection: self.id });
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         // After a reset it is in vain.
-        let _unheard = self.orders.write(&Order::Close { connection: self.connection });
+        let _unheard = self.orders.write(&Order::Close { connection: self.id });
     }
 }
 
@@ -346,7 +365,8 @@ struct Socket(Arc<Inner>);
 struct Inner {
     orders: Orders,
     arrived: tokio::sync::Mutex<Receiver<(Vec<u8>, Datagram)>>,
-    answers: Mutex<blocking::Receiver<io::Result<()>>>,
+    /// `None` once one came too late: it would be taken for the next.
+    answers: Mutex<Option<blocking::Receiver<io::Result<()>>>>,
 }
 
 impl Datagrams for Socket {
@@ -359,8 +379,12 @@ impl Datagrams for Socket {
     }
 
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
-        let answers = self.0.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answers = self.0.answers.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.orders.write(&Order::Datagram { local, peer, data: STANDARD.encode(payload) })?;
-        answers.recv_timeout(SENT).map_err(|_| io::ErrorKind::TimedOut)?
+        let answer = answers.as_ref().and_then(|answers| answers.recv_timeout(SENT).ok());
+        answer.unwrap_or_else(|| {
+            *answers = None;
+            Err(io::ErrorKind::TimedOut.into())
+        })
     }
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -201,8 +202,12 @@ func (a *application) receive(c net.Conn) {
 		buffer := make([]byte, 1<<16)
 		for {
 			n, err := c.Read(buffer)
-			if err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 				return
+			}
+			if err != nil {
+				// ICMP has told of a datagram that was sent.
+				continue
 			}
 			a.say("datagram", values{"local": e.local, "peer": e.peer, "data": buffer[:n]})
 		}

@@ -244,12 +244,11 @@ impl<E: Engine> State<E> {
     fn drive(&mut self, now: Instant, cx: &mut Context<'_>, is_first: bool, wakes: &mut Wakes) -> io::Result<Next> {
         if let Owner::Task { waiter, has_driven: true } = self.owner {
             self.owner = Owner::Task { waiter, has_driven: false };
-            // The task waits for packets alone, and a connection for which none come has timers.
+            // The task waits for packets only. Timers have to run all the same.
             if self.engine.deadline(now).is_some_and(|deadline| deadline <= now) {
                 self.egress(now, wakes)?;
             }
-            let deadline = self.engine.deadline(now).map(|deadline| deadline.max(now + SHORTEST_SLEEP));
-            return Ok(Next::Sleep(deadline.map_or(now + LOOK, |deadline| deadline.min(now + LOOK))));
+            return Ok(self.sleep(now, LOOK));
         }
         self.owner = Owner::Driver { is_scheduled: true };
         if is_first {
@@ -258,7 +257,7 @@ impl<E: Engine> State<E> {
         let (intake, changed) = self.ingress(now, wakes)?;
         if let Some(waiter) = self.who_is_alone(changed).filter(|_| !wakes.0.is_empty()) {
             self.owner = Owner::Task { waiter, has_driven: true };
-            return Ok(Next::Sleep(now + LOOK));
+            return Ok(self.sleep(now, LOOK));
         }
         if intake.len >= BULK {
             self.egress(now, wakes)?;
@@ -275,8 +274,13 @@ impl<E: Engine> State<E> {
         }
         self.owner = Owner::Driver { is_scheduled: false };
         let tick = if self.engine.is_idle() { IDLE } else { TICK };
+        Ok(self.sleep(now, tick))
+    }
+
+    /// Sleeps to the next timer, or for so long.
+    fn sleep(&mut self, now: Instant, longest: Duration) -> Next {
         let deadline = self.engine.deadline(now).map(|deadline| deadline.max(now + SHORTEST_SLEEP));
-        Ok(Next::Sleep(deadline.map_or(now + tick, |deadline| deadline.min(now + tick))))
+        Next::Sleep(deadline.map_or(now + longest, |deadline| deadline.min(now + longest)))
     }
 
     /// The waiter that the last turns had something for, if it was one alone.

@@ -361,7 +361,7 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// Whether the connection has ended by a RST, a time-out or a failure, even if there are bytes to read. It
+    /// Whether the connection has ended by a RST, a timeout or a failure, even if there are bytes to read. It
     /// wakes a task that waits to read. A stack that does not tell always returns `false`.
     fn has_failed(&self) -> bool {
         false

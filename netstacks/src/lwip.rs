@@ -50,7 +50,8 @@ pub struct Lwip;
 /// - `one-ack-a-batch`: data is acknowledged at the end of a batch, see `c/tcp_in.c`.
 /// - `duplicate-ack-window`: duplicate acknowledgements keep their window, see `recovery.rs`.
 /// - `partial-ack`: a window with several losses is repaired without a timeout, see `recovery.rs`.
-/// - `tail-loss-probe`: so is the loss of its end or of its acknowledgement, see `recovery.rs`.
+/// - `tail-loss-probe`: the loss of a flight's last segments, or of its only acknowledgement, is repaired without a timeout,
+///   see `recovery.rs`.
 /// - `short-timeout`: the shortest timeout is 0.3 s instead of 1.5 s, see `c/lwipopts.h`.
 /// - `time-wait-syn`: a SYN may open a connection in TIME-WAIT again, see `c/shim.c`.
 /// - `user-timeout`: a peer that is silent for too long is given up, see `Core::lose_patience`.

@@ -12,9 +12,12 @@
 //! - A retransmission may be lost too. That is known once the peer has three segments that were sent after it, or when
 //!   no acknowledgement of it comes for two round trips (RFC 8985, 3, has both ideas). Then it is sent again.
 //! - The last segments of a flight, or the only acknowledgement of a flight, may be lost. Then nothing brings duplicate
-//!   acknowledgements. After two round trips of silence the first unacknowledged segment is sent as a probe (RFC 8985, 7,
-//!   which sends the last). The acknowledgement of it covers all that the peer has. So the congestion window stays as it
-//!   is, unless SACK blocks show a loss then.
+//!   acknowledgements. After two round trips of silence the first unacknowledged segment is sent as a probe. The
+//!   acknowledgement of it covers all that the peer has. So the congestion window stays as it is, unless SACK blocks
+//!   show a loss then, or there is silence again before all that was sent is acknowledged.
+//!
+//!   The idea is that of RFC 8985, 7, which sends the last segment, once, and needs SACK. The stacks here could not tell
+//!   from its SACK blocks which segments to retransmit.
 
 use std::time::Duration;
 
@@ -33,7 +36,7 @@ const SACK: u8 = 5;
 /// How many duplicate acknowledgements mean a loss (RFC 5681, 3.2).
 const DUPLICATES: u8 = 3;
 
-/// How often a segment is sent without an acknowledgement. After that the stack's own timeout applies.
+/// How many times a segment is sent before the stack's own timeout takes over: in recovery, without the original.
 const MAX_TRIES: u32 = 3;
 
 /// How long an acknowledgement may take: at least, and before a round trip is known. The latter is Linux'
@@ -41,8 +44,8 @@ const MAX_TRIES: u32 = 3;
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 
-/// How much longer it may take if one segment is outstanding: `WCDelAckT` of RFC 8985, 7.2, which has 200 ms. After this
-/// time, lwIP's own timeout has come.
+/// How much longer it may take if one segment is outstanding: `WCDelAckT` of RFC 8985, 7.2, which has 200 ms. lwIP's own
+/// timeout is about as long.
 const DELAYED_ACK: Duration = Duration::from_millis(300);
 
 /// The length of an IPv4 and a TCP header without options, in bytes.
@@ -58,7 +61,7 @@ pub(crate) struct Recovery {
     mss: u32,
     /// The last acknowledgement, once there is one.
     acknowledgement: Option<u32>,
-    /// The sequence number after the last packet.
+    /// The sequence number after the last byte of the peer.
     sequence: u32,
     window: u16,
     /// The peer's window scale (RFC 7323, 2.2). The largest if its SYN was not shown.
@@ -69,11 +72,13 @@ pub(crate) struct Recovery {
     episode: Option<Episode>,
     /// The end of what has been sent, when that was looked at last.
     tail: u32,
-    /// Since when an acknowledgement is waited for: the last one, the last retransmission, or, outside of recovery, the
+    /// When the wait for an acknowledgement began: at the last one, the last retransmission, or, outside of recovery, the
     /// last new segment.
     since: Option<Instant>,
     /// How often the first unacknowledged segment has been sent. In recovery, without the original.
     tries: u32,
+    /// What had been sent at the last probe.
+    probed: Option<u32>,
     /// When the bytes before a sequence number were sent. Their acknowledgement gives a round trip. One at a time is
     /// enough (RFC 6298, 3).
     timed: Option<(u32, Instant)>,
@@ -118,6 +123,7 @@ impl Recovery {
             tail: 0,
             since: None,
             tries: 1,
+            probed: None,
             timed: None,
             round_trip: None,
         }
@@ -137,19 +143,23 @@ impl Recovery {
             *self = Self { scale, ..Self::new(self.mss as usize) };
             return None;
         }
-        if segment.flags() & ACK == 0 {
+        if segment.flags() & (ACK | RST) != ACK {
             return None;
         }
         let (acknowledgement, window) = (segment.acknowledgement(), segment.window());
         let len = segment.payload().len() as u32 + u32::from(segment.flags() & FIN != 0);
-        self.sequence = segment.sequence().wrapping_add(len);
+        let sequence = segment.sequence().wrapping_add(len);
         let Some(last) = self.acknowledgement else {
             (self.acknowledgement, self.tail, self.window) = (Some(acknowledgement), acknowledgement, window);
+            self.sequence = sequence;
             return None;
         };
         // Late ones, and those of nothing that was sent; a FIN counts as one.
         if acknowledgement.wrapping_sub(last) as usize > queued + 1 {
             return None;
+        }
+        if is_before(self.sequence, sequence) {
+            self.sequence = sequence;
         }
         if acknowledgement != last {
             let sent = self.sent_of(queued);
@@ -192,7 +202,7 @@ impl Recovery {
         self.late_at()
     }
 
-    /// Whether that time has come.
+    /// Returns how a segment is to be retransmitted, if that time has come.
     pub(crate) fn expire(&mut self, queued: usize, now: Instant) -> Option<Lost> {
         self.late_at().filter(|&at| at <= now)?;
         let sent = self.sent_of(queued);
@@ -217,7 +227,7 @@ impl Recovery {
         Some(self.since? + wait * self.tries)
     }
 
-    /// The sequence number and the acknowledgement of the peer's last packet.
+    /// The sequence number after the peer's last byte, and its last acknowledgement.
     pub(crate) fn numbers(&self) -> (u32, u32) {
         (self.sequence, self.acknowledgement.unwrap_or_default())
     }
@@ -267,6 +277,10 @@ impl Recovery {
         (episode.beyond == DUPLICATES).then(|| self.retransmit(sent, now))
     }
 
+    fn is_unacknowledged(&self, end: u32) -> bool {
+        self.acknowledgement.is_some_and(|acknowledgement| is_before(acknowledgement, end))
+    }
+
     fn is_lost(&self, sacked: Sacked) -> bool {
         sacked.bytes > 2 * self.mss
     }
@@ -282,7 +296,13 @@ impl Recovery {
     fn retransmit(&mut self, sent: u32, now: Instant) -> Lost {
         (self.since, self.tries) = (Some(now), self.tries + 1);
         let Some(episode) = &mut self.episode else {
-            // The time of the original stays. The round trip may be longer than was thought.
+            let is_answered_in_part = self.tries == 2 && self.probed.is_some_and(|end| self.is_unacknowledged(end));
+            if is_answered_in_part {
+                return self.begin(Sacked::default(), sent, now);
+            }
+            self.probed = Some(self.tail);
+            // The time of the original stays, though Karn's algorithm (RFC 6298, 3) would forget it: the round trip may be
+            // longer than was thought. If it is not, the next probes are later than they need be.
             return Lost::Probe;
         };
         (episode.sent, episode.beyond) = (sent, 0);
@@ -512,6 +532,15 @@ mod tests {
         // Only the acknowledgements were lost: this is no loss, and the next flight has its own probes.
         assert_eq!(shown.ack(200, &[], 200), None);
         assert_eq!(shown.late(300), Some(Lost::Probe));
+    }
+
+    #[test]
+    fn silence_after_an_answer_in_part_is_a_loss() {
+        let mut shown = Shown::idle();
+        assert_eq!(shown.late(200), Some(Lost::Probe));
+        assert_eq!(shown.ack(110, &[], 200), None);
+        assert_eq!(shown.late(200), Some(Lost::New));
+        assert_eq!(shown.ack(120, &[], 200), Some(Lost::Again));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One instance of a stack at a time, for a stack that keeps its state in globals.
+//! One instance of a stack in a process at a time, for a stack that keeps its state in globals.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

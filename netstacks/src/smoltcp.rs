@@ -53,7 +53,8 @@ pub(crate) const VERSION: &str = "0.14.0";
 /// - `mss-rewrite`: super-packets come from a larger MSS, see `mss_rewrite.rs`.
 /// - `duplicate-ack-window`: duplicate acknowledgements keep their window, see `recovery.rs`.
 /// - `partial-ack`: a window with several losses is repaired without a timeout, see `recovery.rs`.
-/// - `tail-loss-probe`: so is the loss of its end or of its acknowledgement, see `recovery.rs`.
+/// - `tail-loss-probe`: the loss of a flight's last segments, or of its only acknowledgement, is repaired without a timeout,
+///   see `recovery.rs`.
 /// - `late-fin`: a FIN waits behind the bytes before it, see `SmoltcpEngine::close`.
 /// - `reset-unread`: a stream that is dropped with bytes unread is reset.
 const WORKAROUNDS: [&str; 6] =

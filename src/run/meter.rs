@@ -30,11 +30,7 @@ pub(super) struct Usage {
 impl Usage {
     /// Of this process, and of that of a carrier.
     pub(super) fn with(carrier: ProcessMeter) -> Self {
-        Self {
-            own_cpu: platform::cpu_of_process(),
-            carrier_cpu: carrier.cpu(),
-            carrier_rss_bytes: carrier.rss_bytes(),
-        }
+        Self { own_cpu: platform::cpu_of_process(), carrier_cpu: carrier.cpu(), carrier_rss_bytes: carrier.rss_bytes() }
     }
 
     /// The CPU time since `then`, and the memory of now.

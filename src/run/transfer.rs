@@ -233,7 +233,7 @@ pub(super) enum TransferError {
     Lost { got: u64, expected: u64 },
     #[error("byte {offset} of the stream differs from the one that was sent")]
     Corrupt { offset: u64 },
-    #[error("{arrived} datagrams are counted as arrived, or the last of them has that number; {sent} were sent")]
+    #[error("{arrived} datagrams were received, or would have been without a loss; only {sent} were sent")]
     Overcounted { sent: u64, arrived: u64 },
     #[error("none of {sent} datagrams arrived")]
     Silent { sent: u64 },

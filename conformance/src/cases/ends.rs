@@ -95,7 +95,7 @@ pub(super) const CASES: &[Case] = &[
         "The server reads slowly what the client sends after the stack's FIN; nothing is lost.",
     ),
     Case::new("peer-vanishes", peer_vanishes).about(
-        "The client vanishes while the server writes; the time-out is 1 second",
+        "The client vanishes while the server writes; the timeout is 1 second",
         "RFC 9293, 3.8.3; the promise of StackConfig::user_timeout",
         "Writes fail with \"timed out\".",
     ),

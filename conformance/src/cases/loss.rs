@@ -21,7 +21,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("one-lost-growing-window", one_lost_growing_window).about(
         "One segment is lost; the client's window grows with every ACK",
         "RFC 5681, 2 and 3.2; RFC 6298, 5",
-        "None of the ACKs counts as a duplicate, by the letter. The time-out repairs it at the latest: no pause is \
+        "None of the ACKs counts as a duplicate, by the letter. The timeout repairs it at the latest: no pause is \
          as long as three seconds.",
     ),
     Case::new("two-lost", two_lost).about(
@@ -32,7 +32,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("four-lost-of-a-window", four_lost_of_a_window).about(
         "Four segments of one window, apart from each other, are lost",
         "RFC 6582, 3.2; RFC 6675, 5",
-        "An acknowledgement of a part of the window repeats the next lost segment: no time-out.",
+        "An acknowledgement of a part of the window repeats the next lost segment: no timeout.",
     ),
     Case::new("tail-lost", tail_lost).about(
         "The last segment is lost, so that nothing brings duplicate ACKs",
@@ -64,7 +64,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("flight-ack-lost", flight_ack_lost).about(
         "The only ACK of the last segments is lost",
         "RFC 8985, 7",
-        "A segment comes again as a probe, within 150 ms: no timeout.",
+        "A segment comes again as a probe, within 150 ms. The RFC is an option: a timeout of a second is right, too.",
     ),
     Case::new("fast-retransmit", fast_retransmit).about(
         "Three duplicate ACKs",

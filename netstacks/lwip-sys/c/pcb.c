@@ -42,17 +42,19 @@ lwip_sys_pcb_in_flight(const struct tcp_pcb *pcb)
 
 /* Retransmits the first unacknowledged segment, and leaves the congestion window alone. Not after a timeout: then all is
  * sent again. As in tcp_rexmit_fast(), the timer begins anew. It must not lengthen the next timeout, which nrtx would. */
-void
+u8_t
 lwip_sys_pcb_probe(struct tcp_pcb *pcb)
 {
   u8_t nrtx = pcb->nrtx;
-  if (!(pcb->flags & TF_RTO) && tcp_rexmit(pcb) == ERR_OK) {
-    pcb->rtime = 0;
-    pcb->nrtx = nrtx;
+  if ((pcb->flags & TF_RTO) || tcp_rexmit(pcb) != ERR_OK) {
+    return 0;
   }
+  pcb->rtime = 0;
+  pcb->nrtx = nrtx;
+  return 1;
 }
 
-/* The same for a lost segment, which is the first of a new loss or not. */
+/* The same for a segment that is known to be lost. The first loss of a window is new. */
 void
 lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new)
 {
@@ -61,8 +63,7 @@ lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new)
   }
   if (is_new) {
     tcp_rexmit_fast(pcb);
-  } else {
-    lwip_sys_pcb_probe(pcb);
+  } else if (lwip_sys_pcb_probe(pcb)) {
     tcp_set_flags(pcb, TF_INFR);
   }
 }

@@ -135,7 +135,7 @@ void lwip_sys_tick(void);
 void lwip_sys_pcb_tick(struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb);
 u32_t lwip_sys_pcb_in_flight(const struct tcp_pcb *pcb);
-void lwip_sys_pcb_probe(struct tcp_pcb *pcb);
+u8_t lwip_sys_pcb_probe(struct tcp_pcb *pcb);
 void lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new);
 void lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len);
 err_t lwip_sys_pcb_flush(struct tcp_pcb *pcb);

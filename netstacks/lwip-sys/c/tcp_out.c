@@ -1,5 +1,6 @@
 /* lwIP's core/tcp_out.c, unchanged, with segments larger than the peer's MSS, without the walk to the end of all that
- * is unacknowledged, which is long where segments are small, and with new bytes kept apart from segments that go again.
+ * is unacknowledged, which is long where segments are small, and with new bytes kept apart from segments that wait to be
+ * retransmitted.
  *
  * Where the link cuts super-packets into segments, and the peer takes segments that fill the MTU,
  * pcb->mss is a multiple of the peer's MSS: lwIP then makes, sends and repeats that much at a time.
@@ -37,6 +38,7 @@ static u8_t tail_id;
 
 #define tcp_output lwip_tcp_output
 #define tcp_rexmit_rto lwip_tcp_rexmit_rto
+#define tcp_rexmit_rto_prepare lwip_tcp_rexmit_rto_prepare
 #define tcp_rexmit_rto_commit lwip_tcp_rexmit_rto_commit
 #define tcp_split_unsent_seg lwip_tcp_split_unsent_seg
 #define tcp_write lwip_tcp_write
@@ -45,13 +47,14 @@ static err_t lwip_tcp_split_unsent_seg(struct tcp_pcb *pcb, u16_t split);
 #include "core/tcp_out.c"
 #undef tcp_output
 #undef tcp_rexmit_rto
+#undef tcp_rexmit_rto_prepare
 #undef tcp_rexmit_rto_commit
 #undef tcp_split_unsent_seg
 #undef tcp_write
 #undef tcp_send_fin
 
-/* Takes the list of unsent segments off, if it ends with one that goes again and has other bytes behind it. lwIP puts
- * new bytes, and a FIN, into the last segment of that list. */
+/* Detaches the list of unsent segments if its last one is a retransmission and bytes behind it have already been sent.
+ * lwIP puts new bytes, and a FIN, into the last segment of that list. */
 static struct tcp_seg *
 take_retransmissions(struct tcp_pcb *pcb)
 {
@@ -69,7 +72,7 @@ take_retransmissions(struct tcp_pcb *pcb)
   return first;
 }
 
-/* Puts it back, before what is new. */
+/* Attaches it again, in front of the new segments. */
 static void
 put_back(struct tcp_pcb *pcb, struct tcp_seg *first)
 {
@@ -141,9 +144,39 @@ tcp_output(struct tcp_pcb *pcb)
   return err;
 }
 
+/* Gives retransmissions that wait to be sent back to the list of unacknowledged segments: after a timeout lwIP puts all of
+ * that list before the unsent ones, and this is its order. */
+static void
+take_back(struct tcp_pcb *pcb)
+{
+  struct tcp_seg *first = pcb->unsent, *last = first;
+  u32_t end;
+  if (first == NULL || pcb->unacked == NULL) {
+    return;
+  }
+  end = lwip_ntohl(pcb->unacked->tcphdr->seqno);
+  if (!TCP_SEQ_LT(lwip_ntohl(first->tcphdr->seqno), end)) {
+    return;
+  }
+  while (last->next != NULL && TCP_SEQ_LT(lwip_ntohl(last->next->tcphdr->seqno), end)) {
+    last = last->next;
+  }
+  pcb->unsent = last->next;
+  last->next = pcb->unacked;
+  pcb->unacked = first;
+}
+
+err_t
+tcp_rexmit_rto_prepare(struct tcp_pcb *pcb)
+{
+  take_back(pcb);
+  return lwip_tcp_rexmit_rto_prepare(pcb);
+}
+
 void
 tcp_rexmit_rto(struct tcp_pcb *pcb)
 {
+  take_back(pcb);
   lwip_tcp_rexmit_rto(pcb);
   note_tail(pcb, pcb->unacked);
 }

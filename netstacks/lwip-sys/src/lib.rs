@@ -241,8 +241,9 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_outstanding(pcb: *const TcpPcb) -> u8;
     /// How many sequence numbers have been sent and not acknowledged.
     pub fn lwip_sys_pcb_in_flight(pcb: *const TcpPcb) -> u32;
-    /// Sends the first segment that is not acknowledged once more, with the next [`lwip_sys_pcb_flush`].
-    pub fn lwip_sys_pcb_probe(pcb: *mut TcpPcb);
+    /// Sends the first segment that is not acknowledged once more, with the next [`lwip_sys_pcb_flush`]. Not 0 if there
+    /// is one and it does not wait already.
+    pub fn lwip_sys_pcb_probe(pcb: *mut TcpPcb) -> u8;
     /// The same for a segment that is lost. The congestion window falls if `is_new` is not 0.
     pub fn lwip_sys_pcb_retransmit(pcb: *mut TcpPcb, is_new: u8);
     /// Opens the receive window again by bytes that were taken from it.

@@ -386,7 +386,7 @@ unsafe fn retransmit(pcb: *mut TcpPcb, lost: Lost) {
     // SAFETY: the caller's promise. The calls only queue, and call nothing back.
     unsafe {
         match lost {
-            Lost::Probe => lwip_sys::lwip_sys_pcb_probe(pcb),
+            Lost::Probe => drop(lwip_sys::lwip_sys_pcb_probe(pcb)),
             Lost::New | Lost::Again => lwip_sys::lwip_sys_pcb_retransmit(pcb, u8::from(lost == Lost::New)),
         }
     }

@@ -131,7 +131,8 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
         }
         push(&mut table, question.title, texts, &figures, question.less_is_better);
     }
-    let failures: Vec<_> = stacks.iter().map(|stack| (*stack != StackKind::External).then(|| known_failures(*stack))).collect();
+    let failures: Vec<_> =
+        stacks.iter().map(|stack| (*stack != StackKind::External).then(|| known_failures(*stack))).collect();
     let figures: Vec<_> = failures.iter().copied().chain([None]).collect();
     let texts = figures.iter().map(|failures| failures.map_or_else(|| UNKNOWN.to_owned(), |count| count.to_string()));
     push(&mut table, "known failures", texts.collect(), &figures, true);

@@ -213,6 +213,38 @@ fn new_bytes_and_a_fin_come_behind_all_that_was_sent() {
     }
 }
 
+/// lwIP would put the others before it, and then find its lists empty.
+#[test]
+fn a_timeout_keeps_the_order_where_a_segment_waits_to_go_again() {
+    let mut bench = Bench::over(MemoryLink::offloading_pair(1500, 4), false, 4 << 20);
+    let (accepted, mut next, mut inbox) = wide(&mut bench);
+    for position in [0, 10, 20, 30] {
+        bench.engine.send(accepted.flow, &bytes(position, 10)).unwrap();
+        bench.engine.egress(bench.now).unwrap();
+    }
+    // The link is full now.
+    for _ in 0..3 {
+        bench.put(&next);
+    }
+    for _ in 0..60 {
+        bench.now += Duration::from_millis(50);
+        bench.engine.ingress(bench.now).unwrap();
+        bench.engine.egress(bench.now).unwrap();
+    }
+    bench.engine.send(accepted.flow, &bytes(40, 10)).unwrap();
+    let mut packets = bench.take_packets();
+    assert_eq!(packets.len(), 4);
+    packets.truncate(1);
+    for _ in 0..20 {
+        inbox.take(&packets);
+        inbox.ack(&mut next);
+        bench.put(&next);
+        bench.now += Duration::from_millis(50);
+        packets = bench.turn_packets();
+    }
+    assert_eq!(inbox.bytes.len(), 50);
+}
+
 #[test]
 fn bytes_that_a_bad_link_loses_arrive_in_the_end() {
     for link in [MemoryLink::offloading_pair, MemoryLink::pair] {
