@@ -1,12 +1,10 @@
 //! The command `conform`, and the pages that `report` makes of its files. A test that cannot run says SKIP and why.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 
-use crate::machine::{missing_program, no_root};
-use crate::processes::{PROGRAM, run, stderr};
+use crate::processes::{run, stderr};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
@@ -76,38 +74,4 @@ fn cases_are_run_between_two_devices() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("smoltcp passes 3 of 3"), "{text}");
-}
-
-#[test]
-fn a_program_that_does_not_start_has_failed_and_says_why() {
-    skip_if!(no_root());
-    let mut conform = Command::new(PROGRAM);
-    conform.args(["conform", "--netstack=external", "--case=handshake", "--command=echo error: unlucky >&2; exit 3"]);
-    let output = conform.output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("unlucky"), "{}", stderr(&output));
-}
-
-/// Its cases are on the list of known failures, as those of the other stacks are. A busy machine can make one fail.
-#[test]
-fn gvisor_does_what_is_known_of_it() {
-    skip_if!(no_root().or_else(|| missing_program(&["go"])));
-    let mut cases = "all".to_owned();
-    for _ in 0..3 {
-        let output = run(&format!("conform --netstack gvisor --json --case {cases}"));
-        let reason = Some(stderr(&output)).filter(|text| text.contains("fetch its modules"));
-        skip_if!(reason);
-        let scores = scores(std::str::from_utf8(&output.stdout).unwrap());
-        let is_changed = |score: &&Value| match score["outcome"].as_str() {
-            Some("pass") => !score["known"].is_null(),
-            Some("fail") => score["known"].is_null(),
-            _ => false,
-        };
-        let changed: Vec<_> = scores.iter().filter(is_changed).map(|score| score["case"].as_str().unwrap()).collect();
-        if changed.is_empty() {
-            return;
-        }
-        cases = changed.join(",");
-    }
-    panic!("not as known: {cases}");
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::machine::{missing_program, no_root};
-use crate::processes::PROGRAM;
+use crate::processes::{PROGRAM, stderr};
 
 /// Runs the example, changed by these lines of Python, under requests. Returns the sample.
 fn example(change: &str, arguments: &str) -> Value {
@@ -169,4 +169,37 @@ fn gvisor_does_every_work() {
         assert_eq!(sample["netstack"], "gvisor");
         assert!(sample["cpu"]["subject_seconds"].is_number() && sample["peak_rss_bytes"].is_number(), "{sample}");
     }
+}
+
+#[test]
+fn a_program_that_does_not_start_has_failed_and_says_why() {
+    skip_if!(no_root());
+    let output = run("conform -n external --case handshake", Some("echo error: unlucky >&2; exit 3"));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("unlucky"), "{output:?}");
+}
+
+/// Its cases are on the list of known failures, as those of the other stacks are. A busy machine can make one fail.
+#[test]
+fn gvisor_does_what_is_known_of_it() {
+    skip_if!(no_root().or_else(|| missing_program(&["go"])));
+    let mut cases = "all".to_owned();
+    for _ in 0..3 {
+        let output = run(&format!("conform --netstack gvisor --case {cases}"), None);
+        let reason = Some(stderr(&output)).filter(|text| text.contains("fetch its modules"));
+        skip_if!(reason);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let scores: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let is_changed = |score: &&Value| match score["outcome"].as_str() {
+            Some("pass") => !score["known"].is_null(),
+            Some("fail") => score["known"].is_null(),
+            _ => false,
+        };
+        let changed: Vec<_> = scores.iter().filter(is_changed).map(|score| score["case"].as_str().unwrap()).collect();
+        if changed.is_empty() {
+            return;
+        }
+        cases = changed.join(",");
+    }
+    panic!("not as known: {cases}");
 }
