@@ -25,10 +25,10 @@ program=target/release/rust-tun-perf
 "$program" matrix --ipv6 on --runs "$runs" --out target/linux-ipv6.jsonl
 "$program" matrix --layer loopback,proxy --runtime multi-thread --parallel 1,4 --runs "$runs" --out target/proxy.jsonl
 "$program" forward --all --time 3 --runs "$runs" --out target/forward.jsonl
-for preset in requests connections datagrams networks; do
-    "$program" matrix --preset "$preset" --runs "$runs" --out "target/$preset.jsonl"
+for preset in stacks requests connections datagrams networks; do
+    "$program" matrix --preset "$preset" --netstack all,gvisor --runs "$runs" --out "target/$preset.jsonl"
 done
-"$program" matrix --preset stacks --netstack all,gvisor --runs "$runs" --out target/stacks.jsonl
+"$program" conform --netstack all,gvisor --out docs/data/conformance.jsonl >/dev/null
 # Only complete matrices replace the old ones.
 mv target/{linux,linux-ipv6,proxy,forward,requests,connections,datagrams,networks,stacks}.jsonl docs/data/
 # Flame graphs of three forwarders, in runs that are not scored.
