@@ -184,7 +184,7 @@ fn a_program_that_does_not_start_has_failed_and_says_why() {
 fn gvisor_does_what_is_known_of_it() {
     skip_if!(no_root().or_else(|| missing_program(&["go"])));
     let mut cases = "all".to_owned();
-    for _ in 0..3 {
+    for _ in 0..5 {
         let output = run(&format!("conform --netstack gvisor --case {cases}"), None);
         let reason = Some(stderr(&output)).filter(|text| text.contains("fetch its modules"));
         skip_if!(reason);
