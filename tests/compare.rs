@@ -370,13 +370,13 @@ fn halves_of_a_measured_file_are_alike() {
         pooled.partition(|run| run.measured.round.is_some_and(|round| round.is_multiple_of(2)));
     for (old, new) in [(&old, &new), (&new, &old)] {
         let comparison = Comparison::of(old, new, 0.02).unwrap();
-        assert_eq!(comparison.cells.len(), 6);
-        assert_eq!(comparison.count(Verdict::Inconclusive), 6, "{comparison:?}");
+        assert_eq!(comparison.cells.len(), 12);
+        assert_eq!(comparison.count(Verdict::Inconclusive), 12, "{comparison:?}");
     }
     // The runs are enough: a change is found in every cell.
     for run in &mut new {
         run.measured.bytes = run.measured.bytes / 10 * 6;
     }
     let comparison = Comparison::of(&old, &new, 0.02).unwrap();
-    assert_eq!(comparison.count(Verdict::Slower), 6, "{comparison:?}");
+    assert_eq!(comparison.count(Verdict::Slower), 12, "{comparison:?}");
 }

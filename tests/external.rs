@@ -101,7 +101,7 @@ def report(self):
 Stack.__init__, Stack.receive, Stack.report = __init__, receive, report";
     for (mode, change, status, detail) in [
         ("writer", "pass", "ok", ""),
-        ("writer", "self.counts['arrived'] = 1 << 60", "corrupt", "counted as arrived"),
+        ("writer", "self.counts['arrived'] = 1 << 60", "corrupt", "datagrams were received"),
         ("writer", "self.counts['arrived'] = 0", "stalled", "datagrams arrived"),
         ("writer", "return dict(received_bytes=0, sent_bytes=0)", "stalled", "did not report its datagrams"),
         ("writer", "if self.last > 0: time.sleep(60)", "stalled", "nothing arrived"),

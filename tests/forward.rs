@@ -78,7 +78,8 @@ fn program(folder: &Path, name: &str, script: &str) {
 fn every_row_in_rust_carries_every_byte_both_ways() {
     skip_if!(no_device());
     for arguments in RUST_ROWS {
-        let sample = both_ways(arguments, 32_000_000);
+        // Of a debug build, whose code alone is a good part of it.
+        let sample = both_ways(arguments, 48_000_000);
         assert!(sample["reordered"].is_u64(), "{arguments}: {}", sample["reordered"]);
     }
 }
