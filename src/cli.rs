@@ -6,9 +6,11 @@ mod list;
 mod load;
 mod settings;
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use netstacks::StackKind;
 use platform::Offload;
 
@@ -63,6 +65,14 @@ pub enum Command {
     Forward(Box<Forward>),
     /// Say what this machine can run and what it lacks
     Doctor,
+    /// Print the file that lets a shell complete this program's options and values
+    Completions {
+        /// The shell
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Print the manual page, for man
+    Man,
     /// Do what the process that has started this one asks for on standard input
     #[command(hide = true)]
     Child,
@@ -359,6 +369,10 @@ pub enum Format {
     Svg,
     /// A line for each cell
     Csv,
+    /// Bencher Metric Format: JSON with the figures of each cell
+    Bmf,
+    /// What github-action-benchmark takes as customBiggerIsBetter: figures of which more is better
+    Gha,
 }
 
 /// A setting that is on or off.
@@ -377,4 +391,34 @@ pub enum Netns {
     Auto,
     /// The host's network
     Host,
+}
+
+/// The name under which the program is called.
+const NAME: &str = env!("CARGO_PKG_NAME");
+
+/// The file that lets a shell complete the options of the program and their values.
+pub fn completions(shell: Shell) -> Vec<u8> {
+    let mut file = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), NAME, &mut file);
+    file
+}
+
+/// The manual page, in roff: that of the program, and after it those of its commands.
+///
+/// # Errors
+///
+/// None: the page is written to memory.
+pub fn manual() -> io::Result<Vec<u8>> {
+    let mut program = Cli::command();
+    program.build();
+    let mut page = Vec::new();
+    clap_mangen::Man::new(program.clone()).render(&mut page)?;
+    for command in program.get_subcommands().filter(|command| !command.is_hide_set()) {
+        let man = clap_mangen::Man::new(command.clone());
+        writeln!(page, ".SH \"THE COMMAND {}\"", command.get_name().to_uppercase())?;
+        man.render_description_section(&mut page)?;
+        man.render_synopsis_section(&mut page)?;
+        man.render_options_section(&mut page)?;
+    }
+    Ok(page)
 }

@@ -168,6 +168,8 @@ pub fn main_with<X: Executor>(
         Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), console.out),
         Plan::Conform(plan) => conform(&plan, console),
         Plan::Doctor => doctor(&apart(platform::this_program()), console.out),
+        Plan::Completions(shell) => Ok(console.out.write_all(&cli::completions(shell))?),
+        Plan::Man => Ok(console.out.write_all(&cli::manual()?)?),
         // Only a process of its own is a child; see `main`.
         Plan::Child => Ok(()),
     }

@@ -8,6 +8,8 @@ mod matrix;
 
 use std::path::PathBuf;
 
+use clap_complete::Shell;
+
 pub use self::conform::ConformPlan;
 pub use self::matrix::MatrixPlan;
 use crate::cli::{Cli, Command, Format};
@@ -49,6 +51,10 @@ pub enum Plan {
     Conform(ConformPlan),
     /// A check of what this machine can run.
     Doctor,
+    /// The completions of the command line for a shell.
+    Completions(Shell),
+    /// The manual page.
+    Man,
     /// The task that the parent process writes to standard input.
     Child,
 }
@@ -91,6 +97,8 @@ impl TryFrom<Cli> for Plan {
             }
             Some(Command::Conform(conform)) => Self::Conform(ConformPlan::try_from(conform)?),
             Some(Command::Doctor) => Self::Doctor,
+            Some(Command::Completions { shell }) => Self::Completions(shell),
+            Some(Command::Man) => Self::Man,
             Some(Command::Child) => Self::Child,
         })
     }

@@ -4,6 +4,7 @@
 mod axis;
 mod compare;
 mod content;
+mod continuous;
 mod csv;
 mod doctor;
 mod format;
@@ -58,6 +59,8 @@ fn write(document: &Document, format: Format, out: &mut impl Write) -> io::Resul
         Format::Html => html::html(document, out)?,
         Format::Svg => svg::svg(document, out)?,
         Format::Csv => csv::csv(document, out)?,
+        Format::Bmf => continuous::bmf(document, out)?,
+        Format::Gha => continuous::gha(document, out)?,
     }
     out.flush()
 }

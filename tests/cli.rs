@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use rust_tun_perf::Error;
 use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::Plan;
@@ -56,6 +56,27 @@ fn run_with(arguments: &str) -> Vec<&str> {
 fn help() {
     insta::assert_snapshot!("help", answer(&["--help"]));
     insta::assert_snapshot!("short_help", answer(&["-h"]));
+}
+
+/// Each is a file of another language, and each has an option and one of its values.
+#[test]
+fn the_completions_and_the_manual_know_every_option() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let file = answer(&["completions", shell]);
+        assert!(file.starts_with("exit 0\n"), "{file}");
+        for word in ["rate-limit", "completions"] {
+            assert!(file.contains(word), "{shell}: {word}");
+        }
+    }
+    let syntax = "eval \"$($0 completions bash)\"; complete -p rust-tun-perf";
+    let bash = Command::new("bash").args(["-euc", syntax, PROGRAM]).output();
+    if let Ok(bash) = bash {
+        assert!(bash.status.success(), "{}", String::from_utf8_lossy(&bash.stderr));
+    }
+    let page = answer(&["man"]);
+    for option in Cli::command().get_subcommands().flat_map(clap::Command::get_opts).filter_map(clap::Arg::get_long) {
+        assert!(page.contains(&format!("\\-\\-{}", option.replace('-', "\\-"))), "{option}");
+    }
 }
 
 #[test]

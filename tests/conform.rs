@@ -37,6 +37,8 @@ fn results_are_printed_and_written_and_become_pages() {
         ("html", "Conformance of userspace"),
         ("svg", "1 of 2"),
         ("csv", "smoltcp,stack,false,segments,blind-rst"),
+        ("bmf", "\"smoltcp conformance\": {\n    \"failed_cases\": {\n      \"value\": 1.0"),
+        ("gha", "\"name\": \"smoltcp conformance: passed_cases\",\n    \"unit\": \"cases\",\n    \"value\": 2.0"),
     ] {
         let page = run(&format!("report {} --format {format}", out.display()));
         assert_eq!(page.status.code(), Some(0), "{}", stderr(&page));

@@ -16,6 +16,7 @@ use rust_tun_perf::run::{Executor, RunError};
 use rust_tun_perf::sample::{Sample, SampleFile};
 use rust_tun_perf::scenario::{Cell, Layer, Scenario};
 use rust_tun_perf::{Console, Error, main_with};
+use serde_json::{Value, json};
 
 /// Runs nothing.
 struct Nothing;
@@ -126,6 +127,36 @@ fn csv_of_two_machines() {
     let medians: Vec<Option<f64>> = rows.iter().map(|row| row[column("median_gbps")].parse().ok()).collect();
     let cells = two().iter().flat_map(|one| &one.summary.cells);
     assert_eq!(medians, cells.map(|row| row.estimate.map(|estimate| estimate.median)).collect::<Vec<_>>());
+}
+
+#[test]
+fn programs_that_follow_figures_get_each_cell_under_a_name_of_its_own() {
+    let json = |series: &[Series], format| serde_json::from_str::<Value>(&written(series, format)).unwrap();
+    let rows: Vec<_> = two().iter().flat_map(|one| &one.summary.cells).collect();
+    let medians: Vec<f64> = rows.iter().filter_map(|row| row.estimate).map(|estimate| estimate.median).collect();
+    let bmf = json(two(), Format::Bmf);
+    let mut values: Vec<_> =
+        bmf.as_object().unwrap().values().map(|cell| cell["gbps"]["value"].as_f64().unwrap()).collect();
+    let mut expected = medians.clone();
+    values.sort_by(f64::total_cmp);
+    expected.sort_by(f64::total_cmp);
+    assert_eq!(values, expected);
+    let gha = json(two(), Format::Gha);
+    let speeds: Vec<_> = gha.as_array().unwrap().iter().filter(|figure| figure["unit"] == "Gbps").collect();
+    assert_eq!(speeds.iter().map(|figure| figure["value"].as_f64().unwrap()).collect::<Vec<_>>(), medians);
+    // A file alone needs no name of its own, so the names stay the same from one file to the next.
+    let one = json(&two()[..1], Format::Bmf);
+    let cell = &two()[0].summary.cells.iter().find(|row| row.speeds.len() > 1).unwrap();
+    let (name, figures) =
+        one.as_object().unwrap().iter().find(|(name, _)| name.starts_with(&cell.cell.to_string())).unwrap();
+    assert!(bmf.as_object().unwrap().keys().any(|other| other.ends_with(name)), "{name}");
+    let estimate = cell.estimate.unwrap();
+    assert_eq!(
+        figures["gbps"],
+        json!({
+            "value": estimate.median, "lower_value": estimate.low, "upper_value": estimate.high
+        })
+    );
 }
 
 #[test]

@@ -128,9 +128,7 @@ fn name(cell: &Cell, all: &[CellChange]) -> String {
     if all.iter().filter(|other| other.cell.to_string() == name).count() == 1 {
         return name;
     }
-    let window = cell.window_bytes.map(|bytes| format!(" window {bytes}")).unwrap_or_default();
-    let queue = cell.queue_packets.map(|packets| format!(" queue {packets}")).unwrap_or_default();
-    format!("{name}{window} buffer {}{queue}", cell.buffer_bytes)
+    format::full_name(cell)
 }
 
 /// The median of a side: with its unit where rows of the table differ in it.

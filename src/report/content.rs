@@ -53,7 +53,7 @@ pub(super) fn document(all: &[Series]) -> Document {
     sections.extend(section("environment", "Environment", None, vec![Block::Table(environment(all))]));
     let samples = all.iter().flat_map(|one| repeat(one, label(one, all), cells::samples(one)));
     sections.extend(section("repeat", "Samples, and how to repeat them", None, samples.collect()));
-    Document { title: title(all), picture, sections, records: cells::records(all) }
+    Document { title: title(all), picture, sections, records: cells::records(all), benchmarks: cells::benchmarks(all) }
 }
 
 /// The table of a series with its notes, for a terminal.

@@ -101,6 +101,13 @@ pub(super) fn name(cell: &Cell) -> String {
     }
 }
 
+/// A cell's name with what it leaves out: the window, the buffer and the queue.
+pub(super) fn full_name(cell: &Cell) -> String {
+    let window = cell.window_bytes.map(|bytes| format!(" window {bytes}")).unwrap_or_default();
+    let queue = cell.queue_packets.map(|packets| format!(" queue {packets}")).unwrap_or_default();
+    format!("{cell}{window} buffer {}{queue}", cell.buffer_bytes)
+}
+
 /// A line for each cell that has failures: which, how many and why the first.
 pub(super) fn details(summary: &Summary) -> Vec<String> {
     let failed = summary.cells.iter().filter(|row| !row.failures.is_empty());

@@ -14,6 +14,25 @@ pub(super) struct Document {
     pub(super) sections: Vec<Section>,
     /// A row for each cell of each series, with all figures unrounded, for other programs.
     pub(super) records: Table,
+    /// The same figures for programs that follow them from commit to commit.
+    pub(super) benchmarks: Vec<Benchmark>,
+}
+
+/// Figures under a name that stays the same from one file to the next.
+pub(super) struct Benchmark {
+    pub(super) name: String,
+    pub(super) measures: Vec<Measure>,
+}
+
+/// One of them, unrounded.
+pub(super) struct Measure {
+    /// With its unit at the end.
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) value: f64,
+    pub(super) interval: Option<[f64; 2]>,
+    /// `None` where neither is.
+    pub(super) more_is_better: Option<bool>,
 }
 
 /// A part of a report, with a heading.

@@ -4,7 +4,7 @@ use crate::measure::CellSummary;
 use crate::measure::metric::{METRICS, Metric, Taken, speed_of};
 use crate::report::axis::{self, AXES};
 use crate::report::format::{self, UNKNOWN};
-use crate::report::model::{Block, Column, Table};
+use crate::report::model::{Benchmark, Block, Column, Measure, Table};
 use crate::report::series::Series;
 use crate::sample::Sample;
 use crate::scenario::Cell;
@@ -142,4 +142,32 @@ pub(super) fn records(all: &[Series]) -> Table {
         Some(row.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     });
     table
+}
+
+/// The figures of each cell that has any. A name that several series have gets the series before it.
+pub(super) fn benchmarks(all: &[Series]) -> Vec<Benchmark> {
+    let rows = || all.iter().flat_map(|one| one.summary.cells.iter().map(move |row| (one, row)));
+    let named = |one: &Series, row: &CellSummary| {
+        let name = format::full_name(&row.cell);
+        let count = rows().filter(|(_, other)| format::full_name(&other.cell) == name).count();
+        if count > 1 { format!("{}: {name}", one.label) } else { name }
+    };
+    let with_figures = rows().filter_map(|(one, row)| {
+        let estimate = row.estimate?;
+        let measure = |metric: &'static Metric| {
+            let is_speed = speed_of(&row.cell).name == metric.name;
+            let value = if is_speed { estimate.median } else { row.figure(metric.name)? };
+            Some(Measure {
+                name: metric.name,
+                unit: metric.unit,
+                value,
+                interval: (is_speed && row.speeds.len() > 1).then_some([estimate.low, estimate.high]),
+                more_is_better: metric.more_is_better,
+            })
+        };
+        // What a cell is in relation to others is worked out from its figures anew.
+        let of_itself = METRICS.iter().filter(|metric| metric.in_cells && !matches!(metric.taken, Taken::Relative(_)));
+        Some(Benchmark { name: named(one, row), measures: of_itself.filter_map(measure).collect() })
+    });
+    with_figures.collect()
 }

@@ -7,7 +7,7 @@ use netstacks::StackKind;
 
 use super::charts;
 use crate::report::format::UNKNOWN;
-use crate::report::model::{Bar, Block, Column, Document, Group, Section, Table};
+use crate::report::model::{Bar, Benchmark, Block, Column, Document, Group, Measure, Section, Table};
 use crate::sample::{Head, SampleFile, Score};
 
 /// Under the picture.
@@ -29,7 +29,13 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
         all.extend(scores);
     }
     let picture = charts::of_groups("cases passed, %", groups(&all), "Cases that each stack passes", KEY);
-    Document { title: "Conformance of userspace TCP/IP stacks", picture, sections, records: records(&all) }
+    Document {
+        title: "Conformance of userspace TCP/IP stacks",
+        picture,
+        sections,
+        records: records(&all),
+        benchmarks: benchmarks(files),
+    }
 }
 
 /// The results for a terminal: the table, and what is not as known.
@@ -190,6 +196,35 @@ fn groups(scores: &[&Score]) -> Vec<Group> {
         Group { title: subject.to_owned(), bars: bars.collect() }
     };
     subjects.map(group).collect()
+}
+
+/// How many cases each stack passes. Stacks of several files have the files' names before theirs.
+fn benchmarks(files: &[SampleFile]) -> Vec<Benchmark> {
+    let of_file = |file: &SampleFile| {
+        let stem = file.path.file_stem().map_or_else(String::new, |stem| format!("{}: ", stem.to_string_lossy()));
+        let prefix = if files.len() > 1 { stem } else { String::new() };
+        let scores: Vec<_> = file.scores.iter().collect();
+        let of_stack = |stack: StackKind| {
+            let passed = |score: &&Score| score.netstack == stack && score.outcome == Outcome::Pass;
+            let failed = |score: &&Score| score.netstack == stack && matches!(score.outcome, Outcome::Fail(_));
+            let measure = |name, more_is_better, count| Measure {
+                name,
+                unit: "cases",
+                value: count as f64,
+                interval: None,
+                more_is_better: Some(more_is_better),
+            };
+            Benchmark {
+                name: format!("{prefix}{stack} conformance"),
+                measures: vec![
+                    measure("passed_cases", true, file.scores.iter().filter(passed).count()),
+                    measure("failed_cases", false, file.scores.iter().filter(failed).count()),
+                ],
+            }
+        };
+        stacks(&scores).into_iter().map(of_stack).collect::<Vec<_>>()
+    };
+    files.iter().flat_map(of_file).collect()
 }
 
 fn records(scores: &[&Score]) -> Table {
