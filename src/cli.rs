@@ -333,8 +333,8 @@ pub struct Conform {
     #[arg(long, value_enum)]
     pub layer: Option<conformance::Layer>,
 
-    /// The program of the stack "external"
-    #[arg(long, value_name = "COMMAND")]
+    /// The program of the stack "external", and its arguments
+    #[arg(long, value_name = "COMMAND", value_parser = settings::words)]
     pub command: Option<String>,
 
     /// Whether the link takes super-packets and partial checksums [default: off, or what a case needs]

@@ -2,7 +2,7 @@
 //!
 //! They need root, `/dev/net/tun` and python3, or go for gVisor. A test that cannot run says SKIP and why.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -125,17 +125,36 @@ fn what_cannot_be_run_is_refused_with_the_reason() {
     skip_if!(lacks("python3"));
     for (arguments, command, reason) in [
         ("-n external -m rr", None, "--command"),
+        ("-n external -m rr", Some("true 'false"), "a quotation mark is not closed"),
+        ("-n external -m rr", Some(" "), "no program is named"),
         ("-n external -m rr --layer stack", Some("true"), "the layer path alone"),
         ("-n external -m reader --bitrate 1M", Some("true"), "--bitrate"),
         ("-n external -m both --protocol udp", Some("true"), "--protocol"),
         ("-n external -m reader --protocol udp", Some("python3 examples/external.py"), "requests over TCP alone"),
         ("-n external -m rr", Some("true"), "exit code 0"),
-        ("-n external -m rr", Some("echo error: no luck >&2; exit 3"), "no luck"),
+        ("-n external -m rr", Some("sh -c 'echo error: no luck >&2; exit 3'"), "no luck"),
         ("-n external -m reader", Some("python3 examples/external.py"), "requests over TCP alone"),
     ] {
         let output = run(arguments, command);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && stderr.contains(reason), "{arguments}: {stderr}");
+    }
+}
+
+/// The program gets its words as they are: nothing in them is a variable, a pattern or a second command. It has no
+/// descriptor that this test would not give it, too, though the run has opened devices, namespaces and sockets.
+#[test]
+fn no_shell_reads_a_command_and_no_descriptor_is_inherited() {
+    skip_if!(lacks("python3"));
+    let script = "import os, sys; fds = sorted(map(int, os.listdir('/proc/self/fd'))); \
+                  print('error:', sys.argv[1:], fds, file=sys.stderr); sys.exit(1)";
+    let words = ["$HOME", "*", "`id`", ";", "true", ">", "/dev/null"];
+    let expected = Command::new("python3").args(["-c", script]).args(words).stdin(Stdio::null()).output().unwrap();
+    let expected = String::from_utf8(expected.stderr).unwrap();
+    for link in ["", "--loss 1"] {
+        let command = format!("python3 -c \"{script}\" {}", words.join(" "));
+        let output = run(&format!("-n external -m rr {link}"), Some(&command));
+        assert!(stderr(&output).contains(expected.trim()), "{link}: {} and not {expected}", stderr(&output));
     }
 }
 
@@ -174,7 +193,7 @@ fn gvisor_does_every_work() {
 #[test]
 fn a_program_that_does_not_start_has_failed_and_says_why() {
     skip_if!(no_root());
-    let output = run("conform -n external --case handshake", Some("echo error: unlucky >&2; exit 3"));
+    let output = run("conform -n external --case handshake", Some("sh -c 'echo error: unlucky >&2; exit 3'"));
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("unlucky"), "{output:?}");
 }

@@ -55,6 +55,8 @@ mod proxy;
 mod proxy_layer;
 #[cfg(feature = "smoltcp")]
 mod report;
+#[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+mod safety;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod stopped;
 #[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]

@@ -9,11 +9,17 @@ use clap::Args;
 use super::Netns;
 use crate::scenario::Verify;
 
+/// A command, whose words can be told apart.
+pub(super) fn words(command: &str) -> Result<String, &'static str> {
+    let words = shlex::split(command).ok_or("a quotation mark is not closed")?;
+    if words.is_empty() { Err("no program is named") } else { Ok(command.to_owned()) }
+}
+
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Settings {
-    /// The program that is the stack of --netstack external, for sh; see docs/external-stack.md
-    #[arg(long, value_name = "COMMAND")]
+    /// The program that is the stack of --netstack external, and its arguments; see docs/external-stack.md
+    #[arg(long, value_name = "COMMAND", value_parser = words)]
     pub command: Option<String>,
 
     /// How much to deliver [default: 1GB and for at least a second; matrix: --time 1]

@@ -66,12 +66,13 @@ pub(super) fn command(scenario: &Scenario) -> Result<Option<Program>, RunError> 
     program(scenario.command.as_deref()).map(Some)
 }
 
-/// The program of a user's command, or else gVisor's.
+/// The program of a user's command, or else gVisor's. No shell reads the command: it is split into words, as a shell
+/// would without its variables, patterns and pipes.
 pub(super) fn program(command: Option<&str>) -> Result<Program, RunError> {
-    Ok(match command {
-        Some(words) => Program { path: "/bin/sh".into(), arguments: vec!["-c".into(), format!("exec {words}")] },
-        None => Program { path: go::gvisor()?, arguments: Vec::new() },
-    })
+    let Some(command) = command else { return Ok(Program { path: go::gvisor()?, arguments: Vec::new() }) };
+    // The command line refuses a command without a word.
+    let mut words = shlex::split(command).unwrap_or_default().into_iter();
+    Ok(Program { path: words.next().unwrap_or_default().into(), arguments: words.collect() })
 }
 
 /// The task of a process: the first line that it reads.
