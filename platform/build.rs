@@ -13,6 +13,9 @@ use serde_json::Value;
 
 const LIBRARY: &str = "wintun.dll";
 
+/// The crate whose package holds it, and its version; see Cargo.toml.
+const PACKAGE: (&str, &str) = ("wintun", "0.5.1");
+
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "windows")
@@ -28,7 +31,7 @@ fn copy_library() -> Result<(), Box<dyn Error>> {
         "aarch64" => "arm64",
         other => return Err(format!("Wintun is not packaged for {other}").into()),
     };
-    let library = package("wintun")?.join("wintun").join("bin").join(architecture).join(LIBRARY);
+    let library = package()?.join("wintun").join("bin").join(architecture).join(LIBRARY);
     println!("cargo::rerun-if-changed={}", library.display());
     // OUT_DIR is <profile>/build/<package>/out; tests run in <profile>/deps.
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -40,12 +43,20 @@ fn copy_library() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Where cargo keeps the sources of a dependency.
-fn package(name: &str) -> Result<PathBuf, Box<dyn Error>> {
+/// Where cargo keeps the sources of the crate.
+fn package() -> Result<PathBuf, Box<dyn Error>> {
+    let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let (name, version) = PACKAGE;
+    // This package may be a dependency itself. Then the other one lies beside it: with its version in the name if it comes
+    // from the registry, without if `cargo vendor` put it there.
+    let beside = [format!("{name}-{version}"), name.to_owned()].map(|folder| here.with_file_name(folder));
+    if let Some(package) = beside.into_iter().find(|package| package.join("wintun").is_dir()) {
+        return Ok(package);
+    }
     let output = Command::new(env::var("CARGO")?)
         .args(["metadata", "--format-version", "1", "--locked", "--filter-platform"])
         .arg(env::var("TARGET")?)
-        .current_dir(env::var("CARGO_MANIFEST_DIR")?)
+        .current_dir(here)
         .output()?;
     if !output.status.success() {
         return Err(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr).trim()).into());

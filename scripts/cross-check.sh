@@ -17,7 +17,7 @@
 # Under Wine the tests run with the calling convention, sizes and events of Windows, but without
 # Wintun's driver.
 #
-# PACKAGES="platform netstacks" limits the check to these packages.
+# PACKAGES="rust-tun-perf-platform rust-tun-perf-netstacks" limits the check to these packages.
 
 set -euo pipefail
 
@@ -145,7 +145,7 @@ check() {
     if [[ -z ${PACKAGES:-} ]]; then
         say "checking for $OTHER"
         # Its tests are those of macOS.
-        CARGO_BUILD_WARNINGS=deny cross check --target "$OTHER" --workspace --exclude lwip-sys -Zwarnings \
+        CARGO_BUILD_WARNINGS=deny cross check --target "$OTHER" --workspace --exclude rust-tun-perf-lwip-sys -Zwarnings \
             --no-default-features --features smoltcp,ipstack || failed+=("$OTHER")
     fi
     [[ ${#failed[@]} -eq 0 ]] || fail "the check failed for ${failed[*]}"
@@ -168,7 +168,7 @@ run_tests() {
     local package executables executable selection=() status=0
     command -v wine >/dev/null || install wine wine64
     export WINEPREFIX="$scratch/wine" WINEDEBUG=-all
-    for package in ${PACKAGES:-platform netstacks}; do
+    for package in ${PACKAGES:-rust-tun-perf-platform rust-tun-perf-netstacks}; do
         selection+=(--package "$package")
     done
     say "building the tests for $WINDOWS"

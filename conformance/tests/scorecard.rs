@@ -1,6 +1,6 @@
 //! Every case on every stack, over a link in memory, against the list of known failures.
 //!
-//! `UPDATE_KNOWN=1 cargo test -p conformance` writes the list anew and keeps the reasons that it has.
+//! `UPDATE_KNOWN=1 cargo test -p rust-tun-perf-conformance` writes the list anew and keeps the reasons that it has.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 #![cfg(any(

@@ -19,3 +19,14 @@ use unsupported as system;
 pub use config::{DevicePair, ForwardConfig, Handoff, InvalidConfig, Io, Offload};
 pub use counts::{Carried, Counts};
 pub use system::{Counters, Forwarder, Stopper};
+
+/// The forwarder in Go: its files, tests left out. The first is `go.mod`.
+pub const GO_SOURCES: [(&str, &str); 7] = [
+    ("go.mod", include_str!("../go/go.mod")),
+    ("go.sum", include_str!("../go/go.sum")),
+    ("main.go", include_str!("../go/main.go")),
+    ("batch.go", include_str!("../go/batch.go")),
+    ("carry.go", include_str!("../go/carry.go")),
+    ("device_linux.go", include_str!("../go/device_linux.go")),
+    ("profile.go", include_str!("../go/profile.go")),
+];

@@ -1,7 +1,7 @@
 //! How fast each stack moves bytes over a link in memory, by the wall clock:
 //!
-//!     cargo bench -p netstacks --bench throughput
-//!     cargo bench -p netstacks --bench throughput -- 'smoltcp/reader'
+//!     cargo bench -p rust-tun-perf-netstacks --bench throughput
+//!     cargo bench -p rust-tun-perf-netstacks --bench throughput -- 'smoltcp/reader'
 //!
 //! There is no device and no kernel in it, and the peer costs next to nothing, so a change of a
 //! stack or its adapter is seen here larger than in a matrix of whole paths. criterion compares with the

@@ -5,9 +5,9 @@
 //!
 //! | command | |
 //! |---|---|
-//! | `cargo test -p netstacks --bench work` | compares; `cargo test` does it too |
-//! | `cargo bench -p netstacks --bench work` | prints the table and compares |
-//! | `INSTA_UPDATE=always cargo test -p netstacks --bench work` | writes `work.snap` anew |
+//! | `cargo test -p rust-tun-perf-netstacks --bench work` | compares; `cargo test` does it too |
+//! | `cargo bench -p rust-tun-perf-netstacks --bench work` | prints the table and compares |
+//! | `INSTA_UPDATE=always cargo test -p rust-tun-perf-netstacks --bench work` | writes `work.snap` anew |
 //!
 //! The runtime's clock is paused, so no timer fires and nothing depends on the machine. The peer and
 //! the link allocate nothing, so what is allocated is the stack's, its adapter's and tokio's.
@@ -179,6 +179,6 @@ fn main() -> ExitCode {
         std::fs::write(SNAPSHOT_PATH, kept).unwrap();
         return ExitCode::SUCCESS;
     }
-    println!("If that is meant to be: INSTA_UPDATE=always cargo test -p netstacks --bench work");
+    println!("If that is meant to be: INSTA_UPDATE=always cargo test -p rust-tun-perf-netstacks --bench work");
     ExitCode::FAILURE
 }

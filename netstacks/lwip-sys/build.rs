@@ -9,6 +9,9 @@ use serde_json::Value;
 /// The crate whose package holds lwIP's sources, and its version; see Cargo.toml.
 const PACKAGE: (&str, &str) = ("lwip", "0.4.0");
 
+/// A file that the sources have, below their folder.
+const HEADER: &str = "include/lwip/init.h";
+
 /// What is compiled of lwIP, below its `src`. `core/tcp.c`, `core/tcp_in.c`, `core/tcp_out.c`, `core/udp.c` and
 /// `core/ipv4/ip4.c` are included by files of the same name in `c`.
 const LWIP: &[&str] = &[
@@ -43,7 +46,14 @@ fn main() -> ExitCode {
 /// The folder of lwIP's sources.
 fn sources() -> Result<PathBuf, String> {
     let (name, version) = PACKAGE;
-    let metadata = metadata()?;
+    // This package may be a dependency itself. Then the other one lies beside it if all was fetched: with its version in the
+    // name if it comes from the registry, without if `cargo vendor` put it there.
+    let here = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+    let beside = [format!("{name}-{version}"), name.to_owned()].map(|folder| here.with_file_name(folder).join("src"));
+    if let Some(sources) = beside.into_iter().find(|sources| sources.join(HEADER).is_file()) {
+        return Ok(sources);
+    }
+    let metadata = metadata(&here)?;
     let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let package = packages.iter().find(|package| package["name"] == name && package["version"] == version);
     let manifest = package.and_then(|package| package["manifest_path"].as_str()).ok_or_else(|| {
@@ -53,7 +63,7 @@ fn sources() -> Result<PathBuf, String> {
         )
     })?;
     let sources = Path::new(manifest).with_file_name("src");
-    let header = sources.join("include/lwip/init.h");
+    let header = sources.join(HEADER);
     fs::metadata(&header).map_err(|error| {
         format!(
             "open {}: {error}; the package is damaged: remove its folder, and cargo fetches it again",
@@ -65,16 +75,16 @@ fn sources() -> Result<PathBuf, String> {
 
 /// What cargo knows about the packages of this build. Without a platform filter, which would leave
 /// out a dependency that is for no platform.
-fn metadata() -> Result<Value, String> {
+fn metadata(package: &Path) -> Result<Value, String> {
     let cargo = variable("CARGO")?;
     let output = Command::new(&cargo)
         .args(["metadata", "--format-version", "1", "--locked"])
-        .current_dir(variable("CARGO_MANIFEST_DIR")?)
+        .current_dir(package)
         .output()
         .map_err(|error| format!("run {cargo} metadata: {error}; build with cargo, which sets CARGO"))?;
     if !output.status.success() {
         return Err(format!(
-            "run {cargo} metadata --locked: {}: {}; bring Cargo.lock up to date with `cargo fetch`",
+            "run {cargo} metadata --locked: {}: {}; run `cargo fetch` once with a network, which also brings Cargo.lock up to date",
             output.status,
             String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ")
         ));

@@ -453,6 +453,17 @@ pub struct Datagram {
     pub peer: SocketAddr,
 }
 
+/// The program in Go that runs gVisor's stack: its files, tests left out. The first is `go.mod`.
+pub const GVISOR_SOURCES: [(&str, &str); 7] = [
+    ("go.mod", include_str!("../gvisor/go.mod")),
+    ("go.sum", include_str!("../gvisor/go.sum")),
+    ("application.go", include_str!("../gvisor/application.go")),
+    ("main.go", include_str!("../gvisor/main.go")),
+    ("server.go", include_str!("../gvisor/server.go")),
+    ("datagrams_linux.go", include_str!("../gvisor/datagrams_linux.go")),
+    ("stack_linux.go", include_str!("../gvisor/stack_linux.go")),
+];
+
 /// The code of the guide is compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/new-stack.md")]

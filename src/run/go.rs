@@ -40,36 +40,16 @@ struct GoProgram {
 const FORWARDER: GoProgram = GoProgram {
     name: "forwarder in Go",
     prefix: "go-forwarder-",
-    sources: &FORWARDER_SOURCES,
+    sources: &forwarders::GO_SOURCES,
     or_else: "or name a finished program with --go-forwarder, or choose --forwarder rust",
 };
 
 const GVISOR: GoProgram = GoProgram {
     name: "stack of gVisor",
     prefix: "go-gvisor-",
-    sources: &GVISOR_SOURCES,
+    sources: &netstacks::GVISOR_SOURCES,
     or_else: "or choose another --netstack",
 };
-
-const GVISOR_SOURCES: [(&str, &str); 7] = [
-    ("go.mod", include_str!("../../netstacks/gvisor/go.mod")),
-    ("go.sum", include_str!("../../netstacks/gvisor/go.sum")),
-    ("application.go", include_str!("../../netstacks/gvisor/application.go")),
-    ("main.go", include_str!("../../netstacks/gvisor/main.go")),
-    ("server.go", include_str!("../../netstacks/gvisor/server.go")),
-    ("datagrams_linux.go", include_str!("../../netstacks/gvisor/datagrams_linux.go")),
-    ("stack_linux.go", include_str!("../../netstacks/gvisor/stack_linux.go")),
-];
-
-const FORWARDER_SOURCES: [(&str, &str); 7] = [
-    ("go.mod", include_str!("../../forwarders/go/go.mod")),
-    ("go.sum", include_str!("../../forwarders/go/go.sum")),
-    ("main.go", include_str!("../../forwarders/go/main.go")),
-    ("batch.go", include_str!("../../forwarders/go/batch.go")),
-    ("carry.go", include_str!("../../forwarders/go/carry.go")),
-    ("device_linux.go", include_str!("../../forwarders/go/device_linux.go")),
-    ("profile.go", include_str!("../../forwarders/go/profile.go")),
-];
 
 /// How long a build may take, downloads included. It takes 20 seconds if nothing is there yet.
 const BUILD_TIMEOUT: Duration = Duration::from_mins(5);
