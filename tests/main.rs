@@ -43,6 +43,8 @@ mod doctor;
 mod external;
 #[cfg(target_os = "linux")]
 mod forward;
+#[cfg(feature = "smoltcp")]
+mod fuzz;
 mod layers;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod matrix;

@@ -1,0 +1,9 @@
+#![no_main]
+
+#[allow(dead_code, reason = "the body uses a part of it")]
+#[path = "../bodies/input.rs"]
+mod input;
+#[path = "../bodies/words.rs"]
+mod words;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| words::parse(bytes));
