@@ -138,6 +138,8 @@ pub struct SmoltcpEngine<L> {
 
 impl<L: Link> SmoltcpEngine<L> {
     fn new(link: L, config: StackConfig) -> Self {
+        // Each connection has two rings of the window's size, of which most connections need a page or two.
+        platform::return_large_buffers();
         let mss = link.capabilities().mtu.saturating_sub(HEADERS);
         let mut device = Device::new(link);
         let mut interface_config = Config::new(HardwareAddress::Ip);

@@ -42,7 +42,8 @@ pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, Pack
 pub use memory::MemoryLink;
 pub use namespace::{Interface, InterfaceCounts, Namespace, add_host_route, folder_of_thread, interface_counts};
 pub use process::{
-    ProcessEnd, ProcessMeter, allow_open_files, end_with_parent, end_with_this_thread, sharpen_timers, this_program,
+    ProcessEnd, ProcessMeter, allow_open_files, end_with_parent, end_with_this_thread, return_large_buffers,
+    sharpen_timers, this_program,
 };
 pub use signal::Interrupts;
 pub use socket::{

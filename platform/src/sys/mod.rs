@@ -127,6 +127,8 @@ pub(crate) trait System {
 
     fn sharpen_timers() {}
 
+    fn return_large_buffers() {}
+
     fn end_with_this_thread(_command: &mut Command) {}
 
     fn end_with_parent(_parent: u32) -> bool {

@@ -53,6 +53,12 @@ impl System for Linux {
         netns::enter()
     }
 
+    #[cfg(target_env = "gnu")]
+    fn return_large_buffers() {
+        // SAFETY: the call takes two numbers. A refusal leaves everything as it was.
+        let _accepted = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20) };
+    }
+
     fn set_up(interface: &Interface) -> Result<(), Error> {
         network::set_up(interface)
     }
