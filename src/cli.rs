@@ -73,6 +73,9 @@ pub enum Command {
     },
     /// Print the manual page, for man
     Man,
+
+    /// Print the JSON schema of --json and of the files of samples
+    Schema,
     /// Do what the process that has started this one asks for on standard input
     #[command(hide = true)]
     Child,

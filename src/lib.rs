@@ -170,6 +170,7 @@ pub fn main_with<X: Executor>(
         Plan::Doctor => doctor(&apart(platform::this_program()), console.out),
         Plan::Completions(shell) => Ok(console.out.write_all(&cli::completions(shell))?),
         Plan::Man => Ok(console.out.write_all(&cli::manual()?)?),
+        Plan::Schema => Ok(writeln!(console.out, "{:#}", sample::schema().to_value())?),
         // Only a process of its own is a child; see `main`.
         Plan::Child => Ok(()),
     }

@@ -55,6 +55,8 @@ pub enum Plan {
     Completions(Shell),
     /// The manual page.
     Man,
+    /// The JSON schema of the lines of samples.
+    Schema,
     /// The task that the parent process writes to standard input.
     Child,
 }
@@ -99,6 +101,7 @@ impl TryFrom<Cli> for Plan {
             Some(Command::Doctor) => Self::Doctor,
             Some(Command::Completions { shell }) => Self::Completions(shell),
             Some(Command::Man) => Self::Man,
+            Some(Command::Schema) => Self::Schema,
             Some(Command::Child) => Self::Child,
         })
     }

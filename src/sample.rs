@@ -20,13 +20,14 @@ use std::time::Duration;
 
 use netstacks::Effective;
 use platform::{FaultCounts, PacketCounts};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::environment::{Environment, Program};
 pub use self::fields::{field_text, fields};
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
-pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, score_line};
+pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, schema, score_line};
 pub use self::load::Load;
 pub use self::score::Score;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_INTERVAL, Warning};
@@ -44,7 +45,7 @@ pub struct Sample {
 }
 
 /// How a run ended, and what it cost.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measurements {
     /// How it ended.
     pub status: Status,
@@ -62,6 +63,7 @@ pub struct Measurements {
     pub bytes_back: Option<u64>,
     /// The timed window: from the client's go to the last byte's arrival (reader), or to the
     /// acknowledgement of the last byte by the server application (writer).
+    #[schemars(with = "u64")]
     #[serde(rename = "elapsed_ns", with = "nanoseconds")]
     pub elapsed: Duration,
     /// How much of the payload was really checked.
@@ -124,7 +126,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 /// CPU time, user and system, in seconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CpuTime {
     /// Of the load: the client's threads; with a forwarder or a proxy, clients and servers.
     pub client_seconds: Option<f64>,
@@ -135,7 +137,7 @@ pub struct CpuTime {
 
 /// Packets that crossed the link; a super-packet counts as one. With a forwarder they are the packets in the
 /// payload's direction, or with [`Mode::Both`] all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Packets {
     /// From the device to the stack, or those that the forwarder read.
     pub rx: u64,
@@ -155,7 +157,7 @@ impl From<PacketCounts> for Packets {
 }
 
 /// What the link did to packets, both ways together. A super-packet counts as one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkFacts {
     /// Packets that were lost by chance.
     pub lost: u64,
@@ -190,7 +192,7 @@ impl From<FaultCounts> for LinkFacts {
 }
 
 /// The kernel's statistics of the client's connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TcpFacts {
     /// Smoothed round-trip time, in microseconds.
     pub rtt_us: Option<u64>,
@@ -205,9 +207,10 @@ pub struct TcpFacts {
 }
 
 /// A part of the timed window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
     /// Its end, from the beginning of the timed window.
+    #[schemars(with = "u64")]
     #[serde(rename = "end_ns", with = "nanoseconds")]
     pub end: Duration,
     /// Payload bytes that arrived in it.
@@ -221,7 +224,7 @@ pub struct Interval {
 }
 
 /// The requests of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestFacts {
     /// How many were answered in the timed window.
     pub answered: u64,
@@ -230,11 +233,12 @@ pub struct RequestFacts {
     pub errors: BTreeMap<String, u64>,
     /// How long each took from when it was due to the last byte of its response: those of the window, also if the
     /// response came after it.
+    #[schemars(with = "latency::Fields")]
     pub latency: Latency,
 }
 
 /// The datagrams of a run: those of the payload, or requests and their responses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DatagramFacts {
     /// Datagrams, or requests, that were sent.
     pub sent: u64,
@@ -264,7 +268,7 @@ impl DatagramFacts {
 
 /// The memory of connections: the resident set of the subject's process, in bytes. `None` where the system does not
 /// say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IdleFacts {
     /// How many connections there were.
     pub connections: u64,
@@ -297,7 +301,7 @@ impl IdleFacts {
 }
 
 /// The device of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeviceFacts {
     /// The interface's name.
     pub name: String,
@@ -310,7 +314,7 @@ pub struct DeviceFacts {
 }
 
 /// How a run ended. A failure is a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// Everything was delivered.

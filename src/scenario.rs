@@ -16,6 +16,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use netstacks::StackKind;
 use platform::{Network, Offload};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::cell::Cell;
@@ -53,7 +54,7 @@ pub(crate) fn plural(count: impl fmt::Display, noun: &str) -> String {
 }
 
 /// Everything that describes one run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Scenario {
     /// What carries the bytes.
     pub subject: Subject,
@@ -98,9 +99,11 @@ pub struct Scenario {
     /// How much is delivered before the timed window, in bytes, by all streams of a direction together.
     pub warmup_bytes: u64,
     /// How often arrived bytes are recorded.
+    #[schemars(with = "Option<u64>")]
     #[serde(rename = "interval_ns", with = "optional_nanoseconds", default)]
     pub interval: Option<Duration>,
     /// The run has failed after this time.
+    #[schemars(with = "u64")]
     #[serde(rename = "timeout_ns", with = "nanoseconds")]
     pub timeout: Duration,
     /// Whether the run gets a network namespace of its own.
@@ -117,7 +120,7 @@ pub struct Scenario {
 }
 
 /// What carries the bytes. The first four are the layers from the kernel's own loopback to the whole path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Subject {
     /// The kernel's TCP on both sides, over its loopback; the server runs on tokio, as a stack's does.
@@ -203,7 +206,7 @@ impl Subject {
 }
 
 /// A [`Subject`] without the stack or forwarder in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
     /// The kernel's TCP on both sides, over its loopback
@@ -224,7 +227,7 @@ pub enum Layer {
 }
 
 /// The work of the clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
     /// Bulk bytes over TCP streams: [`Mode::Reader`], [`Mode::Writer`] or [`Mode::Both`].
@@ -312,7 +315,7 @@ impl Workload {
 }
 
 /// The datagrams of a [`Workload`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Datagrams {
     /// [`Mode::Reader`] or [`Mode::Writer`].
     pub mode: Mode,
@@ -321,7 +324,9 @@ pub struct Datagrams {
 }
 
 /// The transport protocol of a [`Workload`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// Connections and streams
@@ -332,7 +337,7 @@ pub enum Protocol {
 }
 
 /// The requests of a [`Workload`]. The next request of a connection follows the response, unless there is a rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Requests {
     /// Length of a request, in bytes.
     pub request_bytes: NonZeroU32,
@@ -352,7 +357,7 @@ impl Default for Requests {
 }
 
 /// What the client of a connection does. Clients connect: to the stack, or from the near network to the far one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// The client reads what the server on the stack sends
@@ -371,13 +376,15 @@ pub enum Mode {
 
 /// What the link between device and stack does to packets beside carrying them, each way. A super-packet is one
 /// packet. The default is nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Conditions {
     /// How long every packet takes: half of what it adds to a round trip.
+    #[schemars(with = "u64")]
     #[serde(rename = "delay_ns", with = "nanoseconds", skip_serializing_if = "Duration::is_zero")]
     pub delay: Duration,
     /// A packet takes up to so much more or less, evenly distributed; none overtakes another by that.
+    #[schemars(with = "u64")]
     #[serde(rename = "jitter_ns", with = "nanoseconds", skip_serializing_if = "Duration::is_zero")]
     pub jitter: Duration,
     /// Packets that are lost, of a million.
@@ -433,7 +440,7 @@ impl fmt::Display for Conditions {
 }
 
 /// How much is delivered in the timed window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Amount {
     /// As many bytes.
@@ -441,6 +448,7 @@ pub enum Amount {
     /// For a time, and on until a number of bytes has been delivered.
     Time {
         /// The shortest time.
+        #[schemars(with = "u64")]
         #[serde(rename = "time_ns", with = "nanoseconds")]
         time: Duration,
         /// The fewest bytes, of all streams of a direction together.
@@ -456,7 +464,7 @@ impl Amount {
 }
 
 /// The runtime of the stack and its server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "RuntimeFields", from = "RuntimeFields")]
 pub enum RuntimeKind {
     /// Tokio's current-thread runtime.
@@ -490,14 +498,14 @@ impl fmt::Display for RuntimeKind {
 }
 
 /// A [`RuntimeKind`] as two fields of a JSON object.
-#[derive(Clone, Copy, Serialize, Deserialize)]
+#[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
 struct RuntimeFields {
     runtime: RuntimeName,
     worker_threads: Option<NonZeroUsize>,
 }
 
 /// A [`RuntimeKind`] without its number of workers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum RuntimeName {
     /// Tokio's current-thread runtime
@@ -522,7 +530,7 @@ impl From<RuntimeFields> for RuntimeKind {
 }
 
 /// How much of the payload is compared with the pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Verify {
     /// Every byte of the warm-up, then only the count
@@ -545,7 +553,7 @@ impl Verify {
 }
 
 /// The program that makes the load of a forwarder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Generator {
     /// This program
@@ -555,7 +563,7 @@ pub enum Generator {
 }
 
 /// Names and addresses of the devices of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Devices {
     /// One device, with the stack on its other side. Subjects without a device use the addresses alone.
@@ -570,7 +578,7 @@ pub enum Devices {
 }
 
 /// A TUN device.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Tun {
     /// The interface's name.
     pub name: String,
@@ -581,7 +589,7 @@ pub struct Tun {
 }
 
 /// One of the two devices of a forwarder.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct End {
     /// The interface's name.
     pub name: String,

@@ -49,6 +49,7 @@ macro_rules! stacks {
         /// The stacks that users can choose: those that this crate knows, compiled in or not, and those that are
         /// processes of their own.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
         #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
         pub enum StackKind {
             $(
@@ -218,6 +219,7 @@ impl Default for StackConfig {
 
 /// The configuration that a stack really uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Effective {
     /// The stack's version.
     pub stack_version: Cow<'static, str>,

@@ -13,6 +13,7 @@ use crate::{Capabilities, Cause, Class, Error, Link, PacketBuffer, PacketMeta};
 
 /// The two addresses of the tunnel and the network they share, of one IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Network {
     /// The kernel's address on the device.
     pub address: IpAddr,
@@ -149,6 +150,7 @@ fn check_host(host: IpAddr, hosts: u128) -> Result<(), NetworkError> {
 /// Whether a device is to take work off the stack: checksums, and the segmentation and joining of
 /// TCP segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Offload {

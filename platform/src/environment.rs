@@ -6,6 +6,7 @@ use crate::sys::{Native, System};
 
 /// The machine and its settings, as far as they change a figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Environment {
     /// The operating system, as Rust names it: `linux`, `macos`, `windows`.
     pub system: String,

@@ -4,13 +4,14 @@ use std::hash::Hasher;
 
 use fnv::FnvHasher;
 use netstacks::StackKind;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::fields::{field_text, fields};
 
 /// The machine and the program, as far as they change a figure. `None` is what is not known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
     /// The machine.
     #[serde(flatten)]
@@ -21,7 +22,7 @@ pub struct Environment {
 }
 
 /// The program as it was built.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Program {
     /// The program's version.
     pub version: Option<String>,

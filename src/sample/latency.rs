@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer as Decoder, Serializer as _, V2DeflateSerializer as Encoder};
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -21,8 +22,8 @@ const DIGITS: u8 = 3;
 pub struct Latency(Histogram<u64>);
 
 /// Latencies in a file: the quantiles for readers, and the histogram, from which all is read back.
-#[derive(Serialize, Deserialize)]
-struct Fields {
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub(super) struct Fields {
     p50_us: f64,
     p90_us: f64,
     p99_us: f64,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use schemars::{JsonSchema, Schema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -23,7 +24,7 @@ const SCORE: &str = "score";
 const NO_ENVIRONMENT: [&str; 6] = ["schema", "kind", "id", "arguments", "seed", "plan"];
 
 /// The first line of a file: where the samples after it come from, and what they are to become.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Head {
     /// [`Environment::id`].
     pub id: String,
@@ -51,7 +52,7 @@ pub(super) enum Line {
     },
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Tagged<T> {
     schema: u32,
     kind: &'static str,
@@ -59,7 +60,7 @@ struct Tagged<T> {
     content: T,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Written<'a, E> {
     #[serde(flatten)]
     cell: &'a Cell,
@@ -72,11 +73,26 @@ struct Written<'a, E> {
 }
 
 /// Names an environment, and describes it where that is not done elsewhere.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct Reference<'a> {
     id: String,
     #[serde(flatten)]
     environment: Option<&'a Environment>,
+}
+
+/// A line of any kind, for its schema.
+#[derive(JsonSchema)]
+#[schemars(untagged, title = "A line of a file of samples")]
+#[allow(dead_code, reason = "its schema alone is used")]
+enum Any<'a> {
+    Head(Tagged<&'a Head>),
+    Sample(Tagged<Written<'a, Reference<'a>>>),
+    Score(Tagged<&'a Score>),
+}
+
+/// The JSON schema of a line.
+pub fn schema() -> Schema {
+    schema_for!(Any<'_>)
 }
 
 /// The line of a sample whose file has a head with its environment. It ends without a line feed.

@@ -3,10 +3,11 @@
 use conformance::known::Known;
 use conformance::{Case, Layer, Outcome, Ran};
 use netstacks::StackKind;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The result of a case on a stack, with what was expected of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Score {
     /// The stack.
     pub netstack: StackKind,

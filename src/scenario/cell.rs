@@ -5,6 +5,7 @@ use std::num::{NonZeroU16, NonZeroU64};
 
 use netstacks::StackKind;
 use platform::Offload;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
 
 /// A scenario without its amounts: samples of equal cells are runs of the same thing. `None` is what the
 /// subject does not have.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "Fields", try_from = "Fields")]
 pub struct Cell {
     /// What carries the bytes.
@@ -48,7 +49,7 @@ pub struct Cell {
 }
 
 /// A cell as the fields of a JSON object.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize, Deserialize, JsonSchema)]
 struct Fields {
     layer: Layer,
     netstack: Option<StackKind>,

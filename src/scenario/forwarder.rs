@@ -5,12 +5,13 @@ use std::fmt;
 use std::num::NonZeroU16;
 
 use forwarders::{ForwardConfig, Handoff, Io, Offload};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::plural;
 
 /// The program that carries packets from one TUN device to the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "program", rename_all = "lowercase")]
 pub enum Forwarder {
     /// This program's own, on tun-rs.

@@ -1,0 +1,48 @@
+//! The JSON schema of the lines of files of samples.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rust_tun_perf::sample;
+use serde_json::Value;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Every committed file of samples.
+fn files() -> Vec<PathBuf> {
+    let folders = ["docs/data", "tests/data"].map(|folder| Path::new(ROOT).join(folder));
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "jsonl"))
+        .collect()
+}
+
+#[test]
+fn every_committed_line_is_as_the_schema_says() {
+    let schema = sample::schema().to_value();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let files = files();
+    assert!(files.len() >= 10, "{files:?}");
+    for file in files {
+        for (number, line) in fs::read_to_string(&file).unwrap().lines().enumerate() {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            assert!(validator.is_valid(&line), "{}, line {}: {line}", file.display(), number + 1);
+            // Each kind of line has one of these.
+            for field in ["plan", "bytes", "netstack"] {
+                if line.get(field).is_some_and(|value| !value.is_null()) {
+                    line[field] = Value::from(-1);
+                    assert!(!validator.is_valid(&line), "{}, line {}: {field}", file.display(), number + 1);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_committed_schema_is_that_of_the_types() {
+    let file: Value =
+        serde_json::from_slice(&fs::read(Path::new(ROOT).join("docs/sample.schema.json")).unwrap()).unwrap();
+    let remedy = "write it anew: cargo run -- schema > docs/sample.schema.json";
+    assert!(file == sample::schema().to_value(), "{remedy}");
+}
