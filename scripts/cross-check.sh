@@ -5,7 +5,7 @@
 # has no file of its own: so that no line for those systems is written blind.
 #
 #     scripts/cross-check.sh          type-check for x86_64-pc-windows-gnu and aarch64-apple-darwin
-#     scripts/cross-check.sh --run    then also run the tests of platform and netstacks under Wine
+#     scripts/cross-check.sh --run    then also run the tests of platform and netstacks, and the program, under Wine
 #     scripts/cross-check.sh --run-if-changed   the same, unless it has passed for these files before
 #
 # A --run that passes in a clean working tree writes the hashes of the files on which the result depends to
@@ -15,7 +15,7 @@
 # Debian's packages are not. MinGW compiles the C for Windows, and zig, which brings the headers of
 # macOS along, the C for macOS. Linking for macOS would need Apple's SDK; a check needs no linker.
 # Under Wine the tests run with the calling convention, sizes and events of Windows, but without
-# Wintun's driver.
+# Wintun's driver. The program runs with a driver for tests: see scripts/wine.sh.
 #
 # PACKAGES="rust-tun-perf-platform rust-tun-perf-netstacks" limits the check to these packages.
 
@@ -27,7 +27,7 @@ readonly OTHER=x86_64-unknown-freebsd
 readonly CARGO=/usr/bin/cargo
 readonly ZIG_VERSION=0.17.0
 # What the result depends on. The other packages leave the differences between systems to platform.
-readonly SOURCES=(Cargo.toml Cargo.lock platform netstacks forwarders scripts/cross-check.sh)
+readonly SOURCES=(Cargo.toml Cargo.lock platform netstacks forwarders scripts/cross-check.sh scripts/wine.sh scripts/wine)
 readonly PASSED=.ci/cross-checked
 
 cd "$(dirname "$0")/.."
@@ -151,19 +151,6 @@ check() {
     [[ ${#failed[@]} -eq 0 ]] || fail "the check failed for ${failed[*]}"
 }
 
-# Rust's standard library wants ProcessPrng, which Wine has only from version 9 on.
-build_random_source() {
-    cat >"$scratch/bcryptprimitives.c" <<'SOURCE'
-#include <windows.h>
-BOOLEAN NTAPI SystemFunction036(PVOID bytes, ULONG len);
-__declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE bytes, SIZE_T len)
-{
-    return SystemFunction036(bytes, (ULONG)len);
-}
-SOURCE
-    x86_64-w64-mingw32-gcc -shared -O2 -o "$1/bcryptprimitives.dll" "$scratch/bcryptprimitives.c" -ladvapi32
-}
-
 run_tests() {
     local package executables executable selection=() status=0
     command -v wine >/dev/null || install wine wine64
@@ -181,12 +168,18 @@ for line in sys.stdin:
         print(message["executable"])' <"$scratch/messages")
     [[ -n $executables ]] || fail "there are no tests for $WINDOWS"
     while read -r executable; do
-        build_random_source "$(dirname "$executable")"
+        x86_64-w64-mingw32-gcc -shared -O2 -o "$(dirname "$executable")/bcryptprimitives.dll" \
+            scripts/wine/bcryptprimitives.c -ladvapi32
         say "running $(basename "$executable") under Wine"
         # Most of them wait for timers.
         timeout 1500 wine "$executable" --show-output --test-threads=$((2 * $(nproc))) </dev/null || status=1
     done <<<"$executables"
     [[ $status -eq 0 ]] || fail "tests failed under Wine"
+    if [[ -z ${PACKAGES:-} ]]; then
+        say "running the program under Wine"
+        cross build --target "$WINDOWS"
+        scripts/wine.sh "$CARGO_TARGET_DIR/$WINDOWS/debug/rust-tun-perf.exe"
+    fi
 }
 
 # The hashes of the sources, as they are committed.

@@ -1,7 +1,7 @@
 //! What the kernel says of a TCP socket, and what it lets one choose.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use socket2::Socket;
@@ -23,6 +23,16 @@ pub struct TcpStatistics {
     pub send_window_bytes: Option<u64>,
     /// Window that this end advertises, in bytes; of Linux from 6.2 on.
     pub receive_window_bytes: Option<u64>,
+}
+
+/// Ends a connection in both directions, and with it every read and write that another thread waits in. They fail, or end as if
+/// the peer had closed.
+///
+/// On Windows `shutdown` lets them wait on, so they are cancelled (`CancelIoEx`).
+pub fn end_connection(socket: &TcpStream) {
+    // A socket that was never connected cannot be shut down, and need not be shut down.
+    let _unconnected = socket.shutdown(Shutdown::Both);
+    Native::cancel_io(socket);
 }
 
 /// What the kernel says of a connection now.

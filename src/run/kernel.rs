@@ -91,10 +91,7 @@ impl Connector for KernelConnector {
 
     fn canceller(&self) -> Cancel {
         let socket = Arc::clone(&self.socket);
-        Box::new(move || {
-            // A socket that was never connected cannot be shut down, and need not be shut down.
-            let _unconnected = socket.shutdown(Shutdown::Both);
-        })
+        Box::new(move || platform::end_connection(&socket))
     }
 }
 

@@ -125,6 +125,8 @@ pub(crate) trait System {
 
     fn allow_open_files(_wanted: u64) {}
 
+    fn cancel_io(_socket: &TcpStream) {}
+
     fn sharpen_timers() {}
 
     fn return_large_buffers() {}

@@ -4,7 +4,7 @@
 //! one thing that needs a thread is to wait for packets, since tokio knows no event of Windows.
 
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::windows::io::AsRawSocket;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -14,13 +14,14 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use socket2::Socket;
+use socket2::{Domain, Socket, Type};
 use tokio::signal::windows::{CtrlC, ctrl_c};
 use tokio::time::{Instant, Sleep, sleep};
 use windows_sys::Win32::Foundation::{
     ERROR_ACCESS_DENIED, ERROR_BUFFER_OVERFLOW, HANDLE, STATUS_CONTROL_C_EXIT, STATUS_SEVERITY_ERROR,
 };
 use windows_sys::Win32::Networking::WinSock::{SIO_TCP_INFO, SOCKET, TCP_INFO_v0, WSAIoctl};
+use windows_sys::Win32::System::IO::CancelIoEx;
 use wintun::{Adapter, Session, Wintun};
 
 mod interface;
@@ -63,9 +64,11 @@ impl System for Windows {
         if name.encode_utf16().count() > 127 { Err("Windows takes at most 127 characters") } else { Ok(()) }
     }
 
-    /// Only an address of this host can be bound to.
+    /// Only an address of this host can be bound to. Under Wine that is so for TCP alone.
     fn is_local_address(address: IpAddr) -> bool {
-        UdpSocket::bind((address, 0)).is_ok()
+        let address = SocketAddr::from((address, 0));
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None);
+        socket.and_then(|socket| socket.bind(&address.into())).is_ok()
     }
 
     /// `SIO_TCP_INFO`, of Windows 10 from 1703 on. It tells the bytes sent again and how often a recovery
@@ -98,6 +101,12 @@ impl System for Windows {
             send_window_bytes: Some(info.SndWnd.into()),
             receive_window_bytes: Some(info.RcvWnd.into()),
         })
+    }
+
+    /// Of all threads. Which of them were under way does not matter here.
+    fn cancel_io(socket: &TcpStream) {
+        // SAFETY: the socket is open, and a null pointer stands for all operations.
+        let _none = unsafe { CancelIoEx(socket.as_raw_socket() as HANDLE, ptr::null()) };
     }
 
     fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {

@@ -1,0 +1,70 @@
+/*
+ * An iphlpapi.dll for tests under Wine 8, whose own lacks the functions that set an interface's MTU and addresses: a call of one
+ * ends the process. Here they succeed and do nothing, because tun.py has set both. All other functions are Wine's own.
+ */
+
+#include <winsock2.h>
+#include <ws2ipdef.h>
+#include <iphlpapi.h>
+
+/* Each is exported under its name, and jumps to Wine's. */
+#define WINES(name)                                                                                                     \
+    void *real_##name;                                                                                                  \
+    __asm__(".globl " #name "\n" #name ": jmp *real_" #name "(%rip)\n");
+#define ALL(X)                                                                                                          \
+    X(ConvertInterfaceAliasToLuid)                                                                                      \
+    X(ConvertInterfaceLuidToAlias)                                                                                      \
+    X(ConvertInterfaceLuidToGuid)                                                                                       \
+    X(ConvertInterfaceLuidToIndex)                                                                                      \
+    X(ConvertLengthToIpv4Mask)                                                                                          \
+    X(GetAdaptersAddresses)                                                                                             \
+    X(GetIfEntry2)                                                                                                      \
+    X(GetInterfaceInfo)                                                                                                 \
+    X(GetIpForwardTable)                                                                                                \
+    X(GetBestInterfaceEx)
+ALL(WINES)
+
+void WINAPI InitializeIpInterfaceEntry(MIB_IPINTERFACE_ROW *row)
+{
+    memset(row, 0, sizeof *row);
+}
+
+DWORD WINAPI GetIpInterfaceEntry(MIB_IPINTERFACE_ROW *row)
+{
+    (void)row;
+    return NO_ERROR;
+}
+
+DWORD WINAPI SetIpInterfaceEntry(MIB_IPINTERFACE_ROW *row)
+{
+    (void)row;
+    return NO_ERROR;
+}
+
+void WINAPI InitializeUnicastIpAddressEntry(MIB_UNICASTIPADDRESS_ROW *row)
+{
+    memset(row, 0, sizeof *row);
+}
+
+DWORD WINAPI CreateUnicastIpAddressEntry(const MIB_UNICASTIPADDRESS_ROW *row)
+{
+    (void)row;
+    return NO_ERROR;
+}
+
+DWORD WINAPI GetUnicastIpAddressEntry(MIB_UNICASTIPADDRESS_ROW *row)
+{
+    row->DadState = IpDadStatePreferred;
+    return NO_ERROR;
+}
+
+BOOL WINAPI DllMain(HINSTANCE self, DWORD reason, void *reserved)
+{
+    (void)self, (void)reserved;
+    if (reason != DLL_PROCESS_ATTACH)
+        return TRUE;
+    HMODULE wines = LoadLibraryW(L"C:\\windows\\system32\\iphlpapi.dll");
+#define FIND(name) real_##name = (void *)GetProcAddress(wines, #name);
+    ALL(FIND)
+    return wines != NULL && wines != self;
+}
