@@ -28,6 +28,8 @@ mod socket;
 mod sys;
 mod trace;
 mod usage;
+#[cfg(any(target_os = "macos", all(test, unix)))]
+mod utun;
 pub mod vnet;
 
 pub use counted::{Counted, PacketCounts, Traffic};

@@ -19,7 +19,7 @@ use tokio::io::unix::{AsyncFd, AsyncFdReadyMutGuard};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Interrupts;
-use crate::{PacketBuffer, PacketMeta, ProcessEnd};
+use crate::ProcessEnd;
 
 /// Raises the limit on open files, as far as it is allowed.
 pub(super) fn allow_open_files(wanted: u64) {
@@ -108,21 +108,6 @@ fn settle<T: AsRawFd>(mut guard: AsyncFdReadyMutGuard<'_, Owner<T>>, flags: Poll
         }
     }
     Ok(true)
-}
-
-/// Fills buffers by a non-blocking call for each packet, until there is none.
-pub(super) fn recv_batch(
-    buffers: &mut [PacketBuffer],
-    mut recv: impl FnMut(&mut [u8]) -> io::Result<(usize, PacketMeta)>,
-) -> io::Result<usize> {
-    for (count, buffer) in buffers.iter_mut().enumerate() {
-        match recv(buffer.storage_mut()) {
-            Ok((len, meta)) => buffer.filled(len, meta)?,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && count > 0 => return Ok(count),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(buffers.len())
 }
 
 /// `getsockopt(2)` into bytes; returns how many the kernel has written.

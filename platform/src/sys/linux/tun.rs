@@ -14,7 +14,7 @@ use super::netlink;
 use super::network::{add_address, interface_counts};
 use crate::link::packet_len;
 use crate::sys::Tun;
-use crate::sys::unix::{Readiness, recv_batch};
+use crate::sys::unix::Readiness;
 use crate::vnet::{self, HEADER_LEN};
 use crate::{Capabilities, Cause, Class, DropCounter, Error, Link, Offload, PacketBuffer, PacketMeta, TunConfig};
 
@@ -160,6 +160,21 @@ fn not_created(name: &str, source: io::Error) -> Error {
         _ => Class::Failed.into(),
     };
     Error::new(cause, "create TUN interface", name, source)
+}
+
+/// Fills buffers by a non-blocking call for each packet, until there is none.
+fn recv_batch(
+    buffers: &mut [PacketBuffer],
+    mut recv: impl FnMut(&mut [u8]) -> io::Result<(usize, PacketMeta)>,
+) -> io::Result<usize> {
+    for (count, buffer) in buffers.iter_mut().enumerate() {
+        match recv(buffer.storage_mut()) {
+            Ok((len, meta)) => buffer.filled(len, meta)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && count > 0 => return Ok(count),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(buffers.len())
 }
 
 fn adopt(fd: i32) -> Result<SyncDevice, Error> {

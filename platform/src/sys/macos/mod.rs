@@ -2,13 +2,14 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io::{self, IoSlice};
+use std::mem;
 use std::net::{IpAddr, TcpStream};
 use std::num::NonZero;
 use std::os::fd::{AsRawFd, RawFd};
 use std::process::ExitStatus;
 use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -18,22 +19,14 @@ use socket2::Socket;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::sampler::SignalSampler;
-use super::unix::{self, Readiness, TerminationSignals, recv_batch, socket_option};
+use super::unix::{self, Readiness, TerminationSignals, socket_option};
 use super::{System, Tun};
 use crate::doctor::{Check, Verdict};
-use crate::link::packet_len;
+use crate::utun::{BATCH, Calls, FAMILY_LEN, Packets, Slot};
 use crate::{
     Capabilities, Cause, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics,
     TunConfig,
 };
-
-/// What each packet has in front of it: its address family, in network byte order
-/// (`bsd/net/if_utun.c`, `utun_output` and `utun_ctl_send`).
-const FAMILY_LEN: usize = 4;
-
-/// Slices that are sent without an allocation: the stacks have a header and a payload, of which
-/// lwIP's may lie in a few pieces.
-const SLICES: usize = 15;
 
 /// `UTUN_OPT_MAX_PENDING_PACKETS` of XNU's `bsd/net/if_utun.h`, which libc lacks.
 const UTUN_OPT_MAX_PENDING_PACKETS: c_int = 16;
@@ -150,8 +143,7 @@ pub(crate) struct Utun {
     device: Readiness<SyncDevice>,
     name: String,
     mtu: usize,
-    /// Packets that the kernel had no memory for.
-    refused: Arc<AtomicU64>,
+    packets: Packets,
 }
 
 impl Tun for Utun {
@@ -166,7 +158,7 @@ impl Tun for Utun {
         let name = device.name().map_err(failed("ask the name of"))?;
         let mtu = usize::from(device.mtu().map_err(failed("ask the MTU of"))?);
         let device = Readiness::new(device).map_err(failed("register with the runtime"))?;
-        Ok(Self { device, name, mtu, refused: Arc::default() })
+        Ok(Self { device, name, mtu, packets: Packets::default() })
     }
 
     fn name(&self) -> &str {
@@ -174,7 +166,7 @@ impl Tun for Utun {
     }
 
     fn drop_counter(&self) -> DropCounter {
-        let (name, refused) = (self.name.clone(), Arc::clone(&self.refused));
+        let (name, refused) = (self.name.clone(), Arc::clone(&self.packets.refused));
         DropCounter(Arc::new(move || Some(interface_drops(&name)? + refused.load(Ordering::Relaxed))))
     }
 }
@@ -246,33 +238,87 @@ fn set_socket_option<T: Copy>(fd: RawFd, level: c_int, option: c_int, value: &T)
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The family that stands in front of a packet, by the version in its first byte.
-fn family(slices: &[IoSlice<'_>]) -> io::Result<[u8; FAMILY_LEN]> {
-    let first = slices.iter().find_map(|slice| slice.first());
-    match first.map(|byte| byte >> 4) {
-        Some(4) => Ok((libc::AF_INET as u32).to_be_bytes()),
-        Some(6) => Ok((libc::AF_INET6 as u32).to_be_bytes()),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "neither an IPv4 nor an IPv6 packet")),
-    }
+/// `struct msghdr_x` of XNU's `bsd/sys/socket.h`, which Apple's SDK lacks.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Message {
+    name: *mut c_void,
+    name_len: libc::socklen_t,
+    slices: *mut libc::iovec,
+    slices_len: c_int,
+    control: *mut c_void,
+    control_len: libc::socklen_t,
+    flags: c_int,
+    /// How many bytes were received.
+    len: libc::size_t,
 }
 
-/// Sends a packet with its family in front, by one `writev(2)`.
-fn send(device: &SyncDevice, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    if slices.len() > SLICES {
-        // This allocates, but no stack sends so many pieces.
-        return device.send_vectored(slices);
-    }
-    let family = family(slices)?;
-    let mut vector = [IoSlice::new(&[]); 1 + SLICES];
-    vector[0] = IoSlice::new(&family);
-    vector[1..=slices.len()].copy_from_slice(slices);
-    let count = c_int::try_from(1 + slices.len()).map_err(io::Error::other)?;
-    // SAFETY: an IoSlice has the layout of an iovec (its documentation says so), and as many as are
-    // announced are initialised and borrowed until the call has returned.
-    let sent = unsafe { libc::writev(device.as_raw_fd(), vector.as_ptr().cast(), count) };
+/// `recvmsg_x`, if the system's library has it.
+type ReceiveMany = unsafe extern "C" fn(c_int, *mut Message, libc::c_uint, c_int) -> libc::ssize_t;
+
+fn receive_many() -> Option<ReceiveMany> {
+    static FOUND: OnceLock<Option<ReceiveMany>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // SAFETY: the name ends with a zero.
+        let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"recvmsg_x".as_ptr()) };
+        // SAFETY: a function of this name has this type, and a null pointer is `None`.
+        unsafe { mem::transmute::<*mut c_void, Option<ReceiveMany>>(function) }
+    })
+}
+
+fn slices_of(slot: &mut Slot<'_>) -> [libc::iovec; 2] {
+    [&mut slot.family[..], slot.storage]
+        .map(|bytes| libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() })
+}
+
+/// A number of bytes, or else the system's last error.
+fn length(result: libc::ssize_t) -> io::Result<usize> {
     // A negative number alone fails the conversion.
-    let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
-    Ok(sent.saturating_sub(FAMILY_LEN))
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+impl Calls for SyncDevice {
+    fn receive(&self, slot: &mut Slot<'_>) -> io::Result<usize> {
+        let slices = slices_of(slot);
+        // SAFETY: there are two slices, which are borrowed until the call has returned.
+        length(unsafe { libc::readv(self.as_raw_fd(), slices.as_ptr(), 2) })
+    }
+
+    fn receive_many(&self, slots: &mut [Slot<'_>]) -> io::Result<usize> {
+        let Some(receive) = receive_many() else { return Err(io::Error::from_raw_os_error(libc::ENOSYS)) };
+        let none = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+        let mut slices = [[none; 2]; BATCH];
+        let slots_len = slots.len().min(BATCH);
+        for (slices, slot) in slices.iter_mut().zip(slots.iter_mut()) {
+            *slices = slices_of(slot);
+        }
+        let mut messages = slices.each_mut().map(|slices| Message {
+            name: ptr::null_mut(),
+            name_len: 0,
+            slices: slices.as_mut_ptr(),
+            slices_len: 2,
+            control: ptr::null_mut(),
+            control_len: 0,
+            flags: 0,
+            len: 0,
+        });
+        // SAFETY: there are at least so many messages, each of two slices, and all of it is borrowed until the call has
+        // returned. `BATCH` fits.
+        let received =
+            unsafe { receive(self.as_raw_fd(), messages.as_mut_ptr(), slots_len as libc::c_uint, libc::MSG_DONTWAIT) };
+        let count = length(received)?;
+        for (slot, message) in slots.iter_mut().zip(&messages).take(count) {
+            slot.len = message.len;
+        }
+        Ok(count)
+    }
+
+    fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let count = c_int::try_from(slices.len()).map_err(io::Error::other)?;
+        // SAFETY: an IoSlice has the layout of an iovec (its documentation says so), and as many as are
+        // announced are initialised and borrowed until the call has returned.
+        length(unsafe { libc::writev(self.as_raw_fd(), slices.as_ptr().cast(), count) })
+    }
 }
 
 impl Link for Utun {
@@ -281,22 +327,11 @@ impl Link for Utun {
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
-        let device = self.device.get_ref();
-        recv_batch(buffers, |storage| Ok((device.recv(storage)?, PacketMeta::default())))
+        self.packets.try_recv(self.device.get_ref(), buffers)
     }
 
     fn try_send(&mut self, _meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        match send(self.device.get_ref(), slices) {
-            Ok(sent) if sent == packet_len(slices) => Ok(()),
-            Ok(_) => Err(io::Error::new(io::ErrorKind::WriteZero, "the TUN device took only a part of a packet")),
-            // A kernel without memory loses the packet, as a network would. The socket stays
-            // writable meanwhile, so there is nothing to wait for.
-            Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
+        self.packets.try_send(self.device.get_ref(), slices)
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -375,14 +410,6 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-
-    #[test]
-    fn a_packet_is_preceded_by_its_family() {
-        assert_eq!(family(&[IoSlice::new(&[]), IoSlice::new(&[0x45, 0])]).unwrap(), [0, 0, 0, 2]);
-        assert_eq!(family(&[IoSlice::new(&[0x60])]).unwrap(), [0, 0, 0, 30]);
-        assert_eq!(family(&[IoSlice::new(&[0x10])]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        assert_eq!(family(&[]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-    }
 
     /// A device has no Debug, so `unwrap_err` cannot be asked.
     fn refusal(fd: RawFd) -> Error {
