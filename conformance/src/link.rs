@@ -35,6 +35,10 @@ impl Link for AnyLink {
         self.0.capabilities()
     }
 
+    fn enable_udp_segmentation(&mut self) -> bool {
+        self.0.enable_udp_segmentation()
+    }
+
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         self.0.try_recv(buffers)
     }

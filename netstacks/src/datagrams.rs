@@ -9,23 +9,24 @@ mod mailbox;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::task::{Context, Waker};
 
 pub(crate) use self::arrival::Arrival;
 pub(crate) use self::mailbox::{Deliveries, Mailbox, mailbox};
 use platform::packet::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN};
 
-use crate::{Datagram, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, is_host};
+use crate::{Datagram, DatagramBatch, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, is_host};
 
 /// The largest payload of a datagram over IPv4, in bytes: the largest total length, less the headers.
 pub(crate) const MAX_PAYLOAD_V4: usize = 65_535 - IPV4_HEADER_LEN - UDP_HEADER_LEN;
 
 /// Datagrams that wait to be received.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub struct Inbox {
     /// Whether datagrams may still be received. A closed inbox takes none.
     open: bool,
-    waiting: VecDeque<Datagram>,
+    waiting: VecDeque<DatagramBatch>,
     /// Their payloads, one behind the other: no allocation for each.
     payloads: VecDeque<u8>,
 }
@@ -48,26 +49,50 @@ impl Inbox {
         *self = Self { open: false, ..Self::new() };
     }
 
-    /// Takes a datagram in, or drops it.
-    pub(crate) fn push(&mut self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) {
+    /// Takes in the datagrams of a packet, or drops them. `segment_len` is `None` for a packet that is one datagram.
+    pub(crate) fn push(
+        &mut self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        payloads: &[u8],
+        segment_len: Option<NonZeroU16>,
+    ) {
         let full = self.waiting.len() >= MAX_WAITING_DATAGRAMS;
-        if !self.open || full || self.payloads.len() + payload.len() > MAX_WAITING_BYTES {
+        if !self.open || full || self.payloads.len() + payloads.len() > MAX_WAITING_BYTES {
             return;
         }
-        self.payloads.extend(payload);
-        self.waiting.push_back(Datagram { len: payload.len(), local, peer });
+        self.payloads.extend(payloads);
+        let segment_len = segment_len.map_or(payloads.len(), |len| len.get().into());
+        self.waiting.push_back(DatagramBatch { len: payloads.len(), segment_len, local, peer });
     }
 
     /// The oldest datagram. Copies its payload into `buffer`, as far as it fits.
     pub(crate) fn pop(&mut self, buffer: &mut [u8]) -> Option<Datagram> {
-        let datagram = self.waiting.pop_front()?;
-        let len = datagram.len.min(buffer.len());
+        let batch = self.waiting.front_mut()?;
+        let DatagramBatch { local, peer, .. } = *batch;
+        let len = batch.segment_len.min(batch.len);
+        batch.len -= len;
+        if batch.len == 0 {
+            self.waiting.pop_front();
+        }
+        Some(Datagram { len: self.take(len, buffer), local, peer })
+    }
+
+    /// The same for all datagrams of the oldest packet.
+    pub(crate) fn pop_batch(&mut self, buffer: &mut [u8]) -> Option<DatagramBatch> {
+        let batch = self.waiting.pop_front()?;
+        Some(DatagramBatch { len: self.take(batch.len, buffer), ..batch })
+    }
+
+    /// Removes the oldest bytes, and copies them into `buffer`, as far as they fit. Returns how many it copied.
+    fn take(&mut self, len: usize, buffer: &mut [u8]) -> usize {
+        let copied = len.min(buffer.len());
         let (front, back) = self.payloads.as_slices();
-        let of_front = len.min(front.len());
+        let of_front = copied.min(front.len());
         buffer[..of_front].copy_from_slice(&front[..of_front]);
-        buffer[of_front..len].copy_from_slice(&back[..len - of_front]);
-        self.payloads.drain(..datagram.len);
-        Some(Datagram { len, ..datagram })
+        buffer[of_front..copied].copy_from_slice(&back[..copied - of_front]);
+        self.payloads.drain(..len);
+        copied
     }
 }
 
@@ -153,7 +178,7 @@ pub(super) mod tests {
         let (local, peer) = ends(false);
         let mut inbox = Inbox::new();
         for index in 0..2 * MAX_WAITING_DATAGRAMS {
-            inbox.push(local, peer, &index.to_be_bytes()[..index % 9]);
+            inbox.push(local, peer, &index.to_be_bytes()[..index % 9], None);
         }
         let mut buffer = [0; 5];
         for index in 0..MAX_WAITING_DATAGRAMS {
@@ -163,12 +188,32 @@ pub(super) mod tests {
         }
         assert!(inbox.pop(&mut buffer).is_none() && inbox.payloads.is_empty());
         for _ in 0..200 {
-            inbox.push(local, peer, &vec![7; 60_000]);
+            inbox.push(local, peer, &vec![7; 60_000], None);
         }
         assert_eq!(inbox.waiting.len(), MAX_WAITING_BYTES / 60_000);
         inbox.close();
-        inbox.push(local, peer, b"");
+        inbox.push(local, peer, b"", None);
         assert!(inbox.is_empty() && inbox.payloads.capacity() == 0);
+    }
+
+    #[test]
+    fn the_datagrams_of_a_super_packet_are_received_one_by_one_or_together() {
+        let (local, peer) = ends(false);
+        let mut inbox = Inbox::new();
+        for payloads in [&b"aabbc"[..], b"ddeeff", b""] {
+            inbox.push(local, peer, payloads, NonZeroU16::new(2));
+        }
+        let mut buffer = [0; 9];
+        for payload in [&b"aa"[..], b"bb", b"c", b"dd"] {
+            let datagram = inbox.pop(&mut buffer).unwrap();
+            assert_eq!((&buffer[..datagram.len], datagram.peer), (payload, peer));
+        }
+        let rest = inbox.pop_batch(&mut buffer).unwrap();
+        assert_eq!(rest, DatagramBatch { len: 4, segment_len: 2, local, peer });
+        assert_eq!(rest.payloads(&buffer).collect::<Vec<_>>(), [b"ee", b"ff"]);
+        let empty = inbox.pop_batch(&mut buffer).unwrap();
+        assert_eq!(empty.payloads(&buffer).collect::<Vec<_>>(), [b""]);
+        assert!(inbox.is_empty() && inbox.payloads.is_empty());
     }
 
     #[test]

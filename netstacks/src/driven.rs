@@ -207,7 +207,7 @@ impl<E: Engine> State<E> {
                 wakes.add([parked.reader.take(), parked.writer.take()]);
             }
         }
-        if self.engine.has_datagram() {
+        if !self.engine.inbox().is_empty() {
             changed.add(Waiter::Datagrams);
             wakes.0.extend(self.receivers.drain());
         }

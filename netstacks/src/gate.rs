@@ -279,6 +279,10 @@ impl<L: Link> Link for Gated<L> {
         self.link.capabilities()
     }
 
+    fn enable_udp_segmentation(&mut self) -> bool {
+        self.link.enable_udp_segmentation()
+    }
+
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut kept = self.settle(buffers)?;
         // Fewer packets than buffers would mean that no more wait.

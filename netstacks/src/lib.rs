@@ -26,6 +26,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::iter;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -150,7 +151,7 @@ compile_error!(
 );
 
 // A stack uses those of these modules that help it. A build without it may leave some of them unused.
-#[allow(dead_code, unused_imports, reason = "not every stack uses it")]
+#[allow(dead_code, unused_imports, unreachable_pub, reason = "not every stack uses it")]
 mod datagrams;
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "not every stack uses it")]
 mod driven;
@@ -418,6 +419,16 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
     /// The stack or its link has failed.
     fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<Datagram>> + Send;
 
+    /// The same for several datagrams between the same addresses, if they came in one super-packet. A stack that does not
+    /// take those returns one datagram.
+    ///
+    /// # Errors
+    ///
+    /// The stack or its link has failed.
+    fn recv_batch(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<DatagramBatch>> + Send {
+        async { self.recv(buffer).await.map(DatagramBatch::from) }
+    }
+
     /// Sends a datagram from `local` to `peer`. Does not wait.
     ///
     /// # Errors
@@ -427,6 +438,30 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
     ///   IP versions, one of them cannot belong to a host, or the stack only answers and nothing has come.
     /// - The stack or its link has failed.
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
+
+    /// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. Returns
+    /// the bytes of those that were sent. A stack on a link with UDP super-packets sends as many as fit in one packet.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Datagrams::try_send`]; none was sent.
+    fn try_send_batch(
+        &self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        payloads: &[u8],
+        segment_len: usize,
+    ) -> io::Result<usize> {
+        let mut sent = 0;
+        for payload in segments(payloads, segment_len) {
+            match self.try_send(local, peer, payload) {
+                Ok(()) => sent += payload.len(),
+                Err(_) if sent > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sent)
+    }
 }
 
 /// The datagrams of a stack without UDP, or whose adapter has none: none ever arrives.
@@ -453,6 +488,38 @@ pub struct Datagram {
     pub local: SocketAddr,
     /// The peer's address.
     pub peer: SocketAddr,
+}
+
+/// Datagrams between two addresses that have arrived together: one, or several of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramBatch {
+    /// Bytes of all payloads, which lie back to back in the receiver's buffer.
+    pub len: usize,
+    /// Payload of each datagram, in bytes. The last may be shorter.
+    pub segment_len: usize,
+    /// The address that the peer sent them to.
+    pub local: SocketAddr,
+    /// The peer's address.
+    pub peer: SocketAddr,
+}
+
+impl DatagramBatch {
+    /// The payload of each datagram, out of the buffer that they were received into.
+    pub fn payloads<'a>(&self, buffer: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        segments(&buffer[..self.len], self.segment_len)
+    }
+}
+
+impl From<Datagram> for DatagramBatch {
+    fn from(Datagram { len, local, peer }: Datagram) -> Self {
+        Self { len, segment_len: len, local, peer }
+    }
+}
+
+/// The payloads of datagrams that lie back to back. An empty one is a datagram, too.
+fn segments(payloads: &[u8], segment_len: usize) -> impl Iterator<Item = &[u8]> {
+    let (first, rest) = payloads.split_at(segment_len.min(payloads.len()));
+    iter::once(first).chain(rest.chunks(segment_len.max(1)))
 }
 
 /// The program in Go that runs gVisor's stack: its files, tests left out. The first is `go.mod`.

@@ -20,6 +20,7 @@ pub(crate) mod tests;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
 use std::sync::Once;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -31,12 +32,12 @@ use tokio::time::Instant;
 use self::core::Core;
 use self::output::Output;
 use self::pool::Pool;
-use crate::datagrams::{MAX_PAYLOAD_V4, check};
+use crate::datagrams::{Inbox, MAX_PAYLOAD_V4, check};
 use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake};
 use crate::offload::{Offload, header_len};
 use crate::recovery::HEADERS;
 use crate::running::Running;
-use crate::{Datagram, Effective, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
+use crate::{Effective, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
 
 /// lwIP's own.
 pub(crate) const VERSION: &str = lwip_sys::VERSION;
@@ -384,25 +385,36 @@ impl<L: Link> Engine for LwipEngine<L> {
         unsafe { Core::reset(self.core, flow) };
     }
 
-    fn recv_datagram(&mut self, buffer: &mut [u8]) -> io::Result<Datagram> {
-        self.core_mut().inbox.pop(buffer).ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    fn inbox(&mut self) -> &mut Inbox {
+        &mut self.core_mut().inbox
     }
 
-    fn has_datagram(&self) -> bool {
-        !self.core().inbox.is_empty()
+    fn udp_segmentation(&self) -> Option<usize> {
+        // SAFETY: the engine's own, and nothing here calls lwIP.
+        let output = unsafe { &*self.output };
+        output.udp_segmentation.then(|| output.link.capabilities().mtu)
     }
 
-    fn send_datagram(&mut self, now: Instant, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+    fn send_datagram(
+        &mut self,
+        now: Instant,
+        (local, peer): (SocketAddr, SocketAddr),
+        payload: &[u8],
+        segment_len: Option<NonZeroU16>,
+    ) -> io::Result<()> {
         let capabilities = self.output().link.capabilities();
-        check(local, peer, payload.len(), MAX_PAYLOAD_V4, capabilities.mtu)?;
+        let mtu = if segment_len.is_some() { capabilities.max_packet_len } else { capabilities.mtu };
+        check(local, peer, payload.len(), MAX_PAYLOAD_V4, mtu)?;
         self.output().check()?;
         self.output().blocked = false;
+        self.output().udp_segment = segment_len;
         self.core_mut().now = now;
         let ends = endpoints(local, peer);
         let (bytes, len) = (payload.as_ptr().cast_mut().cast(), payload.len() as u16);
+        let (mtu, checksum) = (mtu.min(usize::from(u16::MAX)) as u16, u8::from(!capabilities.checksum.tx));
         // SAFETY: no reference into the core is alive. lwIP reads the payload during the call alone.
-        let error =
-            unsafe { lwip_sys::lwip_sys_udp_send(&raw const ends, bytes, len, u8::from(!capabilities.checksum.tx)) };
+        let error = unsafe { lwip_sys::lwip_sys_udp_send(&raw const ends, bytes, len, mtu, checksum) };
+        self.output().udp_segment = None;
         self.output().check()?;
         // Of a fragmented one, lwIP does not say whether all were sent. Without memory a later try may go.
         if self.output().blocked || error != ERR_OK {

@@ -70,15 +70,19 @@ impl Offload {
     /// `len` bytes. Writes a partial checksum, and returns the size of the segments to be cut if the packet is
     /// TCP and larger than the MTU.
     ///
-    /// A packet that is neither TCP nor a whole datagram is left unchanged.
+    /// A packet that is neither TCP nor a whole datagram is left unchanged. `udp_segment` is the payload of each datagram
+    /// in a UDP super-packet.
     #[inline]
-    pub(crate) fn prepare(&self, headers: &mut [u8], len: usize) -> PacketMeta {
+    pub(crate) fn prepare(&self, headers: &mut [u8], len: usize, udp_segment: Option<NonZeroU16>) -> PacketMeta {
         if !self.checksum {
             return PacketMeta::default();
         }
         let Some(layout) = TcpLayout::parse(headers) else {
-            let checksum = if write_partial_udp_checksum(headers, len) { Checksum::Partial } else { Checksum::Filled };
-            return PacketMeta { checksum, gso_size: None };
+            return if write_partial_udp_checksum(headers, len) {
+                PacketMeta { checksum: Checksum::Partial, gso_size: udp_segment }
+            } else {
+                PacketMeta::default()
+            };
         };
         write_partial_checksum(headers, &layout, len);
         let gso_size = NonZeroU16::new(self.mss(layout.payload_at)).filter(|_| len > self.mtu);
@@ -97,12 +101,12 @@ mod tests {
         for (ipv6, options, expected) in [(false, 0, 1460), (true, 0, 1440), (false, 12, 1448)] {
             let mut packet = packet(ipv6, 0x10, &vec![1; options], 20_000);
             let len = packet.len();
-            let meta = offload.prepare(&mut packet, len);
+            let meta = offload.prepare(&mut packet, len, None);
             assert_eq!(meta.gso_size.map(NonZeroU16::get), Some(expected));
             assert_eq!(meta.checksum, Checksum::Partial);
         }
         let mut packet = packet(false, 0x10, &[], 1460);
-        assert_eq!(offload.prepare(&mut packet, 1500).gso_size, None);
+        assert_eq!(offload.prepare(&mut packet, 1500, None).gso_size, None);
     }
 
     #[test]
@@ -128,19 +132,19 @@ mod tests {
         let plain = Offload::of(&Capabilities::plain(1500));
         let mut data = packet(false, 0x10, &[], 10);
         let before = data.clone();
-        assert_eq!(plain.prepare(&mut data, 50), PacketMeta::default());
+        assert_eq!(plain.prepare(&mut data, 50, None), PacketMeta::default());
         assert_eq!(data, before);
         let mut icmp = packet(false, 0x10, &[], 10);
         icmp[9] = 1;
-        assert_eq!(Offload::of(&Capabilities::offloading(1500)).prepare(&mut icmp, 50), PacketMeta::default());
+        assert_eq!(Offload::of(&Capabilities::offloading(1500)).prepare(&mut icmp, 50, None), PacketMeta::default());
     }
 
     #[test]
-    fn a_datagram_has_its_checksum_left_to_the_link_and_is_never_cut() {
+    fn a_datagram_has_its_checksum_left_to_the_link_and_is_cut_only_if_asked() {
         for (first, len) in [(0, 50), (0, 3_000), (0x20, 50)] {
             let mut packet = packet(false, 0, &[], 10);
             (packet[6], packet[9]) = (first, 17);
-            let meta = Offload::of(&Capabilities::offloading(1500)).prepare(&mut packet, len);
+            let meta = Offload::of(&Capabilities::offloading(1500)).prepare(&mut packet, len, None);
             let checksum = if first == 0 { Checksum::Partial } else { Checksum::Filled };
             assert_eq!(meta, PacketMeta { checksum, gso_size: None }, "{len} bytes");
         }

@@ -94,7 +94,7 @@ impl<L: Link> Port<L> {
         let len = packet.len();
         let headers = &mut packet[..len.min(MAX_HEADERS)];
         lower_mss(&self.offload, headers);
-        let meta = self.offload.prepare(headers, len);
+        let meta = self.offload.prepare(headers, len, None);
         while !self.try_send(meta, packet)? {
             poll_fn(|cx| self.lock().poll_writable(cx)).await?;
         }

@@ -23,6 +23,7 @@ mod device;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -37,13 +38,13 @@ use tokio::time::Instant;
 use self::connection::{Connection, Fin, Socket};
 use self::datagrams::Datagrams;
 use self::device::Device;
-use crate::datagrams::Arrival;
+use crate::datagrams::{Arrival, Inbox};
 use crate::driven::{
     self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Stage, Table, segment,
 };
 use crate::offload::Offload;
 use crate::recovery::{HEADERS, Lost};
-use crate::{Datagram, Effective, FlowKey, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
+use crate::{Effective, FlowKey, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
 
 /// As in `Cargo.lock`; the crate does not say it itself.
 pub(crate) const VERSION: &str = "0.14.0";
@@ -517,18 +518,25 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         self.table.set_due(flow);
     }
 
-    fn recv_datagram(&mut self, buffer: &mut [u8]) -> io::Result<Datagram> {
-        self.datagrams.inbox.pop(buffer).ok_or_else(|| io::ErrorKind::WouldBlock.into())
+    fn inbox(&mut self) -> &mut Inbox {
+        &mut self.datagrams.inbox
     }
 
-    fn has_datagram(&self) -> bool {
-        !self.datagrams.inbox.is_empty()
+    fn udp_segmentation(&self) -> Option<usize> {
+        let sender = &self.device.sender;
+        sender.udp_segmentation.then(|| sender.link.capabilities().mtu)
     }
 
-    fn send_datagram(&mut self, now: Instant, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+    fn send_datagram(
+        &mut self,
+        now: Instant,
+        ends: (SocketAddr, SocketAddr),
+        payload: &[u8],
+        segment_len: Option<NonZeroU16>,
+    ) -> io::Result<()> {
         let clock = self.clock(now);
         self.device.sender.settle()?;
-        self.datagrams.send(&mut self.device, clock, (local, peer), payload)?;
+        self.datagrams.send(&mut self.device, clock, ends, payload, segment_len)?;
         self.device.sender.settle()?;
         self.device.sender.link.flush()
     }

@@ -85,6 +85,10 @@ impl<L: Link> Link for Counted<L> {
         self.link.capabilities()
     }
 
+    fn enable_udp_segmentation(&mut self) -> bool {
+        self.link.enable_udp_segmentation()
+    }
+
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let count = self.link.try_recv(buffers)?;
         add(&self.traffic.rx_packets, count as u64);

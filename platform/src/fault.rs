@@ -460,6 +460,10 @@ impl<L: Link> Link for Faulty<L> {
         capabilities
     }
 
+    fn enable_udp_segmentation(&mut self) -> bool {
+        self.link.enable_udp_segmentation()
+    }
+
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         match &mut self.state {
             None => self.link.try_recv(buffers),

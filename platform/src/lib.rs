@@ -49,8 +49,8 @@ pub use process::{
 };
 pub use signal::Interrupts;
 pub use socket::{
-    TcpStatistics, bind_to_interface, default_congestion_control, end_connection, set_congestion_control,
-    tcp_statistics,
+    Received, TcpStatistics, bind_to_interface, coalesce_datagrams, default_congestion_control, end_connection,
+    recv_datagrams, send_datagrams, set_congestion_control, tcp_statistics,
 };
 pub use trace::{Trace, Traced};
 pub use usage::{cpu_of_process, cpu_of_thread, peak_rss_bytes, stolen_time, wakeups_of_process};

@@ -70,7 +70,7 @@ pub struct ChecksumOffload {
     pub tx: bool,
 }
 
-/// Which TCP super-packets cross the link whole.
+/// Which TCP super-packets cross the link whole. UDP's do after [`Link::enable_udp_segmentation`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentationOffload {
     /// TCP over IPv4 (`VIRTIO_NET_HDR_GSO_TCPV4`).
@@ -102,7 +102,7 @@ pub enum Checksum {
 pub struct PacketMeta {
     /// State of the transport checksum.
     pub checksum: Checksum,
-    /// `Some(n)`: a super-packet, to be cut into segments of `n` bytes of payload each.
+    /// `Some(n)`: a super-packet, to be cut into segments, or datagrams, of `n` bytes of payload each.
     pub gso_size: Option<NonZeroU16>,
 }
 
@@ -171,6 +171,13 @@ impl PacketBuffer {
 pub trait Link: Send + Sync + 'static {
     /// What this link can do. Constant for its lifetime.
     fn capabilities(&self) -> Capabilities;
+
+    /// Asks the link to deliver and to take UDP super-packets: several datagrams between the same ports in one packet
+    /// (`VIRTIO_NET_HDR_GSO_UDP_L4`). Returns whether it does so from now on. To be called before the first packet. A link
+    /// that is not asked never delivers one, so a stack that knows nothing of them never sees one.
+    fn enable_udp_segmentation(&mut self) -> bool {
+        false
+    }
 
     /// Takes the packets that are waiting, at most one for each buffer. Returns how many buffers, from the first
     /// on, it filled: at least one.

@@ -131,6 +131,11 @@ impl Link for MemoryLink {
         self.capabilities
     }
 
+    /// A link of super-packets takes UDP's as well.
+    fn enable_udp_segmentation(&mut self) -> bool {
+        self.capabilities.segmentation.any()
+    }
+
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut count = 0;
         for buffers in buffers.chunks_mut(AT_ONCE) {

@@ -221,7 +221,7 @@ pub fn pseudo_header_sum(headers: &[u8], layout: &TcpLayout, len: usize) -> u16 
 
 /// The same for any transport protocol with a header at `at`.
 #[inline]
-fn pseudo_header_sum_of(protocol: u8, headers: &[u8], at: usize, len: usize) -> u16 {
+pub(crate) fn pseudo_header_sum_of(protocol: u8, headers: &[u8], at: usize, len: usize) -> u16 {
     let ipv6 = headers.first().is_some_and(|first| first >> 4 == 6);
     let addresses = headers.get(if ipv6 { 8..40 } else { 12..20 }).unwrap_or_default();
     let words = addresses.chunks_exact(2).map(|word| u64::from(u16::from_be_bytes([word[0], word[1]])));
@@ -254,13 +254,18 @@ pub fn write_partial_udp_checksum(headers: &mut [u8], len: usize) -> bool {
 /// field. Returns whether the packet has one.
 pub(crate) fn fill_checksum(packet: &mut [u8]) -> bool {
     let Some((start, offset)) = Transport::checksum_place(packet) else { return false };
+    fill_checksum_at(packet, start, offset);
+    true
+}
+
+/// The same for a packet whose TCP or UDP header is at `start`, with the checksum at `offset` in it.
+pub(crate) fn fill_checksum_at(packet: &mut [u8], start: usize, offset: usize) {
     let checksum = match !sum(&packet[start..]) {
         // In UDP, zero means "no checksum" (RFC 768); all ones are the same number.
         0 if offset == UDP_CHECKSUM_AT => 0xffff,
         checksum => checksum,
     };
     packet[start + offset..start + offset + 2].copy_from_slice(&checksum.to_be_bytes());
-    true
 }
 
 /// Whether the TCP or UDP checksum of a packet, which is filled, is right. A packet that has none is right: a fragment,

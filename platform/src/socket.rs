@@ -1,7 +1,7 @@
-//! What the kernel says of a TCP socket, and what it lets one choose.
+//! Sockets of the kernel: their statistics, their options, and several datagrams in one system call.
 
 use std::io;
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use socket2::Socket;
@@ -64,6 +64,91 @@ pub fn set_congestion_control(socket: &TcpStream, name: &str) -> io::Result<()> 
 /// and `Unsupported` on a system of which this program does not know how.
 pub fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
     Native::bind_to_interface(socket, interface, ipv6)
+}
+
+/// Datagrams that one call has received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes in the buffer: one datagram, or several of one sender, back to back.
+    pub len: usize,
+    /// Payload of each datagram, in bytes. The last may be shorter.
+    pub segment_len: usize,
+    /// The sender.
+    pub from: Option<SocketAddr>,
+}
+
+/// Lets [`recv_datagrams`] return several datagrams at once. Returns whether it may: on Linux, from 5.0 on (`UDP_GRO`).
+/// Other calls that receive from the socket must not be used then, because they do not say how long each datagram is.
+pub fn coalesce_datagrams(socket: &Socket) -> bool {
+    Native::coalesce_datagrams(socket)
+}
+
+/// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. Returns the
+/// bytes of the datagrams that were sent. On Linux, from 4.18 on, these are up to 64 datagrams of 64 KiB in all
+/// (`UDP_SEGMENT`), elsewhere it is one. A connected socket has no `to`.
+///
+/// # Errors
+///
+/// As for `sendto`; none of the datagrams was sent.
+pub fn send_datagrams(
+    socket: &Socket,
+    to: Option<SocketAddr>,
+    payloads: &[u8],
+    segment_len: usize,
+) -> io::Result<usize> {
+    Native::send_datagrams(socket, to, payloads, segment_len)
+}
+
+/// Receives a datagram, or several if [`coalesce_datagrams`] allows it: a buffer of 65,535 bytes holds any.
+///
+/// # Errors
+///
+/// As for `recvfrom`.
+pub fn recv_datagrams(socket: &Socket, buffer: &mut [u8]) -> io::Result<Received> {
+    Native::recv_datagrams(socket, buffer)
+}
+
+#[cfg(test)]
+mod datagram_tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::net::UdpSocket;
+
+    use socket2::SockRef;
+
+    use super::*;
+
+    /// Lengths that fill calls and segments to the end, and those that do not; and an empty datagram.
+    #[test]
+    fn datagrams_arrive_as_they_were_sent_however_many_a_call_takes() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let (Ok(sender), Ok(receiver)) = (UdpSocket::bind(address), UdpSocket::bind(address)) else { continue };
+            receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            coalesce_datagrams(&SockRef::from(&receiver));
+            let (from, to) = (sender.local_addr().unwrap(), receiver.local_addr().unwrap());
+            for (len, segment_len) in [(1, 1), (3_000, 3_000), (10, 3), (9, 3), (100_000, 1_400), (700, 1)] {
+                let payloads: Vec<u8> = (0..len).map(|index| (index % 251) as u8).collect();
+                let (mut sent, mut arrived, mut buffer) = (0, Vec::<u8>::new(), vec![0; 65_535]);
+                while sent < len {
+                    let now =
+                        send_datagrams(&SockRef::from(&sender), Some(to), &payloads[sent..], segment_len).unwrap();
+                    sent += now;
+                    while arrived.len() < sent {
+                        let received = recv_datagrams(&SockRef::from(&receiver), &mut buffer).unwrap();
+                        assert_eq!(received.from, Some(from));
+                        for datagram in buffer[..received.len].chunks(received.segment_len.max(1)) {
+                            arrived.extend(datagram);
+                            assert!(datagram.len() == segment_len || arrived.len() == len, "{}", datagram.len());
+                        }
+                    }
+                }
+                assert!(arrived == payloads, "{len} bytes in datagrams of {segment_len}");
+            }
+            assert_eq!(send_datagrams(&SockRef::from(&sender), Some(to), b"", 0).unwrap(), 0);
+            let empty = recv_datagrams(&SockRef::from(&receiver), &mut [0; 9]).unwrap();
+            assert_eq!(empty, Received { len: 0, segment_len: 0, from: Some(from) });
+        }
+    }
 }
 
 #[cfg(all(test, target_os = "linux"))]

@@ -115,6 +115,10 @@ impl<L: Link, W: Write + Send + 'static> Link for Traced<L, W> {
         self.link.capabilities()
     }
 
+    fn enable_udp_segmentation(&mut self) -> bool {
+        self.link.enable_udp_segmentation()
+    }
+
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let count = self.link.try_recv(buffers)?;
         for buffer in &buffers[..count] {

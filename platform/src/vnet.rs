@@ -6,9 +6,9 @@
 //! | offset | field | here |
 //! |---|---|---|
 //! | 0 | `flags` | `NEEDS_CSUM`: the checksum is partial, the sum of the pseudo-header alone. `DATA_VALID`: the kernel has verified it. Neither: nobody has |
-//! | 1 | `gso_type` | none, or TCP over IPv4 or over IPv6 |
+//! | 1 | `gso_type` | none, TCP over IPv4, TCP over IPv6, or UDP |
 //! | 2 | `hdr_len` | IP and TCP or UDP header, in bytes |
-//! | 4 | `gso_size` | payload of each segment, in bytes |
+//! | 4 | `gso_size` | payload of each segment or datagram, in bytes |
 //! | 6 | `csum_start` | where the sum begins: the TCP or UDP header |
 //! | 8 | `csum_offset` | where the sum goes, from there on: 16, or UDP's 6 |
 //!
@@ -34,7 +34,7 @@ use std::num::NonZeroU16;
 pub use self::coalesce::SuperPacket;
 pub use self::split::{NoRoom, Segments, split};
 use crate::packet::{
-    IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP_CHECKSUM_AT, TcpLayout, Transport, UDP_CHECKSUM_AT, UDP_HEADER_LEN,
+    IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP, TCP_CHECKSUM_AT, TcpLayout, Transport, UDP, UDP_CHECKSUM_AT, UDP_HEADER_LEN,
     fill_checksum, ip_len, is_checksum_right,
 };
 use crate::{Checksum, PacketMeta};
@@ -47,6 +47,8 @@ const DATA_VALID: u8 = 2;
 const GSO_NONE: u8 = 0;
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
+/// `VIRTIO_NET_HDR_GSO_UDP_L4`, over both IP versions: several datagrams between the same ports.
+const GSO_UDP_L4: u8 = 5;
 /// `VIRTIO_NET_HDR_GSO_ECN`, a flag beside the type: the first segment alone has CWR.
 const GSO_ECN: u8 = 0x80;
 
@@ -77,7 +79,7 @@ pub enum Malformed {
     /// A super-packet with segments of 0 bytes.
     #[error("the super-packet has segments of no bytes")]
     NoSegmentSize,
-    /// A super-packet of an unknown type, or one that is not TCP over the IP version that its type names.
+    /// A super-packet of an unknown type, or one whose headers are not of the type.
     #[error("the super-packet is not of the type that it says")]
     SegmentationType,
     /// A super-packet with a filled checksum: each of its segments needs another.
@@ -125,8 +127,8 @@ pub fn read(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malf
     }
     if header[1] != GSO_NONE {
         let gso_size = NonZeroU16::new(field(4)).ok_or(Malformed::NoSegmentSize)?;
-        let layout = TcpLayout::parse(packet).ok_or(Malformed::SegmentationType)?;
-        if header[1] & !GSO_ECN != if layout.ipv6 { GSO_TCPV6 } else { GSO_TCPV4 } {
+        let layout = Layout::parse(packet).ok_or(Malformed::SegmentationType)?;
+        if header[1] & !GSO_ECN != layout.gso_type() {
             return Err(Malformed::SegmentationType);
         }
         if meta.checksum == Checksum::Filled {
@@ -170,49 +172,65 @@ fn check_length(packet: &[u8]) -> Result<(), Malformed> {
     }
 }
 
-/// Makes the header in front of a packet. `headers` are its first bytes, with complete IP and TCP headers.
+/// The parts of a packet that can be a super-packet, or have a partial checksum: TCP or UDP. Offsets are in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    protocol: u8,
+    ipv6: bool,
+    transport_at: usize,
+    payload_at: usize,
+}
+
+impl Layout {
+    /// Reads the headers, which must be complete; the payload may be missing.
+    #[inline]
+    fn parse(headers: &[u8]) -> Option<Self> {
+        if let Some(TcpLayout { ipv6, tcp_at, payload_at }) = TcpLayout::parse(headers) {
+            return Some(Self { protocol: TCP, ipv6, transport_at: tcp_at, payload_at });
+        }
+        let Transport { ipv6, protocol: UDP, at } = Transport::parse(headers)? else { return None };
+        let payload_at = at + UDP_HEADER_LEN;
+        (payload_at <= headers.len()).then_some(Self { protocol: UDP, ipv6, transport_at: at, payload_at })
+    }
+
+    /// Offset of the checksum in the transport header.
+    fn checksum_offset(&self) -> usize {
+        if self.protocol == TCP { TCP_CHECKSUM_AT } else { UDP_CHECKSUM_AT }
+    }
+
+    /// The `gso_type` of a super-packet with these headers.
+    fn gso_type(&self) -> u8 {
+        match (self.protocol, self.ipv6) {
+            (TCP, false) => GSO_TCPV4,
+            (TCP, true) => GSO_TCPV6,
+            _ => GSO_UDP_L4,
+        }
+    }
+}
+
+/// Makes the header in front of a packet. `headers` are its first bytes, with complete IP and TCP or UDP headers.
 ///
 /// # Errors
 ///
-/// [`Malformed::SegmentationType`] if the meta does not fit the packet: only TCP and UDP have a partial checksum,
-/// and only TCP has segments.
+/// [`Malformed::SegmentationType`] if the meta does not fit the packet: only TCP and UDP have a partial checksum
+/// or segments.
 #[inline]
 pub fn write(meta: PacketMeta, headers: &[u8]) -> Result<[u8; HEADER_LEN], Malformed> {
     let mut header = [0; HEADER_LEN];
     if meta == PacketMeta::default() {
         return Ok(header);
     }
-    let Some(layout) = TcpLayout::parse(headers) else { return write_udp(meta, headers) };
+    let layout = Layout::parse(headers).ok_or(Malformed::SegmentationType)?;
     let mut put = |at: usize, value: u16| header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
     put(2, layout.payload_at as u16);
-    put(6, layout.tcp_at as u16);
-    put(8, TCP_CHECKSUM_AT as u16);
+    put(6, layout.transport_at as u16);
+    put(8, layout.checksum_offset() as u16);
     put(4, meta.gso_size.map_or(0, NonZeroU16::get));
     match meta.checksum {
         Checksum::Partial => header[0] = NEEDS_CSUM,
         Checksum::Filled if meta.gso_size.is_some() => return Err(Malformed::SegmentationWithoutChecksum),
         Checksum::Filled => {}
     }
-    header[1] = match meta.gso_size {
-        None => GSO_NONE,
-        Some(_) if layout.ipv6 => GSO_TCPV6,
-        Some(_) => GSO_TCPV4,
-    };
-    Ok(header)
-}
-
-/// The same in front of a UDP datagram. Only its checksum can be left to the device.
-fn write_udp(meta: PacketMeta, headers: &[u8]) -> Result<[u8; HEADER_LEN], Malformed> {
-    let PacketMeta { checksum: Checksum::Partial, gso_size: None } = meta else {
-        return Err(Malformed::SegmentationType);
-    };
-    let Some((udp_at, UDP_CHECKSUM_AT)) = Transport::checksum_place(headers) else {
-        return Err(Malformed::SegmentationType);
-    };
-    let mut header = [0; HEADER_LEN];
-    header[0] = NEEDS_CSUM;
-    for (at, value) in [(2, udp_at + UDP_HEADER_LEN), (6, udp_at), (8, UDP_CHECKSUM_AT)] {
-        header[at..at + 2].copy_from_slice(&(value as u16).to_ne_bytes());
-    }
+    header[1] = if meta.gso_size.is_some() { layout.gso_type() } else { GSO_NONE };
     Ok(header)
 }

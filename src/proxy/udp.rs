@@ -6,6 +6,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use netstacks::{Answers, Datagrams, FlowKey};
+use platform::Received;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -21,7 +22,7 @@ const MAX_DATAGRAM_LEN: usize = 65_535;
 const BATCH: usize = 64;
 
 thread_local! {
-    /// Room for one datagram from a server: it is passed on before anything else is done.
+    /// Room for the datagrams that a server has sent together. They are passed on before anything else is done.
     static DATAGRAM: RefCell<Vec<u8>> = RefCell::new(vec![0; MAX_DATAGRAM_LEN]);
 }
 
@@ -100,14 +101,14 @@ pub(super) async fn serve<D: Datagrams>(datagrams: D, answers: Answers, upstream
     let back = Back { datagrams, answers, flows: Flows::default(), upstream };
     let mut buffer = vec![0; MAX_DATAGRAM_LEN];
     loop {
-        let datagram = back.datagrams.recv(&mut buffer).await?;
-        let key = FlowKey { local: datagram.local, peer: datagram.peer };
+        let batch = back.datagrams.recv_batch(&mut buffer).await?;
+        let key = FlowKey { local: batch.local, peer: batch.peer };
         // A group has no one host that answers.
         if key.local.ip().is_multicast() {
             continue;
         }
         let sent = match back.flows.get(key).map_or_else(|| back.open(key), Ok) {
-            Ok(flow) => flow.send(&buffer[..datagram.len]),
+            Ok(flow) => flow.send(&buffer[..batch.len], batch.segment_len),
             Err(error) => Err(error),
         };
         if let Err(error) = sent {
@@ -117,16 +118,26 @@ pub(super) async fn serve<D: Datagrams>(datagrams: D, answers: Answers, upstream
 }
 
 impl Flow {
-    fn send(&self, payload: &[u8]) -> io::Result<()> {
+    /// Sends datagrams of `segment_len` bytes each. Those that the kernel has no room for are lost, as on any full network.
+    fn send(&self, payloads: &[u8], segment_len: usize) -> io::Result<()> {
         self.touch();
-        // Of a socket that was just made the runtime does not know yet that it is writable, so the kernel is asked.
+        // The runtime does not know yet that a new socket is writable, so the kernel is asked.
         let socket = SockRef::from(&self.socket);
-        match socket.send(payload) {
-            // It is lost, as on any network that is full.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            // What is told may be an earlier datagram's fate, and then this one has not been sent.
-            Err(error) => socket.send(payload).and(Err(error)),
-            Ok(_) => Ok(()),
+        let (mut sent, mut result) = (0, Ok(()));
+        loop {
+            match platform::send_datagrams(&socket, None, &payloads[sent..], segment_len) {
+                Ok(len) => sent += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return result,
+                // The first error may be about an earlier datagram, and then these have not been sent.
+                Err(error) if result.is_ok() => {
+                    result = Err(error);
+                    continue;
+                }
+                Err(_) => return result,
+            }
+            if sent >= payloads.len() {
+                return result;
+            }
         }
     }
 }
@@ -184,11 +195,12 @@ impl<D: Datagrams> Back<D> {
     fn pass(&self, key: FlowKey, flow: &Flow) {
         DATAGRAM.with_borrow_mut(|buffer| {
             for _ in 0..BATCH {
-                match flow.socket.try_recv(buffer) {
-                    Ok(len) => {
+                let receive = || platform::recv_datagrams(&SockRef::from(&flow.socket), buffer);
+                match flow.socket.try_io(Interest::READABLE, receive) {
+                    Ok(Received { len, segment_len, .. }) => {
                         flow.touch();
-                        // Where the device is full it is lost.
-                        let _lost = self.datagrams.try_send(key.local, key.peer, &buffer[..len]);
+                        // If the device is full, they are lost.
+                        let _lost = self.datagrams.try_send_batch(key.local, key.peer, &buffer[..len], segment_len);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                     Err(error) => return self.tell(key, &error),

@@ -75,6 +75,7 @@ impl Upstream {
     pub(super) fn datagrams(&self, server: SocketAddr) -> io::Result<UdpSocket> {
         let socket = self.socket(Domain::for_address(server), Type::DGRAM, Protocol::UDP)?;
         socket.connect(&server.into())?;
+        platform::coalesce_datagrams(&socket);
         UdpSocket::from_std(socket.into())
     }
 

@@ -29,8 +29,10 @@ pub(super) const FAR: &str = "far";
 
 /// Prepares two devices, the link between them, clients and servers.
 pub(super) fn prepare(scenario: &Scenario, near: &Tun, networks: &Networks) -> Result<Prepared, RunError> {
-    let (device, facts) = tun::open(scenario, near)?;
-    let far = open_far(scenario, turned(&near.network), networks)?;
+    let (mut device, facts) = tun::open(scenario, near)?;
+    let mut far = open_far(scenario, turned(&near.network), networks)?;
+    // Both are devices of one kernel, so both have it or neither.
+    let _has_udp = far.enable_udp_segmentation() && device.enable_udp_segmentation();
     let counted = Counted::new(device);
     let traffic = counted.traffic();
     let link = Faulty::new(counted, plan(scenario));

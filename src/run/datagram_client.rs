@@ -13,7 +13,7 @@ use socket2::SockRef;
 use super::barrier::StartBarrier;
 use super::client::{Client, Deliver};
 use super::clock::{tick, with_clock};
-use super::datagrams::{Arrived, BATCH, Flow, Trial, Window, stamp};
+use super::datagrams::{Arrived, Flow, MAX_RECEIVED_BYTES, TURN, Trial, Window};
 use super::error::RunError;
 use super::kernel;
 use super::meter::{Snapshot, difference};
@@ -42,37 +42,43 @@ const HELLO: Duration = Duration::from_millis(50);
 
 /// The client's end of a flow.
 pub(super) trait DatagramSocket: Send + 'static {
-    /// Sends a datagram to the server.
-    fn send(&mut self, datagram: &[u8]) -> io::Result<()>;
+    /// Sends datagrams to the server that lie back to back, each of `segment_len` bytes. Returns the bytes of those that it
+    /// sent: at least one.
+    fn send(&mut self, datagrams: &[u8], segment_len: usize) -> io::Result<usize>;
 
     /// Makes sure that what was sent is on its way.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Receives a datagram, or waits for some milliseconds and is told [`io::ErrorKind::WouldBlock`].
-    fn recv(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Receives a datagram, or several. Returns the length of all, and of each but the last. If none comes for some
+    /// milliseconds, returns [`io::ErrorKind::WouldBlock`].
+    fn recv(&mut self, buffer: &mut [u8]) -> io::Result<(usize, usize)>;
 }
 
 impl DatagramSocket for UdpSocket {
-    fn send(&mut self, datagram: &[u8]) -> io::Result<()> {
-        Self::send(self, datagram).map(drop)
+    fn send(&mut self, datagrams: &[u8], segment_len: usize) -> io::Result<usize> {
+        platform::send_datagrams(&SockRef::from(&*self), None, datagrams, segment_len)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    fn recv(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Self::recv(self, buffer)
+    fn recv(&mut self, buffer: &mut [u8]) -> io::Result<(usize, usize)> {
+        let received = platform::recv_datagrams(&SockRef::from(&*self), buffer)?;
+        Ok((received.len, received.segment_len))
     }
 }
 
-/// The kernel's socket for datagrams to a target.
-pub(super) fn kernel_socket(target: SocketAddr, buffer_bytes: usize) -> Result<UdpSocket, RunError> {
+/// The kernel's socket for the datagrams of a flow to a target.
+pub(super) fn kernel_socket(flow: &Flow, target: SocketAddr, buffer_bytes: usize) -> Result<UdpSocket, RunError> {
     let failed = |source| platform::Error::new(Class::Failed, "create", "a socket", source);
     let socket = UdpSocket::bind(kernel::any_port(target)).map_err(failed)?;
     socket.connect(target).map_err(failed)?;
     socket.set_read_timeout(Some(WAIT)).map_err(failed)?;
     set_buffers(&SockRef::from(&socket), buffer_bytes);
+    if flow.batch > 1 {
+        platform::coalesce_datagrams(&SockRef::from(&socket));
+    }
     Ok(socket)
 }
 
@@ -161,7 +167,8 @@ impl<S: DatagramSocket> DatagramClient<S> {
             if begin.elapsed() > self.flow.greeting {
                 return Err(TransferError::Ungreeted);
             }
-            self.send(b"hello")?;
+            let hello = b"hello";
+            self.send(hello, hello.len())?;
             self.flush()?;
             let said = Instant::now();
             while !self.flow.is_greeted() && said.elapsed() < HELLO {
@@ -206,7 +213,8 @@ impl<S: DatagramSocket> DatagramClient<S> {
 
     /// Sends the datagrams of a trial when they are due.
     fn send_all(&mut self, trial: &Trial) -> Result<(), TransferError> {
-        let (mut datagram, mut sent) = (self.flow.datagram(trial), 0);
+        let (mut batch, mut sent) = (self.flow.datagrams(trial), 0);
+        let flow = Arc::clone(&self.flow);
         loop {
             let now = Instant::now();
             if now >= trial.end() {
@@ -218,9 +226,13 @@ impl<S: DatagramSocket> DatagramClient<S> {
                 self.wait(trial.due_at(sent).min(trial.end()).saturating_duration_since(now).min(WAIT))?;
                 continue;
             }
-            for _ in 0..BATCH.min(due - sent) {
-                stamp(&mut datagram, sent);
-                sent += u64::from(self.send(&datagram)?);
+            let turn = sent + TURN.min(due - sent);
+            while sent < turn {
+                let numbered = flow.number(&mut batch, sent, turn - sent);
+                match self.send(numbered, flow.len)? {
+                    0 => break,
+                    len => sent += (len / flow.len) as u64,
+                }
             }
             self.flush()?;
             self.flow.set_sent(sent);
@@ -230,11 +242,11 @@ impl<S: DatagramSocket> DatagramClient<S> {
 
     /// Receives the datagrams of a trial, to its end and beyond.
     fn receive_all(&mut self, trial: &Trial, end: impl FnOnce() -> End) -> Result<Outcome, TransferError> {
-        let mut buffer = vec![0; self.flow.len];
+        let mut buffer = vec![0; MAX_RECEIVED_BYTES];
         let mut receive = |this: &mut Self| {
-            for _ in 0..BATCH {
+            for _ in 0..TURN {
                 match this.socket.recv(&mut buffer) {
-                    Ok(len) => this.flow.take(&buffer[..len])?,
+                    Ok((len, segment_len)) => this.flow.take(buffer[..len].chunks(segment_len.max(1)))?,
                     Err(error) if is_passing(&error) => break,
                     Err(error) => return Err(TransferError::io("receive a datagram")(error)),
                 }
@@ -281,12 +293,11 @@ impl<S: DatagramSocket> DatagramClient<S> {
         }
     }
 
-    /// Sends a datagram. Returns whether the kernel has taken it.
-    fn send(&mut self, datagram: &[u8]) -> Result<bool, TransferError> {
-        match self.socket.send(datagram) {
-            Ok(()) => Ok(true),
-            Err(error) if is_passing(&error) => Ok(false),
-            Err(error) => Err(TransferError::io("send a datagram")(error)),
+    /// Sends datagrams. Returns the bytes of those that the kernel has taken.
+    fn send(&mut self, datagrams: &[u8], segment_len: usize) -> Result<usize, TransferError> {
+        match self.socket.send(datagrams, segment_len) {
+            Err(error) if is_passing(&error) => Ok(0),
+            sent => sent.map_err(TransferError::io("send a datagram")),
         }
     }
 
@@ -398,8 +409,9 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     impl DatagramSocket for Process {
-        fn send(&mut self, _: &[u8]) -> io::Result<()> {
-            if self.taken.fetch_add(1, Ordering::Relaxed) == 0 {
+        fn send(&mut self, datagrams: &[u8], segment_len: usize) -> io::Result<usize> {
+            let count = (datagrams.len() / segment_len) as u64;
+            if self.taken.fetch_add(count, Ordering::Relaxed) == 0 {
                 let (flow, taken, more) = (Arc::clone(&self.flow), Arc::clone(&self.taken), self.more);
                 thread::spawn(move || {
                     thread::sleep(Duration::from_millis(200));
@@ -408,14 +420,14 @@ mod tests {
                     flow.set_counts(&serde_json::from_str(&text).unwrap(), Instant::now());
                 });
             }
-            Ok(())
+            Ok(datagrams.len())
         }
 
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
 
-        fn recv(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        fn recv(&mut self, _: &mut [u8]) -> io::Result<(usize, usize)> {
             Err(io::ErrorKind::WouldBlock.into())
         }
     }

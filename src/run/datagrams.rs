@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use netstacks::DatagramBatch;
+use platform::Offload;
 use serde::Deserialize;
 use tokio::sync::{Notify, watch};
 use tokio::task::yield_now;
@@ -34,8 +36,17 @@ pub(super) const SEED: u64 = 0x6461_7461_6772_616D;
 /// The number of the trial, and that of the datagram in it.
 const HEADER: usize = 12;
 
-/// Datagrams of one turn. Others have theirs then.
-pub(super) const BATCH: u64 = 64;
+/// Datagrams of one turn. Other tasks have theirs then.
+pub(super) const TURN: u64 = 64;
+
+/// The most datagrams in one system call, or one super-packet.
+const MAX_BATCH: usize = 64;
+
+/// Payload bytes of these at most: over IPv6, a packet has no room for more.
+const MAX_BATCH_BYTES: usize = 65_487;
+
+/// A buffer of this size holds any datagrams that arrive together.
+pub(super) const MAX_RECEIVED_BYTES: usize = 65_535;
 
 /// A datagram is late if it arrives so long after the end of its trial, and after the link's delay.
 const GRACE: Duration = Duration::from_millis(10);
@@ -54,6 +65,8 @@ pub(super) struct Flow {
     pub(super) direction: Direction,
     /// Payload of each, in bytes.
     pub(super) len: usize,
+    /// The most that are sent and received together: 1 without offload.
+    pub(super) batch: usize,
     /// Datagrams a second; `None` for the most of which next to none is lost.
     pub(super) rate: Option<f64>,
     /// The length of the timed window.
@@ -205,6 +218,7 @@ impl Flow {
             return None;
         };
         let len = usize::from(len.get());
+        let batch = if scenario.offload == Offload::Off { 1 } else { (MAX_BATCH_BYTES / len).clamp(1, MAX_BATCH) };
         let Conditions { delay, jitter, .. } = scenario.conditions;
         let first = Trial { number: 0, begin: Instant::now(), time: Duration::ZERO, rate: None, is_timed: false };
         let direction = if mode == Mode::Reader { Direction::ToClient } else { Direction::ToServer };
@@ -214,6 +228,7 @@ impl Flow {
         Some(Self {
             direction,
             len,
+            batch,
             rate: scenario.bitrate.map(|bits| bits.get() as f64 / (8 * len) as f64),
             time,
             grace,
@@ -326,47 +341,53 @@ impl Flow {
         self.finish.get()
     }
 
-    /// A datagram of a trial, still without its own number.
-    pub(super) fn datagram(&self, trial: &Trial) -> Vec<u8> {
-        let mut datagram = self.payload.clone();
-        datagram[..4].copy_from_slice(&trial.number.to_be_bytes());
-        datagram
+    /// A batch of datagrams of a trial, back to back, still without their numbers.
+    pub(super) fn datagrams(&self, trial: &Trial) -> Vec<u8> {
+        let mut datagrams = self.payload.repeat(self.batch);
+        for datagram in datagrams.chunks_mut(self.len) {
+            datagram[..4].copy_from_slice(&trial.number.to_be_bytes());
+        }
+        datagrams
     }
 
-    /// Takes a datagram that has arrived. Another one's, or one of an earlier trial, is none.
-    pub(super) fn take(&self, datagram: &[u8]) -> Result<(), TransferError> {
-        if datagram.len() != self.len {
-            return Ok(());
+    /// Writes their numbers into the first `count` of these datagrams, at most all, and returns these.
+    pub(super) fn number<'a>(&self, datagrams: &'a mut [u8], first: u64, count: u64) -> &'a [u8] {
+        let count = count.min(self.batch as u64);
+        let numbered = &mut datagrams[..count as usize * self.len];
+        for (datagram, number) in numbered.chunks_mut(self.len).zip(first..) {
+            datagram[4..HEADER].copy_from_slice(&number.to_be_bytes());
         }
-        let Some((trial, rest)) = datagram.split_first_chunk() else { return Ok(()) };
-        let Some((number, payload)) = rest.split_first_chunk() else { return Ok(()) };
-        let (trial, number) = (u32::from_be_bytes(*trial), u64::from_be_bytes(*number));
-        // The first trial stands for a warm-up.
-        if self.verify.checks(trial == 1) && payload != &self.payload[HEADER..] {
-            let same = payload.iter().zip(&self.payload[HEADER..]).take_while(|(a, b)| a == b).count();
-            return Err(TransferError::Corrupt { offset: (HEADER + same) as u64 });
-        }
+        numbered
+    }
+
+    /// Takes datagrams that have arrived together. Those of another program and of an earlier trial do not count.
+    pub(super) fn take<'a>(&self, datagrams: impl Iterator<Item = &'a [u8]>) -> Result<(), TransferError> {
         let mut arrivals = self.arrivals();
-        if trial == arrivals.trial {
-            arrivals.take(number);
+        for datagram in datagrams.filter(|datagram| datagram.len() == self.len) {
+            let Some((trial, rest)) = datagram.split_first_chunk() else { continue };
+            let Some((number, payload)) = rest.split_first_chunk() else { continue };
+            let (trial, number) = (u32::from_be_bytes(*trial), u64::from_be_bytes(*number));
+            // The first trial stands for a warm-up.
+            if self.verify.checks(trial == 1) && payload != &self.payload[HEADER..] {
+                let same = payload.iter().zip(&self.payload[HEADER..]).take_while(|(a, b)| a == b).count();
+                return Err(TransferError::Corrupt { offset: (HEADER + same) as u64 });
+            }
+            if trial == arrivals.trial {
+                arrivals.take(number);
+            }
         }
         Ok(())
     }
 }
 
-/// Puts its number into a datagram.
-pub(super) fn stamp(datagram: &mut [u8], number: u64) {
-    datagram[4..HEADER].copy_from_slice(&number.to_be_bytes());
-}
-
 /// Receives from the client, or sends to it, as the direction says. Ends only with an error.
 pub(super) async fn serve(datagrams: impl netstacks::Datagrams, flow: &Flow) -> Result<(), TransferError> {
-    let mut buffer = vec![0; flow.len.max(HEADER)];
+    let mut buffer = vec![0; MAX_RECEIVED_BYTES];
     if flow.direction == Direction::ToServer {
         loop {
-            for _ in 0..BATCH {
-                let datagram = receive(&datagrams, &mut buffer).await?;
-                flow.take(&buffer[..datagram.len])?;
+            for _ in 0..TURN.div_ceil(flow.batch as u64) {
+                let batch = receive(&datagrams, &mut buffer).await?;
+                flow.take(batch.payloads(&buffer))?;
             }
             yield_now().await;
         }
@@ -383,11 +404,8 @@ pub(super) async fn serve(datagrams: impl netstacks::Datagrams, flow: &Flow) -> 
     }
 }
 
-async fn receive(
-    datagrams: &impl netstacks::Datagrams,
-    buffer: &mut [u8],
-) -> Result<netstacks::Datagram, TransferError> {
-    datagrams.recv(buffer).await.map_err(TransferError::io("receive a datagram at the stack"))
+async fn receive(datagrams: &impl netstacks::Datagrams, buffer: &mut [u8]) -> Result<DatagramBatch, TransferError> {
+    datagrams.recv_batch(buffer).await.map_err(TransferError::io("receive a datagram at the stack"))
 }
 
 /// Sends the datagrams of a trial to the client.
@@ -397,7 +415,7 @@ async fn send(
     flow: &Flow,
     trial: &Trial,
 ) -> Result<(), TransferError> {
-    let (mut datagram, mut sent) = (flow.datagram(trial), 0);
+    let (mut batch, mut sent) = (flow.datagrams(trial), 0);
     loop {
         let now = Instant::now();
         if now >= trial.end() {
@@ -408,10 +426,11 @@ async fn send(
             flow.due.notified().await;
             continue;
         }
-        for _ in 0..BATCH.min(due - sent) {
-            stamp(&mut datagram, sent);
-            match datagrams.try_send(local, peer, &datagram) {
-                Ok(()) => sent += 1,
+        let turn = sent + TURN.min(due - sent);
+        while sent < turn {
+            let numbered = flow.number(&mut batch, sent, turn - sent);
+            match datagrams.try_send_batch(local, peer, numbered, flow.len) {
+                Ok(len) => sent += (len / flow.len) as u64,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => return Err(TransferError::io("send a datagram from the stack")(error)),
             }

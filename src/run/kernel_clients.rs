@@ -32,7 +32,7 @@ pub(super) fn clients(
             Ok((clients, congestion.filter(|_| has_tcp)))
         }
         Load::Datagrams(flow) => {
-            let socket = datagram_client::kernel_socket(others[0], scenario.window_bytes)?;
+            let socket = datagram_client::kernel_socket(flow, others[0], scenario.window_bytes)?;
             Ok((vec![datagram_client::client(flow, socket)], None))
         }
         Load::External(_) => Ok((Vec::new(), None)),

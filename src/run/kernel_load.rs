@@ -7,10 +7,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use netstacks::{Datagram, Listener};
-use platform::Class;
+use netstacks::{Datagram, DatagramBatch, Listener};
+use platform::{Class, Received};
 use socket2::{SockRef, Socket};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 use super::barrier::StartBarrier;
@@ -53,6 +53,11 @@ pub(super) fn sockets(scenario: &Scenario, address: IpAddr, load: &Load) -> Resu
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     let datagrams = std::net::UdpSocket::bind(any_port).map_err(|source| cannot_bind(any_port, source))?;
     set_buffers(&SockRef::from(&datagrams), scenario.window_bytes);
+    if let Load::Datagrams(flow) = load
+        && flow.batch > 1
+    {
+        platform::coalesce_datagrams(&SockRef::from(&datagrams));
+    }
     let targets = listeners.iter().map(std::net::TcpListener::local_addr);
     let targets = targets.chain(is_udp.then(|| datagrams.local_addr())).collect::<io::Result<_>>().map_err(failed)?;
     Ok(Sockets { listeners, datagrams, targets })
@@ -137,7 +142,7 @@ impl Listeners {
     }
 }
 
-/// A socket as the datagrams of a stack.
+/// A socket as the datagrams of a stack. If it coalesces, they are received in batches only.
 #[derive(Clone)]
 pub(super) struct KernelDatagrams(Arc<UdpSocket>);
 
@@ -154,12 +159,31 @@ impl netstacks::Datagrams for KernelDatagrams {
         Ok(Datagram { len, local: self.0.local_addr()?, peer })
     }
 
+    async fn recv_batch(&self, buffer: &mut [u8]) -> io::Result<DatagramBatch> {
+        let local = self.0.local_addr()?;
+        let socket = SockRef::from(&*self.0);
+        let receive = || platform::recv_datagrams(&socket, buffer);
+        let Received { len, segment_len, from } = self.0.async_io(Interest::READABLE, receive).await?;
+        let peer = from.ok_or_else(|| io::Error::other("the kernel does not say where a datagram came from"))?;
+        Ok(DatagramBatch { len, segment_len, local, peer })
+    }
+
     /// It has one local address.
-    fn try_send(&self, _local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
-        // Of a socket that was just made the runtime does not know yet that it is writable, so the kernel is asked.
-        match SockRef::from(&*self.0).send_to(payload, &peer.into()) {
+    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        self.try_send_batch(local, peer, payload, payload.len()).map(drop)
+    }
+
+    fn try_send_batch(
+        &self,
+        _local: SocketAddr,
+        peer: SocketAddr,
+        payloads: &[u8],
+        segment_len: usize,
+    ) -> io::Result<usize> {
+        // The runtime does not know yet that a new socket is writable, so the kernel is asked.
+        match platform::send_datagrams(&SockRef::from(&*self.0), Some(peer), payloads, segment_len) {
             Err(error) if kernel::has_no_room(&error) => Err(io::ErrorKind::WouldBlock.into()),
-            result => result.map(drop),
+            result => result,
         }
     }
 }

@@ -238,19 +238,21 @@ struct MemoryDatagrams {
 }
 
 impl DatagramSocket for MemoryDatagrams {
-    fn send(&mut self, datagram: &[u8]) -> io::Result<()> {
-        self.peers.send_datagram(CLIENT_PORT, self.target, datagram)
+    fn send(&mut self, datagrams: &[u8], segment_len: usize) -> io::Result<usize> {
+        let first = &datagrams[..segment_len.min(datagrams.len())];
+        self.peers.send_datagram(CLIENT_PORT, self.target, first).map(|()| first.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.peers.wait(Duration::ZERO, &mut Vec::new())
     }
 
-    fn recv(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some(datagram) = self.peers.receive_datagram(buffer) {
-            return Ok(datagram.len);
+    fn recv(&mut self, buffer: &mut [u8]) -> io::Result<(usize, usize)> {
+        let mut datagram = self.peers.receive_datagram(buffer);
+        if datagram.is_none() {
+            self.peers.wait(WAIT, &mut Vec::new())?;
+            datagram = self.peers.receive_datagram(buffer);
         }
-        self.peers.wait(WAIT, &mut Vec::new())?;
-        self.peers.receive_datagram(buffer).map(|datagram| datagram.len).ok_or_else(|| io::ErrorKind::WouldBlock.into())
+        datagram.map(|datagram| (datagram.len, datagram.len)).ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 }

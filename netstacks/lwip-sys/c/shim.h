@@ -115,7 +115,7 @@ void lwip_sys_memory_trim(void);
 size_t lwip_sys_input(struct pbuf *p, u8_t verify, struct tcp_pcb *pcb);
 
 void lwip_sys_udp_close(void);
-err_t lwip_sys_udp_send(const struct lwip_sys_endpoints *ends, void *bytes, u16_t len, u8_t checksum);
+err_t lwip_sys_udp_send(const struct lwip_sys_endpoints *ends, void *bytes, u16_t len, u16_t mtu, u8_t checksum);
 
 struct lwip_sys_frame *lwip_sys_frame_new(void *slot);
 void lwip_sys_frame_delete(struct lwip_sys_frame *frame);

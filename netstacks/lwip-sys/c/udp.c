@@ -106,13 +106,13 @@ address_of(ip_addr_t *ip, const u8_t bytes[16], u8_t is_v6)
   }
 }
 
-/* Sends bytes that stay where they are during the call. The checksum of a fragmented datagram is done here,
- * since no link does it. */
+/* Sends bytes that stay where they are during the call, in fragments if the packet would exceed `mtu`. The checksum of a
+ * fragmented datagram is computed here, since no link does it. */
 err_t
-lwip_sys_udp_send(const struct lwip_sys_endpoints *ends, void *bytes, u16_t len, u8_t checksum)
+lwip_sys_udp_send(const struct lwip_sys_endpoints *ends, void *bytes, u16_t len, u16_t mtu, u8_t checksum)
 {
   struct netif *netif = netif_default;
-  u16_t checksums = netif->chksum_flags;
+  u16_t checksums = netif->chksum_flags, mtu_before = netif->mtu;
   ip_addr_t from = *IP_ANY_TYPE, to = *IP_ANY_TYPE;
   struct pbuf *p = pbuf_alloc_reference(bytes, len, PBUF_REF);
   err_t err;
@@ -121,12 +121,14 @@ lwip_sys_udp_send(const struct lwip_sys_endpoints *ends, void *bytes, u16_t len,
   }
   address_of(&from, ends->local_ip, ends->is_v6);
   address_of(&to, ends->remote_ip, ends->is_v6);
-  if (checksum || len + UDP_HLEN + IP_HLEN > netif->mtu) {
+  netif->mtu = mtu;
+  if (checksum || len + UDP_HLEN + IP_HLEN > mtu) {
     netif->chksum_flags |= NETIF_CHECKSUM_GEN_UDP;
   }
   pcb_of_all->local_port = ends->local_port;
   err = udp_sendto_if_src(pcb_of_all, p, &to, ends->remote_port, netif, &from);
   netif->chksum_flags = checksums;
+  netif->mtu = mtu_before;
   pbuf_free(p);
   return err;
 }

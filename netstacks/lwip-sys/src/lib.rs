@@ -201,10 +201,11 @@ unsafe extern "C" {
 
     /// Has all datagrams that come from now on dropped.
     pub fn lwip_sys_udp_close();
-    /// Sends a datagram, in fragments where it is over IPv4 and longer than the MTU; over IPv6 it must not
-    /// be. `checksum`: whether to compute its checksum. That of fragments is. lwIP only reads the bytes, and
-    /// has no pointer to them afterwards.
-    pub fn lwip_sys_udp_send(endpoints: *const Endpoints, bytes: *mut c_void, len: u16, checksum: u8) -> ErrT;
+    /// Sends a datagram. Over IPv4, a packet longer than `mtu` is sent in fragments; over IPv6 it must not be longer.
+    /// `checksum`: whether to compute its checksum. That of fragments always is. lwIP only reads the bytes, and has no
+    /// pointer to them afterwards.
+    pub fn lwip_sys_udp_send(endpoints: *const Endpoints, bytes: *mut c_void, len: u16, mtu: u16, checksum: u8)
+    -> ErrT;
 
     /// Memory for a pbuf; null where there is none.
     pub fn lwip_sys_frame_new(slot: *mut c_void) -> *mut Frame;

@@ -40,7 +40,7 @@ pub(crate) fn mailbox() -> (Deliveries, Mailbox) {
 impl Deliveries {
     /// Puts a datagram in, or drops it: the inbox may be full or closed.
     pub(crate) fn push(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) {
-        self.0.lock().push(local, peer, payload);
+        self.0.lock().push(local, peer, payload, None);
         self.0.arrived.notify_one();
     }
 }

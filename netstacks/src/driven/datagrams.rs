@@ -4,15 +4,17 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use platform::Capabilities;
 use tokio::task::coop;
 use tokio::time::Instant;
 
 use super::{Engine, Shared, Waiter, Wakes};
-use crate::datagrams::Receivers;
-use crate::{Datagram, Datagrams};
+use crate::datagrams::{Inbox, Receivers, max_payload};
+use crate::{Datagram, DatagramBatch, Datagrams, segments};
 
 /// The datagrams of an engine.
 pub struct DrivenDatagrams<E: Engine>(Arc<Receiving<E>>);
@@ -25,11 +27,11 @@ impl<E: Engine> DrivenDatagrams<E> {
         Self(Arc::new(Receiving(shared)))
     }
 
-    fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<Datagram>> {
+    fn poll_recv<T>(&self, cx: &mut Context<'_>, mut pop: impl FnMut(&mut Inbox) -> Option<T>) -> Poll<io::Result<T>> {
         let budget = ready!(coop::poll_proceed(cx));
         let mut wakes = Wakes::default();
         let mut state = self.0.0.lock()?;
-        let receive = |engine: &mut E| engine.recv_datagram(buffer);
+        let receive = |engine: &mut E| pop(engine.inbox()).ok_or_else(|| io::ErrorKind::WouldBlock.into());
         let polled = state.poll_operation(Waiter::Datagrams, cx, &mut wakes, receive);
         if polled.is_ready() {
             budget.made_progress();
@@ -48,22 +50,56 @@ impl<E: Engine> Clone for DrivenDatagrams<E> {
 
 impl<E: Engine> Datagrams for DrivenDatagrams<E> {
     fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<Datagram>> + Send {
-        poll_fn(move |cx| self.poll_recv(cx, buffer))
+        poll_fn(move |cx| self.poll_recv(cx, |inbox| inbox.pop(buffer)))
+    }
+
+    fn recv_batch(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<DatagramBatch>> + Send {
+        poll_fn(move |cx| self.poll_recv(cx, |inbox| inbox.pop_batch(buffer)))
     }
 
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        self.try_send_batch(local, peer, payload, payload.len()).map(drop)
+    }
+
+    fn try_send_batch(
+        &self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        payloads: &[u8],
+        segment_len: usize,
+    ) -> io::Result<usize> {
         let mut wakes = Wakes::default();
         let mut state = self.0.0.lock()?;
-        let result = state.engine.send_datagram(Instant::now(), local, peer, payload);
+        let (mut sent, now) = (0, Instant::now());
+        let room = state.engine.udp_segmentation().map_or(0, |mtu| max_payload(mtu, local.is_ipv6()));
+        let together = together(segment_len, room, local.is_ipv6());
+        let mut result = Ok(0);
+        for packet in segments(payloads, segment_len * together) {
+            let gso_size = NonZeroU16::new(segment_len as u16).filter(|_| packet.len() > segment_len);
+            result = state.engine.send_datagram(now, (local, peer), packet, gso_size).map(|()| sent + packet.len());
+            match result {
+                Ok(so_far) => sent = so_far,
+                Err(_) => break,
+            }
+        }
         // The driver has to wait for room on the link.
         if state.engine.is_blocked() {
             state.call_driver(&mut wakes);
         }
         match result {
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::InvalidInput) => Err(error),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::InvalidInput) => {
+                if sent > 0 { Ok(sent) } else { Err(error) }
+            }
             result => state.failed(result, &mut wakes),
         }
     }
+}
+
+/// How many datagrams go in one packet, if those of up to `room` bytes may: 64 at most, as in Linux
+/// (`UDP_MAX_SEGMENTS` in `include/linux/udp.h`).
+fn together(segment_len: usize, room: usize, ipv6: bool) -> usize {
+    let largest = max_payload(Capabilities::MAX_SUPER_PACKET, ipv6);
+    if (1..=room).contains(&segment_len) { (largest / segment_len).min(64) } else { 1 }
 }
 
 impl<E: Engine> Drop for Receiving<E> {

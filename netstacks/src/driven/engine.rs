@@ -2,13 +2,15 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::task::{Context, Poll};
 
 use tokio::time::Instant;
 
 #[cfg(doc)]
 use crate::Stream;
-use crate::{Datagram, Sink, Source};
+use crate::datagrams::Inbox;
+use crate::{Sink, Source};
 
 /// A stack that is a state machine over a link. It has no tasks, wakers or locks.
 pub trait Engine: Send + 'static {
@@ -79,14 +81,21 @@ pub trait Engine: Send + 'static {
     /// Ends a connection with a RST. The caller still owns it, until `release`.
     fn reset(&mut self, flow: FlowId);
 
-    /// Takes the oldest datagram that waits, or `WouldBlock`.
-    fn recv_datagram(&mut self, buffer: &mut [u8]) -> io::Result<Datagram>;
+    /// The datagrams that wait to be received.
+    fn inbox(&mut self) -> &mut Inbox;
 
-    /// Whether `recv_datagram` would return one.
-    fn has_datagram(&self) -> bool;
+    /// The link's MTU, if it takes UDP super-packets.
+    fn udp_segmentation(&self) -> Option<usize>;
 
-    /// Sends a datagram, or returns why not; see [`crate::Datagrams::try_send`].
-    fn send_datagram(&mut self, now: Instant, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
+    /// Sends a datagram, or returns why not; see [`crate::Datagrams::try_send`]. With a `segment_len` it sends a
+    /// super-packet of datagrams, each of which fits the MTU.
+    fn send_datagram(
+        &mut self,
+        now: Instant,
+        ends: (SocketAddr, SocketAddr),
+        payload: &[u8],
+        segment_len: Option<NonZeroU16>,
+    ) -> io::Result<()>;
 
     /// From now on, drop all datagrams that arrive.
     fn close_datagrams(&mut self);

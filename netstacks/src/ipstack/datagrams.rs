@@ -73,7 +73,7 @@ impl Exchange {
         let mut buffer = ReadBuf::new(&mut self.room);
         let polled = ready!(Pin::new(stream).poll_read(cx, &mut buffer));
         if polled.is_ok() {
-            self.inbox.push(key.local, key.peer, buffer.filled());
+            self.inbox.push(key.local, key.peer, buffer.filled(), None);
             self.receivers.wake();
         }
         Poll::Ready(polled.ok())

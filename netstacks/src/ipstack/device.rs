@@ -221,7 +221,7 @@ impl<L: Link> AsyncWrite for Device<L> {
         let len = packet.len().min(MAX_HEADER);
         let mut headers = [0; MAX_HEADER];
         headers[..len].copy_from_slice(&packet[..len]);
-        let meta = device.offload.prepare(&mut headers[..len], packet.len());
+        let meta = device.offload.prepare(&mut headers[..len], packet.len(), None);
         let slices = [IoSlice::new(&headers[..len]), IoSlice::new(&packet[len..])];
         while let Err(error) = device.link.try_send(meta, &slices) {
             if error.kind() == io::ErrorKind::WouldBlock {

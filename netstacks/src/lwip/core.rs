@@ -9,6 +9,7 @@ use std::ffi::c_void;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::mem;
+use std::num::NonZeroU16;
 use std::ptr;
 use std::slice;
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub(super) struct Core {
     pub(super) pool: Pool,
     chunks: Chunks,
     pub(super) inbox: Inbox,
+    /// Payload of each segment of the packet that lwIP takes now, if it is a super-packet.
+    gso_size: Option<NonZeroU16>,
     /// Connections whose timers run.
     pub(super) ticking: Vec<FlowId>,
     pub(super) now: Instant,
@@ -51,6 +54,7 @@ impl Core {
             pool,
             chunks: Chunks::new(config.window),
             inbox: Inbox::new(),
+            gso_size: None,
             ticking: Vec::new(),
             now,
             config,
@@ -103,6 +107,7 @@ impl Core {
                     lost = connection.recovery.on_packet(buffer.packet_mut(), in_flight(pcb), now);
                 }
             }
+            (*this).gso_size = buffer.meta().gso_size;
             let packet = (*this).pool.pbuf_of(buffer);
             if packet.is_null() {
                 return;
@@ -585,7 +590,8 @@ impl Core {
         // SAFETY: see above. lwIP's pointers are valid during the call.
         unsafe {
             let (local, peer) = both_ends(&*endpoints);
-            (*this).inbox.push(local, peer, slice::from_raw_parts(bytes, len));
+            let gso_size = (*this).gso_size;
+            (*this).inbox.push(local, peer, slice::from_raw_parts(bytes, len), gso_size);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::io::{self, IoSlice};
+use std::num::NonZeroU16;
 use std::slice;
 
 use lwip_sys::{ERR_IF, ERR_OK, ERR_WOULDBLOCK, ErrT, MAX_SLICES, Pbuf, Slice};
@@ -18,14 +19,20 @@ pub(super) struct Output<L> {
     pub(super) failure: Option<io::Error>,
     /// What is left to the link.
     offload: Offload,
+    /// Whether the link takes UDP super-packets.
+    pub(super) udp_segmentation: bool,
+    /// Payload of each datagram in the UDP super-packet that lwIP makes now.
+    pub(super) udp_segment: Option<NonZeroU16>,
     /// A packet of too many pieces, in one.
     scratch: Vec<u8>,
 }
 
 impl<L: Link> Output<L> {
-    pub(super) fn new(link: L) -> Self {
+    pub(super) fn new(mut link: L) -> Self {
         let offload = Offload::of(&link.capabilities());
-        Self { link, blocked: false, failure: None, offload, scratch: Vec::new() }
+        let udp_segmentation = link.enable_udp_segmentation();
+        let scratch = Vec::new();
+        Self { link, blocked: false, failure: None, offload, udp_segmentation, udp_segment: None, scratch }
     }
 
     /// The failure, if there is one, for the driver to end with.
@@ -91,7 +98,7 @@ impl<L: Link> Output<L> {
         // SAFETY: the headers are at the front of the first piece, in memory that is lwIP's during the
         // call, and nobody else looks at them.
         let headers = unsafe { slice::from_raw_parts_mut(pieces[0].base, pieces[0].len) };
-        let meta = this.offload.prepare(headers, len);
+        let meta = this.offload.prepare(headers, len, this.udp_segment);
         let mut buffers = [IoSlice::new(&[]); MAX_SLICES];
         let mut used = 0;
         for piece in pieces.iter().filter(|piece| piece.len > 0) {
@@ -115,7 +122,7 @@ impl<L: Link> Output<L> {
             lwip_sys::pbuf_copy_partial(packet, scratch.as_mut_ptr().cast(), len, 0);
         }
         let len = scratch.len();
-        let meta = self.offload.prepare(&mut scratch, len);
+        let meta = self.offload.prepare(&mut scratch, len, self.udp_segment);
         let result = self.send(meta, &[IoSlice::new(&scratch)]);
         self.scratch = scratch;
         result

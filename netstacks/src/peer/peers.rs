@@ -212,11 +212,11 @@ impl<L: Link> Peers<L> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 count => count?,
             };
-            for packet in self.batch[..count].iter().map(PacketBuffer::packet) {
-                if let Some(segment) = TcpSegment::parse(packet) {
+            for buffer in &self.batch[..count] {
+                if let Some(segment) = TcpSegment::parse(buffer.packet()) {
                     self.table.take(&segment, ready)?;
                 } else {
-                    datagrams::take(packet, &mut self.inbox);
+                    datagrams::take(buffer, &mut self.inbox);
                 }
             }
         }

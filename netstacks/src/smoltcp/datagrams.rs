@@ -5,13 +5,17 @@
 //! there are.
 //!
 //! The socket has an interface of its own, with the MTU of the link: that of TCP's is a super-packet's. It
-//! fragments over IPv4, and puts together what arrives in fragments. These know no port, so the port of
-//! each first fragment is remembered. Where the link completes checksums, a fragmented datagram has none, which
-//! RFC 768 allows over IPv4: nobody could complete it.
+//! fragments over IPv4, and reassembles fragments. These have no port, so the port of each first fragment is
+//! remembered. If the link completes checksums, a fragmented datagram has none, which RFC 768 allows over IPv4: nobody
+//! could complete it.
+//!
+//! To smoltcp a UDP super-packet is one long datagram. Those that are sent come from a second socket and interface, whose
+//! MTU is that of a super-packet, so that smoltcp does not fragment them.
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU16;
 
 use platform::Link;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
@@ -34,8 +38,10 @@ type Fragmented = (Ipv4Addr, Ipv4Addr, u16);
 /// The engine's UDP.
 pub(super) struct Datagrams {
     pub(super) inbox: Inbox,
-    /// Made with the first datagram: who has no use for UDP has no buffers of it.
+    /// Made with the first datagram, so that a program without UDP has no buffers for it.
     endpoint: Option<Box<Endpoint>>,
+    /// The same for super-packets that are sent.
+    segmented: Option<Box<Endpoint>>,
 }
 
 /// smoltcp's side of it.
@@ -50,13 +56,14 @@ struct Endpoint {
 
 impl Datagrams {
     pub(super) fn new() -> Self {
-        Self { inbox: Inbox::new(), endpoint: None }
+        Self { inbox: Inbox::new(), endpoint: None, segmented: None }
     }
 
     pub(super) fn close(&mut self) {
         self.inbox.close();
-        // What is on its way out still goes.
+        // The rest of a fragmented datagram is still sent.
         self.endpoint.take_if(|endpoint| !endpoint.unsent);
+        self.segmented = None;
     }
 
     /// Takes the device's next packet, which is this.
@@ -68,14 +75,15 @@ impl Datagrams {
             Arrival::Fragment { of, port } => Some(self.endpoint(device).port_of(of, port)),
         };
         let Some(port) = port else { return device.skip_packet() };
+        let segment_len = device.next_gso_size();
         let endpoint = self.endpoint(device);
         endpoint.bind(port);
-        endpoint.interface.poll_ingress_single(clock, &mut View(device), &mut endpoint.sockets);
+        endpoint.interface.poll_ingress_single(clock, &mut View::of_packets(device), &mut endpoint.sockets);
         let Some(endpoint) = &mut self.endpoint else { return };
         let socket = endpoint.sockets.get_mut::<udp::Socket>(endpoint.socket);
         while let Ok((payload, meta)) = socket.recv() {
             if let Some(local) = meta.local_address {
-                self.inbox.push(SocketAddr::new(local.into(), port), of_endpoint(meta.endpoint), payload);
+                self.inbox.push(SocketAddr::new(local.into(), port), of_endpoint(meta.endpoint), payload, segment_len);
             }
         }
     }
@@ -86,10 +94,13 @@ impl Datagrams {
         clock: Instant,
         (local, peer): (SocketAddr, SocketAddr),
         payload: &[u8],
+        segment_len: Option<NonZeroU16>,
     ) -> io::Result<()> {
-        check(local, peer, payload.len(), MAX_PAYLOAD_V4, device.sender.link.capabilities().mtu)?;
+        let mtu = View::of_datagrams(device, segment_len).mtu;
+        check(local, peer, payload.len(), MAX_PAYLOAD_V4, mtu)?;
         self.flush(device, clock);
-        let endpoint = self.endpoint(device);
+        let endpoint = if segment_len.is_none() { &mut self.endpoint } else { &mut self.segmented };
+        let endpoint = endpoint.get_or_insert_with(|| Endpoint::new(&mut View { device, mtu }));
         if endpoint.unsent || device.sender.is_blocked() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -97,8 +108,14 @@ impl Datagrams {
         let meta = udp::UdpMetadata { local_address: Some(local.ip().into()), ..IpEndpoint::from(peer).into() };
         let socket = endpoint.sockets.get_mut::<udp::Socket>(endpoint.socket);
         socket.send_slice(payload, meta).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        endpoint.unsent = true;
-        self.flush(device, clock);
+        if segment_len.is_none() {
+            endpoint.unsent = true;
+            self.flush(device, clock);
+        } else {
+            device.sender.udp_segment = segment_len;
+            endpoint.interface.poll_egress(clock, &mut View { device, mtu }, &mut endpoint.sockets);
+            device.sender.udp_segment = None;
+        }
         Ok(())
     }
 
@@ -106,7 +123,7 @@ impl Datagrams {
     pub(super) fn flush<L: Link>(&mut self, device: &mut Device<L>, clock: Instant) {
         let Some(endpoint) = self.endpoint.as_mut().filter(|endpoint| endpoint.unsent) else { return };
         while endpoint.unsent && device.sender.is_ready() {
-            endpoint.interface.poll_egress(clock, &mut View(device), &mut endpoint.sockets);
+            endpoint.interface.poll_egress(clock, &mut View::of_packets(device), &mut endpoint.sockets);
             endpoint.unsent = endpoint.interface.poll_at(clock, &endpoint.sockets).is_some();
         }
         if !endpoint.unsent && !self.inbox.is_open() {
@@ -115,15 +132,15 @@ impl Datagrams {
     }
 
     fn endpoint<L: Link>(&mut self, device: &mut Device<L>) -> &mut Endpoint {
-        self.endpoint.get_or_insert_with(|| Endpoint::new(device))
+        self.endpoint.get_or_insert_with(|| Endpoint::new(&mut View::of_packets(device)))
     }
 }
 
 impl Endpoint {
-    fn new<L: Link>(device: &mut Device<L>) -> Box<Self> {
+    fn new<L: Link>(view: &mut View<'_, L>) -> Box<Self> {
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = random_seed();
-        let mut interface = Interface::new(config, &mut View(device), Instant::ZERO);
+        let mut interface = Interface::new(config, view, Instant::ZERO);
         interface.set_any_ip(true);
         let buffer = || udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY], vec![0; MAX_PAYLOAD_V4]);
         let mut sockets = SocketSet::new(Vec::new());
@@ -159,8 +176,23 @@ fn of_endpoint(endpoint: IpEndpoint) -> SocketAddr {
     SocketAddr::new(endpoint.addr.into(), endpoint.port)
 }
 
-/// The device, with the MTU of a packet.
-struct View<'a, L>(&'a mut Device<L>);
+/// The device, with the MTU of datagrams.
+struct View<'a, L> {
+    device: &'a mut Device<L>,
+    mtu: usize,
+}
+
+impl<'a, L: Link> View<'a, L> {
+    fn of_packets(device: &'a mut Device<L>) -> Self {
+        Self::of_datagrams(device, None)
+    }
+
+    /// A super-packet has an MTU of its own.
+    fn of_datagrams(device: &'a mut Device<L>, segment_len: Option<NonZeroU16>) -> Self {
+        let link = device.sender.link.capabilities();
+        Self { mtu: if segment_len.is_some() { link.max_packet_len } else { link.mtu }, device }
+    }
+}
 
 impl<L: Link> phy::Device for View<'_, L> {
     type RxToken<'a>
@@ -173,17 +205,16 @@ impl<L: Link> phy::Device for View<'_, L> {
         Self: 'a;
 
     fn receive(&mut self, now: Instant) -> Option<(RxToken<'_>, TxToken<'_, L>)> {
-        self.0.receive(now)
+        self.device.receive(now)
     }
 
     fn transmit(&mut self, now: Instant) -> Option<TxToken<'_, L>> {
-        self.0.transmit(now)
+        self.device.transmit(now)
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
-        let link = self.0.sender.link.capabilities();
-        let mut capabilities = self.0.capabilities();
-        capabilities.max_transmission_unit = link.mtu;
+        let mut capabilities = self.device.capabilities();
+        capabilities.max_transmission_unit = self.mtu;
         capabilities.checksum.udp = capabilities.checksum.tcp;
         capabilities
     }

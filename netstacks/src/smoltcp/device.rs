@@ -1,6 +1,7 @@
 //! A link as smoltcp's device.
 
 use std::io::{self, IoSlice};
+use std::num::NonZeroU16;
 
 use platform::{Link, PacketBuffer, PacketMeta};
 use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
@@ -22,6 +23,10 @@ pub(super) struct Device<L> {
 pub(super) struct Sender<L> {
     pub(super) link: L,
     offload: Offload,
+    /// Whether the link takes UDP super-packets.
+    pub(super) udp_segmentation: bool,
+    /// Payload of each datagram in the UDP super-packet that smoltcp makes now.
+    pub(super) udp_segment: Option<NonZeroU16>,
     /// Where smoltcp makes its packets.
     packet: Box<[u8]>,
     /// A finished packet that the link had no room for, still at the head of `packet`: its length.
@@ -30,15 +35,20 @@ pub(super) struct Sender<L> {
 }
 
 impl<L: Link> Device<L> {
-    pub(super) fn new(link: L) -> Self {
+    pub(super) fn new(mut link: L) -> Self {
         let capabilities = link.capabilities();
         let room = capabilities.max_packet_len;
-        let offload = Offload::of(&capabilities);
-        Self {
-            batch: (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(room)).collect(),
-            unseen: 0..0,
-            sender: Sender { link, offload, packet: vec![0; room].into_boxed_slice(), held_back: None, failure: None },
-        }
+        let sender = Sender {
+            offload: Offload::of(&capabilities),
+            udp_segmentation: link.enable_udp_segmentation(),
+            udp_segment: None,
+            packet: vec![0; room].into_boxed_slice(),
+            held_back: None,
+            failure: None,
+            link,
+        };
+        let batch = (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(room)).collect();
+        Self { batch, unseen: 0..0, sender }
     }
 
     /// Takes a batch from the link once the last one is used up.
@@ -72,6 +82,11 @@ impl<L: Link> Device<L> {
     /// The packet that smoltcp will be given next.
     pub(super) fn next_packet(&self) -> Option<&[u8]> {
         Some(self.batch.get(self.unseen.clone())?.first()?.packet())
+    }
+
+    /// Payload of each segment of that packet, if it is a super-packet.
+    pub(super) fn next_gso_size(&self) -> Option<NonZeroU16> {
+        self.batch.get(self.unseen.clone())?.first()?.meta().gso_size
     }
 
     /// The same, to be changed in place.
@@ -181,7 +196,7 @@ impl<L: Link> phy::TxToken for TxToken<'_, L> {
         let packet = &mut sender.packet[..len];
         let result = f(packet);
         lower_mss(&sender.offload, packet);
-        let meta = sender.offload.prepare(packet, len);
+        let meta = sender.offload.prepare(packet, len, sender.udp_segment);
         sender.send(len, meta);
         result
     }

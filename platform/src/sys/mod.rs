@@ -4,7 +4,8 @@
 
 use std::fmt::Debug;
 use std::io;
-use std::net::{IpAddr, TcpStream};
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -13,6 +14,7 @@ use std::time::Duration;
 use socket2::Socket;
 
 use crate::doctor::Check;
+use crate::socket::Received;
 use crate::{
     DropCounter, Error, Feature, Interface, InterfaceCounts, Link, Loopback, Namespace, ProcessEnd, TcpStatistics,
     TunConfig,
@@ -113,6 +115,27 @@ pub(crate) trait System {
 
     fn bind_to_interface(_socket: &Socket, _interface: &str, _ipv6: bool) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn coalesce_datagrams(_socket: &Socket) -> bool {
+        false
+    }
+
+    fn send_datagrams(
+        socket: &Socket,
+        to: Option<SocketAddr>,
+        payloads: &[u8],
+        segment_len: usize,
+    ) -> io::Result<usize> {
+        let first = &payloads[..segment_len.min(payloads.len())];
+        to.map_or_else(|| socket.send(first), |to| socket.send_to(first, &to.into()))
+    }
+
+    fn recv_datagrams(socket: &Socket, buffer: &mut [u8]) -> io::Result<Received> {
+        // SAFETY: `MaybeUninit<u8>` has the layout of `u8`, and socket2 writes only initialized bytes to it.
+        let buffer = unsafe { &mut *(std::ptr::from_mut(buffer) as *mut [MaybeUninit<u8>]) };
+        let (len, from) = socket.recv_from(buffer)?;
+        Ok(Received { len, segment_len: len, from: from.as_socket() })
     }
 
     // Processes.

@@ -109,7 +109,7 @@ fn a_header_that_contradicts_its_packet_is_refused() {
 }
 
 #[test]
-fn a_super_packet_that_is_no_whole_tcp_is_refused() {
+fn a_super_packet_that_is_not_whole_tcp_or_udp_is_refused() {
     for shape in SHAPES {
         let whole = shape.packet();
         let header = header(shape, gso_type(shape), 9, 16);
@@ -122,15 +122,17 @@ fn a_super_packet_that_is_no_whole_tcp_is_refused() {
             assert!(SuperPacket::begin(&mut vec![0; 1_000], &packet).is_none(), "{value:#x} at {at}");
         };
         if shape.ipv6 {
-            // Every other protocol. As an extension header, TCP's own would be cut short or a fragment.
+            // Every other protocol that has no segments. As an extension header, TCP's own would be cut short or a fragment.
             let protocol_at = if shape.extended { shape.tcp_at() - 16 } else { 6 };
-            (0..=255).filter(|protocol| *protocol != TCP).for_each(|protocol| refused(protocol_at, protocol));
+            (0..=255)
+                .filter(|protocol| !matches!(*protocol, TCP | UDP))
+                .for_each(|protocol| refused(protocol_at, protocol));
         }
         if shape.extended {
             refused(40 + 8 + 3, 1);
         }
         if !shape.ipv6 {
-            (0..=255).filter(|protocol| *protocol != TCP).for_each(|protocol| refused(9, protocol));
+            (0..=255).filter(|protocol| !matches!(*protocol, TCP | UDP)).for_each(|protocol| refused(9, protocol));
             (0..5).for_each(|words| refused(0, 0x40 | words));
             // More fragments, and an offset.
             for (at, value) in [(6, 0x20), (6, 0x01), (7, 0x01)] {

@@ -2,12 +2,10 @@
 
 use std::num::NonZeroU16;
 
-use super::{Malformed, check_length};
-use crate::packet::checksum::sum;
+use super::{Layout, Malformed, check_length};
 use crate::packet::flags::{CWR, FIN, PSH};
 use crate::packet::{
-    FLAGS_AT, TCP_CHECKSUM_AT, TcpLayout, Transport, fill_checksum, write_ip_len, write_ipv4_checksum,
-    write_partial_checksum,
+    FLAGS_AT, TCP, Transport, fill_checksum, fill_checksum_at, pseudo_header_sum_of, write_ip_len, write_ipv4_checksum,
 };
 use crate::{Checksum, PacketMeta};
 
@@ -26,7 +24,7 @@ enum Work {
     /// To be passed through, with its checksum filled.
     Whole(Checksum),
     /// To be cut.
-    Cut { layout: TcpLayout, gso_size: usize },
+    Cut { layout: Layout, gso_size: usize },
 }
 
 /// The buffer is shorter than the segment.
@@ -37,14 +35,14 @@ pub struct NoRoom(pub usize);
 /// Cuts a packet into the packets that a receiver without offloads expects: a super-packet into its segments,
 /// any other packet into itself, each with filled checksums.
 ///
-/// Segments are cut as Linux does it (`net/ipv4/tcp_offload.c`, `tcp_gso_segment`; `af_inet.c`,
-/// `inet_gso_segment`): each has its own length and checksums, sequence numbers continue, the IPv4
-/// identification counts up, CWR is in the first alone, FIN and PSH are in the last alone. The checksum
-/// field of the super-packet is not read.
+/// Segments are cut as Linux does it (`net/ipv4/tcp_offload.c`, `tcp_gso_segment`; `udp_offload.c`,
+/// `__udp_gso_segment`; `af_inet.c`, `inet_gso_segment`): each has its own lengths and checksums, the IPv4
+/// identification counts up. In TCP, sequence numbers continue, CWR is in the first alone, FIN and PSH are in the
+/// last alone. The checksum field of the super-packet is not read.
 ///
 /// # Errors
 ///
-/// [`Malformed`] if the packet is not as long as its header says; if it has segments and is not TCP, or has a
+/// [`Malformed`] if the packet is not as long as its header says; if it has segments and is not TCP or UDP, or has a
 /// filled checksum; or if it has a partial checksum and is not TCP or UDP.
 pub fn split(meta: PacketMeta, packet: &[u8]) -> Result<Segments<'_>, Malformed> {
     check_length(packet)?;
@@ -59,7 +57,7 @@ pub fn split(meta: PacketMeta, packet: &[u8]) -> Result<Segments<'_>, Malformed>
             if meta.checksum == Checksum::Filled {
                 return Err(Malformed::SegmentationWithoutChecksum);
             }
-            let layout = TcpLayout::parse(packet).ok_or(Malformed::SegmentationType)?;
+            let layout = Layout::parse(packet).ok_or(Malformed::SegmentationType)?;
             let gso_size = usize::from(gso_size);
             // Without payload there is still the header.
             let count = (packet.len() - layout.payload_at).div_ceil(gso_size).max(1);
@@ -103,7 +101,7 @@ impl Segments<'_> {
         Ok(len)
     }
 
-    fn cut(&self, layout: &TcpLayout, gso_size: usize, buffer: &mut [u8]) -> Result<usize, NoRoom> {
+    fn cut(&self, layout: &Layout, gso_size: usize, buffer: &mut [u8]) -> Result<usize, NoRoom> {
         let (headers, payload) = self.packet.split_at(layout.payload_at);
         let from = self.index * gso_size;
         let payload = &payload[from..payload.len().min(from + gso_size)];
@@ -115,9 +113,24 @@ impl Segments<'_> {
         if !layout.ipv6 {
             let identification = u16::from_be_bytes([out[4], out[5]]).wrapping_add(self.index as u16);
             out[4..6].copy_from_slice(&identification.to_be_bytes());
-            write_ipv4_checksum(out, layout.tcp_at);
+            write_ipv4_checksum(out, layout.transport_at);
         }
-        let tcp = &mut out[layout.tcp_at..];
+        let transport = &mut out[layout.transport_at..];
+        if layout.protocol == TCP {
+            self.continue_tcp(transport, from);
+        } else {
+            let udp_len = transport.len() as u16;
+            transport[4..6].copy_from_slice(&udp_len.to_be_bytes());
+        }
+        let (start, offset) = (layout.transport_at, layout.checksum_offset());
+        let pseudo_header = pseudo_header_sum_of(layout.protocol, out, start, len);
+        out[start + offset..][..2].copy_from_slice(&pseudo_header.to_be_bytes());
+        fill_checksum_at(out, start, offset);
+        Ok(len)
+    }
+
+    /// Changes the TCP header of the super-packet into the next segment's, which begins `from` bytes into the payload.
+    fn continue_tcp(&self, tcp: &mut [u8], from: usize) {
         let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]).wrapping_add(from as u32);
         tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
         if self.index > 0 {
@@ -128,10 +141,5 @@ impl Segments<'_> {
             // They belong to the last byte.
             tcp[FLAGS_AT] &= !(FIN | PSH);
         }
-        write_partial_checksum(out, layout, len);
-        // The field holds the sum of the pseudo-header now.
-        let checksum = !sum(&out[layout.tcp_at..]);
-        out[layout.tcp_at + TCP_CHECKSUM_AT..][..2].copy_from_slice(&checksum.to_be_bytes());
-        Ok(len)
     }
 }

@@ -215,7 +215,9 @@ fn written_headers_are_read_back() {
         let complete = PacketMeta { checksum: Checksum::Filled, ..meta(9) };
         assert_eq!(write(complete, &packet), Err(Malformed::SegmentationWithoutChecksum));
     }
-    assert_eq!(write(meta(9), &datagram(false, b"query")), Err(Malformed::SegmentationType));
+    let mut icmp = datagram(false, b"query");
+    icmp[9] = 1;
+    assert_eq!(write(meta(9), &icmp), Err(Malformed::SegmentationType));
 }
 
 #[test]
@@ -229,6 +231,40 @@ fn a_partial_checksum_equals_the_reference() {
             let len = packet.len();
             write_partial_checksum(&mut packet[..shape.payload_at()], &layout, len);
             assert!(packet == expected, "{payload} bytes");
+        }
+    }
+}
+
+/// `virtio_net_hdr_from_skb` for `SKB_GSO_UDP_L4`.
+#[test]
+fn a_super_packet_of_datagrams_is_cut_into_datagrams() {
+    for shape in SHAPES {
+        let udp_at = shape.tcp_at();
+        for (len, gso_size) in [(2, 1), (100, 33), (3_000, 1_400), (60_000, 1_472)] {
+            let payload = reference::bytes(9, len);
+            let packet = datagram_of(shape, &payload);
+            let fields = [udp_at as u16 + 8, gso_size as u16, udp_at as u16, 6];
+            let of_kernel = header(NEEDS_CSUM, GSO_UDP_L4, fields);
+            assert_eq!(read(&of_kernel, &packet), Ok(meta(gso_size)));
+            assert_eq!(write(meta(gso_size), &packet[..udp_at + 8]), Ok(of_kernel));
+            for gso_type in [GSO_TCPV4, GSO_TCPV6, 3, 6] {
+                let of_another = header(NEEDS_CSUM, gso_type, fields);
+                assert_eq!(read(&of_another, &packet), Err(Malformed::SegmentationType));
+            }
+            let datagrams = segments(meta(gso_size), &packet);
+            assert_eq!(datagrams.len(), len.div_ceil(gso_size));
+            for (index, (datagram, payload)) in datagrams.iter().zip(payload.chunks(gso_size)).enumerate() {
+                let mut expected = datagram_of(shape, payload);
+                complete_checksum(&mut expected).unwrap();
+                if !shape.ipv6 {
+                    let identification = u16::from_be_bytes([packet[4], packet[5]]).wrapping_add(index as u16);
+                    expected[4..6].copy_from_slice(&identification.to_be_bytes());
+                    expected[10..12].fill(0);
+                    let checksum = !reference::sum(&expected[..20]);
+                    expected[10..12].copy_from_slice(&checksum.to_be_bytes());
+                }
+                assert!(*datagram == expected, "datagram {index} of {gso_size} bytes: {shape:?}");
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use platform::packet::{
     IPV6_HEADER_LEN, Transport, UDP, UDP_HEADER_LEN, UdpHeader, addresses, write_ip, write_partial_udp_checksum,
 };
 use platform::vnet::complete_checksum;
-use platform::{Checksum, Link, PacketMeta};
+use platform::{Checksum, Link, PacketBuffer, PacketMeta};
 
 use super::Peers;
 use crate::Datagram;
@@ -59,12 +59,13 @@ impl<L: Link> Peers<L> {
     }
 }
 
-/// Takes a packet that may be a datagram.
-pub(super) fn take(packet: &[u8], inbox: &mut Inbox) {
+/// Takes a packet that may be a datagram, or a super-packet of them.
+pub(super) fn take(buffer: &PacketBuffer, inbox: &mut Inbox) {
+    let packet = buffer.packet();
     let Some(Transport { protocol: UDP, at, .. }) = Transport::parse(packet) else { return };
     let (Some(udp), Some((source, destination))) = (packet.get(at..), addresses(packet)) else { return };
     let Some(header) = UdpHeader::parse(udp) else { return };
     let Some(payload) = udp.get(UDP_HEADER_LEN..header.len.into()) else { return };
     let local = SocketAddr::new(destination, header.destination_port);
-    inbox.push(local, SocketAddr::new(source, header.source_port), payload);
+    inbox.push(local, SocketAddr::new(source, header.source_port), payload, buffer.meta().gso_size);
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use socket2::{SockRef, Socket};
 
+mod datagrams;
 mod doctor;
 mod netlink;
 mod netns;
@@ -26,6 +27,7 @@ use super::sampler::SignalSampler;
 use super::unix::{self, TerminationSignals, socket_option};
 use super::{System, program_on_disk};
 use crate::doctor::Check;
+use crate::socket::Received;
 use crate::{Error, Interface, InterfaceCounts, Loopback, Namespace, ProcessEnd, TcpStatistics};
 
 /// This system.
@@ -104,6 +106,23 @@ impl System for Linux {
 
     fn bind_to_interface(socket: &Socket, interface: &str, _ipv6: bool) -> io::Result<()> {
         socket.bind_device(Some(interface.as_bytes()))
+    }
+
+    fn coalesce_datagrams(socket: &Socket) -> bool {
+        datagrams::coalesce(socket)
+    }
+
+    fn send_datagrams(
+        socket: &Socket,
+        to: Option<SocketAddr>,
+        payloads: &[u8],
+        segment_len: usize,
+    ) -> io::Result<usize> {
+        datagrams::send(socket, to, payloads, segment_len)
+    }
+
+    fn recv_datagrams(socket: &Socket, buffer: &mut [u8]) -> io::Result<Received> {
+        datagrams::recv(socket, buffer)
     }
 
     fn process_end(status: ExitStatus) -> ProcessEnd {

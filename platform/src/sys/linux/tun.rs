@@ -123,7 +123,7 @@ fn build(config: &TunConfig) -> Result<(SyncDevice, bool), Error> {
         let device =
             DeviceBuilder::new().name(&config.name).mtu(config.mtu).offload(offload).enable(true).build_sync()?;
         if offload {
-            set_offloads(&device)?;
+            set_offloads(&device, 0)?;
         }
         io::Result::Ok((device, offload))
     };
@@ -141,10 +141,10 @@ fn build(config: &TunConfig) -> Result<(SyncDevice, bool), Error> {
     Ok(plain)
 }
 
-/// TCP alone: tun-rs asks for UDP super-packets too, where the kernel has them, and no stack here
-/// takes those.
-fn set_offloads(device: &SyncDevice) -> io::Result<()> {
-    let offloads = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+/// Super-packets of TCP, and `more`. tun-rs asks for those of UDP too, where the kernel has them, and most stacks do not
+/// take them.
+fn set_offloads(device: &SyncDevice, more: u32) -> io::Result<()> {
+    let offloads = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | more;
     // SAFETY: the descriptor is an open TUN device's, and the request takes a number.
     unsafe { tun_set_offload(device.as_raw_fd(), offloads.into()) }?;
     Ok(())
@@ -191,6 +191,11 @@ fn adopt(fd: i32) -> Result<SyncDevice, Error> {
 impl Link for LinuxTun {
     fn capabilities(&self) -> Capabilities {
         if self.offload { Capabilities::offloading(self.mtu) } else { Capabilities::plain(self.mtu) }
+    }
+
+    /// Linux 6.2 and newer have it, for both IP versions together (`drivers/net/tun.c`, `set_offload`).
+    fn enable_udp_segmentation(&mut self) -> bool {
+        self.offload && set_offloads(self.device.get_ref(), libc::TUN_F_USO4 | libc::TUN_F_USO6).is_ok()
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
