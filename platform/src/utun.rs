@@ -92,8 +92,8 @@ impl Packets {
         Ok(1)
     }
 
-    /// As `Link::try_send`. If the kernel has no memory, the packet is lost, as in a network. The socket stays writable,
-    /// so there is nothing to wait for.
+    /// As `Link::try_send`. If the kernel has no memory, the packet is lost, as in a network. The socket stays
+    /// writable, so there is nothing to wait for.
     pub(crate) fn try_send(&self, calls: &impl Calls, slices: &[IoSlice<'_>]) -> io::Result<()> {
         match send(calls, slices) {
             Ok(sent) if sent == FAMILY_LEN + packet_len(slices) => Ok(()),
