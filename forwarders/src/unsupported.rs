@@ -1,4 +1,4 @@
-//! Systems without network namespaces: there is no forwarder.
+//! Systems without network namespaces have no forwarder.
 
 use std::convert::Infallible;
 
@@ -6,7 +6,7 @@ use platform::{Error, Feature};
 
 use crate::{Counts, DevicePair, ForwardConfig};
 
-/// Carries packets between two TUN devices. On this system it cannot be opened, so it never exists.
+/// Carries packets between two TUN devices. On this system it cannot be opened, so no value of it exists.
 #[derive(Debug)]
 pub struct Forwarder(Infallible);
 
@@ -34,7 +34,7 @@ impl Forwarder {
     ///
     /// # Errors
     ///
-    /// None: it never exists.
+    /// None: no value of it exists.
     pub fn run(self) -> Result<(), Error> {
         match self.0 {}
     }
