@@ -20,12 +20,12 @@ impl Forwarder {
         Err(Error::unsupported(Feature::Forwarder, "forward packets between", "two TUN devices"))
     }
 
-    /// The traffic so far, to be read at any time.
+    /// A handle to the traffic counters. It can be read at any time.
     pub fn counters(&self) -> Counters {
         match self.0 {}
     }
 
-    /// Ends [`Forwarder::run`].
+    /// A handle that ends [`Forwarder::run`].
     pub fn stopper(&self) -> Stopper {
         match self.0 {}
     }

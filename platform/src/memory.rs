@@ -56,7 +56,7 @@ struct Queue {
 const AT_ONCE: usize = 32;
 
 impl MemoryLink {
-    /// A depth for [`MemoryLink::pair`]: so many packets wait in each direction before the pipe is full.
+    /// The usual depth, in packets, for [`MemoryLink::pair`].
     pub const DEFAULT_DEPTH: usize = 256;
 
     /// The two ends of a link without offload. A packet has at most `mtu` bytes, and at most `depth` packets wait in

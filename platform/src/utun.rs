@@ -142,7 +142,7 @@ fn family(slices: &[IoSlice<'_>]) -> io::Result<[u8; FAMILY_LEN]> {
 fn send(calls: &impl Calls, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let family = family(slices)?;
     if slices.len() > SLICES {
-        // No stack sends so many slices, so the allocation does not matter.
+        // No stack sends this many slices, so the allocation does not matter.
         let all: Vec<_> = [IoSlice::new(&family)].into_iter().chain(slices.iter().copied()).collect();
         return calls.send(&all);
     }

@@ -72,12 +72,12 @@ impl Forwarder {
         Ok(Self { config: *config, near, far, counters, events: mpsc::channel() })
     }
 
-    /// The traffic so far, to be read at any time.
+    /// A handle to the traffic counters. It can be read at any time.
     pub fn counters(&self) -> Counters {
         self.counters.clone()
     }
 
-    /// Ends [`Forwarder::run`].
+    /// A handle that ends [`Forwarder::run`].
     pub fn stopper(&self) -> Stopper {
         Stopper(self.events.0.clone())
     }

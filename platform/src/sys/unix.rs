@@ -60,7 +60,7 @@ impl<T: AsRawFd> AsFd for Owner<T> {
 }
 
 impl<T: AsRawFd> Readiness<T> {
-    /// Registers `owner`, whose descriptor must not block, with the current runtime.
+    /// Registers `owner` with the current runtime. Its descriptor must be non-blocking.
     pub(super) fn new(owner: T) -> io::Result<Self> {
         // SAFETY: the owner keeps the same descriptor open as long as it lives, and the registration with the reactor
         // ends when the owner is dropped.
