@@ -17,7 +17,7 @@ use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
 
 /// A [`Link`] that wraps another link and loses, duplicates, reorders, corrupts and delays packets, and fails to send
 /// them, by a [`FaultPlan`]. The same seed and the same packets give the same faults. A super-packet counts as one
-/// packet. With an empty plan, packets pass through; otherwise each packet is copied.
+/// packet. With an empty plan, packets pass through; with any other plan, packets may be copied.
 ///
 /// A packet that is held back for reordering does not wait forever. A received one is delivered when the wrapped link
 /// was found empty twice in a row; until then the link stays readable. A sent one goes out when the link is polled and
