@@ -1,4 +1,4 @@
-//! Statistics and options of TCP sockets.
+//! What the kernel says of a TCP socket, and what it lets one choose.
 
 use std::io;
 use std::net::{Shutdown, TcpStream};
