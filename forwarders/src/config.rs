@@ -86,7 +86,7 @@ impl ForwardConfig {
     ///
     /// # Errors
     ///
-    /// The option that excludes it, and why.
+    /// The option that makes it impossible, and the reason.
     pub fn check(&self) -> Result<(), InvalidConfig> {
         let Self { io, offload, hop, workers, threads } = *self;
         let framed = io == Io::Framed;
