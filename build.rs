@@ -1,5 +1,4 @@
-//! Tells the program what it is made of: the commit, and tokio's version. Where either cannot be known,
-//! the program says so.
+//! Passes the commit and the version of tokio to the program. If one of them is unknown, the program says so.
 
 use std::hash::Hasher;
 use std::path::Path;
@@ -8,7 +7,7 @@ use std::process::Command;
 use cargo_lock::Lockfile;
 use fnv::FnvHasher;
 
-/// What a change of makes another program.
+/// A change in any of these changes the program.
 const SOURCES: [&str; 8] =
     ["Cargo.toml", "Cargo.lock", "build.rs", "src", "templates", "netstacks", "platform", "forwarders"];
 
@@ -24,15 +23,15 @@ fn main() {
     }
 }
 
-/// The commit of the working tree. Where tracked files differ from it, with `-dirty.` and a hash of how: two
-/// programs of the same commit are told apart.
+/// The commit of the working tree. If tracked files differ from it, `-dirty.` and a hash of the difference follow,
+/// to tell apart two builds of one commit.
 fn commit() -> Option<String> {
     for file in ["HEAD", "index"] {
         println!("cargo::rerun-if-changed={}", git(&["rev-parse", "--git-path", file])?);
     }
     if let Some(branch) = git(&["symbolic-ref", "--quiet", "HEAD"]) {
         let file = git(&["rev-parse", "--git-path", &branch])?;
-        // A packed reference has no file of its own, and a missing one would build each time.
+        // A packed reference has no file, and cargo runs this script on every build if a file is missing.
         if Path::new(&file).exists() {
             println!("cargo::rerun-if-changed={file}");
         }
@@ -44,11 +43,11 @@ fn commit() -> Option<String> {
     }
     let mut hasher = FnvHasher::default();
     hasher.write(&output(&["diff", "--no-ext-diff", "--no-color", "--binary", "HEAD"])?);
-    // Six digits of it: there are never many programs of a commit.
+    // Six digits are enough: a commit has few builds.
     Some(format!("{commit}-dirty.{:06x}", hasher.finish() & 0xff_ffff))
 }
 
-/// What git answers, or `None` where it fails or there is none.
+/// The output of git; `None` if git fails or is not installed.
 fn git(arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8_lossy(&output(arguments)?).trim().to_owned())
 }

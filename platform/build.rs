@@ -1,7 +1,7 @@
-//! Puts Wintun's library beside the executable on Windows. Does nothing elsewhere.
+//! On Windows, copies Wintun's library to the folder of the executable. Does nothing elsewhere.
 //!
-//! The package of the `wintun` crate holds the signed library for every architecture. Without it the
-//! program builds, and says at run time what is missing: so a failure here is a warning.
+//! The package of the `wintun` crate contains the signed library for every architecture. A failure here is only
+//! a warning: the program builds without the library, and reports at run time that it is missing.
 
 use std::env;
 use std::error::Error;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const LIBRARY: &str = "wintun.dll";
 
-/// The crate whose package holds it, and its version; see Cargo.toml.
+/// The crate that contains the library, and its version; see Cargo.toml.
 const PACKAGE: (&str, &str) = ("wintun", "0.5.1");
 
 fn main() {
@@ -43,12 +43,12 @@ fn copy_library() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Where cargo keeps the sources of the crate.
+/// The folder of the crate's sources.
 fn package() -> Result<PathBuf, Box<dyn Error>> {
     let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let (name, version) = PACKAGE;
-    // This package may be a dependency itself. Then the other one lies beside it: with its version in the name if it comes
-    // from the registry, without if `cargo vendor` put it there.
+    // If this package is itself a dependency, the other one is in the folder next to it. That folder's name ends with
+    // the version if the package comes from a registry, and does not if `cargo vendor` put it there.
     let beside = [format!("{name}-{version}"), name.to_owned()].map(|folder| here.with_file_name(folder));
     if let Some(package) = beside.into_iter().find(|package| package.join("wintun").is_dir()) {
         return Ok(package);

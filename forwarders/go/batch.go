@@ -3,22 +3,22 @@ package main
 import "golang.zx2c4.com/wireguard/tun"
 
 const (
-	// What the package wants free in front of a packet, for a virtio_net_hdr.
+	// The free bytes that the package needs in front of a packet, for a virtio_net_hdr.
 	headroom = 10
-	// The longest packet there is, a super-packet included.
+	// The length of the longest packet, super-packets included.
 	maxPacket = 65535
 )
 
-// batch is memory for what one Read gives: one packet, or one super-packet that the package has split.
+// batch is memory for the packets of one Read: one packet, or the segments of one super-packet.
 type batch struct {
 	buffers [][]byte
 	sizes   []int
 	packets [][]byte
 }
 
-// newBatch has room for count packets of the size of the MTU, and for any one in the place of the first. The
-// package joins a super-packet in the memory of its first packet, so that has room for all of it. All lie in one
-// block: buffers of 64 KiB each would lie in the same few sets of the processor's caches.
+// newBatch returns a batch with room for count packets of the MTU's size. Its first buffer has room for the longest
+// packet, because the package coalesces a super-packet in the memory of its first packet. All buffers are in one
+// block: separate buffers of 64 KiB would map to the same few sets of the processor's caches.
 func newBatch(count, mtu int) *batch {
 	first, other := maxPacket+2*headroom, mtu+headroom
 	block := make([]byte, first+(count-1)*other)
@@ -31,8 +31,8 @@ func newBatch(count, mtu int) *batch {
 	return &batch{buffers: buffers, sizes: make([]int, count), packets: make([][]byte, 0, count)}
 }
 
-// read fills the batch with what the device gives next, and waits for it. Packets and an error may come
-// together: see tun.ErrTooManySegments.
+// read waits for the next packets of the device and fills the batch with them. There may be packets and an error at
+// the same time: see tun.ErrTooManySegments.
 func (b *batch) read(device tun.Device) error {
 	count, err := device.Read(b.buffers, b.sizes, headroom)
 	b.packets = b.packets[:0]
@@ -42,7 +42,7 @@ func (b *batch) read(device tun.Device) error {
 	return err
 }
 
-// clone gives packets in one block of new memory, with room at the first to join the others to it.
+// clone copies packets to one new block of memory. The first copy has room to coalesce the others into it.
 func clone(packets [][]byte) [][]byte {
 	if len(packets) == 0 {
 		return nil

@@ -11,19 +11,19 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// hops are the ways from the reader of a device to the writer of the other.
+// hops are the handoffs from the reader of one device to the writer of the other.
 var hops = map[string]func(*direction) error{
 	"direct":  (*direction).direct,
 	"channel": (*direction).channel,
 	"pool":    (*direction).pool,
 }
 
-// How many batches may be between the reader and the writer. With offload each is a super-packet in 130 KB, and
-// garbage comes on top: with 32 of them the process may grow beyond 32 MB. Up to 256 are not faster by more than
-// the noise.
+// depth is the number of batches that may wait between the reader and the writer. With offload, each one is a
+// super-packet in 130 KB, plus garbage: with a depth of 32, the process may grow beyond 32 MB. Depths up to 256 are
+// not measurably faster.
 const depth = 16
 
-// direction is the way from one device to the other.
+// direction carries packets from one device to the other.
 type direction struct {
 	from, to tun.Device
 	mtu      int
@@ -32,8 +32,8 @@ type direction struct {
 	lost     atomic.Uint64
 }
 
-// tally counts packets as the package hands them over, or gets them handed: with offload these are the pieces of
-// super-packets. It has a cache line of its own, for reader and writer may be on different processors.
+// tally counts packets that the package has read or gets to write. With offload, these are the segments of
+// super-packets. It has a separate cache line, because reader and writer may run on different processors.
 type tally struct {
 	packets, bytes atomic.Uint64
 	_              [48]byte
@@ -50,7 +50,7 @@ func (d *direction) newBatch() *batch {
 
 // receive fills the batch.
 func (d *direction) receive(b *batch) error {
-	// What did not fit any more is lost, which the package wants no reader to end for.
+	// Segments that do not fit the batch are lost. The package says that a reader should continue after this error.
 	if err := b.read(d.from); err != nil && !errors.Is(err, tun.ErrTooManySegments) {
 		return fmt.Errorf("read from the device %s: %w; see that nobody deletes it", name(d.from), err)
 	}
@@ -58,11 +58,11 @@ func (d *direction) receive(b *batch) error {
 	return nil
 }
 
-// refusals are errors of one packet, which is lost then as in any network: the kernel has no memory for it or no
-// use, or the device is down. The package goes on with the others by itself.
+// refusals are errors that lose one packet, as any network may: the kernel has no memory, the packet is invalid, or
+// the device is down. The package itself continues with the other packets.
 var refusals = []error{unix.ENOMEM, unix.ENOBUFS, unix.EINVAL, unix.EIO}
 
-// send writes packets. They are counted first, for the package joins them in place.
+// send writes packets. They are counted first, because the package coalesces them in place.
 func (d *direction) send(packets [][]byte) error {
 	d.written.add(packets)
 	if _, err := d.to.Write(packets, headroom); err != nil {
@@ -83,7 +83,7 @@ func name(device tun.Device) string {
 	return name
 }
 
-// direct reads and writes by turns. Like the others, it ends by an error only.
+// direct reads and writes in turns. Like the other hops, it ends only with an error.
 func (d *direction) direct() error {
 	b := d.newBatch()
 	for {
@@ -96,8 +96,7 @@ func (d *direction) direct() error {
 	}
 }
 
-// channel reads and writes at the same time. Each batch is in memory of its own, which the garbage collector
-// gets.
+// channel reads and writes at the same time. Each batch is in new memory, and the garbage collector frees it.
 func (d *direction) channel() error {
 	b := d.newBatch()
 	return relay(
@@ -109,7 +108,7 @@ func (d *direction) channel() error {
 	)
 }
 
-// pool reads and writes at the same time, with batches that come back to the reader.
+// pool reads and writes at the same time. The writer returns the batches to the reader.
 func (d *direction) pool() error {
 	batches := sync.Pool{New: func() any { return d.newBatch() }}
 	return relay(
@@ -124,8 +123,8 @@ func (d *direction) pool() error {
 	)
 }
 
-// relay has one goroutine read and another one write, until one of them fails. The other one is left behind: the
-// process ends then.
+// relay reads in one goroutine and writes in another one until one of them fails. The other one is not stopped,
+// because the process ends.
 func relay[T any](read func() (T, error), write func(T) error) error {
 	items := make(chan T, depth)
 	failed := make(chan error, 2)

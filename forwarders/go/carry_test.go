@@ -14,15 +14,15 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// memoryTUN gives batches of packets to its reader, in which each packet knows its number, and then the error last.
-// What is written to it has to be those packets in their order.
+// memoryTUN delivers batches of numbered packets to its reader, and then the error last. A write fails unless the
+// packets have the next numbers in order.
 type memoryTUN struct {
 	tun.Device
 	name    string
 	batches int
 	last    error
 	next    uint32
-	// Of what was written.
+	// The number of the next packet that has to be written.
 	expected uint32
 }
 
@@ -46,11 +46,11 @@ func (m *memoryTUN) Read(buffers [][]byte, sizes []int, offset int) (int, error)
 		sizes[i] = packetSize
 		m.next++
 	}
-	// It is no reason to end.
+	// The reader has to continue after this error.
 	return packetsEach, tun.ErrTooManySegments
 }
 
-// Write joins the packets to the first one, as the package does, in which case they must not share memory.
+// Write coalesces the packets into the first one, as the package does. So the packets must not share memory.
 func (m *memoryTUN) Write(packets [][]byte, offset int) (int, error) {
 	if m.last != nil {
 		return 0, m.last
@@ -89,7 +89,7 @@ func TestEveryHopKeepsPacketsAndTheirOrder(t *testing.T) {
 			if got.ReadPackets != batches*packetsEach || got.ReadBytes != batches*packetsEach*packetSize {
 				t.Fatalf("%+v", got)
 			}
-			// What lies between reader and writer when the reader fails is left.
+			// When the reader fails, the packets between reader and writer are lost.
 			if hop == "direct" && (got.WrittenPackets != got.ReadPackets || got.WrittenBytes != got.ReadBytes) {
 				t.Fatalf("%+v", got)
 			}
@@ -159,7 +159,7 @@ func TestTheProtocol(t *testing.T) {
 	} {
 		near, far := newMemoryTUN("near", 0, os.ErrClosed), newMemoryTUN("far", 0, os.ErrClosed)
 		f := newForwarder(near, far, options{hop: "direct", mtu: packetSize})
-		// After a start the input stays open: what ends the forwarder then is the device.
+		// After a start the input stays open, so that the device ends the forwarder.
 		reader, writer := io.Pipe()
 		go func() {
 			io.WriteString(writer, test.input)

@@ -12,14 +12,14 @@ import (
 
 const cloneDevice = "/dev/net/tun"
 
-// ends says which devices to make: the near one in the network namespace of the process, the far one in that
+// ends names the two devices: the near one in the network namespace of the process, and the far one in the namespace
 // of a file of /proc/PID/ns.
 type ends struct {
 	near, far, farNamespace string
 	offload                 bool
 }
 
-// create makes both devices.
+// create creates both devices.
 func (e ends) create() (near, far tun.Device, err error) {
 	near, err = createDevice(e.near, e.offload)
 	if err != nil {
@@ -36,9 +36,10 @@ func (e ends) create() (near, far tun.Device, err error) {
 	return near, far, nil
 }
 
-// createDevice makes a TUN device in the network namespace of the calling thread, and no more: it has no
-// address and is down. What tun.CreateTUN makes always has a virtio_net_hdr in front of its packets, and the
-// package splits and joins them; from a descriptor it takes what is there.
+// createDevice creates a TUN device in the network namespace of the calling thread. It has no address and is down.
+//
+// tun.CreateTUN would always put a virtio_net_hdr in front of packets, and the package would split and coalesce them.
+// With a descriptor, the package uses the framing that the device has.
 func createDevice(name string, offload bool) (tun.Device, error) {
 	request, err := unix.NewIfreq(name)
 	if err != nil {
@@ -77,8 +78,8 @@ func refused(name string, err error) error {
 	}
 }
 
-// inNamespace calls f on a thread that is in the network namespace of that file. The thread is never unlocked,
-// so it ends together with its goroutine, and no other one finds itself there.
+// inNamespace calls f on a thread in the network namespace of this file. The goroutine never unlocks the thread, so
+// the thread ends with it, and no other goroutine runs in that namespace.
 func inNamespace(file string, f func() error) error {
 	result := make(chan error)
 	go func() {

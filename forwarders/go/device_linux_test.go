@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNewNamespace calls f in a network namespace of its own, with the file of another one; both are gone afterwards.
+// inNewNamespace calls f in a new network namespace, with the file of another new one. Both are gone afterwards.
 func inNewNamespace(t *testing.T, f func(other string)) {
 	ended, skip := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -72,7 +72,7 @@ func TestDevicesAreInTheirNamespacesWithTheFramingThatWasAskedFor(t *testing.T) 
 	}
 }
 
-// names are those of the interfaces in the calling thread's namespace.
+// names returns the names of the interfaces in the calling thread's namespace.
 func names(t *testing.T) string {
 	var names []string
 	socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

@@ -1,11 +1,11 @@
-// The forwarder carries packets between two TUN devices by wireguard-go's tun package, so that the ways to do so
-// in Rust can be compared with it.
+// The forwarder carries packets between two TUN devices with wireguard-go's tun package. The forwarder in Rust is
+// compared with it.
 //
-// It is started by the program that measures it. Both speak in lines of JSON. On standard output it prints
-// {"ready":{}} when both devices are there; who started it sets them up. Then it takes strings from standard input:
-// "start" to begin, and "report" to print what it has carried so far. It ends when standard input does. An error is one line on standard error;
-// the exit code is 1 then, or 2 for arguments that are wrong, or 3 for something that the system lacks. With -version
-// it prints the versions of Go and of the modules that it was built with.
+// The program that measures it starts it. They exchange lines of JSON. When both devices exist, the forwarder prints
+// {"ready":{}} on standard output, and the other program sets the devices up. Then it reads strings from standard
+// input: "start" to begin, and "report" to print its counters. It ends at the end of standard input. An error is one
+// line on standard error. The exit code is then 1, or 2 for wrong arguments, or 3 if the system lacks something. With
+// -version it prints the versions of Go and of its modules.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// coded is an error that has an exit code of its own.
+// coded is an error with an exit code.
 type coded struct {
 	error
 	code int
@@ -45,7 +45,7 @@ func usage(format string, values ...any) error {
 	return coded{fmt.Errorf(format, values...), 2}
 }
 
-// lacking is an error for which the system lacks something, a right maybe.
+// lacking is an error because the system lacks something, for instance a right.
 func lacking(format string, values ...any) error {
 	return coded{fmt.Errorf(format, values...), 3}
 }
@@ -143,7 +143,7 @@ func versions(info *debug.BuildInfo) string {
 	return strings.Join(words, ", ")
 }
 
-// forwarder is a direction each way.
+// forwarder carries packets in both directions.
 type forwarder struct {
 	toFar, toNear direction
 	carry         func(*direction) error
@@ -159,7 +159,7 @@ func newForwarder(near, far tun.Device, o options) *forwarder {
 	}
 }
 
-// obey does what the lines of input say, until it ends or a device fails.
+// obey executes the commands in the lines of input, until the input ends or a device fails.
 func (f *forwarder) obey(input io.Reader, output io.Writer) error {
 	if _, err := fmt.Fprintln(output, `{"ready":{}}`); err != nil {
 		return fmt.Errorf("write to standard output: %w", err)
@@ -188,7 +188,7 @@ func (f *forwarder) obey(input io.Reader, output io.Writer) error {
 	}
 }
 
-// lines gives the lines of input, and is closed where it ends.
+// lines returns a channel of the lines of input. It is closed when the input ends.
 func lines(input io.Reader) <-chan string {
 	lines := make(chan string)
 	go func() {
@@ -206,21 +206,22 @@ func (f *forwarder) start() {
 	}
 }
 
-// counts is what a forwarder reports.
+// counts is the report of a forwarder.
 type counts struct {
 	ToFar  carried `json:"to_far"`
 	ToNear carried `json:"to_near"`
 }
 
-// carried is what has gone in one direction: see tally.
+// carried is the traffic of one direction: see tally.
 type carried struct {
 	ReadPackets    uint64 `json:"read_packets"`
 	ReadBytes      uint64 `json:"read_bytes"`
 	WrittenPackets uint64 `json:"written_packets"`
 	WrittenBytes   uint64 `json:"written_bytes"`
-	// Writes of which the kernel refused a packet: the package tells of them together.
+	// The number of writes with a packet that the kernel refused: the package returns one error for all packets of a
+	// write.
 	LostPackets uint64 `json:"lost_packets"`
-	// Nobody counts these here.
+	// Always null: this forwarder does not count them.
 	Reordered *uint64 `json:"reordered"`
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// profiled calls f, and writes to the file where it spent its CPU time, as folded stacks.
+// profiled calls f with a CPU profile, and writes the profile to the file as folded stacks.
 func profiled(file string, f func() error) (err error) {
 	out, err := os.Create(file)
 	if err != nil {
@@ -41,8 +41,8 @@ func profiled(file string, f func() error) (err error) {
 	return nil
 }
 
-// fold writes a line for each different stack: its functions from the outermost inwards, separated by semicolons,
-// then a blank and how many samples it has.
+// fold writes a line for each different stack: its functions, the outermost first, separated by semicolons, then a
+// space and the number of samples.
 func fold(samples *profile.Profile, out io.Writer) error {
 	count := map[string]int64{}
 	for _, sample := range samples.Sample {

@@ -15,7 +15,7 @@ import (
 func TestStacksAreFoldedFromTheOutermostInwards(t *testing.T) {
 	function := func(name string) profile.Line { return profile.Line{Function: &profile.Function{Name: name}} }
 	outer := &profile.Location{Line: []profile.Line{function("main")}}
-	// The innermost of what was inlined comes first.
+	// The innermost of the inlined functions comes first.
 	inner := &profile.Location{Line: []profile.Line{function("inlined"), function("caller")}}
 	samples := &profile.Profile{Sample: []*profile.Sample{
 		{Location: []*profile.Location{inner, outer}, Value: []int64{2, 20}},
@@ -47,7 +47,7 @@ func TestABusyFunctionIsInTheProfile(t *testing.T) {
 	}
 }
 
-// busy spends so much of the processor's time, as the profile counts it.
+// busy uses this much CPU time, by the clock that the profile uses.
 //
 //go:noinline
 func busy(t *testing.T, spent time.Duration) {

@@ -63,8 +63,8 @@ pub struct ForwardConfig {
     pub threads: Option<NonZeroU16>,
 }
 
-/// The two devices that packets are carried between. A forwarder only creates them: the caller sets their
-/// addresses, MTU, queue and routes, and sets the links up.
+/// The two devices of a forwarder. The forwarder only creates them: the caller sets their addresses, MTU, queue and
+/// routes, and sets the links up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DevicePair {
     /// Name of the device in the calling thread's network namespace.
@@ -86,7 +86,7 @@ impl ForwardConfig {
     ///
     /// # Errors
     ///
-    /// The option that excludes it, and why.
+    /// The option that makes it impossible, and the reason.
     pub fn check(&self) -> Result<(), InvalidConfig> {
         let Self { io, offload, hop, workers, threads } = *self;
         let framed = io == Io::Framed;
@@ -112,13 +112,13 @@ impl ForwardConfig {
     }
 }
 
-/// Why packets cannot be carried in a way.
+/// The reason why a configuration is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option}: {reason}")]
 pub struct InvalidConfig {
-    /// The option that is wrong.
+    /// The wrong option.
     pub option: &'static str,
-    /// Why it is wrong.
+    /// The reason why it is wrong.
     pub reason: &'static str,
 }
 
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// The configurations with these workers and threads that are refused, and the option that is named.
+    /// The refused configurations with these workers and threads, each with the option in its error.
     fn refused(workers: u16, threads: Option<u16>) -> Vec<String> {
         let mut refused = Vec::new();
         for io in [Io::Sync, Io::Async, Io::Framed] {

@@ -16,8 +16,8 @@ pub struct Carried {
     pub written_bytes: u64,
     /// Packets that were read and then lost: the kernel did not take them, or they were malformed.
     pub lost_packets: u64,
-    /// TCP packets with payload that were written after a packet which lies later in their flow. Retransmitted
-    /// segments are among them. `None` where nothing counts them.
+    /// TCP packets with payload that were written after a later packet of their flow. Retransmitted segments are among
+    /// them. `None` if the forwarder does not count them.
     pub reordered: Option<u64>,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A [`ForwardConfig`] is a point on three axes: how a device is read and written ([`Io`]), how TCP super-packets
 //! are handled ([`Offload`]), and how a packet gets from the reader to the writer ([`Handoff`]). [`Forwarder`] is
-//! the one in Rust, on tun-rs, for Linux alone. The one in Go, on wireguard-go's `tun` package, is in `go/`.
+//! the forwarder in Rust. It uses tun-rs and exists only on Linux. The forwarder in Go uses wireguard-go's `tun`
+//! package, and is in `go/`.
 
 mod config;
 mod counts;
@@ -20,7 +21,7 @@ pub use config::{DevicePair, ForwardConfig, Handoff, InvalidConfig, Io, Offload}
 pub use counts::{Carried, Counts};
 pub use system::{Counters, Forwarder, Stopper};
 
-/// The forwarder in Go: its files, tests left out. The first is `go.mod`.
+/// The source files of the forwarder in Go, without its tests. The first is `go.mod`.
 pub const GO_SOURCES: [(&str, &str); 7] = [
     ("go.mod", include_str!("../go/go.mod")),
     ("go.sum", include_str!("../go/go.sum")),

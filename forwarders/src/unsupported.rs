@@ -1,4 +1,4 @@
-//! Systems without network namespaces: there is no forwarder.
+//! Systems without network namespaces have no forwarder.
 
 use std::convert::Infallible;
 
@@ -6,7 +6,7 @@ use platform::{Error, Feature};
 
 use crate::{Counts, DevicePair, ForwardConfig};
 
-/// Carries packets between two TUN devices. On this system it cannot be opened, so it never exists.
+/// Carries packets between two TUN devices. On this system it cannot be opened, so no value of it exists.
 #[derive(Debug)]
 pub struct Forwarder(Infallible);
 
@@ -20,12 +20,12 @@ impl Forwarder {
         Err(Error::unsupported(Feature::Forwarder, "forward packets between", "two TUN devices"))
     }
 
-    /// The traffic so far, to be read at any time.
+    /// A handle to the traffic counters. It can be read at any time.
     pub fn counters(&self) -> Counters {
         match self.0 {}
     }
 
-    /// Ends [`Forwarder::run`].
+    /// A handle that ends [`Forwarder::run`].
     pub fn stopper(&self) -> Stopper {
         match self.0 {}
     }
@@ -34,7 +34,7 @@ impl Forwarder {
     ///
     /// # Errors
     ///
-    /// None: it never exists.
+    /// None: no value of it exists.
     pub fn run(self) -> Result<(), Error> {
         match self.0 {}
     }

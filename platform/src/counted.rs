@@ -8,15 +8,31 @@ use std::task::{Context, Poll};
 use crate::link::packet_len;
 use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
 
-/// A [`Link`] around a link, which counts packets and bytes each way.
+/// A [`Link`] that wraps another link and counts its packets and bytes in each direction.
+///
+/// ```
+/// use std::io::IoSlice;
+///
+/// use platform::{Counted, Link, MemoryLink, PacketMeta};
+///
+/// let (link, _peer) = MemoryLink::pair(1500, 16);
+/// let mut link = Counted::new(link);
+/// let traffic = link.traffic();
+/// link.try_send(PacketMeta::default(), &[IoSlice::new(&[0; 40])])?;
+/// let before = traffic.counts();
+/// assert_eq!((before.tx_packets, before.tx_bytes), (1, 40));
+/// link.try_send(PacketMeta::default(), &[IoSlice::new(&[0; 60])])?;
+/// assert_eq!(traffic.counts().since(before).tx_bytes, 60);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Counted<L> {
     link: L,
     traffic: Arc<Traffic>,
 }
 
-/// The running counts of a [`Counted`] link, to be read from any thread. "Received" and "sent" are seen from
-/// the stack: received packets came out of the device.
+/// The running counts of a [`Counted`] link. Any thread can read them. "Received" and "sent" are from the point of
+/// view of the stack: received packets came out of the device.
 #[derive(Debug, Default)]
 pub struct Traffic {
     rx_packets: AtomicU64,
@@ -25,7 +41,7 @@ pub struct Traffic {
     tx_bytes: AtomicU64,
 }
 
-/// Counts at one moment, or the difference of two.
+/// Counts at one moment, or the difference between two moments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketCounts {
     /// Packets from the device to the stack; a super-packet is one.
@@ -51,7 +67,7 @@ impl Traffic {
 }
 
 impl PacketCounts {
-    /// What was added since `earlier`.
+    /// The counts since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -75,7 +91,7 @@ impl<L: Link> Counted<L> {
     }
 }
 
-/// The link has one owner, so a counter has one writer and needs no read-modify-write.
+/// Adds without an atomic read-modify-write: the link has one owner, so each counter has one writer.
 fn add(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
 }

@@ -1,4 +1,4 @@
-//! What a TUN device is to be, on any system.
+//! The configuration of a TUN device, and the device, on any system.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -23,23 +23,23 @@ pub struct Network {
     pub prefix_len: u8,
 }
 
-/// Why three addresses make no network.
+/// The reason why two addresses and a mask make no network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkError {
     /// They are not all of one IP version.
     Versions,
-    /// The ones of the mask are not all at its head.
+    /// The ones of the mask do not all come before its zeros.
     Mask(IpAddr),
     /// The mask leaves no room for two hosts.
     TooSmall(IpAddr),
     /// Both ends have the same address.
     Equal(IpAddr),
-    /// The ends are not in one network.
+    /// The two ends are not in the same network.
     Apart(IpAddr, IpAddr, u8),
-    /// Not the address of a host: unspecified, loopback, multicast, broadcast, IPv4 in IPv6, or the
-    /// network's own.
+    /// Not the address of a host: unspecified, loopback, multicast, broadcast, IPv4-mapped IPv6, or the address of
+    /// the network itself.
     NotAHost(IpAddr),
-    /// A link-local IPv6 address, which means nothing without the name of an interface.
+    /// A link-local IPv6 address: it needs the name of an interface.
     LinkLocal(IpAddr),
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for NetworkError {
 
 impl std::error::Error for NetworkError {}
 
-/// The bits of an address, at the upper end of the number, and how many there are.
+/// The bits of an address, left-aligned in the number, and their count.
 fn bits(address: IpAddr) -> (u128, u32) {
     match address {
         IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
@@ -74,13 +74,19 @@ fn from_bits(bits: u128, width: u32) -> IpAddr {
     if width == 32 { Ipv4Addr::from_bits((bits >> 96) as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
 }
 
-/// The first address of the network in which an address lies.
+/// The first address of the network that contains an address.
+///
+/// ```
+/// let network = platform::network_of("10.0.1.77".parse()?, 24);
+/// assert_eq!(network.to_string(), "10.0.1.0");
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
 pub fn network_of(address: IpAddr, prefix_len: u8) -> IpAddr {
     let (ones, width) = bits(address);
     from_bits(ones & !host_part(width.min(prefix_len.into()), width), width)
 }
 
-/// The bits that tell the hosts of a network apart.
+/// The host part of an address, as a mask.
 fn host_part(prefix_len: u32, width: u32) -> u128 {
     let low = |count: u32| 1_u128.checked_shl(count).map_or(u128::MAX, |bit| bit - 1);
     low(128 - prefix_len) & !low(128 - width)
@@ -92,6 +98,21 @@ impl Network {
     /// # Errors
     ///
     /// The first [`NetworkError`] that applies.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use platform::{Network, NetworkError};
+    ///
+    /// let mask = "255.255.255.0".parse()?;
+    /// let network = Network::new("10.0.1.9".parse()?, "10.0.1.1".parse()?, mask)?;
+    /// assert_eq!(network.prefix_len, 24);
+    /// assert_eq!(network.mask(), mask);
+    ///
+    /// let error = Network::new("10.0.1.0".parse()?, "10.0.1.1".parse()?, mask).unwrap_err();
+    /// assert_eq!(error, NetworkError::NotAHost("10.0.1.0".parse()?));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn new(address: IpAddr, peer: IpAddr, mask: IpAddr) -> Result<Self, NetworkError> {
         if address.is_ipv4() != peer.is_ipv4() || address.is_ipv4() != mask.is_ipv4() {
             return Err(NetworkError::Versions);
@@ -125,11 +146,19 @@ impl Network {
     }
 }
 
-/// Checks that an address can be that of a host in a network with a prefix of so many bits.
+/// Checks that an address can be the address of a host, in a network with this prefix length.
 ///
 /// # Errors
 ///
 /// [`NetworkError::NotAHost`] and [`NetworkError::LinkLocal`].
+///
+/// # Example
+///
+/// ```
+/// platform::validate_host("10.0.1.7".parse()?, 24)?;
+/// assert!(platform::validate_host("10.0.1.255".parse()?, 24).is_err(), "the broadcast address");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn validate_host(host: IpAddr, prefix_len: u8) -> Result<(), NetworkError> {
     check_host(host, host_part(prefix_len.into(), bits(host).1))
 }
@@ -163,7 +192,23 @@ pub enum Offload {
     Off,
 }
 
-/// A TUN device to be opened.
+/// The configuration of a TUN device.
+///
+/// ```
+/// use platform::{Network, Offload, TunConfig};
+///
+/// let network = Network::new("10.0.1.9".parse()?, "10.0.1.1".parse()?, "255.255.255.0".parse()?)?;
+/// let config = TunConfig {
+///     name: "tun0".to_owned(),
+///     network,
+///     mtu: 1500,
+///     tx_queue_len: 1000,
+///     offload: Offload::Auto,
+///     fd: None,
+/// };
+/// # let _config = config;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TunConfig {
     /// The interface's name; see [`validate_name`].
@@ -172,18 +217,18 @@ pub struct TunConfig {
     pub network: Network,
     /// Its MTU, in bytes.
     pub mtu: u16,
-    /// How many packets wait in the device for the stack before the kernel drops (Linux'
-    /// `txqueuelen`); elsewhere without meaning.
+    /// How many packets may wait in the device for the stack before the kernel drops packets (`txqueuelen` of
+    /// Linux). Other systems ignore it.
     pub tx_queue_len: u32,
     /// Whether the device offloads.
     pub offload: Offload,
-    /// An open TUN device to take over instead of making one. Its owner has set it up; name,
-    /// addresses, MTU, queue and framing are left as they are, so it offloads nothing.
+    /// An open TUN device to take over instead of creating one. Its owner has set it up: name, addresses, MTU, queue
+    /// and framing stay unchanged, and nothing is offloaded.
     pub fd: Option<i32>,
 }
 
 impl TunConfig {
-    /// Refuses to open a device that cannot offload where it must.
+    /// Fails for a device that cannot offload if the configuration demands offload.
     ///
     /// # Errors
     ///
@@ -197,17 +242,50 @@ impl TunConfig {
     }
 }
 
-/// A TUN device. The interface vanishes with this value, unless it was made elsewhere or its descriptor is open
-/// elsewhere too.
+/// A TUN device. Dropping it deletes the interface, unless the interface was taken over or another descriptor of it
+/// is open.
 pub struct TunDevice(<Native as System>::Tun);
 
 impl TunDevice {
-    /// Opens a TUN interface and sets it up. To be called within a tokio runtime.
+    /// Opens a TUN interface and sets it up. Call it inside a tokio runtime.
     ///
     /// # Errors
     ///
-    /// [`Class::Unavailable`] where the driver, a right, or the offload that was asked for is missing,
-    /// [`Class::Invalid`] for a name that is taken or a descriptor that is no TUN device, else [`Class::Failed`].
+    /// [`Class::Unavailable`] if the driver, a right, or the demanded offload is missing, [`Class::Invalid`] for a
+    /// name that is taken or a descriptor that is not a TUN device, else [`Class::Failed`].
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// use std::future::poll_fn;
+    ///
+    /// use platform::{Link, Network, Offload, PacketBuffer, TunConfig, TunDevice};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut device = TunDevice::open(&TunConfig {
+    ///     name: "tun0".to_owned(),
+    ///     network: Network::new("10.0.1.9".parse()?, "10.0.1.1".parse()?, "255.255.255.0".parse()?)?,
+    ///     mtu: 1500,
+    ///     tx_queue_len: 1000,
+    ///     offload: Offload::Auto,
+    ///     fd: None,
+    /// })?;
+    /// let drops = device.drop_counter();
+    /// let capabilities = device.capabilities();
+    /// let mut buffers: Vec<_> =
+    ///     (0..capabilities.batch).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect();
+    /// let count = loop {
+    ///     match device.try_recv(&mut buffers) {
+    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+    ///             poll_fn(|cx| device.poll_readable(cx)).await?;
+    ///         }
+    ///         result => break result?,
+    ///     }
+    /// };
+    /// println!("{count} packets from {}, {:?} dropped", device.name(), drops.read());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn open(config: &TunConfig) -> Result<Self, Error> {
         Tun::open(config).map(Self)
     }
@@ -217,16 +295,17 @@ impl TunDevice {
         self.0.name()
     }
 
-    /// How many packets may wait for the stack before the kernel drops. `None` on systems without this setting.
+    /// How many packets may wait for the stack before the kernel drops packets. `None` on systems without this
+    /// setting.
     ///
     /// # Errors
     ///
-    /// The system's own.
+    /// The error of the system.
     pub fn tx_queue_len(&self) -> io::Result<Option<u32>> {
         self.0.tx_queue_len()
     }
 
-    /// A reader of the interface's drop counters. It stays valid after the device is handed over to a stack.
+    /// A reader of the interface's drop counters. It stays valid after the device was moved into a stack.
     pub fn drop_counter(&self) -> DropCounter {
         self.0.drop_counter()
     }
@@ -263,14 +342,14 @@ impl Link for TunDevice {
     }
 }
 
-/// Reads how many packets the kernel has dropped at an interface.
+/// Reads the number of packets that were dropped at an interface. See [`TunDevice::open`] for an example.
 #[derive(Clone)]
 pub struct DropCounter(pub(crate) Arc<dyn Fn() -> Option<u64> + Send + Sync>);
 
 impl DropCounter {
-    /// Packets dropped so far, in both directions: those that the queue had no room for, those that the kernel did
-    /// not take, and those that were malformed. `None` where the system does not say. To be called in the device's
-    /// network namespace.
+    /// Packets dropped so far in both directions: because the queue was full, because the kernel did not accept them,
+    /// or because they were malformed. `None` if the system does not report it. Call it in the device's network
+    /// namespace.
     pub fn read(&self) -> Option<u64> {
         (self.0)()
     }
@@ -282,11 +361,20 @@ impl fmt::Debug for DropCounter {
     }
 }
 
-/// Whether this system takes `name` for a TUN device.
+/// Checks that this system accepts `name` for a TUN device.
 ///
 /// # Errors
 ///
 /// [`crate::Class::Invalid`], with the system's rule.
+///
+/// # Example
+///
+/// ```
+/// // The only form that macOS accepts. Linux and Windows accept it too.
+/// platform::validate_name("utun8")?;
+/// assert!(platform::validate_name("no name").is_err());
+/// # Ok::<(), platform::Error>(())
+/// ```
 pub fn validate_name(name: &str) -> Result<(), Error> {
     let invalid = |rule: &'static str| {
         Err(Error::new(

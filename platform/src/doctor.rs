@@ -1,20 +1,31 @@
-//! What this machine has for a run, and what it lacks: found by looking, with nothing made or changed.
+//! Checks whether this machine has everything that a run needs. The checks only read: they create and change nothing.
+//!
+//! ```
+//! use platform::doctor::{Verdict, examine};
+//!
+//! for check in examine(4 << 20) {
+//!     println!("{}: {}, {}", check.name, check.verdict, check.finding);
+//!     if check.verdict == Verdict::Missing {
+//!         println!("{:?}", check.cause);
+//!     }
+//! }
+//! ```
 
 use std::fmt;
 
 use crate::sys::{Native, System};
 use crate::{Cause, Error};
 
-/// How something was found to be.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As it should be.
+    /// Everything is as it should be.
     Ok,
-    /// Runs can be made, but there is something that one should know.
+    /// Runs work, but the user should know something.
     Note,
-    /// What a run needs is not there.
+    /// Something that a run needs is missing.
     Missing,
-    /// It was tried, and did not work.
+    /// It was tried and did not work.
     Failed,
 }
 
@@ -29,18 +40,18 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Something that was looked at. Its texts are of one line each.
+/// One check and its result. Each text is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What.
+    /// The name of the check.
     pub name: String,
-    /// How it is.
+    /// Its result.
     pub verdict: Verdict,
-    /// What was found.
+    /// A description of the result.
     pub finding: String,
     /// The cause, if something failed.
     pub cause: Option<Cause>,
-    /// What can be done about it.
+    /// Advice for the user, if there is any.
     pub remedy: Option<String>,
 }
 
@@ -50,7 +61,7 @@ impl Check {
         Self { name: name.into(), verdict, finding: finding.into(), cause: None, remedy: None }
     }
 
-    /// The same check with what the user can do about it.
+    /// The same check with a remedy for the user.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = Some(remedy.into());
@@ -63,7 +74,7 @@ impl Check {
         Self { cause: Some(cause), ..self }
     }
 
-    /// Whether something is there: else it is missing, in the error's words.
+    /// [`Verdict::Ok`] with the result's text, or [`Verdict::Missing`] with the error's text and cause.
     pub fn of(name: impl Into<String>, result: Result<String, Error>) -> Self {
         match result {
             Ok(finding) => Self::new(name, Verdict::Ok, finding),
@@ -72,12 +83,12 @@ impl Check {
     }
 }
 
-/// Looks at what runs need of the system, with windows of `window_bytes`.
+/// Checks the system for runs with TCP windows of `window_bytes`.
 pub fn examine(window_bytes: usize) -> Vec<Check> {
     Native::examine(window_bytes)
 }
 
-/// The machine's memory, in bytes, where the system says.
+/// The machine's memory, in bytes. `None` if the system does not report it.
 pub fn memory_bytes() -> Option<u64> {
     Native::memory_bytes()
 }

@@ -1,4 +1,4 @@
-//! What machine this is.
+//! A description of this machine.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,14 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Looks at the machine.
+    /// Reads the machine's data.
+    ///
+    /// ```
+    /// use platform::Environment;
+    ///
+    /// let environment = Environment::detect();
+    /// assert_eq!(environment.system, std::env::consts::OS);
+    /// ```
     pub fn detect() -> Self {
         Self {
             system: std::env::consts::OS.to_owned(),

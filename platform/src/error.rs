@@ -1,23 +1,23 @@
-//! The error of this crate: operation, object, source, and a cause by its type.
+//! The error type of this crate: an operation, its object, the source error, and a cause.
 
 use std::fmt;
 use std::io;
 
-/// The kind of a failure, and so its exit code.
+/// The kind of a failure. It decides the exit code of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// A right, a device or a capability of the system is missing.
+    /// A right, a device or a feature of the system is missing.
     Unavailable,
-    /// What was asked for is impossible.
+    /// The request is impossible.
     Invalid,
     /// It should have worked.
     Failed,
 }
 
-/// The cause of a failure, as far as a user can do something about it. The program has the words for that.
+/// The cause of a failure, as far as the user can do something about it. The program has the text of the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No cause that is known.
+    /// Any other cause.
     Other(Class),
     /// This system does not have the feature.
     Unsupported(Feature),
@@ -53,7 +53,7 @@ pub enum Cause {
     SeveralThreads,
     /// Linux: the user may not enter this network namespace.
     NetnsPermission,
-    /// Linux: the path is not that of a network namespace.
+    /// Linux: the path does not lead to a network namespace.
     NotANetns,
     /// No interface has the name.
     NoInterface,
@@ -65,7 +65,7 @@ pub enum Cause {
     NotATun,
     /// macOS: the descriptor is not the control socket of a utun interface.
     NotAUtun,
-    /// Windows: it has no descriptors of devices.
+    /// Windows: devices have no file descriptors there.
     NoDescriptors,
     /// The interface was deleted.
     InterfaceDeleted,
@@ -86,16 +86,16 @@ pub enum Feature {
     Tun,
     /// A network namespace.
     Netns,
-    /// Forwarding in a network of the run's own.
+    /// The kernel forwards packets in a separate network of the run.
     Forwarding,
-    /// Two networks with a forwarder between them.
+    /// A forwarder between two networks.
     Forwarder,
     /// A profile of this process.
     Profile,
 }
 
 impl Cause {
-    /// The class of such a failure.
+    /// The class of a failure with this cause.
     pub const fn class(self) -> Class {
         match self {
             Self::Other(class) => class,
@@ -137,6 +137,17 @@ impl From<Class> for Cause {
 }
 
 /// An operation that failed: `open /dev/net/tun: permission denied`.
+///
+/// ```
+/// use std::io;
+///
+/// use platform::{Cause, Class, Error};
+///
+/// let source = io::Error::new(io::ErrorKind::NotFound, "no such file");
+/// let error = Error::new(Cause::NoDeviceNode, "open", "/dev/net/tun", source);
+/// assert_eq!(error.to_string(), "open /dev/net/tun: no such file");
+/// assert_eq!(error.class(), Class::Unavailable);
+/// ```
 #[derive(Debug)]
 pub struct Error {
     cause: Cause,
@@ -146,12 +157,12 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error with a cause, or with a class alone.
+    /// An error with a cause, or only with a class.
     pub fn new(cause: impl Into<Cause>, operation: &'static str, object: impl Into<String>, source: io::Error) -> Self {
         Self { cause: cause.into(), operation, object: object.into(), source }
     }
 
-    /// An operation that this system does not have.
+    /// The error of an operation that this system does not support.
     pub fn unsupported(feature: Feature, operation: &'static str, object: impl Into<String>) -> Self {
         let source = io::Error::new(io::ErrorKind::Unsupported, "not supported on this system");
         Self::new(Cause::Unsupported(feature), operation, object, source)
@@ -176,7 +187,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The message already holds the source's.
+        // The message already contains the source's message.
         None
     }
 }

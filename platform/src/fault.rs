@@ -1,4 +1,4 @@
-//! A link that fails as networks and devices do.
+//! A link with the faults of networks and devices.
 
 mod alarm;
 mod path;
@@ -15,21 +15,40 @@ use self::path::{Dice, Fate, Packet, Path};
 use crate::link::packet_len;
 use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
 
-/// A [`Link`] around a link, which loses, repeats, reorders, corrupts and delays packets, and fails to send them, as
-/// a [`FaultPlan`] says: the same seed and the same packets give the same faults. A super-packet is one packet.
-/// Without a plan it only passes on; with one it copies.
+/// A [`Link`] that wraps another link and loses, duplicates, reorders, corrupts and delays packets, and fails to send
+/// them, by a [`FaultPlan`]. The same seed and the same packets give the same faults. A super-packet counts as one
+/// packet. With an empty plan, packets pass through; with any other plan, packets may be copied.
 ///
-/// Packets that others are to overtake do not wait for ever. On its way in such a packet is delivered when the link
-/// has been found empty twice in turn, and until then the link is readable. On its way out it is sent when the link
-/// is polled for packets and has none, thus before its owner sleeps; if the link is full then, with the next call.
+/// A packet that is held back for reordering does not wait forever. A received one is delivered when the wrapped link
+/// was found empty twice in a row; until then the link stays readable. A sent one goes out when the link is polled and
+/// has no packets, so before its task sleeps. If the link is full then, it goes out with the next call.
 ///
-/// A packet that is delayed by time is delivered, or sent, when the link is used or polled after that time. A thread
-/// of the link wakes the task that polled it last when the first packet is due. A link that is dropped loses the
-/// packets that it delays.
+/// A packet with a delay is delivered or sent when the link is used or polled after its due time. When a packet is due,
+/// a thread of the link wakes the task that polled the link last. Dropping the link drops the delayed packets.
+///
+/// ```
+/// use std::io::IoSlice;
+///
+/// use platform::{FaultPlan, Faults, Faulty, Link, MemoryLink, PacketBuffer, PacketMeta, Which};
+///
+/// // The second packet that is sent is lost.
+/// let lose = Which::Nth { index: 1, longer_than: 0 };
+/// let plan = FaultPlan { tx: Faults { lose, ..Faults::default() }, ..FaultPlan::default() };
+/// let (link, mut peer) = MemoryLink::pair(1500, 16);
+/// let mut link = Faulty::new(link, plan);
+/// for packet in [b"one", b"two", b"six"] {
+///     link.try_send(PacketMeta::default(), &[IoSlice::new(packet)])?;
+/// }
+/// let mut buffers = [PacketBuffer::new(1500), PacketBuffer::new(1500), PacketBuffer::new(1500)];
+/// assert_eq!(peer.try_recv(&mut buffers)?, 2);
+/// assert_eq!(buffers[1].packet(), b"six");
+/// assert_eq!(link.faults().counts().lost, 1);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Faulty<L> {
     link: L,
-    /// `None` without a plan.
+    /// `None` for an empty plan.
     state: Option<Box<State>>,
     faults: Arc<FaultCounter>,
 }
@@ -43,91 +62,108 @@ struct State {
     fail_with: i32,
     /// Packets to be delivered.
     arrived: VecDeque<Packet>,
-    /// Whether the last look found the link empty while packets were held back.
+    /// Whether the last receive found the link empty while packets were held back.
     found_empty: bool,
-    /// What becomes of the packet that the link had no room for, when it is offered again.
+    /// The fate of the packet that the link had no room for. The caller will offer it again.
     decided: Option<Fate>,
-    /// Whether room was denied that there was.
+    /// Whether the plan, not the link, denied room for the last packet.
     denied: bool,
-    /// `None` where nothing is delayed by time.
+    /// `None` if packets have no delay.
     alarm: Option<Alarm>,
-    /// The task that polled for packets last, and waits.
+    /// The task that polled for packets last and is waiting.
     waiting: Option<Waker>,
 }
 
-/// The faults of a [`Faulty`] link. The default is none.
+/// The faults of a [`Faulty`] link. The default has none.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use platform::{FaultPlan, Faults, Which};
+///
+/// // A path of 100 Mbit/s with a round-trip time of 40 ms and 0.1 % loss in each direction.
+/// let way = Faults {
+///     lose: Which::PerMillion(1000),
+///     delay: Duration::from_millis(20),
+///     rate: Some(100_000_000),
+///     ..Faults::default()
+/// };
+/// let plan = FaultPlan { seed: 1, rx: way, tx: way, ..FaultPlan::default() };
+/// # let _plan = plan;
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
-    /// All chance follows from it.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Packets that arrive.
+    /// The faults of received packets.
     pub rx: Faults,
-    /// Packets that are sent.
+    /// The faults of sent packets.
     pub tx: Faults,
-    /// Packets to be sent that the link says to have no room for. It has room at once.
+    /// Packets for which `try_send` returns `WouldBlock` once although the link has room. It is writable at once.
     pub block: Which,
-    /// Packets for which `try_send` returns an error and sends nothing. A stack takes that as the end of the
-    /// link, by the contract of [`Link`]. A device with passing failures, such as `ENOBUFS` of a TUN, reports the
-    /// packet as sent and so loses it; that is [`Faults::lose`].
+    /// Packets for which `try_send` returns an error and sends nothing. By the contract of [`Link`], a stack takes this
+    /// as the end of the link. A device with a temporary failure, such as `ENOBUFS` of a TUN device, reports the packet
+    /// as sent and loses it; [`Faults::lose`] does the same.
     pub fail: Which,
-    /// The number of that error, in the system's own count.
+    /// The system's number of that error.
     pub fail_with: i32,
 }
 
-/// The faults of one direction. The default is none. A lost packet is not repeated or held back, and a repeated
-/// one is not held back.
+/// The faults of one direction. The default has none. A packet gets at most one of the faults loss, duplication,
+/// reordering and corruption: the first of these that applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Packets that vanish.
+    /// Packets that are lost.
     pub lose: Which,
-    /// Packets that come twice, one right behind the other.
+    /// Packets that arrive twice in a row.
     pub duplicate: Which,
-    /// Packets that others overtake.
+    /// Packets that later ones overtake.
     pub reorder: Which,
-    /// By how many others such a packet is overtaken where so many come; at least one.
+    /// How many packets overtake a reordered packet, if so many follow. 0 counts as 1.
     pub reorder_by: usize,
-    /// Packets of which one bit is changed. Only for a link without offload: nobody verifies the checksum of a
+    /// Packets with one flipped bit. Only for a link without offload: no receiver verifies the checksum of a
     /// super-packet.
     pub corrupt: Which,
-    /// How long every packet takes.
+    /// The delay of every packet.
     pub delay: Duration,
-    /// A packet takes up to so much more or less, evenly distributed. None overtakes another by that.
+    /// The largest deviation from the delay, in both directions, evenly distributed. Packets stay in order.
     pub jitter: Duration,
-    /// Bits a second that cross at most. Packets wait, and those that would wait longer than [`Faults::QUEUE`] vanish.
+    /// The rate limit, in bits a second. Packets wait in a queue; one that would wait longer than [`Faults::QUEUE`] is
+    /// dropped.
     pub rate: Option<u64>,
 }
 
 impl Faults {
-    /// The longest that a packet waits for its turn where the rate is limited.
+    /// The longest time that a packet waits in the queue of the rate limit.
     pub const QUEUE: Duration = Duration::from_millis(100);
 
-    /// Whether packets are delayed by time.
+    /// Whether packets have a delay.
     fn takes_time(&self) -> bool {
         !self.delay.is_zero() || !self.jitter.is_zero() || self.rate.is_some()
     }
 }
 
-/// Some of the packets.
+/// A choice of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
     /// None.
     #[default]
     None,
-    /// By chance, one in so many; 0 is as good as [`Which::None`].
+    /// A random choice of one packet in `n`. 0 means [`Which::None`].
     OneIn(u32),
-    /// By chance, so many of a million.
+    /// A random choice of `n` packets in a million.
     PerMillion(u32),
-    /// One alone, counted from 0 among the packets of more than `longer_than` bytes. With the MTU
-    /// for that, it is a super-packet.
+    /// One packet, by its index among the packets that are longer than `longer_than` bytes. With the MTU as
+    /// `longer_than`, it is a super-packet.
     Nth {
-        /// The packet's number.
+        /// The packet's index, from 0.
         index: u64,
-        /// Shorter packets are not counted.
+        /// Packets of this length, in bytes, and shorter ones are not counted.
         longer_than: usize,
     },
 }
 
-/// The counters of a [`Faulty`] link, to be read from any thread.
+/// The counters of a [`Faulty`] link. Any thread can read them.
 #[derive(Debug, Default)]
 pub struct FaultCounter {
     lost: AtomicU64,
@@ -139,22 +175,22 @@ pub struct FaultCounter {
     overflowed: AtomicU64,
 }
 
-/// The faults of a [`Faulty`] link so far, both directions together.
+/// The faults of a [`Faulty`] link so far, in both directions together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
-    /// Packets that vanished.
+    /// Packets that were lost.
     pub lost: u64,
-    /// Packets that came twice.
+    /// Packets that were duplicated.
     pub duplicated: u64,
-    /// Packets that were held back for others to overtake them, whether or not one did.
+    /// Packets that were held back, whether or not another packet overtook them.
     pub reordered: u64,
-    /// Packets that were denied room.
+    /// Packets for which [`FaultPlan::block`] denied room.
     pub blocked: u64,
-    /// Packets for which sending returned an error.
+    /// Packets for which [`FaultPlan::fail`] returned an error.
     pub failed: u64,
-    /// Packets of which a bit was changed.
+    /// Packets with a flipped bit.
     pub corrupted: u64,
-    /// Packets that vanished because too many waited.
+    /// Packets that were dropped because the queue was full.
     pub overflowed: u64,
 }
 
@@ -179,14 +215,14 @@ fn count(counter: &AtomicU64) {
 }
 
 impl<L: Link> Faulty<L> {
-    /// Applies `plan` to everything that crosses `link` from now on.
+    /// Applies `plan` to all packets that cross `link` from now on.
     pub fn new(link: L, plan: FaultPlan) -> Self {
         let is_none = FaultPlan { seed: plan.seed, ..FaultPlan::default() } == plan;
         let state = (!is_none).then(|| Box::new(State::new(&plan)));
         Self { link, state, faults: Arc::default() }
     }
 
-    /// Where the counts are read.
+    /// A handle to the counters.
     pub fn faults(&self) -> Arc<FaultCounter> {
         Arc::clone(&self.faults)
     }
@@ -233,7 +269,7 @@ impl State {
         self.deliver_overtaken(faults);
     }
 
-    /// Delivers a packet, or has it wait for its time.
+    /// Delivers a packet, or queues it until it is due.
     fn deliver(&mut self, packet: Packet, faults: &FaultCounter) {
         if self.rx.takes_time() {
             self.rx.wait(packet, faults);
@@ -248,13 +284,13 @@ impl State {
         }
     }
 
-    /// Delivers what has waited for its time.
+    /// Delivers the packets that are due.
     fn deliver_due(&mut self) {
         let now = Instant::now();
         self.arrived.extend(std::iter::from_fn(|| self.rx.next_due(now)));
     }
 
-    /// Delivers packets that were held back once the link was found empty twice, or has gone.
+    /// Delivers the packets that were held back, if the link was found empty twice in a row or is gone.
     fn nothing_arrived(&mut self, error: &io::Error, faults: &FaultCounter) {
         if error.kind() == io::ErrorKind::WouldBlock && !self.found_empty {
             self.found_empty = true;
@@ -264,7 +300,7 @@ impl State {
         self.deliver_overtaken(faults);
     }
 
-    /// Sends packets that were overtaken or have waited for their time, as far as the link has room.
+    /// Sends the packets that were overtaken or are due, as far as the link has room.
     fn send_due(&mut self, link: &mut impl Link, faults: &FaultCounter) -> io::Result<()> {
         if self.tx.takes_time() {
             while let Some(packet) = self.tx.next_overtaken() {
@@ -286,7 +322,7 @@ impl State {
         }
     }
 
-    /// Fails as the plan says, or decides the fate of the packet.
+    /// Fails if the plan says so, or decides the fate of the packet.
     fn decide(&mut self, len: usize, faults: &FaultCounter) -> io::Result<Fate> {
         if self.block.hit(len) {
             count(&faults.blocked);
@@ -330,7 +366,7 @@ impl State {
             buffer.filled(packet.len(), meta)?;
             count += 1;
         }
-        // All were lost or delayed. The link has not said that it is empty, so it is still readable.
+        // All packets were lost or delayed. The wrapped link has not returned `WouldBlock`, so it is still readable.
         if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
     }
 
@@ -374,7 +410,7 @@ impl State {
         self.send_due(link, faults)
     }
 
-    /// Sends a packet at once, or has it wait for its time.
+    /// Sends a packet now, or queues it until it is due.
     fn pass(
         &mut self,
         link: &mut impl Link,
@@ -385,7 +421,7 @@ impl State {
         if self.tx.takes_time() {
             let was_empty = self.tx.due_at().is_none();
             self.tx.wait((meta, slices.iter().flat_map(|slice| slice.iter().copied()).collect()), faults);
-            // The task may wait already.
+            // The task may already be waiting.
             if was_empty {
                 self.set_alarm(Instant::now());
             }
@@ -415,7 +451,7 @@ impl State {
             && self.tx.due_at().is_some_and(|due| due <= now)
             && link.poll_writable(cx)?.is_ready()
         {
-            // The link was full, and has room now.
+            // The link was full and has room now.
             self.send_due(link, faults)?;
             link.flush()?;
         }
@@ -426,10 +462,10 @@ impl State {
         readable
     }
 
-    /// Has the task that waits woken when the next packet is due.
+    /// Arranges that the waiting task is woken when the next packet is due.
     fn set_alarm(&self, now: Instant) {
         let (Some(alarm), Some(waker)) = (&self.alarm, &self.waiting) else { return };
-        // What is due and the link has no room for waits for the link.
+        // A packet that is already due waits for room in the link, not for a time.
         let later = self.tx.due_at().filter(|due| *due > now);
         if let Some(due) = [self.rx.due_at(), later].into_iter().flatten().min() {
             alarm.set(due, waker);
@@ -453,7 +489,7 @@ impl State {
 impl<L: Link> Link for Faulty<L> {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.link.capabilities();
-        // Somebody has to find the packets that were corrupted.
+        // The receiver has to verify checksums to find corrupted packets.
         if self.state.as_ref().is_some_and(|state| state.rx.corrupts()) {
             capabilities.checksum.rx = false;
         }

@@ -1,4 +1,4 @@
-//! What a run asks of the kernel's own network: its loopback, and to forward packets.
+//! Settings of the kernel's network: its loopback interface, and forwarding.
 
 use crate::Error;
 use crate::sys::{Native, System};
@@ -10,28 +10,45 @@ pub struct Loopback {
     pub name: String,
     /// Its MTU, in bytes.
     pub mtu: usize,
-    /// Whether super-packets and undone checksums cross it.
+    /// Whether super-packets and partial checksums cross it.
     pub offload: bool,
 }
 
-/// Sets the link of the loopback up in the calling thread's network, and describes it. In a new network namespace it
-/// is down. `None` on other systems than Linux.
+/// Sets the loopback interface of the calling thread's network up, and returns its description. In a new network
+/// namespace it is down. `None` on systems other than Linux.
 ///
 /// # Errors
 ///
 /// [`crate::Class::Failed`] if it cannot be set up.
+///
+/// # Example
+///
+/// ```no_run
+/// platform::enter_netns()?;
+/// if let Some(loopback) = platform::set_loopback_up()? {
+///     println!("{} has an MTU of {} bytes", loopback.name, loopback.mtu);
+/// }
+/// # Ok::<(), platform::Error>(())
+/// ```
 pub fn set_loopback_up() -> Result<Option<Loopback>, Error> {
     Native::set_loopback_up()
 }
 
-/// Has the kernel forward packets that come out of an interface, of the calling thread's network, by its
-/// routes, which may lead back into the same interface. It makes a router of that network, so it is for
-/// a network of the run's own: see [`crate::enter_netns`].
+/// Makes the kernel forward packets that come from an interface of the calling thread's network, by its routes. A
+/// route may lead back into the same interface. This turns the network into a router, so call it only in a separate
+/// network namespace: see [`crate::enter_netns`].
 ///
 /// # Errors
 ///
-/// [`crate::Class::Unavailable`], where the system has no networks of one's own or does not let them be
-/// set up.
+/// [`crate::Class::Unavailable`] if the system has no network namespaces or does not allow this setting.
+///
+/// # Example
+///
+/// ```no_run
+/// platform::enter_netns()?;
+/// platform::enable_forwarding("tun0", false)?;
+/// # Ok::<(), platform::Error>(())
+/// ```
 pub fn enable_forwarding(interface: &str, ipv6: bool) -> Result<(), Error> {
     Native::enable_forwarding(interface, ipv6)
 }

@@ -1,14 +1,27 @@
 //! Everything that differs between operating systems.
 //!
-//! The rest of the program sees one [`Link`]: an end of a pipe of IP packets. A [`TunDevice`] is
-//! one, and so is a [`MemoryLink`], with which every stack is tested without a device.
+//! The rest of the program sees a [`Link`]: one end of a pipe of IP packets. A [`TunDevice`] is a link. A
+//! [`MemoryLink`] is one too: it tests a stack without a device.
 //!
-//! What a link can do is data, in [`Capabilities`]; nothing above this crate asks for the
-//! operating system.
+//! [`Capabilities`] describe a link. Code above this crate reads them instead of checking the operating system.
 //!
-//! The code of each system is in a folder or file of its own under `sys/`, and `sys/mod.rs` declares in one trait
-//! everything that a system provides. The other modules are for all systems: they have the public functions and
-//! types, and call the trait.
+//! Each operating system has a file or folder under `sys/`. One trait in `sys/mod.rs` declares everything that a
+//! system provides. The other modules are the same on all systems: they have the public functions and types, and
+//! call the trait.
+//!
+//! ```
+//! use std::io::IoSlice;
+//!
+//! use platform::{Link, MemoryLink, PacketBuffer, PacketMeta};
+//!
+//! let (mut near, mut far) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+//! near.try_send(PacketMeta::default(), &[IoSlice::new(b"header"), IoSlice::new(b"payload")])?;
+//! near.flush()?;
+//! let mut buffers = [PacketBuffer::new(far.capabilities().max_packet_len)];
+//! assert_eq!(far.try_recv(&mut buffers)?, 1);
+//! assert_eq!(buffers[0].packet(), b"headerpayload");
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod counted;
 mod device;
@@ -57,34 +70,49 @@ pub use usage::{cpu_of_process, cpu_of_thread, peak_rss_bytes, stolen_time, wake
 
 use sys::{Native, System};
 
-/// Functions for code that is for Linux alone.
+/// Functions that exist on Linux only.
 #[cfg(target_os = "linux")]
 pub mod linux {
     pub use crate::sys::linux::create_tun;
 }
 
-/// Puts the calling thread, and every thread that it starts from now on, into a network namespace
-/// of its own. See [`netns_supported`].
+/// Moves the calling thread into a new network namespace. Threads that it starts from now on are in it too. See
+/// [`netns_supported`].
 ///
 /// # Errors
 ///
-/// [`Class::Unavailable`] where the system has no namespaces or does not allow them, with what to
-/// do about it.
+/// [`Class::Unavailable`] if the system has no namespaces or does not allow them.
+///
+/// # Example
+///
+/// ```no_run
+/// if platform::netns_supported() {
+///     // First in `main`: a process with several threads may not enter a user namespace.
+///     platform::enter_netns()?;
+///     platform::set_loopback_up()?;
+/// }
+/// # Ok::<(), platform::Error>(())
+/// ```
 pub fn enter_netns() -> Result<(), Error> {
     Native::enter_netns()
 }
 
 /// Whether an interface has this address.
+///
+/// ```
+/// assert!(!platform::is_local_address("192.0.2.1".parse()?));
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
 pub fn is_local_address(address: std::net::IpAddr) -> bool {
     Native::is_local_address(address)
 }
 
-/// Whether a TUN device of this system can offload anything: on Linux alone.
+/// Whether a TUN device can offload anything on this system: only on Linux. [`Capabilities`] say whether a device does.
 pub const fn offload_supported() -> bool {
     Native::OFFLOAD
 }
 
-/// Whether [`enter_netns`] exists on this system: Linux alone.
+/// Whether this system has network namespaces: only Linux does. See [`enter_netns`].
 pub const fn netns_supported() -> bool {
     Native::NETNS
 }

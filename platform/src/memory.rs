@@ -9,51 +9,95 @@ use std::task::{Context, Poll, Waker};
 use crate::link::packet_len;
 use crate::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 
-/// One end of a bounded pipe of packets in memory. It loses nothing: a full pipe returns `WouldBlock`. When one
-/// end is dropped, the other end returns [`io::ErrorKind::BrokenPipe`] once it has taken all packets.
+/// One end of a bounded pipe of packets in memory. It loses nothing: a full pipe returns `WouldBlock`. After one end
+/// was dropped, the other end receives the packets that are left, and then returns [`io::ErrorKind::BrokenPipe`].
+///
+/// ```
+/// use std::io::{ErrorKind, IoSlice};
+///
+/// use platform::{Link, MemoryLink, PacketBuffer, PacketMeta};
+///
+/// let (mut near, mut far) = MemoryLink::pair(1500, 1);
+/// near.try_send(PacketMeta::default(), &[IoSlice::new(b"one")])?;
+/// let full = near.try_send(PacketMeta::default(), &[IoSlice::new(b"two")]);
+/// assert_eq!(full.unwrap_err().kind(), ErrorKind::WouldBlock);
+///
+/// drop(near);
+/// let mut buffers = [PacketBuffer::new(1500)];
+/// assert_eq!(far.try_recv(&mut buffers)?, 1);
+/// assert_eq!(buffers[0].packet(), b"one");
+/// assert_eq!(far.try_recv(&mut buffers).unwrap_err().kind(), ErrorKind::BrokenPipe);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct MemoryLink {
     capabilities: Capabilities,
-    /// What the other end sends.
+    /// Packets from the other end.
     incoming: Arc<Mutex<Queue>>,
-    /// What the other end receives.
+    /// Packets to the other end.
     outgoing: Arc<Mutex<Queue>>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     packets: VecDeque<(PacketMeta, Vec<u8>)>,
-    /// Storage of packets that were received, for those to come.
+    /// Storage of received packets, reused for later packets.
     spare: Vec<Vec<u8>>,
     limit: usize,
-    /// The reader is woken by a flush, and not by a packet.
+    /// A flush wakes the reader; a packet does not.
     moderated: bool,
     closed: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
 
-/// How many packets are taken under one lock. None is copied under it, or the two ends would wait for each
-/// other's copies.
+/// How many packets are taken under one lock. They are copied after the lock is released: otherwise one end would
+/// wait while the other end copies.
 const AT_ONCE: usize = 32;
 
 impl MemoryLink {
-    /// How many packets wait in each direction before the pipe is full.
+    /// The usual depth, in packets, for [`MemoryLink::pair`].
     pub const DEFAULT_DEPTH: usize = 256;
 
-    /// Two ends of a link of packets of at most `mtu` bytes, `depth` packets deep each way.
+    /// The two ends of a link without offload. A packet has at most `mtu` bytes, and at most `depth` packets wait in
+    /// each direction.
     pub fn pair(mtu: usize, depth: usize) -> (Self, Self) {
         Self::pair_of(Capabilities::plain(mtu), depth)
     }
 
-    /// The same with every offload: super-packets pass through, with partial checksums.
+    /// The two ends of a link with every offload: super-packets and partial checksums pass through.
+    ///
+    /// ```
+    /// use std::io::IoSlice;
+    /// use std::num::NonZeroU16;
+    ///
+    /// use platform::{Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
+    ///
+    /// let (mut near, mut far) = MemoryLink::offloading_pair(1500, 16);
+    /// assert!(near.capabilities().segmentation.any());
+    /// let meta = PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(1460) };
+    /// near.try_send(meta, &[IoSlice::new(&[0; 40]), IoSlice::new(&[0; 4380])])?;
+    /// let mut buffers = [PacketBuffer::new(far.capabilities().max_packet_len)];
+    /// far.try_recv(&mut buffers)?;
+    /// assert_eq!((buffers[0].packet().len(), buffers[0].meta()), (4420, meta));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn offloading_pair(mtu: usize, depth: usize) -> (Self, Self) {
         Self::pair_of(Capabilities::offloading(mtu), depth)
     }
 
-    /// The same link, both ways, with one wake for a batch, like a device with interrupt moderation: a reader is
-    /// woken by [`Link::flush`], or when the pipe is full. A wake for each packet costs more than the packet, and
-    /// makes the ends wait for each other by turns.
+    /// The same link with one wake for each batch in both directions, like a device with interrupt moderation:
+    /// [`Link::flush`] or a full pipe wakes the reader. A wake for each packet costs more than the packet, and makes
+    /// the two ends take turns.
+    ///
+    /// ```
+    /// use platform::MemoryLink;
+    ///
+    /// let (near, far) = MemoryLink::pair(1500, 16);
+    /// // One call is enough for both directions. The sender has to call `flush` at the end of each batch.
+    /// let near = near.moderated();
+    /// # drop((near, far));
+    /// ```
     #[must_use]
     pub fn moderated(self) -> Self {
         for queue in [&self.incoming, &self.outgoing] {
@@ -62,7 +106,17 @@ impl MemoryLink {
         self
     }
 
-    /// Two ends of a link with these capabilities, `depth` packets deep each way.
+    /// The two ends of a link with these capabilities. At most `depth` packets wait in each direction.
+    ///
+    /// ```
+    /// use platform::{Capabilities, Link, MemoryLink};
+    ///
+    /// let mut capabilities = Capabilities::plain(1500);
+    /// // The receiver has to verify checksums.
+    /// capabilities.checksum.rx = false;
+    /// let (near, _far) = MemoryLink::pair_of(capabilities, 16);
+    /// assert_eq!(near.capabilities(), capabilities);
+    /// ```
     pub fn pair_of(capabilities: Capabilities, depth: usize) -> (Self, Self) {
         let queue = || Arc::new(Mutex::new(Queue { limit: depth.max(1), ..Queue::default() }));
         let (forth, back) = (queue(), queue());
@@ -72,7 +126,7 @@ impl MemoryLink {
         )
     }
 
-    /// Takes packets that wait, at most [`AT_ONCE`], and returns how many.
+    /// Takes waiting packets, at most [`AT_ONCE`], and returns their number.
     fn take(&self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut taken: [_; AT_ONCE] = array::from_fn(|_| None);
         let mut queue = lock(&self.incoming);
@@ -96,8 +150,8 @@ impl MemoryLink {
         Ok(count)
     }
 
-    /// Whether a packet may cross: larger than the MTU only as a super-packet, and with a meta other
-    /// than the default only where that work is offloaded.
+    /// Checks that a packet may cross the link. Only a super-packet may be larger than the MTU. A meta other than the
+    /// default needs the matching offload.
     fn check(&self, meta: PacketMeta, len: usize) -> io::Result<()> {
         let Capabilities { mtu, max_packet_len, checksum, segmentation, .. } = self.capabilities;
         let refuse = |reason| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
@@ -149,7 +203,7 @@ impl Link for MemoryLink {
             return Ok(count);
         }
         let queue = lock(&self.incoming);
-        // A packet may have come since; it is taken with the next call.
+        // A packet may have arrived since. The next call takes it.
         Err(if queue.closed && queue.packets.is_empty() {
             io::ErrorKind::BrokenPipe
         } else {
@@ -165,7 +219,7 @@ impl Link for MemoryLink {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         if queue.packets.len() >= queue.limit {
-            // It is the reader's turn now.
+            // The reader has to make room.
             wake_reader(queue);
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -175,7 +229,7 @@ impl Link for MemoryLink {
         for slice in slices {
             packet.extend_from_slice(slice);
         }
-        // Nobody else sends from this end, so there is still room.
+        // Only this end sends to the queue, so there is still room.
         let mut queue = lock(&self.outgoing);
         queue.packets.push_back((meta, packet));
         if !queue.moderated {
@@ -218,7 +272,7 @@ fn wake_reader(mut queue: MutexGuard<'_, Queue>) {
 }
 
 fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
-    // No code that may panic runs under the lock in the middle of a change.
+    // Code under the lock does not panic in the middle of a change, so a poisoned queue is still consistent.
     queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

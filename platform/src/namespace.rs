@@ -1,4 +1,4 @@
-//! Networks beside the calling thread's own: namespaces, and what is set up in them.
+//! Network namespaces other than the calling thread's, and interfaces and routes in them.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,12 +11,27 @@ use crate::{Class, Error, PacketCounts};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A network namespace of its own, and a thread in it that does what it is told. Sockets and processes that
-/// it makes are in that namespace for good. It vanishes with this value, unless something else is left in
-/// it: a socket, a process, a device.
+/// A new network namespace, and a thread in it that runs closures. Sockets and processes that this thread creates
+/// stay in the namespace. Dropping this value deletes the namespace, unless something else keeps it alive: a socket,
+/// a process, or a device.
+///
+/// ```no_run
+/// use std::net::TcpListener;
+///
+/// use platform::Namespace;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// platform::enter_netns()?;
+/// let namespace = Namespace::new()?;
+/// namespace.run(platform::set_loopback_up)??;
+/// let listener = namespace.run(|| TcpListener::bind("127.0.0.1:0"))??;
+/// println!("{} in {}", listener.local_addr()?, namespace.path().display());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Namespace {
-    /// `None` once the thread is told to end.
+    /// `None` ends the thread.
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     /// The thread's folder under `/proc`.
@@ -24,11 +39,11 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes one. The calling thread needs the right to: see [`crate::enter_netns`], which is to be called before.
+    /// Creates a namespace. Call [`crate::enter_netns`] before: it gets the right that this needs.
     ///
     /// # Errors
     ///
-    /// [`Class::Unavailable`] where the system has no namespaces or does not allow them.
+    /// [`Class::Unavailable`] if the system has no namespaces or does not allow them.
     pub fn new() -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (answer, entered) = mpsc::channel();
@@ -47,39 +62,67 @@ impl Namespace {
         Ok(Self { jobs: Some(jobs), thread: Some(thread), folder })
     }
 
-    /// Does something within the namespace, and waits for that.
+    /// Runs a closure in the namespace, and waits for its result.
     ///
     /// # Errors
     ///
-    /// [`Class::Failed`] where it panicked, now or before.
+    /// [`Class::Failed`] if this closure or an earlier one panicked.
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
         let gone = || ended(io::ErrorKind::BrokenPipe.into());
         let (answer, done) = mpsc::channel();
         let job: Job = Box::new(move || {
-            // Whoever asked waits for it.
+            // The caller waits for the result.
             let _heard = answer.send(job());
         });
         self.jobs.as_ref().ok_or_else(gone)?.send(job).map_err(|_| gone())?;
         done.recv().map_err(|_| gone())
     }
 
-    /// Joins the calling thread's network with this one by a pair of interfaces (veth), and sets both up. Packets
-    /// pass when this returns. In the calling thread's network, the interface has no reverse path filter.
+    /// Joins the calling thread's network and this one with a pair of interfaces (veth), and sets both up. When this
+    /// returns, packets pass. The near interface has no reverse path filter.
     ///
     /// # Errors
     ///
-    /// [`Class::Unavailable`] if the kernel lacks veth or the IP version, or keeps settings read-only, else
+    /// [`Class::Unavailable`] if the kernel lacks veth or the IP version, or its settings are read-only, else
     /// [`Class::Failed`].
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// use platform::{Interface, Namespace};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// platform::enter_netns()?;
+    /// let namespace = Namespace::new()?;
+    /// let near = Interface {
+    ///     name: "to-far".to_owned(),
+    ///     address: "10.0.1.1".parse()?,
+    ///     prefix_len: 24,
+    ///     route_to: Some("10.0.2.1".parse()?),
+    ///     mtu: 1500,
+    ///     tx_queue_len: 1000,
+    /// };
+    /// let far = Interface {
+    ///     name: "to-near".to_owned(),
+    ///     address: "10.0.2.1".parse()?,
+    ///     route_to: Some(near.address),
+    ///     ..near.clone()
+    /// };
+    /// namespace.join(&near, &far)?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn join(&self, near: &Interface, far: &Interface) -> Result<(), Error> {
         Native::join(near, far, self)
     }
 
-    /// The thread's folder under `/proc`, by which other threads see the network.
+    /// The thread's folder under `/proc`. With it, other threads read the counters of the network: see
+    /// [`interface_counts`].
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The file by which another process enters the namespace (`setns(2)`).
+    /// The file with which another process enters the namespace (`setns(2)`).
     pub fn path(&self) -> PathBuf {
         self.folder.join("ns/net")
     }
@@ -89,7 +132,7 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // It was told of a panic when it happened.
+            // `run` has already reported a panic.
             let _panicked = thread.join();
         }
     }
@@ -102,52 +145,59 @@ fn ended(source: io::Error) -> Error {
 /// The kernel's counts of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceCounts {
-    /// Packets, and their bytes, as the program behind a TUN device sees them: it receives what the kernel transmits.
+    /// Packets and bytes from the point of view of the program at a TUN device: it receives the packets that the
+    /// kernel transmits.
     pub packets: PacketCounts,
-    /// Packets dropped both ways: those that the queue had no room for, and those that the kernel would not take.
+    /// Packets dropped in both directions: because the queue was full, or because the kernel did not accept them.
     pub dropped: u64,
 }
 
-/// The counts of an interface in the network of the thread that was in this folder of `/proc`. `None` where the system
-/// does not say.
+/// The counts of an interface in the network of a thread, by the thread's folder under `/proc`. `None` if the system
+/// does not report them.
+///
+/// ```no_run
+/// let counts = platform::interface_counts(&platform::folder_of_thread(), "lo");
+/// println!("{counts:?}");
+/// ```
 pub fn interface_counts(thread: &Path, interface: &str) -> Option<InterfaceCounts> {
     Native::interface_counts(thread, interface)
 }
 
-/// The calling thread's folder under `/proc`, by which other threads see its network.
+/// The calling thread's folder under `/proc`, for [`interface_counts`]. Empty on systems other than Linux.
 pub fn folder_of_thread() -> PathBuf {
     Native::folder_of_thread()
 }
 
-/// How an interface that is there is to be set up.
+/// The configuration of an existing interface. See [`Namespace::join`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its name.
     pub name: String,
     /// Its address.
     pub address: IpAddr,
-    /// Length of the prefix of its network, in bits.
+    /// Prefix length of its network, in bits.
     pub prefix_len: u8,
-    /// An address beyond its network: packets to the network of that, of the same prefix, go out of the interface.
+    /// An address outside its network. Packets to the network of this address, with the same prefix length, go out of
+    /// the interface.
     pub route_to: Option<IpAddr>,
     /// Its MTU, in bytes.
     pub mtu: u16,
-    /// How many packets may wait in it before the kernel drops (`txqueuelen`).
+    /// How many packets may wait in its queue before the kernel drops packets (`txqueuelen`).
     pub tx_queue_len: u32,
 }
 
 impl Interface {
-    /// Sets the interface and its link up, in the calling thread's network.
+    /// Configures the interface of this name in the calling thread's network, and sets its link up.
     ///
     /// # Errors
     ///
-    /// [`Class::Unavailable`] where the kernel lacks the IP version, else [`Class::Failed`].
+    /// [`Class::Unavailable`] if the kernel lacks the IP version, else [`Class::Failed`].
     pub fn set_up(&self) -> Result<(), Error> {
         Native::set_up(self)
     }
 }
 
-/// Sends all packets to a host out of an interface of the calling thread's network.
+/// Adds a route to the calling thread's network: all packets to a host go out of an interface.
 ///
 /// # Errors
 ///
@@ -186,7 +236,7 @@ mod tests {
             near.run(move || other.join(&ends.0, &ends.1)).unwrap().unwrap();
             let listener = far.run(move || TcpListener::bind(address)).unwrap().unwrap();
             let target = listener.local_addr().unwrap();
-            // The kernel sends a SYN that was lost again after a second.
+            // The kernel retransmits a lost SYN after a second.
             let connected = near.run(move || TcpStream::connect_timeout(&target, Duration::from_millis(900))).unwrap();
             assert_eq!(connected.unwrap().peer_addr().unwrap(), target);
             near.run(move || add_host_route("to-far", target.ip())).unwrap().unwrap();

@@ -1,19 +1,35 @@
-//! IP, TCP and UDP headers: the one place that reads them, and that writes the ones which no library writes.
+//! IP, TCP and UDP headers. All code that parses them is here, and the code that writes them where no library does.
 //!
-//! All functions are pure, work on slices, and look at nothing beyond the slice. [`Transport`] finds the
-//! header that follows the IP header; the readers of TCP and UDP are built on it. So they all agree about
-//! IPv4 options, fragments and IPv6 extension headers (RFC 8200, 4):
+//! All functions are pure, work on slices, and read nothing beyond the slice. [`Transport`] finds the header that
+//! follows the IP header, and the parsers of TCP and UDP use it. So they all treat IPv4 options, fragments and IPv6
+//! extension headers (RFC 8200, 4) in the same way:
 //!
 //! | extension header | |
 //! |---|---|
 //! | hop-by-hop options, destination options | skipped; the options are not read |
 //! | routing | skipped if no segments are left; else the packet is not at its destination yet |
-//! | fragment | skipped if the packet is whole (an atomic fragment, RFC 6946); else there is no transport header |
+//! | fragment | skipped if the packet is complete (an atomic fragment, RFC 6946); else there is no transport header |
 //! | any other | is the protocol of the packet |
 //!
-//! `etherparse` reads the same, and the tests compare with it. It checks and copies more than the byte path
-//! needs: 190 to 330 instructions for a TCP packet, by its lax or its strict interface, where these functions
-//! take 80. smoltcp's wire types are as quick, and know no chain of extension headers.
+//! `etherparse` parses the same headers, and the tests compare with it. It checks and copies more than the byte path
+//! needs: 190 to 330 instructions for a TCP packet (with its lax and its strict interface), where these functions
+//! take 80. The wire types of smoltcp are as fast, but do not follow a chain of extension headers.
+//!
+//! ```
+//! use platform::Checksum;
+//! use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpSegment, flags};
+//!
+//! let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
+//! let fields = TcpFields { sequence: 1000, acknowledgement: 2000, flags: flags::ACK | flags::PSH, window: 512 };
+//! let payload = b"hello";
+//! let mut buffer = [0; MAX_HEADERS_LEN];
+//! let len = headers.write(fields, &[], payload, Checksum::Filled, &mut buffer);
+//!
+//! let packet = [&buffer[..len], payload].concat();
+//! let segment = TcpSegment::parse(&packet).ok_or("not TCP")?;
+//! assert_eq!((segment.sequence(), segment.payload()), (1000, &payload[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod checksum;
 mod headers;
@@ -64,6 +80,15 @@ const IPV4_FRAGMENT_MASK: u16 = 0x3fff;
 const IPV4_OFFSET_MASK: u16 = 0x1fff;
 
 /// The position and protocol of a packet's transport header.
+///
+/// ```
+/// use platform::packet::{IPV6_HEADER_LEN, Transport, UDP, UDP_HEADER_LEN, write_ip};
+///
+/// let mut packet = [0; IPV6_HEADER_LEN + UDP_HEADER_LEN];
+/// write_ip(&mut packet, "fd00::1".parse()?, "fd00::2".parse()?, UDP, UDP_HEADER_LEN);
+/// assert_eq!(Transport::parse(&packet), Some(Transport { ipv6: true, protocol: UDP, at: 40 }));
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transport {
     /// Whether the packet is IPv6.
@@ -75,8 +100,8 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// Reads the IP header and IPv6's extension headers. `None` for a fragment, for a packet with a
-    /// routing header that names further hops, and for headers that are cut short.
+    /// Reads the IP header and IPv6's extension headers. `None` for a fragment, for a routing header with segments
+    /// left, and for truncated headers.
     #[inline]
     pub fn parse(headers: &[u8]) -> Option<Self> {
         match headers.first()? >> 4 {
@@ -96,7 +121,7 @@ impl Transport {
         }
     }
 
-    /// Each extension header has at least 8 bytes, so the packet's length bounds the loop.
+    /// Each extension header has at least 8 bytes, so the packet's length limits the loop.
     #[cold]
     fn skip_extensions(headers: &[u8], mut protocol: u8) -> Option<Self> {
         let mut at = IPV6_HEADER_LEN;
@@ -130,13 +155,26 @@ impl Transport {
 }
 
 /// The IPv4 header of a fragment (RFC 791, 3.1).
+///
+/// ```
+/// use platform::packet::{Ipv4Fragment, UDP, write_ip};
+///
+/// let mut packet = [0; 28];
+/// write_ip(&mut packet, "10.0.0.1".parse()?, "10.0.0.2".parse()?, UDP, 8);
+/// assert_eq!(Ipv4Fragment::parse(&packet), None);
+/// // "More fragments", and offset 0.
+/// packet[6] = 0x20;
+/// let fragment = Ipv4Fragment::parse(&packet).ok_or("not a fragment")?;
+/// assert!(fragment.is_first && fragment.protocol == UDP);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Fragment {
     /// The protocol's number.
     pub protocol: u8,
-    /// The number that all fragments of one packet have.
+    /// The number that all fragments of one packet share.
     pub identification: u16,
-    /// Whether this is the first fragment, which has the transport header.
+    /// Whether this is the first fragment, with the transport header.
     pub is_first: bool,
     /// Length of the IP header, in bytes.
     pub header_len: usize,
@@ -160,6 +198,14 @@ impl Ipv4Fragment {
 }
 
 /// The fields of a UDP header (RFC 768).
+///
+/// ```
+/// use platform::packet::UdpHeader;
+///
+/// let datagram = [0, 53, 0x30, 0x39, 0, 10, 0, 0, b'h', b'i'];
+/// let header = UdpHeader::parse(&datagram);
+/// assert_eq!(header, Some(UdpHeader { source_port: 53, destination_port: 12345, len: 10, checksum: 0 }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpHeader {
     /// The sender's port.
@@ -168,12 +214,12 @@ pub struct UdpHeader {
     pub destination_port: u16,
     /// Length of header and payload, in bytes.
     pub len: u16,
-    /// The checksum; 0 if there is none.
+    /// The checksum. 0 means that there is none.
     pub checksum: u16,
 }
 
 impl UdpHeader {
-    /// Reads the header at the start of `udp`.
+    /// Reads the header at the start of `udp`. `None` if `udp` is shorter than a header.
     #[inline]
     pub fn parse(udp: &[u8]) -> Option<Self> {
         let (fields, _) = udp.first_chunk::<UDP_HEADER_LEN>()?.as_chunks::<2>();
@@ -182,8 +228,18 @@ impl UdpHeader {
     }
 }
 
-/// The length of the whole packet according to its IP header, in bytes. `None` if the packet is neither IPv4
-/// nor IPv6, or ends before the field.
+/// The length of the whole packet by its IP header, in bytes. `None` if the packet is neither IPv4 nor IPv6, or ends
+/// before the field.
+///
+/// ```
+/// use platform::packet::{TCP, ip_len, write_ip};
+///
+/// let mut header = [0; 20];
+/// write_ip(&mut header, "10.0.0.1".parse()?, "10.0.0.2".parse()?, TCP, 1480);
+/// assert_eq!(ip_len(&header), Some(1500));
+/// assert_eq!(ip_len(&[0x45]), None);
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
 #[inline]
 pub fn ip_len(packet: &[u8]) -> Option<usize> {
     match packet {
@@ -195,7 +251,19 @@ pub fn ip_len(packet: &[u8]) -> Option<usize> {
     }
 }
 
-/// Source and destination address of an IP packet; `None` for one that ends before them.
+/// The source and destination address of an IP packet. `None` if the packet ends before them.
+///
+/// ```
+/// use std::net::IpAddr;
+///
+/// use platform::packet::{TCP, addresses, write_ip};
+///
+/// let (source, destination): (IpAddr, IpAddr) = ("10.0.0.1".parse()?, "10.0.0.2".parse()?);
+/// let mut header = [0; 20];
+/// write_ip(&mut header, source, destination, TCP, 20);
+/// assert_eq!(addresses(&header), Some((source, destination)));
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
 #[inline]
 pub fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     match packet.first()? >> 4 {
@@ -211,9 +279,21 @@ pub fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     }
 }
 
-/// The sum (RFC 1071) of the pseudo-header of a TCP packet of `len` bytes in all (RFC 9293, 3.1; RFC
-/// 8200, 8.1), not complemented: the content of the checksum field while the checksum is
-/// [`Checksum::Partial`](crate::Checksum::Partial).
+/// The sum (RFC 1071) of the pseudo-header of a TCP packet of `len` bytes in all (RFC 9293, 3.1; RFC 8200, 8.1), not
+/// complemented. The checksum field holds it while the checksum is [`Checksum::Partial`](crate::Checksum::Partial).
+///
+/// ```
+/// use platform::Checksum;
+/// use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout, pseudo_header_sum};
+///
+/// let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
+/// let mut packet = [0; MAX_HEADERS_LEN];
+/// let len = headers.write(TcpFields::default(), &[], &[], Checksum::Partial, &mut packet);
+/// let layout = TcpLayout::parse(&packet[..len]).ok_or("not TCP")?;
+/// let field = u16::from_be_bytes([packet[layout.tcp_at + 16], packet[layout.tcp_at + 17]]);
+/// assert_eq!(field, pseudo_header_sum(&packet[..len], &layout, len));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[inline]
 pub fn pseudo_header_sum(headers: &[u8], layout: &TcpLayout, len: usize) -> u16 {
     pseudo_header_sum_of(TCP, headers, layout.tcp_at, len)
@@ -229,8 +309,23 @@ pub(crate) fn pseudo_header_sum_of(protocol: u8, headers: &[u8], at: usize, len:
     fold(words.sum::<u64>() + u64::from(protocol) + (transport_len >> 16) + (transport_len & 0xffff))
 }
 
-/// Writes a partial checksum into the headers of a TCP packet of `len` bytes in all, and so leaves the rest
-/// of the sum to the link.
+/// Writes a partial checksum into the headers of a TCP packet of `len` bytes in all. The link completes the checksum.
+///
+/// ```
+/// use platform::packet::{TcpLayout, write_partial_checksum};
+/// # use platform::Checksum;
+/// # use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
+/// # let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
+/// # let mut buffer = [0; MAX_HEADERS_LEN];
+/// # let len = headers.write(TcpFields::default(), &[], &[], Checksum::Filled, &mut buffer);
+/// # let packet = &mut buffer[..len];
+///
+/// // `packet` is a TCP packet, for example from a stack that always computes checksums.
+/// let layout = TcpLayout::parse(packet).ok_or("not TCP")?;
+/// let len = packet.len();
+/// write_partial_checksum(packet, &layout, len);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[inline]
 pub fn write_partial_checksum(headers: &mut [u8], layout: &TcpLayout, len: usize) {
     let sum = pseudo_header_sum(headers, layout, len);
@@ -240,9 +335,20 @@ pub fn write_partial_checksum(headers: &mut [u8], layout: &TcpLayout, len: usize
     }
 }
 
-/// Writes a partial checksum into the headers of a UDP datagram, as [`write_partial_checksum`] does for TCP.
-/// `headers` are the first bytes of a packet of `len` bytes in all, with the whole of its IP and UDP headers.
-/// Returns whether it is one: a fragment has no checksum of its own, and is left unchanged.
+/// Writes a partial checksum into the headers of a UDP datagram, as [`write_partial_checksum`] does for TCP. `headers`
+/// are the first bytes of a packet of `len` bytes in all: at least its IP and UDP headers. Returns `false`, and writes
+/// nothing, for any other packet, and for a fragment: the checksum covers the whole datagram.
+///
+/// ```
+/// use platform::packet::{TCP, UDP, write_ip, write_partial_udp_checksum};
+///
+/// let mut headers = [0; 28];
+/// write_ip(&mut headers, "10.0.0.1".parse()?, "10.0.0.2".parse()?, UDP, 8 + 100);
+/// assert!(write_partial_udp_checksum(&mut headers, 128));
+/// write_ip(&mut headers, "10.0.0.1".parse()?, "10.0.0.2".parse()?, TCP, 8 + 100);
+/// assert!(!write_partial_udp_checksum(&mut headers, 128));
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
 pub fn write_partial_udp_checksum(headers: &mut [u8], len: usize) -> bool {
     let Some((udp_at, UDP_CHECKSUM_AT)) = Transport::checksum_place(headers) else { return false };
     let sum = pseudo_header_sum_of(UDP, headers, udp_at, len);
@@ -250,8 +356,8 @@ pub fn write_partial_udp_checksum(headers: &mut [u8], len: usize) -> bool {
     true
 }
 
-/// Computes the TCP or UDP checksum of a packet from its partial one. The partial sum is taken from the
-/// field. Returns whether the packet has one.
+/// Completes the TCP or UDP checksum of a packet. The checksum field holds the partial checksum before. Returns whether
+/// the packet is TCP or UDP.
 pub(crate) fn fill_checksum(packet: &mut [u8]) -> bool {
     let Some((start, offset)) = Transport::checksum_place(packet) else { return false };
     fill_checksum_at(packet, start, offset);
@@ -261,14 +367,14 @@ pub(crate) fn fill_checksum(packet: &mut [u8]) -> bool {
 /// The same for a packet whose TCP or UDP header is at `start`, with the checksum at `offset` in it.
 pub(crate) fn fill_checksum_at(packet: &mut [u8], start: usize, offset: usize) {
     let checksum = match !sum(&packet[start..]) {
-        // In UDP, zero means "no checksum" (RFC 768); all ones are the same number.
+        // In UDP, zero means "no checksum" (RFC 768). All ones are the same number in one's complement.
         0 if offset == UDP_CHECKSUM_AT => 0xffff,
         checksum => checksum,
     };
     packet[start + offset..start + offset + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// Whether the TCP or UDP checksum of a packet, which is filled, is right. A packet that has none is right: a fragment,
+/// Whether the filled TCP or UDP checksum of a packet is right. A packet without a checksum is right too: a fragment,
 /// another protocol, or UDP over IPv4 with a checksum of zero (RFC 768). Over IPv6, UDP must have one (RFC 8200, 8.1).
 pub(crate) fn is_checksum_right(packet: &[u8]) -> bool {
     let Some((start, offset)) = Transport::checksum_place(packet) else { return true };

@@ -1,4 +1,4 @@
-//! Other processes: which program this one is, and how one ended.
+//! Processes: this one and its limits, the end of another one, and the CPU time and memory of another one.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus};
@@ -7,84 +7,112 @@ use std::time::Duration;
 use crate::sys::{Native, System};
 
 /// How a process ended.
+///
+/// ```
+/// use std::process::ExitStatus;
+///
+/// use platform::ProcessEnd;
+///
+/// // In a real program, `Child::wait` returns the status.
+/// let status = ExitStatus::default();
+/// assert_eq!(ProcessEnd::of(status), ProcessEnd::Exited(0));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessEnd {
-    /// By itself, with this exit code.
+    /// It exited with this code.
     Exited(i32),
-    /// By the user's Ctrl-C, for which it had no handler yet.
+    /// The user's Ctrl-C ended it: it had no handler yet.
     Interrupted,
-    /// By the system, for this reason: `SIGSEGV`, `exception 0xc0000005`.
+    /// The system ended it, for this reason: `SIGSEGV`, `exception 0xc0000005`.
     Crashed(String),
 }
 
 impl ProcessEnd {
-    /// What an exit status means on this system.
+    /// The meaning of an exit status on this system.
     pub fn of(status: ExitStatus) -> Self {
         Native::process_end(status)
     }
 }
 
-/// The path by which this very program can be started again. On Linux it leads to it even where its file
-/// has been replaced since, so that what is built meanwhile does not mix with what is measured.
+/// The path that starts this program again. On Linux it leads to the running program even if its file was replaced
+/// since: a build during a measurement does not change the measured program.
 pub fn this_program() -> PathBuf {
     Native::this_program()
 }
 
-/// Raises the limit on open files to so many, as far as it is allowed.
+/// Raises the limit on open files to `wanted`, or as far as the system allows.
 pub fn allow_open_files(wanted: u64) {
     Native::allow_open_files(wanted);
 }
 
-/// Has the allocator ask the system for each buffer of 1 MiB and more, and give it back when it is freed. Such a buffer is zero
-/// and takes memory only where it was written to.
+/// Makes the allocator get each buffer of 1 MiB and more from the system, and return it when it is freed. A new
+/// zeroed buffer then takes memory only where it was written to.
 ///
-/// glibc (`mallopt(3)`, `M_MMAP_THRESHOLD`) would keep them from the first one that is freed, and write zeros to all of each one
-/// that is asked for again. Other systems need nothing.
+/// Without this call, glibc keeps large buffers after the first one was freed (`mallopt(3)`, `M_MMAP_THRESHOLD`), and
+/// fills all of a reused buffer with zeros. Other systems need nothing.
 pub fn return_large_buffers() {
     Native::return_large_buffers();
 }
 
-/// Has sleeps of the calling thread end on time: on Linux, where they end up to 50 microseconds late otherwise.
+/// Makes sleeps of the calling thread end on time. On Linux they otherwise end up to 50 microseconds late; other
+/// systems ignore the call.
 pub fn sharpen_timers() {
     Native::sharpen_timers();
 }
 
-/// Has the system kill this process when the one that started it ends, whatever ends that: on Linux alone,
-/// elsewhere nothing is done. `parent` is the process at whose order this one was started, by its number;
-/// `false` where that has gone already. To be called by the first thread, before there is another.
+/// Makes the system kill this process when its parent process ends for any reason. `parent` is the process ID of the
+/// process that ordered the start of this one. Returns `false` if that process has already ended. Call it in the main
+/// thread, before there is another thread. Systems other than Linux do nothing and return `true`.
 pub fn end_with_parent(parent: u32) -> bool {
     Native::end_with_parent(parent)
 }
 
-/// Has the system kill the process that the command starts when the thread that starts it ends, whatever ends
-/// that, and keep a terminal's interrupts from it: on Linux alone, elsewhere nothing is done.
+/// Makes the system kill the process of this command when the thread that starts it ends for any reason. The process
+/// also gets no interrupts from the terminal. Systems other than Linux do nothing.
+///
+/// ```no_run
+/// use std::process::Command;
+///
+/// let mut command = Command::new("sleep");
+/// command.arg("60");
+/// platform::end_with_this_thread(&mut command);
+/// command.spawn()?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub fn end_with_this_thread(command: &mut Command) {
     Native::end_with_this_thread(command);
 }
 
-/// What another process costs, seen from outside.
+/// Reads the CPU time and memory of another process.
+///
+/// ```
+/// use platform::ProcessMeter;
+///
+/// let meter = ProcessMeter::of(std::process::id());
+/// println!("{:?} of CPU time, at most {:?} bytes", meter.cpu(), meter.peak_rss_bytes());
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessMeter {
     pid: u32,
 }
 
 impl ProcessMeter {
-    /// Of the process of that number, as long as it is there.
+    /// A meter for the process with this ID. After the process has ended, all values are `None`.
     pub const fn of(pid: u32) -> Self {
         Self { pid }
     }
 
-    /// CPU time, user and system, of all its threads so far. `None` where the system does not say.
+    /// CPU time, user and system, of all its threads so far. `None` if the system does not report it.
     pub fn cpu(self) -> Option<Duration> {
         Native::cpu_of(self.pid)
     }
 
-    /// Its resident set now, in bytes. `None` where the system does not say.
+    /// Its resident set now, in bytes. `None` if the system does not report it.
     pub fn rss_bytes(self) -> Option<u64> {
         Native::rss_bytes_of(self.pid)
     }
 
-    /// Its largest resident set so far, in bytes. `None` where the system does not say.
+    /// Its largest resident set so far, in bytes. `None` if the system does not report it.
     pub fn peak_rss_bytes(self) -> Option<u64> {
         Native::peak_rss_bytes_of(self.pid)
     }
@@ -115,7 +143,7 @@ mod tests {
 
     #[test]
     fn nothing_is_said_of_a_process_that_is_not_there() {
-        // Beyond the most that a kernel gives (`PID_MAX_LIMIT`, `include/linux/threads.h`).
+        // Larger than any process ID (`PID_MAX_LIMIT`, `include/linux/threads.h`).
         let meter = ProcessMeter::of((1 << 22) + 1);
         assert_eq!((meter.cpu(), meter.rss_bytes(), meter.peak_rss_bytes()), (None, None, None));
     }
@@ -123,7 +151,7 @@ mod tests {
     #[test]
     fn a_parent_that_is_dead_and_not_buried_is_gone() {
         let mut parent = Command::new("true").spawn().unwrap();
-        // Nobody has waited for it.
+        // It is a zombie until `wait`.
         let gone = |parent: u32| !crate::sys::linux::is_alive(parent);
         while !gone(parent.id()) {
             thread::yield_now();

@@ -1,5 +1,5 @@
-//! Where a process spends its CPU time, as a flame graph: a picture in SVG in which a function is as wide as the time
-//! spent in it and in what it calls, and lies on its caller.
+//! Flame graphs of CPU time. A flame graph is an SVG picture. Each function lies on its caller, and is as wide as the
+//! time that was spent in it and in the functions that it calls.
 
 use std::io::{BufRead, Write};
 use std::num::NonZeroU16;
@@ -9,58 +9,82 @@ use inferno::flamegraph::{self, Options};
 use crate::sys::{Native, Sampler, System};
 use crate::{Cause, Error};
 
-/// How many samples a second tell enough: a prime, so that they do not keep step with work that comes back at a round
-/// frequency. The kernel takes at most one a tick (`CONFIG_HZ`), often 250.
+/// A sample frequency that is high enough for a graph. It is a prime, so that samples do not run in step with work
+/// that repeats at a round frequency. The kernel takes at most one sample a tick (`CONFIG_HZ`, often 250 a second).
 pub const FREQUENCY_HZ: NonZeroU16 = NonZeroU16::new(997).unwrap();
 
-/// Takes samples of what the threads of this process do while they use CPU time; there is one in a process at a time. On
-/// Linux and macOS.
+/// Samples the stacks of this process's threads while they use CPU time. A process has at most one profiler at a time.
+/// Only Linux and macOS have one.
 ///
-/// It works by SIGPROF, which interrupts what a thread is just doing. The handler asks the kernel to restart what waits
-/// (`SA_RESTART`): `read(2)`, `write(2)`, `recv(2)`, `send(2)` and their like go on as if nothing had been, on a TUN device
-/// too. What the kernel never restarts ends with `EINTR`: `poll(2)`, `epoll_wait(2)`, `select(2)`, `nanosleep(2)`, and
-/// a socket with `SO_RCVTIMEO` or `SO_SNDTIMEO` (`signal(7)`). Who calls these has to call again. tokio and
-/// [`std::thread::sleep`] do, and so do std's locks and channels; a plain [`Read::read`](std::io::Read::read) of a socket
-/// with a timeout does not.
+/// Samples are taken in a handler of SIGPROF, and this signal interrupts system calls. The kernel restarts `read(2)`,
+/// `write(2)`, `recv(2)`, `send(2)` and similar calls (`SA_RESTART`), also on a TUN device. It never restarts
+/// `poll(2)`, `epoll_wait(2)`, `select(2)`, `nanosleep(2)`, and calls on a socket with `SO_RCVTIMEO` or `SO_SNDTIMEO`
+/// (`signal(7)`): these fail with `EINTR`, and the caller has to call again. tokio, [`std::thread::sleep`], and the
+/// locks and channels of std do so. A plain [`Read::read`](std::io::Read::read) of a socket with a timeout does not.
 ///
-/// Samples cost time, so no figure of a run with a profile is to be trusted.
+/// Samples cost time, so do not trust the throughput of a run with a profile.
+///
+/// ```no_run
+/// use std::fs::File;
+///
+/// use platform::profile::{FREQUENCY_HZ, Profiler};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let profiler = Profiler::start(FREQUENCY_HZ)?;
+/// // The work to look at.
+/// profiler.finish("my run", File::create("run.svg")?)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Profiler(<Native as System>::Sampler);
 
 impl Profiler {
-    /// Begins to take samples, this often for each second of CPU time: see [`FREQUENCY_HZ`]. That it first reads
-    /// this program's debug information takes up to a second, so it is to be called before the run begins.
+    /// Starts to take samples: `frequency_hz` samples for each second of CPU time; see [`FREQUENCY_HZ`]. It first reads
+    /// the debug information of this program, which takes up to a second, so call it before the run begins.
     ///
     /// # Errors
     ///
-    /// [`crate::Class::Unavailable`] on other systems, [`crate::Class::Failed`] where a profile is being taken already.
+    /// [`crate::Class::Unavailable`] on other systems, [`crate::Class::Failed`] if another profiler is running.
     pub fn start(frequency_hz: NonZeroU16) -> Result<Self, Error> {
         Sampler::start(frequency_hz).map(Self)
     }
 
-    /// Ends that, and writes the flame graph of all threads, each by its name at the bottom. Finding the names of functions
-    /// takes a second and some memory.
+    /// Stops the samples and writes the flame graph of all threads. At the bottom of the graph are the names of the
+    /// threads. Resolving the names of functions takes a second and some memory.
     ///
     /// # Errors
     ///
-    /// [`crate::Class::Failed`]: there is no sample, because no CPU time was used, or the graph could not be written.
+    /// [`crate::Class::Failed`] if there is no sample, because no CPU time was used, or if the graph cannot be written.
     pub fn finish(self, title: &str, out: impl Write) -> Result<(), Error> {
         let folded = self.0.finish()?;
         flame_graph(folded.as_bytes(), title, out)
     }
 }
 
-/// Writes the flame graph of folded stacks: a line for each, its functions from the outermost inwards, separated by
-/// semicolons, then a blank and how many samples it has. A function has the same colour in every graph.
+/// Writes the flame graph of folded stacks. Each stack is a line: its functions, the outermost first, separated by
+/// semicolons, then a space and the number of samples. A function has the same colour in every graph.
 ///
 /// # Errors
 ///
-/// [`crate::Class::Failed`]: there is no line with a number at its end, or the graph could not be written.
+/// [`crate::Class::Failed`] if no line ends with a number, or if the graph cannot be written.
+///
+/// # Example
+///
+/// ```
+/// use platform::profile::flame_graph;
+///
+/// let folded = "main;run;read 30\nmain;run;write 10\n";
+/// let mut svg = Vec::new();
+/// flame_graph(folded.as_bytes(), "my run", &mut svg)?;
+/// assert!(String::from_utf8_lossy(&svg).contains("<title>read (30 samples, 75.00%)</title>"));
+/// # Ok::<(), platform::Error>(())
+/// ```
 pub fn flame_graph(folded: impl BufRead, title: &str, out: impl Write) -> Result<(), Error> {
     let mut options = Options::default();
     title.clone_into(&mut options.title);
     options.hash = true;
-    // Of an empty profile inferno makes an error, and a graph that says so.
+    // For an empty profile, inferno writes a graph with a message and returns an error.
     flamegraph::from_reader(&mut options, folded, out)
         .map_err(|source| Error::new(Cause::EmptyProfile, "draw", format!("the flame graph of {title}"), source))
 }

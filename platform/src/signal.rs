@@ -1,16 +1,27 @@
-//! The user's wish to stop.
+//! Interrupts by the user.
 
 use std::io;
 
 use crate::sys::{Interrupts as _, Native, System};
 
-/// Catches the user's wish to stop: Ctrl-C, and on Unix a polite `kill` too.
+/// Catches Ctrl-C, and on Unix SIGTERM too.
+///
+/// ```no_run
+/// use platform::Interrupts;
+///
+/// # async fn example() -> std::io::Result<()> {
+/// let mut interrupts = Interrupts::catch()?;
+/// interrupts.next().await;
+/// println!("interrupted");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Interrupts(<Native as System>::Interrupts);
 
 impl Interrupts {
-    /// From now on an interrupt does not end the program but is told by [`Interrupts::next`]. To be
-    /// called within a tokio runtime.
+    /// From now on, an interrupt does not end the program; [`Interrupts::next`] returns instead. Call it inside a tokio
+    /// runtime.
     ///
     /// # Errors
     ///
@@ -19,7 +30,7 @@ impl Interrupts {
         <Native as System>::Interrupts::catch().map(Self)
     }
 
-    /// Waits for the next interrupt, which may have come already.
+    /// Waits for the next interrupt. Returns at once if one has already arrived.
     pub async fn next(&mut self) {
         self.0.next().await;
     }

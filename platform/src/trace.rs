@@ -8,28 +8,44 @@ use std::time::SystemTime;
 use crate::link::packet_len;
 use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
 
-/// The magic number of a file with times in nanoseconds.
+/// The magic number of a file with timestamps in nanoseconds.
 const MAGIC: u32 = 0xa1b2_3c4d;
 const VERSION: [u16; 2] = [2, 4];
-/// More than any packet has.
+/// Larger than any packet.
 const SNAPLEN: u32 = 256 << 10;
 /// `LINKTYPE_RAW`: the packet begins with its IP header.
 const LINKTYPE: u32 = 101;
 
-/// A [`Link`] around a link, which writes every packet of both directions to `W` as a pcap file
-/// (draft-ietf-opsawg-pcap), to be read with Wireshark or tcpdump.
+/// A [`Link`] that wraps another link and writes every packet of both directions to `W`, as a pcap file
+/// (draft-ietf-opsawg-pcap) for Wireshark or tcpdump.
 ///
-/// The packets of a link that offloads are written as they are: super-packets, with partial checksums.
+/// The packets of a link with offload are written unchanged: super-packets, with partial checksums.
 ///
-/// An error of the writer ends the trace, not the link; [`Trace::take_error`] returns it. Use an
-/// [`io::BufWriter`]; it is flushed when the link is dropped.
+/// An error of the writer ends the trace, but not the link; [`Trace::take_error`] returns it. Use an
+/// [`io::BufWriter`]: it is flushed when the link is dropped.
+///
+/// ```
+/// use std::io::IoSlice;
+///
+/// use platform::{Link, MemoryLink, PacketMeta, Traced};
+///
+/// // A file, in a real program: `BufWriter::new(File::create("link.pcap")?)`.
+/// let file = Vec::new();
+/// let (link, _peer) = MemoryLink::pair(1500, 16);
+/// let mut link = Traced::new(link, file);
+/// let trace = link.trace();
+/// link.try_send(PacketMeta::default(), &[IoSlice::new(b"a packet")])?;
+/// drop(link);
+/// assert!(trace.take_error().is_none(), "the trace is complete");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Traced<L, W: Write + Send + 'static> {
     link: L,
     trace: Trace<W>,
 }
 
-/// The trace of a [`Traced`] link, to be asked from any thread.
+/// The state of the trace of a [`Traced`] link. Any thread can read it.
 #[derive(Debug)]
 pub struct Trace<W>(Arc<Mutex<State<W>>>);
 
@@ -61,13 +77,13 @@ impl<L, W: Write + Send + 'static> Drop for Traced<L, W> {
 }
 
 impl<W> Trace<W> {
-    /// Takes the error that has ended the trace, if any.
+    /// Takes the error that has ended the trace, if there was one.
     pub fn take_error(&self) -> Option<io::Error> {
         self.lock().error.take()
     }
 
     fn lock(&self) -> MutexGuard<'_, State<W>> {
-        // A writer that panicked may have written half a packet, like one that failed.
+        // A writer that panicked may have written a part of a packet, like one that failed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -100,7 +116,7 @@ fn file_header() -> [u8; 24] {
     header
 }
 
-/// Seconds, nanoseconds, and the length twice: as written, and as it was.
+/// Seconds, nanoseconds, and the length twice: of the captured bytes, and of the packet.
 fn packet_header(len: usize) -> [u8; 16] {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut header = [0; 16];

@@ -1,6 +1,7 @@
-//! The packets of a utun socket. Each has its address family in front, and many can be received with one call.
+//! The packets of a utun socket (macOS). Each packet has its address family in front of it, and one call can receive
+//! many packets.
 //!
-//! [`Calls`] are the system calls, so that all of this is tested on systems that have no utun.
+//! The system calls are behind the trait [`Calls`], so that this code is also tested on systems without utun.
 
 use std::array;
 use std::io::{self, IoSlice};
@@ -10,40 +11,41 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::link::packet_len;
 use crate::{PacketBuffer, PacketMeta};
 
-/// What each packet has in front of it: its address family, in network byte order
+/// Length of the address family in front of each packet, in bytes. The family is in network byte order
 /// (`bsd/net/if_utun.c`, `utun_output` and `utun_ctl_send`).
 pub(crate) const FAMILY_LEN: usize = 4;
 
-/// `AF_INET` and `AF_INET6` of XNU's `bsd/sys/socket.h`.
+/// IP versions and their families: `AF_INET` and `AF_INET6` of XNU's `bsd/sys/socket.h`.
 const FAMILIES: [(u8, u32); 2] = [(4, 2), (6, 30)];
 
-/// Packets that are received with one call.
+/// The most packets that one call receives.
 pub(crate) const BATCH: usize = 32;
 
-/// Slices that are sent without an allocation: the stacks have a header and a payload, of which
-/// lwIP's may lie in a few pieces.
+/// The most slices that are sent without an allocation. The stacks have a header and a payload; the payload of lwIP
+/// may be in a few pieces.
 const SLICES: usize = 15;
 
 /// The system calls of a utun socket that never block.
 pub(crate) trait Calls {
-    /// Receives a packet (`readv(2)`). Returns its length, family included. What the storage has no room for is lost.
+    /// Receives a packet (`readv(2)`). Returns its length, family included. The rest of a packet that does not fit the
+    /// storage is lost.
     fn receive(&self, slot: &mut Slot<'_>) -> io::Result<usize>;
 
-    /// Receives packets until there is none or all slots are full, and says how many (`recvmsg_x` of
-    /// `bsd/kern/uipc_syscalls.c`). A kernel that lacks the call has an error for it.
+    /// Receives packets until none is left or all slots are full, and returns their number (`recvmsg_x` of
+    /// `bsd/kern/uipc_syscalls.c`). Fails on a kernel without this call.
     fn receive_many(&self, slots: &mut [Slot<'_>]) -> io::Result<usize>;
 
-    /// Sends a packet with its family in front (`writev(2)`). Returns how many bytes the kernel took.
+    /// Sends a packet with its family in front (`writev(2)`). Returns the number of bytes that the kernel accepted.
     fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 }
 
 /// Room for a packet.
 pub(crate) struct Slot<'a> {
-    /// For its family.
+    /// Room for its family.
     pub(crate) family: [u8; FAMILY_LEN],
-    /// For all after that.
+    /// Room for the packet itself.
     pub(crate) storage: &'a mut [u8],
-    /// Its length, family included, once it is there.
+    /// The length of the received packet, family included.
     pub(crate) len: usize,
 }
 
@@ -53,12 +55,12 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// How the packets of one socket are received and sent.
+/// Receives and sends the packets of one socket.
 #[derive(Default)]
 pub(crate) struct Packets {
-    /// The kernel refuses to receive many at once.
+    /// The kernel cannot receive many packets with one call.
     one_by_one: bool,
-    /// Packets that the kernel had no memory for.
+    /// The number of packets that the kernel had no memory for.
     pub(crate) refused: Arc<AtomicU64>,
 }
 
@@ -90,8 +92,8 @@ impl Packets {
         Ok(1)
     }
 
-    /// As `Link::try_send`. A kernel without memory loses the packet, as a network would: the socket stays writable meanwhile,
-    /// so there is nothing to wait for.
+    /// As `Link::try_send`. If the kernel has no memory, the packet is lost, as in a network. The socket stays
+    /// writable, so there is nothing to wait for.
     pub(crate) fn try_send(&self, calls: &impl Calls, slices: &[IoSlice<'_>]) -> io::Result<()> {
         match send(calls, slices) {
             Ok(sent) if sent == FAMILY_LEN + packet_len(slices) => Ok(()),
@@ -114,23 +116,23 @@ fn receive_many(calls: &impl Calls, buffers: &mut [PacketBuffer]) -> io::Result<
     for (buffer, len) in buffers.iter_mut().zip(lens).take(count) {
         fill(buffer, len)?;
     }
-    // A kernel that says nothing has nothing.
+    // A count of 0 without an error means that there is no packet.
     if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
 }
 
-/// What a kernel says that lacks the call, or lacks it for this kind of socket.
+/// Whether the kernel lacks the call, or lacks it for this kind of socket.
 fn is_unsupported(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [libc::ENOSYS, libc::ENOTSUP, libc::EOPNOTSUPP, libc::EINVAL].into_iter().any(|none| code == Some(none))
 }
 
-/// Declares a received packet, the length of which has its family in it.
+/// Declares a received packet. `len` includes its family.
 fn fill(buffer: &mut PacketBuffer, len: usize) -> io::Result<()> {
     let no_family = || io::Error::new(io::ErrorKind::InvalidData, "a packet without its family");
     buffer.filled(len.checked_sub(FAMILY_LEN).ok_or_else(no_family)?, PacketMeta::default())
 }
 
-/// The family that stands in front of a packet, by the version in its first byte.
+/// The family of a packet, by the version in its first byte.
 fn family(slices: &[IoSlice<'_>]) -> io::Result<[u8; FAMILY_LEN]> {
     let version = slices.iter().find_map(|slice| slice.first()).map(|byte| byte >> 4);
     let family = FAMILIES.iter().find(|(of, _)| version == Some(*of)).map(|(_, family)| family.to_be_bytes());
@@ -140,7 +142,7 @@ fn family(slices: &[IoSlice<'_>]) -> io::Result<[u8; FAMILY_LEN]> {
 fn send(calls: &impl Calls, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let family = family(slices)?;
     if slices.len() > SLICES {
-        // No stack sends so many pieces.
+        // No stack sends this many slices, so the allocation does not matter.
         let all: Vec<_> = [IoSlice::new(&family)].into_iter().chain(slices.iter().copied()).collect();
         return calls.send(&all);
     }
@@ -159,16 +161,16 @@ mod tests {
 
     use super::*;
 
-    /// A utun socket as XNU's sources say that it behaves.
+    /// A utun socket that behaves as XNU's sources say.
     #[derive(Default)]
     struct Fake {
         /// Packets to the program, each with its family.
         incoming: RefCell<VecDeque<Vec<u8>>>,
         /// Packets from the program.
         outgoing: RefCell<Vec<Vec<u8>>>,
-        /// What `recvmsg_x` fails with.
+        /// The error code of `recvmsg_x`.
         lacks_many: Option<i32>,
-        /// What `writev` fails with, or how many bytes it takes.
+        /// The result of `writev`.
         send_result: Option<io::Result<usize>>,
         calls: RefCell<Vec<&'static str>>,
     }
@@ -179,7 +181,8 @@ mod tests {
             Self { incoming: RefCell::new((0..count).map(packet).collect()), ..Self::default() }
         }
 
-        /// A datagram socket: what does not fit is lost (`soreceive`, `bsd/kern/uipc_socket.c`).
+        /// As a datagram socket does: the rest of a packet that does not fit is lost (`soreceive`,
+        /// `bsd/kern/uipc_socket.c`).
         fn put(&self, slot: &mut Slot<'_>) -> io::Result<()> {
             let packet = self.incoming.borrow_mut().pop_front().ok_or(io::ErrorKind::WouldBlock)?;
             let (family, rest) = packet.split_at(FAMILY_LEN.min(packet.len()));
@@ -204,7 +207,7 @@ mod tests {
             }
             assert!(slots.len() <= BATCH);
             let count = slots.iter_mut().map(|slot| self.put(slot)).take_while(Result::is_ok).count();
-            // The first packet decides about the error (`recvmsg_x`).
+            // It fails only if there is no first packet (`recvmsg_x`).
             if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
         }
 
@@ -233,7 +236,7 @@ mod tests {
             assert_eq!(buffer.packet(), [0x45, number as u8]);
         }
         assert_eq!(packets.try_recv(&fake, &mut all).unwrap_err().kind(), io::ErrorKind::WouldBlock);
-        // Those that nobody has room for wait.
+        // Packets without a buffer stay in the socket.
         let fake = Fake::with(3);
         assert_eq!(packets.try_recv(&fake, &mut buffers(2)).unwrap(), 2);
         assert_eq!(packets.try_recv(&fake, &mut []).unwrap(), 0);

@@ -1,4 +1,4 @@
-//! Packets and bytes, counted by the loops that carry them.
+//! Counters of packets and bytes. The loops that carry the packets count them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::order::Order;
 use crate::{Carried, Counts};
 
-/// The counters of one loop. Only that loop writes them, and they have cache lines of their own: two, since
-/// processors fetch them in pairs.
+/// The counters of one loop. Only this loop writes them. They have two cache lines to themselves, because processors
+/// fetch cache lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct LoopCounters {
@@ -17,12 +17,12 @@ struct LoopCounters {
     reordered: AtomicU64,
 }
 
-/// Not `fetch_add`: where there is one writer, that locks the line for nothing.
+/// Not `fetch_add`: there is one writer, so a locked cache line would only cost time.
 fn add(count: &AtomicU64, more: u64) {
     count.store(count.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
-/// One direction.
+/// The counters of one direction.
 #[derive(Debug)]
 pub(super) struct DirectionCounters {
     read: Box<[LoopCounters]>,
@@ -40,7 +40,7 @@ impl DirectionCounters {
         let sum = |loops: &[LoopCounters], field: fn(&LoopCounters) -> &AtomicU64| {
             loops.iter().map(|counters| field(counters).load(Ordering::Relaxed)).sum()
         };
-        // Written packets are summed first: one that is read and written between the two sums counts as on its way.
+        // Written packets are summed first: a packet that is read and written between the two sums counts as in flight.
         let written_packets = sum(&self.written, |counters| &counters.packets);
         let written_bytes = sum(&self.written, |counters| &counters.bytes);
         Carried {
@@ -86,21 +86,21 @@ impl Counter {
         }
     }
 
-    /// So many packets were not taken by the kernel.
+    /// The kernel did not accept this number of packets.
     pub(super) fn unwritten(&self, packets: u64) {
         if let Some(counters) = self.direction.written.get(self.worker) {
             add(&counters.lost, packets);
         }
     }
 
-    /// A packet, without `virtio_net_hdr`, is written now.
+    /// Checks the order of a packet that is being written. It has no `virtio_net_hdr`.
     pub(super) fn order(&self, packet: &[u8]) {
         if self.direction.order.is_late(packet) {
             self.reordered(1);
         }
     }
 
-    /// Packets of one super-packet are written now, of which these are the first and the last.
+    /// Checks the order of the packets of one super-packet that are being written, by the first and the last.
     pub(super) fn order_of_run(&self, first: &[u8], last: &[u8], packets: usize) {
         match self.direction.order.late_of_run(first, last, packets as u32) {
             0 => {}
@@ -115,7 +115,7 @@ impl Counter {
     }
 }
 
-/// Both directions. It outlives the forwarder.
+/// The counters of both directions. They outlive the forwarder.
 #[derive(Clone, Debug)]
 pub struct Counters {
     pub(super) to_far: Arc<DirectionCounters>,
@@ -128,7 +128,7 @@ impl Counters {
         Self { to_far: direction(), to_near: direction() }
     }
 
-    /// The traffic so far. While packets are carried, the counts may be of different moments.
+    /// The traffic so far. While packets are carried, the counts may be from slightly different moments.
     pub fn read(&self) -> Counts {
         Counts { to_far: self.to_far.sum(), to_near: self.to_near.sum() }
     }

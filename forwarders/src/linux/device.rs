@@ -1,4 +1,4 @@
-//! A TUN device in calls that never wait.
+//! A TUN device with calls that never block.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use tun_rs::{AsyncDevice, GROTable, SyncDevice, VIRTIO_NET_HDR_LEN};
 
-/// A non-blocking device that any number of workers read and write. A call that would have to wait fails with
+/// A non-blocking device. Any number of workers may read and write it. A call that would block fails with
 /// [`io::ErrorKind::WouldBlock`].
 pub(super) trait Device: Send + Sync + 'static {
     /// Receives a packet.
@@ -15,11 +15,11 @@ pub(super) trait Device: Send + Sync + 'static {
     /// Sends a packet.
     fn try_send(&self, packet: &[u8]) -> io::Result<usize>;
 
-    /// Receives a super-packet into `whole`, and cuts it into packets, with room for a header before each.
+    /// Receives a super-packet into `whole` and splits it into packets, each with room for a header in front.
     fn try_recv_multiple(&self, whole: &mut [u8], packets: &mut [BytesMut], sizes: &mut [usize]) -> io::Result<usize>;
 
-    /// Sends packets with room for a header before each, joined to super-packets where that is possible. It does not
-    /// wait for room: tun-rs does not say which of them the kernel has taken.
+    /// Coalesces packets into super-packets if possible, and sends them. Each packet has room for a header in front. It
+    /// does not wait for room in the device, because tun-rs does not report which packets the kernel has accepted.
     fn try_send_multiple(&self, table: &mut GROTable, packets: &mut [BytesMut]) -> io::Result<usize>;
 }
 
@@ -59,7 +59,7 @@ impl Device for AsyncDevice {
     }
 }
 
-/// A device that workers share, and its name.
+/// A shared device and its name.
 pub(super) struct Port<D> {
     pub(super) device: Arc<D>,
     pub(super) name: Arc<str>,

@@ -16,12 +16,12 @@ use platform::{Cause, Class, Error};
 pub(super) struct NamedDevice {
     pub(super) device: SyncDevice,
     pub(super) name: String,
-    /// Its namespace, where that is not the calling thread's.
+    /// Its namespace. `None` for the calling thread's namespace.
     namespace: Option<File>,
 }
 
 impl NamedDevice {
-    /// Creates both devices, with the framing that the offload needs.
+    /// Creates both devices with the framing that the offload needs.
     pub(super) fn open(pair: &DevicePair, offload: Offload) -> Result<[Self; 2], Error> {
         let namespace = open_namespace(&pair.far_namespace)?;
         let near = create(&pair.near, offload)?;
@@ -30,7 +30,7 @@ impl NamedDevice {
         Ok([near, Self { device: far, name: pair.far.clone(), namespace: Some(namespace) }])
     }
 
-    /// The MTU, which only a thread in the device's namespace can read.
+    /// The MTU. Only a thread in the device's namespace can read it.
     pub(super) fn mtu(&self) -> Result<usize, Error> {
         let ask = || self.device.mtu();
         let mtu = match &self.namespace {
@@ -49,7 +49,7 @@ fn open_namespace(path: &Path) -> Result<File, Error> {
     })
 }
 
-/// Does something in another namespace, in a thread of its own that ends with it.
+/// Runs a closure in another namespace, in a new thread that ends with it.
 fn within<T: Send>(namespace: &File, device: &str, action: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let enter = || {
         setns(namespace, CloneFlags::CLONE_NEWNET)

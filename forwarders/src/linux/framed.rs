@@ -1,4 +1,5 @@
-//! Packets of tun-rs's stream and sink, which cut and join super-packets by themselves where the device has any.
+//! A source and a sink over the stream and sink of tun-rs. If the device has super-packets, tun-rs splits and coalesces
+//! them itself.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use super::device::Port;
 use super::failure::{failed, is_malformed, is_refused};
 use super::tasks::{AsyncSink, AsyncSource};
 
-/// Packets that are read, where that many wait, before any is written.
+/// The most packets that are read before any is written.
 const BATCH: usize = 64;
 
 /// Packets in memory that the stream has allocated.
@@ -29,7 +30,7 @@ pub(super) struct FramedSource {
 }
 
 impl FramedSource {
-    /// Takes the MTU of the device, because the stream would ask for it in the calling thread's namespace.
+    /// `mtu` is the MTU of the device. The stream itself would look for it in the calling thread's namespace.
     pub(super) fn new(port: Port<AsyncDevice>, mtu: usize, counter: Counter) -> Self {
         let mut stream = DeviceFramedRead::new(Arc::clone(&port.device), BytesCodec::new());
         stream.set_read_buffer_size(mtu);
@@ -50,7 +51,7 @@ impl AsyncSource for FramedSource {
                     Poll::Ready(Some(Err(error))) if !is_malformed(&error) => {
                         return Poll::Ready(Err(failed("read from", &port.name, error)));
                     }
-                    // The stream never ends: `None` stands for a packet that it cannot decode.
+                    // The stream never ends: `None` means a packet that it cannot decode.
                     Poll::Ready(None | Some(Err(_))) => counter.unread(),
                     Poll::Pending if frames.is_empty() => return Poll::Pending,
                     Poll::Pending => break,
@@ -68,7 +69,7 @@ fn len_of(frames: &Frames) -> u64 {
     frames.iter().map(|frame| frame.len() as u64).sum()
 }
 
-/// Writes into the sink.
+/// Writes to the sink.
 pub(super) struct FramedSink {
     port: Port<AsyncDevice>,
     sink: DeviceFramedWrite<BytesCodec, Arc<AsyncDevice>>,
@@ -81,7 +82,7 @@ impl FramedSink {
         Self { port, sink, counter }
     }
 
-    /// Returns whether the kernel has refused a packet. Another call goes on with the next one.
+    /// Returns whether the kernel has refused a packet. The next call of the sink continues with the next packet.
     fn outcome(&self, sent: std::io::Result<()>) -> Result<bool, Error> {
         match sent {
             Ok(()) => Ok(false),

@@ -1,9 +1,9 @@
 //! Carries packets between two TUN devices on Linux.
 //!
-//! A direction has as many workers as the configuration says. A worker is a source, a sink, and one loop, or two with a
-//! channel between them ([`worker`]). There are three kinds of source and sink: of single packets ([`packets`]), of
-//! super-packets that tun-rs cuts and joins ([`segments`]), and tun-rs's stream and sink ([`framed`]). The loops block
-//! in threads ([`threads`]) or are awaited in tasks ([`tasks`]).
+//! The configuration sets the number of workers in each direction. A worker has a source, a sink, and one loop, or two
+//! loops with a channel between them ([`worker`]). There are three kinds of source and sink: for single packets
+//! ([`packets`]), for super-packets that tun-rs splits and coalesces ([`segments`]), and for the stream and sink of
+//! tun-rs ([`framed`]). The loops block in threads ([`threads`]) or are awaited in tasks ([`tasks`]).
 
 mod counters;
 mod device;
@@ -51,7 +51,7 @@ pub struct Stopper(mpsc::Sender<Event>);
 impl Stopper {
     /// Makes [`Forwarder::run`] return without an error.
     pub fn stop(&self) {
-        // It fails if the forwarder has ended already.
+        // It fails if the forwarder has already ended.
         let _over = self.0.send(Event::Stop);
     }
 }
@@ -62,7 +62,7 @@ impl Forwarder {
     /// # Errors
     ///
     /// [`Class::Invalid`] for an impossible configuration and for a name that is taken or wrong,
-    /// [`Class::Unavailable`] where the device node, a right, or offload is missing, else [`Class::Failed`].
+    /// [`Class::Unavailable`] if the device node, a right, or offload is missing, else [`Class::Failed`].
     pub fn open(devices: &DevicePair, config: &ForwardConfig) -> Result<Self, Error> {
         config.check().map_err(|reason| {
             Error::new(Class::Invalid, "forward", "packets", io::Error::new(io::ErrorKind::InvalidInput, reason))
@@ -72,24 +72,25 @@ impl Forwarder {
         Ok(Self { config: *config, near, far, counters, events: mpsc::channel() })
     }
 
-    /// The traffic so far, to be read at any time.
+    /// A handle to the traffic counters. It can be read at any time.
     pub fn counters(&self) -> Counters {
         self.counters.clone()
     }
 
-    /// Ends [`Forwarder::run`].
+    /// A handle that ends [`Forwarder::run`].
     pub fn stopper(&self) -> Stopper {
         Stopper(self.events.0.clone())
     }
 
-    /// Carries packets until it is stopped. To be called by the thread that has opened it, when the devices have their
-    /// MTU. When it returns, all that it has started has ended, and the devices are gone.
+    /// Carries packets until it is stopped. Set the MTU of the devices first, and call this in the thread that called
+    /// [`Forwarder::open`]. When it returns, its threads and tasks have ended, and the devices are gone.
     ///
-    /// A packet that the kernel does not take, for lack of memory or because a device is down, is lost, and counted.
+    /// If the kernel does not accept a packet, for lack of memory or because a device is down, the packet is lost and
+    /// counted.
     ///
     /// # Errors
     ///
-    /// A device was deleted, or failed otherwise; the first such error.
+    /// The first error of a device, for instance because it was deleted.
     pub fn run(self) -> Result<(), Error> {
         let failed = |source| Error::new(Class::Failed, "start", "the forwarder", source);
         if self.config.io == Io::Sync {
@@ -142,14 +143,14 @@ impl Forwarder {
 
 /// A message to the thread that waits for the loops.
 enum Event {
-    /// A loop has ended: by an error, or without one because the other end of its channel is gone.
+    /// A loop has ended: with an error, or without one because the other end of its channel is gone.
     Ended(Result<(), Error>),
     /// The user stops the forwarder.
     Stop,
 }
 
-/// Waits until a loop fails or the user stops the forwarder. A loop whose channel's other end is gone ends without
-/// an error, since that end has one.
+/// Waits until a loop fails or the user stops the forwarder. If the other end of its channel is gone, a loop ends
+/// without an error: the loop at the other end reports one.
 fn outcome(events: &mpsc::Receiver<Event>) -> Result<(), Error> {
     loop {
         match events.recv() {
@@ -160,7 +161,7 @@ fn outcome(events: &mpsc::Receiver<Event>) -> Result<(), Error> {
     }
 }
 
-/// Reports the end of a loop, also of one that panics.
+/// Reports the end of a loop, also if it panics.
 struct ExitGuard {
     events: mpsc::Sender<Event>,
     name: String,
@@ -179,7 +180,7 @@ impl ExitGuard {
     }
 
     fn report(&self, result: Result<(), Error>) {
-        // Without a receiver the forwarder is ending already.
+        // Without a receiver, the forwarder is already ending.
         let _over = self.events.send(Event::Ended(result));
     }
 }

@@ -1,19 +1,19 @@
-//! Counts the packets of TCP that come after one which lies later in their flow.
+//! Counts TCP packets that are written after a later packet of their flow.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use platform::packet::TcpSegment;
 use platform::packet::flags::SYN;
 
-/// Flows that are told apart. One that shares a slot with another takes it over, and what was known of that
-/// is forgotten.
+/// The number of flows that are tracked. If two flows share a slot, the newer one takes it over, and the state of the
+/// other one is lost.
 const SLOTS: usize = 64;
 
-/// How far each flow of one direction has come.
+/// The progress of each flow of one direction.
 ///
-/// A slot holds the upper half of the flow's hash, and below it the sequence number after the last byte that
-/// was seen. Workers share it, and so it is exact for what was noted: of two packets that are written by two
-/// workers at the same time, nobody knows which the kernel took first.
+/// A slot has the upper half of the flow's hash in its upper half, and in its lower half the sequence number after the
+/// last byte that was seen. Workers share the slots, so the count is exact for the order in which packets were noted.
+/// If two workers write at the same time, it is unknown which packet the kernel accepts first.
 #[derive(Debug)]
 pub(super) struct Order([AtomicU64; SLOTS]);
 
@@ -24,13 +24,13 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Takes note of an IP packet that is written now. Whether it lies before one that was noted earlier.
+    /// Notes an IP packet that is being written. Returns whether it is before an earlier noted packet in its flow.
     pub(super) fn is_late(&self, packet: &[u8]) -> bool {
         Segment::of(packet).is_some_and(|segment| self.note(&segment).is_some())
     }
 
-    /// The same of packets that are one super-packet's, by a look at the first and the last. How many lie
-    /// before one that was noted earlier.
+    /// The same for the packets of one super-packet, by the first and the last. Returns how many of them are before an
+    /// earlier noted packet.
     pub(super) fn late_of_run(&self, first: &[u8], last: &[u8], packets: u32) -> u32 {
         let Some(mut segment) = Segment::of(first) else { return 0 };
         let Some(last) = Segment::of(last) else { return 0 };
@@ -39,8 +39,8 @@ impl Order {
         self.note(&segment).map_or(0, |behind| behind.div_ceil(len.max(1)).min(packets))
     }
 
-    /// By how much a segment begins behind what is known of its flow, if it does. Else the flow ends where it
-    /// does, from now on.
+    /// Notes a segment, and moves the end of its flow forward. If the segment begins before the known end of its flow,
+    /// returns the distance in bytes.
     fn note(&self, segment: &Segment) -> Option<u32> {
         let slot = self.0.get(segment.flow as usize % SLOTS)?;
         let tag = segment.flow & !u64::from(u32::MAX);
@@ -57,7 +57,7 @@ impl Order {
     }
 }
 
-/// Sets a slot to `end`, unless another worker has come further in the same flow.
+/// Sets a slot to `end`, unless another worker has noted a later end of the same flow.
 fn advance(slot: &AtomicU64, mut known: u64, tag: u64, end: u32) {
     while known & !u64::from(u32::MAX) == tag && is_before(known as u32, end) {
         match slot.compare_exchange_weak(known, tag | u64::from(end), Ordering::Relaxed, Ordering::Relaxed) {
@@ -67,12 +67,12 @@ fn advance(slot: &AtomicU64, mut known: u64, tag: u64, end: u32) {
     }
 }
 
-/// RFC 9293, section 3.4: sequence numbers are compared modulo 2³².
+/// Compares sequence numbers modulo 2³² (RFC 9293, 3.4).
 fn is_before(a: u32, b: u32) -> bool {
     a.wrapping_sub(b).cast_signed() < 0
 }
 
-/// What of a segment of TCP is of interest.
+/// The parts of a TCP segment that matter here.
 struct Segment {
     /// A hash of addresses and ports.
     flow: u64,
@@ -99,7 +99,7 @@ impl Segment {
     }
 }
 
-/// Multiplies and folds, eight bytes a turn. Nobody gains by choosing addresses that collide.
+/// Multiplies and folds eight bytes at a time. It need not resist chosen collisions: they only change a count.
 fn hash(addresses: &[u8], ports: [u8; 4]) -> u64 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut hash = u64::from(u32::from_ne_bytes(ports)) | 1 << 32;

@@ -1,4 +1,4 @@
-//! Packets as the device gives them, with nothing or a `virtio_net_hdr` in front. They pass through unchanged.
+//! Packets as the device delivers them, with nothing or a `virtio_net_hdr` in front. They pass through unchanged.
 
 use std::io;
 use std::mem;
@@ -10,30 +10,30 @@ use super::device::{Device, Port};
 use super::failure::{failed, is_refused};
 use super::worker::{Sink, Source};
 
-/// The shape of packets.
+/// The framing and size of packets.
 #[derive(Clone, Copy)]
 pub(super) struct Format {
     /// Bytes in front of each packet.
     pub(super) header_len: usize,
-    /// The most bytes that a packet has, with these.
+    /// The most bytes that a packet has, including these.
     pub(super) max_len: usize,
-    /// Packets that are read, where that many wait, before any is written.
+    /// The most packets that are read before any is written.
     pub(super) batch: usize,
 }
 
-/// Packets, each in a buffer of its own.
+/// Packets, each in a separate buffer.
 #[derive(Default)]
 pub(super) struct Batch {
-    /// All of them as long as the longest packet, so that none has to be cleared before it is used again.
+    /// Each buffer is as long as the longest packet, so it is reused without resizing or clearing.
     buffers: Vec<Vec<u8>>,
-    /// Lengths of the packets in the first of these.
+    /// The lengths of the packets. They are in the first buffers.
     lens: Vec<usize>,
-    /// How many of these have been written.
+    /// How many of the packets have been written.
     written: usize,
 }
 
 impl Batch {
-    /// The buffer of the next packet: one of the batch, or else the spare one, or a new one.
+    /// A buffer for the next packet: one of the batch, or the spare one, or a new one.
     fn room(&mut self, len: usize, spare: &mut Vec<u8>) -> &mut [u8] {
         let next = self.lens.len();
         if self.buffers.len() == next {
@@ -43,7 +43,7 @@ impl Batch {
         self.buffers.get_mut(next).map(Vec::as_mut_slice).unwrap_or_default()
     }
 
-    /// Makes the buffer that no packet came for the spare one, if there is none.
+    /// Makes an unused last buffer the spare one, if there is no spare one.
     fn give_back(&mut self, spare: &mut Vec<u8>) {
         if spare.is_empty() && self.buffers.len() > self.lens.len() {
             *spare = self.buffers.pop().unwrap_or_default();
@@ -60,7 +60,7 @@ pub(super) struct PacketSource<D> {
     pub(super) port: Port<D>,
     pub(super) format: Format,
     pub(super) counter: Counter,
-    /// A buffer for a packet that may not come: each burst of a channel would need another.
+    /// A buffer for a packet that may not come. Without it, each burst of a channel would allocate one for nothing.
     pub(super) spare: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! Super-packets that tun-rs cuts into packets of the MTU's size, and joins again.
+//! Super-packets that tun-rs splits into packets of the MTU's size and coalesces again.
 
 use std::io;
 
@@ -11,26 +11,26 @@ use super::device::{Device, Port};
 use super::failure::{failed, is_malformed, is_refused};
 use super::worker::{LARGEST, Sink, Source};
 
-/// Room that tun-rs needs in the buffer in which it joins packets: the largest packet and two headers
-/// (`src/platform/linux/offload.rs`, `coalesce_tcp_packets`). It does not look at the buffer's length.
+/// The capacity that tun-rs needs in a buffer to coalesce packets in: the largest packet and two headers
+/// (`src/platform/linux/offload.rs`, `coalesce_tcp_packets`). It ignores the buffer's length.
 const JOINED: usize = 2 * VIRTIO_NET_HDR_LEN + LARGEST;
 
-/// Marks, in place of the flags of a `virtio_net_hdr`, a packet that was not sent: a sent one has flags that the
-/// kernel knows, and one that was joined to another is not sent itself.
+/// Marks a packet that was not sent, in the place of the flags of its `virtio_net_hdr`. tun-rs writes valid flags to
+/// each packet that it sends. It does not send a packet that it has coalesced into another one.
 const UNSENT: u8 = 0xFF;
 
-/// Packets, each with room for a `virtio_net_hdr` in front, and the first with room for others behind.
+/// Packets, each with room for a `virtio_net_hdr` in front. The first one also has room for the others after it.
 pub(super) type Cut = Vec<BytesMut>;
 
-/// Reads and cuts.
+/// Reads super-packets and splits them.
 pub(super) struct SegmentSource<D> {
     port: Port<D>,
     counter: Counter,
     /// The longest packet, in bytes, with the header.
     segment_len: usize,
-    /// A super-packet.
+    /// The buffer for a super-packet.
     whole: Vec<u8>,
-    /// Buffers for its packets, as many as tun-rs wants to see.
+    /// Buffers for its packets, as many as tun-rs demands.
     stock: Vec<BytesMut>,
     sizes: Vec<usize>,
 }
@@ -47,8 +47,8 @@ impl<D> SegmentSource<D> {
         }
     }
 
-    /// Takes the buffers of written packets back, makes the missing ones, and moves one to the front that has room for
-    /// a joined packet.
+    /// Takes the buffers of written packets back, allocates the missing ones, and moves a buffer with room for a
+    /// coalesced packet to the front.
     fn restock(&mut self, cut: &mut Cut) {
         let len = self.segment_len;
         let returned = cut.drain(..).map(|mut packet| {
@@ -101,14 +101,14 @@ impl<D: Device> Source for SegmentSource<D> {
         }
         cut.extend(self.stock.drain(..count));
         let whole = self.whole.get(VIRTIO_NET_HDR_LEN..).unwrap_or_default();
-        // A packet that was cut states its length. One that was not may be of any kind.
+        // A packet that was split has its length in its header. Any other packet may be of any kind.
         let len = if count == 1 { self.sizes.first().copied() } else { packet::ip_len(whole) };
         self.counter.read(1, len.unwrap_or_default() as u64);
         Ok(1)
     }
 }
 
-/// Joins and writes.
+/// Coalesces packets and writes them.
 pub(super) struct SegmentSink<D> {
     port: Port<D>,
     counter: Counter,
@@ -143,10 +143,10 @@ impl<D: Device> Sink for SegmentSink<D> {
         let packets = cut.iter().filter(|packet| packet.first() != Some(&UNSENT)).count() as u64;
         match sent {
             Ok(bytes) => self.counter.written(packets, bytes as u64 - packets * VIRTIO_NET_HDR_LEN as u64),
-            // tun-rs goes on after a packet that the kernel does not take, and returns only the last error: the whole
+            // If the kernel does not accept a packet, tun-rs continues, and returns only the last error. So the whole
             // burst counts as lost.
             Err(error) if is_refused(&error) => self.counter.unwritten(packets),
-            // The device is gone, and tun-rs does not say how many packets it has taken.
+            // The device is gone, and tun-rs does not report how many packets it has accepted.
             Err(error) => return Err(failed("write to", &self.port.name, error)),
         }
         Ok(true)

@@ -1,4 +1,4 @@
-//! Loops that await, each in a task of tokio's runtime.
+//! Async loops, each in a task of tokio's runtime.
 
 use std::io;
 use std::sync::mpsc;
@@ -16,7 +16,7 @@ use super::worker::{Executor, Sink, Source, Supply};
 use super::{Event, ExitGuard};
 use crate::Handoff;
 
-/// A source that is awaited: any [`Source`] of an [`AsyncDevice`], and tun-rs's stream.
+/// An async source: any [`Source`] of an [`AsyncDevice`], or the stream of tun-rs.
 pub(super) trait AsyncSource: Send + 'static {
     /// See [`Source::Burst`].
     type Burst: Default + Send + 'static;
@@ -31,8 +31,8 @@ impl<S: Source<Device = AsyncDevice>> AsyncSource for S {
     async fn fill(&mut self, burst: &mut S::Burst) -> Result<(), Error> {
         loop {
             let packets = self.try_fill(burst)?;
-            // Nothing else suspends a task while there are packets. Each packet costs as much of the task's budget as
-            // tun-rs's own calls would.
+            // Nothing else suspends the task while there are packets. Each packet costs as much of the task's budget as
+            // an async call of tun-rs.
             for _ in 0..packets {
                 consume_budget().await;
             }
@@ -45,12 +45,12 @@ impl<S: Source<Device = AsyncDevice>> AsyncSource for S {
     }
 }
 
-/// A sink that is awaited: any [`Sink`] of an [`AsyncDevice`], and tun-rs's.
+/// An async sink: any [`Sink`] of an [`AsyncDevice`], or the sink of tun-rs.
 pub(super) trait AsyncSink: Send + 'static {
     /// See [`Source::Burst`].
     type Burst: Send + 'static;
 
-    /// Writes the packets of a burst. Those that the kernel does not take are lost.
+    /// Writes the packets of a burst. Packets that the kernel does not accept are lost.
     fn write(&mut self, burst: &mut Self::Burst) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
@@ -137,7 +137,7 @@ impl Executor for Tasks {
     }
 }
 
-/// Reads and writes by turns, until one of both fails.
+/// Reads and writes in turns until one of them fails.
 async fn direct<S: AsyncSource>(mut source: S, mut sink: impl AsyncSink<Burst = S::Burst>) -> Result<(), Error> {
     let mut burst = S::Burst::default();
     loop {
@@ -146,7 +146,7 @@ async fn direct<S: AsyncSource>(mut source: S, mut sink: impl AsyncSink<Burst = 
     }
 }
 
-/// Reads, until that fails or the writer has ended.
+/// Reads until a read fails or the writer has ended.
 pub(super) async fn read<S: AsyncSource>(
     mut source: S,
     mut supply: Supply<Receiver<S::Burst>>,
@@ -161,7 +161,7 @@ pub(super) async fn read<S: AsyncSource>(
     Ok(())
 }
 
-/// Writes, until that fails or the reader has ended.
+/// Writes until a write fails or the reader has ended.
 pub(super) async fn write<S: AsyncSink>(
     mut bursts: Receiver<S::Burst>,
     mut sink: S,
@@ -178,7 +178,7 @@ pub(super) async fn write<S: AsyncSink>(
     Ok(())
 }
 
-/// An empty burst. `None` if the writer, which would return it, has ended.
+/// A burst to fill. `None` if the writer has ended and returns no more bursts.
 async fn take<B: Default + Send>(supply: &mut Supply<Receiver<B>>) -> Option<B> {
     match supply {
         Supply::New => Some(B::default()),

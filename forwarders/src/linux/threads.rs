@@ -1,4 +1,4 @@
-//! Loops that block, each in a thread of its own.
+//! Blocking loops, each in a separate thread.
 
 use std::io;
 use std::mem;
@@ -47,7 +47,7 @@ impl Threads {
 impl Executor for Threads {
     type Device = SyncDevice;
 
-    /// The device itself does not block, because nothing could end a `read(2)` that does.
+    /// The device is non-blocking, because nothing could end a blocking `read(2)`.
     fn adopt(&self, device: SyncDevice, name: &str) -> io::Result<Port<SyncDevice>> {
         device.set_nonblocking(true)?;
         Ok(Port::new(device, name))
@@ -79,7 +79,7 @@ impl Executor for Threads {
     }
 }
 
-/// Tells threads to stop, also those that wait for a packet.
+/// Stops threads, also threads that wait for a packet.
 pub(super) struct Stop {
     stopped: AtomicBool,
     /// Becomes readable when the other end is shut down.
@@ -95,7 +95,7 @@ impl Stop {
 
     fn set(&self) {
         self.stopped.store(true, Ordering::Relaxed);
-        // It only fails if it was shut down before.
+        // It fails only if it was shut down before.
         let _before = self.awake.shutdown(std::net::Shutdown::Both);
     }
 
@@ -116,8 +116,8 @@ impl Stop {
 
 /// Waits for packets. Returns `false` if the stop is set.
 ///
-/// It yields the processor once before it sleeps. If the thread that makes the packets runs then, the next look finds
-/// several of them for the price of one, unless the source takes one at a time.
+/// It yields the processor once before it sleeps, unless the source takes one packet at a time. If the sender of the
+/// packets runs meanwhile, the next read finds several packets for one wake.
 fn fill<S: Source<Device: AsFd>>(source: &mut S, burst: &mut S::Burst, stop: &Stop) -> Result<bool, Error> {
     let mut yields = S::BATCHES;
     while !stop.is_set() {
@@ -144,7 +144,7 @@ fn drain<S: Sink<Device: AsFd>>(sink: &mut S, burst: &mut S::Burst, stop: &Stop)
     Ok(false)
 }
 
-/// Reads and writes by turns, until one of both fails or the stop is set.
+/// Reads and writes in turns until one of them fails or the stop is set.
 pub(super) fn direct<S: Source<Device: AsFd>>(
     mut source: S,
     mut sink: impl Sink<Device: AsFd, Burst = S::Burst>,
@@ -155,7 +155,7 @@ pub(super) fn direct<S: Source<Device: AsFd>>(
     Ok(())
 }
 
-/// Reads, until that fails, the writer has ended, or the stop is set.
+/// Reads until a read fails, the writer has ended, or the stop is set.
 pub(super) fn read<S: Source<Device: AsFd>>(
     mut source: S,
     mut supply: Supply<Receiver<S::Burst>>,
@@ -170,7 +170,7 @@ pub(super) fn read<S: Source<Device: AsFd>>(
     Ok(())
 }
 
-/// Writes, until that fails, the reader has ended, or the stop is set.
+/// Writes until a write fails, the reader has ended, or the stop is set.
 pub(super) fn write<S: Sink<Device: AsFd>>(
     bursts: &Receiver<S::Burst>,
     mut sink: S,
@@ -185,7 +185,7 @@ pub(super) fn write<S: Sink<Device: AsFd>>(
     Ok(())
 }
 
-/// An empty burst. `None` if the writer, which would return it, has ended.
+/// A burst to fill. `None` if the writer has ended and returns no more bursts.
 fn take<B: Default>(supply: &mut Supply<Receiver<B>>) -> Option<B> {
     match supply {
         Supply::New => Some(B::default()),

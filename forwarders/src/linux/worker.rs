@@ -1,4 +1,4 @@
-//! A worker: a source, a sink, and the loops that carry bursts from the one to the other.
+//! A worker: a source, a sink, and the loops that carry bursts from the source to the sink.
 //!
 //! ```text
 //! Direct             source ──► sink
@@ -7,7 +7,7 @@
 //!         └──────────────── channel ◄───────────────┘
 //! ```
 //!
-//! A burst is the packets that were read before any of them is written.
+//! A burst is a group of packets: all of them are read before the first one is written.
 
 use std::sync::Arc;
 
@@ -22,41 +22,40 @@ use super::segments::{SegmentSink, SegmentSource};
 use super::tasks::Tasks;
 use crate::{ForwardConfig, Handoff, Offload};
 
-/// Packets of the MTU's size that one worker reads, where that many wait, before it writes any. A batch is cheaper
-/// than one packet at a time: the code of reading and that of writing each run longer in the processor's caches, and
-/// the peer is woken less often.
+/// The most packets of the MTU's size that one worker reads before it writes any. A batch is cheaper than one packet at
+/// a time: the read code and the write code stay longer in the processor's caches, and the peer is woken less often.
 const PACKETS: usize = 64;
 
-/// The longest IP packet.
+/// The length of the longest IP packet, in bytes.
 pub(super) const LARGEST: usize = Capabilities::MAX_SUPER_PACKET;
 
-/// The same in bytes, for the longest packets: four super-packets, which still fit into the second cache.
+/// The most bytes in a batch, for long packets: four super-packets, which still fit the second-level cache.
 const BATCH_LEN: usize = 4 * LARGEST;
 
-/// Full bursts that a channel has room for. One has some 300 KB at most, so this is at most 2.5 MB for each
-/// worker and direction, which is little beside the device's queue.
+/// The number of full bursts that a channel has room for. A burst has at most some 300 KB, so a channel has at most
+/// 2.5 MB for each worker and direction. This is little, compared with the device's queue.
 const ROOM: usize = 8;
 
-/// The origin of packets.
+/// A source of packets.
 pub(super) trait Source: Send + 'static {
     /// The device that is read.
     type Device: Device;
 
-    /// Packets, and the memory that they are in.
+    /// Packets and their memory.
     type Burst: Default + Send + 'static;
 
-    /// Whether a burst can have several packets that were waiting.
+    /// Whether a burst can hold several waiting packets.
     const BATCHES: bool;
 
     /// The device that is read.
     fn port(&self) -> &Port<Self::Device>;
 
-    /// Puts the packets that are waiting into `burst`, in place of the packets that it holds. Returns how many it has
-    /// read from the device: none, if there are none.
+    /// Reads the waiting packets into `burst`, in place of the packets that it holds. Returns the number of packets
+    /// that it has read from the device: 0 if none is waiting.
     fn try_fill(&mut self, burst: &mut Self::Burst) -> Result<usize, Error>;
 }
 
-/// The destination of packets.
+/// A destination of packets.
 pub(super) trait Sink: Send + 'static {
     /// The device that is written.
     type Device: Device;
@@ -67,33 +66,34 @@ pub(super) trait Sink: Send + 'static {
     /// The device that is written.
     fn port(&self) -> &Port<Self::Device>;
 
-    /// Writes the packets of a burst. Those that the kernel does not take are lost. Returns `false` if the device has
-    /// no room for one: the next call goes on with that.
+    /// Writes the packets of a burst. Packets that the kernel does not accept are lost. Returns `false` if the device
+    /// has no room for a packet: the next call continues with that packet.
     fn try_write(&mut self, burst: &mut Self::Burst) -> Result<bool, Error>;
 }
 
-/// Where a reader takes empty bursts from.
+/// The supply of bursts for a reader.
 pub(super) enum Supply<R> {
-    /// Each is new.
+    /// Each burst is new.
     New,
-    /// The writer returns them. While none is back, this many more may be made.
+    /// The writer returns bursts. If none has come back yet, the reader may make this many more.
     Pool(R, usize),
 }
 
 impl<R> Supply<R> {
-    /// The supply of a reader whose channel to the writer has this room, and the channel by which bursts return.
+    /// The supply of a reader, and the sender with which the writer returns bursts. `room` is the capacity of the
+    /// channel from the reader to the writer.
     pub(super) fn new<T>(handoff: Handoff, room: usize, channel: impl FnOnce(usize) -> (T, R)) -> (Self, Option<T>) {
         if handoff != Handoff::Pool {
             return (Self::New, None);
         }
-        // A full channel, and one burst in each hand.
+        // A full channel, one burst at the reader, and one at the writer.
         let bursts = room + 2;
         let (back, returned) = channel(bursts);
         (Self::Pool(returned, bursts), Some(back))
     }
 }
 
-/// Runs loops side by side: in threads or in tasks.
+/// Runs loops concurrently, in threads or in tasks.
 pub(super) trait Executor {
     /// The devices that its loops read and write.
     type Device: Device;
@@ -101,8 +101,8 @@ pub(super) trait Executor {
     /// Prepares a device for its loops.
     fn adopt(&self, device: tun_rs::SyncDevice, name: &str) -> std::io::Result<Port<Self::Device>>;
 
-    /// Starts the loop of a worker, or two with a channel between them that has room for so many bursts. The end of
-    /// each will be an [`Event`](super::Event).
+    /// Starts the loop of a worker, or two loops with a channel between them. `room` is the capacity of the channel, in
+    /// bursts. Each loop reports its end as an [`Event`](super::Event).
     fn start<S: Source<Device = Self::Device>>(
         &mut self,
         name: &str,
@@ -112,13 +112,13 @@ pub(super) trait Executor {
         sink: impl Sink<Device = Self::Device, Burst = S::Burst>,
     ) -> Result<(), Error>;
 
-    /// Stops the loops that still run and waits for the end of all. Returns whether none has panicked.
+    /// Stops the loops that still run, and waits until all have ended. Returns `false` if one has panicked.
     fn end(self) -> bool;
 }
 
 /// The task of a worker.
 pub(super) struct WorkerSpec<D> {
-    /// The end that packets are carried to.
+    /// The direction: `far` or `near`.
     pub(super) toward: &'static str,
     pub(super) from: Port<D>,
     pub(super) to: Port<D>,
@@ -154,7 +154,7 @@ pub(super) fn start<E: Executor>(
         Offload::Off => (0, spec.mtu),
         Offload::Whole => (VIRTIO_NET_HDR_LEN, LARGEST),
     };
-    // Workers that take whole batches by turns reorder packets by as much, and are slower for it.
+    // Several workers that each take whole batches reorder packets by whole batches, and are slower because of that.
     let most = (BATCH_LEN / longest).clamp(1, PACKETS);
     let batch = if config.workers.get() == 1 { most } else { 1 };
     let format = Format { header_len, max_len: header_len + longest, batch };

@@ -1,12 +1,12 @@
-//! A clock that wakes a task at a moment: tokio's rounds to a millisecond. It is as exact as a sleep of the system: some
-//! ten microseconds on Linux, a millisecond and more on Windows.
+//! A timer that wakes a task. Tokio's timers round to a millisecond. This one is as precise as a sleep of the system:
+//! some ten microseconds on Linux, a millisecond or more on Windows.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-/// Wakes one task at one moment. Its thread ends with it.
+/// Wakes one task at a set time. Dropping it ends its thread.
 #[derive(Debug)]
 pub(super) struct Alarm {
     shared: Arc<Shared>,
@@ -21,13 +21,13 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The moment, and the task.
+    /// The time and the task.
     next: Option<(Instant, Waker)>,
     ended: bool,
 }
 
 impl Alarm {
-    /// One that is not set.
+    /// An alarm that is not set.
     pub(super) fn new() -> Self {
         let shared = Arc::<Shared>::default();
         let ours = Arc::clone(&shared);
@@ -35,10 +35,10 @@ impl Alarm {
         Self { shared, thread }
     }
 
-    /// Wakes this task at that moment, and no other.
+    /// Wakes this task at that time. This replaces the time and task that were set before.
     pub(super) fn set(&self, at: Instant, waker: &Waker) {
         if self.thread.is_none() {
-            // The system has no more threads: the task looks again and again.
+            // The system has no more threads, so the task has to poll in a loop.
             return waker.wake_by_ref();
         }
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -54,7 +54,7 @@ impl Drop for Alarm {
     fn drop(&mut self) {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
         self.shared.changed.notify_one();
-        // It may be the thread itself that drops the task, and the link with it.
+        // The alarm's own thread may drop the task, and the link with it. It must not join itself.
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
             let _panicked = thread.join();
         }

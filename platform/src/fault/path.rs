@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 use super::{FaultCounter, Faults, Which, count};
 use crate::PacketMeta;
 
-/// Bytes that wait for their time in a direction at most: what 20 Gbit/s bring in a tenth of a second.
+/// The most bytes that wait in one direction: 20 Gbit/s for a tenth of a second.
 const MAX_QUEUED_BYTES: usize = 256 << 20;
 
 /// One more than the largest value that [`Dice::throw`] returns.
 const SIDES: u64 = 1 << 32;
 
-/// What becomes of a packet.
+/// The fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Pass,
     Lose,
     Duplicate,
     Corrupt,
-    /// Others are to overtake it.
+    /// Later packets overtake it.
     Reorder,
 }
 
@@ -34,12 +34,12 @@ pub(super) struct Path {
     reorder: Dice,
     jitter: Dice,
     faults: Faults,
-    /// Packets to be overtaken, and how many are still to do so.
+    /// Packets that are held back, each with the number of packets that still have to overtake it.
     held: VecDeque<(usize, Packet)>,
-    /// Packets that wait for their time, in its order.
+    /// Packets that wait until they are due, in the order of their due times.
     waiting: VecDeque<(Instant, Packet)>,
     waiting_bytes: usize,
-    /// When the last packet has left the place where the rate is limited.
+    /// When the last packet leaves the rate limiter.
     free_at: Option<Instant>,
 }
 
@@ -50,7 +50,7 @@ impl Path {
             lose: dice(faults.lose, 0),
             duplicate: dice(faults.duplicate, 1),
             reorder: dice(faults.reorder, 2),
-            // Seeds that no other direction has.
+            // Far from the other seeds, so that no two dice share one.
             corrupt: dice(faults.corrupt, 1 << 32),
             jitter: dice(Which::OneIn(1), 2 << 32),
             faults,
@@ -61,7 +61,7 @@ impl Path {
         }
     }
 
-    /// Whether packets are delayed by time.
+    /// Whether packets have a delay.
     pub(super) fn takes_time(&self) -> bool {
         self.faults.takes_time()
     }
@@ -73,7 +73,7 @@ impl Path {
 
     /// Decides the fate of a packet of that length.
     pub(super) fn fate(&mut self, len: usize) -> Fate {
-        // Every one is thrown for every packet, so that none depends on the others.
+        // All dice are thrown for every packet, so that no fault changes the choices of another one.
         let fates = [
             (Fate::Lose, self.lose.hit(len)),
             (Fate::Duplicate, self.duplicate.hit(len)),
@@ -83,8 +83,8 @@ impl Path {
         fates.into_iter().find(|(_, is_hit)| *is_hit).map_or(Fate::Pass, |(fate, _)| fate)
     }
 
-    /// Changes a bit behind the first twenty bytes, or the last of a shorter packet: the header of IPv4 has a
-    /// checksum that a router would verify, and nobody does here.
+    /// Flips a bit after the first twenty bytes, or in the last byte of a shorter packet. The IPv4 header stays
+    /// unchanged: a router would verify its checksum, and there is no router here.
     pub(super) fn corrupt(&mut self, packet: &mut [u8]) {
         const IP_HEADER: usize = 20;
         let Some(last) = packet.len().checked_sub(1) else { return };
@@ -93,35 +93,35 @@ impl Path {
         packet[at] ^= 1 << (bit % 8);
     }
 
-    /// Holds a packet back so that others overtake it.
+    /// Holds a packet back so that later ones overtake it.
     pub(super) fn hold(&mut self, packet: Packet) {
         self.held.push_back((self.faults.reorder_by.max(1), packet));
     }
 
-    /// Whether packets are to be overtaken still.
+    /// Whether packets are held back.
     pub(super) fn holds(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Whether there is any packet in it.
+    /// Whether any packet is held back or waiting.
     pub(super) fn has_packets(&self) -> bool {
         self.holds() || !self.waiting.is_empty()
     }
 
-    /// Says that a packet has overtaken those that are held.
+    /// Notes that a packet has overtaken the held packets.
     pub(super) fn overtaken(&mut self) {
         for (left, _) in &mut self.held {
             *left = left.saturating_sub(1);
         }
     }
 
-    /// The next that enough have overtaken: the one that has been held longest.
+    /// Takes the packet that was held longest, if enough packets have overtaken it.
     pub(super) fn next_overtaken(&mut self) -> Option<Packet> {
         let (left, _) = self.held.front()?;
         if *left > 0 { None } else { self.held.pop_front().map(|(_, packet)| packet) }
     }
 
-    /// Says that enough have overtaken all of them.
+    /// Releases all held packets: [`Self::next_overtaken`] returns them.
     pub(super) fn release(&mut self) {
         for (left, _) in &mut self.held {
             *left = 0;
@@ -147,7 +147,7 @@ impl Path {
         let jitter = self.faults.jitter * 2;
         let more = jitter.mul_f64(self.jitter.throw() as f64 / SIDES as f64);
         let arrives = leaves + (self.faults.delay + more).saturating_sub(self.faults.jitter);
-        // None overtakes another.
+        // Packets stay in order.
         let due = self.waiting.back().map_or(arrives, |(last, _)| arrives.max(*last));
         self.waiting_bytes += packet.1.len();
         self.waiting.push_back((due, packet));
@@ -158,7 +158,7 @@ impl Path {
         self.waiting.front().map(|(due, _)| *due)
     }
 
-    /// The next packet that is due.
+    /// Takes the next packet that is due.
     pub(super) fn next_due(&mut self, now: Instant) -> Option<Packet> {
         self.due_at().filter(|due| *due <= now)?;
         let (_, packet) = self.waiting.pop_front()?;
@@ -166,7 +166,7 @@ impl Path {
         Some(packet)
     }
 
-    /// Takes back a packet for which there was no room: it is still due.
+    /// Takes back a packet that the link had no room for. It is still due.
     pub(super) fn put_back(&mut self, packet: Packet) {
         if self.takes_time() {
             self.waiting_bytes += packet.1.len();
@@ -187,7 +187,7 @@ pub(super) struct Dice {
 
 impl Dice {
     pub(super) fn new(which: Which, seed: u64) -> Self {
-        // Neighbouring seeds have to begin far apart, and zero would stay zero.
+        // Neighbouring seeds need states that are far apart, and a state of zero would stay zero.
         Self { which, state: seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, counted: 0 }
     }
 
@@ -204,7 +204,7 @@ impl Dice {
         }
     }
 
-    /// Below 2^32. Xorshift (Marsaglia, Xorshift RNGs, 2003), of which the upper half is the better one.
+    /// A random number below 2^32: the upper half of xorshift (Marsaglia, Xorshift RNGs, 2003), the better half.
     fn throw(&mut self) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;

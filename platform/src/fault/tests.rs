@@ -21,7 +21,7 @@ fn blocked(result: io::Result<()>) {
     assert_eq!(result.unwrap_err().kind(), io::ErrorKind::WouldBlock);
 }
 
-/// What there is to be received in one call.
+/// The first byte of each packet that one call receives.
 fn received(link: &mut impl Link) -> Vec<u8> {
     let mut buffers: Vec<_> = (0..300).map(|_| PacketBuffer::new(MTU)).collect();
     match link.try_recv(&mut buffers) {
@@ -45,7 +45,7 @@ fn nth(index: u64) -> Which {
     Which::Nth { index, longer_than: 0 }
 }
 
-/// The packets 0 to 9 as they come out, sent through the link or received through it.
+/// Sends the packets 0 to 9 through the link, or receives them through it. Returns the packets that come out.
 fn ten(faults: Faults, inward: bool) -> (Vec<u8>, FaultCounts) {
     let plan = if inward {
         FaultPlan { rx: faults, ..FaultPlan::default() }
@@ -80,7 +80,7 @@ fn single_packets_are_lost_repeated_and_overtaken_either_way() {
             let (out, counts) = ten(Faults { reorder: nth(1), reorder_by, ..Faults::default() }, inward);
             assert_eq!((out, counts), (order.to_vec(), FaultCounts { reordered: 1, ..none }));
         }
-        // Nobody comes to overtake them, and still they arrive.
+        // No packet overtakes them, and they arrive nevertheless.
         let (out, _) = ten(Faults { reorder: nth(9), reorder_by: 5, ..Faults::default() }, inward);
         assert_eq!(out, (0..10).collect::<Vec<_>>());
         let (out, counts) = ten(Faults { reorder: Which::OneIn(1), reorder_by: 5, ..Faults::default() }, inward);
@@ -159,7 +159,7 @@ fn a_full_link_does_not_throw_again() {
     assert_eq!(link.faults().counts().lost, 1);
 }
 
-/// What others overtake on its way into a full link is sent by the next call that finds room.
+/// A packet that was overtaken while the link was full is sent by the next call that finds room.
 #[test]
 fn overtaken_packets_wait_for_room() {
     let tx = Faults { reorder: nth(0), ..Faults::default() };
@@ -172,7 +172,7 @@ fn overtaken_packets_wait_for_room() {
     assert_eq!(received(&mut other), [0]);
 }
 
-/// A reader that sleeps is woken for what others overtake: the link is readable as long as it holds any.
+/// A reader must not sleep while a packet is held back: the link stays readable until then.
 #[test]
 fn overtaken_packets_are_delivered_at_the_second_look_and_before_the_end() {
     let rx = Faults { reorder: nth(0), ..Faults::default() };
@@ -255,7 +255,7 @@ fn a_limited_rate_has_packets_wait_and_drops_what_would_wait_too_long() {
         send(&mut link, packet).unwrap();
     }
     let overflowed = link.faults().counts().overflowed;
-    // Some have left while the others were sent.
+    // Some packets left the queue while others were sent.
     assert!((1..=99).contains(&overflowed), "{overflowed} of 200");
     let mut out = Vec::new();
     while (out.len() as u64) < 200 - overflowed {
@@ -303,7 +303,7 @@ fn a_share_of_a_million_is_lost() {
     assert!((1000 - 190..1000 + 190).contains(&lost), "{lost} of 100,000");
 }
 
-/// The task that waits is woken also for what is sent after it began to wait.
+/// A waiting task is also woken for a packet that was sent after it began to wait.
 #[test]
 fn a_packet_that_is_sent_while_the_task_waits_wakes_it_when_it_is_due() {
     let tx = Faults { delay: Duration::from_millis(10), ..Faults::default() };

@@ -1,12 +1,22 @@
-//! The sum of RFC 1071.
+//! The Internet checksum (RFC 1071).
 
 use crate::sys::{Native, System};
 
-/// The one's complement sum of 16-bit words in network order, not complemented. The last word is padded
-/// with zero. Nothing overflows up to 16 GiB.
+/// The one's complement sum of 16-bit words in network byte order, not complemented. The last word is padded with
+/// zeros. Nothing overflows up to 16 GiB.
 ///
-/// The words that are added have 32 bits, in the machine's byte order. The order only exchanges the two
-/// bytes of the sum (RFC 1071, 2).
+/// The code adds words of 32 bits in the machine's byte order. Another byte order only swaps the two bytes of the sum
+/// (RFC 1071, 2).
+///
+/// ```
+/// use platform::packet::checksum::sum;
+///
+/// // The example of RFC 1071, 3.
+/// assert_eq!(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0xddf2);
+/// // The sum of a right IPv4 header, including its checksum, is all ones.
+/// let header = [0x45, 0, 0, 0x28, 0, 0, 0x40, 0, 0x40, 6, 0x26, 0xce, 10, 0, 0, 1, 10, 0, 0, 2];
+/// assert_eq!(sum(&header), 0xffff);
+/// ```
 #[inline]
 pub fn sum(bytes: &[u8]) -> u16 {
     let (words, rest) = bytes.as_chunks::<4>();
@@ -16,14 +26,22 @@ pub fn sum(bytes: &[u8]) -> u16 {
     u16::from_be(fold(whole + u64::from(u32::from_ne_bytes(last))))
 }
 
-/// The same sum as the crate `tun-rs` computes it when it splits and joins super-packets; for a bench. `None`
-/// on all systems but Linux, for which that crate has no offload.
+/// The function that computes this sum in the crate `tun-rs`, to split and coalesce super-packets; for a bench. Only
+/// for Linux: `tun-rs` has no offload on other systems.
 pub const fn of_tun_rs() -> Option<fn(&[u8]) -> u16> {
     Native::TUN_RS_SUM
 }
 
-/// The checksum of a header in which words with the sum `old` were replaced by words with the sum `new`
-/// (RFC 1624, equation 3). So the rest need not be summed again.
+/// Updates a checksum after words with the sum `old` were replaced by words with the sum `new` (RFC 1624, equation 3).
+/// The other words need not be summed again.
+///
+/// ```
+/// use platform::packet::checksum::{sum, update};
+///
+/// let before = [0x12, 0x34, 0x56, 0x78];
+/// let after = [0x12, 0x34, 0xab, 0xcd];
+/// assert_eq!(update(!sum(&before), 0x5678, 0xabcd), !sum(&after));
+/// ```
 #[inline]
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(u64::from(!checksum) + u64::from(!old) + u64::from(new))
@@ -44,14 +62,13 @@ mod tests {
     use crate::offload_supported;
     use crate::packet::reference;
 
-    /// The one's complement has two zeros. The slow sum says which only of bytes that are not all
-    /// zero, and there both say 0xffff.
+    /// One's complement has two zeros. For bytes that are not all zero, both sums return 0xffff and not 0.
     #[test]
     fn the_fast_sum_is_the_slow_one_for_every_length_at_both_alignments() {
         let bytes = reference::bytes(3, 65_536 + 1);
         for start in [0, 1] {
             let bytes = &bytes[start..];
-            // The slow sum so far: of whole words, to which an odd byte is added on its own.
+            // The slow sum of the whole words so far. A last odd byte is added separately.
             let mut words = 0;
             for len in 0..=65_535 {
                 let odd = if len % 2 == 1 { u64::from(bytes[len - 1]) << 8 } else { 0 };

@@ -1,4 +1,4 @@
-//! Headers, written.
+//! Writes IP and TCP headers.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,16 +8,34 @@ use super::{
 };
 use crate::Checksum;
 
-/// Largest number of bytes that [`TcpHeaders::write`] writes: an IPv6 header, a TCP header, and the longest
-/// options.
+/// The most bytes that [`TcpHeaders::write`] writes: an IPv6 header, a TCP header, and the longest options.
 pub const MAX_HEADERS_LEN: usize = IPV6_HEADER_LEN + TCP_HEADER_LEN + MAX_OPTIONS_LEN;
 
 const MAX_OPTIONS_LEN: usize = 40;
 
-/// Hops that a packet may take.
+/// The TTL or hop limit of every packet.
 const HOP_LIMIT: u8 = 64;
 
-/// The IP and TCP headers of packets of one connection, one way.
+/// The IP and TCP headers of one connection in one direction.
+///
+/// ```
+/// use std::io::IoSlice;
+///
+/// use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, flags};
+/// use platform::{Checksum, Link, MemoryLink, PacketMeta};
+///
+/// let (mut link, _peer) = MemoryLink::offloading_pair(1500, 16);
+/// let headers = TcpHeaders::new("[fd00::1]:7".parse()?, "[fd00::2]:80".parse()?).ok_or("two IP versions")?;
+/// // The link completes a partial checksum if it offloads, so the payload is not read here.
+/// let checksum = if link.capabilities().checksum.tx { Checksum::Partial } else { Checksum::Filled };
+/// let fields = TcpFields { sequence: 1, acknowledgement: 1, flags: flags::ACK, window: 512 };
+/// let payload = [0; 1000];
+/// let mut buffer = [0; MAX_HEADERS_LEN];
+/// let len = headers.write(fields, &[], &payload, checksum, &mut buffer);
+/// let meta = PacketMeta { checksum, gso_size: None };
+/// link.try_send(meta, &[IoSlice::new(&buffer[..len]), IoSlice::new(&payload)])?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct TcpHeaders {
     /// The bytes that all packets share.
@@ -25,12 +43,12 @@ pub struct TcpHeaders {
     tcp_at: usize,
 }
 
-/// The fields that differ from packet to packet (RFC 9293, 3.1).
+/// The fields that differ between packets of a connection (RFC 9293, 3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpFields {
-    /// Number of the first byte.
+    /// Sequence number of the first byte.
     pub sequence: u32,
-    /// Number of the byte that is expected next.
+    /// Sequence number of the next expected byte.
     pub acknowledgement: u32,
     /// The control bits; see [`flags`](super::flags).
     pub flags: u8,
@@ -39,7 +57,7 @@ pub struct TcpFields {
 }
 
 impl TcpHeaders {
-    /// Headers of packets from `source` to `destination`; `None` if these are of two IP versions.
+    /// Headers of packets from `source` to `destination`. `None` if their IP versions differ.
     pub fn new(source: SocketAddr, destination: SocketAddr) -> Option<Self> {
         let mut template = [0; MAX_HEADERS_LEN];
         let tcp_at = write_ip(&mut template, source.ip(), destination.ip(), TCP, 0)?;
@@ -48,14 +66,13 @@ impl TcpHeaders {
         Some(Self { template, tcp_at })
     }
 
-    /// Length, in bytes, of both headers without options.
+    /// Length of the IP and TCP header without options, in bytes.
     pub fn len_without_options(&self) -> usize {
         self.tcp_at + TCP_HEADER_LEN
     }
 
-    /// Writes the headers of a packet with this payload, and returns their length. The packet is at most
-    /// 65,535 bytes long. The length of the options is a multiple of 4; no more than 40 bytes of them are
-    /// written.
+    /// Writes the headers of a packet with this payload, and returns their length. The packet must have at most 65,535
+    /// bytes. The length of the options must be a multiple of 4, and at most 40 bytes of them are written.
     #[inline]
     pub fn write(
         &self,
@@ -86,9 +103,20 @@ impl TcpHeaders {
     }
 }
 
-/// Writes an IP header at the start of `out`, for a packet with `payload_len` bytes behind it, and returns its
-/// length: 64 hops, not to be fragmented, with its checksum. `None`, and nothing is written, if the addresses
-/// are of two IP versions or `out` is too short.
+/// Writes an IP header to the start of `out` and returns its length. `payload_len` bytes follow the header. Its hop
+/// limit is 64; an IPv4 header has "don't fragment" and the checksum. Returns `None` and writes nothing if the IP
+/// versions of the addresses differ or `out` is too short.
+///
+/// ```
+/// use platform::packet::checksum::sum;
+/// use platform::packet::{ICMP, write_ip};
+///
+/// let mut packet = [0; 28];
+/// let len = write_ip(&mut packet, "10.0.0.1".parse()?, "10.0.0.2".parse()?, ICMP, 8);
+/// assert_eq!(len, Some(20));
+/// assert_eq!(sum(&packet[..20]), 0xffff, "the checksum is right");
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
 pub fn write_ip(
     out: &mut [u8],
     source: IpAddr,
@@ -120,8 +148,16 @@ pub fn write_ip(
     }
 }
 
-/// Writes the fields of a TCP header, and the header's length, which is the length of `tcp`: at least 20 bytes,
-/// and at most 60. Ports, checksum and options stay as they are.
+/// Writes these fields and the data offset into a TCP header. `tcp` is the whole header with its options: 20 to 60
+/// bytes. Ports, checksum and options stay unchanged.
+///
+/// ```
+/// use platform::packet::{TcpFields, flags, write_tcp};
+///
+/// let mut header = [0; 20];
+/// write_tcp(&mut header, TcpFields { sequence: 1, flags: flags::SYN, ..TcpFields::default() });
+/// assert_eq!((header[7], header[12] >> 4, header[13]), (1, 5, flags::SYN));
+/// ```
 #[inline]
 pub fn write_tcp(tcp: &mut [u8], fields: TcpFields) {
     let len = tcp.len();
@@ -133,7 +169,17 @@ pub fn write_tcp(tcp: &mut [u8], fields: TcpFields) {
     header[14..16].copy_from_slice(&fields.window.to_be_bytes());
 }
 
-/// Writes the length of a packet of `len` bytes, which the field can hold, into its IP header.
+/// Writes the length of a packet into its IP header. `len` is the length of the whole packet, and has to fit the field.
+///
+/// ```
+/// use platform::packet::{TCP, ip_len, write_ip, write_ip_len};
+///
+/// let mut header = [0; 40];
+/// write_ip(&mut header, "fd00::1".parse()?, "fd00::2".parse()?, TCP, 0);
+/// write_ip_len(&mut header, true, 1500);
+/// assert_eq!(ip_len(&header), Some(1500));
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
 #[inline]
 pub fn write_ip_len(headers: &mut [u8], ipv6: bool, len: usize) {
     if ipv6 {
@@ -143,7 +189,7 @@ pub fn write_ip_len(headers: &mut [u8], ipv6: bool, len: usize) {
     }
 }
 
-/// Computes the checksum of an IPv4 header of `header_len` bytes.
+/// Computes and writes the checksum of an IPv4 header of `header_len` bytes.
 #[inline]
 pub(crate) fn write_ipv4_checksum(headers: &mut [u8], header_len: usize) {
     headers[10..12].fill(0);
@@ -179,7 +225,7 @@ mod tests {
             for len in [0, 1, 2, 3, 1459, 1460, 65_475] {
                 let payload = reference::bytes(5, len);
                 let mut partial = packet(ipv6, &[], &payload, Checksum::Partial);
-                // It also says whether the length is that of the IP header.
+                // It also fails if the length in the IP header is wrong.
                 complete_checksum(&mut partial).unwrap();
                 assert!(packet(ipv6, &[], &payload, Checksum::Filled) == partial, "{len} bytes, IPv6: {ipv6}");
             }

@@ -1,4 +1,4 @@
-//! Slow functions, written to be read, which the tests compare the fast ones with.
+//! Simple, slow functions. The tests compare the fast ones with them.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 
 use crate::{Checksum, PacketMeta};
 
-/// Bytes without a pattern.
+/// Pseudo-random bytes.
 pub(crate) fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -36,28 +36,29 @@ pub(crate) fn pseudo_header(packet: &[u8], len: u16, protocol: u8) -> Vec<u8> {
     [addresses, &len.to_be_bytes(), &[0, protocol]].concat()
 }
 
-/// The sum over the pseudo-header and all behind it: of a right packet, all ones.
+/// The sum of the pseudo-header and everything after it. For a right packet it is all ones.
 pub(crate) fn whole_sum(packet: &[u8], at: usize, protocol: u8) -> u16 {
     let len = u16::try_from(packet.len() - at).unwrap();
     sum(&[&pseudo_header(packet, len, protocol), &packet[at..]].concat())
 }
 
-/// Hop-by-hop options, a routing header without segments left, and destination options, in front of TCP.
+/// Extension headers before TCP: hop-by-hop options, a routing header with no segments left, and destination options.
 pub(crate) const EXTENSIONS: [u8; 32] = [
     43, 0, 1, 4, 0, 0, 0, 0, // PadN
     60, 0, 4, 0, 0, 0, 0, 0, // segment routing (RFC 8754), at its end
     6, 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, // PadN
 ];
 
-/// A super-packet to be made.
+/// The shape of a super-packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) ipv6: bool,
     /// Whether it has [`EXTENSIONS`], over IPv6.
     pub(crate) extended: bool,
     pub(crate) flags: u8,
-    /// Of the TCP header, a multiple of four.
+    /// Length of the TCP options, a multiple of four.
     pub(crate) options: usize,
+    /// Length of the payload.
     pub(crate) payload: usize,
 }
 
@@ -74,7 +75,7 @@ impl Shape {
         self.tcp_at() + 20 + self.options
     }
 
-    /// Largest payload that the IP header can say.
+    /// The same shape with the largest payload that fits the IP header's length field.
     pub(crate) fn largest(self) -> Self {
         let beyond = if self.ipv6 { 40 } else { 0 };
         Self { payload: 65_535 + beyond - self.payload_at(), ..self }
@@ -84,8 +85,7 @@ impl Shape {
         [self.headers(), bytes(PAYLOAD, self.payload)].concat()
     }
 
-    /// The headers of the packet with a checksum of the pseudo-header alone. Identification and
-    /// sequence number wrap soon.
+    /// The headers of the packet with a partial checksum. Identification and sequence number soon wrap.
     pub(crate) fn headers(self) -> Vec<u8> {
         let tcp_len = u16::try_from(20 + self.options + self.payload).unwrap();
         let mut headers = Vec::new();
@@ -115,7 +115,7 @@ impl Shape {
     }
 }
 
-/// Seed of every payload: a shorter one is the beginning of a longer one.
+/// The seed of every payload: each shorter payload is a prefix of each longer one.
 pub(crate) const PAYLOAD: u64 = 7;
 
 pub(crate) fn meta(gso_size: usize) -> PacketMeta {

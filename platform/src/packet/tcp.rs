@@ -1,4 +1,4 @@
-//! TCP headers, read in place.
+//! Reads TCP headers in place.
 
 use std::net::SocketAddr;
 
@@ -31,6 +31,21 @@ const NO_OPERATION: u8 = 1;
 const MSS: u8 = 2;
 
 /// Offsets of the parts of a TCP packet, in bytes.
+///
+/// ```
+/// use platform::Checksum;
+/// use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout};
+///
+/// let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
+/// let mut packet = [0; MAX_HEADERS_LEN];
+/// // The maximum segment size option: 1460.
+/// let mss = [2, 4, 0x05, 0xb4];
+/// let len = headers.write(TcpFields::default(), &mss, &[], Checksum::Filled, &mut packet);
+/// let layout = TcpLayout::parse(&packet[..len]).ok_or("not TCP")?;
+/// assert_eq!((layout.tcp_at, layout.payload_at), (20, 44));
+/// assert_eq!(layout.mss_at(&packet), Some(42));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpLayout {
     /// Whether the packet is IPv6.
@@ -42,14 +57,14 @@ pub struct TcpLayout {
 }
 
 impl TcpLayout {
-    /// Reads the headers of a TCP packet, which must be complete; the payload may be missing. `None` for
-    /// any other packet, and for what [`Transport::parse`] refuses.
+    /// Reads the headers of a TCP packet. The headers must be complete; the payload may be missing. `None` for any
+    /// other packet, and for a packet that [`Transport::parse`] refuses.
     #[inline]
     pub fn parse(headers: &[u8]) -> Option<Self> {
         TcpSegment::parse(headers).map(|segment| segment.layout)
     }
 
-    /// Offset in the packet of the value of its maximum segment size option.
+    /// Offset of the value of the maximum segment size option in the packet. `None` if it has no such option.
     pub fn mss_at(&self, packet: &[u8]) -> Option<usize> {
         let at = self.tcp_at + TCP_HEADER_LEN;
         let option = TcpOptions::of(packet.get(at..self.payload_at)?).find(TcpOption::is_mss)?;
@@ -58,6 +73,25 @@ impl TcpLayout {
 }
 
 /// A TCP packet, read in place.
+///
+/// ```
+/// use platform::packet::{TcpSegment, flags};
+/// # use platform::Checksum;
+/// # use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
+/// # let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
+/// # let mut packet = [0; MAX_HEADERS_LEN];
+/// # let fields = TcpFields { flags: flags::SYN, ..TcpFields::default() };
+/// # let len = headers.write(fields, &[2, 4, 0x05, 0xb4], &[], Checksum::Filled, &mut packet);
+/// # let packet = &packet[..len];
+///
+/// // `packet` is a SYN.
+/// let segment = TcpSegment::parse(packet).ok_or("not TCP")?;
+/// assert_eq!(segment.endpoints(), Some(("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?)));
+/// assert_eq!(segment.flags() & (flags::SYN | flags::ACK), flags::SYN);
+/// let mss = segment.options().find_map(|option| option.mss());
+/// assert_eq!(mss, Some(1460));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct TcpSegment<'a> {
     packet: &'a [u8],
@@ -67,8 +101,8 @@ pub struct TcpSegment<'a> {
 }
 
 impl<'a> TcpSegment<'a> {
-    /// Reads a packet, as [`TcpLayout::parse`] does. Its payload is everything behind the headers, whatever
-    /// length the IP header says.
+    /// Reads a packet, as [`TcpLayout::parse`] does. The payload is everything after the headers: the length in the IP
+    /// header is not read.
     #[inline]
     pub fn parse(packet: &'a [u8]) -> Option<Self> {
         let Transport { ipv6, protocol: TCP, at: tcp_at } = Transport::parse(packet)? else { return None };
@@ -145,7 +179,8 @@ impl<'a> TcpSegment<'a> {
     }
 }
 
-/// The options of a TCP header, without padding. It ends at the first one that is cut short.
+/// An iterator over the options of a TCP header, without padding. It ends at the first truncated option. See
+/// [`TcpSegment`] for an example.
 #[derive(Clone, Debug)]
 pub struct TcpOptions<'a> {
     bytes: &'a [u8],
@@ -157,7 +192,7 @@ pub struct TcpOptions<'a> {
 pub struct TcpOption<'a> {
     /// Its kind.
     pub kind: u8,
-    /// Offset of its value among the options, in bytes.
+    /// Offset of its value from the start of the options, in bytes.
     pub at: usize,
     /// Its value.
     pub value: &'a [u8],
@@ -197,7 +232,7 @@ impl<'a> Iterator for TcpOptions<'a> {
         if kind == END_OF_OPTIONS {
             return None;
         }
-        // A length counts the kind and itself.
+        // The length includes the bytes of the kind and of the length. Less than that counts as that.
         let len = usize::from(*self.bytes.get(self.at + 1)?).max(2);
         let value = self.bytes.get(self.at + 2..self.at + len)?;
         let at = self.at + 2;

@@ -15,7 +15,7 @@ impl Choices {
         self.0.next().unwrap()
     }
 
-    /// Whether one of `count` equal cases is the case.
+    /// True in about one of `count` calls.
     fn one_in(&mut self, count: u8) -> bool {
         self.byte().is_multiple_of(count)
     }
@@ -70,7 +70,7 @@ fn ipv4(choices: &mut Choices, protocol: u8) -> Vec<u8> {
 fn ipv6(choices: &mut Choices, protocol: u8) -> Vec<u8> {
     let mut header: Vec<u8> = (0..40).map(|_| choices.byte()).collect();
     header[0] = 0x60;
-    // Hop-by-hop options come first; etherparse refuses them elsewhere.
+    // Hop-by-hop options come first. etherparse refuses them elsewhere.
     let mut chain: Vec<u8> = if choices.one_in(3) { vec![HOP_BY_HOP] } else { vec![] };
     for extension in [DESTINATION_OPTIONS, ROUTING, FRAGMENT, DESTINATION_OPTIONS] {
         chain.extend(choices.one_in(4).then_some(extension));
@@ -94,7 +94,7 @@ fn ipv6(choices: &mut Choices, protocol: u8) -> Vec<u8> {
     header
 }
 
-/// Whether the packet has a routing header with segments left, behind which etherparse reads on.
+/// Whether the packet has a routing header with segments left. etherparse continues after such a header.
 fn is_under_way(ip: &NetSlice<'_>) -> bool {
     let NetSlice::Ipv6(ip) = ip else { return false };
     ip.extensions().clone().into_iter().any(
@@ -102,7 +102,7 @@ fn is_under_way(ip: &NetSlice<'_>) -> bool {
     )
 }
 
-/// Whether it has an authentication header, which etherparse skips.
+/// Whether the packet has an authentication header. etherparse skips such a header.
 fn is_authenticated(ip: &NetSlice<'_>) -> bool {
     match ip {
         NetSlice::Ipv4(ip) => ip.extensions().auth.is_some(),
@@ -185,7 +185,7 @@ fn random_packets_are_read_as_etherparse_reads_them() {
     assert!(found.into_iter().all(|count| count > 2_000), "{found:?}");
 }
 
-/// A TCP packet over IPv6 with these extension headers, of which the last one's next header is TCP.
+/// A TCP packet over IPv6 with these extension headers. The next header of the last one is TCP.
 fn extended(first: u8, extensions: &[u8]) -> Vec<u8> {
     let mut packet = SHAPE.packet();
     packet[6] = first;
@@ -222,7 +222,7 @@ fn a_packet_without_a_transport_header_of_its_own_is_not_tcp() {
     ] {
         assert_eq!(Transport::parse(&extended(first, &extensions)), None, "{first}: {extensions:?}");
     }
-    // An authentication header is not looked behind: its packet has to be verified first.
+    // Nothing is read after an authentication header: the packet has to be verified first.
     let authenticated = extended(51, &[TCP, 4, 0, 0, 0, 0, 0, 1]);
     assert_eq!(Transport::parse(&authenticated), Some(Transport { ipv6: true, protocol: 51, at: 40 }));
 }
@@ -245,7 +245,7 @@ fn options_end_at_the_first_that_is_cut_short() {
         packet.extend(bytes);
         packet.resize(packet.len().next_multiple_of(4), 0);
         let found = TcpSegment::parse(&packet).unwrap().options().find_map(|option| option.mss());
-        // The fourth is filled up to a whole option.
+        // The padding of the header completes this option.
         let expected = if bytes == [2, 4, 5] { Some(0x0500) } else { expected };
         assert_eq!(found, expected, "{bytes:?}");
     }

@@ -1,6 +1,6 @@
-//! The operating systems: one folder or file for each, and one trait, [`System`], that all of them implement.
+//! The operating systems. Each has a file or folder, and implements the trait [`System`].
 //!
-//! A new system is a type that implements [`System`] and a line here that names it [`Native`].
+//! To add a system, write a type that implements [`System`], and a line here that names it [`Native`].
 
 use std::fmt::Debug;
 use std::io;
@@ -44,8 +44,8 @@ pub(crate) use unsupported::Unsupported as Native;
 #[cfg(windows)]
 pub(crate) use windows::Windows as Native;
 
-/// Everything that a system provides. The public function of the same name says what each does. A default is for
-/// systems that lack it.
+/// Everything that a system provides. The public function of the same name documents each item. The defaults are for
+/// systems that lack the feature.
 pub(crate) trait System {
     type Tun: Tun;
     type Interrupts: Interrupts;
@@ -57,12 +57,12 @@ pub(crate) trait System {
     /// Whether the system has network namespaces.
     const NETNS: bool = false;
 
-    /// The checksum of tun-rs, for a bench.
+    /// The checksum function of tun-rs, for a bench.
     const TUN_RS_SUM: Option<fn(&[u8]) -> u16> = None;
 
     // Devices and networks.
 
-    /// Checks the name of a TUN device by the system's own rule.
+    /// Checks the name of a TUN device by the rule of the system.
     fn check_name(name: &str) -> Result<(), &'static str>;
 
     fn is_local_address(address: IpAddr) -> bool;
@@ -245,7 +245,7 @@ pub(crate) trait Sampler: Debug + Sized {
     fn finish(self) -> Result<String, Error>;
 }
 
-/// This program by its name on the disk, or by the name that it was started as where the system does not say.
+/// The path of this program's file, or the name that it was started with if the system does not report the path.
 fn program_on_disk() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| std::env::args_os().next().unwrap_or_default().into())
 }

@@ -1,11 +1,11 @@
-//! Systems without SIGPROF, or for which the `pprof` crate has no sampler.
+//! Systems without SIGPROF, or without a sampler in the `pprof` crate.
 
 use std::num::NonZeroU16;
 
 use super::Sampler;
 use crate::{Error, Feature};
 
-/// A sampler that cannot be started, and so never exists.
+/// A sampler that cannot be started, so no value of it exists.
 #[derive(Debug)]
 pub(crate) enum NoSampler {}
 

@@ -1,4 +1,4 @@
-//! Samples by SIGPROF and the `pprof` crate.
+//! Samples stacks with SIGPROF and the `pprof` crate.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use pprof::{Frames, ProfilerGuard, Symbol};
 use super::Sampler;
 use crate::{Cause, Error};
 
-/// Takes samples by SIGPROF.
+/// Takes samples with SIGPROF.
 pub(crate) struct SignalSampler(ProfilerGuard<'static>);
 
 impl Sampler for SignalSampler {
@@ -28,7 +28,7 @@ impl Sampler for SignalSampler {
         }
         let mut folded = String::new();
         for (stack, count) in counts {
-            // Nothing fails that writes to a string.
+            // Writing to a string cannot fail.
             let _written = writeln!(folded, "{stack} {count}");
         }
         Ok(folded)
@@ -41,8 +41,8 @@ impl fmt::Debug for SignalSampler {
     }
 }
 
-/// The thread, and its functions from the outermost inwards. The innermost comes first in a sample, and of what was
-/// inlined as well.
+/// The name of the thread and its functions, the outermost first. A sample, and each of its inlined frames, begins with
+/// the innermost function.
 fn stack(frames: &Frames) -> String {
     let taken = frames.frames.iter().rposition(|inlined| inlined.iter().any(takes_samples)).map_or(0, |last| last + 1);
     let mut stack = name_of(&frames.thread_name_or_id());
@@ -53,14 +53,14 @@ fn stack(frames: &Frames) -> String {
     stack
 }
 
-/// Whether this is where the signal's handler walks the stack, or where the samples are collected at last. pprof
-/// leaves out the handler, but not what it calls where that was not inlined.
+/// Whether this is a function of pprof: it walks the stack in the signal handler, or collects the samples at the end.
+/// pprof removes the handler from samples, but not the functions that the handler calls and that were not inlined.
 fn takes_samples(symbol: &Symbol) -> bool {
     let name = symbol.name();
     name.starts_with("<pprof::") || name.starts_with("pprof::")
 }
 
-/// A name without what ends one in a folded stack: that of an array's type has a semicolon.
+/// The name without characters that end a name in a folded stack. The name of an array type has a semicolon.
 fn name_of(name: &str) -> String {
     name.replace(';', ",").replace('\n', " ")
 }

@@ -1,4 +1,4 @@
-//! What Linux and macOS have in common.
+//! Code that Linux and macOS share.
 
 use std::ffi::c_int;
 use std::io;
@@ -21,12 +21,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::Interrupts;
 use crate::ProcessEnd;
 
-/// Raises the limit on open files, as far as it is allowed.
+/// Raises the limit on open files as far as the system allows.
 pub(super) fn allow_open_files(wanted: u64) {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
     if soft < wanted {
         let raised = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard.max(wanted));
-        // Only root raises the hard limit.
+        // Only root may raise the hard limit.
         let _as_it_is = raised.or_else(|_| setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard));
     }
 }
@@ -36,15 +36,14 @@ pub(super) fn wakeups_of_process() -> Option<u64> {
     u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.voluntary_context_switches()).ok()
 }
 
-/// A non-blocking descriptor in the reactor of the runtime in whose context it was made.
+/// A non-blocking descriptor that is registered with the reactor of the current tokio runtime.
 ///
-/// Tokio's own `try_io` makes no syscall until the reactor has run and seen the descriptor ready,
-/// which costs a trip through the scheduler for each packet that arrives a moment late. Here the
-/// owner makes its syscalls freely, and readiness is asked for only after one of them would have
-/// blocked.
+/// Tokio's `try_io` makes no syscall until the reactor has run and seen that the descriptor is ready. This costs a trip
+/// through the scheduler for each packet that arrives a moment late. With this type, the owner makes syscalls at any
+/// time, and polls for readiness only after one of them would have blocked.
 pub(super) struct Readiness<T: AsRawFd>(AsyncFd<Owner<T>>);
 
-/// Lends its descriptor by `AsFd`, for owners that only know `AsRawFd`.
+/// Implements `AsFd` for owners that have only `AsRawFd`.
 pub(super) struct Owner<T>(pub(super) T);
 
 impl<T: AsRawFd> AsRawFd for Owner<T> {
@@ -55,16 +54,16 @@ impl<T: AsRawFd> AsRawFd for Owner<T> {
 
 impl<T: AsRawFd> AsFd for Owner<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the owner keeps its descriptor open for as long as the borrow of `self`.
+        // SAFETY: the owner keeps its descriptor open while `self` is borrowed.
         unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }
     }
 }
 
 impl<T: AsRawFd> Readiness<T> {
-    /// Registers `owner`, whose descriptor must not block, with the current runtime.
+    /// Registers `owner` with the current runtime. Its descriptor must be non-blocking.
     pub(super) fn new(owner: T) -> io::Result<Self> {
-        // SAFETY: the owner keeps its one descriptor open and unchanged for as long as it lives, and
-        // the reactor's registration ends when the owner is dropped.
+        // SAFETY: the owner keeps the same descriptor open as long as it lives, and the registration with the reactor
+        // ends when the owner is dropped.
         let registered = unsafe { AsyncFd::register(Owner(owner)) };
         registered.map(Self).map_err(|error| error.into_parts().1)
     }
@@ -92,16 +91,16 @@ impl<T: AsRawFd> Readiness<T> {
     }
 }
 
-/// Whether the descriptor is ready now. What the reactor remembers may be older than the syscall
-/// that would have blocked, so it is cleared first and the kernel asked after: an event between the
-/// two is seen by the one or the other.
+/// Whether the descriptor is ready now. The reactor's readiness may be older than the syscall that would have blocked.
+/// So it is cleared first, and then the kernel is asked: either the reactor or the kernel reports an event between the
+/// two steps.
 fn settle<T: AsRawFd>(mut guard: AsyncFdReadyMutGuard<'_, Owner<T>>, flags: PollFlags) -> io::Result<bool> {
     guard.clear_ready();
     let mut fds = [PollFd::new(guard.get_inner().as_fd(), flags)];
     loop {
         match poll(&mut fds, PollTimeout::ZERO) {
             Ok(0) => return Ok(false),
-            // An error or a hang-up counts: the next syscall reports it.
+            // An error or a hang-up counts as ready: the next syscall reports it.
             Ok(_) => break,
             Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -110,7 +109,7 @@ fn settle<T: AsRawFd>(mut guard: AsyncFdReadyMutGuard<'_, Owner<T>>, flags: Poll
     Ok(true)
 }
 
-/// `getsockopt(2)` into bytes; returns how many the kernel has written.
+/// `getsockopt(2)` into bytes. Returns how many bytes the kernel has written.
 pub(super) fn socket_option(fd: RawFd, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<usize> {
     let mut len = value.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to `value`, which is that long.
@@ -148,14 +147,14 @@ pub(super) fn process_end(status: ExitStatus) -> ProcessEnd {
         (None, Some(libc::SIGINT)) => ProcessEnd::Interrupted,
         (None, number) => {
             let number = number.unwrap_or_default();
-            // nix knows no real-time signals.
+            // nix has no names of real-time signals.
             let name = SignalName::try_from(number).map(SignalName::as_str);
             ProcessEnd::Crashed(name.map_or_else(|_| format!("signal {number}"), ToOwned::to_owned))
         }
     }
 }
 
-/// SIGINT and SIGTERM, caught from when this is made.
+/// Catches SIGINT and SIGTERM from its creation on.
 #[derive(Debug)]
 pub(crate) struct TerminationSignals {
     interrupt: Signal,

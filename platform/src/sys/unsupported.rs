@@ -1,4 +1,4 @@
-//! A system without a TUN device that this program knows. Everything that needs none still works.
+//! Any system without a supported TUN device. Everything that needs no device still works.
 
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
@@ -39,7 +39,7 @@ fn no_device() -> Error {
     Error::unsupported(Feature::Tun, "open", "a TUN device")
 }
 
-/// A device that cannot be opened, and so never exists.
+/// A device that cannot be opened, so no value of it exists.
 #[derive(Debug)]
 pub(crate) enum NoTun {}
 
@@ -80,7 +80,7 @@ impl Link for NoTun {
     }
 }
 
-/// Catches nothing: the system ends the program by itself.
+/// Catches nothing: an interrupt ends the program.
 #[derive(Debug)]
 pub(crate) struct NoInterrupts;
 

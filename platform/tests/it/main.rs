@@ -1,4 +1,4 @@
-//! The integration tests of this crate, in one program, so that there is one to link.
+//! The integration tests of this crate. They are one program, so that only one is linked.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 

@@ -1,4 +1,4 @@
-//! A profile of this process. Its signals come to all threads, so these tests are not among the unit tests.
+//! Profiles of this process. The signals of a profile reach all threads, so these tests are not unit tests.
 
 use platform::profile::{FREQUENCY_HZ, Profiler};
 
@@ -18,7 +18,7 @@ mod sampled {
 
     use super::*;
 
-    /// There is one profile at a time.
+    /// A process can have only one profile at a time.
     fn alone() -> MutexGuard<'static, ()> {
         static TURN: Mutex<()> = Mutex::new(());
         TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -26,8 +26,8 @@ mod sampled {
 
     #[inline(never)]
     fn uses_the_processor(spent: Duration) -> u64 {
-        // A virtual machine that was stopped for a while finds that in the thread's time, but in no tick of the
-        // kernel's, by which samples are taken.
+        // If a virtual machine was stopped for a while, this counts as the thread's CPU time, but not as ticks of the
+        // kernel. Samples are taken by ticks.
         const MOST_AT_ONCE: Duration = Duration::from_millis(10);
         let (mut sum, mut ticked, mut last) = (0_u64, Duration::ZERO, platform::cpu_of_thread().unwrap());
         while ticked < spent {
@@ -66,7 +66,7 @@ mod sampled {
         drop(Profiler::start(FREQUENCY_HZ).unwrap());
     }
 
-    /// What the documentation of [`Profiler`] says of waiting calls.
+    /// Checks the documentation of [`Profiler`] about calls that wait.
     #[cfg(target_os = "linux")]
     mod interrupted {
         use std::fs;
@@ -83,7 +83,7 @@ mod sampled {
 
         use super::*;
 
-        /// Interrupts a thread that waits for the pipe, and makes the pipe readable once it was.
+        /// Interrupts a thread that waits for the pipe, and then makes the pipe readable.
         fn interrupt<T: Send + 'static>(wait: impl FnOnce(BorrowedFd<'_>) -> T + Send + 'static) -> T {
             let _turn = alone();
             let profiler = Profiler::start(FREQUENCY_HZ).unwrap();
@@ -96,16 +96,16 @@ mod sampled {
             let id = thread_id.recv().unwrap();
             until(|| status(id, "State").is_some_and(|state| state.starts_with('S')));
             pthread_kill(waiting.as_pthread_t(), Signal::SIGPROF).unwrap();
-            // A thread that has ended has none pending either.
+            // A thread that has ended has no pending signal either.
             until(|| status(id, "SigPnd").is_none_or(|pending| pending.bytes().all(|digit| digit == b'0')));
-            // Where the wait has ended, so has the pipe.
+            // If the wait has ended, the pipe is closed.
             let _broken = write(&sender, b"x");
             let result = waiting.join().unwrap();
             drop(profiler);
             result
         }
 
-        /// A field of `/proc/self/task/ID/status`; `None` where the thread has ended.
+        /// A field of `/proc/self/task/ID/status`. `None` if the thread has ended.
         fn status(id: Pid, field: &str) -> Option<String> {
             let text = fs::read_to_string(format!("/proc/self/task/{id}/status")).ok()?;
             let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;

@@ -3,7 +3,7 @@ use platform::packet::TCP;
 
 const ACK: u8 = 0x10;
 
-/// A packet of TCP from that port, over IPv4.
+/// A TCP packet from this port over IPv4.
 fn segment(port: u16, sequence: u32, flags: u8, payload_len: usize) -> Vec<u8> {
     let mut packet = vec![0; 40 + payload_len];
     packet[0] = 0x45;
@@ -69,7 +69,7 @@ fn a_super_packet_ends_where_its_payload_does() {
     assert_eq!(late(&packets), [false, true, false]);
 }
 
-/// The first and the last of a run tell as much as all of it.
+/// The first and the last packet of a run give the same result as all of its packets.
 #[test]
 fn a_run_counts_as_its_packets_do() {
     for known in [0, 1, 99, 100, 101, 250, 399, 400, 449, 450, 500, u32::MAX - 100] {
@@ -136,7 +136,7 @@ fn what_is_no_payload_of_tcp_does_not_count() {
     }
 }
 
-/// A flow that takes another's slot over starts afresh, and so does the other after it.
+/// A flow that takes over a slot starts from nothing, and so does the other flow when it takes the slot back.
 #[test]
 fn flows_that_collide_are_not_mixed_up() {
     let order = Order::default();

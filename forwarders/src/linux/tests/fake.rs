@@ -1,4 +1,4 @@
-//! The loops over a device in memory.
+//! Tests the loops with a device in memory.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -20,11 +20,11 @@ use super::super::threads::{self, Stop};
 use super::super::worker::{Sink, Source, Supply};
 use crate::{Carried, Counts, Handoff};
 
-/// The packets that a device gives in turn, and those that it got.
+/// A device that delivers given packets in order, and records the packets that are sent to it.
 #[derive(Clone)]
 struct Fake {
     incoming: Arc<Mutex<VecDeque<io::Result<Vec<u8>>>>>,
-    /// Errno of each of the next packets that it gets; 0 is one that is taken, as all others are.
+    /// The error codes of the next packets that are sent. 0 means that the packet is accepted, as all later ones are.
     refusals: Arc<Mutex<VecDeque<i32>>>,
     sent: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Always readable.
@@ -39,7 +39,7 @@ impl Default for Fake {
 }
 
 impl Fake {
-    /// Gives these packets, and then is gone.
+    /// A device that delivers these packets and is then gone.
     fn with(packets: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let fake = Self::default();
         fake.incoming.lock().unwrap().extend(packets.into_iter().map(Ok));
@@ -85,7 +85,7 @@ impl Device for Fake {
 /// Super-packets as they are.
 const WHOLE: Format = Format { header_len: VIRTIO_NET_HDR_LEN, max_len: VIRTIO_NET_HDR_LEN + 65_535, batch: 1 };
 
-/// Carries what `from` gives to `to` until it is gone.
+/// Carries packets from `from` to `to` until a device is gone.
 fn carry(format: Format, from: &Fake, to: &Fake) -> (Error, Carried) {
     let counters = Counters::new(1);
     let counter = || Counter::new(&counters.to_far, 0);
@@ -95,7 +95,7 @@ fn carry(format: Format, from: &Fake, to: &Fake) -> (Error, Carried) {
     (error, counters.read().to_far)
 }
 
-/// A `virtio_net_hdr` (`include/uapi/linux/virtio_net.h`) and so many bytes of a packet.
+/// A `virtio_net_hdr` (`include/uapi/linux/virtio_net.h`), and a packet of `len` bytes.
 fn described(flags: u8, gso_type: u8, hdr_len: u16, gso_size: u16, csum: [u16; 2], len: usize) -> Vec<u8> {
     let mut packet = vec![flags, gso_type];
     for field in [hdr_len, gso_size, csum[0], csum[1]] {
@@ -105,9 +105,9 @@ fn described(flags: u8, gso_type: u8, hdr_len: u16, gso_size: u16, csum: [u16; 2
     packet
 }
 
-/// Every kind that a device may give: a full checksum, a partial one, one already known to be right, TCP
-/// over IPv4 and IPv6, with ECN, and UDP; with the length of headers that the kernel gives, also the whole
-/// linear part, which is longer than them.
+/// Covers every kind of header that a device may deliver: filled, partial and verified checksums, TCP over IPv4 and
+/// IPv6, ECN, and UDP. The kernel may also set `hdr_len` to the length of the linear part, which is longer than the
+/// headers.
 #[test]
 fn every_header_is_passed_on_byte_for_byte() {
     const NEEDS_CSUM: u8 = 1;
@@ -168,13 +168,13 @@ fn a_device_that_is_gone_ends_it() {
             let (error, carried) = carry(plain, &from, &to);
             let text = error.to_string();
             assert!(text.starts_with("write to TUN interface fake0: "), "{text}");
-            // What went out before it is counted.
+            // Packets that were sent before the failure are counted.
             assert_eq!((carried.written_packets, carried.written_bytes), (taken as u64, 20 * taken as u64));
         }
     }
 }
 
-/// Numbers its bursts.
+/// A source that adds a number to each burst.
 struct Numbered {
     port: Port<Fake>,
     count: u32,
@@ -207,7 +207,7 @@ impl Source for Numbered {
     }
 }
 
-/// The same, awaited.
+/// The same as an async source.
 struct Awaited(Numbered);
 
 impl AsyncSource for Awaited {
@@ -219,7 +219,7 @@ impl AsyncSource for Awaited {
     }
 }
 
-/// Keeps a copy of each burst, which holds the number of every use of it. Fails after a thousand.
+/// Keeps a copy of each burst. A burst has a number for each time that it was used. Fails at the thousandth burst.
 #[derive(Clone, Default)]
 struct Noted(Arc<Mutex<Vec<Vec<u32>>>>);
 
@@ -234,7 +234,7 @@ impl Noted {
     }
 }
 
-/// A sink that has room at every second call.
+/// A sink that has room only in every second call.
 struct Hesitant(Port<Fake>, Noted, bool);
 
 impl Sink for Hesitant {
@@ -261,7 +261,7 @@ impl AsyncSink for Noted {
 
 const ROOM: usize = 2;
 
-/// Carries bursts by a channel in threads.
+/// Carries bursts through a channel between threads.
 fn carry_in_threads(handoff: Handoff) -> Vec<Vec<u32>> {
     let noted = Noted::default();
     let (bursts, received) = sync_channel(ROOM);
@@ -273,7 +273,7 @@ fn carry_in_threads(handoff: Handoff) -> Vec<Vec<u32>> {
     noted.0.lock().unwrap().clone()
 }
 
-/// The same in tasks.
+/// The same between tasks.
 fn carry_in_tasks(handoff: Handoff) -> Vec<Vec<u32>> {
     let noted = Noted::default();
     let (bursts, received) = tokio::sync::mpsc::channel(ROOM);
@@ -285,7 +285,7 @@ fn carry_in_tasks(handoff: Handoff) -> Vec<Vec<u32>> {
     noted.0.lock().unwrap().clone()
 }
 
-/// However long it runs: no more bursts than the pool has are ever made, and each comes back.
+/// The pool never makes more bursts than it may have, however long it runs, and each burst comes back.
 #[test]
 fn a_pool_makes_no_more_bursts_than_it_may() {
     for noted in [carry_in_threads(Handoff::Pool), carry_in_tasks(Handoff::Pool)] {
@@ -329,7 +329,7 @@ fn counters_add_up_over_workers() {
     assert_eq!(serde_json::from_str::<Counts>(&json).unwrap(), counts);
 }
 
-/// A packet that there is no room for at once is sent once, and so are those before and after it.
+/// If a packet finds no room at first, it is sent exactly once, and so are the packets before and after it.
 #[test]
 fn a_write_goes_on_where_it_found_no_room() {
     let packets: Vec<_> = (1..=5).map(|index| vec![0x45; 20 * index]).collect();
@@ -341,7 +341,7 @@ fn a_write_goes_on_where_it_found_no_room() {
     assert_eq!((carried.read_packets, carried.written_packets, carried.lost_packets), (5, 4, 1));
 }
 
-/// Buffers that are used again show nothing of what was in them.
+/// A reused buffer shows nothing of its former packet.
 #[test]
 fn a_batch_is_as_long_as_what_was_read() {
     let would_block = || Err(io::ErrorKind::WouldBlock.into());

@@ -1,4 +1,4 @@
-//! Real devices in namespaces of their own, which takes root. A test that cannot run says SKIP and why.
+//! Tests with real devices in new namespaces. They need root. A test that cannot run prints SKIP and the reason.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use platform::{Cause, Class, Error, Namespace};
 use super::super::{Counters, Forwarder, Stopper};
 use crate::{Counts, DevicePair, ForwardConfig, Handoff, Io, Offload};
 
-/// A test that waits longer fails.
+/// A test that has to wait longer fails.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One network for both ends, so that each device is the route to the other.
@@ -35,14 +35,14 @@ fn set_up(network: &Namespace, name: &str, [v4, v6]: [&str; 2]) {
     ip(network, &format!("link set {name} up"));
 }
 
-/// Runs it in another thread of the namespace.
+/// Runs a closure in another thread of the namespace.
 fn spawn_in<T: Send + 'static>(network: &Namespace, job: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
     let (sender, receiver) = mpsc::channel();
     network.run(move || drop(thread::spawn(move || drop(sender.send(job()))))).unwrap();
     receiver
 }
 
-/// A forwarder under way between two networks.
+/// A running forwarder between two networks.
 struct Topology {
     near: Namespace,
     far: Namespace,
@@ -63,14 +63,14 @@ impl Topology {
         Ok(Self { near, far, counters, stopper, ended })
     }
 
-    /// Stops it, which is no error.
+    /// Stops the forwarder without an error.
     fn end(self) -> Counts {
         self.stopper.stop();
         self.ended.recv_timeout(TIMEOUT).unwrap().unwrap();
         self.counters.read()
     }
 
-    /// A connection between the two, whose client is near.
+    /// A connection between the two networks. The client is near.
     fn connect(&self, [near, far]: [&'static str; 2]) -> [TcpStream; 2] {
         let listener = self.far.run(move || TcpListener::bind((far.parse::<IpAddr>().unwrap(), 0)).unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
@@ -89,7 +89,7 @@ fn pattern(index: usize) -> u8 {
     (index ^ index >> 8 ^ index >> 16) as u8
 }
 
-/// Sends all bytes from one to the other, and sees that they are the ones.
+/// Sends the pattern from one end to the other, and checks that all of it arrives.
 fn transfer(from: &mut TcpStream, to: &mut TcpStream) {
     let sent: Vec<u8> = (0..LEN).map(pattern).collect();
     thread::scope(|scope| {
@@ -104,7 +104,7 @@ fn way(io: Io, offload: Offload, hop: Handoff, workers: u16) -> ForwardConfig {
     ForwardConfig { io, offload, hop, workers: NonZeroU16::new(workers).unwrap(), threads: None }
 }
 
-/// The ways, or why none can be tried here.
+/// All possible configurations with one worker and with three.
 fn legal_ways() -> impl Iterator<Item = ForwardConfig> {
     let ios = [Io::Sync, Io::Async, Io::Framed];
     ios.into_iter().flat_map(|io| {
@@ -116,7 +116,7 @@ fn legal_ways() -> impl Iterator<Item = ForwardConfig> {
     })
 }
 
-/// Why no test can be made here.
+/// The reason why these tests cannot run here.
 fn cannot() -> Option<String> {
     if !nix::unistd::geteuid().is_root() {
         return Some("needs root".to_owned());
@@ -124,7 +124,7 @@ fn cannot() -> Option<String> {
     Topology::new(way(Io::Sync, Offload::Whole, Handoff::Direct, 1)).err().map(|error| error.to_string())
 }
 
-/// Past the test harness, which would swallow it.
+/// Writes to standard error directly, because the test harness would hide printed output.
 macro_rules! skip_if {
     ($reason:expr) => {
         if let Some(reason) = $reason {
@@ -159,7 +159,7 @@ fn every_way_carries_tcp_both_ways() {
                 assert!(carried.written_bytes / packets > 1500, "{way:?}: {counts:?}");
             }
             if way.workers.get() == 1 {
-                // What is sent again comes late; nothing else does.
+                // Retransmitted segments come late, and no others.
                 assert!(carried.reordered.unwrap() <= sent_again, "{way:?}: {sent_again} sent again, {counts:?}");
             }
         }
@@ -215,7 +215,8 @@ fn errors_of_devices_that_cannot_be_made() {
     skip_if!(cannot());
     let near = Namespace::new().unwrap();
     let far = Namespace::new().unwrap();
-    // Each with a near device of its own: the kernel may take a while to remove one, as when another test forks.
+    // Each attempt has another near device: the kernel may take a while to remove one, for instance if another test
+    // forks.
     let ends = |near: &str, far_namespace| DevicePair { near: near.into(), far: "tun22".into(), far_namespace };
     let whole = way(Io::Sync, Offload::Whole, Handoff::Direct, 1);
     let both = ends("tun11", far.path());

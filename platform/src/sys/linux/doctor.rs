@@ -1,4 +1,4 @@
-//! What Linux has for a run.
+//! Checks Linux for everything that a run needs.
 
 use std::fs;
 
@@ -8,11 +8,11 @@ use super::line;
 use super::tun::{NODE, open_node};
 use crate::doctor::{Check, Verdict};
 
-/// The congestion control that clients get where the kernel has it.
+/// The congestion control of clients, if the kernel has it.
 const CUBIC: &str = "cubic";
 
-/// The limits of a socket's buffers, and which way they are for (`tcp(7)`). Each is of three numbers: the
-/// least, the first, and the largest that the kernel grows a buffer to.
+/// The settings of a socket's buffers, and their direction (`tcp(7)`). Each setting is three numbers: the smallest, the
+/// initial, and the largest size of a buffer.
 const BUFFERS: [(&str, &str); 2] = [("tcp_rmem", "in"), ("tcp_wmem", "out")];
 
 pub(super) fn examine(window_bytes: usize) -> Vec<Check> {
@@ -21,7 +21,7 @@ pub(super) fn examine(window_bytes: usize) -> Vec<Check> {
     [node, rights()].into_iter().chain(optional.into_iter().flatten()).collect()
 }
 
-/// Either is enough. Whether the system forbids namespaces to users is seen when one is made.
+/// Root and ordinary users both work. Whether the system forbids user namespaces shows only when one is created.
 fn rights() -> Check {
     let user = Uid::effective();
     let finding = if user.is_root() {
@@ -88,7 +88,7 @@ mod tests {
         let check = cubic_among("reno bbr");
         assert_eq!((check.verdict, check.finding.as_str()), (Verdict::Note, "cubic is not loaded, only reno bbr"));
         assert!(check.remedy.unwrap().contains("modprobe tcp_cubic"));
-        // Another's name may contain it.
+        // Another algorithm's name may contain it.
         assert_eq!(cubic_among("reno cubictcp").verdict, Verdict::Note);
     }
 

@@ -40,7 +40,7 @@ impl System for Linux {
 
     const OFFLOAD: bool = true;
     const NETNS: bool = true;
-    /// Hidden in the documentation of tun-rs, but public.
+    /// tun-rs hides this public function in its documentation.
     const TUN_RS_SUM: Option<fn(&[u8]) -> u16> = Some(|bytes| tun_rs::checksum(bytes, 0));
 
     fn check_name(name: &str) -> Result<(), &'static str> {
@@ -129,7 +129,7 @@ impl System for Linux {
         unix::process_end(status)
     }
 
-    /// Not by its name, which may be that of another program by now (`proc_pid_exe(5)`).
+    /// Not the path of its file: another program may be there by now (`proc_pid_exe(5)`).
     fn this_program() -> PathBuf {
         let own = PathBuf::from("/proc/self/exe");
         if own.exists() { own } else { program_on_disk() }
@@ -163,7 +163,7 @@ impl System for Linux {
         unix::allow_open_files(wanted);
     }
 
-    /// `PR_SET_TIMERSLACK`: 1 nanosecond in place of 50 microseconds.
+    /// `PR_SET_TIMERSLACK`: 1 nanosecond instead of 50 microseconds.
     fn sharpen_timers() {
         let _as_they_are = nix::sys::prctl::set_timerslack(1);
     }
@@ -204,18 +204,18 @@ impl System for Linux {
         line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     }
 
-    /// Only x86 has the flag.
+    /// Only x86 has this flag.
     fn virtual_machine() -> Option<bool> {
         cpuinfo("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
     }
 }
 
-/// The text of a file of one line.
+/// The text of a file with one line.
 fn line(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The value of the first line of `/proc/cpuinfo` with that key.
+/// The value of the first line of `/proc/cpuinfo` with this key.
 fn cpuinfo(key: &str) -> Option<String> {
     fs::read_to_string("/proc/cpuinfo").ok()?.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;

@@ -1,4 +1,4 @@
-//! What only rtnetlink lets an ordinary user do to an interface in a namespace of their own.
+//! Configures interfaces through rtnetlink. Only rtnetlink allows all of this to an ordinary user in a user namespace.
 
 use std::fs::File;
 use std::io;
@@ -17,22 +17,21 @@ use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use socket2::SockRef;
 
-/// The number that the far end of a veth pair gets. An interface is ready at once if its number differs from its
-/// other end's, and else after up to a second (`net/core/link_watch.c`, `linkwatch_urgent_event`). The near end has the
-/// next free number of its network.
+/// The interface index of the far end of a veth pair. If the two ends have different indexes, an interface is ready at
+/// once, else after up to a second (`net/core/link_watch.c`, `linkwatch_urgent_event`). The near end gets the next free
+/// index of its network.
 const FAR_VETH_INDEX: u32 = 1 << 16;
 
-/// Events of interfaces (`RTMGRP_LINK` of `linux/rtnetlink.h`).
+/// The multicast group of interface events (`RTMGRP_LINK` of `linux/rtnetlink.h`).
 const LINK_EVENTS: u32 = 1;
 
-/// How long an interface that is up may take until packets pass.
+/// How long it may take until packets pass an interface that is up.
 const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sets how many packets may wait in an interface's queue.
 ///
-/// By `RTM_SETLINK`, for which the right in the interface's own namespace is enough
-/// (`net/core/rtnetlink.c`). The older ioctl, `SIOCSIFTXQLEN`, wants it in the first one
-/// (`net/core/dev_ioctl.c`).
+/// It uses `RTM_SETLINK`, which needs `CAP_NET_ADMIN` only in the interface's user namespace (`net/core/rtnetlink.c`).
+/// The older ioctl `SIOCSIFTXQLEN` needs it in the initial user namespace (`net/core/dev_ioctl.c`).
 pub(super) fn set_tx_queue_len(interface_index: u32, packets: u32) -> io::Result<()> {
     let mut link = LinkMessage::default();
     link.header.index = interface_index;
@@ -40,7 +39,7 @@ pub(super) fn set_tx_queue_len(interface_index: u32, packets: u32) -> io::Result
     request(RouteNetlinkMessage::SetLink(link))
 }
 
-/// What the kernel says of an interface.
+/// The state of an interface.
 pub(super) struct Interface {
     pub(super) name: String,
     pub(super) mtu: u32,
@@ -49,7 +48,7 @@ pub(super) struct Interface {
     pub(super) running: bool,
 }
 
-/// The interface of a number, by `RTM_GETLINK`.
+/// Reads the state of an interface with `RTM_GETLINK`.
 pub(super) fn interface(index: u32) -> io::Result<Interface> {
     let mut link = LinkMessage::default();
     link.header.index = index;
@@ -71,7 +70,7 @@ pub(super) fn interface(index: u32) -> io::Result<Interface> {
     Ok(interface)
 }
 
-/// Sets the link of an interface up, by `RTM_SETLINK`.
+/// Sets the link of an interface up with `RTM_SETLINK`.
 pub(super) fn set_link_up(index: u32) -> io::Result<()> {
     let mut link = LinkMessage::default();
     link.header.index = index;
@@ -80,7 +79,7 @@ pub(super) fn set_link_up(index: u32) -> io::Result<()> {
     request(RouteNetlinkMessage::SetLink(link))
 }
 
-/// Sets an interface's MTU, in bytes, by `RTM_SETLINK`.
+/// Sets an interface's MTU, in bytes, with `RTM_SETLINK`.
 pub(super) fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
     let mut link = LinkMessage::default();
     link.header.index = index;
@@ -88,8 +87,8 @@ pub(super) fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
     request(RouteNetlinkMessage::SetLink(link))
 }
 
-/// Makes two interfaces that are joined like the ends of a cable: one in this network, one in the other
-/// (`veth(4)`).
+/// Creates a veth pair: two interfaces that are joined like the ends of a cable, one in this network and one in the
+/// other (`veth(4)`).
 pub(super) fn create_veth(near: &str, far: &str, far_namespace: &File) -> io::Result<()> {
     let mut peer = LinkMessage::default();
     peer.header.index = FAR_VETH_INDEX;
@@ -105,12 +104,12 @@ pub(super) fn create_veth(near: &str, far: &str, far_namespace: &File) -> io::Re
     create(RouteNetlinkMessage::NewLink(link))
 }
 
-/// Waits until packets pass an interface that was taken up.
+/// Waits until packets pass an interface that is up.
 pub(super) fn wait_until_running(index: u32) -> io::Result<()> {
     let mut events = Socket::new(NETLINK_ROUTE)?;
     events.bind(&SocketAddr::new(0, LINK_EVENTS))?;
     let deadline = Instant::now() + LINK_TIMEOUT;
-    // An event between the question and the wait is in the socket.
+    // The socket keeps an event that happens between the query and the wait.
     while !interface(index)?.running {
         let remaining = deadline.saturating_duration_since(Instant::now());
         if remaining.is_zero() {
@@ -125,8 +124,7 @@ pub(super) fn wait_until_running(index: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends all packets to a network out of an interface, by `RTM_NEWROUTE`: what `ip route add NETWORK dev NAME`
-/// does.
+/// Routes all packets to a network out of an interface with `RTM_NEWROUTE`, as `ip route add NETWORK dev NAME` does.
 pub(super) fn add_route(interface_index: u32, network: IpAddr, prefix_len: u8) -> io::Result<()> {
     let mut route = RouteMessage::default();
     route.header.address_family = if network.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
@@ -145,11 +143,11 @@ pub(super) fn add_route(interface_index: u32, network: IpAddr, prefix_len: u8) -
     create(RouteNetlinkMessage::NewRoute(route))
 }
 
-/// Gives an interface an address and, with its prefix, the route to the others of its network.
+/// Gives an interface an address. The prefix makes the kernel add the route to the other hosts of its network.
 ///
-/// By `RTM_NEWADDR`, for `IFA_F_NODAD`: an IPv6 address can be used at once then, and else not
-/// before a worker of the kernel's has found that a point-to-point interface has no duplicates to
-/// look for (`net/ipv6/addrconf.c`, `addrconf_dad_work`).
+/// It uses `RTM_NEWADDR` for the flag `IFA_F_NODAD`: an IPv6 address is then usable at once. Without the flag, the
+/// address waits for a kernel worker, which finds that a point-to-point interface needs no detection of duplicates
+/// (`net/ipv6/addrconf.c`, `addrconf_dad_work`).
 pub(super) fn add_address(interface_index: u32, address: IpAddr, prefix_len: u8) -> io::Result<()> {
     let mut message = AddressMessage::default();
     message.header.index = interface_index;
@@ -163,12 +161,12 @@ pub(super) fn add_address(interface_index: u32, address: IpAddr, prefix_len: u8)
     request(RouteNetlinkMessage::NewAddress(message))
 }
 
-/// Sends a request and waits for the kernel's acknowledgement, which is there at once.
+/// Sends a request and reads the kernel's acknowledgement, which arrives at once.
 fn request(message: RouteNetlinkMessage) -> io::Result<()> {
     acknowledged(message, 0)
 }
 
-/// The same, for something that is not there yet.
+/// The same for a request that creates an object. It fails if the object exists.
 fn create(message: RouteNetlinkMessage) -> io::Result<()> {
     acknowledged(message, NLM_F_CREATE | NLM_F_EXCL)
 }
@@ -180,7 +178,7 @@ fn acknowledged(message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
     }
 }
 
-/// Sends a message and waits for the answer. One that says an error is an error here.
+/// Sends a message and waits for the reply. Returns an error if the reply is an error.
 fn ask(message: RouteNetlinkMessage, flags: u16) -> io::Result<NetlinkPayload<RouteNetlinkMessage>> {
     let mut message = NetlinkMessage::from(message);
     message.header.flags = flags;

@@ -1,8 +1,7 @@
-//! Linux namespaces: a network of one's own, with or without root.
+//! Linux network namespaces, with or without root.
 //!
-//! A namespace is entered by `unshare(2)` and belongs to the thread that calls it; threads started
-//! from there are in it too. When the last of them and the last device have gone, the kernel takes
-//! it down: nothing has to be cleaned up.
+//! `unshare(2)` moves the calling thread into a new namespace. Threads that it starts later are in it too. When the
+//! last thread and the last open device are gone, the kernel removes the namespace, so there is nothing to clean up.
 
 use std::fs;
 use std::io;
@@ -13,8 +12,8 @@ use nix::unistd::{Gid, Uid};
 
 use crate::{Cause, Error};
 
-/// A new network namespace for the calling thread. Where that right is missing, a new user
-/// namespace first, in which the caller has it (`user_namespaces(7)`).
+/// Moves the calling thread into a new network namespace. If it lacks the right, it also gets a new user namespace, in
+/// which it has the right (`user_namespaces(7)`).
 pub(super) fn enter() -> Result<(), Error> {
     match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => Ok(()),
@@ -35,8 +34,8 @@ fn enter_as_user() -> Result<(), Error> {
         ),
         _ => forbidden(errno.into()),
     })?;
-    // Without a map the new user would be nobody. setgroups(2) has to be given up before an
-    // ordinary user may write the group's map (user_namespaces(7)).
+    // Without a map, the user would be `nobody` in the namespace. An ordinary user may write the map of groups only
+    // after giving up setgroups(2) (user_namespaces(7)).
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("0 {uid} 1"))?;
     write("/proc/self/gid_map", &format!("0 {gid} 1"))

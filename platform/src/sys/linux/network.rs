@@ -1,4 +1,4 @@
-//! The interfaces and settings of the calling thread's network.
+//! Interfaces and settings of the calling thread's network.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,10 +10,10 @@ use nix::net::if_::if_nametoindex;
 use super::netlink;
 use crate::{Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, PacketCounts, network_of};
 
-/// The number of the loopback in every namespace (`include/net/flow.h`).
+/// The interface index of the loopback in every namespace (`include/net/flow.h`).
 const LOOPBACK_IFINDEX: u32 = 1;
 
-/// Gives an interface its addresses, routes and sizes, and sets its link up.
+/// Sets the MTU, queue, address and route of an interface, and sets its link up.
 pub(super) fn set_up(interface: &Interface) -> Result<(), Error> {
     let Interface { name, address, prefix_len, route_to, mtu, tx_queue_len } = interface;
     let failed = |operation| move |source| Error::new(Class::Failed, operation, name, source);
@@ -84,17 +84,17 @@ pub(super) fn set_loopback_up() -> Result<Loopback, Error> {
     Ok(Loopback {
         name: interface.name,
         mtu: interface.mtu as usize,
-        // It offloads all of TCP from the beginning (`drivers/net/loopback.c`, `gen_lo_setup`).
+        // It always offloads TCP (`drivers/net/loopback.c`, `gen_lo_setup`).
         offload: true,
     })
 }
 
-/// Lets the kernel forward. Where a packet goes back to where it came from, it would also advise the
-/// sender of the shorter way (ICMP redirects), with packets that nobody has asked for. Over IPv6 they
-/// cannot be switched off, but are rare (`net/ipv6/ip6_output.c`, `ip6_forward`).
+/// Makes the kernel forward. If a packet leaves by the interface that it came from, the kernel would also send an
+/// ICMP redirect to the sender. For IPv4, redirects are switched off here. For IPv6, they cannot be switched off, but
+/// are rare (`net/ipv6/ip6_output.c`, `ip6_forward`).
 pub(super) fn enable_forwarding(interface: &str, ipv6: bool) -> Result<(), Error> {
     if ipv6 {
-        // What one interface of IPv6 has of it does not forward (`net.ipv6.conf.all.forwarding`).
+        // For IPv6, the setting of a single interface does not make it forward (`net.ipv6.conf.all.forwarding`).
         return set("ipv6/conf/all/forwarding", "1");
     }
     set("ipv4/conf/all/send_redirects", "0")?;
@@ -102,12 +102,13 @@ pub(super) fn enable_forwarding(interface: &str, ipv6: bool) -> Result<(), Error
     set(&format!("ipv4/conf/{interface}/forwarding"), "1")
 }
 
-/// Lets packets arrive by an interface although a route leads their answers elsewhere: no reverse path filter
-/// (RFC 3704, 2.2). The larger of the two settings counts (`include/linux/inetdevice.h`, `IN_DEV_RPFILTER`).
+/// Disables the reverse path filter (RFC 3704, 2.2): packets may arrive at an interface although the route to their
+/// source leads elsewhere. The kernel uses the larger of the two settings (`include/linux/inetdevice.h`,
+/// `IN_DEV_RPFILTER`).
 fn disable_rp_filter(interface: &str) -> Result<(), Error> {
     for of in ["all", interface] {
         let name = format!("ipv4/conf/{of}/rp_filter");
-        // Where it is off already, a read-only /proc/sys does no harm.
+        // If it is already off, a read-only /proc/sys does no harm.
         if !fs::read_to_string(format!("/proc/sys/net/{name}")).is_ok_and(|value| value.trim() == "0") {
             set(&name, "0")?;
         }
@@ -115,7 +116,7 @@ fn disable_rp_filter(interface: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a setting that only `/proc/sys/net` has. A thread finds there the settings of its own network namespace
+/// Writes a setting in `/proc/sys/net`. A thread sees the settings of its own network namespace there
 /// (`net/sysctl_net.c`, `net_ctl_header_lookup`).
 fn set(name: &str, value: &str) -> Result<(), Error> {
     let path = format!("/proc/sys/net/{name}");
@@ -130,13 +131,13 @@ fn set(name: &str, value: &str) -> Result<(), Error> {
     })
 }
 
-/// The packets that an interface has dropped, in the network of the thread with this folder under `/proc`.
+/// The counters of an interface in the network of the thread with this folder under `/proc`.
 pub(super) fn interface_counts(thread: &Path, interface: &str) -> Option<InterfaceCounts> {
     parse_counts(&fs::read_to_string(thread.join("net/dev")).ok()?, interface)
 }
 
-/// Bytes, packets and drops are the first, second and fourth number of each half of a line of `/proc/net/dev`: the
-/// first half is what the kernel receives (`net/core/net-procfs.c`, `dev_seq_printf_stats`).
+/// Parses a line of `/proc/net/dev`. Each half of it begins with bytes, packets, errors and drops. The first half
+/// counts packets that the kernel receives (`net/core/net-procfs.c`, `dev_seq_printf_stats`).
 fn parse_counts(table: &str, name: &str) -> Option<InterfaceCounts> {
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
     let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();

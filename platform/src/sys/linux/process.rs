@@ -1,4 +1,4 @@
-//! Other processes, and this one as others see it.
+//! The life, CPU time and memory of processes.
 
 use std::fs;
 use std::io;
@@ -12,19 +12,19 @@ use nix::sys::signal::Signal;
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, getpid, getppid, gettid, sysconf};
 
-/// Of a process that is about to end (`include/linux/sched.h`).
+/// The flag of a process that is about to end (`include/linux/sched.h`).
 const PF_EXITING: u64 = 0x4;
 
-/// By `PR_SET_PDEATHSIG` (`prctl(2)`). It tells of an end that comes later alone, so who the parent is is
-/// asked after it. Another one may be a program between the two, which ends with `parent` or not.
+/// `PR_SET_PDEATHSIG` (`prctl(2)`) covers only an end that comes later, so the parent is checked after it. If the real
+/// parent is another process, a program may be between the two, so it is enough that `parent` is alive.
 pub(super) fn end_with_parent(parent: u32) -> bool {
-    // Where the kernel will not, things are as on other systems.
+    // If the kernel refuses, this process behaves as on other systems.
     let _alone = set_pdeathsig(Signal::SIGKILL);
     pid(parent) == Some(getppid()) || is_alive(parent)
 }
 
-/// Whether a process is there, and neither about to end nor only what nobody has waited for yet (`proc_pid_stat(5)`).
-/// What ends gives its children away before it is seen as dead.
+/// Whether a process exists, is not a zombie, and is not about to end (`proc_pid_stat(5)`). A process that ends loses
+/// its children to another parent before it becomes a zombie.
 pub(crate) fn is_alive(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let Some((_, fields)) = stat.rsplit_once(") ") else { return false };
@@ -32,17 +32,17 @@ pub(crate) fn is_alive(process: u32) -> bool {
     !fields.starts_with(['Z', 'X']) && flags.is_some_and(|flags| flags & PF_EXITING == 0)
 }
 
-/// The same, asked for by the parent. What the kernel waits for is the end of the thread.
+/// The same, set up by the parent. The kernel sends the signal when the thread ends, not only the process.
 pub(super) fn end_with_this_thread(command: &mut Command) {
     let parent = getpid();
     let bind = move || {
         set_pdeathsig(Signal::SIGKILL)?;
-        // It may have ended before.
+        // The parent may have ended before.
         if getppid() == parent { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
     // SAFETY: between fork and exec it makes two system calls, and neither allocates nor locks.
     unsafe { command.pre_exec(bind) };
-    // A terminal's interrupt is for this process, which then has the other end in order.
+    // An interrupt from the terminal should reach only this process. It then ends the other one in order.
     command.process_group(0);
 }
 
@@ -50,7 +50,7 @@ pub(super) fn folder_of_thread() -> PathBuf {
     format!("/proc/{}/task/{}", getpid(), gettid()).into()
 }
 
-/// By the clock that the process has of its own: `/proc/PID/stat` counts in ticks of 10 ms.
+/// Uses the CPU clock of the process, because `/proc/PID/stat` counts in ticks of 10 ms.
 pub(super) fn cpu_of(process: u32) -> Option<Duration> {
     clock_getcpuclockid(pid(process)?).and_then(clock_gettime).ok().map(Into::into)
 }
@@ -63,8 +63,8 @@ pub(super) fn rss_bytes_of(process: u32) -> Option<u64> {
     Some(pages * u64::try_from(page).ok()?)
 }
 
-/// `VmHWM` of `/proc/PID/status`. What getrusage(2) says is older than the program where another
-/// has started it by exec, as `cargo run` does.
+/// `VmHWM` of `/proc/PID/status`. The peak of getrusage(2) includes the program that ran before exec, for example
+/// `cargo run`.
 pub(super) fn peak_rss_bytes_of(process: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"))?;
@@ -77,7 +77,7 @@ pub(super) fn stolen_time() -> Option<Duration> {
     parse_stolen(&fs::read_to_string("/proc/stat").ok()?, hertz)
 }
 
-/// The eighth number of the line `cpu`, in ticks of all processors, shared among the lines `cpuN`
+/// The eighth number of the line `cpu` is the ticks of all processors. It is divided by the number of lines `cpuN`
 /// (`Documentation/filesystems/proc.rst`, 1.7).
 fn parse_stolen(stat: &str, hertz: u64) -> Option<Duration> {
     let cpus = u32::try_from(stat.lines().filter(|line| line.starts_with("cpu")).count().checked_sub(1)?).ok()?;

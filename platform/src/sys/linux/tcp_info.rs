@@ -1,16 +1,16 @@
 //! `struct tcp_info` (`include/uapi/linux/tcp.h`).
 //!
-//! It grows at its end, and a kernel fills as much of it as it knows. libc's structure ends before the
-//! windows, so the fields are read by their places.
+//! New kernels add fields at its end, and a kernel fills the fields that it knows. The structure in libc ends before
+//! the windows, so the fields are read by their offsets.
 
 use std::time::Duration;
 
 use crate::TcpStatistics;
 
-/// Length, in bytes, up to the last field that is read here.
+/// Length of the structure up to the last field that is read here, in bytes.
 pub(super) const LEN: usize = RCV_WND + 4;
 
-/// The places of fields of 32 bits, in bytes from the beginning. The first eight bytes are flags.
+/// Offsets of fields of 32 bits, in bytes. The first eight bytes are flags.
 const SND_MSS: usize = 16;
 const RTT_US: usize = 68;
 const SND_CWND: usize = 80;
@@ -19,12 +19,12 @@ const MIN_RTT_US: usize = 148;
 const SND_WND: usize = 228;
 const RCV_WND: usize = 232;
 
-/// What a kernel has filled of the structure.
+/// Reads the part of the structure that the kernel has filled.
 pub(super) fn read(info: &[u8]) -> TcpStatistics {
     let word = |at: usize| Some(u32::from_ne_bytes(*info.get(at..)?.first_chunk()?));
     TcpStatistics {
         retransmits: word(TOTAL_RETRANS).map(Into::into),
-        // Zero, or all ones, is what was not measured yet (`net/ipv4/tcp.c`, `tcp_get_info`).
+        // Zero or all ones mean "not measured yet" (`net/ipv4/tcp.c`, `tcp_get_info`).
         rtt: word(RTT_US).filter(|rtt_us| *rtt_us > 0).map(microseconds),
         min_rtt: word(MIN_RTT_US).filter(|rtt_us| *rtt_us != u32::MAX).map(microseconds),
         congestion_window_bytes: word(SND_CWND)
@@ -43,7 +43,7 @@ fn microseconds(time_us: u32) -> Duration {
 mod tests {
     use super::*;
 
-    /// Each word says its own place.
+    /// The value of each word is its offset.
     fn info() -> [u8; LEN] {
         let mut info = [0; LEN];
         for (index, word) in info.chunks_exact_mut(4).enumerate() {
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn what_an_older_kernel_does_not_fill_is_not_said() {
-        // Of 5.4 to 6.1, and of 4.9.
+        // Linux 5.4 to 6.1, and Linux 4.9.
         let statistics = read(&info()[..232]);
         assert_eq!((statistics.send_window_bytes, statistics.receive_window_bytes), (Some(228), None));
         let statistics = read(&info()[..160]);

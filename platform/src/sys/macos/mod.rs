@@ -1,4 +1,4 @@
-//! macOS: utun, through tun-rs.
+//! macOS: utun through tun-rs.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io::{self, IoSlice};
@@ -28,14 +28,14 @@ use crate::{
     TunConfig,
 };
 
-/// `UTUN_OPT_MAX_PENDING_PACKETS` of XNU's `bsd/net/if_utun.h`, which libc lacks.
+/// `UTUN_OPT_MAX_PENDING_PACKETS` of XNU's `bsd/net/if_utun.h`. libc does not have it.
 const UTUN_OPT_MAX_PENDING_PACKETS: c_int = 16;
 
-/// Packets that may wait in the socket before the kernel stops the interface. Its own default is
-/// one, so that kernel and reader take turns. More than this only delays what waits.
+/// Packets that may wait in the socket before the kernel stops the interface. The default is one, with which the kernel
+/// and the reader take turns. More than this only adds delay.
 const MAX_PENDING: usize = 256;
 
-/// Socket buffers to ask for, in bytes, until the kernel grants one: utun's own are 512 KiB, and
+/// Sizes of socket buffers to try, in bytes, until the kernel grants one. The default of utun is 512 KiB, and
 /// `kern.ipc.maxsockbuf` is the limit.
 const SOCKET_BUFFERS: [c_int; 3] = [4 << 20, 2 << 20, 1 << 20];
 
@@ -102,12 +102,12 @@ impl System for MacOs {
         unix::cpu_of_thread()
     }
 
-    /// `getrusage(2)`, in bytes here. It is older than the program where another has started it by exec.
+    /// `getrusage(2)`, in bytes on macOS. It includes the program that ran before exec.
     fn peak_rss_bytes() -> Option<u64> {
         u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.max_rss()).ok()
     }
 
-    /// A utun interface is made by root alone (`bsd/net/if_utun.c`, `utun_ctl_bind`).
+    /// Only root may create a utun interface (`bsd/net/if_utun.c`, `utun_ctl_bind`).
     fn examine(_window_bytes: usize) -> Vec<Check> {
         let user = Uid::effective();
         let rights = if user.is_root() {
@@ -138,7 +138,7 @@ impl System for MacOs {
     }
 }
 
-/// A utun interface. It vanishes with this value, unless its descriptor is open elsewhere too.
+/// A utun interface. Dropping it deletes the interface, unless another descriptor of it is open.
 pub(crate) struct Utun {
     device: Readiness<SyncDevice>,
     name: String,
@@ -176,17 +176,17 @@ fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
     let builder = DeviceBuilder::new()
         .name(&config.name)
         .mtu(config.mtu)
-        // The interface is point-to-point, so with the address the kernel makes a host route to
-        // the peer (`bsd/netinet/in.c`, `in_ifinit`). That is all a run needs; a route to the rest
-        // of the network would hide other interfaces' networks, and is its owner's to make.
+        // The interface is point-to-point, so with the address the kernel adds a host route to the peer
+        // (`bsd/netinet/in.c`, `in_ifinit`). A run needs no more. A route to the rest of the network could hide the
+        // networks of other interfaces, so the user has to add it.
         .with(|builder| {
             builder.associate_route(false);
         });
     let builder = match (network.address, network.peer) {
         (IpAddr::V4(address), IpAddr::V4(peer)) => builder.ipv4(address, network.prefix_len, Some(peer)),
-        // IPv6 makes the route to the prefix with the address (`bsd/netinet6/in6.c`).
+        // For IPv6, the kernel adds the route to the prefix with the address (`bsd/netinet6/in6.c`).
         (IpAddr::V6(address), _) => builder.ipv6(address, network.prefix_len),
-        // A network is of one version.
+        // Never: a network has one IP version.
         (IpAddr::V4(address), IpAddr::V6(_)) => builder.ipv4(address, network.prefix_len, None),
     };
     let device = builder.enable(true).build_sync().map_err(|source| {
@@ -204,17 +204,17 @@ fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
 fn adopt(fd: RawFd) -> Result<SyncDevice, Error> {
     let error = |source| Error::new(Cause::NotAUtun, "take over", format!("file descriptor {fd}"), source);
     let mut name = [0_u8; libc::IFNAMSIZ];
-    // Asked before the descriptor changes hands, since it would be closed even if it is no utun.
+    // Checked before the device owns the descriptor: it would close a descriptor that is not a utun.
     let len = socket_option(fd, libc::SYSPROTO_CONTROL, libc::UTUN_OPT_IFNAME, &mut name).map_err(error)?;
     if !name[..len.min(name.len())].starts_with(b"utun") {
         return Err(error(io::Error::new(io::ErrorKind::InvalidInput, "it belongs to no utun interface")));
     }
-    // SAFETY: the descriptor is open, and by the contract of `TunConfig::fd` handed over to us.
+    // SAFETY: the descriptor is open, and by the contract of `TunConfig::fd` it is ours now.
     unsafe { SyncDevice::from_fd(fd) }.map_err(error)
 }
 
-/// Lets more packets wait for the reader, so that one delay of it does not stop the kernel's
-/// sender. Every refusal is harmless: the device works with the defaults.
+/// Lets more packets wait for the reader, so that a delay of the reader does not stop the kernel's sender. Every
+/// refusal is harmless: the device works with the defaults.
 fn deepen(fd: RawFd, mtu: usize) {
     for option in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
         let _granted = SOCKET_BUFFERS.iter().any(|size| set_socket_option(fd, libc::SOL_SOCKET, option, size).is_ok());
@@ -223,8 +223,8 @@ fn deepen(fd: RawFd, mtu: usize) {
     if socket_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &mut buffer).is_err() {
         return;
     }
-    // What does not fit in the socket is dropped, while what the interface keeps is not: so the
-    // packets that may wait are as many as fill half of the buffer.
+    // The kernel drops packets that do not fit the socket, but not packets that wait in the interface. So the packets
+    // that may wait in the socket fill at most half of its buffer.
     let room = usize::try_from(c_int::from_ne_bytes(buffer)).unwrap_or(0) / 2;
     let pending = (room / (mtu + FAMILY_LEN)).clamp(1, MAX_PENDING) as u32;
     let _older_kernel = set_socket_option(fd, libc::SYSPROTO_CONTROL, UTUN_OPT_MAX_PENDING_PACKETS, &pending);
@@ -238,7 +238,7 @@ fn set_socket_option<T: Copy>(fd: RawFd, level: c_int, option: c_int, value: &T)
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// `struct msghdr_x` of XNU's `bsd/sys/socket.h`, which Apple's SDK lacks.
+/// `struct msghdr_x` of XNU's `bsd/sys/socket.h`. Apple's SDK does not have it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Message {
@@ -249,7 +249,7 @@ struct Message {
     control: *mut c_void,
     control_len: libc::socklen_t,
     flags: c_int,
-    /// How many bytes were received.
+    /// The number of bytes that were received.
     len: libc::size_t,
 }
 
@@ -271,16 +271,16 @@ fn slices_of(slot: &mut Slot<'_>) -> [libc::iovec; 2] {
         .map(|bytes| libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() })
 }
 
-/// A number of bytes, or else the system's last error.
+/// A number of bytes, or the system's last error.
 fn length(result: libc::ssize_t) -> io::Result<usize> {
-    // A negative number alone fails the conversion.
+    // The conversion fails only for a negative number.
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
 impl Calls for SyncDevice {
     fn receive(&self, slot: &mut Slot<'_>) -> io::Result<usize> {
         let slices = slices_of(slot);
-        // SAFETY: there are two slices, which are borrowed until the call has returned.
+        // SAFETY: there are two slices, and they are borrowed until the call returns.
         length(unsafe { libc::readv(self.as_raw_fd(), slices.as_ptr(), 2) })
     }
 
@@ -302,8 +302,8 @@ impl Calls for SyncDevice {
             flags: 0,
             len: 0,
         });
-        // SAFETY: there are at least so many messages, each of two slices, and all of it is borrowed until the call has
-        // returned. `BATCH` fits.
+        // SAFETY: there are at least `slots_len` messages, each with two slices, and all of them are borrowed until the
+        // call returns. `BATCH` fits the type.
         let received =
             unsafe { receive(self.as_raw_fd(), messages.as_mut_ptr(), slots_len as libc::c_uint, libc::MSG_DONTWAIT) };
         let count = length(received)?;
@@ -315,8 +315,8 @@ impl Calls for SyncDevice {
 
     fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let count = c_int::try_from(slices.len()).map_err(io::Error::other)?;
-        // SAFETY: an IoSlice has the layout of an iovec (its documentation says so), and as many as are
-        // announced are initialised and borrowed until the call has returned.
+        // SAFETY: an IoSlice has the layout of an iovec (its documentation says so), and `count` of them are
+        // initialised and borrowed until the call returns.
         length(unsafe { libc::writev(self.as_raw_fd(), slices.as_ptr().cast(), count) })
     }
 }
@@ -343,16 +343,16 @@ impl Link for Utun {
     }
 }
 
-/// `NET_RT_IFLIST2` of `route(4)` for one interface. utun counts a packet for which its socket has
-/// no room as an output error (`bsd/net/if_utun.c`, `utun_output`).
+/// `NET_RT_IFLIST2` of `route(4)` for one interface. If the socket has no room for a packet, utun counts an output
+/// error (`bsd/net/if_utun.c`, `utun_output`).
 fn interface_drops(name: &str) -> Option<u64> {
     let index = c_int::try_from(nix::net::if_::if_nametoindex(name).ok()?).ok()?;
     let mut query = [libc::CTL_NET, libc::PF_ROUTE, 0, 0, libc::NET_RT_IFLIST2, index];
-    // The interface's addresses follow in the same answer.
+    // The interface's addresses follow in the same reply.
     let mut answer = [0_u8; 4096];
     let mut len = answer.len();
-    // SAFETY: the query has as many numbers as announced, and the kernel writes at most `len` bytes
-    // to `answer`, which is that long.
+    // SAFETY: the query has as many numbers as `query.len()`, and the kernel writes at most `len` bytes to `answer`,
+    // which is that long.
     let result = unsafe {
         libc::sysctl(
             query.as_mut_ptr(),
@@ -366,8 +366,8 @@ fn interface_drops(name: &str) -> Option<u64> {
     if result != 0 || len < size_of::<libc::if_msghdr2>() {
         return None;
     }
-    // SAFETY: the answer holds that many bytes, any of which make a value of a type of integers, and
-    // an unaligned read needs no alignment.
+    // SAFETY: the reply has at least so many bytes, any bytes are a valid value of a struct of integers, and the read
+    // is unaligned.
     let message: libc::if_msghdr2 = unsafe { ptr::read_unaligned(answer.as_ptr().cast()) };
     if c_int::from(message.ifm_type) != libc::RTM_IFINFO2 {
         return None;
@@ -376,8 +376,8 @@ fn interface_drops(name: &str) -> Option<u64> {
     Some(queue + message.ifm_data.ifi_iqdrops + message.ifm_data.ifi_oerrors)
 }
 
-/// The size of `struct tcp_connection_info` (`bsd/netinet/tcp.h`), and where its fields lie. libc 0.2's
-/// structure is larger, since it makes a word of each bit of the one word about TCP Fast Open.
+/// The size of `struct tcp_connection_info` (`bsd/netinet/tcp.h`) and the offsets of its fields. The structure in libc
+/// 0.2 is larger: it has a word for each bit of the word about TCP Fast Open.
 const TCP_INFO_LEN: usize = 112;
 const SND_CWND: usize = 24;
 const SND_WND: usize = 28;
@@ -385,7 +385,7 @@ const RCV_WND: usize = 36;
 const SRTT_MS: usize = 44;
 const TX_RETRANSMIT_PACKETS: usize = 104;
 
-/// A value of `sysctl(3)` that is text.
+/// A text value of `sysctl(3)`.
 fn sysctl_text(name: &CStr) -> Option<String> {
     let mut value = [0_u8; 256];
     let len = sysctl(name, &mut value)?;
@@ -393,12 +393,11 @@ fn sysctl_text(name: &CStr) -> Option<String> {
     Some(text.to_str().ok()?.trim().to_owned())
 }
 
-/// Any value of `sysctl(3)`; returns how many bytes it has.
+/// Any value of `sysctl(3)`. Returns its length in bytes.
 fn sysctl(name: &CStr, value: &mut [u8]) -> Option<usize> {
     let mut len = value.len();
     let destination: *mut c_void = value.as_mut_ptr().cast();
-    // SAFETY: the name ends with a zero, and the kernel writes at most `len` bytes to `value`, which
-    // is that long.
+    // SAFETY: the name ends with a zero, and the kernel writes at most `len` bytes to `value`, which is that long.
     let result = unsafe { libc::sysctlbyname(name.as_ptr(), destination, &raw mut len, ptr::null_mut(), 0) };
     (result == 0).then_some(len)
 }
@@ -411,7 +410,7 @@ mod tests {
 
     use super::*;
 
-    /// A device has no Debug, so `unwrap_err` cannot be asked.
+    /// The device does not implement Debug, so `unwrap_err` does not compile.
     fn refusal(fd: RawFd) -> Error {
         match adopt(fd) {
             Ok(_) => panic!("descriptor {fd} was taken over"),
@@ -439,7 +438,7 @@ mod tests {
         assert!(statistics.send_window_bytes.unwrap() > 0, "{statistics:?}");
     }
 
-    /// Offsets that clang computes from Apple's `net/if.h` and `net/if_var.h`.
+    /// The offsets are the ones that clang computes from Apple's `net/if.h` and `net/if_var.h`.
     #[test]
     fn the_interface_message_has_the_layout_of_the_sdk() {
         use std::mem::offset_of;

@@ -1,4 +1,4 @@
-//! A network interface and its addresses, through IP Helper.
+//! A network interface and its addresses, through the IP Helper API.
 
 use std::io;
 use std::net::IpAddr;
@@ -22,11 +22,11 @@ use windows_sys::Win32::Networking::WinSock::{
 
 use crate::Network;
 
-/// How long Windows may take to know a new interface or to let an address of it be used. It is a
-/// matter of milliseconds, unless the machine is busy.
+/// How long Windows may take until it knows a new interface, or until an address is usable. It takes milliseconds,
+/// unless the machine is busy.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// How often it is asked meanwhile.
+/// The time between two checks.
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// An interface, by its locally unique identifier.
@@ -43,19 +43,19 @@ pub(super) fn exists(name: &str) -> bool {
 fn luid_of(name: &str) -> Option<NET_LUID_LH> {
     let name: Vec<u16> = name.encode_utf16().chain([0]).collect();
     let mut luid = NET_LUID_LH { Value: 0 };
-    // SAFETY: the name ends with a zero, and the identifier is ours to write.
+    // SAFETY: the name ends with a zero, and `luid` is ours to write.
     let result = unsafe { ConvertInterfaceAliasToLuid(name.as_ptr(), &raw mut luid) };
     (result == ERROR_SUCCESS).then_some(luid)
 }
 
-/// Has a socket send by the interface of that name (`IP_UNICAST_IF`, `IPV6_UNICAST_IF`).
+/// Makes a socket send through the interface with this name (`IP_UNICAST_IF`, `IPV6_UNICAST_IF`).
 pub(super) fn bind_to_interface(socket: &Socket, name: &str, ipv6: bool) -> io::Result<()> {
     let index = index(name)?;
-    // IPv4's is in network byte order.
+    // The value for IPv4 is in network byte order.
     let (level, option, value) =
         if ipv6 { (IPPROTO_IPV6, IPV6_UNICAST_IF, index) } else { (IPPROTO_IP, IP_UNICAST_IF, index.to_be()) };
     let value = value.to_ne_bytes();
-    // SAFETY: the socket is open, and as many bytes are read as there are.
+    // SAFETY: the socket is open, and Windows reads as many bytes as `value` has.
     let result =
         unsafe { setsockopt(socket.as_raw_socket() as SOCKET, level, option, value.as_ptr(), value.len() as i32) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -64,7 +64,7 @@ pub(super) fn bind_to_interface(socket: &Socket, name: &str, ipv6: bool) -> io::
 fn index(name: &str) -> io::Result<u32> {
     let luid = luid_of(name).ok_or(io::ErrorKind::NotFound)?;
     let mut index = 0;
-    // SAFETY: the identifier is one that Windows has given, and the number is ours to write.
+    // SAFETY: `luid` came from Windows, and `index` is ours to write.
     check(unsafe { ConvertInterfaceLuidToIndex(&raw const luid, &raw mut index) })?;
     Ok(index)
 }
@@ -78,7 +78,7 @@ impl Interface {
         NET_LUID_LH { Value: self.luid }
     }
 
-    /// Sets the MTU of the address' IP version.
+    /// Sets the MTU for the IP version of the address.
     pub(super) fn set_mtu(self, mtu: u16, address: IpAddr) -> io::Result<()> {
         let mut row = MIB_IPINTERFACE_ROW::default();
         within(LIMIT, || {
@@ -88,22 +88,22 @@ impl Interface {
             row.InterfaceLuid = self.luid();
             // SAFETY: as above.
             match unsafe { GetIpInterfaceEntry(&raw mut row) } {
-                // IP is bound to a new interface a moment after it was made.
+                // Windows binds IP to a new interface a moment after its creation.
                 ERROR_NOT_FOUND | ERROR_FILE_NOT_FOUND => Ok(None),
                 code => check(code).map(Some),
             }
         })?;
         row.NlMtu = mtu.into();
-        // Nobody else is on this network who could have the same address.
+        // No detection of duplicate addresses: there is no other host on this network.
         row.DadTransmits = 0;
-        // `SetIpInterfaceEntry` refuses what `GetIpInterfaceEntry` fills in here for IPv4.
+        // For IPv4, `SetIpInterfaceEntry` refuses the value that `GetIpInterfaceEntry` returns.
         row.SitePrefixLength = 0;
         // SAFETY: the row is filled in.
         check(unsafe { SetIpInterfaceEntry(&raw mut row) })
     }
 
-    /// Gives the interface its address and, with the prefix, the route to the peer; then waits until
-    /// the address may be used.
+    /// Gives the interface its address, and waits until the address is usable. The prefix makes Windows add the route
+    /// to the peer.
     pub(super) fn add_address(self, network: &Network) -> io::Result<()> {
         let mut row = MIB_UNICASTIPADDRESS_ROW::default();
         // SAFETY: the row is ours to write. This makes its lifetimes infinite.
@@ -116,7 +116,7 @@ impl Interface {
         // SAFETY: the row is filled in.
         check(unsafe { CreateUnicastIpAddressEntry(&raw const row) })?;
         within(LIMIT, || {
-            // SAFETY: the row says which address is meant, and is ours to write.
+            // SAFETY: the row names the address, and is ours to write.
             check(unsafe { GetUnicastIpAddressEntry(&raw mut row) })?;
             match row.DadState {
                 state if state == IpDadStatePreferred => Ok(Some(())),
@@ -128,17 +128,17 @@ impl Interface {
         })
     }
 
-    /// Packets dropped so far, in both directions: those that the ring had no room for, and those that the kernel did
-    /// not take. `None` where the system does not say.
+    /// Packets dropped so far in both directions: because the ring was full, or because the kernel did not accept them.
+    /// `None` if the system does not report it.
     pub(super) fn dropped_packets(self) -> Option<u64> {
         let mut row = MIB_IF_ROW2 { InterfaceLuid: self.luid(), ..MIB_IF_ROW2::default() };
-        // SAFETY: the row says which interface is meant, and is ours to write.
+        // SAFETY: the row names the interface, and is ours to write.
         check(unsafe { GetIfEntry2(&raw mut row) }).ok()?;
         Some(row.InDiscards + row.OutDiscards)
     }
 }
 
-/// Asks again and again until the answer is there.
+/// Repeats a check until it returns a result.
 fn within(limit: Duration, mut ask: impl FnMut() -> io::Result<Option<()>>) -> io::Result<()> {
     let deadline = Instant::now() + limit;
     loop {
@@ -150,7 +150,7 @@ fn within(limit: Duration, mut ask: impl FnMut() -> io::Result<Option<()>>) -> i
     }
 }
 
-/// IP Helper answers with an error instead of leaving it in the thread.
+/// Functions of IP Helper return their error code: they do not set the thread's last error.
 fn check(code: WIN32_ERROR) -> io::Result<()> {
     if code == ERROR_SUCCESS { Ok(()) } else { Err(io::Error::from_raw_os_error(code.cast_signed())) }
 }
@@ -160,7 +160,7 @@ fn family(address: IpAddr) -> ADDRESS_FAMILY {
 }
 
 fn socket_address(address: IpAddr) -> SOCKADDR_INET {
-    // In memory as on the wire.
+    // The bytes in memory are in network byte order.
     match address {
         IpAddr::V4(address) => {
             let address = IN_ADDR { S_un: IN_ADDR_0 { S_addr: u32::from_ne_bytes(address.octets()) } };
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn an_address_lies_in_memory_as_on_the_wire() {
         let address = socket_address([10, 90, 0, 1].into());
-        // SAFETY: the union was made as this variant, which is made of integers alone.
+        // SAFETY: the union was created as this variant, which has only integers.
         let (family, bits) = unsafe { (address.si_family, address.Ipv4.sin_addr.S_un.S_addr) };
         assert_eq!((family, bits.to_ne_bytes()), (AF_INET, [10, 90, 0, 1]));
         let octets = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];

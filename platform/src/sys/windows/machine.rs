@@ -1,4 +1,4 @@
-//! What Windows says of the machine and of what this process costs.
+//! Data about the machine, and the CPU time and memory of this process.
 
 use std::time::Duration;
 
@@ -50,13 +50,12 @@ pub(super) fn peak_rss_bytes() -> Option<u64> {
 pub(super) fn memory_bytes() -> Option<u64> {
     let size = size_of::<MEMORYSTATUSEX>() as u32;
     let mut status = MEMORYSTATUSEX { dwLength: size, ..MEMORYSTATUSEX::default() };
-    // SAFETY: the structure is ours to write, and says its size.
+    // SAFETY: the structure is ours to write, and its size is set.
     let ok = unsafe { GlobalMemoryStatusEx(&raw mut status) };
     (ok != 0).then_some(status.ullTotalPhys)
 }
 
-/// Whether this process has the rights of an administrator, which one has to ask for by "run as
-/// administrator".
+/// Whether this process has administrator rights. An administrator gets them with "run as administrator".
 pub(super) fn is_elevated() -> Option<bool> {
     let mut token: HANDLE = std::ptr::null_mut();
     // SAFETY: the pseudo handle is always valid, and the token is ours to write.
@@ -68,16 +67,17 @@ pub(super) fn is_elevated() -> Option<bool> {
     let mut written = 0;
     // SAFETY: the token is open, and at most `size` bytes are written to `elevation`, which is that large.
     let ok = unsafe { GetTokenInformation(token, TokenElevation, (&raw mut elevation).cast(), size, &raw mut written) };
-    // SAFETY: the token was opened above, and is used no more.
+    // SAFETY: the token was opened above, and is not used after this.
     unsafe { CloseHandle(token) };
     (ok != 0).then_some(elevation.TokenIsElevated != 0)
 }
 
-/// The version of the kernel, such as 10.0.22631; `GetVersionEx` would tell what the manifest wants.
+/// The version of the kernel, for example 10.0.22631. `GetVersionEx` would return a version that depends on the
+/// program's manifest.
 pub(super) fn kernel() -> Option<String> {
     let size = size_of::<OSVERSIONINFOW>() as u32;
     let mut version = OSVERSIONINFOW { dwOSVersionInfoSize: size, ..OSVERSIONINFOW::default() };
-    // SAFETY: the structure is ours to write, and says its size.
+    // SAFETY: the structure is ours to write, and its size is set.
     let status = unsafe { RtlGetVersion(&raw mut version) };
     let OSVERSIONINFOW { dwMajorVersion: major, dwMinorVersion: minor, dwBuildNumber: build, .. } = version;
     (status == 0).then(|| format!("{major}.{minor}.{build}"))
@@ -86,8 +86,8 @@ pub(super) fn kernel() -> Option<String> {
 pub(super) fn cpu() -> Option<String> {
     let mut text = [0_u16; 128];
     let mut len_bytes = size_of_val(&text) as u32;
-    // SAFETY: the names end with a zero; at most `len_bytes` bytes are written to `text`, which is
-    // that long; the type of the value is not asked for.
+    // SAFETY: the names end with a zero, at most `len_bytes` bytes are written to `text`, which is that long, and the
+    // pointer to the value's type may be null.
     let code = unsafe {
         RegGetValueW(
             HKEY_LOCAL_MACHINE,
@@ -103,7 +103,7 @@ pub(super) fn cpu() -> Option<String> {
     (code == ERROR_SUCCESS && end > 0).then(|| String::from_utf16_lossy(&text[..end]).trim().to_owned())
 }
 
-/// The bit that processors leave to hypervisors (CPUID 1, ECX 31).
+/// Reads the bit that is reserved for hypervisors (CPUID 1, ECX 31).
 #[cfg(target_arch = "x86_64")]
 #[allow(clippy::unnecessary_wraps, reason = "other processors do not say")]
 pub(super) fn virtual_machine() -> Option<bool> {
@@ -117,9 +117,8 @@ pub(super) fn virtual_machine() -> Option<bool> {
     if cpuid(1).ecx >> 31 == 0 {
         return Some(false);
     }
-    // Where Hyper-V is on, Windows itself runs above it, as the partition that may create others
-    // (Hypervisor Top Level Functional Specification, leaf 0x40000003, EBX bit 0). That is no
-    // virtual machine.
+    // If Hyper-V is on, Windows itself runs above it, in the partition that may create others (Hypervisor Top Level
+    // Functional Specification, leaf 0x40000003, EBX bit 0). This is not a virtual machine.
     let vendor = cpuid(0x4000_0000);
     let root = [vendor.ebx, vendor.ecx, vendor.edx] == HYPER_V && cpuid(0x4000_0003).ebx & 1 == 1;
     Some(!root)

@@ -1,7 +1,7 @@
 //! Windows: the rings of Wintun.
 //!
-//! Packets are taken from the driver's one ring and put into its other by the caller, inline. The
-//! one thing that needs a thread is to wait for packets, since tokio knows no event of Windows.
+//! The caller takes packets from one ring of the driver and puts packets into the other one, without another thread.
+//! Only waiting for packets needs a thread, because tokio cannot wait for an event of Windows.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -39,15 +39,15 @@ use crate::{
     TunConfig,
 };
 
-/// Bytes in each of the two rings, a power of two: room for 20,000 packets of 1500 bytes, more than
-/// any window, so that a delay of the reader drops nothing.
+/// Size of each of the two rings, in bytes, a power of two. It has room for 20,000 packets of 1500 bytes, more than any
+/// window, so that a delay of the reader drops nothing.
 const RING_BYTES: u32 = 32 << 20;
 
-/// How soon a full ring is looked at again, for Wintun does not say when it has room. Windows'
-/// timers may make 16 ms of it, in which only 17 Gbps would empty the ring.
+/// The time until a full ring is tried again: Wintun does not report when it has room. A timer of Windows may take
+/// 16 ms instead, and only 17 Gbit/s would empty the ring in this time.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// What Windows shows the adapter as, beside its name.
+/// The tunnel type that Windows shows with the adapter's name.
 const TUNNEL_TYPE: &str = "rust-tun-perf";
 
 const LIBRARY: &str = "wintun.dll";
@@ -64,19 +64,19 @@ impl System for Windows {
         if name.encode_utf16().count() > 127 { Err("Windows takes at most 127 characters") } else { Ok(()) }
     }
 
-    /// Only an address of this host can be bound to. Under Wine that is so for TCP alone.
+    /// A socket can be bound only to an address of this host. Under Wine this is true only for TCP.
     fn is_local_address(address: IpAddr) -> bool {
         let address = SocketAddr::from((address, 0));
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, None);
         socket.and_then(|socket| socket.bind(&address.into())).is_ok()
     }
 
-    /// `SIO_TCP_INFO`, of Windows 10 from 1703 on. It tells the bytes sent again and how often a recovery
-    /// began, but not how many segments that were.
+    /// `SIO_TCP_INFO`, since Windows 10 1703. It reports the retransmitted bytes and the number of recoveries, but not
+    /// the number of retransmitted segments.
     fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
         let (version, mut info, mut written) = (0_u32, TCP_INFO_v0::default(), 0);
-        // SAFETY: Windows reads the version, a number of four bytes, and writes at most the size of `info`
-        // to it; without an overlapped structure it is done when the call returns.
+        // SAFETY: Windows reads the version, a number of four bytes, and writes at most the size of `info` to it.
+        // Without an overlapped structure, it has finished when the call returns.
         let result = unsafe {
             WSAIoctl(
                 socket.as_raw_socket() as SOCKET,
@@ -91,7 +91,7 @@ impl System for Windows {
             )
         };
         let whole = result == 0 && written as usize >= size_of::<TCP_INFO_v0>();
-        // Of what was not measured yet all bits are set.
+        // All bits are set in a value that was not measured yet.
         let time = |time_us: u32| (time_us != u32::MAX).then(|| Duration::from_micros(time_us.into()));
         whole.then(|| TcpStatistics {
             retransmits: None,
@@ -103,9 +103,9 @@ impl System for Windows {
         })
     }
 
-    /// Of all threads. Which of them were under way does not matter here.
+    /// Cancels the operations of all threads. It does not matter whether there were any.
     fn cancel_io(socket: &TcpStream) {
-        // SAFETY: the socket is open, and a null pointer stands for all operations.
+        // SAFETY: the socket is open, and a null pointer means all operations.
         let _none = unsafe { CancelIoEx(socket.as_raw_socket() as HANDLE, ptr::null()) };
     }
 
@@ -113,8 +113,8 @@ impl System for Windows {
         interface::bind_to_interface(socket, interface, ipv6)
     }
 
-    /// A process that the system ends has the exception's status for its exit code, whose two highest bits
-    /// say that it is an error.
+    /// If the system ends a process, the exit code is the status of the exception. The two highest bits of this status
+    /// mark an error.
     fn process_end(status: ExitStatus) -> ProcessEnd {
         match status.code().unwrap_or_default() {
             STATUS_CONTROL_C_EXIT => ProcessEnd::Interrupted,
@@ -167,15 +167,15 @@ impl System for Windows {
     }
 }
 
-/// A Wintun adapter. It vanishes with this value.
+/// A Wintun adapter. Dropping it deletes the adapter.
 pub(crate) struct WintunDevice {
-    // Dropped first, since its thread waits for an event that the session owns.
+    // Dropped first: its thread waits for an event that the session owns.
     packets: Signal,
     session: Arc<Session>,
     interface: Interface,
     name: String,
     mtu: usize,
-    /// The timer of a full ring; `None` until there was one.
+    /// The timer of a full ring. `None` until the ring was full once.
     retry: Option<Pin<Box<Sleep>>>,
     /// Whether the timer runs.
     full: bool,
@@ -191,8 +191,8 @@ impl Tun for WintunDevice {
         let name = &config.name;
         let adapter = create(name)?;
         let failed = |operation| move |source| Error::new(Class::Failed, operation, format!("adapter {name}"), source);
-        // Before the addresses: without a session the adapter is one without a cable, and Windows
-        // lets no address of it be used.
+        // Before the addresses: without a session, the adapter is like one without a cable, and its addresses are not
+        // usable.
         let session = adapter.start_session(RING_BYTES).map_err(|error| failed("start a session on")(cause(error)))?;
         let session = Arc::new(session);
         // SAFETY: all variants of the union are the same 64 bits.
@@ -200,8 +200,8 @@ impl Tun for WintunDevice {
         interface.set_mtu(config.mtu, config.network.address).map_err(failed("set the MTU of"))?;
         interface.add_address(&config.network).map_err(failed("set the address of"))?;
         let event = session.get_read_wait_event().map_err(|error| failed("wait for packets of")(error.into()))?;
-        // SAFETY: the event lives as long as the session, which is dropped after the signal: here
-        // in the reverse order of the variables, later in the order of the fields.
+        // SAFETY: the event lives as long as the session, and the session is dropped after the signal: here because
+        // variables are dropped in reverse order, later because fields are dropped in order.
         let packets = unsafe { Signal::new(event as HANDLE) }.map_err(failed("wait for packets of"))?;
         let (name, mtu) = (name.clone(), usize::from(config.mtu));
         Ok(Self { packets, session, interface, name, mtu, retry: None, full: false })
@@ -217,15 +217,15 @@ impl Tun for WintunDevice {
     }
 }
 
-/// Where Wintun's library is looked for, in this order. Windows' own search would take the current
-/// folder and PATH into account, and so let others put code into a program run as administrator.
+/// The paths of Wintun's library, in the order of the search. The search of Windows would include the current folder
+/// and PATH, so others could put code into a program that runs as administrator.
 fn library_paths() -> impl Iterator<Item = PathBuf> {
     let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join(LIBRARY)));
     let system = std::env::var_os("SystemRoot").map(|root| PathBuf::from(root).join("System32").join(LIBRARY));
     [beside, system].into_iter().flatten()
 }
 
-/// Wintun's library. It stays loaded, for it leaves callbacks with Windows that outlive its last user.
+/// Wintun's library. It stays loaded, because it registers callbacks with Windows that outlive its last user.
 fn library() -> Result<&'static Wintun, Error> {
     static LOADED: OnceLock<Wintun> = OnceLock::new();
     if let Some(library) = LOADED.get() {
@@ -237,8 +237,8 @@ fn library() -> Result<&'static Wintun, Error> {
 
 fn load() -> Result<Wintun, Error> {
     let path = library_path()?;
-    // SAFETY: what a library does when it is loaded is its own; this one is the signed Wintun that
-    // the build has put here, or what an administrator has.
+    // SAFETY: loading a library runs its code. This is the signed Wintun that the build has put here, or one that an
+    // administrator has installed.
     unsafe { wintun::load_from_path(&path) }.map_err(|source| not_loaded(path.display().to_string(), source.into()))
 }
 
@@ -253,7 +253,7 @@ fn not_loaded(object: String, source: io::Error) -> Error {
 
 fn create(name: &str) -> Result<Arc<Adapter>, Error> {
     let error = |cause, source| Error::new(cause, "create Wintun adapter", name, source);
-    // Asked before, because Wintun would take the name away from the interface that has it.
+    // Checked first: Wintun would take the name from the interface that has it.
     if interface::exists(name) {
         return Err(error(Cause::NameTaken, io::ErrorKind::AlreadyExists.into()));
     }
@@ -267,19 +267,18 @@ fn create(name: &str) -> Result<Arc<Adapter>, Error> {
     })
 }
 
-/// The system's error behind one of the crate's, which for the calls that matter is a text alone.
+/// The system's error behind an error of the crate. For the calls that matter, the crate's error is only a text.
 fn cause(error: wintun::Error) -> io::Error {
     let last = io::Error::last_os_error();
     match error {
-        // Nothing has called Windows since, so its last error is still the one.
+        // There was no other call to Windows since, so the last error belongs to the failed call.
         wintun::Error::String(_) if last.raw_os_error() != Some(0) => last,
         error => error.into(),
     }
 }
 
-/// An adapter's identity: the same for the same name, since Windows keeps a network profile for each
-/// identity that it has ever seen. FNV-1a of 128 bits
-/// (<http://www.isthe.com/chongo/tech/comp/fnv/>).
+/// The GUID of an adapter. It depends only on the name, because Windows keeps a network profile for each GUID that it
+/// has ever seen. FNV-1a with 128 bits (<http://www.isthe.com/chongo/tech/comp/fnv/>).
 fn guid(name: &str) -> u128 {
     const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
@@ -289,7 +288,7 @@ fn guid(name: &str) -> u128 {
         .fold(OFFSET_BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
 }
 
-/// The slices one after the other in a packet of just their length.
+/// Copies the slices one after the other into a packet of the same length.
 fn gather(packet: &mut [u8], slices: &[IoSlice<'_>]) {
     let mut rest = packet;
     for slice in slices {
@@ -313,8 +312,8 @@ impl Link for WintunDevice {
                 Err(error) => return Err(error.into()),
             };
             let (bytes, buffer) = (packet.bytes(), &mut buffers[count]);
-            // IPv6 has an MTU of its own, so that a packet of Windows' own chatter may be larger
-            // than what was asked for. It is lost, as on any link with a smaller MTU.
+            // IPv6 has a separate MTU, so a packet that Windows itself sends may be larger than the configured MTU. It
+            // is dropped, as on any link with a smaller MTU.
             if let Some(storage) = buffer.storage_mut().get_mut(..bytes.len()) {
                 storage.copy_from_slice(bytes);
                 buffer.filled(bytes.len(), PacketMeta::default())?;
@@ -356,7 +355,7 @@ impl Link for WintunDevice {
     }
 }
 
-/// Ctrl-C, caught from when this is made.
+/// Catches Ctrl-C from its creation on.
 #[derive(Debug)]
 pub(crate) struct CtrlCs(CtrlC);
 
@@ -414,7 +413,7 @@ mod tests {
         assert!(library().is_ok(), "{}", library().err().unwrap());
     }
 
-    /// Makes an adapter where that is allowed: as administrator on Windows, but not under Wine.
+    /// Creates an adapter where it is allowed: as administrator on Windows, but not under Wine.
     #[tokio::test]
     async fn a_device_opens_or_says_what_is_missing() {
         match WintunDevice::open(&config(None)) {

@@ -1,4 +1,4 @@
-//! An event of Windows made into a waker.
+//! Wakes a task when an event of Windows is set.
 
 use std::io;
 use std::os::windows::io::{AsRawHandle, FromRawHandle, OwnedHandle};
@@ -12,11 +12,10 @@ use windows_sys::Win32::System::Threading::{
     CreateEventW, INFINITE, SetEvent, WaitForMultipleObjects, WaitForSingleObject,
 };
 
-/// Tells a task when an auto-reset event is set.
+/// Wakes a task when an auto-reset event is set.
 ///
-/// A thread waits for the event, but only while a task is parked: as long as the task finds packets
-/// without it, the thread sleeps and costs nothing. An event that nobody waits for stays set, so none
-/// is lost; one may be told twice.
+/// A thread waits for the event, but only while the task waits. As long as the task finds packets, the thread sleeps
+/// and costs nothing. An event stays set while no thread waits for it, so no wake is lost. A wake may come twice.
 pub(super) struct Signal {
     event: Event,
     shared: Arc<Shared>,
@@ -25,30 +24,30 @@ pub(super) struct Signal {
 
 struct Shared {
     state: Mutex<State>,
-    /// Sends the thread to wait for the event.
+    /// When set, the thread waits for the event.
     arm: OwnedHandle,
-    /// Ends the thread.
+    /// When set, the thread ends.
     stop: OwnedHandle,
 }
 
 #[derive(Default)]
 struct State {
-    /// The thread has taken the event, and the task has not been told.
+    /// The thread has taken the event, and the task has not seen it.
     set: bool,
-    /// The thread waits for the event, or is about to.
+    /// The thread waits for the event, or will soon.
     armed: bool,
     waker: Option<Waker>,
-    /// The thread has ended because of this error of Windows.
+    /// The thread has ended with this error of Windows.
     failed: Option<i32>,
 }
 
-/// An event that belongs to somebody else.
+/// An event that another value owns.
 #[derive(Clone, Copy)]
 struct Event(HANDLE);
 
-// SAFETY: a handle is a number; every thread of the process may use it.
+// SAFETY: a handle is a number, and every thread of the process may use it.
 unsafe impl Send for Event {}
-// SAFETY: as above; the kernel does the locking.
+// SAFETY: as above, and the kernel does the locking.
 unsafe impl Sync for Event {}
 
 impl Signal {
@@ -63,7 +62,7 @@ impl Signal {
         Ok(Self { event, shared, thread: Some(thread) })
     }
 
-    /// Ready when the event was set since the last time that this was ready.
+    /// Ready if the event was set since the last time that this returned ready.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.shared.state();
         if let Some(code) = state.failed {
@@ -84,7 +83,7 @@ impl Signal {
 impl Drop for Signal {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
-        // If it could not be told to stop, to wait for its end would be for ever.
+        // If the stop fails, the thread never ends, so waiting for it would not end either.
         if set(&self.shared.stop).is_ok() {
             let _never_panics = thread.join();
         }
@@ -93,11 +92,11 @@ impl Drop for Signal {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code that may panic runs under the lock in the middle of a change.
+        // Code under the lock does not panic in the middle of a change, so a poisoned state is still consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the thread does.
+    /// The loop of the thread.
     fn watch(&self, event: Event) {
         let (arm, stop) = (Event(self.arm.as_raw_handle()), Event(self.stop.as_raw_handle()));
         let failed = loop {
@@ -124,17 +123,17 @@ impl Shared {
 }
 
 impl Event {
-    /// Whether the event is set, without waiting; it is not any more after that.
+    /// Whether the event is set. Does not wait, and resets the event.
     fn take(self) -> bool {
         // SAFETY: the event is open, by the contract of `Signal::new`.
         (unsafe { WaitForSingleObject(self.0, 0) }) == WAIT_OBJECT_0
     }
 
-    /// Waits until this event is set (true) or the other one (false).
+    /// Waits until this event (`true`) or `stop` (`false`) is set.
     fn wait_or(self, stop: Self) -> io::Result<bool> {
         let handles = [stop.0, self.0];
-        // SAFETY: the events are open, by the contract of `Signal::new`, which joins the thread
-        // before it gives up its own; the array has as many as announced.
+        // SAFETY: the event is open by the contract of `Signal::new`. The events of `Shared` live until the thread has
+        // ended, because the thread owns a reference. The array has two handles.
         match unsafe { WaitForMultipleObjects(handles.len() as u32, handles.as_ptr(), 0, INFINITE) } {
             WAIT_OBJECT_0 => Ok(false),
             1 => Ok(true),
@@ -143,14 +142,14 @@ impl Event {
     }
 }
 
-/// An auto-reset event without a name, not set.
+/// Creates an auto-reset event without a name. It is not set.
 fn new_event() -> io::Result<OwnedHandle> {
-    // SAFETY: all pointers may be null (`CreateEventW`).
+    // SAFETY: all pointers of `CreateEventW` may be null.
     let handle = unsafe { CreateEventW(ptr::null(), 0, 0, ptr::null()) };
     if handle.is_null() {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the handle is open, and nobody else's.
+    // SAFETY: the handle is open, and no other value owns it.
     Ok(unsafe { OwnedHandle::from_raw_handle(handle) })
 }
 
@@ -174,7 +173,7 @@ mod tests {
 
     fn pair() -> (Arc<OwnedHandle>, Signal) {
         let event = Arc::new(new_event().unwrap());
-        // SAFETY: every test keeps the event until the signal is gone.
+        // SAFETY: every test keeps the event until the signal was dropped.
         let signal = unsafe { Signal::new(event.as_raw_handle()) }.unwrap();
         (event, signal)
     }
