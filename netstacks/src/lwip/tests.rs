@@ -200,7 +200,7 @@ impl Bench {
         self.take()
     }
 
-    /// Lets time pass, in steps of the driver's timer.
+    /// Lets time pass, in steps of TCP's timer.
     fn pass(&mut self, time: Duration) -> Vec<Segment> {
         let end = self.now + time;
         let mut segments = Vec::new();
