@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn three_later_segments_tell_that_the_retransmission_was_lost() {
+    fn three_later_segments_show_that_the_retransmission_was_lost() {
         let mut shown = Shown::recovering();
         let answers = [60, 70, 80, 90, 100, 110, 120, 130, 140, 150].map(|end| shown.ack(10, &sack(20, end), 150));
         // The sixth SACK is the first one for a segment that was sent after the retransmission.
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_tells_it_too() {
+    fn a_retransmission_without_an_acknowledgement_is_repeated() {
         let mut shown = Shown::recovering();
         assert_eq!(shown.wait(100), Some(FIRST_WAIT));
         assert_eq!(shown.late(100), Some(Lost::Again));
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_after_an_answer_in_part_is_a_loss() {
+    fn silence_after_a_partial_acknowledgement_is_a_loss() {
         let mut shown = Shown::idle();
         assert_eq!(shown.late(200), Some(Lost::Probe));
         assert_eq!(shown.ack(110, &[], 200), None);
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_acknowledgement_and_one_of_nothing_are_ignored() {
+    fn an_old_acknowledgement_and_one_of_unsent_bytes_are_ignored() {
         let mut shown = Shown::recovering();
         assert_eq!(shown.ack(50, &sack(60, 100), 100), Some(Lost::Again));
         for byte in [10, 40, 200] {
@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_twice_counts_once() {
+    fn a_duplicate_sack_block_counts_once() {
         let blocks = |blocks: &[[u32; 2]]| {
             let edges = blocks.iter().flatten().flat_map(|edge| edge.to_be_bytes());
             let option: Vec<u8> = [1, 1, SACK, 2 + 8 * blocks.len() as u8].into_iter().chain(edges).collect();

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_backlog_counts_what_nobody_has_accepted() {
+    fn the_backlog_counts_connections_that_are_not_accepted() {
         let mut table = Table::new(2);
         let first = table.open(key(1), ());
         let second = table.open(key(2), ());
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_listener_orphans_what_nobody_has_accepted() {
+    fn a_closed_listener_orphans_connections_that_are_not_accepted() {
         let mut table = Table::new(9);
         let held = accepted(&mut table, 1);
         let half_open = table.open(key(2), ());
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_of_connections_that_have_gone_do_not_pile_up() {
+    fn timers_of_removed_connections_do_not_pile_up() {
         let mut table = Table::new(9);
         let start = Instant::now() + Duration::from_secs(100);
         for index in 0..10_000 {

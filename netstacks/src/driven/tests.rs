@@ -76,7 +76,7 @@ fn readiness_that_fails_wakes_a_parked_reader_and_accept() {
 }
 
 #[test]
-fn a_stream_that_shares_the_stack_uses_its_budget_up_by_bytes() {
+fn a_stream_that_shares_the_stack_spends_its_budget_by_bytes() {
     Builder::new_current_thread().build().unwrap().block_on(async {
         let polls = poll_fn(|cx| {
             let mut polls = 0;
@@ -92,7 +92,7 @@ fn a_stream_that_shares_the_stack_uses_its_budget_up_by_bytes() {
 }
 
 #[test]
-fn others_are_served_beside_a_task_that_only_writes() {
+fn a_task_that_only_writes_does_not_stall_other_connections() {
     const SERVER: &str = "10.0.0.2:80";
     let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
     let client = std::thread::spawn(move || {

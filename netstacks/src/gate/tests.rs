@@ -138,7 +138,7 @@ fn a_dropped_request_can_be_made_again() {
 }
 
 #[test]
-fn requests_beyond_the_backlog_are_dropped_and_may_be_repeated() {
+fn requests_beyond_the_backlog_are_dropped_and_may_be_made_again() {
     let mut bench = Bench::new(2);
     for port in [1, 2, 3] {
         bench.send(&syn(false, port));
@@ -260,7 +260,7 @@ fn a_syn_behind_extension_headers_is_held_back() {
 }
 
 #[test]
-fn a_syn_that_only_a_stack_may_find_is_dropped() {
+fn a_packet_that_may_hide_a_syn_is_dropped() {
     // An authentication header of 24 bytes (RFC 4302, 2) instead of destination options.
     let mut authenticated = with_extension_headers(&syn(true, 4000), true);
     (authenticated[40], authenticated[49]) = (51, 4);

@@ -288,7 +288,7 @@ fn the_mss_comes_from_the_first_syn_alone() {
 }
 
 #[test]
-fn an_offloaded_checksum_is_the_pseudo_header_s() {
+fn an_offloaded_checksum_is_partial() {
     for offloaded in [false, true] {
         let mut bench = if offloaded { Bench::verifying() } else { Bench::new() };
         let (accepted, _) = bench.open(&MSS_1460);
@@ -314,7 +314,7 @@ fn an_offloaded_checksum_is_the_pseudo_header_s() {
 }
 
 #[test]
-fn a_wrong_checksum_is_not_taken_where_it_is_verified() {
+fn a_packet_with_a_wrong_checksum_is_dropped() {
     let mut bench = Bench::verifying();
     let (accepted, mut next) = bench.open(&MSS_1460);
     next.len = 100;
@@ -330,7 +330,7 @@ fn a_wrong_checksum_is_not_taken_where_it_is_verified() {
 }
 
 #[test]
-fn unread_bytes_are_told_by_a_rst_and_their_lack_by_a_fin() {
+fn a_close_with_unread_bytes_sends_a_rst_and_otherwise_a_fin() {
     let mut bench = Bench::new();
     let (accepted, mut next) = bench.open(&MSS_1460);
     next.len = 100;
@@ -345,7 +345,7 @@ fn unread_bytes_are_told_by_a_rst_and_their_lack_by_a_fin() {
 }
 
 #[test]
-fn unread_bytes_are_told_after_a_shutdown_too() {
+fn a_close_with_unread_bytes_sends_a_rst_after_a_shutdown_too() {
     let mut bench = Bench::new();
     let (accepted, mut next) = bench.open(&MSS_1460);
     bench.engine.finish(accepted.flow);
@@ -359,7 +359,7 @@ fn unread_bytes_are_told_after_a_shutdown_too() {
 }
 
 #[test]
-fn a_timer_runs_once_however_many_connections_had_its_place() {
+fn a_timer_runs_once_after_many_connections_with_the_same_number() {
     let mut bench = Bench::new();
     for _ in 0..50 {
         let (accepted, mut next) = bench.open(&MSS_1460);
@@ -393,7 +393,7 @@ fn a_syn_reopens_a_connection_in_time_wait() {
 }
 
 #[test]
-fn an_idle_peer_is_asked_and_a_silent_one_given_up() {
+fn an_idle_peer_is_probed_and_a_silent_one_times_out() {
     let mut bench = Bench::new();
     let (accepted, next) = bench.open(&MSS_1460);
     let probes = bench.pass(Duration::from_secs(6));

@@ -126,7 +126,7 @@ fn the_effective_packet_size_is_the_super_packet() {
 }
 
 #[test]
-fn lost_super_packets_are_sent_again_though_nothing_tells_of_them() {
+fn lost_super_packets_are_retransmitted_without_duplicates() {
     let mut bench = Bench::offloading();
     let (accepted, mut next, mut inbox) = wide(&mut bench);
     assert_eq!(bench.engine.send(accepted.flow, &bytes(0, 2 * 64_240)).unwrap(), 2 * 64_240);
@@ -420,7 +420,7 @@ fn a_window_of_64_kib_opens_as_the_probe_is_due() {
 }
 
 #[test]
-fn a_probe_that_is_taken_ends_the_probing() {
+fn an_acknowledged_probe_ends_the_probing() {
     for len in [1, 2, 1000] {
         let (mut bench, mut next) = closed(len);
         let probe = |bench: &mut Bench| {
