@@ -241,8 +241,8 @@ impl<E: Engine> State<E> {
     }
 
     /// Makes a turn of the driver. Only the first turn of a poll sends before it receives. The next poll sends the
-    /// replies to the other batches, together with the bytes that the tasks write. Only a batch of [`BULK`] bytes is
-    /// acknowledged at once.
+    /// replies to the other batches, together with the bytes that the tasks write. Only a batch of at least [`BULK`]
+    /// bytes is acknowledged at once.
     fn drive(&mut self, now: Instant, cx: &mut Context<'_>, is_first: bool, wakes: &mut Wakes) -> io::Result<Next> {
         if let Owner::Task { waiter, has_driven: true } = self.owner {
             self.owner = Owner::Task { waiter, has_driven: false };

@@ -325,7 +325,7 @@ fn window_scale(window: usize) -> u8 {
 /// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
 /// let config = StackConfig { window: 1, ..StackConfig::default() };
 /// let Err(StartError::Unfit { reason, .. }) = Smoltcp::start(link, &config) else { panic!("one byte is too small") };
-/// assert_eq!(reason, "a window of 1 bytes; it takes 4 KiB to 1 GiB");
+/// assert!(reason.starts_with("a window of 1 bytes"));
 /// # }
 /// ```
 #[derive(Debug, thiserror::Error)]

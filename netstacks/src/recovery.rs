@@ -40,7 +40,7 @@ const MAX_TRIES: u32 = 3;
 
 /// The shortest wait for an acknowledgement.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
-/// The wait for an acknowledgement while the round trip time is unknown: Linux's `TCP_RTO_MIN` (`include/net/tcp.h`).
+/// The wait in recovery while the round trip time is unknown: Linux's `TCP_RTO_MIN` (`include/net/tcp.h`).
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 
 /// The additional wait if a single segment is outstanding: `WCDelAckT` of RFC 8985, 7.2, which has 200 ms. lwIP's own
