@@ -3,9 +3,9 @@
 //!     cargo bench -p rust-tun-perf-netstacks --bench throughput
 //!     cargo bench -p rust-tun-perf-netstacks --bench throughput -- 'smoltcp/reader'
 //!
-//! There is no device and no kernel in it, and the peer costs next to nothing, so a change of a
-//! stack or its adapter is seen here larger than in a matrix of whole paths. criterion compares with the
-//! run before; `--save-baseline NAME` and `--baseline NAME` compare with another.
+//! There is no device and no kernel, and the peer is cheap. So a change of a stack or its adapter has a larger effect
+//! here than in `matrix`. criterion compares with the last run; `--save-baseline NAME` and `--baseline NAME` compare
+//! with another.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench may panic")]
 
@@ -21,9 +21,9 @@ use tokio::runtime::Builder;
 
 use self::cell::{Cell, Session};
 
-/// Payload, in bytes, after which all buffers, rings and windows have been full.
+/// Payload before the measurement, in bytes. It fills all buffers, rings and windows.
 const WARM_UP: usize = 16_000_000;
-/// Payload, in bytes, of one iteration: some milliseconds.
+/// Payload of one iteration, in bytes: a few milliseconds.
 const ITERATION: usize = 16_000_000;
 
 struct Time<'a, 'b> {
@@ -57,7 +57,7 @@ fn main() {
     let mut group = criterion.benchmark_group("throughput");
     group.throughput(Throughput::BytesDecimal(ITERATION as u64));
     for cell in Cell::all() {
-        // A stack that this build is without has no figure.
+        // A stack that is not compiled in has no figure.
         let _ = cell.stack.visit(Time { cell, group: &mut group });
     }
     group.finish();

@@ -1,16 +1,15 @@
-//! What each stack does for each megabyte (10^6 bytes) of payload, counted and not timed: packets,
-//! their sizes, and what is allocated. The table is the same on every run, in debug and in release
-//! builds; a change that starts to split, to acknowledge more often or to allocate changes it, and
-//! this target fails until `work.snap` says so too.
+//! Counts the work of each stack for each megabyte (10^6 bytes) of payload: packets, their sizes, and allocations.
+//! It measures no time, so the table is the same in each run, in debug and release builds. If a change makes a stack
+//! split packets, acknowledge more often or allocate, this target fails until `work.snap` is updated.
 //!
 //! | command | |
 //! |---|---|
 //! | `cargo test -p rust-tun-perf-netstacks --bench work` | compares; `cargo test` does it too |
 //! | `cargo bench -p rust-tun-perf-netstacks --bench work` | prints the table and compares |
-//! | `INSTA_UPDATE=always cargo test -p rust-tun-perf-netstacks --bench work` | writes `work.snap` anew |
+//! | `INSTA_UPDATE=always cargo test -p rust-tun-perf-netstacks --bench work` | rewrites `work.snap` |
 //!
 //! The runtime's clock is paused, so no timer fires and nothing depends on the machine. The peer and
-//! the link allocate nothing, so what is allocated is the stack's, its adapter's and tokio's.
+//! the link allocate nothing, so all allocations are of the stack, its adapter and tokio.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench may panic")]
 
@@ -31,23 +30,22 @@ use self::cell::{Cell, Direction, Session};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Payload, in bytes, after which all buffers, rings and windows have been full.
+/// Payload before the count, in bytes. It fills all buffers, rings and windows.
 const WARM_UP: usize = 32_000_000;
-/// Payload, in bytes, that is counted.
+/// Payload during the count, in bytes.
 const COUNTED: usize = 8_000_000;
 
 const SNAPSHOT: &str = include_str!("work.snap");
 const SNAPSHOT_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/work.snap");
 
-/// How far from the snapshot a figure may be, relative to it. ipstack's tasks choose with
-/// `tokio::select!`, at random, whether to take a packet or to send one first, so its
-/// acknowledgements come in batches of varying size, by 2 % where that was tried. With a seed for
-/// tokio's choices, which needs `tokio_unstable`, its figures are exact too.
+/// How much a figure may differ from the snapshot, relative to it. ipstack's tasks use `tokio::select!`, which chooses
+/// at random whether to receive or to send a packet first. So its acknowledgements come in batches of different sizes,
+/// and its figures differed by 2 % in trials. With a seed for tokio, which needs `tokio_unstable`, they are exact too.
 fn tolerance(stack: StackKind) -> f64 {
     if stack == StackKind::Ipstack { 0.05 } else { 0.0 }
 }
 
-/// What lwIP has allocated in C so far.
+/// The number of lwIP's allocations in C so far.
 #[cfg_attr(feature = "lwip", expect(clippy::unnecessary_wraps, reason = "without lwIP there is no number"))]
 fn c_allocations() -> Option<u64> {
     #[cfg(feature = "lwip")]
@@ -56,7 +54,7 @@ fn c_allocations() -> Option<u64> {
     None
 }
 
-/// What was done for `payload_bytes` that crossed the link.
+/// The work for `payload_bytes` that crossed the link.
 struct Work {
     payload_bytes: u64,
     packets: PacketCounts,
@@ -67,7 +65,7 @@ struct Work {
     c_allocations: Option<u64>,
 }
 
-/// Of packets that carry all the payload one way, without options.
+/// The payload in the counted packets. All payload goes in one direction, in packets without TCP options.
 fn payload_bytes(cell: Cell, counts: PacketCounts) -> u64 {
     let headers = if cell.ipv6 { 60 } else { 40 };
     match cell.direction {
@@ -137,7 +135,7 @@ impl Work {
     }
 }
 
-/// Whether a row says the same as the snapshot's, as exactly as its stack can.
+/// Whether a row equals the snapshot's, within the tolerance of its stack.
 fn is_same(row: &str, old: &str, tolerance: f64) -> bool {
     let figures = |row: &str| row.split_whitespace().map(|word| word.parse().ok()).collect::<Vec<Option<f64>>>();
     let (new, old) = (figures(row), figures(old));
@@ -157,7 +155,7 @@ fn main() -> ExitCode {
     for cell in Cell::all() {
         let name = cell.to_string();
         let old = SNAPSHOT.lines().find(|line| line.starts_with(&name)).unwrap_or("nothing");
-        // Of a stack that this build is without, the snapshot knows more.
+        // A stack that is not compiled in keeps its row of the snapshot.
         let row = cell.stack.visit(Count(cell)).map_or_else(|_| old.to_owned(), |work| work.row(cell));
         measured = measured + &row + "\n";
         if is_same(&row, old, tolerance(cell.stack)) {

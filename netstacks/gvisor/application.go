@@ -10,12 +10,12 @@ import (
 	"sync"
 )
 
-// application is above the stack, in the run: it says what to do with each connection (docs/external-stack.md,
-// "Conformance").
+// application executes the orders of the run, which plays the application on top of the stack
+// (docs/external-stack.md, "Conformance").
 type application struct {
 	stack  dialer
 	output *json.Encoder
-	// Of output, and of what follows.
+	// Guards output and the fields below.
 	lock        sync.Mutex
 	refuses     bool
 	last        uint64
@@ -23,17 +23,17 @@ type application struct {
 	flows       map[ends]net.Conn
 }
 
-// controlled is a connection, and the orders for it that are not yet done.
+// controlled is a connection and its pending orders.
 type controlled struct {
 	abortable
 	reads  chan int
 	writes chan func() error
 }
 
-// ends is what datagrams go between.
+// ends are the two addresses of a flow of datagrams.
 type ends struct{ local, peer string }
 
-// order is a line of the run: one of the fields is set.
+// order is a line from the run. One of the fields is set.
 type order struct {
 	Read *struct {
 		Connection uint64
@@ -57,14 +57,14 @@ func newApplication(output *json.Encoder) *application {
 // values are the fields of an event.
 type values map[string]any
 
-// say writes a line for the run. The error of a broken pipe is no news: the input ends, too.
+// say writes a line for the run. It ignores a broken pipe, because then the input ends too.
 func (a *application) say(event string, of values) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	a.output.Encode(map[string]values{event: of})
 }
 
-// answer says how an order ended.
+// answer reports the result of an order.
 func (a *application) answer(event string, err error, of values) {
 	if err != nil {
 		of["error"] = errorName(err)
@@ -81,14 +81,14 @@ func errorName(err error) string {
 	return err.Error()
 }
 
-// accepts says whether connections are accepted.
+// accepts returns whether connections are accepted.
 func (a *application) accepts() bool {
 	a.lock.Lock()
 	defer a.lock.Unlock()
 	return !a.refuses
 }
 
-// serve does what it is told with a connection, until that is closed.
+// serve executes the orders for a connection, until it is closed.
 func (a *application) serve(c abortable) {
 	conn := &controlled{c, make(chan int, 1), make(chan func() error, 1)}
 	a.lock.Lock()
@@ -117,7 +117,7 @@ func (a *application) serve(c abortable) {
 	}
 }
 
-// end forgets a connection.
+// end removes a connection and returns it, or nil if there is none.
 func (a *application) end(id uint64) *controlled {
 	a.lock.Lock()
 	defer a.lock.Unlock()
@@ -130,7 +130,7 @@ func (a *application) end(id uint64) *controlled {
 	return c
 }
 
-// obey does what a line says. Each connection has one order to read and one to write at a time, so this does not wait.
+// obey executes a line. It does not block: a connection has at most one pending read and one pending write.
 func (a *application) obey(line string) error {
 	if line == `"refuse"` {
 		a.lock.Lock()
@@ -192,7 +192,7 @@ func (a *application) send(e ends, data []byte) error {
 	return err
 }
 
-// receive hands on what comes between two ends.
+// receive reports the datagrams of a flow.
 func (a *application) receive(c net.Conn) {
 	e := ends{c.LocalAddr().String(), c.RemoteAddr().String()}
 	a.lock.Lock()
@@ -206,7 +206,7 @@ func (a *application) receive(c net.Conn) {
 				return
 			}
 			if err != nil {
-				// ICMP has told of a datagram that was sent.
+				// An ICMP error about a datagram that was sent.
 				continue
 			}
 			a.say("datagram", values{"local": e.local, "peer": e.peer, "data": buffer[:n]})

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// The number of the trial and that of the datagram, in big-endian order.
+	// The number of the trial and the number of the datagram, in big-endian order.
 	datagramHeader = 12
-	// So many numbers are remembered. What comes later than that after its successors is taken for new.
+	// The last numbers that are remembered. An older number counts as reordered, even if it is a duplicate.
 	remembered = 1 << 16
 )
 
-// datagrams are bulk datagrams, one way.
+// datagrams are bulk datagrams in one direction.
 type datagrams struct {
 	Direction string `json:"direction"`
 	Bytes     int    `json:"bytes"`
@@ -27,18 +27,18 @@ type datagrams struct {
 	Verify    string `json:"verify"`
 }
 
-// trial is a time in which datagrams are sent to the client: so many a second, or as many as are taken.
+// trial is a period in which datagrams are sent to the client: at a rate per second, or as many as the stack takes.
 type trial struct {
 	Number  uint32   `json:"number"`
 	Seconds float64  `json:"seconds"`
 	Rate    *float64 `json:"rate"`
 }
 
-// counts are those of the last trial.
+// counts are the counters of the last trial.
 type counts struct {
 	Trial   uint32 `json:"trial"`
 	Greeted bool   `json:"greeted"`
-	// How many have been sent, once these are all.
+	// How many datagrams were sent; nil until all are sent.
 	Sent       *uint64 `json:"sent"`
 	Arrived    uint64  `json:"arrived"`
 	Reordered  uint64  `json:"reordered"`
@@ -52,7 +52,7 @@ type flow struct {
 	trials  chan trial
 	lock    sync.Mutex
 	counts  counts
-	// One more than the highest number of the trial, and which of the last numbers have come.
+	// The number after the highest one of the trial, and which of the last numbers have arrived.
 	next uint64
 	seen [remembered]bool
 }
@@ -68,7 +68,7 @@ func (f *flow) report() *counts {
 	return &c
 }
 
-// begin begins a trial, if the order is one.
+// begin starts a trial and returns true, if the order is one.
 func (f *flow) begin(order string) bool {
 	var o struct{ Trial *trial }
 	if json.Unmarshal([]byte(order), &o) != nil || o.Trial == nil {
@@ -78,7 +78,7 @@ func (f *flow) begin(order string) bool {
 	return true
 }
 
-// serve serves the client from its first datagram on.
+// serve counts the client's datagrams, or sends to it after its first datagram.
 func (f *flow) serve(c net.Conn) {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -99,13 +99,13 @@ func (f *flow) serve(c net.Conn) {
 	}
 }
 
-// take counts a datagram that has arrived. A new trial begins with the first of its datagrams.
+// take counts a received datagram. A new trial begins with its first datagram.
 func (f *flow) take(datagram []byte) {
 	if len(datagram) != f.task.Bytes {
 		return
 	}
 	trial, number := binary.BigEndian.Uint32(datagram), binary.BigEndian.Uint64(datagram[4:])
-	// The first trial stands for a warm-up.
+	// The first trial is the warm-up.
 	isVerified := f.task.Verify == "full" || f.task.Verify == "sample" && trial == 1
 	if isVerified && !bytes.Equal(datagram[datagramHeader:], f.payload[datagramHeader:]) {
 		return
@@ -120,7 +120,7 @@ func (f *flow) take(datagram []byte) {
 	place := &f.seen[number%remembered]
 	switch {
 	case number >= f.next:
-		// The places of those that are not here yet.
+		// Clear the places of the numbers that have not arrived yet.
 		for skipped := max(f.next, number-min(number, remembered)); skipped < number; skipped++ {
 			f.seen[skipped%remembered] = false
 		}
@@ -135,7 +135,7 @@ func (f *flow) take(datagram []byte) {
 	f.counts.Arrived++
 }
 
-// send sends the datagrams of a trial when they are due.
+// send sends the datagrams of a trial at its rate.
 func (f *flow) send(c net.Conn, t trial) {
 	f.set(counts{Trial: t.Number})
 	datagram := append([]byte(nil), f.payload...)
@@ -152,7 +152,7 @@ func (f *flow) send(c net.Conn, t trial) {
 		}
 		binary.BigEndian.PutUint64(datagram[4:], sent)
 		if _, err := c.Write(datagram); err != nil {
-			// There is no room.
+			// A queue is full.
 			runtime.Gosched()
 			continue
 		}
@@ -168,7 +168,7 @@ func (f *flow) set(c counts) {
 	f.counts = c
 }
 
-// nap sleeps for so many seconds, more exactly than time.Sleep, which may take a millisecond longer.
+// nap sleeps for a number of seconds. It is more exact than time.Sleep, which may sleep a millisecond longer.
 func nap(seconds float64) {
 	span := unix.NsecToTimespec(int64(max(seconds, 0) * 1e9))
 	unix.Nanosleep(&span, nil)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// datagram is the one of that number, with the right payload.
+// datagram returns the datagram with these numbers, with the right payload.
 func (f *flow) datagram(trial uint32, number uint64) []byte {
 	bytes := append([]byte(nil), f.payload...)
 	binary.BigEndian.PutUint32(bytes, trial)
@@ -15,7 +15,7 @@ func (f *flow) datagram(trial uint32, number uint64) []byte {
 	return bytes
 }
 
-// The cases are those of the run's own count, in src/run/datagrams.rs.
+// The same cases as in src/run/datagrams.rs, for the counters of the run.
 func TestLostReorderedAndRepeatedDatagramsAreToldApart(t *testing.T) {
 	f := newFlow(&datagrams{Direction: "to_server", Bytes: 20, Verify: "full"})
 	for index, one := range []struct {
@@ -34,7 +34,7 @@ func TestLostReorderedAndRepeatedDatagramsAreToldApart(t *testing.T) {
 		for _, number := range one.numbers {
 			f.take(f.datagram(trial, number))
 		}
-		// Of an earlier trial, too short, and with another payload.
+		// A datagram of an earlier trial, a short one, and one with another payload.
 		wrong := f.datagram(trial, 99)
 		wrong[19]++
 		for _, other := range [][]byte{f.datagram(trial-1, 7), f.datagram(trial, 8)[:19], wrong} {

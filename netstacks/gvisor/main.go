@@ -1,9 +1,9 @@
-// The stack of gVisor as a process of its own, which rust-tun-perf measures as any other program:
-// docs/external-stack.md has the protocol. It opens the device that it is told to open, by wireguard-go's tun package,
-// and serves the streams and requests of the run at every address.
+// gVisor's stack as a separate process, which rust-tun-perf measures like any other external stack.
+// docs/external-stack.md describes the protocol. The program opens the device of its task with wireguard-go's tun
+// package, and serves the streams and requests of the run at every address.
 //
-// An error is one line on standard error; the exit code is 1 then, or 2 for a task that is wrong, or 3 for something
-// that the system lacks. With -version it prints the versions of Go and of the modules that it was built with.
+// An error is one line on standard error. Then the exit code is 2 for an invalid task, 3 if the system lacks something,
+// and 1 otherwise. With -version the program prints the versions of Go and of its modules.
 package main
 
 import (
@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// coded is an error that has an exit code of its own.
+// coded is an error with an exit code.
 type coded struct {
 	error
 	code int
@@ -56,14 +56,14 @@ type task struct {
 	Streams     []stream   `json:"streams"`
 	Requests    *requests  `json:"requests"`
 	Datagrams   *datagrams `json:"datagrams"`
-	// The application is in the run, and there is no load.
+	// If set, the run plays the application, and there is no load.
 	Application *struct {
 		Backlog            int     `json:"backlog"`
 		UserTimeoutSeconds float64 `json:"user_timeout_seconds"`
 	} `json:"application"`
 }
 
-// stream is one stream of payload, at a port of its own.
+// stream is a stream of payload. Each has its own port.
 type stream struct {
 	Port        uint16  `json:"port"`
 	Direction   string  `json:"direction"`
@@ -83,7 +83,7 @@ type requests struct {
 	Seed          uint64 `json:"seed"`
 }
 
-// ready is the answer when the device is there.
+// ready is the reply after the device was created.
 type ready struct {
 	Offload   bool      `json:"offload"`
 	Effective effective `json:"effective"`
@@ -137,7 +137,7 @@ func run(arguments []string, input io.Reader, output io.Writer) error {
 	return obey(lines, answers, server, settings, failed)
 }
 
-// obey does what the lines of input say, until it ends or the device fails.
+// obey executes the lines of input, until the input ends or the device fails.
 func obey(lines *bufio.Scanner, answers *json.Encoder, server *server, settings effective, failed <-chan error) error {
 	if err := answers.Encode(map[string]ready{"ready": {Offload: server.task.Device.Offload, Effective: settings}}); err != nil {
 		return fmt.Errorf("answer: %w", err)
@@ -174,7 +174,7 @@ func obey(lines *bufio.Scanner, answers *json.Encoder, server *server, settings 
 	}
 }
 
-// versions is one line: the version of Go, and each module by the last element of its path.
+// versions returns one line: the version of Go, and each module by the last element of its path.
 func versions() string {
 	words := []string{runtime.Version()}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -185,7 +185,7 @@ func versions() string {
 	return strings.Join(words, ", ")
 }
 
-// version is that of gVisor.
+// version returns the version of gVisor.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range info.Deps {

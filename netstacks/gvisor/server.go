@@ -16,13 +16,13 @@ type server struct {
 	streams        map[uint16]*stream
 	response       []byte
 	received, sent atomic.Uint64
-	// Where the application is in the run, it has all connections.
+	// If not nil, it gets all connections.
 	application *application
-	// flow is nil without bulk datagrams.
+	// nil without bulk datagrams.
 	flow *flow
 }
 
-// report is what has been received and sent so far, in bytes of payload. Bulk datagrams are counted for themselves.
+// report has the bytes of payload that were received and sent so far. Bulk datagrams are counted separately.
 type report struct {
 	ReceivedBytes uint64  `json:"received_bytes"`
 	SentBytes     uint64  `json:"sent_bytes"`
@@ -51,7 +51,8 @@ func (s *server) report() report {
 	return r
 }
 
-// payload is the beginning of the payload of a seed: SplitMix64 in little-endian order, again and again.
+// payload returns the first bytes of the payload of a seed: a period of SplitMix64 output in little-endian order, which
+// repeats.
 func payload(seed uint64, length int) []byte {
 	bytes := make([]byte, 0, max(length, period)+8)
 	for len(bytes) < period {
@@ -68,13 +69,13 @@ func payload(seed uint64, length int) []byte {
 	return bytes[:length]
 }
 
-// connection is one of the stack's.
+// connection is a TCP connection of the stack.
 type connection interface {
 	net.Conn
 	CloseWrite() error
 }
 
-// serve serves a connection to its end. An error ends it, and the client notices.
+// serve serves a connection until its end. An error closes it, and the client notices that.
 func (s *server) serve(c connection, port uint16) {
 	defer c.Close()
 	switch stream := s.streams[port]; {
@@ -88,7 +89,8 @@ func (s *server) serve(c connection, port uint16) {
 	}
 }
 
-// send sends the warm-up when it is asked to, and then the payload: so many bytes, or until the client closes.
+// send sends the warm-up and then the payload, each after a byte of the client. The payload has a fixed length, or ends
+// when the client closes.
 func (s *server) send(c connection, stream *stream) {
 	bytes := payload(stream.Seed, period+stream.BufferBytes)
 	offset := uint64(0)
@@ -130,7 +132,7 @@ func awaitGo(c connection) bool {
 	return n == 1
 }
 
-// receive confirms the total after the warm-up and after the payload.
+// receive reads the warm-up and the payload, and confirms the total after each.
 func (s *server) receive(c connection, stream *stream) {
 	buffer := make([]byte, stream.BufferBytes)
 	total := uint64(0)
@@ -162,7 +164,7 @@ func (s *server) receive(c connection, stream *stream) {
 	}
 }
 
-// answer answers requests until the client closes, or one if each has a connection of its own.
+// answer responds to requests until the client closes, or to one if each request has its own connection.
 func (s *server) answer(c connection, r *requests) {
 	buffer := make([]byte, 64<<10)
 	got := 0
@@ -183,7 +185,8 @@ func (s *server) answer(c connection, r *requests) {
 	}
 }
 
-// serveDatagrams serves bulk datagrams of one client, or answers its requests, each with its mark.
+// serveDatagrams serves the bulk datagrams of one client, or responds to its requests. A response begins with the mark
+// of its request.
 func (s *server) serveDatagrams(c net.Conn) {
 	defer c.Close()
 	if s.flow != nil {

@@ -32,17 +32,17 @@ import (
 const (
 	cloneDevice = "/dev/net/tun"
 	nic         = 1
-	// Connections whose handshake is not complete, at most.
+	// Largest number of half-open connections.
 	maxHalfOpen = 65535
-	// Packets that wait for the device, for each queue.
+	// Largest number of packets in each queue to the device.
 	queueLength = 4096
 	// The tun package puts a virtio_net_hdr in front of each packet.
 	headroom = 10
-	// The longest packet that the tun package makes of several.
+	// The longest packet that the tun package joins from several.
 	maxPacket = 65535
 )
 
-// open opens the device and starts the stack on it. What comes out of failed is the end of the device.
+// open opens the device and starts the stack on it. failed yields the error that ends the device.
 func open(t *task, server *server) (failed <-chan error, settings effective, err error) {
 	device, err := createDevice(t.Device.Name, t.Device.Offload)
 	if err != nil {
@@ -54,7 +54,7 @@ func open(t *task, server *server) (failed <-chan error, settings effective, err
 		batches:  sync.Pool{New: func() any { return new([][]byte) }},
 	}
 	if t.Device.Offload {
-		// The kernel's client is on this machine: its checksums are partial, and the tun package completes them.
+		// The client is on the same kernel. Its checksums are partial, and the tun package completes them.
 		link.LinkEPCapabilities = stack.CapabilityRXChecksumOffload
 		link.SupportedGSOKind = stack.GVisorGSOSupported
 	}
@@ -83,8 +83,8 @@ func open(t *task, server *server) (failed <-chan error, settings effective, err
 	}, nil
 }
 
-// receiveBuffer is the buffer of a window: gVisor offers half of a buffer, and keeps the rest for what packets take
-// beside their payload.
+// receiveBuffer returns the buffer size for a window. gVisor advertises half of a buffer, and keeps the rest for the
+// overhead of packets.
 func receiveBuffer(window int) int { return 2 * window }
 
 func largest(t *task) int {
@@ -103,7 +103,7 @@ func configure(s *stack.Stack, link *link, window int) error {
 			return fmt.Errorf("set the option %T: %s", option, err)
 		}
 	}
-	// Those of datagrams.
+	// The buffers of datagrams.
 	receiveAny := tcpip.ReceiveBufferSizeOption{Min: udp.MinBufferSize, Default: window, Max: window}
 	sendAny := tcpip.SendBufferSizeOption{Min: udp.MinBufferSize, Default: window, Max: window}
 	for _, option := range []any{receiveAny, sendAny} {
@@ -113,13 +113,13 @@ func configure(s *stack.Stack, link *link, window int) error {
 	}
 	var options stack.NICOptions
 	if link.SupportedGSOKind != stack.GSONotSupported {
-		// It gathers packets, so that the tun package has segments to join.
+		// The queue collects packets, so that the tun package has segments to join.
 		options.QDisc = fifo.New(link, runtime.GOMAXPROCS(0), queueLength)
 	}
 	if err := s.CreateNICWithOptions(nic, link, options); err != nil {
 		return fmt.Errorf("give the stack its link: %s", err)
 	}
-	// Any address is the stack's own.
+	// The stack accepts packets to any address.
 	if err := s.SetPromiscuousMode(nic, true); err != nil {
 		return fmt.Errorf("accept packets to any address: %s", err)
 	}
@@ -141,7 +141,7 @@ func congestion(s *stack.Stack) string {
 	return string(option)
 }
 
-// serve hands connections and datagrams to the server.
+// serve passes connections and datagrams to the server.
 func serve(s *stack.Stack, server *server) {
 	application, halfOpen, userTimeout := server.application, maxHalfOpen, tcpip.TCPUserTimeoutOption(0)
 	if task := server.task.Application; task != nil {
@@ -177,7 +177,7 @@ func serve(s *stack.Stack, server *server) {
 		if err != nil {
 			return true
 		}
-		// A queue that is full is an error of the write then: the datagram was not sent.
+		// With these options a write fails if a queue is full: the datagram was not sent.
 		endpoint.SocketOptions().SetIPv4RecvError(true)
 		endpoint.SocketOptions().SetIPv6RecvError(true)
 		connection := gonet.NewUDPConn(&queue, endpoint)
@@ -191,7 +191,7 @@ func serve(s *stack.Stack, server *server) {
 	s.SetTransportProtocolHandler(udp.ProtocolNumber, datagrams.HandlePacket)
 }
 
-// abortable is a connection that can be ended by a RST.
+// abortable is a connection that can be ended with a RST.
 type abortable struct {
 	*gonet.TCPConn
 	endpoint tcpip.Endpoint
@@ -218,12 +218,13 @@ func (d dialer) dialUDP(of ends) (net.Conn, error) {
 	return gonet.DialUDP(d.Stack, &addresses[0], &addresses[1], protocol)
 }
 
-// link is the device as gVisor's link. What the stack sends goes to the device at once, and waits where it is full.
+// link is the device as gVisor's link. It writes the packets of the stack to the device at once, and waits while the
+// device is full.
 type link struct {
 	*channel.Endpoint
 	device     tun.Device
 	dispatcher stack.NetworkDispatcher
-	// Buffers, each a [][]byte with room for the longest packet in each element.
+	// Each is a [][]byte. Each element has room for the longest packet.
 	batches sync.Pool
 }
 
@@ -232,7 +233,7 @@ func (l *link) Attach(dispatcher stack.NetworkDispatcher) {
 	l.Endpoint.Attach(dispatcher)
 }
 
-// WritePackets joins segments where they fit and sends them: the tun package does.
+// WritePackets sends packets. The tun package joins segments if possible.
 func (l *link) WritePackets(packets stack.PacketBufferList) (int, tcpip.Error) {
 	batch := l.batches.Get().(*[][]byte)
 	defer l.batches.Put(batch)
@@ -253,7 +254,7 @@ func (l *link) WritePackets(packets stack.PacketBufferList) (int, tcpip.Error) {
 	return len(list), nil
 }
 
-// receive gives the stack what comes from the device, until that fails. With offload segments of a stream are joined.
+// receive passes packets from the device to the stack, until the device fails. With offload it joins segments.
 func (l *link) receive(offload bool) error {
 	var joiner gro.GRO
 	joiner.Init(offload)
@@ -286,8 +287,8 @@ func (l *link) receive(offload bool) error {
 	}
 }
 
-// createDevice makes a TUN device in the network namespace of the process, and no more: the parent process configures it.
-// What tun.CreateTUN makes always has a virtio_net_hdr; from a descriptor the package takes what is there.
+// createDevice creates a TUN device in the network namespace of the process. The parent process configures it.
+// tun.CreateTUN would always set up a virtio_net_hdr. With a file descriptor, the package uses the flags of the device.
 func createDevice(name string, offload bool) (tun.Device, error) {
 	request, err := unix.NewIfreq(name)
 	if err != nil {

@@ -6,14 +6,14 @@ use std::{env, fs};
 
 use serde_json::Value;
 
-/// The crate whose package holds lwIP's sources, and its version; see Cargo.toml.
+/// The package with lwIP's sources, and its version; see Cargo.toml.
 const PACKAGE: (&str, &str) = ("lwip", "0.4.0");
 
-/// A file that the sources have, below their folder.
+/// A file in the sources. It shows that a folder has them.
 const HEADER: &str = "include/lwip/init.h";
 
-/// What is compiled of lwIP, below its `src`. `core/tcp.c`, `core/tcp_in.c`, `core/tcp_out.c`, `core/udp.c` and
-/// `core/ipv4/ip4.c` are included by files of the same name in `c`.
+/// The files of lwIP that are compiled, relative to its `src`. Files in `c` include `core/tcp.c`, `core/tcp_in.c`,
+/// `core/tcp_out.c`, `core/udp.c` and `core/ipv4/ip4.c`, and have the same names.
 const LWIP: &[&str] = &[
     "core/def.c",
     "core/inet_chksum.c",
@@ -46,8 +46,8 @@ fn main() -> ExitCode {
 /// The folder of lwIP's sources.
 fn sources() -> Result<PathBuf, String> {
     let (name, version) = PACKAGE;
-    // This package may be a dependency itself. Then the other one lies beside it if all was fetched: with its version in the
-    // name if it comes from the registry, without if `cargo vendor` put it there.
+    // If this package is a dependency itself, the other one is in a folder beside it: with the version in its name if
+    // it comes from the registry, without it after `cargo vendor`.
     let here = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let beside = [format!("{name}-{version}"), name.to_owned()].map(|folder| here.with_file_name(folder).join("src"));
     if let Some(sources) = beside.into_iter().find(|sources| sources.join(HEADER).is_file()) {
@@ -73,8 +73,8 @@ fn sources() -> Result<PathBuf, String> {
     Ok(sources)
 }
 
-/// What cargo knows about the packages of this build. Without a platform filter, which would leave
-/// out a dependency that is for no platform.
+/// The metadata of the packages of this build. It has no platform filter, because that would leave out a dependency of
+/// no target.
 fn metadata(package: &Path) -> Result<Value, String> {
     let cargo = variable("CARGO")?;
     let output = Command::new(&cargo)
@@ -113,7 +113,7 @@ fn compile(sources: &Path) -> Result<(), String> {
         .extra_warnings(true)
         .try_compile_intermediates()
         .map_err(|error| failed("c/shim.c, c/pcb.c or c/memory.c", &error))?;
-    // One archive, since each part calls the other.
+    // One archive, because each part calls the other.
     build()
         .include(sources)
         .warnings(false)
@@ -125,7 +125,7 @@ fn compile(sources: &Path) -> Result<(), String> {
     if env::var_os("CARGO_FEATURE_CHECKSUMS").is_none() {
         return Ok(());
     }
-    // The same file each time, so each time the object goes to a folder of its own.
+    // The same file is compiled each time, so each object needs its own folder.
     let folder = variable("OUT_DIR")?;
     ["1", "2", "3"].into_iter().try_for_each(|algorithm| {
         build()

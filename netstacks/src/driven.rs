@@ -1,16 +1,16 @@
 //! Async streams on top of a state machine.
 //!
-//! smoltcp and lwIP do nothing by themselves: a caller has to pass them packets and the time. Such a pass is a
-//! *turn*: packets out, one batch of packets in, and the tasks woken whose connections have changed.
+//! smoltcp and lwIP do nothing by themselves: a caller has to pass them packets and the time. One round of this is a
+//! *turn*: it sends packets, receives one batch of packets, and wakes the tasks of connections that have changed.
 //!
-//! A task takes the bytes that are there, and leaves the bytes that it writes, without a turn. Who makes the turns is
-//! the [`Owner`]:
+//! A task reads bytes that have already arrived, and queues bytes to be sent, without a turn. The [`Owner`] makes the
+//! turns:
 //!
-//! - With several busy connections it is the driver, a background task. One turn takes in what has arrived for all of
-//!   them; then their tasks run; the next turn sends what all of them have written.
-//! - A connection that is alone is served by its own task. It makes its turns inline and leaves its own waker with
-//!   the link. So a byte crosses no other task, and the next packet wakes this task alone. The driver only checks now
-//!   and then whether it still does.
+//! - With several busy connections the owner is the driver, a background task. One turn receives packets for all of
+//!   them; then their tasks run; the next turn sends the bytes that these tasks have written.
+//! - If only one connection is busy, its task is the owner. It makes the turns inline and registers its own waker with
+//!   the link. So a byte crosses no other task, and the next packet wakes only this task. The driver just checks at
+//!   intervals that the task still makes turns.
 //!
 //! All tasks of a stack share one lock. It is held for one operation of a stream or one turn. Tasks are woken after
 //! it is released.
@@ -42,38 +42,39 @@ pub(crate) use self::datagrams::DrivenDatagrams;
 pub(crate) use self::engine::{Accepted, Engine, FlowId, Intake};
 pub(crate) use self::table::{Stage, Table};
 
-/// How often the driver checks whether a task still makes the turns.
+/// The driver's longest sleep while a task makes the turns: then it checks that the task still does.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The driver's longest sleep while connections exist. Its shortest is that of tokio's timer.
+/// The driver's longest sleep while connections exist. The shortest is the resolution of tokio's timer.
 const TICK: Duration = Duration::from_millis(200);
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// The driver's longest sleep while none exist.
 const IDLE: Duration = Duration::from_mins(1);
 
-/// The most bytes that one call takes from a writer, and that the driver takes in before the readers run. They are
-/// then still in the processor's cache, and so are the buffers that they were copied through.
+/// The most bytes that one call takes from a writer, and that the driver receives before the readers run. So the bytes
+/// and their buffers are still in the processor's cache.
 const TURN_BYTES: usize = 256 << 10;
 
-/// A batch of so many bytes is acknowledged at once: the peer goes on while they are read. The acknowledgement of
-/// less can wait for what is written in reply.
+/// A batch of at least this many bytes is acknowledged at once, so that the peer sends more while they are read. The
+/// acknowledgement of a smaller batch can go with the reply.
 const BULK: usize = 16 << 10;
 
-/// So many bytes cost a task one unit of tokio's budget while it shares the stack. tokio gives it 128 units a turn and
-/// counts calls alone: with 256 KiB a call, a stream would hold up the requests beside it for 20 ms.
+/// This many bytes cost a task one unit of tokio's budget while it shares the stack. tokio gives a task 128 units each
+/// time it runs, and counts calls, not bytes: with 256 KiB for each call, one stream would delay the requests beside it
+/// by 20 ms.
 const BUDGET_BYTES: usize = 8 << 10;
 
-/// How many full batches the driver takes before it lets other tasks run, if they are small.
+/// How many full batches the driver takes before it lets other tasks run. [`TURN_BYTES`] may end this earlier.
 const DRIVER_BATCHES: usize = 32;
 
-/// How many full batches a task takes for others before it lets other tasks run.
+/// How many full batches a task takes, without progress of its own, before it lets other tasks run.
 const INLINE_BATCHES: usize = 4;
 
-/// So many of the driver's turns in a row brought packets for one connection alone: its task makes the turns.
+/// After this many turns in a row with packets for the same connection only, its task makes the turns.
 const ALONE: u32 = 4;
 
-/// Who waits for the stack.
+/// The tasks that wait for the same thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiter {
     /// The tasks of a connection.
@@ -82,16 +83,16 @@ enum Waiter {
     Datagrams,
 }
 
-/// Who polls the link and makes the turns.
+/// The task or tasks that poll the link and make the turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     /// The driver. It runs or has been woken (`is_scheduled`), or it waits for the link.
     Driver { is_scheduled: bool },
-    /// The tasks of one waiter. `has_driven`: they took packets in since the driver last looked.
+    /// The tasks of one waiter. `has_driven`: they made a turn since the driver last checked.
     Task { waiter: Waiter, has_driven: bool },
 }
 
-/// For whom one turn brought something.
+/// The waiters that one turn brought something for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Changed {
     Nobody,
@@ -115,9 +116,9 @@ impl Changed {
 
 /// What the driver does after a turn.
 enum Next {
-    /// Another turn. This one took in so many bytes.
+    /// It makes another turn at once. This turn received `taken` bytes.
     Turn { taken: usize },
-    /// It lets other tasks run, and makes another turn.
+    /// It lets other tasks run, then makes another turn.
     Yield,
     /// It sleeps until this time, or until it is woken.
     Sleep(Instant),
@@ -126,14 +127,14 @@ enum Next {
 struct State<E> {
     engine: E,
     owner: Owner,
-    /// Who was alone in the driver's last turns, and in how many.
+    /// The only waiter in the driver's last turns, if there was just one, and the number of these turns.
     alone: (Option<Waiter>, u32),
     parked: Vec<Parked>,
     acceptor: Option<Waker>,
     /// The tasks that wait for a datagram.
     receivers: Receivers,
     driver: Option<Waker>,
-    /// Bytes that were written since the last turn.
+    /// Bytes that tasks have written since the last turn.
     unsent: usize,
     failure: Option<(io::ErrorKind, String)>,
 }
@@ -154,7 +155,7 @@ impl Parked {
     }
 }
 
-/// Tasks to be woken. They are when this is dropped, so declare it before the lock is taken.
+/// Tasks to wake. Dropping this wakes them, so declare it before the lock guard: it is dropped after the guard.
 #[derive(Default)]
 struct Wakes(Vec<Waker>);
 
@@ -190,7 +191,7 @@ impl<E: Engine> State<E> {
         result
     }
 
-    /// Sends what is due, takes in a batch of packets, and wakes the tasks that it has something for.
+    /// Sends what is due, receives a batch of packets, and wakes the tasks that get something.
     fn turn(&mut self, now: Instant, wakes: &mut Wakes) -> io::Result<(Intake, Changed)> {
         self.egress(now, wakes)?;
         self.ingress(now, wakes)
@@ -223,14 +224,14 @@ impl<E: Engine> State<E> {
         self.failed(result, wakes)
     }
 
-    /// Ready if another turn is worth it; else the link has the waker.
+    /// Ready if another turn is useful; else the link has the waker.
     fn poll_link(&mut self, cx: &mut Context<'_>, wakes: &mut Wakes) -> Poll<io::Result<()>> {
         let readable = self.engine.poll_readable(cx);
         let polled = if readable.is_ready() { readable } else { self.engine.poll_unblocked(cx) };
         polled.map(|result| self.failed(result, wakes))
     }
 
-    /// Whether the stack has something to send that the link has room for.
+    /// Whether the stack may have something to send and the link has room.
     fn has_work(&self) -> bool {
         self.engine.has_due() && !self.engine.is_blocked()
     }
@@ -239,12 +240,13 @@ impl<E: Engine> State<E> {
         matches!(self.owner, Owner::Task { waiter: owner, .. } if owner == waiter)
     }
 
-    /// Makes the driver's turn. The batches after its first one only come in: what they ask for is sent together with
-    /// what their tasks write, by the next turn.
+    /// Makes a turn of the driver. Only the first turn of a poll sends before it receives. The next poll sends the
+    /// replies to the other batches, together with the bytes that the tasks write. Only a batch of at least [`BULK`]
+    /// bytes is acknowledged at once.
     fn drive(&mut self, now: Instant, cx: &mut Context<'_>, is_first: bool, wakes: &mut Wakes) -> io::Result<Next> {
         if let Owner::Task { waiter, has_driven: true } = self.owner {
             self.owner = Owner::Task { waiter, has_driven: false };
-            // The task waits for packets only. Timers have to run all the same.
+            // The task waits for packets only, so the driver runs the timers.
             if self.engine.deadline(now).is_some_and(|deadline| deadline <= now) {
                 self.egress(now, wakes)?;
             }
@@ -265,7 +267,7 @@ impl<E: Engine> State<E> {
         if !intake.is_drained {
             return Ok(Next::Turn { taken: intake.len });
         }
-        // Now the tasks run. What they write is sent by the next turn.
+        // Now the tasks run. The next turn sends the bytes that they write.
         if intake.len > 0 || self.has_work() {
             return Ok(Next::Yield);
         }
@@ -277,13 +279,13 @@ impl<E: Engine> State<E> {
         Ok(self.sleep(now, tick))
     }
 
-    /// Sleeps to the next timer, or for so long.
+    /// Sleeps until the next timer, for `longest` at most.
     fn sleep(&mut self, now: Instant, longest: Duration) -> Next {
         let deadline = self.engine.deadline(now).map(|deadline| deadline.max(now + SHORTEST_SLEEP));
         Next::Sleep(deadline.map_or(now + longest, |deadline| deadline.min(now + longest)))
     }
 
-    /// The waiter that the last turns had something for, if it was one alone.
+    /// Counts turns in a row for one waiter alone. Returns the waiter after [`ALONE`] of them.
     fn who_is_alone(&mut self, changed: Changed) -> Option<Waiter> {
         let waiter = match changed {
             Changed::Nobody => return None,
@@ -295,7 +297,7 @@ impl<E: Engine> State<E> {
         waiter.filter(|_| turns >= ALONE)
     }
 
-    /// The driver makes the turns from now on. It is woken unless it runs or has been woken.
+    /// Makes the driver the owner. Wakes it, unless it runs or has already been woken.
     fn call_driver(&mut self, wakes: &mut Wakes) {
         let scheduled = Owner::Driver { is_scheduled: true };
         if mem::replace(&mut self.owner, scheduled) != scheduled {
@@ -303,8 +305,8 @@ impl<E: Engine> State<E> {
         }
     }
 
-    /// Makes an operation of a waiter. If there is nothing for it and the waiter makes the turns, makes turns until
-    /// there is. If it is still pending then, the link or the driver will wake the task.
+    /// Does an operation for a waiter. If it would block and the waiter is the owner, makes turns until it succeeds or
+    /// no packets wait. If it is still pending then, the link or the driver will wake the task.
     fn poll_operation<T>(
         &mut self,
         waiter: Waiter,
@@ -316,7 +318,7 @@ impl<E: Engine> State<E> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
         };
-        // A busy writer takes the acknowledgements first: they free memory that is still in the processor's cache.
+        // A busy writer receives acknowledgements first: they free memory that is still in the processor's cache.
         if self.unsent >= BULK {
             if self.is_owner(waiter) {
                 self.owner = Owner::Task { waiter, has_driven: true };
@@ -359,7 +361,8 @@ impl<E: Engine> State<E> {
         Poll::Pending
     }
 
-    /// Sends what a waiter has written: at once if it makes the turns, or if it is much; else with the rest.
+    /// Sends the bytes that a waiter has written: at once if it is the owner, or if at least [`BULK`] bytes are unsent;
+    /// else the driver's next turn sends them.
     fn written(&mut self, waiter: Waiter, len: usize, wakes: &mut Wakes) -> io::Result<()> {
         self.unsent += len;
         if !self.is_owner(waiter) && self.unsent < BULK {
@@ -398,7 +401,7 @@ impl<E: Engine> Shared<E> {
     }
 }
 
-/// Makes an engine's listener, datagrams and driver.
+/// Makes the listener, the datagrams and the driver of an engine.
 pub(crate) fn start<E: Engine>(engine: E) -> (DrivenListener<E>, DrivenDatagrams<E>, Driver) {
     let state = State {
         engine,
@@ -417,7 +420,7 @@ pub(crate) fn start<E: Engine>(engine: E) -> (DrivenListener<E>, DrivenDatagrams
     (listener, datagrams, Box::pin(drive(shared)))
 }
 
-/// Makes the turns while no task does.
+/// Makes the turns while no task makes them.
 async fn drive<E: Engine>(shared: Shared<E>) -> io::Result<()> {
     let mut sleep = Box::pin(tokio::time::sleep(TICK));
     poll_fn(|cx| shared.poll_drive(sleep.as_mut(), cx)).await
@@ -432,7 +435,7 @@ impl<E: Engine> Shared<E> {
                 Next::Turn { taken } => bytes += taken,
                 Next::Yield => break,
                 Next::Sleep(until) => {
-                    // A sleep that ends too early costs less than one that is set anew for each turn.
+                    // A sleep that ends too early costs less than resetting the timer for each turn.
                     if sleep.is_elapsed() || until < sleep.deadline() {
                         sleep.as_mut().reset(until);
                     }
@@ -459,7 +462,7 @@ impl<E: Engine> Shared<E> {
     }
 }
 
-/// The source of an engine's connections.
+/// The listener of an engine.
 pub struct DrivenListener<E: Engine> {
     shared: Shared<E>,
 }
@@ -491,14 +494,14 @@ impl<E: Engine> Drop for DrivenListener<E> {
     }
 }
 
-/// Which task of a connection.
+/// The reading or the writing task of a connection.
 #[derive(Clone, Copy)]
 enum Half {
     Reader,
     Writer,
 }
 
-/// Takes so many units of the task's budget, or what is left of it.
+/// Takes `units` of the task's budget, or all that is left.
 fn spend(units: usize, cx: &mut Context<'_>) {
     for _ in 0..units {
         if !coop::has_budget_remaining() {
@@ -517,19 +520,19 @@ pub struct Flow<E: Engine> {
 }
 
 impl<E: Engine> Flow<E> {
-    /// Makes an operation of this connection. If it is pending, the task's waker is stored.
+    /// Does an operation of this connection. If it is pending, stores the task's waker.
     fn poll_operation(
         &self,
         half: Half,
         cx: &mut Context<'_>,
         operation: impl FnMut(&mut E) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        // Without a budget, a task with a fast peer would never let the others run.
+        // Without a budget, a task with a fast peer would never let other tasks run.
         let budget = ready!(coop::poll_proceed(cx));
         let flow = self.accepted.flow;
         let mut wakes = Wakes::default();
         let mut state = self.shared.lock()?;
-        // A turn of this task need not wake it.
+        // Take the stored waker out, so that a turn of this task does not wake itself.
         let stored = mem::take(state.parked(flow).place(half));
         let polled = state.poll_operation(Waiter::Flow(flow), cx, &mut wakes, operation);
         if let Poll::Ready(result) = polled {
@@ -548,7 +551,8 @@ impl<E: Engine> Flow<E> {
         Poll::Pending
     }
 
-    /// A task that waits for something else may not come back for the next packet.
+    /// Calls the driver if the sink or source refused: the task then waits for something else, and may not come back
+    /// for the next packet.
     fn leave(&self, polled: Poll<io::Result<usize>>, refused: bool) -> Poll<io::Result<usize>> {
         if polled.is_pending() && refused {
             let mut wakes = Wakes::default();
@@ -581,7 +585,7 @@ impl<E: Engine> AsyncWrite for Flow<E> {
         self.poll_operation(Half::Writer, cx, |engine| engine.send(flow, bytes))
     }
 
-    /// The stack has all written bytes already.
+    /// Does nothing: the stack already has all written bytes.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -593,6 +597,7 @@ impl<E: Engine> AsyncWrite for Flow<E> {
         Poll::Ready(state.written(Waiter::Flow(self.accepted.flow), 0, &mut wakes))
     }
 }
+
 impl<E: Engine> Stream for Flow<E> {
     fn local_addr(&self) -> SocketAddr {
         self.accepted.local
@@ -631,7 +636,7 @@ impl<E: Engine> Stream for Flow<E> {
     }
 
     fn reset(self) {
-        // A stack that has failed has no connections to end. The drop that follows sends the RST.
+        // A stack that has failed has no connections to reset. The drop that follows makes the driver send the RST.
         if let Ok(mut state) = self.shared.lock() {
             state.engine.reset(self.accepted.flow);
         }

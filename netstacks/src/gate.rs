@@ -1,8 +1,8 @@
 //! A gate in front of a stack: the program decides about a connection before the stack sees it.
 //!
 //! A stack completes the handshake by itself and reports the connection afterwards. That is too late for a
-//! proxy: its client would be connected to a server that refuses. So a [`Gated`] link holds a SYN back and makes
-//! a [`Request`] of it. Once the proxy knows whether it reaches the server, it admits the request, refuses it
+//! proxy: its client would be connected although the server refuses. So a [`Gated`] link holds each SYN back and
+//! makes a [`Request`] of it. When the proxy knows whether it can reach the server, it admits the request, refuses it
 //! with a RST, or rejects it with an ICMP message. This works with every stack.
 //!
 //! The gate also replies to ICMP echo requests to any address (RFC 792, RFC 4443, 4.2). Such a reply says that
@@ -27,18 +27,47 @@ use self::reply::Undelivered;
 pub use self::reply::Unreachable;
 use crate::{FlowKey, is_host};
 
-/// Largest number of replies that wait for the link; further ones are dropped.
+/// Largest number of replies that wait for the link. Further ones are dropped.
 const MAX_REPLIES: usize = 256;
 
-/// Batches that one call takes from the link when nothing is left of them for the stack, whose lock may be held.
+/// Largest number of batches that one call takes from the link to fill its buffers. It has a bound because the caller
+/// may hold the stack's lock.
 const MAX_BATCHES: usize = 8;
 
-/// A segment that has SYN of these flags, and no other, opens a connection (RFC 9293, 3.5). ECN sets other
-/// flags beside it (RFC 3168, 6.1.1).
+/// A segment opens a connection if SYN is the only one of these flags that is set (RFC 9293, 3.5). ECN sets other
+/// flags too (RFC 3168, 6.1.1).
 const DECIDING: u8 = FIN | SYN | RST | ACK;
 
 /// Puts a gate in front of a stack: start the stack on the link that this returns. At most `backlog`
 /// connections wait for a decision; further SYNs are dropped, and their peers retransmit them.
+///
+/// ```
+/// # use std::future::poll_fn;
+/// # use netstacks::peer::Peer;
+/// use netstacks::{Listener, Netstack, Smoltcp, StackConfig, gate};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let (gated, mut gate) = gate(link, 128);
+/// let mut stack = Smoltcp::start(gated, &StackConfig::default())?;
+/// tokio::spawn(stack.driver);
+/// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "192.0.2.7:443".parse()?)?;
+/// # let client = tokio::spawn(async move { poll_fn(|cx| peer.poll_connect(cx)).await.map(|()| peer) });
+/// // A client connects to 192.0.2.7:443 now.
+/// let request = gate.request().await.ok_or("the link is gone")?;
+/// assert_eq!(request.key().local, "192.0.2.7:443".parse()?);
+/// // Here a proxy connects to that address. If it succeeds:
+/// let admission = request.admit();
+/// let stream = stack.listener.accept().await?;
+/// // ...
+/// drop(stream);
+/// drop(admission);
+/// # client.await??;
+/// # Ok(())
+/// # }
+/// ```
 pub fn gate<L: Link>(link: L, backlog: usize) -> (Gated<L>, Gate) {
     let (requests, requested) = mpsc::channel(backlog.max(1));
     let shared = Arc::new(Shared { state: Mutex::default(), pending: AtomicBool::new(false) });
@@ -46,7 +75,7 @@ pub fn gate<L: Link>(link: L, backlog: usize) -> (Gated<L>, Gate) {
     (gated, Gate { requests: requested, answers: Answers(shared) })
 }
 
-/// The source of requests.
+/// Yields the requests of clients; see [`gate()`].
 #[derive(Debug)]
 pub struct Gate {
     requests: mpsc::Receiver<Request>,
@@ -54,18 +83,43 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Waits for the next request. `None` once the link has gone.
+    /// Waits for the next request. `None` when the link is gone.
     pub async fn request(&mut self) -> Option<Request> {
         self.requests.recv().await
     }
 
-    /// Replies for datagrams that cannot be delivered.
+    /// A handle that sends replies for datagrams that cannot be delivered.
     pub fn answers(&self) -> Answers {
         self.answers.clone()
     }
 }
 
 /// Sends ICMP messages about undelivered datagrams.
+///
+/// ```
+/// use std::future::poll_fn;
+///
+/// use netstacks::{FlowKey, Netstack, Smoltcp, StackConfig, Unreachable, gate};
+/// use platform::{Link, MemoryLink, PacketBuffer};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, mut other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let (gated, gate) = gate(link, 128);
+/// let stack = Smoltcp::start(gated, &StackConfig::default())?;
+/// tokio::spawn(stack.driver);
+/// // The server of a datagram from 10.0.0.1:4000 to 192.0.2.7:53 has closed its port.
+/// let key = FlowKey { local: "192.0.2.7:53".parse()?, peer: "10.0.0.1:4000".parse()? };
+/// gate.answers().unreachable(key, Unreachable::Port);
+///
+/// poll_fn(|cx| other_end.poll_readable(cx)).await?;
+/// let mut received = [PacketBuffer::new(1500)];
+/// other_end.try_recv(&mut received)?;
+/// // Behind the IPv4 header: ICMP type 3, destination unreachable; code 3, port unreachable.
+/// assert_eq!(received[0].packet()[20..22], [3, 3]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Answers(Arc<Shared>);
 
@@ -76,8 +130,31 @@ impl Answers {
     }
 }
 
-/// A connection that a peer wants to open: its SYN waits. Dropping the request drops the SYN; a retransmitted
+/// A connection that a peer wants to open. Its SYN waits here. Dropping the request drops the SYN; a retransmitted
 /// SYN makes a new request.
+///
+/// ```
+/// use std::io::ErrorKind;
+///
+/// # use std::future::poll_fn;
+/// # use netstacks::peer::Peer;
+/// # use netstacks::{Netstack, Smoltcp, StackConfig, gate};
+/// # use platform::MemoryLink;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// # let (gated, mut gate) = gate(link, 128);
+/// # let stack = Smoltcp::start(gated, &StackConfig::default())?;
+/// # tokio::spawn(stack.driver);
+/// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "192.0.2.7:443".parse()?)?;
+/// # let client = tokio::spawn(async move { poll_fn(|cx| peer.poll_connect(cx)).await });
+/// // `gate` is in front of a stack. A client connects to 192.0.2.7:443, and that server refuses.
+/// let request = gate.request().await.ok_or("the link is gone")?;
+/// request.refuse();
+/// assert_eq!(client.await?.unwrap_err().kind(), ErrorKind::ConnectionReset);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Request {
     admission: Admission,
@@ -94,7 +171,7 @@ impl Request {
 
     /// Passes the SYN to the stack. Until the admission is dropped, the stack gets all packets of this
     /// connection, a retransmitted SYN included.
-    #[must_use = "without its admission, a repeated SYN would be a new request"]
+    #[must_use = "without its admission, a retransmitted SYN would be a new request"]
     pub fn admit(self) -> Admission {
         let Self { admission, syn, meta, .. } = self;
         let mut state = admission.shared.lock();
@@ -115,7 +192,8 @@ impl Request {
     }
 }
 
-/// Lets the packets of a connection reach the stack until it is dropped.
+/// Lets the packets of a connection reach the stack. Keep it as long as the connection: after it is dropped, the next
+/// SYN of these addresses makes a new [`Request`]. See [`gate()`].
 #[derive(Debug)]
 pub struct Admission {
     key: FlowKey,
@@ -131,7 +209,7 @@ impl Drop for Admission {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// Whether there is work for the owner of the link. It saves taking the lock if there is none.
+    /// Whether there is work for the owner of the link. If there is none, it need not take the lock.
     pending: AtomicBool,
 }
 
@@ -178,7 +256,7 @@ impl Shared {
     }
 }
 
-/// A link behind a gate.
+/// A link behind a gate, for a stack to start on; see [`gate()`].
 #[derive(Debug)]
 pub struct Gated<L> {
     link: L,
@@ -187,7 +265,7 @@ pub struct Gated<L> {
 }
 
 impl<L: Link> Gated<L> {
-    /// Sends the replies, and delivers SYNs that were admitted. Returns the number of these.
+    /// Sends the replies, and puts admitted SYNs into `buffers`. Returns the number of SYNs.
     fn settle(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         if !self.shared.pending.swap(false, Ordering::Acquire) {
             return Ok(0);
@@ -207,8 +285,8 @@ impl<L: Link> Gated<L> {
         Ok(count)
     }
 
-    /// Removes packets that are not for the stack from a batch, and moves the rest to its front. Returns how many
-    /// are left.
+    /// Removes packets that are not for the stack from a batch, and moves the rest to the front. Returns how many
+    /// packets are left.
     fn screen(&mut self, batch: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut kept = 0;
         for index in 0..batch.len() {
@@ -220,14 +298,14 @@ impl<L: Link> Gated<L> {
         Ok(kept)
     }
 
-    /// Whether the gate keeps a packet, or drops it.
+    /// Returns whether the gate has taken a packet or drops it, so the stack must not see it.
     fn take(&mut self, buffer: &mut PacketBuffer) -> io::Result<bool> {
         if let Some(segment) = TcpSegment::parse(buffer.packet()) {
             if segment.flags() & DECIDING != SYN {
                 return Ok(false);
             }
             let sequence = segment.sequence();
-            // A multicast address has no connections.
+            // Without a flow key, an address is not unicast, and the SYN is dropped.
             return Ok(flow_key(&segment).is_none_or(|key| self.hold_back(key, sequence, buffer)));
         }
         if reply::echo(buffer.packet_mut()) {
@@ -237,7 +315,7 @@ impl<L: Link> Gated<L> {
         Ok(may_hide_a_syn(buffer.packet()))
     }
 
-    /// Makes a request of a SYN, once. Returns `false` if the connection was admitted.
+    /// Makes a request of a SYN, unless it already made one. Returns `false` if the connection was admitted.
     fn hold_back(&mut self, key: FlowKey, sequence: u32, buffer: &PacketBuffer) -> bool {
         match self.shared.lock().flows.entry(key) {
             Entry::Occupied(flow) => return *flow.get() == Flow::Undecided,
@@ -251,8 +329,8 @@ impl<L: Link> Gated<L> {
     }
 }
 
-/// Whether a stack may read a SYN from a packet that is no whole segment to the gate: from a fragment, or behind an
-/// extension header that the gate does not know, such as an authentication header (RFC 4302).
+/// Whether a stack may find a SYN in a packet that the gate cannot parse as a TCP segment: in a fragment, or behind an
+/// extension header that the gate does not know, for example an authentication header (RFC 4302).
 fn may_hide_a_syn(packet: &[u8]) -> bool {
     match Transport::parse(packet) {
         Some(transport) => !matches!(transport.protocol, UDP | ICMP | ICMPV6),
@@ -285,7 +363,7 @@ impl<L: Link> Link for Gated<L> {
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut kept = self.settle(buffers)?;
-        // Fewer packets than buffers would mean that no more wait.
+        // Returning fewer packets than buffers means that no more packets wait.
         let mut rounds = 0;
         while kept < buffers.len() && rounds < MAX_BATCHES {
             rounds += 1;
@@ -300,7 +378,7 @@ impl<L: Link> Link for Gated<L> {
                 break;
             }
             if rounds == MAX_BATCHES {
-                // More may wait, and the link does not say so again.
+                // More packets may wait, and the link does not report them again.
                 self.shared.pending.store(true, Ordering::Release);
             }
         }
@@ -316,7 +394,7 @@ impl<L: Link> Link for Gated<L> {
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // The waker is stored before the check, so nothing is missed between the two.
+        // The waker is stored before the check, so no wake is lost in between.
         let mut state = self.shared.lock();
         match &mut state.reader {
             Some(reader) => reader.clone_from(cx.waker()),

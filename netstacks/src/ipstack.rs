@@ -1,19 +1,19 @@
 //! The `ipstack` crate behind the common interface.
 //!
 //! ipstack runs a task for the device and one for each connection, with channels in between. The adapter gives it
-//! a device that moves packets to and from the link, and wraps its streams. What ipstack does wrong stays wrong.
-//! A few things it must do in ipstack's place, because no run could finish without them. The report names them:
+//! a device that moves packets to and from the link, and wraps its streams. It does not repair ipstack, except for
+//! a few faults without which no run could finish. The report names these workarounds:
 //!
 //! | workaround | ipstack alone |
 //! |---|---|
-//! | `cuts-super-packets` | acknowledges 8,192 bytes for each packet; the rest of a larger one waits for the next packet |
+//! | `cuts-super-packets` | acknowledges 8,192 bytes for each packet; the rest of a larger packet waits for the next one |
 //! | `hands-fin-apart` | ignores a FIN that comes with data |
-//! | `holds-fin` | sends its own FIN as soon as the peer's comes, whatever the application still has to say; so it gets the peer's FIN after its own has left |
-//! | `tells-end` | does not wake a task that reads at the peer's FIN |
-//! | `waits-for-syn-ack` | yields a connection before its SYN-ACK has left; bytes written before that would break it |
-//! | `polls-shutdown` | does not wake a task that shuts down when the last byte is acknowledged; the FIN would never leave |
+//! | `holds-fin` | sends its own FIN as soon as the peer's arrives, even if the application has more to send; so the adapter holds the peer's FIN back until ipstack has sent its own |
+//! | `tells-end` | does not wake a reading task at the peer's FIN |
+//! | `waits-for-syn-ack` | yields a connection before it sends the SYN-ACK; bytes written before that would break the connection |
+//! | `polls-shutdown` | does not wake a task in `shutdown` when the last byte is acknowledged, so the FIN would never be sent |
 //! | `closes-in-a-task` | a stream that is dropped blocks its thread or panics |
-//! | `repeats-reset` | its task for a connection ends at the packet behind a RST |
+//! | `repeats-reset` | ends the task of a connection only at the packet after a RST |
 //! | `limits-datagrams` | queues datagrams without a limit |
 
 mod datagrams;
@@ -37,10 +37,10 @@ use self::stream::{IpstackListener, IpstackStream};
 use crate::offload::{Offload, header_len};
 use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started};
 
-/// As in `Cargo.lock`; the crate does not say it itself.
+/// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "1.0.1";
 
-/// What the adapter does in ipstack's place; see the module.
+/// See the table above.
 const WORKAROUNDS: [&str; 9] = [
     "cuts-super-packets",
     "hands-fin-apart",
@@ -53,16 +53,15 @@ const WORKAROUNDS: [&str; 9] = [
     "limits-datagrams",
 ];
 
-/// The largest window without scaling (RFC 9293, 3.1), which ipstack does not know.
+/// The largest window without window scaling (RFC 9293, 3.1), which ipstack does not support.
 const MAX_WINDOW: usize = u16::MAX as usize;
 /// RFC 1122, 3.3.3.
 const MIN_MTU: usize = 576;
-/// Largest super-packet that ipstack is let send: a quarter of the window, so that several are under way. With
-/// one as large as the window, each would wait for the ACK of the one before.
+/// Largest super-packet that ipstack may send, in bytes: a quarter of the window, so that several are in flight. If one
+/// filled the window, each would wait for the ACK of the one before.
 const MAX_PACKET: usize = MAX_WINDOW / 4;
 
-/// The `ipstack` crate, version 1.0.1. Its datagrams fill one packet of the MTU at most; of fragments it takes
-/// none.
+/// The `ipstack` crate, version 1.0.1. It sends no datagrams longer than a packet of the MTU, and drops fragments.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipstack;
 
@@ -92,7 +91,7 @@ impl<L: Link> Netstack<L> for Ipstack {
             driver: Box::pin(serve(stack, Ending(hub), offer, offload)),
             effective: Effective {
                 stack_version: VERSION.into(),
-                // It never advertises less than its MTU.
+                // Its window is never smaller than its MTU.
                 receive_buffer_bytes: window.max(mtu),
                 send_buffer_bytes: window,
                 window_scale: None,
@@ -108,13 +107,13 @@ impl<L: Link> Netstack<L> for Ipstack {
 
 fn tcp_config(window: usize, user_timeout: Duration, offload: &Offload) -> TcpConfig {
     let mut tcp = TcpConfig::default();
-    // It ends a connection at which the application neither reads nor writes for so long.
+    // It ends a connection if the application neither reads nor writes for this long.
     tcp.timeout = user_timeout;
-    // It sends another packet while less than this is under way. So it stays within a window of this size.
+    // It sends another packet while fewer bytes than this are in flight. So it stays within the window.
     let largest = offload.largest_payload(false).max(offload.largest_payload(true)).into();
     tcp.max_unacked_bytes = window.saturating_sub(largest).max(1) as u32;
     tcp.read_buffer_size = window;
-    // It has one MSS for both IP versions.
+    // It has a single MSS for both IP versions.
     tcp.options = Some(vec![TcpOptions::MaximumSegmentSize(offload.mss(header_len(true)))]);
     tcp
 }
@@ -128,7 +127,7 @@ impl Drop for Ending {
     }
 }
 
-/// The driver: passes on what comes out of ipstack.
+/// The driver: passes on the connections and datagram streams of ipstack.
 async fn serve(
     mut stack: IpStack,
     hub: Ending,
@@ -143,12 +142,12 @@ async fn serve(
             Some(_) = readers.join_next() => continue,
             stream = stack.accept() => stream.map_err(|_| hub.failure())?,
         };
-        // ipstack calls the peer's end the local one.
+        // In ipstack, the peer's address is the local one.
         let key = FlowKey { peer: stream.local_addr(), local: stream.peer_addr() };
         match stream {
             IpStackStream::Tcp(inner) => {
                 let largest = usize::from(offload.largest_payload(key.local.is_ipv6()));
-                // With a full backlog, or without a listener, the stream is dropped, which closes it.
+                // If the backlog is full or the listener is gone, the stream is dropped, which closes it.
                 let _dropped = offer.try_send(IpstackStream::new(inner, hub.take(key), largest, hub));
             }
             IpStackStream::Udp(inner) => {

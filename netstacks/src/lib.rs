@@ -1,26 +1,42 @@
 //! Userspace TCP/IP stacks behind one interface.
 //!
-//! A stack is started on any [`platform::Link`] and accepts connections to any address and any
-//! port, so the same adapter serves a benchmark and a proxy. What comes out are plain tokio streams:
+//! A stack starts on any [`platform::Link`] and accepts connections to any address and any
+//! port, so the same adapter serves a benchmark and a proxy. Its connections are plain tokio streams:
 //!
-//! ```no_run
-//! use netstacks::{Listener, Netstack, StackConfig};
+//! ```
+//! use std::future::poll_fn;
+//!
+//! use netstacks::peer::Peer;
+//! use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
 //! use platform::MemoryLink;
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};
 //!
-//! async fn echo<S: Netstack<MemoryLink>>() -> Result<(), Box<dyn std::error::Error>> {
-//!     let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-//!     let mut stack = S::start(link, &StackConfig::default())?;
-//!     tokio::spawn(stack.driver);
-//!     let mut stream = stack.listener.accept().await?;
-//!     let mut buffer = [0; 1024];
-//!     let len = stream.read(&mut buffer).await?;
-//!     stream.write_all(&buffer[..len]).await?;
-//!     Ok(())
-//! }
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+//! let mut stack = Smoltcp::start(link, &StackConfig::default())?;
+//! tokio::spawn(stack.driver);
+//!
+//! // A client at the other end of the link.
+//! let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "10.0.0.2:80".parse()?)?;
+//! let (connected, accepted) = tokio::join!(poll_fn(|cx| peer.poll_connect(cx)), stack.listener.accept());
+//! connected?;
+//! let mut stream = accepted?;
+//! poll_fn(|cx| peer.poll_write(cx, b"hello")).await?;
+//!
+//! let mut buffer = [0; 1024];
+//! let len = stream.read(&mut buffer).await?;
+//! stream.write_all(&buffer[..len]).await?;
+//!
+//! let mut echo = [0; 1024];
+//! let len = poll_fn(|cx| peer.poll_read(cx, &mut echo)).await?;
+//! assert_eq!(&echo[..len], b"hello");
+//! # Ok(())
+//! # }
 //! ```
 //!
-//! A stack that is chosen at run time is started through [`StackKind::visit`].
+//! [`StackKind::visit`] starts a stack that is chosen at run time. [`gate()`] lets a program decide about a connection
+//! before the stack sees it. [`peer`] has clients for the other end of a link.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -36,8 +52,8 @@ use platform::Link;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Declares the stacks, each by its cargo feature, its module and its type. From this follow the modules, the types
-/// that this crate exports, and [`StackKind`].
+/// Declares the stacks, each by its cargo feature, its module and its type. The macro makes the modules, exports the
+/// types, and defines [`StackKind`].
 macro_rules! stacks {
     ($($(#[$doc:meta])* $feature:literal => $module:ident::$stack:ident,)*) => {
         $(
@@ -70,15 +86,25 @@ macro_rules! stacks {
         }
 
         impl StackKind {
-            /// All that this crate knows, in the order in which tables list them.
+            /// All stacks of this crate, compiled in or not, in the order in which tables list them.
+            ///
+            /// ```
+            /// use netstacks::StackKind;
+            ///
+            /// for stack in StackKind::ALL.into_iter().filter(|stack| stack.compiled_in()) {
+            ///     println!("{stack} {}", stack.version().unwrap_or_default());
+            /// }
+            /// assert_eq!(StackKind::Smoltcp.name(), "smoltcp");
+            /// assert!(StackKind::Gvisor.is_process() && !StackKind::ALL.contains(&StackKind::Gvisor));
+            /// ```
             pub const ALL: [Self; [$($feature),*].len()] = [$(Self::$stack),*];
 
-            /// Whether it is a process of its own, which opens the device itself.
+            /// Whether the stack runs as a separate process, which opens the device itself.
             pub const fn is_process(self) -> bool {
                 matches!(self, Self::Gvisor | Self::External)
             }
 
-            /// The name by which users choose the stack.
+            /// The name that users type to choose the stack.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$stack => $feature,)*
@@ -87,12 +113,12 @@ macro_rules! stacks {
                 }
             }
 
-            /// Whether this build has the stack: a cargo feature of the same name.
+            /// Whether this build includes the stack. Its cargo feature has the same name.
             pub const fn compiled_in(self) -> bool {
                 self.version().is_some()
             }
 
-            /// The version of the stack; `None` where this build is without it.
+            /// The version of the stack; `None` if this build does not include it.
             pub const fn version(self) -> Option<&'static str> {
                 match self {
                     $(
@@ -105,13 +131,13 @@ macro_rules! stacks {
                 }
             }
 
-            /// Calls the visitor with this stack's type: the one place where a name becomes a stack.
+            /// Calls the visitor with this stack's type. This is the one place where a name becomes a stack.
             ///
             /// # Errors
             ///
-            /// [`NotCompiledIn`], where this build is without the stack.
+            /// [`NotCompiledIn`] if this build does not include the stack.
             pub fn visit<L: Link, V: Visitor<L>>(self, visitor: V) -> Result<V::Output, NotCompiledIn> {
-                // Without any stack it is not used.
+                // A build without any stack does not use it.
                 let _ = &visitor;
                 match self {
                     $(
@@ -143,14 +169,14 @@ stacks! {
     "lwip-published" => lwip_published::LwipPublished,
 }
 
-// The linker would take some functions from one lwIP and some from the other.
+// The linker would mix the functions of the two lwIPs.
 #[cfg(all(feature = "lwip", feature = "lwip-published"))]
 compile_error!(
     "lwip and lwip-published are lwIP both, with functions of the same names, so one program can have only one of them: \
      build with --no-default-features --features lwip-published,smoltcp, or with other stacks but lwip"
 );
 
-// A stack uses those of these modules that help it. A build without it may leave some of them unused.
+// Modules that several stacks share. Some are unused in a build without these stacks.
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "not every stack uses it")]
 mod datagrams;
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "not every stack uses it")]
@@ -178,35 +204,73 @@ impl fmt::Display for StackKind {
     }
 }
 
-/// A stack that this build is without.
+/// The error for a stack that this build does not include.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this build is without {0}; build it with --features {0}")]
 pub struct NotCompiledIn(pub StackKind);
 
 /// Work for a stack that is chosen at run time.
+///
+/// ```
+/// use netstacks::{Netstack, StackConfig, StackKind, StartError, Visitor};
+/// use platform::{Link, MemoryLink};
+///
+/// /// Finds the real size of a receive buffer.
+/// struct ReceiveBuffer<L> {
+///     link: L,
+///     config: StackConfig,
+/// }
+///
+/// impl<L: Link> Visitor<L> for ReceiveBuffer<L> {
+///     type Output = Result<usize, StartError>;
+///
+///     fn visit<S: Netstack<L>>(self) -> Self::Output {
+///         Ok(S::start(self.link, &self.config)?.effective.receive_buffer_bytes)
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let config = StackConfig { window: 256 << 10, ..StackConfig::default() };
+/// assert_eq!(StackKind::Smoltcp.visit(ReceiveBuffer { link, config })??, 256 << 10);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Visitor<L: Link> {
     /// The result of the work.
     type Output;
 
-    /// Does it with the stack `S`.
+    /// Does the work with the stack `S`.
     fn visit<S: Netstack<L>>(self) -> Self::Output;
 }
 
-/// The configuration that every stack gets. The link names the MTU and the offloads.
+/// The configuration that every stack gets. The MTU and the offloads come from the link.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use netstacks::StackConfig;
+///
+/// let config = StackConfig { window: 256 << 10, user_timeout: Duration::from_secs(30), ..StackConfig::default() };
+/// assert!((StackConfig::MIN_WINDOW..=StackConfig::MAX_WINDOW).contains(&config.window));
+/// assert_eq!(config.backlog, 1024);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackConfig {
     /// Size of each connection's receive buffer and of its send buffer, in bytes. A stack that does not
-    /// support it takes the nearest size that it supports, and reports it in [`Effective`].
+    /// support this size uses the nearest one, and reports it in [`Effective`]; or it does not start.
     pub window: usize,
-    /// A connection times out, with [`io::ErrorKind::TimedOut`], when its peer is silent for so long while an
-    /// answer is due. RFC 1122, 4.2.3.5 wants at least 100 seconds.
+    /// A connection fails with [`io::ErrorKind::TimedOut`] if a response is due and the peer is silent for this
+    /// long. RFC 1122, 4.2.3.5 asks for at least 100 seconds.
     pub user_timeout: Duration,
-    /// Connections that may wait for [`Listener::accept`], half open ones included. Further SYNs are dropped.
+    /// Largest number of connections that wait for [`Listener::accept`], half-open ones included. Further SYNs are
+    /// dropped.
     pub backlog: usize,
 }
 
 impl StackConfig {
-    /// Smallest window that every stack takes, in bytes.
+    /// Smallest window that every stack supports, in bytes.
     pub const MIN_WINDOW: usize = 4 << 10;
     /// Largest window, in bytes: the largest scaled window of RFC 7323, 2.3.
     pub const MAX_WINDOW: usize = (1 << 30) - 1;
@@ -245,55 +309,143 @@ pub struct Effective {
     pub workarounds: Vec<Cow<'static, str>>,
 }
 
-/// The smallest shift count (RFC 7323, 2.3) by which a window of so many bytes is announced. All stacks choose it so.
+/// The smallest shift count (RFC 7323, 2.3) that can announce a window of `window` bytes. All stacks use this one.
 #[allow(dead_code, reason = "without any stack it is not used")]
 fn window_scale(window: usize) -> u8 {
     (usize::BITS - window.leading_zeros()).saturating_sub(u16::BITS) as u8
 }
 
-/// A stack that could not be started.
+/// Why a stack could not be started.
+///
+/// ```
+/// use netstacks::{Netstack, Smoltcp, StackConfig, StartError};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let config = StackConfig { window: 1, ..StackConfig::default() };
+/// let Err(StartError::Unfit { reason, .. }) = Smoltcp::start(link, &config) else { panic!("one byte is too small") };
+/// assert!(reason.starts_with("a window of 1 bytes"));
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The stack keeps its state in globals and runs once in a process.
+    /// The stack keeps its state in globals, so only one instance can run in a process.
     #[error("start {0}: it is already running in this process; only one instance is possible at a time")]
     AlreadyRunning(StackKind),
-    /// The stack does not take this configuration.
+    /// The stack does not support this configuration or this link.
     #[error("start {stack}: {reason}")]
     Unfit {
         /// The stack.
         stack: StackKind,
-        /// The value that it does not support, and the values that it does.
+        /// The value that it does not support, and the values that it supports.
         reason: String,
     },
 }
 
 /// A running stack.
+///
+/// ```
+/// use netstacks::{Netstack, Smoltcp, StackConfig, Started};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let Started { listener, datagrams, driver, effective } = Smoltcp::start(link, &StackConfig::default())?;
+/// tokio::spawn(driver);
+/// // This program does not use UDP: the stack drops all datagrams.
+/// drop(datagrams);
+/// println!("smoltcp {}, window {} bytes", effective.stack_version, effective.receive_buffer_bytes);
+/// # drop(listener);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Started<Li, D> {
-    /// The source of its connections.
+    /// Yields the connections.
     pub listener: Li,
-    /// Its UDP. A program that does not use UDP drops it; the stack then drops all datagrams.
+    /// UDP. A program that does not use UDP drops this; the stack then drops all datagrams.
     pub datagrams: D,
-    /// The future that keeps it running; see [`Driver`].
+    /// The future that keeps the stack running; see [`Driver`].
     pub driver: Driver,
-    /// Its real configuration.
+    /// The configuration that the stack really uses. It may differ from the [`StackConfig`]:
+    ///
+    /// ```
+    /// use netstacks::{Ipstack, Netstack, StackConfig};
+    /// use platform::MemoryLink;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+    /// let effective = Ipstack::start(link, &StackConfig { window: 1 << 20, ..StackConfig::default() })?.effective;
+    /// // ipstack has no window scaling.
+    /// assert_eq!((effective.receive_buffer_bytes, effective.window_scale), (65_535, None));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub effective: Effective,
 }
 
 /// The future that serves a stack's timers, and packets that arrive while no stream is polled. It must be
-/// polled for as long as the stack is used. It ends only with an error, when the link or the stack has failed.
+/// polled for as long as the stack is used. It ends only with an error: the link or the stack has failed.
 /// The stack is gone when the driver, the listener, the datagrams and all streams are dropped.
+///
+/// ```
+/// use netstacks::{Netstack, Smoltcp, StackConfig};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let stack = Smoltcp::start(link, &StackConfig::default())?;
+/// let driver = tokio::spawn(stack.driver);
+/// // A link in memory fails when its other end is dropped.
+/// drop(other_end);
+/// let error = driver.await?.unwrap_err();
+/// assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+/// # Ok(())
+/// # }
+/// ```
 pub type Driver = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 /// A TCP/IP stack that can be started on links of the type `L`.
+///
+/// A program that is generic over the stack works with all of them. The guide `docs/new-stack.md` implements the trait.
+///
+/// ```
+/// use std::io;
+///
+/// use netstacks::{Listener, Netstack, StackConfig};
+/// use platform::Link;
+/// use tokio::io::{copy, split};
+///
+/// /// Sends back the bytes of each connection.
+/// async fn echo<S: Netstack<L>, L: Link>(link: L) -> io::Result<()> {
+///     let mut stack = S::start(link, &StackConfig::default()).map_err(io::Error::other)?;
+///     tokio::spawn(stack.driver);
+///     loop {
+///         let stream = stack.listener.accept().await?;
+///         tokio::spawn(async {
+///             let (mut reader, mut writer) = split(stream);
+///             copy(&mut reader, &mut writer).await
+///         });
+///     }
+/// }
+/// # let (link, other_end) = platform::MemoryLink::pair(1500, 1);
+/// # drop(other_end);
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+/// # assert!(runtime.block_on(echo::<netstacks::Smoltcp, _>(link)).is_err());
+/// ```
 pub trait Netstack<L: Link>: 'static {
-    /// Its connections.
+    /// A connection.
     type Stream: Stream;
-    /// The source of its connections.
+    /// Yields the connections.
     type Listener: Listener<Stream = Self::Stream>;
-    /// Its datagrams; [`NoDatagrams`] for a stack without UDP.
+    /// UDP; [`NoDatagrams`] for a stack without it.
     type Datagrams: Datagrams;
 
-    /// Starts the stack on a link. Must be called within a tokio runtime; the stack runs on it.
+    /// Starts the stack on a link. Must be called within a tokio runtime; the stack runs on that runtime.
     ///
     /// # Errors
     ///
@@ -301,12 +453,33 @@ pub trait Netstack<L: Link>: 'static {
     fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener, Self::Datagrams>, StartError>;
 }
 
-/// The source of connections, to any address and port.
+/// Accepts connections to any address and port.
+///
+/// ```
+/// # use std::future::poll_fn;
+/// # use netstacks::peer::Peer;
+/// use netstacks::{Listener, Netstack, Smoltcp, StackConfig, Stream};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let mut stack = Smoltcp::start(link, &StackConfig::default())?;
+/// tokio::spawn(stack.driver);
+/// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "192.0.2.7:443".parse()?)?;
+/// # let client = tokio::spawn(async move { poll_fn(|cx| peer.poll_connect(cx)).await.map(|()| peer) });
+/// // A client connects to 192.0.2.7:443 now.
+/// let stream = stack.listener.accept().await?;
+/// assert_eq!(stream.local_addr(), "192.0.2.7:443".parse()?);
+/// # client.await??;
+/// # Ok(())
+/// # }
+/// ```
 pub trait Listener: Send + 'static {
     /// A connection.
     type Stream: Stream;
 
-    /// Waits for the next connection with a complete handshake.
+    /// Waits for the next connection whose handshake is complete.
     ///
     /// # Errors
     ///
@@ -314,19 +487,56 @@ pub trait Listener: Send + 'static {
     fn accept(&mut self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
-/// Takes bytes from the front of slices, and returns how many.
+/// Takes bytes from the front of the slices, and returns how many it took; see [`Stream::poll_read_with`].
 pub type Sink<'a> = dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize> + 'a;
 
-/// Fills a slice from the front, and returns how many bytes it wrote.
+/// Fills a slice from the front, and returns how many bytes it wrote; see [`Stream::poll_write_with`].
 pub type Source<'a> = dyn FnMut(&mut [u8]) -> io::Result<usize> + 'a;
 
 /// A TCP connection.
 ///
-/// - A read returns 0 bytes after the peer's FIN; writing goes on (half-close).
-/// - `shutdown` sends our FIN behind the written bytes and does not wait for its acknowledgement;
-///   reading goes on.
-/// - A peer's RST makes both fail with [`io::ErrorKind::ConnectionReset`].
-/// - Dropping the stream closes it: written bytes are still delivered, as long as the driver runs.
+/// - A read returns 0 bytes after the peer's FIN. Writes still work (half-close).
+/// - `shutdown` sends our FIN behind the written bytes and does not wait for its acknowledgement. Reads still work.
+/// - After a RST from the peer, reads and writes fail with [`io::ErrorKind::ConnectionReset`].
+/// - Dropping the stream closes it. Written bytes are still delivered, as long as the driver runs.
+///
+/// ```
+/// use std::future::poll_fn;
+///
+/// # use netstacks::peer::Peer;
+/// # use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
+/// use netstacks::Stream;
+/// # use platform::MemoryLink;
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// # let mut stack = Smoltcp::start(link, &StackConfig::default())?;
+/// # tokio::spawn(stack.driver);
+/// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "10.0.0.2:80".parse()?)?;
+/// # let (connected, accepted) = tokio::join!(poll_fn(|cx| peer.poll_connect(cx)), stack.listener.accept());
+/// # connected?;
+/// # let mut stream = accepted?;
+/// // `stream` comes from a listener, and `peer` is its client.
+/// assert_eq!((stream.local_addr(), stream.peer_addr()), ("10.0.0.2:80".parse()?, "10.0.0.1:4000".parse()?));
+///
+/// // The client sends a request and ends its half.
+/// poll_fn(|cx| peer.poll_write(cx, b"request")).await?;
+/// poll_fn(|cx| peer.poll_shutdown(cx)).await?;
+/// let mut request = String::new();
+/// stream.read_to_string(&mut request).await?;
+/// assert_eq!(request, "request");
+///
+/// // Our half is still open.
+/// stream.write_all(b"response").await?;
+/// stream.shutdown().await?;
+/// let mut response = [0; 100];
+/// assert_eq!(poll_fn(|cx| peer.poll_read(cx, &mut response)).await?, 8);
+/// assert_eq!(poll_fn(|cx| peer.poll_read(cx, &mut response)).await?, 0);
+/// # Ok(())
+/// # }
+/// ```
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// The address that the peer connected to.
     fn local_addr(&self) -> SocketAddr;
@@ -335,43 +545,103 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     fn peer_addr(&self) -> SocketAddr;
 
     /// Calls `sink` with received bytes in the stack's memory, which saves a copy when the bytes are forwarded.
-    /// The sink is called again after it took all. Returns how many bytes it took, 0 after the peer's FIN.
+    /// If the sink took all bytes, it is called again with the next ones. Returns how many bytes it took, 0 after the
+    /// peer's FIN.
     ///
     /// Returns pending if the sink refuses the first bytes with [`io::ErrorKind::WouldBlock`], or takes none; the
-    /// caller must then arrange its own wake-up. The sink must not block: it holds the stack's lock.
+    /// caller must then arrange its own wake-up. The sink must not block: the stack is locked during the call.
     ///
     /// # Errors
     ///
-    /// The errors of a read and of the sink. A stack without such memory always returns
-    /// [`io::ErrorKind::Unsupported`]; use a read.
+    /// The errors of a read and of the sink. A stack that cannot lend its memory always returns
+    /// [`io::ErrorKind::Unsupported`]; use a read instead.
+    ///
+    /// ```
+    /// use std::future::poll_fn;
+    ///
+    /// # use netstacks::peer::Peer;
+    /// # use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
+    /// use netstacks::Stream;
+    /// # use platform::MemoryLink;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+    /// # let mut stack = Smoltcp::start(link, &StackConfig::default())?;
+    /// # tokio::spawn(stack.driver);
+    /// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "10.0.0.2:80".parse()?)?;
+    /// # let (connected, accepted) = tokio::join!(poll_fn(|cx| peer.poll_connect(cx)), stack.listener.accept());
+    /// # connected?;
+    /// # let mut stream = accepted?;
+    /// poll_fn(|cx| peer.poll_write(cx, b"hello")).await?;
+    /// let mut taken = Vec::new();
+    /// let len = poll_fn(|cx| {
+    ///     stream.poll_read_with(cx, &mut |slices| {
+    ///         slices.iter().for_each(|slice| taken.extend_from_slice(slice));
+    ///         Ok(slices.iter().map(|slice| slice.len()).sum())
+    ///     })
+    /// });
+    /// assert_eq!(len.await?, 5);
+    /// assert_eq!(taken, b"hello");
+    /// # Ok(())
+    /// # }
+    /// ```
     fn poll_read_with(&mut self, _cx: &mut Context<'_>, _sink: &mut Sink<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// Calls `source` with room in the stack's send buffer, which saves a copy when bytes are forwarded. The
-    /// source is called again after it filled all. Returns how many bytes it wrote, 0 if it wrote none because
-    /// it has ended.
+    /// Calls `source` with room in the stack's send buffer, which saves a copy when bytes are forwarded. If the
+    /// source filled all the room, it is called again with more. Returns how many bytes it wrote, 0 if it wrote none
+    /// because it has ended.
     ///
-    /// Returns pending if the source refuses the first bytes with [`io::ErrorKind::WouldBlock`]; the caller must
-    /// then arrange its own wake-up. The source must not block: it holds the stack's lock. An error behind other
-    /// bytes is not reported: a source that does not repeat it has to remember it.
+    /// Returns pending if the source fails with [`io::ErrorKind::WouldBlock`] before it wrote anything; the caller
+    /// must then arrange its own wake-up. The source must not block: the stack is locked during the call. An error
+    /// after the first bytes is not reported. The source must return it again at the next call, or remember it.
     ///
     /// # Errors
     ///
-    /// The errors of a write and of the source. A stack without such room always returns
-    /// [`io::ErrorKind::Unsupported`]; use a write.
+    /// The errors of a write and of the source. A stack that cannot lend its buffer always returns
+    /// [`io::ErrorKind::Unsupported`]; use a write instead.
+    ///
+    /// ```
+    /// use std::future::poll_fn;
+    /// use std::io::Read;
+    ///
+    /// # use netstacks::peer::Peer;
+    /// # use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
+    /// use netstacks::Stream;
+    /// # use platform::MemoryLink;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+    /// # let mut stack = Smoltcp::start(link, &StackConfig::default())?;
+    /// # tokio::spawn(stack.driver);
+    /// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "10.0.0.2:80".parse()?)?;
+    /// # let (connected, accepted) = tokio::join!(poll_fn(|cx| peer.poll_connect(cx)), stack.listener.accept());
+    /// # connected?;
+    /// # let mut stream = accepted?;
+    /// let mut file = &b"hello"[..];
+    /// let len = poll_fn(|cx| stream.poll_write_with(cx, &mut |room| file.read(room))).await?;
+    /// assert_eq!(len, 5);
+    /// let mut buffer = [0; 100];
+    /// assert_eq!(poll_fn(|cx| peer.poll_read(cx, &mut buffer)).await?, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
     fn poll_write_with(&mut self, _cx: &mut Context<'_>, _source: &mut Source<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// Whether the connection has ended by a RST, a timeout or a failure, even if there are bytes to read. It
-    /// wakes a task that waits to read. A stack that does not tell always returns `false`.
+    /// Whether a RST, a timeout or a failure has ended the connection, even if bytes are left to read. This end
+    /// wakes a task that waits to read. Always `false` if the stack does not report it.
     fn has_failed(&self) -> bool {
         false
     }
 
     /// Ends the connection with a RST; unsent and unread bytes are lost. The RST is sent once, if the link has
-    /// room: a peer that misses it gets another for its next packet. A stack that cannot reset closes it.
+    /// room: a peer that misses it gets another for its next packet. A stack that cannot send a RST closes the
+    /// connection instead.
     fn reset(self)
     where
         Self: Sized,
@@ -380,7 +650,15 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     }
 }
 
-/// The addresses of a connection, or of an exchange of datagrams.
+/// The addresses of a connection, or of a flow of datagrams.
+///
+/// ```
+/// use netstacks::FlowKey;
+///
+/// let key = FlowKey { local: "192.0.2.7:443".parse()?, peer: "10.0.0.1:4000".parse()? };
+/// println!("{} connects to {}", key.peer, key.local);
+/// # Ok::<_, std::net::AddrParseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     /// The address that the peer sends to.
@@ -389,7 +667,7 @@ pub struct FlowKey {
     pub peer: SocketAddr,
 }
 
-/// Whether an address can belong to one host on a network.
+/// Whether an address can belong to a single host on a network.
 fn is_host(address: IpAddr) -> bool {
     let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
     !(broadcast || address.is_multicast() || address.is_unspecified() || address.is_loopback())
@@ -464,7 +742,16 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
     }
 }
 
-/// The datagrams of a stack without UDP, or whose adapter has none: none ever arrives.
+/// The datagrams of a stack or an adapter without UDP: none ever arrives.
+///
+/// ```
+/// use netstacks::{Effective, NoDatagrams, Started};
+///
+/// /// The end of an adapter's `Netstack::start`.
+/// fn started<L>(listener: L, effective: Effective) -> Started<L, NoDatagrams> {
+///     Started { listener, datagrams: NoDatagrams, driver: Box::pin(std::future::pending()), effective }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDatagrams;
 
@@ -522,7 +809,11 @@ fn segments(payloads: &[u8], segment_len: usize) -> impl Iterator<Item = &[u8]> 
     iter::once(first).chain(rest.chunks(segment_len.max(1)))
 }
 
-/// The program in Go that runs gVisor's stack: its files, tests left out. The first is `go.mod`.
+/// The source files of the Go program that runs gVisor's stack, without its tests. The first is `go.mod`.
+///
+/// ```
+/// assert_eq!(netstacks::GVISOR_SOURCES[0].0, "go.mod");
+/// ```
 pub const GVISOR_SOURCES: [(&str, &str); 7] = [
     ("go.mod", include_str!("../gvisor/go.mod")),
     ("go.sum", include_str!("../gvisor/go.sum")),
@@ -533,7 +824,7 @@ pub const GVISOR_SOURCES: [(&str, &str); 7] = [
     ("stack_linux.go", include_str!("../gvisor/stack_linux.go")),
 ];
 
-/// The code of the guide is compiled and run.
+/// Compiles and runs the code of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/new-stack.md")]
 struct NewStackGuide;

@@ -1,14 +1,13 @@
 //! lwIP 2.2.1d through its raw API, without its threads, sockets and timers.
 //!
-//! The engine takes packets from the link and hands them to lwIP where they lie; what lwIP sends
-//! goes from its headers and the connections' rings to the link in one vectored call. So a byte is
-//! copied once each way: from the packet to the reader, and from the writer to the ring.
+//! The engine receives packets from the link and passes them to lwIP in place. To send, it passes lwIP's headers and
+//! the bytes in the connection's ring to the link in one vectored call. So a byte is copied once each way: from the
+//! packet to the reader, and from the writer to the ring.
 //!
-//! UDP has one pcb for all addresses and ports. A datagram waits for its receiver in a copy. Over IPv4 lwIP
-//! fragments, and puts together what comes in fragments; over IPv6 neither.
+//! UDP has one pcb for all addresses and ports. A received datagram is copied into a queue. lwIP fragments and
+//! reassembles over IPv4 only.
 //!
-//! lwIP's state is global. One engine runs at a time in a process; its lock, which is
-//! [`crate::driven`]'s, is lwIP's.
+//! lwIP's state is global, so only one engine runs at a time in a process. The lock of [`crate::driven`] guards it.
 
 mod core;
 mod flow;
@@ -39,23 +38,23 @@ use crate::recovery::HEADERS;
 use crate::running::Running;
 use crate::{Effective, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
 
-/// lwIP's own.
+/// The version that lwIP reports.
 pub(crate) const VERSION: &str = lwip_sys::VERSION;
 
-/// lwIP. Its datagrams are fragmented over IPv4, and put together, of up to 192 fragments that wait.
+/// lwIP. Over IPv4 it fragments and reassembles datagrams; up to 192 fragments may wait.
 pub struct Lwip;
 
-/// What the adapter and our wrappers of lwIP's files do in lwIP's place.
+/// The work that the adapter and our wrappers of lwIP's files do in lwIP's place.
 ///
-/// - `large-segments`: super-packets come from segments of several MSS, see `c/tcp_out.c`.
-/// - `one-ack-a-batch`: data is acknowledged at the end of a batch, see `c/tcp_in.c`.
-/// - `duplicate-ack-window`: duplicate acknowledgements keep their window, see `recovery.rs`.
-/// - `partial-ack`: a window with several losses is repaired without a timeout, see `recovery.rs`.
-/// - `tail-loss-probe`: the loss of a flight's last segments, or of its only acknowledgement, is repaired without a timeout,
-///   see `recovery.rs`.
-/// - `short-timeout`: the shortest timeout is 0.3 s instead of 1.5 s, see `c/lwipopts.h`.
-/// - `time-wait-syn`: a SYN may open a connection in TIME-WAIT again, see `c/shim.c`.
-/// - `user-timeout`: a peer that is silent for too long is given up, see `Core::lose_patience`.
+/// - `large-segments`: super-packets are segments of several MSS; see `c/tcp_out.c`.
+/// - `one-ack-a-batch`: data is acknowledged at the end of a batch; see `c/tcp_in.c`.
+/// - `duplicate-ack-window`: duplicate acknowledgements keep their window; see `recovery.rs`.
+/// - `partial-ack`: several losses in a window are recovered without a timeout; see `recovery.rs`.
+/// - `tail-loss-probe`: the loss of the last segments in flight, or of their only acknowledgement, is recovered without
+///   a timeout; see `recovery.rs`.
+/// - `short-timeout`: the shortest timeout is 0.3 s instead of 1.5 s; see `c/lwipopts.h`.
+/// - `time-wait-syn`: a SYN may reopen a connection in TIME-WAIT; see `c/shim.c`.
+/// - `user-timeout`: a connection ends when its peer is silent for too long; see `Core::lose_patience`.
 const WORKAROUNDS: [&str; 8] = [
     "large-segments",
     "one-ack-a-batch",
@@ -67,22 +66,21 @@ const WORKAROUNDS: [&str; 8] = [
     "user-timeout",
 ];
 
-/// The smallest packet that every IPv4 host takes (RFC 791, 3.1).
+/// Every IPv4 host accepts packets of this size (RFC 791, 3.1).
 const MIN_MTU: usize = 576;
 
-/// lwIP counts what is queued in 16 bits, of pbufs, and uses two for a segment (`tcp_out.c`); `queue_room` of our own
-/// `tcp_out.c` leaves 64 of them.
+/// lwIP counts queued pbufs in 16 bits, and uses two for each segment (`tcp_out.c`). `queue_room` in our own
+/// `c/tcp_out.c` keeps 64 pbufs in reserve.
 const MAX_QUEUED_SEGMENTS: usize = (0xffff - 3 - 64) / 2;
 
-/// So many segments of the largest size fit in the send buffer at least: some are under way, and one
-/// is being made.
+/// At least this many segments of the largest size fit in the send buffer: some are in flight while one is filled.
 const MIN_BUFFERED_SEGMENTS: usize = 4;
 
-/// TCP's timer.
+/// The interval of TCP's timer.
 const TICK: Duration = Duration::from_millis(TCP_TIMER_MS);
 
-/// Ticks that nobody was awake for are made up for, one an egress, if they lie back no more than so
-/// long: what would answer the retransmissions of older ones still waits unread.
+/// Late ticks are made up, one for each egress, if the lag is at most this. With a longer lag they are skipped: they
+/// would retransmit segments although the acknowledgements may still wait unread.
 const MAX_LAG: Duration = Duration::from_secs(1);
 
 impl<L: Link> Netstack<L> for Lwip {
@@ -124,15 +122,13 @@ impl<L: Link> Netstack<L> for Lwip {
     }
 }
 
-/// The nearest window that lwIP takes, and the smallest shift count with which it fits in the
-/// header's 16 bits.
+/// The nearest window that lwIP supports, and its smallest shift count.
 fn scaled(window: usize) -> (usize, u8) {
     let window = window.min(usize::from(u16::MAX) << MAX_WINDOW_SCALE);
     (window, crate::window_scale(window))
 }
 
-/// The largest payloads of TCP segments, in bytes: those that fill the MTU, or, where the link cuts
-/// super-packets, as many of these as one has room for.
+/// The largest payloads of TCP segments, in bytes: one MSS, or several if the link cuts super-packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segments {
     v4: u16,
@@ -151,7 +147,7 @@ impl Segments {
     }
 }
 
-/// Both ends of a datagram, of one IP version, in lwIP's words.
+/// Converts both addresses of a datagram for lwIP. They must have the same IP version.
 fn endpoints(local: SocketAddr, peer: SocketAddr) -> Endpoints {
     let bytes = |address: IpAddr| match address {
         IpAddr::V4(address) => address.to_ipv6_compatible().octets(),
@@ -159,7 +155,7 @@ fn endpoints(local: SocketAddr, peer: SocketAddr) -> Endpoints {
     };
     let (mut local_ip, mut remote_ip) = (bytes(local.ip()), bytes(peer.ip()));
     if local.is_ipv4() {
-        // The last four bytes are the address, and lwIP's endpoints begin with it.
+        // The address is in the last four bytes; lwIP expects it in the first four.
         local_ip.rotate_left(12);
         remote_ip.rotate_left(12);
     }
@@ -169,21 +165,20 @@ fn endpoints(local: SocketAddr, peer: SocketAddr) -> Endpoints {
 
 /// lwIP and its link.
 pub struct LwipEngine<L: Link> {
-    /// From a box. lwIP has these pointers too and uses them while one of its functions runs; so
-    /// whoever makes a reference through them drops it before such a call.
+    /// From a box. lwIP has these pointers too and uses them while one of its functions runs. So no reference made
+    /// through them may live across a call of lwIP.
     core: *mut Core,
     output: *mut Output<L>,
     batch: Vec<PacketBuffer>,
     verify: bool,
-    /// When TCP's timer is due, while there is a connection.
+    /// When TCP's timer is due, while a connection needs it.
     next_tick: Option<Instant>,
-    /// Dropped last: another engine may start then, on another thread.
+    /// Dropped last. Then another engine may start, on any thread.
     _running: Running,
 }
 
-// SAFETY: the pointers are the engine's own. lwIP's globals belong to whoever has `Running`, so to
-// the one engine, wherever it is; `&mut self` and the lock around it keep that to one thread at a
-// time.
+// SAFETY: the engine owns the memory of the pointers. lwIP's globals belong to the holder of `Running`, which is this
+// engine. `&mut self` and the lock around the engine allow one thread at a time.
 unsafe impl<L: Link> Send for LwipEngine<L> {}
 
 impl<L: Link> LwipEngine<L> {
@@ -205,7 +200,7 @@ impl<L: Link> LwipEngine<L> {
     fn start(link: L, config: StackConfig, segments: Segments, scale: u8) -> Result<Self, StartError> {
         static INIT: Once = Once::new();
         let running = Running::acquire(StackKind::Lwip)?;
-        // SAFETY: once in a process, by who has `Running`, and before everything else.
+        // SAFETY: called once in a process, by the holder of `Running`, before any other function.
         INIT.call_once(|| unsafe { lwip_sys::lwip_sys_init() });
         let capabilities = link.capabilities();
         let window = config.window;
@@ -247,13 +242,13 @@ impl<L: Link> LwipEngine<L> {
     }
 
     fn core(&self) -> &Core {
-        // SAFETY: the pointer is the engine's; the reference borrows the engine, and no function
-        // that takes `&self` calls lwIP.
+        // SAFETY: the engine owns the core. The reference borrows the engine, and no function that takes `&self` calls
+        // lwIP.
         unsafe { &*self.core }
     }
 
     fn core_mut(&mut self) -> &mut Core {
-        // SAFETY: as above; whoever uses this drops the reference before it calls lwIP.
+        // SAFETY: as above; the caller drops the reference before it calls lwIP.
         unsafe { &mut *self.core }
     }
 
@@ -264,7 +259,7 @@ impl<L: Link> LwipEngine<L> {
 
     /// Fills the batch from the link. Returns the number of packets.
     fn fill_batch(&mut self) -> io::Result<usize> {
-        // SAFETY: the engine's own, and nothing here calls lwIP.
+        // SAFETY: the engine owns it, and nothing here calls lwIP.
         let output = unsafe { &mut *self.output };
         let mut filled = 0;
         while let Some(buffers) = self.batch.get_mut(filled..).filter(|buffers| !buffers.is_empty()) {
@@ -273,7 +268,7 @@ impl<L: Link> LwipEngine<L> {
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if filled == 0 => return Err(error),
-                // What came before it counts; the next call fails.
+                // Return the packets before the error. The next call fails.
                 Err(error) => {
                     output.failure = Some(error);
                     break;
@@ -283,7 +278,7 @@ impl<L: Link> LwipEngine<L> {
         Ok(filled.min(self.batch.len()))
     }
 
-    /// Runs TCP's timer where it is due.
+    /// Runs TCP's timer if it is due.
     fn tick(&mut self, now: Instant) {
         if self.core().ticking.is_empty() {
             self.next_tick = None;
@@ -295,8 +290,7 @@ impl<L: Link> LwipEngine<L> {
         }
         let lag = now.saturating_duration_since(due);
         self.next_tick = Some(if lag > MAX_LAG { now } else { due } + TICK);
-        // What has arrived comes first: lwIP's timer of probes believes that a window which has opened
-        // was used at once.
+        // Send first. lwIP's persist timer assumes that a window that opened was used at once.
         // SAFETY: the engine's core; no reference into it is alive.
         unsafe {
             Core::flush(self.core);
@@ -379,7 +373,7 @@ impl<L: Link> Engine for LwipEngine<L> {
     }
 
     fn reset(&mut self, flow: FlowId) {
-        // A RST is not sent again: the link is tried even where it had no room.
+        // A RST is not retransmitted, so try the link even if it had no room before.
         self.output().blocked = false;
         // SAFETY: the engine's core; no reference into it is alive.
         unsafe { Core::reset(self.core, flow) };
@@ -416,7 +410,7 @@ impl<L: Link> Engine for LwipEngine<L> {
         let error = unsafe { lwip_sys::lwip_sys_udp_send(&raw const ends, bytes, len, mtu, checksum) };
         self.output().udp_segment = None;
         self.output().check()?;
-        // Of a fragmented one, lwIP does not say whether all were sent. Without memory a later try may go.
+        // lwIP does not report whether all fragments were sent. After a lack of memory a later try may succeed.
         if self.output().blocked || error != ERR_OK {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -425,7 +419,7 @@ impl<L: Link> Engine for LwipEngine<L> {
 
     fn close_datagrams(&mut self) {
         self.core_mut().inbox.close();
-        // SAFETY: it notes that, and calls nothing back.
+        // SAFETY: it only sets a flag, and makes no callback.
         unsafe { lwip_sys::lwip_sys_udp_close() };
     }
 
@@ -442,7 +436,7 @@ impl<L: Link> Engine for LwipEngine<L> {
     }
 
     fn is_blocked(&self) -> bool {
-        // SAFETY: the engine's own, and nothing here calls lwIP.
+        // SAFETY: the engine owns it, and nothing here calls lwIP.
         unsafe { (*self.output).blocked }
     }
 
@@ -454,8 +448,8 @@ impl<L: Link> Engine for LwipEngine<L> {
 
 impl<L: Link> Drop for LwipEngine<L> {
     fn drop(&mut self) {
-        // SAFETY: lwIP is started, or `start` failed and there is nothing to stop, which is the same
-        // to it. After `Core::stop` no pcb is left, so lwIP has no pointer of ours, and the pool has all its buffers.
+        // SAFETY: lwIP was started, or `start` failed and `lwip_sys_stop` does nothing. After `Core::stop` no pcb is
+        // left, so lwIP has no pointer of ours, and the pool has all its buffers.
         unsafe {
             Core::stop(self.core);
             lwip_sys::lwip_sys_stop();

@@ -1,17 +1,17 @@
-//! The `lwip` crate behind the common interface: lwIP 2.1.2 with the options and the locks of the crate, which published
-//! programs use. Beside `lwip` it shows what an adapter costs.
+//! The `lwip` crate behind the common interface: lwIP 2.1.2 with the options and the locks of the crate, as published
+//! programs use it. The difference from `lwip` shows the cost of an adapter.
 //!
-//! The window, the send buffer and the MTU are fixed at its build. All of lwIP is behind one spin lock. The adapter moves
+//! The window, the send buffer and the MTU are fixed at build time. One spin lock guards all of lwIP. The adapter moves
 //! packets as the crate's examples do, with four workarounds:
 //!
 //! | workaround | lwip alone |
 //! |---|---|
-//! | `accepts-between-packets` | its queue of connections, and the wakers of its queues, have no lock: the thread that accepts, or receives a datagram, races with the one that hands in packets |
-//! | `drops-without-memory` | a packet for which lwIP has no memory stops the task that hands in packets for ever |
-//! | `keeps-end` | a read that gets data and the peer's FIN behind it tells of the data alone, and the next one waits for ever |
-//! | `ends-connections` | connections and timers outlive the stack, and the next one in the process gets them |
+//! | `accepts-between-packets` | its queue of connections and the wakers of its queues have no lock: a thread that accepts or receives a datagram races with the thread that passes packets in |
+//! | `drops-without-memory` | if lwIP has no memory for a packet, the task that passes packets in stops for ever |
+//! | `keeps-end` | a read that gets data and the FIN behind it reports only the data, and the next read waits for ever |
+//! | `ends-connections` | connections and timers outlive the stack, and the next stack in the process inherits them |
 //!
-//! One program cannot have both this and `lwip`; see `lib.rs`.
+//! A program can have either this or `lwip`, not both; see `lib.rs`.
 
 use std::ffi::c_void;
 use std::io;
@@ -34,13 +34,13 @@ use crate::port::{Port, leave, run_together};
 use crate::running::Running;
 use crate::{Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream};
 
-/// As in `Cargo.lock`; the crate does not say it itself.
+/// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "0.4.0";
 
-/// What the adapter does in the stack's place; see the module.
+/// See the table above.
 const WORKAROUNDS: [&str; 4] = ["accepts-between-packets", "drops-without-memory", "keeps-end", "ends-connections"];
 
-/// `NetStackImpl::new` gives it to the interface, whatever the link's.
+/// The MTU that `NetStackImpl::new` gives to the interface, whatever the link has.
 const MTU: usize = 1500;
 /// `TCP_MSS` of the crate's `lwipopts.h`.
 const MSS: usize = 1460;
@@ -94,10 +94,10 @@ fn unfit(reason: &impl ToString) -> StartError {
     StartError::Unfit { stack: StackKind::LwipPublished, reason: reason.to_string() }
 }
 
-/// What the crate has of lwIP's globals. Connections and datagrams point into them, so each keeps it.
+/// The crate's handles to lwIP's globals. Connections and datagrams point into the globals, so each keeps this alive.
 struct Globals {
     stack: Mutex<NetStack>,
-    /// `None` when nobody accepts any more.
+    /// `None` after the adapter's listener is dropped.
     listener: Mutex<Option<TcpListener>>,
     receiving: Mutex<UdpRecvHalf>,
     // Dropped last.
@@ -121,7 +121,7 @@ impl Globals {
         Ok((Arc::new(globals), sending))
     }
 
-    /// Hands a packet to lwIP. One that it cannot read, or has no memory for, is lost.
+    /// Passes a packet to lwIP. If lwIP cannot parse it, or has no memory for it, the packet is dropped.
     fn input(&self, packet: &[u8]) {
         let mut stack = lock(&self.stack);
         let mut stack = Pin::new(&mut *stack);
@@ -130,16 +130,16 @@ impl Globals {
     }
 }
 
-/// lwIP's timers, in a thread: the crate gives them a task of the runtime that never ends.
+/// lwIP's timers, in a separate thread and runtime, because the crate spawns a task for them that never ends.
 struct Timers {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    // Released last: the next stack may start then.
+    // Released last. Then the next stack may start.
     _running: Running,
 }
 
 impl Timers {
-    /// Runs a runtime that has their task.
+    /// Runs a runtime in which the crate has already spawned the timer task.
     fn run(runtime: Runtime, running: Running) -> io::Result<Self> {
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new().name("lwip-timers".to_owned()).spawn(move || {
@@ -150,13 +150,13 @@ impl Timers {
 }
 
 impl Drop for Timers {
-    /// Ends the connections too that the application has closed, and those that nobody accepted.
+    /// Also ends connections that the application has closed, and those that were never accepted.
     fn drop(&mut self) {
         drop(self.stop.take());
         let _panicked = self.thread.take().map(JoinHandle::join);
         for list in [&raw const tcp_active_pcbs, &raw const tcp_tw_pcbs] {
-            // SAFETY: the thread has ended, and all else that calls lwIP keeps `Globals`, so nothing does so now. An
-            // aborted connection leaves its list.
+            // SAFETY: the thread has ended. All other callers of lwIP keep `Globals`, so none is left. An aborted
+            // connection leaves its list, so the loop ends.
             while let Some(connection) = unsafe { *list } {
                 // SAFETY: as above.
                 unsafe { tcp_abort(connection) }
@@ -165,19 +165,19 @@ impl Drop for Timers {
     }
 }
 
-// Of the crate's C; see `tcp_priv.h` and `tcp.h`.
+// Symbols of the crate's lwIP; see `tcp_priv.h` and `tcp.h`.
 unsafe extern "C" {
     static mut tcp_active_pcbs: Option<NonNull<c_void>>;
     static mut tcp_tw_pcbs: Option<NonNull<c_void>>;
     fn tcp_abort(connection: NonNull<c_void>);
 }
 
-/// No code that may panic runs under a lock in the middle of a change.
+/// Locks, even if the mutex is poisoned: no code panics in the middle of a change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Moves packets from the link into the stack, and takes out what they bring: connections and datagrams.
+/// Moves packets from the link into the stack, then takes new connections and datagrams out of it.
 async fn arrive<L: Link>(
     port: Arc<Port<L>>,
     globals: Arc<Globals>,
@@ -187,7 +187,7 @@ async fn arrive<L: Link>(
     let mut buffers = port.buffers();
     loop {
         let count = tokio::select! {
-            // What arrives after the listener has gone must not find it.
+            // Drop lwIP's listener before it sees another SYN.
             biased;
             () = offer.closed(), if lock(&globals.listener).is_some() => {
                 *lock(&globals.listener) = None;
@@ -197,7 +197,7 @@ async fn arrive<L: Link>(
         };
         for buffer in &buffers[..count] {
             globals.input(buffer.packet());
-            // It calls the peer's end the local one.
+            // In the crate, the peer's address is the local one.
             while let Some(Some((payload, peer, local))) = lock(&globals.receiving).next().now_or_never() {
                 deliveries.push(local, peer, &payload);
             }
@@ -210,7 +210,7 @@ async fn arrive<L: Link>(
     }
 }
 
-/// The source of lwip's connections.
+/// The listener of lwip.
 pub struct LwipPublishedListener(mpsc::UnboundedReceiver<LwipPublishedStream>);
 
 impl Listener for LwipPublishedListener {
@@ -221,7 +221,7 @@ impl Listener for LwipPublishedListener {
     }
 }
 
-/// A connection of lwip's. One that is dropped before its shutdown ends with a RST.
+/// A connection of lwip. If it is dropped before `shutdown`, it ends with a RST.
 pub struct LwipPublishedStream {
     stream: TcpStream,
     local: SocketAddr,
@@ -247,8 +247,8 @@ impl AsyncRead for LwipPublishedStream {
         if self.ended {
             return Poll::Ready(Ok(()));
         }
-        // Without room for a byte, it moves one packet's data to a buffer of its own, from which the next read takes it;
-        // or it takes the FIN, and then there is nothing to read.
+        // With an empty buffer, the crate moves one packet's data to an internal buffer for the next read. Or it takes
+        // the FIN; then the next read finds nothing and is pending.
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut ReadBuf::new(&mut [])))?;
         match Pin::new(&mut self.stream).poll_read(cx, buf) {
             Poll::Ready(read) => Poll::Ready(read),
@@ -274,7 +274,7 @@ impl AsyncWrite for LwipPublishedStream {
     }
 }
 
-/// lwip's datagrams.
+/// The datagrams of lwip.
 #[derive(Clone)]
 pub struct LwipPublishedDatagrams {
     mailbox: Mailbox,

@@ -1,22 +1,22 @@
-//! Rewriting of the MSS option, for a stack that makes super-packets without a hook for segmentation offload.
+//! Rewrites the MSS option, so that a stack without support for segmentation offload makes super-packets.
 //!
-//! Such a stack sends segments of the MSS that its peer names, or of its own MTU. So it is told an MTU as large
-//! as a super-packet ([`Offload::largest_packet`]). In the peer's SYN the MSS is raised to as many whole
-//! segments as fit; in the stack's SYN-ACK it is lowered to the real one. A packet that the stack takes for
-//! one segment is then a super-packet for the link.
+//! Without that support, a stack sends segments as large as the MSS of its peer or its own MTU allows. So the adapter
+//! gives it an MTU as large as a super-packet ([`Offload::largest_packet`]). It raises the MSS in the peer's SYN to the
+//! largest whole number of segments that fits, and lowers the MSS in the stack's SYN-ACK to the real one. For the stack
+//! a packet is then one segment; for the link it is a super-packet.
 //!
-//! The MSS is raised only if the peer takes segments that fill the link's MTU.
+//! The MSS is raised only if the peer accepts segments that fill the link's MTU.
 
 use platform::packet::TcpSegment;
 use platform::packet::flags::SYN;
 
 use crate::offload::{Offload, header_len};
 
-/// Raises the MSS in a SYN from the peer. To be called for every packet that arrives; changes no other. Returns whether
-/// it did.
+/// Raises the MSS in a SYN from the peer. Call it for every packet that arrives; it changes only SYNs. Returns whether
+/// it changed the packet.
 ///
-/// The checksum is not corrected: on a link that segments, the peer is the kernel of this host, and
-/// packets from there are not verified ([`platform::ChecksumOffload::rx`]).
+/// It does not correct the checksum. On a link that cuts super-packets the peer is the kernel of this host, and its
+/// packets are not verified ([`platform::ChecksumOffload::rx`]).
 #[inline]
 pub(crate) fn raise_mss(offload: &Offload, packet: &mut [u8]) -> bool {
     let Some((ipv6, mss)) = offered_mss(offload, packet) else { return false };
@@ -27,8 +27,8 @@ pub(crate) fn raise_mss(offload: &Offload, packet: &mut [u8]) -> bool {
     raises
 }
 
-/// Lowers the MSS in a SYN to the one that the link's MTU allows. To be called for every packet that leaves,
-/// before its checksum is left to the link, since the stack was told a larger MTU. Changes no packet but a SYN.
+/// Lowers the MSS in a SYN to the value for the link's MTU, because the stack has a larger MTU. Call it for every
+/// packet of the stack, before [`Offload::prepare`]; it changes only SYNs.
 #[inline]
 pub(crate) fn lower_mss(offload: &Offload, headers: &mut [u8]) {
     if let Some((ipv6, mss)) = offered_mss(offload, headers) {
@@ -36,7 +36,7 @@ pub(crate) fn lower_mss(offload: &Offload, headers: &mut [u8]) {
     }
 }
 
-/// The IP version of a SYN and the MSS that it names, on a link that segments.
+/// The IP version of a SYN and the MSS that it names. `None` on a link that does not cut super-packets.
 #[inline]
 fn offered_mss<'a>(offload: &Offload, packet: &'a mut [u8]) -> Option<(bool, &'a mut [u8; 2])> {
     if !offload.segments(false) && !offload.segments(true) {
@@ -154,7 +154,7 @@ pub(crate) mod tests {
             options.resize(options.len().next_multiple_of(4), 0);
             let mut packet = packet(false, SYN, &options, 0);
             let found = TcpSegment::parse(&packet).unwrap().layout.mss_at(&packet);
-            // The first is filled up to a whole option of value 0x0500.
+            // Padding makes a complete option of the first one, with the value 0x0500.
             assert_eq!(found.is_some(), options == [2, 4, 5, 0], "{options:?}");
             for len in 0..packet.len() {
                 raise_mss(&offload(1500), &mut packet[..len]);

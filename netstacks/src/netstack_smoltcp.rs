@@ -1,11 +1,11 @@
-//! The `netstack-smoltcp` crate behind the common interface: smoltcp 0.12 with one runner for all connections, which
-//! the published programs use. Beside `smoltcp` it shows what an adapter costs.
+//! The `netstack-smoltcp` crate behind the common interface: smoltcp 0.12 with one runner for all connections, as
+//! published programs use it. The difference from `smoltcp` shows the cost of an adapter.
 //!
 //! The adapter moves packets as the crate's examples do, with one workaround:
 //!
 //! | workaround | netstack-smoltcp alone |
 //! |---|---|
-//! | `does-not-wait-for-close` | a shutdown waits until the connection is closed both ways, and TIME-WAIT is over |
+//! | `does-not-wait-for-close` | a `shutdown` waits until both sides have closed and TIME-WAIT is over |
 
 use std::io;
 use std::net::SocketAddr;
@@ -27,10 +27,10 @@ use crate::{
     window_scale,
 };
 
-/// As in `Cargo.lock`; the crate does not say it itself.
+/// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "0.2.4";
 
-/// What the adapter does in the stack's place; see the module.
+/// See the table above.
 const WORKAROUND: &str = "does-not-wait-for-close";
 
 /// The `netstack-smoltcp` crate, version 0.2.4.
@@ -92,7 +92,7 @@ async fn arrive<L: Link>(port: Arc<Port<L>>, mut input: SplitSink<Stack, AnyIpPk
         let count = port.recv(&mut buffers).await?;
         for buffer in &buffers[..count] {
             match input.send(buffer.packet().to_vec()).await {
-                // A packet that it cannot read.
+                // The stack cannot parse this packet.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
                 sent => sent?,
             }
@@ -100,7 +100,7 @@ async fn arrive<L: Link>(port: Arc<Port<L>>, mut input: SplitSink<Stack, AnyIpPk
     }
 }
 
-/// The source of netstack-smoltcp's connections. They come out at their SYN, before the handshake.
+/// The listener of netstack-smoltcp. It yields a connection at its SYN, before the handshake is complete.
 pub struct NetstackSmoltcpListener(TcpListener);
 
 impl Listener for NetstackSmoltcpListener {
@@ -108,14 +108,14 @@ impl Listener for NetstackSmoltcpListener {
 
     async fn accept(&mut self) -> io::Result<NetstackSmoltcpStream> {
         match self.0.next().await {
-            // It calls the peer's end the local one.
+            // In the crate, the peer's address is the local one.
             Some((stream, peer, local)) => Ok(NetstackSmoltcpStream { stream, local, peer }),
             None => Err(io::Error::new(io::ErrorKind::NotConnected, "netstack-smoltcp has ended")),
         }
     }
 }
 
-/// A connection of netstack-smoltcp's. [`Stream::reset`] closes it: netstack-smoltcp cannot be told to send a RST.
+/// A connection of netstack-smoltcp. [`Stream::reset`] closes it, because the crate has no call that sends a RST.
 pub struct NetstackSmoltcpStream {
     stream: TcpStream,
     local: SocketAddr,
@@ -148,7 +148,7 @@ impl AsyncWrite for NetstackSmoltcpStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // It sends the FIN behind what was written. Only the wait for the rest is left out.
+        // This sends the FIN behind the written bytes. It does not wait for the rest of the close.
         match Pin::new(&mut self.stream).poll_shutdown(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(())),
@@ -156,24 +156,24 @@ impl AsyncWrite for NetstackSmoltcpStream {
     }
 }
 
-/// Takes datagrams out of the stack, whether anybody wants them or not: it ends when nobody takes them.
+/// Takes datagrams out of the stack, even if the program does not use UDP: the stack ends when its receiver is dropped.
 async fn receive(deliveries: Deliveries, mut read: ReadHalf) -> io::Result<()> {
     loop {
         if let Some((payload, peer, local)) = read.next().await {
             deliveries.push(local, peer, &payload);
         } else {
-            // A packet that it cannot read looks like the end.
+            // A packet that the stack cannot parse looks like the end.
             tokio::task::yield_now().await;
         }
     }
 }
 
-/// netstack-smoltcp's datagrams.
+/// The datagrams of netstack-smoltcp.
 #[derive(Clone)]
 pub struct NetstackSmoltcpDatagrams {
     mailbox: Mailbox,
     write: Arc<Mutex<WriteHalf>>,
-    /// The link's.
+    /// The MTU of the link.
     mtu: usize,
 }
 
@@ -184,7 +184,7 @@ impl Datagrams for NetstackSmoltcpDatagrams {
 
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
         check(local, peer, payload.len(), max_payload(self.mtu, false).min(MAX_PAYLOAD_V4), self.mtu)?;
-        // No code that may panic runs under the lock in the middle of a change.
+        // A poisoned lock is fine: no code panics in the middle of a change.
         let mut write = self.write.lock().unwrap_or_else(PoisonError::into_inner);
         let mut context = Context::from_waker(Waker::noop());
         let mut write = Pin::new(&mut *write);

@@ -1,8 +1,8 @@
-//! The work that a stack leaves to a link that offloads.
+//! The work that a stack leaves to a link with offloads.
 //!
-//! A stack makes super-packets by a larger MSS (`mss_rewrite.rs`), or by an option of its own. It makes them only for
-//! peers that take segments which fill the link's MTU; any other peer gets its smaller segments one by one. So the
-//! size of the segments follows from the MTU and the headers of the super-packet.
+//! A stack makes super-packets because it sees a larger MSS (`mss_rewrite.rs`), or has its own support for them. It
+//! makes them only for peers that accept segments as large as the link's MTU. Any other peer gets single, smaller
+//! segments. So the MTU and the headers of a super-packet give the size of its segments.
 
 use std::num::NonZeroU16;
 
@@ -14,7 +14,7 @@ pub(crate) const fn header_len(ipv6: bool) -> usize {
     if ipv6 { 60 } else { 40 }
 }
 
-/// The abilities of a link that matter to a stack.
+/// The capabilities of a link that matter to a stack.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offload {
     mtu: usize,
@@ -26,7 +26,8 @@ pub(crate) struct Offload {
 impl Offload {
     pub(crate) fn of(capabilities: &Capabilities) -> Self {
         let checksum = capabilities.checksum;
-        // A segment of a super-packet needs a checksum; and a SYN with a rewritten MSS has a wrong one.
+        // The link must fill in the checksum of each segment (tx), and must not verify that of a SYN with a rewritten
+        // MSS, which is wrong (rx).
         let whole = checksum.tx && checksum.rx;
         Self {
             mtu: capabilities.mtu,
@@ -41,7 +42,7 @@ impl Offload {
         if ipv6 { self.segmentation.tcpv6 } else { self.segmentation.tcpv4 }
     }
 
-    /// The largest packet, in bytes, that the link takes from a stack.
+    /// The largest packet that the link takes from a stack, in bytes.
     pub(crate) fn largest_packet(&self) -> usize {
         if self.segmentation.any() { self.max_packet_len.max(self.mtu) } else { self.mtu }
     }
@@ -52,13 +53,13 @@ impl Offload {
         largest(false).max(largest(true))
     }
 
-    /// The MSS of this end of the link, in bytes, of segments with headers of so many bytes.
+    /// The MSS of this end of the link, in bytes. `headers` is the length of the IP and TCP headers.
     pub(crate) fn mss(&self, headers: usize) -> u16 {
         self.mtu.saturating_sub(headers).min(usize::from(u16::MAX)) as u16
     }
 
-    /// The largest payload of a packet without options: as many segments of the MSS as fit into a
-    /// super-packet, or one.
+    /// The largest payload of a packet without options, in bytes: as many segments as fit into a super-packet, or one
+    /// segment if the link does not cut super-packets.
     pub(crate) fn largest_payload(&self, ipv6: bool) -> u16 {
         let headers = header_len(ipv6);
         let mss = self.mss(headers).max(1);
@@ -66,9 +67,8 @@ impl Offload {
         if self.segments(ipv6) { (room - room % mss).max(mss) } else { mss }
     }
 
-    /// Leaves work on a packet to the link, if the link offloads it. `headers` are the first bytes of a packet of
-    /// `len` bytes. Writes a partial checksum, and returns the size of the segments to be cut if the packet is
-    /// TCP and larger than the MTU.
+    /// Prepares a packet of `len` bytes for the link; `headers` are its first bytes. If the link fills in checksums,
+    /// writes a partial one. Returns the size of the segments to cut if the packet is TCP and larger than the MTU.
     ///
     /// A packet that is neither TCP nor a whole datagram is left unchanged. `udp_segment` is the payload of each datagram
     /// in a UDP super-packet.
@@ -124,7 +124,7 @@ mod tests {
         capabilities.segmentation.tcpv6 = false;
         assert_eq!(Offload::of(&capabilities).largest_payload(true), 1440);
         capabilities.checksum.tx = false;
-        assert_eq!(Offload::of(&capabilities).largest_payload(false), 1460, "who would sum them?");
+        assert_eq!(Offload::of(&capabilities).largest_payload(false), 1460, "no link fills in the checksums");
     }
 
     #[test]

@@ -1,18 +1,18 @@
-//! A scripted TCP peer: the other end of a stack that runs over a link in memory.
+//! A scripted TCP peer: the client of a stack that runs over a link in memory.
 //!
-//! A [`Peer`] is a client of one connection, without timers: it only reacts to the stack. It supports a
+//! A [`Peer`] is a client with one connection and no timers: it only reacts to the stack. It supports a
 //! transfer over a link that loses, repeats and reorders nothing: the handshake, whole segments up to the
-//! stack's window, one acknowledgement for each batch, and a FIN each way. It retransmits nothing: over a
+//! stack's window, one acknowledgement for each batch, and a FIN in each direction. It does not retransmit: over a
 //! link that loses packets, or with a stack that drops them, it waits for ever. It has no congestion control,
-//! no selective acknowledgements and no timestamps. Once it is made, it allocates only for bytes that arrive
-//! while it is written to and not read.
+//! no selective acknowledgements and no timestamps. After its creation it allocates only for bytes that arrive
+//! while the caller writes and does not read.
 //!
 //! Only the link copies the payload that it sends. Received payload is copied once, from the packet to the
 //! caller's buffer.
 //!
-//! [`Peer`] is for tasks; [`Client`] makes a plain blocking connection of it, for a thread. [`Peers`] has many
-//! connections on one link, for a thread that is driven by readiness; it copies received payload once more.
-//! [`SharedLink`] has one link for the peers of several threads.
+//! [`Peer`] is for tasks. [`Client`] wraps it as a blocking connection for a thread. [`Peers`] has many
+//! connections on one link, for an event loop; it copies received payload once more. [`SharedLink`] shares one link
+//! between the peers of several threads.
 
 mod client;
 mod connection;
@@ -34,9 +34,30 @@ use self::connection::{Connection, Receiving, Sending, Wire};
 pub use self::peers::{Peers, PeersWaker};
 pub use self::shared::SharedLink;
 
-/// A TCP client of one connection over `L`; the text of the module names its limits.
+/// A TCP client with one connection over `L`. See the [module](self) for its limits.
 ///
-/// Call all its methods in one task or thread; each remembers the waker of its last call only.
+/// Call all its methods from one task or thread: each remembers only the waker of its last call.
+///
+/// ```
+/// use std::future::poll_fn;
+///
+/// use netstacks::peer::Peer;
+/// use netstacks::{Netstack, Smoltcp, StackConfig};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let stack = Smoltcp::start(link, &StackConfig::default())?;
+/// tokio::spawn(stack.driver);
+///
+/// let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "10.0.0.2:80".parse()?)?;
+/// poll_fn(|cx| peer.poll_connect(cx)).await?;
+/// assert_eq!(poll_fn(|cx| peer.poll_write(cx, b"hello")).await?, 5);
+/// poll_fn(|cx| peer.poll_shutdown(cx)).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Peer<L> {
     wire: Wire<L>,
@@ -45,12 +66,12 @@ pub struct Peer<L> {
 }
 
 impl<L: Link> Peer<L> {
-    /// A peer at `local` that connects to `remote`.
+    /// A peer at the address `local` that connects to `remote`.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`] if these are of two IP versions, or the link's packets are too small for
-    /// the headers.
+    /// [`io::ErrorKind::InvalidInput`] if the IP versions of the addresses differ, or the link's packets are too small
+    /// for the headers.
     pub fn new(link: L, local: SocketAddr, remote: SocketAddr) -> io::Result<Self> {
         let wire = Wire::new(link);
         Ok(Self { connection: Connection::new(local, remote, wire.capabilities)?, batch: wire.batch(), wire })
@@ -60,7 +81,7 @@ impl<L: Link> Peer<L> {
     ///
     /// # Errors
     ///
-    /// The errors of the link, and [`io::ErrorKind::ConnectionReset`] if the stack refuses.
+    /// The errors of the link, and [`io::ErrorKind::ConnectionReset`] if the stack refuses the connection.
     pub fn poll_connect(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             self.receive_all()?;
@@ -71,11 +92,11 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// Reads bytes that have arrived; 0 after the stack's FIN, and for an empty buffer.
+    /// Reads bytes that have arrived. Returns 0 after the stack's FIN, and for an empty buffer.
     ///
     /// # Errors
     ///
-    /// The link's own, and [`io::ErrorKind::ConnectionReset`].
+    /// The errors of the link, and [`io::ErrorKind::ConnectionReset`].
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         if buffer.is_empty() {
             return Poll::Ready(Ok(0));
@@ -98,13 +119,13 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// Sends whole packets from the start of `bytes`, as many as the window and the link take, and returns how
-    /// many bytes these are. The caller offers a rest that does not fill a packet again, with more behind it;
-    /// alone it is sent too.
+    /// Sends full packets from the start of `bytes`, as many as the window and the link take, and returns how many
+    /// bytes these are. A rest that does not fill a packet is left to the next call. If `bytes` is less than a full
+    /// packet, it is sent as it is.
     ///
     /// # Errors
     ///
-    /// The link's own, [`io::ErrorKind::ConnectionReset`], and [`io::ErrorKind::BrokenPipe`] after
+    /// The errors of the link, [`io::ErrorKind::ConnectionReset`], and [`io::ErrorKind::BrokenPipe`] after
     /// [`Peer::poll_shutdown`].
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.connection.is_closing() {
@@ -124,12 +145,11 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// Ends the sending half: ready once the FIN is sent, which needs room in the stack's window. Reading goes
-    /// on.
+    /// Ends the sending half. Ready when the FIN is sent, which needs room in the stack's window. Reads still work.
     ///
     /// # Errors
     ///
-    /// The link's own, and [`io::ErrorKind::ConnectionReset`].
+    /// The errors of the link, and [`io::ErrorKind::ConnectionReset`].
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.connection.close();
         while self.connection.sending() != Sending::FinSent {
@@ -141,7 +161,7 @@ impl<L: Link> Peer<L> {
         Poll::Ready(Ok(()))
     }
 
-    /// Ready if the link has packets, or room again if it had none.
+    /// Ready if the link has packets, or if it was full and has room again.
     fn poll_change(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Wire { link, is_full, .. } = &mut self.wire;
         link.flush()?;
@@ -150,14 +170,14 @@ impl<L: Link> Peer<L> {
         if writable.is_ready() { writable } else { readable }
     }
 
-    /// Takes all waiting packets, batch by batch. Their payload is read later.
+    /// Receives all waiting packets, batch by batch. Their payload is read later.
     fn receive_all(&mut self) -> io::Result<()> {
         while self.receive(&mut [])?.is_some() {}
         self.settle()
     }
 
-    /// Takes a batch of packets and acknowledges it. Returns how many bytes of its payload are in the buffer; the
-    /// rest is read later. `None`: no packet waits.
+    /// Receives a batch of packets and acknowledges it. Returns how many bytes of its payload are in the buffer; the
+    /// rest is read later. `None` if no packet waits.
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         self.check_reset()?;
         let count = match self.wire.link.try_recv(&mut self.batch) {
@@ -166,7 +186,7 @@ impl<L: Link> Peer<L> {
         };
         let mut filled = 0;
         for packet in &self.batch[..count] {
-            // A stack may send other packets too.
+            // The stack may also send packets that are not TCP.
             if let Some(segment) = TcpSegment::parse(packet.packet()) {
                 filled += self.connection.take(&segment, &mut buffer[filled..])?;
             }
@@ -183,7 +203,7 @@ impl<L: Link> Peer<L> {
         }
     }
 
-    /// Sends the packet that is due once no packet waits.
+    /// Sends the packet that is due, after all waiting packets were received.
     fn settle(&mut self) -> io::Result<()> {
         self.wire.is_full = false;
         self.send_due()
@@ -191,7 +211,7 @@ impl<L: Link> Peer<L> {
 
     /// Sends the SYN, the acknowledgement or the FIN that is due, if the link has room.
     fn send_due(&mut self) -> io::Result<()> {
-        // The caller may make no other call that flushes.
+        // The caller may not make another call that flushes.
         if self.connection.due().is_some() && self.connection.send_due(&mut self.wire)? {
             self.wire.link.flush()?;
         }

@@ -1,4 +1,4 @@
-//! The link of a stack that takes packets, and yields them, one at a time.
+//! The link of a stack that takes and yields packets one at a time.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -15,17 +15,17 @@ use crate::Driver;
 use crate::mss_rewrite::{lower_mss, raise_mss};
 use crate::offload::Offload;
 
-/// Headers that may be changed on the way out: IPv6, and a TCP header with all its options.
+/// Longest headers that may be changed on the way out, in bytes: IPv6, and TCP with all its options.
 const MAX_HEADERS: usize = 40 + 60;
 
-/// A link that one task receives from while another one sends. With offload, packets are super-packets both ways:
-/// the MSS is rewritten (`mss_rewrite.rs`).
+/// A link that one task receives from while another one sends. On a link that offloads, it rewrites the MSS
+/// (`mss_rewrite.rs`), so that both sides send super-packets.
 pub(crate) struct Port<L> {
     link: Mutex<L>,
     offload: Offload,
     /// Whether the stack verifies checksums.
     verifies: bool,
-    /// Whether the stack makes super-packets if it is told a large MSS.
+    /// Whether the stack makes super-packets if its peer names a large MSS.
     raises_mss: bool,
 }
 
@@ -35,7 +35,7 @@ impl<L: Link> Port<L> {
         Self { link: Mutex::new(link), offload, verifies, raises_mss: true }
     }
 
-    /// For a stack whose packets have a fixed size.
+    /// For a stack with a fixed packet size.
     #[cfg(feature = "lwip-published")]
     pub(crate) fn without_super_packets(self) -> Self {
         Self { raises_mss: false, ..self }
@@ -45,7 +45,7 @@ impl<L: Link> Port<L> {
         self.offload
     }
 
-    /// Room for one batch.
+    /// Buffers for one batch.
     pub(crate) fn buffers(&self) -> Vec<PacketBuffer> {
         let capabilities = self.lock().capabilities();
         (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect()
@@ -55,7 +55,7 @@ impl<L: Link> Port<L> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for packets. Returns how many buffers, from the first on, hold one.
+    /// Waits for packets. Returns how many it received; they are in the first buffers.
     pub(crate) async fn recv(&self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         loop {
             let received = self.lock().try_recv(buffers);
@@ -72,7 +72,7 @@ impl<L: Link> Port<L> {
         }
     }
 
-    /// Makes a packet one that the stack can take.
+    /// Prepares a received packet for the stack.
     fn arrive(&self, buffer: &mut PacketBuffer) {
         let mut partial = buffer.meta().checksum == Checksum::Partial;
         let packet = buffer.packet_mut();
@@ -84,7 +84,7 @@ impl<L: Link> Port<L> {
             partial = true;
         }
         if partial && self.verifies {
-            // A packet that is not what its header says is left as it is, and the stack refuses it.
+            // A malformed packet is left as it is, and the stack drops it.
             let _malformed = complete_checksum(packet);
         }
     }
@@ -111,7 +111,7 @@ impl<L: Link> Port<L> {
         }
     }
 
-    /// To be called before the task waits for more packets of the stack.
+    /// Flushes the link. Call it before the task waits for more packets of the stack.
     pub(crate) fn flush(&self) -> io::Result<()> {
         self.lock().flush()
     }
@@ -132,7 +132,7 @@ pub(crate) async fn leave<L: Link>(
     }
 }
 
-/// Runs the parts of a stack as tasks of their own. The driver ends with the first of them, and ends the others.
+/// Runs each part of a stack as a task. When the first of them ends, the driver ends the others and returns its error.
 /// Must be called within a runtime.
 pub(crate) fn run_together(parts: Vec<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>>) -> Driver {
     let mut tasks = JoinSet::new();
@@ -148,7 +148,7 @@ pub(crate) fn run_together(parts: Vec<Pin<Box<dyn Future<Output = io::Result<()>
     })
 }
 
-/// What a future yields that need not wait, or [`io::ErrorKind::WouldBlock`].
+/// Polls a future once. Returns [`io::ErrorKind::WouldBlock`] if it is pending.
 pub(crate) fn now<T>(future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => result,

@@ -1,23 +1,22 @@
-//! Loss recovery for stacks that do not read SACK blocks. On their own they retransmit one segment after three
-//! duplicate acknowledgements.
+//! Loss recovery for stacks that ignore SACK blocks. On their own they retransmit one segment after three duplicate
+//! acknowledgements.
 //!
-//! - A stack counts a duplicate only if its window is that of the last (RFC 5681, 2). Linux raises its receive window
-//!   with each segment that arrives, so none is counted, and one loss costs a timeout of a second. RFC 6675, 2 counts
-//!   an acknowledgement that brings SACK blocks, whatever its window. So such an acknowledgement keeps the window of
-//!   the last.
-//! - One acknowledgement may report many segments. More than two in SACK blocks mean that the segment before them was
-//!   lost (RFC 6675, 4, `IsLost`).
-//! - During recovery, an acknowledgement of new data with another hole behind it means that this segment was lost too.
-//!   It is retransmitted at once (RFC 6582, 3.2, step 3), not after a timeout.
-//! - A retransmission may be lost too. That is known once the peer has three segments that were sent after it, or when
-//!   no acknowledgement of it comes for two round trips (RFC 8985, 3, has both ideas). Then it is sent again.
-//! - The last segments of a flight, or the only acknowledgement of a flight, may be lost. Then nothing brings duplicate
-//!   acknowledgements. After two round trips of silence the first unacknowledged segment is sent as a probe. The
-//!   acknowledgement of it covers all that the peer has. So the congestion window stays as it is, unless SACK blocks
-//!   show a loss then, or there is silence again before all that was sent is acknowledged.
+//! - A stack counts a duplicate only if its window is unchanged (RFC 5681, 2). Linux raises its receive window with
+//!   each segment that arrives, so the stack counts none, and one loss costs a timeout of a second. RFC 6675, 2 counts
+//!   an acknowledgement with SACK blocks, whatever its window. So this module writes the last window into it.
+//! - One acknowledgement may report many segments. If SACK blocks cover more than two segments, the segment before
+//!   them was lost (RFC 6675, 4, `IsLost`).
+//! - During recovery, an acknowledgement of new data with another hole behind it means that the segment there was lost
+//!   too. It is retransmitted at once (RFC 6582, 3.2, step 3), not after a timeout.
+//! - A retransmission may be lost too. It counts as lost if the peer has three segments that were sent after it, or if
+//!   no acknowledgement of it arrives for two round trips (both ideas are from RFC 8985, 3). Then it is sent again.
+//! - The last segments in flight, or their only acknowledgement, may be lost. Then no duplicate acknowledgements
+//!   arrive. After two round trips of silence, the first unacknowledged segment is sent as a probe. Its
+//!   acknowledgement covers everything that the peer has. So the congestion window does not change, unless SACK blocks
+//!   then show a loss, or the peer is silent again before everything is acknowledged.
 //!
-//!   The idea is that of RFC 8985, 7, which sends the last segment, once, and needs SACK. The stacks here could not tell
-//!   from its SACK blocks which segments to retransmit.
+//!   The idea is from RFC 8985, 7, which sends the last segment, once, and needs SACK. The stacks here could not use
+//!   the SACK blocks of the reply to choose the segments to retransmit.
 
 use std::time::Duration;
 
@@ -36,15 +35,15 @@ const SACK: u8 = 5;
 /// How many duplicate acknowledgements mean a loss (RFC 5681, 3.2).
 const DUPLICATES: u8 = 3;
 
-/// How many times a segment is sent before the stack's own timeout takes over: in recovery, without the original.
+/// How often a segment is sent before the stack's own timeout takes over. In recovery the original does not count.
 const MAX_TRIES: u32 = 3;
 
-/// How long an acknowledgement may take: at least, and before a round trip is known. The latter is Linux'
-/// `TCP_RTO_MIN` (`include/net/tcp.h`).
+/// The shortest wait for an acknowledgement.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
+/// The wait in recovery while the round trip time is unknown: Linux's `TCP_RTO_MIN` (`include/net/tcp.h`).
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 
-/// How much longer it may take if one segment is outstanding: `WCDelAckT` of RFC 8985, 7.2, which has 200 ms. lwIP's own
+/// The additional wait if a single segment is outstanding: `WCDelAckT` of RFC 8985, 7.2, which has 200 ms. lwIP's own
 /// timeout is about as long.
 const DELAYED_ACK: Duration = Duration::from_millis(300);
 
@@ -55,57 +54,57 @@ pub(crate) const HEADERS: usize = 40;
 const WINDOW_AT: usize = 14;
 const CHECKSUM_AT: usize = 16;
 
-/// What the acknowledgements of a connection have said. All positions are sequence numbers.
+/// The state of loss recovery of a connection. All positions are sequence numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recovery {
     mss: u32,
-    /// The last acknowledgement, once there is one.
+    /// The last acknowledgement number, if there is one.
     acknowledgement: Option<u32>,
-    /// The sequence number after the last byte of the peer.
+    /// The sequence number after the last byte from the peer.
     sequence: u32,
     window: u16,
-    /// The peer's window scale (RFC 7323, 2.2). The largest if its SYN was not shown.
+    /// The peer's window scale (RFC 7323, 2.2). The largest possible one before its SYN.
     scale: u8,
-    /// How often the acknowledgement was repeated.
+    /// How many duplicates of the last acknowledgement have arrived.
     duplicates: u8,
     /// Set during loss recovery.
     episode: Option<Episode>,
-    /// The end of what has been sent, when that was looked at last.
+    /// The end of the sent bytes at the last call of `deadline`.
     tail: u32,
-    /// When the wait for an acknowledgement began: at the last one, the last retransmission, or, outside of recovery, the
-    /// last new segment.
+    /// When the wait for an acknowledgement began: at the last acknowledgement, the last retransmission, or, outside of
+    /// recovery, the last new segment.
     since: Option<Instant>,
-    /// How often the first unacknowledged segment has been sent. In recovery, without the original.
+    /// How often the first unacknowledged segment has been sent. In recovery the original does not count.
     tries: u32,
-    /// What had been sent at the last probe.
+    /// The end of the sent bytes at the last probe.
     probed: Option<u32>,
-    /// When the bytes before a sequence number were sent. Their acknowledgement gives a round trip. One at a time is
-    /// enough (RFC 6298, 3).
+    /// A sequence number, and the time when the bytes before it were sent. Their acknowledgement gives a round trip
+    /// time. One measurement at a time is enough (RFC 6298, 3).
     timed: Option<(u32, Instant)>,
-    /// The smoothed round trip (RFC 6298, 2).
+    /// The smoothed round trip time (RFC 6298, 2).
     round_trip: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Episode {
-    /// Recovery ends when all before this is acknowledged.
+    /// Recovery ends when everything before this is acknowledged.
     end: u32,
-    /// The peer sends SACK blocks.
+    /// Whether the peer sends SACK blocks.
     has_sack: bool,
-    /// An upper bound of what had been sent at the last retransmission.
+    /// An upper bound of the end of the sent bytes at the last retransmission.
     sent: u32,
-    /// How many acknowledgements reported segments beyond that.
+    /// How many acknowledgements reported segments beyond `sent`.
     beyond: u8,
 }
 
-/// Why the first unacknowledged segment is to be retransmitted.
+/// Why the first unacknowledged segment must be retransmitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// A new loss, at which the congestion window falls.
+    /// A new loss. It reduces the congestion window.
     New,
-    /// A further one of the same window, or a lost retransmission.
+    /// Another loss in the same window, or a lost retransmission.
     Again,
-    /// Perhaps none: no acknowledgement comes.
+    /// Perhaps no loss: no acknowledgement arrives.
     Probe,
 }
 
@@ -129,10 +128,10 @@ impl Recovery {
         }
     }
 
-    /// Takes note of a packet from the peer. Returns whether the first unacknowledged segment is to be retransmitted
-    /// now. A duplicate acknowledgement gets the window of the one that it repeats.
+    /// Handles a packet from the peer. Returns a reason if the first unacknowledged segment must be retransmitted now.
+    /// Writes the last window into a duplicate acknowledgement with SACK blocks.
     ///
-    /// To be called for every packet of the connection, before the stack has it, with the number of bytes that are
+    /// Call it for every packet of the connection, before the stack gets it. `queued` is the number of bytes that are
     /// queued or sent, and not acknowledged.
     #[inline]
     pub(crate) fn on_packet(&mut self, packet: &mut [u8], queued: usize, now: Instant) -> Option<Lost> {
@@ -154,7 +153,7 @@ impl Recovery {
             self.sequence = sequence;
             return None;
         };
-        // Late ones, and those of nothing that was sent; a FIN counts as one.
+        // Ignore old acknowledgements, and those of bytes that were not sent. A FIN counts as one byte.
         if acknowledgement.wrapping_sub(last) as usize > queued + 1 {
             return None;
         }
@@ -185,14 +184,14 @@ impl Recovery {
         if is_before(acknowledgement, sent) { self.repeated(sacked, sent, now) } else { None }
     }
 
-    /// Takes note of what has been sent. Returns when a segment is to be retransmitted, unless an acknowledgement comes.
+    /// Notes what has been sent. Returns when a segment must be retransmitted if no acknowledgement arrives before.
     ///
-    /// To be called when all is sent that may be, with the same number as [`on_packet`](Self::on_packet).
+    /// Call it after everything was sent that may be sent. `queued` is as for [`on_packet`](Self::on_packet).
     pub(crate) fn deadline(&mut self, queued: usize, now: Instant) -> Option<Instant> {
         self.acknowledgement?;
         let sent = self.sent_of(queued);
         if is_before(self.tail, sent) {
-            // In recovery, the acknowledgement of new segments waits for that of the lost ones.
+            // In recovery, new segments are acknowledged only after the lost ones.
             if self.episode.is_none() {
                 self.since = Some(now);
                 self.timed.get_or_insert((self.tail.wrapping_add(1), now));
@@ -202,14 +201,15 @@ impl Recovery {
         self.late_at()
     }
 
-    /// Returns how a segment is to be retransmitted, if that time has come.
+    /// Returns a reason if a segment must be retransmitted because its deadline is over.
     pub(crate) fn expire(&mut self, queued: usize, now: Instant) -> Option<Lost> {
         self.late_at().filter(|&at| at <= now)?;
         let sent = self.sent_of(queued);
         Some(self.retransmit(sent, now))
     }
 
-    /// `None` if nothing is outstanding, the peer's window is closed, or there were enough tries.
+    /// The deadline of the acknowledgement. `None` if nothing is outstanding, the peer's window is closed, or all tries
+    /// are used up.
     fn late_at(&self) -> Option<Instant> {
         let outstanding = self.tail.wrapping_sub(self.acknowledgement?).cast_signed();
         if outstanding <= 0 || self.window == 0 || self.tries >= MAX_TRIES {
@@ -218,7 +218,7 @@ impl Recovery {
         let mut wait = match self.round_trip {
             Some(round_trip) => (2 * round_trip).max(SHORTEST_WAIT),
             None if self.episode.is_some() => FIRST_WAIT,
-            // RFC 8985, 7.2: a second, and so is the stack's own first timeout.
+            // RFC 8985, 7.2 waits for a second. That is also the stack's own first timeout.
             None => return None,
         };
         if self.episode.is_none() && outstanding.cast_unsigned() <= self.mss {
@@ -232,7 +232,7 @@ impl Recovery {
         (self.sequence, self.acknowledgement.unwrap_or_default())
     }
 
-    /// The window of the last acknowledgement, as it stands in the header.
+    /// The window of the last acknowledgement, as in the header.
     pub(crate) fn window(&self) -> u16 {
         self.window
     }
@@ -247,7 +247,7 @@ impl Recovery {
         self.acknowledgement.unwrap_or_default().wrapping_add(queued.min(self.window_len()) as u32)
     }
 
-    /// An acknowledgement of new data during recovery.
+    /// Handles an acknowledgement of new data during recovery.
     fn advanced(&mut self, sacked: Sacked, acknowledgement: u32, sent: u32, now: Instant) -> Option<Lost> {
         let episode = self.episode.as_mut()?;
         if !is_before(acknowledgement, episode.end) {
@@ -261,13 +261,13 @@ impl Recovery {
         })
     }
 
-    /// A duplicate acknowledgement.
+    /// Handles a duplicate acknowledgement.
     fn repeated(&mut self, sacked: Sacked, sent: u32, now: Instant) -> Option<Lost> {
         self.duplicates = self.duplicates.saturating_add(1);
         let Some(episode) = &mut self.episode else {
             let is_counted = self.duplicates >= DUPLICATES;
             let begins = is_counted || self.is_lost(sacked);
-            // The stack has counted too, and retransmits on its own.
+            // After three duplicates the stack retransmits on its own.
             return begins.then(|| self.begin(sacked, sent, now)).filter(|_| !is_counted);
         };
         if sacked.bytes == 0 || !is_before(episode.sent, sacked.end) {
@@ -292,7 +292,7 @@ impl Recovery {
         Lost::New
     }
 
-    /// The last retransmission, or all that was sent, seems to be lost.
+    /// Retransmits because the last retransmission, or everything in flight, seems to be lost.
     fn retransmit(&mut self, sent: u32, now: Instant) -> Lost {
         (self.since, self.tries) = (Some(now), self.tries + 1);
         let Some(episode) = &mut self.episode else {
@@ -301,8 +301,8 @@ impl Recovery {
                 return self.begin(Sacked::default(), sent, now);
             }
             self.probed = Some(self.tail);
-            // The time of the original stays, though Karn's algorithm (RFC 6298, 3) would forget it: the round trip may be
-            // longer than was thought. If it is not, the next probes are later than they need be.
+            // Unlike Karn's algorithm (RFC 6298, 3), this keeps the time of the original: the round trip may have
+            // become longer. If it has not, the next probes are only later than necessary.
             return Lost::Probe;
         };
         (episode.sent, episode.beyond) = (sent, 0);
@@ -312,7 +312,7 @@ impl Recovery {
     }
 }
 
-/// What SACK blocks say beyond the acknowledgement.
+/// The content of the SACK blocks beyond the acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sacked {
     /// How many bytes are in them.
@@ -331,11 +331,12 @@ impl Sacked {
                     .map(|edge| u32::from_be_bytes(edge).wrapping_sub(acknowledgement))
             })
         };
-        // The first block may tell of what came twice, before the acknowledgement or in the second (RFC 2883, 4).
+        // The first block may report a duplicate: bytes before the acknowledgement or within the second block
+        // (RFC 2883, 4).
         let [first, second] = [blocks().next(), blocks().nth(1)];
         let is_twice = first.zip(second).is_some_and(|(first, second)| second[0] <= first[0] && first[1] <= second[1]);
         for [start, end] in blocks().skip(usize::from(is_twice)) {
-            // From the acknowledgement on, so one before it starts far away.
+            // Edges are relative to the acknowledgement, so a block before it has very large ones.
             if 0 < start && start < end && end < 1 << 31 {
                 sacked.bytes = sacked.bytes.saturating_add(end - start);
                 if is_before(sacked.end, acknowledgement.wrapping_add(end)) {
@@ -367,7 +368,7 @@ fn set_window(packet: &mut [u8], window: u16) {
     let tcp = &mut packet[at..];
     let checksum = u16::from_be_bytes([tcp[CHECKSUM_AT], tcp[CHECKSUM_AT + 1]]);
     tcp[WINDOW_AT..WINDOW_AT + 2].copy_from_slice(&window.to_be_bytes());
-    // A checksum that is left to the link is not verified either.
+    // This makes a partial checksum wrong, but such a checksum is not verified.
     tcp[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&update(checksum, old, window).to_be_bytes());
 }
 
@@ -378,7 +379,7 @@ mod tests {
     use super::*;
     use crate::mss_rewrite::tests::packet;
 
-    /// An acknowledgement of what comes before a byte, with this window.
+    /// An acknowledgement of the bytes before `byte`, with this window.
     fn acknowledgement(byte: u32, options: &[u8], payload: usize, window: u16) -> Vec<u8> {
         let mut packet = packet(false, ACK, options, payload);
         packet[28..32].copy_from_slice(&byte.to_be_bytes());
@@ -422,14 +423,14 @@ mod tests {
         [&[1, 1, SACK, 10], &start.to_be_bytes()[..], &end.to_be_bytes()[..]].concat()
     }
 
-    /// Shows a packet, 10 ms after the last.
+    /// A recovery and a clock. Each packet comes 10 ms after the last.
     struct Shown {
         recovery: Recovery,
         now: Instant,
     }
 
     impl Shown {
-        /// Of segments of ten bytes.
+        /// With segments of ten bytes.
         fn new() -> Self {
             let mut shown = Self { recovery: Recovery::new(10), now: Instant::now() };
             assert_eq!(shown.ack(10, &[], 100), None);
@@ -442,13 +443,13 @@ mod tests {
             self.recovery.on_packet(&mut acknowledgement(byte, options, 0, 9), queued, self.now)
         }
 
-        /// How much later an acknowledgement is late, if all up to `sent` is sent by now.
+        /// How long an acknowledgement may still take, if everything up to `sent` has been sent.
         fn wait(&mut self, sent: u32) -> Option<Duration> {
             let queued = (sent - self.recovery.acknowledgement.unwrap_or_default()) as usize;
             self.recovery.deadline(queued, self.now).map(|at| at - self.now)
         }
 
-        /// Lets that time pass.
+        /// Lets this time pass.
         fn late(&mut self, sent: u32) -> Option<Lost> {
             let wait = self.wait(sent)?;
             let queued = (sent - self.recovery.acknowledgement.unwrap_or_default()) as usize;
@@ -457,7 +458,7 @@ mod tests {
             self.recovery.expire(queued, self.now)
         }
 
-        /// Nothing is outstanding, and a round trip takes 10 ms.
+        /// With nothing outstanding, and a round trip time of 10 ms.
         fn idle() -> Self {
             let mut shown = Self::new();
             assert_eq!(shown.wait(100), None);
@@ -466,7 +467,7 @@ mod tests {
             shown
         }
 
-        /// The segment at 10 was lost of those up to 100, and has just been retransmitted.
+        /// Everything up to 100 was sent. The segment at 10 was lost, and has just been retransmitted.
         fn recovering() -> Self {
             let mut shown = Self::new();
             assert_eq!(shown.ack(10, &sack(20, 40), 100), None);
@@ -479,12 +480,12 @@ mod tests {
     fn a_partial_acknowledgement_has_the_next_segment_retransmitted() {
         let mut shown = Shown::recovering();
         assert_eq!(shown.ack(50, &sack(60, 100), 120), Some(Lost::Again));
-        // Without a hole it is only late.
+        // Without a hole the next segment is not lost, only late.
         assert_eq!(shown.ack(80, &[], 120), None);
-        // All is there that had been sent before.
+        // The peer has everything that was sent before the recovery, so it ends.
         assert_eq!(shown.ack(100, &[], 120), None);
         assert_eq!(shown.ack(110, &sack(120, 130), 150), None);
-        // This is another loss, and the one behind its end too.
+        // This is a new loss, and so is the one after the end of its recovery.
         assert_eq!(shown.ack(110, &sack(120, 150), 150), Some(Lost::New));
         assert_eq!(shown.ack(150, &sack(160, 200), 200), Some(Lost::New));
     }
@@ -499,24 +500,24 @@ mod tests {
     }
 
     #[test]
-    fn three_later_segments_tell_that_the_retransmission_was_lost() {
+    fn three_later_segments_show_that_the_retransmission_was_lost() {
         let mut shown = Shown::recovering();
         let answers = [60, 70, 80, 90, 100, 110, 120, 130, 140, 150].map(|end| shown.ack(10, &sack(20, end), 150));
-        // The first that was sent after the retransmission is the sixth.
+        // The sixth SACK is the first one for a segment that was sent after the retransmission.
         assert_eq!(answers.map(|lost| lost.is_some()), [6, 7, 8, 9, 10, 11, 12, 13, 14, 15].map(|end| end == 13));
     }
 
     #[test]
-    fn silence_tells_it_too() {
+    fn a_retransmission_without_an_acknowledgement_is_repeated() {
         let mut shown = Shown::recovering();
         assert_eq!(shown.wait(100), Some(FIRST_WAIT));
         assert_eq!(shown.late(100), Some(Lost::Again));
-        // Twice in all; and a segment that was retransmitted twice says nothing of the round trip.
+        // Twice is the limit. The acknowledgement of a segment that was sent several times gives no round trip time.
         assert_eq!(shown.late(100), Some(Lost::Again));
         assert_eq!(shown.wait(100), None);
         assert_eq!(shown.ack(50, &sack(60, 100), 100), Some(Lost::Again));
         assert_eq!(shown.wait(100), Some(FIRST_WAIT));
-        // One of 10 ms.
+        // This acknowledgement gives a round trip time of 10 ms.
         assert_eq!(shown.ack(70, &sack(80, 100), 100), Some(Lost::Again));
         assert_eq!(shown.wait(100), Some(Duration::from_millis(20)));
     }
@@ -529,13 +530,13 @@ mod tests {
         assert_eq!(shown.wait(200), Some(Duration::from_millis(40)));
         assert_eq!(shown.late(200), Some(Lost::Probe));
         assert_eq!(shown.late(200), None);
-        // Only the acknowledgements were lost: this is no loss, and the next flight has its own probes.
+        // Only the acknowledgements were lost, so this is no loss. The next flight has its own probes.
         assert_eq!(shown.ack(200, &[], 200), None);
         assert_eq!(shown.late(300), Some(Lost::Probe));
     }
 
     #[test]
-    fn silence_after_an_answer_in_part_is_a_loss() {
+    fn silence_after_a_partial_acknowledgement_is_a_loss() {
         let mut shown = Shown::idle();
         assert_eq!(shown.late(200), Some(Lost::Probe));
         assert_eq!(shown.ack(110, &[], 200), None);
@@ -586,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_acknowledgement_and_one_of_nothing_are_ignored() {
+    fn an_old_acknowledgement_and_one_of_unsent_bytes_are_ignored() {
         let mut shown = Shown::recovering();
         assert_eq!(shown.ack(50, &sack(60, 100), 100), Some(Lost::Again));
         for byte in [10, 40, 200] {
@@ -597,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_twice_counts_once() {
+    fn a_duplicate_sack_block_counts_once() {
         let blocks = |blocks: &[[u32; 2]]| {
             let edges = blocks.iter().flatten().flat_map(|edge| edge.to_be_bytes());
             let option: Vec<u8> = [1, 1, SACK, 2 + 8 * blocks.len() as u8].into_iter().chain(edges).collect();

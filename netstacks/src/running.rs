@@ -1,10 +1,10 @@
-//! One instance of a stack in a process at a time, for a stack that keeps its state in globals.
+//! Limits a stack that keeps its state in globals to one instance in a process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{StackKind, StartError};
 
-/// The right to use lwIP's globals, of which there is one. A build has one lwIP at most.
+/// The right to use lwIP's globals. Only one exists at a time: a build has at most one lwIP.
 pub(crate) struct Running(());
 
 static RUNNING: AtomicBool = AtomicBool::new(false);

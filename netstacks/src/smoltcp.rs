@@ -1,17 +1,16 @@
 //! smoltcp 0.14, driven directly.
 //!
-//! smoltcp has no listener that takes any port and no backlog: each socket listens for one
-//! connection. So the adapter looks at a packet before smoltcp does, takes a socket for the address
-//! and port of a SYN that opens a connection, and hands the packet over.
+//! smoltcp has no backlog and no listener for all ports: each socket listens for one connection. So the adapter parses
+//! a packet before smoltcp does. For a SYN that opens a connection, it makes a socket that listens on the SYN's address
+//! and port. Then it passes the packet on.
 //!
-//! smoltcp offers each packet to all sockets of a set, and polls all of them. So each connection has a set of its
-//! own, and the adapter's table finds it. Then a packet and a poll cost the same with one connection and with ten
-//! thousand.
+//! smoltcp offers each packet to all sockets of a set, and polls all of them. So each connection has its own set, and
+//! the adapter's table finds it. Then the cost of a packet and of a poll does not depend on the number of connections.
 //!
-//! A socket has both its rings from the start. To bound their memory, few handshakes are under way at once: further
-//! SYNs wait in a queue. Sockets that have carried little are used again.
+//! A socket allocates both rings at the start. To bound their memory, the number of half-open connections is limited,
+//! and further SYNs wait in a queue. Sockets that have carried few bytes are reused.
 //!
-//! UDP has an interface and a socket of its own, which `smoltcp/datagrams.rs` describes. Over IPv4 it fragments.
+//! UDP has its own interface and socket; see `smoltcp/datagrams.rs`.
 //!
 //! A byte is copied twice in user space: between the device's packet and the socket's ring, and
 //! between the ring and the caller's buffer.
@@ -46,22 +45,22 @@ use crate::offload::Offload;
 use crate::recovery::{HEADERS, Lost};
 use crate::{Effective, FlowKey, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
 
-/// As in `Cargo.lock`; the crate does not say it itself.
+/// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "0.14.0";
 
-/// What the adapter does in smoltcp's place.
+/// The work that the adapter does in smoltcp's place.
 ///
-/// - `mss-rewrite`: super-packets come from a larger MSS, see `mss_rewrite.rs`.
-/// - `duplicate-ack-window`: duplicate acknowledgements keep their window, see `recovery.rs`.
-/// - `partial-ack`: a window with several losses is repaired without a timeout, see `recovery.rs`.
-/// - `tail-loss-probe`: the loss of a flight's last segments, or of its only acknowledgement, is repaired without a timeout,
-///   see `recovery.rs`.
-/// - `late-fin`: a FIN waits behind the bytes before it, see `SmoltcpEngine::close`.
-/// - `reset-unread`: a stream that is dropped with bytes unread is reset.
+/// - `mss-rewrite`: super-packets come from a larger MSS; see `mss_rewrite.rs`.
+/// - `duplicate-ack-window`: duplicate acknowledgements keep their window; see `recovery.rs`.
+/// - `partial-ack`: several losses in a window are recovered without a timeout; see `recovery.rs`.
+/// - `tail-loss-probe`: the loss of the last segments in flight, or of their only acknowledgement, is recovered without
+///   a timeout; see `recovery.rs`.
+/// - `late-fin`: after the peer's FIN, our FIN waits until all bytes are acknowledged; see `SmoltcpEngine::close`.
+/// - `reset-unread`: dropping a stream with unread bytes sends a RST.
 const WORKAROUNDS: [&str; 6] =
     ["mss-rewrite", "duplicate-ack-window", "partial-ack", "tail-loss-probe", "late-fin", "reset-unread"];
 
-/// The `smoltcp` crate. Its datagrams are fragmented over IPv4, and put together; four at once.
+/// The `smoltcp` crate. Over IPv4 it fragments datagrams, and reassembles four at once.
 pub struct Smoltcp;
 
 impl<L: Link> Netstack<L> for Smoltcp {
@@ -93,37 +92,37 @@ impl<L: Link> Netstack<L> for Smoltcp {
     }
 }
 
-/// A peer has so long to complete the handshake.
+/// The timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The rings of all half-open connections together, in bytes. Most of it is never touched.
+/// Limit for the rings of all half-open connections together, in bytes. Most of this memory is never touched.
 const MAX_HALF_OPEN_BYTES: usize = 256 << 20;
 
-/// Handshakes that may be under way at once, whatever their rings take.
+/// At least this many connections may be half-open, whatever the size of their rings.
 const MIN_HALF_OPEN: usize = 16;
 
-/// Closed sockets that are kept for new connections. A new one costs system calls and page faults.
+/// Largest number of closed sockets that are kept for new connections. A new socket costs system calls and page faults.
 const MAX_SPARE: usize = 64;
 
-/// A socket is kept only if it has carried no more bytes: all its memory that was ever touched stays in use.
+/// A socket is kept only if it has carried at most this many bytes: its touched memory stays allocated.
 const MAX_SPARE_BYTES: usize = 64 << 10;
 
-/// One egress sends so many packets at most, so that input is not left waiting.
+/// Largest number of packets that one egress sends, so that received packets do not wait too long.
 const EGRESS_PACKETS: usize = 256;
 
-/// So many packets of one connection are sent before the others have their turn.
+/// Largest number of packets of one connection that are sent before the next connection.
 const FLOW_PACKETS: usize = 8;
 
-/// The shortest timer. smoltcp may want to be polled at once though it has nothing to send.
+/// The shortest timer. smoltcp may ask for a poll at once although it has nothing to send.
 const SHORTEST_TIMER: Duration = Duration::from_millis(1);
 
 /// smoltcp's interface, and the connections.
 pub struct SmoltcpEngine<L> {
     device: Device<L>,
-    /// In a box, since it has room for a datagram in fragments in itself, and is moved with the engine.
+    /// In a box, because it contains a buffer for a fragmented datagram, and the engine is moved.
     interface: Box<Interface>,
     table: Table<Connection>,
-    /// The sockets for packets that belong to no connection: none.
+    /// An empty set, for packets that belong to no connection.
     no_sockets: SocketSet<'static>,
     /// SYNs that wait until fewer connections are half-open.
     syn_queue: VecDeque<(FlowKey, Box<[u8]>)>,
@@ -139,7 +138,7 @@ pub struct SmoltcpEngine<L> {
 
 impl<L: Link> SmoltcpEngine<L> {
     fn new(link: L, config: StackConfig) -> Self {
-        // Each connection has two rings of the window's size, of which most connections need a page or two.
+        // Each connection has two rings of the window's size. Most connections touch only a page or two of them.
         platform::return_large_buffers();
         let mss = link.capabilities().mtu.saturating_sub(HEADERS);
         let mut device = Device::new(link);
@@ -170,7 +169,7 @@ impl<L: Link> SmoltcpEngine<L> {
         self.started + Duration::from_micros(clock.total_micros().max(0) as u64)
     }
 
-    /// What the next packet is; for a SYN there is a new connection.
+    /// Classifies the next packet. Opens a connection for a SYN.
     fn classify(&mut self) -> Class {
         let Some(packet) = self.device.next_packet() else { return Class::Other };
         let Some(segment) = segment::parse(packet) else {
@@ -181,7 +180,7 @@ impl<L: Link> SmoltcpEngine<L> {
             return known.map_or(Class::Other, Class::Segment);
         }
         if let Some(flow) = known {
-            // RFC 9293, 3.6.1: a new SYN may take the place of a connection in TIME-WAIT.
+            // RFC 9293, 3.6.1: a new SYN may replace a connection in TIME-WAIT.
             if !matches!(self.table[flow].socket.state(), State::TimeWait | State::Closed) {
                 return Class::Segment(flow);
             }
@@ -191,7 +190,7 @@ impl<L: Link> SmoltcpEngine<L> {
                 self.table.detach(flow);
             }
         }
-        // smoltcp answers with a RST: there is no socket.
+        // smoltcp finds no socket and replies with a RST.
         if !self.table.is_listening() {
             return Class::Other;
         }
@@ -209,23 +208,23 @@ impl<L: Link> SmoltcpEngine<L> {
         Class::Segment(self.listen(segment.key))
     }
 
-    /// A socket that waits for the SYN of a connection.
+    /// Adds a connection with a socket that listens for its SYN.
     fn listen(&mut self, key: FlowKey) -> FlowId {
         let mut socket = self.spare.pop().unwrap_or_else(|| Socket::new(self.config.window));
-        // The 10 ms that an ACK may otherwise wait would stall a peer whose one packet fills the window.
+        // By default an ACK may wait for 10 ms. That would stall a peer if a single packet fills the window.
         socket.set_ack_delay(None);
         socket.set_nagle_enabled(false);
         socket.set_timeout(Some(HANDSHAKE_TIMEOUT.min(self.config.user_timeout).into()));
-        // Set later, it would send a probe at once.
+        // If this is set later, smoltcp sends a probe at once.
         socket.set_keep_alive(Some((self.config.user_timeout / 3).into()));
-        // Only an open socket or port 0 is refused. A SYN to port 0 then finds no listener, and
-        // smoltcp answers it with a RST.
+        // This fails only for an open socket or port 0. A SYN to port 0 then finds no listener, and smoltcp replies
+        // with a RST.
         let _refused = socket.listen(IpEndpoint::from(key.local));
         let segment_len = self.device.sender.segment_len(key.local.is_ipv6());
         self.table.open(key, Connection::new(socket, segment_len, self.mss))
     }
 
-    /// Looks at what a packet has made of a connection.
+    /// Updates a connection after smoltcp has handled a packet for it.
     fn received(&mut self, flow: FlowId) {
         let Some(stage) = self.table.stage(flow) else { return };
         self.table.set_due(flow);
@@ -241,7 +240,7 @@ impl<L: Link> SmoltcpEngine<L> {
         match stage {
             Stage::Handshake => match tcp_state {
                 State::SynReceived => {}
-                // Back to listening, or not even that: there will be no connection.
+                // The handshake has failed.
                 State::Listen | State::Closed => self.forget(flow),
                 _ => {
                     socket.set_timeout(Some(self.config.user_timeout.into()));
@@ -254,14 +253,14 @@ impl<L: Link> SmoltcpEngine<L> {
             }
             Stage::Orphaned | Stage::TimeWait => {
                 if socket.can_recv() {
-                    // Nobody will read it, and the peer is to know (RFC 1122, 4.2.2.13).
+                    // No task will read the data, so the peer gets a RST (RFC 1122, 4.2.2.13).
                     socket.abort();
                 }
             }
         }
     }
 
-    /// Sends packets of a connection, `most` at most, and returns how many.
+    /// Sends at most `most` packets of a connection, and returns how many.
     fn send_due(&mut self, flow: FlowId, now: Instant, most: usize) -> usize {
         let clock = self.clock(now);
         let Some(connection) = self.table.get_mut(flow) else { return 0 };
@@ -278,7 +277,7 @@ impl<L: Link> SmoltcpEngine<L> {
         sent
     }
 
-    /// Looks at a connection that has nothing more to send now: it may have timed out, and may be over.
+    /// Handles a connection that has nothing more to send now. It may have timed out or ended. Sets its timer.
     fn sent_all(&mut self, flow: FlowId, now: Instant) {
         let clock = self.clock(now);
         let Some(stage) = self.table.stage(flow) else { return };
@@ -312,11 +311,11 @@ impl<L: Link> SmoltcpEngine<L> {
         }
     }
 
-    /// Sends a FIN behind what is queued.
+    /// Sends a FIN behind the queued bytes.
     ///
-    /// After the peer's own FIN it waits until all else is acknowledged: in LAST-ACK smoltcp 0.14 ignores
-    /// an ACK that does nothing but open the window (`socket/tcp.rs`, `process`), and would send the rest
-    /// byte by byte, by probes, until the connection times out.
+    /// After the peer's FIN it waits until all bytes are acknowledged. In LAST-ACK, smoltcp 0.14 ignores an ACK that
+    /// only opens the window (`socket/tcp.rs`, `process`). It would send the rest byte by byte, with window probes,
+    /// until the connection times out.
     fn close(&mut self, flow: FlowId) {
         let Connection { socket, fin, .. } = &mut self.table[flow];
         if socket.state() == State::CloseWait && socket.send_queue() > 0 {
@@ -336,7 +335,7 @@ impl<L: Link> SmoltcpEngine<L> {
         }
     }
 
-    /// Hands smoltcp the packets of the batch.
+    /// Passes the packets of the batch to smoltcp.
     fn input(&mut self, now: Instant) {
         let clock = self.clock(now);
         loop {
@@ -376,8 +375,8 @@ impl<L: Link> SmoltcpEngine<L> {
         }
     }
 
-    /// Makes smoltcp retransmit the first unacknowledged segment. It does so at the third duplicate of an acknowledgement,
-    /// and begins to count anew when the window changes.
+    /// Makes smoltcp retransmit the first unacknowledged segment. smoltcp does that at the third duplicate of an
+    /// acknowledgement, and restarts the count when the window changes. So this forges these acknowledgements.
     fn retransmit(&mut self, flow: FlowId, clock: smoltcp::time::Instant) {
         let FlowKey { local, peer } = *self.table.key(flow);
         let Some(headers) = TcpHeaders::new(peer, local) else { return };
@@ -392,11 +391,11 @@ impl<L: Link> SmoltcpEngine<L> {
         }
     }
 
-    /// Makes smoltcp retransmit a segment of which no acknowledgement has come for long.
+    /// Makes smoltcp retransmit a segment if its acknowledgement is late.
     fn retransmit_late(&mut self, flow: FlowId, now: Instant) {
         let Connection { socket, segment_len, recovery, .. } = &mut self.table[flow];
         let queued = socket.send_queue();
-        // smoltcp retransmits a whole super-packet, even one that is larger than the peer's window.
+        // smoltcp retransmits a whole super-packet, even if it is larger than the peer's window.
         let fits = queued.min(*segment_len) <= recovery.window_len();
         let lost = recovery.expire(queued, now).filter(|lost| fits || *lost != Lost::Probe);
         if lost.is_some() && socket.is_active() {
@@ -405,19 +404,19 @@ impl<L: Link> SmoltcpEngine<L> {
     }
 }
 
-/// What a packet is.
+/// The kinds of packets.
 enum Class {
     /// A segment of a connection.
     Segment(FlowId),
-    /// UDP's.
+    /// A UDP packet.
     Datagram(Arrival),
-    /// A SYN that there is no room for.
+    /// A SYN without room: it is dropped, or its copy waits in the SYN queue.
     Unwelcome,
-    /// Anything else, or none at all: smoltcp knows what to do.
+    /// Any other packet, or none: smoltcp handles it.
     Other,
 }
 
-/// A seed for initial sequence numbers, from the standard library's source of hash keys.
+/// A random seed for smoltcp, from the standard library's hash keys.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)
@@ -479,7 +478,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
 
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {
         let lent = self.table[flow].lend(sink)?;
-        // The window may be worth an update.
+        // A window update may be due.
         self.table.set_due(flow);
         Ok(lent)
     }
@@ -503,7 +502,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     fn release(&mut self, flow: FlowId) {
         self.table.orphan(flow);
         let connection = &mut self.table[flow];
-        // RFC 2525, 2.17: a close with data unread says so, with a RST.
+        // RFC 2525, 2.17: a close with unread data sends a RST.
         if connection.socket.can_recv() {
             connection.socket.abort();
             self.table.set_due(flow);

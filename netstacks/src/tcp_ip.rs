@@ -1,7 +1,7 @@
 //! The `tcp_ip` crate behind the common interface.
 //!
-//! It runs a task for each connection. The adapter adds three: two move packets between the link and the stack, as the
-//! crate's examples do, and one accepts, because the crate makes its handshakes while it is asked for a connection.
+//! The crate runs a task for each connection. The adapter adds three tasks: two move packets between the link and the
+//! stack, as the crate's examples do, and one accepts, because the crate only does handshakes during `accept`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,11 +23,12 @@ use crate::{
     window_scale,
 };
 
-/// As in `Cargo.lock`; the crate does not say it itself.
+/// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "0.2.2";
 
-/// Packets that are taken out of the stack at once.
+/// Largest number of packets that one call takes out of the stack.
 const BATCH: usize = 32;
+
 /// The `tcp_ip` crate, version 0.2.2.
 #[derive(Clone, Copy, Debug)]
 pub struct TcpIp;
@@ -49,7 +50,7 @@ impl<L: Link> Netstack<L> for TcpIp {
         let settings = IpStackConfig::builder().mtu(largest as u16).tcp_config(tcp);
         let settings = settings.tcp_max_half_open(config.backlog.max(1)).validate_checksums(!checksum.rx);
         let (stack, input, output) = ip_stack(settings.build()).map_err(unfit)?;
-        // Neither waits.
+        // Neither of these two waits.
         let listener = now(TcpListener::bind_all(stack.clone())).map_err(unfit)?;
         let socket = now(UdpSocket::bind_all(stack)).map_err(unfit)?;
         let (offer, accepted) = mpsc::channel(config.backlog.max(1));
@@ -83,7 +84,7 @@ async fn arrive<L: Link>(port: Arc<Port<L>>, input: IpStackSend) -> io::Result<(
         let count = port.recv(&mut buffers).await?;
         for buffer in &buffers[..count] {
             match input.send_ip_packet(buffer.packet()).await {
-                // A packet that it cannot read.
+                // The stack cannot parse this packet.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
                 sent => sent?,
             }
@@ -104,7 +105,7 @@ async fn leave<L: Link>(port: Arc<Port<L>>, mut output: IpStackRecv, largest: us
     }
 }
 
-/// Makes handshakes, for as long as there is somebody to accept. With a full backlog, a connection is closed.
+/// Does the handshakes until the listener is dropped. A connection that finds the backlog full is closed.
 async fn accept(mut listener: TcpListener, offer: mpsc::Sender<TcpIpStream>) -> io::Result<()> {
     loop {
         let accepted = tokio::select! {
@@ -116,7 +117,7 @@ async fn accept(mut listener: TcpListener, offer: mpsc::Sender<TcpIpStream>) -> 
                 let _dropped = offer.try_send(TcpIpStream { local: stream.local_addr()?, peer, stream });
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(error),
-            // Of one packet, or of one connection.
+            // This error concerns one packet or one connection only.
             Err(_) => {}
         }
     }
@@ -124,7 +125,7 @@ async fn accept(mut listener: TcpListener, offer: mpsc::Sender<TcpIpStream>) -> 
     std::future::pending().await
 }
 
-/// The source of `tcp_ip`'s connections.
+/// The listener of `tcp_ip`.
 pub struct TcpIpListener(mpsc::Receiver<TcpIpStream>);
 
 impl Listener for TcpIpListener {
@@ -135,7 +136,7 @@ impl Listener for TcpIpListener {
     }
 }
 
-/// A connection of `tcp_ip`'s. [`Stream::reset`] closes it: `tcp_ip` cannot be told to send a RST.
+/// A connection of `tcp_ip`. [`Stream::reset`] closes it, because `tcp_ip` has no call that sends a RST.
 pub struct TcpIpStream {
     stream: TcpStream,
     local: SocketAddr,
@@ -172,11 +173,11 @@ impl AsyncWrite for TcpIpStream {
     }
 }
 
-/// `tcp_ip`'s datagrams.
+/// The datagrams of `tcp_ip`.
 #[derive(Clone)]
 pub struct TcpIpDatagrams {
     socket: Arc<UdpSocket>,
-    /// The link's.
+    /// The MTU of the link.
     mtu: usize,
 }
 

@@ -1,5 +1,5 @@
-//! What is measured: a stack, a way for the bytes, a link and an IP version; and one connection of
-//! them all that moves bytes.
+//! A cell is one combination of stack, direction, link and IP version. A session is a cell with a connection that moves
+//! bytes.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -18,10 +18,10 @@ use tokio::task::JoinHandle;
 const MTU: usize = 1500;
 /// The application's buffer, in bytes: the program's default.
 const BUFFER: usize = 1_000_000;
-/// No transfer takes so long. A paused clock gets there at once where all tasks wait for ever.
+/// Timeout of a transfer. If all tasks wait for ever, a paused clock reaches it at once.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// What the peer does, as everywhere in this project: read from the stack, or write to it.
+/// Whether the peer reads from the stack or writes to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Reader,
@@ -32,16 +32,16 @@ pub(crate) enum Direction {
 pub(crate) struct Cell {
     pub(crate) stack: StackKind,
     pub(crate) direction: Direction,
-    /// What the link takes off its two ends.
+    /// The capabilities of the link.
     pub(crate) capabilities: Capabilities,
     pub(crate) ipv6: bool,
 }
 
-/// The stacks whose adapters are made for speed here. A published crate runs as it comes.
+/// The stacks with adapters that this project optimizes. The other stacks are published crates that run unchanged.
 const STACKS: [StackKind; 3] = [StackKind::Lwip, StackKind::Ipstack, StackKind::Smoltcp];
 
 impl Cell {
-    /// All cells of all stacks, also of those that are not compiled in.
+    /// All cells of all stacks, compiled in or not.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         STACKS.into_iter().flat_map(|stack| {
             [Direction::Reader, Direction::Writer].into_iter().flat_map(move |direction| {
@@ -67,16 +67,16 @@ impl Cell {
     }
 }
 
-/// What the peer does: it connects and transfers, as a task on the runtime of the stack.
+/// The work of the peer: it connects and transfers, as a task on the runtime of the stack.
 pub(crate) struct Script {
     peer: Peer<MemoryLink>,
     direction: Direction,
-    /// What it sends: zeros, whose sum costs little. Or where it reads to.
+    /// The bytes that it sends, all 0, or the buffer that it reads into.
     buffer: Vec<u8>,
 }
 
 impl Script {
-    /// Goes on for as long as the link lives. Ends only with an error.
+    /// Runs until the link fails. Ends only with an error.
     async fn run(mut self) -> io::Error {
         let (peer, buffer) = (&mut self.peer, &mut self.buffer);
         if let Err(error) = poll_fn(|cx| peer.poll_connect(cx)).await {
@@ -96,7 +96,7 @@ impl Script {
     }
 }
 
-/// Has a link allocate all that it ever will: as many packets as it holds, of the largest size.
+/// Makes a link allocate all its memory: fills it with packets of the largest size.
 fn fill_storage(from: &mut MemoryLink, to: &mut MemoryLink) {
     let Capabilities { mtu, max_packet_len, .. } = from.capabilities();
     let mut meta = PacketMeta::default();
@@ -121,7 +121,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// A cell at work: a stack and a peer with one connection, on a runtime of one thread.
+/// A running cell: a stack and a peer with one connection, on a runtime of one thread.
 pub(crate) struct Session<S: Netstack<L>, L: Link> {
     direction: Direction,
     stream: <S::Listener as Listener>::Stream,
@@ -129,12 +129,12 @@ pub(crate) struct Session<S: Netstack<L>, L: Link> {
     buffer: Vec<u8>,
     /// The stack's driver and the peer.
     tasks: [JoinHandle<io::Error>; 2],
-    /// Dropped last; the stack's tasks end with it.
+    /// Dropped last. This ends the stack's tasks.
     pub(crate) runtime: Runtime,
 }
 
 impl<S: Netstack<L>, L: Link> Session<S, L> {
-    /// Starts the stack on `link` and has the script, at the other end, connect.
+    /// Starts the stack on `link`, and the script at the other end.
     pub(crate) fn start(runtime: Runtime, link: L, script: Script) -> Self {
         let direction = script.direction;
         let (stream, listener, tasks) = runtime.block_on(async {
@@ -147,7 +147,7 @@ impl<S: Netstack<L>, L: Link> Session<S, L> {
         Self { direction, stream, _listener: listener, buffer: vec![0; BUFFER], tasks, runtime }
     }
 
-    /// Moves so many bytes, and answers in how many reads or writes.
+    /// Moves `len_bytes` bytes. Returns the number of reads or writes.
     pub(crate) fn transfer(&mut self, len_bytes: usize) -> u64 {
         let (stream, buffer) = (&mut self.stream, &mut self.buffer);
         let work = async {
@@ -168,7 +168,7 @@ impl<S: Netstack<L>, L: Link> Session<S, L> {
         finished.unwrap_or_else(|_| self.explain())
     }
 
-    /// Ends a bench that goes on no longer with what ended it.
+    /// Panics with the reason why a transfer does not finish.
     fn explain(&mut self) -> ! {
         for task in &mut self.tasks {
             if task.is_finished() {

@@ -1,6 +1,5 @@
-/* lwIP's core/inet_chksum.c, unchanged, with the algorithm LWIP_SYS_ALGORITHM, which build.rs defines as
- * 1, 2 or 3: for the bench that compares them. It is compiled once for each, so every name that the linker
- * sees ends in the number. */
+/* lwIP's core/inet_chksum.c, unchanged, with the algorithm LWIP_SYS_ALGORITHM, for the bench that compares them.
+ * build.rs compiles this file once for each of 1, 2 and 3, so every name that the linker sees ends in the number. */
 
 #include "lwip/opt.h"
 

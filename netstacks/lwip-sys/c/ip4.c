@@ -1,7 +1,8 @@
-/* lwIP's core/ipv4/ip4.c, unchanged, between two things of ours: what is TCP's is neither fragmented, since a link
- * that takes packets above the MTU cuts them itself, nor put together; and fragments age by the caller's
- * clock when another one comes, so that no timer runs for them. How much of them waits, IP_REASS_MAX_PBUFS
- * bounds. */
+/* lwIP's core/ipv4/ip4.c, unchanged, with two additions:
+ *
+ * - TCP packets are neither fragmented nor reassembled. A link that takes packets above the MTU cuts them itself.
+ * - Fragments age by the caller's clock when another fragment arrives, so they need no timer. IP_REASS_MAX_PBUFS
+ *   bounds their number. */
 
 #include "lwip/opt.h"
 #include "lwip/ip4_frag.h"
@@ -31,7 +32,7 @@ send_larger(struct pbuf *p, struct netif *netif, const ip4_addr_t *to)
   return is_tcp(p) ? netif->output(netif, p, to) : ip4_frag(p, netif, to);
 }
 
-/* When fragments aged last, in seconds. */
+/* The last time when fragments aged, in seconds. */
 static u32_t aged;
 
 static struct pbuf *

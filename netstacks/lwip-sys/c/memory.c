@@ -1,13 +1,12 @@
-/* lwIP's memory: free lists over the C library's malloc(), so that a steady flow of segments
- * allocates nothing. One thread at a time, like lwIP itself. */
+/* lwIP's memory: free lists over the C library's malloc(), so a steady flow of segments allocates nothing. For one
+ * thread at a time, like lwIP itself. */
 
 #include "shim.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What a block begins with: its class while it is used, the next free one while it is not. As long
- * as MEM_ALIGNMENT asks for. */
+/* The header of a block: its class while the block is used, else the next free block. As long as MEM_ALIGNMENT. */
 union block {
   size_t class;
   union block *next;
@@ -19,8 +18,7 @@ union block {
 #define SMALLEST 64
 #define CLASSES  6
 
-/* What one class keeps at most, in bytes. Some 32,000 segments fit, which is what lwIP
- * queues at most. */
+/* Largest size of the free list of a class, in bytes. It fits about 32,000 segments, the most that lwIP queues. */
 #define KEPT_BYTES (4u << 20)
 
 static struct {
@@ -88,7 +86,7 @@ lwip_sys_free(void *bytes)
   }
 }
 
-/* Gives back what the free lists keep. */
+/* Frees the blocks of the free lists. */
 void
 lwip_sys_memory_trim(void)
 {

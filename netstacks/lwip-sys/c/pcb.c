@@ -1,4 +1,4 @@
-/* What is read and written of a connection. */
+/* Reads and writes the fields of a connection. */
 
 #include "shim.h"
 
@@ -40,8 +40,9 @@ lwip_sys_pcb_in_flight(const struct tcp_pcb *pcb)
   return pcb->snd_nxt - pcb->lastack;
 }
 
-/* Retransmits the first unacknowledged segment, and leaves the congestion window alone. Not after a timeout: then all is
- * sent again. As in tcp_rexmit_fast(), the timer begins anew. It must not lengthen the next timeout, which nrtx would. */
+/* Retransmits the first unacknowledged segment without a change of the congestion window. Does nothing after a timeout,
+ * because then lwIP sends everything again. Restarts the timer, as tcp_rexmit_fast() does. Restores nrtx, which would
+ * make the next timeout longer. */
 u8_t
 lwip_sys_pcb_probe(struct tcp_pcb *pcb)
 {
@@ -54,7 +55,7 @@ lwip_sys_pcb_probe(struct tcp_pcb *pcb)
   return 1;
 }
 
-/* The same for a segment that is known to be lost. The first loss of a window is new. */
+/* The same for a lost segment. is_new: it is the first loss of a window. */
 void
 lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new)
 {
@@ -74,15 +75,15 @@ lwip_sys_pcb_is_over(const struct tcp_pcb *pcb)
   return pcb->state == TIME_WAIT;
 }
 
-/* Whether the peer owes an answer: to data, to a FIN, or to a probe of its closed window. */
+/* Whether a response of the peer is due: to data, to a FIN, or to a probe of its closed window. */
 u8_t
 lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb)
 {
   return pcb->unacked != NULL || pcb->unsent != NULL;
 }
 
-/* Instead of tcp_recved(), which sends what it has to say of the window at once: here the flush at the
- * end of the turn does, with one acknowledgement for all. */
+/* Replaces tcp_recved(), which sends a window update at once. Here the flush at the end of the turn sends one
+ * acknowledgement for everything. */
 void
 lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len)
 {
@@ -109,9 +110,8 @@ lwip_sys_pcb_demand_ack(struct tcp_pcb *pcb)
   tcp_set_flags(pcb, TF_ACK_DELAY | TF_ACK_NOW);
 }
 
-/* Closes a connection that nobody reads any more. With bytes unread the peer is told by a RST that
- * they are lost (RFC 2525, 2.17). Without, it is a shutdown of our side: unlike tcp_close(), after
- * which lwIP gives data that is still to be sent only 2 MSL. */
+/* Closes a connection without a reader. With unread bytes it sends a RST, because they are lost (RFC 2525, 2.17). Else
+ * it is a shutdown of our side, not a tcp_close(): after that lwIP gives unsent data only 2 MSL. */
 void
 lwip_sys_pcb_release(struct tcp_pcb *pcb, u8_t unread)
 {
@@ -135,7 +135,7 @@ lwip_sys_pcb_release(struct tcp_pcb *pcb, u8_t unread)
   }
 }
 
-/* Starts lwIP's 20 seconds for a peer that has our FIN and sends none, on a released connection. */
+/* Starts lwIP's timeout of 20 seconds on a released connection, for a peer that has our FIN and sends none. */
 void
 lwip_sys_pcb_linger(struct tcp_pcb *pcb)
 {

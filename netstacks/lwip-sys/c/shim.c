@@ -1,3 +1,5 @@
+/* The interface, the callbacks of lwIP, and the buffers. */
+
 #include "shim.h"
 
 #include <stdio.h>
@@ -11,11 +13,11 @@
 #include "lwip/prot/ip6.h"
 #include "lwip/prot/tcp.h"
 
-/* No peer is believed that it takes less in a segment: at 1 byte each, a window of data would be as
- * many packets. Linux's limit (TCP_MIN_SND_MSS, include/net/tcp.h). */
+/* The lower limit for a peer's MSS: with an MSS of 1, each byte of a window would be a packet. Linux has the same limit
+ * (TCP_MIN_SND_MSS, include/net/tcp.h). */
 #define MIN_SEND_MSS 48
 
-/* What lwIP never leaves to others: the IP header's checksum, and ICMP's. */
+/* lwIP always computes and verifies these checksums: the IP header's and ICMP's. */
 #define BASE_CHECKSUMS \
   (NETIF_CHECKSUM_GEN_IP | NETIF_CHECKSUM_CHECK_IP | NETIF_CHECKSUM_GEN_ICMP | NETIF_CHECKSUM_CHECK_ICMP | \
    NETIF_CHECKSUM_GEN_ICMP6 | NETIF_CHECKSUM_CHECK_ICMP6)
@@ -25,7 +27,7 @@ unsigned int lwip_sys_window_scale;
 unsigned short lwip_sys_ooseq_pbufs = 64;
 
 struct lwip_sys_frame {
-  /* First, so that a pointer to the one is a pointer to the other. */
+  /* The first field, so a pointer to it is also a pointer to the frame. */
   struct pbuf_custom custom;
   void *slot;
 };
@@ -37,7 +39,7 @@ static struct netif interface;
 static u16_t output_checksums;
 static struct tcp_pcb_listen *listener;
 static u8_t ext_id;
-/* The connection that the packet's addresses belong to, if any. */
+/* The connection with the packet's addresses, if there is one. */
 static struct tcp_pcb *belongs_to;
 /* The flow of the last segment. */
 static size_t noted;
@@ -56,7 +58,7 @@ lwip_sys_version(void)
   return LWIP_VERSION_STRING;
 }
 
-/* lwIP asks for its timer to run. The caller knows when there is a pcb, and has it run then. */
+/* lwIP calls this when its timer must run. It does nothing: the caller runs the timers while there is a pcb. */
 void
 tcp_timer_needed(void)
 {
@@ -68,7 +70,7 @@ flow_of(const void *arg)
   return (size_t)(uintptr_t)arg;
 }
 
-/* ---- Callbacks of lwIP's ---- */
+/* ---- Callbacks of lwIP ---- */
 
 static err_t
 on_recv(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err)
@@ -185,7 +187,7 @@ init_interface(struct netif *netif)
   return ERR_OK;
 }
 
-/* Listens on every address. The port follows each SYN; see lwip_sys_admit(). */
+/* Listens on every address. The listener's port changes with each SYN; see lwip_sys_admit(). */
 static err_t
 listen_any(void)
 {
@@ -221,8 +223,7 @@ lwip_sys_start(const struct lwip_sys_callbacks *new_callbacks, void *new_engine,
   lwip_sys_window = options->window;
   lwip_sys_window_scale = options->scale;
   lwip_sys_segments_limit(options->largest_v4, options->largest_v6);
-  /* Enough for a window of small segments, and not so many that the walk over them, which lwIP
-   * makes for each, is what the time goes into. */
+  /* Enough for a window of small segments. More would be slow, because lwIP walks the list for each segment. */
   lwip_sys_ooseq_pbufs = (u16_t)LWIP_MAX(64, LWIP_MIN(options->window / 512, 16384));
   memset(&interface, 0, sizeof(interface));
   if (netif_add(&interface, NULL, NULL, NULL, NULL, init_interface, ip_input) == NULL) {
@@ -260,15 +261,15 @@ lwip_sys_stop(void)
 
 /* ---- Packets in ---- */
 
-/* Whether a packet is UDP's, which nobody receives. */
+/* Whether to drop a packet because it is UDP and the program does not receive datagrams. */
 static u8_t
 is_unwanted(u8_t protocol)
 {
   return protocol == IP_PROTO_UDP && !lwip_sys_udp_is_wanted();
 }
 
-/* Gives the interface the packet's destination as its own address, without netif_set_ipaddr(),
- * which would abort the connections of the address before. */
+/* Makes the packet's destination the address of the interface. Not by netif_set_ipaddr(), which would abort the
+ * connections of the previous address. */
 static u8_t
 adopt_destination_v4(const struct pbuf *p)
 {
@@ -318,8 +319,8 @@ lwip_sys_input(struct pbuf *p, u8_t verify, struct tcp_pcb *pcb)
   return noted;
 }
 
-/* Whether lwIP shall see a segment. The one listener moves to the port of each SYN, so that every
- * port is open and none costs anything. */
+/* Whether to pass a segment to lwIP. The only listener moves to the port of each SYN, so every port is open at no
+ * cost. */
 u8_t
 lwip_sys_admit(const struct pbuf *p)
 {
@@ -332,8 +333,8 @@ lwip_sys_admit(const struct pbuf *p)
   if ((TCPH_FLAGS(header) & TCP_FIN) || header->dest == 0 || header->src == 0) {
     return 0;
   }
-  /* A SYN may open a connection again that waits in TIME-WAIT, if its sequence number is beyond what the old one has
-   * used (RFC 1122, 4.2.2.13). lwIP would answer with a RST. */
+  /* A SYN may reopen a connection in TIME-WAIT if its sequence number is beyond those of the old one (RFC 1122,
+   * 4.2.2.13). lwIP alone would reply with a RST. */
   if (pcb != NULL && pcb->state == TIME_WAIT && TCP_SEQ_GT(lwip_ntohl(header->seqno), pcb->rcv_nxt)) {
     tcp_abort(pcb);
     pcb = NULL;
@@ -343,7 +344,7 @@ lwip_sys_admit(const struct pbuf *p)
       case LWIP_SYS_DROP:
         return 0;
       case LWIP_SYS_REFUSE:
-        /* No segment is for this port, so lwIP sends a RST. */
+        /* No segment has port 0, so lwIP finds no listener and sends a RST. */
         listener->local_port = 0;
         break;
       default:
@@ -354,7 +355,7 @@ lwip_sys_admit(const struct pbuf *p)
   return 1;
 }
 
-/* Notes whom a segment belongs to; answers whether its options are to be read. */
+/* Notes the flow of a segment. Returns whether its options are to be parsed. */
 u8_t
 lwip_sys_note(const struct tcp_pcb *pcb)
 {
@@ -428,8 +429,8 @@ lwip_sys_pbuf_of(const void *bytes, u16_t len)
   return p;
 }
 
-/* One pbuf of the bytes of all parts, which are then freed; NULL, and all as it was, where there is
- * no memory or too much to join. */
+/* Joins the bytes of all parts into one pbuf, and frees the parts. Returns NULL and changes nothing if there is no
+ * memory or there are too many bytes. */
 struct pbuf *
 lwip_sys_pbuf_join(struct pbuf *const *parts, size_t count)
 {

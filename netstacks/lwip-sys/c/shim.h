@@ -1,4 +1,4 @@
-/* The seam between lwIP and Rust: Rust sees no structure of lwIP's. */
+/* The interface between lwIP and Rust. Rust does not see the structures of lwIP. */
 
 #ifndef LWIP_SYS_SHIM_H
 #define LWIP_SYS_SHIM_H
@@ -25,49 +25,49 @@ struct lwip_sys_slice {
   size_t len;
 };
 
-/* A packet of more pieces than this is passed on without them. */
+/* A packet of more pieces than this is passed as a pbuf, not as slices. */
 #define LWIP_SYS_MAX_SLICES 16
 
 #define LWIP_SYS_DROP 0
 #define LWIP_SYS_OPEN 1
 #define LWIP_SYS_REFUSE 2
 
-/* What lwIP calls. A flow is the number that the caller has given a connection, never 0. */
+/* The callbacks of lwIP. A flow is the caller's number of a connection, never 0. */
 struct lwip_sys_callbacks {
   /* What to do with a SYN that belongs to no connection: LWIP_SYS_DROP, LWIP_SYS_OPEN or LWIP_SYS_REFUSE. */
   u8_t (*admit)(void *engine);
-  /* A SYN was taken: the connection's flow number, or 0 to refuse it. */
+  /* A SYN was accepted. Returns the connection's flow, or 0 to drop the SYN. */
   size_t (*opened)(void *engine, struct tcp_pcb *pcb);
-  /* The handshake is done. */
+  /* The handshake is complete. */
   void (*established)(void *engine, size_t flow);
-  /* Data, which the callee then owns, or a FIN where p is NULL. May abort the connection and then
+  /* Data, which the callee then owns, or a FIN if p is NULL. May abort the connection, and then
    * returns ERR_ABRT. */
   err_t (*received)(void *engine, size_t flow, struct tcp_pcb *pcb, struct pbuf *p);
   /* The peer has acknowledged data. */
   void (*sent)(void *engine, size_t flow, u16_t len);
-  /* The connection is over by an error; before or after destroyed. */
+  /* The connection ended with this error code. Called before or after destroyed. */
   void (*failed)(void *engine, size_t flow, err_t error);
-  /* The pcb is gone. */
+  /* The pcb was freed. */
   void (*destroyed)(void *engine, size_t flow);
-  /* An initial sequence number (RFC 6528). */
+  /* Returns an initial sequence number (RFC 6528). */
   u32_t (*isn)(void *engine, const struct lwip_sys_endpoints *endpoints);
-  /* A datagram has come: its payload. */
+  /* A datagram has arrived. bytes is its payload. */
   void (*datagram)(void *engine, const struct lwip_sys_endpoints *endpoints, const void *bytes, size_t len);
-  /* A clock, in seconds, that never goes back. */
+  /* Returns the time of a monotonic clock, in seconds. */
   u32_t (*seconds)(void *engine);
-  /* lwIP needs a frame's bytes no more. */
+  /* lwIP no longer needs a frame's bytes. */
   void (*released)(void *engine, void *slot);
-  /* A packet to be sent: as slices, or, where it has too many, as the pbuf alone. */
+  /* Sends a packet: as slices, or, if there are too many, as the pbuf with a count of 0. */
   err_t (*output)(void *link, const struct lwip_sys_slice *slices, size_t count, const struct pbuf *p);
 };
 
-/* How the interface is. */
+/* The settings of the interface. */
 struct lwip_sys_options {
   /* Each connection's receive window and send buffer, in bytes. */
   u32_t window;
   u16_t mtu;
-  /* Largest payloads of segments over IPv4 and IPv6 that the link takes, in bytes. Below the MTU's
-   * they mean nothing. */
+  /* Largest payloads of segments over IPv4 and IPv6 that the link takes, in bytes. Values below those of the MTU have
+   * no effect. */
   u16_t largest_v4;
   u16_t largest_v6;
   /* The window's shift count. */
@@ -76,7 +76,7 @@ struct lwip_sys_options {
   u8_t tcp_checksums;
 };
 
-/* The memory of a pbuf over bytes of the caller's. */
+/* The memory of a pbuf over the caller's bytes. */
 struct lwip_sys_frame;
 
 /* Used by tcp_in.c. */
@@ -92,17 +92,17 @@ void lwip_sys_fit(struct tcp_pcb *pcb);
 void lwip_sys_describe(struct lwip_sys_endpoints *to, const ip_addr_t *local_ip, u16_t local_port,
                        const ip_addr_t *remote_ip, u16_t remote_port);
 
-/* Used by shim.c, of udp.c and ip4.c. */
+/* In udp.c and ip4.c, used by shim.c. */
 err_t lwip_sys_udp_start(void);
 void lwip_sys_udp_stop(void);
 u8_t lwip_sys_udp_is_wanted(void);
 void lwip_sys_fragments_drop(void);
 
-/* Used by udp.c and ip4.c. */
+/* In shim.c, used by udp.c and ip4.c. */
 void lwip_sys_deliver(const struct lwip_sys_endpoints *endpoints, const void *bytes, size_t len);
 u32_t lwip_sys_seconds(void);
 
-/* Rust's: a block of memory came from the C library. */
+/* In Rust: counts a block of memory from the C library. */
 void lwip_sys_count_allocation(void);
 
 /* Used by Rust; described in src/lib.rs. */

@@ -1,14 +1,14 @@
-/* lwIP's core/tcp.c, unchanged, and its timers for one connection at a time.
+/* lwIP's core/tcp.c, unchanged, and functions that run its timers for one connection at a time.
  *
- * lwIP keeps its connections in lists, and walks them for each segment and for each tick. Here the caller keeps the
- * connections, and finds them by a map. Only the one that a call is about is on lwIP's list during the call. */
+ * lwIP keeps its connections in lists, and walks the lists for each segment and each tick. Here the caller keeps the
+ * connections in a map. During a call, lwIP's list has only the connection of that call. */
 
 #include "lwip/opt.h"
 #include "shim.h"
 
 #include "core/tcp.c"
 
-/* Makes a connection, or none, the only one that lwIP's lists have. */
+/* Puts only this connection, or none, on lwIP's lists. */
 void
 lwip_sys_enlist(struct tcp_pcb *pcb)
 {
@@ -33,12 +33,12 @@ lwip_sys_tick(void)
   }
 }
 
-/* Runs the timers that are due for a connection, not in TIME-WAIT. */
+/* Runs the due timers of a connection that is not in TIME-WAIT. */
 void
 lwip_sys_pcb_tick(struct tcp_pcb *pcb)
 {
   lwip_sys_enlist(pcb);
-  /* The timers raise this counter, and skip a connection that has its value. */
+  /* The timers increment the counter, and skip a connection that has its new value. */
   pcb->last_timer = tcp_timer_ctr;
   tcp_fasttmr();
   if ((tcp_timer & 1) && tcp_active_pcbs == pcb) {
@@ -47,7 +47,7 @@ lwip_sys_pcb_tick(struct tcp_pcb *pcb)
   }
 }
 
-/* Whether a connection needs no timer until something happens to it. */
+/* Whether a connection needs no timer until the next call for it or its next segment. */
 u8_t
 lwip_sys_pcb_is_quiet(const struct tcp_pcb *pcb)
 {

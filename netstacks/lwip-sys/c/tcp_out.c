@@ -1,39 +1,35 @@
-/* lwIP's core/tcp_out.c, unchanged, with segments larger than the peer's MSS, without the walk to the end of all that
- * is unacknowledged, which is long where segments are small, and with new bytes kept apart from segments that wait to be
- * retransmitted.
+/* lwIP's core/tcp_out.c, unchanged, with three additions: segments larger than the peer's MSS; no walk to the end of
+ * the unacknowledged list, which is long if segments are small; and new bytes are kept apart from segments that wait
+ * for retransmission.
  *
- * Where the link cuts super-packets into segments, and the peer takes segments that fill the MTU,
- * pcb->mss is a multiple of the peer's MSS: lwIP then makes, sends and repeats that much at a time.
- * Three places have to know of it:
+ * If the link cuts super-packets into segments, and the peer accepts segments of the full MTU, pcb->mss is a multiple
+ * of the peer's MSS: lwIP then makes, sends and retransmits segments of that size. Three places need changes for this:
  *
- * - tcp_write() makes no segment larger than half of the largest window that the peer ever had. So
- *   the multiple grows with that window, and the congestion window with it: a segment that is larger
- *   than that would wait for ever.
- * - tcp_output() sends whole segments only. One that is larger than the peer's window waits for it
- *   to open; where nothing under way would open it, lwip_sys_fit() cuts it.
- * - tcp_split_unsent_seg() copies FIN and PSH from the first part to the second, and forgets to take
- *   them from the first. */
+ * - tcp_write() makes no segment larger than half of the largest window of the peer so far. So the multiple grows with
+ *   that window, and the congestion window with it: a segment larger than the congestion window would wait for ever.
+ * - tcp_output() sends whole segments only. A segment that is larger than the peer's window waits for the window to
+ *   open. If no acknowledgement in flight would open it, lwip_sys_fit() cuts the segment.
+ * - tcp_split_unsent_seg() copies FIN and PSH from the first part to the second, and does not clear them in the
+ *   first. */
 
 #include "lwip/opt.h"
 #include "lwip/priv/tcp_priv.h"
 
 #include "shim.h"
 
-/* What waits to be sent in lwIP's own list, at most, in bytes: each tcp_write() walks that
- * list. */
+/* The most bytes in lwIP's list of unsent segments, because each tcp_write() walks that list. */
 #define MAX_UNSENT (512u << 10)
 
-/* Pbufs of its queue that are left for calls of tcp_write() which begin within a segment: more than there are
- * calls for the room of one look. As in lwip.rs. */
+/* Pbufs of the queue that are reserved for calls of tcp_write() that continue a segment: more than the number of calls
+ * for one result of lwip_sys_pcb_room(). lwip.rs has the same number. */
 #define QUEUE_SPARE 64
 
 /* Largest payloads of super-packets over IPv4 and IPv6, in bytes. */
 static u16_t largest[2];
-/* Where a connection keeps the peer's MSS, if its own is to be a multiple of that. */
+/* The argument of a connection with the peer's MSS, if pcb->mss may be a multiple of it. */
 static u8_t peer_mss_id;
-/* Where it keeps the end of its list of unacknowledged segments. That list loses segments from its
- * front alone, and gets new ones in tcp_output() alone; so while there is one, the end is what it was
- * after the last tcp_output(). */
+/* The argument with the end of the list of unacknowledged segments. The list loses segments only at the front, and gets
+ * new ones only in tcp_output(). So while it is not empty, its end is the one after the last tcp_output(). */
 static u8_t tail_id;
 
 #define tcp_output lwip_tcp_output
@@ -53,8 +49,8 @@ static err_t lwip_tcp_split_unsent_seg(struct tcp_pcb *pcb, u16_t split);
 #undef tcp_write
 #undef tcp_send_fin
 
-/* Detaches the list of unsent segments if its last one is a retransmission and bytes behind it have already been sent.
- * lwIP puts new bytes, and a FIN, into the last segment of that list. */
+/* Detaches the list of unsent segments if its last one is a retransmission and later bytes have already been sent. lwIP
+ * would append new bytes, or a FIN, to the last segment of that list. */
 static struct tcp_seg *
 take_retransmissions(struct tcp_pcb *pcb)
 {
@@ -72,7 +68,7 @@ take_retransmissions(struct tcp_pcb *pcb)
   return first;
 }
 
-/* Attaches it again, in front of the new segments. */
+/* Attaches the list again, in front of the new segments. */
 static void
 put_back(struct tcp_pcb *pcb, struct tcp_seg *first)
 {
@@ -105,7 +101,7 @@ tcp_send_fin(struct tcp_pcb *pcb)
   return err;
 }
 
-/* Notes the end of the list of unacknowledged segments, which is `from` or behind it. */
+/* Notes the end of the list of unacknowledged segments, which is at or behind `from`. */
 static void
 note_tail(struct tcp_pcb *pcb, struct tcp_seg *from)
 {
@@ -115,8 +111,8 @@ note_tail(struct tcp_pcb *pcb, struct tcp_seg *from)
   tcp_ext_arg_set(pcb, tail_id, from);
 }
 
-/* Shows lwIP of its list of unacknowledged segments only the last, behind which the new ones go. Not
- * where a segment goes again: its place is among the others. */
+/* Shows lwIP only the last unacknowledged segment, so that it appends new segments without a walk. Not for a
+ * retransmission: its place is among the others. */
 err_t
 tcp_output(struct tcp_pcb *pcb)
 {
@@ -124,8 +120,8 @@ tcp_output(struct tcp_pcb *pcb)
   struct tcp_seg *from = first;
   err_t err;
   if (pcb->unsent == NULL) {
-    /* An acknowledged probe of a closed window may have been all there was. lwIP stops the timer of
-     * probes in tcp_input(), where our output is put off. */
+    /* A probe of a closed window may have sent the last byte. lwIP stops the persist timer when tcp_input() calls
+     * tcp_output(), but here that output is postponed. */
     pcb->persist_backoff = 0;
     return lwip_tcp_output(pcb);
   }
@@ -144,8 +140,8 @@ tcp_output(struct tcp_pcb *pcb)
   return err;
 }
 
-/* Gives retransmissions that wait to be sent back to the list of unacknowledged segments: after a timeout lwIP puts all of
- * that list before the unsent ones, and this is its order. */
+/* Moves waiting retransmissions back to the front of the unacknowledged list. After a timeout lwIP puts that list
+ * before the unsent segments, so all are in order. */
 static void
 take_back(struct tcp_pcb *pcb)
 {
@@ -220,7 +216,7 @@ lwip_sys_segments_limit(u16_t largest_v4, u16_t largest_v6)
   largest[1] = largest_v6;
 }
 
-/* Notes that a new connection's segments may be larger than the MTU, if they may. */
+/* Notes the peer's MSS if the segments of a new connection may be larger than the MTU. */
 void
 lwip_sys_segments_of(struct tcp_pcb *pcb, const struct netif *netif)
 {
@@ -230,8 +226,8 @@ lwip_sys_segments_of(struct tcp_pcb *pcb, const struct netif *netif)
   }
 }
 
-/* Lets a segment be as many of the peer's as go into a super-packet and into half of its window. It
- * never shrinks: lwIP wants no queued segment to be larger than pcb->mss. */
+/* Raises pcb->mss to the multiple of the peer's MSS that fits into a super-packet and into half of the peer's window.
+ * Never lowers it, because no queued segment may be larger than pcb->mss. */
 static void
 widen(struct tcp_pcb *pcb)
 {
@@ -244,8 +240,8 @@ widen(struct tcp_pcb *pcb)
   }
 }
 
-/* How many bytes tcp_write() takes before its queue has as many pbufs as it can count: two for each segment, and one
- * for each call that goes on with the last one. */
+/* How many bytes tcp_write() takes before its queue has the largest number of pbufs that it can count: two for each
+ * segment, and one for each call that continues the last segment. */
 static u32_t
 queue_room(const struct tcp_pcb *pcb)
 {
@@ -255,8 +251,8 @@ queue_room(const struct tcp_pcb *pcb)
   return used < most ? (most - used) / 2 * LWIP_MAX(segment, 1) : 0;
 }
 
-/* How many of so many bytes may be given to tcp_write() now, which then fails for lack of memory alone. Where that
- * is more than a segment it is whole segments: the rest would be a packet of its own. */
+/* How many of `wanted` bytes may be passed to tcp_write() now; within this number it fails only for lack of memory. If
+ * it is more than one segment, it is a whole number of them, because the rest would be a small packet. */
 size_t
 lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted)
 {
@@ -267,7 +263,7 @@ lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted)
   return len > pcb->mss ? len / pcb->mss * pcb->mss : len;
 }
 
-/* Sets PSH behind what tcp_write() was told that more follows, and did not. */
+/* Sets PSH on the last unsent segment: tcp_write() was told that more bytes follow, but none came. */
 void
 lwip_sys_pcb_push(struct tcp_pcb *pcb)
 {
@@ -280,9 +276,8 @@ lwip_sys_pcb_push(struct tcp_pcb *pcb)
   }
 }
 
-/* Cuts a segment that is larger than the peer's window, and that no acknowledgement under way would
- * let go, to what of it fits in whole segments of the peer's. Without this it would wait for the
- * timer that probes closed windows. */
+/* Cuts a segment that is larger than the peer's window, if no acknowledgement in flight would open the window. The part
+ * that remains is whole segments of the peer's MSS. Without this it would wait for the persist timer. */
 void
 lwip_sys_fit(struct tcp_pcb *pcb)
 {
@@ -292,7 +287,7 @@ lwip_sys_fit(struct tcp_pcb *pcb)
   if (head == NULL || pcb->unacked != NULL || peer_mss == 0) {
     return;
   }
-  /* A segment that goes again may be acknowledged in part. */
+  /* A retransmitted segment may be acknowledged in part. */
   acked = pcb->lastack - lwip_ntohl(head->tcphdr->seqno);
   room = acked + pcb->snd_wnd;
   part = room / peer_mss * peer_mss;

@@ -1,6 +1,6 @@
-/* lwIP's core/udp.c, unchanged, with one pcb for every address and port: it moves to the port of each
- * datagram, as it comes and as it goes. Before lwIP looks at one, it is looked at here: lwIP neither
- * compares the length that a datagram says with the one that it has, nor asks for a checksum over IPv6. */
+/* lwIP's core/udp.c, unchanged, with one pcb for every address and port: the pcb moves to the port of each received or
+ * sent datagram. Received datagrams are checked here first: lwIP does not compare the length field with the packet, and
+ * accepts datagrams without a checksum over IPv6. */
 
 #include "lwip/opt.h"
 #include "lwip/udp.h"
@@ -13,7 +13,7 @@ static void lwip_udp_input(struct pbuf *p, struct netif *inp);
 #undef udp_input
 
 static struct udp_pcb *pcb_of_all;
-/* Whether anybody receives. */
+/* Whether the program receives datagrams. */
 static u8_t wanted;
 
 static u8_t
@@ -51,7 +51,7 @@ on_datagram(void *arg, struct udp_pcb *pcb, struct pbuf *p, const ip_addr_t *fro
   if (p->len == p->tot_len) {
     lwip_sys_deliver(&endpoints, p->payload, p->len);
   } else {
-    /* What was fragmented lies in pieces. */
+    /* A reassembled datagram is in several pieces. */
     void *joined = mem_malloc(p->tot_len);
     if (joined != NULL) {
       lwip_sys_deliver(&endpoints, joined, pbuf_copy_partial(p, joined, p->tot_len, 0));

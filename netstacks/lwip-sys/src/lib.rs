@@ -1,12 +1,11 @@
-//! lwIP 2.2.1d, compiled with this project's options (`c/lwipopts.h`), and the few functions of its
-//! raw API that the adapter in `netstacks` needs, declared by hand.
+//! lwIP 2.2.1d, compiled with this project's options (`c/lwipopts.h`), and declarations of the few functions of its
+//! raw API that the adapter in `netstacks` needs.
 //!
-//! lwIP keeps its state in globals, so all of this is for one thread at a time and one instance a
-//! process; who calls it sees to that. No structure of lwIP's is known here: `c/shim.c` and
-//! `c/pcb.c` have functions for what is read and written in them.
+//! lwIP keeps its state in globals. So the caller must use these functions from one thread at a time, for one instance
+//! in a process. Rust does not know the structures of lwIP: functions in `c/shim.c` and `c/pcb.c` read and write them.
 //!
-//! A connection is known by two names. lwIP's is the pcb; the caller's is the *flow*, a number
-//! other than 0 that [`Callbacks::opened`] answers and all later callbacks carry.
+//! A connection has two names. lwIP's name is the pcb. The caller's name is the *flow*: a number other than 0 that
+//! [`Callbacks::opened`] returns and lwIP passes to all later callbacks.
 
 #![allow(missing_debug_implementations, reason = "nothing here has a state that Rust could print")]
 
@@ -17,13 +16,13 @@ use std::ffi::{c_char, c_void};
 use std::marker::{PhantomData, PhantomPinned};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The version of lwIP, as it says itself: a development state on the way from 2.2.0 to 2.2.1.
+/// The version that lwIP reports: a development state between 2.2.0 and 2.2.1.
 pub const VERSION: &str = "2.2.1d";
 
-/// The shift count beyond which no window is scaled (RFC 7323, 2.3).
+/// The largest shift count of a window (RFC 7323, 2.3).
 pub const MAX_WINDOW_SCALE: u8 = 14;
 
-/// The most slices that [`Callbacks::output`] is given.
+/// The largest number of slices that [`Callbacks::output`] gets.
 pub const MAX_SLICES: usize = 16;
 
 /// lwIP's `err_t` (`lwip/err.h`).
@@ -37,21 +36,21 @@ pub const ERR_MEM: ErrT = -1;
 pub const ERR_WOULDBLOCK: ErrT = -7;
 /// The interface failed.
 pub const ERR_IF: ErrT = -12;
-/// lwIP or its caller gave the connection up. From a callback: the connection is no more.
+/// lwIP or its caller aborted the connection. As a callback's result: the callback has aborted it.
 pub const ERR_ABRT: ErrT = -13;
 /// The peer reset the connection.
 pub const ERR_RST: ErrT = -14;
-/// The connection was closed in good order.
+/// The connection was closed by FINs.
 pub const ERR_CLSD: ErrT = -15;
 
 /// For [`Callbacks::admit`]: drop the SYN.
 pub const DROP: u8 = 0;
 /// Open a connection.
 pub const OPEN: u8 = 1;
-/// Answer with a RST.
+/// Reply with a RST.
 pub const REFUSE: u8 = 2;
 
-/// For [`tcp_write`]: more follows at once, so no PSH yet.
+/// For [`tcp_write`]: more bytes follow at once, so no PSH yet.
 pub const TCP_WRITE_FLAG_MORE: u8 = 2;
 
 macro_rules! opaque {
@@ -60,7 +59,7 @@ macro_rules! opaque {
         #[repr(C)]
         pub struct $name {
             bytes: [u8; 0],
-            /// Neither to be moved nor to be sent or shared by Rust's rules.
+            /// Makes the type neither `Send` nor `Sync` nor `Unpin`.
             marker: PhantomData<(*mut u8, PhantomPinned)>,
         }
     };
@@ -75,7 +74,7 @@ opaque! {
     Pbuf
 }
 opaque! {
-    /// Memory for a pbuf over bytes of the caller's, to be used again and again.
+    /// Reusable memory for a pbuf over the caller's bytes.
     Frame
 }
 
@@ -83,11 +82,11 @@ opaque! {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Endpoints {
-    /// Where the peer wanted to go.
+    /// The address that the peer sends to.
     pub local_ip: [u8; 16],
-    /// The peer.
+    /// The peer's address.
     pub remote_ip: [u8; 16],
-    /// The port that the peer wanted.
+    /// The port that the peer sends to.
     pub local_port: u16,
     /// The peer's port.
     pub remote_port: u16,
@@ -105,83 +104,80 @@ pub struct Slice {
     pub len: usize,
 }
 
-/// How the interface is.
+/// The settings of the interface.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Each connection's receive window and send buffer, in bytes.
     pub window: u32,
-    /// The MTU, which is what the MSS option of our SYN comes from.
+    /// The MTU, in bytes. The MSS option of our SYN-ACK follows from it.
     pub mtu: u16,
-    /// The largest payload, in bytes, of a TCP segment over IPv4 that the link takes. Beyond the
-    /// MTU's, peers that take segments of the MTU are sent several at once, in one of up to this.
+    /// The largest payload of a TCP segment over IPv4 that the link takes, in bytes. If it is above the MTU's, several
+    /// segments are sent as one of up to this size, to peers that accept segments of the full MTU.
     pub largest_v4: u16,
     /// The same over IPv6.
     pub largest_v6: u16,
     /// The window's shift count: `window >> scale` fits in 16 bits.
     pub scale: u8,
-    /// 1: TCP's checksums are computed. 0: their field is left 0.
+    /// 1: lwIP computes TCP's checksums. 0: it leaves the field 0.
     pub tcp_checksums: u8,
 }
 
-/// What lwIP calls, always from within one of the functions below. None may unwind. `engine` and
-/// `link` are what [`lwip_sys_start`] was given.
+/// The callbacks of lwIP. It calls them only from within one of the functions below. None may unwind. `engine` and
+/// `link` are the pointers that [`lwip_sys_start`] got.
 #[repr(C)]
 pub struct Callbacks {
     /// What to do with a SYN that belongs to no connection: [`DROP`], [`OPEN`] or [`REFUSE`].
     pub admit: unsafe extern "C" fn(engine: *mut c_void) -> u8,
-    /// A SYN was taken: answers the flow, or 0 to drop it.
+    /// A SYN was accepted. Returns the flow, or 0 to drop the SYN.
     pub opened: unsafe extern "C" fn(engine: *mut c_void, pcb: *mut TcpPcb) -> usize,
-    /// The handshake is done.
+    /// The handshake is complete.
     pub established: unsafe extern "C" fn(engine: *mut c_void, flow: usize),
-    /// Data, which then is the callee's to free, or the peer's FIN, for which `data` is null. The
-    /// callee may call [`tcp_abort`] on the pcb and answers [`ERR_ABRT`] then, else [`ERR_OK`].
+    /// Data, which the callee must free, or the peer's FIN if `data` is null. The callee may call [`tcp_abort`] on the
+    /// pcb; then it returns [`ERR_ABRT`], else [`ERR_OK`].
     pub received: unsafe extern "C" fn(engine: *mut c_void, flow: usize, pcb: *mut TcpPcb, data: *mut Pbuf) -> ErrT,
-    /// The peer has acknowledged so many more bytes.
+    /// The peer has acknowledged `len` more bytes.
     pub sent: unsafe extern "C" fn(engine: *mut c_void, flow: usize, len: u16),
-    /// The connection ended by [`ERR_RST`], [`ERR_ABRT`] or [`ERR_CLSD`]. May come after
-    /// `destroyed`.
+    /// The connection ended with [`ERR_RST`], [`ERR_ABRT`] or [`ERR_CLSD`]. May be called after `destroyed`.
     pub failed: unsafe extern "C" fn(engine: *mut c_void, flow: usize, error: ErrT),
-    /// The pcb is gone, and with it every reference to bytes that were given to [`tcp_write`].
+    /// The pcb was freed. lwIP no longer refers to bytes that [`tcp_write`] got.
     pub destroyed: unsafe extern "C" fn(engine: *mut c_void, flow: usize),
-    /// An initial sequence number (RFC 6528).
+    /// Returns an initial sequence number (RFC 6528).
     pub isn: unsafe extern "C" fn(engine: *mut c_void, endpoints: *const Endpoints) -> u32,
-    /// A datagram has come. Its payload is valid during the call.
+    /// A datagram has arrived. Its payload is valid during the call.
     pub datagram: unsafe extern "C" fn(engine: *mut c_void, endpoints: *const Endpoints, bytes: *const u8, len: usize),
-    /// A clock, in seconds, that never goes back. Asked when a fragment comes.
+    /// Returns the time of a monotonic clock, in seconds. Called when a fragment arrives.
     pub seconds: unsafe extern "C" fn(engine: *mut c_void) -> u32,
-    /// lwIP needs the bytes of a frame no more; `slot` is what [`lwip_sys_frame_new`] was given.
+    /// lwIP no longer needs the bytes of a frame. `slot` is the pointer that [`lwip_sys_frame_new`] got.
     pub released: unsafe extern "C" fn(engine: *mut c_void, slot: *mut c_void),
-    /// A packet to be sent, in `count` slices; with more than [`MAX_SLICES`] pieces `count` is 0
-    /// and `packet` has them. Any answer but [`ERR_OK`] leaves the packet with lwIP, which tries
-    /// again if it carries data.
+    /// Sends a packet of `count` slices. A packet of more than [`MAX_SLICES`] pieces has a `count` of 0, and the pieces
+    /// are in `packet`. If the result is not [`ERR_OK`], lwIP sends the packet again later if it carries data.
     pub output:
         unsafe extern "C" fn(link: *mut c_void, slices: *const Slice, count: usize, packet: *const Pbuf) -> ErrT,
 }
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// How many blocks of memory lwIP, and the frames of its caller, have taken from the C library since
-/// the process began. A steady flow of packets takes none: `c/memory.c` keeps what is freed for the
-/// next. Any thread may ask, while lwIP runs.
+/// How many blocks of memory lwIP and the frames have allocated from the C library since the process began. A steady
+/// flow of packets allocates none, because `c/memory.c` keeps freed blocks. Any thread may call this while lwIP runs.
 pub fn allocations() -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed)
 }
 
-/// For `c/memory.c`.
+/// `c/memory.c` and `c/shim.c` call it.
 #[unsafe(no_mangle)]
 extern "C" fn lwip_sys_count_allocation() {
     ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
 }
 
 unsafe extern "C" {
-    /// The version that was compiled, as a C string.
+    /// The compiled version, as a C string.
     pub safe fn lwip_sys_version() -> *const c_char;
 
-    /// Initialises lwIP. Once in a process, before everything else.
+    /// Initialises lwIP. Call it once in a process, before all other functions.
     pub fn lwip_sys_init();
 
-    /// Brings up the one interface, which takes every address and listens on every port.
+    /// Brings up the only interface. It accepts every address and listens on every port.
     pub fn lwip_sys_start(
         callbacks: *const Callbacks,
         engine: *mut c_void,
@@ -189,17 +185,18 @@ unsafe extern "C" {
         options: *const Options,
     ) -> ErrT;
 
-    /// Takes the interface down. All connections have been aborted. Does nothing where `lwip_sys_start` failed.
+    /// Takes the interface down. The caller must have aborted all connections. Does nothing if `lwip_sys_start` failed.
     pub fn lwip_sys_stop();
 
-    /// Gives memory back that was kept for packets to come.
+    /// Frees the memory that is kept for later packets.
     pub fn lwip_sys_memory_trim();
 
-    /// Takes an IP packet, and the pbuf with it. `pcb`: the connection of its addresses, or null. Returns the flow
-    /// that took it, or 0; that flow may be gone by now. `verify`: whether to check TCP's or UDP's checksum.
+    /// Passes an IP packet to lwIP, which now owns the pbuf. `pcb` is the connection with the packet's addresses, or
+    /// null. `verify` says whether to check TCP's or UDP's checksum. Returns the flow that got the packet, or 0. That
+    /// flow may already have ended.
     pub fn lwip_sys_input(packet: *mut Pbuf, verify: u8, pcb: *mut TcpPcb) -> usize;
 
-    /// Has all datagrams that come from now on dropped.
+    /// Drops all datagrams that arrive from now on.
     pub fn lwip_sys_udp_close();
     /// Sends a datagram. Over IPv4, a packet longer than `mtu` is sent in fragments; over IPv6 it must not be longer.
     /// `checksum`: whether to compute its checksum. That of fragments always is. lwIP only reads the bytes, and has no
@@ -207,74 +204,74 @@ unsafe extern "C" {
     pub fn lwip_sys_udp_send(endpoints: *const Endpoints, bytes: *mut c_void, len: u16, mtu: u16, checksum: u8)
     -> ErrT;
 
-    /// Memory for a pbuf; null where there is none.
+    /// Memory for a pbuf; null without memory.
     pub fn lwip_sys_frame_new(slot: *mut c_void) -> *mut Frame;
-    /// Frees what `lwip_sys_frame_new` made. No pbuf over it may be alive.
+    /// Frees a frame of `lwip_sys_frame_new`. No pbuf over it may be alive.
     pub fn lwip_sys_frame_delete(frame: *mut Frame);
-    /// A pbuf over `len` bytes, which lwIP may write to until [`Callbacks::released`].
+    /// A pbuf over `len` bytes. lwIP may write to them until [`Callbacks::released`].
     pub fn lwip_sys_frame_wrap(frame: *mut Frame, bytes: *mut u8, len: u16) -> *mut Pbuf;
-    /// A pbuf with a copy of bytes; null where there is no memory.
+    /// A pbuf with a copy of bytes; null without memory.
     pub fn lwip_sys_pbuf_of(bytes: *const u8, len: u16) -> *mut Pbuf;
-    /// One pbuf of the bytes of all parts, which are freed; null, and nothing changed, where there
-    /// is no memory or there are more than 65,535 bytes.
+    /// Joins the bytes of all parts into one pbuf, and frees the parts. Returns null and changes nothing if there is no
+    /// memory or there are more than 65,535 bytes.
     pub fn lwip_sys_pbuf_join(parts: *const *mut Pbuf, count: usize) -> *mut Pbuf;
     /// Length of a chain in bytes.
     pub fn lwip_sys_pbuf_len(chain: *const Pbuf) -> u16;
-    /// The first bytes of a chain that lie in one piece, and how many they are.
+    /// Writes a pointer to the first contiguous bytes of a chain to `bytes`, and returns their number.
     pub fn lwip_sys_pbuf_front(chain: *const Pbuf, bytes: *mut *const u8) -> u16;
-    /// Forgets so many bytes at the front of a chain. What is empty is freed; an empty chain becomes null.
+    /// Removes `len` bytes from the front of a chain. Empty pbufs are freed; an empty chain becomes null.
     pub fn lwip_sys_pbuf_skip(chain: *mut *mut Pbuf, len: u16);
-    /// Copies from a chain without changing it.
+    /// Copies bytes from a chain without changing it.
     pub fn pbuf_copy_partial(chain: *const Pbuf, to: *mut c_void, len: u16, offset: u16) -> u16;
-    /// Gives up a chain.
+    /// Frees a chain.
     pub fn pbuf_free(chain: *mut Pbuf) -> u8;
 
-    /// Both ends.
+    /// Writes both addresses to `endpoints`.
     pub fn lwip_sys_pcb_endpoints(pcb: *const TcpPcb, endpoints: *mut Endpoints);
-    /// How many of `wanted` bytes may be given to [`tcp_write`] now, for more than one segment a whole
-    /// number of them.
+    /// How many of `wanted` bytes [`tcp_write`] takes now. If that is more than one segment, it is a whole number of
+    /// segments.
     pub fn lwip_sys_pcb_room(pcb: *mut TcpPcb, wanted: usize) -> usize;
-    /// Sets PSH on the last segment that is not sent yet, if there is one.
+    /// Sets PSH on the last unsent segment, if there is one.
     pub fn lwip_sys_pcb_push(pcb: *mut TcpPcb);
     /// 1 in TIME-WAIT.
     pub fn lwip_sys_pcb_is_over(pcb: *const TcpPcb) -> u8;
-    /// 1 while the peer owes an answer to data or a FIN.
+    /// 1 while data or a FIN is unsent or unacknowledged.
     pub fn lwip_sys_pcb_outstanding(pcb: *const TcpPcb) -> u8;
     /// How many sequence numbers have been sent and not acknowledged.
     pub fn lwip_sys_pcb_in_flight(pcb: *const TcpPcb) -> u32;
-    /// Sends the first segment that is not acknowledged once more, with the next [`lwip_sys_pcb_flush`]. Not 0 if there
-    /// is one and it does not wait already.
+    /// Queues the first unacknowledged segment again; the next [`lwip_sys_pcb_flush`] sends it. Returns 0 if there is
+    /// none, or if it is already queued.
     pub fn lwip_sys_pcb_probe(pcb: *mut TcpPcb) -> u8;
-    /// The same for a segment that is lost. The congestion window falls if `is_new` is not 0.
+    /// The same for a lost segment. Reduces the congestion window if `is_new` is not 0.
     pub fn lwip_sys_pcb_retransmit(pcb: *mut TcpPcb, is_new: u8);
-    /// Opens the receive window again by bytes that were taken from it.
+    /// Opens the receive window again by `len` bytes that were read.
     pub fn lwip_sys_pcb_recved(pcb: *mut TcpPcb, len: usize);
-    /// Sends what may be sent, and an acknowledgement where one is due.
+    /// Sends what may be sent, and an acknowledgement if one is due.
     pub fn lwip_sys_pcb_flush(pcb: *mut TcpPcb) -> ErrT;
     /// Makes an acknowledgement due.
     pub fn lwip_sys_pcb_demand_ack(pcb: *mut TcpPcb);
-    /// Closes a connection that nobody reads any more; `unread`: whether received bytes were thrown
-    /// away. The pcb may be gone afterwards.
+    /// Closes a connection without a reader. `unread` says whether received bytes were dropped. The pcb may be freed
+    /// afterwards.
     pub fn lwip_sys_pcb_release(pcb: *mut TcpPcb, unread: u8);
     /// Lets a released connection that waits for the peer's FIN end after 20 seconds.
     pub fn lwip_sys_pcb_linger(pcb: *mut TcpPcb);
-    /// Queues bytes to be sent. Without the flag `TCP_WRITE_FLAG_COPY` they have to stay as they
-    /// are until they are acknowledged or the pcb is gone.
+    /// Queues bytes to be sent. Without the flag `TCP_WRITE_FLAG_COPY` the bytes must not change until they are
+    /// acknowledged or the pcb is freed.
     pub fn tcp_write(pcb: *mut TcpPcb, bytes: *const c_void, len: u16, flags: u8) -> ErrT;
-    /// Sends a FIN behind what is queued (`shut_tx`).
+    /// Sends a FIN behind the queued bytes (`shut_tx`).
     pub fn tcp_shutdown(pcb: *mut TcpPcb, shut_rx: i32, shut_tx: i32) -> ErrT;
     /// Resets and frees the connection; calls `destroyed`, then `failed`.
     pub fn tcp_abort(pcb: *mut TcpPcb);
-    /// Asks an idle peer whether it is still there (RFC 1122, 4.2.3.6).
+    /// Sends a keep-alive probe (RFC 1122, 4.2.3.6).
     pub fn tcp_keepalive(pcb: *mut TcpPcb) -> ErrT;
-    /// Advances the clock of TCP's timers. Due each [`TCP_TIMER_MS`] milliseconds while a connection is not quiet.
+    /// Advances the clock of TCP's timers. Call it every [`TCP_TIMER_MS`] milliseconds while a connection is not quiet.
     pub fn lwip_sys_tick();
-    /// Runs the timers of a connection that is not in TIME-WAIT; to be called after each `lwip_sys_tick`. The pcb
-    /// may be gone afterwards.
+    /// Runs the timers of a connection that is not in TIME-WAIT. Call it after each `lwip_sys_tick`. The pcb may be
+    /// freed afterwards.
     pub fn lwip_sys_pcb_tick(pcb: *mut TcpPcb);
-    /// 1 if the connection needs no timer until it is called for or a segment arrives.
+    /// 1 if the connection needs no timer until the next call for it or its next segment.
     pub fn lwip_sys_pcb_is_quiet(pcb: *const TcpPcb) -> u8;
-    /// The internet checksum (RFC 1071), complemented, as it is in memory.
+    /// The internet checksum (RFC 1071), complemented, in network byte order.
     pub fn inet_chksum(bytes: *const c_void, len: u16) -> u16;
 }
 
@@ -289,7 +286,7 @@ mod tests {
 
     use super::*;
 
-    /// RFC 1071, section 1, word by word.
+    /// The sum of RFC 1071, section 1, word by word.
     fn sum(bytes: &[u8]) -> u16 {
         let mut sum = 0u64;
         for pair in bytes.chunks(2) {
@@ -308,9 +305,9 @@ mod tests {
         assert_eq!(version.to_str().unwrap(), VERSION);
     }
 
-    /// All of lwIP's ways to the checksum that this build has.
+    /// All checksum functions of lwIP in this build.
     fn ways() -> Vec<fn(&[u8]) -> u16> {
-        // SAFETY: the pointer and the length are a slice's.
+        // SAFETY: the pointer and the length come from a slice.
         let stack = |bytes: &[u8]| unsafe { !u16::from_be(inet_chksum(bytes.as_ptr().cast(), bytes.len() as u16)) };
         #[cfg_attr(not(feature = "checksums"), expect(unused_mut, reason = "there is one way"))]
         let mut ways: Vec<fn(&[u8]) -> u16> = vec![stack];

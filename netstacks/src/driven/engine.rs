@@ -1,4 +1,4 @@
-//! The interface of a stack that is driven.
+//! The interface between a stack that is a state machine and its driver.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,29 +17,29 @@ pub trait Engine: Send + 'static {
     /// Takes at most one batch of packets from the link.
     fn ingress(&mut self, now: Instant) -> io::Result<Intake>;
 
-    /// Sends what is due: data, acknowledgements, retransmissions. Stops early if the link would block, and after a
-    /// bounded number of packets.
+    /// Sends due data, acknowledgements and retransmissions. Stops when the link would block, or after a bounded
+    /// number of packets.
     fn egress(&mut self, now: Instant) -> io::Result<()>;
 
     /// Whether a connection may have something to send.
     fn has_due(&self) -> bool;
 
-    /// The time at which a timer needs `egress`.
+    /// The time at which a timer needs a call of `egress`.
     fn deadline(&mut self, now: Instant) -> Option<Instant>;
 
-    /// The next connection with a complete handshake. The caller owns its number until `release`.
+    /// The next connection with a complete handshake. Its [`FlowId`] stays valid until the caller calls `release`.
     fn accept(&mut self) -> Option<Accepted>;
 
-    /// Whether `accept` would return one.
+    /// Whether `accept` would return a connection.
     fn can_accept(&self) -> bool;
 
-    /// From now on no connection is opened, and those that nobody has accepted are reset.
+    /// Opens no more connections, and resets those that were not accepted.
     fn close_listener(&mut self);
 
-    /// Lends received bytes to a sink: see [`Stream::poll_read_with`]. `WouldBlock` if there are none.
+    /// Lends received bytes to a sink; see [`Stream::poll_read_with`]. `WouldBlock` if there are none.
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize>;
 
-    /// Takes received bytes: their number, 0 after the peer's FIN, or `WouldBlock`.
+    /// Copies received bytes to `buffer`. Returns how many, 0 after the peer's FIN, or `WouldBlock`.
     fn recv(&mut self, flow: FlowId, buffer: &mut [u8]) -> io::Result<usize> {
         let mut taken = 0;
         self.lend(flow, &mut |slices| {
@@ -54,14 +54,14 @@ pub trait Engine: Send + 'static {
         })
     }
 
-    /// Whether a connection has ended in another way than by FINs.
+    /// Whether a connection has ended other than by FINs.
     fn has_failed(&self, flow: FlowId) -> bool;
 
-    /// Lends a source room for `most` bytes to be sent at most: see [`Stream::poll_write_with`]. `WouldBlock` if there is
-    /// none. The connection is reset if bytes of the source are lost for lack of memory.
+    /// Lends a source room for at most `most` bytes; see [`Stream::poll_write_with`]. `WouldBlock` if there is none.
+    /// Resets the connection if bytes of the source are lost for lack of memory.
     fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize>;
 
-    /// Queues bytes to be sent: how many it had room for, or `WouldBlock` for none.
+    /// Queues bytes to be sent. Returns how many it had room for, or `WouldBlock` for none.
     fn send(&mut self, flow: FlowId, bytes: &[u8]) -> io::Result<usize> {
         let mut left = bytes;
         self.fill(flow, bytes.len(), &mut |room| {
@@ -75,10 +75,10 @@ pub trait Engine: Send + 'static {
     /// Sends a FIN behind the queued bytes.
     fn finish(&mut self, flow: FlowId);
 
-    /// The caller gives a connection up: close it and, in due time, forget it.
+    /// The caller no longer needs a connection: closes it, and forgets it when it has ended.
     fn release(&mut self, flow: FlowId);
 
-    /// Ends a connection with a RST. The caller still owns it, until `release`.
+    /// Ends a connection with a RST. The caller must still call `release`.
     fn reset(&mut self, flow: FlowId);
 
     /// The datagrams that wait to be received.
@@ -97,10 +97,10 @@ pub trait Engine: Send + 'static {
         segment_len: Option<NonZeroU16>,
     ) -> io::Result<()>;
 
-    /// From now on, drop all datagrams that arrive.
+    /// Drops all datagrams that arrive from now on.
     fn close_datagrams(&mut self);
 
-    /// A connection that has changed since this last returned it.
+    /// Takes a connection that has changed since this last returned it.
     fn touched(&mut self) -> Option<FlowId>;
 
     /// Whether no connection needs a timer.
@@ -116,16 +116,16 @@ pub trait Engine: Send + 'static {
     fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-/// What one `ingress` took.
+/// What one `ingress` received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intake {
     /// Bytes of all packets.
     pub len: usize,
-    /// No more packets were waiting. Else it was a whole batch.
+    /// Whether no more packets were waiting. If not, the batch was full.
     pub is_drained: bool,
 }
 
-/// A connection's number within its engine. Numbers are used again, so the tables stay small.
+/// A connection's number within its engine. Numbers are reused, so the tables stay small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub usize);
 

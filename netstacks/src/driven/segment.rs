@@ -1,4 +1,4 @@
-//! The part of a packet that is needed to find its connection.
+//! Finds the connection of a packet.
 
 use platform::packet::flags::{ACK, RST, SYN};
 use platform::packet::{TcpSegment, ip_len};
@@ -13,11 +13,11 @@ pub(crate) struct Segment {
     pub(crate) opens: bool,
 }
 
-/// Reads a packet from the peer; `None` if it is not a whole TCP segment.
+/// Parses a packet from the peer; `None` if it is not a whole TCP segment.
 ///
-/// Over IPv6 smoltcp 0.14 reads hop-by-hop options and no other extension header: it answers those with an `ICMPv6`
-/// message, "unrecognized next header" (`iface/interface/ipv6.rs`, `process_nxt_hdr`). A segment behind them belongs to
-/// its connection here all the same, and a SYN behind them opens none with smoltcp.
+/// Over IPv6 smoltcp 0.14 parses hop-by-hop options and no other extension header: it replies to the others with the
+/// `ICMPv6` message "unrecognized next header" (`iface/interface/ipv6.rs`, `process_nxt_hdr`). This function still
+/// finds the connection of a segment behind them, but with smoltcp a SYN behind them opens none.
 pub(crate) fn parse(packet: &[u8]) -> Option<Segment> {
     let segment = TcpSegment::parse(packet.get(..ip_len(packet)?)?)?;
     let (peer, local) = segment.endpoints()?;

@@ -1,7 +1,6 @@
-//! The connections of an engine: who they belong to, which have something to do, and when.
+//! The connections of an engine: their owners, the work that is due, and their timers.
 //!
-//! Each operation costs the same with one connection and with ten thousand. Only a timer costs the logarithm of
-//! their number.
+//! The cost of an operation does not depend on the number of connections, except that a timer costs its logarithm.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -14,31 +13,32 @@ use tokio::time::Instant;
 use super::{Accepted, FlowId};
 use crate::FlowKey;
 
-/// Connections in any state. Further SYNs are dropped.
+/// Largest number of connections, in any state. Further SYNs are dropped.
 const MAX_FLOWS: usize = 1 << 16;
 
-/// Connections in TIME-WAIT that no stream belongs to. With one more, the oldest is forgotten: a peer that repeats
-/// its FIN then gets a RST.
+/// Largest number of connections in TIME-WAIT without a stream. Beyond it the oldest is forgotten: if its peer
+/// retransmits the FIN, it gets a RST.
 const MAX_TIME_WAIT: usize = 64;
-/// So many timers of connections that have gone are kept, beside as many as there are connections.
+
+/// Obsolete timers are removed when there are more timers than twice the connections and this number.
 const MIN_TIMERS: usize = 64;
 
-/// Where a connection stands between its SYN and its end.
+/// The stage of a connection between its SYN and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// The handshake is not complete.
     Handshake,
     /// It waits for `accept`.
     Ready,
-    /// A stream belongs to it.
+    /// It has a stream.
     Accepted,
-    /// Its stream is gone. The stack finishes what is left.
+    /// Its stream was dropped. The stack sends the rest and closes it.
     Orphaned,
-    /// The same, with both FINs sent and acknowledged.
+    /// An orphan in TIME-WAIT: both FINs are sent and acknowledged.
     TimeWait,
 }
 
-/// The connections of an engine. `C` is what the engine itself knows of one.
+/// The connections of an engine. `C` is the engine's own state of one.
 pub(crate) struct Table<C> {
     entries: Slab<Entry<C>>,
     by_key: HashMap<FlowKey, FlowId>,
@@ -47,7 +47,7 @@ pub(crate) struct Table<C> {
     unaccepted: usize,
     backlog: usize,
     is_listening: bool,
-    /// Those in TIME-WAIT, the oldest first, and some that are gone.
+    /// Connections in TIME-WAIT, the oldest first. Some may be gone.
     time_wait: VecDeque<FlowId>,
     time_wait_count: usize,
     due: VecDeque<FlowId>,
@@ -60,7 +60,7 @@ struct Entry<C> {
     stage: Stage,
     is_due: bool,
     has_changed: bool,
-    /// The earliest timer of this connection in the queue. Others of it mean nothing.
+    /// The earliest timer of this connection in the queue. Its other timers there are obsolete.
     timer: Option<Instant>,
     connection: C,
 }
@@ -87,12 +87,12 @@ impl<C> Table<C> {
         self.entries.is_empty()
     }
 
-    /// Whether the listener still exists.
+    /// Whether the listener exists.
     pub(crate) fn is_listening(&self) -> bool {
         self.is_listening
     }
 
-    /// How many more connections may be opened.
+    /// How many more connections may open.
     pub(crate) fn room(&self) -> usize {
         if !self.is_listening {
             return 0;
@@ -100,7 +100,7 @@ impl<C> Table<C> {
         self.backlog.saturating_sub(self.unaccepted).min(MAX_FLOWS.saturating_sub(self.entries.len()))
     }
 
-    /// Connections in the handshake.
+    /// The number of connections in the handshake.
     pub(crate) fn half_open(&self) -> usize {
         self.unaccepted - self.accept_queue.len()
     }
@@ -130,7 +130,7 @@ impl<C> Table<C> {
         Some(&mut self.entries.get_mut(flow.0)?.connection)
     }
 
-    /// Enters a connection whose SYN has arrived.
+    /// Adds a connection after its SYN.
     pub(crate) fn open(&mut self, key: FlowKey, connection: C) -> FlowId {
         let entry = Entry { key, stage: Stage::Handshake, is_due: false, has_changed: false, timer: None, connection };
         let flow = FlowId(self.entries.insert(entry));
@@ -157,7 +157,7 @@ impl<C> Table<C> {
         Some(Accepted { flow, local: entry.key.local, peer: entry.key.peer })
     }
 
-    /// From now on no connection is opened. Returns those that nobody will accept: they are orphans now.
+    /// Opens no more connections. Returns those that were not accepted: they are orphans now.
     pub(crate) fn close_listener(&mut self) -> Vec<FlowId> {
         self.is_listening = false;
         self.accept_queue.clear();
@@ -171,12 +171,12 @@ impl<C> Table<C> {
         self.entries.iter_mut().filter_map(unaccepted).collect()
     }
 
-    /// The stream is gone.
+    /// The stream was dropped.
     pub(crate) fn orphan(&mut self, flow: FlowId) {
         self.entries[flow.0].stage = Stage::Orphaned;
     }
 
-    /// An orphan is in TIME-WAIT. Returns the connection that has to be forgotten for it, if any.
+    /// An orphan is now in TIME-WAIT. Returns the connection that the caller has to forget for it, if any.
     pub(crate) fn wait(&mut self, flow: FlowId) -> Option<FlowId> {
         self.entries[flow.0].stage = Stage::TimeWait;
         self.time_wait.push_back(flow);
@@ -194,7 +194,7 @@ impl<C> Table<C> {
         None
     }
 
-    /// Makes room for another connection of the same addresses. Packets no longer reach this one.
+    /// Makes room for another connection with the same addresses. Packets no longer reach this one.
     pub(crate) fn detach(&mut self, flow: FlowId) {
         let key = self.entries[flow.0].key;
         if self.by_key.get(&key) == Some(&flow) {
@@ -213,7 +213,7 @@ impl<C> Table<C> {
         entry.connection
     }
 
-    /// The connection has something to send, or may have.
+    /// Notes that the connection may have something to send.
     pub(crate) fn set_due(&mut self, flow: FlowId) {
         if let Some(entry) = self.entries.get_mut(flow.0)
             && !mem::replace(&mut entry.is_due, true)
@@ -226,12 +226,12 @@ impl<C> Table<C> {
         !self.due.is_empty()
     }
 
-    /// How many are due, or were until they were removed.
+    /// The length of the due queue, which may include removed connections.
     pub(crate) fn due_count(&self) -> usize {
         self.due.len()
     }
 
-    /// Those that are due, and some that are gone.
+    /// The due queue, which may include removed connections.
     pub(crate) fn all_due(&self) -> impl Iterator<Item = FlowId> {
         self.due.iter().copied()
     }
@@ -248,7 +248,7 @@ impl<C> Table<C> {
         None
     }
 
-    /// Names a connection to the tasks that may wait for it.
+    /// Notes that a connection has changed, so that the tasks that wait for it are woken.
     pub(crate) fn set_changed(&mut self, flow: FlowId) {
         if let Some(entry) = self.entries.get_mut(flow.0)
             && entry.stage == Stage::Accepted
@@ -267,7 +267,7 @@ impl<C> Table<C> {
         Some(flow)
     }
 
-    /// The connection is due at a time, or earlier if it already was to be.
+    /// Makes the connection due at a time. An earlier timer stays.
     pub(crate) fn set_timer(&mut self, flow: FlowId, at: Instant) {
         let entry = &mut self.entries[flow.0];
         if entry.timer.is_none_or(|timer| at < timer) {
@@ -281,7 +281,7 @@ impl<C> Table<C> {
         }
     }
 
-    /// Makes the connections due whose timers have expired. They have no timer then.
+    /// Makes connections with an expired timer due, and removes these timers.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some(&Reverse((at, flow))) = self.timers.peek() {
             let entry = self.entries.get_mut(flow.0).filter(|entry| entry.timer == Some(at));
@@ -296,7 +296,7 @@ impl<C> Table<C> {
         }
     }
 
-    /// When the next timer expires. It may be one that means nothing.
+    /// When the next timer expires. It may be an obsolete one.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.timers.peek().map(|Reverse((at, _))| *at)
     }
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_backlog_counts_what_nobody_has_accepted() {
+    fn the_backlog_counts_connections_that_are_not_accepted() {
         let mut table = Table::new(2);
         let first = table.open(key(1), ());
         let second = table.open(key(2), ());
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_listener_orphans_what_nobody_has_accepted() {
+    fn a_closed_listener_orphans_connections_that_are_not_accepted() {
         let mut table = Table::new(9);
         let held = accepted(&mut table, 1);
         let half_open = table.open(key(2), ());
@@ -370,7 +370,7 @@ mod tests {
         let flows: Vec<_> = (0..MAX_TIME_WAIT as u16 + 3).map(|port| accepted(&mut table, port)).collect();
         for &flow in &flows {
             table.orphan(flow);
-            // The second one is over before its time.
+            // The second one ends early.
             if flow == flows[5] {
                 table.remove(flows[1]);
             }
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn timers_of_connections_that_have_gone_do_not_pile_up() {
+    fn timers_of_removed_connections_do_not_pile_up() {
         let mut table = Table::new(9);
         let start = Instant::now() + Duration::from_secs(100);
         for index in 0..10_000 {

@@ -1,4 +1,4 @@
-//! What the driver and the tasks owe each other, with smoltcp as the engine.
+//! How the driver and the tasks wake each other and take turns, with smoltcp as the engine.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
@@ -14,7 +14,7 @@ use crate::peer::{Client, Peer, Peers};
 use crate::{Netstack, Smoltcp, StackConfig};
 use platform::Link;
 
-/// A link whose readiness fails once it is told to. Its packets would go on.
+/// A link whose `poll_readable` fails when the test sets a flag. It could still move packets.
 struct Unwatchable {
     link: MemoryLink,
     fails: Arc<AtomicBool>,
@@ -63,7 +63,7 @@ fn readiness_that_fails_wakes_a_parked_reader_and_accept() {
         let mut stream = stack.listener.accept().await.unwrap();
         let reader = tokio::spawn(async move { stream.read_u8().await.unwrap_err().kind() });
         let acceptor = tokio::spawn(async move { stack.listener.accept().await.err().unwrap().kind() });
-        // Both are parked, and the client keeps the link.
+        // Both tasks wait now, and the client keeps the link open.
         let _client = client.join().unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
         fails.store(true, Ordering::Release);
@@ -76,7 +76,7 @@ fn readiness_that_fails_wakes_a_parked_reader_and_accept() {
 }
 
 #[test]
-fn a_stream_that_shares_the_stack_uses_its_budget_up_by_bytes() {
+fn a_stream_that_shares_the_stack_spends_its_budget_by_bytes() {
     Builder::new_current_thread().build().unwrap().block_on(async {
         let polls = poll_fn(|cx| {
             let mut polls = 0;
@@ -92,7 +92,7 @@ fn a_stream_that_shares_the_stack_uses_its_budget_up_by_bytes() {
 }
 
 #[test]
-fn others_are_served_beside_a_task_that_only_writes() {
+fn a_task_that_only_writes_does_not_stall_other_connections() {
     const SERVER: &str = "10.0.0.2:80";
     let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
     let client = std::thread::spawn(move || {
@@ -108,7 +108,7 @@ fn others_are_served_beside_a_task_that_only_writes() {
                 wait(&mut peers);
             }
         }
-        // The first task makes the turns by now, and only writes from now on.
+        // By now the first task makes the turns. From now on it only writes.
         std::thread::sleep(Duration::from_millis(50));
         peers.connect(1, SERVER.parse().unwrap()).unwrap();
         let begin = Instant::now();

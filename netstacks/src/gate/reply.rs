@@ -9,7 +9,7 @@ use platform::packet::{ICMP, ICMPV6, Transport, addresses, checksum};
 
 use crate::{FlowKey, is_host};
 
-/// Hops that a reply may take.
+/// The hop limit of a reply.
 const HOPS: u8 = 64;
 
 /// Types of an echo request and its reply (RFC 792; RFC 4443, 4.1 and 4.2). Their code is 0.
@@ -20,8 +20,8 @@ const ECHO_REPLY_V6: u8 = 129;
 /// The shortest echo request, in bytes.
 const ECHO_LEN: usize = 8;
 
-/// Why a packet is not delivered: codes of ICMP's destination unreachable (RFC 792; RFC 1812, 5.2.7.1;
-/// RFC 4443, 3.1).
+/// Why a packet is not delivered: the codes of ICMP's destination unreachable message (RFC 792; RFC 1812, 5.2.7.1;
+/// RFC 4443, 3.1). See [`Answers`](crate::Answers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unreachable {
     /// There is no route to the network.
@@ -57,13 +57,13 @@ impl Unreachable {
 /// A packet that is not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undelivered {
-    /// A SYN with this sequence number, by which the peer recognizes it (RFC 5927, 4.1).
+    /// A SYN with this sequence number. The peer checks it (RFC 5927, 4.1).
     Syn(u32),
     /// A datagram.
     Datagram,
 }
 
-/// An IP header from one address to another; `None` if these are of two IP versions.
+/// An IP header from one address to another; `None` if their IP versions differ.
 fn ip(source: IpAddr, destination: IpAddr) -> Option<PacketBuilderStep<IpHeaders>> {
     match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -99,7 +99,7 @@ pub(super) fn unreachable(key: FlowKey, undelivered: Undelivered, reason: Unreac
     Some(packet)
 }
 
-/// The headers of the peer's packet, by which it finds the socket.
+/// The headers of the peer's packet. The peer uses them to find its socket.
 fn quote(key: FlowKey, undelivered: Undelivered) -> Option<Vec<u8>> {
     let header = ip(key.peer.ip(), key.local.ip())?;
     let mut packet = Vec::new();
@@ -114,8 +114,8 @@ fn quote(key: FlowKey, undelivered: Undelivered) -> Option<Vec<u8>> {
     Some(packet)
 }
 
-/// Turns an echo request into its reply, in place. Returns whether the packet was one, between two unicast
-/// addresses.
+/// Turns an echo request into its reply, in place. Returns `false` for any other packet, and for an echo request with
+/// an address that is not unicast.
 #[inline]
 pub(super) fn echo(packet: &mut [u8]) -> bool {
     let Some(Transport { ipv6, protocol, at }) = Transport::parse(packet) else { return false };
@@ -125,12 +125,12 @@ pub(super) fn echo(packet: &mut [u8]) -> bool {
         _ => return false,
     };
     let Some(message) = packet.get(at..).filter(|message| message.len() >= ECHO_LEN) else { return false };
-    // A message to or from a multicast address is not answered (RFC 1122, 3.2.2).
+    // No reply to a multicast or broadcast message (RFC 1122, 3.2.2.6).
     let unicast = addresses(packet).is_some_and(|(source, destination)| is_host(source) && is_host(destination));
     if message[..2] != [request, 0] || !unicast {
         return false;
     }
-    // Exchanged addresses leave every sum as it was.
+    // Swapping the addresses does not change any checksum.
     let checksum = u16::from_be_bytes([packet[at + 2], packet[at + 3]]);
     let checksum = checksum::update(checksum, u16::from_be_bytes([request, 0]), u16::from_be_bytes([reply, 0]));
     packet[at] = reply;

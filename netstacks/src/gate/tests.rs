@@ -33,7 +33,7 @@ impl Bench {
         self.peer.try_send(PacketMeta::default(), &[IoSlice::new(packet)]).unwrap();
     }
 
-    /// What the stack is given.
+    /// The packets that the stack gets.
     fn delivered(&mut self) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
         // A batch has four packets at most.
@@ -45,7 +45,7 @@ impl Bench {
         packets
     }
 
-    /// What the peer is answered.
+    /// The reply that the peer gets.
     fn answered(&mut self) -> Vec<u8> {
         assert_eq!(self.delivered(), [[0; 0]; 0]);
         self.peer.try_recv(&mut self.buffers[..1]).unwrap();
@@ -76,7 +76,7 @@ fn key(ipv6: bool, source_port: u16) -> FlowKey {
     FlowKey { local: SocketAddr::new(destination, 80), peer: SocketAddr::new(source, source_port) }
 }
 
-/// Sums come from the library that made the packet, which knows nothing of how they were patched.
+/// Compares the checksums with those of etherparse, which does not share the incremental update.
 fn assert_sums_are_right(packet: &[u8]) {
     let sliced = SlicedPacket::from_ip(packet).unwrap();
     match (sliced.net.unwrap(), sliced.transport.unwrap()) {
@@ -111,18 +111,18 @@ fn a_syn_waits_and_is_delivered_when_it_is_admitted() {
         bench.send(&syn(ipv6, 4000));
         bench.send(&syn(ipv6, 4000));
         bench.send(&data());
-        assert_eq!(bench.delivered(), [data()], "what opens nothing passes");
+        assert_eq!(bench.delivered(), [data()], "a segment that opens no connection passes");
         let request = bench.request().unwrap();
         assert_eq!(request.key(), key(ipv6, 4000));
-        assert!(bench.request().is_none(), "a repeated SYN is no request of its own");
+        assert!(bench.request().is_none(), "a retransmitted SYN makes no second request");
         let admission = request.admit();
         assert_eq!(bench.delivered(), [syn(ipv6, 4000)]);
         bench.send(&syn(ipv6, 4000));
-        assert_eq!(bench.delivered(), [syn(ipv6, 4000)], "the stack hears of a SYN that is repeated then");
+        assert_eq!(bench.delivered(), [syn(ipv6, 4000)], "a SYN that is retransmitted now reaches the stack");
         drop(admission);
         bench.send(&syn(ipv6, 4000));
         assert!(bench.delivered().is_empty());
-        assert!(bench.request().is_some(), "afterwards it is a new request");
+        assert!(bench.request().is_some(), "after the admission it is a new request");
     }
 }
 
@@ -138,7 +138,7 @@ fn a_dropped_request_can_be_made_again() {
 }
 
 #[test]
-fn requests_beyond_the_backlog_are_dropped_and_may_be_repeated() {
+fn requests_beyond_the_backlog_are_dropped_and_may_be_made_again() {
     let mut bench = Bench::new(2);
     for port in [1, 2, 3] {
         bench.send(&syn(false, port));
@@ -260,7 +260,7 @@ fn a_syn_behind_extension_headers_is_held_back() {
 }
 
 #[test]
-fn a_syn_that_only_a_stack_may_find_is_dropped() {
+fn a_packet_that_may_hide_a_syn_is_dropped() {
     // An authentication header of 24 bytes (RFC 4302, 2) instead of destination options.
     let mut authenticated = with_extension_headers(&syn(true, 4000), true);
     (authenticated[40], authenticated[49]) = (51, 4);
@@ -283,7 +283,7 @@ fn a_syn_that_only_a_stack_may_find_is_dropped() {
 fn a_batch_is_filled_up_when_packets_of_it_are_kept() {
     let mut bench = Bench::new(8);
     let batch = bench.gated.capabilities().batch;
-    // A whole batch of SYNs, and what a link that announces a packet once would not announce again.
+    // A full batch of SYNs, and a packet behind it. An edge-triggered link would not report that packet again.
     for port in 0..batch as u16 {
         bench.send(&syn(false, 4000 + port));
     }

@@ -1,7 +1,7 @@
-//! ipstack's UDP: a stream for each pair of a peer and an address that it sends to.
+//! ipstack's UDP: one stream for each pair of addresses.
 //!
-//! ipstack makes the stream when the first datagram comes, and ends it when it is idle. It neither fragments nor
-//! reassembles, and sends nothing between addresses of which it has no stream.
+//! ipstack makes the stream when the first datagram arrives, and ends it when it is idle. It neither fragments nor
+//! reassembles. It can only send between addresses that have a stream.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -19,22 +19,22 @@ use super::flow::Hub;
 use crate::datagrams::{Inbox, MAX_PAYLOAD_V4, Receivers, check, max_payload};
 use crate::{Datagram, Datagrams, FlowKey};
 
-/// Streams at once. A datagram of a further one is dropped.
+/// Largest number of streams at the same time. The datagrams of further ones are dropped.
 const MAX_FLOWS: usize = 4096;
-/// Datagrams that may wait in ipstack's queue to the device.
+/// Largest number of datagrams that wait in ipstack's queue to the device.
 const MAX_LEAVING: usize = 256;
 
-/// What the driver, the streams' tasks and the receivers share of UDP.
+/// The UDP state that the driver, the streams' tasks and the receivers share.
 #[derive(Debug)]
 pub(super) struct Exchange {
     inbox: Inbox,
     receivers: Receivers,
     flows: HashMap<FlowKey, IpStackUdpStream>,
-    /// Where a stream's datagram is put for a moment.
+    /// The buffer that a stream's datagram is read into.
     room: Box<[u8]>,
-    /// The link's.
+    /// The MTU of the link.
     mtu: usize,
-    /// Datagrams that ipstack has and the device has not.
+    /// Datagrams in ipstack's queue to the device.
     leaving: usize,
 }
 
@@ -48,12 +48,12 @@ impl Exchange {
         self.receivers.wake();
     }
 
-    /// A packet that is not TCP has left.
+    /// The device has sent a packet that is not TCP.
     pub(super) fn left(&mut self) {
         self.leaving = self.leaving.saturating_sub(1);
     }
 
-    /// Takes in a stream that has come out of ipstack. Returns whether it may be used.
+    /// Adds a new stream of ipstack. Returns whether it is kept.
     pub(super) fn insert(&mut self, key: FlowKey, stream: IpStackUdpStream) -> bool {
         let takes = self.inbox.is_open() && self.flows.len() < MAX_FLOWS;
         if takes {
@@ -89,25 +89,25 @@ impl Exchange {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         self.leaving += 1;
-        // It never waits.
+        // This never waits.
         match Pin::new(stream).poll_write(&mut Context::from_waker(Waker::noop()), payload) {
             Poll::Ready(sent) => sent.map(drop),
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
-    /// Nobody receives any more.
+    /// Drops all datagrams from now on: all receivers are gone.
     fn close(&mut self) {
         self.inbox.close();
         self.flows.clear();
     }
 }
 
-/// ipstack's datagrams. It answers; it cannot send the first one.
+/// ipstack's datagrams. It can only reply: it cannot send the first datagram of a flow.
 #[derive(Clone, Debug)]
 pub struct IpstackDatagrams(Arc<Receiving>);
 
-/// What all clones share; the last closes the exchange.
+/// Shared by all clones. Dropping the last one closes the exchange.
 #[derive(Debug)]
 struct Receiving(Arc<Hub>);
 
@@ -125,7 +125,7 @@ impl IpstackDatagrams {
             return Poll::Ready(Ok(datagram));
         }
         exchange.receivers.park(cx);
-        // Behind the parking: a failure from now on wakes.
+        // This check comes after `park`: a failure from now on wakes the task.
         if hub.has_failed() { Poll::Ready(Err(hub.failure())) } else { Poll::Pending }
     }
 }

@@ -1,4 +1,4 @@
-//! The device that ipstack is given: one packet for each read and each write.
+//! The device for ipstack. Each read and each write moves one packet.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -17,34 +17,33 @@ use super::flow::{Hub, Left};
 use crate::FlowKey;
 use crate::offload::Offload;
 
-/// Largest payload that ipstack takes from one packet.
+/// Largest payload that ipstack takes from one packet, in bytes.
 const PIECE: usize = 8192;
-/// The flags that the device looks at.
+/// The flags that the device handles.
 const MARKS: u8 = SYN | FIN | RST;
-/// The longest headers that ipstack makes: IPv6, TCP, MSS option.
+/// The longest headers that ipstack makes, in bytes: IPv6, TCP, MSS option.
 const MAX_HEADER: usize = 40 + 20 + 4;
 
-/// See the module.
 pub(super) struct Device<L> {
     link: L,
     offload: Offload,
     hub: Arc<Hub>,
     buffers: Vec<PacketBuffer>,
     filled: usize,
-    /// The packet in hand, and how much of its payload ipstack has.
+    /// The current packet of the batch, and how many bytes of its payload ipstack has read.
     next: usize,
     taken: usize,
-    /// The connection whose ACK ipstack was given last.
+    /// The connection of the last ACK that ipstack has read.
     acked: Option<FlowKey>,
-    /// Packets without payload that come before the next one of the batch.
+    /// Packets without payload that ipstack reads before the next packet of the batch.
     queue: VecDeque<Vec<u8>>,
-    /// The link had no more when it was last asked.
+    /// Whether the link had no more packets at the last call.
     drained: bool,
-    /// Packets were sent since the link was last flushed.
+    /// Whether packets were sent since the last flush.
     unflushed: bool,
 }
 
-/// Nothing in it is pinned.
+/// No field is pinned.
 impl<L> Unpin for Device<L> {}
 
 impl<L: Link> Device<L> {
@@ -69,8 +68,8 @@ impl<L: Link> Device<L> {
     /// Receives the next batch, or waits for it.
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            // ipstack asks between any two packets that it sends. Once the link is empty, only the link knows
-            // when that changes, and asking it costs no system call.
+            // ipstack reads after each packet that it sends. Once the link is empty, this polls the link's readiness
+            // first, which costs no system call.
             if self.drained {
                 if mem::take(&mut self.unflushed) {
                     self.link.flush()?;
@@ -89,7 +88,7 @@ impl<L: Link> Device<L> {
         }
     }
 
-    /// Gives ipstack its next packet, or the next piece of one. Returns whether there was one.
+    /// Gives ipstack the next packet, or the next piece of one. Returns whether there was one.
     fn emit(&mut self, out: &mut ReadBuf<'_>) -> bool {
         if self.taken == 0
             && let Some(packet) = self.queue.pop_front()
@@ -114,7 +113,8 @@ impl<L: Link> Device<L> {
         let rest = &payload[self.taken..];
         let len = rest.len().min(PIECE).min(out.remaining() - headers.len());
         let cut = if len < rest.len() { FIN | PSH } else { FIN };
-        // The FIN goes into the queue, or is held. What comes with it must not wait: data, or the ACK of our last byte.
+        // The FIN goes into the queue, or is held back. The rest of its segment must not wait: data, or the ACK of our
+        // last byte.
         out.put_slice(headers);
         patch(out.filled_mut(), &segment, self.taken, len, segment.flags() & !cut);
         out.put_slice(&rest[..len]);
@@ -126,7 +126,7 @@ impl<L: Link> Device<L> {
         true
     }
 
-    /// Takes note of a packet that has left.
+    /// Notes a packet that was sent.
     fn leave(&mut self, packet: &[u8]) -> Option<()> {
         let Some(segment) = TcpSegment::parse(packet) else {
             self.hub.exchange().left();
@@ -145,7 +145,7 @@ impl<L: Link> Device<L> {
             seen.left = Left::Fin;
             seen.held.take()
         })?;
-        // By now all that came before our FIN is acknowledged. ipstack ignores a lower number.
+        // By now the peer has acknowledged everything before our FIN. ipstack ignores a lower acknowledgement number.
         let at = TcpLayout::parse(&fin)?.tcp_at + 8;
         fin[at..at + 4].copy_from_slice(&segment.sequence().to_be_bytes());
         self.queue.push_back(fin);
@@ -153,7 +153,7 @@ impl<L: Link> Device<L> {
     }
 }
 
-/// Looks at a segment with a mark. Returns a packet that ipstack is to get behind it.
+/// Handles a segment with SYN, FIN or RST. Returns a packet that ipstack must get after it.
 fn arrive(hub: &Hub, segment: &TcpSegment<'_>, headers: &[u8]) -> Option<Vec<u8>> {
     let key = flow_key(segment)?;
     let mut behind = headers.to_vec();
@@ -178,12 +178,13 @@ fn arrive(hub: &Hub, segment: &TcpSegment<'_>, headers: &[u8]) -> Option<Vec<u8>
     })
 }
 
-/// The connection of a segment that has come.
+/// The connection of a segment from the peer.
 fn flow_key(segment: &TcpSegment<'_>) -> Option<FlowKey> {
     segment.endpoints().map(|(peer, local)| FlowKey { local, peer })
 }
 
-/// Makes `headers` those of a part of a segment: `len` bytes of payload from `from` on. ipstack verifies no checksum.
+/// Changes `headers` to the headers of a part of the segment: `len` bytes of payload from `from` on. The checksum is
+/// wrong afterwards; ipstack does not verify it.
 fn patch(headers: &mut [u8], segment: &TcpSegment<'_>, from: usize, len: usize, flags: u8) {
     let TcpLayout { ipv6, tcp_at, payload_at } = segment.layout;
     write_ip_len(headers, ipv6, payload_at + len);
@@ -196,7 +197,7 @@ impl<L: Link> AsyncRead for Device<L> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let device = self.get_mut();
         let coop = ready!(coop::poll_proceed(cx));
-        // ipstack has passed it on by now. It may have been the ACK that a shutdown waits for.
+        // By now ipstack has passed the last ACK on. A `shutdown` may wait for it.
         if let Some(flow) = device.acked.take().and_then(|key| device.hub.flow(key)) {
             flow.pass_ack();
         }
@@ -205,7 +206,7 @@ impl<L: Link> AsyncRead for Device<L> {
                 continue;
             }
             if let Err(error) = ready!(device.poll_batch(cx)) {
-                // ipstack would ignore it.
+                // ipstack would ignore the error.
                 device.hub.fail(&error);
                 return Poll::Pending;
             }
@@ -278,7 +279,7 @@ mod tests {
         Some(buffer.filled().to_vec())
     }
 
-    /// A super-packet with a FIN comes in pieces, and the FIN behind them once ours has left.
+    /// A super-packet with a FIN arrives in pieces. The FIN comes after them, once our FIN was sent.
     #[tokio::test]
     async fn a_super_packet_is_cut_and_its_fin_is_held() {
         for [peer, local] in [["10.0.0.1:4000", "10.0.0.2:80"], ["[fd00::1]:4000", "[fd00::2]:80"]] {

@@ -1,4 +1,4 @@
-//! What the device sees of a connection, and ipstack does not tell.
+//! Facts about connections that the device sees and ipstack does not report.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,14 +13,14 @@ use tokio::sync::Notify;
 use super::datagrams::Exchange;
 use crate::FlowKey;
 
-/// What all parts of one stack share.
+/// The state that all parts of one stack share.
 #[derive(Debug)]
 pub(super) struct Hub {
     pub(super) runtime: Handle,
     pub(super) user_timeout: Duration,
     flows: Mutex<HashMap<FlowKey, Arc<Flow>>>,
     exchange: Mutex<Exchange>,
-    /// What ended the stack.
+    /// The error that ended the stack.
     failure: OnceLock<(io::ErrorKind, String)>,
     ended: Notify,
 }
@@ -38,7 +38,7 @@ impl Hub {
         }
     }
 
-    /// Ends the stack, unless it has ended already, and wakes all that wait for it.
+    /// Ends the stack, unless it has already ended, and wakes all waiting tasks.
     pub(super) fn fail(&self, error: &io::Error) {
         let _earlier = self.failure.set((error.kind(), error.to_string()));
         self.ended.notify_one();
@@ -74,10 +74,10 @@ impl Hub {
         lock(&self.flows)
     }
 
-    /// A connection that begins with the peer's sequence number `first`.
+    /// Adds a connection. `first` is the sequence number of the peer's first byte.
     pub(super) fn open(&self, key: FlowKey, first: u32) {
         let mut flows = self.flows();
-        // A SYN that is sent again opens nothing.
+        // A retransmitted SYN opens no connection.
         if flows.get(&key).is_none_or(|flow| flow.first != first) {
             flows.insert(key, Flow::new(key, first));
         }
@@ -87,7 +87,7 @@ impl Hub {
         self.flows().get(&key).cloned()
     }
 
-    /// The connection of a stream that has come out of ipstack. Its SYN has crossed the device before.
+    /// The connection of a new stream of ipstack. The device has already seen its SYN.
     pub(super) fn take(&self, key: FlowKey) -> Arc<Flow> {
         self.flow(key).unwrap_or_else(|| Flow::new(key, 0))
     }
@@ -109,7 +109,7 @@ pub(super) struct Flow {
     seen: Mutex<Seen>,
 }
 
-/// The last of these that has left.
+/// The last of these packets that was sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Left {
     #[default]
@@ -118,20 +118,20 @@ pub(super) enum Left {
     Fin,
 }
 
-/// What has crossed the device, and who waits for it.
+/// The packets that have crossed the device, and the tasks that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) left: Left,
     /// Sequence number of the peer's FIN.
     pub(super) end: Option<u32>,
-    /// The peer's FIN, until ours has left.
+    /// The peer's FIN, held back until ours was sent.
     pub(super) held: Option<Vec<u8>>,
-    /// The closer was woken for an ACK.
+    /// Whether the closer was woken for an ACK.
     acked: bool,
     failed: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// It waits for our SYN-ACK or our FIN.
+    /// The task that waits for our SYN-ACK or our FIN.
     closer: Option<Waker>,
 }
 
@@ -140,7 +140,7 @@ impl Flow {
         Arc::new(Self { key, first, seen: Mutex::default() })
     }
 
-    /// Changes what was seen, and wakes all that wait.
+    /// Changes the state, and wakes all waiting tasks.
     pub(super) fn see<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
         let mut seen = lock(&self.seen);
         let result = change(&mut seen);
@@ -150,7 +150,7 @@ impl Flow {
         result
     }
 
-    /// ipstack was given an ACK. A task that shuts down may be done.
+    /// Notes that ipstack has read an ACK, and wakes the closer: its `shutdown` may succeed now.
     pub(super) fn pass_ack(&self) {
         let mut seen = lock(&self.seen);
         let closer = seen.closer.take();
@@ -161,7 +161,7 @@ impl Flow {
         }
     }
 
-    /// Ready when the peer's FIN comes next behind so many bytes, or with an error when the stack has ended.
+    /// Ready if the peer's FIN comes right after the first `read` bytes, or with an error if the stack has ended.
     pub(super) fn poll_end(&self, cx: &Context<'_>, read: u32) -> Poll<io::Result<()>> {
         let mut seen = lock(&self.seen);
         if seen.end == Some(self.first.wrapping_add(read)) {
@@ -174,21 +174,21 @@ impl Flow {
         Poll::Pending
     }
 
-    /// Ready when this has left, or the stack has ended.
+    /// Ready when `what` was sent, or the stack has ended.
     pub(super) fn poll_left(&self, cx: &Context<'_>, what: Left) -> Poll<()> {
         let mut seen = lock(&self.seen);
         if seen.failed || seen.left >= what {
             return Poll::Ready(());
         }
         if mem::take(&mut seen.acked) {
-            // ipstack's task may look at the ACK only after this one has run.
+            // ipstack's task may handle the ACK only after this task has run, so poll once more.
             cx.waker().wake_by_ref();
         }
         seen.closer = Some(cx.waker().clone());
         Poll::Pending
     }
 
-    /// Ready when the stack has ended, which ipstack tells none of its streams.
+    /// Ready when the stack has ended. ipstack does not report this to its streams.
     pub(super) fn poll_failed(&self, cx: &Context<'_>) -> Poll<()> {
         let mut seen = lock(&self.seen);
         if seen.failed {
@@ -199,7 +199,7 @@ impl Flow {
     }
 }
 
-/// No code that may panic runs under a lock in the middle of a change.
+/// Locks, even if the mutex is poisoned: no code panics in the middle of a change.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

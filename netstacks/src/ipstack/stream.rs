@@ -1,4 +1,4 @@
-//! ipstack's connections as streams.
+//! ipstack's listener and streams.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,15 +17,15 @@ use tokio::time::{Instant, Sleep};
 use super::flow::{Flow, Hub, Left};
 use crate::{Listener, Stream};
 
-/// How long a stream that shuts down first waits before it asks ipstack again; each further time is twice as long.
+/// How long a stream in `shutdown` waits before it polls ipstack again. The wait doubles each time, up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-/// The source of ipstack's connections.
+/// The listener of ipstack.
 #[derive(Debug)]
 pub struct IpstackListener {
     accepted: Receiver<IpstackStream>,
-    /// It waits for its SYN-ACK.
+    /// A connection that has not yet sent its SYN-ACK.
     next: Option<IpstackStream>,
     hub: Arc<Hub>,
 }
@@ -50,22 +50,22 @@ impl Listener for IpstackListener {
     }
 }
 
-/// A connection of ipstack's. [`Stream::reset`] closes it: ipstack cannot send a RST.
+/// A connection of ipstack. [`Stream::reset`] closes it, because ipstack cannot send a RST.
 #[derive(Debug)]
 pub struct IpstackStream {
-    /// There until the stream is dropped.
+    /// `None` only while the stream is dropped.
     session: Option<Session>,
     flow: Arc<Flow>,
     hub: Arc<Hub>,
-    /// Largest payload of a packet.
+    /// Largest payload of a packet, in bytes.
     largest: usize,
-    /// Bytes that were read.
+    /// The number of bytes read so far; it wraps.
     read: u32,
     closing: bool,
     failed: bool,
 }
 
-/// ipstack's stream. It leaks where it is dropped with the runtime: only [`retire`] may drop it.
+/// ipstack's stream. Only [`retire`] may drop it. So it leaks if the runtime ends before that.
 #[derive(Debug)]
 struct Session {
     inner: ManuallyDrop<IpStackTcpStream>,
@@ -91,7 +91,7 @@ impl IpstackStream {
 }
 
 impl Session {
-    /// Ready when our FIN has left, or the connection has ended.
+    /// Ready when our FIN was sent, or the connection has ended.
     fn poll_close(&mut self, cx: &mut Context<'_>, flow: &Flow) -> Poll<()> {
         while flow.poll_left(cx, Left::Fin).is_pending() && Pin::new(&mut *self.inner).poll_shutdown(cx).is_pending() {
             ready!(self.retry.as_mut().poll(cx));
@@ -111,7 +111,7 @@ impl Stream for IpstackStream {
         self.flow.key.peer
     }
 
-    /// What a read or a write has found: ipstack tells nothing else.
+    /// The result of the last read or write: ipstack has no other report.
     fn has_failed(&self) -> bool {
         self.failed
     }
@@ -135,7 +135,7 @@ impl AsyncRead for IpstackStream {
             ended => match stream.flow.poll_end(cx, stream.read) {
                 Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
                 Poll::Ready(Err(error)) => stream.fail(error),
-                // Without a FIN it is no end.
+                // ipstack reports the end, but no FIN has arrived.
                 Poll::Pending if ended.is_ready() => stream.fail(io::ErrorKind::ConnectionReset.into()),
                 Poll::Pending => Poll::Pending,
             },
@@ -152,7 +152,7 @@ impl AsyncWrite for IpstackStream {
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        // ipstack copies all that it is given, whatever part of it goes into one segment.
+        // ipstack copies the whole slice, even if only a part of it fits into a segment.
         let buf = &buf[..buf.len().min(stream.largest)];
         match Pin::new(&mut *stream.session()?.inner).poll_write(cx, buf) {
             Poll::Ready(Err(error)) => stream.fail(error).map_ok(|()| 0),
@@ -168,7 +168,7 @@ impl AsyncWrite for IpstackStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Ready once our FIN has left.
+    /// Ready when our FIN was sent.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
         stream.closing = true;
@@ -185,8 +185,8 @@ impl Drop for IpstackStream {
     }
 }
 
-/// Closes a connection, and drops its stream once ipstack's task for it has ended: before, the drop would wait for
-/// the task, which panics on a current-thread runtime.
+/// Closes a connection, and drops its stream after ipstack's task for it has ended. An earlier drop would wait for the
+/// task, and that panics on a current-thread runtime.
 async fn retire(mut session: Session, flow: Arc<Flow>, hub: Arc<Hub>) {
     let ended = async {
         poll_fn(|cx| session.poll_close(cx, &flow)).await;
@@ -194,7 +194,7 @@ async fn retire(mut session: Session, flow: Arc<Flow>, hub: Arc<Hub>) {
             return false;
         }
         session.inner.stream_sender().closed().await;
-        // The task drops its receiver in its last poll, which may still be running on another thread.
+        // The task drops its receiver in its last poll. That poll may still run on another thread.
         tokio::task::yield_now().await;
         true
     };
@@ -204,7 +204,7 @@ async fn retire(mut session: Session, flow: Arc<Flow>, hub: Arc<Hub>) {
     if ended {
         drop(ManuallyDrop::into_inner(inner));
     } else {
-        // There the drop may wait: it ends the task.
+        // On a blocking thread the drop may wait until it has ended the task.
         tokio::task::spawn_blocking(move || drop(ManuallyDrop::into_inner(inner)));
     }
 }

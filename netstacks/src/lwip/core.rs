@@ -1,9 +1,8 @@
-//! The connections, and what lwIP calls for them.
+//! The connections, and lwIP's callbacks for them.
 //!
-//! Who may touch what: the engine owns the `Core` by a raw pointer and calls lwIP with it; lwIP
-//! calls back, from within such a call, with the same pointer. So nothing here keeps a reference
-//! into the core across a call into lwIP that may call back, and each callback refers only to the
-//! fields that it needs, through the pointer.
+//! The rule for `unsafe`: the engine owns the `Core` by a raw pointer and passes it to lwIP. During a call, lwIP calls
+//! back with the same pointer. So no function here keeps a reference into the core across a call of lwIP that may call
+//! back, and each callback refers only to the fields that it needs, through the pointer.
 
 use std::ffi::c_void;
 use std::hash::{BuildHasher, RandomState};
@@ -36,7 +35,7 @@ pub(super) struct Core {
     pub(super) inbox: Inbox,
     /// Payload of each segment of the packet that lwIP takes now, if it is a super-packet.
     gso_size: Option<NonZeroU16>,
-    /// Connections whose timers run.
+    /// Connections with a running timer.
     pub(super) ticking: Vec<FlowId>,
     pub(super) now: Instant,
     pub(super) config: StackConfig,
@@ -64,7 +63,7 @@ impl Core {
         }
     }
 
-    /// Something has happened to a connection: it may have something to send, and its timers run.
+    /// Notes a change of a connection: it may have something to send, and its timers run.
     pub(super) fn demand(&mut self, flow: FlowId) {
         self.table.set_due(flow);
         if let Some(connection) = self.table.get_mut(flow)
@@ -75,7 +74,7 @@ impl Core {
         }
     }
 
-    /// The connection as lwIP knows it, until lwIP has freed it.
+    /// lwIP's control block of a connection. `None` after lwIP has freed it.
     fn pcb(&self, flow: FlowId) -> Option<*mut TcpPcb> {
         self.table.get(flow).map(|flow| flow.pcb).filter(|pcb| !pcb.is_null())
     }
@@ -85,14 +84,14 @@ impl Core {
     }
 }
 
-/// What the engine asks for. All take the core's pointer, since lwIP calls back.
+/// The operations of the engine. All take the core's pointer, because lwIP calls back.
 ///
 /// # Safety
 ///
-/// For all: the pointer is the one that lwIP was started with, nobody else uses it during the call,
+/// For all: the pointer is the one that lwIP was started with, nothing else uses it during the call,
 /// and no reference into the core is alive.
 impl Core {
-    /// Hands lwIP a packet. `buffer` has the same size afterwards, and no meaning.
+    /// Passes a packet to lwIP. Afterwards `buffer` has the same size and no meaningful content.
     pub(super) unsafe fn input(this: *mut Self, buffer: &mut PacketBuffer, verify: bool) {
         let verify = verify && buffer.meta().checksum == Checksum::Filled;
         // SAFETY: the caller's promise; each reference ends with its statement.
@@ -134,7 +133,7 @@ impl Core {
             lwip_sys::lwip_sys_tick();
             let mut ticking = mem::take(&mut (*this).ticking);
             ticking.retain(|&flow| {
-                // A connection that has gone may have left its number to one that is here a second time.
+                // A new connection may have the number of an old one. Then the number is in the list twice.
                 let connection = (*this).table.get_mut(flow);
                 if !connection.is_some_and(|connection| mem::take(&mut connection.is_ticking)) {
                     return false;
@@ -153,15 +152,15 @@ impl Core {
                 let connection = (*this).table.get_mut(flow);
                 connection.is_some_and(|connection| !mem::replace(&mut connection.is_ticking, true))
             });
-            // Those that a callback has added meanwhile.
+            // Connections that a callback has added meanwhile.
             ticking.append(&mut (*this).ticking);
             (*this).ticking = ticking;
         }
     }
 
-    /// lwIP forgets the acknowledgements that its timer could not send. Makes them due again.
+    /// Makes acknowledgements due again: lwIP forgets those that its timer could not send.
     pub(super) unsafe fn demand_acks(this: *mut Self) {
-        // SAFETY: the caller's promise. Nothing calls back.
+        // SAFETY: the caller's promise. The call makes no callback.
         unsafe {
             for flow in (*this).table.all_due() {
                 if let Some(pcb) = (*this).pcb(flow) {
@@ -171,7 +170,7 @@ impl Core {
         }
     }
 
-    /// Sends what the due connections have to send. Those that could not stay due.
+    /// Sends for all due connections. A connection that could not send stays due.
     pub(super) unsafe fn flush(this: *mut Self) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
@@ -202,7 +201,7 @@ impl Core {
         }
     }
 
-    /// Keeps a connection in TIME-WAIT for its time, unless there are too many.
+    /// Keeps a connection in TIME-WAIT until its time is over, unless there are too many.
     unsafe fn wait(this: *mut Self, flow: FlowId, pcb: *mut TcpPcb) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
@@ -219,15 +218,15 @@ impl Core {
                 return Self::abort(pcb);
             }
             (*this).table.set_timer(flow, over_at);
-            // An answer to a repeated FIN is sent at once; see `c/tcp_in.c`.
+            // A retransmitted FIN is acknowledged at once; see `c/tcp_in.c`.
         }
     }
 
-    /// Probes a peer that is silent, and gives it up in the end.
+    /// Probes a silent peer, and aborts the connection after the user timeout.
     unsafe fn lose_patience(this: *mut Self, flow: FlowId) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
-            // lwIP gives a handshake 20 seconds.
+            // lwIP itself aborts a handshake after 20 seconds.
             let Some(pcb) = (*this).pcb(flow).filter(|_| (*this).table.stage(flow) != Some(Stage::Handshake)) else {
                 return;
             };
@@ -250,11 +249,11 @@ impl Core {
 
     /// Ends a connection at once, with a RST except in TIME-WAIT.
     unsafe fn abort(pcb: *mut TcpPcb) {
-        // SAFETY: the pcb is alive. No reference into the core is, since this calls back.
+        // SAFETY: the pcb is alive. No reference into the core is alive, because this calls back.
         unsafe { lwip_sys::tcp_abort(pcb) };
     }
 
-    /// Refuses all connections from now on, and resets those that nobody has accepted.
+    /// Refuses all connections from now on, and resets those that were not accepted.
     pub(super) unsafe fn close_listener(this: *mut Self) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
@@ -282,7 +281,7 @@ impl Core {
         }
     }
 
-    /// Lends received bytes to a sink, and opens the window again by what it took.
+    /// Lends received bytes to a sink, and opens the window by the number of bytes that it took.
     pub(super) unsafe fn lend(this: *mut Self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {
         // SAFETY: the caller's promise; the reference to the flow ends before the window opens.
         unsafe {
@@ -301,14 +300,14 @@ impl Core {
         }
     }
 
-    /// Has a source fill the connection's ring, and tells lwIP where the bytes are.
+    /// Lets a source fill the connection's ring, and tells lwIP where the bytes are.
     pub(super) unsafe fn fill(
         this: *mut Self,
         flow: FlowId,
         most: usize,
         source: &mut Source<'_>,
     ) -> io::Result<usize> {
-        // SAFETY: the caller's promise; the references to the flow end before lwIP is called back from.
+        // SAFETY: the caller's promise; the references to the flow end before a call that may call back.
         unsafe {
             let Some(connection) = (*this).table.get_mut(flow) else { return Err(io::ErrorKind::NotConnected.into()) };
             if connection.finished || connection.pcb.is_null() || connection.error.is_some() {
@@ -319,7 +318,7 @@ impl Core {
             let filled = fill(pcb, &mut connection.ring, chunks, most, source);
             connection.ring.settle(chunks);
             let Some(filled) = filled else {
-                // The peer is not to get those behind them.
+                // Bytes are missing, so the peer must not get the bytes after them.
                 Self::abort(pcb);
                 return Err(io::ErrorKind::OutOfMemory.into());
             };
@@ -337,7 +336,7 @@ impl Core {
                 return;
             }
             let pcb = connection.pcb;
-            // It fails only for a connection that is closing already.
+            // This fails only if the connection is already closing.
             lwip_sys::tcp_shutdown(pcb, 0, 1);
             (*this).demand(flow);
         }
@@ -353,7 +352,7 @@ impl Core {
         }
     }
 
-    /// The stream is gone: closes the connection.
+    /// Closes the connection after its stream was dropped.
     pub(super) unsafe fn release(this: *mut Self, flow: FlowId) {
         // SAFETY: the caller's promise; the reference to the flow ends before lwIP is called.
         unsafe {
@@ -372,23 +371,23 @@ impl Core {
     }
 }
 
-/// How many bytes are sent and not acknowledged. A FIN counts as one.
+/// The number of bytes in flight. A FIN counts as one.
 ///
 /// # Safety
 ///
-/// The pcb lives.
+/// The pcb is alive.
 unsafe fn in_flight(pcb: *const TcpPcb) -> usize {
     // SAFETY: the caller's promise.
     unsafe { lwip_sys::lwip_sys_pcb_in_flight(pcb) as usize }
 }
 
-/// Has the first unacknowledged segment sent by the next flush.
+/// Queues the first unacknowledged segment again. The next flush sends it.
 ///
 /// # Safety
 ///
-/// The pcb lives.
+/// The pcb is alive.
 unsafe fn retransmit(pcb: *mut TcpPcb, lost: Lost) {
-    // SAFETY: the caller's promise. The calls only queue, and call nothing back.
+    // SAFETY: the caller's promise. The calls only queue, and make no callback.
     unsafe {
         match lost {
             Lost::Probe => drop(lwip_sys::lwip_sys_pcb_probe(pcb)),
@@ -397,14 +396,14 @@ unsafe fn retransmit(pcb: *mut TcpPcb, lost: Lost) {
     }
 }
 
-/// Gives lwIP at most so many bytes by way of the ring. Answers how many, or `None` where bytes were lost for lack of
-/// memory.
+/// Takes at most `most` bytes from the source into the ring, and queues them in lwIP. Returns how many, or `None` if
+/// bytes were lost for lack of memory.
 ///
-/// RFC 9293, 3.9.1 wants a PSH where what is queued ends: without one the peer may keep its acknowledgement back.
+/// RFC 9293, 3.9.1 asks for a PSH at the end of the queued bytes. Without it the peer may delay its acknowledgement.
 ///
 /// # Safety
 ///
-/// The pcb lives, and the ring is the one that all bytes written to it before are in.
+/// The pcb is alive, and the ring holds all bytes that were written to this pcb before and are not acknowledged.
 unsafe fn fill(
     pcb: *mut TcpPcb,
     ring: &mut Ring,
@@ -417,7 +416,7 @@ unsafe fn fill(
     let (mut filled, mut pushed) = (0, true);
     while filled < room {
         let (tail, contiguous) = ring.tail(room - filled, chunks);
-        // A chunk is no longer than one `tcp_write` takes.
+        // A chunk is not longer than the limit of one `tcp_write`.
         let len = (room - filled).min(contiguous);
         if len == 0 {
             if filled == 0 {
@@ -425,8 +424,7 @@ unsafe fn fill(
             }
             break;
         }
-        // SAFETY: the tail has room for so many bytes. They are initialised, and lwIP has not been told of
-        // them yet.
+        // SAFETY: the tail has room for `len` bytes. They are initialised, and lwIP does not know them yet.
         let given = match source(unsafe { slice::from_raw_parts_mut(tail.as_ptr(), len) }) {
             Ok(0) if filled == 0 => return Some(Ok(0)),
             Err(error) if filled == 0 => return Some(Err(error)),
@@ -434,11 +432,11 @@ unsafe fn fill(
             Ok(given) => given.min(len),
         };
         filled += given;
-        // More follows at once where only the chunk's end has cut.
+        // If only the end of the chunk was the limit, more bytes follow at once.
         pushed = given < len || filled == room;
         let flags = if pushed { 0 } else { TCP_WRITE_FLAG_MORE };
-        // SAFETY: the bytes stay as they are until they are acknowledged. The call only queues, and calls nothing
-        // back. What there is room for it fails to take only without memory.
+        // SAFETY: the bytes do not change until they are acknowledged. The call only queues, and makes no callback.
+        // Within `room` it fails only for lack of memory.
         if unsafe { lwip_sys::tcp_write(pcb, tail.as_ptr().cast(), given as u16, flags) } != ERR_OK {
             return None;
         }
@@ -454,15 +452,15 @@ unsafe fn fill(
     Some(if filled == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(filled) })
 }
 
-/// lwIP's callbacks; see [`lwip_sys::Callbacks`]. None panics: they index nothing.
+/// lwIP's callbacks; see [`lwip_sys::Callbacks`]. None of them panics.
 ///
 /// # Safety
 ///
-/// For all: to be called by lwIP alone, with the engine's pointer.
+/// For all: only lwIP calls them, with the engine's pointer.
 impl Core {
     pub(super) unsafe extern "C" fn on_admit(engine: *mut c_void) -> u8 {
         let this = engine.cast::<Self>();
-        // SAFETY: see above, and the head of this file.
+        // SAFETY: see above, and the top of this file.
         unsafe {
             if !(*this).table.is_listening() {
                 lwip_sys::REFUSE
@@ -513,7 +511,7 @@ impl Core {
                 Some(connection) => connection.push(data),
                 None if data.is_null() => {}
                 None => {
-                    // Nobody will read it, which a RST tells the peer (RFC 9293, 3.6.1).
+                    // No task will read the data, so the peer gets a RST (RFC 9293, 3.6.1).
                     lwip_sys::pbuf_free(data);
                     lwip_sys::tcp_abort(pcb);
                     return ERR_ABRT;
@@ -542,7 +540,7 @@ impl Core {
             match error {
                 ERR_CLSD => connection.eof = true,
                 ERR_RST => connection.error = Some(io::ErrorKind::ConnectionReset),
-                // Given up, by `lose_patience` or by lwIP after as many retransmissions as it makes.
+                // Aborted by `lose_patience`, or by lwIP after its last retransmission.
                 ERR_ABRT => connection.error = Some(io::ErrorKind::TimedOut),
                 _ => connection.error = Some(io::ErrorKind::ConnectionAborted),
             }
@@ -559,7 +557,7 @@ impl Core {
             connection.pcb = ptr::null_mut();
             connection.ring.clear(&mut (*this).chunks);
             if is_held {
-                // lwIP tells the reason, if it has one, right before or after this.
+                // lwIP reports the reason, if it has one, right before or after this.
                 if !connection.eof && connection.error.is_none() {
                     connection.error = Some(io::ErrorKind::ConnectionAborted);
                 }
@@ -603,7 +601,7 @@ impl Core {
 
     pub(super) unsafe extern "C" fn on_released(engine: *mut c_void, slot: *mut c_void) {
         let this = engine.cast::<Self>();
-        // SAFETY: see above. The slot is one that the pool has lent.
+        // SAFETY: see above. The pool has lent this slot.
         unsafe { (*this).pool.take_back(slot) };
     }
 }

@@ -1,4 +1,4 @@
-//! A connection, as this side of lwIP knows it.
+//! The engine's state of a connection.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -14,16 +14,16 @@ use super::ring::Ring;
 use crate::Sink;
 use crate::recovery::Recovery;
 
-/// Received pieces below so many bytes are small: what they occupy is mostly not data.
+/// Received pieces shorter than this are small, in bytes: most of the memory that they occupy is not data.
 const SMALL_LEN: u16 = 512;
 
-/// So many small pieces in a row are made into one.
+/// This many small pieces in a row are joined into one.
 const JOIN: usize = 64;
 
-/// So many pieces are lent at once.
+/// The largest number of pieces that are lent at once.
 const PIECES: usize = 64;
 
-/// Whether a connection is to be asked for a sign of life, or given up.
+/// What to do about a silent peer: nothing, send a keep-alive probe, or abort the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
     Enough,
@@ -36,26 +36,27 @@ pub(super) struct Flow {
     /// Null once lwIP has freed it.
     pub(super) pcb: *mut TcpPcb,
     pub(super) recovery: Recovery,
-    /// Data for the reader, which is ours to free.
+    /// Data for the reader. The flow frees it.
     received: VecDeque<*mut Pbuf>,
     /// How many small pieces are at the end of `received`.
     small: usize,
-    /// What was written and is not acknowledged.
+    /// Written bytes that are not acknowledged.
     pub(super) ring: Ring,
-    /// The peer's FIN has come.
+    /// The peer's FIN has arrived.
     pub(super) eof: bool,
-    /// Our FIN is asked for.
+    /// Our FIN was requested.
     pub(super) finished: bool,
-    /// Why it ended, if not by FINs.
+    /// Why the connection ended, if not by FINs.
     pub(super) error: Option<io::ErrorKind>,
-    /// It is on the list of those whose timers run.
+    /// It is in `Core::ticking`.
     pub(super) is_ticking: bool,
     /// When TIME-WAIT ends.
     pub(super) over_at: Option<Instant>,
-    /// When a segment came last.
+    /// When the last segment arrived.
     heard: Instant,
-    /// Since when something is asked of the peer.
+    /// When the peer's current silence began to count: a response has been due since then.
     asked: Option<Instant>,
+    /// When the last keep-alive probe was sent.
     probed: Option<Instant>,
 }
 
@@ -78,7 +79,8 @@ impl Flow {
         }
     }
 
-    /// What a reader is told when no data waits, and a writer when it may not write.
+    /// The result for a reader without data, or for a writer that may not write: the error that ended the connection,
+    /// or else `orderly`.
     pub(super) fn end(&self, orderly: io::Result<usize>) -> io::Result<usize> {
         match self.error {
             Some(kind) => Err(kind.into()),
@@ -94,7 +96,7 @@ impl Flow {
     ///
     /// # Safety
     ///
-    /// The pbuf is alive and becomes this flow's.
+    /// The pbuf is alive, and this flow now owns it.
     pub(super) unsafe fn push(&mut self, data: *mut Pbuf) {
         self.received.push_back(data);
         // SAFETY: the caller's promise.
@@ -108,15 +110,14 @@ impl Flow {
         }
     }
 
-    /// Makes one of the small pieces at the end: else a window of one-byte segments would take a
-    /// hundred times its size.
+    /// Joins the small pieces at the end. Otherwise a window of one-byte segments would take a hundred times its size.
     fn join(&mut self) {
         self.small = 0;
         let mut parts = [ptr::null_mut(); JOIN];
         for (part, small) in parts.iter_mut().zip(self.received.range(self.received.len() - JOIN..)) {
             *part = *small;
         }
-        // SAFETY: the parts are alive and this flow's; after success they are gone from the queue.
+        // SAFETY: the parts are alive and this flow owns them. After success they are removed from the queue.
         let joined = unsafe { lwip_sys::lwip_sys_pbuf_join(parts.as_ptr(), parts.len()) };
         if !joined.is_null() {
             self.received.truncate(self.received.len() - JOIN);
@@ -124,7 +125,7 @@ impl Flow {
         }
     }
 
-    /// Lends received bytes to a sink, as long as it takes all. How many it took.
+    /// Lends received bytes to a sink, again and again while it takes all. Returns how many it took.
     pub(super) fn lend(&mut self, sink: &mut Sink<'_>) -> io::Result<usize> {
         let mut lent = 0;
         while self.has_data() {
@@ -146,13 +147,12 @@ impl Flow {
         Ok(lent)
     }
 
-    /// The first received bytes, in as many pieces as fit: how many these are. They last until they are
-    /// skipped.
+    /// Puts the first received bytes into `pieces`. Returns the number of pieces. They are valid until `skip`.
     fn front(&self, pieces: &mut [IoSlice<'_>]) -> usize {
         let mut count = 0;
         for (piece, chain) in pieces.iter_mut().zip(&self.received) {
             let mut bytes = ptr::null();
-            // SAFETY: the chain is alive and this flow's, and its bytes with it.
+            // SAFETY: the chain and its bytes are alive, and this flow owns them.
             let (len, whole) = unsafe {
                 let len = lwip_sys::lwip_sys_pbuf_front(*chain, &raw mut bytes);
                 *piece = IoSlice::new(slice::from_raw_parts(bytes, usize::from(len)));
@@ -166,11 +166,11 @@ impl Flow {
         count
     }
 
-    /// Forgets the first received bytes.
+    /// Removes the first `len` received bytes.
     fn skip(&mut self, mut len: usize) {
         while let Some(chain) = self.received.front_mut().filter(|_| len > 0) {
-            // SAFETY: the chain is alive and this flow's; nobody looks at what is skipped any more. This may call
-            // `Callbacks::released`, which touches the pool alone.
+            // SAFETY: the chain is alive, this flow owns it, and nothing refers to the skipped bytes. This may call
+            // `Callbacks::released`, which only touches the pool.
             unsafe {
                 let part = lwip_sys::lwip_sys_pbuf_len(*chain).min(u16::try_from(len).unwrap_or(u16::MAX));
                 lwip_sys::lwip_sys_pbuf_skip(chain, part);
@@ -180,7 +180,7 @@ impl Flow {
         }
     }
 
-    /// Takes the first chain out of the queue where nothing is left of it.
+    /// Removes the first chain from the queue if it is empty.
     fn forget_empty(&mut self) {
         if self.received.front().is_some_and(|chain| chain.is_null()) {
             self.received.pop_front();
@@ -188,26 +188,26 @@ impl Flow {
         }
     }
 
-    /// Throws away what was received and not read. Answers whether there was any.
+    /// Drops all unread bytes. Returns whether there were any.
     pub(super) fn discard(&mut self) -> bool {
         let unread = self.has_data();
         for data in self.received.drain(..) {
-            // SAFETY: it was alive and this flow's. See `skip` for the callback.
+            // SAFETY: it was alive, and this flow owned it. See `skip` for the callback.
             unsafe { lwip_sys::pbuf_free(data) };
         }
         self.small = 0;
         unread
     }
 
-    /// A segment of this connection came.
+    /// Notes a segment of this connection.
     pub(super) fn heard(&mut self, now: Instant) {
         self.heard = now;
         self.asked = None;
         self.probed = None;
     }
 
-    /// Whether a silent peer has used up its time: `timeout` from the moment on when it was asked
-    /// for something, be it an acknowledgement, or, after as long a silence, a sign of life.
+    /// Checks the user timeout. It starts when a response becomes due: at once if data or a FIN is outstanding; on an
+    /// idle connection after a silence of `timeout`, with the first keep-alive probe.
     pub(super) fn patience(&mut self, now: Instant, timeout: Duration, outstanding: bool) -> Patience {
         let idle = now.saturating_duration_since(self.heard) >= timeout;
         if !outstanding && !idle {
@@ -226,7 +226,7 @@ impl Flow {
         Patience::Probe
     }
 
-    /// When `patience` is worth another call, if nothing happens before.
+    /// When `patience` must be called again if nothing happens before.
     pub(super) fn next_look(&self, timeout: Duration) -> Instant {
         match (self.asked, self.probed) {
             (None, _) => self.heard + timeout,
@@ -236,7 +236,7 @@ impl Flow {
     }
 }
 
-/// lwIP's endpoints: the local one and the peer's.
+/// The local address and the peer's address.
 pub(super) fn both_ends(endpoints: &Endpoints) -> (SocketAddr, SocketAddr) {
     let address = |bytes: &[u8; 16], port| match endpoints.is_v6 {
         0 => SocketAddr::new(IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]), port),

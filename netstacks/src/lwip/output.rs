@@ -1,4 +1,4 @@
-//! The link, and lwIP's way to it.
+//! The link, and lwIP's callback that sends packets on it.
 
 use std::ffi::c_void;
 use std::io::{self, IoSlice};
@@ -13,17 +13,16 @@ use crate::offload::Offload;
 /// The engine's link.
 pub(super) struct Output<L> {
     pub(super) link: L,
-    /// The link took no more. Nothing is tried again before the next egress.
+    /// The link was full. Nothing is sent before the next egress.
     pub(super) blocked: bool,
-    /// Why the link can no longer be used.
+    /// The error that the link failed with.
     pub(super) failure: Option<io::Error>,
-    /// What is left to the link.
     offload: Offload,
     /// Whether the link takes UDP super-packets.
     pub(super) udp_segmentation: bool,
     /// Payload of each datagram in the UDP super-packet that lwIP makes now.
     pub(super) udp_segment: Option<NonZeroU16>,
-    /// A packet of too many pieces, in one.
+    /// A copy of a packet that has too many pieces.
     scratch: Vec<u8>,
 }
 
@@ -35,7 +34,7 @@ impl<L: Link> Output<L> {
         Self { link, blocked: false, failure: None, offload, udp_segmentation, udp_segment: None, scratch }
     }
 
-    /// The failure, if there is one, for the driver to end with.
+    /// Returns the failure, if there is one. It ends the driver.
     pub(super) fn check(&self) -> io::Result<()> {
         match &self.failure {
             None => Ok(()),
@@ -72,15 +71,14 @@ impl<L: Link> Output<L> {
     ///
     /// # Safety
     ///
-    /// To be called by lwIP alone, with a pointer to a `Self` that nobody else uses during the call.
+    /// Only lwIP calls it, with a pointer to a `Self` that nothing else uses during the call.
     pub(super) unsafe extern "C" fn callback(
         link: *mut c_void,
         slices: *const Slice,
         count: usize,
         packet: *const Pbuf,
     ) -> ErrT {
-        // SAFETY: the caller's promise: the engine makes no reference to it last across a call into
-        // lwIP.
+        // SAFETY: the caller's promise: no reference of the engine to it lives across a call of lwIP.
         let this = unsafe { &mut *link.cast::<Self>() };
         if this.blocked {
             return ERR_WOULDBLOCK;
@@ -89,21 +87,21 @@ impl<L: Link> Output<L> {
             return ERR_IF;
         }
         if count == 0 {
-            // SAFETY: the packet is lwIP's and alive during the call.
+            // SAFETY: the packet is alive during the call.
             return unsafe { this.send_joined(packet) };
         }
         // SAFETY: lwIP's slices are valid during the call.
         let pieces = unsafe { slice::from_raw_parts(slices, count.min(MAX_SLICES)) };
         let len = pieces.iter().map(|piece| piece.len).sum();
-        // SAFETY: the headers are at the front of the first piece, in memory that is lwIP's during the
-        // call, and nobody else looks at them.
+        // SAFETY: the headers are at the front of the first piece, in lwIP's memory, and nothing else refers to them
+        // during the call.
         let headers = unsafe { slice::from_raw_parts_mut(pieces[0].base, pieces[0].len) };
         let meta = this.offload.prepare(headers, len, this.udp_segment);
         let mut buffers = [IoSlice::new(&[]); MAX_SLICES];
         let mut used = 0;
         for piece in pieces.iter().filter(|piece| piece.len > 0) {
-            // SAFETY: the piece is lwIP's, or a ring's whose bytes nobody changes before they are
-            // acknowledged, and is only read during the call.
+            // SAFETY: the piece is in lwIP's memory or in a ring. The bytes of a ring do not change before they are
+            // acknowledged. The piece is read only during the call.
             buffers[used] = IoSlice::new(unsafe { slice::from_raw_parts(piece.base, piece.len) });
             used += 1;
         }

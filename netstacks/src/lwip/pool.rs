@@ -1,4 +1,4 @@
-//! Packet buffers that lwIP reads received packets from, without a copy.
+//! Buffers of received packets that lwIP reads without a copy.
 
 use std::ffi::c_void;
 use std::mem;
@@ -9,49 +9,46 @@ use platform::PacketBuffer;
 use platform::packet::flags::FIN;
 use platform::packet::{Ipv4Fragment, TcpSegment};
 
-/// Buffers that wait for a packet. Those that are lent to lwIP live outside.
+/// Spare buffers for packets. The pool only counts those that are lent to lwIP.
 #[derive(Debug)]
 pub(super) struct Pool {
     spare: Vec<NonNull<Slot>>,
     lent: usize,
-    /// So many buffers are lent whatever is in them; and so many are kept when they come back.
+    /// This many buffers are lent even for small packets, and this many spare ones are kept.
     budget: usize,
-    /// Size of each in bytes.
+    /// Size of each buffer, in bytes.
     capacity: usize,
 }
 
-/// So many windows of buffers are lent whatever is in them: a window of packets that fill half of
-/// theirs.
+/// The budget, in windows: enough for a window of packets that fill half of their buffers.
 const BUDGET_WINDOWS: usize = 2;
 
-/// Bounds of the budget, in buffers: a few batches, and what lwIP's list of segments out of order is
-/// not longer than.
+/// Bounds of the budget, in buffers: a few batches, and the limit of lwIP's list of out-of-order segments.
 const BUDGET: (usize, usize) = (64, 16384);
 
-/// What the budget holds at most, in bytes, unless its lower bound is more.
+/// Upper bound of the budget, in bytes. The lower bound in buffers takes precedence.
 const BUDGET_BYTES: usize = 64 << 20;
 
-/// A buffer and the memory of the pbuf over it. Either the pool has it or lwIP.
+/// A buffer, and the memory of the pbuf over it. Either the pool or lwIP owns it.
 struct Slot {
     buffer: PacketBuffer,
     frame: *mut Frame,
 }
 
 impl Pool {
-    /// Of buffers of `capacity` bytes, for connections with windows of `window` bytes.
+    /// A pool of buffers of `capacity` bytes, for connections with a window of `window` bytes.
     pub(super) fn new(capacity: usize, window: usize) -> Self {
         let bytes = (BUDGET_WINDOWS * window).min(BUDGET_BYTES);
         let budget = (bytes / capacity.max(1)).clamp(BUDGET.0, BUDGET.1);
         Self { spare: Vec::with_capacity(budget), lent: 0, budget, capacity }
     }
 
-    /// A pbuf of the packet in `buffer`; null where there is no memory, or for a packet that no IP
-    /// packet can be.
+    /// A pbuf of the packet in `buffer`; null without memory, or if the packet is too long for IP.
     ///
-    /// The packet changes place: its buffer goes to lwIP, and `buffer` gets a spare one. Only where
-    /// many are lent already, a packet that fills less than half of its buffer is copied, so that what
-    /// waits for its reader holds no more than twice its size; how much waits, the receive windows
-    /// bound. A fragment may wait for others that never come, so it is copied, too.
+    /// The packet's buffer goes to lwIP, and `buffer` gets a spare one. If the budget is used up, a packet that fills
+    /// less than half of its buffer is copied instead. So data that waits for a reader takes at most twice its size,
+    /// and the receive windows bound the data. A fragment is always copied, because it may wait for others that never
+    /// arrive.
     pub(super) fn pbuf_of(&mut self, buffer: &mut PacketBuffer) -> *mut Pbuf {
         let bytes = buffer.packet();
         let Ok(len) = u16::try_from(bytes.len()) else { return ptr::null_mut() };
@@ -59,16 +56,15 @@ impl Pool {
         if soon_back && Ipv4Fragment::parse(bytes).is_none() {
             return self.lend(buffer, len);
         }
-        // SAFETY: the pointer and the length are a slice's.
+        // SAFETY: the pointer and the length come from a slice.
         unsafe { lwip_sys::lwip_sys_pbuf_of(bytes.as_ptr(), len) }
     }
 
     fn lend(&mut self, buffer: &mut PacketBuffer, len: u16) -> *mut Pbuf {
         let Some(slot) = self.spare.pop().or_else(|| Slot::allocate(self.capacity)) else { return ptr::null_mut() };
         self.lent += 1;
-        // SAFETY: a slot in `spare`, or a new one, is the pool's alone. From here on it is lwIP's,
-        // until it calls `Callbacks::released`: nobody else touches it. The bytes do not move, since
-        // the buffer has them in a box, and there are `len` of them.
+        // SAFETY: only the pool refers to a slot in `spare`, or to a new one. From here on lwIP owns it, until it calls
+        // `Callbacks::released`. The bytes do not move, because the buffer has them in a box. There are `len` bytes.
         unsafe {
             let slot = slot.as_ptr();
             mem::swap(&mut (*slot).buffer, buffer);
@@ -77,7 +73,7 @@ impl Pool {
         }
     }
 
-    /// How many buffers lwIP and the readers' queues have.
+    /// How many buffers lwIP and the readers' queues hold.
     #[cfg(test)]
     pub(super) fn lent(&self) -> usize {
         self.lent
@@ -87,20 +83,20 @@ impl Pool {
     ///
     /// # Safety
     ///
-    /// The slot was lent by this pool, and lwIP gives it up.
+    /// This pool has lent the slot, and lwIP no longer uses it.
     pub(super) unsafe fn take_back(&mut self, slot: *mut c_void) {
         let Some(slot) = NonNull::new(slot.cast::<Slot>()) else { return };
         self.lent = self.lent.saturating_sub(1);
         if self.spare.len() < self.budget {
             self.spare.push(slot);
         } else {
-            // SAFETY: made in `Slot::allocate`, and nobody else's.
+            // SAFETY: made in `Slot::allocate`, and nothing else refers to it.
             unsafe { Slot::free(slot) };
         }
     }
 }
 
-/// Whether this is a TCP segment without data and FIN, which lwIP has no reason to keep.
+/// Whether this is a TCP segment without data and FIN. lwIP never queues these.
 fn is_bare_segment(packet: &[u8]) -> bool {
     TcpSegment::parse(packet).is_some_and(|segment| segment.payload().is_empty() && segment.flags() & FIN == 0)
 }
@@ -108,7 +104,7 @@ fn is_bare_segment(packet: &[u8]) -> bool {
 impl Drop for Pool {
     fn drop(&mut self) {
         for slot in self.spare.drain(..) {
-            // SAFETY: made in `Slot::allocate`; what is spare is nobody else's.
+            // SAFETY: made in `Slot::allocate`, and nothing else refers to a spare slot.
             unsafe { Slot::free(slot) };
         }
     }
@@ -117,10 +113,10 @@ impl Drop for Pool {
 impl Slot {
     fn allocate(capacity: usize) -> Option<NonNull<Self>> {
         let slot = Box::into_raw(Box::new(Self { buffer: PacketBuffer::new(capacity), frame: ptr::null_mut() }));
-        // SAFETY: the slot was made just now, and C only remembers its address.
+        // SAFETY: the slot is new, and C only stores its address.
         let frame = unsafe { lwip_sys::lwip_sys_frame_new(slot.cast()) };
         if frame.is_null() {
-            // SAFETY: as above; it goes where it came from.
+            // SAFETY: it came from `Box::into_raw` above.
             drop(unsafe { Box::from_raw(slot) });
             return None;
         }
@@ -131,7 +127,7 @@ impl Slot {
 
     /// # Safety
     ///
-    /// The slot was made by `allocate` and is the caller's; no pbuf over it is alive.
+    /// `allocate` made the slot, the caller owns it, and no pbuf over it is alive.
     unsafe fn free(slot: NonNull<Self>) {
         // SAFETY: the caller's promise.
         unsafe {

@@ -1,23 +1,23 @@
-//! The bytes of a connection that the peer has not acknowledged yet.
+//! The bytes of a connection that the peer has not acknowledged.
 
 use std::alloc::{self, Layout};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
-/// Size of a chunk, in bytes: about that of a super-packet, and what one `tcp_write` takes. It is less where a
-/// window is.
+/// Size of a chunk, in bytes: about a super-packet, and the limit of one `tcp_write`. With a smaller window, chunks are
+/// as small as the window.
 const CHUNK_LEN: usize = u16::MAX as usize;
 
-/// Size of the first chunk of a ring that is asked for no more, in bytes: so thousands of connections that each have a
-/// short response under way do not take a chunk of a super-packet each.
+/// Size of the first chunk of a ring for a short write, in bytes. So thousands of connections with a short response in
+/// flight do not take a large chunk each.
 const SMALL_LEN: usize = 1024;
 
-/// So many chunks are kept for later at most: 16 MiB.
+/// Largest number of spare chunks: 16 MiB.
 const MOST_SPARE: usize = 256;
 
-/// Chunks that no connection has, of which the one that was given back last is taken next. So with peers that
-/// acknowledge soon we write to the few chunks that are in the processor's cache, however large the
-/// windows and however many the connections; a ring each would go through all of its memory, and keep it.
+/// Spare chunks, shared by all connections. The chunk that was returned last is used next. So if peers acknowledge
+/// soon, writes go to a few chunks that are in the processor's cache, for any number of connections and any window. If
+/// each connection had a ring of fixed memory, it would cycle through all of it and keep it.
 #[derive(Debug)]
 pub(super) struct Chunks {
     spare: Vec<Chunk>,
@@ -25,7 +25,7 @@ pub(super) struct Chunks {
 }
 
 impl Chunks {
-    /// For windows of so many bytes. Chunks are allocated as they are needed.
+    /// For connections with a window of `window` bytes. Chunks are allocated when they are needed.
     pub(super) fn new(window: usize) -> Self {
         let layout = Layout::array::<u8>(window.clamp(1, CHUNK_LEN)).unwrap_or(Layout::new::<[u8; CHUNK_LEN]>());
         Self { spare: Vec::new(), layout }
@@ -35,7 +35,7 @@ impl Chunks {
         self.spare.pop().or_else(|| Chunk::allocate(self.layout))
     }
 
-    /// A small chunk is its connection's own: the allocator keeps such at hand.
+    /// A small chunk is not shared: the allocator is fast for this size.
     fn take_small() -> Option<Chunk> {
         Chunk::allocate(Layout::new::<[u8; SMALL_LEN]>())
     }
@@ -47,8 +47,8 @@ impl Chunks {
     }
 }
 
-/// Initialised bytes. lwIP keeps pointers into it, so it is raw memory: a Rust reference is made to bytes at a ring's
-/// tail alone, of which lwIP does not know yet.
+/// Initialised bytes. It is raw memory, because lwIP keeps pointers into it. Rust references are made only to the bytes
+/// at a ring's tail, which lwIP does not know yet.
 #[derive(Debug)]
 struct Chunk {
     start: NonNull<u8>,
@@ -65,18 +65,16 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: allocated in `allocate` with this layout. Whoever drops the ring has seen to it
-        // that lwIP refers to its bytes no more.
+        // SAFETY: `allocate` used this layout. A ring is dropped only after lwIP no longer refers to its bytes.
         unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
-/// A queue of bytes in chunks, which it has for as long as there are bytes in them. lwIP tells of bytes that are
-/// acknowledged when it frees their segment (`tcp_free_acked_segments` in `tcp_in.c`), so it refers to
-/// nothing that is forgotten here.
+/// A queue of bytes in chunks. It returns a chunk when it is empty. lwIP reports acknowledged bytes when it frees their
+/// segment (`tcp_free_acked_segments` in `tcp_in.c`), so it no longer refers to the bytes that are removed here.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
-    /// In the order of the bytes; all but the last are full.
+    /// In the order of the bytes. All but the last are full.
     chunks: VecDeque<Chunk>,
     /// How many bytes of the first chunk are acknowledged.
     start: usize,
@@ -85,7 +83,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Where the next of `wanted` bytes go, and how many fit there in one piece: none where there is no memory.
+    /// Where to write the next of `wanted` bytes, and how many fit there in one piece: 0 if there is no memory.
     pub(super) fn tail(&mut self, wanted: usize, chunks: &mut Chunks) -> (NonNull<u8>, usize) {
         let next = match self.chunks.back() {
             None if wanted <= SMALL_LEN => Chunks::take_small(),
@@ -103,12 +101,12 @@ impl Ring {
         }
     }
 
-    /// Takes over bytes that were written at the tail.
+    /// Adds bytes that were written at the tail.
     pub(super) fn push(&mut self, len: usize) {
         self.end += len;
     }
 
-    /// Forgets the oldest bytes.
+    /// Removes the oldest `len` bytes.
     pub(super) fn pop(&mut self, len: usize, chunks: &mut Chunks) {
         self.start += len;
         while let Some(first) = self.chunks.front().map(|chunk| chunk.layout.size())
@@ -120,14 +118,14 @@ impl Ring {
         self.settle(chunks);
     }
 
-    /// Gives back the chunk of a ring that has no bytes.
+    /// Returns the chunk of an empty ring.
     pub(super) fn settle(&mut self, chunks: &mut Chunks) {
         if self.chunks.is_empty() || (self.chunks.len() == 1 && self.start >= self.end) {
             self.clear(chunks);
         }
     }
 
-    /// Forgets all bytes, of which lwIP knows none any more.
+    /// Removes all bytes. lwIP must no longer refer to them.
     pub(super) fn clear(&mut self, chunks: &mut Chunks) {
         for chunk in self.chunks.drain(..) {
             chunks.give(chunk);
@@ -140,7 +138,7 @@ impl Ring {
 mod tests {
     use super::*;
 
-    /// Writes so many bytes in as many pieces as it takes, and answers these.
+    /// Writes `len` bytes. Returns the address and the length of each piece.
     fn write(ring: &mut Ring, chunks: &mut Chunks, mut len: usize) -> Vec<(usize, usize)> {
         let mut pieces = Vec::new();
         while len > 0 {
@@ -160,7 +158,7 @@ mod tests {
         let first = write(&mut ring, &mut chunks, 2000);
         ring.pop(2000, &mut chunks);
         let mut other = Ring::default();
-        assert_eq!(write(&mut other, &mut chunks, 2000), first, "whoever fills it");
+        assert_eq!(write(&mut other, &mut chunks, 2000), first, "in another ring too");
         assert_eq!(write(&mut other, &mut chunks, 50), [(first[0].0 + 2000, 50)]);
         let rest = write(&mut other, &mut chunks, CHUNK_LEN);
         assert_eq!(rest.iter().map(|piece| piece.1).collect::<Vec<_>>(), [CHUNK_LEN - 2050, 2050]);
@@ -184,7 +182,7 @@ mod tests {
                 ring.pop(len, &mut chunks);
                 assert!(ring.chunks.is_empty());
             }
-            // One that was offered and not written to.
+            // A chunk that was offered and not written to.
             ring.tail(len, &mut chunks);
             ring.settle(&mut chunks);
             assert!(ring.chunks.is_empty());

@@ -1,5 +1,5 @@
-//! What the contract suite does not see: which segments go out, and when. The peer is written by
-//! hand, segment by segment.
+//! Checks what the contract suite cannot see: which segments the stack sends, and when. The test plays the peer,
+//! segment by segment.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
@@ -19,7 +19,7 @@ const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 const FIN: u8 = 0x01;
 
-/// A `MemoryLink` that delivers what has to be verified, or not.
+/// A `MemoryLink` with packets that must be verified, if the flag is set.
 struct Dressed(MemoryLink, bool);
 
 impl Link for Dressed {
@@ -55,18 +55,18 @@ struct Segment {
     len: usize,
 }
 
-/// The byte at a position of a stream, either way.
+/// The byte at a position of a stream, in either direction.
 fn byte_at(position: usize) -> u8 {
     (position % 251) as u8
 }
 
-/// So many bytes of a stream from a position on.
+/// `len` bytes of a stream from a position on.
 fn bytes(position: usize, len: usize) -> Vec<u8> {
     (position..position + len).map(byte_at).collect()
 }
 
 impl Segment {
-    /// Carries the bytes of the stream from its sequence number on.
+    /// The packet. Its payload is the bytes of the stream from the sequence number on.
     fn packet(&self) -> Vec<u8> {
         let header_len = 20 + self.options.len();
         let mut packet = self.ip_header((header_len + self.len) as u16);
@@ -140,12 +140,12 @@ struct Bench {
     wire: MemoryLink,
     buffers: Vec<PacketBuffer>,
     now: Instant,
-    /// The answer to the last SYN that `open` sent.
+    /// The reply to the last SYN of `open`.
     syn_ack: Segment,
     _turn: MutexGuard<'static, ()>,
 }
 
-/// There is one lwIP in a process: whoever starts it in a test waits for this.
+/// A process has one lwIP, so a test takes this lock before it starts it.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -156,7 +156,7 @@ impl Bench {
         Self::over(MemoryLink::pair(1500, 256), false, 256 << 10)
     }
 
-    /// Over a link that takes partial checksums, and whose packets are to be verified.
+    /// Over a link that takes partial checksums and delivers packets that must be verified.
     fn verifying() -> Self {
         Self::over(MemoryLink::offloading_pair(1500, 256), true, 256 << 10)
     }
@@ -200,7 +200,7 @@ impl Bench {
         self.take()
     }
 
-    /// Time passes, in steps as the driver makes them.
+    /// Lets time pass, in steps of TCP's timer.
     fn pass(&mut self, time: Duration) -> Vec<Segment> {
         let end = self.now + time;
         let mut segments = Vec::new();
@@ -211,7 +211,7 @@ impl Bench {
         segments
     }
 
-    /// Opens a connection; answers what the peer sends next.
+    /// Opens a connection. Returns it, and the next segment of the peer.
     fn open(&mut self, options: &[u8]) -> (Accepted, Segment) {
         self.open_over(false, options)
     }
@@ -284,18 +284,18 @@ fn the_mss_comes_from_the_first_syn_alone() {
     bench.turn();
     assert_eq!(bench.engine.send(accepted.flow, &[1; 480]).unwrap(), 480);
     let lens: Vec<_> = bench.turn().iter().map(|segment| segment.len).collect();
-    assert_eq!(lens[0], 48, "an MSS of 1 is taken for 48, and an option in an open connection for none");
+    assert_eq!(lens[0], 48, "an MSS of 1 counts as 48, and an MSS option on an open connection is ignored");
 }
 
 #[test]
-fn an_offloaded_checksum_is_the_pseudo_header_s() {
+fn an_offloaded_checksum_is_partial() {
     for offloaded in [false, true] {
         let mut bench = if offloaded { Bench::verifying() } else { Bench::new() };
         let (accepted, _) = bench.open(&MSS_1460);
         bench.engine.send(accepted.flow, &[3; 301]).unwrap();
         bench.engine.egress(bench.now).unwrap();
         let (meta, packet) = bench.take_packets().pop().unwrap();
-        assert_eq!(ones(&packet[..20]), 0xffff, "the IP header's is always done");
+        assert_eq!(ones(&packet[..20]), 0xffff, "the IP header always has its checksum");
         let mut seeded = packet.clone();
         seed_checksum(&mut seeded);
         if offloaded {
@@ -314,7 +314,7 @@ fn an_offloaded_checksum_is_the_pseudo_header_s() {
 }
 
 #[test]
-fn a_wrong_checksum_is_not_taken_where_it_is_verified() {
+fn a_packet_with_a_wrong_checksum_is_dropped() {
     let mut bench = Bench::verifying();
     let (accepted, mut next) = bench.open(&MSS_1460);
     next.len = 100;
@@ -326,11 +326,11 @@ fn a_wrong_checksum_is_not_taken_where_it_is_verified() {
     let partial = PacketMeta { checksum: Checksum::Partial, gso_size: None };
     bench.wire.try_send(partial, &[IoSlice::new(&packet)]).unwrap();
     bench.turn();
-    assert_eq!(bench.engine.recv(accepted.flow, &mut [0; 200]).unwrap(), 100, "a partial one means nothing");
+    assert_eq!(bench.engine.recv(accepted.flow, &mut [0; 200]).unwrap(), 100, "a partial checksum is not verified");
 }
 
 #[test]
-fn unread_bytes_are_told_by_a_rst_and_their_lack_by_a_fin() {
+fn a_close_with_unread_bytes_sends_a_rst_and_otherwise_a_fin() {
     let mut bench = Bench::new();
     let (accepted, mut next) = bench.open(&MSS_1460);
     next.len = 100;
@@ -345,7 +345,7 @@ fn unread_bytes_are_told_by_a_rst_and_their_lack_by_a_fin() {
 }
 
 #[test]
-fn unread_bytes_are_told_after_a_shutdown_too() {
+fn a_close_with_unread_bytes_sends_a_rst_after_a_shutdown_too() {
     let mut bench = Bench::new();
     let (accepted, mut next) = bench.open(&MSS_1460);
     bench.engine.finish(accepted.flow);
@@ -359,7 +359,7 @@ fn unread_bytes_are_told_after_a_shutdown_too() {
 }
 
 #[test]
-fn a_timer_runs_once_however_many_connections_had_its_place() {
+fn a_timer_runs_once_after_many_connections_with_the_same_number() {
     let mut bench = Bench::new();
     for _ in 0..50 {
         let (accepted, mut next) = bench.open(&MSS_1460);
@@ -371,7 +371,7 @@ fn a_timer_runs_once_however_many_connections_had_its_place() {
     let (accepted, _) = bench.open(&MSS_1460);
     assert_eq!(bench.engine.send(accepted.flow, &[0; 100]).unwrap(), 100);
     assert_eq!(bench.turn().len(), 1);
-    assert_eq!(bench.pass(Duration::from_millis(600)), [], "nothing comes again so soon");
+    assert_eq!(bench.pass(Duration::from_millis(600)), [], "no retransmission so soon");
 }
 
 #[test]
@@ -385,7 +385,7 @@ fn a_syn_reopens_a_connection_in_time_wait() {
     bench.put(&next);
     bench.turn();
     bench.engine.release(accepted.flow);
-    assert!(!bench.engine.is_idle(), "it waits");
+    assert!(!bench.engine.is_idle(), "it is in TIME-WAIT");
     let syn = Segment { seq: 5000, flags: SYN, ack: 0, ..next };
     bench.put(&syn);
     let answer = bench.turn().pop().unwrap();
@@ -393,7 +393,7 @@ fn a_syn_reopens_a_connection_in_time_wait() {
 }
 
 #[test]
-fn an_idle_peer_is_asked_and_a_silent_one_given_up() {
+fn an_idle_peer_is_probed_and_a_silent_one_times_out() {
     let mut bench = Bench::new();
     let (accepted, next) = bench.open(&MSS_1460);
     let probes = bench.pass(Duration::from_secs(6));
@@ -477,7 +477,7 @@ fn a_queue_of_small_segments_is_full_before_lwip_refuses_one() {
             return;
         }
     }
-    panic!("{queued} bytes were never too many");
+    panic!("the queue is not full after {queued} bytes");
 }
 
 #[test]
@@ -499,7 +499,7 @@ fn the_bytes_of_a_source_end_with_a_push() {
         let mut sent = 0;
         while sent < queued {
             let segments = bench.turn();
-            assert!(!segments.is_empty(), "{given:?}: {sent} bytes and no more");
+            assert!(!segments.is_empty(), "{given:?}: only {sent} bytes were sent");
             for segment in segments {
                 sent += segment.len;
                 pushes.extend((segment.flags & PSH != 0).then_some(sent));

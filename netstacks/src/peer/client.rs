@@ -1,4 +1,4 @@
-//! A peer as a plain blocking connection.
+//! A peer as a blocking connection.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -13,9 +13,40 @@ use super::signal::Signal;
 
 /// A [`Peer`] for a thread: each call blocks until it is done. It has the limits of [`Peer`].
 ///
-/// Every call fails with [`io::ErrorKind::TimedOut`] after the client's patience, and with
-/// [`io::ErrorKind::ConnectionAborted`] once a [`Canceller`] has ended it. Dropping it takes the link away
-/// from the stack.
+/// A call that blocks for longer than the client's patience fails with [`io::ErrorKind::TimedOut`]. After
+/// [`Canceller::cancel`] all calls fail with [`io::ErrorKind::ConnectionAborted`]. Dropping the client also drops its
+/// end of the link.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// use std::time::Duration;
+///
+/// use netstacks::peer::{Client, Peer};
+/// # use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
+/// # use platform::MemoryLink;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// # let runtime = tokio::runtime::Runtime::new()?;
+/// # let mut stack = runtime.block_on(async { Smoltcp::start(link, &StackConfig::default()) })?;
+/// # runtime.spawn(stack.driver);
+/// # runtime.spawn(async move {
+/// #     let (mut reader, mut writer) = tokio::io::split(stack.listener.accept().await?);
+/// #     tokio::io::copy(&mut reader, &mut writer).await?;
+/// #     tokio::io::AsyncWriteExt::shutdown(&mut writer).await
+/// # });
+/// // At the other end of the link is a stack with an echo server.
+/// let peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "10.0.0.2:7".parse()?)?;
+/// let mut client = Client::new(peer, Duration::from_secs(10));
+/// client.connect()?;
+/// client.write_all(b"hello")?;
+/// client.shutdown_write()?;
+/// let mut echo = String::new();
+/// client.read_to_string(&mut echo)?;
+/// assert_eq!(echo, "hello");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Client<L> {
     peer: Peer<L>,
@@ -24,26 +55,47 @@ pub struct Client<L> {
     waker: Waker,
 }
 
-/// Ends the waiting of a [`Client`] from another thread.
+/// Cancels the calls of a [`Client`] from another thread.
+///
+/// ```
+/// use std::io::ErrorKind;
+/// use std::thread;
+/// use std::time::Duration;
+///
+/// use netstacks::peer::{Client, Peer};
+/// use platform::MemoryLink;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // There is no stack at the other end of this link, so the client waits.
+/// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let peer = Peer::new(link, "10.0.0.1:4000".parse()?, "10.0.0.2:80".parse()?)?;
+/// let mut client = Client::new(peer, Duration::from_secs(60));
+/// let canceller = client.canceller();
+/// let waiting = thread::spawn(move || client.connect());
+/// canceller.cancel();
+/// assert_eq!(waiting.join().unwrap().unwrap_err().kind(), ErrorKind::ConnectionAborted);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Canceller(Arc<Signal>);
 
 impl Canceller {
-    /// From now on every call of the client fails, and the one that waits does, too.
+    /// Makes the current call of the client fail, and all later ones.
     pub fn cancel(&self) {
         self.0.raise();
     }
 }
 
 impl<L: Link> Client<L> {
-    /// A client whose calls block at most so long.
+    /// A client. Each of its calls blocks for at most `patience`.
     pub fn new(peer: Peer<L>, patience: Duration) -> Self {
         let signal = Arc::new(Signal::new());
         let waker = Waker::from(Arc::clone(&signal));
         Self { peer, patience, signal, waker }
     }
 
-    /// A handle that ends its waiting.
+    /// A handle that cancels its calls.
     pub fn canceller(&self) -> Canceller {
         Canceller(Arc::clone(&self.signal))
     }
@@ -52,7 +104,7 @@ impl<L: Link> Client<L> {
     ///
     /// # Errors
     ///
-    /// The peer's and the client's own.
+    /// The errors of [`Peer::poll_connect`] and of [`Client`].
     pub fn connect(&mut self) -> io::Result<()> {
         self.wait(Peer::poll_connect)
     }
@@ -61,7 +113,7 @@ impl<L: Link> Client<L> {
     ///
     /// # Errors
     ///
-    /// The peer's and the client's own.
+    /// The errors of [`Peer::poll_shutdown`] and of [`Client`].
     pub fn shutdown_write(&mut self) -> io::Result<()> {
         self.wait(Peer::poll_shutdown)
     }
@@ -100,7 +152,7 @@ impl<L: Link> Write for Client<L> {
         self.wait(|peer, cx| peer.poll_write(cx, bytes))
     }
 
-    /// Nothing is kept back.
+    /// Does nothing: all written bytes are already sent.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

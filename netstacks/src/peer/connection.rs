@@ -23,7 +23,7 @@ const SYN_OPTIONS_LEN: usize = 8;
 pub(super) struct Wire<L> {
     pub(super) link: L,
     pub(super) capabilities: Capabilities,
-    /// A packet was not sent, because the link was full. Whoever reads it clears it.
+    /// A packet was not sent because the link was full. The owner of the wire clears this.
     pub(super) is_full: bool,
 }
 
@@ -43,11 +43,11 @@ impl<L: Link> Wire<L> {
 pub(super) struct Connection {
     headers: TcpHeaders,
     ports: [u16; 2],
-    /// Bytes that arrived and were not read.
+    /// Bytes that have arrived and were not read.
     unread: VecDeque<u8>,
     sending: Sending,
     receiving: Receiving,
-    /// A FIN is to be sent.
+    /// The caller has closed the sending half.
     closing: bool,
     ack_due: bool,
     /// The largest payload of a segment and of a packet. Before the stack's SYN: our own limits.
@@ -59,28 +59,28 @@ pub(super) struct Connection {
     scale: u8,
     /// Shift count of our own window.
     own_scale: u8,
-    /// The window that was last sent, in bytes.
+    /// The window in the last packet that was sent, in bytes.
     advertised: usize,
     una: u32,
     next: u32,
     expected: u32,
 }
 
-/// How far our half of the connection is.
+/// The state of our half of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
     Nothing,
     SynSent,
-    /// The stack's SYN-ACK has come.
+    /// The stack's SYN-ACK has arrived.
     Open,
     FinSent,
 }
 
-/// How far the stack's half of the connection is.
+/// The state of the stack's half of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Receiving {
     Open,
-    /// Its FIN is here.
+    /// Its FIN has arrived.
     Ended,
     Reset,
 }
@@ -123,7 +123,7 @@ impl Connection {
         self.receiving
     }
 
-    /// Whether the stack's SYN-ACK has come.
+    /// Whether the stack's SYN-ACK has arrived.
     pub(super) fn is_established(&self) -> bool {
         matches!(self.sending, Sending::Open | Sending::FinSent)
     }
@@ -132,7 +132,7 @@ impl Connection {
         self.closing
     }
 
-    /// From now on a FIN is due, once the stack's window has room for it.
+    /// Makes a FIN due. It is sent when the stack's window has room for it.
     pub(super) fn close(&mut self) {
         self.closing = true;
     }
@@ -147,7 +147,7 @@ impl Connection {
         match (self.sending, self.receiving) {
             (_, Receiving::Reset) => None,
             (Sending::Nothing, _) => Some(SYN),
-            // A FIN has a place in the window (RFC 9293, 3.4): without room it may be dropped.
+            // A FIN takes a sequence number in the window (RFC 9293, 3.4). Without room the stack may drop it.
             (Sending::Open, _) if self.closing && self.open_window() > 0 => Some(FIN | ACK),
             _ => self.ack_due.then_some(ACK),
         }
@@ -179,7 +179,7 @@ impl Connection {
         WINDOW.saturating_sub(self.unread.len())
     }
 
-    /// Sends packets of whole segments until the window or the link is full, or the rest does not fill one.
+    /// Sends packets of whole segments until the window or the link is full, or the rest does not fill a packet.
     /// Does not flush.
     pub(super) fn fill<L: Link>(&mut self, wire: &mut Wire<L>, bytes: &[u8]) -> io::Result<usize> {
         let mut sent = 0;
@@ -198,15 +198,15 @@ impl Connection {
 
     /// The part of the stack's window that is not in flight.
     ///
-    /// A stack that rounds its scaled window down moves the right edge back by less than one unit of the scale, and
-    /// drops bytes beyond it: smoltcp 0.14 does. Nothing retransmits them here, so that unit is left unused.
+    /// smoltcp 0.14 rounds its scaled window down. That moves the right edge back by less than one unit of the scale,
+    /// and the stack drops bytes beyond it. A peer does not retransmit them, so it leaves that unit unused.
     fn open_window(&self) -> usize {
         let rounding = (1 << self.scale) - 1;
         self.window.saturating_sub(rounding).saturating_sub(self.next.wrapping_sub(self.una)) as usize
     }
 
-    /// The payload of the next packet, if so many bytes are left. Less than a segment only if that is all, or if
-    /// the stack's window is small and nothing else would open it (RFC 9293, 3.8.6.2.1).
+    /// The payload of the next packet, in bytes, if `left` bytes are left. Less than a segment only if that is all, or
+    /// if at least half of the stack's largest window is open (RFC 9293, 3.8.6.2.1).
     fn sendable(&self, left: usize) -> usize {
         let len = self.open_window().min(left).min(self.largest);
         match len / self.mss * self.mss {
@@ -215,7 +215,7 @@ impl Connection {
         }
     }
 
-    /// Takes a packet that has come, and returns how many bytes of its payload are in the buffer.
+    /// Handles a packet of the stack. Returns how many bytes of its payload are in the buffer.
     pub(super) fn take(&mut self, segment: &TcpSegment<'_>, buffer: &mut [u8]) -> io::Result<usize> {
         let (sequence, flags) = (segment.sequence(), segment.flags());
         if [segment.source_port(), segment.destination_port()] != self.ports || self.receiving == Receiving::Reset {
@@ -229,14 +229,14 @@ impl Connection {
             self.establish(segment);
             return Ok(0);
         }
-        // Before the handshake there is nothing to acknowledge: it is a packet of an earlier connection.
+        // Before the handshake, this is a packet of an earlier connection.
         if !self.is_established() {
             return Ok(0);
         }
         self.acknowledged(segment.acknowledgement(), segment.window().into());
         let payload = segment.payload();
         let fin = flags & FIN != 0;
-        // A repeated segment and a keep-alive are acknowledged again; there is none ahead of a gap.
+        // A repeated segment and a keep-alive are acknowledged again. There are no gaps.
         self.ack_due |= fin || !payload.is_empty() || sequence != self.expected;
         if sequence != self.expected || self.receiving == Receiving::Ended {
             return Ok(0);
@@ -248,7 +248,7 @@ impl Connection {
         self.deliver(payload, buffer)
     }
 
-    /// Copies payload to the buffer, and the rest to the store.
+    /// Copies payload to the buffer, and the rest to `unread`.
     fn deliver(&mut self, payload: &[u8], buffer: &mut [u8]) -> io::Result<usize> {
         let len = payload.len().min(buffer.len());
         buffer[..len].copy_from_slice(&payload[..len]);
@@ -270,7 +270,7 @@ impl Connection {
         }
     }
 
-    /// Takes the stack's SYN and its options.
+    /// Handles the stack's SYN-ACK and its options.
     fn establish(&mut self, syn: &TcpSegment<'_>) {
         self.ack_due = true;
         if self.sending != Sending::SynSent {
@@ -295,7 +295,7 @@ impl Connection {
         (self.una, self.window, self.largest_window) = (syn.acknowledgement(), window, window);
     }
 
-    /// Sends a packet; `false` where the link is full.
+    /// Sends a packet. Returns `false` if the link is full.
     fn send<L: Link>(&mut self, wire: &mut Wire<L>, flags: u8, payload: &[u8]) -> io::Result<bool> {
         let options = if flags == SYN { self.syn_options() } else { [0; SYN_OPTIONS_LEN] };
         let options = if flags == SYN { &options[..] } else { &[] };
@@ -326,7 +326,7 @@ impl Connection {
         }
     }
 
-    /// The MSS, and a window that is scaled.
+    /// The MSS and window scale options.
     fn syn_options(&self) -> [u8; SYN_OPTIONS_LEN] {
         let mss = self.mss.min(u16::MAX.into()) as u16;
         let [high, low] = mss.to_be_bytes();

@@ -21,19 +21,61 @@ use super::connection::{Connection, Receiving, Wire};
 use super::signal::Signal;
 use crate::datagrams::Inbox;
 
-/// Largest number of batches that one wait takes, so that the caller gets its turn.
+/// Largest number of batches that one wait takes before it returns to the caller.
 const BATCHES: usize = 8;
 
-/// Many scripted TCP clients on one link, for one thread that is driven by readiness; and UDP.
+/// Many scripted TCP clients on one link, and UDP, for a thread with an event loop.
 ///
-/// Each connection has the limits of [`Peer`](super::Peer), and a slot, which is a number that the caller chooses.
-/// Packets arrive in [`Peers::wait`] only. It is edge-triggered: it names a slot once for each change, so the
-/// caller reads and writes until [`io::ErrorKind::WouldBlock`].
+/// Each connection has the limits of [`Peer`](super::Peer), and a slot: a number that the caller chooses.
+/// Packets are only received in [`Peers::wait`]. It is edge-triggered: it lists a slot once for each change, so the
+/// caller must read and write until [`io::ErrorKind::WouldBlock`].
 ///
-/// Every connection has its own local port, from 1024 on in turn, whatever its remote address. A port is used
-/// again after all others. The stack may still hold its last connection in TIME-WAIT then; use many remote ports.
+/// Every connection has its own local port. Ports are used in turn from 1024 on, whatever the remote address, so a port
+/// is reused after all others. The stack may still hold the last connection of a port in TIME-WAIT; use many remote
+/// ports to avoid that.
 ///
-/// An acknowledgement is not sent before the next wait: until then it can go with data.
+/// Acknowledgements are sent by the next wait, unless data carries them before.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use netstacks::peer::Peers;
+/// # use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
+/// # use platform::MemoryLink;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// # let runtime = tokio::runtime::Runtime::new()?;
+/// # let mut stack = runtime.block_on(async { Smoltcp::start(link, &StackConfig::default()) })?;
+/// # runtime.spawn(stack.driver);
+/// # runtime.spawn(async move {
+/// #     while let Ok(stream) = stack.listener.accept().await {
+/// #         let (mut reader, mut writer) = tokio::io::split(stream);
+/// #         tokio::spawn(async move { tokio::io::copy(&mut reader, &mut writer).await });
+/// #     }
+/// # });
+/// // At the other end of the link is a stack with an echo server.
+/// let mut peers = Peers::new(other_end, "10.0.0.1".parse()?);
+/// for slot in 0..3 {
+///     peers.connect(slot, "10.0.0.2:7".parse()?)?;
+/// }
+/// let (mut ready, mut buffer, mut is_sent, mut echoes) = (Vec::new(), [0; 100], [false; 3], 0);
+/// while echoes < 3 {
+///     peers.wait(Duration::from_secs(10), &mut ready)?;
+///     for &slot in &ready {
+///         if peers.is_connected(slot) && !is_sent[slot] {
+///             is_sent[slot] = peers.write(slot, b"hello").is_ok();
+///         }
+///         if let Ok(len) = peers.read(slot, &mut buffer) {
+///             assert_eq!(&buffer[..len], b"hello");
+///             echoes += 1;
+///             peers.close(slot);
+///         }
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Peers<L> {
     wire: Wire<L>,
@@ -46,6 +88,25 @@ pub struct Peers<L> {
 }
 
 /// Ends a [`Peers::wait`] from another thread.
+///
+/// ```
+/// use std::thread;
+/// use std::time::Duration;
+///
+/// use netstacks::peer::Peers;
+/// use platform::MemoryLink;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let mut peers = Peers::new(link, "10.0.0.1".parse()?);
+/// let waker = peers.waker();
+/// thread::spawn(move || waker.wake());
+/// let mut ready = Vec::new();
+/// peers.wait(Duration::from_secs(600), &mut ready)?;
+/// assert!(ready.is_empty());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct PeersWaker(Arc<Signal>);
 
@@ -77,7 +138,7 @@ impl<L: Link> Peers<L> {
         PeersWaker(Arc::clone(&self.signal))
     }
 
-    /// Starts a connection. The SYN is sent by the next wait.
+    /// Starts a connection. The next wait sends the SYN.
     ///
     /// # Errors
     ///
@@ -91,14 +152,15 @@ impl<L: Link> Peers<L> {
         Ok(())
     }
 
-    /// Whether the stack's SYN-ACK has come, and no RST since. If the stack refuses, [`Peers::read`] says so.
+    /// Whether the stack's SYN-ACK has arrived, and no RST since. If the stack refuses the connection, [`Peers::read`]
+    /// returns the error.
     pub fn is_connected(&self, slot: usize) -> bool {
         self.table
             .of_slot(slot)
             .is_some_and(|connection| connection.is_established() && connection.receiving() != Receiving::Reset)
     }
 
-    /// Reads bytes that have arrived; 0 after the stack's FIN, and for an empty buffer.
+    /// Reads bytes that have arrived. Returns 0 after the stack's FIN, and for an empty buffer.
     ///
     /// # Errors
     ///
@@ -124,7 +186,7 @@ impl<L: Link> Peers<L> {
     }
 
     /// Sends packets from the start of `bytes`, as many as the window and the link take, and returns how many
-    /// bytes these are. It may leave a rest that does not fill a packet; the next write sends it.
+    /// bytes these are. A rest that does not fill a packet may be left to the next write.
     ///
     /// # Errors
     ///
@@ -141,7 +203,7 @@ impl<L: Link> Peers<L> {
         if bytes.is_empty() {
             return Ok(0);
         }
-        // A link that was full is tried again after the next wait: 10,000 attempts in vain cost more.
+        // If the link was full, it is tried again only after the next wait: 10,000 failed attempts are expensive.
         let len = if self.wire.is_full { 0 } else { connection.fill(&mut self.wire, bytes)? };
         if len > 0 {
             return Ok(len);
@@ -152,23 +214,23 @@ impl<L: Link> Peers<L> {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Ends a connection and frees its slot. The next wait sends the FIN; bytes that were not read are lost. In
-    /// the background the connection still takes and acknowledges the stack's packets, until its FIN has come.
+    /// Ends a connection and frees its slot. The next wait sends the FIN; unread bytes are lost. In the background the
+    /// connection still receives and acknowledges the stack's packets, until the stack's FIN.
     /// Does nothing if the slot has no connection.
     pub fn close(&mut self, slot: usize) {
         self.table.release(slot);
     }
 
-    /// Sends all packets that are due, takes the packets that have come, and lists the slots that may have become
-    /// connected, readable or writable, or have failed; each once. What `ready` held is dropped.
+    /// Sends all due packets, receives packets, and replaces the content of `ready`: it lists each slot once that may
+    /// have become connected, readable or writable, or has failed.
     ///
-    /// Returns as soon as there is anything to do, after `longest`, or after [`PeersWaker::wake`]. It may also
-    /// return early with nothing. At once if a datagram waits.
+    /// Returns when there is something to do, after `longest`, or after [`PeersWaker::wake`]. Returns at once if a
+    /// datagram waits. It may also return early with an empty list.
     ///
     /// # Errors
     ///
-    /// The errors of the link, which is gone; [`io::ErrorKind::InvalidData`] if the stack sends more than a window
-    /// has room for. `ready` is not complete then.
+    /// The errors of the link, which can no longer be used; [`io::ErrorKind::InvalidData`] if the stack sends more than
+    /// a window has room for. Then `ready` is not complete.
     pub fn wait(&mut self, longest: Duration, ready: &mut Vec<usize>) -> io::Result<()> {
         ready.clear();
         self.table.next_turn();
@@ -195,7 +257,7 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    /// Lists slots that wait for room in the link, if it has some. Returns whether it has room after it had none.
+    /// Lists slots that wait for room in the link, if it has room. Returns whether it was full before and has room now.
     fn regain_room(&mut self, ready: &mut Vec<usize>) -> io::Result<bool> {
         let mut cx = Context::from_waker(&self.waker);
         if self.wire.is_full && self.wire.link.poll_writable(&mut cx)?.is_pending() {
@@ -205,7 +267,7 @@ impl<L: Link> Peers<L> {
         Ok(mem::take(&mut self.wire.is_full))
     }
 
-    /// Takes packets that have come.
+    /// Receives packets.
     fn receive(&mut self, ready: &mut Vec<usize>) -> io::Result<()> {
         for _ in 0..BATCHES {
             let count = match self.wire.link.try_recv(&mut self.batch) {
@@ -223,7 +285,7 @@ impl<L: Link> Peers<L> {
         Ok(())
     }
 
-    /// Ready if there is something to send or to receive.
+    /// Ready if packets can be sent or received.
     fn poll_change(&mut self) -> Poll<io::Result<()>> {
         let mut cx = Context::from_waker(&self.waker);
         let writable = match (self.wire.is_full, self.table.has_waiting()) {

@@ -1,4 +1,4 @@
-//! One link for several threads, each with a peer of its own.
+//! One link for several threads, each with its own peer.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -9,7 +9,28 @@ use std::task::{Context, Poll, Wake, Waker};
 use platform::packet::TcpSegment;
 use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
 
-/// One of several ends of a link: it receives the packets to its own TCP port. Packets to other ports are lost.
+/// One of several ends of a link. It receives the packets to its own TCP port. Packets to other ports are dropped.
+///
+/// ```
+/// use std::future::poll_fn;
+///
+/// use netstacks::peer::{Peer, SharedLink};
+/// use netstacks::{Netstack, Smoltcp, StackConfig};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let stack = Smoltcp::start(link, &StackConfig::default())?;
+/// tokio::spawn(stack.driver);
+/// let ports = [4000, 4001];
+/// for (end, port) in SharedLink::split(other_end, ports).into_iter().zip(ports) {
+///     let mut peer = Peer::new(end, ([10, 0, 0, 1], port).into(), "10.0.0.2:80".parse()?)?;
+///     poll_fn(|cx| peer.poll_connect(cx)).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct SharedLink<L> {
     link: Arc<Mutex<Shared<L>>>,
@@ -23,18 +44,18 @@ struct Shared<L> {
     link: L,
     batch: Vec<PacketBuffer>,
     ends: Vec<End>,
-    /// Buffers whose packets have been taken, for those to come.
+    /// Empty buffers for later packets.
     spare: Vec<PacketBuffer>,
 }
 
-/// The port of an end, and its packets that have been taken from the link.
+/// The port of an end, and its packets that were received from the link.
 #[derive(Debug)]
 struct End {
     port: u16,
     waiting: VecDeque<PacketBuffer>,
 }
 
-/// The wakers of the ends. A change of the link may be for any of them.
+/// The wakers of all ends. A wake of the link may be for any of them.
 #[derive(Debug)]
 struct Wakers(Mutex<Vec<Option<Waker>>>);
 
@@ -63,7 +84,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<L: Link> SharedLink<L> {
-    /// The ends of a link, one for each of these ports of the clients.
+    /// Splits a link into ends, one for each of these client ports.
     pub fn split(link: L, ports: impl IntoIterator<Item = u16>) -> Vec<Self> {
         let capabilities = link.capabilities();
         let batch = (0..capabilities.batch).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect();
@@ -81,7 +102,7 @@ impl<L: Link> SharedLink<L> {
         cx: &Context<'_>,
         poll: fn(&mut L, &mut Context<'_>) -> Poll<io::Result<()>>,
     ) -> Poll<io::Result<()>> {
-        // Before the link is polled, which may wake at once.
+        // Store the waker before the link is polled: it may wake at once.
         lock(&self.wakers.0)[self.index] = Some(cx.waker().clone());
         let waker = Waker::from(Arc::clone(&self.wakers));
         poll(&mut lock(&self.link).link, &mut Context::from_waker(&waker))
@@ -89,7 +110,7 @@ impl<L: Link> SharedLink<L> {
 }
 
 impl<L: Link> Shared<L> {
-    /// Takes a batch from the link, and gives each packet to its end.
+    /// Receives a batch from the link, and gives each packet to its end.
     fn take(&mut self, wakers: &Wakers) -> io::Result<()> {
         let count = self.link.try_recv(&mut self.batch)?;
         let capacity = self.link.capabilities().max_packet_len;
@@ -137,7 +158,7 @@ impl<L: Link> Link for SharedLink<L> {
             return Poll::Ready(Ok(()));
         }
         let readable = self.poll(cx, L::poll_readable);
-        // Another end may have taken a packet for this one meanwhile.
+        // Another end may have received a packet for this one meanwhile.
         if lock(&self.link).ends[self.index].waiting.is_empty() { readable } else { Poll::Ready(Ok(())) }
     }
 

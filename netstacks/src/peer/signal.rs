@@ -1,14 +1,14 @@
-//! How a thread that waits for a link is woken.
+//! Wakes a thread that waits for a link.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
 use std::thread::{self, Thread};
 
-/// Unparks the thread that waits: as the waker of a link, or with a flag for the thread to see.
+/// Unparks the waiting thread, either as the waker of a link or with a flag for the thread.
 #[derive(Debug)]
 pub(super) struct Signal {
-    /// The thread that waits, or was the last to.
+    /// The thread that waits, or the last one that did.
     thread: Mutex<Thread>,
     raised: AtomicBool,
 }
@@ -18,7 +18,7 @@ impl Signal {
         Self { thread: Mutex::new(thread::current()), raised: AtomicBool::new(false) }
     }
 
-    /// From now on wakes go to this thread. Call it before the link is polled.
+    /// Sends wakes to the current thread from now on. Call it before the link is polled.
     pub(super) fn attach(&self) {
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread::current();
     }

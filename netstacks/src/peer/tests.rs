@@ -1,4 +1,4 @@
-//! The peer packet by packet, against the other end of its link; and against every stack.
+//! Tests the peer packet by packet against the other end of its link, and against every stack.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -22,14 +22,14 @@ const LOCAL: &str = "10.0.0.1:7";
 const REMOTE: &str = "10.0.0.2:80";
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The stack's end, by hand.
+/// The stack's end of the link, which the test plays by hand.
 pub(super) struct Far {
     link: MemoryLink,
     headers: TcpHeaders,
     pub(super) next: u32,
 }
 
-/// A packet of the peer's.
+/// A packet from the peer.
 pub(super) struct Seen {
     pub(super) flags: u8,
     sequence: u32,
@@ -54,7 +54,7 @@ impl Far {
         self.next += payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0);
     }
 
-    /// What the peer has sent since. Its checksums have to be right, or left to the link.
+    /// The packets that the peer has sent since the last call. Each checksum must be correct, or partial.
     pub(super) fn seen(&mut self) -> Vec<Seen> {
         let mut buffers = [PacketBuffer::new(65_535)];
         let mut seen = Vec::new();
@@ -90,7 +90,7 @@ fn now<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> Option<
     }
 }
 
-/// A peer that is connected to a far end with a window of so many bytes, in packets of 1500.
+/// A peer that is connected to a far end with a window of `window` bytes and an MSS of 1460.
 fn connected((near, far): (MemoryLink, MemoryLink), window: u16) -> (Peer<MemoryLink>, Far) {
     let (local, remote) = (LOCAL.parse().unwrap(), REMOTE.parse().unwrap());
     let [high, low] = (near.capabilities().mtu as u16 - 40).to_be_bytes();
@@ -123,7 +123,7 @@ fn a_write_goes_in_whole_segments_up_to_the_window() {
     let arrived: Vec<u8> = seen.into_iter().flat_map(|packet| packet.payload).collect();
     assert_eq!(arrived, bytes[..6 * 1460]);
     far.send(ACK, 2 + 6 * 1460, 10_000, &[], &[]);
-    // What would not fill a packet is left to the next write, and sent if there is no more.
+    // A rest that does not fill a packet is left to the next write, which sends it if there is no more.
     assert_eq!(now(|cx| peer.poll_write(cx, &bytes[..2000])).unwrap().unwrap(), 1460);
     assert_eq!(now(|cx| peer.poll_write(cx, &bytes[..540])).unwrap().unwrap(), 540);
     let lens: Vec<_> = far.seen().iter().map(|packet| packet.payload.len()).collect();
@@ -158,7 +158,7 @@ fn a_full_link_is_waited_for() {
     let bytes = [1; 14_600];
     assert_eq!(now(|cx| peer.poll_write(cx, &bytes)).unwrap().unwrap(), 2 * 1460);
     assert!(now(|cx| peer.poll_write(cx, &bytes)).is_none());
-    // An acknowledgement that has no room either is not forgotten.
+    // The acknowledgement has no room either, and is sent later.
     far.send(ACK, 2, 60_000, &[], b"hello");
     let mut buffer = [0; 10];
     assert_eq!(now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap(), 5);
@@ -189,7 +189,7 @@ fn unread_bytes_are_kept_and_close_the_window() {
     let (mut peer, mut far) = connected(MemoryLink::pair(65_535, 64), 60_000);
     let sent: Vec<u8> = (0..=250).cycle().take(60_000).collect();
     let (mut total, mut window) = (0, 0);
-    // Each write finds the window closed to it, but takes what has arrived.
+    // Each write finds the window closed, but receives the packets that have arrived.
     far.send(ACK, 2, 0, &[], &[]);
     while total + sent.len() <= WINDOW {
         far.send(ACK, 2, 0, &[], &sent);
@@ -326,13 +326,13 @@ mod with_stacks {
     use super::*;
     use crate::{Listener, Netstack, StackConfig, StackKind, Visitor};
 
-    /// A stack that sends back what it gets, and a client that compares.
+    /// A stack that echoes all bytes, and a client that compares them.
     struct Echo {
         link: MemoryLink,
         peer: Peer<MemoryLink>,
     }
 
-    /// More than any buffer on the way holds.
+    /// More than the buffers on the way hold together.
     const LEN: usize = 6_000_000;
 
     impl Visitor<MemoryLink> for Echo {
@@ -358,7 +358,7 @@ mod with_stacks {
         }
     }
 
-    /// The client, for the link to live on.
+    /// Runs the client. Returns it, so that the link stays open.
     fn converse(mut client: Client<MemoryLink>) -> Client<MemoryLink> {
         client.connect().unwrap();
         let bytes: Vec<u8> = (0..=250).cycle().take(LEN).collect();

@@ -1,4 +1,4 @@
-//! A connection, as this side of smoltcp knows it.
+//! The engine's state of a connection.
 
 use std::io::{self, IoSlice};
 use std::ops::{Deref, DerefMut};
@@ -11,14 +11,14 @@ use tokio::time::Instant;
 use crate::recovery::Recovery;
 use crate::{Sink, Source};
 
-/// A socket, alone in a set.
+/// A socket in its own set.
 pub(super) struct Socket {
     set: SocketSet<'static>,
     handle: SocketHandle,
 }
 
 impl Socket {
-    /// A closed socket with two rings of so many bytes.
+    /// A closed socket with two rings of `window` bytes.
     pub(super) fn new(window: usize) -> Self {
         let ring = || tcp::SocketBuffer::new(vec![0; window]);
         let mut set = SocketSet::new(Vec::with_capacity(1));
@@ -47,35 +47,35 @@ impl DerefMut for Socket {
 
 pub(super) struct Connection {
     pub(super) socket: Socket,
-    /// Payload of the largest segment, or super-packet, towards a peer that fills the MTU, in bytes.
+    /// Largest payload of a segment or super-packet to a peer that accepts segments of the full MTU, in bytes.
     pub(super) segment_len: usize,
     pub(super) recovery: Recovery,
-    /// A packet from the peer ended the connection, and no FIN did.
+    /// A packet from the peer closed the socket: a RST, or the end of an orderly close.
     pub(super) reset: bool,
-    /// The peer's FIN has come.
+    /// The peer's FIN has arrived.
     pub(super) peer_finished: bool,
     pub(super) fin: Fin,
     /// Bytes that were read and written.
     pub(super) carried: usize,
-    /// What an orphan had left to send when it was looked at last, in bytes.
+    /// The length of an orphan's send queue at the last check, in bytes.
     unsent: usize,
-    /// How long it waits for the peer to take more of that, or for its FIN.
+    /// When an orphan is aborted, unless the peer makes progress.
     orphaned_until: Option<Instant>,
 }
 
-/// Our FIN.
+/// The state of our FIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fin {
-    /// Nobody has asked for it.
+    /// Not requested.
     Open,
-    /// smoltcp has not been asked for it yet: see `SmoltcpEngine::close`.
+    /// Requested, but smoltcp does not know it yet; see `SmoltcpEngine::close`.
     Due,
-    /// smoltcp sends it behind what is queued.
+    /// smoltcp sends it behind the queued bytes.
     Asked,
 }
 
-/// A peer that takes nothing of what is left to be sent, or, once it has it all, sends no FIN, is waited for so
-/// long once nobody reads any more: Linux' `tcp_fin_timeout`. To answer probes is not enough.
+/// How long an orphan waits for a peer that acknowledges nothing of the rest, or that has everything and sends no FIN:
+/// Linux's `tcp_fin_timeout`. Replies to probes do not extend it.
 pub(super) const MAX_FIN_WAIT: Duration = Duration::from_mins(1);
 
 impl Connection {
@@ -93,7 +93,7 @@ impl Connection {
         }
     }
 
-    /// When an orphan has waited for too long. To be asked whenever it may have sent something.
+    /// When an orphan has waited for too long. Call it whenever the peer may have acknowledged something.
     pub(super) fn stuck_at(&mut self, now: Instant) -> Instant {
         if self.socket.send_queue() < self.unsent {
             self.unsent = self.socket.send_queue();
@@ -102,12 +102,12 @@ impl Connection {
         *self.orphaned_until.get_or_insert(now + MAX_FIN_WAIT)
     }
 
-    /// Why its socket does nothing any more.
+    /// The error of a closed socket.
     pub(super) fn ended(&self) -> io::Error {
         if self.reset { io::ErrorKind::ConnectionReset } else { io::ErrorKind::TimedOut }.into()
     }
 
-    /// Lends what its socket has received.
+    /// Lends the bytes that its socket has received.
     pub(super) fn lend(&mut self, sink: &mut Sink<'_>) -> io::Result<usize> {
         let lent = self.lend_ring(sink)?;
         self.carried += lent;
@@ -116,7 +116,7 @@ impl Connection {
 
     fn lend_ring(&mut self, sink: &mut Sink<'_>) -> io::Result<usize> {
         let mut lent = 0;
-        // Once for each end of the ring.
+        // The bytes may wrap around the end of the ring, so there may be two parts.
         loop {
             let offered = self.socket.recv(|bytes| match bytes.len() {
                 0 => (0, Err(io::ErrorKind::WouldBlock.into())),
@@ -137,7 +137,7 @@ impl Connection {
         }
     }
 
-    /// Lends a source what its socket has room for.
+    /// Lends a source the room in its socket.
     pub(super) fn fill(&mut self, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
         let filled = self.fill_ring(most, source)?;
         self.carried += filled;
@@ -151,14 +151,15 @@ impl Connection {
         if !self.socket.may_send() {
             return Err(self.ended());
         }
-        // smoltcp sends what there is, so of much only whole segments are taken: no small one between.
+        // smoltcp sends all queued bytes, so take only whole segments of a large write. This avoids small segments in
+        // between.
         let room = (self.socket.send_capacity() - self.socket.send_queue()).min(most);
         let whole = if room > self.segment_len { room - room % self.segment_len } else { room };
         if whole == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let mut filled = 0;
-        // Once for each end of the ring.
+        // The room may wrap around the end of the ring, so there may be two parts.
         while filled < whole {
             let given = self.socket.send(|room| {
                 let len = room.len().min(whole - filled);

@@ -1,4 +1,4 @@
-/* What lwIP asks of a compiler and a C library: the least that every target has. */
+/* lwIP's settings for the compiler and the C library. They work on every target. */
 
 #ifndef LWIP_SYS_ARCH_CC_H
 #define LWIP_SYS_ARCH_CC_H
@@ -15,23 +15,23 @@
 #endif
 #endif
 
-/* Without this lwIP calls a function for each, and names of the system's headers are taken. */
+/* Without this, lwIP calls functions to swap bytes, and defines names that the system's headers use. */
 #define LWIP_DONT_PROVIDE_BYTEORDER_FUNCTIONS
 #if defined(__GNUC__) && BYTE_ORDER == LITTLE_ENDIAN
 #define lwip_htons(x) ((uint16_t)__builtin_bswap16((uint16_t)(x)))
 #define lwip_htonl(x) ((uint32_t)__builtin_bswap32((uint32_t)(x)))
 #endif
 
-/* GCC and clang pack by attribute, which lwIP knows; Microsoft's compiler by pragma. */
+/* lwIP packs structures by the attribute of GCC and clang. Microsoft's compiler needs a pragma. */
 #if defined(_MSC_VER) && !defined(__clang__)
 #define PACK_STRUCT_USE_INCLUDES
 #endif
 
-/* Without __FILE__: it would carry the builder's home directory into the program. */
+/* Without __FILE__, which would put the path of the build machine into the program. */
 void lwip_sys_assertion_failed(const char *message, int line);
 #define LWIP_PLATFORM_ASSERT(message) lwip_sys_assertion_failed((message), __LINE__)
 
-/* Nothing is printed from inside the byte path. */
+/* The byte path prints nothing. */
 #define LWIP_PLATFORM_DIAG(message) do { } while (0)
 
 #endif

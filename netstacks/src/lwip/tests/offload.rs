@@ -1,4 +1,4 @@
-//! Over a link that offloads: super-packets, both ways.
+//! Over a link that offloads: super-packets in both directions.
 
 use super::*;
 
@@ -9,7 +9,7 @@ const BATCH: usize = 4;
 const WIDE_V4: [u8; 8] = [2, 4, 5, 180, 3, 3, 7, 1];
 const WIDE_V6: [u8; 8] = [2, 4, 5, 160, 3, 3, 7, 1];
 
-/// What the peer has of the stream to it.
+/// The part of the stream that the peer has received.
 #[derive(Default)]
 struct Inbox {
     start: u32,
@@ -36,7 +36,7 @@ impl Inbox {
         }
     }
 
-    /// The acknowledgement of all that.
+    /// Acknowledges all of it.
     fn ack(&self, next: &mut Segment) {
         next.ack = self.start.wrapping_add(self.bytes.len() as u32 + u32::from(self.fin));
     }
@@ -69,7 +69,7 @@ fn a_super_packet_leaves_whole_and_the_syn_ack_has_the_real_mss() {
         let headers = if v6 { 60 } else { 40 };
         let whole = (65_535 - headers) / usize::from(mss) * usize::from(mss);
         let sent = bench.engine.send(accepted.flow, &bytes(0, 2 * whole + 2000)).unwrap();
-        assert_eq!(sent, 2 * whole, "the rest would be a small packet of its own");
+        assert_eq!(sent, 2 * whole, "the rest would be a small packet");
         let packets = bench.turn_packets();
         assert_eq!(packets.iter().map(|(_, packet)| packet.len()).collect::<Vec<_>>(), [headers + whole; 2]);
         for (meta, packet) in &packets {
@@ -126,7 +126,7 @@ fn the_effective_packet_size_is_the_super_packet() {
 }
 
 #[test]
-fn lost_super_packets_are_sent_again_though_nothing_tells_of_them() {
+fn lost_super_packets_are_retransmitted_without_duplicates() {
     let mut bench = Bench::offloading();
     let (accepted, mut next, mut inbox) = wide(&mut bench);
     assert_eq!(bench.engine.send(accepted.flow, &bytes(0, 2 * 64_240)).unwrap(), 2 * 64_240);
@@ -141,9 +141,9 @@ fn lost_super_packets_are_sent_again_though_nothing_tells_of_them() {
         }
     }
     assert_eq!(again[0].0, lost[0].0);
-    assert_eq!(again[0].1[20..], lost[0].1[20..], "but for the IP header's identification");
+    assert_eq!(again[0].1[20..], lost[0].1[20..], "only the IP header's identification differs");
     inbox.take(&again);
-    // The first came as a probe, and the second comes as another.
+    // The first probe retransmitted the first one. Another probe retransmits the second.
     for _ in 0..60 {
         inbox.ack(&mut next);
         bench.put(&next);
@@ -157,7 +157,7 @@ fn lost_super_packets_are_sent_again_though_nothing_tells_of_them() {
 fn a_lost_super_packet_is_sent_again_after_three_duplicates() {
     let mut bench = Bench::offloading();
     let (accepted, mut next, mut inbox) = wide(&mut bench);
-    // Room for more than two segments.
+    // Grow the congestion window beyond two segments.
     for _ in 0..4 {
         bench.engine.send(accepted.flow, &bytes(inbox.bytes.len(), 2 * 64_240)).unwrap();
         inbox.take(&bench.turn_packets());
@@ -184,7 +184,7 @@ fn a_lost_super_packet_is_sent_again_after_three_duplicates() {
     assert!(bench.turn().is_empty());
 }
 
-/// lwIP would put both into the segment that waits to go again.
+/// lwIP alone would put both into the segment that waits for retransmission.
 #[test]
 fn new_bytes_and_a_fin_come_behind_all_that_was_sent() {
     for v6 in [false, true] {
@@ -204,7 +204,7 @@ fn new_bytes_and_a_fin_come_behind_all_that_was_sent() {
         bench.engine.finish(accepted.flow);
         bench.engine.egress(bench.now).unwrap();
         let rest = bench.take_packets();
-        assert_eq!(Segment::parse(&rest[0].1).len, 10, "the first, as it was");
+        assert_eq!(Segment::parse(&rest[0].1).len, 10, "the first segment, unchanged");
         inbox.take(&rest[..1]);
         inbox.take(&packets[1..]);
         inbox.take(&rest[1..]);
@@ -213,7 +213,7 @@ fn new_bytes_and_a_fin_come_behind_all_that_was_sent() {
     }
 }
 
-/// lwIP would put the others before it, and then find its lists empty.
+/// lwIP alone would put the others before it, and then find its lists empty.
 #[test]
 fn a_timeout_keeps_the_order_where_a_segment_waits_to_go_again() {
     let mut bench = Bench::over(MemoryLink::offloading_pair(1500, 4), false, 4 << 20);
@@ -289,7 +289,7 @@ fn a_window_below_a_super_segment_lets_part_of_it_go() {
         assert!(bench.now - started < Duration::from_secs(100), "{} bytes in 100 s", inbox.bytes.len());
         inbox.ack(&mut next);
         next.window = windows.next().unwrap();
-        // With a byte: a window shrinks only by a segment that is new.
+        // With a byte of payload: only a new segment can shrink the window.
         bench.put(&Segment { len: 1, ..next.clone() });
         next.seq += 1;
         bench.put(&next);
@@ -349,12 +349,12 @@ fn the_window_is_open_again_after_each_turn() {
         assert_eq!(bench.engine.recv(accepted.flow, &mut buffer).unwrap(), BATCH * 65_495);
         bench.engine.egress(bench.now).unwrap();
         let acks = bench.take();
-        assert_eq!(acks.iter().map(|ack| ack.ack).collect::<Vec<_>>(), [next.seq], "one for the turn");
+        assert_eq!(acks.iter().map(|ack| ack.ack).collect::<Vec<_>>(), [next.seq], "one ACK for the turn");
         assert!(usize::from(acks[0].window) << 7 >= (4 << 20) - 65_536, "{}", acks[0].window);
     }
 }
 
-/// Moves some megabytes each way.
+/// Moves a few megabytes in each direction.
 fn traffic(bench: &mut Bench, accepted: &Accepted, next: &mut Segment, payload: usize) {
     let (mut buffer, out) = (vec![0; 1 << 20], bytes(0, 128 << 10));
     for _ in 0..40 {
@@ -388,7 +388,7 @@ fn a_steady_flow_allocates_nothing() {
     }
 }
 
-/// A peer with a closed window, for which bytes wait.
+/// A peer with a closed window, and bytes that wait for it.
 fn closed(len: usize) -> (Bench, Segment) {
     let mut bench = Bench::offloading();
     let (accepted, mut next, _) = wide(&mut bench);
@@ -420,7 +420,7 @@ fn a_window_of_64_kib_opens_as_the_probe_is_due() {
 }
 
 #[test]
-fn a_probe_that_is_taken_ends_the_probing() {
+fn an_acknowledged_probe_ends_the_probing() {
     for len in [1, 2, 1000] {
         let (mut bench, mut next) = closed(len);
         let probe = |bench: &mut Bench| {
@@ -434,7 +434,7 @@ fn a_probe_that_is_taken_ends_the_probing() {
         bench.put(&Segment { len: 1, ..next.clone() });
         next.seq += 1;
         let rest: usize = bench.turn().iter().map(|segment| segment.len).sum();
-        // lwIP sends the byte of the probe again with what follows it.
+        // lwIP sends the byte of the probe again, with the bytes after it.
         assert!(rest == len || (len == 1 && rest == 0), "{rest} of {len} bytes");
         next.ack = end;
         bench.put(&next);

@@ -19,7 +19,7 @@ impl<L: Link> Peers<L> {
     /// # Errors
     ///
     /// - [`io::ErrorKind::WouldBlock`] if the link is full; the next wait ends when it has room again.
-    /// - [`io::ErrorKind::InvalidInput`] if it does not fit into a packet, or the addresses are of two IP versions.
+    /// - [`io::ErrorKind::InvalidInput`] if it does not fit into a packet, or the IP versions of the addresses differ.
     /// - The errors of the link.
     pub fn send_datagram(&mut self, local_port: u16, remote: SocketAddr, payload: &[u8]) -> io::Result<()> {
         let invalid = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
@@ -51,9 +51,9 @@ impl<L: Link> Peers<L> {
         sent
     }
 
-    /// The oldest datagram that waits, to any port. Copies its payload into `buffer`, as far as it fits. At most
-    /// [`MAX_WAITING_DATAGRAMS`](crate::MAX_WAITING_DATAGRAMS) wait, with
-    /// [`MAX_WAITING_BYTES`](crate::MAX_WAITING_BYTES); further ones are dropped.
+    /// Takes the oldest waiting datagram, to any port. Copies its payload into `buffer`, as far as it fits. At most
+    /// [`MAX_WAITING_DATAGRAMS`](crate::MAX_WAITING_DATAGRAMS) with a total of
+    /// [`MAX_WAITING_BYTES`](crate::MAX_WAITING_BYTES) wait; further ones are dropped.
     pub fn receive_datagram(&mut self, buffer: &mut [u8]) -> Option<Datagram> {
         self.inbox.pop(buffer)
     }

@@ -11,12 +11,12 @@ use crate::peer::connection::{Connection, Receiving, Sending, Wire};
 
 /// Lower ports are for servers.
 const FIRST_PORT: u16 = 1024;
-/// Slots that wait for room and are listed at once: of 10,000, most would find the link full again.
+/// Largest number of slots that wait for room and are listed at once: most of 10,000 would find the link full again.
 const UNBLOCKED_AT_ONCE: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Table {
-    /// By local port. A box, because most ports have none.
+    /// Indexed by local port. Boxed, because most ports have no connection.
     entries: Vec<Option<Box<Entry>>>,
     /// The local port of each slot's connection; 0 if it has none.
     slots: Vec<u16>,
@@ -32,18 +32,18 @@ pub(super) struct Table {
 #[derive(Debug)]
 struct Entry {
     connection: Connection,
-    /// `None`: the caller has closed it.
+    /// `None` after the caller has closed it.
     slot: Option<usize>,
-    /// Whether it is among those with a packet to send.
+    /// Whether it is in `due`.
     is_due: bool,
-    /// Whether it is among those that wait for room.
+    /// Whether it is in `blocked`.
     is_blocked: bool,
-    /// The wait that listed it last.
+    /// The number of the last wait that listed it.
     listed: u64,
 }
 
 impl Entry {
-    /// Whether nothing remains to be sent or received after the caller has closed it.
+    /// Whether the caller has closed it and nothing is left to send or receive.
     fn is_over(&self) -> bool {
         self.slot.is_none()
             && match (self.connection.sending(), self.connection.receiving()) {
@@ -78,7 +78,7 @@ impl Table {
         self.turn += 1;
     }
 
-    /// Whether a connection has something to send, or waits for room to do so.
+    /// Whether a connection has a packet to send, or waits for room in the link.
     pub(super) fn has_waiting(&self) -> bool {
         !self.due.is_empty() || !self.blocked.is_empty()
     }
@@ -105,7 +105,7 @@ impl Table {
         self.entries[usize::from(port)].as_ref().map(|entry| &entry.connection)
     }
 
-    /// The next port without a connection, for a slot without one.
+    /// The next free port, for a slot without a connection.
     pub(super) fn free_port(&self, slot: usize) -> io::Result<u16> {
         if self.port(slot).is_ok() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("slot {slot} has a connection")));
@@ -116,7 +116,7 @@ impl Table {
             .ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "all local ports are in use"))
     }
 
-    /// Takes a new connection. Its SYN is due.
+    /// Adds a new connection. Its SYN is due.
     pub(super) fn insert(&mut self, slot: usize, port: u16, connection: Connection) {
         if self.slots.len() <= slot {
             self.slots.resize(slot + 1, 0);
@@ -140,10 +140,10 @@ impl Table {
         self.settle(port);
     }
 
-    /// Takes a packet of the stack's, and lists its slot.
+    /// Handles a packet of the stack, and lists its slot.
     pub(super) fn take(&mut self, segment: &TcpSegment<'_>, ready: &mut Vec<usize>) -> io::Result<()> {
         let port = segment.destination_port();
-        // The stack may repeat packets of a connection that is over.
+        // The stack may retransmit packets of a connection that is over.
         let Some(entry) = &mut self.entries[usize::from(port)] else { return Ok(()) };
         entry.connection.take(segment, &mut [])?;
         entry.list(self.turn, ready);
@@ -162,7 +162,7 @@ impl Table {
         }
     }
 
-    /// Lists slots that wait for room, those that wait longest.
+    /// Lists the slots that have waited longest for room.
     pub(super) fn unblock(&mut self, ready: &mut Vec<usize>) {
         for port in self.blocked.drain(..self.blocked.len().min(UNBLOCKED_AT_ONCE)) {
             if let Some(entry) = &mut self.entries[usize::from(port)] {
@@ -172,7 +172,7 @@ impl Table {
         }
     }
 
-    /// Notes that a connection has a packet to send, or drops it if it is over. To be called after each change.
+    /// Notes that a connection has a packet to send, or drops it if it is over. Call it after each change.
     pub(super) fn settle(&mut self, port: u16) {
         let place = &mut self.entries[usize::from(port)];
         let Some(entry) = place else { return };
@@ -184,7 +184,7 @@ impl Table {
         }
     }
 
-    /// Sends the packets that are due, until the link is full.
+    /// Sends the due packets, until the link is full.
     pub(super) fn send_due<L: Link>(&mut self, wire: &mut Wire<L>) -> io::Result<()> {
         while let Some(&port) = self.due.front() {
             if let Some(entry) = &mut self.entries[usize::from(port)] {

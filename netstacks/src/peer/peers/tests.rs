@@ -13,13 +13,13 @@ use crate::peer::tests::{Far, PATIENCE, plain};
 const ADDRESS: [u8; 4] = [10, 0, 0, 1];
 const REMOTE: &str = "10.0.0.2:80";
 
-/// Clients, and the stack's end, by hand, of the connection from this port.
+/// Clients, and the far end of the connection from this port, which the test plays by hand.
 fn peers((near, far): (MemoryLink, MemoryLink), port: u16) -> (Peers<MemoryLink>, Far) {
     let (local, remote) = (SocketAddr::from((ADDRESS, port)), REMOTE.parse().unwrap());
     (Peers::new(near, ADDRESS.into()), Far::new(far, remote, local))
 }
 
-/// What a wait lists at once.
+/// The slots that a wait with a timeout of zero lists.
 fn now(peers: &mut Peers<MemoryLink>) -> Vec<usize> {
     let mut ready = Vec::new();
     peers.wait(Duration::ZERO, &mut ready).unwrap();
@@ -77,7 +77,7 @@ fn a_closed_connection_is_kept_until_the_stack_closes_too() {
     assert!(now(&mut peers).is_empty());
     let seen = far.seen();
     assert_eq!((seen.len(), seen[0].flags, seen[0].acknowledgement), (1, ACK, 1006));
-    // It is over: nothing of it is answered any more.
+    // It is over, so no packet of it gets a reply.
     far.send(FIN | ACK, 3, 10_000, &[], &[]);
     assert!(now(&mut peers).is_empty() && far.seen().is_empty());
     assert!(peers.table.connection(1024).is_err());
@@ -116,7 +116,7 @@ fn a_fin_waits_for_the_handshake_and_for_room_in_the_window() {
     far.send(RST, 3, 0, &[], &[]);
     now(&mut peers);
     assert!(peers.table.connection(1024).is_err());
-    // One that was never sent leaves nothing behind.
+    // A connection that never sent its SYN leaves nothing behind.
     peers.connect(0, REMOTE.parse().unwrap()).unwrap();
     peers.close(0);
     now(&mut peers);
@@ -227,7 +227,7 @@ fn a_wait_is_woken_from_another_thread_and_ends_in_time() {
     peers.wait(Duration::from_millis(20), &mut ready).unwrap();
     assert!(ready.is_empty());
     let (waker, begin) = (peers.waker(), Instant::now());
-    // Before the wait, and likely during it.
+    // One wake before the wait, and one that is likely during it.
     waker.wake();
     peers.wait(PATIENCE, &mut ready).unwrap();
     let other = thread::spawn(move || waker.wake());
@@ -254,7 +254,7 @@ mod with_stacks {
     const IN_A_ROW: usize = 2000;
     const REQUEST: [u8; 4] = *b"ping";
 
-    /// A stack on a thread that sends back what it gets, or closes after a request's length.
+    /// A stack on a thread. It echoes all bytes, or closes after the first read.
     struct Serve {
         link: MemoryLink,
         closes_first: bool,
@@ -301,7 +301,7 @@ mod with_stacks {
         }
     }
 
-    /// The published crates close connections late, or not at all.
+    /// Without the published crates: they close connections late, or not at all.
     const STACKS: [StackKind; 3] = [StackKind::Lwip, StackKind::Ipstack, StackKind::Smoltcp];
 
     /// Runs a client against stacks, over plain and offloading links and both IP versions.
@@ -322,7 +322,7 @@ mod with_stacks {
         }
     }
 
-    /// Waits until all is done, in bounded time.
+    /// Waits until `turn` returns `true`, in bounded time.
     fn drive(peers: &mut Peers<MemoryLink>, mut turn: impl FnMut(&mut Peers<MemoryLink>, &[usize]) -> bool) {
         let (begin, mut ready) = (Instant::now(), Vec::new());
         while !turn(peers, &ready) {
@@ -331,7 +331,7 @@ mod with_stacks {
         }
     }
 
-    /// Waits until no connection is left, in the background either.
+    /// Waits until no connection is left, not even in the background.
     fn finish(mut peers: Peers<MemoryLink>) {
         let begin = Instant::now();
         while !peers.table.is_empty() {
@@ -341,7 +341,7 @@ mod with_stacks {
         }
     }
 
-    /// One of the connections at once.
+    /// One of many connections at the same time.
     #[derive(Clone)]
     struct Exchange {
         bytes: Vec<u8>,
