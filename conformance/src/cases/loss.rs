@@ -9,7 +9,7 @@ use crate::lab::exchange;
 use crate::wire::Segment;
 use crate::{Case, Client, LATE, Offer, Out, SOON, Setup, Step, Then, check, pattern, same};
 
-/// Time for a probe. The shortest retransmission timeout of the stacks is 200 ms.
+/// Timeout of a probe. It is shorter than any retransmission timeout of the stacks: these are 200 ms or more.
 const PROBE: Duration = Duration::from_millis(150);
 
 pub(super) const CASES: &[Case] = &[
@@ -103,7 +103,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// The server sends so many bytes, of which the link loses the segments for which `lost` is true. Returns the longest
+/// Sends `len` bytes from the server over a link that loses the segments for which `lost` is true. Returns the longest
 /// time without new bytes in order.
 fn transfer(setup: &Setup, len: usize, growth: u16, mut lost: impl FnMut(&Segment) -> bool) -> Step<Duration> {
     let mut lab = setup.start()?;
@@ -136,7 +136,7 @@ fn shorter_than(pause: Duration, most: Duration) -> Step {
     check(pause < most, || format!("no new byte came for {pause:.2?}"))
 }
 
-/// Loses segments by their numbers, counted from 1, each once.
+/// Loses the segments with these numbers, counted from 1, once each.
 fn nth(numbers: &'static [usize]) -> impl FnMut(&Segment) -> bool {
     let (mut count, mut seen) = (0, HashSet::new());
     move |segment| {
@@ -197,7 +197,7 @@ fn many_lost(setup: &Setup) -> Step {
 }
 
 fn super_packet_lost(setup: &Setup) -> Step {
-    // All segments of the first packet that has more than one, after some others.
+    // The victim is the first packet with more than one segment, after 20 segments.
     let (mut previous, mut victim, mut count) = (0, None, 0);
     let mut seen = HashSet::new();
     let mut lab = setup.start()?;
@@ -206,7 +206,7 @@ fn super_packet_lost(setup: &Setup) -> Step {
     let bytes = client.receive_with(1 << 20, Duration::from_secs(10), |segment| {
         count += 1;
         if victim.is_none() && count > 20 && segment.packet == previous {
-            // Its first segment has been taken: the next ones are lost.
+            // Its first segment has already been taken. The others are lost, once each.
             victim = Some(segment.packet);
         }
         previous = segment.packet;
@@ -226,7 +226,7 @@ fn acks_lost(setup: &Setup) -> Step {
     let (mut got, mut count) = (Vec::new(), 0);
     let until = Instant::now() + LATE;
     while got.len() < LEN {
-        // A pause means that the stack waits for an ACK.
+        // After a pause the stack waits for an ACK.
         let Some(segment) = client.next_segment(Duration::from_millis(30))? else {
             check(Instant::now() < until, || format!("{} of {LEN} bytes came", got.len()))?;
             client.ack()?;
@@ -268,14 +268,14 @@ fn flight_ack_lost(setup: &Setup) -> Step {
     lab.finish()
 }
 
-/// The first segments of a long transfer, with so many duplicate ACKs for the first of them. Returns whether it came
-/// again within a time.
+/// Receives the first part of a long transfer, and then sends `count` duplicate ACKs. Returns whether the segment that
+/// they ask for came again in time.
 fn after_duplicates(setup: &Setup, count: usize, within: Duration) -> Step<bool> {
     let mut lab = setup.start()?;
     let (mut client, served) = lab.connect()?;
     let sending = served.send(pattern(23, 200_000), Then::Keep);
     client.receive(50_000, LATE)?;
-    // What is under way comes, and probes (RFC 8985, 7), and nothing is acknowledged.
+    // Wait for the segments in flight and for probes (RFC 8985, 7), and acknowledge none of them.
     std::thread::sleep(Duration::from_millis(60));
     client.forget()?;
     let missing = client.expected;
@@ -298,7 +298,7 @@ fn fast_retransmit(setup: &Setup) -> Step {
 }
 
 fn two_duplicate_acks(setup: &Setup) -> Step {
-    // On a busy machine the timer can strike at the same moment, but not each time.
+    // On a busy machine the timer can expire at the same moment, but not every time.
     for _ in 0..5 {
         if !after_duplicates(setup, 2, Duration::from_millis(100))? {
             return Ok(());
@@ -374,7 +374,7 @@ fn lost_towards_the_stack(setup: &Setup) -> Step {
     let (mut client, mut served) = lab.connect()?;
     let bytes = pattern(25, 10_000);
     let begin = client.next;
-    // Lost: 2, 7, 8 and 19. They come again one after the other, as a sender without SACK would do it.
+    // Lost: 2, 7, 8 and 19. They are sent again one after the other, as a sender without SACK would.
     let first: Vec<_> = (0..19).filter(|number| ![2, 7, 8].contains(number)).collect();
     send_segments(&client, &bytes, &first)?;
     let mut done = 0;
