@@ -51,7 +51,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("udp-fragments-sent", fragments_sent).about(
         "The server sends 4,000 bytes over IPv4 and an MTU of 1500",
         "RFC 791, 2.3; RFC 1122, 3.3.3",
-        "Fragments that are a datagram of 4,000 bytes together.",
+        "Fragments that together are a datagram of 4,000 bytes.",
     ),
     Case::new("udp-too-large", too_large).about(
         "The server sends a datagram that no IPv4 packet can hold",

@@ -21,8 +21,8 @@ pub(super) const CASES: &[Case] = &[
     Case::new("one-lost-growing-window", one_lost_growing_window).about(
         "One segment is lost; the client's window grows with every ACK",
         "RFC 5681, 2 and 3.2; RFC 6298, 5",
-        "None of the ACKs counts as a duplicate, by the letter. The timeout repairs it at the latest: no pause is \
-         as long as three seconds.",
+        "None of the ACKs is a duplicate as the RFC defines it, so the loss may last until the timeout. No pause \
+         is as long as three seconds.",
     ),
     Case::new("two-lost", two_lost).about(
         "Two segments in a row are lost",
@@ -32,10 +32,10 @@ pub(super) const CASES: &[Case] = &[
     Case::new("four-lost-of-a-window", four_lost_of_a_window).about(
         "Four segments of one window, apart from each other, are lost",
         "RFC 6582, 3.2; RFC 6675, 5",
-        "An acknowledgement of a part of the window repeats the next lost segment: no timeout.",
+        "Each partial acknowledgment makes the stack send the next lost segment again, without a timeout.",
     ),
     Case::new("tail-lost", tail_lost).about(
-        "The last segment is lost, so that nothing brings duplicate ACKs",
+        "The last segment is lost, so there are no duplicate ACKs",
         "RFC 6298, 5",
         "The retransmission timer brings it within 4 seconds.",
     ),
@@ -64,7 +64,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("flight-ack-lost", flight_ack_lost).about(
         "The only ACK of the last segments is lost",
         "RFC 8985, 7",
-        "A segment comes again as a probe, within 150 ms. The RFC is an option: a timeout of a second is right, too.",
+        "A segment comes again as a probe, within 150 ms. The RFC is optional: a timeout of a second is right, too.",
     ),
     Case::new("fast-retransmit", fast_retransmit).about(
         "Three duplicate ACKs",
@@ -82,7 +82,7 @@ pub(super) const CASES: &[Case] = &[
         "Each retransmission waits about twice as long as the one before.",
     ),
     Case::new("patient-timer", patient_timer).about(
-        "An ACK takes 150 ms, after others that took none",
+        "An ACK takes 150 ms, after others that came at once",
         "RFC 6298, 2.4; RFC 9293, 3.8.6.3",
         "A receiver may delay an ACK: nothing is sent again before it.",
     ),

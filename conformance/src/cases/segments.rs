@@ -26,13 +26,13 @@ pub(super) const CASES: &[Case] = &[
         "The server reads each byte once.",
     ),
     Case::new("overlap-out-of-order", overlap_out_of_order).about(
-        "Overlapping segments fill a gap from behind",
+        "Overlapping segments arrive out of order",
         "RFC 9293, 3.10.7.4",
         "The server reads each byte once, at the latest when all is sent again.",
     ),
     Case::new("super-packet", super_packet)
         .about(
-            "The client's segments arrive joined to a super-packet",
+            "The client's segments arrive joined into a super-packet",
             "RFC 9293, 3.10.7.4; virtio 1.2, 5.1.6",
             "The server reads all bytes.",
         )
@@ -97,17 +97,17 @@ pub(super) const CASES: &[Case] = &[
     Case::new("mss-zero", mss_zero).about(
         "The SYN has an MSS of 0",
         "RFC 9293, 3.7.1",
-        "The stack does not end or stop: other connections work.",
+        "The stack does not crash or hang: other connections work.",
     ),
     Case::new("options-unknown", options_unknown).about(
         "Unknown options in the SYN and in a data segment",
         "RFC 9293, 3.1, MUST-6",
-        "They are ignored by their length, and the known ones are used.",
+        "They are skipped by their length fields, and the known ones are used.",
     ),
     Case::new("options-malformed", options_malformed).about(
         "Options with a length of 0, 1, and beyond the header",
         "RFC 9293, 3.1, MUST-7",
-        "The stack does not end or stop: other connections work.",
+        "The stack does not crash or hang: other connections work.",
     ),
     Case::new("header-length-wrong", header_length_wrong).about(
         "TCP headers whose length is too small, or more than the packet has",
@@ -186,7 +186,7 @@ pub(super) const CASES: &[Case] = &[
         .ipv6(),
     Case::new("ipv6-atomic-fragments", ipv6_atomic_fragments)
         .about(
-            "Every segment has a fragment header and is whole",
+            "Every segment has a fragment header, but is not fragmented",
             "RFC 6946, 4",
             "Each is taken as if it had no such header.",
         )

@@ -62,7 +62,7 @@ pub(super) const CASES: &[Case] = &[
         "The stack sends nothing new beyond the new edge, and all data arrives after the window has opened again.",
     ),
     Case::new("window-reduced", window_reduced).about(
-        "An ACK with the same numbers has a smaller window, while nothing is under way",
+        "An ACK with the same numbers has a smaller window, while nothing is in flight",
         "RFC 9293, 3.10.7.4",
         "The stack sends no more than the smaller window.",
     ),
@@ -72,7 +72,7 @@ pub(super) const CASES: &[Case] = &[
         "The stack keeps the newer window and goes on sending.",
     ),
     Case::new("beyond-the-window", beyond_the_window).about(
-        "The client sends data that begins behind the window",
+        "The client sends data that begins beyond the window",
         "RFC 9293, 3.10.7.4",
         "The data is dropped and answered with an ACK of what is expected.",
     ),
