@@ -1,4 +1,4 @@
-//! A headless browser, controlled by the DevTools protocol.
+//! A headless browser, controlled by its developer tools protocol.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
