@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""A stack in a process of its own, as small as it can be: it serves `rr` over IPv4 on one TUN device.
+"""The smallest stack that can run in its own process: it serves `rr` over IPv4 on one TUN device.
 
     rust-tun-perf --mode rr --netstack external --command "python3 examples/external.py"
 
-docs/external-stack.md has the protocol. The TCP in it takes segments in order, sends each response once and leaves out
-all else: windows, retransmission, options. It is made to be read.
+docs/external-stack.md has the protocol. Its TCP takes segments in order, and sends each response
+once. It has no windows, no retransmission and no options. It is an example to read.
 """
 import fcntl, json, os, select, struct, sys
 
@@ -39,7 +39,7 @@ class Stack:
         self.response = payload(self.requests["seed"], self.requests["response_bytes"])
         self.longest = device["mtu"] - 40
         self.received = self.sent = 0
-        self.connections = {}  # by both ends: the next number to send, the next to receive, bytes of a request so far
+        self.connections = {}  # by flow key: the next number to send, the next to receive, bytes of a request so far
         self.tun = os.open("/dev/net/tun", os.O_RDWR)
         fcntl.ioctl(self.tun, TUNSETIFF, struct.pack("16sH22x", device["name"].encode(), IFF_TUN_NO_PI))
 
@@ -91,7 +91,7 @@ class Stack:
 
 
 def main(stack_type=Stack):
-    orders = open(0, "rb", buffering=0)  # with a buffer, select would not see all
+    orders = open(0, "rb", buffering=0)  # with a buffer, select would not see all lines
     stack = stack_type(json.loads(orders.readline()))
     print(json.dumps({"ready": {"offload": False}}), flush=True)
     while True:

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 
 use self::devtools::Browser;
 
-/// The names of the program on different systems.
+/// The names of Chromium on different systems.
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// The browser that this machine has.
+/// Returns the browser of this machine, if it has one.
 fn browser() -> Option<PathBuf> {
     let runs = |name: &&&str| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success());
     NAMES.iter().find(runs).map(PathBuf::from)
@@ -96,7 +96,7 @@ fn a_page_is_whole_in_every_theme_and_width() {
     }
 }
 
-/// Whether a sample is of a layer alone, and not of the whole path.
+/// Returns whether a sample is of a layer alone, not of the whole path.
 fn is_layer(sample: &Sample) -> bool {
     matches!(sample.cell.layer(), Layer::Loopback | Layer::Device | Layer::Stack)
 }
@@ -115,14 +115,14 @@ fn look(browser: &mut Browser, path: &Path, series: &[Series], reader: (&str, &s
     }
     let requests: Vec<_> =
         of("Network.requestWillBeSent").iter().map(|event| event["params"]["request"]["url"].clone()).collect();
-    assert_eq!(requests, [address], "{reader:?}: nothing but the page is asked for");
+    assert_eq!(requests, [address], "{reader:?}: only the page itself is requested");
 
-    // For people to look at.
+    // Pictures for people to look at.
     browser.picture(&path.with_file_name(format!("{name}-{device}-{theme}.png")));
     let facts: Value = serde_json::from_str(browser.evaluate(FACTS).as_str().unwrap()).unwrap();
     let number = |name: &str| facts[name].as_f64().unwrap();
     assert!(number("width") <= f64::from(width), "{reader:?}: {facts}");
-    assert_eq!(facts["figures"], 1, "{reader:?}: the wide or the narrow picture");
+    assert_eq!(facts["figures"], 1, "{reader:?}: either the wide or the narrow picture");
     let samples = || series.iter().flat_map(|one| &one.samples);
     let dots = samples().filter(|sample| sample.is_ok() && !is_layer(sample)).count();
     assert_eq!(facts["circles"], dots, "{reader:?}: a dot for each run");

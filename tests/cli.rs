@@ -13,7 +13,7 @@ use crate::processes::PROGRAM;
 /// Runs the program, and returns its exit code, standard output and standard error.
 fn answer(arguments: &[&str]) -> String {
     let mut program = Command::new(PROGRAM);
-    // These variables change the help text where there is no terminal.
+    // These variables would change the help text.
     let output = program.args(arguments).env_remove("COLUMNS").env_remove("CLICOLOR_FORCE").output().unwrap();
     let mut text = format!("exit {}\n", output.status.code().unwrap());
     for (name, bytes) in [("stdout", output.stdout), ("stderr", output.stderr)] {
@@ -25,7 +25,7 @@ fn answer(arguments: &[&str]) -> String {
     text
 }
 
-/// Returns the same for arguments that are refused, without a process; nothing for arguments that are taken.
+/// Returns the same for arguments that are refused, without a process. Returns `None` for arguments that are accepted.
 pub(crate) fn refusal(arguments: &[&str]) -> Option<String> {
     let (code, text) = match Cli::try_parse_from(["rust-tun-perf"].iter().chain(arguments)) {
         Ok(cli) => {
@@ -37,7 +37,7 @@ pub(crate) fn refusal(arguments: &[&str]) -> Option<String> {
     Some(format!("exit {code}\n--- stderr\n{text}"))
 }
 
-/// The arguments of a run that would be right, and these.
+/// Adds these arguments to the arguments of a valid run.
 fn run_with(arguments: &str) -> Vec<&str> {
     let arguments: Vec<&str> = arguments.split_whitespace().collect();
     let stated = |long, short| arguments.iter().any(|argument| *argument == long || *argument == short);
@@ -58,7 +58,7 @@ fn help() {
     insta::assert_snapshot!("short_help", answer(&["-h"]));
 }
 
-/// Each is a file of another language, and each has an option and one of its values.
+/// The completions of each shell have options and commands. The manual has every option.
 #[test]
 fn the_completions_and_the_manual_know_every_option() {
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
@@ -166,14 +166,14 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
     ];
     let answers = wrong.map(|wrong| {
         let arguments = run_with(wrong);
-        let refusal = refusal(&arguments).unwrap_or_else(|| panic!("{wrong} is taken"));
+        let refusal = refusal(&arguments).unwrap_or_else(|| panic!("{wrong} is accepted"));
         assert!(refusal.starts_with("exit 2\n"), "{wrong}: {refusal}");
         format!("$ rust-tun-perf {}\n{refusal}", arguments.join(" "))
     });
     insta::assert_snapshot!(answers.join("\n"));
 }
 
-/// One wrong input of each kind: clap finds the first, and the check of the plan finds the second.
+/// The program and [`refusal`] print the same text, for an error of clap and for an error of the plan.
 #[test]
 #[cfg(feature = "smoltcp")]
 fn the_program_refuses_as_the_check_does() {
@@ -191,7 +191,7 @@ fn a_name_that_is_too_long_for_the_system() {
 
 #[test]
 #[cfg(not(feature = "lwip"))]
-fn a_stack_that_this_build_is_without() {
+fn a_stack_that_is_not_compiled_in() {
     let refusal = refusal(&run_with("--netstack lwip")).unwrap();
     assert!(refusal.starts_with("exit 2\n") && refusal.contains("--features lwip"), "{refusal}");
 }

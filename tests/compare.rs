@@ -260,7 +260,7 @@ fn two_programs_in_the_same_rounds() {
     insta::assert_snapshot!(String::from_utf8(table).unwrap());
 }
 
-/// Beside requests of which as many are made as are answered.
+/// The cell without a rate is compared by its answers per second.
 #[test]
 fn requests_at_a_rate_are_compared_by_their_p99() {
     let of = |rate| {
@@ -348,8 +348,8 @@ fn every_kind_of_wrong_file_is_refused_with_its_line() {
     insta::assert_snapshot!(answers.join("\n"));
 }
 
-/// Measured runs, in two halves of every other round. Seven runs of a cell are too few for that, so the runs of a stack
-/// and a mode are put together, each divided by its cell's median.
+/// Splits measured runs into even and odd rounds, which must not differ. Seven runs of a cell are too few, so the runs
+/// of each stack and mode are pooled, each divided by the median of its cell.
 #[test]
 fn halves_of_a_measured_file_are_alike() {
     let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data/linux.jsonl");

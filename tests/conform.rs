@@ -1,4 +1,5 @@
-//! The command `conform`, and the pages that `report` makes of its files. A test that cannot run says SKIP and why.
+//! The command `conform`, and the pages that `report` makes of its files. A test that cannot run prints SKIP with the
+//! reason.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// The scores of an output, which begins with the environment.
+/// Returns the scores of an output, which begins with the environment.
 fn scores(text: &str) -> Vec<Value> {
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[0]["kind"], "environment");
@@ -46,7 +47,7 @@ fn results_are_printed_and_written_and_become_pages() {
         assert!(page.contains(text), "{page}");
     }
     let compared = run(&format!("compare {0} {0}", out.display()));
-    assert_eq!(compared.status.code(), Some(2), "it has no samples");
+    assert_eq!(compared.status.code(), Some(2), "the file has no samples");
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn unavailable(text: &str) -> Result<(), RunError> {
     Err(RunError::Process { class: Class::Unavailable, text: text.to_owned() })
 }
 
-/// Becomes a sample of a run that panicked.
+/// Stands for a run that panicked.
 fn panicked(text: &str) -> Result<(), RunError> {
     Err(RunError::Process { class: Class::Failed, text: text.to_owned() })
 }
@@ -122,7 +122,7 @@ fn an_interrupt_ends_the_doctor() {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let console = Console { out: &mut out, err: &mut err, terminal: false, columns: None };
     let result = main_with(plan, &interrupted(), |_program| interrupted(), console);
-    // Where the machine has no device, there is nothing to interrupt.
+    // Without a device, the doctor makes no run that could be interrupted.
     assert!(matches!(result.map_err(|error| error.exit_code()), Err(130 | 3)));
 }
 
@@ -135,7 +135,7 @@ fn the_runs_are_short_and_check_every_byte() {
         assert!(scenario.timeout <= Duration::from_secs(15) && scenario.isolated && scenario.warmup_bytes == 0);
         Ok(())
     });
-    // For each stack two modes, with and without offload, two IP versions; and three runs to begin with.
+    // For each stack two modes, with and without offload, over two IP versions; and three runs before them.
     let stacks = StackKind::ALL.into_iter().filter(|stack| stack.compiled_in()).count();
     assert_eq!(count.get(), stacks * 8 + 3);
 }
@@ -219,9 +219,9 @@ impl Executor for Here {
     }
 }
 
-/// The doctor, whose runs make no namespaces. For the test below.
+/// The doctor with runs that make no namespaces, for the test below.
 #[test]
-#[ignore = "is for a network that is made for it"]
+#[ignore = "needs a network that another test makes"]
 fn here() {
     let (executor, mut out) = (Here(ProcessExecutor::new(PROGRAM)), std::io::stdout());
     let tell = |check: &Check| report::check(check, &mut out).map_err(Error::from);

@@ -1,6 +1,6 @@
-//! Stacks in processes of their own: the example, gVisor's, and programs that do what a stack must not do.
+//! Stacks in other processes: the example, gVisor, and faulty programs.
 //!
-//! They need root, `/dev/net/tun` and python3, or go for gVisor. A test that cannot run says SKIP and why.
+//! They need root, `/dev/net/tun` and python3, or go for gVisor. A test that cannot run prints SKIP with the reason.
 
 use std::process::{Command, Output, Stdio};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::machine::{missing_program, no_root};
 use crate::processes::{PROGRAM, stderr};
 
-/// Runs the example, changed by these lines of Python, under requests. Returns the sample.
+/// Runs the example, changed by these lines of Python. Returns the sample.
 fn example(change: &str, arguments: &str) -> Value {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
     let script =
@@ -44,13 +44,13 @@ fn the_example_serves_requests() {
         let sample = example("", &format!("{mode} --time=0.2"));
         assert_eq!(sample["status"], "ok", "{sample}");
         assert!(sample["requests"]["answered"].as_u64().unwrap() > 10, "{sample}");
-        // What the kernel counted, and not the program.
+        // The kernel counts these, not the program.
         assert!(sample["packets"]["rx"].as_u64().unwrap() > 10, "{sample}");
         assert_eq!(sample["device"]["offload"], false);
     }
 }
 
-/// Each is a status within the time-out, and says what the program did.
+/// Each fault becomes a status within the timeout, with a text that names it.
 #[test]
 fn a_bad_stack_is_a_status() {
     skip_if!(lacks("python3"));
@@ -74,7 +74,7 @@ fn a_bad_stack_is_a_status() {
         ("Stack.report = lambda self: dict(nothing=1)".to_owned(), "stalled", "did not report"),
         (later("self.response = bytes(len(self.response))"), "corrupt", "differs"),
     ] {
-        // A leak takes its time.
+        // A leak needs more time.
         let time = if detail.contains("memory") { "--time=20 --timeout=30" } else { "--time=0.2 --timeout=2" };
         let sample = example(&change, &format!("--mode=rr --verify=full {time}"));
         assert_eq!(sample["status"], status, "{change}: {sample}");
@@ -82,7 +82,7 @@ fn a_bad_stack_is_a_status() {
     }
 }
 
-/// The example takes datagrams, counts those of the last trial, and changes the count before it tells it.
+/// The example counts the datagrams of the last trial, and changes the count before it reports it.
 #[test]
 fn a_bad_count_of_datagrams_is_a_status() {
     skip_if!(lacks("python3"));
@@ -121,7 +121,7 @@ Stack.__init__, Stack.receive, Stack.report = __init__, receive, report";
 }
 
 #[test]
-fn what_cannot_be_run_is_refused_with_the_reason() {
+fn a_run_that_is_not_possible_is_refused_with_the_reason() {
     skip_if!(lacks("python3"));
     for (arguments, command, reason) in [
         ("-n external -m rr", None, "--command"),
@@ -141,8 +141,8 @@ fn what_cannot_be_run_is_refused_with_the_reason() {
     }
 }
 
-/// The program gets its words as they are: nothing in them is a variable, a pattern or a second command. It has no
-/// descriptor that this test would not give it, too, though the run has opened devices, namespaces and sockets.
+/// The program gets its arguments unchanged: no shell expands variables or patterns, or starts a second command. It
+/// inherits none of the devices, namespaces and sockets that the run has opened.
 #[test]
 fn no_shell_reads_a_command_and_no_descriptor_is_inherited() {
     skip_if!(lacks("python3"));
@@ -159,7 +159,7 @@ fn no_shell_reads_a_command_and_no_descriptor_is_inherited() {
 }
 
 #[test]
-fn gvisor_does_every_work() {
+fn gvisor_runs_every_workload() {
     skip_if!(lacks("go"));
     let first = run("-n gvisor -m rr --time=0.2", None);
     let stderr = String::from_utf8_lossy(&first.stderr);
@@ -198,9 +198,10 @@ fn a_program_that_does_not_start_has_failed_and_says_why() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("unlucky"), "{output:?}");
 }
 
-/// Its cases are on the list of known failures, as those of the other stacks are. A busy machine can make one fail.
+/// gVisor's failures are on the list of known failures, like the failures of the other stacks. A busy machine can make
+/// a case fail, so it is repeated.
 #[test]
-fn gvisor_does_what_is_known_of_it() {
+fn gvisor_has_its_known_failures_and_no_others() {
     skip_if!(no_root().or_else(|| missing_program(&["go"])));
     let mut cases = "all".to_owned();
     for _ in 0..5 {
@@ -220,5 +221,5 @@ fn gvisor_does_what_is_known_of_it() {
         }
         cases = changed.join(",");
     }
-    panic!("not as known: {cases}");
+    panic!("other outcomes than known: {cases}");
 }

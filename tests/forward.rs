@@ -1,7 +1,7 @@
 //! Forwarders between two TUN devices, in namespaces of their own.
 //!
-//! They need what the program needs: `/dev/net/tun`, and root or user namespaces; some also go or iperf3. A test
-//! that cannot run says SKIP and why.
+//! They need `/dev/net/tun`, and root or user namespaces. Some also need go or iperf3. A test that cannot run prints
+//! SKIP with the reason.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -42,7 +42,7 @@ const GO_ROWS: [&str; 5] = [
 /// Ends a test that would wait for ever.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Why the forwarder in Go cannot run here, as the program says it.
+/// Returns the program's error if the forwarder in Go cannot run here.
 fn no_go() -> Option<String> {
     let probe = run("--forwarder go --time 0.05 --warmup 0");
     (probe.status.code() == Some(3)).then(|| stderr(&probe))
@@ -78,7 +78,7 @@ fn program(folder: &Path, name: &str, script: &str) {
 fn every_row_in_rust_carries_every_byte_both_ways() {
     skip_if!(no_device());
     for arguments in RUST_ROWS {
-        // Of a debug build, whose code alone is a good part of it.
+        // This is the limit for a debug build. Its code alone takes a good part of it.
         let sample = both_ways(arguments, 48_000_000);
         assert!(sample["reordered"].is_u64(), "{arguments}: {}", sample["reordered"]);
     }
@@ -142,7 +142,7 @@ fn payload_flows_in_the_given_direction() {
             assert_eq!(sample["bytes_back"].is_u64(), back, "{mode}");
             assert_eq!(sample["parallel"], streams);
             assert_eq!(sample["congestion"], "cubic");
-            assert!(sample["retransmits"].is_u64(), "{mode}: who sends is asked");
+            assert!(sample["retransmits"].is_u64(), "{mode}: the sender reports them");
             let intervals = sample["intervals"].as_array().unwrap();
             assert!(intervals.iter().all(|part| part["rss_bytes"].is_u64() && part["cpu_seconds"].is_f64()));
         }
@@ -175,7 +175,7 @@ fn iperf3_generates_the_load() {
         assert_eq!(sample["congestion"], if arguments.contains("reno") { "reno" } else { "cubic" });
         assert!(sample["bytes"].as_u64().unwrap() > 1_000_000, "{arguments}");
         let seconds = sample["elapsed_ns"].as_u64().unwrap() as f64 / 1e9;
-        // Ten seconds are iperf3's default. Its server takes a moment to begin and to end.
+        // Fewer than ten seconds, which are iperf3's default. Its server takes a moment to begin and to end.
         assert!((0.5..8.0).contains(&seconds), "{arguments}: {seconds} s");
         assert!(sample["retransmits"].is_u64(), "{arguments}");
         assert_eq!(sample["bytes_back"].is_u64(), arguments.contains("bidir"), "{arguments}");
@@ -219,7 +219,7 @@ fn a_missing_go_is_reported_with_the_remedy() {
         command("--forwarder go --time 0.1").env("PATH", &folder).env("XDG_CACHE_HOME", &folder).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains("--forwarder rust"), "{}", stderr(&output));
-    // In a table the row says so, and the other rows are run.
+    // In a table the row is unavailable, and the other rows are run.
     let table = command("--row 10,15 --runs 1 --time 0.1").env("PATH", &folder).env("XDG_CACHE_HOME", &folder).output();
     let table = table.unwrap();
     assert!(
@@ -227,7 +227,7 @@ fn a_missing_go_is_reported_with_the_remedy() {
         "{}",
         stdout(&table)
     );
-    assert_eq!(table.status.code(), Some(0), "what was never there has not failed: {}", stderr(&table));
+    assert_eq!(table.status.code(), Some(0), "a row that is unavailable has not failed: {}", stderr(&table));
 }
 
 /// A long run with a forwarder that carries packets.
@@ -245,7 +245,7 @@ impl Lasting {
         let mut main = command("--time 50").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let begun = Instant::now();
         let forwarder = loop {
-            assert!(begun.elapsed() < DEADLINE, "no forwarder comes");
+            assert!(begun.elapsed() < DEADLINE, "no forwarder starts");
             assert!(main.try_wait().unwrap().is_none(), "the run has ended");
             let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", main.id())).unwrap_or_default();
             let child = children.split_whitespace().next().and_then(|child| child.parse::<u32>().ok());
@@ -277,9 +277,9 @@ impl Lasting {
             assert!(begun.elapsed() < DEADLINE, "process {left} is still in one of the run's networks");
             std::thread::sleep(Duration::from_millis(10));
         }
-        // It leaves its network, then closes its devices, then it is dead.
+        // The forwarder first leaves its network, then closes its devices, and then is dead.
         while let Some(state) = living(self.forwarder) {
-            assert!(begun.elapsed() < DEADLINE, "the forwarder lives: {state}");
+            assert!(begun.elapsed() < DEADLINE, "the forwarder is still alive: {state}");
             std::thread::sleep(Duration::from_millis(10));
         }
         output
@@ -370,7 +370,7 @@ fn a_table_is_stored_continued_and_reported() {
 #[test]
 fn an_ordinary_user_with_a_device_node_needs_no_root() {
     skip_if!(no_device());
-    skip_if!((!is_root()).then_some("all of these tests are run by an ordinary user"));
+    skip_if!((!is_root()).then_some("all of these tests already run as an ordinary user"));
     let script = "mount -t tmpfs none /dev/net; mknod -m 666 /dev/net/tun c 10 200; cd /; \
                   exec setpriv --reuid 65534 --regid 65534 --clear-groups \
                   \"$PROGRAM\" forward --bidir --time 0.3 --warmup 1MB --verify full";

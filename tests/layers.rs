@@ -1,5 +1,5 @@
-//! The layers alone. Most of them need no rights. A test that needs a TUN device in its own namespace and cannot have
-//! it says SKIP and why.
+//! Runs of one layer alone. Most of them need no permissions. A test that needs a TUN device in its own namespace, and
+//! cannot have it, prints SKIP with the reason.
 
 use std::process::Output;
 
@@ -24,7 +24,7 @@ fn good(output: &Output, what: &str) -> Value {
     sample
 }
 
-/// Checks that the delivered bytes are as many as planned, and the sum of the intervals.
+/// Checks that all planned bytes were delivered, and that the intervals add up to them.
 fn assert_whole(sample: &Value, bytes: Option<u64>) {
     if let Some(bytes) = bytes {
         assert_eq!(sample["bytes"], bytes, "{sample}");
@@ -101,7 +101,7 @@ mod on_linux {
     use super::*;
     use crate::machine::{is_root, no_device_node, no_namespace};
 
-    /// Why no run of the device alone is possible here: it makes the namespace a router.
+    /// Returns a reason if no run of the device alone is possible here. The run makes its namespace a router.
     fn no_device() -> Option<String> {
         let flag = if is_root() { "-n" } else { "-rn" };
         no_device_node().or_else(|| no_namespace(&[flag, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/ip_forward"]))
@@ -119,7 +119,7 @@ mod on_linux {
             assert_eq!(sample["offload"], offload == "on", "{arguments}");
             assert_eq!((&sample["mode"], &sample["netstack"]), (&Value::Null, &Value::Null));
             assert_eq!((&sample["device_drops"], &sample["cpu"]["client_seconds"]), (&0.into(), &0.0.into()));
-            // Every packet is written and read, and the kernel adds little of its own.
+            // Every packet is written and read, and the kernel adds only a few.
             let [rx, tx] = ["rx", "tx"].map(|way| sample["packets"][way].as_u64().unwrap());
             assert!(tx > 0 && rx.abs_diff(tx) <= 1000, "{sample}");
         }
@@ -151,7 +151,7 @@ mod on_linux {
         assert!(stderr.contains("the host's network") && stderr.contains("--netns"), "{stderr}");
     }
 
-    /// As a user without any rights, and without user namespaces.
+    /// Runs as a user without any privileges, and without user namespaces.
     #[test]
     #[cfg(feature = "smoltcp")]
     fn a_stack_and_the_loopback_need_no_right() {
@@ -171,7 +171,7 @@ mod on_linux {
 
     #[test]
     #[cfg(feature = "smoltcp")]
-    fn the_whole_path_knows_its_connection_and_what_arrived_when() {
+    fn the_whole_path_reports_its_connection_and_its_intervals() {
         skip_if!(no_device());
         for mode in ["reader", "writer"] {
             for length in [SMALL, BRIEF] {

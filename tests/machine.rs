@@ -4,12 +4,12 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
-/// Why no run over a device is possible here.
+/// Returns a reason if no run over a device is possible here.
 pub(crate) fn no_device() -> Option<String> {
     no_device_node().or_else(|| no_namespace(if is_root() { &["-n", "true"] } else { &["-rn", "true"] }))
 }
 
-/// Why a test that needs root cannot run here.
+/// Returns a reason if a test that needs root cannot run here.
 pub(crate) fn no_root() -> Option<String> {
     if !is_root() {
         return Some("needs root".to_owned());
@@ -26,7 +26,7 @@ pub(crate) fn no_device_node() -> Option<String> {
     Some(format!("/dev/net/tun: {error}"))
 }
 
-/// Why `unshare` fails with these arguments.
+/// Returns the error of `unshare` with these arguments, if it fails.
 pub(crate) fn no_namespace(arguments: &[&str]) -> Option<String> {
     match Command::new("unshare").args(arguments).output() {
         Ok(output) if output.status.success() => None,
@@ -35,7 +35,7 @@ pub(crate) fn no_namespace(arguments: &[&str]) -> Option<String> {
     }
 }
 
-/// Why a test that calls one of these programs cannot run here.
+/// Returns a reason if a test that calls these programs cannot run here.
 pub(crate) fn missing_program(names: &[&str]) -> Option<String> {
     let missing = names.iter().find(|name| !is_installed(name))?;
     Some(format!("there is no {missing}; install it"))

@@ -1,16 +1,17 @@
 //! The integration tests, as one program.
 //!
 //! They run as threads of one process: a test must not change the environment, the working directory or a limit that
-//! another test relies on, and what it leaves in `CARGO_TARGET_TMPDIR` needs a name of its own.
+//! another test relies on, and files that it leaves in `CARGO_TARGET_TMPDIR` need unique names.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
-// Systems and features that leave tests out leave some of their helpers unused.
+// If a system or a feature leaves tests out, some of their helpers are unused.
 #![cfg_attr(
     not(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp")),
     allow(dead_code, unused_macros, reason = "the tests that use it are left out")
 )]
 
-/// Ends the test where `reason` says why it cannot run. The line bypasses the test harness, which would hide it.
+/// Ends the test if there is a reason why it cannot run, and prints the reason. The line bypasses the test harness,
+/// which would hide it.
 macro_rules! skip_if {
     ($reason:expr) => {
         if let Some(reason) = $reason {

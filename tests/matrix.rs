@@ -1,4 +1,4 @@
-//! A matrix over a real TUN device, interrupted and continued. A test that cannot run says SKIP and why.
+//! A matrix over a real TUN device, interrupted and continued. A test that cannot run prints SKIP with the reason.
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -36,7 +36,7 @@ fn start(out: &Path, samples: usize, stderr: Stdio) -> Child {
     child
 }
 
-/// Checks that the file has each cell once in each of three rounds, and each sample a figure.
+/// Checks that the file has each cell once in each of three rounds, and that each sample has a figure.
 fn assert_complete(out: &Path) {
     let file = SampleFile::read(out).unwrap();
     assert_eq!(file.heads.len(), 1);
@@ -56,7 +56,7 @@ fn assert_complete(out: &Path) {
 fn assert_finished(output: &Output, out: &Path) {
     let stdout = stdout(output);
     assert_eq!(output.status.code(), Some(0), "{stdout}\n{}", stderr(output));
-    // Warnings name cells too, where the machine is busy.
+    // On a busy machine, warnings name cells too.
     let is_row = |line: &&str| line.split_whitespace().next().is_some_and(|word| word.ends_with("-thread"));
     assert_eq!(stdout.lines().filter(is_row).count(), 2, "a row for each cell\n{stdout}");
     assert_complete(out);
@@ -76,7 +76,7 @@ fn an_interrupted_matrix_says_so_and_can_be_continued() {
     let before = fs::read_to_string(&out).unwrap();
     assert_finished(&matrix(&out, 3).output().unwrap(), &out);
     let after = fs::read_to_string(&out).unwrap();
-    assert!(after.starts_with(&before), "what was measured before is untouched");
+    assert!(after.starts_with(&before), "earlier samples are unchanged");
 
     // A complete file gives a table without another run.
     let again = matrix(&out, 3).output().unwrap();
@@ -91,7 +91,7 @@ fn a_killed_matrix_continues_after_the_last_complete_line() {
     let mut child = start(&out, 1, Stdio::null());
     child.kill().unwrap();
     child.wait().unwrap();
-    // As after a power cut, or after a kill between two pages of a write.
+    // Half a line, as after a power cut, or after a kill in the middle of a write.
     let mut whole = fs::read_to_string(&out).unwrap();
     whole.truncate(whole.rfind('\n').unwrap() + 1);
     OpenOptions::new().append(true).open(&out).unwrap().write_all(b"{\"schema\":1,\"kind\":\"thro").unwrap();

@@ -18,7 +18,7 @@ use rust_tun_perf::scenario::{Cell, Layer, Scenario};
 use rust_tun_perf::{Console, Error, main_with};
 use serde_json::{Value, json};
 
-/// Runs nothing.
+/// An executor that must not be called.
 struct Nothing;
 
 impl Executor for Nothing {
@@ -45,14 +45,14 @@ fn two() -> &'static [Series] {
     &SERIES
 }
 
-/// The report of some series.
+/// Returns the report of some series.
 fn written(series: &[Series], format: Format) -> String {
     let mut out = Vec::new();
     report::report(series, format, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 
-/// The result of the command, and its standard output.
+/// Returns the result of the command, and its standard output.
 fn command(arguments: &[&str]) -> (Result<(), Error>, String) {
     let cli = Cli::try_parse_from(["rust-tun-perf", "report"].iter().chain(arguments)).unwrap();
     let mut out = Vec::new();
@@ -65,12 +65,12 @@ fn is_path(cell: &Cell) -> bool {
     cell.layer() == Layer::Path
 }
 
-/// Samples of the whole path that have a figure.
+/// Counts the samples of the whole path that have a figure.
 fn good(file: &SampleFile) -> usize {
     file.samples.iter().filter(|sample| sample.is_ok() && is_path(&sample.cell)).count()
 }
 
-/// A page's elements in their order, without what the pictures draw: its bones.
+/// Returns the elements of a page in order, with counts instead of the shapes of pictures.
 fn bones(html: &str) -> String {
     let mut bones = String::new();
     let mut rest = html;
@@ -97,7 +97,7 @@ fn bones(html: &str) -> String {
     without_rows(&format!("{before}<style/>{after}"))
 }
 
-/// Of each table the first row, and how many there are.
+/// Keeps only the first row of each table, with the number of rows.
 fn without_rows(html: &str) -> String {
     let parts: Vec<_> = html.split("<tbody>").collect();
     let tables = parts[1..].iter().map(|part| {
@@ -123,14 +123,14 @@ fn csv_of_two_machines() {
     let column = |name: &str| names.iter().position(|other| other == name).unwrap();
     let rows: Vec<_> = reader.records().map(Result::unwrap).collect();
     assert_eq!(rows.len(), two().iter().map(|one| one.summary.cells.len()).sum::<usize>());
-    // Unrounded: what is read back is what was computed.
+    // The figures are not rounded, so reading them returns the computed values.
     let medians: Vec<Option<f64>> = rows.iter().map(|row| row[column("median_gbps")].parse().ok()).collect();
     let cells = two().iter().flat_map(|one| &one.summary.cells);
     assert_eq!(medians, cells.map(|row| row.estimate.map(|estimate| estimate.median)).collect::<Vec<_>>());
 }
 
 #[test]
-fn programs_that_follow_figures_get_each_cell_under_a_name_of_its_own() {
+fn bmf_and_gha_have_each_cell_under_a_unique_name() {
     let json = |series: &[Series], format| serde_json::from_str::<Value>(&written(series, format)).unwrap();
     let rows: Vec<_> = two().iter().flat_map(|one| &one.summary.cells).collect();
     let medians: Vec<f64> = rows.iter().filter_map(|row| row.estimate).map(|estimate| estimate.median).collect();
@@ -144,7 +144,7 @@ fn programs_that_follow_figures_get_each_cell_under_a_name_of_its_own() {
     let gha = json(two(), Format::Gha);
     let speeds: Vec<_> = gha.as_array().unwrap().iter().filter(|figure| figure["unit"] == "Gbps").collect();
     assert_eq!(speeds.iter().map(|figure| figure["value"].as_f64().unwrap()).collect::<Vec<_>>(), medians);
-    // A file alone needs no name of its own, so the names stay the same from one file to the next.
+    // With a single file, the names do not contain the file, so they stay the same from one file to the next.
     let one = json(&two()[..1], Format::Bmf);
     let cell = &two()[0].summary.cells.iter().find(|row| row.speeds.len() > 1).unwrap();
     let (name, figures) =
@@ -224,13 +224,13 @@ fn text_of_a_file_is_text_in_every_format() {
     }
     let markdown = written(&series, Format::Markdown);
     assert!(!markdown.replace("\\<", "").contains('<'), "no markup");
-    assert!(!markdown.contains("\n# ") && !markdown.contains('\u{1b}'), "no line of a file's own");
+    assert!(!markdown.contains("\n# ") && !markdown.contains('\u{1b}'), "no line begins with text of the file");
     let rows = markdown.lines().filter(|line| line.starts_with('|'));
     assert!(rows.clone().count() > 50 && rows.clone().all(|row| row.ends_with('|')), "no cell is cut");
 }
 
 #[test]
-fn little_is_enough_and_much_is_not_too_much() {
+fn reports_of_few_and_of_many_samples() {
     let one = |change: fn(&mut SampleFile)| {
         let mut file = read("laptop.jsonl");
         change(&mut file);
@@ -258,11 +258,11 @@ fn little_is_enough_and_much_is_not_too_much() {
             }
         }
     });
-    assert!(many.contains("MTU 65535, 4 streams, IPv6"), "a title says in what the groups differ");
+    assert!(many.contains("MTU 65535, 4 streams, IPv6"), "a title names the difference between the groups");
 }
 
 #[test]
-fn series_have_names_of_their_own() {
+fn series_have_unique_names() {
     let mut mixed = read("laptop.jsonl");
     mixed.samples.extend(read("server.jsonl").samples);
     let labels = |files: &[SampleFile]| Series::of(files).into_iter().map(|one| one.label).collect::<Vec<_>>();
@@ -286,7 +286,7 @@ fn a_table_for_a_terminal() {
 }
 
 #[test]
-fn one_run_without_a_start_time_does_not_cost_the_page_its_time_axis() {
+fn a_page_keeps_its_time_axis_if_one_run_has_no_start_time() {
     let mut file = read("laptop.jsonl");
     file.samples[3].measured.started_unix_ms = None;
     let html = written(&Series::of(&[file]), Format::Html);

@@ -1,4 +1,5 @@
-//! Fewer runs than all combinations of options: every pair of two options' values, instead of every combination of all.
+//! Chooses combinations of options so that every pair of values of two options occurs. That takes far fewer runs than
+//! all combinations.
 //!
 //! Most faults need one value or two values together, not three (D. R. Kuhn, R. N. Kacker, Y. Lei: Practical
 //! Combinatorial Testing, NIST SP 800-142).
@@ -25,8 +26,8 @@ pub(crate) fn product<const N: usize>(axes: [&[&'static str]; N]) -> Vec<Row<N>>
     })
 }
 
-/// Chooses rows that together contain every pair that any of the rows contains: always the one with the most pairs that
-/// are still missing, and the first of several.
+/// Chooses rows that together contain every pair of `rows`. It always takes the row with the most missing pairs, and
+/// the first of equal ones.
 pub(crate) fn covering<const N: usize>(rows: &[Row<N>]) -> Vec<Row<N>> {
     let mut missing: HashSet<_> = rows.iter().flat_map(pairs_of).collect();
     let mut chosen = Vec::new();

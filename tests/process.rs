@@ -1,5 +1,4 @@
-//! Runs in processes of their own: what becomes of a process that answers, fails, crashes, says too much
-//! or never ends. Fake programs stand for most of them.
+//! Runs in child processes that succeed, fail, crash, print too much or never end. Most of them are fake programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ fn scenario(arguments: &str) -> Scenario {
     Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap()
 }
 
-/// A shell command that prints a sample as the program does, of this status.
+/// Returns a shell command that prints a sample of this status, as the program does.
 fn print(status: Status) -> String {
     let measured =
         Measurements { bytes: 1000, elapsed: Duration::from_micros(1), ..Measurements::failed(status, "in a test") };
@@ -28,20 +27,20 @@ fn print(status: Status) -> String {
     format!("cat <<'end'\n{}\nend\n", sample::line_of_its_own(&sample))
 }
 
-/// A program that is this shell script.
+/// Writes a shell script as a program, and returns its path.
 fn program(name: &str, script: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("process-{name}"));
     write_script(&path, script);
     path
 }
 
-/// What a script's answer is taken for.
+/// Runs a script as the child process, and returns the result.
 fn executed(name: &str, script: &str) -> Result<Sample, RunError> {
     let executor = ProcessExecutor::new(program(name, script)).grace(Duration::from_millis(300));
     executor.execute(&scenario("--timeout 10"))
 }
 
-/// How the sample of a script that has none ends, and why.
+/// Runs a script that prints no sample. Returns the status and the reason in the sample that replaces it.
 fn failure(name: &str, script: &str) -> (Status, String) {
     let sample = executed(name, script).unwrap();
     assert_eq!(sample.cell, Cell::planned(&scenario("")));
@@ -63,7 +62,7 @@ fn a_run_that_failed_is_its_own_sample() {
 }
 
 #[test]
-fn the_process_is_told_the_scenario() {
+fn the_process_gets_the_scenario() {
     let (_, detail) = failure("told", "cat >\"$0.task\"; echo \"$*\" >&2; exit 9");
     let end = "the process ended with exit code 9 and no sample: it printed nothing";
     assert_eq!(detail, format!("{end}; its last words: child"));
@@ -90,7 +89,7 @@ fn a_crash_after_the_result_is_a_crash() {
 }
 
 #[test]
-fn a_panic_is_told_without_its_note() {
+fn a_panic_is_reported_without_its_note() {
     let note = "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace";
     let (_, detail) = failure("panic", &format!("echo 'out of range\n{note}' >&2; exit 101"));
     assert_eq!(
@@ -100,7 +99,7 @@ fn a_panic_is_told_without_its_note() {
 }
 
 #[test]
-fn what_is_no_sample_is_said() {
+fn output_that_is_no_sample_is_reported() {
     for (script, reason) in [
         ("echo 44.6 Gbps", "not JSON"),
         ("echo 44.6", "not a JSON object"),
@@ -125,7 +124,7 @@ fn output_without_end_is_cut_off() {
 }
 
 #[test]
-fn what_a_process_says_of_a_missing_right_keeps_its_words_and_its_exit_code() {
+fn an_error_of_the_process_keeps_its_text_and_its_exit_code() {
     for (code, said) in [
         (3, "open /dev/net/tun: no such file; load the module"),
         (2, "--mtu: too small"),
@@ -162,7 +161,7 @@ fn a_good_sample_and_a_bad_end_are_a_failure() {
 
 #[test]
 fn a_process_that_does_not_end_is_killed() {
-    // Its name is among the words of the shell, and of what that becomes.
+    // `ps` shows the script's name, which is an argument of the shell and then of `tail`.
     let program = program("hanging", "exec tail -f \"$0\"");
     let executor = ProcessExecutor::new(&program).grace(Duration::from_millis(300));
     let sample = executor.execute(&scenario("--timeout 0.2")).unwrap();
@@ -204,7 +203,7 @@ fn an_interrupt_of_the_parent_alone_ends_the_process_too() {
     assert!(!Path::new("/proc").join(&pid).exists(), "process {pid} is still there");
 }
 
-/// A run that lasts, by the real program, in a process that the test below kills.
+/// A long run of the real program, in a process that the test below kills.
 #[test]
 #[ignore = "lasts until it is killed"]
 #[cfg(target_os = "linux")]
@@ -216,7 +215,7 @@ fn last() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_run_ends_with_the_process_that_wanted_it() {
+fn a_run_ends_with_its_parent_process() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("process-killed-lasting.pid");
     let _old = fs::remove_file(&file);
     let mut parent = Command::new(std::env::current_exe().unwrap());
@@ -233,7 +232,7 @@ fn a_run_ends_with_the_process_that_wanted_it() {
         }
         wait();
     };
-    // Whether it has got as far as to begin, or not.
+    // The run may have begun or not.
     parent.kill().unwrap();
     parent.wait().unwrap();
     while crate::processes::living(pid).is_some() {
@@ -242,13 +241,13 @@ fn a_run_ends_with_the_process_that_wanted_it() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_said() {
+fn a_missing_program_is_reported() {
     let error = ProcessExecutor::new("/nowhere/rust-tun-perf").execute(&scenario("")).unwrap_err();
     assert_eq!(error.exit_code(), 1);
     assert!(error.to_string().starts_with("start /nowhere/rust-tun-perf: "), "{error}");
 }
 
-/// Over a real device, by the real program.
+/// Runs the real program over a real device.
 #[test]
 fn a_real_run_in_a_process_of_its_own() {
     let executor = ProcessExecutor::new(PROGRAM);
@@ -256,6 +255,6 @@ fn a_real_run_in_a_process_of_its_own() {
     skip_if!(result.as_ref().err().filter(|error| error.exit_code() == 3));
     let sample = result.unwrap();
     assert_eq!((sample.measured.status, sample.measured.bytes), (Status::Ok, 6_000_000), "{sample:?}");
-    // The peak is that of the run's own process: this one has not grown by it.
+    // This is the peak of the child process, not of this one.
     assert!(sample.measured.peak_rss_bytes.unwrap() > 1 << 20);
 }

@@ -34,7 +34,7 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Makes a program that is this shell script.
+/// Writes a shell script as a program.
 pub(crate) fn write_script(path: &Path, script: &str) {
     // Another process writes the file. If this process did, a process that another test starts at the same time would
     // inherit the open file, and the kernel executes no file that is open for writing.

@@ -1,7 +1,7 @@
 //! Real clients of real servers, with the proxy of `examples/proxy` between them, in namespaces of their own.
 //!
-//! They need root, `/dev/net/tun` and the programs that each test names. A test that cannot run says SKIP and why.
-//! Every test runs on each stack, and once without a proxy: a failure there is not the fault of the proxy.
+//! They need root, `/dev/net/tun` and the programs that each test names. A test that cannot run prints SKIP with the
+//! reason. Every test runs on each stack, and once without a proxy: a failure there is not the fault of the proxy.
 
 mod datagrams;
 mod endings;
@@ -22,9 +22,9 @@ fn lacks(tools: &[&str]) -> Option<String> {
 
 const NO_RST: &str = "ipstack neither sends a RST nor wakes a task for one";
 
-const LOSES: &str = "on a busy machine ipstack loses a long transfer at times";
+const LOSES: &str = "on a busy machine long transfers sometimes fail on ipstack";
 
-/// What the proxy on ipstack fails, and why.
+/// Tests that the proxy fails on ipstack, with the reason.
 const IPSTACK_FAILS: [(&str, &str); 6] = [
     ("a_server_that_resets", NO_RST),
     ("a_server_that_resets_while_the_client_sends", NO_RST),
@@ -34,7 +34,7 @@ const IPSTACK_FAILS: [(&str, &str); 6] = [
     ("iperf3_both_ways_without_offload", LOSES),
 ];
 
-/// The reason why a test is known to fail.
+/// Returns the reason of a known failure.
 fn known_failure(between: Between, test: &str) -> Option<&'static str> {
     let is_ipstack = matches!(between, Between::Proxy("ipstack"));
     IPSTACK_FAILS.iter().find(|(known, _)| is_ipstack && *known == test).map(|(_, reason)| *reason)
@@ -95,6 +95,6 @@ real_clients! {
         an_answer_larger_than_a_packet(dnsmasq dig)
         a_datagram_larger_than_a_packet()
         a_hundred_flows_of_datagrams()
-        a_port_at_which_nobody_takes_datagrams()
+        a_udp_port_without_a_listener()
         ping_is_answered(ping);
 }

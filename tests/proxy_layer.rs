@@ -1,5 +1,5 @@
-//! The layer `proxy`: kernel clients and servers with a proxy on a stack between them, in networks of the run's own. A
-//! test that cannot run says SKIP and why.
+//! The layer `proxy`: kernel clients and servers with a proxy on a stack between them, in the run's own networks. A
+//! test that cannot run prints SKIP with the reason.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::machine::{is_root, no_device_node, no_namespace};
 use crate::pairs::pairwise;
 use crate::processes::{run, stderr};
 
-/// Why no run is possible here: it writes settings of its network.
+/// Returns a reason if no run is possible here. A run writes settings of its network.
 fn no_device() -> Option<String> {
     let flag = if is_root() { "-n" } else { "-rn" };
     no_device_node().or_else(|| no_namespace(&[flag, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter"]))
@@ -74,7 +74,7 @@ fn every_stack_passes_every_byte() {
     }
 }
 
-/// If the servers' network were that of the device, the route to it would lead nowhere.
+/// The servers get another network than the device, or no route to them would work.
 #[test]
 fn a_device_may_have_any_addresses() {
     skip_if!(no_device());
@@ -89,7 +89,7 @@ fn a_device_may_have_any_addresses() {
 }
 
 #[test]
-fn the_host_gets_no_networks() {
+fn the_network_of_the_host_is_refused() {
     let output = run("--layer proxy -n smoltcp -m reader --netns host");
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains("--netns"), "{}", stderr(&output));

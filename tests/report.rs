@@ -1,4 +1,4 @@
-//! From the command line to what is printed, on fixed samples: no device is touched.
+//! From the command line to the output, with fixed samples and without a device.
 
 use std::fmt;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ impl Executor for Fixed {
     }
 }
 
-/// A forwarder that took 1.2 seconds of a processor and 9 MB.
+/// Sets the load of a forwarder: 1.2 seconds of CPU time and 9 MB.
 fn load(measured: &mut Measurements) {
     measured.cpu = CpuTime { client_seconds: Some(0.5), subject_seconds: Some(1.2) };
     measured.reordered = Some(0);
@@ -97,12 +97,12 @@ fn load(measured: &mut Measurements) {
     }];
 }
 
-/// A sample's machine, to be changed.
+/// Returns the machine of a sample, to change it.
 fn environment(sample: &mut Sample) -> &mut platform::Environment {
     &mut Arc::make_mut(&mut sample.environment).machine
 }
 
-/// The output of a run, and its exit code.
+/// Returns the output of a run, and its exit code.
 fn printed(arguments: &str, change: fn(&mut Sample)) -> String {
     main(&format!("-n smoltcp {arguments}"), &Fixed(change), |_, _| Ok(None)).to_string()
 }
@@ -120,7 +120,7 @@ impl fmt::Display for Printed {
     }
 }
 
-/// Runs the program with fixed rates in place of other processes.
+/// Runs the program with fixed rates instead of other processes.
 fn main(arguments: &str, within: &Fixed, fate: Fate) -> Printed {
     let cli = Cli::try_parse_from(["rust-tun-perf"].into_iter().chain(arguments.split_whitespace())).unwrap();
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -196,7 +196,7 @@ fn a_failed_run_is_an_object_too() {
     assert_eq!(object["detail"], "the stack or its device: gone");
 }
 
-/// The rate of a cell in a round: each has its own, with a little scatter. Forwarders get faster with their rows.
+/// Returns the rate of a cell. Each cell has its own rate, with a little noise. Forwarders get faster from row to row.
 fn rate(of: &Cell, call: u64) -> f64 {
     if let Some(row) = of.forwarder().and_then(Forwarder::row) {
         return row as f64 + (call % 3) as f64 / 10.0;
@@ -209,7 +209,7 @@ fn rate(of: &Cell, call: u64) -> f64 {
 /// Makes each sample with the rate of its cell. The first call is a check, the second a run, and so on.
 struct Rates(AtomicU64, Fate);
 
-/// How a run of a scenario fails in a call, if it does.
+/// Returns how a run fails, if it does, by its scenario and the number of the call.
 type Fate = fn(&Scenario, u64) -> Result<Option<Status>, RunError>;
 
 impl Executor for Rates {
@@ -235,7 +235,7 @@ impl Executor for Rates {
     }
 }
 
-/// The output of a matrix, and its exit code.
+/// Returns the output of a matrix, and its exit code.
 fn matrix(arguments: &str, fate: Fate) -> String {
     table(&format!("matrix {arguments}"), fate)
 }
@@ -246,7 +246,7 @@ fn table(arguments: &str, fate: Fate) -> String {
     Printed { code, out, err }.to_string()
 }
 
-/// The text without lines about this machine and this build.
+/// Returns the text without lines about this machine and this build.
 fn of_any_machine(text: &str) -> String {
     let warnings = ["this is a debug build", "this is a virtual machine", "the frequency governor is"];
     let of_machine = |line: &str| {
@@ -293,11 +293,11 @@ fn a_matrix_without_available_cells_ends_after_its_first_round() {
     let arguments = format!("--netstack smoltcp --runtime current-thread --offload off --out {}", out.display());
     insta::assert_snapshot!(matrix(&arguments, |_, _| Err(unavailable())));
     let file = std::fs::read_to_string(&out).unwrap();
-    assert_eq!(file.lines().count(), 1, "the head alone: what is missing may be there the next time\n{file}");
+    assert_eq!(file.lines().count(), 1, "only the head: a missing device may be there the next time\n{file}");
 }
 
 #[test]
-fn combinations_that_cannot_be_are_left_out_by_name() {
+fn impossible_combinations_are_left_out_by_name() {
     let text =
         matrix("--netstack smoltcp --mode reader --mtu 600,1500 --ipv6 all --offload off --runs 1", |_, _| Ok(None));
     assert_eq!(text.lines().filter(|line| line.starts_with("left out: ")).count(), 2, "{text}");

@@ -1,4 +1,4 @@
-//! What SECURITY.md promises of a run's system calls. A test that cannot run says SKIP and why.
+//! The promises of SECURITY.md about the system calls of a run. A test that cannot run prints SKIP with the reason.
 
 use std::fs;
 use std::process::Command;
@@ -6,12 +6,12 @@ use std::process::Command;
 use crate::machine::{missing_program, no_root};
 use crate::processes::{PROGRAM, folder, stderr};
 
-/// The calls that make a descriptor or leave the host's network.
+/// Calls that make a descriptor or leave the host's network.
 const CALLS: &str = "open,openat,openat2,creat,socket,socketpair,accept,accept4,pipe,pipe2,epoll_create,epoll_create1,\
                      eventfd,eventfd2,dup,memfd_create,inotify_init,inotify_init1,timerfd_create,signalfd,signalfd4,\
                      unshare,setns";
 
-/// The calls of a run, one a line, as `strace` writes them. All its processes and threads are followed.
+/// Returns the calls of a run, as `strace` writes them, for all its processes and threads.
 fn calls(arguments: &str, out: &str) -> Vec<String> {
     let out = folder("safety").join(out);
     let mut strace = Command::new("strace");
@@ -19,7 +19,7 @@ fn calls(arguments: &str, out: &str) -> Vec<String> {
     let output = strace.arg(PROGRAM).args(arguments.split_whitespace()).output().unwrap();
     assert!(output.status.success(), "{arguments}: {}", stderr(&output));
     let text = fs::read_to_string(&out).unwrap();
-    // A call that was interrupted by another thread's is in two lines; the first has its arguments.
+    // A call that another thread's call interrupts is split into two lines. The first has the arguments.
     let calls = text.lines().filter_map(|line| line.split_once(' ')).map(|(_process, call)| call.trim_start());
     calls.filter(|call| !call.starts_with('<') && !call.contains("= -1 ")).map(ToOwned::to_owned).collect()
 }
@@ -51,7 +51,7 @@ fn a_run_leaves_the_host_s_network_first_and_closes_all_on_exec() {
     }
 }
 
-/// Why `strace` cannot follow a process here.
+/// Returns a reason if `strace` cannot follow a process here.
 fn cannot_trace() -> Option<String> {
     let output = Command::new("strace").args(["-qq", "-e", "trace=none", "true"]).output().unwrap();
     (!output.status.success()).then(|| format!("strace: {}", stderr(&output)))

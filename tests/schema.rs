@@ -1,4 +1,4 @@
-//! The JSON schema of the lines of files of samples.
+//! The JSON schema of the lines in sample files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Every committed file of samples.
+/// Returns every committed file of samples.
 fn files() -> Vec<PathBuf> {
     let folders = ["docs/data", "tests/data"].map(|folder| Path::new(ROOT).join(folder));
     let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
@@ -19,7 +19,7 @@ fn files() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_committed_line_is_as_the_schema_says() {
+fn every_committed_line_matches_the_schema() {
     let schema = sample::schema().to_value();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let files = files();
@@ -28,7 +28,7 @@ fn every_committed_line_is_as_the_schema_says() {
         for (number, line) in fs::read_to_string(&file).unwrap().lines().enumerate() {
             let mut line: Value = serde_json::from_str(line).unwrap();
             assert!(validator.is_valid(&line), "{}, line {}: {line}", file.display(), number + 1);
-            // Each kind of line has one of these.
+            // Each kind of line has one of these fields. A wrong type must be rejected.
             for field in ["plan", "bytes", "netstack"] {
                 if line.get(field).is_some_and(|value| !value.is_null()) {
                     line[field] = Value::from(-1);
@@ -40,9 +40,9 @@ fn every_committed_line_is_as_the_schema_says() {
 }
 
 #[test]
-fn the_committed_schema_is_that_of_the_types() {
+fn the_committed_schema_matches_the_types() {
     let file: Value =
         serde_json::from_slice(&fs::read(Path::new(ROOT).join("docs/sample.schema.json")).unwrap()).unwrap();
-    let remedy = "write it anew: cargo run -- schema > docs/sample.schema.json";
+    let remedy = "update it: cargo run -- schema > docs/sample.schema.json";
     assert!(file == sample::schema().to_value(), "{remedy}");
 }

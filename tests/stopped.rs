@@ -1,4 +1,4 @@
-//! A run whose process is stopped in its timed window says so. It needs no device and no permission.
+//! A run reports that its process was stopped within the timed window. The test needs no device and no permissions.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use rust_tun_perf::sample::{self, Status, Warning};
 
 use crate::processes::PROGRAM;
 
-/// The CPU time, in ticks of 10 ms, of a process that is certainly in its timed window.
+/// CPU time, in ticks of 10 ms, after which a process is certainly in its timed window.
 const UNDER_LOAD: u64 = 30;
 
 const STOPPED: Duration = Duration::from_millis(500);
@@ -27,13 +27,13 @@ fn cpu_ticks(child: &Child) -> u64 {
 }
 
 #[test]
-fn a_run_that_was_stopped_says_for_how_long() {
+fn a_run_that_was_stopped_reports_for_how_long() {
     let mut command = Command::new(PROGRAM);
     command.args("--layer stack --netstack smoltcp --mode reader --warmup 0 --time 3 --json".split(' '));
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let begin = Instant::now();
     while cpu_ticks(&child) < UNDER_LOAD {
-        assert!(begin.elapsed() < Duration::from_mins(1), "it does not begin");
+        assert!(begin.elapsed() < Duration::from_mins(1), "the run does not begin");
         thread::sleep(Duration::from_millis(10));
     }
     signal(&child, "STOP");
@@ -42,7 +42,7 @@ fn a_run_that_was_stopped_says_for_how_long() {
     let output = child.wait_with_output().unwrap();
     let sample = sample::parse_line(String::from_utf8_lossy(&output.stdout).trim()).unwrap();
     assert_eq!(sample.measured.status, Status::Ok, "{sample:?}");
-    // The watcher may have been about to wake, or had just gone to sleep.
+    // The figure is not exact: the watcher may have been about to wake, or may just have gone to sleep.
     let stopped = sample.measured.stopped_seconds.unwrap();
     assert!((0.4..3.0).contains(&stopped), "stopped for {stopped} s");
     assert!(sample.warnings().iter().any(|warning| matches!(warning, Warning::Stopped(_))), "{:?}", sample.warnings());

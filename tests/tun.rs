@@ -1,7 +1,7 @@
 //! Runs over a real TUN device, in their own namespaces.
 //!
 //! They need `/dev/net/tun`, and root or user namespaces. Tests that simulate a system without one of these need root.
-//! A test that cannot run says SKIP and why.
+//! A test that cannot run prints SKIP with the reason.
 
 use std::process::Output;
 
@@ -9,7 +9,8 @@ use crate::machine::{missing_program, no_device, no_root};
 use crate::pairs::pairwise;
 use crate::processes::{run, shell, stderr};
 
-/// Checks that one line of standard output has the word that scripts look for, and standard error has not.
+/// Checks that standard output is one line with the word that scripts look for, and that standard error does not have
+/// it.
 fn assert_one_figure(output: &Output, what: &str) {
     assert_eq!(output.status.code(), Some(0), "{what}\n{}", stderr(output));
     let stdout = String::from_utf8_lossy(&output.stdout);
@@ -61,7 +62,7 @@ fn every_option_holds_for_every_stack() {
 #[test]
 fn the_sample_has_every_measurement() {
     skip_if!(no_device());
-    // Long enough for some ticks of the kernel's clock, in which the CPU time of other threads may be counted.
+    // Long enough for some ticks of the kernel's clock, by which CPU time may be counted.
     let output = run("-m writer -n smoltcp --offload off --bytes 60MB --warmup 1MB --json");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -86,14 +87,14 @@ fn the_sample_has_every_measurement() {
     assert_eq!(sample["environment"]["id"].as_str().unwrap().len(), 16);
 }
 
-/// Makes another device node in a mount namespace, or none.
+/// Replaces the device node in a mount namespace, or removes it, and runs a shell line there.
 fn with_device_node(make: &str, then: &str) -> Output {
     shell(&["-m"], &format!("mount -t tmpfs none /dev/net; {make}; {then}"))
 }
 
 const NOBODY: u32 = 65_534;
 
-/// Begins the line of a shell that runs a program as a user.
+/// Returns the beginning of a shell line that runs a program as a user.
 fn exec_as(user: u32) -> String {
     format!("exec setpriv --reuid {user} --regid {user} --clear-groups")
 }
@@ -188,7 +189,7 @@ fn an_address_in_use_is_refused() {
     assert!(stderr(&output).contains("10.10.10.9") && stderr(&output).contains("--tun-addr"), "{}", stderr(&output));
 }
 
-/// More streams than a backlog and larger windows than a queue of the kernel holds.
+/// More streams than a backlog holds, and larger windows than a queue of the kernel holds.
 #[test]
 fn the_most_streams_and_the_largest_windows() {
     skip_if!(no_device());

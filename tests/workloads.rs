@@ -1,5 +1,5 @@
-//! Requests on every stack and layer, and links with conditions, in networks of the runs' own. A test that cannot run
-//! says SKIP and why.
+//! Requests and datagrams on every stack and layer, and links with conditions. Each run has its own network. A test
+//! that cannot run prints SKIP with the reason.
 
 use serde_json::Value;
 
@@ -9,13 +9,13 @@ use crate::processes::{run, stderr};
 
 const STACKS: [&str; 3] = ["lwip", "ipstack", "smoltcp"];
 
-/// The sample of a run, whatever became of it.
+/// Returns the sample of a run, which may have failed.
 fn sample(arguments: &str) -> Value {
     let output = run(&format!("{arguments} --json"));
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments}: {error}\n{}", stderr(&output)))
 }
 
-/// The sample of a run, which must succeed.
+/// Returns the sample of a run, which must succeed.
 fn success(arguments: &str) -> Value {
     let sample = sample(arguments);
     assert_eq!(sample["status"], "ok", "{arguments}\n{sample}");
@@ -64,7 +64,7 @@ fn requests_are_answered_on_every_stack_and_layer() {
     }
 }
 
-/// More than a proxy takes by default.
+/// More connections than a proxy takes by default.
 #[test]
 fn a_proxy_takes_every_connection_of_a_run() {
     skip_if!(no_device());
@@ -84,7 +84,7 @@ fn streams_in_both_directions_deliver_every_byte() {
     }
 }
 
-/// Each connection takes memory, and the kernel's loopback takes less than a stack does.
+/// Each connection takes memory, even over the kernel's loopback.
 #[test]
 fn idle_connections_have_their_memory() {
     skip_if!(no_device());
@@ -100,13 +100,13 @@ fn idle_connections_have_their_memory() {
         let idle = &sample["idle"];
         assert_eq!(idle["connections"], 500, "{sample}");
         let [before, open] = ["rss_before_bytes", "rss_idle_bytes"].map(|name| count(&idle[name]));
-        // A task is some hundred bytes; the process's pages are of 4 KiB.
+        // A task takes some hundred bytes, and the memory of a process grows by pages of 4 KiB.
         assert!((open - before) / 499.0 > 200.0, "{subject}\n{sample}");
         assert!(sample.get("requests").is_none() && sample["verified"] == "sample", "{sample}");
     }
 }
 
-/// A request and its response each cross the link once, so they take twice the delay, and what the path takes.
+/// A request and its response each cross the link once, so they take twice the delay, plus the time of the path.
 #[test]
 fn a_delay_is_in_the_latency_of_every_request() {
     skip_if!(no_device());
@@ -114,23 +114,23 @@ fn a_delay_is_in_the_latency_of_every_request() {
         let sample = success(&format!("-m rr {subject} --delay 10ms --time 0.5"));
         let latency = &sample["requests"]["latency"];
         assert!(count(&latency["p50_us"]) >= 20_000.0, "{sample}");
-        // Half as much again is another delay.
+        // With a third delay it would be at least 30 ms.
         assert!(count(&latency["p50_us"]) < 30_000.0, "{sample}");
     }
 }
 
-/// The share of packets is as it was asked for, in the bounds of six standard deviations.
+/// The share of affected packets is the requested one, within six standard deviations.
 #[test]
 fn conditions_meet_the_share_of_packets_that_they_name() {
     skip_if!(no_device());
     for (option, counter) in
         [("loss", "lost"), ("duplicate", "duplicated"), ("reorder", "reordered"), ("corrupt", "corrupted")]
     {
-        // Requests of many connections: a lost one does not keep the others from crossing.
+        // Many connections, so that a lost packet does not stop all requests.
         let sample = sample(&format!("-m rr -n lwip --offload off --parallel 50 --time 1 --{option} 2"));
         let (link, packets) = (&sample["link"], &sample["packets"]);
-        // The packets of the device: those that were lost on their way to it are not among them, and those that came
-        // twice are there twice.
+        // The device does not count packets that were lost on the way to it, and it counts duplicates twice. Half of
+        // each are on the way to the device.
         let device = count(&packets["rx"]) + count(&packets["tx"]);
         let all = device + count(&link["lost"]) / 2.0 - count(&link["duplicated"]) / 2.0;
         let (hit, expected) = (count(&link[counter]), all * 0.02);
@@ -143,8 +143,8 @@ fn conditions_meet_the_share_of_packets_that_they_name() {
     }
 }
 
-/// Whatever the link does, the application gets its bytes in order, and each once. ipstack may wait for ever for a lost
-/// one.
+/// Whatever the link does, the application gets each byte once and in order. ipstack is left out: it may wait for a
+/// lost packet for ever.
 #[test]
 fn no_fault_of_the_link_reaches_the_application() {
     skip_if!(no_device());
@@ -188,15 +188,15 @@ fn datagrams_cross_every_stack_and_layer() {
         let sample = success(&arguments);
         let datagrams = &sample["datagrams"];
         let (sent, arrived) = (count(&datagrams["sent"]), count(&datagrams["arrived"]));
-        // A machine that stands still for a moment loses some.
+        // A machine that stalls for a moment loses some.
         assert!(sent > 100.0 && arrived <= sent && arrived > 0.8 * sent, "{arguments}\n{sample}");
         let payload = arrived * count(&sample["datagram_bytes"]);
-        // Those that came after the end are in the one count alone.
+        // Datagrams that arrive after the end are counted, but their bytes are not.
         assert!((0.8 * payload..=payload).contains(&count(&sample["bytes"])), "{arguments}\n{sample}");
     }
 }
 
-/// What the link says that it did is what the receiver has seen.
+/// The receiver's counts agree with the link's counts.
 #[test]
 fn lost_and_repeated_datagrams_are_those_of_the_link() {
     skip_if!(no_device());
@@ -207,14 +207,14 @@ fn lost_and_repeated_datagrams_are_those_of_the_link() {
             let (seen, link) = (&sample["datagrams"], &sample["link"]);
             let lost = count(&seen["sent"]) - count(&seen["arrived"]);
             assert!(lost > 20.0 && count(&seen["duplicated"]) > 10.0, "{arguments}\n{sample}");
-            // Those of the last moment are not in both.
+            // Datagrams of the last moment are in only one of the counts.
             assert!((lost - count(&link["lost"])).abs() <= 5.0, "{arguments}\n{sample}");
             assert!((count(&seen["duplicated"]) - count(&link["duplicated"])).abs() <= 5.0, "{arguments}\n{sample}");
         }
     }
 }
 
-/// The limit of the link is what a search for the highest rate finds.
+/// A search for the highest rate finds the rate limit of the link.
 #[test]
 fn a_search_finds_the_limit_of_the_link() {
     skip_if!(no_device());
@@ -243,7 +243,7 @@ fn requests_over_udp_are_answered_on_every_stack_and_layer() {
     }
 }
 
-/// More requests than the link has room for: a socket that has to wait sends its request once.
+/// There are more requests than the link has room for. A socket that has to wait sends its request only once.
 #[test]
 fn requests_that_wait_for_room_are_sent_once() {
     for stack in STACKS {
@@ -255,7 +255,7 @@ fn requests_that_wait_for_room_are_sent_once() {
     }
 }
 
-/// A stream beside the requests is seen in their latency.
+/// A background stream raises the latency of the requests.
 #[test]
 fn requests_beside_a_stream_take_longer() {
     skip_if!(no_device());
@@ -263,7 +263,7 @@ fn requests_beside_a_stream_take_longer() {
         let sample = success(&format!("-m rr -n smoltcp --time 1 --rate 200 --rate-limit 100M {more}"));
         count(&sample["requests"]["latency"]["p99_us"])
     };
-    // Behind a slow link the stream's packets are a queue, in which the requests wait.
+    // The stream's packets queue up before the slow link, and the requests wait behind them.
     let (alone, beside) = (p99(""), p99("--background writer"));
     assert!(beside > 2.0 * alone, "{beside} and {alone}");
 }

@@ -1,31 +1,31 @@
-//! Packets that are in no cache.
+//! Packets that are not in the cache.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-/// Bytes of all packets together: several times the last level cache of most machines. Where a cache is
-/// larger, what is called cold here is not.
+/// Size of all packets together in bytes: several times the last-level cache of most machines. With a larger cache,
+/// `cold` is not really cold.
 const SET: usize = 256 << 20;
-/// A packet begins at the beginning of a line of the cache, and shares none.
+/// Size of a cache line in bytes. Each packet begins on a new line, and shares none.
 const LINE: usize = 64;
-/// After so many bytes the contents repeat. No implementation of the sum could tell.
+/// The contents repeat after this many bytes, which makes no difference to any implementation.
 const PATTERN: usize = 1 << 20;
 
-/// As many packets as fit into [`SET`], side by side, and a random order in which they are visited: each
-/// once before any is visited again, so that in the meantime a cache has seen all others.
+/// As many packets as fit into [`SET`], and a random order in which they are visited. Each is visited once before any
+/// is visited again, so the cache has seen all others in between.
 ///
-/// Where a packet lies is known before the one in front of it is summed, as it is to a stack that has a
-/// batch of them: a processor may wait for several packets at once.
+/// The position of the next packet is known early, as in a stack that has a batch of packets, so a processor can load
+/// several packets at once.
 pub(crate) struct Packets<'a> {
     bytes: &'a [u8],
     len: usize,
-    /// Where the packets begin.
+    /// The offsets of the packets.
     order: Vec<u32>,
     next: usize,
 }
 
-/// What the packets lie in.
+/// Returns the memory that the packets are in.
 pub(crate) fn set() -> Vec<u8> {
     let mut bytes = Vec::with_capacity(SET);
     bytes.extend(super::sums::random(PATTERN));
@@ -36,7 +36,7 @@ pub(crate) fn set() -> Vec<u8> {
 }
 
 impl<'a> Packets<'a> {
-    /// Packets of `len` bytes in a [`set`].
+    /// Returns packets of `len` bytes in a [`set`].
     pub(crate) fn new(bytes: &'a [u8], len: usize) -> Self {
         let stride = len.next_multiple_of(LINE);
         let mut order: Vec<_> = (0..bytes.len() / stride).map(|slot| (slot * stride) as u32).collect();
@@ -44,7 +44,8 @@ impl<'a> Packets<'a> {
         Self { bytes, len, order, next: 0 }
     }
 
-    /// The next packet. Who goes on where another one stopped finds none that is warm.
+    /// Returns the next packet. All implementations go through the same order, each from where the one before it
+    /// stopped, so no packet is warm.
     #[inline]
     pub(crate) fn next(&mut self) -> &'a [u8] {
         let at = self.order[self.next] as usize;

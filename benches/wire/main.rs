@@ -1,19 +1,17 @@
-//! What a checksum costs, by the wall clock:
+//! Measures the cost of checksums, by wall time:
 //!
 //!     cargo bench --bench wire
 //!     cargo bench --bench wire -- --output-format bencher
 //!     cargo bench --bench wire -- 'wire::'
 //!
-//! - `wire::…` are six benchmarks of smoltcp's packets, made and read with their checksums and without
-//!   (`packets.rs`).
-//! - `checksum/…` are implementations of the checksum side by side, over bytes that are in the cache and over
-//!   bytes that are not (`sums.rs`, `cold.rs`).
-//! - `path/…` are whole paths through a stack, with checksums and without (`path.rs`).
+//! - `wire::…` are six benchmarks that emit and parse packets with smoltcp, with and without checksums (`packets.rs`).
+//! - `checksum/…` compare implementations of the checksum, over bytes that are in the cache and bytes that are not
+//!   (`sums.rs`, `cold.rs`).
+//! - `path/…` are whole paths through a stack, with and without checksums (`path.rs`).
 //!
-//! At the end comes a table of what was measured, in seconds for each gigabyte: the sums, and the whole paths
-//! below them. It goes to the standard output, but not in the format `bencher`, in which each line there is
-//! one benchmark. criterion's own estimates, with their intervals, lie in
-//! `target/criterion/BENCHMARK/new/estimates.json`.
+//! At the end a table goes to standard output, in seconds per gigabyte: first the checksums, then the whole paths. The
+//! format `bencher` has no table, because each of its lines is one benchmark. criterion's own estimates, with their
+//! intervals, are in `target/criterion/BENCHMARK/new/estimates.json`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench may panic")]
 
@@ -35,7 +33,7 @@ use criterion::Criterion;
 
 use self::table::Table;
 
-/// Set for the process whose lines another one passes on.
+/// Set in the child process. Its parent passes on its lines.
 const PASSED_ON: &str = "WIRE_PASSED_ON";
 
 fn main() -> ExitCode {
@@ -46,7 +44,7 @@ fn main() -> ExitCode {
     if bencher && env::var_os(PASSED_ON).is_none() {
         return pass_on(&arguments[1..]).unwrap();
     }
-    // `cargo test` only tries whether everything runs.
+    // `cargo test` only checks that everything runs.
     let measure = has("--bench") && !has("--test");
     let table = run(measure);
     if !bencher {
@@ -55,13 +53,13 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// More than a hundred benchmarks within three minutes.
+/// Runs more than a hundred benchmarks within three minutes.
 fn run(measure: bool) -> Table {
     let mut criterion = Criterion::default()
         .sample_size(20)
         .warm_up_time(Duration::from_millis(150))
         .measurement_time(Duration::from_millis(500))
-        // With more of them an interval changes by nothing that could be seen, and they take as long.
+        // More resamples would take longer, and change the intervals by almost nothing.
         .nresamples(5_000)
         .without_plots()
         .configure_from_args();
@@ -74,8 +72,8 @@ fn run(measure: bool) -> Table {
     table
 }
 
-/// Runs this program once more, and passes on what it prints but for the empty lines, which criterion puts
-/// between benchmarks and which are none of the format's.
+/// Runs this program again, and passes on its lines without the empty ones. criterion prints those between benchmarks,
+/// but the format does not have them.
 fn pass_on(arguments: &[String]) -> io::Result<ExitCode> {
     let mut child =
         Command::new(env::current_exe()?).args(arguments).env(PASSED_ON, "1").stdout(Stdio::piped()).spawn()?;

@@ -1,7 +1,7 @@
-//! smoltcp's packets made and read, with the checksum and, as `offload`, without.
+//! Emits and parses packets with smoltcp, with the checksum and, as `offload`, without it.
 //!
-//! A packet here is a TCP segment or a UDP datagram of [`PAYLOAD`] bytes between two IPv6 addresses, without
-//! the IP header, and in the cache. Making it copies the payload; reading it copies nothing.
+//! A packet here is a TCP segment or a UDP datagram of [`PAYLOAD`] bytes between two IPv6 addresses, without the IP
+//! header, and in the cache. Emitting it copies the payload. Parsing it copies nothing.
 
 use std::hint::black_box;
 
@@ -9,7 +9,7 @@ use criterion::{Bencher, Criterion};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{IpAddress, Ipv6Address, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber, UdpPacket, UdpRepr};
 
-/// Payload of a packet, in bytes: that of smoltcp's own bench.
+/// Payload of a packet in bytes, as in smoltcp's own bench.
 const PAYLOAD: usize = 400;
 
 const SOURCE: IpAddress = IpAddress::Ipv6(Ipv6Address::new(0xfd00, 0, 0, 0, 0, 0, 0, 1));
@@ -17,7 +17,7 @@ const DESTINATION: IpAddress = IpAddress::Ipv6(Ipv6Address::new(0xfd00, 0, 0, 0,
 
 type Bench = fn(&mut Bencher<'_>, &ChecksumCapabilities);
 
-/// The five published names, and the one that was missing: `wire::bench_emit_tcp_offload`.
+/// Five of the names are known from published results. `wire::bench_emit_tcp_offload` completes them.
 pub(crate) fn bench(criterion: &mut Criterion) {
     let benches: [(&str, Bench); 3] = [("emit_tcp", emit_tcp), ("emit_udp", emit_udp), ("parse_tcp", parse_tcp)];
     let checksums = [("", ChecksumCapabilities::default()), ("_offload", ChecksumCapabilities::ignored())];
@@ -69,7 +69,7 @@ fn emit_udp(bencher: &mut Bencher<'_>, checksums: &ChecksumCapabilities) {
     });
     let packet = UdpPacket::new_checked(&bytes).unwrap();
     assert_eq!(packet.checksum() != 0, checksums.udp.tx());
-    assert!(packet.verify_checksum(&SOURCE, &DESTINATION), "a checksum of 0 is none, and right");
+    assert!(packet.verify_checksum(&SOURCE, &DESTINATION), "a checksum of 0 means that there is none, and is valid");
 }
 
 fn parse_tcp(bencher: &mut Bencher<'_>, checksums: &ChecksumCapabilities) {

@@ -1,18 +1,18 @@
 //! The whole path of a byte through a stack: from one end of a connection to the other, over a link in
 //! memory, between an application at the stack and a scripted peer in the same thread.
 //!
-//! There is no kernel and no device in it, so a checksum's share of it is an upper bound of its share of a real
-//! path. Of the two ends:
+//! There is no kernel and no device, so the share of checksums is an upper bound of their share on a real path. The two
+//! directions differ:
 //!
 //! | direction | with checksums |
 //! |---|---|
 //! | `reader` | the stack sums what it sends; the peer verifies nothing |
 //! | `writer` | the peer sums what it sends, with our sum, and the stack verifies it with its own |
 //!
-//! The packets are of IPv4 and as large as the MTU, 1500 or 65,535 bytes, with checksums and without and
-//! otherwise alike; and, at an MTU of 1500, super-packets without, which is what the offloads of a TUN device
-//! come to. The IP header's own checksum is always done. ipstack sums whatever it sends and verifies nothing,
-//! whatever the link says, so only the peer's sum is missing from its paths without checksums.
+//! The packets are IPv4 packets as large as the MTU, 1500 or 65,535 bytes. With and without checksums they are
+//! otherwise the same. At an MTU of 1500 there are also super-packets without checksums, as with the offloads of a TUN
+//! device. The checksum of the IP header is always computed. ipstack always sums the packets that it sends and never
+//! verifies one, so its paths without checksums lack only the peer's sum.
 
 use std::time::{Duration, Instant};
 
@@ -25,11 +25,11 @@ use tokio::runtime::Builder;
 use crate::cell::{Cell, Direction, Session};
 use crate::table::{DONE, LEFT_OUT, SUPER_PACKETS, Table};
 
-/// Payload, in bytes, of one iteration. Ten samples of at least one are a gigabyte.
+/// Payload, in bytes, of one iteration. Ten samples of at least one iteration are a gigabyte.
 const ITERATION: usize = 100_000_000;
 /// Payload, in bytes, after which all buffers, rings and windows have been full.
 const WARM_UP: usize = 16_000_000;
-/// Payload, in bytes, of a path that is only tried.
+/// Payload, in bytes, of a path that is not measured, only tried.
 const TRIAL: usize = 100_000;
 
 pub(crate) fn bench(criterion: &mut Criterion, table: &mut Table, measure: bool) {
@@ -40,14 +40,14 @@ pub(crate) fn bench(criterion: &mut Criterion, table: &mut Table, measure: bool)
             let cell = Cell { capabilities, ..cell };
             let (iteration, warm_up) = if measure { (ITERATION, WARM_UP) } else { (TRIAL, TRIAL) };
             group.throughput(Throughput::BytesDecimal(iteration as u64));
-            // A stack that this build is without has no figure.
+            // A stack that is not compiled in has no figure.
             let _ = cell.stack.visit(Time { cell, name, iteration, warm_up, group: &mut group, table: &mut *table });
         }
     }
     group.finish();
 }
 
-/// The links by the names of their columns. Those of one MTU differ in nothing but the checksums.
+/// Returns the links, with the names of their columns. Links of the same MTU differ only in the checksums.
 fn links() -> [(String, Capabilities); 5] {
     let of = |mtu: usize, checksum| {
         let all = ChecksumOffload { rx: checksum == LEFT_OUT, tx: checksum == LEFT_OUT };
@@ -83,9 +83,9 @@ impl Visitor<MemoryLink> for Time<'_, '_> {
             Direction::Writer => "writer",
         };
         let row = format!("{}/{direction}", cell.stack);
-        // Started once, and not at all where the command line leaves this cell out.
+        // The session starts once, and not at all if the command line leaves this cell out.
         let mut session = None;
-        // A name with a blank in it would be two to who reads the lines by machine.
+        // A program that parses the lines would take a name with a space for two names.
         group.bench_function(BenchmarkId::new(&row, name.replace(' ', "-")), |bencher| {
             let session = session.get_or_insert_with(|| {
                 let runtime = Builder::new_current_thread().enable_time().build().unwrap();

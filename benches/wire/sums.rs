@@ -1,16 +1,16 @@
-//! Implementations of the internet checksum (RFC 1071) side by side.
+//! Compares implementations of the internet checksum (RFC 1071).
 //!
-//! | name | whose |
+//! | name | implementation |
 //! |---|---|
 //! | `smoltcp` | smoltcp's, `wire::checksum::data` |
 //! | `lwip-1`, `-2`, `-3` | lwIP's, by `LWIP_CHKSUM_ALGORITHM`; the stack here is compiled with the third |
-//! | `ipstack` | ipstack's, which is that of the crate `etherparse` |
-//! | `tun-rs` | that of the crate `tun-rs`, with which it splits and joins super-packets; on Linux alone |
-//! | `ip4sum` | the crate `ip4sum`: the fastest that was found; `internet-checksum` and `fastcsum` are slower over 1500 bytes and more |
-//! | `platform` | ours, for what is cut from super-packets, and for the peer of a link in memory |
+//! | `ipstack` | ipstack's, from the crate `etherparse` |
+//! | `tun-rs` | from the crate `tun-rs`, which splits and joins super-packets with it; on Linux only |
+//! | `ip4sum` | the crate `ip4sum`, the fastest known; `internet-checksum` and `fastcsum` are slower from 1500 bytes on |
+//! | `platform` | ours, for segments of split super-packets, and for the peer of a link in memory |
 //!
-//! `warm` sums the same bytes again and again, `cold` packets in random order out of many (`cold.rs`). All are
-//! called through a pointer, so that none is compiled into the loop of the bench.
+//! `warm` sums the same bytes again and again. `cold` sums many packets in random order (`cold.rs`). All are called
+//! through a pointer, so that none is inlined into the loop of the bench.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -23,14 +23,14 @@ use rand_chacha::ChaCha8Rng;
 use crate::cold::{self, Packets};
 use crate::table::Table;
 
-/// Bytes under a sum: a bare header, the least packet that every host takes (RFC 791, 3.1), Ethernet's MTU, that
+/// Lengths in bytes: a bare header, the packet that every host must accept (RFC 791, 3.1), the MTU of Ethernet, the MTU
 /// of jumbo frames, and a super-packet.
 const LENGTHS: [usize; 5] = [20, 576, 1500, 9000, 65_535];
 
-/// Answers the sum in the machine's byte order, not complemented.
+/// Returns the sum in the machine's byte order, not complemented.
 type Sum = fn(&[u8]) -> u16;
 
-/// All that this build and system have.
+/// Returns all implementations that this build and this system have.
 fn implementations() -> Vec<(&'static str, Sum)> {
     let mut all: Vec<(&'static str, Sum)> = Vec::new();
     #[cfg(feature = "smoltcp")]
@@ -84,8 +84,8 @@ pub(crate) fn bench(criterion: &mut Criterion, table: &mut Table) {
     group.finish();
 }
 
-/// Holds each implementation against the plain sum: at every length up to beyond that of a packet on
-/// Ethernet and at those of the bench, from an even and from an odd address. A wrong one is not measured.
+/// Compares each implementation with the plain sum, at every length up to 1,600 and at the lengths of the bench, from
+/// an even and from an odd address. A wrong one ends the bench before it is measured.
 fn check(implementations: &[(&str, Sum)]) {
     let bytes = random(65_536);
     for len in (0..=1600).chain(LENGTHS) {
@@ -93,7 +93,7 @@ fn check(implementations: &[(&str, Sum)]) {
             let part = &bytes[start..][..len];
             let expected = plain(part);
             for (name, sum) in implementations {
-                assert_eq!(sum(part), expected, "{name} sums {len} bytes from {start} on wrongly");
+                assert_eq!(sum(part), expected, "{name}: wrong sum of {len} bytes from offset {start}");
             }
         }
     }
@@ -109,7 +109,7 @@ fn plain(bytes: &[u8]) -> u16 {
     sum as u16
 }
 
-/// The same bytes each time.
+/// Returns random bytes, the same ones each time.
 pub(crate) fn random(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     ChaCha8Rng::seed_from_u64(1).fill_bytes(&mut bytes);

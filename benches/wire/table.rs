@@ -1,29 +1,28 @@
-//! What was measured, in seconds for each gigabyte.
+//! The table of the results, in seconds per gigabyte.
 
 use std::fmt;
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, presets};
 
-/// Of the columns of paths: all checksums are done.
+/// In the names of path columns: all checksums are computed.
 pub(crate) const DONE: &str = "done";
-/// Of the columns of paths: none is, but the IP header's.
+/// In the names of path columns: only the IP header's checksum is computed.
 pub(crate) const LEFT_OUT: &str = "left out";
-/// The column of paths that are offloaded as on a TUN device.
+/// The column of paths with the offloads of a TUN device.
 pub(crate) const SUPER_PACKETS: &str = "super-packets";
 
 const CHECKSUMS: [&str; 4] = ["1500 warm", "1500 cold", "65535 warm", "65535 cold"];
 const PATHS: [&str; 5] = ["1500 done", "1500 left out", "65535 done", "65535 left out", SUPER_PACKETS];
 
-/// The least that criterion takes for a sample, so that the last ones are of the sample and not of the
-/// warm-up.
+/// The smallest number of records in a sample of criterion, so the last ones belong to the sample, not to the warm-up.
 const SAMPLE: usize = 10;
 
 /// A table of two parts, one below the other.
 pub(crate) struct Table {
-    /// What the checksum alone costs.
+    /// The cost of the checksum alone.
     pub(crate) checksums: Section,
-    /// What the whole path costs.
+    /// The cost of the whole path.
     pub(crate) paths: Section,
 }
 
@@ -35,8 +34,7 @@ pub(crate) struct Section {
 
 struct Row {
     name: String,
-    /// For each column what was recorded, in the order of time: seconds for a gigabyte, which are
-    /// nanoseconds for a byte.
+    /// The records of each column, in the order of time: seconds per gigabyte, or nanoseconds per byte.
     cells: Vec<Vec<f64>>,
 }
 
@@ -48,7 +46,7 @@ impl Default for Table {
 }
 
 impl Section {
-    /// Notes that so many bytes took so long. What belongs to none of the columns is left out.
+    /// Records the time of some bytes. A record of an unknown column is ignored.
     pub(crate) fn record(&mut self, row: &str, column: &str, elapsed: Duration, len_bytes: u64) {
         let Some(column) = self.columns.iter().position(|&other| other == column) else { return };
         let place = self.rows.iter().position(|other| other.name == row).unwrap_or_else(|| {
@@ -58,7 +56,7 @@ impl Section {
         self.rows[place].cells[column].push(elapsed.as_nanos() as f64 / len_bytes as f64);
     }
 
-    /// Whether something was measured, and not only tried.
+    /// Returns whether something was measured, not only tried.
     fn is_measured(&self) -> bool {
         self.rows.iter().any(|row| (0..self.columns.len()).any(|column| row.median(column).is_some()))
     }
@@ -72,7 +70,7 @@ impl Section {
         [head].into_iter().chain(rows)
     }
 
-    /// The figure; and where the checksums are left out, by how much that is less than with them.
+    /// Returns the figure. If the checksums are left out, adds the difference to the column with checksums.
     fn cell(&self, row: &Row, column: usize) -> String {
         let Some(figure) = row.median(column) else { return String::new() };
         let with = self.columns[column].ends_with(LEFT_OUT).then(|| row.median(column - 1)).flatten();
@@ -82,7 +80,7 @@ impl Section {
 }
 
 impl Row {
-    /// Of the last [`SAMPLE`] records; `None` of fewer.
+    /// Returns the median of the last [`SAMPLE`] records; `None` if there are fewer.
     fn median(&self, column: usize) -> Option<f64> {
         let mut last = self.cells[column].last_chunk::<SAMPLE>().copied()?;
         last.sort_by(f64::total_cmp);
@@ -110,8 +108,8 @@ impl fmt::Display for Table {
         }
         writeln!(
             f,
-            "Seconds for a gigabyte, by bytes in a packet: of a checksum alone, over bytes that are in the cache\n\
-             (warm) or not (cold); and of the whole path, its checksums done or left out.\n\n{table}"
+            "Seconds per gigabyte, by bytes in a packet: the checksum alone, over bytes that are in the cache (warm)\n\
+             or not (cold); and the whole path, with checksums done or left out.\n\n{table}"
         )
     }
 }

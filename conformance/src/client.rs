@@ -1,4 +1,4 @@
-//! A TCP client that does what a case tells it, and nothing of its own accord.
+//! A TCP client that does only what a case tells it to do.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::{LATE, SOON, Step, Stop, distance};
 pub(crate) const MSS: u8 = 2;
 pub(crate) const WINDOW_SCALE: u8 = 3;
 
-/// What a SYN offers.
+/// The options and flags of a SYN.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     pub(crate) mss: Option<u16>,
@@ -51,7 +51,7 @@ impl Offer {
     }
 }
 
-/// A segment to be sent.
+/// A segment to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Out<'a> {
     pub(crate) flags: u8,
@@ -63,31 +63,31 @@ pub(crate) struct Out<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// One side of a connection with the stack.
+/// The client's side of a connection with the stack.
 pub(crate) struct Client {
     wire: Rc<RefCell<Wire>>,
-    /// `None` for addresses of two IP versions, which no case has.
+    /// `None` if the addresses are of different IP versions. No case has this.
     headers: Option<TcpHeaders>,
     key: Key,
     pub(crate) local: SocketAddr,
     pub(crate) server: SocketAddr,
-    /// The number of our SYN, and of the stack's.
+    /// The sequence number of our SYN, and of the stack's SYN.
     pub(crate) isn: u32,
     pub(crate) stack_isn: u32,
-    /// The number of our next byte, and of the stack's next byte.
+    /// The sequence number of our next byte, and of the stack's next byte.
     pub(crate) next: u32,
     pub(crate) expected: u32,
-    /// The window field of what is sent.
+    /// The window field of our segments.
     pub(crate) window: u16,
     /// How much the window field grows with each ACK that [`Client::receive`] sends.
     pub(crate) growth: u16,
     /// The shift count of the stack's windows.
     pub(crate) scale: u8,
-    /// Whether the stack's FIN has come, and all before it.
+    /// Whether the stack's FIN and all bytes before it have arrived.
     pub(crate) ended: bool,
-    /// What came ahead of its turn.
+    /// Segments that arrived out of order, by their sequence numbers.
     held: BTreeMap<u32, Segment>,
-    /// The last segments that came, for the text of a failure.
+    /// The last segments that arrived, for the text of a failure.
     seen: Vec<String>,
 }
 
@@ -117,19 +117,19 @@ impl Client {
         self.local.port()
     }
 
-    /// Begins anew from the same port, with another sequence number.
+    /// Begins a new connection from the same port, with this initial sequence number.
     pub(crate) fn begin_at(&mut self, isn: u32) {
         (self.isn, self.next, self.ended) = (isn, isn, false);
         self.held.clear();
     }
 
-    /// An ACK of all that has come.
+    /// Returns an ACK of everything that has arrived.
     pub(crate) fn out(&self) -> Out<'static> {
         let (seq, ack, window) = (self.next, self.expected, self.window);
         Out { flags: ACK, seq, ack, window, options: &[], payload: &[] }
     }
 
-    /// The packet of a segment.
+    /// Returns the packet of a segment.
     pub(crate) fn packet(&self, out: Out<'_>) -> Vec<u8> {
         let Out { flags, seq, ack, window, options, payload } = out;
         let fields = TcpFields { sequence: seq, acknowledgement: ack, flags, window };
@@ -139,7 +139,7 @@ impl Client {
         [&headers[..len], payload].concat()
     }
 
-    /// Sends a segment. What it carries is not counted.
+    /// Sends a segment. The next sequence number stays the same.
     pub(crate) fn put(&self, out: Out<'_>) -> Step {
         self.send_packet(&self.packet(out))
     }
@@ -159,7 +159,7 @@ impl Client {
         self.put(syn)
     }
 
-    /// Waits for the answer to a SYN.
+    /// Waits for the SYN+ACK.
     pub(crate) fn syn_ack(&mut self, within: Duration) -> Step<Segment> {
         let after_isn = self.isn.wrapping_add(1);
         let segment =
@@ -169,7 +169,7 @@ impl Client {
         Ok(segment)
     }
 
-    /// The three segments of a handshake.
+    /// Opens the connection with a handshake. Returns the SYN+ACK.
     pub(crate) fn open(&mut self, offer: &Offer) -> Step<Segment> {
         self.syn(offer)?;
         let segment = self.syn_ack(SOON)?;
@@ -177,7 +177,7 @@ impl Client {
         Ok(segment)
     }
 
-    /// Sends bytes in segments of up to 1,000 bytes, whatever the stack's window is.
+    /// Sends bytes in segments of up to 1,000 bytes. Ignores the stack's window.
     pub(crate) fn data(&mut self, bytes: &[u8]) -> Step {
         for payload in bytes.chunks(1000) {
             self.put(Out { flags: ACK | PSH, payload, ..self.out() })?;
@@ -186,7 +186,7 @@ impl Client {
         Ok(())
     }
 
-    /// Sends bytes within the stack's window, and waits until they are acknowledged.
+    /// Sends bytes, and waits for an ACK after each 8,000 bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Step {
         for chunk in bytes.chunks(8000) {
             self.data(chunk)?;
@@ -211,7 +211,7 @@ impl Client {
         self.put(Out { flags: RST | ACK, ..self.out() })
     }
 
-    /// The next segment of the stack, if one comes in time.
+    /// Returns the next segment of the stack, if one arrives in time.
     pub(crate) fn next_segment(&mut self, within: Duration) -> Step<Option<Segment>> {
         self.segment_until(Instant::now() + within)
     }
@@ -224,7 +224,7 @@ impl Client {
         Ok(segment)
     }
 
-    /// The segment with numbers that count from the first bytes of both sides.
+    /// Describes a segment, with numbers relative to both initial sequence numbers.
     fn describe(&self, segment: &Segment) -> String {
         let seq = segment.seq.wrapping_sub(self.stack_isn);
         let ack = segment.ack.wrapping_sub(self.isn);
@@ -236,7 +236,7 @@ impl Client {
         }
     }
 
-    /// Waits for a segment, and skips others before it.
+    /// Waits for a segment, and skips other segments.
     pub(crate) fn expect(&mut self, what: &str, is_it: impl FnMut(&Segment) -> bool) -> Step<Segment> {
         self.expect_within(SOON, what, is_it)
     }
@@ -257,7 +257,7 @@ impl Client {
         Err(Stop::fail(format!("no {what} within {within:?}; {}", self.came())))
     }
 
-    /// Fails if such a segment comes within a time.
+    /// Fails if a segment arrives for which `is_it` is true.
     pub(crate) fn expect_none(
         &mut self,
         during: Duration,
@@ -274,7 +274,7 @@ impl Client {
         Ok(())
     }
 
-    /// What came in place of what was expected.
+    /// Describes the segments that arrived instead of the expected one.
     fn came(&self) -> String {
         match self.seen.as_slice() {
             [] => "nothing came".to_owned(),
@@ -285,18 +285,18 @@ impl Client {
         }
     }
 
-    /// Drops all segments that have come.
+    /// Drops all segments that have arrived.
     pub(crate) fn forget(&mut self) -> Step {
         while self.segment_until(Instant::now())?.is_some() {}
         Ok(())
     }
 
-    /// Takes so many bytes and acknowledges each segment.
+    /// Receives `len` bytes, and acknowledges each segment.
     pub(crate) fn receive(&mut self, len: usize, within: Duration) -> Step<Vec<u8>> {
         self.receive_with(len, within, |_| false)
     }
 
-    /// The same where the link loses segments for which `lost` is true.
+    /// The same over a link that loses the segments for which `lost` is true.
     pub(crate) fn receive_with(
         &mut self,
         len: usize,
@@ -321,7 +321,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Takes everything up to the stack's FIN, and acknowledges it.
+    /// Receives everything up to the stack's FIN, and acknowledges each segment.
     pub(crate) fn receive_to_end(&mut self) -> Step<Vec<u8>> {
         self.receive_to_end_with(|_| false)
     }
@@ -346,7 +346,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Takes a segment, and acknowledges it if it has anything.
+    /// Takes a segment, and acknowledges it if it has payload, SYN or FIN.
     pub(crate) fn take(&mut self, segment: Segment, bytes: &mut Vec<u8>) -> Step {
         if segment.len() == 0 {
             return Ok(());

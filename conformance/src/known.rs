@@ -1,4 +1,4 @@
-//! The failures that are expected of each stack, and the cases that pass by a workaround.
+//! The known failures of each stack, and the cases that pass only by a workaround.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The committed list.
 const LIST: &str = include_str!("../known.json");
 
-/// What is known of a stack.
+/// The known results of a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
     /// Cases that fail, each with the reason.
@@ -16,17 +16,17 @@ pub struct Known {
     /// Cases that fail in some runs and pass in others, each with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub at_times: BTreeMap<String, String>,
-    /// Cases that pass by something that the adapter does in the stack's place: the name of the workaround.
+    /// Cases that pass because the adapter works around the stack, each with the name of the workaround.
     pub workarounds: BTreeMap<String, String>,
 }
 
-/// The committed list, by the names of the stacks.
+/// Returns the committed list, by the names of the stacks.
 pub fn all() -> BTreeMap<String, Known> {
-    // A test reads the list, so it is no other than that.
+    // A test parses the list, so it is never empty.
     serde_json::from_str(LIST).unwrap_or_default()
 }
 
-/// What is known of a stack.
+/// Returns the known results of a stack.
 pub fn of(stack: StackKind) -> Known {
     all().remove(stack.name()).unwrap_or_default()
 }

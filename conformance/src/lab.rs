@@ -20,19 +20,19 @@ use crate::server::{AnyDatagrams, AnyListener, Running, Served, Start};
 use crate::wire::{Arrived, Wire};
 use crate::{Case, Layer, Outcome, Ran, Run, Step, Stop, check, same};
 
-/// Time for an answer that is due at once.
+/// Timeout of an answer that is due at once.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
 
-/// Time for what may take a retransmission or two.
+/// Timeout of an answer that may need a retransmission or two.
 pub(crate) const LATE: Duration = Duration::from_secs(5);
 
-/// No case takes so long.
+/// Limit of every case. None takes as long.
 const DEADLINE: Duration = Duration::from_secs(40);
 
-/// How long a stack that runs once in a process may take to end.
+/// How long to wait for the end of the previous stack, if only one can run in a process.
 const TURN: Duration = Duration::from_secs(5);
 
-/// Bytes in the stack's receive buffer and in its send buffer, if the case does not say otherwise.
+/// Size of the stack's receive buffer and of its send buffer in bytes, if the case sets no other.
 pub(crate) const WINDOW: usize = 256 << 10;
 
 /// The server's port.
@@ -41,7 +41,7 @@ pub(crate) const PORT: u16 = 5201;
 /// The port of the first client.
 const FIRST_PORT: u16 = 40_000;
 
-/// Runs a case. Never fails: a stack that does not start has failed the case, and so has one that hangs.
+/// Runs a case. A stack that does not start fails the case, and so does one that hangs or panics.
 pub fn run(case: &Case, run: Run) -> Ran {
     let (done, result) = mpsc::channel();
     let case = *case;
@@ -87,7 +87,7 @@ fn within_deadline(case: &Case, run: Run) -> Ran {
         (case.run)(&setup)
     };
     let Setup { runtime, effective, .. } = setup;
-    // Nothing of the stack is left after this.
+    // This ends the tasks of the stack.
     runtime.shutdown_timeout(SOON);
     let outcome = match result {
         Ok(()) => Outcome::Pass,
@@ -98,7 +98,7 @@ fn within_deadline(case: &Case, run: Run) -> Ran {
     Ran { outcome, workarounds: workarounds.into_iter().map(Into::into).collect() }
 }
 
-/// What a case starts its stack with.
+/// Starts the stack of a case.
 pub(crate) struct Setup {
     stack: StackKind,
     program: Option<Program>,
@@ -142,14 +142,14 @@ impl Setup {
         })
     }
 
-    /// Starts a stack of this process. Returns the peer's end of its link, too.
+    /// Starts a stack in this process. Also returns the peer's end of its link.
     fn start_here(&self, config: &StackConfig) -> Step<(AnyLink, Running)> {
         let until = Instant::now() + TURN;
         loop {
             let [stack, peer] = link::ends(self.layer, self.ipv6, self.offload).map_err(no_link)?;
             let start = Start { link: stack, config: config.clone() };
             match self.stack.visit(start).map_err(|error| Stop::NotApplicable(error.to_string()))? {
-                // The case before this one is ending.
+                // The stack of the previous case has not ended yet.
                 Err(StartError::AlreadyRunning(_)) if Instant::now() < until => {
                     thread::sleep(Duration::from_millis(5));
                 }
@@ -158,7 +158,7 @@ impl Setup {
         }
     }
 
-    /// Starts a stack that is a process of its own, which opens its device itself.
+    /// Starts a stack in another process, which opens its device itself.
     fn start_process(&self, program: &Program, config: &StackConfig) -> Step<(AnyLink, Running)> {
         let peer = link::device(Side::Peer, self.ipv6, self.offload).map_err(no_link)?;
         let device = process::Device { name: Side::Stack.name(), mtu: link::MTU, offload: self.offload };
@@ -197,7 +197,7 @@ impl Lab {
         self.wire.borrow_mut()
     }
 
-    /// Fails if the stack has sent what nobody may send, or has ended.
+    /// Fails if the stack has sent an invalid packet, or has ended.
     pub(crate) fn finish(self) -> Step {
         self.wire().take()?;
         if let Some(violation) = self.wire().violation.take() {
@@ -211,28 +211,28 @@ impl Lab {
         SocketAddr::new(link::stack_ip(self.ipv6), PORT)
     }
 
-    /// A client with a port of its own, which has sent nothing yet.
+    /// Returns a client with a new port. It has sent nothing yet.
     pub(crate) fn client(&self) -> Client {
         self.client_to(self.server())
     }
 
-    /// The same of another address of the stack.
+    /// The same for another address of the stack.
     pub(crate) fn client_to(&self, server: SocketAddr) -> Client {
         let port = self.next_port.replace(self.next_port.get() + 1);
         self.client_from(SocketAddr::new(link::peer_ip(self.ipv6), port), server)
     }
 
-    /// The same from any address.
+    /// The same from any local address.
     pub(crate) fn client_from(&self, local: SocketAddr, server: SocketAddr) -> Client {
         Client::new(Rc::clone(&self.wire), local, server)
     }
 
-    /// Sends packets while a client is at work.
+    /// Returns the wire, to send packets while a client waits.
     pub(crate) fn messenger(&self) -> Rc<RefCell<Wire>> {
         Rc::clone(&self.wire)
     }
 
-    /// A client with an open connection, and the server's side of that.
+    /// Opens a connection. Returns the client and the server's side.
     pub(crate) fn connect(&mut self) -> Step<(Client, Served)> {
         self.connect_with(&Offer::default())
     }
@@ -244,7 +244,7 @@ impl Lab {
         Ok((client, self.accept()?))
     }
 
-    /// Accepts a connection that should be there.
+    /// Accepts a connection, or fails if none is there.
     pub(crate) fn accept(&mut self) -> Step<Served> {
         match self.accept_within(SOON)? {
             Some(served) => Ok(served),
@@ -266,7 +266,7 @@ impl Lab {
         self.listener = None;
     }
 
-    /// A whole exchange on a new connection: the stack still serves.
+    /// Checks that the stack still works, with an exchange on a new connection.
     pub(crate) fn still_serves(&mut self) -> Step {
         let mut client = self.client();
         client.open(&Offer::default())?;
@@ -279,7 +279,7 @@ impl Lab {
         }
     }
 
-    /// Sends a packet as it is.
+    /// Sends a packet unchanged.
     pub(crate) fn send_packet(&self, packet: &[u8]) -> Step {
         self.wire().send(packet)
     }
@@ -289,7 +289,7 @@ impl Lab {
         self.wire().datagram(Instant::now() + within)
     }
 
-    /// The next datagram that the server receives in time, with the address that it was sent to and its sender's.
+    /// Returns the next datagram that the server receives in time, with its destination and its sender.
     pub(crate) fn received(&self, within: Duration) -> Step<Option<(Vec<u8>, [SocketAddr; 2])>> {
         let Some(datagrams) = &self.datagrams else { return Ok(None) };
         let mut buffer = vec![0; 65_535];
@@ -303,13 +303,13 @@ impl Lab {
         }
     }
 
-    /// Has the server send a datagram.
+    /// Sends a datagram from the server.
     pub(crate) fn send_datagram(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
         self.datagrams.as_ref().map_or(Ok(()), |datagrams| datagrams.try_send(local, peer, payload))
     }
 }
 
-/// Bytes there and back.
+/// Sends bytes to the server and back.
 pub(crate) fn exchange(client: &mut Client, served: &mut Served) -> Step {
     client.data(b"ping")?;
     same(&served.read(4)?, b"ping")?;

@@ -1,5 +1,5 @@
-//! Does a TCP/IP stack do what the RFCs ask? A [`Case`] is one question: a script that plays the peer of the stack,
-//! packet by packet, and the application above it.
+//! Checks whether a TCP/IP stack does what the RFCs ask. A [`Case`] is a script: it plays the peer of the stack, packet
+//! by packet, and the application above the stack.
 //!
 //! A case runs over a link in memory, or between two real TUN devices whose packets the kernel forwards. It ends with
 //! an [`Outcome`]: pass, fail with what was seen, or not applicable. [`known`] has the failures that are expected of
@@ -27,7 +27,7 @@ pub(crate) use self::link::AnyLink;
 pub use self::process::Program;
 pub(crate) use self::server::{Served, Then};
 
-/// A question to a stack.
+/// A test of one behaviour of a stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Its name.
@@ -38,7 +38,7 @@ pub struct Case {
     pub rfc: &'static str,
     /// What the stack is expected to do.
     pub expects: &'static str,
-    /// The subject that it belongs to.
+    /// The subject under which tables list it.
     pub subject: &'static str,
     links: Links,
     ipv6: bool,
@@ -58,17 +58,17 @@ impl Case {
         Self { id, title: "", rfc: "", expects: "", subject: "", links: Links::Any, ipv6: false, run }
     }
 
-    /// Says what the case is about: the situation, the RFC and its section, and what is expected.
+    /// Describes the case: the situation, the RFC and its section, and the expected behaviour.
     const fn about(self, title: &'static str, rfc: &'static str, expects: &'static str) -> Self {
         Self { title, rfc, expects, ..self }
     }
 
-    /// It makes no sense over a link that offloads.
+    /// Restricts the case to links without offload.
     const fn plain(self) -> Self {
         Self { links: Links::Plain, ..self }
     }
 
-    /// It makes no sense over a link that does not offload.
+    /// Restricts the case to links with offload.
     const fn offloading(self) -> Self {
         Self { links: Links::Offloading, ..self }
     }
@@ -82,7 +82,7 @@ impl Case {
         cases::SUBJECTS.iter().flat_map(|(subject, cases)| cases.iter().map(|case| Self { subject, ..*case }))
     }
 
-    /// Whether the case asks for offload, or refuses it; `None` if it takes both.
+    /// Returns whether the link must offload; `None` if the case runs over either kind of link.
     pub fn offload(&self) -> Option<bool> {
         match self.links {
             Links::Any => None,
@@ -128,30 +128,30 @@ pub enum Outcome {
     NotApplicable(String),
 }
 
-/// A case that was run.
+/// The result of running a case.
 #[derive(Clone, Debug)]
 pub struct Ran {
     /// Its result.
     pub outcome: Outcome,
-    /// What the adapter does in the stack's place; see [`netstacks::Effective`].
+    /// The workarounds of the stack's adapter; see [`netstacks::Effective`].
     pub workarounds: Vec<String>,
 }
 
-/// How a case is run.
+/// How to run a case.
 pub struct Run {
     /// The stack.
     pub stack: StackKind,
-    /// Its program, if it is a process of its own. It needs [`Layer::Path`].
+    /// The stack's program, if the stack runs in another process. This needs [`Layer::Path`].
     pub program: Option<Program>,
     /// The link.
     pub layer: Layer,
     /// Whether the link takes super-packets and partial checksums.
     pub offload: bool,
-    /// Where a trace of the link goes, as a pcap file.
+    /// Receives a trace of the link in pcap format.
     pub trace: Option<Box<dyn Write + Send>>,
 }
 
-/// A step of a case: goes on, or ends it.
+/// The result of a step of a case. An error ends the case.
 type Step<T = ()> = Result<T, Stop>;
 
 /// Why a case ends early.
@@ -167,12 +167,12 @@ impl Stop {
     }
 }
 
-/// Goes on if `ok`, or else fails with what was seen.
+/// Fails with the text of `seen`, unless `ok`.
 fn check(ok: bool, seen: impl FnOnce() -> String) -> Step {
     if ok { Ok(()) } else { Err(Stop::Fail(seen())) }
 }
 
-/// Goes on if the bytes are the expected ones.
+/// Fails unless the bytes are the expected ones.
 fn same(got: &[u8], expected: &[u8]) -> Step {
     check(got == expected, || {
         let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(got.len().min(expected.len()));
@@ -180,12 +180,12 @@ fn same(got: &[u8], expected: &[u8]) -> Step {
     })
 }
 
-/// How far a sequence number is ahead of another.
+/// Returns how far the sequence number `to` is ahead of `from`.
 fn distance(from: u32, to: u32) -> i32 {
     to.wrapping_sub(from).cast_signed()
 }
 
-/// Bytes that tell their position: no shift, loss or repetition goes unseen.
+/// Returns pseudo-random bytes, so that a shift, loss or repetition is always found.
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let next = |_| {

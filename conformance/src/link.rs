@@ -13,10 +13,10 @@ use crate::Layer;
 
 pub(crate) const MTU: u16 = 1500;
 
-/// Packets that may wait each way.
+/// Packets that can wait in each direction.
 const DEPTH: u16 = 4096;
 
-/// A link of any type. A case is no measurement, so the calls may be indirect.
+/// A link of any type. Its calls are indirect, which is fine: a case measures no speed.
 pub(crate) struct AnyLink(Box<dyn Link>);
 
 impl AnyLink {
@@ -60,17 +60,17 @@ impl Link for AnyLink {
     }
 }
 
-/// The peer's address: the second of its network.
+/// Returns the peer's address: the second of its network.
 pub(crate) fn peer_ip(ipv6: bool) -> IpAddr {
     ip(ipv6, 1, 2)
 }
 
-/// The stack's address. It takes packets for all others of its network, too.
+/// Returns the stack's address. The stack also takes packets for all other addresses of its network.
 pub(crate) fn stack_ip(ipv6: bool) -> IpAddr {
     ip(ipv6, 2, 2)
 }
 
-/// A host in the peer's network, 1, or the stack's, 2.
+/// Returns the address of a host in network 1, the peer's, or network 2, the stack's.
 pub(crate) fn ip(ipv6: bool, network: u16, host: u16) -> IpAddr {
     if ipv6 {
         Ipv6Addr::new(0xfd10, 0, network, 0, 0, 0, 0, host).into()
@@ -79,7 +79,7 @@ pub(crate) fn ip(ipv6: bool, network: u16, host: u16) -> IpAddr {
     }
 }
 
-/// Whether an address is of the stack's network.
+/// Returns whether an address is in the stack's network.
 pub(crate) fn is_stack(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.octets()[..2] == [10, 2],
@@ -87,7 +87,7 @@ pub(crate) fn is_stack(address: IpAddr) -> bool {
     }
 }
 
-/// The stack's end and the peer's. To be called in a runtime.
+/// Returns the stack's end and the peer's end. Must be called within a runtime.
 pub(crate) fn ends(layer: Layer, ipv6: bool, offload: bool) -> Result<[AnyLink; 2], platform::Error> {
     match layer {
         Layer::Stack => {
@@ -105,7 +105,7 @@ pub(crate) fn ends(layer: Layer, ipv6: bool, offload: bool) -> Result<[AnyLink; 
     }
 }
 
-/// The two devices, by whose packets they have.
+/// The two devices of [`Layer::Path`].
 #[derive(Clone, Copy)]
 pub(crate) enum Side {
     Peer = 1,
@@ -126,7 +126,7 @@ impl Side {
     }
 }
 
-/// Opens a device. The kernel forwards what comes from it.
+/// Opens a device. The kernel forwards its packets.
 pub(crate) fn device(side: Side, ipv6: bool, offload: bool) -> Result<AnyLink, platform::Error> {
     let device = TunDevice::open(&TunConfig {
         name: side.name().to_owned(),
@@ -140,7 +140,7 @@ pub(crate) fn device(side: Side, ipv6: bool, offload: bool) -> Result<AnyLink, p
     Ok(AnyLink::new(device))
 }
 
-/// Sets up a device that another process has opened. The kernel forwards what comes from it.
+/// Sets up a device that another process has opened. The kernel forwards its packets.
 pub(crate) fn set_up(side: Side, ipv6: bool) -> Result<(), platform::Error> {
     let Network { address, prefix_len, .. } = side.network(ipv6);
     let name = side.name().to_owned();

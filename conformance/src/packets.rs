@@ -1,4 +1,4 @@
-//! Packets that are not TCP segments, and unusual forms of those that are.
+//! Builds UDP and ICMP packets, and unusual forms of IP packets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,15 +7,15 @@ use platform::packet::{ICMP, ICMPV6, UDP, addresses, write_ip};
 
 use crate::wire::transport_sum;
 
-/// A packet with this payload behind its IP header. Empty for addresses of two versions, which no case has.
+/// Returns an IP packet with this payload. It is empty if the addresses are of different IP versions. No case has this.
 fn packet(from: IpAddr, to: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut header = [0; 40];
     let Some(len) = write_ip(&mut header, from, to, protocol, payload.len()) else { return Vec::new() };
     [&header[..len], payload].concat()
 }
 
-/// An ICMP error (RFC 792, RFC 4443) about a packet of the stack's, from the packet's receiver. `rest` are the four
-/// bytes after the checksum.
+/// Returns an ICMP error (RFC 792, RFC 4443) about a packet of the stack, sent by the packet's receiver. `rest` is the
+/// four bytes after the checksum.
 pub(crate) fn error(kind: u8, code: u8, rest: u32, about: &[u8]) -> Vec<u8> {
     let Some((source, destination)) = addresses(about) else { return Vec::new() };
     let mut message = vec![kind, code, 0, 0];
@@ -29,12 +29,12 @@ pub(crate) fn error(kind: u8, code: u8, rest: u32, about: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// A datagram with its checksum.
+/// Returns a datagram with its checksum.
 pub(crate) fn datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     datagram_with(from, to, payload, 8 + payload.len() as u16, None)
 }
 
-/// A datagram that says this length and has this checksum; `None` for the right one.
+/// Returns a datagram with this length field and this checksum. `None` is the right checksum.
 pub(crate) fn datagram_with(
     from: SocketAddr,
     to: SocketAddr,
@@ -47,7 +47,7 @@ pub(crate) fn datagram_with(
     let mut packet = packet(from.ip(), to.ip(), UDP, &udp);
     let at = packet.len() - udp.len();
     let checksum = checksum.unwrap_or_else(|| match !transport_sum(&packet, at, UDP) {
-        // Zero means that there is none.
+        // Zero means that there is no checksum.
         0 => 0xffff,
         checksum => checksum,
     });
@@ -55,7 +55,7 @@ pub(crate) fn datagram_with(
     packet
 }
 
-/// The IPv4 fragments of a packet, with so many bytes in each, a multiple of 8.
+/// Returns the IPv4 fragments of a packet. Each holds up to `len` bytes, a multiple of 8.
 pub(crate) fn fragments_v4(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
     let (header, payload) = packet.split_at(20);
     let count = payload.len().div_ceil(len);
@@ -74,7 +74,7 @@ pub(crate) fn fragments_v4(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
     payload.chunks(len).enumerate().map(fragment).collect()
 }
 
-/// The IPv6 fragments of a packet without extension headers.
+/// Returns the IPv6 fragments of a packet without extension headers.
 pub(crate) fn fragments_v6(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
     let payload = &packet[40..];
     let count = payload.len().div_ceil(len);
@@ -88,8 +88,8 @@ pub(crate) fn fragments_v6(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
     payload.chunks(len).enumerate().map(fragment).collect()
 }
 
-/// An IPv6 packet with an extension header of this number in front of all others. The header's first byte is set to
-/// what follows it.
+/// Inserts an extension header of this number before all others of an IPv6 packet. Its first byte is set to the number
+/// of the next header.
 pub(crate) fn with_extension(packet: &[u8], number: u8, header: &[u8]) -> Vec<u8> {
     let mut extended = packet.to_vec();
     let mut header = header.to_vec();
@@ -101,7 +101,7 @@ pub(crate) fn with_extension(packet: &[u8], number: u8, header: &[u8]) -> Vec<u8
     extended
 }
 
-/// An IPv4 packet with four bytes of options: three that do nothing, and the end.
+/// Adds four bytes of options to an IPv4 packet: three no-operations, and the end of the list.
 pub(crate) fn with_ip_options(packet: &[u8]) -> Vec<u8> {
     let mut extended = packet.to_vec();
     extended.splice(20..20, [1, 1, 1, 0]);

@@ -1,5 +1,5 @@
-//! A stack in a process of its own, with the application here: docs/external-stack.md, "Conformance", has the lines
-//! that the two write to each other.
+//! A stack in another process, with the application in this one. docs/external-stack.md, "Conformance", describes the
+//! lines that the two exchange.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -25,19 +25,19 @@ use crate::server::Running;
 /// The version of the protocol.
 const PROTOCOL: u32 = 1;
 
-/// How long the process may take until its device is there.
+/// How long the process may take to open its device.
 const READY: Duration = Duration::from_secs(10);
 
-/// How long it may take to say whether it has sent a datagram.
+/// How long it may take to confirm that it has sent a datagram.
 const SENT: Duration = Duration::from_secs(1);
 
-/// How long its last words may take.
+/// How long to wait for the end of its standard error, after a failed start.
 const WORDS: Duration = Duration::from_secs(1);
 
-/// Most bytes of one order to write.
+/// The most bytes of one write order.
 const MAX_WRITE: usize = 64 << 10;
 
-/// The program of a stack that is a process of its own.
+/// The program of a stack that runs in another process.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// Its file.
@@ -46,7 +46,7 @@ pub struct Program {
     pub arguments: Vec<String>,
 }
 
-/// The device that it is to open.
+/// The device that the process opens.
 #[derive(Serialize)]
 pub(crate) struct Device<'a> {
     pub(crate) name: &'a str,
@@ -54,7 +54,7 @@ pub(crate) struct Device<'a> {
     pub(crate) offload: bool,
 }
 
-/// What the application does.
+/// A line to the process: an operation of the application.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Order {
@@ -67,7 +67,7 @@ enum Order {
     Datagram { local: SocketAddr, peer: SocketAddr, data: String },
 }
 
-/// What the process says.
+/// A line from the process.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Event {
@@ -86,7 +86,7 @@ struct Ready {
     effective: Option<Effective>,
 }
 
-/// Starts the process, and waits until it has opened its device, which `set_up` then sets up.
+/// Starts the process and waits until it has opened its device. Then calls `set_up` for the device.
 pub(crate) fn start(
     program: &Program,
     device: &Device<'_>,
@@ -124,7 +124,7 @@ pub(crate) fn start(
     });
     let Ok(Ready { offload: offloads, effective }) = is_ready.recv_timeout(READY) else {
         drop(process);
-        // A process that it has started may keep its standard error open.
+        // A child of the process may keep its standard error open, so this does not wait for ever.
         let words = last_words.recv_timeout(WORDS).ok().flatten().and_then(Result::ok).unwrap_or_default();
         return Err(io::Error::other(format!("the process is not ready: {}", words.trim())));
     };
@@ -149,7 +149,7 @@ pub(crate) fn start(
     })
 }
 
-/// The process, which ends with this value.
+/// The process. It is killed when this value is dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -158,7 +158,7 @@ impl Drop for Process {
     }
 }
 
-/// The standard input of the process. A thread writes to it, for the process may not read.
+/// The standard input of the process. A thread writes to it, because a write blocks while the process does not read.
 #[derive(Clone)]
 struct Orders(blocking::Sender<Vec<u8>>);
 
@@ -176,13 +176,13 @@ impl Orders {
     }
 }
 
-/// What has come of the reads and of the writes of a connection.
+/// The results of the reads and writes of a connection.
 struct Answers {
     read: UnboundedSender<io::Result<Vec<u8>>>,
     written: UnboundedSender<io::Result<()>>,
 }
 
-/// The standard output of the process.
+/// Reads the standard output of the process.
 struct Listening {
     orders: Orders,
     accepted: UnboundedSender<Connection>,
@@ -193,7 +193,7 @@ struct Listening {
 }
 
 impl Listening {
-    /// Takes each line to where somebody waits for it, if anybody does.
+    /// Passes each line to its receiver. A line without a receiver is dropped.
     fn listen(&mut self, stdout: ChildStdout) -> io::Result<()> {
         for line in BufReader::new(stdout).lines() {
             match serde_json::from_str(&line?)? {
@@ -223,7 +223,7 @@ impl Listening {
                 Event::Datagram { local, peer, data } => {
                     let payload = decode(&data)?;
                     let datagram = Datagram { len: payload.len(), local, peer };
-                    // Beyond the bound it is dropped.
+                    // A datagram beyond the bound is dropped.
                     drop(self.arrived.try_send((payload, datagram)));
                 }
             }
@@ -236,7 +236,7 @@ fn decode(data: &str) -> io::Result<Vec<u8>> {
     STANDARD.decode(data).map_err(io::Error::other)
 }
 
-/// The error of a name.
+/// Returns the error that a name of the protocol stands for.
 fn named(error: String) -> io::Error {
     match error.as_str() {
         "reset" => io::ErrorKind::ConnectionReset.into(),
@@ -246,7 +246,7 @@ fn named(error: String) -> io::Error {
     }
 }
 
-/// Accepts what the process has accepted. When it is dropped, the process refuses further connections.
+/// Returns the connections that the process has accepted. When this is dropped, the process refuses further ones.
 struct Accepting {
     orders: Orders,
     accepted: UnboundedReceiver<Connection>,
@@ -266,18 +266,18 @@ impl Drop for Accepting {
     }
 }
 
-/// A connection of the process. It reads no more of it than it is asked to read.
+/// A connection of the process. The process reads only as many bytes as it is told to.
 struct Connection {
     orders: Orders,
     id: u64,
     addresses: [SocketAddr; 2],
     reads: UnboundedReceiver<io::Result<Vec<u8>>>,
-    /// Bytes that have been read, and that nobody has taken.
+    /// Bytes that the process has read, and the application has not.
     left: io::Cursor<Vec<u8>>,
-    /// Whether the process has been told to read.
+    /// Whether a read order is outstanding.
     asked: bool,
     writes: UnboundedReceiver<io::Result<()>>,
-    /// Bytes that the process has been told to write.
+    /// Bytes of the outstanding write order; 1 for a shutdown, 0 if there is none.
     writing: usize,
 }
 
@@ -300,7 +300,7 @@ impl AsyncRead for Connection {
 }
 
 impl Connection {
-    /// Waits for the answer to an order that was given, or is given now.
+    /// Waits for the result of the outstanding order. If there is none, writes the order first.
     fn poll_written(
         &mut self,
         cx: &mut Context<'_>,
@@ -353,7 +353,7 @@ impl Stream for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // After a reset it is in vain.
+        // After a reset this changes nothing.
         let _unheard = self.orders.write(&Order::Close { connection: self.id });
     }
 }
@@ -365,7 +365,7 @@ struct Socket(Arc<Inner>);
 struct Inner {
     orders: Orders,
     arrived: tokio::sync::Mutex<Receiver<(Vec<u8>, Datagram)>>,
-    /// `None` once one came too late: it would be taken for the next.
+    /// `None` after an answer was late: it would be taken for the answer to the next datagram.
     answers: Mutex<Option<blocking::Receiver<io::Result<()>>>>,
 }
 

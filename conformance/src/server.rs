@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::{AnyLink, LATE, Step, Stop};
 
-/// Time for bytes to be read that have been sent to the stack.
+/// Timeout of a read of bytes that have been sent to the stack.
 const READ: Duration = Duration::from_secs(2);
 
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = io::Result<T>> + Send + 'a>>;
@@ -70,12 +70,12 @@ pub(crate) struct Start {
     pub(crate) config: StackConfig,
 }
 
-/// A stack that runs.
+/// A running stack.
 pub(crate) struct Running {
     pub(crate) listener: Box<dyn AnyListener>,
     pub(crate) datagrams: Box<dyn AnyDatagrams>,
     pub(crate) driver: Driver,
-    /// Its settings, if it says them.
+    /// Its settings, if it reports them.
     pub(crate) effective: Option<Effective>,
 }
 
@@ -88,13 +88,13 @@ impl Visitor<AnyLink> for Start {
     }
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 pub(crate) struct Served {
     stream: Box<dyn AnyStream>,
     runtime: Handle,
 }
 
-/// What follows on bytes that are written.
+/// The action after a write.
 #[derive(Clone, Copy)]
 pub(crate) enum Then {
     Keep,
@@ -107,12 +107,12 @@ impl Served {
         Self { stream, runtime }
     }
 
-    /// The address that the peer connected to, and the peer's.
+    /// Returns the address that the peer connected to, and the peer's address.
     pub(crate) fn addresses(&self) -> [SocketAddr; 2] {
         self.stream.addresses()
     }
 
-    /// Reads so many bytes.
+    /// Reads `len` bytes.
     pub(crate) fn read(&mut self, len: usize) -> Step<Vec<u8>> {
         let mut bytes = vec![0; len];
         let mut got = 0;
@@ -138,7 +138,7 @@ impl Served {
         }
     }
 
-    /// Reads until the connection fails, and returns how.
+    /// Reads until the connection fails, and returns the error.
     pub(crate) fn read_error(&mut self) -> Step<io::ErrorKind> {
         let mut buffer = [0; 4096];
         loop {
@@ -150,7 +150,7 @@ impl Served {
         }
     }
 
-    /// Whether there is nothing to read for a while: no byte, no end, no error.
+    /// Returns whether a read waits for this long: no byte, no end, no error.
     pub(crate) fn is_quiet(&mut self, during: Duration) -> bool {
         self.read_some(&mut [0; 1], during).is_err()
     }
@@ -160,7 +160,7 @@ impl Served {
         self.runtime.block_on(read).map_err(|_| Stop::fail(format!("a read waited {within:?} in vain")))
     }
 
-    /// Writes bytes that the stack has room for.
+    /// Writes bytes, which the stack must have room for.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Step {
         let write = async { timeout(LATE, self.stream.write_all(bytes)).await };
         match self.runtime.block_on(write) {
@@ -170,7 +170,7 @@ impl Served {
         }
     }
 
-    /// Writes in the background, whatever room there is.
+    /// Writes in the background. The stack need not have room.
     pub(crate) fn send(mut self, bytes: Vec<u8>, then: Then) -> Sending {
         let runtime = self.runtime.clone();
         let task = runtime.spawn(async move {
@@ -185,7 +185,7 @@ impl Served {
         Sending { task, runtime }
     }
 
-    /// Ends our half.
+    /// Closes the server's half.
     pub(crate) fn shutdown(&mut self) -> Step {
         let shutdown = async { timeout(LATE, self.stream.shutdown()).await };
         match self.runtime.block_on(shutdown) {
@@ -201,7 +201,7 @@ impl Served {
     }
 }
 
-/// Bytes that are being written.
+/// A write in the background.
 pub(crate) struct Sending {
     task: JoinHandle<io::Result<Option<Served>>>,
     runtime: Handle,

@@ -1,7 +1,7 @@
-//! The peer's end of a link: sends any packet, and sorts the packets of the stack by the port that they are for.
+//! The peer's end of a link. It sends any packet, and sorts the stack's packets by connection.
 //!
-//! Every packet of the stack is checked: lengths, checksums, and what the link allows. A super-packet is cut into its
-//! segments, as a device would do it.
+//! It checks every packet of the stack: lengths, checksums, and whether the link allows it. It splits a super-packet
+//! into its segments, as a device would.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -33,7 +33,7 @@ pub(crate) struct Segment {
     pub(crate) window: u16,
     pub(crate) options: Vec<u8>,
     pub(crate) payload: Vec<u8>,
-    /// When it came.
+    /// When it arrived.
     pub(crate) at: Instant,
     /// Length of the IP packet, and whether routers may not fragment it.
     pub(crate) packet_len: usize,
@@ -47,17 +47,17 @@ impl Segment {
         self.flags & flags == flags
     }
 
-    /// Bytes of sequence space.
+    /// The length in sequence space, with SYN and FIN.
     pub(crate) fn len(&self) -> u32 {
         self.payload.len() as u32 + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
     }
 
-    /// The sequence number behind it.
+    /// The sequence number after it.
     pub(crate) fn end(&self) -> u32 {
         self.seq.wrapping_add(self.len())
     }
 
-    /// The value of an option.
+    /// Returns the value of an option.
     pub(crate) fn option(&self, kind: u8) -> Option<&[u8]> {
         let mut left = &self.options[..];
         loop {
@@ -76,7 +76,7 @@ impl Segment {
     }
 }
 
-/// The names of the flags, the payload's length and the window.
+/// The names of the flags, and the length of the payload.
 impl fmt::Display for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = [(SYN, "SYN"), (FIN, "FIN"), (RST, "RST"), (PSH, "PSH"), (ACK, "ACK"), (URG, "URG")];
@@ -109,12 +109,12 @@ pub(crate) struct Wire {
     datagrams: VecDeque<Arrived>,
     /// Fragments and everything that is neither TCP nor UDP.
     pub(crate) others: Vec<Vec<u8>>,
-    /// The first packet of the stack that must not have been sent.
+    /// Why a packet of the stack is invalid; the first one only.
     pub(crate) violation: Option<String>,
     packets: usize,
-    /// Super-packets that have come.
+    /// Super-packets that have arrived.
     pub(crate) super_packets: usize,
-    /// Packets from other networks are the system's own.
+    /// Returns whether an address is the stack's. Packets from others are the system's own, and ignored.
     is_stack: fn(IpAddr) -> bool,
     waker: Waker,
 }
@@ -128,7 +128,7 @@ impl Wake for Unpark {
 }
 
 impl Wire {
-    /// For the calling thread.
+    /// Must be used on the calling thread only: the waker unparks that thread.
     pub(crate) fn new(link: AnyLink, is_stack: fn(IpAddr) -> bool) -> Self {
         let capabilities = link.capabilities();
         let room = capabilities.max_packet_len.max(capabilities.mtu);
@@ -156,7 +156,7 @@ impl Wire {
         self.send_with(PacketMeta::default(), packet)
     }
 
-    /// Joins segments to a super-packet with a partial checksum, and sends it.
+    /// Joins segments into a super-packet with a partial checksum, and sends it.
     pub(crate) fn send_joined(&mut self, segments: &[Vec<u8>]) -> Step {
         let mut scratch = std::mem::take(&mut self.scratch);
         let joined = segments.split_first().and_then(|(first, rest)| {
@@ -179,7 +179,7 @@ impl Wire {
                     return self.link.flush().map_err(|error| Stop::fail(format!("the link failed: {error}")));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
-                    // Both directions: the stack may be unable to go on before its packets are taken.
+                    // Receive too: the stack may not take packets before it can send its own.
                     self.take()?;
                     let waker = self.waker.clone();
                     if self.link.poll_writable(&mut Context::from_waker(&waker)).is_pending() {
@@ -191,12 +191,12 @@ impl Wire {
         }
     }
 
-    /// The next segment for a connection.
+    /// Returns the next segment for a connection.
     pub(crate) fn segment(&mut self, key: Key, until: Instant) -> Step<Option<Segment>> {
         self.next(until, |wire| wire.segments.get_mut(&key)?.pop_front())
     }
 
-    /// The next datagram.
+    /// Returns the next datagram.
     pub(crate) fn datagram(&mut self, until: Instant) -> Step<Option<Arrived>> {
         self.next(until, |wire| wire.datagrams.pop_front())
     }
@@ -222,7 +222,7 @@ impl Wire {
         }
     }
 
-    /// Takes the packets that wait. Returns whether there were any.
+    /// Receives the waiting packets. Returns whether there were any.
     pub(crate) fn take(&mut self) -> Step<bool> {
         let mut buffers = std::mem::take(&mut self.buffers);
         let result = self.link.try_recv(&mut buffers);
@@ -289,7 +289,7 @@ impl Wire {
     }
 }
 
-/// What is wrong with a packet of the stack, on this link.
+/// Returns why a packet of the stack is invalid on this link, if it is.
 fn violation(capabilities: &Capabilities, meta: PacketMeta, packet: &[u8]) -> Option<String> {
     if ip_len(packet) != Some(packet.len()) {
         return Some(format!("the stack sent a packet of {} bytes whose header has another length", packet.len()));
@@ -310,7 +310,7 @@ fn violation(capabilities: &Capabilities, meta: PacketMeta, packet: &[u8]) -> Op
         .then(|| "the stack sent a wrong TCP or UDP checksum".to_owned())
 }
 
-/// The sum (RFC 1071) of a transport packet at `at` and its pseudo-header.
+/// Returns the sum (RFC 1071) of the pseudo-header and of the transport packet at `at`.
 pub(crate) fn transport_sum(packet: &[u8], at: usize, protocol: u8) -> u16 {
     let addresses = if packet[0] >> 4 == 6 { &packet[8..40] } else { &packet[12..20] };
     let mut bytes = addresses.to_vec();

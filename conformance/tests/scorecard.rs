@@ -1,6 +1,6 @@
-//! Every case on every stack, over a link in memory, against the list of known failures.
+//! Runs every case on every stack, over a link in memory, and compares the results with the list of known failures.
 //!
-//! `UPDATE_KNOWN=1 cargo test -p rust-tun-perf-conformance` writes the list anew and keeps the reasons that it has.
+//! `UPDATE_KNOWN=1 cargo test -p rust-tun-perf-conformance` rewrites the list, and keeps the reasons that are there.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 #![cfg(any(
@@ -21,13 +21,13 @@ use conformance::known::{self, Known};
 use conformance::{Case, Layer, Outcome, Run};
 use netstacks::StackKind;
 
-/// Cases at once, of a stack that may run more than once in a process. Most cases wait most of the time.
+/// How many cases run at once, if the stack can run more than once in a process. Cases wait most of the time.
 const AT_ONCE: usize = 8;
 
-/// How often a case is run again whose outcome is not as known.
+/// How often a case is repeated if its outcome is not the known one.
 const AGAIN: usize = 4;
 
-/// The results of cases, with or without offload.
+/// Returns the outcomes of cases, with or without offload.
 fn outcomes(stack: StackKind, cases: &[Case], offload: bool) -> BTreeMap<&'static str, Outcome> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let workers = if matches!(stack, StackKind::Lwip | StackKind::LwipPublished) { 1 } else { AT_ONCE };
@@ -48,7 +48,8 @@ fn run(stack: StackKind, case: &Case, offload: bool) -> Outcome {
     conformance::run(case, Run { stack, program: None, layer: Layer::Stack, offload, trace: None }).outcome
 }
 
-/// The outcome of a case. One that is not as known is run again: a busy machine can make a case fail.
+/// Returns the final outcome of a case. If it is not the known one, the case is repeated: a busy machine can make a
+/// case fail.
 fn settled(stack: StackKind, id: &str, offload: bool, outcome: Outcome, fails: bool) -> Outcome {
     let is_as_known = |outcome: &Outcome| match outcome {
         Outcome::Pass => !fails,
@@ -86,13 +87,13 @@ fn scorecard(stack: StackKind) {
                 failures.insert(id.to_owned(), seen);
             }
             (Outcome::Pass, Some(reason)) => {
-                writeln!(changes, "{id} passes, and known.json says that it fails: {reason}").unwrap();
+                writeln!(changes, "{id} passes, but known.json says that it fails: {reason}").unwrap();
                 failures.remove(id);
             }
             _ => {}
         }
     }
-    // The list is of links without offload. With it, no more may fail.
+    // The list is for links without offload. With offload no other case may fail.
     let both: Vec<_> =
         plain.into_iter().filter(|case| case.offload().is_none() && !failures.contains_key(case.id)).collect();
     let both: Vec<_> = both.into_iter().filter(|case| !at_times.contains_key(case.id)).collect();
@@ -104,10 +105,10 @@ fn scorecard(stack: StackKind) {
     if std::env::var_os("UPDATE_KNOWN").is_some() {
         return update(stack, Known { failures, at_times, workarounds });
     }
-    assert!(changes.is_empty(), "{stack} has changed; UPDATE_KNOWN=1 writes known.json anew:\n{changes}");
+    assert!(changes.is_empty(), "{stack} has changed; UPDATE_KNOWN=1 rewrites known.json:\n{changes}");
 }
 
-/// Writes what is known of a stack. New failures have what was seen in place of a reason.
+/// Writes the known results of a stack. A new failure gets its observation as the reason.
 fn update(stack: StackKind, known: Known) {
     static FILE: Mutex<()> = Mutex::new(());
     const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/known.json");
@@ -117,7 +118,7 @@ fn update(stack: StackKind, known: Known) {
     std::fs::write(PATH, serde_json::to_string_pretty(&all).unwrap() + "\n").unwrap();
 }
 
-/// The list is JSON, and names cases that there are.
+/// The list is JSON, and names only cases that exist.
 #[test]
 fn the_list_names_cases() {
     let ids: Vec<_> = Case::all().map(|case| case.id).collect();
@@ -132,7 +133,7 @@ fn the_list_names_cases() {
 }
 
 #[test]
-fn every_case_is_described_and_has_a_name_of_its_own() {
+fn every_case_has_a_description_and_a_unique_name() {
     let mut ids: Vec<_> = Case::all().map(|case| case.id).collect();
     for case in Case::all() {
         assert!(case.id.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'), "{}", case.id);

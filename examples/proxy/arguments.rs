@@ -17,7 +17,7 @@ use crate::Failure;
 /// A transparent TUN proxy on a userspace stack
 #[derive(Debug, Parser)]
 pub(crate) struct Arguments {
-    /// The interface by which connections and datagrams go on
+    /// The interface for outgoing connections and datagrams
     #[arg(short, long, value_name = "IFACE")]
     pub(crate) interface: String,
 
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::new(198, 18, 0, 1).into())]
     tun_addr: IpAddr,
 
-    /// The address on its other side
+    /// The address on the other side of the device
     #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::new(198, 18, 0, 2).into())]
     tun_dest: IpAddr,
 
@@ -45,23 +45,23 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
     pub(crate) mtu: u16,
 
-    /// Receive buffer and send buffer of each connection at the stack
+    /// Size of the receive buffer and of the send buffer of each connection at the stack
     #[arg(long, value_name = "SIZE", default_value = "512KiB")]
     window: bytesize::ByteSize,
 
-    /// Most connections at a time, and as many exchanges of datagrams
+    /// Most connections at a time, and most UDP flows at a time
     #[arg(long, value_name = "N", default_value = "1024")]
     max_flows: NonZeroU16,
 
-    /// Time after which a server that has not answered is given up
+    /// Time after which an attempt to connect to a server fails
     #[arg(long, value_name = "SECS", default_value = "60", value_parser = seconds)]
     connect_timeout: Duration,
 
-    /// Time after which a connection without a byte is reset
+    /// Time after which an idle connection is reset
     #[arg(long, value_name = "SECS", default_value = "7440", value_parser = seconds)]
     tcp_idle: Duration,
 
-    /// Time after which an exchange of datagrams without one is forgotten
+    /// Time after which an idle UDP flow is forgotten
     #[arg(long, value_name = "SECS", default_value = "300", value_parser = seconds)]
     udp_idle: Duration,
 
@@ -80,7 +80,7 @@ impl Arguments {
         usize::from(self.max_flows.get())
     }
 
-    /// The settings of the proxy.
+    /// Returns the settings of the proxy.
     pub(crate) fn proxy(&self) -> Config {
         let window = usize::try_from(self.window.as_u64()).unwrap_or(usize::MAX);
         Config {
@@ -94,7 +94,7 @@ impl Arguments {
         }
     }
 
-    /// The device.
+    /// Returns the settings of the device.
     pub(crate) fn device(&self) -> Result<TunConfig, Failure> {
         platform::validate_name(&self.tun_name).map_err(SystemError::from)?;
         let mask = match self.tun_addr {
@@ -112,10 +112,10 @@ impl Arguments {
     }
 }
 
-/// Packets that may wait for the stack: a few full windows, of packets without offload.
+/// Packets that can wait for the stack: a few full windows, in packets without offload.
 const TX_QUEUE_LEN: u32 = 16 << 10;
 
-/// Parses a time. Less than a millisecond would never work, and more than a century is for ever.
+/// Parses a time. With less than a millisecond nothing would work, and more than a century is for ever.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
     if !(0.001..4e9).contains(&seconds) {

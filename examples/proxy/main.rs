@@ -1,4 +1,4 @@
-//! A transparent TUN proxy on any of the three stacks: a command line for [`rust_tun_perf::proxy`].
+//! A transparent TUN proxy on any of the stacks: a command line for [`rust_tun_perf::proxy`].
 //!
 //! ```sh
 //! cargo run --release --example proxy -- --interface eth0 --netstack smoltcp
@@ -19,7 +19,7 @@ use rust_tun_perf::remedy::SystemError;
 
 use self::arguments::Arguments;
 
-/// Open files beside the sockets of flows.
+/// Open files other than the sockets of flows.
 const SPARE_DESCRIPTORS: u64 = 64;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -49,9 +49,9 @@ fn exit_code(failure: &Failure) -> u8 {
     }
 }
 
-/// Serves until the user stops it or the device is gone.
+/// Serves until the user interrupts it or the device is gone.
 async fn serve(arguments: &Arguments) -> Result<(), Failure> {
-    // One for each connection, and one for each exchange of datagrams. If the limit stays lower, flows beyond it fail.
+    // One socket for each connection, and one for each UDP flow. If the limit stays lower, flows beyond it fail.
     let _limit = rlimit::increase_nofile_limit(2 * arguments.max_flows() as u64 + SPARE_DESCRIPTORS)?;
     let proxy = Proxy::new(arguments.proxy()).map_err(SystemError::from)?;
     let device = TunDevice::open(&arguments.device()?).map_err(SystemError::from)?;
@@ -65,7 +65,7 @@ async fn serve(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Prints the line for which the caller waits: packets are served.
+/// Prints a line when packets are served. Callers wait for this line.
 fn announce(name: &str, offload: bool, arguments: &Arguments, running: &Running) -> io::Result<()> {
     writeln!(
         io::stdout().lock(),

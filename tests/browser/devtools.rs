@@ -1,4 +1,4 @@
-//! A browser of the test's own, spoken to as its developer tools do.
+//! A headless browser, controlled by its developer tools protocol.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ pub(crate) struct Browser {
     socket: WebSocket<TcpStream>,
     session: Option<String>,
     last: u64,
-    /// What came while an answer was waited for.
+    /// Events that arrived while a call waited for its result.
     events: Vec<Value>,
 }
 
@@ -35,7 +35,7 @@ impl Browser {
     pub(crate) fn start(program: &Path) -> Self {
         let profile = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut process = Command::new(program)
-            // Root has no sandbox, and a container no large /dev/shm.
+            // The sandbox does not work for root, and a container has only a small /dev/shm.
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"])
             .args(["--disable-background-networking", "--remote-debugging-port=0", "--hide-scrollbars"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
@@ -49,7 +49,7 @@ impl Browser {
         let address = lines
             .find_map(|line| line.unwrap().strip_prefix("DevTools listening on ").map(ToOwned::to_owned))
             .unwrap_or_else(|| panic!("{} ended before it listened", program.display()));
-        // It must not wait for its messages to be read.
+        // Reads further messages, or the browser would block on a full pipe.
         std::thread::spawn(move || lines.count());
         let host = address.strip_prefix("ws://").unwrap().split('/').next().unwrap();
         let stream = TcpStream::connect(host).unwrap();
@@ -65,7 +65,7 @@ impl Browser {
         browser
     }
 
-    /// Calls a method, and answers its result.
+    /// Calls a method, and returns its result.
     pub(crate) fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.last += 1;
         let mut message = json!({"id": self.last, "method": method, "params": parameters});
@@ -91,7 +91,7 @@ impl Browser {
         }
     }
 
-    /// Opens a page, and answers all that happened until it was loaded and drawn.
+    /// Opens a page, and returns all events until it is loaded and drawn.
     pub(crate) fn open(&mut self, address: &str) -> Vec<Value> {
         self.events.clear();
         self.call("Page.navigate", &json!({"url": address}));
@@ -99,13 +99,13 @@ impl Browser {
             let event = self.receive();
             self.events.push(event);
         }
-        // What is asked for late, such as a picture for the tab, comes within two frames.
+        // Late requests, for example for the icon of the tab, come within two frames.
         let drawn = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))";
         assert_eq!(self.evaluate(drawn), 1);
         std::mem::take(&mut self.events)
     }
 
-    /// The value of an expression in the page, or that of its promise.
+    /// Returns the value of an expression in the page. Waits for a promise.
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({"expression": expression, "awaitPromise": true, "returnByValue": true});
         let result = self.call("Runtime.evaluate", &parameters);
@@ -113,7 +113,7 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// Writes a picture of the whole page.
+    /// Writes a screenshot of the whole page.
     pub(crate) fn picture(&mut self, path: &Path) {
         let parameters = json!({"format": "png", "captureBeyondViewport": true});
         let picture = self.call("Page.captureScreenshot", &parameters);

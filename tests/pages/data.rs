@@ -1,4 +1,4 @@
-//! How the files of `tests/data` are made: plausible samples of two machines that do not exist.
+//! Makes the files of `tests/data`: plausible samples of two machines that do not exist.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ const MODES: [Mode; 2] = [Mode::Reader, Mode::Writer];
 /// The start of the first run.
 pub(crate) const STARTED_UNIX_MS: u64 = 1_790_000_000_000;
 
-/// Writes the files anew. Their samples are in the snapshots, which then change with them.
+/// Rewrites the files. Their samples are in the snapshots, which then change too.
 #[test]
 #[ignore = "makes the files that the other tests read"]
 fn write_the_files() {
@@ -36,7 +36,7 @@ fn write_the_files() {
     }
 }
 
-/// All layers with a current-thread runtime, failures, an outlier and the rate within the runs.
+/// Returns a file of all layers with a current-thread runtime, failures, an outlier, and intervals.
 fn laptop() -> String {
     let mut cells = vec![cell(Subject::Device, Workload::Packets)];
     for mode in MODES {
@@ -61,7 +61,7 @@ fn laptop() -> String {
     })
 }
 
-/// The laptop.
+/// Returns the environment of the laptop.
 fn machine() -> Environment {
     Environment {
         machine: platform::Environment {
@@ -77,7 +77,7 @@ fn machine() -> Environment {
     }
 }
 
-/// Two stacks on both runtimes, with and without offload.
+/// Returns a file of two stacks on both runtimes, with and without offload.
 fn server() -> String {
     let mut cells = Vec::new();
     for offload in [false, true] {
@@ -170,7 +170,7 @@ fn samples(environment: Environment, cells: &[Cell], rounds: u32, speed: f64, ch
     text
 }
 
-/// The scenario of a command line.
+/// Returns the scenario of a command line.
 pub(crate) fn scenario(arguments: &str) -> Scenario {
     let cli = Cli::try_parse_from(format!("rust-tun-perf {arguments}").split(' ')).unwrap();
     match Plan::try_from(cli).unwrap() {
@@ -194,7 +194,7 @@ fn arguments(cell: &Cell) -> String {
     words.join(" ")
 }
 
-/// A typical rate of a cell, in Gbps.
+/// Returns a typical rate of a cell, in Gbps.
 fn typical(cell: &Cell) -> f64 {
     let stack = match cell.stack() {
         Some(StackKind::Lwip) => 50.0,
@@ -276,7 +276,7 @@ fn effective(stack: StackKind) -> Effective {
     }
 }
 
-/// Ten of about equal length, which together are the whole.
+/// Returns ten intervals of equal length, with all bytes of the run.
 fn intervals(measured: &Measurements) -> Vec<Interval> {
     let part = |index: u64| measured.bytes / 10 + measured.bytes / 200 * (index % 3) - measured.bytes / 200;
     let mut intervals: Vec<_> = (0..9)
@@ -291,7 +291,7 @@ fn intervals(measured: &Measurements) -> Vec<Interval> {
     intervals
 }
 
-/// Something else had the machine for a while.
+/// Halves the rate, as if something else had used the machine.
 fn slow(sample: &mut Sample) {
     sample.measured.bytes /= 2;
     sample.measured.intervals = intervals(&sample.measured);

@@ -14,13 +14,13 @@ fn series() -> Vec<Series> {
     Series::of(&[read("forward.jsonl")])
 }
 
-/// The rows of the first table of a document, by their cells.
+/// Returns the rows of the first table of a document, each as its cells.
 fn first_table(markdown: &str) -> Vec<Vec<&str>> {
     let table = markdown.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
     table.map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
 }
 
-/// The samples with changed cells.
+/// Returns the samples with changed cells.
 fn changed(samples: &[Sample], change: impl Fn(Cell) -> Cell) -> Vec<Sample> {
     let other = |sample: &Sample| Sample { cell: change(sample.cell.clone()), ..sample.clone() };
     samples.iter().map(other).collect()
@@ -73,7 +73,7 @@ fn csv_has_the_axes_of_stacks_and_forwarders() {
         assert_eq!(has(&["forwarder", "hop", "generator", "cpu_percent", "rss_bytes"]), is_forward);
         assert_eq!(has(&["netstack", "runtime", "window_bytes"]), !is_forward);
     }
-    assert!(text.ends_with(stacks.split_once('\n').unwrap().1), "a stack's lines are what they are alone");
+    assert!(text.ends_with(stacks.split_once('\n').unwrap().1), "the lines of stacks do not change");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn svg_has_a_bar_for_each_row_and_a_dot_for_each_run() {
     assert_eq!(text.matches("opacity=\"0.3\"").count(), figures);
     assert_eq!(text.matches("<circle").count(), summary.cells.iter().map(|row| row.speeds.len()).sum::<usize>());
     assert_eq!(text.matches("× ").count(), ROWS.len() - figures, "each failed row says how");
-    // In the order of the table, which is that of the numbers.
+    // In the order of the table, which is by number.
     let places: Vec<_> =
         ["\n1 Async\n", "\n10 Sync, offload\n", "\n12 Sync (Concurrent), offload\n", "\n18 Sync, whole\n"]
             .map(|label| text.find(label).unwrap_or_else(|| panic!("{label:?} in {text}")))
@@ -108,7 +108,7 @@ fn a_file_of_both_kinds_is_two_series() {
     let forward = read("forward.jsonl");
     both.path = PathBuf::from("both.jsonl");
     both.heads.extend(forward.heads.clone());
-    // One after the other, as two machines that take turns would write them.
+    // Alternating, as two machines that take turns would write them.
     let stacks = std::mem::take(&mut both.samples);
     for index in 0..stacks.len().max(forward.samples.len()) {
         both.samples.extend(stacks.get(index).into_iter().chain(forward.samples.get(index)).cloned());
@@ -118,7 +118,7 @@ fn a_file_of_both_kinds_is_two_series() {
     let commands = all.iter().map(|one| one.head.as_ref().unwrap().arguments[0].as_str());
     assert_eq!(commands.collect::<Vec<_>>(), ["matrix", "forward"]);
     let markdown = written(&all, Format::Markdown);
-    assert!(!markdown.contains("Side by side"), "there is nothing of which there is more than one");
+    assert!(!markdown.contains("Side by side"), "no cell is in more than one series");
     for part in ["### Overview: both\n", "### Overview: both, forwarders\n", "### Layers: both\n"] {
         assert!(markdown.contains(part), "{part}");
     }
@@ -139,7 +139,7 @@ fn other_loads_and_other_settings_are_told_apart() {
     let samples = file.samples.clone();
     file.samples.extend(changed(&samples, |cell| Cell { workload: Workload::Stream(Mode::Both), ..cell }));
     file.samples.extend(changed(&samples, |cell| Cell { generator: Generator::Iperf3, ..cell }));
-    // With three workers there is no such row.
+    // No row has three workers.
     let Forwarder::Rust(mut way) = ROWS[11] else { panic!("row 12 is in Go") };
     way.workers = std::num::NonZeroU16::new(3).unwrap();
     let others: Vec<_> = samples.iter().filter(|sample| sample.cell.forwarder() == Some(ROWS[11])).collect();

@@ -1,4 +1,4 @@
-//! How `tests/data/forward.jsonl` is made: plausible samples of the forwarders on a machine that does not exist.
+//! Makes `tests/data/forward.jsonl`: plausible samples of the forwarders on a machine that does not exist.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use rust_tun_perf::scenario::{Cell, Conditions, Forwarder, Generator, Mode, ROWS
 
 use super::data::{STARTED_UNIX_MS, fail, scenario};
 
-/// Of each row: its rate in Gbps, retransmissions in a second, how much of a processor it takes, its memory in
-/// MB, and reordered packets in a second.
+/// For each row: its rate in Gbps, retransmissions per second, share of a processor, memory in MB, and reordered
+/// packets per second.
 const TYPICAL: [(f64, u64, f64, f64, u64); 18] = [
     (8.8, 33, 0.88, 3.7, 0),
     (12.1, 351, 1.27, 10.0, 0),
@@ -36,12 +36,13 @@ const TYPICAL: [(f64, u64, f64, f64, u64); 18] = [
     (65.2, 0, 0.61, 2.4, 0),
 ];
 
-/// How often each row was run.
+/// How often each row is run.
 const ROUNDS: u32 = 5;
-/// How long a run was, in whole seconds; a little is left over.
+/// How long a run takes, in whole seconds. It takes a little longer.
 const SECONDS: u64 = 3;
 
-/// All rows. One run of the second stalled, the seventh never gets through, and the last in Go is not available.
+/// Returns a file of all rows. One run of the second row stalls, the seventh always fails, and the last one in Go is
+/// unavailable.
 pub(crate) fn file(environment: &Environment) -> String {
     let head = Head {
         id: environment.id(),

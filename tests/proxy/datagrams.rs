@@ -40,8 +40,8 @@ pub(crate) fn a_name_is_looked_up(between: Between) {
     lab.end();
 }
 
-/// Whether datagrams larger than a packet pass. They need fragments, which ipstack does not know, and the other stacks
-/// know only over IPv4.
+/// Returns whether datagrams larger than a packet pass. They need fragments, which ipstack does not support. The other
+/// stacks support them only over IPv4.
 fn fragments(between: Between, server: &str) -> bool {
     match between {
         Between::Nothing => true,
@@ -99,7 +99,7 @@ pub(crate) fn an_answer_larger_than_a_packet(between: Between) {
     lab.end();
 }
 
-/// Each flow gets its own answers, and has a socket in the proxy until it is idle.
+/// Each flow gets its own answers, and has a socket in the proxy until it has been idle for a while.
 pub(crate) fn a_hundred_flows_of_datagrams(between: Between) {
     let lab = Lab::new(between, &["--udp-idle", "3"]);
     echo_datagrams(&lab, PORT);
@@ -122,7 +122,7 @@ pub(crate) fn a_hundred_flows_of_datagrams(between: Between) {
     lab.end();
 }
 
-pub(crate) fn a_port_at_which_nobody_takes_datagrams(between: Between) {
+pub(crate) fn a_udp_port_without_a_listener(between: Between) {
     let lab = Lab::new(between, &[]);
     for server in [SERVER, SERVER_V6] {
         let socket = socket(&lab, server, PORT);

@@ -63,7 +63,7 @@ pub(crate) fn the_client_goes_on_after_the_servers_half_is_closed(between: Betwe
     lab.end();
 }
 
-/// The proxy answers the client's SYN by a reset, and does not accept first.
+/// The proxy answers the client's SYN with a RST, and does not accept first.
 pub(crate) fn a_server_that_refuses(between: Between) {
     let lab = Lab::new(between, &[]);
     for server in [SERVER, SERVER_V6] {
@@ -83,7 +83,7 @@ pub(crate) fn a_destination_that_is_unreachable(between: Between) {
     lab.end();
 }
 
-/// The client hears nothing either, and the proxy gives up after its time.
+/// The client gets no answer either, and the proxy gives up after its timeout.
 pub(crate) fn a_destination_that_does_not_answer(between: Between) {
     let lab = Lab::new(between, &["--connect-timeout", "3"]);
     let idle = lab.descriptors();
@@ -101,8 +101,8 @@ pub(crate) fn a_destination_that_does_not_answer(between: Between) {
     lab.end();
 }
 
-/// However much the server has sent before, the client must not mistake it for the whole. Some of these lengths fill
-/// the memory that a stack lends.
+/// However much the server has sent before the RST, the client must not take it for the complete answer. Some of these
+/// lengths fill the memory that a stack lends.
 pub(crate) fn a_server_that_resets(between: Between) {
     let lab = Lab::new(between, &[]);
     for len in [0, 1000, 65_535, 65_536, 131_070, 131_072] {
@@ -121,7 +121,7 @@ pub(crate) fn a_server_that_resets(between: Between) {
     lab.end();
 }
 
-/// Either the read or the write of the client fails, and the read does not end normally first.
+/// The client's read or its write fails with "connection reset", or both do.
 pub(crate) fn a_server_that_resets_while_the_client_sends(between: Between) {
     let lab = Lab::new(between, &[]);
     for _ in 0..20 {
@@ -168,7 +168,7 @@ pub(crate) fn a_client_that_resets(between: Between) {
 
 /// Bytes in flight when both sides close still arrive.
 pub(crate) fn both_sides_close_at_once(between: Between) {
-    // It fits into the first window: neither side reads before it has written.
+    // This fits into the first window, because neither side reads before it has written.
     const LEN: usize = 60_000;
     let lab = Lab::new(between, &[]);
     let finish = |mut stream: TcpStream| {

@@ -8,8 +8,8 @@
 //!                          └──► proxy ┘                             fd03:2::/64  swallowed
 //! ```
 //!
-//! What the client sends is routed into the TUN, and what comes out of it goes back over the veth. Without a proxy
-//! the middle forwards, by which the test sees that all else is right.
+//! The client's packets are routed into the TUN. Packets from the TUN go back over the veth. Without a proxy the middle
+//! forwards: then a test checks everything but the proxy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use platform::Namespace;
 
 use super::process::{Ended, Program, wait_until};
 
-/// What stands between the client and the server.
+/// The middle, between the client and the server.
 #[derive(Clone, Copy)]
 pub(crate) enum Between {
     /// The kernel forwards.
@@ -96,20 +96,20 @@ impl Host {
         self.call(&words);
     }
 
-    /// Counts the link-local addresses that are in use here. The kernel makes one when IPv6 begins on a link.
+    /// Counts the link-local addresses that are in use here. The kernel makes one when IPv6 starts on a link.
     fn link_local_addresses(&self) -> usize {
         let table = fs::read_to_string(self.namespace.folder().join("net/if_inet6")).unwrap();
-        // The scope and the flags, of which only IFA_F_PERMANENT is set (`linux/if_addr.h`).
+        // 20 is the scope, and 80 the flags: only IFA_F_PERMANENT is set (`linux/if_addr.h`).
         table.lines().filter(|line| line.starts_with("fe80") && line.contains(" 20 80 ")).count()
     }
 
-    /// Waits until a port is open here, by the table "tcp", "tcp6", "udp" or "udp6" of the kernel. A listener for both
-    /// IP versions is only in the second.
+    /// Waits until a port is open here, in the kernel's table "tcp", "tcp6", "udp" or "udp6". A listener for both IP
+    /// versions is only in the tables of IPv6.
     pub(crate) fn wait_for_port(&self, table: &str, port: u16) {
-        // proc_net_tcp.rst: the local address, the remote one, and the state; 0A is LISTEN, and 07 an unconnected
-        // socket of UDP.
+        // proc_net_tcp.rst: the local address, the remote address, and the state. 0A is LISTEN, and 07 is an
+        // unconnected UDP socket.
         let state = if table.starts_with("tcp") { "0A" } else { "07" };
-        wait_until(&format!("somebody listens at port {port}, {table}"), || {
+        wait_until(&format!("port {port} is open in the table {table}"), || {
             let table = self.namespace.folder().join("net").join(table);
             fs::read_to_string(table).unwrap_or_default().lines().any(|line| {
                 let mut fields = line.split_whitespace().skip(1);
@@ -120,8 +120,8 @@ impl Host {
     }
 }
 
-/// The three networks. They and the programs in them end when this value is dropped. Without a proxy, its figures are
-/// 0.
+/// The three networks. They and the programs in them end when this value is dropped. Without a proxy, the figures about
+/// it are 0.
 pub(crate) struct Lab {
     proxy: Option<Program>,
     pub(crate) client: Host,
@@ -130,7 +130,7 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Sets them up, with a proxy that has these options if there is to be one.
+    /// Sets up the networks, and starts a proxy with these options if `between` asks for one.
     pub(crate) fn new(between: Between, options: &[&str]) -> Self {
         // Each of the tests that run at once needs a dozen descriptors.
         rlimit::increase_nofile_limit(16_384).unwrap();
@@ -166,7 +166,7 @@ impl Lab {
         }
     }
 
-    /// Starts the proxy. When it serves packets, routes the client's packets into its TUN.
+    /// Starts the proxy. Once it serves packets, routes the client's packets into its TUN.
     fn start_proxy(&mut self, stack: &str, options: &[&str]) {
         let path = proxy_path();
         let fixed = [path.to_str().unwrap(), "--interface", "to-server", "--netstack", stack];
@@ -182,15 +182,15 @@ impl Lab {
         self.proxy = Some(program);
     }
 
-    /// How many file descriptors the proxy has open.
+    /// Returns how many file descriptors the proxy has open.
     pub(crate) fn descriptors(&self) -> usize {
         let Some(proxy) = &self.proxy else { return 0 };
-        // A dead proxy has none either.
+        // This fails if the proxy is dead, which has no descriptors either.
         assert!(self.peak_bytes() > 0);
         fs::read_dir(format!("/proc/{}/fd", proxy.id())).unwrap().count()
     }
 
-    /// Returns the most memory that the proxy has had in residence.
+    /// Returns the peak of the proxy's resident memory.
     pub(crate) fn peak_bytes(&self) -> u64 {
         let Some(proxy) = &self.proxy else { return 0 };
         let status = fs::read_to_string(format!("/proc/{}/status", proxy.id())).unwrap();
@@ -200,7 +200,7 @@ impl Lab {
         line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// Ends the proxy by a signal, and checks that it ends well.
+    /// Ends the proxy with a signal, and checks that it succeeds.
     pub(crate) fn end(mut self) {
         if let Some(proxy) = self.proxy.take() {
             proxy.signal("-TERM");
@@ -210,7 +210,7 @@ impl Lab {
     }
 }
 
-/// The example that cargo built beside this test.
+/// Returns the example that cargo has built beside this test.
 fn proxy_path() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join("examples/proxy");

@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_mins(5);
 /// Longer than any other wait takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until something is so.
+/// Waits until `holds` returns true.
 pub(crate) fn wait_until(what: &str, holds: impl FnMut() -> bool) {
     wait(PATIENCE, what, holds);
 }
@@ -23,7 +23,7 @@ pub(crate) fn wait_until(what: &str, holds: impl FnMut() -> bool) {
 fn wait(limit: Duration, what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < limit, "waited in vain until {what}");
+        assert!(begun.elapsed() < limit, "timed out: waited until {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -34,7 +34,7 @@ pub(crate) struct Program {
     child: Child,
     stdout: File,
     stderr: File,
-    /// Whether a test has waited for it, and has its output.
+    /// Whether a test has waited for its end, and has its output.
     ended: bool,
 }
 
@@ -48,19 +48,19 @@ pub(crate) struct Ended {
 impl Program {
     /// Starts a program with its arguments.
     pub(crate) fn start(namespace: &Namespace, words: &[&str]) -> Self {
-        // A pipe that is not read would fill up.
+        // Files, because a pipe that is not read would fill up.
         let (stdout, stderr) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).args(words).stdin(Stdio::null());
         // Otherwise the allocator keeps an arena for each processor, and the memory depends on the machine.
         command.env("MALLOC_ARENA_MAX", "1");
         command.stdout(stdout.try_clone().unwrap()).stderr(stderr.try_clone().unwrap());
-        // The parent in the sense of pdeathsig is the namespace's thread: it ends with the namespace or the process.
+        // For pdeathsig the parent is the namespace's thread, which ends with the namespace or the process.
         let child = namespace.run(move || command.spawn()).unwrap().unwrap();
         Self { name: words[0].to_owned(), child, stdout, stderr, ended: false }
     }
 
-    /// The number of the process.
+    /// Returns the process ID.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -70,17 +70,17 @@ impl Program {
         text(&self.stdout)
     }
 
-    /// Whether it still runs.
+    /// Returns whether it still runs.
     pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Asks it by a signal to end.
+    /// Sends it a signal.
     pub(crate) fn signal(&self, signal: &str) {
         assert!(Command::new("kill").args([signal, &self.id().to_string()]).status().unwrap().success());
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     pub(crate) fn end(mut self) -> Ended {
         let what = format!("{} ends", self.name);
         wait(DEADLINE, &what, || !self.runs());
@@ -103,7 +103,7 @@ impl Drop for Program {
     }
 }
 
-/// Returns all of a file, and does not move the position of its writer.
+/// Returns the content of a file. Does not move the position of the writer.
 fn text(file: &File) -> String {
     let mut bytes = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
     file.read_exact_at(&mut bytes, 0).unwrap();

@@ -19,17 +19,17 @@ use super::process::{PATIENCE, Program};
 
 /// Size of the large file.
 pub(crate) const LARGE_BYTES: u64 = 200_000_000;
-/// Size of the small one.
+/// Size of the small file.
 pub(crate) const SMALL_BYTES: usize = 100_000;
 
-/// nginx, which serves `/small`, the same at `/slow/small` in a second or more, and `/large`.
+/// nginx. It serves `/small`, the same file at `/slow/small` in a second or more, and `/large`.
 pub(crate) struct Nginx {
     folder: TempDir,
     _program: Program,
 }
 
 impl Nginx {
-    /// Starts it in the server's network, over both IP versions at port 80.
+    /// Starts it in the server's network, on port 80 over both IP versions.
     pub(crate) fn start(lab: &Lab) -> Self {
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let files = folder.path().join("files");
@@ -74,7 +74,7 @@ impl Nginx {
         sum
     }
 
-    /// The small file.
+    /// Returns the small file.
     pub(crate) fn small(&self) -> Vec<u8> {
         fs::read(self.folder.path().join("files/small")).unwrap()
     }
@@ -98,8 +98,8 @@ fn large() -> (File, String) {
     (file, String::from_utf8(sum.stdout).unwrap())
 }
 
-/// How many strings of [`TEXT_LEN`] characters `large.test` has: more than fit into a packet, fewer than a client
-/// takes.
+/// How many strings of [`TEXT_LEN`] characters `large.test` has: more than a packet holds, and fewer than a client
+/// accepts.
 pub(crate) const TEXTS: usize = 12;
 pub(crate) const TEXT_LEN: usize = 250;
 
@@ -138,12 +138,12 @@ pub(crate) fn serve_once<T: Send + 'static>(
         let listener = TcpListener::bind(("::", port)).unwrap();
         thread::spawn(move || {
             let (stream, _) = listener.accept().unwrap();
-            // The port must be free before the result is there. To close the socket is not enough: a process that
-            // another test starts at the same time has a copy of it until its exec.
+            // The port must be free before the result is sent. Closing the socket is not enough: a process that another
+            // test starts at the same time holds a copy until its exec.
             SockRef::from(&listener).shutdown(Shutdown::Both).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.set_write_timeout(Some(PATIENCE)).unwrap();
-            // The test may not wait for the result.
+            // Some tests do not wait for the result.
             let _unasked = answer.send(serve(stream));
         });
     });
@@ -169,7 +169,7 @@ pub(crate) fn echo_datagrams(lab: &Lab, port: u16) {
     });
 }
 
-/// Ends a connection by a reset.
+/// Ends a connection with a RST.
 pub(crate) fn reset(stream: TcpStream) {
     SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
     drop(stream);

@@ -9,7 +9,7 @@ use super::lab::{Between, Lab, SERVER, SERVER_V6};
 use super::process::wait_until;
 use super::servers::{Nginx, SMALL_BYTES, dnsmasq, iperf3};
 
-/// Runs curl in the client's network with a time-out, and returns its output.
+/// Runs curl in the client's network with a timeout, and returns its output.
 fn curl(lab: &Lab, words: &[&str]) -> String {
     lab.client.call(&[&["curl", "--silent", "--show-error", "--fail", "--max-time", "280"], words].concat())
 }
@@ -24,9 +24,9 @@ pub(crate) fn iperf3_both_ways_without_offload(between: Between) {
 
 fn iperf3_with(between: Between, options: &[&str]) {
     let lab = Lab::new(between, options);
-    // The buffers of eight streams, as large as the kernel makes them, could hold most of the bytes.
+    // Eight streams get small buffers. With the kernel's default, the buffers could hold most of the bytes.
     for way in [&[][..], &["--reverse"], &["--parallel", "8", "--window", "256K"]] {
-        // After each client the server closes its port for a moment.
+        // Each client gets a new server: after a client, the server closes its port for a moment.
         let _server = iperf3(&lab);
         let words = ["iperf3", "--client", SERVER, "--bytes", "50M", "--json"];
         let said = lab.client.call(&[&words, way].concat());
@@ -93,10 +93,11 @@ pub(crate) fn everything_over_ipv6(between: Between) {
     lab.end();
 }
 
-/// The proxy keeps nothing of 2,000 connections one after another. After 200 it has allocated all that it needs.
+/// The proxy keeps nothing of past connections. The first 3,000 make it allocate all that it needs for the next 3,000.
 pub(crate) fn short_connections_leave_nothing(between: Between) {
-    /// By so much the peak of the memory may grow with the second three thousand. If each connection leaked its flow,
-    /// it would be more. Connections in TIME-WAIT hold memory, and the allocator keeps what the first have returned.
+    /// How much the peak memory may grow with the second 3,000 connections. If each connection leaked its flow, it
+    /// would grow more. Connections in TIME-WAIT hold memory, and the allocator keeps memory that the first ones have
+    /// freed.
     const MOST_BYTES: u64 = 3000 * (4 << 10);
 
     let lab = Lab::new(between, &[]);

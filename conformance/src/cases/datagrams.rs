@@ -51,7 +51,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("udp-fragments-sent", fragments_sent).about(
         "The server sends 4,000 bytes over IPv4 and an MTU of 1500",
         "RFC 791, 2.3; RFC 1122, 3.3.3",
-        "Fragments that are a datagram of 4,000 bytes together.",
+        "Fragments that together are a datagram of 4,000 bytes.",
     ),
     Case::new("udp-too-large", too_large).about(
         "The server sends a datagram that no IPv4 packet can hold",
@@ -88,7 +88,7 @@ fn arrives(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Step 
     check(addresses == [to, from], || format!("it has the addresses {addresses:?}"))
 }
 
-/// Has the server send a datagram, which must arrive.
+/// Sends a datagram from the server, which must arrive.
 fn answered(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Step {
     let text = |error| crate::Stop::fail(format!("sending {} bytes failed: {error}", payload.len()));
     lab.send_datagram(from, to, payload).map_err(text)?;
@@ -129,7 +129,7 @@ fn no_checksum(setup: &Setup) -> Step {
     lab.finish()
 }
 
-/// A packet that must be dropped, and then one that must not be.
+/// Sends a packet that must be dropped, and then one that must be received.
 fn dropped(setup: &Setup, lab: &Lab, packet: &[u8]) -> Step {
     lab.send_packet(packet)?;
     let received = lab.received(Duration::from_millis(100))?;
@@ -189,7 +189,7 @@ fn fragments_sent(setup: &Setup) -> Step {
     lab.send_datagram(lab.server(), client(setup), &payload).map_err(refused)?;
     let until = Instant::now() + SOON;
     let mut bytes = Vec::new();
-    // In any order.
+    // Fragments may arrive in any order.
     while bytes.len() < 4008 && Instant::now() < until {
         lab.wire().take()?;
         let mut fragments: Vec<_> = lab.wire().others.clone();

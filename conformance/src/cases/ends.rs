@@ -133,7 +133,7 @@ fn simultaneous_close(setup: &Setup) -> Step {
     let (mut client, mut served) = lab.connect()?;
     served.shutdown()?;
     let fin = client.expect("FIN", |segment| segment.has(FIN))?;
-    // Sent before the stack's FIN came.
+    // It acknowledges nothing of the stack's FIN, as if it was sent before that arrived.
     client.fin()?;
     client.acked(SOON)?;
     client.expected = fin.end();
@@ -161,7 +161,7 @@ fn rst_to_writer(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
     let (mut client, served) = lab.connect()?;
     let sending = served.send(pattern(6, 8 * WINDOW), Then::Keep);
-    // It fills the client's window, of which nothing is acknowledged, and then its own buffer.
+    // The client acknowledges nothing, so the server fills the client's window and then its own send buffer.
     client.expect("data", |segment| !segment.payload.is_empty())?;
     std::thread::sleep(Duration::from_millis(100));
     client.rst()?;
@@ -265,7 +265,7 @@ fn fin_out_of_order(setup: &Setup) -> Step {
     std::thread::sleep(Duration::from_millis(20));
     client.put(Out { flags: ACK | PSH, payload: &first, ..out })?;
     client.next = out.seq.wrapping_add(1001);
-    // A stack that keeps nothing out of order gets the rest again.
+    // A stack that keeps no segments out of order gets the second one again.
     if client.acked(Duration::from_millis(300)).is_err() {
         client.put(Out { flags: ACK | PSH | FIN, seq: out.seq.wrapping_add(500), payload: &second, ..out })?;
         client.acked(SOON)?;

@@ -65,7 +65,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("syn-in-time-wait-held", syn_in_time_wait_held).about(
         "The same while the application still holds the old stream",
         "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13",
-        "A new connection, at the latest when the client repeats its SYN. The old stream stays at its end.",
+        "A new connection, at the latest when the client repeats its SYN. The old stream still reads as ended.",
     ),
     Case::new("syn-with-data", syn_with_data).about(
         "The SYN carries data, and the client sends again what is not acknowledged",

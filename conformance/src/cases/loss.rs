@@ -9,7 +9,7 @@ use crate::lab::exchange;
 use crate::wire::Segment;
 use crate::{Case, Client, LATE, Offer, Out, SOON, Setup, Step, Then, check, pattern, same};
 
-/// Time for a probe. The shortest retransmission timeout of the stacks is 200 ms.
+/// Timeout of a probe. It is shorter than any retransmission timeout of the stacks: these are 200 ms or more.
 const PROBE: Duration = Duration::from_millis(150);
 
 pub(super) const CASES: &[Case] = &[
@@ -21,8 +21,8 @@ pub(super) const CASES: &[Case] = &[
     Case::new("one-lost-growing-window", one_lost_growing_window).about(
         "One segment is lost; the client's window grows with every ACK",
         "RFC 5681, 2 and 3.2; RFC 6298, 5",
-        "None of the ACKs counts as a duplicate, by the letter. The timeout repairs it at the latest: no pause is \
-         as long as three seconds.",
+        "None of the ACKs is a duplicate as the RFC defines it, so the loss may last until the timeout. No pause \
+         is as long as three seconds.",
     ),
     Case::new("two-lost", two_lost).about(
         "Two segments in a row are lost",
@@ -32,10 +32,10 @@ pub(super) const CASES: &[Case] = &[
     Case::new("four-lost-of-a-window", four_lost_of_a_window).about(
         "Four segments of one window, apart from each other, are lost",
         "RFC 6582, 3.2; RFC 6675, 5",
-        "An acknowledgement of a part of the window repeats the next lost segment: no timeout.",
+        "Each partial acknowledgment makes the stack send the next lost segment again, without a timeout.",
     ),
     Case::new("tail-lost", tail_lost).about(
-        "The last segment is lost, so that nothing brings duplicate ACKs",
+        "The last segment is lost, so there are no duplicate ACKs",
         "RFC 6298, 5",
         "The retransmission timer brings it within 4 seconds.",
     ),
@@ -64,7 +64,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("flight-ack-lost", flight_ack_lost).about(
         "The only ACK of the last segments is lost",
         "RFC 8985, 7",
-        "A segment comes again as a probe, within 150 ms. The RFC is an option: a timeout of a second is right, too.",
+        "A segment comes again as a probe, within 150 ms. The RFC is optional: a timeout of a second is right, too.",
     ),
     Case::new("fast-retransmit", fast_retransmit).about(
         "Three duplicate ACKs",
@@ -82,7 +82,7 @@ pub(super) const CASES: &[Case] = &[
         "Each retransmission waits about twice as long as the one before.",
     ),
     Case::new("patient-timer", patient_timer).about(
-        "An ACK takes 150 ms, after others that took none",
+        "An ACK takes 150 ms, after others that came at once",
         "RFC 6298, 2.4; RFC 9293, 3.8.6.3",
         "A receiver may delay an ACK: nothing is sent again before it.",
     ),
@@ -103,7 +103,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// The server sends so many bytes, of which the link loses the segments for which `lost` is true. Returns the longest
+/// Sends `len` bytes from the server over a link that loses the segments for which `lost` is true. Returns the longest
 /// time without new bytes in order.
 fn transfer(setup: &Setup, len: usize, growth: u16, mut lost: impl FnMut(&Segment) -> bool) -> Step<Duration> {
     let mut lab = setup.start()?;
@@ -136,7 +136,7 @@ fn shorter_than(pause: Duration, most: Duration) -> Step {
     check(pause < most, || format!("no new byte came for {pause:.2?}"))
 }
 
-/// Loses segments by their numbers, counted from 1, each once.
+/// Loses the segments with these numbers, counted from 1, once each.
 fn nth(numbers: &'static [usize]) -> impl FnMut(&Segment) -> bool {
     let (mut count, mut seen) = (0, HashSet::new());
     move |segment| {
@@ -197,7 +197,7 @@ fn many_lost(setup: &Setup) -> Step {
 }
 
 fn super_packet_lost(setup: &Setup) -> Step {
-    // All segments of the first packet that has more than one, after some others.
+    // The victim is the first packet with more than one segment, after 20 segments.
     let (mut previous, mut victim, mut count) = (0, None, 0);
     let mut seen = HashSet::new();
     let mut lab = setup.start()?;
@@ -206,7 +206,7 @@ fn super_packet_lost(setup: &Setup) -> Step {
     let bytes = client.receive_with(1 << 20, Duration::from_secs(10), |segment| {
         count += 1;
         if victim.is_none() && count > 20 && segment.packet == previous {
-            // Its first segment has been taken: the next ones are lost.
+            // Its first segment has already been taken. The others are lost, once each.
             victim = Some(segment.packet);
         }
         previous = segment.packet;
@@ -226,7 +226,7 @@ fn acks_lost(setup: &Setup) -> Step {
     let (mut got, mut count) = (Vec::new(), 0);
     let until = Instant::now() + LATE;
     while got.len() < LEN {
-        // A pause means that the stack waits for an ACK.
+        // After a pause the stack waits for an ACK.
         let Some(segment) = client.next_segment(Duration::from_millis(30))? else {
             check(Instant::now() < until, || format!("{} of {LEN} bytes came", got.len()))?;
             client.ack()?;
@@ -268,14 +268,14 @@ fn flight_ack_lost(setup: &Setup) -> Step {
     lab.finish()
 }
 
-/// The first segments of a long transfer, with so many duplicate ACKs for the first of them. Returns whether it came
-/// again within a time.
+/// Receives the first part of a long transfer, and then sends `count` duplicate ACKs. Returns whether the segment that
+/// they ask for came again in time.
 fn after_duplicates(setup: &Setup, count: usize, within: Duration) -> Step<bool> {
     let mut lab = setup.start()?;
     let (mut client, served) = lab.connect()?;
     let sending = served.send(pattern(23, 200_000), Then::Keep);
     client.receive(50_000, LATE)?;
-    // What is under way comes, and probes (RFC 8985, 7), and nothing is acknowledged.
+    // Wait for the segments in flight and for probes (RFC 8985, 7), and acknowledge none of them.
     std::thread::sleep(Duration::from_millis(60));
     client.forget()?;
     let missing = client.expected;
@@ -298,7 +298,7 @@ fn fast_retransmit(setup: &Setup) -> Step {
 }
 
 fn two_duplicate_acks(setup: &Setup) -> Step {
-    // On a busy machine the timer can strike at the same moment, but not each time.
+    // On a busy machine the timer can expire at the same moment, but not every time.
     for _ in 0..5 {
         if !after_duplicates(setup, 2, Duration::from_millis(100))? {
             return Ok(());
@@ -374,7 +374,7 @@ fn lost_towards_the_stack(setup: &Setup) -> Step {
     let (mut client, mut served) = lab.connect()?;
     let bytes = pattern(25, 10_000);
     let begin = client.next;
-    // Lost: 2, 7, 8 and 19. They come again one after the other, as a sender without SACK would do it.
+    // Lost: 2, 7, 8 and 19. They are sent again one after the other, as a sender without SACK would.
     let first: Vec<_> = (0..19).filter(|number| ![2, 7, 8].contains(number)).collect();
     send_segments(&client, &bytes, &first)?;
     let mut done = 0;

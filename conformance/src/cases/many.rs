@@ -50,7 +50,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// Opens so many connections at once: all SYNs, then the answers, then the ACKs.
+/// Opens `count` connections at once: sends all SYNs first, then takes each SYN+ACK and sends the ACK.
 fn open(lab: &mut Lab, count: usize) -> Step<Vec<(Client, Served)>> {
     let mut clients: Vec<_> = (0..count).map(|_| lab.client()).collect();
     for client in &mut clients {
@@ -76,7 +76,7 @@ fn open(lab: &mut Lab, count: usize) -> Step<Vec<(Client, Served)>> {
     Ok(pairs)
 }
 
-/// A kilobyte each way.
+/// Sends a kilobyte in each direction.
 fn carry(client: &mut Client, served: &mut Served) -> Step {
     let bytes = pattern(client.port().into(), 1000);
     client.data(&bytes)?;

@@ -26,13 +26,13 @@ pub(super) const CASES: &[Case] = &[
         "The server reads each byte once.",
     ),
     Case::new("overlap-out-of-order", overlap_out_of_order).about(
-        "Overlapping segments fill a gap from behind",
+        "Overlapping segments arrive out of order",
         "RFC 9293, 3.10.7.4",
         "The server reads each byte once, at the latest when all is sent again.",
     ),
     Case::new("super-packet", super_packet)
         .about(
-            "The client's segments arrive joined to a super-packet",
+            "The client's segments arrive joined into a super-packet",
             "RFC 9293, 3.10.7.4; virtio 1.2, 5.1.6",
             "The server reads all bytes.",
         )
@@ -97,17 +97,17 @@ pub(super) const CASES: &[Case] = &[
     Case::new("mss-zero", mss_zero).about(
         "The SYN has an MSS of 0",
         "RFC 9293, 3.7.1",
-        "The stack does not end or stop: other connections work.",
+        "The stack does not crash or hang: other connections work.",
     ),
     Case::new("options-unknown", options_unknown).about(
         "Unknown options in the SYN and in a data segment",
         "RFC 9293, 3.1, MUST-6",
-        "They are ignored by their length, and the known ones are used.",
+        "They are skipped by their length fields, and the known ones are used.",
     ),
     Case::new("options-malformed", options_malformed).about(
         "Options with a length of 0, 1, and beyond the header",
         "RFC 9293, 3.1, MUST-7",
-        "The stack does not end or stop: other connections work.",
+        "The stack does not crash or hang: other connections work.",
     ),
     Case::new("header-length-wrong", header_length_wrong).about(
         "TCP headers whose length is too small, or more than the packet has",
@@ -186,7 +186,7 @@ pub(super) const CASES: &[Case] = &[
         .ipv6(),
     Case::new("ipv6-atomic-fragments", ipv6_atomic_fragments)
         .about(
-            "Every segment has a fragment header and is whole",
+            "Every segment has a fragment header, but is not fragmented",
             "RFC 6946, 4",
             "Each is taken as if it had no such header.",
         )
@@ -208,8 +208,8 @@ fn part<'a>(client: &Client, bytes: &'a [u8], from: usize, to: usize) -> Out<'a>
     Out { flags: ACK | PSH, seq: out.seq.wrapping_add(from as u32), payload: &bytes[from..to], ..out }
 }
 
-/// Sends what the stack says that it lacks, as a sender without SACK, until all is acknowledged; and checks that the
-/// server reads it.
+/// Retransmits as a sender without SACK, always from the last acknowledged byte, until all is acknowledged. Checks that
+/// the server reads all bytes.
 fn repair(client: &mut Client, served: &mut crate::Served, bytes: &[u8]) -> Step {
     let mut done = 0;
     for _ in 0..=bytes.len() / 500 {
@@ -298,7 +298,7 @@ fn super_packets_sent(setup: &Setup) -> Step {
     lab.finish()
 }
 
-/// Sends the same segment with another byte at this offset, which must be dropped in silence, and then as it is.
+/// Sends a segment with a damaged byte at this offset, which must be dropped silently, and then an intact one.
 fn damaged(setup: &Setup, at: usize) -> Step {
     let mut lab = setup.start()?;
     if lab.wire().capabilities().checksum.rx {
@@ -320,7 +320,7 @@ fn wrong_tcp_checksum(setup: &Setup) -> Step {
 }
 
 fn wrong_ip_checksum(setup: &Setup) -> Step {
-    // The time to live, which the transport's checksum does not cover.
+    // The time to live, which the TCP checksum does not cover.
     damaged(setup, 8)
 }
 
@@ -362,7 +362,7 @@ fn mss_announced(setup: &Setup) -> Step {
     lab.finish()
 }
 
-/// The server sends 50 KB to a client that offers this; no segment may be longer than `most`.
+/// Sends 50 KB from the server to a client with this MSS. No payload may be longer than `most`.
 fn segments_of(setup: &Setup, mss: Option<u16>, most: usize) -> Step {
     let mut lab = setup.start()?;
     let (mut client, served) = lab.connect_with(&Offer { mss, ..Offer::default() })?;
@@ -445,7 +445,7 @@ fn header_length_wrong(setup: &Setup) -> Step {
     for words in [0, 1, 4, 15] {
         let mut packet = client.packet(part(&client, b"data", 0, 4));
         packet[32] = words << 4;
-        // The sum is right.
+        // The checksum is right.
         packet[36..38].fill(0);
         let sum = !crate::wire::transport_sum(&packet, 20, 6);
         packet[36..38].copy_from_slice(&sum.to_be_bytes());
@@ -502,7 +502,7 @@ fn urgent(setup: &Setup) -> Step {
     lab.finish()
 }
 
-/// Sends a forged segment, whose answer is as expected; the connection stays open.
+/// Sends a forged segment. Checks that a challenge ACK comes if `is_challenged`, and that the connection stays open.
 fn forged(setup: &Setup, forge: impl FnOnce(&Client) -> Out<'static>, is_challenged: bool) -> Step {
     let mut lab = setup.start()?;
     let (mut client, mut served) = lab.connect()?;
@@ -554,7 +554,7 @@ fn icmp_unreachable(setup: &Setup) -> Step {
     lab.finish()
 }
 
-/// The first bytes of a data packet that the stack has sent to the client, with the numbers of the next one.
+/// Returns a packet as the stack would send it next, for an ICMP error to quote.
 fn from_the_stack(lab: &Lab, client: &Client) -> Vec<u8> {
     let reversed = lab.client_from(client.server, client.local);
     reversed.packet(Out { seq: client.expected, ack: client.next, payload: &[0; 1400], ..client.out() })
@@ -582,7 +582,7 @@ fn icmp_too_big(setup: &Setup) -> Step {
     lab.finish()
 }
 
-/// An exchange in which the client's packets are changed by `wrap`.
+/// Exchanges bytes while `wrap` changes each packet of the client.
 fn wrapped(setup: &Setup, wrap: impl Fn(&[u8]) -> Vec<u8>) -> Step {
     let mut lab = setup.start()?;
     let mut client = lab.client();
@@ -609,7 +609,7 @@ fn ipv4_options(setup: &Setup) -> Step {
 }
 
 fn ipv6_hop_by_hop(setup: &Setup) -> Step {
-    // Padding of four bytes.
+    // A PadN option with four bytes of padding.
     wrapped(setup, |packet| packets::with_extension(packet, 0, &[0, 0, 1, 4, 0, 0, 0, 0]))
 }
 
@@ -621,7 +621,7 @@ fn ipv6_atomic_fragments(setup: &Setup) -> Step {
     wrapped(setup, |packet| packets::with_extension(packet, 44, &[0, 0, 0, 0, 0, 0, 0, 9]))
 }
 
-/// A segment in these fragments is delivered.
+/// Checks that a segment is delivered if it arrives in the fragments that `cut` makes.
 fn fragmented(setup: &Setup, cut: fn(&[u8], usize) -> Vec<Vec<u8>>) -> Step {
     let mut lab = setup.start()?;
     let (mut client, mut served) = lab.connect()?;

@@ -62,7 +62,7 @@ pub(super) const CASES: &[Case] = &[
         "The stack sends nothing new beyond the new edge, and all data arrives after the window has opened again.",
     ),
     Case::new("window-reduced", window_reduced).about(
-        "An ACK with the same numbers has a smaller window, while nothing is under way",
+        "An ACK with the same numbers has a smaller window, while nothing is in flight",
         "RFC 9293, 3.10.7.4",
         "The stack sends no more than the smaller window.",
     ),
@@ -72,7 +72,7 @@ pub(super) const CASES: &[Case] = &[
         "The stack keeps the newer window and goes on sending.",
     ),
     Case::new("beyond-the-window", beyond_the_window).about(
-        "The client sends data that begins behind the window",
+        "The client sends data that begins beyond the window",
         "RFC 9293, 3.10.7.4",
         "The data is dropped and answered with an ACK of what is expected.",
     ),
@@ -93,8 +93,7 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// Sends while the window allows, up to a limit. Nobody reads. Returns the right edge, as bytes of the stream, and the
-/// bytes.
+/// Sends until the window is full, or up to a limit, while the server does not read. Returns the bytes that were sent.
 fn fill(client: &mut Client, limit: usize) -> Step<Vec<u8>> {
     let bytes = pattern(9, limit);
     let mut sent = 0;
@@ -123,7 +122,7 @@ fn scale_offered(setup: &Setup) -> Step {
     let syn_ack = client.open(&Offer { scale: Some(7), ..Offer::default() })?;
     check(syn_ack.option(WINDOW_SCALE).is_some(), || "the SYN+ACK has no window scale".to_owned())?;
     let mut served = lab.accept()?;
-    // Not every stack raises its window for a byte.
+    // For a single byte, not every stack raises its window.
     client.data(&[b'x'; 1400])?;
     served.read(1400)?;
     let ack = client.acked(SOON)?;
@@ -151,7 +150,7 @@ fn scale_too_large(setup: &Setup) -> Step {
     scaled(setup, 1, 15, 16_384)
 }
 
-/// A client with this window and shift count gets as many bytes as expected without an ACK.
+/// Checks that a client with this window and shift count gets as many bytes as expected without an ACK.
 fn scaled(setup: &Setup, window: u16, scale: u8, expected: u32) -> Step {
     let mut lab = setup.start()?;
     let mut client = lab.client();
@@ -165,11 +164,11 @@ fn scaled(setup: &Setup, window: u16, scale: u8, expected: u32) -> Step {
     lab.finish()
 }
 
-/// The server sends more than the window takes: no byte comes beyond it. About half of it is used at least: a sender
-/// may wait for more room (RFC 9293, 3.8.6.2.1).
+/// Sends more from the server than the window takes. Checks that no byte comes beyond the window, and that about half
+/// of it is used. A sender may leave the rest and wait for more room (RFC 9293, 3.8.6.2.1).
 fn fills(client: &mut Client, served: Served, window: u32) -> Step {
     let sending = served.send(pattern(4, 200_000), Then::Keep);
-    // ACKs at first, so that the congestion window grows, and then none.
+    // Acknowledge at first, so that the congestion window grows. Then stop.
     let mut bytes = Vec::new();
     while bytes.len() < 100_000 {
         let segment = client.expect_within(LATE, "more data", |segment| !segment.payload.is_empty())?;
@@ -220,7 +219,7 @@ fn probe_answered(setup: &Setup) -> Step {
     client.forget()?;
     client.put(Out { flags: ACK | PSH, payload: b"?", ..client.out() })?;
     let ack = client.expect("ACK", |segment| segment.has(ACK))?;
-    // A stack may take the byte.
+    // The stack may take the byte.
     let taken = ack.ack.wrapping_sub(client.next);
     check(taken <= 1, || format!("the ACK is {taken} bytes ahead"))?;
     check(ack.window == 0, || format!("the window is {} while nobody reads", ack.window))?;
@@ -228,11 +227,11 @@ fn probe_answered(setup: &Setup) -> Step {
     lab.finish()
 }
 
-/// A connection whose client has closed its window; the server has more to send.
+/// Returns a connection with a closed window of the client. The server has more to send.
 fn closed(setup: &Setup) -> Step<(Lab, Client, crate::server::Sending, Vec<u8>)> {
     const WINDOW: u32 = 3000;
     let mut lab = setup.start()?;
-    // Segments fill the window exactly.
+    // Segments of 1,000 bytes fill the window exactly.
     let mut client = lab.client();
     client.window = WINDOW as u16;
     client.open(&Offer { mss: Some(1000), ..Offer::default() })?;
@@ -243,7 +242,7 @@ fn closed(setup: &Setup) -> Step<(Lab, Client, crate::server::Sending, Vec<u8>)>
     while client.expected != edge {
         let segment =
             client.expect_within(LATE, "data that fills the window", |segment| !segment.payload.is_empty())?;
-        // The right edge does not move.
+        // The right edge stays where it is.
         client.window = edge.wrapping_sub(segment.end()) as u16;
         client.take(segment, &mut bytes)?;
     }
@@ -264,7 +263,7 @@ fn window_probed(setup: &Setup) -> Step {
 
 fn update_lost(setup: &Setup) -> Step {
     let (lab, mut client, sending, mut bytes) = closed(setup)?;
-    // The update is lost. Each later segment of the client has the window.
+    // No ACK is sent here, as if the update was lost. The next one carries the open window.
     client.window = 10_000;
     client.expect_within(Duration::from_secs(4), "probe", |_| true)?;
     client.ack()?;
@@ -279,7 +278,7 @@ fn window_shrinks(setup: &Setup) -> Step {
     let (mut client, served) = lab.connect()?;
     let sending = served.send(pattern(6, 200_000), Then::Shutdown);
     let mut bytes = client.receive(50_000, LATE)?;
-    // All of the window is under way now.
+    // Wait until a full window is in flight.
     std::thread::sleep(Duration::from_millis(50));
     let mut sent = client.expected;
     while let Some(segment) = client.next_segment(Duration::ZERO)? {
@@ -303,7 +302,7 @@ fn window_shrinks(setup: &Setup) -> Step {
 fn window_reduced(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
     let (mut client, served) = lab.connect()?;
-    // The congestion window grows.
+    // This lets the congestion window grow.
     let sending = served.send(pattern(8, 40_000), Then::Keep);
     same(&client.receive(40_000, LATE)?, &pattern(8, 40_000))?;
     let Some(served) = sending.finish()? else { return Ok(()) };
@@ -348,7 +347,7 @@ fn silly_window_sender(setup: &Setup) -> Step {
         client.window += 10;
         client.ack()?;
         while let Some(segment) = client.next_segment(Duration::from_millis(5))? {
-            // A probe is no silly segment.
+            // A window probe does not count.
             small += usize::from(segment.payload.len() > 1);
         }
     }
@@ -367,7 +366,7 @@ fn silly_window_receiver(setup: &Setup) -> Step {
     for byte in &bytes[..200] {
         same(&served.read(1)?, &[*byte])?;
     }
-    // It asks for the window.
+    // An old sequence number makes the stack answer with its window.
     client.put(Out { seq: client.next.wrapping_sub(1), ..client.out() })?;
     std::thread::sleep(Duration::from_millis(50));
     let mut windows = Vec::new();

@@ -1,5 +1,5 @@
-//! What every stack promises, on every runtime, over a link in memory: no device, no root. Each
-//! test runs over a plain link and over one that offloads.
+//! The promises of every stack, on every runtime, over a link in memory: without a device or root. Each test runs over
+//! a plain link and over one that offloads.
 
 mod datagrams;
 mod endings;
@@ -22,13 +22,13 @@ use crate::take_turns;
 const MTU: usize = 1500;
 const WINDOW: usize = 256 << 10;
 
-/// No test takes so long.
+/// Limit of every test. None takes as long.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 const SERVER_V4: &str = "10.0.0.2:5201";
 const SERVER_V6: &str = "[fd00::2]:5201";
 
-/// What a test is run on.
+/// The runtime and the link of a test.
 #[derive(Clone, Copy)]
 struct Flavour {
     threads: Threads,
@@ -49,7 +49,7 @@ fn runtime(flavour: Flavour) -> Runtime {
     }
 }
 
-/// The stack's end of a link, and the peer's.
+/// Returns the stack's end of a link, and the peer's end.
 fn link(flavour: Flavour) -> (MemoryLink, MemoryLink) {
     let pair = if flavour.offloading { MemoryLink::offloading_pair } else { MemoryLink::pair };
     pair(MTU, MemoryLink::DEFAULT_DEPTH)
@@ -59,7 +59,7 @@ fn config() -> StackConfig {
     StackConfig { window: WINDOW, user_timeout: Duration::from_secs(20), ..StackConfig::default() }
 }
 
-/// Whether it is the stack that neither lends its memory nor fragments.
+/// Returns whether the stack is ipstack, which does not lend its memory and does not fragment.
 fn is_ipstack<S: 'static>() -> bool {
     #[cfg(feature = "ipstack")]
     let ipstack = Some(TypeId::of::<netstacks::Ipstack>());
@@ -68,7 +68,7 @@ fn is_ipstack<S: 'static>() -> bool {
     Some(TypeId::of::<S>()) == ipstack
 }
 
-/// Runs `client` on a thread against `server` on a runtime with the stack `S`; both have to end.
+/// Runs `client` on a thread against `server` on a runtime with the stack `S`. Both must end.
 fn run<S: Netstack<MemoryLink>>(
     flavour: Flavour,
     config: &StackConfig,
@@ -79,7 +79,7 @@ fn run<S: Netstack<MemoryLink>>(
     run_over::<MemoryLink, S>(flavour, link, other_end, config, server, client);
 }
 
-/// The same over a link that is given.
+/// The same over this link.
 fn run_over<L: Link, S: Netstack<L>>(
     flavour: Flavour,
     link: L,
@@ -95,7 +95,7 @@ fn run_over<L: Link, S: Netstack<L>>(
     run_whole::<L, S>(flavour, link, other_end, config, server, client);
 }
 
-/// The same with a server that has the datagrams too.
+/// The same with a server that also gets the datagrams.
 fn run_whole<L: Link, S: Netstack<L>>(
     flavour: Flavour,
     link: L,
@@ -112,7 +112,7 @@ fn run_whole<L: Link, S: Netstack<L>>(
         let client = std::thread::spawn(move || {
             let peer = Peer::new(other_end);
             client(&peer);
-            // The peer stays until the server is done too: closing takes two.
+            // The peer stays until the server is done too: both sides take part in closing a connection.
             let _gone = done.send(peer);
         });
         let both = async {
@@ -127,8 +127,8 @@ fn run_whole<L: Link, S: Netstack<L>>(
     });
 }
 
-/// Where the peer connects to: over IPv4 on the one runtime, over IPv6 on the other, so that every test
-/// sees both. Their headers differ in length, and a stack may have a way of its own to super-packets.
+/// Returns the address that the peer connects to: IPv4 on one runtime, IPv6 on the other, so every test covers both.
+/// Their headers differ in length, and a stack may make super-packets differently.
 fn server_addr(flavour: Flavour) -> SocketAddr {
     match flavour.threads {
         Threads::Current => SERVER_V4,
@@ -138,7 +138,7 @@ fn server_addr(flavour: Flavour) -> SocketAddr {
     .unwrap()
 }
 
-/// Bytes that tell their position: no shift, loss or repetition goes unseen.
+/// Returns pseudo-random bytes, so that a shift, loss or repetition is always found.
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     (0..len)
@@ -158,7 +158,8 @@ fn assert_same(got: &[u8], expected: &[u8]) {
     }
 }
 
-/// What ipstack alone fails: the test, whether only with super-packets, and the reason. Its adapter does not repair it.
+/// Tests that only ipstack fails: the name, whether it fails only with super-packets, and the reason. The adapter does
+/// not work around these.
 const IPSTACK_FAILS: [(&str, bool, &str); 13] = [
     ("a_reader_that_stops_for_a_while", false, "its receive window never closes"),
     ("a_peer_that_stops_for_a_while", true, "it sends beyond the peer's window"),
@@ -166,7 +167,7 @@ const IPSTACK_FAILS: [(&str, bool, &str); 13] = [
     ("reset_wakes_a_parked_reader", false, "a RST wakes no task"),
     ("reset_wakes_a_parked_writer", false, "a RST wakes no task"),
     ("packets_are_lost", false, "it looks at its retransmission timers only when a packet comes"),
-    // These fail at times: of what goes beyond the peer's window, the last segment is lost, and nothing comes.
+    // These fail sometimes: the last segment beyond the peer's window is lost, and never comes again.
     ("bulk_both_ways_at_once", true, "it sends beyond the peer's window"),
     ("twenty_at_once", false, "it sends beyond the peer's window"),
     ("nothing_goes_wrong", true, "it sends beyond the peer's window"),
@@ -176,7 +177,7 @@ const IPSTACK_FAILS: [(&str, bool, &str); 13] = [
     ("a_full_link", false, "it sends datagrams only where one has come from"),
 ];
 
-/// The reason why a stack fails a test, if it is known to.
+/// Returns the reason of a known failure.
 fn known_failure<S: 'static>(test: &str, flavour: Flavour) -> Option<&'static str> {
     let known = IPSTACK_FAILS.iter().find(|(name, offloading, _)| *name == test && (flavour.offloading || !offloading));
     known.filter(|_| is_ipstack::<S>()).map(|(_, _, reason)| *reason)
@@ -237,7 +238,7 @@ contract! {
         reset_wakes_a_parked_reader
         reset_wakes_a_parked_writer
         a_peer_that_vanishes
-        a_link_that_goes;
+        a_link_that_closes;
     datagrams:
         datagrams_of_every_length
         many_flows_of_datagrams_at_once

@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets of `fuzz/`, for a moment each, over random bytes.
+//! Runs the bodies of the fuzz targets in `fuzz/` over random bytes, for a moment each.
 
 #[path = "../../../fuzz/bodies/gate.rs"]
 mod gate;

@@ -1,6 +1,6 @@
-//! The kernel as the peer, over a real TUN device in a namespace of its own: it completes the partial checksums
-//! that a stack sends, sends partial ones itself, and verifies all others. Without a device, a test says SKIP
-//! and why.
+//! The kernel as the peer, over a real TUN device in its own namespace. The kernel fills in the partial checksums that
+//! a stack sends, sends partial ones itself, and verifies all others. Without a device, a test prints SKIP with the
+//! reason.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::take_turns;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Echoes datagrams of all lengths, with offload and without. `lengths`: over IPv4.
+/// Echoes datagrams of all lengths, with offload and without. `lengths` is the range over IPv4.
 fn echo<S: Netstack<TunDevice>>(lengths: RangeInclusive<usize>) {
     let _turn = take_turns::<S>();
     for (index, (ipv6, offload)) in
@@ -23,7 +23,7 @@ fn echo<S: Netstack<TunDevice>>(lengths: RangeInclusive<usize>) {
     {
         let (name, lengths) = (format!("t{index}"), lengths.clone());
         let job = move || within::<S>(&name, ipv6, offload, lengths);
-        // Only a panic ends the work in a namespace that is there.
+        // In an existing namespace, only a panic makes this fail.
         let skipped = match Namespace::new() {
             Ok(namespace) => namespace.run(job).unwrap(),
             Err(error) => Some(error.to_string()),
@@ -34,7 +34,7 @@ fn echo<S: Netstack<TunDevice>>(lengths: RangeInclusive<usize>) {
     }
 }
 
-/// In the namespace. Says why it cannot be done.
+/// The part within the namespace. Returns the reason if it cannot run.
 fn within<S: Netstack<TunDevice>>(
     name: &str,
     ipv6: bool,
@@ -83,13 +83,13 @@ async fn ask(from: SocketAddr, to: SocketAddr, lengths: RangeInclusive<usize>) {
     }
 }
 
-/// Whether a datagram comes back. One may be lost: over IPv6 the kernel may drop the first answer that it gets
-/// from an interface that has just come up. What a lost one's repetition is answered with comes late.
+/// Returns whether a datagram comes back. One may be lost: over IPv6 the kernel may drop the first answer from an
+/// interface that has just come up. A late answer to an earlier datagram is ignored.
 async fn is_answered(socket: &UdpSocket, payload: &[u8], buffer: &mut [u8]) -> bool {
     socket.send(payload).await.unwrap();
     let answer = async { while socket.recv(buffer).await.unwrap() != payload.len() {} };
     let came = tokio::time::timeout(Duration::from_millis(500), answer).await.is_ok();
-    assert!(!came || buffer[..payload.len()] == *payload, "{} bytes came back as others", payload.len());
+    assert!(!came || buffer[..payload.len()] == *payload, "{} bytes came back changed", payload.len());
     came
 }
 

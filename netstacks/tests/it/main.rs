@@ -1,4 +1,4 @@
-//! The integration tests of this crate, in one program, so that there is one to link.
+//! The integration tests of this crate, in one program, so there is only one to link.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests may panic")]
 #![cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]

@@ -36,7 +36,7 @@ async fn send(datagrams: &impl Datagrams, local: SocketAddr, peer: SocketAddr, p
     }
 }
 
-/// Answers so many datagrams with themselves.
+/// Echoes `count` datagrams.
 async fn echo(datagrams: &impl Datagrams, count: usize) {
     let mut buffer = vec![0; 65_535];
     for _ in 0..count {
@@ -95,7 +95,7 @@ pub(crate) fn answers_from_another_address<S: Netstack<MemoryLink>>(flavour: Fla
         async move |_, datagrams| {
             let mut buffer = [0; 5];
             let datagram = datagrams.recv(&mut buffer).await.unwrap();
-            assert_eq!((datagram.len, datagram.local), (5, to), "what does not fit is cut off");
+            assert_eq!((datagram.len, datagram.local), (5, to), "the rest of the payload is cut off");
             for payload in [&buffer[..], b"", b"again"] {
                 send(&datagrams, other, datagram.peer, payload).await.unwrap();
             }
@@ -113,7 +113,7 @@ pub(crate) fn answers_from_another_address<S: Netstack<MemoryLink>>(flavour: Fla
     );
 }
 
-/// Bytes there and back on a stream, whatever else happens.
+/// Accepts a stream, and echoes its bytes.
 async fn echo_of_a_stream(listener: &mut impl Listener) {
     let mut stream = listener.accept().await.unwrap();
     let mut bytes = vec![0; 100_000];
@@ -138,14 +138,14 @@ pub(crate) fn a_flood_that_nobody_reads<S: Netstack<MemoryLink>>(flavour: Flavou
         flavour,
         async move |mut listener, datagrams| {
             let mut buffer = [0; 1_000];
-            // What is held back of a new flow until it is known is less.
+            // Make the flow known first: a stack may hold back fewer datagrams of a new flow.
             assert_eq!(datagrams.recv(&mut buffer).await.unwrap().len, 1);
             echo_of_a_stream(&mut listener).await;
             echo_of_a_stream(&mut listener).await;
             let mut count = 0;
             while datagrams.recv(&mut buffer).await.unwrap().len > 0 {
                 count += 1;
-                assert!(count <= MAX_WAITING_DATAGRAMS, "more waited than may");
+                assert!(count <= MAX_WAITING_DATAGRAMS, "more datagrams waited than the bound allows");
                 if count == MAX_WAITING_DATAGRAMS {
                     // There is room again.
                     echo_of_a_stream(&mut listener).await;
@@ -167,7 +167,7 @@ pub(crate) fn a_flood_that_nobody_reads<S: Netstack<MemoryLink>>(flavour: Flavou
     );
 }
 
-/// The benchmark: nothing is kept, and nothing answered.
+/// The application takes no datagrams, as in the benchmark: none is kept, and none is answered.
 pub(crate) fn a_flood_that_nobody_wants<S: Netstack<MemoryLink>>(flavour: Flavour) {
     let to = server_addr(flavour);
     run::<S>(
@@ -187,7 +187,7 @@ pub(crate) fn a_flood_that_nobody_wants<S: Netstack<MemoryLink>>(flavour: Flavou
     );
 }
 
-/// Far more than any stack remembers.
+/// Far more flows than any stack keeps.
 pub(crate) fn more_flows_than_are_kept<S: Netstack<MemoryLink>>(flavour: Flavour) {
     const ROUNDS: usize = 40;
     const AT_ONCE: usize = 100;
@@ -217,13 +217,13 @@ pub(crate) fn more_flows_than_are_kept<S: Netstack<MemoryLink>>(flavour: Flavour
     );
 }
 
-/// Gives a datagram any checksum but none: the link says that it need not be looked at.
+/// Sets an arbitrary checksum, which is not zero: the link vouches for it, so the stack does not verify it.
 fn vouch(packet: &mut [u8], udp_len: usize) {
     let at = packet.len() - udp_len + 6;
     packet[at..at + 2].copy_from_slice(&[0xbe, 0xef]);
 }
 
-/// A datagram from the peer's port 9, with a checksum of zero, that says this length.
+/// Returns a datagram from the peer's port 9, with this length field and a checksum of zero.
 fn packet(to: SocketAddr, said: usize, payload: &[u8]) -> Vec<u8> {
     let len = (8 + payload.len()) as u16;
     let mut packet = match to.ip() {
@@ -252,7 +252,7 @@ fn packet(to: SocketAddr, said: usize, payload: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// It says so, and goes on when there is room.
+/// Sending reports a full link, and works again when there is room.
 pub(crate) fn a_full_link<S: Netstack<MemoryLink>>(flavour: Flavour) {
     let _turn = take_turns::<S>();
     let (link, mut other_end) = link(flavour);
@@ -281,7 +281,7 @@ pub(crate) fn a_full_link<S: Netstack<MemoryLink>>(flavour: Flavour) {
                 }
             }
         };
-        tokio::time::timeout(DEADLINE, all).await.expect("what was sent does not arrive");
+        tokio::time::timeout(DEADLINE, all).await.expect("sent datagrams do not arrive");
         assert!(!driver.is_finished());
         driver.abort();
     });

@@ -1,4 +1,4 @@
-//! Connections, peers and links that end before their time.
+//! Connections, peers and links that end early.
 
 use std::io;
 use std::sync::mpsc;
@@ -46,7 +46,7 @@ pub(crate) fn reset_wakes_a_parked_writer<S: Netstack<MemoryLink>>(flavour: Flav
             let error = loop {
                 match tokio::time::timeout(Duration::from_millis(300), stream.write_all(&bytes)).await {
                     Ok(result) => break result.unwrap_err(),
-                    // Parked: the peer reads nothing.
+                    // The write is parked, because the peer reads nothing.
                     Err(_) => drop(tell.take().map(|tell| tell.send(()))),
                 }
             };
@@ -60,7 +60,7 @@ pub(crate) fn reset_wakes_a_parked_writer<S: Netstack<MemoryLink>>(flavour: Flav
     );
 }
 
-/// Reader and writer give up, each in its time, and the stack serves on.
+/// Reader and writer time out, and the stack still works afterwards.
 pub(crate) fn a_peer_that_vanishes<S: Netstack<MemoryLink>>(flavour: Flavour) {
     let (tell, told) = mpsc::channel();
     let (back, is_back) = mpsc::channel();
@@ -103,8 +103,8 @@ pub(crate) fn a_peer_that_vanishes<S: Netstack<MemoryLink>>(flavour: Flavour) {
     );
 }
 
-/// When the link goes, everyone who waits is told at once.
-pub(crate) fn a_link_that_goes<S: Netstack<MemoryLink>>(flavour: Flavour) {
+/// When the link closes, every waiting task gets an error at once.
+pub(crate) fn a_link_that_closes<S: Netstack<MemoryLink>>(flavour: Flavour) {
     let _turn = take_turns::<S>();
     let (link, other_end) = link(flavour);
     runtime(flavour).block_on(async {
@@ -121,7 +121,7 @@ pub(crate) fn a_link_that_goes<S: Netstack<MemoryLink>>(flavour: Flavour) {
             let mut buffer = [0; 10];
             let (read, accept) = tokio::join!(
                 async {
-                    // The peer's FIN may come before the link goes.
+                    // The peer's FIN may come before the link closes.
                     while stream.read(&mut buffer).await? > 0 {}
                     loop {
                         stream.write_all(b"y").await?;
@@ -136,7 +136,7 @@ pub(crate) fn a_link_that_goes<S: Netstack<MemoryLink>>(flavour: Flavour) {
             assert_eq!(accept.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
             assert_eq!(driver.await.unwrap().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         };
-        tokio::time::timeout(DEADLINE, ends).await.expect("somebody waits for ever");
+        tokio::time::timeout(DEADLINE, ends).await.expect("a task waits for ever");
         client.join().unwrap();
     });
 }

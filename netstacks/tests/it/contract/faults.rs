@@ -1,4 +1,4 @@
-//! Links that lose, repeat and reorder packets, and fail.
+//! Links that lose packets, deny room or fail, and links with a trace.
 
 #![allow(clippy::large_types_passed_by_value, reason = "a plan is made where it is passed")]
 
@@ -13,12 +13,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::peer::Peer;
 use super::{DEADLINE, Flavour, assert_same, config, link, pattern, run_over, runtime, server_addr, take_turns};
 
-/// Bytes each way. With offload a packet holds up to 45 segments.
+/// Returns the bytes in each direction. With offload a packet holds up to 45 segments, so there are more.
 fn len(flavour: Flavour) -> usize {
     if flavour.offloading { 2 << 20 } else { 512 << 10 }
 }
 
-/// Has bytes cross a link with faults, one way and then the other, and answers what the link did.
+/// Sends bytes over a link with faults, in one direction and then in the other. Returns the counts of the link.
 fn transfer<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour, plan: FaultPlan) -> Arc<FaultCounter> {
     let (link, other_end) = link(flavour);
     let link = Faulty::new(link, plan);
@@ -35,7 +35,7 @@ fn transfer<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour, plan: FaultPlan) 
             stream.read_exact(&mut bytes).await.unwrap();
             assert_same(&bytes, &pattern(20, len));
             stream.write_all(&pattern(21, len)).await.unwrap();
-            // The peer has it all before anyone closes.
+            // The peer has all bytes before either side closes.
             stream.read_exact(&mut [0; 1]).await.unwrap();
         },
         move |peer| {
@@ -55,7 +55,7 @@ fn both(faults: Faults) -> FaultPlan {
     FaultPlan { seed: 1, rx: faults, tx: faults, ..FaultPlan::default() }
 }
 
-/// The link itself adds nothing.
+/// The link itself adds no faults.
 pub(crate) fn nothing_goes_wrong<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
     let faults = transfer::<S>(flavour, FaultPlan::default());
     assert_eq!(faults.counts(), platform::FaultCounts::default());
@@ -71,7 +71,7 @@ pub(crate) fn room_is_denied<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) 
     assert!(faults.counts().blocked > 0);
 }
 
-/// A device that fails is gone, and everyone who waits is told.
+/// After a device has failed, every waiting task gets an error.
 pub(crate) fn a_device_that_fails<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
     const EIO: i32 = 5;
     let _turn = take_turns::<S>();
@@ -94,12 +94,12 @@ pub(crate) fn a_device_that_fails<S: Netstack<Faulty<MemoryLink>>>(flavour: Flav
             assert_eq!(error.to_string(), io::Error::from_raw_os_error(EIO).to_string());
             listener.accept().await.map(drop).unwrap_err();
         };
-        tokio::time::timeout(DEADLINE, ends).await.expect("somebody waits for ever");
+        tokio::time::timeout(DEADLINE, ends).await.expect("a task waits for ever");
         drop(client.join().unwrap());
     });
 }
 
-/// What has been written, for others to read.
+/// The bytes that have been written, for the test to read.
 #[derive(Clone, Default)]
 pub(crate) struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -114,7 +114,7 @@ impl io::Write for Shared {
     }
 }
 
-/// A trace changes nothing, and has every byte that crossed.
+/// A trace changes nothing, and contains every byte that crossed the link.
 pub(crate) fn a_trace_is_written<S: Netstack<Traced<MemoryLink, Shared>>>(flavour: Flavour) {
     let (link, other_end) = link(flavour);
     let file = Shared::default();
@@ -142,5 +142,5 @@ pub(crate) fn a_trace_is_written<S: Netstack<Traced<MemoryLink, Shared>>>(flavou
     let file = file.0.lock().unwrap();
     assert!(file.len() > 2 * 100_000, "{} bytes of trace", file.len());
     let last = pattern(23, 100_000).split_off(99_900);
-    assert!(file.windows(last.len()).filter(|window| **window == last).count() >= 2, "the end, each way");
+    assert!(file.windows(last.len()).filter(|window| **window == last).count() >= 2, "the last bytes, both ways");
 }

@@ -1,4 +1,4 @@
-//! The peer of every stack under test: smoltcp as a plain blocking client, on a thread of its own.
+//! The peer of every stack under test: smoltcp as a plain blocking client, on its own thread.
 //!
 //! It shares no code with the adapters, verifies every checksum, and gives up after a deadline
 //! instead of hanging.
@@ -17,7 +17,7 @@ use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, IpEndpoint};
 
 use super::wire::{SuperPackets, Wire};
 
-/// How long any one operation may take.
+/// Limit of every single operation.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Size of each connection's two buffers, in bytes.
@@ -43,7 +43,7 @@ struct World {
     stop: bool,
 }
 
-/// A connection of the peer's.
+/// A connection of the peer.
 pub(crate) struct PeerStream {
     shared: Arc<Shared>,
     pump: Thread,
@@ -72,7 +72,7 @@ impl Peer {
         Self { shared, pump: Some(pump) }
     }
 
-    /// From now on nothing comes from the peer and nothing reaches it, or all does again.
+    /// Drops all packets from and to the peer, or lets them pass again.
     pub(crate) fn mute(&self, mute: bool) {
         self.shared.lock().wire.mute = mute;
     }
@@ -81,17 +81,17 @@ impl Peer {
         self.shared.lock().wire.super_packets
     }
 
-    /// How many segments of one byte have come.
+    /// Returns how many segments of one byte have come from the stack.
     pub(crate) fn single_bytes(&self) -> usize {
         self.shared.lock().wire.single_bytes
     }
 
-    /// Packets of the stack's that were neither TCP nor UDP.
+    /// Returns how many packets of the stack were neither TCP nor UDP.
     pub(crate) fn others(&self) -> usize {
         self.shared.lock().wire.others
     }
 
-    /// Sends a packet as it is.
+    /// Sends a packet unchanged.
     pub(crate) fn send_packet(&self, packet: &[u8]) {
         let mut world = self.shared.lock();
         world.wire.out.push_back(packet.to_vec());
@@ -99,7 +99,7 @@ impl Peer {
         self.unpark();
     }
 
-    /// A socket for datagrams, on a port of its own. `ipv6`: whether to send over that.
+    /// Opens a UDP socket on a new port, over IPv4 or IPv6.
     pub(crate) fn bind(&self, ipv6: bool) -> PeerSocket<'_> {
         let mut world = self.shared.lock();
         let buffer = || udp::PacketBuffer::new(vec![udp::PacketMetadata::EMPTY; 16], vec![0; 128 << 10]);
@@ -120,7 +120,7 @@ impl Peer {
         stream
     }
 
-    /// Sends the SYN and does not wait.
+    /// Sends the SYN, and does not wait for the connection.
     pub(crate) fn begin_connect(&self, to: SocketAddr) -> PeerStream {
         let mut world = self.shared.lock();
         let ring = || tcp::SocketBuffer::new(vec![0; BUFFER]);
@@ -141,7 +141,7 @@ fn address(ipv6: bool) -> IpAddr {
     if ipv6 { "fd00::1".parse().unwrap() } else { ADDRESS_V4.into() }
 }
 
-/// A socket of the peer's for datagrams.
+/// A UDP socket of the peer.
 pub(crate) struct PeerSocket<'a> {
     peer: &'a Peer,
     socket: SocketHandle,
@@ -153,7 +153,7 @@ impl PeerSocket<'_> {
         self.wait("send a datagram", |socket| socket.send_slice(payload, IpEndpoint::from(to)).ok());
     }
 
-    /// The next datagram, and who has sent it.
+    /// Returns the next datagram and its sender.
     pub(crate) fn recv(&self) -> (Vec<u8>, SocketAddr) {
         self.wait("receive a datagram", |socket| {
             let (payload, meta) = socket.recv().ok()?;
@@ -201,8 +201,7 @@ impl PeerStream {
         }
     }
 
-    /// Writes as long as there is room, and answers how much that was once there has been none for
-    /// `quiet`.
+    /// Writes while there is room. Returns the number of bytes once there has been no room for `quiet`.
     pub(crate) fn write_until_blocked(&self, bytes: &[u8], quiet: Duration) -> usize {
         let mut written = 0;
         let mut last = Instant::now();
@@ -219,7 +218,7 @@ impl PeerStream {
         written
     }
 
-    /// 0 after the other side's FIN.
+    /// Returns 0 after the other side's FIN.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> usize {
         self.wait("read", |socket| match socket.recv_slice(buffer) {
             Ok(0) => None,
@@ -266,7 +265,7 @@ impl PeerStream {
         self.pump.unpark();
     }
 
-    /// Repeats `attempt` until it answers, each time that something has changed.
+    /// Calls `attempt` after each change, until it returns a value.
     fn wait<T>(&self, what: &str, mut attempt: impl FnMut(&mut tcp::Socket<'static>) -> Option<T>) -> T {
         let deadline = Instant::now() + DEADLINE;
         let mut world = self.shared.lock();
@@ -287,7 +286,7 @@ impl PeerStream {
 
 impl Drop for PeerStream {
     fn drop(&mut self) {
-        // The socket stays until the peer goes: its FIN may still have to be repeated.
+        // The socket stays until the peer is dropped: its FIN may still need a retransmission.
         if !std::thread::panicking() {
             self.with(tcp::Socket::close);
         }
@@ -308,7 +307,7 @@ impl World {
     }
 }
 
-/// The time since the first call; that of smoltcp's own `now` is the system's, which may be set back.
+/// Returns the time since the first call. smoltcp's own `now` is the system's time, which may be set back.
 fn now() -> smoltcp::time::Instant {
     static START: OnceLock<Instant> = OnceLock::new();
     smoltcp::time::Instant::from_micros(START.get_or_init(Instant::now).elapsed().as_micros() as i64)
@@ -322,7 +321,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Serves the wire while no connection's own thread does.
+/// Polls the interface while no thread of a connection does.
 fn pump(shared: &Shared) {
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut cx = Context::from_waker(&waker);

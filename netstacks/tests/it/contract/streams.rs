@@ -43,8 +43,8 @@ pub(crate) fn echo<S: Netstack<MemoryLink>>(flavour: Flavour) {
     );
 }
 
-/// The peer closes its half, and opens its window little by little while the stack, which has closed too,
-/// has more to send than fits into it.
+/// The peer closes its half, and then reads slowly, so its window opens little by little. The stack has closed too, and
+/// has more to send than the window takes.
 pub(crate) fn a_slow_reader_after_both_have_closed<S: Netstack<MemoryLink>>(flavour: Flavour) {
     run::<S>(
         flavour,
@@ -71,15 +71,15 @@ pub(crate) fn a_slow_reader_after_both_have_closed<S: Netstack<MemoryLink>>(flav
                 std::thread::sleep(Duration::from_millis(5));
             }
             assert_same(&bytes, &pattern(6, 300_000));
-            // A machine that stands still for a second may make one.
+            // A machine that stalls for a second may cause one.
             let most = 1 + begin.elapsed().as_secs() as usize;
             assert!(peer.single_bytes() <= most, "the stack probes a window that is open");
         },
     );
 }
 
-/// Received bytes are lent in order, each once, to a sink that takes as many as it likes. A stack that has none
-/// to lend says so each time.
+/// Received bytes are lent in order, each once, to a sink that takes any number of them. A stack that cannot lend
+/// returns an error each time.
 pub(crate) fn received_bytes_are_lent<S: Netstack<MemoryLink>>(flavour: Flavour) {
     const LEN: usize = 3 << 20;
     run::<S>(
@@ -106,7 +106,7 @@ pub(crate) fn received_bytes_are_lent<S: Netstack<MemoryLink>>(flavour: Flavour)
                         }
                         Ok(bytes.len() - before)
                     });
-                    // A sink that refuses has to see to being called again.
+                    // A sink that refuses must arrange its own wake-up.
                     if refused && polled.is_pending() {
                         cx.waker().wake_by_ref();
                     }
@@ -136,8 +136,8 @@ pub(crate) fn received_bytes_are_lent<S: Netstack<MemoryLink>>(flavour: Flavour)
     );
 }
 
-/// Room for bytes to be sent is lent to a source that fills as much of it as it likes, and the bytes arrive in order,
-/// each once. A stack that has none to lend says so each time.
+/// Room for bytes to send is lent to a source that fills any part of it. The bytes arrive in order, each once. A stack
+/// that cannot lend returns an error each time.
 pub(crate) fn room_is_lent<S: Netstack<MemoryLink>>(flavour: Flavour) {
     const LEN: usize = 3 << 20;
     run::<S>(
@@ -162,7 +162,7 @@ pub(crate) fn room_is_lent<S: Netstack<MemoryLink>>(flavour: Flavour) {
                         left = later;
                         Ok(now.len())
                     });
-                    // A source that refuses has to see to being called again.
+                    // A source that refuses must arrange its own wake-up.
                     if refused && polled.is_pending() {
                         cx.waker().wake_by_ref();
                     }
@@ -263,7 +263,7 @@ pub(crate) fn twenty_at_once<S: Netstack<MemoryLink>>(flavour: Flavour) {
     );
 }
 
-/// The window closes when nobody reads, holds no more than it says, and opens again.
+/// The window closes while nobody reads, takes no more bytes than it has announced, and opens again.
 pub(crate) fn a_reader_that_stops_for_a_while<S: Netstack<MemoryLink>>(flavour: Flavour) {
     const LEN: usize = 2 << 20;
     let (tell, told) = tokio::sync::oneshot::channel();
@@ -288,7 +288,7 @@ pub(crate) fn a_reader_that_stops_for_a_while<S: Netstack<MemoryLink>>(flavour: 
     );
 }
 
-/// A peer that does not read stops the writer, and a peer that reads again lets it go on.
+/// The writer stops while the peer does not read, and goes on when the peer reads again.
 pub(crate) fn a_peer_that_stops_for_a_while<S: Netstack<MemoryLink>>(flavour: Flavour) {
     const LEN: usize = 2 << 20;
     let (tell, told) = mpsc::channel();

@@ -1,8 +1,8 @@
 //! The peer's end of the link.
 //!
-//! The peer takes and sends segments of the MTU with complete checksums. Where the link offloads,
-//! the wire does what a kernel would do: what the stack sends is looked at closely, completed and
-//! cut, and what the peer sends in one go is joined, or gets a partial checksum.
+//! The peer takes and sends segments of the MTU with filled checksums. If the link offloads, the wire acts as a kernel
+//! would. It checks the stack's packets, fills in their checksums and splits them. It joins segments that the peer
+//! sends at once, or gives them partial checksums.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -13,27 +13,27 @@ use platform::vnet::{self, SuperPacket};
 use platform::{Capabilities, Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 
-/// Packets of the peer's that may wait to be sent.
+/// Packets of the peer that may wait to be sent.
 const WAITING: usize = 64;
 
 pub(crate) struct Wire {
     pub(crate) link: MemoryLink,
     capabilities: Capabilities,
-    /// What the link delivered last.
+    /// The last packet from the link.
     packet: PacketBuffer,
-    /// Its segments.
+    /// The segments of that packet.
     segments: VecDeque<Vec<u8>>,
     /// Room for one packet on its way out.
     scratch: Vec<u8>,
-    /// What the peer has sent and the link has not taken.
+    /// Packets that the peer has sent and the link has not taken.
     pub(crate) out: VecDeque<Vec<u8>>,
-    /// Single segments that were sent, so that every other one has a partial checksum.
+    /// Counts the single segments that were sent: every other one gets a partial checksum.
     singles: usize,
     pub(crate) mute: bool,
     pub(crate) super_packets: SuperPackets,
-    /// Segments of one byte that came from the stack: what a probe of a closed window looks like.
+    /// Segments of one byte from the stack: probes of a closed window look like this.
     pub(crate) single_bytes: usize,
-    /// Packets of the stack's that were neither TCP nor UDP.
+    /// Packets of the stack that were neither TCP nor UDP.
     pub(crate) others: usize,
 }
 
@@ -63,7 +63,7 @@ impl Wire {
         }
     }
 
-    /// Sends what waits, as long as the link takes it.
+    /// Sends the waiting packets while the link takes them.
     pub(crate) fn flush(&mut self) {
         while let Some(first) = self.out.front() {
             let (sent, taken) = match SuperPacket::begin(&mut self.scratch, first) {
@@ -92,7 +92,7 @@ impl Wire {
         }
     }
 
-    /// Leaves the checksum of every other datagram that waits first to the stack, where the link lets it.
+    /// Makes the checksum of the next packet partial, for every other datagram, if the link allows it.
     fn undo_checksum(&mut self) -> PacketMeta {
         let mut meta = PacketMeta::default();
         if let Some(first) = self.out.front_mut()
@@ -108,7 +108,7 @@ impl Wire {
         meta
     }
 
-    /// The next segment for the peer.
+    /// Returns the next segment for the peer.
     fn next_segment(&mut self) -> Option<Vec<u8>> {
         while self.segments.is_empty() {
             self.link.try_recv(std::slice::from_mut(&mut self.packet)).ok()?;
@@ -130,9 +130,9 @@ impl Wire {
     }
 }
 
-/// Whether what the stack has sent is what a link that offloads may be given.
+/// Checks that the stack may send this packet over this link.
 fn check(capabilities: &Capabilities, meta: PacketMeta, packet: &[u8]) {
-    assert_eq!(ip_len(packet), Some(packet.len()), "the packet has another length than it says");
+    assert_eq!(ip_len(packet), Some(packet.len()), "the header has another length than the packet");
     let Some(segment) = TcpSegment::parse(packet) else { return check_other(capabilities, meta, packet) };
     let layout = segment.layout;
     if !layout.ipv6 {
@@ -148,7 +148,7 @@ fn check(capabilities: &Capabilities, meta: PacketMeta, packet: &[u8]) {
             assert_eq!(sum(&all), 0xffff, "the checksum of {layout:?} is wrong");
         }
         Checksum::Partial => {
-            assert!(capabilities.checksum.tx, "nobody completes the checksum");
+            assert!(capabilities.checksum.tx, "nothing fills in a partial checksum on this link");
             let field = u16::from_be_bytes([tcp[16], tcp[17]]);
             assert_eq!(field, sum(&pseudo_header), "the field has to hold the sum of the pseudo-header");
         }
@@ -158,7 +158,7 @@ fn check(capabilities: &Capabilities, meta: PacketMeta, packet: &[u8]) {
         return;
     };
     let segmentation = capabilities.segmentation;
-    assert!(if layout.ipv6 { segmentation.tcpv6 } else { segmentation.tcpv4 }, "nobody cuts it");
+    assert!(if layout.ipv6 { segmentation.tcpv6 } else { segmentation.tcpv4 }, "the link splits no super-packets");
     assert_eq!(meta.checksum, Checksum::Partial, "a super-packet has no checksum of its own");
     assert!(packet.len() <= capabilities.max_packet_len);
     assert!(packet.len() - layout.payload_at > gso_size, "a super-packet of one segment");
@@ -166,26 +166,26 @@ fn check(capabilities: &Capabilities, meta: PacketMeta, packet: &[u8]) {
     assert_eq!(segment.flags() & (SYN | RST), 0, "a super-packet opens or resets nothing");
 }
 
-/// The same of what is not TCP: of UDP the checksum may be left to the link, and nothing else.
+/// The same for a packet that is not TCP. A datagram may have a partial checksum. Nothing else is left to the link.
 fn check_other(capabilities: &Capabilities, meta: PacketMeta, packet: &[u8]) {
     assert!(packet.len() <= capabilities.mtu, "{} bytes in one packet", packet.len());
-    assert_eq!(meta.gso_size, None, "only TCP may be cut");
+    assert_eq!(meta.gso_size, None, "only TCP may be a super-packet");
     if meta.checksum == Checksum::Partial {
-        assert!(capabilities.checksum.tx, "nobody completes the checksum");
+        assert!(capabilities.checksum.tx, "nothing fills in a partial checksum on this link");
         let mut expected = packet.to_vec();
-        assert!(write_partial_udp_checksum(&mut expected, packet.len()), "no datagram is left to the link");
+        assert!(write_partial_udp_checksum(&mut expected, packet.len()), "only a datagram may have a partial checksum");
         assert!(expected == packet, "the field has to hold the sum of the pseudo-header");
     }
 }
 
-/// Whether a packet, or the one that it is a fragment of, is TCP or UDP.
+/// Returns whether a packet is TCP or UDP, or a fragment of one.
 fn is_tcp_or_udp(packet: &[u8]) -> bool {
     let protocol = Transport::parse(packet).map(|transport| transport.protocol);
     let protocol = protocol.or_else(|| Ipv4Fragment::parse(packet).map(|fragment| fragment.protocol));
     matches!(protocol, Some(TCP | UDP))
 }
 
-/// Whether a packet is a datagram with a checksum.
+/// Returns whether a packet is a datagram with a checksum.
 fn is_summed_datagram(packet: &[u8]) -> bool {
     Transport::parse(packet)
         .filter(|transport| transport.protocol == UDP)
@@ -193,7 +193,7 @@ fn is_summed_datagram(packet: &[u8]) -> bool {
         .is_some_and(|header| header.checksum != 0)
 }
 
-/// RFC 1071, word by word, over parts of even length but for the last.
+/// The sum of RFC 1071, word by word. All parts but the last must have an even length.
 fn sum(parts: &[&[u8]]) -> u16 {
     let mut sum = 0_u64;
     for part in parts {
