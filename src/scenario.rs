@@ -1,8 +1,8 @@
 //! The description of one run: subject × workload × conditions × settings.
 //!
 //! A [`Scenario`] is the whole description. The plan makes it from the command line, and a child process receives it as
-//! JSON. A [`Cell`] is the part that names a place in a table: another run of the same scenario is another sample of the
-//! same cell.
+//! JSON. A [`Cell`] is the part that names a place in a table: another run of the same scenario is another sample of
+//! the same cell.
 
 mod cell;
 mod forwarder;
@@ -75,8 +75,8 @@ pub struct Scenario {
     pub mtu: u16,
     /// Connections at once; streams in both directions are as many each.
     pub parallel: NonZeroU16,
-    /// Bits of payload a second that are sent at most in each direction; `None` for as many as are taken, and of
-    /// [`Workload::Datagrams`] for as many as arrive.
+    /// Most bits of payload a second to send in each direction; `None` for no limit, and with [`Workload::Datagrams`]
+    /// for a search for the highest rate that arrives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bitrate: Option<NonZeroU64>,
     /// The mode of a stream beside the requests.
@@ -384,7 +384,7 @@ pub struct Conditions {
     #[schemars(with = "u64")]
     #[serde(rename = "delay_ns", with = "nanoseconds", skip_serializing_if = "Duration::is_zero")]
     pub delay: Duration,
-    /// A packet takes up to so much more or less, evenly distributed; none overtakes another by that.
+    /// A packet takes up to this much more or less, evenly distributed; jitter makes no packet overtake another.
     #[schemars(with = "u64")]
     #[serde(rename = "jitter_ns", with = "nanoseconds", skip_serializing_if = "Duration::is_zero")]
     pub jitter: Duration,
@@ -444,9 +444,9 @@ impl fmt::Display for Conditions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Amount {
-    /// As many bytes.
+    /// This number of bytes.
     Bytes(NonZeroU64),
-    /// For a time, and on until a number of bytes has been delivered.
+    /// For a time, and longer if that is needed to deliver a number of bytes.
     Time {
         /// The shortest time.
         #[schemars(with = "u64")]

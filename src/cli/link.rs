@@ -17,7 +17,7 @@ pub struct Link {
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
     pub delay: Duration,
 
-    /// Up to so much more or less, evenly distributed
+    /// Up to this much more or less, evenly distributed
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
     pub jitter: Duration,
 
@@ -54,7 +54,7 @@ pub struct LinkLists {
     #[arg(long, value_name = "LIST", default_value = "0", value_delimiter = ',', value_parser = time)]
     pub delay: Vec<Duration>,
 
-    /// Up to so much more or less, evenly distributed
+    /// Up to this much more or less, evenly distributed
     #[arg(long, value_name = "LIST", default_value = "0", value_delimiter = ',', value_parser = time)]
     pub jitter: Vec<Duration>,
 

@@ -25,7 +25,7 @@ pub enum Forwarder {
     },
 }
 
-/// The rows of the published table, in order and numbered from 1. The last row is an addition of this program: it passes
+/// The rows of the published table, in order and numbered from 1. This program adds the last row, which passes
 /// super-packets through.
 pub const ROWS: [Forwarder; 18] = {
     use Handoff::{Channel, Direct, Pool};
