@@ -84,7 +84,7 @@ pub enum Error {
     Start(#[from] StartError),
 }
 
-/// A proxy whose interface is checked, and that has no device yet.
+/// A proxy with a checked interface, but without a device yet.
 #[derive(Debug)]
 pub struct Proxy(Upstream);
 

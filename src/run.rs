@@ -164,8 +164,10 @@ const DESCRIPTORS: usize = 16;
 /// Runs scenarios of every layer, each with the stack that it names.
 ///
 /// If the scenario is isolated and its layer needs a network namespace, the calling thread enters the namespace of the
-/// run and stays there. A user who is not root must call this from a process without other threads
-/// (`user_namespaces(7)`).
+/// run and stays there. Without root, call this from a process without other threads (`user_namespaces(7)`).
+///
+/// The layer `proxy`, and `forward` with the forwarder of this program, start the calling program again, with the
+/// argument `child`. So they need a program that calls [`crate::main`], and do not work in an ordinary test.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TunExecutor;
 

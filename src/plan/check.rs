@@ -383,7 +383,7 @@ fn requests(load: &cli::Load, mode: Mode) -> Result<Option<Requests>, PlanError>
 }
 
 fn request_time(settings: &Settings, workload: Workload) -> Result<Amount, PlanError> {
-    // After its window, the mode idle waits until the stack has released memory.
+    // After its window, the mode idle waits for the stack to release memory.
     let afterwards = if workload == Workload::Idle { RELEASE_DELAY } else { Duration::ZERO };
     let timeout = timeout(settings.timeout)?.saturating_sub(afterwards);
     // The default must fit a short --timeout.

@@ -108,7 +108,7 @@ fn version_of(mut command: Command, patience: Duration) -> Option<String> {
         child.stdout.take()?.take(MAX_VERSION_LEN).read_to_string(&mut text).await.ok()?;
         child.wait().await.ok()?.success().then_some(text)
     };
-    // The timer is created within the runtime, whose clock it uses.
+    // The timer is created within the runtime, because it uses the clock of the runtime.
     runtime.block_on(async { timeout(patience, answer).await.ok().flatten() })
 }
 

@@ -61,8 +61,8 @@ impl Intervals {
         }
     }
 
-    /// Replaces the times and bytes of the records with those of another program: the end of each of its intervals, and
-    /// the bytes in it. The last interval is the rest of the window.
+    /// Replaces the times and bytes of the records with another program's: the end of each of its intervals, and the
+    /// bytes in it. The last interval is the rest of the window.
     pub(super) fn count_by(&mut self, parts: &[(Duration, u64)]) {
         let mut arrived = 0;
         let but_last = parts.len().saturating_sub(1);

@@ -18,7 +18,7 @@ pub trait Observer {
     /// A run of a cell begins, by this program or by the other build.
     fn run(&mut self, round: u32, cell: &Cell, against: bool);
 
-    /// It has ended.
+    /// The run has ended.
     fn sample(&mut self, sample: &Sample);
 
     /// The matrix ends.
@@ -86,7 +86,7 @@ struct Run {
     against: bool,
 }
 
-/// A matrix under way.
+/// A matrix that is running.
 struct Rounds {
     seed: u64,
     /// The environment of this program.

@@ -23,8 +23,8 @@ pub(super) struct Prepared {
     /// Holds the load until all clients are warm, and reads the meters then.
     pub(super) barrier: Arc<StartBarrier>,
     pub(super) server: ServerSide,
-    /// The clients of the streams, in their order, and then that of requests or datagrams. None if the server makes the
-    /// whole load.
+    /// The clients of the streams, in their order, and then the client of requests or datagrams. Empty if the server
+    /// makes the whole load.
     pub(super) clients: Vec<Client>,
     /// The clients' congestion control.
     pub(super) congestion: Option<String>,

@@ -90,7 +90,7 @@ struct Requester<S> {
     pace: Pace,
     /// Slots that wait for a request to be due. A slot is listed once for each request that it has room for.
     idle: VecDeque<usize>,
-    /// Connections whose handshake is under way.
+    /// Connections with an unfinished handshake.
     handshakes: usize,
     /// Connections made so far.
     made: usize,

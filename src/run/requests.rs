@@ -241,7 +241,7 @@ impl Message {
         Ok(())
     }
 
-    /// A buffer for reading these messages, of which at most `depth` arrive at once.
+    /// A buffer for reading these messages. At most `depth` of them arrive at once.
     pub(super) fn room(&self, depth: usize) -> Vec<u8> {
         vec![0; self.len.saturating_mul(depth).min(CHUNK)]
     }

@@ -286,7 +286,7 @@ impl Progress {
     }
 }
 
-/// Returns the failure that explains the others, which come at about the same time.
+/// Of the failures that come at about the same time, returns the one that explains the others.
 async fn nearest_cause(first: Failure, server: &mut ServerSide, clients: &mut Reports) -> Failure {
     let mut cause = first;
     let deadline = tokio::time::Instant::now() + FAILURE_SETTLE;

@@ -83,7 +83,7 @@ impl Forwarder {
         }
     }
 
-    /// How devices are read and written; `None` for the one in Go, whose runtime decides.
+    /// How devices are read and written; `None` for the one in Go: its runtime decides.
     pub const fn io(self) -> Option<Io> {
         match self {
             Self::Rust(config) => Some(config.io),
