@@ -177,7 +177,7 @@ const AXES: [&str; 23] = [
     "rate_limit",
 ];
 
-/// What `--netstack` of `matrix` and `conform` takes.
+/// The help of `--netstack` for `matrix` and `conform`.
 const STACKS: &str = "The stacks: lwip, ipstack, smoltcp, tcp_ip, netstack-smoltcp, lwip-published, as far as this build has \
                       them; gvisor and external only if named";
 
@@ -406,11 +406,11 @@ pub fn completions(shell: Shell) -> Vec<u8> {
     file
 }
 
-/// The manual page, in roff: that of the program, and after it those of its commands.
+/// The manual page, in roff: first the program, then its commands.
 ///
 /// # Errors
 ///
-/// None: the page is written to memory.
+/// None in practice: the page is written to memory.
 pub fn manual() -> io::Result<Vec<u8>> {
     let mut program = Cli::command();
     program.build();

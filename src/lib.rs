@@ -1,10 +1,17 @@
-//! Throughput of userspace TCP/IP stacks over a TUN device, measured so that the figure can be
-//! trusted.
+//! Throughput of userspace TCP/IP stacks over a TUN device, measured so that the figure can be trusted.
 //!
-//! The program is a pipeline, and its modules are the stages: the command line ([`cli`]) is checked and becomes a
-//! [`plan`] of [`scenario`]s, which [`run`] executes; the [`sample`]s of the runs become figures in [`measure`],
-//! which [`mod@report`] writes. A stage imports only earlier stages; [`scenario`] and [`sample`] are the types
-//! that they share. [`proxy`] is an application of the stacks that a run can measure.
+//! The program is a pipeline. Each stage is a module and imports only earlier stages:
+//!
+//! 1. [`cli`] parses the command line.
+//! 2. [`plan`] checks it and makes [`scenario`]s of it.
+//! 3. [`run`] executes the scenarios and returns [`sample`]s.
+//! 4. [`measure`] computes figures from the samples.
+//! 5. [`mod@report`] writes the figures.
+//!
+//! The stages share the types in [`scenario`] and [`sample`]. [`proxy`] is an application of the stacks that a run can
+//! measure.
+//!
+//! A test can run cells with a stack of its own: [`run`](run#a-stack-of-your-own) has an example.
 
 pub mod cli;
 pub mod measure;
@@ -40,36 +47,36 @@ pub enum Error {
     /// The run began and failed.
     #[error("the run failed: {status}: {detail}")]
     Sample {
-        /// How.
+        /// The status of its sample.
         status: Status,
-        /// Where and why.
+        /// The operation that failed, and the cause.
         detail: String,
     },
     /// Some runs of a matrix failed.
     #[error("{failed} of {runs} runs failed; see the table")]
     Failed {
-        /// How many did.
+        /// The number of failed runs.
         failed: usize,
-        /// Of how many.
+        /// The number of all runs.
         runs: usize,
     },
     /// The doctor found no stack that can read and write here.
     #[error("this machine cannot make a run; the lines above say what is missing")]
     Unfit,
-    /// Results of conformance are not as known.
+    /// Some conformance results differ from the known ones.
     #[error("{changed} of {results} results are not as known; see the list")]
     NotAsKnown {
-        /// How many.
+        /// The number of results that differ.
         changed: usize,
-        /// Of how many.
+        /// The number of all results.
         results: usize,
     },
     /// A comparison found cells that got slower or broke.
     #[error("{worse} of {cells} cells got slower or broke")]
     Slower {
-        /// How many.
+        /// The number of cells that got slower or broke.
         worse: usize,
-        /// Of how many.
+        /// The number of all cells.
         cells: usize,
     },
     /// Two files of samples cannot be compared.
@@ -87,9 +94,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// The exit code that scripts see: 1 a run that failed, a cell that got slower, or a result of
-    /// conformance that is not the known one, 2 wrong arguments or
-    /// files, or too few runs to compare, 3 a right or a device that is missing, 130 interrupted.
+    /// The exit code that scripts see:
+    ///
+    /// - 1: a run failed, a cell got slower, a conformance result is not the known one, or a result cannot be written
+    /// - 2: an argument or a file is wrong, or there are too few runs to compare
+    /// - 3: a permission, a device or another requirement is missing
+    /// - 130: interrupted
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Plan(_) | Self::Compare(_) => 2,
@@ -129,7 +139,8 @@ pub struct Console<'a, O, E> {
     pub columns: Option<u16>,
 }
 
-/// Runs the program: one run in this process, many in processes of their own.
+/// Runs the program. A single run stays in this process. The runs of a matrix and of the doctor each have a child
+/// process.
 ///
 /// # Errors
 ///
@@ -149,8 +160,8 @@ pub fn main(cli: Cli) -> Result<(), Error> {
     }
 }
 
-/// Runs the program with any executors and to any writers: one run `within` this process, the runs of a command
-/// in processes of the program that `apart` is given.
+/// Runs the program with the given executors and writers. `within` executes a single run in this process. `apart`
+/// returns an executor that runs scenarios in child processes of the given program.
 ///
 /// # Errors
 ///
@@ -171,12 +182,12 @@ pub fn main_with<X: Executor>(
         Plan::Completions(shell) => Ok(console.out.write_all(&cli::completions(shell))?),
         Plan::Man => Ok(console.out.write_all(&cli::manual()?)?),
         Plan::Schema => Ok(writeln!(console.out, "{:#}", sample::schema().to_value())?),
-        // Only a process of its own is a child; see `main`.
+        // `main` does this task: only a separate process is a child.
         Plan::Child => Ok(()),
     }
 }
 
-/// Runs all cells, and prints a table of the samples that there are, even if the user stopped it.
+/// Runs all cells and prints a table of the samples, even if the user interrupted the matrix.
 fn matrix<X: Executor>(
     plan: &MatrixPlan,
     apart: impl Fn(PathBuf) -> X,
@@ -215,13 +226,13 @@ fn matrix<X: Executor>(
     }
 }
 
-/// Compares the other build, as the old one, with this one, within the rounds of a matrix.
+/// Compares the other build (old) with this one (new), within the rounds of a matrix.
 fn compare_programs(samples: &[Sample], out: &mut impl Write) -> Result<(), Error> {
     let (old, new): (Vec<_>, Vec<_>) = samples.iter().cloned().partition(|sample| sample.measured.against);
     verdict(&Comparison::within_rounds(&old, &new, DEFAULT_FLOOR / 100.0)?, &old, &new, out)
 }
 
-/// Whether a run failed. A row of the published table whose program this machine lacks has not: it stays empty.
+/// Whether a run failed. A forwarder that this machine lacks is no failure: its row of the table stays empty.
 fn has_failed(sample: &Sample) -> bool {
     match sample.measured.status {
         Status::Unavailable => sample.cell.forwarder().is_none(),
@@ -257,7 +268,7 @@ fn report(files: &[PathBuf], format: Format, file: Option<&Path>, out: &mut impl
     }
 }
 
-/// Runs cases of conformance, and fails if a result is not the known one.
+/// Runs conformance cases, and fails if a result is not the known one.
 fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> Result<(), Error> {
     let Console { out, err, terminal, columns } = console;
     if plan.list {

@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     match rust_tun_perf::main(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Where standard error is closed, the exit code still says it.
+            // If standard error is closed, the exit code still reports the failure.
             let _closed = writeln!(io::stderr(), "error: {error}");
             ExitCode::from(error.exit_code())
         }

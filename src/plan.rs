@@ -1,5 +1,5 @@
-//! The validated request. After this stage addresses, sizes and modes are typed, and values out of range have
-//! been refused by the name of their option.
+//! The validated request. After this stage, addresses, sizes and modes are typed. A value out of range is refused, with
+//! the name of its option.
 
 mod check;
 mod command;
@@ -15,7 +15,7 @@ pub use self::matrix::MatrixPlan;
 use crate::cli::{Cli, Command, Format};
 use crate::scenario::Scenario;
 
-/// What the program is to do.
+/// The task of the program.
 #[derive(Clone, Debug)]
 pub enum Plan {
     /// One run.

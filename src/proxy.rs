@@ -1,14 +1,15 @@
-//! A transparent proxy: connections and datagrams that routes lead into a TUN device go on over kernel sockets.
+//! A transparent proxy. It takes the connections and datagrams that routes lead into a TUN device, and forwards them
+//! over kernel sockets.
 //!
 //! ```text
 //! client ── route ──► TUN ──► gate ──► stack ── relay ──► kernel socket, bound to an interface ──► server
 //! ```
 //!
-//! The sockets are bound to one interface, so routes into the device do not lead their packets back into it.
-//! The gate holds the SYN of a client until its server has answered, and the client then gets the same answer:
-//! connected, refused, unreachable or none. TCP and UDP over IPv4 and IPv6 pass, to any address and port.
+//! The sockets are bound to one interface, so their packets do not return to the device. The gate holds a client's SYN
+//! until the server has replied. The client then gets the same reply: connected, refused, unreachable or none. The
+//! proxy forwards TCP and UDP, over IPv4 and IPv6, to any address and port.
 //!
-//! The program `examples/proxy` is this with a command line. The layer `proxy` of a run measures it.
+//! The program `examples/proxy` adds a command line. The layer `proxy` of a run measures it.
 
 mod relay;
 mod tcp;
@@ -31,30 +32,30 @@ use self::upstream::Upstream;
 /// The settings of a proxy.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The interface by which its sockets send.
+    /// The interface that the sockets are bound to.
     pub interface: String,
     /// Receive buffer and send buffer of each connection at the stack, in bytes. Clients are near, so a small
     /// one is enough.
     pub window: usize,
-    /// Most connections at a time, and most exchanges of datagrams. Half of the connections may wait for servers
-    /// that have not answered.
+    /// Most connections at a time, and most UDP flows at a time. Only half as many connections may wait for servers
+    /// that have not replied.
     pub max_flows: usize,
-    /// A server that has not answered after this time is given up.
+    /// How long to wait for the reply of a server.
     pub connect_timeout: Duration,
-    /// A connection without a byte for this time is reset.
+    /// A connection that carries no byte for this time is reset.
     pub tcp_idle: Duration,
-    /// An exchange of datagrams without one for this time is forgotten.
+    /// A UDP flow that carries no datagram for this time is forgotten.
     pub udp_idle: Duration,
     /// Congestion control of the sockets; `None` for the system's default.
     pub congestion: Option<String>,
     /// What the link between device and stack does to packets.
     pub faults: FaultPlan,
-    /// Gets the text of errors that no message to the client can tell.
+    /// Receives the text of each error that no message can report to the client.
     pub report: fn(&str),
 }
 
 impl Config {
-    /// The defaults, with sockets that send by an interface.
+    /// The defaults, with sockets bound to this interface.
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),
@@ -75,7 +76,7 @@ impl Config {
 /// Why a proxy could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// This build is without the stack.
+    /// This build does not have the stack.
     #[error(transparent)]
     NotCompiledIn(#[from] NotCompiledIn),
     /// The stack refused to start.
@@ -83,7 +84,7 @@ pub enum Error {
     Start(#[from] StartError),
 }
 
-/// A proxy that has its interface and needs a device.
+/// A proxy with a checked interface, but without a device yet.
 #[derive(Debug)]
 pub struct Proxy(Upstream);
 
@@ -98,8 +99,8 @@ impl Proxy {
         Upstream::new(config).map(Self)
     }
 
-    /// Starts to serve a device with a stack. Must be called within a tokio runtime. Connections run in tasks of
-    /// that runtime until they end or the runtime does.
+    /// Starts the stack on the device, and the proxy on the stack. Must be called within a tokio runtime. Connections
+    /// run in tasks of that runtime until they end or the runtime does.
     ///
     /// # Errors
     ///
@@ -115,7 +116,8 @@ impl Proxy {
     }
 }
 
-/// A proxy at work. It accepts nothing new after it is dropped.
+/// A running proxy. Dropping it aborts the tasks of the stack and the proxy: nothing new is accepted, and open
+/// connections make no more progress.
 pub struct Running {
     effective: Effective,
     traffic: Arc<Traffic>,
@@ -134,12 +136,12 @@ impl Running {
         Arc::clone(&self.traffic)
     }
 
-    /// The counts of what the link does to them.
+    /// The counts of the packets that the conditions of the link have hit.
     pub fn faults(&self) -> Arc<FaultCounter> {
         Arc::clone(&self.faults)
     }
 
-    /// Waits for the end, which comes only with the device or the stack. May be cancelled.
+    /// Waits until the device or the stack fails. Safe to cancel and call again.
     ///
     /// # Errors
     ///

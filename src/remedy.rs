@@ -1,4 +1,4 @@
-//! Errors of the system with their remedies: what a user can do about them, with the options of this program.
+//! Errors of the system, each with a remedy: an option or a command that helps the user.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,7 +20,7 @@ impl SystemError {
     }
 }
 
-/// With the remedy for its cause.
+/// Adds the remedy for its cause.
 impl From<Error> for SystemError {
     fn from(error: Error) -> Self {
         let remedy = remedy(error.cause()).map(Cow::Borrowed);
@@ -37,7 +37,7 @@ impl fmt::Display for SystemError {
 
 impl std::error::Error for SystemError {}
 
-/// Gives an error a remedy of its own.
+/// Gives an error a specific remedy.
 pub trait WithRemedy {
     /// The error with this remedy.
     fn remedy(self, remedy: impl Into<Cow<'static, str>>) -> SystemError;
@@ -49,7 +49,7 @@ impl WithRemedy for Error {
     }
 }
 
-/// The remedy for a cause; `None` where there is none to name.
+/// The remedy for a cause; `None` if there is none.
 pub fn remedy(cause: Cause) -> Option<&'static str> {
     Some(match cause {
         Cause::Other(_) => return None,

@@ -1,13 +1,13 @@
 //! Executes one scenario and returns its sample. The only stage that touches a device.
 //!
-//! A run has a client's side and a server's side. The clients of streams are plain blocking threads, one for each
-//! (`client`); requests have one client, which is driven by readiness (`requester`), and datagrams one that leads the
-//! trials of a search (`datagram_client`). The server's side is a set of tasks on the tokio runtime under test: a task for
-//! each stream (`server`) or connection, and the driver of the stack (`server_side`). The `supervise` module races them against each other, the user and the clock, and joins every
-//! one of them.
+//! A run has a client side and a server side. Each stream has its own client, a plain blocking thread (`client`).
+//! Requests have one client, which is driven by readiness (`requester`). Datagrams have one client, which also leads
+//! the trials of a search (`datagram_client`). The server side is a set of tasks on the tokio runtime under test: a
+//! task for each stream (`server`) or connection, and the driver of the stack (`server_side`). The `supervise` module
+//! races the sides against each other, the user and the clock, and joins every thread and task.
 //!
 //! The scenario's [layer](crate::scenario::Layer) decides how the two sides are connected. Each layer is a file with a
-//! function `prepare`, which returns a `Prepared`; `Prepared::run` runs it, whatever the layer.
+//! function `prepare`, which returns a `Prepared`. `Prepared::run` runs every layer in the same way.
 //!
 //! | layer | client | between | server |
 //! |---|---|---|---|
@@ -39,8 +39,14 @@
 //! run
 //! ```
 //!
-//! A stack that is not one of this program's is run by its type, without a device or any permission over a
-//! link in memory:
+//! # A stack of your own
+//!
+//! A Rust test can run cells with a stack that this program does not know. [`StackExecutor`] takes the stack as a type:
+//! any [`Netstack`] that is generic over its link. The crates `netstacks` and `platform` of its interface are
+//! `rust-tun-perf-netstacks` and `rust-tun-perf-platform`; `docs/new-stack.md` shows the smallest adapter.
+//!
+//! This example uses a link in memory, which needs neither a device nor a permission. The scenario must name a stack of
+//! this build, because the samples have its name:
 //!
 //! ```
 //! use std::time::Duration;
@@ -50,7 +56,7 @@
 //! use rust_tun_perf::sample::Status;
 //! use rust_tun_perf::scenario::{Amount, Mode, Scenario, Subject, Verify};
 //!
-//! /// How fast `S` receives, in 10⁹ bits a second. Tables show it under the name of `row`.
+//! /// How fast `S` receives, in 10⁹ bits a second. Tables show the figure under the name of `row`.
 //! fn receives<S: StackUnderTest>(row: StackKind) -> Result<f64, Box<dyn std::error::Error>> {
 //!     let mut scenario = Scenario::new(row, Mode::Writer)?;
 //!     scenario.subject = Subject::Stack(row);
@@ -155,10 +161,13 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Descriptors of a run beside its sockets: the reactor, the signals, the device and its setup.
 const DESCRIPTORS: usize = 16;
 
-/// Runs scenarios of every layer with the stack that each names.
+/// Runs scenarios of every layer, each with the stack that it names.
 ///
-/// If the scenario is isolated and its layer needs a network namespace, the calling thread stays in that of the run.
-/// An ordinary user has to call it from a process without other threads (`user_namespaces(7)`).
+/// If the scenario is isolated and its layer needs a network namespace, the calling thread enters the namespace of the
+/// run and stays there. Without root, call this from a process without other threads (`user_namespaces(7)`).
+///
+/// The layer `proxy`, and `forward` with the forwarder of this program, start the calling program again, with the
+/// argument `child`. So they need a program that calls [`crate::main`], and do not work in an ordinary test.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TunExecutor;
 
@@ -174,18 +183,21 @@ impl<L: Link> StackStarter<L> for TunExecutor {
     }
 }
 
-/// A stack that runs over all links that a run has: [`StackExecutor`] runs it. A stack that is generic in its link is
-/// one.
+/// A stack for a [`StackExecutor`]: it runs over every type of link that a run has. A stack that is generic over its
+/// link does.
 pub trait StackUnderTest: Netstack<DeviceLink> + Netstack<Counted<MemoryLink>> {}
 
 impl<S: Netstack<DeviceLink> + Netstack<Counted<MemoryLink>>> StackUnderTest for S {}
 
-/// Runs scenarios with the stack `S` in place of the stack that they name. The samples keep that name. Otherwise it is
-/// like [`TunExecutor`].
+/// Runs scenarios like [`TunExecutor`], but with the stack `S` in place of the stack that they name. The samples keep
+/// that name.
+///
+/// `S` runs in the layers `path` and `stack`. The layer `proxy` and the stacks in a process of their own do not use it:
+/// a child process runs the stack that the scenario names.
 pub struct StackExecutor<S>(PhantomData<fn() -> S>);
 
 impl<S: StackUnderTest> StackExecutor<S> {
-    /// The executor of that stack.
+    /// An executor for the stack `S`.
     pub const fn new() -> Self {
         Self(PhantomData)
     }
@@ -220,10 +232,10 @@ enum Network {
     Host,
     /// A namespace of its own.
     Own,
-    /// The command of the process that is the stack, in that namespace or, behind a link with conditions, in the far
-    /// one of two.
+    /// The command of a stack in a process of its own. It runs in the namespace of the run or, behind a link with
+    /// conditions, in the far one of two.
     With(conformance::Program, Option<Networks>),
-    /// Two namespaces of its own, and the program that carries between them.
+    /// Two namespaces of its own, and the program that carries packets or connections between them.
     Pair(Networks, PathBuf),
 }
 
@@ -232,7 +244,7 @@ fn execute(
     scenario: &Scenario,
     stack: &(impl StackStarter<DeviceLink> + StackStarter<Counted<MemoryLink>>),
 ) -> Result<Sample, RunError> {
-    // A carrier draws the flame graph of itself.
+    // A carrier draws its own flame graph.
     let profile = scenario.profile.as_deref().filter(|_| !scenario.subject.is_carrier());
     let title = Cell::planned(scenario).to_string();
     profiled(&title, profile, Sample::is_ok, || {
@@ -243,7 +255,7 @@ fn execute(
                 .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
         })?;
         let result = runtime.block_on(async {
-            // Before there is anything to leave behind.
+            // First, so that an interrupt leaves no device behind.
             let mut interrupts = Interrupts::catch()
                 .map_err(|source| platform::Error::new(Class::Failed, "catch", "interrupts", source))?;
             let prepared = prepare(scenario, &network, stack, &mut interrupts).await?;
@@ -255,9 +267,9 @@ fn execute(
     })
 }
 
-/// Enters a network of the run's own, if the layer would leave traces in the host's network or depends on its
-/// settings. A stack over memory does neither. The kernel's loopback leaves nothing behind, so it uses the host's if
-/// there is no permission for another.
+/// Enters a network of the run's own, if the layer would change the host's network or depend on its settings. A stack
+/// over memory does neither. The kernel's loopback changes nothing, so it uses the host's network if there is no
+/// permission for another.
 fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
     match scenario.subject {
         Subject::Forward(forwarder) => {
@@ -303,13 +315,13 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
     }
 }
 
-/// The runtime of the stack and its server. A carrier has its own, and its load gets all processors.
+/// The runtime of the stack and its server. A carrier has its own runtime, so its load gets all processors.
 fn runtime_kind(scenario: &Scenario) -> RuntimeKind {
     if scenario.subject.is_carrier() { RuntimeKind::MultiThread(None) } else { scenario.runtime }
 }
 
-/// Checks that there are threads and descriptors for a run. Tokio panics if one is missing, and a runtime that lacks a
-/// thread never ends.
+/// Checks that the system has enough threads and descriptors for a run. Tokio panics if one is missing, and a runtime
+/// that lacks a thread never ends.
 fn probe(scenario: &Scenario) -> io::Result<()> {
     let streams = match scenario.workload.mode().filter(|_| scenario.workload.is_stream()).or(scenario.background) {
         Some(Mode::Both) => 2,
@@ -320,7 +332,7 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
         let connections = usize::from(scenario.parallel.get()) * streams.max(1);
         (connections, connections)
     } else {
-        // Its client, and a clock.
+        // The thread of the client, and the thread of its clock.
         (usize::from(scenario.parallel.get()) + streams, 2 + streams)
     };
     let workers = match runtime_kind(scenario) {
@@ -334,11 +346,11 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
         Subject::Device | Subject::Stack(_) | Subject::Path(_) => connections,
     };
     platform::allow_open_files((sockets + 2 * DESCRIPTORS) as u64);
-    // Without ports: there may be fewer of them.
+    // The sockets are not bound: the system may have fewer ports than descriptors.
     let socket = |_| Socket::new(Domain::IPV4, Type::DGRAM, None);
     let descriptors: Vec<_> = (0..sockets + DESCRIPTORS).map(socket).collect();
     descriptors.into_iter().collect::<io::Result<Vec<_>>>()?;
-    // All threads are alive at once: none ends before the lock is free.
+    // The lock keeps all threads alive at once.
     let barrier = Mutex::new(());
     thread::scope(|scope| {
         let held = barrier.lock();
@@ -405,7 +417,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         elapsed: outcome.elapsed,
         verified: match scenario.verify {
             _ if !has_own_load => Verify::Off,
-            // Without a warm-up there is no sample of the payload.
+            // Without a warm-up, no payload was checked.
             Verify::Sample if warmup_bytes == 0 && scenario.workload.is_stream() => Verify::Off,
             verify => verify,
         },

@@ -1,8 +1,8 @@
-//! One run, described: subject × workload × conditions × settings.
+//! The description of one run: subject × workload × conditions × settings.
 //!
-//! A [`Scenario`] is the whole description, which the command line is checked into and which a process that
-//! makes the run gets as JSON. A [`Cell`] is the part of it that names the place in a table: the same
-//! scenario run again is another sample of the same cell.
+//! A [`Scenario`] is the whole description. The plan makes it from the command line, and a child process receives it as
+//! JSON. A [`Cell`] is the part that names a place in a table: another run of the same scenario is another sample of
+//! the same cell.
 
 mod cell;
 mod forwarder;
@@ -23,16 +23,16 @@ pub use self::cell::Cell;
 pub(crate) use self::cell::si;
 pub use self::forwarder::{Forwarder, ROWS};
 
-/// MTU of the device by default: Ethernet's.
+/// The default MTU of the device: Ethernet's.
 pub const DEFAULT_MTU: u16 = 1500;
 
-/// A search for the highest rate of datagrams accepts one at which a smaller share is lost.
+/// A search for the highest rate of datagrams accepts a rate if it loses a smaller share than this.
 pub const MAX_LOST_SHARE: f64 = 0.001;
 
-/// The shortest datagram of [`Workload::Datagrams`], in bytes: it has a number in it.
+/// The shortest datagram of [`Workload::Datagrams`], in bytes: it must hold its number.
 pub const SHORTEST_DATAGRAM: u16 = 12;
 
-/// How long after the last connection of [`Mode::Idle`] was closed the memory is read that has been given back.
+/// [`Mode::Idle`] reads the memory this long after it has closed its last connection.
 pub const RELEASE_DELAY: Duration = Duration::from_secs(1);
 
 /// Bytes for each stream in [`Scenario::path_check`].
@@ -41,7 +41,7 @@ const CHECKED_BYTES: u64 = 1_000_000;
 /// How long [`Scenario::path_check`] may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long requests are made, and a forwarder or a proxy is loaded, in [`Scenario::path_check`].
+/// How long [`Scenario::path_check`] makes requests, or loads a forwarder or a proxy.
 const CHECK_TIME: Duration = Duration::from_millis(50);
 
 /// Bits a second in datagrams in [`Scenario::path_check`].
@@ -75,8 +75,8 @@ pub struct Scenario {
     pub mtu: u16,
     /// Connections at once; streams in both directions are as many each.
     pub parallel: NonZeroU16,
-    /// Bits of payload a second that are sent at most in each direction; `None` for as many as are taken, and of
-    /// [`Workload::Datagrams`] for as many as arrive.
+    /// Most bits of payload a second to send in each direction; `None` for no limit, and with [`Workload::Datagrams`]
+    /// for a search for the highest rate that arrives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bitrate: Option<NonZeroU64>,
     /// The mode of a stream beside the requests.
@@ -191,7 +191,7 @@ impl Subject {
         }
     }
 
-    /// Whether another process carries the bytes, from one network to another, under a load from this one.
+    /// Whether another process carries the bytes between two networks, under a load from this process.
     pub const fn is_carrier(self) -> bool {
         matches!(self, Self::Proxy(_) | Self::Forward(_))
     }
@@ -258,7 +258,8 @@ impl Workload {
         }
     }
 
-    /// The work of a mode over UDP; `None` if UDP does not have the mode, or the mode needs what is not there.
+    /// The work of a mode over UDP; `None` if UDP does not have the mode, or if an argument that the mode needs is
+    /// missing.
     pub const fn udp(mode: Mode, requests: Option<Requests>, datagram_bytes: Option<NonZeroU16>) -> Option<Self> {
         match (mode, requests, datagram_bytes) {
             (Mode::Reader | Mode::Writer, _, Some(len)) => Some(Self::Datagrams(Datagrams { mode, len })),
@@ -267,7 +268,7 @@ impl Workload {
         }
     }
 
-    /// Its protocol; `None` if it has neither.
+    /// Its protocol; `None` if it has none.
     pub const fn protocol(self) -> Option<Protocol> {
         match self {
             Self::Stream(_) | Self::Rr(_) | Self::Crr(_) | Self::Idle => Some(Protocol::Tcp),
@@ -276,7 +277,7 @@ impl Workload {
         }
     }
 
-    /// What the client does; `None` without one.
+    /// The mode of its client; `None` if it has no client.
     pub const fn mode(self) -> Option<Mode> {
         match self {
             Self::Stream(mode) | Self::Datagrams(Datagrams { mode, .. }) => Some(mode),
@@ -303,7 +304,7 @@ impl Workload {
         }
     }
 
-    /// Whether it is bulk bytes that arrive as they were sent. Other work has one client, and lasts for a time.
+    /// Whether it is bulk bytes, all of which must arrive. Other workloads have one client, and last for a time.
     pub const fn is_stream(self) -> bool {
         matches!(self, Self::Stream(_) | Self::Packets)
     }
@@ -349,7 +350,7 @@ pub struct Requests {
     pub rate: Option<NonZeroU32>,
 }
 
-/// One byte for one byte, one at a time: those of netperf.
+/// One byte each way, one request at a time, as in netperf's `TCP_RR`.
 impl Default for Requests {
     fn default() -> Self {
         Self { request_bytes: NonZeroU32::MIN, response_bytes: NonZeroU32::MIN, depth: NonZeroU16::MIN, rate: None }
@@ -383,7 +384,7 @@ pub struct Conditions {
     #[schemars(with = "u64")]
     #[serde(rename = "delay_ns", with = "nanoseconds", skip_serializing_if = "Duration::is_zero")]
     pub delay: Duration,
-    /// A packet takes up to so much more or less, evenly distributed; none overtakes another by that.
+    /// A packet takes up to this much more or less, evenly distributed; jitter makes no packet overtake another.
     #[schemars(with = "u64")]
     #[serde(rename = "jitter_ns", with = "nanoseconds", skip_serializing_if = "Duration::is_zero")]
     pub jitter: Duration,
@@ -410,7 +411,7 @@ fn is_zero(value: &u32) -> bool {
 }
 
 impl Conditions {
-    /// Those that are not as by default: the option of each, and its value as the option takes it.
+    /// The conditions that differ from the default: the option of each, and its value as the command line takes it.
     pub fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
         let time = |time: Duration| (!time.is_zero()).then(|| format!("{}ms", time.as_nanos() as f64 / 1e6));
         let share = |ppm: u32| (ppm > 0).then(|| (f64::from(ppm) / 1e4).to_string());
@@ -427,7 +428,7 @@ impl Conditions {
     }
 }
 
-/// For a reader: `delay 5 ms, loss 1 %`.
+/// For people: `delay 5 ms, loss 1 %`.
 impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = self.options().map(|(name, value)| match name.trim_start_matches("--") {
@@ -443,9 +444,9 @@ impl fmt::Display for Conditions {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Amount {
-    /// As many bytes.
+    /// This number of bytes.
     Bytes(NonZeroU64),
-    /// For a time, and on until a number of bytes has been delivered.
+    /// For a time, and longer if that is needed to deliver a number of bytes.
     Time {
         /// The shortest time.
         #[schemars(with = "u64")]
@@ -630,7 +631,7 @@ impl Scenario {
             (Amount::Bytes(NonZeroU64::new(bytes).unwrap_or(NonZeroU64::MIN)), 0)
         };
         Self {
-            // It asks whether the path works, not how well under bad conditions.
+            // The check asks whether the path works, not how well it works under bad conditions.
             conditions: Conditions::default(),
             bitrate: self.workload.datagram_bytes().and(NonZeroU64::new(CHECK_BITRATE)),
             background: None,

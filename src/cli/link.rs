@@ -17,7 +17,7 @@ pub struct Link {
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
     pub delay: Duration,
 
-    /// Up to so much more or less, evenly distributed
+    /// Up to this much more or less, evenly distributed
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
     pub jitter: Duration,
 
@@ -54,7 +54,7 @@ pub struct LinkLists {
     #[arg(long, value_name = "LIST", default_value = "0", value_delimiter = ',', value_parser = time)]
     pub delay: Vec<Duration>,
 
-    /// Up to so much more or less, evenly distributed
+    /// Up to this much more or less, evenly distributed
     #[arg(long, value_name = "LIST", default_value = "0", value_delimiter = ',', value_parser = time)]
     pub jitter: Vec<Duration>,
 
@@ -108,12 +108,12 @@ fn time(text: &str) -> Result<Duration, String> {
         ("", 0.0) => 0.0,
         _ => return Err(wrong()),
     };
-    // As far as a file says it.
+    // Rounded to nanoseconds, the unit in files of samples.
     let time = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
     if time > Duration::from_mins(1) { Err("more than a minute".to_owned()) } else { Ok(time) }
 }
 
-/// Percent as millionths.
+/// A percentage, in parts per million.
 fn share(text: &str) -> Result<u32, String> {
     let percent = text.parse::<f64>().ok().filter(|percent| (0.0..=100.0).contains(percent));
     percent.map(|percent| (percent * 1e4).round() as u32).ok_or_else(|| "must be from 0 to 100 percent".to_owned())

@@ -12,7 +12,7 @@ pub enum Choice<T> {
 }
 
 impl<T: ValueEnum + PartialEq> Choice<T> {
-    /// The values that a list names, each once, in its order. Hidden values are no part of `all`.
+    /// The values that a list names, each once, in its order. `all` leaves out hidden values.
     pub fn expand(list: &[Self]) -> Vec<T> {
         let mut values: Vec<T> = Vec::new();
         let all = || T::value_variants().iter().filter(|value| !is_hidden(*value)).cloned().collect();
@@ -48,12 +48,12 @@ pub(super) fn choice<T: ValueEnum>(text: &str) -> Result<Choice<T>, String> {
     })
 }
 
-/// Each of the settings with each of the values.
+/// Every combination of a setting and a value.
 pub(super) fn product<S: Clone, T: Copy>(settings: &[S], values: &[T], with: impl Fn(S, T) -> S) -> Vec<S> {
     settings.iter().flat_map(|one| values.iter().map(|value| with(one.clone(), *value))).collect()
 }
 
-/// A number of percent.
+/// A percentage.
 pub(super) fn percent(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()

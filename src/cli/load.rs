@@ -46,7 +46,7 @@ pub struct Load {
     pub rate: Option<u32>,
 }
 
-/// One byte for one byte, over TCP, as fast as it goes.
+/// One byte each way over TCP, as fast as possible.
 impl Default for Load {
     fn default() -> Self {
         Self {
@@ -119,7 +119,7 @@ impl LoadLists {
     }
 }
 
-/// The values of a list, or none at all.
+/// The values of a list; a single `None` if the list is empty.
 pub(super) fn optional<T: Copy>(list: &[T]) -> Vec<Option<T>> {
     if list.is_empty() { vec![None] } else { list.iter().copied().map(Some).collect() }
 }

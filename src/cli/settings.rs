@@ -1,4 +1,4 @@
-//! Settings that a single run has, and that all runs of a matrix share.
+//! Settings of a single run, or of all runs of a matrix.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use clap::Args;
 use super::Netns;
 use crate::scenario::Verify;
 
-/// A command, whose words can be told apart.
+/// Checks that a command can be split into words.
 pub(super) fn words(command: &str) -> Result<String, &'static str> {
     let words = shlex::split(command).ok_or("a quotation mark is not closed")?;
     if words.is_empty() { Err("no program is named") } else { Ok(command.to_owned()) }
@@ -99,7 +99,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         .map_err(|_| "not a size; write a number with an SI or binary suffix, such as 64MB or 4MiB".to_owned())
 }
 
-/// A duration in seconds, with a fraction or without.
+/// A duration in seconds, with or without a fraction.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| "not a time that can be waited".to_owned())

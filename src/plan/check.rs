@@ -1,4 +1,4 @@
-//! From the command line to a scenario, or to the option that is wrong.
+//! Checks the command line: returns a scenario, or an error that names the wrong option.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -23,23 +23,22 @@ const MAX_BUFFER: usize = 64 << 20;
 /// Most memory for the buffers of all streams on one side.
 const MAX_BUFFERS: u64 = 1 << 30;
 
-/// Most streams at once: each has a thread of the client's.
+/// Most streams at once: each has a client thread.
 const MAX_STREAMS: u16 = 256;
 
 /// Longest request and response, in bytes.
 const MAX_MESSAGE: u64 = 64 << 20;
 
-/// How long requests are made by default.
+/// How long a run makes requests by default.
 const DEFAULT_REQUEST_TIME: Duration = Duration::from_secs(2);
 
-/// The least that is delivered by default: so many bytes, for so long at least. In less time a figure is
-/// mostly noise.
+/// The default amount: at least this many bytes, and for at least this long. A shorter run measures mostly noise.
 const DEFAULT_AMOUNT: Amount = Amount::Time { time: Duration::from_secs(1), bytes: 1_000_000_000 };
 
 /// Default of `--warmup`.
 const DEFAULT_WARMUP: u64 = 64_000_000;
 
-/// The same over a link with conditions, which may be slow.
+/// Default of `--warmup` over a link with conditions, which may be slow.
 const CONDITIONS_WARMUP: u64 = 1_000_000;
 
 /// Largest `--bytes` and `--warmup`: more than any timeout allows.
@@ -48,7 +47,7 @@ const MAX_BYTES: u64 = 1_000_000_000_000_000;
 /// Longest `--timeout`.
 const MAX_TIMEOUT: Duration = Duration::from_hours(24);
 
-/// How much longer than its load the run of a forwarder may take by default: it starts, warms up and ends.
+/// The default timeout of a forwarder's run is this much longer than its load: it starts, warms up and ends.
 const FORWARD_GRACE: Duration = Duration::from_secs(30);
 
 /// How often the forwarder's CPU time and memory are sampled.
@@ -81,11 +80,11 @@ const DEFAULT_PAIR_V6: [Ipv6Addr; 2] =
 const MIN_MTU_V6: u16 = 1280;
 
 impl Scenario {
-    /// The run of a stack and a mode with every option at its default, as on the command line.
+    /// A run of this stack in this mode, with the defaults of the command line.
     ///
     /// # Errors
     ///
-    /// A [`PlanError`] for a stack that is not in this build.
+    /// A [`PlanError`] for a stack that is not in this build, or that needs a process of its own and cannot have one.
     pub fn new(netstack: StackKind, mode: Mode) -> Result<Self, PlanError> {
         let words = ["rust-tun-perf", "--netstack", netstack.name(), "--mode", &mode.to_string()];
         let cli = Cli::try_parse_from(words).map_err(|error| PlanError::new("--netstack", error.to_string()))?;
@@ -103,7 +102,7 @@ impl TryFrom<Run> for Scenario {
         let conditions = conditions(&run, subject)?;
         let amount = match amount(settings, run.parallel)? {
             _ if !is_stream => request_time(settings, workload)?,
-            // How many bytes cross in a second is what is asked.
+            // By time alone: a slow link would take too long for the default number of bytes.
             Amount::Time { time, .. } if conditions != Conditions::default() => Amount::time(time),
             amount => amount,
         };
@@ -120,7 +119,7 @@ impl TryFrom<Run> for Scenario {
             bitrate: bitrate(&run.load, workload, &conditions)?,
             background: background(&run.load, subject, workload)?,
             window_bytes: window(settings.window)?,
-            // Only streams have buffers of their own.
+            // Only streams have a buffer for each connection.
             buffer_bytes: buffer(settings.buffer, if is_stream { run.parallel } else { 1 })?,
             queue_packets: None,
             congestion: congestion(settings.congestion.as_deref())?,
@@ -156,7 +155,7 @@ impl TryFrom<Forward> for Scenario {
 }
 
 impl Scenario {
-    /// The run of a forwarder, whichever one `arguments` name.
+    /// A run of `forwarder`. The forwarder that `arguments` name is ignored.
     pub(super) fn of_forwarder(forwarder: Forwarder, arguments: &Forward) -> Result<Self, PlanError> {
         let timeout = timeout(arguments.timeout.unwrap_or(arguments.time.saturating_add(FORWARD_GRACE)))?;
         if arguments.generator == Generator::Iperf3 {
@@ -198,7 +197,7 @@ impl Scenario {
     }
 }
 
-/// Whether a run gets a network of its own. A device to take over stays in the network that it was made in.
+/// Whether a run gets a network of its own. A device that is taken over stays in its network.
 pub(super) fn isolated(run: &Run) -> bool {
     run.settings.netns == Netns::Auto && run.tun_fd.is_none() && platform::netns_supported()
 }
@@ -225,7 +224,7 @@ fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
     Ok((subject, workload))
 }
 
-/// The work of a mode.
+/// The workload of a mode.
 fn workload(run: &Run, mode: Mode) -> Result<Workload, PlanError> {
     let load = &run.load;
     let requests = requests(load, mode)?;
@@ -246,7 +245,7 @@ fn workload(run: &Run, mode: Mode) -> Result<Workload, PlanError> {
     Workload::udp(mode, requests, datagram).ok_or_else(refused)
 }
 
-/// The payload of a datagram, where there is room for so much in a packet.
+/// The payload of a datagram. A packet has `room` bytes for it.
 fn datagram(asked: Option<u64>, room: u16) -> Result<u16, PlanError> {
     match asked.map_or(Ok(room), u16::try_from) {
         Ok(len) if (SHORTEST_DATAGRAM..=room).contains(&len) => Ok(len),
@@ -259,7 +258,7 @@ fn datagram(asked: Option<u64>, room: u16) -> Result<u16, PlanError> {
     }
 }
 
-/// Refuses requests that are not one datagram each.
+/// Refuses requests that UDP cannot carry: each message must fit in one datagram, and only one request is in flight.
 fn fits_datagram(requests: Requests, room: u16) -> Result<(), PlanError> {
     for (option, len) in [("--request", requests.request_bytes), ("--response", requests.response_bytes)] {
         if len.get() > room.into() {
@@ -309,7 +308,7 @@ fn runtime(current_thread: bool, workers: Option<u16>) -> RuntimeKind {
     }
 }
 
-/// The conditions of the link, where there is one that has them.
+/// The conditions of the link. Refuses them if the subject has no link with conditions.
 fn conditions(run: &Run, subject: Subject) -> Result<Conditions, PlanError> {
     let cli::Link { delay, jitter, loss, reorder, duplicate, corrupt, rate_limit, .. } = run.link;
     let conditions = Conditions {
@@ -349,7 +348,7 @@ fn compiled_in(kind: StackKind, layer: Layer) -> Result<StackKind, PlanError> {
     }
 }
 
-/// The requests of a mode that has them. Their options are refused where there are none.
+/// The requests of a mode. If the mode has none, their options are refused.
 fn requests(load: &cli::Load, mode: Mode) -> Result<Option<Requests>, PlanError> {
     let cli::Load { request, response, depth, rate, .. } = *load;
     let message = |option, bytes: u64| match u32::try_from(bytes).ok().and_then(NonZeroU32::new) {
@@ -384,14 +383,14 @@ fn requests(load: &cli::Load, mode: Mode) -> Result<Option<Requests>, PlanError>
 }
 
 fn request_time(settings: &Settings, workload: Workload) -> Result<Amount, PlanError> {
-    // After its window the mode idle waits for the memory that is given back.
+    // After its window, the mode idle waits for the stack to release memory.
     let afterwards = if workload == Workload::Idle { RELEASE_DELAY } else { Duration::ZERO };
     let timeout = timeout(settings.timeout)?.saturating_sub(afterwards);
-    // A short --timeout is asked for; the default is not to break it.
+    // The default must fit a short --timeout.
     time(settings.time.unwrap_or(DEFAULT_REQUEST_TIME.min(timeout / 2)), timeout).map(Amount::time)
 }
 
-/// Requests are counted by time.
+/// Refuses numbers of bytes for workloads that last for a time.
 fn no_bytes(settings: &Settings) -> Result<u64, PlanError> {
     for (option, given) in [("--bytes", settings.bytes), ("--warmup", settings.warmup)] {
         if given.is_some() {
@@ -460,7 +459,7 @@ fn amount(settings: &Settings, streams: u16) -> Result<Amount, PlanError> {
     match (settings.time, settings.bytes) {
         (Some(wanted), _) => time(wanted, timeout).map(Amount::time),
         (None, None) => Ok(match DEFAULT_AMOUNT {
-            // A short --timeout is asked for; the default is not to break it.
+            // The default must fit a short --timeout.
             Amount::Time { time, bytes } => Amount::Time { time: time.min(timeout / 2), bytes },
             amount @ Amount::Bytes(_) => amount,
         }),
@@ -471,7 +470,7 @@ fn amount(settings: &Settings, streams: u16) -> Result<Amount, PlanError> {
     }
 }
 
-/// Without `--warmup` no more than the payload is delivered before it.
+/// The warm-up. By default it is no larger than the payload.
 fn warmup(warmup: Option<u64>, bytes: Option<u64>) -> Result<u64, PlanError> {
     match warmup {
         Some(MAX_BYTES..) => Err(PlanError::new("--warmup", "must be less than 1 PB")),
@@ -498,7 +497,7 @@ fn time(time: Duration, timeout: Duration) -> Result<Duration, PlanError> {
     Ok(time)
 }
 
-/// Without `--interval` the process of a proxy is sampled as that of a forwarder.
+/// The interval. By default, a proxy's process is sampled as often as a forwarder's.
 fn interval(settings: &Settings, subject: Subject) -> Result<Option<Duration>, PlanError> {
     match settings.interval {
         Some(interval) if interval < MIN_INTERVAL => {
@@ -550,7 +549,7 @@ fn name(option: &'static str, name: &str) -> Result<String, PlanError> {
     }
 }
 
-/// The command of a stack that is a process of its own. What such a process cannot do is refused.
+/// The command of a stack that is a process of its own. Refuses the options that this process cannot support.
 fn command(run: &Run, subject: Subject, workload: Workload) -> Result<Option<String>, PlanError> {
     let command = run.settings.command.clone().filter(|_| subject.stack() == Some(StackKind::External));
     let Some(stack) = subject.stack().filter(|stack| stack.is_process()) else { return Ok(None) };
@@ -598,7 +597,7 @@ fn forwarder(arguments: &Forward) -> Result<Forwarder, PlanError> {
     }
 }
 
-/// The forwarder in Go does not have every choice.
+/// Refuses the options that the forwarder in Go does not have.
 fn go(typed: cli::forward::ForwarderOptions) -> Result<Forwarder, PlanError> {
     let refuse = |option, reason: &str| Err(PlanError::new(option, format!("the forwarder in Go {reason}")));
     if typed.io.is_some() {

@@ -1,4 +1,4 @@
-//! A scenario as the command line that repeats it.
+//! Writes a scenario as the command line that repeats it.
 
 use std::fmt::Display;
 
@@ -12,11 +12,11 @@ use crate::scenario::{
 };
 
 impl Scenario {
-    /// The arguments of the program that make this run, without options at their default, and without `--profile`. Parsed again, they
-    /// give an equal scenario.
+    /// The arguments that make this run. Options at their default and `--profile` are left out. Parsing the arguments
+    /// gives an equal scenario, apart from the profile.
     pub fn arguments(&self) -> Vec<String> {
         let mut words = Words { words: Vec::new() };
-        // Constants of the program's own: without a default every option is written.
+        // The default comes from constant arguments. If they could not be parsed, every option would be written.
         let default = self.default_of_its_command();
         let default = default.as_ref();
         match self.subject.forwarder() {
@@ -83,12 +83,12 @@ impl Words {
         self.words.push(name.to_owned());
     }
 
-    /// In one word, so that no value is taken for an option.
+    /// Writes name and value as one word, so that no value is taken for an option.
     fn option(&mut self, name: &str, value: impl Display) {
         self.words.push(format!("{name}={value}"));
     }
 
-    /// An option whose value is not the default.
+    /// Writes an option if its value is not the default.
     fn differs<T: PartialEq + Display>(
         &mut self,
         name: &str,
@@ -196,7 +196,7 @@ impl Words {
                 Amount::Time { time, .. } => self.option("--time", time.as_secs_f64()),
             }
         }
-        // The default depends on --bytes. Requests have none.
+        // The default warm-up depends on --bytes. Requests have no warm-up in bytes.
         let derived = matches!(scenario.amount, Amount::Bytes(_));
         if scenario.workload.is_stream() {
             self.differs("--warmup", default.filter(|_| !derived), scenario, |scenario| scenario.warmup_bytes);
@@ -213,7 +213,7 @@ impl Words {
             self.option("--congestion", congestion);
         }
         self.differs("--verify", default, scenario, |scenario| scenario.verify);
-        // That of a forwarder depends on --time.
+        // The default timeout of a forwarder depends on --time.
         let default = default.filter(|_| is_stack);
         self.differs("--timeout", default, scenario, |scenario| scenario.timeout.as_secs_f64());
     }

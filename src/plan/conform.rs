@@ -1,4 +1,4 @@
-//! The cases to run, of which stacks.
+//! The conformance cases to run, and their stacks.
 
 use std::path::PathBuf;
 
@@ -8,18 +8,18 @@ use netstacks::StackKind;
 use super::PlanError;
 use crate::cli::{Choice, Conform, Switch};
 
-/// What `conform` is to do.
+/// The task of `conform`.
 #[derive(Clone, Debug)]
 pub struct ConformPlan {
     /// The stacks, in the order of the list.
     pub stacks: Vec<StackKind>,
     /// The cases, in the order of tables.
     pub cases: Vec<Case>,
-    /// Where they are run; `None` for where each stack can be.
+    /// The layer at which they run; `None` for the default of each stack.
     pub layer: Option<Layer>,
-    /// The program of the stack that is the user's.
+    /// The command of the external stack.
     pub command: Option<String>,
-    /// Whether the link offloads; `None` for what each case needs, or else no.
+    /// Whether the link offloads; `None` if each case decides. A case without a preference runs without offload.
     pub offload: Option<bool>,
     /// Whether results are printed as JSON.
     pub json: bool,
@@ -27,7 +27,7 @@ pub struct ConformPlan {
     pub out: Option<PathBuf>,
     /// The file for the packets of the one case.
     pub pcap: Option<PathBuf>,
-    /// Whether the cases are only to be listed.
+    /// Whether to list the cases and run none.
     pub list: bool,
 }
 
@@ -41,7 +41,7 @@ impl TryFrom<Conform> for ConformPlan {
             return Err(PlanError::new("--case", format!("there is no case {unknown:?}; --list has the names")));
         }
         let cases: Vec<_> = Case::all().filter(|one| case.iter().any(|id| id == "all" || id == one.id)).collect();
-        // A build may lack some: the others are what it can run.
+        // `all` leaves out stacks that this build lacks. A named stack stays, and is refused below.
         let is_asked_for = |stack: &StackKind| netstack.contains(&Choice::One(*stack));
         let mut stacks = Choice::expand(&netstack);
         stacks.retain(|stack| stack.compiled_in() || is_asked_for(stack));
@@ -66,7 +66,7 @@ impl TryFrom<Conform> for ConformPlan {
 }
 
 impl ConformPlan {
-    /// Where the cases of a stack are run.
+    /// The layer at which the cases of a stack run.
     pub fn layer_of(&self, stack: StackKind) -> Layer {
         self.layer.unwrap_or(if stack.is_process() { Layer::Path } else { Layer::Stack })
     }

@@ -14,20 +14,20 @@ use crate::cli::{Choice, Forward, Link, Load, Matrix, Run, Switch};
 use crate::measure::Method;
 use crate::scenario::{Amount, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario, Workload};
 
-/// How long a cell of a matrix delivers by default. By time, and not by bytes: the cells' rates differ by a
-/// factor of fifty.
+/// How long a run of a matrix delivers by default. It is a time, not a number of bytes, because the rates of the cells
+/// differ by a factor of fifty.
 const DEFAULT_TIME: Duration = Duration::from_secs(1);
 
-/// How long a run over a bad network may take in a preset: it lasts for a second, and some stacks wait for a minute.
+/// The timeout of a run over a bad network in a preset. The run lasts for a second, but some stacks wait for a minute.
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What a run takes beside the time that it is timed for, about: its process, its network, its warm-up and its end.
+/// About how long a run takes beyond its timed window: for its process, its network, its warm-up and its end.
 const OVERHEAD: Duration = Duration::from_millis(350);
 
-/// The same with a search for the highest rate.
+/// The same for a run that searches for the highest rate.
 const SEARCH: Duration = Duration::from_millis(2500);
 
-/// Requests a second beside a stream in a preset: so few that they are no load themselves.
+/// Requests per second beside a stream in a preset: too few to be a load themselves.
 const BESIDE_RATE: u32 = 1000;
 
 /// Rounds of a matrix.
@@ -54,8 +54,8 @@ pub struct MatrixPlan {
 }
 
 impl MatrixPlan {
-    /// The order of a round: shuffled indices of as many `runs`. Each round has an order of its own, and equal
-    /// seeds give equal orders.
+    /// The order of a round: the indices of its `runs`, shuffled. Each round has its own order, and equal seeds give
+    /// equal orders.
     pub fn order(runs: usize, seed: u64, round: u32) -> Vec<usize> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(round.into());
@@ -64,7 +64,7 @@ impl MatrixPlan {
         order
     }
 
-    /// About how long it takes, if all runs are by time.
+    /// About how long the matrix takes; `None` if the length of a run is a number of bytes.
     pub fn time(&self) -> Option<Duration> {
         let of_round = self.scenarios.iter().map(|scenario| match scenario.amount {
             Amount::Time { time, .. } if scenario.workload == Workload::Idle => Some(time + 4 * OVERHEAD),
@@ -97,7 +97,7 @@ impl TryFrom<Matrix> for MatrixPlan {
             against: matrix.against.clone(),
             seed: matrix.seed,
         };
-        // An error of every cell is reported once, by its option, and not for each cell.
+        // If every cell has an error, only the first error is reported, with its option.
         let mut first_error = None;
         for run in presets(&matrix).iter().flat_map(runs) {
             if let Some(layer) = left_out(&run, check::isolated(&run), platform::netns_supported()) {
@@ -148,8 +148,7 @@ impl TryFrom<Forward> for MatrixPlan {
     }
 }
 
-/// How many rounds there are. Those that the user asked for must be enough for a verdict, if there is to be one:
-/// afterwards would be late to say so.
+/// The number of rounds. With `--against`, too few rounds for a verdict are refused here, before the first run.
 fn rounds(asked: Option<u32>, default: u32, plan: &MatrixPlan) -> Result<u32, PlanError> {
     let cells = plan.scenarios.len();
     let needed = if plan.against.is_some() { Method::WithinRounds.runs_needed(cells) as u32 } else { 1 };
@@ -162,7 +161,7 @@ fn rounds(asked: Option<u32>, default: u32, plan: &MatrixPlan) -> Result<u32, Pl
     }
 }
 
-/// Names a layer that a matrix leaves out with all its stacks and modes, and says why. A run is `isolated` if the
+/// Names a layer that a matrix leaves out, with all its stacks and modes, and says why. A run is `isolated` if the
 /// system has namespaces (`supported`) and the user wants one.
 fn left_out(run: &Run, isolated: bool, supported: bool) -> Option<String> {
     let networks = if supported { "leave out --netns host" } else { "this system has no namespaces" };
@@ -188,7 +187,7 @@ fn name(run: &Run) -> String {
     format!("{stack}{mode}{layer}MTU {}{streams}{version}", run.mtu)
 }
 
-/// The matrices of a preset, or else the one of the lists.
+/// The matrices of a preset; without a preset, the matrix of the lists.
 fn presets(matrix: &Matrix) -> Vec<Matrix> {
     use crate::cli::Preset::{All, Connections, Datagrams, Networks, Requests, Stacks, Streams};
     let Some(preset) = matrix.preset else { return vec![matrix.clone()] };
@@ -265,7 +264,7 @@ fn runs(matrix: &Matrix) -> Vec<Run> {
                 for runtime in Choice::expand(&matrix.runtime) {
                     let shared = shared(matrix, mtu, parallel, ipv6 == Switch::On, runtime);
                     for mut load in matrix.load.expand() {
-                        // It is for the others of the list.
+                        // With several protocols, --datagram is for UDP.
                         if load.protocol == Protocol::Tcp && matrix.load.protocol.len() > 1 {
                             load.datagram = None;
                         }
@@ -305,13 +304,14 @@ fn shared(matrix: &Matrix, mtu: u16, parallel: u16, ipv6: bool, runtime: Runtime
     }
 }
 
-/// The combinations of offload, stack and mode, as far as the layer has them: equal cells run once.
+/// The combinations of offload, stack and mode. An axis that the layer does not have is left out, so equal cells run
+/// once.
 fn runs_of_layer(matrix: &Matrix, shared: &Run, layer: Layer) -> Vec<Run> {
     let modes: Vec<_> = Choice::expand(&matrix.mode);
     let offloads = offloads(matrix);
     let mut shared = Run { layer, ..shared.clone() };
     if !matches!(layer, Layer::Path | Layer::Proxy | Layer::Kernel) {
-        // The others have no link with conditions.
+        // This layer has no link with conditions.
         shared.link = Link { link_seed: shared.link.link_seed, ..Link::default() };
     }
     let in_mode = |mode: &Mode| of_mode(*mode, &modes, &shared);
@@ -336,7 +336,7 @@ fn runs_of_layer(matrix: &Matrix, shared: &Run, layer: Layer) -> Vec<Run> {
     }
 }
 
-/// The run of a mode. If others of the modes take options that this one does not, it goes without.
+/// The run of a mode, without options that only other modes of the list have.
 fn of_mode(mode: Mode, modes: &[Mode], shared: &Run) -> Run {
     let has_requests = |mode: &Mode| matches!(mode, Mode::Rr | Mode::Crr);
     let is_bulk = |mode: &Mode| matches!(mode, Mode::Reader | Mode::Writer | Mode::Both);
@@ -359,13 +359,13 @@ fn of_mode(mode: Mode, modes: &[Mode], shared: &Run) -> Run {
     run
 }
 
-/// All stacks are those of this build; a named one is kept, and refused by the check.
+/// `all` means the stacks of this build. A named stack is kept; the check refuses it if this build lacks it.
 fn stacks(matrix: &Matrix) -> Vec<StackKind> {
     let named = |stack: &StackKind| matrix.netstack.contains(&Choice::One(*stack)) || stack.compiled_in();
     Choice::expand(&matrix.netstack).into_iter().filter(named).collect()
 }
 
-/// Both on and off only where the system has offload.
+/// `all` means on and off if the system has offload, else off.
 fn offloads(matrix: &Matrix) -> Vec<Offload> {
     let named = |switch: &Switch| {
         platform::offload_supported() || *switch == Switch::Off || matrix.offload.contains(&Choice::One(*switch))

@@ -13,11 +13,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
-/// Bytes that are read before they are written: few enough to stay in a processor's cache in between.
+/// The size of the buffer for a stack that does not lend its memory. It fits in a processor's cache.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Carries bytes both ways until both ends have closed. A half that closes is closed at the other end; where
-/// an end is reset or fails, or nothing is carried for too long, both are reset.
+/// Carries bytes both ways until both ends have closed. A half-close at one end is passed on to the other. If one end
+/// is reset or fails, or if no byte is carried for `idle`, both ends are reset.
 pub(super) async fn relay<S: Stream>(mut client: S, mut server: TcpStream, idle: Duration) {
     let mut both = BothWays { up: OneWay::new(), refused: false, down: OneWay::new(), carried: Instant::now() };
     let mut quiet = std::pin::pin!(tokio::time::sleep(idle));
@@ -29,7 +29,7 @@ pub(super) async fn relay<S: Stream>(mut client: S, mut server: TcpStream, idle:
     })
     .await;
     if ended.is_err() {
-        // The kernel sends a RST for a socket that is closed and does not linger.
+        // With a linger time of zero, closing the socket sends a RST.
         let _closed = SockRef::from(&server).set_linger(Some(Duration::ZERO));
         client.reset();
     }
@@ -37,15 +37,15 @@ pub(super) async fn relay<S: Stream>(mut client: S, mut server: TcpStream, idle:
 
 struct BothWays {
     up: OneWay,
-    /// The server takes no more, but may have said something before.
+    /// The server accepts no more bytes, but may have sent some before.
     refused: bool,
     down: OneWay,
-    /// When a byte was carried last.
+    /// When the last byte was carried.
     carried: Instant,
 }
 
 impl BothWays {
-    /// Ready with the end of both ways, or with a failure.
+    /// Ready once both directions have ended, or one has failed.
     fn poll<S: Stream>(
         &mut self,
         cx: &mut Context<'_>,
@@ -60,15 +60,15 @@ impl BothWays {
         }
         match (up, down) {
             (Poll::Ready(()), Poll::Ready(())) => Poll::Ready(Ok(())),
-            // The server's last words have been passed on.
+            // All that the server sent before has been passed on.
             (_, Poll::Ready(())) if self.refused => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-            // Its bytes may wait for the server, or for nobody.
+            // While the client's bytes wait for the server, no read reports the failure.
             _ if client.has_failed() => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
             _ => Poll::Pending,
         }
     }
 
-    /// From the stack to the kernel, which takes the bytes where the stack keeps them, if that lends them.
+    /// Carries bytes from the stack to the kernel. If the stack lends its memory, the kernel takes them from there.
     fn poll_up<S: Stream>(
         &mut self,
         cx: &mut Context<'_>,
@@ -81,9 +81,9 @@ impl BothWays {
             let polled = client.poll_read_with(cx, &mut |slices| {
                 server.try_write_vectored(slices).inspect_err(|error| match error.kind() {
                     io::ErrorKind::WouldBlock => full = true,
-                    // A reset that came behind the server's FIN.
+                    // The server sent a FIN, and then a RST.
                     io::ErrorKind::BrokenPipe => self.refused = true,
-                    // The kernel says it once: a read finds an end behind the last bytes.
+                    // The kernel reports an error only once: after the last bytes, a read would return an end of file.
                     kind => (self.refused, self.down.broken) = (true, Some(kind)),
                 })
             });
@@ -96,7 +96,7 @@ impl BothWays {
         if self.refused { Poll::Pending } else { self.up.poll(cx, client, server) }
     }
 
-    /// From the kernel, which puts the bytes where the stack sends them from, if that lends the room, to the stack.
+    /// Carries bytes from the kernel to the stack. If the stack lends its memory, the kernel puts them there.
     fn poll_down<S: Stream>(
         &mut self,
         cx: &mut Context<'_>,
@@ -105,7 +105,7 @@ impl BothWays {
     ) -> Poll<io::Result<()>> {
         while self.down.lends {
             ready!(server.poll_read_ready(cx))?;
-            // A read that is short has tokio wait for the kernel, where a `try_read` would be tried again.
+            // After a short read, tokio's `poll_read` waits for the kernel; `try_read` would have to read again.
             let mut kernel = Context::from_waker(cx.waker());
             let (mut empty, mut failed) = (false, None);
             let polled = client.poll_write_with(cx, &mut |room| {
@@ -118,7 +118,7 @@ impl BothWays {
                 Err(io::ErrorKind::WouldBlock.into())
             });
             let ended = self.down.lent(polled, empty);
-            // The kernel says it once, be it behind other bytes.
+            // The kernel reports an error only once, perhaps after other bytes.
             if let Some(kind) = failed {
                 return Poll::Ready(Err(kind.into()));
             }
@@ -129,7 +129,7 @@ impl BothWays {
         self.down.poll(cx, server, client)
     }
 
-    /// Ready once nothing has been carried for so long. The timer is moved only when it fires.
+    /// Ready once no byte has been carried for `idle`. The timer is moved only when it fires.
     fn poll_quiet(&self, cx: &mut Context<'_>, mut quiet: Pin<&mut Sleep>, idle: Duration) -> Poll<()> {
         while quiet.as_mut().poll(cx).is_ready() {
             if self.carried.elapsed() >= idle {
@@ -141,15 +141,15 @@ impl BothWays {
     }
 }
 
-/// What is on its way in one direction.
+/// One direction, and the bytes on their way in it.
 struct OneWay {
-    /// The stack lends its memory, as far as is known, and there is no end yet.
+    /// Whether to use the stack's memory: until the stack returns `Unsupported`, or the reader has ended.
     lends: bool,
-    /// Allocated when there is something to carry.
+    /// Allocated on first use.
     buffer: Box<[u8]>,
     waiting: Range<usize>,
     stage: Stage,
-    /// The error that the reader's end stands for, where it is no end.
+    /// The error behind the reader's end of file, if that is no real end.
     broken: Option<io::ErrorKind>,
     /// Bytes so far.
     carried: u64,
@@ -158,7 +158,7 @@ struct OneWay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Carrying,
-    /// The reader is at its end, and the writer is to hear of it.
+    /// The reader has ended, and the writer must be shut down.
     Closing,
     Closed,
 }
@@ -168,10 +168,11 @@ impl OneWay {
         Self { lends: true, buffer: Box::default(), waiting: 0..0, stage: Stage::Carrying, broken: None, carried: 0 }
     }
 
-    /// What became of memory that was lent, and whether the kernel refused it: `None` where the way goes on.
+    /// Handles the result of a call with lent memory. `refused` tells that the kernel was not ready. Returns `None` if
+    /// the caller must call again.
     fn lent(&mut self, polled: Poll<io::Result<usize>>, refused: bool) -> Option<Poll<io::Result<()>>> {
         match polled {
-            // Who waits for the kernel is woken by it, too.
+            // The caller polls the kernel next, which arranges the wake-up.
             Poll::Pending if refused => {}
             Poll::Pending => return Some(Poll::Pending),
             Poll::Ready(Ok(0)) => {
@@ -185,7 +186,7 @@ impl OneWay {
         None
     }
 
-    /// Ready once the writer has been closed behind the last byte.
+    /// Carries bytes through the buffer. Ready once the writer has been shut down after the last byte.
     fn poll<R, W>(&mut self, cx: &mut Context<'_>, reader: &mut R, writer: &mut W) -> Poll<io::Result<()>>
     where
         R: AsyncRead + Unpin,

@@ -1,4 +1,4 @@
-//! Connections.
+//! TCP connections.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,17 +13,17 @@ use tokio::time::Instant;
 use super::relay::relay;
 use super::upstream::{Upstream, reason};
 
-/// How long a client may take to complete its handshake after its server has answered.
+/// How long a client may take to complete its handshake after the server has replied.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 
-/// How often routes of unfinished handshakes are removed.
+/// How often the routes of unfinished handshakes are checked.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// The server's side of a connection that the stack is about to accept.
 struct Route {
     server: TcpStream,
     since: Instant,
-    /// For as long as the connection lasts.
+    /// Held as long as the connection lasts.
     _admission: Admission,
     _permit: OwnedSemaphorePermit,
 }
@@ -51,7 +51,7 @@ impl Routes {
     }
 }
 
-/// Carries every connection on. Ends only with the stack.
+/// Forwards every connection. Returns only when the stack ends.
 pub(super) async fn serve<L: Listener>(mut gate: Gate, mut listener: L, upstream: Arc<Upstream>) -> io::Result<()> {
     let routes = Routes::default();
     let mut sweep = tokio::time::interval(SWEEP);
@@ -59,7 +59,7 @@ pub(super) async fn serve<L: Listener>(mut gate: Gate, mut listener: L, upstream
         tokio::select! {
             request = gate.request() => {
                 let Some(request) = request else { return Ok(()) };
-                // A SYN beyond the limit is lost, and its client tries again.
+                // A SYN beyond the limit is dropped, and its client retransmits it.
                 if let Some(attempt) = upstream.attempt() {
                     tokio::spawn(decide(request, attempt, routes.clone(), Arc::clone(&upstream)));
                 }
@@ -77,7 +77,7 @@ pub(super) async fn serve<L: Listener>(mut gate: Gate, mut listener: L, upstream
     }
 }
 
-/// Ends the client's handshake in the same way as the server's.
+/// Connects to the server, and ends the client's handshake in the same way.
 async fn decide(request: Request, _attempt: OwnedSemaphorePermit, routes: Routes, upstream: Arc<Upstream>) {
     let key = request.key();
     match upstream.connect(key.local).await {

@@ -12,12 +12,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Config;
 
-/// Makes sockets, as many and for as long as the configuration allows.
+/// Makes sockets, within the limits of the configuration.
 #[derive(Debug)]
 pub(super) struct Upstream {
     pub(super) config: Config,
     connections: Arc<Semaphore>,
-    /// Half of the connections may wait for servers that do not answer, so that others go on.
+    /// Only half of the connections may wait for a server, so servers that do not reply cannot block the others.
     attempts: Arc<Semaphore>,
 }
 
@@ -40,12 +40,12 @@ impl Upstream {
         Ok(upstream)
     }
 
-    /// The right to one more connection; `None` if the limit is reached.
+    /// A permit for one more connection; `None` if the limit is reached.
     pub(super) fn permit(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.connections).try_acquire_owned().ok()
     }
 
-    /// The right to try one more server; `None` if too many have not answered yet.
+    /// A permit to try one more server; `None` if too many have not replied yet.
     pub(super) fn attempt(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.attempts).try_acquire_owned().ok()
     }
@@ -57,7 +57,7 @@ impl Upstream {
         Ok(socket)
     }
 
-    /// Connects to a server. `TimedOut` for one that does not answer.
+    /// Connects to a server. Returns `TimedOut` if it does not reply.
     pub(super) async fn connect(&self, server: SocketAddr) -> io::Result<TcpStream> {
         let socket = self.socket(Domain::for_address(server), Type::STREAM, Protocol::TCP)?;
         let socket = std::net::TcpStream::from(socket);
@@ -66,7 +66,7 @@ impl Upstream {
         }
         let connecting = TcpSocket::from_std_stream(socket).connect(server);
         let stream = tokio::time::timeout(self.config.connect_timeout, connecting).await??;
-        // Bytes of the client are passed on when they come.
+        // The client's bytes are forwarded as they come.
         stream.set_nodelay(true)?;
         Ok(stream)
     }
@@ -85,7 +85,7 @@ impl Upstream {
     }
 }
 
-/// The message for a client that names the cause of a failure; `None` if there is no such message.
+/// The cause of a failure, if a RST or an ICMP message can report it to the client.
 pub(super) fn reason(error: &io::Error) -> Option<Unreachable> {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => Some(Unreachable::Port),

@@ -1,4 +1,4 @@
-//! The moment at which all streams begin together.
+//! The moment at which all clients begin together.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
@@ -8,13 +8,13 @@ use tokio::sync::Notify;
 use super::meter::{Meter, Snapshot, Usage};
 use super::transfer::TransferError;
 
-/// Holds all streams until each is warm, and takes the first [`Snapshot`] when they begin.
+/// Holds all clients until each has done its warm-up, and takes the first [`Snapshot`] when they begin.
 pub(super) struct StartBarrier {
     streams: usize,
     meter: Box<dyn Meter>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Tells the opening to one task at most.
+    /// Wakes at most one task when the barrier opens.
     opening: Notify,
 }
 
@@ -26,7 +26,7 @@ struct State {
 }
 
 impl StartBarrier {
-    /// A barrier for so many streams, and the meter that is read at it.
+    /// A barrier for this number of clients. It reads the meter when it opens.
     pub(super) fn new(streams: usize, meter: impl Meter) -> Self {
         Self {
             streams,
@@ -37,14 +37,14 @@ impl StartBarrier {
         }
     }
 
-    /// Waits for the other streams. The last one opens the barrier for all.
+    /// Waits for the other clients. The last one opens the barrier for all.
     pub(super) fn wait(&self) -> Result<(), TransferError> {
         let is_last = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.waiting += 1;
             state.waiting == self.streams
         };
-        // Read before the clock, so that the cost of reading is outside the timed window; and without the lock,
+        // Read before the clock, so that the cost of reading is outside the timed window. Read without the lock,
         // because it may take a while.
         let counters = is_last.then(|| (platform::stolen_time(), self.meter.counters()));
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,25 +59,25 @@ impl StartBarrier {
         if state.cancelled { Err(TransferError::Cancelled) } else { Ok(()) }
     }
 
-    /// All readings of now.
+    /// Takes all readings now.
     pub(super) fn read(&self) -> Snapshot {
-        // The clock first: the rest is outside the timed window.
+        // The clock first: the other readings are outside the timed window.
         let at = Instant::now();
         let usage = self.meter.usage();
         Snapshot { at, usage, counters: self.meter.counters(), stolen: platform::stolen_time() }
     }
 
-    /// The readings of now that take little time.
+    /// Takes only the readings that cost little time.
     pub(super) fn usage(&self) -> Usage {
         self.meter.usage()
     }
 
-    /// The readings when the barrier opened, if it has.
+    /// The readings of the moment when the barrier opened; `None` before it.
     pub(super) fn opened(&self) -> Option<Snapshot> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).opened
     }
 
-    /// Waits, in a task, until it opens. Safe to cancel and call again.
+    /// Waits in a task until the barrier opens. Safe to cancel and call again.
     pub(super) async fn opening(&self) -> Snapshot {
         loop {
             if let Some(snapshot) = self.opened() {
@@ -87,7 +87,7 @@ impl StartBarrier {
         }
     }
 
-    /// Makes every [`StartBarrier::wait`] return, with an error.
+    /// Makes every [`StartBarrier::wait`] return an error.
     pub(super) fn cancel(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).cancelled = true;
         self.changed.notify_all();

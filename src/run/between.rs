@@ -1,11 +1,11 @@
-//! The kernel's TCP on both sides of a link with conditions: what the best TCP does there.
+//! The kernel's TCP on both sides of a link with conditions: the reference for a stack over this link.
 //!
 //! ```text
 //! client ── kernel TCP ── TUN ──► link with conditions ──► TUN ── kernel TCP ── server
 //! ```
 //!
-//! The two devices are in networks of the run's own. A task of the runtime under test passes packets from one to the
-//! other as they come, super-packets too; the conditions are those of a stack's link, on the client's device.
+//! The two devices are in two networks of the run's own. A task on the runtime under test passes packets from one to
+//! the other unchanged, super-packets too. The conditions are on the client's device, as for a stack.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -54,16 +54,16 @@ pub(super) fn open_far(scenario: &Scenario, network: Network, networks: &Network
     Ok(opened?.0)
 }
 
-/// The same network as the other side sees it.
+/// The same network, as the other side sees it.
 fn turned(network: &Network) -> Network {
     Network { address: network.peer, peer: network.address, ..*network }
 }
 
-/// Passes packets both ways until one of the links has gone.
+/// Passes packets both ways until one of the links fails.
 pub(super) async fn pass(mut near: impl Link, mut far: impl Link) -> io::Result<()> {
     let [mut to_far, mut to_near] = [Direction::of(&near), Direction::of(&far)];
     poll_fn(|cx| {
-        // Both, whatever the other does.
+        // Poll both: neither direction waits for the other.
         let (there, back) = (to_far.poll(&mut near, &mut far, cx)?, to_near.poll(&mut far, &mut near, cx)?);
         debug_assert!(there.is_pending() && back.is_pending(), "neither way ends by itself");
         Poll::Pending
@@ -71,13 +71,13 @@ pub(super) async fn pass(mut near: impl Link, mut far: impl Link) -> io::Result<
     .await
 }
 
-/// Batches that a direction passes before the other has its turn.
+/// Batches that one direction passes before the other is polled.
 const TURN: usize = 4;
 
 /// One direction, and the packets on their way in it.
 struct Direction {
     batch: Vec<PacketBuffer>,
-    /// Those that have come, and of these the ones that have been sent.
+    /// How many packets of the batch were received, and how many of these have been sent.
     come: usize,
     sent: usize,
 }
@@ -89,7 +89,7 @@ impl Direction {
         Self { batch, come: 0, sent: 0 }
     }
 
-    /// Passes what there is, up to its turn, and is pending then.
+    /// Passes packets until a link would block or the turn is over. Returns pending, or the failure of a link.
     fn poll(&mut self, from: &mut impl Link, to: &mut impl Link, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         for _ in 0..TURN {
             while self.sent < self.come {

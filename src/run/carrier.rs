@@ -26,7 +26,7 @@ use super::profile::FoldedStacks;
 use super::protocol::{Answer, CHILD, Carry, Message, REPORT, Ready, Report, START, Task};
 use crate::sample::Status;
 
-/// How long a carrier may take until its devices are there.
+/// How long a carrier may take to make its devices.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long it may take to report: the machine is under load.
@@ -46,12 +46,12 @@ pub(super) struct CarrierProgram {
     pub(super) task: Option<String>,
     /// Whether it writes a profile before it ends.
     pub(super) has_profile: bool,
-    /// The profile, if it is not yet a graph.
+    /// The profile, if this process must draw the graph.
     pub(super) stacks: Option<FoldedStacks>,
 }
 
 impl CarrierProgram {
-    /// This program.
+    /// A child process of this program.
     pub(super) fn this(name: &'static str, carry: Carry) -> Self {
         Self {
             name,
@@ -64,7 +64,7 @@ impl CarrierProgram {
     }
 }
 
-/// A carrier under way. It does not outlive this value.
+/// A running carrier. [`Carrier::finish`] ends it, and the end of the runtime kills it.
 pub(super) struct Carrier {
     name: &'static str,
     pid: u32,
@@ -76,7 +76,7 @@ pub(super) struct Carrier {
     stacks: Option<FoldedStacks>,
 }
 
-/// The end of the process, and the end of its standard error.
+/// How the process ended, and the last part of its standard error.
 #[derive(Clone, Debug)]
 struct End {
     by: ProcessEnd,
@@ -84,12 +84,12 @@ struct End {
 }
 
 impl Carrier {
-    /// Starts it in the calling thread's network, or in another, and waits until its devices are there. Must be called
-    /// within a runtime, by a thread that outlives the carrier.
+    /// Starts a carrier in the calling thread's network or in `network`, and waits until its devices exist. Must be
+    /// called within a runtime, by a thread that outlives the carrier.
     ///
     /// # Errors
     ///
-    /// The error that the program printed, or it was not ready in time, or the user interrupted it.
+    /// The error that the program printed; or it was not ready in time, or the user interrupted it.
     pub(super) async fn start(
         program: CarrierProgram,
         network: Option<&Namespace>,
@@ -105,7 +105,8 @@ impl Carrier {
         command.stdin(stdin).stdout(stdout).stderr(Stdio::piped()).kill_on_drop(true);
         platform::end_with_this_thread(command.as_std_mut());
         let runtime = Handle::current();
-        // The command holds the carrier's ends of the pipes. As long as it does, their end is not seen: it goes here.
+        // The command holds the carrier's ends of the pipes. It is dropped here, so that the parent sees when the
+        // carrier closes them.
         let spawn = move || {
             let (mut command, _entered) = (command, runtime.enter());
             command.spawn()
@@ -152,18 +153,18 @@ impl Carrier {
         self.name
     }
 
-    /// Tells it to begin.
+    /// Tells the carrier to begin.
     pub(super) fn begin(&self) {
         self.control.send(&format!("{START}\n"));
     }
 
-    /// Controls it from any thread.
+    /// The control channel, for any thread.
     pub(super) fn control(&self) -> Arc<ControlChannel> {
         Arc::clone(&self.control)
     }
 
-    /// A meter of it. `carried` returns the part of its counts that the payload is in, and `drops` the packets that
-    /// devices have dropped so far.
+    /// A meter of the carrier. `carried` selects the counts of the payload's direction. `drops` returns how many
+    /// packets the devices have dropped so far.
     pub(super) fn meter(
         &self,
         carried: fn(&Counts) -> Carried,
@@ -183,12 +184,12 @@ impl Carrier {
         spawn_blocking(move || control.report()).await.ok()?
     }
 
-    /// Waits until it ends, which it should not do by itself.
+    /// Waits until the carrier ends. If it ends by itself, that is a failure.
     pub(super) fn ended(&self) -> impl Future<Output = Failure> + Send + use<> {
         let (name, mut ended) = (self.name, self.ended.clone());
         async move {
             let end = ended.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
-            // If a device is the reason, it prints an error.
+            // A carrier that loses its device prints an error.
             let status = match &end {
                 Some(End { by: ProcessEnd::Exited(code), stderr }) if stated_error(*code, stderr).is_some() => {
                     Status::DeviceLost
@@ -199,7 +200,7 @@ impl Carrier {
         }
     }
 
-    /// Ends it, by force if it does not end by itself.
+    /// Tells the carrier to end, and kills it if it does not.
     async fn stop(self) -> Option<End> {
         self.control.close();
         let mut ended = self.ended.clone();
@@ -210,7 +211,7 @@ impl Carrier {
         timeout(SHUTDOWN_TIMEOUT, ended.wait_for(Option::is_some)).await.ok()?.ok()?.clone()
     }
 
-    /// Ends it after a run. If the run succeeded and has a profile, the profile is written.
+    /// Ends the carrier after a run. If the run succeeded and has a profile, the profile is written.
     pub(super) async fn finish(mut self, succeeded: bool) -> Result<(), RunError> {
         let (name, has_profile, stacks) = (self.name, self.has_profile, self.stacks.take());
         let end = self.stop().await;
@@ -230,7 +231,7 @@ fn parse_ready(line: &str) -> Option<Ready> {
 }
 
 impl End {
-    /// The error that it printed, or else its end.
+    /// The error that the process printed; without one, how it ended.
     fn error(&self, name: &str) -> RunError {
         let stated = match self.by {
             ProcessEnd::Exited(code) => stated_error(code, &self.stderr),
@@ -264,45 +265,45 @@ async fn attend(mut child: Child, kill: Arc<Notify>, ended: watch::Sender<Option
     };
     let (by, stderr) = tokio::join!(end, tail(stderr));
     let stderr = String::from_utf8_lossy(&stderr.unwrap_or_default()).into_owned();
-    // Without a receiver the end is of no interest.
+    // The receiver may be gone.
     let _unheard = ended.send(Some(End { by, stderr }));
 }
 
 /// The standard input and output of a carrier, line by line, from any thread.
 pub(super) struct ControlChannel {
-    /// `None` once it was told to end.
+    /// `None` after the carrier was told to end.
     stdin: Mutex<Option<PipeWriter>>,
-    /// `None` once it did not report in time: nothing waits for it again.
+    /// `None` after the carrier did not report in time: nothing waits for it again.
     answers: Mutex<Option<Receiver<String>>>,
 }
 
 impl ControlChannel {
     fn new(stdin: PipeWriter, stdout: PipeReader) -> io::Result<Self> {
-        // A carrier that prints too much has to wait.
+        // The channel is bounded: a carrier that prints too much blocks.
         let (sender, answers) = mpsc::sync_channel(1);
         // This thread ends with the carrier, and is not joined.
         thread::Builder::new().name("carrier".to_owned()).spawn(move || listen(stdout, &sender))?;
         Ok(Self { stdin: Mutex::new(Some(stdin)), answers: Mutex::new(Some(answers)) })
     }
 
-    /// Sends lines, each with its line feed. Whether the carrier has ended is noticed elsewhere.
+    /// Sends lines, each with its line feed. Errors are ignored: [`Carrier::ended`] notices the end of the carrier.
     pub(super) fn send(&self, lines: &str) {
         if let Some(stdin) = &mut *self.stdin.lock().unwrap_or_else(PoisonError::into_inner) {
             let _unheard = stdin.write_all(lines.as_bytes());
         }
     }
 
-    /// Tells it to end.
+    /// Tells the carrier to end.
     fn close(&self) {
         *self.stdin.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The next line that it prints, if it does so in time.
+    /// The next line that the carrier prints; `None` if it prints none in time.
     fn receive(&self, within: Duration) -> Option<String> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.recv_timeout(within).ok()
     }
 
-    /// Its counts so far; `None` if it does not report.
+    /// The carrier's counts so far; `None` if it does not report in time.
     pub(super) fn report<R: DeserializeOwned>(&self) -> Option<R> {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         self.send(&format!("{REPORT}\n"));
@@ -328,7 +329,7 @@ fn listen(stdout: PipeReader, answers: &SyncSender<String>) {
     }
 }
 
-/// Reads the cost of a carrier from outside, and asks it for its counts.
+/// Measures the cost of a carrier from outside, and asks the carrier for its counts.
 pub(super) struct CarrierMeter {
     process: ProcessMeter,
     control: Arc<ControlChannel>,

@@ -75,13 +75,13 @@ fn proxy(
     let runtime =
         runtime(scenario.runtime).map_err(|source| Error::new(Class::Failed, "start", "the runtime", source))?;
     let entered = runtime.enter();
-    // The name of the congestion control that a socket gets.
+    // A socket shows which congestion control the proxy gets.
     let (_, congestion) = kernel::socket((tun.network.peer, 0).into(), scenario.congestion.as_deref())?;
     let report = |text: &str| {
         let _closed = writeln!(io::stderr(), "{text}");
     };
     let defaults = Config::new(NEAR);
-    // Half of them may wait for their servers.
+    // Only half of the flows may wait for their servers.
     let max_flows = defaults.max_flows.max(2 * usize::from(scenario.parallel.get()));
     let faults = plan(scenario);
     let config = Config { window: scenario.window_bytes, max_flows, congestion, faults, report, ..defaults };
@@ -107,7 +107,7 @@ fn proxy(
     control.obey(ready, move || drop(stop), || runtime.block_on(serve))
 }
 
-/// Reads orders and answers reports.
+/// Reads orders, and prints reports.
 pub(super) struct Control<I, O, R> {
     pub(super) orders: I,
     pub(super) output: O,
@@ -115,7 +115,7 @@ pub(super) struct Control<I, O, R> {
     pub(super) report: R,
 }
 
-/// An order that a report is not.
+/// An order other than a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Start,
@@ -128,8 +128,8 @@ where
     O: Write + Send + 'static,
     R: Fn() -> Report + Send + 'static,
 {
-    /// Says that it is ready, waits for the order to start, and then does the work. At the end of the orders it calls
-    /// `stop`, which has to end the work.
+    /// Prints that it is ready, waits for the order to start, and does the work. At the end of the orders it calls
+    /// `stop`, which must end the work.
     pub(super) fn obey(
         mut self,
         ready: Ready,
@@ -141,7 +141,7 @@ where
         if self.next()? == Order::Stop {
             return Ok(());
         }
-        // If the work fails, this thread may wait for an order that never comes. It ends with the process then.
+        // If the work fails, this thread may still wait for an order. Then it ends with the process.
         let control = thread::spawn(move || {
             let end = self.until_end();
             stop();
@@ -174,7 +174,7 @@ impl<I: BufRead, O: Write, R: Fn() -> Report> Control<I, O, R> {
         }
     }
 
-    /// A second start changes nothing.
+    /// Reads orders to their end. A second start has no effect.
     fn until_end(&mut self) -> Result<(), Error> {
         while self.next()? == Order::Start {}
         Ok(())
@@ -228,7 +228,7 @@ mod tests {
         );
     }
 
-    /// A forwarder must not stop for an empty line.
+    /// An empty line is an error. It does not stop a forwarder as the end of the orders would.
     #[test]
     fn an_empty_line_is_not_the_end() {
         assert!(control("\n\"start\"\n").next().is_err());

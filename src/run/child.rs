@@ -11,8 +11,8 @@ use super::executor::Executor;
 use super::protocol::{Greeting, Message, PROTOCOL, Task};
 use crate::sample::{self, Environment, Sample};
 
-/// Does the task that the first line of `input` gives, and prints its result to `output`. Scenarios are executed by
-/// `executor`. Returns the sample of a run, which is printed then.
+/// Does the task in the first line of `input`, and prints the result to `output`. `executor` executes scenarios.
+/// Returns the sample of a run, which has been printed.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub fn child(
 }
 
 fn json(value: &impl Serialize) -> String {
-    // Text, numbers and lists, all of which JSON has.
+    // Never fails: JSON has text, numbers and lists.
     serde_json::to_string(value).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! The client's side of a stream: a plain blocking connection in a thread of its own.
+//! The client side of a stream: a plain blocking connection in a thread of its own.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::scenario::Amount;
 
 /// A blocking connection.
 pub(super) trait Connection: Read + Write + Send + 'static {
-    /// Ends the sending half. Reading goes on.
+    /// Half-closes the connection: nothing more is sent, and reading goes on.
     fn shutdown_write(&mut self) -> io::Result<()>;
 
     /// The kernel's statistics; all unknown if it is not a connection of the kernel.
@@ -26,27 +26,27 @@ pub(super) trait Connector: Send + 'static {
     /// The connection.
     type Connection: Connection;
 
-    /// Connects. Blocks until that is done.
+    /// Connects, and blocks until the connection is established.
     fn connect(self) -> Result<Self::Connection, TransferError>;
 
-    /// Ends, from another thread, a call that blocks in `connect` or on the connection.
+    /// Returns a function that ends a call that blocks in `connect` or on the connection. Any thread may call it.
     fn canceller(&self) -> Cancel;
 }
 
 /// Ends a call that blocks in another thread.
 pub(super) type Cancel = Box<dyn Fn() + Send>;
 
-/// Delivers a stream. The connection is returned with the result: the stack does not see its end while it lives.
+/// Delivers a stream. The connection is returned with the result: as long as it lives, the stack sees no end.
 pub(super) type Deliver = Box<dyn FnOnce(&StartBarrier) -> (Box<dyn Send>, Result<(), TransferError>) + Send>;
 
-/// The client of one stream, over any connection. It has not begun yet.
+/// A client that has not begun yet, over any connection.
 pub(super) struct Client {
     pub(super) deliver: Deliver,
     pub(super) cancel: Cancel,
 }
 
 impl Client {
-    /// A client that connects and then delivers the stream of that index.
+    /// A client that connects and then delivers the stream at `index`.
     pub(super) fn new(connector: impl Connector, streams: &Arc<[Stream]>, index: usize) -> Self {
         let cancel = connector.canceller();
         let streams = Arc::clone(streams);
@@ -87,7 +87,7 @@ fn run(connection: &mut impl Connection, stream: &Stream, barrier: &StartBarrier
     stream.finish(&Finish {
         bytes: delivery.offset - warm,
         cpu,
-        // Without a warm-up the server had no connection yet, and so it had retransmitted nothing.
+        // Without a warm-up, the server had no connection yet, so it had retransmitted nothing.
         retransmits: stream.retransmits(tcp).map(|now| now.saturating_sub(retransmits.unwrap_or(0))),
         tcp,
         end,
@@ -126,7 +126,7 @@ impl<C: Connection> Delivery<'_, C> {
         Ok(())
     }
 
-    /// Asks for bytes, and reads until the time is over and at least so many bytes have arrived.
+    /// Asks for bytes, and reads until `time` is over and at least `bytes` have arrived.
     fn read_for(&mut self, time: Duration, bytes: u64) -> Result<(), TransferError> {
         self.connection.write_all(&[GO]).map_err(TransferError::io("send the go"))?;
         let (end, least) = (Instant::now() + time, self.offset + bytes);
@@ -141,7 +141,7 @@ impl<C: Connection> Delivery<'_, C> {
         }
     }
 
-    /// Tells the server to stop, and reads the bytes that are still under way.
+    /// Tells the server to stop, and reads the bytes that are still in flight.
     fn drain(&mut self) -> Result<(), TransferError> {
         self.stream.tell_to_stop();
         if self.stream.is_served_elsewhere {
@@ -170,7 +170,7 @@ impl<C: Connection> Delivery<'_, C> {
         self.await_total()
     }
 
-    /// Sends until the time is over and at least so many bytes are written, closes, and waits until the other side
+    /// Sends until `time` is over and at least `bytes` are written. Then half-closes, and waits until the other side
     /// confirms the total.
     fn write_for(&mut self, time: Duration, bytes: u64) -> Result<(), TransferError> {
         let (end, least) = (Instant::now() + time, self.offset + bytes);
@@ -193,7 +193,7 @@ impl<C: Connection> Delivery<'_, C> {
             }
             len = len.min(allowed);
         }
-        // Nothing is due yet, and the caller has a look at the time.
+        // Nothing is due yet. The caller checks the time.
         if len == 0 {
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl<C: Connection> Delivery<'_, C> {
         let len = self.connection.write(bytes).map_err(TransferError::io("write"))?;
         self.offset += len as u64;
         if self.stream.is_served_elsewhere {
-            // It is in the kernel at least. No one tells how much has come out at the other end.
+            // The kernel has the bytes. The other process does not report how many it has read.
             self.stream.set_arrived(self.offset);
         }
         Ok(())

@@ -1,21 +1,21 @@
-//! A clock for work that falls due at even distances.
+//! A clock for work that is due at even intervals.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The shortest distance of two ticks: each costs a switch of threads.
+/// The shortest interval between ticks: each tick costs a thread switch.
 const SHORTEST_TICK: Duration = Duration::from_micros(50);
 
-/// The longest distance: so late at most the end of the work is noticed.
+/// The longest interval between ticks: the end of the work is noticed at most this late.
 const LONGEST_TICK: Duration = Duration::from_millis(5);
 
-/// How often a clock ticks for so many pieces of work a second.
+/// The interval between ticks for this number of pieces of work a second.
 pub(super) fn tick(per_second: f64) -> Duration {
     Duration::try_from_secs_f64(1.0 / per_second).unwrap_or(LONGEST_TICK).clamp(SHORTEST_TICK, LONGEST_TICK)
 }
 
-/// Ends the clock, also if the work panics.
+/// Ends the clock when it is dropped, even if the work panics.
 struct End<'a>(&'a AtomicBool, thread::Thread);
 
 impl Drop for End<'_> {
@@ -25,8 +25,8 @@ impl Drop for End<'_> {
     }
 }
 
-/// Does some work while a thread calls `ring` at every tick: the clock of a wait for events, and that of a runtime, are
-/// too coarse. Returns the CPU time of the thread, too.
+/// Does some work while a thread calls `ring` at every tick, because the timeouts of event loops and runtimes are too
+/// coarse. Also returns the CPU time of the thread.
 pub(super) fn with_clock<T>(
     tick: Duration,
     ring: impl Fn() + Send + Sync,
@@ -48,7 +48,7 @@ pub(super) fn with_clock<T>(
             }
             platform::cpu_of_thread()
         });
-        // Without the thread, work falls due when its owner looks at the time.
+        // Without the thread, work may be done late: when its owner next checks the time.
         let Ok(clock) = clock else { return (work(), None) };
         let end = End(&is_over, clock.thread().clone());
         let result = work();

@@ -1,4 +1,4 @@
-//! Runs cases of conformance.
+//! Runs conformance cases.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,16 +17,16 @@ use crate::sample::Score;
 
 /// Runs the cases of a plan, and reports each result as it comes. Returns the results in the order of the plan.
 ///
-/// Over memory, the stacks are run at the same time; each runs one case after another.
+/// Over memory, all stacks run at the same time. Each stack runs one case after another.
 ///
 /// # Errors
 ///
-/// There is no network of the run's own, or no file for the packets; and the errors of `report`.
+/// The network of the run or the file for the packets cannot be made; and the errors of `report`.
 pub fn conform<E: From<RunError>>(
     plan: &ConformPlan,
     mut report: impl FnMut(&Score) -> Result<(), E>,
 ) -> Result<Vec<Score>, E> {
-    // Before the network is another: go may fetch modules.
+    // Before this thread leaves the host's network: go may fetch modules.
     let programs = plan.stacks.iter().filter(|stack| stack.is_process()).map(|stack| {
         let command = plan.command.as_deref().filter(|_| *stack == StackKind::External);
         Ok((*stack, external::program(command)?))
@@ -41,7 +41,7 @@ pub fn conform<E: From<RunError>>(
         RunError::from(platform::Error::new(Class::Invalid, "create", path, source))
     })?;
     let mut scores = Vec::new();
-    // The devices of a case have the names of those of all others.
+    // All cases use the same device names, so stacks behind a device run one after another.
     for stacks in plan.stacks.chunk_by(|one, next| !is_alone(one) && !is_alone(next)) {
         thread::scope(|scope| {
             let (send, results) = mpsc::channel();

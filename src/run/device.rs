@@ -4,11 +4,11 @@
 //! task ── write ──► TUN ──► the kernel forwards ──► TUN ── read ──► task
 //! ```
 //!
-//! A task on the runtime under test writes packets to the device, from and to an address on its own side, and reads
-//! them again. So every byte crosses the device twice and is counted once, when it is back. It costs a write and a
-//! read, and the kernel's routing between them. There is no TCP, although the packets look like it, because the device
-//! offloads nothing else. A packet carries at most `--buffer` bytes. There is no client, so all CPU time of the process
-//! is the device's.
+//! A task on the runtime under test writes packets to the device and reads them again. Their source and destination is
+//! an address on the task's side. So every byte crosses the device twice and is counted once, when it is back. It costs
+//! a write, a read, and the kernel's routing between them. The packets have TCP headers, because the device offloads
+//! nothing else, but there are no connections. A packet carries at most `--buffer` bytes. There is no client, so all
+//! CPU time of the process is the device's.
 
 use std::future::{self, poll_fn};
 use std::io::{self, IoSlice};
@@ -37,10 +37,10 @@ use crate::scenario::{Amount, Scenario, Tun};
 /// The ports of the run's own packets.
 const PORTS: [u16; 2] = [5201, 5202];
 
-/// The kernel forwards a packet within the write. One that is not back by then was dropped.
+/// The kernel forwards a packet during the write. A packet that is not back after this time was dropped.
 const LOST: Duration = Duration::from_secs(1);
 
-/// Turns, about a millisecond, after which other tasks of the runtime run: they watch the clock.
+/// Turns, about a millisecond in all, after which the task yields: other tasks watch the clock.
 const TURNS: u64 = 16;
 
 /// Prepares the device.
@@ -97,7 +97,7 @@ struct Shuttle<L> {
     /// Payload of a segment, and of the largest packet, in bytes.
     segment_len: usize,
     largest: usize,
-    /// Most payload under way, in bytes.
+    /// Most payload in flight, in bytes.
     window: u64,
     sent: u64,
     back: u64,
@@ -106,8 +106,8 @@ struct Shuttle<L> {
 }
 
 impl<L: Link> Shuttle<L> {
-    /// Both ends of its packets have the stack's address: the only address of the device's network that certainly
-    /// exists and is not the kernel's own.
+    /// Source and destination of its packets are the stack's address: the only address of the device's network that
+    /// certainly exists and is not the kernel's own.
     fn new(link: L, scenario: &Scenario, tun: &Tun, facts: &DeviceFacts) -> Result<Self, RunError> {
         let [from, to] = PORTS.map(|port| SocketAddr::new(tun.network.peer, port));
         let capabilities = link.capabilities();
@@ -119,7 +119,7 @@ impl<L: Link> Shuttle<L> {
         let room = |packet_len: usize| packet_len - headers.len_without_options();
         let segment_len = room(capabilities.mtu).min(scenario.buffer_bytes.get());
         let largest = room(capabilities.max_packet_len).min(scenario.buffer_bytes.get()) / segment_len * segment_len;
-        // Half of the queue is for packets of the kernel's own.
+        // Half of the queue is left for the kernel's own packets.
         let queue = facts.tx_queue_len.unwrap_or(2).max(2) as usize / 2 * segment_len;
         Ok(Self {
             batch: (0..capabilities.batch).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect(),
@@ -135,10 +135,10 @@ impl<L: Link> Shuttle<L> {
         })
     }
 
-    /// Delivers the stream to itself.
+    /// Sends the stream and receives it again.
     async fn run(mut self, stream: &Stream, barrier: &StartBarrier) -> Result<(), TransferError> {
         self.turn_to(Goal::Offset(stream.warmup_bytes), Phase::WarmUp, stream).await?;
-        // The only stream opens the barrier, and does not block.
+        // There is only one stream, so this does not block.
         barrier.wait()?;
         let goal = match stream.amount {
             Amount::Bytes(bytes) => Goal::Offset(stream.warmup_bytes + bytes.get()),
@@ -155,7 +155,7 @@ impl<L: Link> Shuttle<L> {
         self.turn_to(Goal::None, Phase::Drain, stream).await
     }
 
-    /// Sends and reads back in turns, a batch each, so that the packets are still in the processor's cache.
+    /// Sends and reads a batch in turns, so that the packets are still in the processor's cache.
     async fn turn_to(&mut self, goal: Goal, phase: Phase, stream: &Stream) -> Result<(), TransferError> {
         for turn in 1_u64.. {
             let sent = self.send(goal, stream)?;
@@ -175,7 +175,7 @@ impl<L: Link> Shuttle<L> {
         Ok(())
     }
 
-    /// Sends a batch of packets, as many as there is room for. Returns how many.
+    /// Sends up to a batch of packets, as far as there is room. Returns how many.
     fn send(&mut self, goal: Goal, stream: &Stream) -> Result<usize, TransferError> {
         self.blocked = false;
         for count in 0..self.batch.len() {

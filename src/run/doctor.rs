@@ -1,5 +1,5 @@
-//! What this machine can run and what it lacks: first facts about it, then short runs of everything, each in a
-//! process of its own.
+//! Finds out what this machine can run and what it lacks: first facts about it, then short runs of every stack, each in
+//! a process of its own.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use crate::remedy;
 use crate::sample::{Environment, Sample, Status, Warning};
 use crate::scenario::{Mode, Scenario, Subject};
 
-/// The runs that the doctor tries: every stack and mode of this build, with and without offload where the system
-/// has it, over both IP versions; on the runtime that a run has by default.
+/// The runs that the doctor tries: every stack of this build, as reader and as writer, with and without offload if the
+/// system has it, over both IP versions, on the default runtime.
 const MATRIX: [&str; 6] = ["rust-tun-perf", "matrix", "--runtime", "multi-thread", "--ipv6", "all"];
 
 /// How long another program may take to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most of the version that is read, in bytes.
+/// Most bytes of the version that are read.
 const MAX_VERSION_LEN: u64 = 4096;
 
 /// Facts about this machine and this program. Nothing is tried.
@@ -85,7 +85,7 @@ fn stacks() -> Check {
     Check::new("stacks", Verdict::Ok, stacks.join(", "))
 }
 
-/// No run of a stack needs it.
+/// If it is missing, that is only a note: no run of a stack needs it.
 fn iperf3() -> Check {
     match version_of(Command::new("iperf3"), VERSION_TIMEOUT).as_deref().and_then(|text| text.lines().next()) {
         Some(version) => Check::new("iperf3", Verdict::Ok, version),
@@ -98,7 +98,7 @@ fn iperf3() -> Check {
     }
 }
 
-/// What a program prints for `--version`, if it does so in time.
+/// The output of a program for `--version`; `None` if it fails or does not end in time.
 fn version_of(mut command: Command, patience: Duration) -> Option<String> {
     let runtime = Builder::new_current_thread().enable_all().build().ok()?;
     let answer = async {
@@ -108,16 +108,16 @@ fn version_of(mut command: Command, patience: Duration) -> Option<String> {
         child.stdout.take()?.take(MAX_VERSION_LEN).read_to_string(&mut text).await.ok()?;
         child.wait().await.ok()?.success().then_some(text)
     };
-    // The timer is created within the runtime, whose clock it uses.
+    // The timer is created within the runtime, because it uses the clock of the runtime.
     runtime.block_on(async { timeout(patience, answer).await.ok().flatten() })
 }
 
-/// Reports the facts one by one, and then the results of short runs of everything. Returns whether one stack can
-/// both read and write here. What all runs lack is reported once, and runs that need it are not tried.
+/// Reports the facts one by one, and then the results of short runs. Returns whether at least one stack can both read
+/// and write here. If many runs lack the same thing, that is reported once, and those runs are not tried.
 ///
 /// # Errors
 ///
-/// [`RunError::Interrupted`], and those of `report`.
+/// [`RunError::Interrupted`], and the errors of `report`.
 pub fn doctor<E: From<RunError>>(
     facts: &[Check],
     executor: &impl Executor,
@@ -152,7 +152,7 @@ pub fn doctor<E: From<RunError>>(
 
 /// One short run of each cell, in the order of the stacks.
 fn scenarios() -> Vec<Scenario> {
-    // A constant of the program's own: only a mistake in it leaves nothing to try, which is reported.
+    // The arguments are constants. Only a mistake in them leaves nothing to try, and that is reported.
     let Ok(Cli { command: Some(cli::Command::Matrix(matrix)), .. }) = Cli::try_parse_from(MATRIX) else {
         return Vec::new();
     };
@@ -167,7 +167,7 @@ fn scenarios() -> Vec<Scenario> {
 struct Trials<'a, X> {
     executor: &'a X,
     scenarios: Vec<Scenario>,
-    /// Why runs failed, and the stack and mode for which that was reported first.
+    /// The reasons of failed runs, each with the stack and mode for which it was reported first.
     told: Vec<(String, String)>,
 }
 
@@ -180,7 +180,7 @@ enum Refusal {
 }
 
 impl<X: Executor> Trials<'_, X> {
-    /// Whether any run can begin at all. `None` if one did and failed: the line of its stack reports that.
+    /// Checks whether any run can begin. `None` if a run began and failed: the line of its stack reports that.
     fn first(&self) -> Result<Option<Check>, RunError> {
         let name = "first run";
         let plain = |scenario: &&Scenario| !is_offloaded(scenario) && !scenario.ipv6();
@@ -211,7 +211,7 @@ impl<X: Executor> Trials<'_, X> {
         self.axis("IPv6", "the device has an IPv6 address", one, Scenario::ipv6)
     }
 
-    /// Tries one run with something that not every system has. If that is missing, the runs that need it are not
+    /// Tries one run with a feature that not every system has. If the feature is missing, the runs that need it are not
     /// tried.
     fn axis(
         &mut self,
@@ -259,7 +259,7 @@ impl<X: Executor> Trials<'_, X> {
         Ok((Check::new(name, Verdict::Failed, findings.join("; ")), delivers))
     }
 
-    /// A reason, or a reference to where it was reported before.
+    /// The reason, or a reference to the line that reported it before.
     fn once(&mut self, name: &str, reason: String) -> String {
         if let Some((_, first)) = self.told.iter().find(|(told, first)| *told == reason && first != name) {
             return format!("as {first}");

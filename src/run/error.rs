@@ -15,10 +15,10 @@ pub enum RunError {
     /// The stack did not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// This build is without the stack.
+    /// This build does not have the stack.
     #[error(transparent)]
     NotCompiledIn(#[from] netstacks::NotCompiledIn),
-    /// The error of the process that was to make the run.
+    /// The error of the child process.
     #[error("{text}")]
     Process {
         /// Whether the request, the system or the run is at fault.
@@ -50,7 +50,7 @@ pub enum RunError {
         /// The version of this program.
         ours: u32,
     },
-    /// The user stopped it.
+    /// The user interrupted it.
     #[error("interrupted; the device is gone and nothing is left behind")]
     Interrupted,
 }

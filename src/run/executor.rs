@@ -4,7 +4,7 @@ use super::error::RunError;
 use crate::sample::{Environment, Sample};
 use crate::scenario::Scenario;
 
-/// Something that executes scenarios: the real one, or a test's with fixed samples.
+/// Executes scenarios. The executor of a test may return fixed samples.
 pub trait Executor {
     /// Runs the scenario. A run that began and failed is a sample too; its status says how it failed.
     ///
@@ -13,8 +13,8 @@ pub trait Executor {
     /// The run could not begin, or the user interrupted it.
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError>;
 
-    /// Gets ready for these scenarios before the first of them runs, so that slow preparations do not take place
-    /// while others are measured. Returns the environment of the program that makes the runs.
+    /// Prepares for these scenarios before the first one runs, so that slow preparations do not disturb a measurement.
+    /// Returns the environment of the program that makes the runs.
     ///
     /// # Errors
     ///

@@ -6,12 +6,13 @@
 //! client ── kernel TCP ── TUN ──► link with conditions ──► TUN ── kernel's forwarding ── TUN ──► the process
 //! ```
 //!
-//! The second is for conditions of the link. What is right of that link is in the far network (`between`).
+//! The second path is for a link with conditions. Everything to the right of that link is in the far network
+//! (`between`).
 //!
-//! The process is started in the run's network and opens the device; this process sets the device up and makes the
-//! load. docs/external-stack.md describes what they tell each other: [`Task`] and then the orders of `protocol`. The
-//! run trusts no count of the process: the clients count bytes, the kernel counts packets, and what the process says
-//! that it received and sent is compared with that. Datagrams that arrive at it are counted by it alone
+//! The process starts in the run's network and opens the device. This process sets the device up and makes the load.
+//! docs/external-stack.md describes the protocol between them: a [`Task`], and then the orders of `protocol`. The run
+//! trusts no count of the process: the clients count bytes, the kernel counts packets, and `check` compares the report
+//! of the process with the clients' counts. Only datagrams that arrive at the process are counted by it alone
 //! (`datagram_process`).
 
 use std::future;
@@ -54,11 +55,11 @@ const NAME: &str = "stack's process";
 /// Most memory of a process, in bytes.
 const MOST_MEMORY: u64 = 2 << 30;
 
-/// How often its memory is looked at.
+/// How often its memory is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The command of a scenario's process, if it has one. gVisor's is built if it is not there yet. Must be called before
-/// the thread leaves the host's network, because go may fetch modules.
+/// The command of a scenario's process, if it has one. gVisor's program is built if it is not in the cache. Must be
+/// called before the thread leaves the host's network, because go may fetch modules.
 pub(super) fn command(scenario: &Scenario) -> Result<Option<Program>, RunError> {
     if !scenario.subject.has_process() {
         return Ok(None);
@@ -66,8 +67,8 @@ pub(super) fn command(scenario: &Scenario) -> Result<Option<Program>, RunError> 
     program(scenario.command.as_deref()).map(Some)
 }
 
-/// The program of a user's command, or else gVisor's. No shell reads the command: it is split into words, as a shell
-/// would without its variables, patterns and pipes.
+/// The program of a user's command; without a command, gVisor's. The command is split into words as in a shell, but
+/// without variables, patterns and pipes.
 pub(super) fn program(command: Option<&str>) -> Result<Program, RunError> {
     let Some(command) = command else { return Ok(Program { path: go::gvisor()?, arguments: Vec::new() }) };
     // The command line refuses a command without a word.
@@ -81,7 +82,7 @@ struct Task<'a> {
     protocol: u32,
     device: Device<'a>,
     window_bytes: usize,
-    /// How many threads the process is to run on at once; `null` for as many as it likes.
+    /// Most threads that the process may run on at once; `null` for no limit.
     threads: Option<usize>,
     streams: Vec<StreamTask>,
     requests: Option<RequestsTask>,
@@ -116,7 +117,7 @@ struct RequestsTask {
     seed: u64,
 }
 
-/// What a process says that its server has received and sent so far, in bytes of payload.
+/// The report of a process: how much its server has received and sent so far, in bytes of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(super) struct Report {
     received_bytes: u64,
@@ -158,12 +159,12 @@ impl<'a> Task<'a> {
     }
 
     fn line(&self) -> String {
-        // Numbers and text, all of which JSON has.
+        // Never fails: JSON has numbers and text.
         serde_json::to_string(self).unwrap_or_default() + "\n"
     }
 }
 
-/// Prepares a process that is the stack.
+/// Prepares a run with a stack in a process of its own.
 pub(super) async fn prepare(
     scenario: &Scenario,
     tun: &Tun,
@@ -224,7 +225,7 @@ pub(super) async fn prepare(
     };
     let (flow, control, interval) = (load.flow().cloned(), carrier.control(), scenario.interval);
     let server = ServerSide::new(driver, async move {
-        // The process is the server, and says nothing until it is asked.
+        // The process is the server, and reports only when asked.
         match flow {
             Some(flow) => datagram_process::follow(NAME, control, flow, interval).await,
             None if ends => Ok(()),
@@ -243,7 +244,8 @@ pub(super) async fn prepare(
     })
 }
 
-/// Sets up the process's device behind a link with conditions. Returns what passes the packets, and what the link did.
+/// Sets up the process's device behind a link with conditions. Returns the future that passes the packets, and the
+/// counter of the link's faults.
 fn behind_link(
     scenario: &Scenario,
     tun: &Tun,
@@ -254,7 +256,7 @@ fn behind_link(
     let ([of_link, of_device], prefix_len) = proxy::ends(&tun.network);
     let (near, _) = tun::open(scenario, tun)?;
     let far = between::open_far(scenario, Network { address: of_link, peer: client, prefix_len }, networks)?;
-    // The stack's network is the client's too, but for the client itself.
+    // The route to the stack's network covers the client too, so the client gets a host route.
     let device = Interface { address: of_device, prefix_len, route_to: Some(stack), ..device };
     networks.far().run(move || {
         device.set_up()?;
@@ -267,7 +269,7 @@ fn behind_link(
     Ok((async move { Failure::of_driver(between::pass(near, far).await) }, faults))
 }
 
-/// Waits until the process takes more memory than it may: a leak must not take the machine with it.
+/// Waits until the process takes more memory than it may: a leak must not exhaust the machine.
 async fn outgrows(process: ProcessMeter) -> Failure {
     loop {
         tokio::time::sleep(LOOK).await;
@@ -278,7 +280,7 @@ async fn outgrows(process: ProcessMeter) -> Failure {
     }
 }
 
-/// Compares what the process says with what the clients have counted.
+/// Compares the report of the process with the counts of the clients.
 pub(super) async fn check(carrier: &Carrier, load: &Load) -> Result<(), Failure> {
     let Some(report) = carrier.report::<Report>().await else {
         let detail = format!("the {NAME} did not report how much it received and sent");
@@ -296,16 +298,16 @@ pub(super) async fn check(carrier: &Carrier, load: &Load) -> Result<(), Failure>
     Ok(())
 }
 
-/// Reads the cost of the process from outside, and the kernel's counts of its device.
+/// Measures the cost of the process from outside, and reads the kernel's counts of its device.
 struct ProcessStackMeter {
     process: ProcessMeter,
-    /// The folder of a thread in the run's network.
+    /// The folder under `/proc` of a thread in the process's network.
     network: PathBuf,
     device: String,
     link: Option<LinkBefore>,
 }
 
-/// The link with conditions before the device.
+/// The link with conditions in front of the device.
 struct LinkBefore {
     faults: Arc<FaultCounter>,
     /// How many packets its devices dropped.

@@ -46,8 +46,8 @@ impl Failure {
         }
     }
 
-    /// How close a failure is to the cause. A dead stack resets connections, and not the other way round; and the
-    /// server sees more of a broken stream than the kernel's client does.
+    /// How close a failure is to the cause. A dead stack resets connections, not the other way round. The server sees
+    /// more of a broken stream than the kernel's client does.
     pub(super) fn weight(&self) -> (u8, bool) {
         let severity = match self.status {
             Status::Panicked => 3,

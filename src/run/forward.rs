@@ -5,11 +5,11 @@
 //! client ── kernel TCP ── tun11 ──► forwarder's process ──► tun22 ── kernel TCP ── server
 //! ```
 //!
-//! The networks are namespaces: the near one is the calling thread's from now on, the far one has a thread of its own
-//! (`networks`). The forwarder is a process of its own (`carrier`), this program or the one in Go, so that its CPU
-//! time and memory can be told from those of the load. It makes the two devices, and this process sets them up. The
-//! load comes from this process (`kernel_load`) or from iperf3 (`iperf3`). When the run is over, or this process ends
-//! for any reason, the forwarder, its devices and both networks go too.
+//! The networks are namespaces. The calling thread enters the near one and stays there; the far one has a thread of its
+//! own (`networks`). The forwarder is a process of its own (`carrier`), so its CPU time and memory are separate from
+//! the load's. It is this program, or the one in Go. It makes the two devices, and this process sets them up. The load
+//! comes from this process (`kernel_load`) or from iperf3 (`iperf3`). When the run is over, or this process ends for
+//! any reason, the forwarder, its devices and both networks are removed.
 
 mod iperf3;
 
@@ -29,10 +29,10 @@ use super::{go, kernel_load};
 use crate::sample::DeviceFacts;
 use crate::scenario::{Cell, End, Forwarder, Generator, Mode, Scenario};
 
-/// How many packets may wait in a device if the scenario does not say, as on the command line.
+/// How many packets may wait in a device if the scenario sets no number. The same default as on the command line.
 const DEFAULT_QUEUE: u32 = 500;
 
-/// The program that forwards. The one in Go is built if it is not there yet. Must be called before the thread leaves
+/// The program that forwards. The one in Go is built if it is not in the cache. Must be called before the thread leaves
 /// the host's network, because go may fetch modules.
 pub(super) fn executable(scenario: &Scenario, forwarder: Forwarder) -> Result<PathBuf, RunError> {
     match forwarder {
@@ -41,7 +41,7 @@ pub(super) fn executable(scenario: &Scenario, forwarder: Forwarder) -> Result<Pa
     }
 }
 
-/// Prepares a forwarder, which `executable` is, between devices in two networks.
+/// Prepares a forwarder between devices in two networks. `executable` is its program.
 pub(super) async fn prepare(
     scenario: &Scenario,
     forwarder: Forwarder,
@@ -123,7 +123,7 @@ fn queue_packets(scenario: &Scenario) -> u32 {
     scenario.queue_packets.unwrap_or(DEFAULT_QUEUE)
 }
 
-/// Takes the counts of the payload's direction.
+/// Selects the counts of the payload's direction.
 fn carried(mode: Option<Mode>) -> fn(&Counts) -> Carried {
     match mode {
         Some(Mode::Writer) => |counts| counts.to_far,

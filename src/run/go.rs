@@ -1,9 +1,9 @@
-//! The programs in Go: the forwarder, which the user may name, and gVisor's stack. They are built from sources in this
-//! program.
+//! The programs in Go: gVisor's stack, and the forwarder, which the user may also provide. They are built from sources
+//! in this program.
 //!
-//! A finished program is in the user's cache. Its name says from which sources and by which version of Go it was
-//! built, so after an upgrade of Go it is built again. Each build has a folder of its own, and the result is moved to
-//! its place, so two processes may build at once. A build removes programs that are older than a month.
+//! A finished program is in the user's cache. Its name has a hash of the sources and of the version of Go, so after an
+//! upgrade of Go it is built again. Each build has a folder of its own and moves its result into place at the end, so
+//! two processes may build at once. A build removes programs that are older than a month.
 
 use std::env;
 use std::ffi::OsString;
@@ -29,11 +29,11 @@ use crate::scenario::{Forwarder, Scenario, Subject};
 struct GoProgram {
     /// Its name in messages.
     name: &'static str,
-    /// The beginning of the name of each file of its in the cache.
+    /// The prefix of its file names in the cache.
     prefix: &'static str,
     /// The files that it is built from, tests left out; the first is `go.mod`.
     sources: &'static [(&'static str, &'static str)],
-    /// The end of each remedy.
+    /// The last part of each remedy: the alternatives to a build.
     or_else: &'static str,
 }
 
@@ -51,19 +51,19 @@ const GVISOR: GoProgram = GoProgram {
     or_else: "or choose another --netstack",
 };
 
-/// How long a build may take, downloads included. It takes 20 seconds if nothing is there yet.
+/// How long a build may take, downloads included. It takes 20 seconds with empty caches.
 const BUILD_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// How long go or the forwarder may take to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Age at which a program in the cache is removed. Builds of this program that run by turns keep theirs.
+/// Age at which a program in the cache is removed. Two builds of this program that run in turns each keep theirs.
 const MAX_AGE: Duration = Duration::from_hours(30 * 24);
 
 /// Name of the program while it is built.
 const UNFINISHED: &str = "unfinished";
 
-/// gVisor's stack, which is built if it is not there yet. As [`program`].
+/// The program of gVisor's stack, which is built if it is not in the cache. The rules of [`program`] hold here, too.
 pub(super) fn gvisor() -> Result<PathBuf, SystemError> {
     GVISOR.build()
 }
@@ -74,7 +74,8 @@ impl GoProgram {
         Build { of: self, cache, search_path: None, limit: BUILD_TIMEOUT }.program()
     }
 
-    /// Everything that makes the program, for its name. Several machines may share a home.
+    /// A hash of everything that determines the program, for its name. The architecture is in it, because several
+    /// machines may share a home.
     fn digest(&self, go: &str) -> u64 {
         let mut hasher = FnvHasher::default();
         (env::consts::ARCH, go, self.sources).hash(&mut hasher);
@@ -97,7 +98,7 @@ impl GoProgram {
     }
 }
 
-/// What is lacking for a build, and the remedy.
+/// An operation that failed for lack of something, and the remedy.
 #[derive(Debug)]
 struct Lacking {
     operation: &'static str,
@@ -114,12 +115,12 @@ impl Lacking {
 
 /// The forwarder that the scenario names, or else the one in the cache, which is built if it is not there yet.
 ///
-/// This blocks for as long as that takes, and must not be called from a task. It must be called before the thread
-/// enters a network namespace, because go may have to download modules.
+/// This blocks until the build ends, so it must not be called from a task. It must be called before the thread enters a
+/// network namespace, because go may have to download modules.
 ///
 /// # Errors
 ///
-/// [`Class::Unavailable`]: there is no go, or its build failed; the error has go's own words.
+/// [`Class::Unavailable`]: there is no go, or its build failed; the error quotes go.
 pub(super) fn program(scenario: &Scenario) -> Result<PathBuf, SystemError> {
     match &scenario.go_forwarder {
         Some(program) => Ok(program.clone()),
@@ -156,7 +157,7 @@ fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Lacking
 /// A build, and the place of its result.
 struct Build {
     of: &'static GoProgram,
-    /// The folder of the program.
+    /// The folder for finished programs.
     cache: PathBuf,
     /// Replaces `PATH` in tests.
     search_path: Option<OsString>,
@@ -164,12 +165,12 @@ struct Build {
 }
 
 impl Build {
-    /// The path of the program, which exists.
+    /// Returns the path of the program, and builds it if it is not there yet.
     fn program(&self) -> Result<PathBuf, SystemError> {
         let go = self.go_version()?;
         let program = self.cache.join(format!("{}{:016x}", self.of.prefix, self.of.digest(&go)));
         if !program.is_file() {
-            // If standard error is closed, there is no one to tell.
+            // Standard error may be closed.
             let _closed = writeln!(io::stderr(), "building the {} with {go}", self.of.name);
             self.build(&program)?;
         }
@@ -203,7 +204,7 @@ impl Build {
         Ok(folder)
     }
 
-    /// Runs go, with fixed settings where the user's own could change the program.
+    /// Runs go. Settings of the user that could change the program are replaced with fixed ones.
     fn go(&self, folder: &Path, arguments: &[&str], limit: Duration) -> Result<Output, SystemError> {
         let mut command = Command::new("go");
         command.args(arguments).current_dir(folder);
@@ -228,7 +229,7 @@ impl Build {
         for entry in fs::read_dir(&self.cache)? {
             let entry = entry?;
             let ours = entry.file_name().as_encoded_bytes().starts_with(self.of.prefix.as_bytes());
-            // Another process may remove it at the same time, and a build does not need the room.
+            // Errors are ignored: another process may remove it at the same time, and a build does not need the room.
             if ours && is_old(&entry).unwrap_or(false) {
                 let path = entry.path();
                 let _gone = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
@@ -238,7 +239,7 @@ impl Build {
     }
 }
 
-/// Runs a program to its end. It is killed after a time, and when the calling thread ends.
+/// Runs a program to its end. It is killed after `limit`, or when the calling thread ends.
 fn output(mut command: Command, limit: Duration) -> io::Result<Output> {
     platform::end_with_this_thread(command.as_std_mut());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);

@@ -7,8 +7,8 @@ use super::barrier::StartBarrier;
 use super::meter::{Usage, difference};
 use crate::sample::Interval;
 
-/// A rest of the window that is shorter than this part of an interval is added to the interval before it: a rate
-/// over it would mean nothing.
+/// If the rest of the window is shorter than an interval divided by this number, it is added to the interval before: a
+/// rate over it would mean nothing.
 const SLIVER: u32 = 10;
 
 /// Records at regular times how much has arrived in the timed window.
@@ -54,15 +54,15 @@ impl Intervals {
         tokio::time::sleep_until((opened + every.saturating_mul(next)).into()).await;
     }
 
-    /// Records the bytes of the timed window that have arrived by now, and the usage of now.
+    /// Records the bytes that have arrived in the timed window so far, and the current usage.
     pub(super) fn record(&mut self, arrived: u64, usage: Usage) {
         if let Some(opened) = self.opened {
             self.records.push(Record { end: opened.elapsed(), arrived, usage: usage.since(self.before) });
         }
     }
 
-    /// Replaces the times and bytes of the records by those of another clock: the end of each of its intervals, and
-    /// the bytes in it. The last one is the rest of the window.
+    /// Replaces the times and bytes of the records with another program's: the end of each of its intervals, and the
+    /// bytes in it. The last interval is the rest of the window.
     pub(super) fn count_by(&mut self, parts: &[(Duration, u64)]) {
         let mut arrived = 0;
         let but_last = parts.len().saturating_sub(1);
@@ -73,8 +73,8 @@ impl Intervals {
         }
     }
 
-    /// The intervals of a window of this length, in which so many bytes arrived. The last interval is the rest of
-    /// the window, and absorbs a record just before its end.
+    /// The intervals of a window of length `elapsed`, in which `bytes` arrived. The last interval is the rest of the
+    /// window, and absorbs a record just before its end.
     pub(super) fn finish(self, elapsed: Duration, bytes: u64, usage: Usage) -> Vec<Interval> {
         let Some(every) = self.every.filter(|_| !elapsed.is_zero()) else { return Vec::new() };
         let most = elapsed.saturating_sub(every / SLIVER);

@@ -13,13 +13,14 @@ use super::error::RunError;
 use super::transfer::TransferError;
 use crate::remedy::WithRemedy;
 
-/// A handshake within one host takes this long only if there is no answer.
+/// How long a handshake may take. Within one host it takes this long only if there is no reply.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// The congestion control of a socket by default, if the kernel has it.
+/// The default congestion control of a socket, if the kernel has it.
 const CONGESTION: &str = "cubic";
 
-/// A socket for connections to `target` with its congestion control set, and the name of that if the system says.
+/// Makes a socket for connections to `target`, and sets its congestion control. Also returns the name of the congestion
+/// control, if the system reports it.
 pub(super) fn socket(target: SocketAddr, congestion: Option<&str>) -> Result<(TcpStream, Option<String>), RunError> {
     let failed = |source| platform::Error::new(Class::Failed, "create", "a socket", source);
     let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
@@ -28,9 +29,9 @@ pub(super) fn socket(target: SocketAddr, congestion: Option<&str>) -> Result<(Tc
     Ok((socket, name))
 }
 
-/// Sets the congestion control of a socket, and that it sends at once. Returns the name of the former.
+/// Sets the congestion control of a socket, and disables Nagle's algorithm. Returns the name of the congestion control.
 pub(super) fn set_up(socket: &TcpStream, congestion: Option<&str>) -> Result<Option<String>, RunError> {
-    // A go, an acknowledgement and a request must not wait.
+    // Small messages must not wait: a go, an acknowledgement, a request.
     socket.set_nodelay(true).map_err(|source| platform::Error::new(Class::Failed, "set up", "a socket", source))?;
     match platform::set_congestion_control(socket, congestion.unwrap_or(CONGESTION)) {
         Ok(()) => Ok(Some(congestion.unwrap_or(CONGESTION).to_owned())),
@@ -47,9 +48,9 @@ pub(super) fn set_up(socket: &TcpStream, congestion: Option<&str>) -> Result<Opt
     }
 }
 
-/// Whether a datagram was only not sent, or not received, because there was no room or none was there.
+/// Whether a datagram was not sent for lack of room, or not received because none was there.
 pub(super) fn has_no_room(error: &io::Error) -> bool {
-    // ENOBUFS, and its number on Windows: where the queue of a device is full, some systems say so.
+    // ENOBUFS, and its number on Windows: some systems return it if the queue of a device is full.
     const NO_BUFFERS: i32 = if cfg!(windows) {
         10_055
     } else if cfg!(target_os = "linux") {
@@ -60,7 +61,7 @@ pub(super) fn has_no_room(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(NO_BUFFERS)
 }
 
-/// No address, any port: where a socket is bound that sends to `target`.
+/// The unspecified address, with any port. A socket that sends to `target` can be bound to it.
 pub(super) fn any_port(target: SocketAddr) -> SocketAddr {
     let any: IpAddr = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     SocketAddr::new(any, 0)

@@ -12,8 +12,9 @@ use super::transfer::Stream;
 use super::{datagram_client, requester};
 use crate::scenario::Scenario;
 
-/// The clients of a load, in the calling thread's network, and their congestion control. Each stream has a target and
-/// a client of its own; requests and datagrams have one client, with the targets behind those.
+/// Makes the clients of a load in the calling thread's network. Also returns their congestion control. The first
+/// targets are for the streams, each with its own client. The other targets are for the one client of requests or
+/// datagrams.
 pub(super) fn clients(
     scenario: &Scenario,
     load: &Load,

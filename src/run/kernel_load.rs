@@ -33,10 +33,10 @@ fn failed(source: io::Error) -> RunError {
     platform::Error::new(Class::Failed, "listen on", "a socket of the kernel's", source).into()
 }
 
-/// Connections that may wait to be accepted, as many as at a stack.
+/// Connections that may wait to be accepted: as many as with a stack.
 const BACKLOG: i32 = 1024;
 
-/// The server's sockets, at free ports of an address of the calling thread's network.
+/// The server's sockets, at free ports of one address in the calling thread's network.
 pub(super) struct Sockets {
     /// One for each client over TCP.
     listeners: Vec<std::net::TcpListener>,
@@ -81,7 +81,7 @@ fn listen(address: SocketAddr, congestion: Option<&str>) -> Result<std::net::Tcp
 }
 
 /// Prepares kernel sockets on both sides: a server with these sockets, and clients in the calling thread's network.
-/// `driver` ends if the way between them fails.
+/// `driver` ends if the path between them fails.
 pub(super) fn prepare(
     scenario: &Scenario,
     load: Load,
@@ -94,7 +94,7 @@ pub(super) fn prepare(
     let known = load.clone();
     let stream_of = move |connection: &KernelStream| {
         let index = ports.iter().position(|port| *port == connection.local.port())?;
-        // Without a second handle the retransmits of the server are unknown.
+        // Without a second handle, the server's retransmits stay unknown.
         if let (Some(stream), Ok(socket)) = (known.streams().get(index), SockRef::from(&connection.socket).try_clone())
         {
             stream.served_by(socket.into());
@@ -142,7 +142,7 @@ impl Listeners {
     }
 }
 
-/// A socket as the datagrams of a stack. If it coalesces, they are received in batches only.
+/// A kernel socket in place of a stack's datagrams. If it coalesces, use `recv_batch` alone.
 #[derive(Clone)]
 pub(super) struct KernelDatagrams(Arc<UdpSocket>);
 
@@ -168,7 +168,7 @@ impl netstacks::Datagrams for KernelDatagrams {
         Ok(DatagramBatch { len, segment_len, local, peer })
     }
 
-    /// It has one local address.
+    /// The socket has only one local address.
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
         self.try_send_batch(local, peer, payload, payload.len()).map(drop)
     }
@@ -180,7 +180,7 @@ impl netstacks::Datagrams for KernelDatagrams {
         payloads: &[u8],
         segment_len: usize,
     ) -> io::Result<usize> {
-        // The runtime does not know yet that a new socket is writable, so the kernel is asked.
+        // Not tokio's `try_send_to`: tokio does not know yet that a new socket is writable.
         match platform::send_datagrams(&SockRef::from(&*self.0), Some(peer), payloads, segment_len) {
             Err(error) if kernel::has_no_room(&error) => Err(io::ErrorKind::WouldBlock.into()),
             result => result,
@@ -188,7 +188,7 @@ impl netstacks::Datagrams for KernelDatagrams {
     }
 }
 
-/// A socket as the stream of a stack.
+/// A kernel socket in place of a stack's stream.
 struct KernelStream {
     socket: TcpStream,
     local: SocketAddr,
@@ -204,13 +204,13 @@ impl netstacks::Stream for KernelStream {
         self.peer
     }
 
-    /// The kernel reports it to the next read or write.
+    /// The kernel reports a failure at the next read or write.
     fn has_failed(&self) -> bool {
         false
     }
 
     fn reset(self) {
-        // If that fails, the drop closes it gracefully.
+        // If that fails, the drop closes the connection with a FIN.
         let _abrupt = self.socket.set_zero_linger();
     }
 }

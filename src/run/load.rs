@@ -13,7 +13,7 @@ use super::transfer::{Direction, Finish, Stream};
 use crate::sample::DatagramFacts;
 use crate::scenario::Scenario;
 
-/// The maker of the load.
+/// The load of a run.
 #[derive(Clone)]
 pub(super) enum Load {
     /// The streams of this program.
@@ -43,11 +43,11 @@ pub(super) struct Delivered {
     pub(super) end: Option<Snapshot>,
     /// The timed window by the clock of the other program.
     pub(super) clock: Option<Clock>,
-    /// What became of the requests or idle connections, if it was a load of them.
+    /// The results of the requests or idle connections, if the load was made of them.
     pub(super) requested: Option<Requested>,
     /// Payload bytes of the streams beside them.
     pub(super) background_bytes: Option<u64>,
-    /// What became of the datagrams, if it was a load of them.
+    /// The counts of the datagrams, if the load was over UDP.
     pub(super) datagrams: Option<DatagramFacts>,
 }
 
@@ -95,8 +95,8 @@ impl Load {
         }
     }
 
-    /// How many payload bytes its server must have received and sent, when all clients are done. A request that failed
-    /// or was under way at the end may have come or not. Bulk datagrams are counted elsewhere.
+    /// How many payload bytes its server must have received and sent when all clients are done. These are ranges: a
+    /// request that failed or was in flight at the end may have arrived or not. Bulk datagrams are counted elsewhere.
     pub(super) fn crossed(&self) -> [RangeInclusive<u64>; 2] {
         [Direction::ToServer, Direction::ToClient].map(|direction| {
             let streams = self.streams().iter().filter(|stream| stream.direction == direction);
@@ -113,7 +113,7 @@ impl Load {
         matches!(self, Self::Streams(_) | Self::External(_))
     }
 
-    /// How many clients there are: each of them waits for the others before it begins.
+    /// The number of clients. Each of them waits for the others before it begins.
     pub(super) fn clients(&self) -> usize {
         match self {
             Self::Streams(streams) => streams.len(),
@@ -122,7 +122,7 @@ impl Load {
         }
     }
 
-    /// Bytes that have arrived so far, including the warm-up; 0 if only the end will tell.
+    /// Bytes that have arrived so far, including the warm-up; 0 if another program makes the load.
     pub(super) fn arrived(&self) -> u64 {
         match self {
             Self::Streams(streams) => streams.iter().map(Stream::arrived).sum(),
@@ -145,7 +145,7 @@ impl Load {
         }
     }
 
-    /// The figures of the streams that have ended. They are the whole load only after a run without failure.
+    /// The figures of the parts that have ended. They cover the whole load only after a run without failure.
     pub(super) fn delivered(&self) -> Delivered {
         match self {
             Self::Streams(streams) => of_streams(streams),

@@ -1,7 +1,7 @@
 //! The kernel's TCP on both sides, over its loopback: the reference for a stack.
 //!
-//! The clients are those of the whole path, and the server runs on the same runtime, but over tokio's sockets. The
-//! kernel chooses the buffers.
+//! The clients are the same as for the whole path. The server runs on the same runtime, but over tokio's sockets. The
+//! kernel chooses the sizes of the buffers.
 
 use std::future;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -17,15 +17,15 @@ use super::prepared::Prepared;
 use crate::sample::DeviceFacts;
 use crate::scenario::Scenario;
 
-/// Prepares the kernel against itself, in a network of the run's own or else in the host's.
+/// Prepares kernel sockets on both sides, in a network of the run's own or in the host's.
 pub(super) fn prepare(scenario: &Scenario, is_own_network: bool) -> Result<Prepared, RunError> {
     let loopback = platform::set_loopback_up()?;
     let device = loopback.map(|interface| DeviceFacts {
-        // The host's loopback has its firewall and other users, and the figure should say so.
+        // The host's loopback has a firewall and other users, so the name must tell it apart.
         name: if is_own_network { interface.name } else { format!("{} (host)", interface.name) },
         mtu: interface.mtu,
         offload: interface.offload,
-        // Packets reach the receiver at once, whatever the length of the queue.
+        // Packets reach the receiver at once, without a queue.
         tx_queue_len: None,
     });
     let load = Load::of(scenario);

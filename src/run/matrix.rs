@@ -12,23 +12,23 @@ use crate::scenario::{Cell, Scenario};
 
 /// An observer of a matrix.
 pub trait Observer {
-    /// The matrix begins: `total` runs, of which `done` were made before, in the order of this seed.
+    /// The matrix begins. It has `total` runs, and `done` of them were made before. `seed` determines their order.
     fn begin(&mut self, total: usize, done: usize, seed: u64);
 
     /// A run of a cell begins, by this program or by the other build.
     fn run(&mut self, round: u32, cell: &Cell, against: bool);
 
-    /// It has ended.
+    /// The run has ended.
     fn sample(&mut self, sample: &Sample);
 
     /// The matrix ends.
     fn end(&mut self);
 }
 
-/// Why a matrix did not come to its end.
+/// Why a matrix did not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum MatrixError {
-    /// No cell could be run at all, or the user stopped it.
+    /// No cell could be run at all, or the user interrupted the matrix.
     #[error(transparent)]
     Run(#[from] RunError),
     /// The file of samples is wrong, or cannot be written.
@@ -36,13 +36,13 @@ pub enum MatrixError {
     File(#[from] FileError),
 }
 
-/// Runs a matrix to its end, with the programs of `executors`: this one, and perhaps another build. `arguments`
-/// are the program's, for the file's head.
+/// Runs a matrix to its end, with the programs of `executors`: this program, and perhaps another build. `arguments` are
+/// the program's arguments, for the head of the file.
 ///
-/// Before its first run a cell is checked: one untimed megabyte, every byte of it compared. A failure is a
-/// sample, and the next run goes on. A file that has samples of this matrix already is continued.
+/// Before its first run, a cell is checked with a short run that compares every byte ([`Scenario::path_check`]). A
+/// failure is a sample, and the matrix goes on. A file that already has samples of this matrix is continued.
 ///
-/// Returns all samples, those from before first, and why there are not more, where there should be.
+/// Returns all samples, earlier ones first, and an error if the matrix did not finish.
 pub fn matrix<X: Executor>(
     plan: &MatrixPlan,
     arguments: Vec<String>,
@@ -54,7 +54,7 @@ pub fn matrix<X: Executor>(
         Err(error) => return (Vec::new(), Err(error)),
     };
     let total = plan.scenarios.len() * plan.runs as usize * executors.count();
-    // Those of later rounds are kept, and not counted.
+    // The file may have runs of later rounds. They are kept, but not counted.
     let done = rounds.done.iter().filter(|run| run.round <= plan.runs).count();
     observer.begin(total, done, rounds.seed);
     let result = (1..=plan.runs).try_for_each(|round| rounds.round(plan, round, executors, observer));
@@ -82,25 +82,25 @@ impl<X> Executors<X> {
 struct Run {
     cell: Cell,
     round: u32,
-    /// By the other build.
+    /// Whether the other build makes it.
     against: bool,
 }
 
-/// A matrix under way.
+/// A matrix that is running.
 struct Rounds {
     seed: u64,
-    /// Of this program.
+    /// The environment of this program.
     environment: Arc<Environment>,
-    /// Of the other build, if there is one.
+    /// The environment of the other build, if there is one.
     environment_against: Option<Arc<Environment>>,
     file: Option<Appender>,
-    /// Those from before come first.
+    /// Earlier samples come first.
     samples: Vec<Sample>,
     /// The runs that were made, now or before.
     done: HashSet<Run>,
     /// The cells whose path check succeeded, by program.
     checked: HashSet<(Cell, bool)>,
-    /// Runs that could not begin, while none could: they are kept only if another run begins.
+    /// Samples of runs that could not begin, as long as no run could. They are kept only if another run begins.
     unavailable: Vec<Sample>,
 }
 
@@ -131,7 +131,7 @@ impl Rounds {
             }
             None => (None, head, Vec::new()),
         };
-        // What was unavailable is tried again.
+        // A run that was unavailable is tried again.
         let made = samples.iter().filter(|sample| sample.measured.status != Status::Unavailable);
         let run = |sample: &Sample| {
             let Measurements { round, against, .. } = sample.measured;
@@ -171,7 +171,7 @@ impl Rounds {
             }
             let Run { cell, round, against } = run;
             observer.run(round, &cell, against);
-            // Each round has chances of its own.
+            // Each round has its own seed for the link.
             let link_seed = scenario.link_seed.wrapping_add(u64::from(round) - 1);
             let scenario = Scenario { link_seed, ..scenario.clone() };
             let measured = match self.execute(&scenario, against, executor) {
@@ -218,8 +218,8 @@ impl Rounds {
         executor.execute(scenario).map(|sample| sample.measured)
     }
 
-    /// Keeps a sample, on the disk first. While nothing at all can be run, nothing is kept: when the missing thing
-    /// is there, the same command begins anew.
+    /// Keeps a sample, on the disk first. As long as no run could begin, nothing is kept: once the missing thing is
+    /// there, the same command starts from the beginning.
     fn keep(&mut self, sample: Sample) -> Result<(), FileError> {
         if self.samples.is_empty() && sample.measured.status == Status::Unavailable {
             self.unavailable.push(sample);

@@ -1,6 +1,6 @@
 //! The stack alone: over a link in memory, with scripted peers as its clients.
 //!
-//! There is no kernel in it, no device and no network, so it needs no permission and no namespace.
+//! No kernel, device or network takes part, so it needs no permission and no namespace.
 
 use std::collections::VecDeque;
 use std::io;
@@ -34,10 +34,10 @@ const NAME: &str = "memory";
 /// The port of the first client, like one of the kernel's; the others follow.
 const CLIENT_PORT: u16 = 40_000;
 
-/// How long a client of datagrams waits for one, so that it can be cancelled.
+/// How long a client waits for a datagram before it checks for cancellation.
 const WAIT: Duration = Duration::from_millis(5);
 
-/// How long sockets wait for room in the link.
+/// How long sockets wait before they try a full link again.
 const SOON: Duration = Duration::from_micros(100);
 
 /// Prepares a stack over memory.
@@ -149,17 +149,17 @@ impl<L: Link> Connection for peer::Client<L> {
 struct MemorySockets {
     peers: Peers<MemoryLink>,
     protocol: Protocol,
-    /// Where the datagrams of each socket go to, and those that have come for it.
+    /// Over UDP: the destination of each socket, and the datagrams that have come for it.
     targets: Vec<SocketAddr>,
     datagrams: Vec<VecDeque<Vec<u8>>>,
-    /// Sockets of datagrams that are new, and those for which the link had no room.
+    /// UDP sockets that are ready at once: new ones, and those for which the link had no room.
     waiting: Vec<usize>,
     /// Room for a datagram.
     buffer: Vec<u8>,
 }
 
 impl MemorySockets {
-    /// The port of a socket of datagrams.
+    /// The port of a UDP socket.
     fn port(index: usize) -> u16 {
         // There are 10,000 connections at most.
         CLIENT_PORT + index as u16
@@ -212,7 +212,7 @@ impl Sockets for MemorySockets {
     }
 
     fn wait(&mut self, longest: Duration, ready: &mut Vec<usize>) -> io::Result<()> {
-        // The link has room again soon: it loses nothing.
+        // A full link soon has room again: it drops nothing.
         self.peers.wait(if self.waiting.is_empty() { longest } else { longest.min(SOON) }, ready)?;
         ready.append(&mut self.waiting);
         while let Some(datagram) = self.peers.receive_datagram(&mut self.buffer) {
@@ -231,7 +231,7 @@ impl Sockets for MemorySockets {
     }
 }
 
-/// A socket of datagrams, over memory.
+/// A UDP socket over memory.
 struct MemoryDatagrams {
     peers: Peers<MemoryLink>,
     target: SocketAddr,

@@ -16,24 +16,24 @@ pub(super) trait Meter: Send + Sync + 'static {
     fn counters(&self) -> Counters;
 }
 
-/// CPU time and memory up to a moment. `None` is unknown.
+/// CPU time and memory at a moment. `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Usage {
     /// CPU time of this process.
     pub(super) own_cpu: Option<Duration>,
-    /// CPU time of the carrier, where another process carries the bytes.
+    /// CPU time of the carrier, if another process carries the bytes.
     pub(super) carrier_cpu: Option<Duration>,
     /// The carrier's resident set at that moment, in bytes.
     pub(super) carrier_rss_bytes: Option<u64>,
 }
 
 impl Usage {
-    /// Of this process, and of that of a carrier.
+    /// The usage of this process and of a carrier's process.
     pub(super) fn with(carrier: ProcessMeter) -> Self {
         Self { own_cpu: platform::cpu_of_process(), carrier_cpu: carrier.cpu(), carrier_rss_bytes: carrier.rss_bytes() }
     }
 
-    /// The CPU time since `then`, and the memory of now.
+    /// The CPU time since `then`, and the current memory.
     pub(super) fn since(self, then: Self) -> Self {
         Self {
             own_cpu: difference(self.own_cpu, then.own_cpu),
@@ -43,7 +43,7 @@ impl Usage {
     }
 }
 
-/// The time between two readings of a clock, where both are known.
+/// The time between two readings of a clock, if both are known.
 pub(super) fn difference(now: Option<Duration>, then: Option<Duration>) -> Option<Duration> {
     Some(now?.saturating_sub(then?))
 }
@@ -85,7 +85,7 @@ pub(super) struct Snapshot {
     pub(super) stolen: Option<Duration>,
 }
 
-/// Of a run within this process: the packets on its link, and those that its device dropped.
+/// The meter of a run within this process. It counts the packets on the link, and those that the device dropped.
 pub(super) struct LinkMeter<D> {
     traffic: Arc<Traffic>,
     drops: D,
@@ -97,7 +97,7 @@ impl<D: Fn() -> Option<u64> + Send + Sync + 'static> LinkMeter<D> {
         Self { traffic, drops, faults: None }
     }
 
-    /// The same for a link that may have conditions.
+    /// Adds the counts of a link with conditions.
     pub(super) fn with_faults(self, faults: Arc<FaultCounter>) -> Self {
         Self { faults: Some(faults), ..self }
     }

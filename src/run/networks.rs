@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use platform::Namespace;
 
-/// The near network, which is the calling thread's, and the far one. They vanish with this value and with the thread.
+/// The near network, which the calling thread is in, and the far one. The far network ends with this value, the near
+/// one with the thread.
 pub(super) struct Networks {
     /// The calling thread's folder under `/proc`.
     near: PathBuf,
@@ -23,7 +24,8 @@ impl Networks {
         &self.far
     }
 
-    /// Reads from any thread how many packets devices have dropped, of the near network and of the far one.
+    /// Returns a function that reads how many packets these devices of the near and the far network have dropped. Any
+    /// thread may call it.
     pub(super) fn drops(&self, near: &[&str], far: &[&str]) -> impl Fn() -> Option<u64> + Send + Sync + use<> {
         let of = |folder: &Path, names: &[&str]| {
             names.iter().map(|name| (folder.to_owned(), (*name).to_owned())).collect::<Vec<_>>()

@@ -14,14 +14,15 @@ use super::stack::{FIRST_PORT, StackStarter, Start, StartedStack};
 use super::{kernel_clients, tun};
 use crate::scenario::{Conditions, Scenario, Tun};
 
-/// Ports for connections that live for one request. The stack keeps each for a while after its end (TIME-WAIT), and
-/// a client has its own ports again and again: with a prime number of others, no pair of ports returns soon.
+/// Server ports for connections that carry one request. The stack keeps each connection for a while after its end
+/// (TIME-WAIT), and the client reuses its own ports. With a prime number of server ports, no pair of ports returns
+/// soon.
 const PORTS: usize = 61;
 
 /// The link between the device and the stack.
 pub(super) type DeviceLink = Faulty<Counted<TunDevice>>;
 
-/// By how many others a packet is overtaken: as many as a TCP takes for a sign of loss (RFC 5681, 3.2).
+/// How many later packets overtake a packet: as many as TCP takes for a sign of loss (RFC 5681, 3.2).
 const OVERTAKEN_BY: usize = 3;
 
 /// The conditions of a scenario, for both directions.
@@ -42,8 +43,8 @@ pub(super) fn plan(scenario: &Scenario) -> FaultPlan {
     FaultPlan { seed: scenario.link_seed, rx: faults, tx: faults, ..FaultPlan::default() }
 }
 
-/// The addresses to which the clients of a load connect at a stack: one for each stream, and then those of requests
-/// or datagrams.
+/// The addresses at a stack to which the clients of a load connect: one for each stream, and then those for requests or
+/// datagrams.
 pub(super) fn targets(stack: IpAddr, load: &Load) -> Vec<SocketAddr> {
     let ports = match load {
         Load::Streams(streams) => streams.len(),

@@ -1,7 +1,7 @@
-//! The payload: bytes from which their position can be told.
+//! The payload: bytes that reveal their position in the stream.
 
-/// Length of the pattern, in bytes. It is a prime, so that no buffer, segment or window is a multiple of it:
-/// bytes that were lost, repeated or moved do not match.
+/// Length of the pattern, in bytes. It is a prime, so that no usual length of a buffer, segment or window is a multiple
+/// of it: bytes that were lost, repeated or moved do not match.
 const PERIOD: usize = 65_521;
 
 /// A stream's endless payload. Both sides make it from the same seed. Sending and checking generate nothing: one
@@ -30,7 +30,7 @@ impl Pattern {
         Self { bytes }
     }
 
-    /// `len` bytes of the stream from `offset` on; fewer where `len` is beyond the longest slice.
+    /// `len` bytes of the stream from `offset` on; fewer if `len` exceeds the longest slice.
     pub(super) fn slice(&self, offset: u64, len: usize) -> &[u8] {
         let start = (offset % PERIOD as u64) as usize;
         let end = self.bytes.len().min(start + len);

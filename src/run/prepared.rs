@@ -20,17 +20,18 @@ use crate::scenario::Scenario;
 /// A run that is prepared: every layer makes one.
 pub(super) struct Prepared {
     pub(super) load: Load,
-    /// Where the load begins, with the meters that are read then.
+    /// Holds the load until all clients are warm, and reads the meters then.
     pub(super) barrier: Arc<StartBarrier>,
     pub(super) server: ServerSide,
-    /// One for each stream, in their order; none if the server makes the whole load.
+    /// The clients of the streams, in their order, and then the client of requests or datagrams. Empty if the server
+    /// makes the whole load.
     pub(super) clients: Vec<Client>,
     /// The clients' congestion control.
     pub(super) congestion: Option<String>,
     pub(super) device: Option<DeviceFacts>,
     /// The settings that the stack really uses.
     pub(super) effective: Option<Effective>,
-    /// The process that carries the bytes, if that is not this one.
+    /// The process that carries the bytes, if it is not this one.
     pub(super) carrier: Option<Carrier>,
 }
 

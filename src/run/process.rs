@@ -14,23 +14,23 @@ use super::error::RunError;
 /// How long a killed process may take to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// The most of standard output that is kept: the most intervals that a run may have are 5 MB.
+/// Most bytes of standard output that are kept. The intervals of a run take 5 MB at most.
 pub(super) const MAX_STDOUT: u64 = 16 << 20;
 
-/// The most of standard error that is kept, from its end: the reason of a crash comes last.
+/// Most bytes of standard error that are kept, from its end: the reason of a crash comes last.
 const MAX_STDERR: usize = 64 << 10;
 
-/// Names the parent process to a child that ends with it: see [`end_with_parent`].
+/// The environment variable that tells a child the process ID of its parent: see [`end_with_parent`].
 pub(super) const PARENT: &str = "RUST_TUN_PERF_PARENT";
 
 /// `main` prints this in front of its one error.
 const ERROR: &str = "error: ";
 
-/// A panic ends with advice that begins like this.
+/// The advice at the end of a panic's message begins with this.
 const PANIC_NOTE: &str = "note: ";
 
-/// Ties this process to the one that started it for a run, if there is one: if the parent is killed, this process
-/// ends too, and does not disturb the runs after it. Does nothing on a system that cannot do it.
+/// If another process started this one for a run, ties this process to it: when the parent is killed, this process ends
+/// too, and does not disturb later runs. Does nothing on a system that cannot do it.
 ///
 /// # Errors
 ///
@@ -45,11 +45,11 @@ pub fn end_with_parent() -> Result<(), RunError> {
 /// Kills a process and waits until it has ended. It may have ended before.
 pub(super) async fn kill(child: &mut Child) {
     let _ended = child.start_kill();
-    // The kernel may hold it in a driver for a while. It is reaped later then.
+    // A driver of the kernel may hold it for a while. Then it is reaped later.
     let _held = timeout(KILL_TIMEOUT, child.wait()).await;
 }
 
-/// Reads the beginning of a stream. At its limit the stream is closed, and the writer dies of that.
+/// Reads a stream up to a limit, and then closes it. A writer that goes on gets an error.
 pub(super) async fn head(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {

@@ -1,7 +1,7 @@
 //! Runs each scenario in a process of its own, a child of this one.
 //!
-//! The largest resident set is a figure of a whole process, lwIP and the namespaces allow one run for each process,
-//! and C code that crashes must not take the results of other runs along.
+//! There are three reasons: the largest resident set is a figure of a whole process, lwIP and the namespaces allow only
+//! one run for each process, and a crash of C code must not lose the results of other runs.
 
 use std::future;
 use std::io;
@@ -33,10 +33,10 @@ const GRACE: Duration = Duration::from_secs(25);
 /// How long a program may take to describe itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an interrupted process may take to end by itself. In a terminal it gets the interrupt, too.
+/// How long a process may take to end by itself after an interrupt. In a terminal it gets the interrupt, too.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How much later than its child this process may get an interrupt that is for both, as in a terminal.
+/// In a terminal, an interrupt is for this process and its child. This process may get it this much later.
 const ECHO: Duration = Duration::from_millis(200);
 
 /// The exit code of an interrupted run.
@@ -65,17 +65,17 @@ struct Remains {
 }
 
 impl ProcessExecutor {
-    /// Runs scenarios by this very program.
+    /// Runs scenarios with this program.
     pub fn this_program() -> Self {
         Self::new(platform::this_program())
     }
 
-    /// Runs scenarios by another build of this program.
+    /// Runs scenarios with another build of this program.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self { program: program.into(), grace: GRACE, watch: Mutex::new(None) }
     }
 
-    /// The same, but a process is killed when it has taken this long beyond the timeout of its run.
+    /// Sets how long a process may take beyond the timeout of its run before it is killed.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
@@ -112,7 +112,7 @@ impl ProcessExecutor {
         limit: Duration,
         interrupts: &mut Interrupts,
     ) -> Result<Option<Remains>, RunError> {
-        // The reactor has to look once to see an interrupt that came between two runs.
+        // Lets the reactor see an interrupt that came between two runs.
         task::yield_now().await;
         tokio::select! {
             biased;
@@ -172,8 +172,8 @@ impl Executor for ProcessExecutor {
         Ok(environment)
     }
 
-    /// A process that crashes, that alone was interrupted, or that prints neither a sample nor an error is a sample of
-    /// [`Status::Panicked`]. One that does not end is killed, and is a sample of [`Status::Stalled`].
+    /// The sample has [`Status::Panicked`] if the process crashed, if it alone was interrupted, or if it printed
+    /// neither a sample nor an error. A process that does not end is killed, and its sample has [`Status::Stalled`].
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
         let limit = scenario.timeout.saturating_add(self.grace);
         let Some(remains) = self.child(Task::Run(Box::new(scenario.clone())), limit)? else {
@@ -204,7 +204,7 @@ impl From<(Vec<u8>, Vec<u8>, ExitStatus)> for Remains {
 }
 
 impl Remains {
-    /// Whether an interrupt ended the process: of it alone, or of all.
+    /// Whether an interrupt ended the process. The interrupt was for it alone, or for all.
     fn is_interrupted(&self) -> bool {
         matches!(self.end, ProcessEnd::Interrupted | ProcessEnd::Exited(INTERRUPTED))
     }
@@ -214,7 +214,7 @@ impl Remains {
 fn outcome(scenario: &Scenario, remains: &Remains) -> Result<Sample, RunError> {
     let stderr = String::from_utf8_lossy(&remains.stderr);
     let end = match &remains.end {
-        // An interrupt of all would have reached this process.
+        // An interrupt for all would have reached this process, too.
         ProcessEnd::Interrupted | ProcessEnd::Exited(INTERRUPTED) => "the process alone was interrupted".to_owned(),
         ProcessEnd::Exited(code) => format!("the process ended with exit code {code}"),
         ProcessEnd::Crashed(reason) => format!("the process died of {reason}"),

@@ -11,8 +11,8 @@ use tempfile::NamedTempFile;
 use super::error::RunError;
 use crate::remedy::{SystemError, WithRemedy};
 
-/// Does some work. If there is a file, draws a flame graph of this process meanwhile and writes it there, unless the
-/// work fails or its result is not good.
+/// Does some work. If there is a `file`, profiles this process meanwhile and writes a flame graph to the file, unless
+/// the work fails or its result is not good.
 pub(super) fn profiled<T>(
     title: &str,
     file: Option<&Path>,
@@ -30,7 +30,7 @@ pub(super) fn profiled<T>(
     Ok(result)
 }
 
-/// The folded stacks that the forwarder in Go writes, and the graph to be made of them.
+/// The folded stacks that the forwarder in Go writes, and the file for the graph.
 pub(super) struct FoldedStacks {
     stacks: NamedTempFile,
     graph: PathBuf,

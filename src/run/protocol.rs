@@ -8,7 +8,7 @@
 //! | run | makes the run, and prints its sample as one line of JSON |
 //! | carry | carries packets or connections for a run of the parent |
 //!
-//! A child that carries takes an order on each further line, a string in JSON:
+//! A child that carries then takes orders. Each is a string in JSON, on a line of its own:
 //!
 //! | it reads | it does |
 //! |---|---|
@@ -31,10 +31,10 @@ use super::error::RunError;
 use crate::sample::{DeviceFacts, Environment, LinkFacts};
 use crate::scenario::Scenario;
 
-/// The version of the protocol. It grows when a task or a word changes its meaning.
+/// The version of the protocol. It grows when a task or an order changes its meaning.
 pub const PROTOCOL: u32 = 1;
 
-/// The arguments that make this program a child process.
+/// The argument that makes this program a child process.
 pub(super) const CHILD: &str = "child";
 
 /// The order to begin.
@@ -43,7 +43,7 @@ pub(super) const START: &str = "\"start\"";
 /// The order to print the counts so far.
 pub(super) const REPORT: &str = "\"report\"";
 
-/// The first line that a child prints that carries.
+/// The first line that a carrying child prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Answer {
@@ -72,10 +72,10 @@ pub(super) enum Task {
     Carry(Box<Carry>),
 }
 
-/// What a carrier has done so far.
+/// The counts of a carrier so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Report {
-    /// What it carried.
+    /// The packets and bytes that it carried.
     #[serde(flatten)]
     pub(super) counts: Counts,
     /// What its link did to packets, if it is a proxy.
@@ -86,7 +86,7 @@ pub(super) struct Report {
 /// A task to carry packets or connections between two networks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Carry {
-    /// The run, whose subject is carried by another process.
+    /// The run of the parent. The child does the part of its subject.
     pub(super) scenario: Scenario,
     /// The namespace of the far network, as a file of `/proc/PID/ns`. The near network is the child's own.
     pub(super) far_namespace: PathBuf,
@@ -101,7 +101,7 @@ pub(super) struct Greeting {
     pub(super) environment: Environment,
 }
 
-/// The facts that a child that carries tells when it is ready.
+/// The facts that a carrying child reports when it is ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ready {
     /// Its device, once it is open.
@@ -118,7 +118,7 @@ pub(super) struct Ready {
 impl Message {
     /// The line, with a line feed, that gives a child this task.
     pub(super) fn line(task: Task) -> String {
-        // Text, numbers and lists, all of which JSON has.
+        // Never fails: JSON has text, numbers and lists.
         let json = serde_json::to_string(&Self { protocol: PROTOCOL, task }).unwrap_or_default();
         json + "\n"
     }

@@ -5,9 +5,9 @@
 //! client ── kernel TCP ── TUN ──► proxy's process ──► to-far ── veth ── to-near ── kernel TCP ── server
 //! ```
 //!
-//! The networks are those of a forwarder (`networks`), with a veth pair between them. The proxy is a process of its own
-//! (`carrier`), this program. The server's address has a route into the proxy's device. The proxy's sockets are bound
-//! to the veth interface, so that route is not theirs. The load comes from this process (`kernel_load`).
+//! The networks are as for a forwarder (`networks`), and a veth pair joins them. The proxy is a child process of this
+//! program (`carrier`). The server's address has a route into the proxy's device. The proxy's sockets are bound to the
+//! veth interface, so they do not take that route. The load comes from this process (`kernel_load`).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -39,7 +39,7 @@ const ENDS_V6: [[Ipv6Addr; 2]; 2] = [
     [Ipv6Addr::new(0xfd18, 0, 1, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd18, 0, 2, 0, 0, 0, 0, 1)],
 ];
 
-/// Packets that may wait in an interface. The kernel passes them on at once, so none waits.
+/// Packets that may wait in an interface. The kernel passes them on at once, so in practice none waits.
 const TX_QUEUE_LEN: u32 = 1000;
 
 /// Prepares a proxy between the two networks.
@@ -81,13 +81,13 @@ pub(super) fn ends(device: &Network) -> ([IpAddr; 2], u8) {
         IpAddr::V4(_) => (ENDS_V4.map(|pair| pair.map(IpAddr::from)), 24),
         IpAddr::V6(_) => (ENDS_V6.map(|pair| pair.map(IpAddr::from)), 64),
     };
-    // A device whose network is larger has the less specific route.
+    // The route of a larger network is less specific, so it does not conflict.
     let is_taken = |end: &IpAddr| network_of(*end, prefix_len) == network_of(device.address, prefix_len);
     let [usual, other] = pairs;
     (if usual.iter().any(is_taken) { other } else { usual }, prefix_len)
 }
 
-/// The counts of a proxy by those of the packets that crossed its device.
+/// The counts of a proxy, made from the packets that crossed its device.
 pub(super) fn counts(packets: PacketCounts) -> Counts {
     let PacketCounts { rx_packets, rx_bytes, tx_packets, tx_bytes } = packets;
     Counts {
@@ -96,7 +96,7 @@ pub(super) fn counts(packets: PacketCounts) -> Counts {
     }
 }
 
-/// The packets that crossed the device, both ways, as [`counts`] tells them.
+/// The packets that crossed the device both ways, from the result of [`counts`].
 fn crossed(Counts { to_far, to_near }: &Counts) -> Carried {
     Carried { written_packets: to_near.written_packets, written_bytes: to_near.written_bytes, ..*to_far }
 }

@@ -1,4 +1,4 @@
-//! The client's side of requests: one thread for all connections, driven by readiness.
+//! The client side of requests: one thread for all connections, driven by readiness.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -22,16 +22,16 @@ use super::transfer::TransferError;
 use crate::sample::{DatagramFacts, IdleFacts, Latency, Status};
 use crate::scenario::RELEASE_DELAY;
 
-/// How long requests are made before the timed window.
+/// How long the client makes requests before the timed window.
 const WARM_UP: Duration = Duration::from_millis(100);
 
-/// Handshakes at once, before the warm-up: fewer than wait in a stack's backlog.
+/// Most handshakes at once before the warm-up: fewer than the backlog of a stack.
 const HANDSHAKES: usize = 256;
 
 /// A run with more failures than this ends early.
 const MAX_ERRORS: u64 = 10_000;
 
-/// How often the client looks for requests over UDP that are lost.
+/// How often the client checks for lost requests over UDP.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The longest wait for an event, so that cancellation is noticed.
@@ -72,7 +72,7 @@ pub(super) fn client(exchange: &Arc<Exchange>, targets: Vec<SocketAddr>, sockets
             cancelled,
         };
         let result = requester.run(barrier);
-        // The counts of a run that failed early; of another they are set already.
+        // Sets the counts of a run that failed early. Otherwise they are set already.
         requester.finish(0, None, None, barrier.read());
         (Box::new(requester.sockets), result)
     });
@@ -88,24 +88,24 @@ struct Requester<S> {
     slots: Vec<Slot>,
     counts: Counts,
     pace: Pace,
-    /// Slots that wait for a request to be due, as often as each has room for one.
+    /// Slots that wait for a request to be due. A slot is listed once for each request that it has room for.
     idle: VecDeque<usize>,
-    /// Connections whose handshake is under way.
+    /// Connections with an unfinished handshake.
     handshakes: usize,
     /// Connections made so far.
     made: usize,
     is_warm_up: bool,
-    /// CPU time of the thread that says when requests are due, if there was one.
+    /// CPU time of the thread that rings when requests are due, if there was one.
     clock_cpu: Option<Duration>,
-    /// Bytes of the streams beside the requests when the window began, and then those in it.
+    /// Bytes of the streams beside the requests: first the count when the window began, at its end the bytes in it.
     background_bytes: u64,
     /// The datagram of a request.
     request: Vec<u8>,
-    /// When it last looked for requests whose response does not come.
+    /// When it last checked for lost requests.
     looked: Instant,
-    /// Room for what is read.
+    /// The buffer for reads.
     room: Vec<u8>,
-    /// Room for the numbers of sockets.
+    /// The buffer for the numbers of ready sockets.
     ready: Vec<usize>,
 }
 
@@ -114,7 +114,7 @@ struct Counts {
     latency: Latency,
     errors: BTreeMap<&'static str, u64>,
     failed: u64,
-    /// Over UDP: requests that were sent, responses that came in time, and those that came again.
+    /// Over UDP: requests that were sent, responses that came in time, and responses that came again.
     sent: u64,
     arrived: u64,
     duplicated: u64,
@@ -128,7 +128,7 @@ enum Pace {
     Stopped,
     /// As soon as the one before it has been answered.
     Closed,
-    /// So many a second at even distances from a beginning. `started` have been.
+    /// At even intervals from `begin` on, `rate` a second. `started` requests have been started.
     Even { begin: Instant, rate: u32, started: u64, end: Instant },
 }
 
@@ -146,7 +146,7 @@ impl Pace {
         }
     }
 
-    /// Counts one that has been started.
+    /// Counts a request that has been started.
     fn start(&mut self) {
         if let Self::Even { started, .. } = self {
             *started += 1;
@@ -160,16 +160,17 @@ struct Slot {
     /// Whether it has a socket, and whether that is connected.
     is_taken: bool,
     is_open: bool,
-    /// When the requests under way were due, the oldest first.
+    /// When the requests in flight were due, the oldest first.
     due: VecDeque<Instant>,
     /// Bytes of them that the socket has not taken.
     unsent: usize,
-    /// Bytes of the oldest one's response that have come.
+    /// Bytes of the oldest request's response that have arrived.
     got: usize,
-    /// Over UDP: the number of the last request, which its response has, too; when it was sent, until it is answered or
-    /// given up; and whether it was answered.
+    /// Over UDP: the number of the last request. Its response has the same number.
     mark: u32,
+    /// When that request was sent; `None` once it is answered or given up.
     sent: Option<Instant>,
+    /// Whether that request was answered.
     is_answered: bool,
 }
 
@@ -198,7 +199,7 @@ impl<S: Sockets> Requester<S> {
         let (answered, cpu) = (self.exchange.timed(), difference(platform::cpu_of_thread(), cpu));
         self.background_bytes = self.exchange.background_bytes() - self.background_bytes;
         let cpu = cpu.map(|cpu| cpu + self.clock_cpu.unwrap_or_default());
-        // What was under way counts with its latency.
+        // Requests in flight at the end count with their latency.
         let end = window.and_then(|end| self.stop().map(|()| end))?;
         let verdict = self.counts.verdict(answered);
         let sent = self.counts.sent;
@@ -209,7 +210,7 @@ impl<S: Sockets> Requester<S> {
         verdict
     }
 
-    /// Hands over the figures, the first time.
+    /// Hands over the figures. Only the first call has an effect.
     fn finish(&mut self, answered: u64, cpu: Option<Duration>, idle: Option<IdleFacts>, end: Snapshot) {
         let Counts { latency, errors, sent, arrived, duplicated, .. } = mem::take(&mut self.counts);
         let facts = DatagramFacts { sent, arrived, duplicated, ..DatagramFacts::default() };
@@ -218,7 +219,7 @@ impl<S: Sockets> Requester<S> {
         self.exchange.finish(Requested { answered, latency, errors, cpu, idle, datagrams, background_bytes, end });
     }
 
-    /// Holds all connections open, a byte each way behind each, and reads the memory meanwhile.
+    /// Opens all connections, exchanges a byte on each, and holds them open. Reads the memory after each step.
     fn idle(&mut self, barrier: &StartBarrier) -> Result<(), TransferError> {
         // The first connection pays one-time costs, which are left out.
         self.connect(0).map_err(TransferError::io("connect"))?;
@@ -229,7 +230,7 @@ impl<S: Sockets> Requester<S> {
         barrier.wait()?;
         self.exchange.warm();
         self.is_warm_up = false;
-        // Those of another process are not known.
+        // The wakeups of another process are not known.
         let is_carried = barrier.usage().carrier_rss_bytes.is_some();
         let wakeups = || platform::wakeups_of_process().filter(|_| !is_carried);
         let (cpu, slept) = (platform::cpu_of_thread(), wakeups());
@@ -296,7 +297,7 @@ impl<S: Sockets> Requester<S> {
         Ok(())
     }
 
-    /// From now on requests are started at this pace.
+    /// Sets the pace at which requests are started from now on.
     fn begin(&mut self, pace: Pace) -> Result<(), TransferError> {
         self.pace = pace;
         let depth = self.exchange.requests.depth.get().into();
@@ -304,9 +305,10 @@ impl<S: Sockets> Requester<S> {
         self.start_due()
     }
 
-    /// Starts no more, and waits until those under way are answered. Those that are not have failed.
+    /// Starts no more requests, and waits for the responses to those in flight. A request without a response has
+    /// failed.
     fn stop(&mut self) -> Result<(), TransferError> {
-        // What was due in the window is still made, so that it is counted with its delay.
+        // Requests that were due in the window are still made, so that their delay counts.
         if matches!(self.pace, Pace::Closed) {
             self.pace = Pace::Stopped;
         }
@@ -337,7 +339,7 @@ impl<S: Sockets> Requester<S> {
         Ok(())
     }
 
-    /// Takes turns until a time, or until there is enough.
+    /// Handles events until `end`, or until `is_enough` returns true.
     fn turn_until(&mut self, end: Instant, is_enough: impl Fn(&Self) -> bool) -> Result<(), TransferError> {
         loop {
             let now = Instant::now();
@@ -348,7 +350,7 @@ impl<S: Sockets> Requester<S> {
         }
     }
 
-    /// Waits for events, and does what they make possible.
+    /// Waits for events and handles them. Then starts the requests that are due.
     fn turn(&mut self, longest: Duration) -> Result<(), TransferError> {
         let mut ready = mem::take(&mut self.ready);
         ready.clear();
@@ -366,7 +368,7 @@ impl<S: Sockets> Requester<S> {
         self.start_due()
     }
 
-    /// Gives up requests over UDP that have waited too long: they, or their responses, are lost.
+    /// Gives up requests over UDP that have waited too long: the request or its response is lost.
     fn give_up(&mut self) -> Result<(), TransferError> {
         let now = Instant::now();
         if now.duration_since(self.looked) < LOOK {
@@ -377,7 +379,7 @@ impl<S: Sockets> Requester<S> {
             let slot = &mut self.slots[index];
             if slot.sent.is_some_and(|sent| now.duration_since(sent) > self.exchange.patience) {
                 (slot.sent, slot.unsent) = (None, 0);
-                // It took so long at least.
+                // Its latency is at least this.
                 if let Some(due) = slot.due.pop_front() {
                     self.counts.latency.record(now - due);
                 }
@@ -388,7 +390,7 @@ impl<S: Sockets> Requester<S> {
     }
 
     fn start_due(&mut self) -> Result<(), TransferError> {
-        // Each once: one that fails at once is not tried again before the next look at the events.
+        // Each slot once: a request that fails at once is not retried before the next events are handled.
         for _ in 0..self.idle.len() {
             let Some(due) = self.pace.next(Instant::now()) else { break };
             let Some(index) = self.idle.pop_front() else { break };
@@ -429,7 +431,7 @@ impl<S: Sockets> Requester<S> {
 
     fn handle(&mut self, index: usize) -> Result<(), TransferError> {
         let slot = &mut self.slots[index];
-        // It has been closed since.
+        // The socket was closed after the event.
         if !slot.is_taken {
             return Ok(());
         }
@@ -478,7 +480,7 @@ impl<S: Sockets> Requester<S> {
         Ok(())
     }
 
-    /// Reads responses, until there is nothing more to read: only then is the next event certain.
+    /// Reads responses until the socket would block: only then is it certain to become ready again.
     fn read(&mut self, index: usize) -> Result<(), TransferError> {
         loop {
             let slot = &self.slots[index];
@@ -511,13 +513,13 @@ impl<S: Sockets> Requester<S> {
         while self.slots[index].got >= len {
             let slot = &mut self.slots[index];
             slot.got -= len;
-            // Bytes for which nobody has asked are not a response.
+            // A response without a request is corrupt.
             let Some(due) = slot.due.pop_front() else {
                 return Err(TransferError::Corrupt { offset: slot.got as u64 });
             };
             self.counts.latency.record(due.elapsed());
             self.exchange.answer();
-            // One with a connection of its own is free when that has been closed.
+            // If each request has its own connection, the slot is free once that is closed.
             if !self.exchange.connects {
                 self.free(index)?;
             }
@@ -525,7 +527,7 @@ impl<S: Sockets> Requester<S> {
         Ok(())
     }
 
-    /// Takes a datagram: the response to the request that was sent last, or else one that came again or too late.
+    /// Takes a datagram: the response to the last request, a duplicate, or a late response.
     fn take_datagram(&mut self, index: usize, len: usize) -> Result<(), TransferError> {
         let (slot, response) = (&mut self.slots[index], &self.room[..len]);
         let mark = self.exchange.mark_len();
@@ -561,8 +563,8 @@ impl<S: Sockets> Requester<S> {
         Ok(())
     }
 
-    /// Counts a socket that broke, with the requests on it, and makes another. Before the timed window it is the
-    /// end.
+    /// Counts a socket that broke, with the requests on it, and opens another. Before the timed window, this ends the
+    /// run.
     fn broken(&mut self, index: usize, error: &io::Error) -> Result<(), TransferError> {
         let slot = &mut self.slots[index];
         if self.is_warm_up {
@@ -584,7 +586,7 @@ impl<S: Sockets> Requester<S> {
         if !self.exchange.connects {
             self.connect(index).map_err(TransferError::io("connect again"))?;
         }
-        // Later, so that failures cannot follow each other without a look at the clock.
+        // Tried again later, so that the clock is checked between failures.
         self.idle.extend((0..lost.max(usize::from(self.exchange.connects))).map(|_| index));
         Ok(())
     }
@@ -596,7 +598,7 @@ fn rss_bytes(barrier: &StartBarrier) -> Option<u64> {
 }
 
 impl Counts {
-    /// Counts a request without a response; its latency is at least that.
+    /// Counts a request without a response. Its latency is at least `latency`.
     fn unanswered(&mut self, latency: Duration) {
         self.latency.record(latency);
         self.fail("unanswered", 1);
@@ -607,7 +609,7 @@ impl Counts {
         *self.errors.entry(kind).or_default() += count;
     }
 
-    /// A run with a failure has failed.
+    /// Returns an error if any request failed.
     fn verdict(&self, answered: u64) -> Result<(), TransferError> {
         let Some((most, _)) = self.errors.iter().max_by_key(|(_, count)| **count) else { return Ok(()) };
         let status = match *most {
@@ -620,7 +622,7 @@ impl Counts {
     }
 }
 
-/// The reason for which a connection broke.
+/// The reason why a connection broke.
 fn kind(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "refused",

@@ -1,4 +1,4 @@
-//! What the two sides of requests share, and the server's side.
+//! The server side of requests, and the parts that both sides share.
 //!
 //! ```text
 //! rr     client ── request ──► server      on each connection, again and again; the clock of a request runs from
@@ -13,11 +13,12 @@
 //!        client ◄─ byte ────── server
 //! ```
 //!
-//! Over UDP a request and its response are a datagram each, with first bytes of their own by which they are matched. One
-//! that is not answered in time is lost, and no failure.
+//! Over UDP, a request and its response are one datagram each. Both begin with the same number, which matches them. A
+//! request without a response in time counts as lost, not as failed.
 //!
-//! Without a rate a request is due when the one before it has been answered (a closed loop): while the stack pauses,
-//! nothing is due. With a rate requests are due at even distances, whatever has become of those before.
+//! Without a rate, a request is due when the one before it has been answered (a closed loop): while the stack pauses,
+//! nothing is due. With a rate, requests are due at even intervals, whether earlier ones were answered or not (an open
+//! loop).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,17 +38,18 @@ use crate::scenario::{Amount, Conditions, Protocol, Requests, Scenario, Verify, 
 /// The seed of the payload of requests and responses.
 pub(super) const SEED: u64 = 0x7271_7374_7265_7370;
 
-/// A response over UDP that takes this much longer than the link's delay counts as lost.
+/// A response over UDP counts as lost after this time, plus four times the delay and jitter of the link.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How long requests that are under way at the end of the window may take to be answered over a link without delay. One
-/// that is not counts as failed.
+/// How long the responses to requests in flight at the end of the window may take, over a link without delay. A request
+/// without a response by then has failed.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes at the beginning of a request over UDP, and of its response, that tell them from others, if they have so many.
+/// Length of the number at the beginning of a request over UDP and of its response, in bytes. A shorter message has a
+/// shorter number.
 const MARK: usize = 4;
 
-/// Requests over UDP that are answered in one turn.
+/// Requests over UDP that the server answers before it yields.
 const BATCH: usize = 64;
 
 /// The most that is read at once, in bytes.
@@ -76,9 +78,9 @@ pub(super) struct Exchange {
     pub(super) request: Message,
     pub(super) response: Message,
     verify: Verify,
-    /// Responses so far, those of the warm-up too.
+    /// Responses so far, including the warm-up.
     answered: AtomicU64,
-    /// Those of the warm-up, once it is over.
+    /// Responses of the warm-up, set when it is over.
     warm: AtomicU64,
     finish: OnceLock<Requested>,
 }
@@ -88,15 +90,15 @@ pub(super) struct Exchange {
 pub(super) struct Requested {
     /// How many were answered in it.
     pub(super) answered: u64,
-    /// How long each of them took, and those that were under way when it ended.
+    /// The latency of each, and of those that were in flight at the end.
     pub(super) latency: Latency,
     /// How many failed, by reason.
     pub(super) errors: BTreeMap<&'static str, u64>,
     /// CPU time of the client's thread.
     pub(super) cpu: Option<Duration>,
-    /// The memory of the connections, if that was asked for.
+    /// The memory of the connections, if they were only held open.
     pub(super) idle: Option<IdleFacts>,
-    /// What became of them over UDP.
+    /// The counts of the datagrams, over UDP.
     pub(super) datagrams: Option<DatagramFacts>,
     /// Payload bytes of the streams beside them.
     pub(super) background_bytes: u64,
@@ -148,7 +150,7 @@ impl Exchange {
         self.streams.iter().map(Stream::arrived).sum()
     }
 
-    /// How many bytes at the beginning tell a request over UDP and its response from others.
+    /// Length of the number at the beginning of a request over UDP and of its response, in bytes.
     pub(super) fn mark_len(&self) -> usize {
         MARK.min(self.request.len).min(self.response.len)
     }
@@ -160,17 +162,16 @@ impl Exchange {
 
     /// Counts a response.
     pub(super) fn answer(&self) {
-        // One thread writes it.
+        // Only one thread writes it.
         self.answered.store(self.answered() + 1, Ordering::Relaxed);
     }
 
-    /// Responses so far, those of the warm-up too.
+    /// Responses so far, including the warm-up.
     pub(super) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Requests that may have been sent and were not answered, at most: those that failed or were lost, and those that
-    /// were under way.
+    /// Most requests that may have been sent and were not answered: they failed, were lost, or were in flight.
     pub(super) fn unanswered(&self) -> u64 {
         let Some(made) = self.finished() else { return 0 };
         let lost = made.datagrams.map_or(0, |datagrams| datagrams.lost());
@@ -188,12 +189,12 @@ impl Exchange {
         self.answered() - self.warm.load(Ordering::Relaxed)
     }
 
-    /// Payload of so many requests and their responses, in bytes.
+    /// Payload of `count` requests and their responses, in bytes.
     pub(super) fn bytes_of(&self, count: u64) -> u64 {
         count * (self.request.len + self.response.len) as u64
     }
 
-    /// Ends the timed window. It has only one.
+    /// Ends the timed window. Only the first call has an effect.
     pub(super) fn finish(&self, requested: Requested) {
         let _earlier = self.finish.set(requested);
     }
@@ -203,11 +204,11 @@ impl Exchange {
     }
 }
 
-/// A request or a response: all of one length are alike.
+/// A request or a response. All messages of one length are alike.
 pub(super) struct Message {
     /// Its length, in bytes.
     pub(super) len: usize,
-    /// Many of them in a row, or a long one, from its beginning.
+    /// One long message, or many short ones in a row.
     bytes: Vec<u8>,
 }
 
@@ -220,13 +221,13 @@ impl Message {
         Self { len, bytes: one.repeat(count) }
     }
 
-    /// The bytes from `offset` of a message on, and of those after it: at most `len`, at least one.
+    /// The bytes of a message from `offset` on, and of the messages after it: at most `len` bytes, at least one.
     pub(super) fn slice(&self, offset: usize, len: usize) -> &[u8] {
         let start = offset % self.len;
         &self.bytes[start..self.bytes.len().min(start + len)]
     }
 
-    /// Compares bytes that came at `offset` of a message with it and those after it.
+    /// Compares bytes that arrived at `offset` of a message with that message and the ones after it.
     pub(super) fn verify(&self, mut offset: usize, mut bytes: &[u8]) -> Result<(), TransferError> {
         while !bytes.is_empty() {
             let expected = self.slice(offset, bytes.len());
@@ -240,7 +241,7 @@ impl Message {
         Ok(())
     }
 
-    /// Room for reading such messages, where at most `depth` come at once.
+    /// A buffer for reading these messages. At most `depth` of them arrive at once.
     pub(super) fn room(&self, depth: usize) -> Vec<u8> {
         vec![0; self.len.saturating_mul(depth).min(CHUNK)]
     }
@@ -248,7 +249,7 @@ impl Message {
 
 /// Answers the requests of one connection until the client closes it, or answers one and closes.
 ///
-/// A connection that breaks is no failure here: the client counts it.
+/// A connection that breaks is no failure of the server: the client counts it.
 pub(super) async fn serve(mut connection: impl netstacks::Stream, exchange: &Exchange) -> Result<(), TransferError> {
     match answer(&mut connection, exchange).await {
         Err(TransferError::Io { .. }) => Ok(()),
@@ -287,7 +288,7 @@ async fn answer(connection: &mut impl netstacks::Stream, exchange: &Exchange) ->
     connection.shutdown().await.map_err(TransferError::io("close a connection at the stack"))
 }
 
-/// Answers requests over UDP. Ends only with an error.
+/// Answers requests over UDP. Returns only with an error.
 pub(super) async fn serve_datagrams(
     datagrams: impl netstacks::Datagrams,
     exchange: &Exchange,
@@ -307,7 +308,7 @@ pub(super) async fn serve_datagrams(
             }
             response[..mark].copy_from_slice(&request[..mark]);
             match datagrams.try_send(datagram.local, datagram.peer, &response) {
-                // Without room it is lost.
+                // Without room, the response is lost.
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
                     return Err(TransferError::io("send a response")(error));
                 }

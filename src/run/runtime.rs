@@ -6,7 +6,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::scenario::RuntimeKind;
 
-/// Starts a runtime. All threads and descriptors for it must be there, because tokio panics if one is missing.
+/// Starts a runtime. The system must have enough threads and descriptors for it: tokio panics if one is missing.
 pub(super) fn runtime(kind: RuntimeKind) -> io::Result<Runtime> {
     let mut builder = match kind {
         RuntimeKind::CurrentThread => Builder::new_current_thread(),

@@ -1,4 +1,4 @@
-//! The server's side of a stream: a task on the runtime under test.
+//! The server side of a stream: a task on the runtime under test.
 
 use std::time::Instant;
 
@@ -47,7 +47,7 @@ impl<S: netstacks::Stream> Server<'_, S> {
         if go == GO { Ok(()) } else { Err(TransferError::Corrupt { offset: 0 }) }
     }
 
-    /// Sends `len` bytes once it is asked to.
+    /// Waits for the go, and sends `len` bytes.
     async fn send_bytes(&mut self, phase: Phase, len: u64) -> Result<(), TransferError> {
         if len == 0 {
             return Ok(());
@@ -77,7 +77,7 @@ impl<S: netstacks::Stream> Server<'_, S> {
             }
             len = len.min(allowed);
         }
-        // Nothing is due yet, and the caller has a look at what it was told.
+        // Nothing is due yet. The caller checks whether it must stop.
         if len == 0 {
             return Ok(());
         }

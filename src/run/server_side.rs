@@ -1,4 +1,4 @@
-//! The server's side of a run: tasks on the runtime under test.
+//! The server side of a run: tasks on the runtime under test.
 
 use std::future::{self, Future};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(super) struct ServerSide {
 }
 
 impl ServerSide {
-    /// Starts both. A server may be a task that makes the whole load; there are no clients then.
+    /// Starts both. In a run without clients, the server is a task that makes the whole load.
     pub(super) fn new(
         driver: impl Future<Output = Failure> + Send + 'static,
         server: impl Future<Output = Result<(), Failure>> + Send + 'static,
@@ -33,8 +33,8 @@ impl ServerSide {
         Self { driver: Some(tokio::spawn(driver)), server: Some(tokio::spawn(server)) }
     }
 
-    /// Starts the driver, and a server for this load: it serves one connection for each stream, of which `stream_of`
-    /// returns the index, and all others with requests. It takes datagrams from `source`.
+    /// Starts the driver, and a server for this load. `stream_of` returns the index of the stream that a connection
+    /// carries. A connection without a stream carries requests, if the load has any. Datagrams come from `source`.
     pub(super) fn spawn<Li: Listener>(
         listener: Li,
         source: impl Datagrams,
@@ -46,7 +46,7 @@ impl ServerSide {
             Load::Streams(streams) => {
                 let count = streams.len();
                 let serve = move |connection| {
-                    // In the host's network others may connect. They are ignored.
+                    // In the host's network, other programs may connect. Their connections are dropped.
                     let index = stream_of(&connection).filter(|index| *index < streams.len())?;
                     let streams = Arc::clone(&streams);
                     Some(async move { server::serve(connection, &streams[index]).await })
@@ -96,7 +96,7 @@ impl ServerSide {
         }
     }
 
-    /// Ends both and waits until they have. A panic meanwhile is a failure too.
+    /// Aborts both and waits until they have ended. A panic is a failure, too.
     pub(super) async fn end(self) -> Result<(), Failure> {
         let driver = end("the stack", self.driver).await;
         let server = end("the server", self.server).await;
@@ -104,7 +104,7 @@ impl ServerSide {
     }
 }
 
-/// Waits for the end of a task, and forgets the task then. Never returns without one.
+/// Waits for the end of a task, and sets it to `None`. Without a task it never returns.
 async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
     match task {
         Some(running) => {
@@ -116,7 +116,7 @@ async fn ended<T>(task: &mut Option<JoinHandle<T>>) -> Result<T, JoinError> {
     }
 }
 
-/// Ends a task that has not ended yet, and waits for it.
+/// Aborts a task that has not ended yet, and waits for its end.
 async fn end<T>(who: &str, task: Option<JoinHandle<T>>) -> Result<(), Failure> {
     let Some(task) = task else { return Ok(()) };
     task.abort();
@@ -131,8 +131,8 @@ fn of_datagrams(result: Result<(), TransferError>) -> Result<(), Failure> {
     result.map_err(|error| Failure::of_transfer(SERVER, &error))
 }
 
-/// Accepts so many connections that `serve` does not refuse, and serves each in a task, until all have been served,
-/// or one has failed.
+/// Accepts connections until `serve` has taken `awaited` of them, and serves each in a task. Returns when all have been
+/// served, or one has failed.
 async fn serve_all<Li: Listener, F>(
     mut listener: Li,
     mut awaited: usize,
@@ -144,7 +144,7 @@ where
     let mut tasks = JoinSet::new();
     while awaited > 0 || !tasks.is_empty() {
         tokio::select! {
-            // A failure explains what comes after it.
+            // Tasks first: the failure of a task explains the errors after it.
             biased;
             Some(result) = tasks.join_next() => match result {
                 Ok(Ok(())) => {}

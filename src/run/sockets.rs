@@ -14,7 +14,7 @@ use super::error::RunError;
 use super::kernel;
 use crate::scenario::Protocol;
 
-/// The events of one look.
+/// Most events of one poll.
 const EVENTS: usize = 1024;
 
 const WAKE: Token = Token(usize::MAX);
@@ -22,12 +22,12 @@ const WAKE: Token = Token(usize::MAX);
 /// Ends a wait from another thread.
 pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// Sockets of one thread, by number. A number has one socket at most.
+/// The sockets of one thread, by number. Each number has at most one socket.
 pub(super) trait Sockets: Send + 'static {
-    /// Begins to connect a socket that is not there yet.
+    /// Makes a socket, and begins to connect it.
     fn connect(&mut self, index: usize, target: SocketAddr) -> io::Result<()>;
 
-    /// Whether it is connected. An error is why it never will be.
+    /// Whether the socket is connected. An error means that it never will be.
     fn is_connected(&mut self, index: usize) -> io::Result<bool>;
 
     /// Reads the bytes that have arrived, or one datagram. Returns 0 at the end of a stream, and
@@ -41,10 +41,12 @@ pub(super) trait Sockets: Send + 'static {
     /// Closes a socket, if there is one.
     fn close(&mut self, index: usize);
 
-    /// Waits so long at most, or until it is woken. `ready` gets the numbers of the sockets that can do more than
-    /// when they were last read and written to the end of what they could do.
+    /// Waits for events, for `longest` at most or until it is woken. Appends the numbers of the sockets that became
+    /// ready to `ready`. A socket is listed again only after a read or a write returned
+    /// [`io::ErrorKind::WouldBlock`] (edge-triggered).
     fn wait(&mut self, longest: Duration, ready: &mut Vec<usize>) -> io::Result<()>;
 
+    /// Returns a function that ends a wait.
     fn wake(&self) -> Wake;
 }
 
@@ -64,7 +66,7 @@ enum KernelSocket {
 }
 
 impl KernelSockets {
-    /// Room for so many sockets.
+    /// Makes room for `count` sockets.
     pub(super) fn new(protocol: Protocol, count: usize, congestion: Option<String>) -> Result<Self, RunError> {
         let failed = |source| platform::Error::new(Class::Failed, "wait for", "sockets", source);
         let poll = Poll::new().map_err(failed)?;
@@ -148,7 +150,7 @@ impl Sockets for KernelSockets {
     fn wake(&self) -> Wake {
         let waker = Arc::clone(&self.waker);
         Arc::new(move || {
-            // The thread that waits also wakes up regularly.
+            // An error is ignored: the thread that waits also wakes regularly.
             let _unheard = waker.wake();
         })
     }

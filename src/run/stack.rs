@@ -9,7 +9,7 @@ use super::load::Load;
 use super::server_side::ServerSide;
 use crate::scenario::{Layer, Scenario};
 
-/// The port of the first stream; the others have the ports above it. Any would do: the stacks accept all ports.
+/// The port of the first stream; the others have the ports above it. Any port would do: the stacks accept all ports.
 pub(super) const FIRST_PORT: u16 = 5201;
 
 /// Starts the stack under test on links of the type `L`.
@@ -34,7 +34,7 @@ pub(super) struct StartedStack {
 impl<L: Link> Start<L> {
     pub(super) fn new(link: L, scenario: &Scenario, load: &Load) -> Self {
         let mut config = StackConfig { window: scenario.window_bytes, ..StackConfig::default() };
-        // The scripted client does not send a SYN again.
+        // The scripted client does not retransmit a SYN, so the backlog must hold all of them.
         if scenario.subject.layer() == Layer::Stack {
             config.backlog = config.backlog.max(2 * usize::from(scenario.parallel.get()));
         }
@@ -48,7 +48,7 @@ impl<L: Link> Visitor<L> for Start<L> {
     fn visit<S: Netstack<L>>(self) -> Self::Output {
         let Started { listener, datagrams, driver, effective } = S::start(self.link, &self.config)?;
         let driver = async { Failure::of_driver(driver.await) };
-        // The client names its stream by the port.
+        // The port that a client connects to names its stream.
         let stream_of =
             |connection: &S::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
         let server = ServerSide::spawn(listener, datagrams, driver, &self.load, stream_of);

@@ -1,4 +1,4 @@
-//! Finds out whether this process was stopped, or did not get a processor.
+//! Finds out whether this process was stopped, or not scheduled.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 /// How often the watcher wakes.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// A thread of a busy machine may wake so much later than it is due.
+/// On a busy machine, a thread may wake this much later than it is due.
 const TOLERANCE: Duration = Duration::from_millis(100);
 
-/// A thread that wakes every so often and records when it woke too late.
+/// A thread that wakes regularly, and records when it woke too late.
 pub(super) struct StopWatcher {
     /// Dropping it ends the thread.
     end: Sender<()>,
@@ -43,15 +43,15 @@ impl StopWatcher {
         Ok(Self { end, thread })
     }
 
-    /// Ends the thread, and waits for that.
+    /// Ends the thread, waits for its end, and returns its gaps.
     pub(super) fn finish(self) -> Vec<Gap> {
         drop(self.end);
-        // It has nothing that could panic.
+        // The thread has no code that could panic.
         self.thread.join().unwrap_or_default()
     }
 }
 
-/// The gap of a thread that was due at a time and woke at another.
+/// The gap of a thread that was due and woke at these times; `None` if it woke soon enough.
 fn gap(due: Instant, woke: Instant) -> Option<Gap> {
     (woke.saturating_duration_since(due) > TOLERANCE).then_some(Gap { due, woke })
 }

@@ -24,10 +24,10 @@ use crate::scenario::plural;
 /// A run has stalled, and is not only slow, if nothing has arrived for this time.
 const STALL: Duration = Duration::from_secs(1);
 
-/// How often the supervisor looks at the bytes that have arrived.
+/// How often the supervisor checks how many bytes have arrived.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// After one part of a run has failed, others may report a better reason for it within this time.
+/// After one part of a run has failed, another part may report a better reason within this time.
 const FAILURE_SETTLE: Duration = Duration::from_millis(100);
 
 type Reporter = mpsc::UnboundedSender<Result<(), Failure>>;
@@ -70,13 +70,13 @@ struct Threads {
 }
 
 impl Supervisor {
-    /// The supervisor of this load, which begins at this barrier and has to end within a time.
+    /// A supervisor of this load. The load begins at `barrier` and must end within `timeout`.
     pub(super) fn new(timeout: Duration, interval: Option<Duration>, load: Load, barrier: Arc<StartBarrier>) -> Self {
         Self { timeout, interval, load, barrier }
     }
 
-    /// Runs the clients, one for each stream or none, against the server's side until all is delivered or something
-    /// has failed. Every thread and task has ended when this returns.
+    /// Runs the clients against the server side until all is delivered, or something fails. Every thread and task has
+    /// ended when this returns.
     pub(super) async fn supervise(
         self,
         mut server: ServerSide,
@@ -85,9 +85,9 @@ impl Supervisor {
     ) -> Result<Outcome, RunError> {
         let (report, mut reports) = mpsc::unbounded_channel();
         let (mut threads, mut intervals) = (Threads::default(), Intervals::new(self.interval));
-        // Without the thread nothing is known of stops, and the run is none the worse.
+        // The run does not need this thread. Without it, nothing is known of stops.
         let watcher = StopWatcher::start().ok();
-        // The clients, and a server that ends by itself.
+        // Each client reports, and a server that ends by itself.
         let awaited = clients.len() + usize::from(self.load.ends());
         let started = self.start(clients, &report, &mut threads);
         drop(report);
@@ -95,7 +95,7 @@ impl Supervisor {
             Ok(()) => self.race(awaited, &mut server, &mut reports, &mut intervals, interrupts).await,
             Err(error) => Err(error),
         };
-        // Before the parts end, which takes its time.
+        // Read before the parts are ended, because that takes time.
         let failed_at = matches!(verdict, Ok(Err(_))).then(|| self.barrier.read());
         let connections = self.stop(threads);
         let ended = server.end().await;
@@ -110,7 +110,7 @@ impl Supervisor {
             threads.cancel.push(cancel);
             let (barrier, report) = (Arc::clone(&self.barrier), report.clone());
             let client = move || {
-                // A panic is reported at once, and not only when all are joined.
+                // A panic is reported at once, not only when all threads are joined.
                 let (connection, result) = match catch_unwind(AssertUnwindSafe(|| deliver(&barrier))) {
                     Ok((connection, result)) => {
                         (Some(connection), result.map_err(|error| Failure::of_transfer(CLIENT, &error)))
@@ -129,7 +129,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Ends clients that wait, for the barrier or on a connection, and joins all.
+    /// Ends clients that wait for the barrier or block on a connection, and joins all threads.
     fn stop(&self, threads: Threads) -> Vec<Box<dyn Send>> {
         self.barrier.cancel();
         for cancel in threads.cancel {
@@ -215,7 +215,7 @@ impl Supervisor {
             Err(failure) => (failure.status, Some(failure.detail)),
         };
         if status != Status::Ok {
-            // Some clients have ended, and not all.
+            // Perhaps not all clients have ended.
             delivered = Delivered { bytes: self.load.timed_bytes(), cpu: None, retransmits: None, ..delivered };
         }
         let window = self.barrier.opened().zip(failed_at.or(delivered.end)).map(|(begin, end)| Window { begin, end });
@@ -261,7 +261,7 @@ impl Window {
 
     fn stolen_share(self) -> Option<f64> {
         let stolen = difference(self.end.stolen, self.begin.stolen)?;
-        // The kernel counts in ticks: in a short window there may be more of them than time.
+        // The kernel counts in ticks, so in a short window their sum may exceed the length of the window.
         (!self.length().is_zero()).then(|| stolen.div_duration_f64(self.length()).min(1.0))
     }
 }
@@ -286,13 +286,13 @@ impl Progress {
     }
 }
 
-/// Returns the failure that explains the others which come at about the same time.
+/// Of the failures that come at about the same time, returns the one that explains the others.
 async fn nearest_cause(first: Failure, server: &mut ServerSide, clients: &mut Reports) -> Failure {
     let mut cause = first;
     let deadline = tokio::time::Instant::now() + FAILURE_SETTLE;
     loop {
         let report = tokio::select! {
-            // A report that came before the time was over counts.
+            // Reports first: a report that came before the deadline counts.
             biased;
             report = server.next() => report,
             Some(report) = clients.recv() => report,

@@ -1,4 +1,4 @@
-//! What the two sides of a stream share: the protocol, the counts, and the errors.
+//! The parts that both sides of a stream share: the protocol, the counts, and the errors.
 //!
 //! Each stream delivers its warm-up and then its timed payload on the same connection:
 //!
@@ -29,13 +29,13 @@ use super::pattern::{Mismatch, Pattern};
 use crate::sample::Status;
 use crate::scenario::{Amount, Mode, Scenario, Verify};
 
-/// The byte by which the client asks for payload.
+/// The byte with which the client asks for payload.
 pub(super) const GO: u8 = b'G';
 
-/// A stream with a bit rate looks at the time at least so often.
+/// A stream with a bit rate checks the time at least this often.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// A stream with a bit rate sends at once what falls due in this time.
+/// A stream with a bit rate sends the bytes of this much time at once.
 const PORTION: Duration = Duration::from_millis(2);
 
 /// The seed of a run's first stream; the others follow.
@@ -60,28 +60,28 @@ pub(super) struct Stream {
     pub(super) warmup_bytes: u64,
     pub(super) amount: Amount,
     pub(super) buffer_bytes: usize,
-    /// Bytes a second that are sent at most in the timed window.
+    /// Most bytes a second to send in the timed window.
     bytes_per_second: Option<f64>,
     verify: Verify,
-    /// Whether another process is the server: it learns all from the connection.
+    /// Whether the server is another process, which sees only the connection.
     pub(super) is_served_elsewhere: bool,
     /// Bytes that arrived until the end of the timed window, including the warm-up.
     arrived: AtomicU64,
     finish: OnceLock<Finish>,
-    /// Bytes that crossed in all, when the client is done.
+    /// Bytes that crossed in all, set when the client is done.
     crossed: OnceLock<u64>,
-    /// The reader's client has enough.
+    /// Set when the client of a reader wants no more.
     stop: AtomicBool,
-    /// The server's end of a reader's connection, if the kernel has it: that end sends.
+    /// The server's socket of a reader, if the server is the kernel: this end sends.
     sender: OnceLock<TcpStream>,
 }
 
-/// The part of a stream that is under way.
+/// The current part of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     WarmUp,
     Timed,
-    /// The time is over, and the bytes that are still under way arrive.
+    /// The time is over, and the bytes that are still in flight arrive.
     Drain,
 }
 
@@ -92,7 +92,8 @@ pub(super) struct Finish {
     pub(super) bytes: u64,
     /// CPU time of the client's thread in the timed window.
     pub(super) cpu: Option<Duration>,
-    /// Segments that the kernel retransmitted in the timed window, at the end that is the kernel's and sends.
+    /// Segments that the kernel retransmitted in the timed window: at the end that sends, if the kernel has it, else at
+    /// the client's end.
     pub(super) retransmits: Option<u64>,
     /// The connection at the end of the window.
     pub(super) tcp: TcpStatistics,
@@ -125,7 +126,7 @@ impl Stream {
             pattern: Pattern::new(SEED.wrapping_add(index), scenario.buffer_bytes.get()),
             warmup_bytes: share(scenario.warmup_bytes, index),
             amount: match scenario.amount {
-                // The plan has at least one byte for each stream.
+                // The plan ensures at least one byte for each stream.
                 Amount::Bytes(total) => {
                     Amount::Bytes(NonZeroU64::new(share(total.get(), index)).unwrap_or(NonZeroU64::MIN))
                 }
@@ -144,8 +145,8 @@ impl Stream {
         directions.iter().flat_map(|direction| indices.clone().map(|index| stream(*direction, index))).collect()
     }
 
-    /// How many bytes may be sent at once in the timed window, if so many have been sent in it since `begin`; 0 before
-    /// the next are due, and for how long that is.
+    /// How many bytes may be sent now in the timed window, if `sent` bytes have been sent since its `begin`. If none
+    /// are due yet, returns 0 and the time to wait.
     pub(super) fn allowed(&self, begin: Instant, sent: u64) -> (usize, Duration) {
         let Some(rate) = self.bytes_per_second else { return (self.buffer_bytes, Duration::ZERO) };
         let due = Duration::from_secs_f64(sent as f64 / rate);
@@ -180,7 +181,7 @@ impl Stream {
         self.arrived.load(Ordering::Relaxed)
     }
 
-    /// Ends the timed window of this stream. It has only one.
+    /// Ends the timed window of this stream. Only the first call has an effect.
     pub(super) fn finish(&self, finish: &Finish) {
         let _earlier = self.finish.set(*finish);
     }
@@ -189,7 +190,7 @@ impl Stream {
         self.finish.get().copied()
     }
 
-    /// The client is done: so many bytes have crossed in all.
+    /// Sets how many bytes have crossed in all, when the client is done.
     pub(super) fn set_crossed(&self, bytes: u64) {
         let _earlier = self.crossed.set(bytes);
     }
@@ -204,8 +205,8 @@ impl Stream {
         let _earlier = self.sender.set(socket);
     }
 
-    /// How many segments the kernel has retransmitted so far; `client` are its statistics of the client's end.
-    /// `None` if it does not say.
+    /// How many segments the kernel has retransmitted so far; `None` if it does not report them. `client` has the
+    /// statistics of the client's end.
     pub(super) fn retransmits(&self, client: TcpStatistics) -> Option<u64> {
         match (self.direction, self.sender.get()) {
             (Direction::ToClient, Some(server)) => platform::tcp_statistics(server).retransmits,
@@ -266,7 +267,7 @@ impl TransferError {
         match self {
             Self::Io { source, .. } => match source.kind() {
                 io::ErrorKind::UnexpectedEof => Status::Short,
-                // The other side did not answer in time.
+                // The other side did not reply in time.
                 io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Status::Stalled,
                 _ => Status::Reset,
             },

@@ -38,7 +38,7 @@ pub(super) fn open(scenario: &Scenario, tun: &Tun) -> Result<(TunDevice, DeviceF
     Ok((device, facts))
 }
 
-/// Another interface with the same address would take the packets of the run.
+/// Refuses an address that another interface has: that interface would take the packets of the run.
 fn refuse_used_address(address: IpAddr) -> Result<(), SystemError> {
     if !platform::is_local_address(address) {
         return Ok(());
@@ -49,8 +49,8 @@ fn refuse_used_address(address: IpAddr) -> Result<(), SystemError> {
         .remedy(format!("choose others with --tun-addr, --tun-dest and --tun-name{or}")))
 }
 
-/// Room in front of the stack for all packets that the kernel may have under way: a window for each stream in packets
-/// of the MTU, and half as much again for ACKs and small packets.
+/// The length of the queue in front of the stack, for all packets that the kernel may have in flight: a window for each
+/// stream in packets of the MTU, and half as much again for ACKs and small packets.
 pub(super) fn tx_queue_len(scenario: &Scenario) -> u32 {
     let payload = u64::from(scenario.mtu).saturating_sub(40).max(1);
     let packets = scenario.window_bytes as u64 * u64::from(scenario.parallel.get()) / payload;

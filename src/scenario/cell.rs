@@ -177,12 +177,12 @@ impl TryFrom<Fields> for Cell {
 }
 
 impl Cell {
-    /// The cell that a scenario is to have: with offload where it is asked for.
+    /// The cell of a scenario before its run. It has offload only if the scenario demands it.
     pub fn planned(scenario: &Scenario) -> Self {
         Self::of(scenario, scenario.offload == Offload::On)
     }
 
-    /// The cell of a scenario whose device offloads or does not.
+    /// The cell of a scenario with a device that offloads, or does not.
     pub fn of(scenario: &Scenario, offload: bool) -> Self {
         let subject = scenario.subject;
         let has_device = subject != Subject::Loopback;
@@ -215,12 +215,12 @@ impl Cell {
         self.subject.stack()
     }
 
-    /// The forwarder that it is of.
+    /// The forwarder in it.
     pub const fn forwarder(&self) -> Option<Forwarder> {
         self.subject.forwarder()
     }
 
-    /// What the client of a stream does.
+    /// The mode of its client.
     pub const fn mode(&self) -> Option<Mode> {
         self.workload.mode()
     }
@@ -233,14 +233,14 @@ impl Cell {
         }
     }
 
-    /// Whether the other does the same work: it differs in stack and runtime at most, or in the forwarder.
+    /// Whether `other` does the same work: only the stack, the runtime or the forwarder may differ.
     pub fn same_work(&self, other: &Self) -> bool {
         self.layer() == other.layer()
             && Self { subject: other.subject, runtime: other.runtime, ..self.clone() } == *other
     }
 }
 
-/// One line, without the settings that are as by default.
+/// One line, without settings at their default.
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Vec::new();
@@ -279,14 +279,14 @@ impl fmt::Display for Cell {
     }
 }
 
-/// A whole number with an SI prefix where that is shorter: `100 M`.
+/// A whole number, with an SI prefix if that is shorter: `100 M`.
 pub(crate) fn si(number: u64) -> String {
     let prefixes = [(1_000_000_000, " G"), (1_000_000, " M"), (1000, " k")];
     let (unit, prefix) = prefixes.into_iter().find(|(unit, _)| number.is_multiple_of(*unit)).unwrap_or((1, " "));
     format!("{}{prefix}", number / unit)
 }
 
-/// The words for requests, without what is as by default.
+/// The words for requests, without settings at their default.
 fn load(requests: Requests, connections: u16) -> impl Iterator<Item = String> {
     let Requests { request_bytes, response_bytes, depth, rate } = requests;
     let usual = Requests::default();

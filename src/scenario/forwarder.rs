@@ -25,8 +25,8 @@ pub enum Forwarder {
     },
 }
 
-/// The rows of the published table in its order, from number 1; the last is ours, and passes super-packets
-/// through.
+/// The rows of the published table, in order and numbered from 1. This program adds the last row, which passes
+/// super-packets through.
 pub const ROWS: [Forwarder; 18] = {
     use Handoff::{Channel, Direct, Pool};
     use Io::{Async, Framed, Sync};
@@ -83,7 +83,7 @@ impl Forwarder {
         }
     }
 
-    /// How devices are read and written; `None` for the one in Go, whose runtime decides.
+    /// How devices are read and written; `None` for the one in Go: its runtime decides.
     pub const fn io(self) -> Option<Io> {
         match self {
             Self::Rust(config) => Some(config.io),
@@ -105,11 +105,11 @@ impl Forwarder {
         matches!(self.io(), Some(Io::Sync | Io::Async))
     }
 
-    /// Checks that there is a forwarder like this.
+    /// Checks that this combination of settings exists.
     ///
     /// # Errors
     ///
-    /// The first setting that it cannot have.
+    /// Names the first setting that is not possible.
     pub(super) fn check(self) -> Result<(), String> {
         match self {
             Self::Go { offload: Offload::Whole, .. } => {

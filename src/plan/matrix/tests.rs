@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-// All stacks, so that counts are the same for every build with them.
+// The counts in the tests need these stacks.
 #![cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 
 use std::collections::HashSet;
@@ -78,7 +78,7 @@ fn lists_multiply() {
     assert_eq!(plan.scenarios.len(), 2 * 3 * 2);
 }
 
-/// Each mode takes from the lists what it has.
+/// Each mode ignores the lists that it does not have.
 #[test]
 fn lists_of_loads_multiply_for_the_modes_that_have_them() {
     let one = "-n smoltcp --runtime current-thread --offload off";
@@ -137,13 +137,13 @@ fn a_baseline_runs_once_for_each_setting_that_it_has() {
     let plan = plan("--baseline --mtu 1500,9000 --parallel 1,4");
     let runtimes = 2;
     assert_eq!(count(&plan, Layer::Path), stacks() * 2 * runtimes * offloads() * 2 * 2);
-    // Neither MTU nor offload, but streams.
+    // It has no MTU and no offload, but several streams.
     assert_eq!(count(&plan, Layer::Loopback), 2 * runtimes * 2);
     assert_eq!(count(&plan, Layer::Stack), stacks() * 2 * runtimes * offloads() * 2 * 2);
-    // Of one stream alone.
+    // It has one stream only.
     let devices = if platform::netns_supported() { runtimes * offloads() * 2 } else { 0 };
     assert_eq!(count(&plan, Layer::Device), devices);
-    // Once for the layer, whatever is in it.
+    // One reason for the layer, not one for each of its cells.
     assert_eq!(plan.skipped.len(), 1, "{:?}", plan.skipped);
     let cells: HashSet<Cell> = plan.scenarios.iter().map(Cell::planned).collect();
     assert_eq!(cells.len(), plan.scenarios.len());

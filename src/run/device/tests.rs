@@ -19,7 +19,7 @@ enum Fault {
     Flip,
     /// Two packets swap places.
     Swap,
-    /// Packets of others are among them.
+    /// Foreign packets are among them.
     Strangers,
     /// The link ends.
     End,

@@ -1,7 +1,8 @@
 //! The load of iperf3: a server in the far network and a client in the near one.
 //!
-//! The figures are those of its JSON: the bytes that the receiver has counted, by its own clock. The usage of the
-//! forwarder is taken from before its client starts until after it has ended; without load that is next to nothing.
+//! The figures come from its JSON: the bytes that the receiver counted, and the time by its own clock. The usage of the
+//! forwarder is measured from before the client starts until after it has ended. The extra time has no load, so it adds
+//! next to nothing.
 
 use std::io;
 use std::net::IpAddr;
@@ -79,7 +80,7 @@ struct Cpu {
     remote_total: f64,
 }
 
-/// Prepares iperf3 between addresses of the near and of the far network. `driver` ends if the way between them fails.
+/// Prepares iperf3 between addresses of the near and of the far network. `driver` ends if the path between them fails.
 pub(super) async fn prepare(
     scenario: &Scenario,
     (near, far): (IpAddr, IpAddr),
@@ -96,7 +97,7 @@ pub(super) async fn prepare(
     let task = {
         let (barrier, delivered) = (Arc::clone(&barrier), Arc::clone(&delivered));
         async move {
-            // It ends with this task.
+            // The end of this task drops the server, which kills it.
             let _server = server;
             barrier.wait().map_err(|error| Failure::of_transfer(CLIENT, &error))?;
             let report = finished(start(client).map_err(|error| failure(error.to_string()))?).await?;
@@ -124,7 +125,7 @@ async fn serve(address: IpAddr, networks: &Networks) -> Result<Child, RunError> 
     let mut stdout = BufReader::new(stdout);
     let mut line = String::new();
     if let Ok(Ok(1..)) = timeout(LISTEN_TIMEOUT, stdout.read_line(&mut line)).await {
-        // The rest is read too, or it would die of a closed pipe.
+        // The rest is read too, because a closed pipe would kill the server.
         tokio::spawn(async move { tail(Some(stdout)).await });
         return Ok(child);
     }

@@ -25,7 +25,7 @@ while [ "$1" != -o ]; do shift; done
 echo program >"$2"
 "#;
 
-/// A script that knows its version and then does something else.
+/// A script that prints a version, but has another build.
 fn versioned(rest: &str) -> String {
     format!("#!/bin/sh\n[ \"$1\" = env ] && echo go1.24 && exit\n{rest}")
 }
@@ -39,7 +39,8 @@ fn build_with(folder: &Path, script: &str) -> Build {
     Build { of: &FORWARDER, cache: folder.join("cache"), search_path: Some(tools.into()), limit: BUILD_TIMEOUT }
 }
 
-/// Another process writes it: while this one has it open for writing, no child of another test could execute it.
+/// A child process writes the script. If this process had it open for writing, a child of another test could inherit
+/// the descriptor, and the script could not be executed meanwhile (ETXTBSY).
 fn write_script(path: &Path, script: &str) {
     let write = r#"printf %s "$2" >"$1" && chmod +x "$1""#;
     let written = Command::new("sh").args(["-c", write, "sh"]).arg(path).arg(script).status().unwrap();

@@ -10,8 +10,7 @@ use super::*;
 use crate::cli::{Cli, Command};
 use crate::sample::SampleFile;
 
-/// An executor whose runs succeed, or fail as `outcome` says of the run's number, from 0. A path check always
-/// succeeds.
+/// An executor for tests. `outcome` returns the result of a run by its number, from 0. A path check always succeeds.
 struct Fake<F> {
     environment: Environment,
     outcome: F,

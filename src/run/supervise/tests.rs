@@ -21,7 +21,7 @@ use crate::run::kernel_load::KernelDatagrams;
 use crate::run::meter::LinkMeter;
 use crate::scenario::{Amount, Protocol, Scenario};
 
-/// A fault of the stack, after so many bytes of a stream.
+/// A fault of the stack, after a number of bytes of a stream.
 #[derive(Clone, Copy)]
 enum Fault {
     None,
@@ -31,7 +31,7 @@ enum Fault {
     Stall(u64),
     Panic(u64),
     PanicAtAccept,
-    /// It never gives back the memory of so many bytes for each connection.
+    /// It leaks this number of bytes for each connection.
     Leak(usize),
     /// It does nothing for the first fifth of every half second.
     Pauses,
@@ -70,7 +70,7 @@ impl Listener for Loopback {
 }
 
 impl LoopbackStream {
-    /// The result of the fault in place of that of a read or write; `None` without a fault.
+    /// The result of the fault, in place of a read or write; `None` without a fault.
     fn misbehave(&mut self, cx: &mut Context<'_>) -> Option<Poll<io::Result<usize>>> {
         match self.fault {
             Fault::Pauses => {
@@ -259,7 +259,7 @@ fn requests_are_answered_and_each_has_its_latency() {
         assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
         let made = outcome.delivered.requested.unwrap();
         assert!(made.answered > 50 && made.errors.is_empty(), "{arguments}: {made:?}");
-        // Those that were under way at the end are in it, too.
+        // Requests in flight at the end are in it, too.
         assert!((made.answered..made.answered + 41).contains(&made.latency.count()), "{arguments}: {made:?}");
         if let Some((_, rate)) = arguments.split_once("--rate ") {
             let due = 0.3 * rate.parse::<f64>().unwrap();
@@ -279,7 +279,7 @@ fn datagrams_are_sent_at_their_rate_and_counted() {
         let len = if arguments.contains("1000") { 1000 } else { 12 };
         let due = 4_000_000.0 * 0.5 / 8.0 / len as f64;
         assert!((0.9 * due..=due + 1.0).contains(&(datagrams.sent as f64)), "{arguments}: {datagrams:?}");
-        // On a busy machine the last of them may come after the end, and those are lost.
+        // On a busy machine, the last datagrams may come after the end. They count as lost.
         assert!(datagrams.lost() * 20 < datagrams.sent, "{arguments}: {datagrams:?}");
         let counts = (datagrams.reordered, datagrams.duplicated, bytes);
         assert_eq!(counts, (0, 0, datagrams.arrived * len), "{arguments}");
@@ -296,7 +296,7 @@ fn requests_over_udp_are_answered_and_each_has_its_latency() {
         assert!(made.answered > 50 && made.errors.is_empty(), "{arguments}: {made:?}");
         assert!(datagrams.lost() * 20 < datagrams.sent, "{arguments}: {datagrams:?}");
         assert_eq!(datagrams.duplicated, 0, "{arguments}: {datagrams:?}");
-        // A lost one has a latency, too: the time until it was given up.
+        // A lost request has a latency, too: the time until it was given up.
         assert_eq!(datagrams.sent, made.latency.count(), "{arguments}: {datagrams:?}");
     }
 }
@@ -308,12 +308,13 @@ fn a_stream_sends_at_its_bit_rate() {
         let outcome = run(&format!("{arguments} --bitrate 80M --warmup 20MB"), Fault::None, healthy()).unwrap();
         assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
         let bits = outcome.delivered.bytes as f64 * 8.0 / outcome.elapsed.as_secs_f64();
-        // What the kernel's buffers still had from the warm-up is not there: that has been acknowledged.
+        // The kernel's buffers hold no bytes of the warm-up: the server has acknowledged it.
         assert!((40e6..=85e6).contains(&bits), "{arguments}: {bits}");
     }
 }
 
-/// Requests that nobody makes while the server pauses are not seen; with a rate they are due all the same.
+/// Without a rate, no request is made while the server pauses, so the pause is hardly seen. With a rate, requests are
+/// due all the same.
 #[test]
 fn a_pause_of_the_server_is_in_the_latencies_of_a_rate() {
     let share_of_pauses = PAUSE.div_duration_f64(PERIOD);
@@ -322,12 +323,12 @@ fn a_pause_of_the_server_is_in_the_latencies_of_a_rate() {
         assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
         Duration::from_micros(outcome.delivered.requested.unwrap().latency.quantile_us(share).unwrap() as u64)
     };
-    // Half of those that are due in a pause wait for its second half at least.
+    // Half of the requests that are due in a pause wait for half of its length or more.
     assert!(quantile("--rate 500", 1.0 - share_of_pauses / 2.0) >= PAUSE / 3);
     assert!(quantile("", 0.99) < PAUSE / 3);
 }
 
-/// Each run in a process of its own: what one has given back, the next may take without asking the system for it.
+/// Each run has a process of its own, because a run could reuse the memory that an earlier run has freed.
 #[test]
 fn a_leak_for_each_connection_is_found() {
     const LEAK: usize = 1 << 10;
@@ -358,7 +359,7 @@ fn the_memory_of_a_connection() {
 fn every_failure_of_a_request_has_a_status_and_a_count() {
     for (fault, expected, kind) in [
         (Fault::Corrupt(3000), &[Status::Corrupt][..], "differs"),
-        // The client sees the end of the connection, or the reset of what it sends afterwards.
+        // The client sees the end of the connection, or a reset for bytes that it sends afterwards.
         (Fault::End(3000), &[Status::Short, Status::Reset], "early"),
         (Fault::Reset(3000), &[Status::Short, Status::Reset], "early"),
         (Fault::Stall(3000), &[Status::Stalled], "unanswered"),
