@@ -33,12 +33,12 @@ pub use self::score::Score;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_INTERVAL, Warning};
 use crate::scenario::{Cell, Mode, Subject, Verify, Workload, nanoseconds};
 
-/// One run. `None` is what the system does not say.
+/// One run. A value that the system does not report is `None`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// What was run.
     pub cell: Cell,
-    /// What came of it.
+    /// The result.
     pub measured: Measurements,
     /// The machine and the program.
     pub environment: Arc<Environment>,
@@ -172,7 +172,7 @@ pub struct LinkFacts {
 }
 
 impl LinkFacts {
-    /// What was added since `earlier`.
+    /// The counts since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             lost: self.lost - earlier.lost,
@@ -260,7 +260,7 @@ impl DatagramFacts {
         self.sent.saturating_sub(self.arrived)
     }
 
-    /// The share of those that were sent; `None` if none was.
+    /// The share of the sent datagrams that were lost; `None` if none were sent.
     pub fn lost_share(&self) -> Option<f64> {
         (self.sent > 0).then(|| self.lost() as f64 / self.sent as f64)
     }
@@ -285,14 +285,14 @@ pub struct IdleFacts {
 }
 
 impl IdleFacts {
-    /// Memory that each connection took, but the first one.
+    /// Memory of each connection, without the first one.
     pub fn bytes_per_connection(&self) -> Option<f64> {
         let taken = self.rss_idle_bytes?.saturating_sub(self.rss_before_bytes?);
         let others = self.connections.checked_sub(1).filter(|others| *others > 0)?;
         Some(taken as f64 / others as f64)
     }
 
-    /// The share of that memory that was given back after all were closed.
+    /// The share of this memory that was released after all connections were closed.
     pub fn released_share(&self) -> Option<f64> {
         let (idle, before) = (self.rss_idle_bytes?, self.rss_before_bytes?);
         let taken = idle.checked_sub(before).filter(|taken| *taken > 0)?;
@@ -357,7 +357,7 @@ impl fmt::Display for Status {
 }
 
 impl Measurements {
-    /// The intervals, each with when it began and its length.
+    /// The intervals, each with its start and its length.
     pub fn parts(&self) -> impl Iterator<Item = (Duration, Duration, &Interval)> {
         let mut begin = Duration::ZERO;
         self.intervals.iter().map(move |interval| {
@@ -366,7 +366,7 @@ impl Measurements {
         })
     }
 
-    /// A run that never came to its timed window.
+    /// The measurements of a run that failed before its timed window.
     pub fn failed(status: Status, detail: impl Into<String>) -> Self {
         Self {
             status,
@@ -407,7 +407,7 @@ impl Sample {
         self.measured.status == Status::Ok
     }
 
-    /// Delivered payload by time, in 10⁹ bits a second; 0 where no time has passed.
+    /// Delivered payload per time, in 10⁹ bits a second; 0 if no time has passed.
     pub fn gbps(&self) -> f64 {
         gbps(self.measured.bytes, self.measured.elapsed)
     }
@@ -419,15 +419,15 @@ impl Sample {
         Some(if seconds > 0.0 { answered as f64 / seconds } else { 0.0 })
     }
 
-    /// Connections that were held open in a megabyte, 10⁶ bytes; `None` if the load was another, or memory is unknown.
+    /// Idle connections in a megabyte (10⁶ bytes) of memory; `None` for other loads, or if the memory is unknown.
     pub fn connections_per_mb(&self) -> Option<f64> {
-        // A connection takes some memory, even if none was asked of the system for it.
+        // A connection takes some memory, even if the resident set did not grow.
         self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes.max(1.0))
     }
 
     /// The figure by which runs of a cell are compared: [`Sample::gbps`], answered requests a second, or connections in
-    /// a megabyte, of which more is better. Of requests that are made at a rate it is the time in which 99 % of them
-    /// were answered, in microseconds, of which less is better.
+    /// a megabyte. More is better. For requests at a rate it is the 99th percentile of their latency, in microseconds;
+    /// less is better.
     pub fn speed(&self) -> f64 {
         match self.cell.workload {
             Workload::Stream(_) | Workload::Datagrams(_) | Workload::Packets => self.gbps(),
@@ -477,13 +477,13 @@ impl Sample {
         load::memory_bytes(&self.measured)
     }
 
-    /// What the reader of the figure should know.
+    /// The warnings about its figure.
     pub fn warnings(&self) -> Vec<Warning> {
         warning::of(self)
     }
 }
 
-/// Payload by time, in 10⁹ bits a second; 0 where no time has passed.
+/// Payload per time, in 10⁹ bits a second; 0 if no time has passed.
 pub fn gbps(bytes: u64, elapsed: Duration) -> f64 {
     let elapsed_ns = elapsed.as_nanos();
     if elapsed_ns == 0 { 0.0 } else { bytes as f64 * 8.0 / elapsed_ns as f64 }
