@@ -84,7 +84,7 @@ pub struct Measurements {
     pub reordered: Option<u64>,
     /// Packets that the device dropped in the timed window, both ways.
     pub device_drops: Option<u64>,
-    /// What the link did to packets in the timed window, if it was to do anything.
+    /// What the link did to packets in the timed window, if it has conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkFacts>,
     /// Packets that crossed the device in the timed window.
@@ -161,7 +161,7 @@ impl From<PacketCounts> for Packets {
 pub struct LinkFacts {
     /// Packets that were lost by chance.
     pub lost: u64,
-    /// Packets that others were to overtake.
+    /// Packets that were held back so that later ones overtook them.
     pub reordered: u64,
     /// Packets that came twice.
     pub duplicated: u64,
@@ -231,8 +231,8 @@ pub struct RequestFacts {
     /// How many failed, by reason. A run in which any failed has failed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub errors: BTreeMap<String, u64>,
-    /// How long each took from when it was due to the last byte of its response: those of the window, also if the
-    /// response came after it.
+    /// The time of each request of the window, from when it was due to the last byte of its response, even if the
+    /// response came after the window.
     #[schemars(with = "latency::Fields")]
     pub latency: Latency,
 }
@@ -248,8 +248,8 @@ pub struct DatagramFacts {
     pub reordered: u64,
     /// Datagrams, or responses, that arrived again.
     pub duplicated: u64,
-    /// The rate that was found, in datagrams a second, if the highest one was searched for. None was found if the
-    /// sender sends less than the path takes: then all were sent that it could send.
+    /// The highest rate that a search found, in datagrams a second. There is none if the sender is slower than the
+    /// path: then it sent all that it could send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found_per_second: Option<u64>,
 }
@@ -274,13 +274,13 @@ pub struct IdleFacts {
     pub connections: u64,
     /// With the first of them alone.
     pub rss_before_bytes: Option<u64>,
-    /// With all of them, a byte each way behind them.
+    /// With all of them, after a byte each way.
     pub rss_open_bytes: Option<u64>,
     /// The same at the end of the timed window.
     pub rss_idle_bytes: Option<u64>,
     /// A second after all were closed.
     pub rss_closed_bytes: Option<u64>,
-    /// How often threads of the subject's process slept in the timed window, those of the client too.
+    /// How often threads of the subject's process slept in the timed window, including the client's threads.
     pub wakeups: Option<u64>,
 }
 

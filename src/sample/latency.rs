@@ -21,7 +21,7 @@ const DIGITS: u8 = 3;
 #[derive(Clone, PartialEq)]
 pub struct Latency(Histogram<u64>);
 
-/// Latencies in a file: the quantiles for readers, and the histogram, from which all is read back.
+/// Latencies in a file: the quantiles are for people. This program reads only the histogram.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub(super) struct Fields {
     p50_us: f64,

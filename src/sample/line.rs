@@ -23,7 +23,7 @@ const SCORE: &str = "score";
 /// The fields of a [`Head`]'s line that are not its environment.
 const NO_ENVIRONMENT: [&str; 6] = ["schema", "kind", "id", "arguments", "seed", "plan"];
 
-/// The first line of a file: where the samples after it come from, and what they are to become.
+/// The first line of a file: the machine and the program of the samples after it, and the plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Head {
     /// [`Environment::id`].
@@ -72,7 +72,7 @@ struct Written<'a, E> {
     environment: E,
 }
 
-/// Names an environment, and describes it where that is not done elsewhere.
+/// Names an environment, and describes it if no head line does.
 #[derive(Serialize, JsonSchema)]
 struct Reference<'a> {
     id: String,
