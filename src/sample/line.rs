@@ -95,7 +95,7 @@ pub fn schema() -> Schema {
     schema_for!(Any<'_>)
 }
 
-/// The line of a sample whose file has a head with its environment. It ends without a line feed.
+/// The line of a sample, for a file that has its environment in a head line. It ends without a line feed.
 pub fn line(sample: &Sample) -> String {
     written(sample, None)
 }
