@@ -1,9 +1,9 @@
-# The published loops: ten runs of each of the twelve cells, one line with its Gbps a run.
+# The published loops: ten runs of each of the twelve cells, a line with the Gbps of each run.
 #
 #     .\scripts\bench.ps1                                  every cell
 #     .\scripts\bench.ps1 -Netstack smoltcp                one stack
 #     .\scripts\bench.ps1 -Mode reader -Runs 3             one direction, three runs
-#     .\scripts\bench.ps1 -Options '--mtu','9000'          goes to every run
+#     .\scripts\bench.ps1 -Options '--mtu','9000'          options that go to every run
 #
 # Run it in a PowerShell with administrator privileges: Wintun makes a network adapter.
 
@@ -15,7 +15,7 @@ param(
     [string[]]$Options = @()
 )
 
-# What the program writes to standard error is news, not an error of the script's.
+# The program writes details to standard error. That is not an error of the script.
 $ErrorActionPreference = 'Continue'
 Set-Location (Join-Path $PSScriptRoot '..')
 
@@ -34,7 +34,7 @@ foreach ($stack in $Netstack) {
             1..$Runs | ForEach-Object {
                 .\target\release\rust-tun-perf.exe @arguments @Options 2> $news.FullName |
                     Select-String -Pattern 'Gbps'
-                # A run that fails has said why; the others go on.
+                # A failed run has printed its reason. The others continue.
                 if ($LASTEXITCODE -ne 0) {
                     $failures++
                     Get-Content $news.FullName | Select-String -Pattern 'error:'

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 #
-# The published loops: ten runs of each of the twelve cells, one line with its Gbps a run.
+# The published loops: ten runs of each of the twelve cells, a line with the Gbps of each run.
 #
 #     scripts/bench.sh                                every cell
 #     scripts/bench.sh --netstack smoltcp             one stack
 #     scripts/bench.sh --mode reader --runs 3         one direction, three runs
-#     scripts/bench.sh -- --mtu 9000 --bytes 4GB      what follows -- goes to every run
+#     scripts/bench.sh -- --mtu 9000 --bytes 4GB      options after -- go to every run
 #
-# On macOS a utun device takes root: run it with sudo, after a build as yourself.
+# On macOS a utun device needs root: build as yourself, then run this script with sudo.
 
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-# The program cleans up after Ctrl-C and exits; the loops are not to go on.
+# After Ctrl-C the program cleans up and exits. The loops must end too.
 trap 'exit 130' INT
 
 stacks=(lwip ipstack smoltcp)
@@ -38,7 +38,7 @@ done
 [[ ${stacks[*]} =~ ^(lwip|ipstack|smoltcp|lwip ipstack smoltcp)$ ]] || fail "--netstack is lwip, ipstack or smoltcp"
 [[ ${modes[*]} =~ ^(reader|writer|reader writer)$ ]] || fail "--mode is reader or writer"
 
-# Under sudo a build would leave files of root's behind.
+# Under sudo a build would leave files that belong to root.
 if [[ -z ${SUDO_USER:-} ]]; then
     cargo build --release --quiet --locked
 fi
@@ -57,7 +57,7 @@ for stack in "${stacks[@]}"; do
             fi
             printf '\n%s, %s, %s\n' "$stack" "$runtime" "$mode"
             for ((run = 0; run < runs; run++)); do
-                # A run that fails has said why; the others go on.
+                # A failed run has printed its reason. The others continue.
                 "$program" "${arguments[@]}" "$@" 2>"$news" | grep Gbps || {
                     grep error: "$news" >&2 || true
                     failures=$((failures + 1))

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 #
-# Type-checks the whole workspace, tests included, for Windows and macOS on a Linux machine, with
-# lwIP's C compiled for them too, and what is not lwIP for FreeBSD, which stands for every system that
-# has no file of its own: so that no line for those systems is written blind.
+# Type-checks the whole workspace with its tests for Windows and macOS on a Linux machine, and compiles
+# lwIP's C for them. Type-checks everything but lwIP for FreeBSD, as an example of the systems that have
+# no file of their own. So the code for systems that we do not run on is at least checked.
 #
 #     scripts/cross-check.sh          type-check for x86_64-pc-windows-gnu and aarch64-apple-darwin
 #     scripts/cross-check.sh --run    then also run the tests of platform and netstacks, and the program, under Wine
@@ -11,11 +11,11 @@
 # A --run that passes in a clean working tree writes the hashes of the files on which the result depends to
 # .ci/cross-checked. Commit that file.
 #
-# The standard library is built from source, because rustup's targets may be out of reach while
-# Debian's packages are not. MinGW compiles the C for Windows, and zig, which brings the headers of
-# macOS along, the C for macOS. Linking for macOS would need Apple's SDK; a check needs no linker.
-# Under Wine the tests run with the calling convention, sizes and events of Windows, but without
-# Wintun's driver. The program runs with a driver for tests: see scripts/wine.sh.
+# The standard library is built from source, so Debian's packages are enough and rustup is not needed.
+# MinGW compiles the C for Windows. zig, which has the headers of macOS, compiles the C for macOS.
+# Linking for macOS would need Apple's SDK, but a check needs no linker. Under Wine the tests run with
+# the calling convention, sizes and events of Windows, but without Wintun's driver. The program runs
+# with a library for tests in its place: see scripts/wine.sh.
 #
 # PACKAGES="rust-tun-perf-platform rust-tun-perf-netstacks" limits the check to these packages.
 
@@ -26,24 +26,24 @@ readonly MACOS=aarch64-apple-darwin
 readonly OTHER=x86_64-unknown-freebsd
 readonly CARGO=/usr/bin/cargo
 readonly ZIG_VERSION=0.17.0
-# What the result depends on. The other packages leave the differences between systems to platform.
+# The result depends on these. The other packages leave the differences between systems to platform.
 readonly SOURCES=(Cargo.toml Cargo.lock platform netstacks forwarders scripts/cross-check.sh scripts/wine.sh scripts/wine)
 readonly PASSED=.ci/cross-checked
 
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR="$PWD/target/cross"
 export RUSTC=/usr/bin/rustc
-# build-std is unstable; the compiler of a distribution takes it with this.
+# build-std is unstable. With this variable a stable compiler accepts it.
 export RUSTC_BOOTSTRAP=1
 readonly TOOLS="$CARGO_TARGET_DIR/tools"
 
 scratch=$(mktemp -d)
 clean_up() {
-    # Wine's server outlives its programs, and would write to the folder.
+    # Wine's server runs longer than its programs, and would still write to the folder.
     if [[ -d $scratch/wine ]]; then
         WINEPREFIX="$scratch/wine" wineserver -k || true
     fi
-    # One that is just ending may still write: what is left then is a temporary folder.
+    # A program that is just ending may still write. Then a temporary folder is left.
     rm -rf "$scratch" || true
 }
 trap clean_up EXIT
@@ -81,14 +81,14 @@ install_tools() {
     fi
 }
 
-# zig as a compiler for macOS. It has its own target and SDK, so what the cc crate says of them goes.
+# zig as a compiler for macOS. It has its own target and SDK, so the options of the cc crate for these are removed.
 write_compilers() {
     mkdir -p "$TOOLS/bin" "$TOOLS/no-sdk"
     cat >"$TOOLS/bin/macos-cc" <<'WRAPPER'
 #!/usr/bin/env bash
 set -euo pipefail
 export PYTHONPATH="${BASH_SOURCE[0]%/bin/*}/python"
-# The cc crate asks for a version, and zig would leave an empty a.o in the sources for an answer.
+# When the cc crate asks for the version, zig leaves an empty a.o in the current folder, which must not be the sources.
 case $* in
 *'-?'* | *--version*) cd "$(dirname "${BASH_SOURCE[0]}")" ;;
 esac
@@ -114,11 +114,11 @@ WRAPPER
     export AR_aarch64_apple_darwin="$TOOLS/bin/macos-ar"
     export CC_x86_64_pc_windows_gnu=x86_64-w64-mingw32-gcc
     export AR_x86_64_pc_windows_gnu=x86_64-w64-mingw32-ar
-    # Else the cc crate asks xcrun where Apple's SDK lies.
+    # Otherwise the cc crate asks xcrun for the path of Apple's SDK.
     export SDKROOT="$TOOLS/no-sdk"
 }
 
-# cargo COMMAND; the rest are arguments.
+# Runs cargo COMMAND with the other arguments.
 cross() {
     local command=$1
     shift
@@ -137,14 +137,13 @@ check() {
             selection+=(--package "$package")
         done
     fi
-    # Warnings are errors here, but not those of the standard library and of dependencies. One call for both systems uses
-    # the processors better.
+    # Warnings of the workspace are errors here. One call for both systems uses the processors better.
     say "checking for $WINDOWS and $MACOS"
     CARGO_BUILD_WARNINGS=deny cross check --target "$WINDOWS" --target "$MACOS" "${selection[@]}" --all-targets -Zwarnings ||
         failed+=("$WINDOWS or $MACOS")
     if [[ -z ${PACKAGES:-} ]]; then
         say "checking for $OTHER"
-        # Its tests are those of macOS.
+        # Its tests are the same as on macOS.
         CARGO_BUILD_WARNINGS=deny cross check --target "$OTHER" --workspace --exclude rust-tun-perf-lwip-sys -Zwarnings \
             --no-default-features --features smoltcp,ipstack || failed+=("$OTHER")
     fi
@@ -171,7 +170,7 @@ for line in sys.stdin:
         x86_64-w64-mingw32-gcc -shared -O2 -o "$(dirname "$executable")/bcryptprimitives.dll" \
             scripts/wine/bcryptprimitives.c -ladvapi32
         say "running $(basename "$executable") under Wine"
-        # Most of them wait for timers.
+        # Most tests wait for timers, so there are more threads than processors.
         timeout 1500 wine "$executable" --show-output --test-threads=$((2 * $(nproc))) </dev/null || status=1
     done <<<"$executables"
     [[ $status -eq 0 ]] || fail "tests failed under Wine"
@@ -182,12 +181,12 @@ for line in sys.stdin:
     fi
 }
 
-# The hashes of the sources, as they are committed.
+# The hashes of the committed sources.
 sources() {
     git ls-tree HEAD -- "${SOURCES[@]}"
 }
 
-# Whether the working tree has them as they are committed.
+# Whether the sources in the working tree are the committed ones.
 is_clean() {
     git diff --quiet HEAD -- "${SOURCES[@]}"
 }

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Makes the tables and pictures of the documents from their data files, by the program's own report.
+"""Makes the tables and pictures of the documents from their data files, with the program's own report.
 
-    scripts/document.py --update     write them anew
-    scripts/document.py --check      fail where one of them is not what its data say
+    scripts/document.py --update     write them again
+    scripts/document.py --check      fail if one of them does not match its data
 
 A document has a part of a report between two comments, which name the file and the part's heading:
 
     <!-- report docs/data/linux.jsonl: Overview -->
     <!-- end report -->
 
-or what a script of this folder prints:
+or the output of a script in this folder:
 
     <!-- output scripts/wire.py report docs/data/offload/wire.jsonl sums -->
     <!-- end output -->
@@ -33,7 +33,7 @@ HEADING = "### "
 
 @cache
 def output(*command):
-    """What a command prints."""
+    """The output of a command."""
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if result.returncode:
         sys.exit(f"{' '.join(command)}: {result.stderr.strip()}")
@@ -46,7 +46,7 @@ def report(data, form):
 
 
 def part(data, title):
-    """What a report has under a heading."""
+    """The part of a report under a heading."""
     parts = re.split(rf"^{HEADING}", report(data, "markdown"), flags=re.MULTILINE)[1:]
     bodies = {head.strip(): body.strip() for head, _, body in (part.partition("\n") for part in parts)}
     if title not in bodies:
@@ -55,7 +55,7 @@ def part(data, title):
 
 
 def made():
-    """Every file that is made, with its text."""
+    """Every generated file, with its text."""
     for document in DOCUMENTS:
         text = PART.sub(lambda match: match[1] + part(match[2], match[3]) + match[4], document.read_text())
         yield document, OUTPUT.sub(lambda match: match[1] + output(*match[2].split()) + match[3], text)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 #
-# Measures the committed figures again, and updates the documents that are made of them.
+# Measures the committed figures again, and updates the documents that are made from them.
 #
 #     scripts/measure.sh           seven rounds of every cell and layer, of every cell over IPv6, of the proxy, of
 #                                  every forwarder, and of the presets, and the checksum benchmarks
 #     scripts/measure.sh 10        ten rounds
 #
-# Run again after an interruption, it continues. Use a machine that does nothing else.
+# After an interruption, run it again: it continues. Use a machine that does nothing else.
 
 set -euo pipefail
 

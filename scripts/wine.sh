@@ -4,9 +4,9 @@
 #
 #     scripts/wine.sh PROGRAM.exe
 #
-# A wintun.dll for tests (scripts/wine/wintun.c) stands for the driver's. tun.py opens the device, and sets its address and MTU, because
-# Wine 8 cannot (iphlpapi.c). All of it is in a network namespace of its own, which takes root. docs/windows.md says what this shows
-# and what it cannot show.
+# A wintun.dll for tests (scripts/wine/wintun.c) replaces the driver's. tun.py opens the device, and sets its address and MTU, because
+# Wine 8 cannot (iphlpapi.c). All of this runs in a network namespace of its own, which needs root. docs/windows.md says what this
+# shows and what it cannot show.
 
 set -euo pipefail
 
@@ -16,7 +16,7 @@ if [[ -z ${IN_NAMESPACE:-} ]]; then
     IN_NAMESPACE=yes exec unshare --net --kill-child "$0" "$program"
 fi
 
-# Wine remembers the names of interfaces that have gone, so each run has another one.
+# Wine remembers the names of interfaces that are gone, so each run has a new name.
 adapters=0
 scratch=$(mktemp -d)
 helper=
@@ -49,7 +49,7 @@ helper=$COPROC_PID
 read -r RTP_TUN_PORT <&"${COPROC[0]}"
 export RTP_TUN_PORT WINEPREFIX="$scratch/wine" WINEDEBUG=-all WINEDLLOVERRIDES="iphlpapi=n,b;mscoree,mshtml="
 
-# Runs the program with these arguments. Its output is in out and err, its exit code in code. The adapter has to be gone then.
+# Runs the program with these arguments. Its output is in out and err, its exit code in code. Then the adapter must be gone.
 run() {
     code=0 adapters=$((adapters + 1))
     timeout 120 wine "$scratch/rust-tun-perf.exe" --tun-name "wine$adapters" "$@" >"$scratch/out" 2>"$scratch/err" </dev/null || code=$?
@@ -60,12 +60,12 @@ run() {
     fail "$*: the adapter is still there"
 }
 
-# What a line of the test's wintun.dll says of this.
+# Prints a count from the line that wintun.dll writes at the end of a session.
 count() {
     sed -n "s/^wintun:.* \\([0-9]*\\) $1.*/\\1/p" "$scratch/err"
 }
 
-# Waits until there is this adapter, and the run has begun. At its time limit the run fails.
+# Waits until this adapter exists and the run has begun. At its time limit it returns, and the run fails.
 under_way() {
     for ((i = 0; i < 300; i++)); do
         ! ip link show "$1" >/dev/null 2>&1 || break
@@ -93,7 +93,7 @@ run --mode rr --netstack smoltcp --time 1
 [[ $code -eq 0 ]] || fail "requests: exit code $code"
 say "requests: $(<"$scratch/out")"
 
-# A ring that is full makes the stack wait on the way out, and drops packets on the way in. The latter takes a ring of one packet.
+# A full ring from the stack makes the stack wait. A full ring to the stack drops packets, which happens with a ring of one packet.
 RTP_TUN_RING=131072 run --mode reader --netstack smoltcp --bytes 10MB --warmup 0 --verify full --timeout 90
 if [[ $code -ne 0 || $(count refused) -eq 0 ]]; then fail "a full ring from the stack: exit code $code"; fi
 say "a full ring from the stack: $(count refused) times no room; $(<"$scratch/out")"
@@ -101,7 +101,7 @@ RTP_TUN_RING=2048 run --mode writer --netstack smoltcp --bytes 500KB --warmup 0 
 if [[ $code -ne 0 || $(count dropped) -eq 0 ]]; then fail "a full ring to the stack: exit code $code"; fi
 say "a full ring to the stack: $(count dropped) packets dropped; $(<"$scratch/out")"
 
-# The adapter goes away in the middle.
+# The adapter goes away during the run.
 (under_way "wine$((adapters + 1))" && kill -USR1 "$helper") &
 run --mode reader --netstack smoltcp --time 30
 wait $!

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Keeps what `cargo bench --bench wire` has measured, and makes tables of it.
+"""Keeps the results of `cargo bench --bench wire`, and makes tables of them.
 
-    scripts/wire.py collect FILE           keep criterion's estimates, from target/criterion
+    scripts/wire.py collect FILE           write criterion's estimates, from target/criterion, to FILE
     scripts/wire.py report FILE packets    smoltcp's packets with their checksums and without
     scripts/wire.py report FILE sums       implementations of the checksum, by length, in the cache and not
     scripts/wire.py report FILE cost       what a checksum costs for each gigabyte, and the whole path
@@ -97,7 +97,7 @@ def packets(benches):
 
 
 def axes(benches):
-    """The implementations and the lengths there are, in the order of the one and the other."""
+    """The implementations, the fastest first, and the lengths in ascending order."""
     found = [name.split("/")[1:] for name in benches if name.startswith("checksum/")]
     lengths = sorted({int(length) for *_, length in found})
     longest = str(lengths[-1])

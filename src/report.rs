@@ -1,4 +1,4 @@
-//! Samples and figures as text. `content` says what a report has, in the words of `model`; a format writes that,
+//! Samples and figures as text. `content` makes the parts of a report, of the types of `model`. A format writes them,
 //! and knows no figure by name.
 
 mod axis;
@@ -39,7 +39,7 @@ use crate::sample::{Sample, SampleFile, Score};
 ///
 /// # Errors
 ///
-/// The writer's own.
+/// Errors of the writer.
 pub fn report(series: &[Series], format: Format, out: &mut impl Write) -> io::Result<()> {
     write(&content::document(series), format, out)
 }
@@ -48,7 +48,7 @@ pub fn report(series: &[Series], format: Format, out: &mut impl Write) -> io::Re
 ///
 /// # Errors
 ///
-/// The writer's own.
+/// Errors of the writer.
 pub fn scorecard(files: &[SampleFile], format: Format, out: &mut impl Write) -> io::Result<()> {
     write(&content::scorecard::document(files), format, out)
 }
@@ -65,32 +65,33 @@ fn write(document: &Document, format: Format, out: &mut impl Write) -> io::Resul
     out.flush()
 }
 
-/// Writes results of conformance for a terminal of so many `columns`, if it is one.
+/// Writes results of conformance for a terminal with this many `columns`; `None` is no limit.
 ///
 /// # Errors
 ///
-/// The writer's own.
+/// Errors of the writer.
 pub fn scores(scores: &[Score], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     terminal::terminal(content::scorecard::outcome(scores), columns, out)?;
     out.flush()
 }
 
-/// Writes a list of cases: for a terminal of so many `columns`, or all of it.
+/// Writes a list of cases for a terminal with this many `columns`; `None` is no limit.
 ///
 /// # Errors
 ///
-/// The writer's own.
+/// Errors of the writer.
 pub fn cases(cases: &[Case], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     terminal::terminal(vec![Block::Table(content::scorecard::list(cases))], columns, out)?;
     out.flush()
 }
 
-/// Writes what a matrix came to, for a terminal of so many `columns`, if it is one: a table of the cells, or for
-/// forwarders the published table as Markdown. Samples of several environments or programs have a table each.
+/// Writes the result of a matrix for a terminal with this many `columns`; `None` is no limit. It is a table of the
+/// cells, or for forwarders the published table as Markdown. Samples of each environment and program have a table of
+/// their own.
 ///
 /// # Errors
 ///
-/// The writer's own.
+/// Errors of the writer.
 pub fn outcome(samples: &[Sample], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     let all = Series::split("", samples, &[]);
     for (index, one) in all.iter().enumerate() {

@@ -33,12 +33,12 @@ pub use self::score::Score;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_INTERVAL, Warning};
 use crate::scenario::{Cell, Mode, Subject, Verify, Workload, nanoseconds};
 
-/// One run. `None` is what the system does not say.
+/// One run. A value that the system does not report is `None`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// What was run.
     pub cell: Cell,
-    /// What came of it.
+    /// The result.
     pub measured: Measurements,
     /// The machine and the program.
     pub environment: Arc<Environment>,
@@ -84,7 +84,7 @@ pub struct Measurements {
     pub reordered: Option<u64>,
     /// Packets that the device dropped in the timed window, both ways.
     pub device_drops: Option<u64>,
-    /// What the link did to packets in the timed window, if it was to do anything.
+    /// What the link did to packets in the timed window, if it has conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkFacts>,
     /// Packets that crossed the device in the timed window.
@@ -161,7 +161,7 @@ impl From<PacketCounts> for Packets {
 pub struct LinkFacts {
     /// Packets that were lost by chance.
     pub lost: u64,
-    /// Packets that others were to overtake.
+    /// Packets that were held back so that later ones overtook them.
     pub reordered: u64,
     /// Packets that came twice.
     pub duplicated: u64,
@@ -172,7 +172,7 @@ pub struct LinkFacts {
 }
 
 impl LinkFacts {
-    /// What was added since `earlier`.
+    /// The counts since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             lost: self.lost - earlier.lost,
@@ -231,8 +231,8 @@ pub struct RequestFacts {
     /// How many failed, by reason. A run in which any failed has failed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub errors: BTreeMap<String, u64>,
-    /// How long each took from when it was due to the last byte of its response: those of the window, also if the
-    /// response came after it.
+    /// The time of each request of the window, from when it was due to the last byte of its response, even if the
+    /// response came after the window.
     #[schemars(with = "latency::Fields")]
     pub latency: Latency,
 }
@@ -248,8 +248,8 @@ pub struct DatagramFacts {
     pub reordered: u64,
     /// Datagrams, or responses, that arrived again.
     pub duplicated: u64,
-    /// The rate that was found, in datagrams a second, if the highest one was searched for. None was found if the
-    /// sender sends less than the path takes: then all were sent that it could send.
+    /// The highest rate that a search found, in datagrams a second. There is none if the sender is slower than the
+    /// path: then it sent all that it could send.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found_per_second: Option<u64>,
 }
@@ -260,7 +260,7 @@ impl DatagramFacts {
         self.sent.saturating_sub(self.arrived)
     }
 
-    /// The share of those that were sent; `None` if none was.
+    /// The share of the sent datagrams that were lost; `None` if none were sent.
     pub fn lost_share(&self) -> Option<f64> {
         (self.sent > 0).then(|| self.lost() as f64 / self.sent as f64)
     }
@@ -274,25 +274,25 @@ pub struct IdleFacts {
     pub connections: u64,
     /// With the first of them alone.
     pub rss_before_bytes: Option<u64>,
-    /// With all of them, a byte each way behind them.
+    /// With all of them, after a byte each way.
     pub rss_open_bytes: Option<u64>,
     /// The same at the end of the timed window.
     pub rss_idle_bytes: Option<u64>,
     /// A second after all were closed.
     pub rss_closed_bytes: Option<u64>,
-    /// How often threads of the subject's process slept in the timed window, those of the client too.
+    /// How often threads of the subject's process slept in the timed window, including the client's threads.
     pub wakeups: Option<u64>,
 }
 
 impl IdleFacts {
-    /// Memory that each connection took, but the first one.
+    /// Memory of each connection, without the first one.
     pub fn bytes_per_connection(&self) -> Option<f64> {
         let taken = self.rss_idle_bytes?.saturating_sub(self.rss_before_bytes?);
         let others = self.connections.checked_sub(1).filter(|others| *others > 0)?;
         Some(taken as f64 / others as f64)
     }
 
-    /// The share of that memory that was given back after all were closed.
+    /// The share of this memory that was released after all connections were closed.
     pub fn released_share(&self) -> Option<f64> {
         let (idle, before) = (self.rss_idle_bytes?, self.rss_before_bytes?);
         let taken = idle.checked_sub(before).filter(|taken| *taken > 0)?;
@@ -357,7 +357,7 @@ impl fmt::Display for Status {
 }
 
 impl Measurements {
-    /// The intervals, each with when it began and its length.
+    /// The intervals, each with its start and its length.
     pub fn parts(&self) -> impl Iterator<Item = (Duration, Duration, &Interval)> {
         let mut begin = Duration::ZERO;
         self.intervals.iter().map(move |interval| {
@@ -366,7 +366,7 @@ impl Measurements {
         })
     }
 
-    /// A run that never came to its timed window.
+    /// The measurements of a run that failed before its timed window.
     pub fn failed(status: Status, detail: impl Into<String>) -> Self {
         Self {
             status,
@@ -407,7 +407,7 @@ impl Sample {
         self.measured.status == Status::Ok
     }
 
-    /// Delivered payload by time, in 10⁹ bits a second; 0 where no time has passed.
+    /// Delivered payload per time, in 10⁹ bits a second; 0 if no time has passed.
     pub fn gbps(&self) -> f64 {
         gbps(self.measured.bytes, self.measured.elapsed)
     }
@@ -419,15 +419,15 @@ impl Sample {
         Some(if seconds > 0.0 { answered as f64 / seconds } else { 0.0 })
     }
 
-    /// Connections that were held open in a megabyte, 10⁶ bytes; `None` if the load was another, or memory is unknown.
+    /// Idle connections in a megabyte (10⁶ bytes) of memory; `None` for other loads, or if the memory is unknown.
     pub fn connections_per_mb(&self) -> Option<f64> {
-        // A connection takes some memory, even if none was asked of the system for it.
+        // A connection takes some memory, even if the resident set did not grow.
         self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes.max(1.0))
     }
 
     /// The figure by which runs of a cell are compared: [`Sample::gbps`], answered requests a second, or connections in
-    /// a megabyte, of which more is better. Of requests that are made at a rate it is the time in which 99 % of them
-    /// were answered, in microseconds, of which less is better.
+    /// a megabyte. More is better. For requests at a rate it is the 99th percentile of their latency, in microseconds;
+    /// less is better.
     pub fn speed(&self) -> f64 {
         match self.cell.workload {
             Workload::Stream(_) | Workload::Datagrams(_) | Workload::Packets => self.gbps(),
@@ -477,13 +477,13 @@ impl Sample {
         load::memory_bytes(&self.measured)
     }
 
-    /// What the reader of the figure should know.
+    /// The warnings about its figure.
     pub fn warnings(&self) -> Vec<Warning> {
         warning::of(self)
     }
 }
 
-/// Payload by time, in 10⁹ bits a second; 0 where no time has passed.
+/// Payload per time, in 10⁹ bits a second; 0 if no time has passed.
 pub fn gbps(bytes: u64, elapsed: Duration) -> f64 {
     let elapsed_ns = elapsed.as_nanos();
     if elapsed_ns == 0 { 0.0 } else { bytes as f64 * 8.0 / elapsed_ns as f64 }

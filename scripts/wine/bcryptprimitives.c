@@ -1,4 +1,4 @@
-/* Rust's standard library wants ProcessPrng, which Wine has only from version 9 on. */
+/* Rust's standard library needs ProcessPrng, which Wine has only since version 9. */
 
 #include <windows.h>
 

@@ -1,5 +1,5 @@
 /*
- * An iphlpapi.dll for tests under Wine 8, whose own lacks the functions that set an interface's MTU and addresses: a call of one
+ * An iphlpapi.dll for tests under Wine 8. Wine's own lacks the functions that set an interface's MTU and addresses: a call of one
  * ends the process. Here they succeed and do nothing, because tun.py has set both. All other functions are Wine's own.
  */
 
@@ -7,7 +7,7 @@
 #include <ws2ipdef.h>
 #include <iphlpapi.h>
 
-/* Each is exported under its name, and jumps to Wine's. */
+/* Each function is exported under its name, and jumps to Wine's. */
 #define WINES(name)                                                                                                     \
     void *real_##name;                                                                                                  \
     __asm__(".globl " #name "\n" #name ": jmp *real_" #name "(%rip)\n");

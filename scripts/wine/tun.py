@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The Linux side of the test's wintun.dll: makes TUN devices, and passes their packets on.
+"""The Linux side of the wintun.dll for tests: makes TUN devices, and passes their packets on.
 
     tun.py ADDRESS/PREFIX MTU
 
-It listens on a port of 127.0.0.1, prints it, and serves one adapter after the other. An adapter sends its name in 256 bytes and
-gets an error of Windows in four, 0 if the device is there with its address and MTU. After that each packet has its length in four bytes
-before it, both ways. The device vanishes when the adapter closes the connection. SIGUSR1 takes it away before that.
+It listens on a port of 127.0.0.1, prints the port, and serves one adapter after the other. An adapter sends its name in 256 bytes
+and gets a Windows error code in four bytes: 0 if the device is there with its address and MTU. After that each packet follows its
+length, in four bytes, in both directions. The device is removed when the adapter closes the connection. SIGUSR1 removes it earlier.
 """
 
 import errno
@@ -31,7 +31,7 @@ def open_device(name, address, mtu):
 
 
 def exactly(connection, length):
-    """So many bytes, or None at the end."""
+    """This many bytes, or None at the end of the connection."""
     data = bytearray()
     while len(data) < length:
         part = connection.recv(length - len(data))
@@ -42,7 +42,7 @@ def exactly(connection, length):
 
 
 def packets(data):
-    """The whole packets at the beginning of the bytes, which are taken away."""
+    """Removes the complete packets from the beginning of the bytes, and yields them."""
     at = 0
     while len(data) >= at + 4:
         end = at + 4 + int.from_bytes(data[at : at + 4], "little")
@@ -63,7 +63,7 @@ def carry(connection, device):
         for ready, _ in poll.poll():
             if ready == device:
                 batch = bytearray()
-                # As many as are there, but not so many that the other way waits long.
+                # All waiting packets, but at most 64, so that the other direction does not wait long.
                 for _ in range(64):
                     try:
                         packet = os.read(device, 65536)
@@ -80,13 +80,13 @@ def carry(connection, device):
                     try:
                         os.write(device, packet)
                     except OSError as error:
-                        # The kernel takes no packet that is none.
+                        # The kernel refuses what is not an IP packet (EINVAL). It is dropped.
                         if error.errno not in (errno.EINVAL, errno.EAGAIN):
                             raise
 
 
 class Gone(Exception):
-    """The device is to go."""
+    """The device must be removed now."""
 
 
 def take_away(*_):

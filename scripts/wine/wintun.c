@@ -1,13 +1,13 @@
 /*
  * A wintun.dll for tests under Wine: an adapter is a Linux TUN device, which tun.py opens.
  *
- * It has the functions that the crate wintun asks for, with the results and last errors that wintun.h names. Two rings hold
- * packets as Wintun's do: a packet takes its length, four bytes and the rest to a multiple of four. One thread reads from
- * the helper's socket into the receive ring and drops what finds no room; another sends what is in the send ring, in the
- * order in which it was allocated.
+ * It has the functions that the crate wintun uses, with the results and last errors that wintun.h names. Two rings hold
+ * packets as Wintun's do: a packet takes four bytes and its length, rounded up to a multiple of four. One thread reads from
+ * the helper's socket into the receive ring, and drops packets for which there is no room. Another thread sends the packets
+ * of the send ring, in the order in which they were allocated.
  *
- * The environment: RTP_TUN_PORT is the helper's port on 127.0.0.1. RTP_TUN_RING makes both rings that small. At the end of a
- * session one line on standard error has the counts.
+ * Environment variables: RTP_TUN_PORT is the helper's port on 127.0.0.1. RTP_TUN_RING is the size of both rings, in bytes. At
+ * the end of a session one line on standard error has the counts.
  */
 
 #include <winsock2.h>
@@ -85,7 +85,7 @@ static packet *append(ring *ring, DWORD len)
     return new;
 }
 
-/* Takes the first packet out; its room stays taken. The lock is held. */
+/* Removes the first packet; its room stays in use. The lock is held. */
 static packet *take(ring *ring)
 {
     packet *first = ring->first;
@@ -150,7 +150,7 @@ static DWORD WINAPI transmit(void *argument)
     return 0;
 }
 
-/* Connects to the helper, which makes the device before it answers with an error of Windows, or 0. */
+/* Connects to the helper, which makes the device and then sends a Windows error code, or 0. */
 adapter *WINAPI WintunCreateAdapter(const WCHAR *name, const WCHAR *type, const GUID *guid)
 {
     WSADATA data;

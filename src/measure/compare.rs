@@ -22,7 +22,7 @@ pub enum Verdict {
     Recovered,
     /// Chance explains the change, or it is not certain that the change is beyond the floor.
     Inconclusive,
-    /// With this few good runs no change could be significant.
+    /// With so few good runs no change could be significant.
     TooFewRuns,
     /// All runs fail, as before.
     Failing,
@@ -46,8 +46,8 @@ pub enum Method {
 }
 
 impl Method {
-    /// With how many runs of each of so many cells on each side the change of one can be significant, however the
-    /// others changed.
+    /// The number of runs of each cell on each side with which a change of one of this many cells can be significant,
+    /// however the others changed.
     pub fn runs_needed(self, cells: usize) -> usize {
         let smallest = match self {
             Self::AllRuns | Self::Normalised => rank::smallest_between,
@@ -65,9 +65,9 @@ pub struct Side {
     pub speeds: Vec<f64>,
     /// The median of these; `None` without good runs.
     pub median: Option<f64>,
-    /// How many runs failed, by status, without [`Status::Unavailable`].
+    /// The number of failed runs, by status, without [`Status::Unavailable`].
     pub failures: BTreeMap<Status, usize>,
-    /// Why the first run that is not good failed or could not start.
+    /// The reason why the first bad run failed or could not start.
     pub detail: Option<String>,
 }
 
@@ -79,7 +79,7 @@ pub struct Change {
     pub ratio: Estimate,
     /// The p-value of any change: two-sided, by a rank test, with Holm's correction for all cells that have a change.
     pub p_value: f64,
-    /// The smallest p-value that this could be with this many runs in this many cells.
+    /// The smallest p-value that is possible with this many runs in this many cells.
     pub smallest_p_value: f64,
 }
 
@@ -245,7 +245,7 @@ impl Comparison {
         }
     }
 
-    /// For how many cells the p-values are corrected.
+    /// The number of cells for which the p-values are corrected.
     pub fn tested(&self) -> usize {
         self.cells.iter().filter(|cell| cell.change.is_some()).count()
     }
@@ -368,11 +368,11 @@ fn fill_in_changes(cells: &mut [CellChange], test: impl Fn(&CellChange) -> Optio
     }
 }
 
-/// For each cell the corrected p-value of this: its runs fail more often on the first of the sides, in the order
-/// that `order` makes of old and new.
+/// Tests whether the runs of a cell fail more often on the first side. Returns the corrected p-value of each cell.
+/// `order` returns the two sides in the order of the test.
 ///
-/// A cell with so few failures on both sides together that none of their distributions is significant is not among
-/// the tests (Tarone, Biometrics 46, 1990). So a flaky cell does not hide behind 23 cells without failures.
+/// A cell is not tested if it has so few failures that no distribution of them over both sides is significant (Tarone,
+/// Biometrics 46, 1990). So a flaky cell does not hide behind 23 cells without failures.
 fn p_values_of_failures(cells: &[CellChange], order: fn([&Side; 2]) -> [&Side; 2]) -> Vec<f64> {
     let mut p_values = vec![1.0; cells.len()];
     let outcomes = cells.iter().map(|cell| Some(order(cell.sides()?).map(|side| [side.failed(), side.speeds.len()])));

@@ -56,7 +56,7 @@ pub(crate) fn environment() -> Environment {
     Environment { machine, program: Program::default() }
 }
 
-/// A run of that rate that gives no reason for a warning.
+/// A run of this rate, without warnings.
 pub(crate) fn sample(cell: &Cell, gbps: f64) -> Sample {
     let elapsed = Duration::from_secs(2);
     let bytes = (gbps * 1e9 / 8.0 * elapsed.as_secs_f64()) as u64;
@@ -70,7 +70,7 @@ pub(crate) fn at_a_rate(netstack: StackKind) -> Cell {
     Cell { workload: Workload::Rr(requests), ..cell(netstack, Mode::Reader) }
 }
 
-/// A run with requests that all took as long.
+/// A run in which every request took this long.
 pub(crate) fn answering(cell: &Cell, latency_us: f64) -> Sample {
     let mut latency = Latency::new();
     (0..1000).for_each(|_| latency.record(Duration::from_secs_f64(latency_us / 1e6)));
@@ -84,7 +84,7 @@ pub(crate) fn failed(cell: &Cell, status: Status) -> Sample {
     Sample { measured: Measurements::failed(status, "it did not go on"), ..sample(cell, 0.0) }
 }
 
-/// The sample as one of a round.
+/// The sample, in a round.
 pub(super) fn in_round(mut sample: Sample, round: u32) -> Sample {
     sample.measured.round = Some(round);
     sample

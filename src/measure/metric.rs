@@ -1,5 +1,5 @@
-//! The figures of a run. Each is one entry of [`METRICS`]: tables, files, charts and the report of a single run
-//! ask this list.
+//! The figures of a run. Each is one entry of [`METRICS`]. Tables, files, charts and the report of a single run are
+//! made from this list.
 
 use crate::sample::{Sample, gbps};
 use crate::scenario::{Cell, Layer, Mode, Protocol, Workload};
@@ -11,17 +11,17 @@ pub struct Metric {
     pub name: &'static str,
     /// The head of its column, without the unit. `{client}` and `{subject}` stand for the names of both sides.
     pub title: &'static str,
-    /// Its unit as it is written; empty where the title says it.
+    /// Its unit as it is written; empty if the title says it.
     pub unit: &'static str,
     /// Its meaning, for a reader of a table.
     pub about: &'static str,
-    /// Whether a cell has it. Its value may be unknown still.
+    /// Whether a cell has it. Its value may still be unknown.
     pub exists: fn(&Cell) -> bool,
     /// How it is taken.
     pub taken: Taken,
     /// How a value is written.
     pub written: Written,
-    /// Whether more is better; `None` where neither is.
+    /// Whether more is better; `None` if neither is.
     pub more_is_better: Option<bool>,
     /// Whether it has a column in the table of cells.
     pub in_cells: bool,
@@ -34,15 +34,15 @@ pub struct Metric {
 /// How a figure is taken.
 #[derive(Clone, Copy, Debug)]
 pub enum Taken {
-    /// From each run; of a cell the median of the runs that did not fail.
+    /// A value of each run. A cell has the median of its runs that did not fail.
     Median(fn(&Sample) -> Option<f64>),
-    /// From each run; of a cell the largest of the runs that did not fail.
+    /// A value of each run. A cell has the largest of its runs that did not fail.
     Maximum(fn(&Sample) -> Option<f64>),
-    /// From the latencies of all requests of a run, or of all runs of a cell that did not fail: the time in which this
-    /// share of them was answered, in microseconds.
+    /// A quantile of latencies, in microseconds: the time in which this share of the requests was answered. It is over
+    /// all requests of a run, or of all runs of a cell that did not fail.
     Quantile(f64),
-    /// A cell's median speed, divided by the best among the cells that the function accepts: it gets this cell first,
-    /// and then another or the same. Of a speed of which less is better, the best is divided by the cell's.
+    /// A cell's median speed, divided by the best speed of its rivals. If less is better, the best is divided by the
+    /// cell's. The function gets the cell first, and says whether the second cell, which may be the same, is a rival.
     Relative(fn(&Cell, &Cell) -> bool),
 }
 
@@ -85,17 +85,17 @@ const REQUESTS: Metric =
         .of(has_requests)
         .better(Some(true));
 
-/// The speed of requests that are made at a rate: how many are answered is the rate itself.
+/// The speed of requests that are made at a rate. The number of responses a second is the rate itself.
 const P99: Metric = quantile("latency_p99_us", "p99", 0.99).about("the same for 99 %");
 
-/// The speed of connections that are only held open: how little memory they take.
+/// The speed of idle connections: the number of them that fits into a megabyte.
 const CONNECTIONS: Metric =
     median("connections_per_mb", "connections", "/MB", |sample| sample.connections_per_mb().filter(|_| sample.is_ok()))
         .about("connections that were held open in a megabyte, 10⁶ bytes, of the subject's memory")
         .of(has_idle)
         .better(Some(true));
 
-/// All figures, in the order in which tables have them.
+/// All figures, in the order of the columns of tables.
 pub static METRICS: [Metric; 43] = [
     GBPS,
     REQUESTS,
@@ -317,7 +317,8 @@ const fn relative(name: &'static str, title: &'static str, is_rival: fn(&Cell, &
     metric(name, title, "", Taken::Relative(is_rival)).written(Percent).only_cells()
 }
 
-/// A count of something bad that every cell has, in both tables.
+/// A metric with the defaults: every cell has it, less is better, it is in both tables, and has no digits after the
+/// point.
 const fn metric(name: &'static str, title: &'static str, unit: &'static str, taken: Taken) -> Metric {
     Metric {
         name,

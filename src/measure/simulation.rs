@@ -78,7 +78,7 @@ impl Default for Experiment<'_> {
 }
 
 impl Experiment<'_> {
-    /// In how many of this many tables a cell has one of these verdicts.
+    /// The number of tables, of this many, in which a cell has one of these verdicts.
     pub(super) fn tables(&self, tables: u64, verdicts: &[Verdict]) -> usize {
         let cells = matrix();
         let found = (0..tables).filter(|seed| {
@@ -114,7 +114,7 @@ fn quiet_runs(random: &mut ChaCha8Rng, runs: usize) -> Vec<f64> {
     (0..runs).map(|_| 10.0 + normal(random)).collect()
 }
 
-/// In how many of a thousand cells with this many runs that is so.
+/// The number of cells, of a thousand with this many runs, in which `is_so` is true.
 fn cells(runs: usize, is_so: impl Fn(&[f64]) -> bool) -> usize {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     (0..1000).filter(|_| is_so(&quiet_runs(&mut random, runs))).count()

@@ -7,11 +7,11 @@ use super::{statistics, warnings};
 use crate::sample::{Latency, Sample, Status, Warning};
 use crate::scenario::Cell;
 
-/// A figure and how sure it is: an interval that is to hold the true value in 95 of 100 cases.
+/// A median with an interval that should hold the true value in 95 of 100 cases.
 ///
-/// For a median of 5 to 20 quiet runs it does so in 94 to 98 cases, for 3 runs in 87, and for one run it says
-/// nothing. For 5 runs it reaches from about the slowest to about the fastest, for 10 from about the third to the
-/// eighth. It knows the noise from run to run, and nothing of changes from one hour to the next.
+/// With 5 to 20 quiet runs it does so in 94 to 98 cases, with 3 runs in 87. With one run it says nothing. With 5 runs
+/// the interval reaches from about the slowest to about the fastest, with 10 from about the third to the eighth. It
+/// covers the noise from run to run, but not a change of the machine from one hour to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The median.
@@ -29,16 +29,16 @@ pub struct CellSummary {
     pub cell: Cell,
     /// The speed of each run that did not fail ([`Sample::speed`]), in the order of the file.
     pub speeds: Vec<f64>,
-    /// Their median and its interval; `None` where all runs failed.
+    /// Their median and its interval; `None` if all runs failed.
     pub estimate: Option<Estimate>,
-    /// The indices of outliers in `speeds`: more than three interquartile ranges off the quartiles. They are
-    /// marked, and part of every figure here. Fewer than 7 runs have none.
+    /// The indices of outliers in `speeds`: more than three interquartile ranges off the quartiles. They are marked, but
+    /// every figure includes them. Fewer than 7 runs have none.
     pub outliers: Vec<usize>,
     /// The other figures that are known, by the names of their metrics.
     figures: BTreeMap<&'static str, f64>,
-    /// How the runs that failed ended, and how many did.
+    /// The number of failed runs, by status.
     pub failures: BTreeMap<Status, usize>,
-    /// Why the first of them failed.
+    /// The reason why the first of them failed.
     pub detail: Option<String>,
     /// The warnings about this cell.
     pub warnings: Vec<Warning>,
@@ -47,8 +47,8 @@ pub struct CellSummary {
 /// A table of cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Its rows, in the order of the cells: by layer, then stack, mode, runtime and so on; after them the
-    /// forwarders, as the published table has them.
+    /// Its rows, in the order of the cells: by layer, then stack, mode, runtime and so on. The forwarders come last, in
+    /// the order of the published table.
     pub cells: Vec<CellSummary>,
     /// The warnings about the machine and its settings, for all cells.
     pub warnings: Vec<Warning>,
@@ -84,7 +84,7 @@ impl CellSummary {
         for sample in samples.iter().filter(|sample| !sample.is_ok()) {
             *failures.entry(sample.measured.status).or_default() += 1;
         }
-        // A rate is not below 0, whatever its interval.
+        // A rate cannot be below 0.
         let estimate = statistics::estimate(&speeds).map(|figure| Estimate { low: figure.low.max(0.0), ..figure });
         let outliers = statistics::outliers(&speeds);
         Self {
@@ -99,7 +99,7 @@ impl CellSummary {
         }
     }
 
-    /// The figure of a metric by its name; `None` where it is not known.
+    /// The figure of a metric by its name; `None` if it is not known.
     pub fn figure(&self, metric: &str) -> Option<f64> {
         self.figures.get(metric).copied()
     }

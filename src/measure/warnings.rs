@@ -1,4 +1,4 @@
-//! The warnings of many samples: each once.
+//! The warnings of many samples, each once.
 
 use crate::sample::{FEWEST_RUNS, Sample, WIDEST_INTERVAL, Warning};
 

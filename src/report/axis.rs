@@ -1,4 +1,4 @@
-//! The properties of cells. Each is one entry of [`AXES`]: tables and files ask this list.
+//! The properties of cells. Each is one entry of [`AXES`]. Tables and files are made from this list.
 
 use bytesize::ByteSize;
 use forwarders::Io;
@@ -7,7 +7,7 @@ use super::format::UNKNOWN;
 use crate::measure::CellSummary;
 use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind, plural, si};
 
-/// The number of threads of a runtime where none was given.
+/// The number of threads of a runtime if none was given.
 const AS_PROCESSORS: &str = "as processors";
 
 /// A property of a cell.
@@ -18,13 +18,13 @@ pub(super) struct Axis {
     pub(super) title: &'static str,
     /// Whether its values are numbers.
     pub(super) is_number: bool,
-    /// Whether it is part of the work of a cell. Rivals at the same work differ in the others alone.
+    /// Whether it is part of the work of a cell. Cells with the same work differ only in the other properties.
     pub(super) is_work: fn(&Cell) -> bool,
-    /// Its value in a table; `None` where the cell does not have the property.
+    /// Its value in a table; `None` if the cell does not have the property.
     value: fn(&Cell) -> Option<String>,
     /// Its value for machines.
     machine: fn(&Cell) -> Option<String>,
-    /// Its value where no column has a head for it; `None` where it goes without saying.
+    /// Its value as a phrase, for text without a column head; `None` if it need not be mentioned.
     phrase: fn(&Cell, &str) -> Option<String>,
 }
 
@@ -108,7 +108,7 @@ pub(super) static AXES: [Axis; 27] = [
         .said(|_, value| Some(format!("queue of {}", plural(value, "packet")))),
 ];
 
-/// The threads of a runtime, where there is one with several.
+/// The threads of a runtime that may have several.
 fn threads(cell: &Cell) -> Option<String> {
     let threads = match (cell.forwarder(), cell.runtime) {
         (Some(Forwarder::Rust(config)), _) if config.io != Io::Sync => {
@@ -142,12 +142,12 @@ impl Axis {
         Self { phrase, ..self }
     }
 
-    /// Its value in a table; [`UNKNOWN`] where the cell does not have the property.
+    /// Its value in a table; [`UNKNOWN`] if the cell does not have the property.
     pub(super) fn value(&self, cell: &Cell) -> String {
         (self.value)(cell).unwrap_or_else(|| UNKNOWN.to_owned())
     }
 
-    /// Its value for machines; empty where the cell does not have the property.
+    /// Its value for machines; empty if the cell does not have the property.
     pub(super) fn machine_value(&self, cell: &Cell) -> String {
         (self.machine)(cell).filter(|value| !is_usual(value)).unwrap_or_default()
     }
@@ -165,7 +165,7 @@ impl Axis {
     }
 }
 
-/// Whether a value says nothing.
+/// Whether a value need not be mentioned.
 fn is_usual(value: &str) -> bool {
     matches!(value, UNKNOWN | AS_PROCESSORS)
 }
@@ -175,7 +175,7 @@ pub(super) fn differing(cells: &[&Cell]) -> Vec<&'static Axis> {
     AXES.iter().filter(|axis| !axis.is_alike(cells)).collect()
 }
 
-/// The properties that all cells have alike, as phrases.
+/// The properties that are equal for all cells, as phrases.
 pub(super) fn shared(cells: &[&Cell]) -> Vec<String> {
     let alike = AXES.iter().filter(|axis| axis.is_alike(cells));
     alike.filter_map(|axis| cells.iter().find_map(|cell| axis.phrase(cell))).collect()

@@ -27,10 +27,10 @@ const COLUMNS: [(&str, bool); 9] = [
 /// Titles of the columns of figures that are divided by the speed of loopback.
 const NORMALISED: [(usize, &str); 2] = [(1, "old normalised"), (3, "new normalised")];
 
-/// The same where there are requests. In a table with both kinds the values have their units.
+/// Titles of the same columns if there are requests. The values then have their units, because rows may differ in it.
 const REQUESTS: [(usize, &str); 2] = [(1, "old"), (3, "new")];
 
-/// Stands in for a missing figure.
+/// Stands for a missing figure.
 const NONE: &str = "-";
 
 /// Writes what differs between the samples, a row for each cell, and the verdicts in a sentence.
@@ -122,7 +122,7 @@ fn none() -> String {
     NONE.to_owned()
 }
 
-/// The cell's name; with its window, buffer and queue if another cell has the same name.
+/// The cell's name, with window, buffer and queue if another cell has the same name.
 fn name(cell: &Cell, all: &[CellChange]) -> String {
     let name = cell.to_string();
     if all.iter().filter(|other| other.cell.to_string() == name).count() == 1 {
@@ -131,7 +131,7 @@ fn name(cell: &Cell, all: &[CellChange]) -> String {
     format::full_name(cell)
 }
 
-/// The median of a side: with its unit where rows of the table differ in it.
+/// The median of a side, with its unit if rows of the table differ in it.
 fn median(side: Option<&Side>, unit: &str) -> String {
     side.and_then(|side| side.median).map_or_else(none, |median| format!("{median:.3} {unit}").trim_end().to_owned())
 }

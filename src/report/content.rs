@@ -22,7 +22,7 @@ use crate::sample;
 
 /// The report of some series.
 pub(super) fn document(all: &[Series]) -> Document {
-    // One scale: the series of other figures have charts of their own.
+    // The bars share one scale. So a series with another figure gets a chart of its own.
     let (alike, others): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.speed().name == all[0].speed().name);
     let mut picture = charts::bars(&alike);
     picture.captions.extend(overview::shared(all).map(|shared| format!("In every run: {shared}.")));
@@ -72,12 +72,12 @@ fn overview(one: &Series, of: Option<String>) -> Section {
     Section { kind: "overview", title: "Overview", of, headline, blocks: overview::blocks(one) }
 }
 
-/// The name of a series, where there are several.
+/// The name of a series, if there are several.
 fn label(one: &Series, all: &[Series]) -> Option<String> {
     (all.len() > 1).then(|| one.label.clone())
 }
 
-/// A section, if there is something in it.
+/// A section, if it has blocks.
 fn section(kind: &'static str, title: &'static str, of: Option<String>, blocks: Vec<Block>) -> Option<Section> {
     (!blocks.is_empty()).then_some(Section { kind, title, of, headline: None, blocks })
 }
@@ -90,7 +90,7 @@ fn title(all: &[Series]) -> &'static str {
     }
 }
 
-/// The first fields of the environment; others come after, by their names.
+/// The first fields of the environment. The others follow, sorted by name.
 const FIELDS: [&str; 4] = ["cpu", "cpus", "system", "kernel"];
 
 /// The environments of the series: a row for each field.

@@ -1,4 +1,4 @@
-//! The figures in the formats of programs that follow them from commit to commit.
+//! The figures in the formats of programs that track them from commit to commit.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::model::Document;
 
-/// Writes Bencher Metric Format: for each benchmark its measures, each with a value and, where it is known, its
+/// Writes Bencher Metric Format: for each benchmark its measures, each with a value and, if it is known, an
 /// interval. See <https://bencher.dev/docs/reference/bencher-metric-format/>.
 pub(super) fn bmf(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let benchmarks = document.benchmarks.iter().map(|benchmark| {
@@ -23,7 +23,7 @@ pub(super) fn bmf(document: &Document, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Writes the list that github-action-benchmark takes as `customBiggerIsBetter`. Its files have one direction, so
-/// measures of which less is better are left out. See <https://github.com/benchmark-action/github-action-benchmark>.
+/// measures for which less is better are left out. See <https://github.com/benchmark-action/github-action-benchmark>.
 pub(super) fn gha(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let figures = document.benchmarks.iter().flat_map(|benchmark| {
         benchmark.measures.iter().filter(|measure| measure.more_is_better == Some(true)).map(|measure| {

@@ -7,7 +7,7 @@ use csv::WriterBuilder;
 use super::format;
 use super::model::Document;
 
-/// Writes a line for each row, after one with the names.
+/// Writes a line with the names, and a line for each row.
 pub(super) fn csv(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let table = &document.records;
     let mut writer = WriterBuilder::new().from_writer(out);
@@ -20,7 +20,7 @@ pub(super) fn csv(document: &Document, out: &mut impl Write) -> io::Result<()> {
     writer.flush()
 }
 
-/// Text of a file, on one line, that no spreadsheet takes for a formula.
+/// A text on one line, which no spreadsheet takes for a formula.
 fn plain(text: &str) -> String {
     let line = format::one_line(text);
     if line.starts_with(['=', '+', '-', '@']) { format!("'{line}") } else { line }

@@ -8,7 +8,7 @@ use platform::doctor::Check;
 ///
 /// # Errors
 ///
-/// The writer's own.
+/// Errors of the writer.
 pub fn check(check: &Check, out: &mut impl Write) -> io::Result<()> {
     let Check { name, verdict, finding, remedy, .. } = check;
     write!(out, "{verdict:<8} {name:<18} {finding}")?;

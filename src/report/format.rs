@@ -8,7 +8,7 @@ use crate::report::series::Series;
 use crate::sample::Warning;
 use crate::scenario::{Cell, Layer};
 
-/// Stands in place of a value that is not known.
+/// Stands for a value that is not known.
 pub(super) const UNKNOWN: &str = "–";
 
 /// The longest reason for a failure that a table has room for, in characters.
@@ -36,19 +36,19 @@ pub(super) fn interval(row: &CellSummary) -> Option<String> {
     Some(format!("{} to {}", speed(row, estimate.low), speed(row, estimate.high)))
 }
 
-/// How the runs of a cell failed: `3 of 10 stalled`; empty where none did.
+/// How the runs of a cell failed: `3 of 10 stalled`. Empty if none failed.
 pub(super) fn failures(row: &CellSummary) -> String {
     let runs = row.runs();
     let kinds: Vec<_> = row.failures.iter().map(|(status, count)| format!("{count} of {runs} {status}")).collect();
     kinds.join(", ")
 }
 
-/// The median, and its interval where there is one; or how the runs failed.
+/// The median, and its interval if there is one; or how the runs failed.
 pub(super) fn median_or_failures(row: &CellSummary) -> String {
     row.estimate.map_or_else(|| failures(row), |estimate| with_interval(row, speed(row, estimate.median)))
 }
 
-/// The median with its unit, and its interval where there is one.
+/// The median with its unit, and its interval if there is one.
 pub(super) fn rate(row: &CellSummary, estimate: Estimate) -> String {
     let speed = speed_of(&row.cell);
     let median = speed.write_with_unit(estimate.median);
@@ -82,7 +82,7 @@ pub(super) fn sides(cells: &[&Cell]) -> [&'static str; 2] {
         Layer::Proxy => "proxy",
         Layer::Forward => "forwarder",
     };
-    // A table of stacks may have the layers under them, too.
+    // A table of stacks may also have their layers.
     let mut names: Vec<_> = cells.iter().map(name).collect();
     names.sort_unstable();
     names.dedup();
@@ -93,7 +93,7 @@ pub(super) fn sides(cells: &[&Cell]) -> [&'static str; 2] {
     [client, if let [name] = names.as_slice() { name } else { "subject" }]
 }
 
-/// A cell in a line of text, with its number where a table has one.
+/// A cell in a line of text, with its row number if the published table has it.
 pub(super) fn name(cell: &Cell) -> String {
     match cell.forwarder().and_then(crate::scenario::Forwarder::row) {
         Some(row) => format!("row {row} ({cell})"),
@@ -101,14 +101,14 @@ pub(super) fn name(cell: &Cell) -> String {
     }
 }
 
-/// A cell's name with what it leaves out: the window, the buffer and the queue.
+/// A cell's full name, which also has the window, the buffer and the queue.
 pub(super) fn full_name(cell: &Cell) -> String {
     let window = cell.window_bytes.map(|bytes| format!(" window {bytes}")).unwrap_or_default();
     let queue = cell.queue_packets.map(|packets| format!(" queue {packets}")).unwrap_or_default();
     format!("{cell}{window} buffer {}{queue}", cell.buffer_bytes)
 }
 
-/// A line for each cell that has failures: which, how many and why the first.
+/// A line for each cell that has failures: its name, the failures, and the reason of the first.
 pub(super) fn details(summary: &Summary) -> Vec<String> {
     let failed = summary.cells.iter().filter(|row| !row.failures.is_empty());
     let lines = failed.map(|row| {
@@ -118,7 +118,7 @@ pub(super) fn details(summary: &Summary) -> Vec<String> {
     lines.collect()
 }
 
-/// A text without line feeds and other control characters: no terminal obeys it, and no table breaks.
+/// A text without line feeds and other control characters. It cannot control a terminal or break a table.
 pub(super) fn one_line(text: &str) -> String {
     let words: Vec<_> = text.split(|character: char| character.is_control() || character == ' ').collect();
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
@@ -153,7 +153,7 @@ pub(super) fn warnings(summary: &Summary) -> Vec<String> {
     of_all.chain(of_cells).map(|line| one_line(&line)).collect()
 }
 
-/// The subject of the advice, whatever the number of runs and the amount.
+/// The kind of a warning, without the number of runs and the amount.
 fn kind(warning: &Warning) -> Discriminant<Warning> {
     match warning {
         Warning::InRuns(warning, ..) => kind(warning),

@@ -1,4 +1,4 @@
-//! One page that needs nothing else: no script, no font, no request.
+//! One page that needs no other file: it has no script and no font, and makes no request.
 
 use std::io::{self, Write};
 
@@ -21,7 +21,7 @@ struct Blocks<'a> {
     blocks: &'a [Block],
 }
 
-/// A chart for a wide and for a narrow place, with its captions.
+/// A chart for a wide and for a narrow screen, with its captions.
 #[derive(Template)]
 #[template(path = "figure.html")]
 struct Figure<'a> {

@@ -8,7 +8,7 @@ use crate::sample::{self, Sample};
 ///
 /// # Errors
 ///
-/// The writer's own.
+/// Errors of the writer.
 pub fn json(sample: &Sample, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}", sample::line_of_its_own(sample))?;
     out.flush()

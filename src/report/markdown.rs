@@ -29,7 +29,7 @@ pub(super) fn blocks(blocks: &[Block], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a block after an empty line. A document has no charts, and nothing to unfold.
+/// Writes a block after `before`. A document has no charts and no blocks to unfold.
 fn write_block(block: &Block, before: &str, out: &mut impl Write) -> io::Result<()> {
     match block {
         Block::Text(text) => writeln!(out, "{before}{}", escaped(text)),
@@ -53,7 +53,7 @@ fn write_table(table: &Table, out: &mut impl Write) -> io::Result<()> {
         text => text,
     };
     for (number, line) in table.lines(presets::ASCII_MARKDOWN, written).into_iter().enumerate() {
-        // The line under the head also says which columns stand at the right.
+        // The line under the head also says which columns are aligned to the right.
         let line = if number == 1 { aligned(&line, table) } else { line };
         writeln!(out, "{line}")?;
     }

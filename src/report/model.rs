@@ -9,16 +9,16 @@ pub(super) use self::chart::{Axis, Bar, Chart, Group, Guide, Mark, Plot, Scale, 
 /// A report.
 pub(super) struct Document {
     pub(super) title: &'static str,
-    /// The chart that says most.
+    /// The main chart.
     pub(super) picture: Chart,
     pub(super) sections: Vec<Section>,
     /// A row for each cell of each series, with all figures unrounded, for other programs.
     pub(super) records: Table,
-    /// The same figures for programs that follow them from commit to commit.
+    /// The same figures for programs that track them from commit to commit.
     pub(super) benchmarks: Vec<Benchmark>,
 }
 
-/// Figures under a name that stays the same from one file to the next.
+/// Figures under a name that is the same in every file.
 pub(super) struct Benchmark {
     pub(super) name: String,
     pub(super) measures: Vec<Measure>,
@@ -31,7 +31,7 @@ pub(super) struct Measure {
     pub(super) unit: &'static str,
     pub(super) value: f64,
     pub(super) interval: Option<[f64; 2]>,
-    /// `None` where neither is.
+    /// `None` if neither is.
     pub(super) more_is_better: Option<bool>,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Section {
     /// Its kind, for a style sheet.
     pub(super) kind: &'static str,
     pub(super) title: &'static str,
-    /// The series that it is about, where there are several.
+    /// The series that it is about, if there are several.
     pub(super) of: Option<String>,
     /// The section in a sentence.
     pub(super) headline: Option<String>,
@@ -73,9 +73,9 @@ pub(super) struct Table {
 /// A column's head.
 pub(super) struct Column {
     pub(super) title: String,
-    /// Whether it holds numbers, which stand at the right.
+    /// Whether it holds numbers, which are aligned to the right.
     pub(super) is_number: bool,
-    /// Whether it may be left out where there is no room.
+    /// Whether it may be left out if there is no room.
     pub(super) may_go: bool,
     /// How good the value of each row is, which a page shows as a colour; empty for none.
     pub(super) percent_of_best: Vec<u8>,
@@ -106,7 +106,7 @@ impl Table {
         }
     }
 
-    /// Its lines as text, with numbers at the right. `written` writes a text, which may be bold.
+    /// Its lines as text, with numbers aligned to the right. `written` formats a text, which may be bold.
     pub(super) fn lines(&self, style: TableStyle, written: fn(&str, bool) -> String) -> Vec<String> {
         let mut table = comfy_table::Table::new();
         table.load_style(style).set_header(self.columns.iter().map(|column| written(&column.title, false)));

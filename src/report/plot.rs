@@ -1,7 +1,7 @@
-//! Draws charts, as SVG without scripts, fonts or anything else that would be loaded.
+//! Draws charts, as SVG without scripts, fonts or other resources to load.
 //!
-//! Every colour is drawn as the one of the light theme, and is unlike all others: a style sheet that
-//! selects by it makes the dark theme; see [`theme`].
+//! Charts are drawn in the colours of the light theme. No two colours have the same value, so a style sheet can select
+//! elements by colour and make the dark theme; see [`theme`].
 
 mod bars;
 mod marks;
@@ -27,8 +27,8 @@ const GROUND: Ink = Ink { light: RGBColor(0xFF, 0xFF, 0xFF), dark: "#14181d" };
 const TEXT: Ink = Ink { light: RGBColor(0x1B, 0x1F, 0x24), dark: "#e6e9ed" };
 const FAINT: Ink = Ink { light: RGBColor(0x57, 0x60, 0x6A), dark: "#9ba5b0" };
 const GRID: Ink = Ink { light: RGBColor(0xE1, 0xE5, 0xEA), dark: "#2c343d" };
-// Blue, orange and green that also differ in lightness, and are told apart without seeing red and green. The marks differ
-// in shape too.
+// Blue, orange and green also differ in lightness, for readers who do not see red and green. The marks differ in shape
+// too.
 const BLUE: Ink = Ink { light: RGBColor(0x0B, 0x5C, 0xAB), dark: "#6cb6f5" };
 const ORANGE: Ink = Ink { light: RGBColor(0xC2, 0x51, 0x0C), dark: "#f29a5c" };
 const GREEN: Ink = Ink { light: RGBColor(0x12, 0x8A, 0x67), dark: "#3fc79b" };
@@ -67,7 +67,7 @@ impl Mark {
     }
 }
 
-/// The rules that give each colour its value in the dark theme, for within a media query.
+/// The rules that give each colour its value in the dark theme. They belong into a media query.
 pub(super) fn theme() -> String {
     let rules = INKS.iter().map(|Ink { light: RGBColor(red, green, blue), dark }| {
         let light = format!("#{red:02X}{green:02X}{blue:02X}");
@@ -78,7 +78,7 @@ pub(super) fn theme() -> String {
 
 /// Height of the text in a picture, in pixels.
 const TEXT_PX: f64 = 12.0;
-/// Width of a character of it, about: a picture cannot ask for the font's own.
+/// About the width of a character of the text: a picture cannot ask the font for it.
 const CHARACTER_PX: f64 = 6.6;
 
 /// The area on which a picture is drawn.
@@ -156,12 +156,12 @@ impl Picture {
         Ok(Self { width, height, body })
     }
 
-    /// An element for a page; `label` is read aloud in its place.
+    /// An element for a page; `label` is its text for screen readers.
     pub(super) fn inline(&self, label: &str) -> io::Result<String> {
         Inline { picture: self, label }.render().map_err(io::Error::other)
     }
 
-    /// A document with its own ground, theme, title and captions.
+    /// A document with its own background, theme, title and captions.
     pub(super) fn standalone(&self, title: &str, captions: &[String]) -> io::Result<String> {
         let top = 44;
         let first = top + self.height + 20;
@@ -180,7 +180,7 @@ fn text_style(ink: &Ink, horizontal: HPos, vertical: VPos) -> TextStyle<'static>
     ("sans-serif", TEXT_PX * 1.24).into_font().color(&ink.light).pos(Pos::new(horizontal, vertical))
 }
 
-/// Text that no picture is broken by: without control characters, and short enough for its place.
+/// A text without control characters, cut to the width that is there.
 fn fitted(text: &str, width_px: f64) -> String {
     let line = format::one_line(text);
     let room = (width_px / CHARACTER_PX).max(4.0) as usize;
@@ -202,9 +202,9 @@ fn steps(low: f64, high: f64, factors: &[f64]) -> Vec<f64> {
     steps.filter(|step| (low..=high).contains(step)).collect()
 }
 
-/// The number at a tick of an axis, with four digits that count.
+/// The number at a tick of an axis, with four significant digits.
 fn tick(value: f64) -> String {
-    // The rest of a sum that should be 0.
+    // The rounding error of a sum that should be 0.
     if value.abs() < 1e-9 {
         return "0".to_owned();
     }

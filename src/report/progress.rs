@@ -12,7 +12,7 @@ use crate::scenario::Cell;
 #[derive(Debug)]
 pub struct Progress<W> {
     err: W,
-    /// On a terminal, once it is known how much there is to do.
+    /// On a terminal, once the number of runs is known.
     bar: Option<ProgressBar>,
     terminal: bool,
     total: usize,
@@ -21,12 +21,12 @@ pub struct Progress<W> {
 }
 
 impl<W: Write> Progress<W> {
-    /// Writes to `err`, which is the standard error of a terminal or is not.
+    /// Writes to `err`. `terminal` says whether that is a terminal.
     pub fn new(err: W, terminal: bool) -> Self {
         Self { err, bar: None, terminal, total: 0, done: 0, round: 0 }
     }
 
-    /// A line that stays, above the bar where there is one.
+    /// A line that stays, above the bar if there is one.
     fn line(&mut self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
@@ -76,7 +76,7 @@ impl<W: Write> Observer for Progress<W> {
         match &self.bar {
             Some(bar) => {
                 bar.inc(1);
-                // A failure is to be seen; a figure is in the table.
+                // Failures are shown at once. Figures are in the table at the end.
                 if !sample.is_ok() {
                     bar.println(line);
                 }

@@ -1,4 +1,4 @@
-//! A file that is whole or as it was before.
+//! Replaces a file in one step, or leaves it unchanged.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,8 +12,8 @@ pub struct SaveError {
     source: io::Error,
 }
 
-/// Writes a file at once: it has the new content or, after an error, the old. A file that is not
-/// regular, like a pipe, is written to directly.
+/// Replaces a file in one step: it has the new content or, after an error, the old. A file that is not regular, like
+/// a pipe, is written to directly.
 ///
 /// # Errors
 ///
@@ -30,7 +30,7 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
         Ok(metadata) if metadata.permissions().readonly() => return Err(io::ErrorKind::PermissionDenied.into()),
         _ => {}
     }
-    // A link stays one.
+    // A symbolic link stays a link: its target is replaced.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let Some(name) = path.file_name() else { return Err(io::ErrorKind::InvalidFilename.into()) };
     let mut beside = name.to_owned();

@@ -12,12 +12,12 @@ use crate::scenario::{Cell, Layer, Workload, plural};
 /// The samples of one environment and one program in one file, of stacks or of forwarders, and their summary.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// The file's name without its ending, with the kind of its samples where the file has several, and a number
-    /// where that is not unique.
+    /// The file's name without its extension, with the kind of its samples if the file has several kinds, and a number
+    /// if that is not unique.
     pub label: String,
     /// The machine and the program.
     pub environment: Arc<Environment>,
-    /// How the file was made, where it says so.
+    /// How the file was made, if it says so.
     pub head: Option<Head>,
     /// A row for each cell.
     pub summary: Summary,
@@ -44,7 +44,7 @@ impl Series {
         all
     }
 
-    /// The series of some samples, each with its kind in its name where there are several kinds.
+    /// The series of some samples, each with its kind in its name if there are several kinds.
     pub(super) fn split(stem: &str, samples: &[Sample], heads: &[Head]) -> Vec<Self> {
         let mut groups: Vec<Vec<Sample>> = Vec::new();
         for sample in samples {
@@ -68,7 +68,7 @@ impl Series {
             Self {
                 label: words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", "),
                 environment: Arc::clone(&first.environment),
-                // The command line of a head makes the runs of both programs.
+                // Not for the other build: the command line of the head makes the runs of both.
                 head: heads.iter().find(is_its).filter(|_| !first.measured.against).cloned(),
                 summary: Summary::of(&samples),
                 samples,
@@ -77,12 +77,12 @@ impl Series {
         series.collect()
     }
 
-    /// What it is of.
+    /// The kind of its samples.
     pub(super) fn kind(&self) -> Kind {
         self.samples.first().map_or(Kind::Streams, |sample| Kind::of(&sample.cell))
     }
 
-    /// Whether it is of forwarders.
+    /// Whether its samples are of forwarders.
     pub(super) fn is_forward(&self) -> bool {
         self.kind() == Kind::Forwarders
     }
@@ -106,7 +106,7 @@ impl Series {
         format::one_line(&words.join(", "))
     }
 
-    /// The properties that all runs have alike: the cells' axes, the client's congestion control and the length of a run.
+    /// The properties that all runs share: axes of the cells, the client's congestion control, and the length of a run.
     pub(super) fn shared(&self) -> Vec<String> {
         let mut words = axis::shared(&axis::cells(&self.summary.cells));
         let mut controls: Vec<_> =
@@ -128,11 +128,11 @@ impl Series {
         words
     }
 
-    /// The rows of whole subjects, without those of single layers under them; or all where there is none.
+    /// The rows of whole subjects, without their single layers. All rows, if there is no whole subject.
     pub(super) fn main_rows(&self) -> Vec<&CellSummary> {
         let rows = || self.summary.cells.iter();
         let is_whole = |row: &&CellSummary| match row.cell.layer() {
-            // The kernel's own TCP is what requests and connections are compared with.
+            // Requests and idle connections are compared with the kernel's own TCP.
             Layer::Loopback => !matches!(self.kind(), Kind::Streams | Kind::Forwarders),
             layer => !matches!(layer, Layer::Device | Layer::Stack),
         };
@@ -141,7 +141,7 @@ impl Series {
     }
 }
 
-/// Samples that can stand in one table make a series.
+/// The kind of a series: samples that fit into one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Stacks and layers with bulk bytes.
@@ -175,7 +175,7 @@ impl Kind {
         }
     }
 
-    /// Its name beside others.
+    /// Its name beside other kinds.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Streams => "",

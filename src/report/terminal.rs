@@ -7,8 +7,8 @@ use comfy_table::presets;
 use super::format;
 use super::model::{Block, Table};
 
-/// Writes blocks for a terminal with a number of columns; `None` is no limit. Where a table does not fit, columns at
-/// its right are left out, and named under it. Charts are left out.
+/// Writes blocks for a terminal with this many `columns`; `None` is no limit. If a table does not fit, columns at its
+/// right are left out, and a line under it names them. Charts are left out.
 pub(super) fn terminal(blocks: Vec<Block>, columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     for block in blocks {
         match block {

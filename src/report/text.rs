@@ -10,11 +10,11 @@ use crate::measure::metric::METRICS;
 use crate::sample::{IdleFacts, Interval, Sample, gbps};
 use crate::scenario::{Layer, Protocol, Verify, plural};
 
-/// Writes the line to `out` where the run succeeded, and everything else to `err`.
+/// Writes the line to `out` if the run succeeded, and everything else to `err`.
 ///
 /// # Errors
 ///
-/// The errors of `out`; those of `err` are ignored.
+/// Errors of `out`. Errors of `err` are ignored.
 pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
     if sample.is_ok() {
         let cell = &sample.cell;
@@ -30,12 +30,12 @@ pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::
         }
     }
     out.flush()?;
-    // The rest may have no reader. The figure is out.
+    // The figure is written. If nothing reads the details, that is no error.
     let _unread = details(sample, err);
     Ok(())
 }
 
-/// The latencies of its requests that are most asked for.
+/// The main quantiles of its latencies.
 fn latencies(sample: &Sample) -> String {
     let quantiles =
         METRICS.iter().filter(|metric| matches!(metric.name, "latency_p50_us" | "latency_p99_us" | "latency_p999_us"));
@@ -74,7 +74,7 @@ fn details(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
     lines.extend(intervals(sample).map(|interval| ("interval", interval)));
     lines.extend(sample.warnings().iter().map(|warning| ("warning", warning.to_string())));
     for (name, text) in lines {
-        // A warning stands alone.
+        // Warnings are not aligned with the other lines.
         let width = if name == "warning" { 0 } else { 10 };
         writeln!(err, "{:<width$} {text}", format!("{name}:"))?;
     }
@@ -156,7 +156,7 @@ fn delivered(sample: &Sample) -> String {
     format!("{what} in {:.6} s{verified}", measured.elapsed.as_secs_f64())
 }
 
-/// The rate of each direction, where there were two. Its unit is not the word that scripts look for.
+/// The rate of each direction, if there were two. The unit is Gbit/s, because scripts look for the word Gbps.
 fn each_way(sample: &Sample) -> Option<String> {
     let measured = &sample.measured;
     let read = measured.bytes_back?;
@@ -164,7 +164,7 @@ fn each_way(sample: &Sample) -> Option<String> {
     Some(format!("{written:.3} Gbit/s written by the clients, {read:.3} Gbit/s read"))
 }
 
-/// The figures that are known and have a place here, line by line.
+/// The known figures that have a line in this report.
 fn figures(sample: &Sample) -> impl Iterator<Item = (&'static str, String)> {
     let mut lines: Vec<(&str, Vec<String>)> = Vec::new();
     for metric in METRICS.iter().filter(|metric| (metric.exists)(&sample.cell)) {
@@ -178,7 +178,7 @@ fn figures(sample: &Sample) -> impl Iterator<Item = (&'static str, String)> {
     lines.into_iter().map(|(line, figures)| (line, figures.join(", ")))
 }
 
-/// The parts of the timed window, where they were asked for.
+/// The parts of the timed window, if they were asked for.
 fn intervals(sample: &Sample) -> impl Iterator<Item = String> {
     sample.measured.parts().map(|(begin, length, part)| {
         let (from, to) = (begin.as_secs_f64(), part.end.as_secs_f64());
@@ -194,7 +194,7 @@ fn load(part: &Interval) -> String {
     [cpu, memory].into_iter().flatten().collect()
 }
 
-/// A time in the unit in which it is read.
+/// A time in microseconds, or from a thousand on in milliseconds.
 fn microseconds(time_us: u64) -> String {
     if time_us < 1000 { format!("{time_us} µs") } else { format!("{:.2} ms", time_us as f64 / 1000.0) }
 }

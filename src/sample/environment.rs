@@ -71,7 +71,7 @@ impl Program {
         }
     }
 
-    /// The version of a stack, where it is compiled in.
+    /// The version of a stack, if it is compiled in.
     pub fn version_of(&self, stack: StackKind) -> Option<&str> {
         let version = match stack {
             StackKind::Lwip => &self.lwip,
@@ -80,7 +80,7 @@ impl Program {
             StackKind::TcpIp => &self.tcp_ip,
             StackKind::NetstackSmoltcp => &self.netstack_smoltcp,
             StackKind::LwipPublished => &self.lwip_published,
-            // It tells its version itself.
+            // Its process reports its version.
             StackKind::Gvisor | StackKind::External => &None,
         };
         version.as_deref()
@@ -93,12 +93,12 @@ impl Environment {
         Self { machine: platform::Environment::detect(), program: Program::this() }
     }
 
-    /// A short name for it: equal for equal environments, on every system.
+    /// A short name: the same for equal environments, on every system.
     pub fn id(&self) -> String {
         id(&fields(self))
     }
 
-    /// The fields that differ: name, value here, value there.
+    /// The fields that differ: name, value in this environment, value in the other.
     pub fn differences(&self, other: &Self) -> Vec<(String, String, String)> {
         let theirs = fields(other);
         let differing = fields(self).into_iter().filter(|(name, ours)| theirs.get(name) != Some(ours));

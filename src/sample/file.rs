@@ -12,12 +12,11 @@ use super::line::{self, Line};
 use super::{Environment, Head, Sample, Score, Status};
 use crate::scenario::Cell;
 
-/// The longest file that is read, in bytes: hundreds of thousands of samples, all of which are kept in
-/// memory.
+/// The longest file that is read, in bytes: hundreds of thousands of samples. All are kept in memory.
 const MAX_LEN: u64 = 1 << 30;
 
-/// The longest line, in bytes: the most intervals that a run may have are 5 MB. What has no end, as a
-/// device, is given up here.
+/// The longest line, in bytes: a run with the most intervals takes 5 MB. An endless input, such as a device,
+/// fails here.
 const MAX_LINE_LEN: u64 = 16 << 20;
 
 /// Why a file of samples cannot be used.
@@ -26,31 +25,31 @@ pub enum FileError {
     /// It cannot be read.
     #[error("read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// It cannot be made, or opened to be written to.
+    /// It cannot be created, or opened for writing.
     #[error("open {} for the samples: {source}; choose another file", path.display())]
     Open {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// It cannot be written. What had been written before is intact.
+    /// It cannot be written. All earlier lines are intact.
     #[error("write {}: {source}; what was measured before is intact, and the same command goes on with it", path.display())]
     Write {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
     /// A line of it is wrong.
     #[error("{}, line {line}: {reason}", path.display())]
     Line {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// The line's number, from 1.
         line: usize,
@@ -60,19 +59,19 @@ pub enum FileError {
     /// It is longer than any file of samples.
     #[error("read {}: longer than {} MiB; give files of one matrix each", path.display(), MAX_LEN >> 20)]
     TooLong {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
     /// It has no sample.
     #[error("{}: contains no samples", path.display())]
     Empty {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
-    /// It is of something else than what is to be appended.
+    /// Its samples do not belong with those that are to be appended, or it cannot be used by this process.
     #[error("{}: {reason}", path.display())]
     Foreign {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// The difference.
         reason: String,
@@ -80,7 +79,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    /// Whether the file was wrong, and not the system.
+    /// Whether the choice of the file is the cause: true for all errors but a failed write.
     pub fn is_input(&self) -> bool {
         !matches!(self, Self::Write { .. })
     }
@@ -89,13 +88,13 @@ impl FileError {
 /// The samples of a file.
 #[derive(Clone, Debug)]
 pub struct SampleFile {
-    /// Where it lies.
+    /// Its path.
     pub path: PathBuf,
-    /// Its head lines: one for each environment, none where every sample has its own.
+    /// Its head lines: one for each environment, none if every sample describes its own.
     pub heads: Vec<Head>,
     /// Its samples, in the order in which they came.
     pub samples: Vec<Sample>,
-    /// Its results of conformance.
+    /// Its results of conformance cases.
     pub scores: Vec<Score>,
 }
 
@@ -127,7 +126,7 @@ impl SampleFile {
         if self.samples.is_empty() { Err(FileError::Empty { path: self.path }) } else { Ok(self.samples) }
     }
 
-    /// Reads the text of a file. A last line that is not complete is an error as any other.
+    /// Reads the text of a file. An incomplete last line is an error like any other.
     fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
         let mut file = Reader::default();
         for (index, line) in text.lines().enumerate() {
@@ -148,7 +147,7 @@ impl SampleFile {
     }
 }
 
-/// What has been read of a file so far.
+/// The part of a file that has been read so far.
 #[derive(Default)]
 struct Reader {
     heads: Vec<Head>,
@@ -156,7 +155,7 @@ struct Reader {
     scores: Vec<Score>,
     /// The environments that have been described, by the ids that they have in the file.
     environments: HashMap<String, Arc<Environment>>,
-    /// The place of each sample of a matrix, by the environment's id, the round, the program and the cell.
+    /// The index of each sample of a matrix, by the environment's id, the round, the program and the cell.
     known: HashMap<(String, u32, bool, Cell), usize>,
 }
 
@@ -182,7 +181,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A run that was unavailable may have been tried again in the same round: that replaces it.
+    /// Adds a sample. An unavailable run may have been tried again in the same round: the new sample replaces it.
     fn keep(&mut self, sample: Sample, id: String) -> Result<(), String> {
         let Some(round) = sample.measured.round else {
             self.samples.push(sample);
@@ -201,8 +200,8 @@ impl Reader {
     }
 }
 
-/// Reads all that there is, where it can be a file of samples of at most `max_len` bytes. What has neither
-/// an end nor lines is found out by its first line.
+/// Reads an input of at most `max_len` bytes to its end. An endless input without lines fails at the limit of its
+/// first line.
 fn read(path: &Path, from: impl Read, max_len: u64) -> Result<Vec<u8>, FileError> {
     let path = || path.to_owned();
     let mut from = BufReader::new(from);
@@ -229,7 +228,7 @@ fn read(path: &Path, from: impl Read, max_len: u64) -> Result<Vec<u8>, FileError
 pub struct Appender {
     path: PathBuf,
     file: File,
-    /// How long the file is, in bytes: where the next line goes.
+    /// The length of the file, in bytes: the position of the next line.
     len: u64,
 }
 
@@ -239,12 +238,12 @@ impl Appender {
     ///
     /// # Errors
     ///
-    /// [`FileError::Foreign`] where the file is of another plan or environment, or still in use after a second;
-    /// [`FileError::TooLong`], [`FileError::Line`] and [`FileError::Write`]. What is refused is left as it was.
+    /// [`FileError::Foreign`] if the file is of another plan or environment, or still in use after a second;
+    /// [`FileError::TooLong`], [`FileError::Line`] and [`FileError::Write`]. A file that is refused stays unchanged.
     pub fn open(path: &Path, head: &Head) -> Result<(Self, Head, Vec<Sample>), FileError> {
         let foreign = |reason: String| FileError::Foreign { path: path.to_owned(), reason };
         let file = lock(path)?;
-        // Through the same handle: Windows locks a file against all others.
+        // Through the same handle: Windows locks a file against all other handles.
         let bytes = read(path, &file, MAX_LEN)?;
         let (whole, torn) = bytes.split_at(bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
         if whole.is_empty() && !begins_head(torn) {
@@ -254,7 +253,7 @@ impl Appender {
             .map_err(|_| foreign("contains bytes that are no text; choose another file".to_owned()))?;
         let earlier = SampleFile::parse(path, text)?;
         let stored = match earlier.heads.as_slice() {
-            // A head alone has nothing to be continued: whatever was missing then, this begins anew.
+            // A file with only a head has nothing to continue: it gets the new head.
             [_, ..] if earlier.samples.is_empty() => None,
             [] if text.trim().is_empty() => None,
             [stored] => {
@@ -274,15 +273,15 @@ impl Appender {
         Ok((appender, stored.unwrap_or_else(|| head.clone()), earlier.samples))
     }
 
-    /// Appends a line. Where that fails, the file is as it was before.
+    /// Appends a line. If that fails, the file is unchanged.
     ///
     /// # Errors
     ///
-    /// [`FileError::Write`]: the disk is full, or has gone.
+    /// [`FileError::Write`]: the disk is full, or is gone.
     pub fn append(&mut self, line: &str) -> Result<(), FileError> {
         let text = format!("{line}\n");
         self.write(text.as_bytes()).map_err(|source| {
-            // A half line would be cut off by the next who opens the file, too.
+            // If this fails too, the next `open` cuts the incomplete line off.
             let _torn = self.cut();
             FileError::Write { path: self.path.clone(), source }
         })?;
@@ -296,23 +295,23 @@ impl Appender {
         self.file.sync_data()
     }
 
-    /// Leaves nothing behind the last whole line.
+    /// Cuts off everything after the last complete line.
     fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.len)
     }
 }
 
-/// Opens a file for this process alone, and makes it where it is not there.
+/// Opens a file for this process alone. Creates it if it does not exist.
 fn lock(path: &Path) -> Result<File, FileError> {
     let failed = |source| FileError::Open { path: path.to_owned(), source };
     let foreign = |reason: &str| FileError::Foreign { path: path.to_owned(), reason: reason.to_owned() };
-    // Not to append: Windows would not let what is torn be cut off, then.
+    // Not in append mode: in that mode Windows does not let the program truncate the file.
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
-    // What comes out of a device may have no end.
+    // A device may be endless.
     if !file.metadata().map_err(failed)?.is_file() {
         return Err(foreign("is no regular file; choose another"));
     }
-    // A process that has just ended leaves the lock to the child that it was starting, until that calls exec.
+    // If a process ended while it was starting a child, the child holds the lock until it calls exec.
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
         match file.try_lock() {
@@ -326,14 +325,14 @@ fn lock(path: &Path) -> Result<File, FileError> {
     }
 }
 
-/// Whether a file of these bytes alone is one whose first line was never completed; or an empty one.
+/// Whether a file with only these bytes is empty, or has only the beginning of a head line.
 fn begins_head(torn: &[u8]) -> bool {
     let begin = Head::BEGIN.as_bytes();
     let common = torn.len().min(begin.len());
     torn[..common] == begin[..common]
 }
 
-/// Whether samples of `new` may follow those of `old`; else what is not alike.
+/// Checks that samples of `new` may follow the samples of `old`. The error names the difference.
 fn check(old: &Head, new: &Head) -> Result<(), String> {
     let differences = old.environment.differences(&new.environment);
     if !differences.is_empty() {
@@ -342,7 +341,7 @@ fn check(old: &Head, new: &Head) -> Result<(), String> {
         return Err(format!("was made in another environment: {}; choose another file", list.join(", ")));
     }
     if old.id != new.id {
-        // It has fields that this program does not know.
+        // The file has fields that this program does not know.
         return Err("was made by another version of this program; choose another file".to_owned());
     }
     if old.plan == new.plan {

@@ -1,4 +1,4 @@
-//! How long requests took.
+//! Latencies of requests.
 
 use std::fmt;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const DIGITS: u8 = 3;
 #[derive(Clone, PartialEq)]
 pub struct Latency(Histogram<u64>);
 
-/// Latencies in a file: the quantiles for readers, and the histogram, from which all is read back.
+/// Latencies in a file: the quantiles are for people. This program reads only the histogram.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub(super) struct Fields {
     p50_us: f64,
@@ -34,7 +34,7 @@ pub(super) struct Fields {
 }
 
 impl Latency {
-    /// Of no request yet.
+    /// Latencies of no requests.
     pub fn new() -> Self {
         let [low, high] = BOUNDS;
         // The bounds and the digits are in the crate's range.
@@ -54,7 +54,7 @@ impl Latency {
 
     /// Adds the requests of another run.
     pub fn add(&mut self, other: &Self) {
-        // The bounds are alike, unless the file is another program's: then the histogram grows.
+        // The bounds are equal, unless another program wrote the file. Then the histogram grows.
         self.0.auto(true);
         let _beyond = self.0.add(&other.0);
     }
@@ -142,7 +142,7 @@ mod tests {
         one.add(&other);
         assert_eq!(one.count(), 100);
         assert!(one.quantile_us(0.99).unwrap() < 11.0);
-        // Beyond the bounds it is the upper one.
+        // A latency above the bounds counts as the upper bound.
         assert!((one.quantile_us(1.0).unwrap() / 100e6 - 1.0).abs() < 0.5);
     }
 }

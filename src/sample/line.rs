@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::{Environment, Measurements, Sample, Score, environment};
 use crate::scenario::{Cell, Scenario};
 
-/// The version of the objects' shape. It grows when a field changes its meaning or goes; a new field does not
-/// count.
+/// The version of the objects' shape. It grows when a field changes its meaning or is removed, not when a field is
+/// added.
 pub const SCHEMA: u32 = 2;
 
 /// The kind of a [`Sample`]'s line.
@@ -23,7 +23,7 @@ const SCORE: &str = "score";
 /// The fields of a [`Head`]'s line that are not its environment.
 const NO_ENVIRONMENT: [&str; 6] = ["schema", "kind", "id", "arguments", "seed", "plan"];
 
-/// The first line of a file: where the samples after it come from, and what they are to become.
+/// The first line of a file: the machine and the program of the samples after it, and the plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Head {
     /// [`Environment::id`].
@@ -43,7 +43,7 @@ pub struct Head {
 pub(super) enum Line {
     Head(Box<Head>),
     Score(Box<Score>),
-    /// A sample; what its `environment` names may be in a head line or here.
+    /// A sample. Its environment is described in a head line or here.
     Sample {
         cell: Box<Cell>,
         measured: Box<Measurements>,
@@ -72,7 +72,7 @@ struct Written<'a, E> {
     environment: E,
 }
 
-/// Names an environment, and describes it where that is not done elsewhere.
+/// Names an environment, and describes it if no head line does.
 #[derive(Serialize, JsonSchema)]
 struct Reference<'a> {
     id: String,
@@ -95,12 +95,12 @@ pub fn schema() -> Schema {
     schema_for!(Any<'_>)
 }
 
-/// The line of a sample whose file has a head with its environment. It ends without a line feed.
+/// The line of a sample, for a file that has its environment in a head line. It ends without a line feed.
 pub fn line(sample: &Sample) -> String {
     written(sample, None)
 }
 
-/// The line of a sample that also says where it comes from. It ends without a line feed.
+/// The line of a sample that also describes its environment. It ends without a line feed.
 pub fn line_of_its_own(sample: &Sample) -> String {
     written(sample, Some(&sample.environment))
 }
@@ -123,7 +123,7 @@ fn written(sample: &Sample, environment: Option<&Environment>) -> String {
 }
 
 impl Head {
-    /// What every such line begins with.
+    /// The beginning of every head line.
     pub(super) const BEGIN: &str = "{\"schema\":2,\"kind\":\"environment\",";
 
     /// The head of a file of results of conformance, which has no cells.
@@ -139,20 +139,20 @@ impl Head {
 }
 
 fn json(value: &impl Serialize) -> String {
-    // Text, numbers and lists: there is nothing that JSON could not say.
+    // It has only text, numbers and lists, which JSON always takes.
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// As many digits as a figure has in its line.
+/// Rounds to the digits that a figure has in its line.
 fn round(gbps: f64) -> f64 {
     (gbps * 1e6).round() / 1e6
 }
 
-/// Reads a sample that says itself where it comes from, as [`line_of_its_own`] writes it.
+/// Reads a sample with its environment, as [`line_of_its_own`] writes it.
 ///
 /// # Errors
 ///
-/// Why the line is none.
+/// The reason why the line is not such a sample.
 pub fn parse_line(text: &str) -> Result<Sample, String> {
     match parse(text)? {
         Line::Sample { cell, measured, environment: Some(environment), .. } => {
@@ -163,7 +163,7 @@ pub fn parse_line(text: &str) -> Result<Sample, String> {
     }
 }
 
-/// Reads a line, or says why it is none.
+/// Reads a line. The error says what is wrong with it.
 pub(super) fn parse(text: &str) -> Result<Line, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     let Value::Object(object) = value else { return Err("not a JSON object".to_owned()) };
@@ -189,7 +189,7 @@ pub(super) fn parse(text: &str) -> Result<Line, String> {
 }
 
 fn head(object: Map<String, Value>) -> Result<Line, String> {
-    // Of what the line says, and not of what this program knows of it: another one may know more or less.
+    // The id is made of all fields in the line: another version of the program may know more or fewer.
     let mut fields = object.clone();
     fields.retain(|name, _| !NO_ENVIRONMENT.contains(&name.as_str()));
     let id = environment::id(&fields);
@@ -222,7 +222,7 @@ fn sample(mut object: Map<String, Value>) -> Result<Line, String> {
     Ok(Line::Sample { cell: Box::new(cell), measured: Box::new(measured), id, environment })
 }
 
-/// Refuses values that are legal each for itself and not together.
+/// Refuses impossible times, and values that contradict each other.
 fn check(measured: &Measurements) -> Result<(), String> {
     let cpu = &measured.cpu;
     for (name, seconds) in [
@@ -247,7 +247,7 @@ fn check(measured: &Measurements) -> Result<(), String> {
 
 fn is_time(name: &str, seconds: Option<f64>) -> Result<(), String> {
     match seconds {
-        // Times are multiplied: by 1e9 for the cost of a gigabyte, by 1e11 for a load in percent of nanoseconds.
+        // Times are multiplied by up to 1e11, for a load in percent of nanoseconds. The product must be finite.
         Some(seconds) if !(seconds >= 0.0 && (seconds * 1e11).is_finite()) => {
             Err(format!("{name} is {seconds}, which is no time"))
         }

@@ -20,8 +20,8 @@ pub(super) fn cpu_percent(facts: &Measurements) -> Option<Load> {
     Some(Load { average, maximum: rates.into_iter().fold(average, f64::max) })
 }
 
-/// The rate of each interval. The rest of the window after the last whole second may be so short that one tick
-/// of the kernel's clock changes its rate.
+/// The rate of each interval. A short last interval is left out: one tick of the kernel's clock would change its
+/// rate too much.
 fn interval_rates(facts: &Measurements) -> Vec<f64> {
     let mut parts: Vec<_> = facts.parts().map(|(_, length, interval)| (length, interval.cpu_seconds)).collect();
     let longest = parts.iter().map(|(length, _)| *length).max().unwrap_or_default();
@@ -50,8 +50,7 @@ mod tests {
     use super::super::{CpuTime, Interval, Status};
     use super::*;
 
-    /// A run with intervals that end at so many milliseconds, took so many of CPU time and left so many
-    /// bytes resident.
+    /// A run with these intervals: end in milliseconds, CPU time in milliseconds, resident set in bytes.
     fn facts(parts: &[(u64, u64, u64)]) -> Measurements {
         let seconds = |ms: u64| Duration::from_millis(ms).as_secs_f64();
         let interval = |(end_ms, cpu_ms, rss_bytes): &(u64, u64, u64)| Interval {
@@ -84,7 +83,7 @@ mod tests {
     fn a_rest_is_no_rate_beside_whole_intervals() {
         assert_eq!(rounded(cpu_percent(&facts(&[(1000, 800, 5), (2000, 800, 5), (2010, 30, 5)]))), Some((81, 81)));
         assert_eq!(rounded(cpu_percent(&facts(&[(1000, 800, 5), (1600, 640, 5)]))), Some((90, 107)));
-        // It is all there is.
+        // A single interval counts, however short it is.
         assert_eq!(rounded(cpu_percent(&facts(&[(300, 270, 5)]))), Some((90, 90)));
     }
 

@@ -56,7 +56,7 @@ impl Score {
         }
     }
 
-    /// Whether the case failed and was known to, or did not and was not.
+    /// Whether the result is the known one: a known failure failed, and every other case did not.
     pub fn is_as_known(&self) -> bool {
         match self.outcome {
             Outcome::Pass => self.known.is_none(),

@@ -17,7 +17,7 @@ pub enum Warning {
     ShortWindow(Duration),
     /// The kernel retransmitted segments.
     Retransmits(u64),
-    /// The same with a forwarder on the way.
+    /// The kernel retransmitted segments, with a forwarder on the path.
     SentAgain(u64),
     /// The device dropped packets.
     DeviceDrops(u64),
@@ -27,7 +27,7 @@ pub enum Warning {
     LostMore(f64),
     /// The host took this share of the processors' time, more than 5 %.
     Stolen(f64),
-    /// The process was stopped, or not scheduled, for so many seconds of the timed window.
+    /// The process was stopped, or not scheduled, for this many seconds of the timed window.
     Stopped(f64),
     /// The client ran with a congestion control other than cubic.
     CongestionControl(String),
@@ -35,43 +35,44 @@ pub enum Warning {
     Governor(String),
     /// The machine is a virtual machine.
     VirtualMachine,
-    /// The stack has a smaller window than was asked for: asked and got, in bytes.
+    /// The stack has a smaller window than was asked for: requested and actual, in bytes.
     SmallerWindow(usize, usize),
     /// Super-packets could cross the link, but the packets with the payload are no larger than its MTU: their mean
     /// size in bytes.
     NoSuperPackets(f64),
     /// The rate fell within the run: the share of it that was lost from the first third to the last.
     Decay(f64),
-    /// Of a cell: so many runs did not fail, fewer than [`FEWEST_RUNS`].
+    /// Of a cell: only this many runs did not fail, fewer than [`FEWEST_RUNS`].
     FewRuns(usize),
     /// Of a cell: the interval of the median is wider than [`WIDEST_INTERVAL`], as a share of the median.
     HighSpread(f64),
-    /// Of a cell: so many runs lie far from the others.
+    /// Of a cell: this many runs lie far from the others.
     Outliers(usize),
-    /// A warning of so many runs out of so many. Its amount, if it has one, is the median of theirs.
+    /// A warning of several runs, the number of these runs, and the number of all. Its amount, if it has one, is the
+    /// median of theirs.
     InRuns(Box<Self>, usize, usize),
 }
 
-/// A run from which the host took a larger share of the processors' time is marked.
+/// If the host takes a larger share of the processors' time, the run gets a warning.
 const MOST_STOLEN: f64 = 0.05;
 
-/// A run that was stopped for a larger share of its timed window is marked.
+/// If the process is stopped for a larger share of the timed window, the run gets a warning.
 const MOST_STOPPED: f64 = 0.05;
 
 /// A timed window below this is mostly noise.
 pub const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
 
-/// Of fewer runs there is no interval that holds the median with 95 %: all of 5 lie on one side of it in
-/// every sixteenth case.
+/// With fewer runs no interval holds the true median in 95 % of all cases: 5 runs all lie on one side of it in one
+/// case of 16.
 pub const FEWEST_RUNS: usize = 6;
 
-/// A median whose interval is wider than this share of it says little of changes by a few percent.
+/// An interval that is a larger share of its median says little about changes of a few percent.
 pub const WIDEST_INTERVAL: f64 = 0.1;
 
-/// A rate that loses less than this share over a run may have done so by chance.
+/// A smaller fall of the rate within a run may be chance.
 const LEAST_DECAY: f64 = 0.15;
 
-/// How many intervals a third of a run has at least for its rate to be one.
+/// A third of a run needs this many intervals for its rate to mean something.
 const FEWEST_INTERVALS: usize = 2;
 
 /// Above this MTU not even two segments fit into the largest packet that IP can have, 65,535 bytes.
@@ -171,7 +172,7 @@ impl Warning {
         }
     }
 
-    /// Its amount, where that differs from run to run.
+    /// Its amount, if that differs from run to run.
     pub fn amount(&self) -> Option<f64> {
         match self {
             Self::ShortWindow(time) => Some(time.as_secs_f64()),
@@ -229,7 +230,7 @@ pub(super) fn of(sample: &Sample) -> Vec<Warning> {
     warnings
 }
 
-/// The window that was asked for and the one that the stack has, where that is smaller.
+/// A warning if the window of the stack is smaller than was asked for.
 fn smaller_window(sample: &Sample) -> Option<Warning> {
     let asked = sample.cell.window_bytes?;
     let effective = sample.measured.effective.as_ref()?;
@@ -245,7 +246,7 @@ fn lost_more(sample: &Sample) -> Option<f64> {
     sample.measured.datagrams?.lost_share().filter(|share| searched && *share > MAX_LOST_SHARE)
 }
 
-/// The size of packets that are no super-packets though they could be.
+/// The mean size of the packets, if they could be super-packets and are not.
 fn no_super_packets(sample: &Sample) -> Option<f64> {
     let (cell, mtu) = (&sample.cell, sample.cell.mtu?);
     if !cell.workload.is_stream() {
@@ -256,7 +257,7 @@ fn no_super_packets(sample: &Sample) -> Option<f64> {
     sample.bytes_per_packet().filter(|bytes| could_be && *bytes <= mtu as f64)
 }
 
-/// What share of the rate was lost from the first third of a run to the last.
+/// The share of the rate that was lost from the first third of a run to the last.
 fn decay(intervals: &[Interval]) -> Option<f64> {
     let third = intervals.len() / 3;
     if third < FEWEST_INTERVALS {

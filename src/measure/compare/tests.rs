@@ -240,7 +240,7 @@ fn runs_are_paired_by_cell_and_round() {
     assert_eq!(comparison.cells[0].verdict, Verdict::Slower);
     assert_eq!(Comparison::of(&old, &new, 0.02).unwrap().cells[0].verdict, Verdict::Inconclusive);
 
-    // A round of which one run failed is left out. Six rounds are the fewest for a verdict.
+    // A round in which a run failed is left out. A verdict needs at least six rounds.
     new[0] = in_round(failed(&cell, Status::Reset), 8);
     new[1] = in_round(failed(&cell, Status::Reset), 7);
     let comparison = Comparison::within_rounds(&old, &new, 0.02).unwrap();

@@ -1,4 +1,4 @@
-//! Tables with a row for each cell or each sample, made of the lists of axes and metrics.
+//! Tables with a row for each cell or each sample, made from the lists of axes and metrics.
 
 use crate::measure::CellSummary;
 use crate::measure::metric::{METRICS, Metric, Taken, speed_of};
@@ -32,7 +32,7 @@ pub(super) fn notes(one: &Series) -> impl Iterator<Item = Block> {
     lists.into_iter().filter(|(_, lines)| !lines.is_empty()).map(|(title, lines)| Block::List(title, lines))
 }
 
-/// The metrics that any of the cells has.
+/// The metrics that at least one of the cells has.
 fn metrics(cells: &[&Cell], wanted: fn(&Metric) -> bool) -> impl Iterator<Item = &'static Metric> {
     METRICS.iter().filter(move |metric| wanted(metric) && cells.iter().any(|cell| (metric.exists)(cell)))
 }
@@ -50,7 +50,7 @@ fn explained(metric: &Metric, cells: &[&Cell]) -> String {
     format!("{}: {}{over}{}", format::head(metric, cells), metric.about, better.unwrap_or_default())
 }
 
-/// The rows of a summary. A property that all of them have alike has no column; see [`axis::shared`].
+/// The rows of a summary. A property that is equal for all of them has no column; see [`axis::shared`].
 fn table(one: &Series) -> Table {
     let (rows, cells) = (&one.summary.cells, axis::cells(&one.summary.cells));
     let mut table = Table::new(format!("Figures of {}", one.label));
@@ -102,7 +102,7 @@ pub(super) fn samples(one: &Series) -> Table {
     table
 }
 
-/// A row for each cell of each series, for other programs: all figures unrounded, units in the names.
+/// A row for each cell of each series, for other programs: figures are not rounded, units are in the names.
 pub(super) fn records(all: &[Series]) -> Table {
     let rows: Vec<(&Series, &CellSummary)> =
         all.iter().flat_map(|one| one.summary.cells.iter().map(move |row| (one, row))).collect();
@@ -128,7 +128,7 @@ pub(super) fn records(all: &[Series]) -> Table {
             let estimate = |row: &CellSummary| row.estimate.filter(|_| speed_of(&row.cell).name == metric.name);
             let median = |row: &CellSummary| match estimate(row) {
                 Some(estimate) => Some(estimate.median),
-                // The requests a second of a cell with a rate are not its speed.
+                // A cell with a rate has requests a second, but its speed is the p99.
                 None => row.figure(metric.name).filter(|_| is_median),
             };
             push(format!("median_{}", metric.name), true, &|_, row| Some(median(row)?.to_string()));
@@ -144,7 +144,7 @@ pub(super) fn records(all: &[Series]) -> Table {
     table
 }
 
-/// The figures of each cell that has any. A name that several series have gets the series before it.
+/// The figures of each cell that has any. If several series have the same cell, the name begins with the series.
 pub(super) fn benchmarks(all: &[Series]) -> Vec<Benchmark> {
     let rows = || all.iter().flat_map(|one| one.summary.cells.iter().map(move |row| (one, row)));
     let named = |one: &Series, row: &CellSummary| {
@@ -165,7 +165,7 @@ pub(super) fn benchmarks(all: &[Series]) -> Vec<Benchmark> {
                 more_is_better: metric.more_is_better,
             })
         };
-        // What a cell is in relation to others is worked out from its figures anew.
+        // Without the metrics relative to other cells: they follow from these figures.
         let of_itself = METRICS.iter().filter(|metric| metric.in_cells && !matches!(metric.taken, Taken::Relative(_)));
         Some(Benchmark { name: named(one, row), measures: of_itself.filter_map(measure).collect() })
     });

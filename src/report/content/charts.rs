@@ -47,7 +47,7 @@ pub(super) fn bars(all: &[&Series]) -> Chart {
     of_groups(THROUGHPUT, groups, "Throughput of each cell", key)
 }
 
-/// Groups of bars as a chart, on a scale of that name.
+/// Groups of bars as a chart, on a scale with this name.
 pub(super) fn of_groups(scale: &'static str, groups: Vec<Group>, label: &str, caption: &str) -> Chart {
     let plot = Plot::Bars(scale, groups);
     Chart { label: label.to_owned(), captions: vec![caption.to_owned()], legend: Vec::new(), plot }
@@ -79,7 +79,7 @@ fn groups_of(series: &[&Series]) -> Vec<Group> {
 /// One cell of each piece of work, in the order of the works.
 pub(super) fn works<'a>(cells: &[&'a Cell]) -> Vec<&'a Cell> {
     let mut works = cells.to_vec();
-    // Without the properties in which rivals differ.
+    // Without the properties in which cells with the same work differ.
     let work = |cell: &Cell| Cell { subject: cells[0].subject, runtime: None, ..cell.clone() };
     works.sort_by_cached_key(|cell| (cell.layer(), work(cell)));
     works.dedup_by(|one, other| one.same_work(other));
@@ -144,11 +144,11 @@ pub(super) const fn mark_of(stack: StackKind) -> Mark {
 /// The time of a gigabyte at 1 Gbps, in seconds.
 const SECONDS_AT_ONE_GBPS: f64 = 8.0;
 
-/// CPU time against throughput: a mark for each main row that has both figures; `None` where none has.
+/// CPU time against throughput: a mark for each main row that has both figures; `None` if none has.
 pub(super) fn cost(one: &Series) -> Option<Chart> {
     let rows = one.main_rows();
     let [client, subject] = format::sides(&axis::cells(rows.iter().copied()));
-    // Logarithmic scales have no place for others.
+    // Logarithmic scales hold only these values.
     let has_place = |value: &f64| *value > 0.0 && value.is_finite();
     let points = rows.iter().filter_map(|row| {
         let gbps = row.estimate.map(|estimate| estimate.median).filter(has_place)?;
@@ -186,7 +186,7 @@ pub(super) fn legend(rows: &[&CellSummary]) -> Vec<(Mark, &'static str)> {
     marks.collect()
 }
 
-/// CPU seconds of both sides for a gigabyte; `None` where one of them is unknown.
+/// CPU seconds of both sides for a gigabyte; `None` if one of them is unknown.
 fn cpu_per_gb(row: &CellSummary) -> Option<f64> {
     let costs = ["client_cpu_seconds_per_gb", "subject_cpu_seconds_per_gb"];
     let sides = METRICS.iter().filter(|metric| costs.contains(&metric.name) && (metric.exists)(&row.cell));
@@ -201,8 +201,8 @@ struct Clock {
 }
 
 impl Clock {
-    /// Minutes from the first run, where most runs say when they began; else the places in the file. A run that does
-    /// not say it is between its neighbours.
+    /// Minutes from the first run, if most runs have a start time; otherwise the places in the file. A run without a
+    /// start time is between its neighbours.
     fn of(samples: &[Sample]) -> Self {
         let started = || samples.iter().map(|sample| sample.measured.started_unix_ms);
         let first = started().flatten().min().unwrap_or_default();
@@ -225,7 +225,7 @@ impl Clock {
     }
 }
 
-/// A range around the values that has a width.
+/// A range around the values. It is never empty.
 fn around(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
     let (low, high) = (values.clone().fold(f64::INFINITY, f64::min), values.fold(f64::NEG_INFINITY, f64::max));
     if low > high {
@@ -235,8 +235,7 @@ fn around(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
     low - margin..high + margin
 }
 
-/// All runs in one chart: how far each is from its cell's median, over the time. Nothing where there are fewer
-/// than two runs to compare.
+/// All runs in one chart: how far each is from its cell's median, over time. Empty if no cell has two runs to compare.
 pub(super) fn drift(one: &Series) -> Vec<Block> {
     let (samples, clock) = (&one.samples, Clock::of(&one.samples));
     let mut strokes = Mark::ALL.map(|mark| Strokes { mark, shape: Shape::Dots, points: Vec::new() });
@@ -270,7 +269,7 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
     vec![Block::Chart(chart), Block::Details(title, vec![Block::Gallery(cells)])]
 }
 
-/// The rate within each run, where runs have it.
+/// The rate within each run, if runs have intervals.
 pub(super) fn within_runs(one: &Series) -> Vec<Block> {
     if one.kind() != Kind::Streams && !one.is_forward() {
         return Vec::new();
@@ -300,7 +299,7 @@ pub(super) fn small(x: model::Axis, strokes: Vec<Strokes>) -> Plot {
     Plot::Plane { size: Size::Small, x, y, strokes, baseline: None }
 }
 
-/// The runs of a cell over the time.
+/// The runs of a cell over time.
 fn over_time(one: &Series, clock: &Clock, row: &CellSummary) -> Plot {
     let x = clock.axis("", clock.times.iter().copied());
     let runs = one.samples.iter().zip(&clock.times).filter(|(sample, _)| sample.is_ok() && sample.cell == row.cell);
@@ -308,7 +307,7 @@ fn over_time(one: &Series, clock: &Clock, row: &CellSummary) -> Plot {
     small(x, vec![Strokes { mark: mark(&row.cell), shape: Shape::Dots, points }])
 }
 
-/// The rate within each run of a cell, a line for each; `None` where no run has it.
+/// The rate within each run of a cell, a line for each; `None` if no run has intervals.
 fn rates_of(one: &Series, row: &CellSummary) -> Option<Plot> {
     let runs = one.samples.iter().filter(|sample| sample.is_ok() && sample.cell == row.cell);
     let lines = runs.map(rates).filter(|points| !points.is_empty());

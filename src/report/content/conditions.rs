@@ -35,7 +35,7 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
     blocks
 }
 
-/// The rows of a mode: a column for each condition. Rows under one condition alone are left out; `None` if all are.
+/// The rows of a mode: a column for each condition. Rows with only one condition are left out; `None` if all are.
 fn table(rows: &[&CellSummary]) -> Option<Table> {
     let without = |cell: &Cell| Cell { conditions: Conditions::default(), ..cell.clone() };
     let mut places: Vec<Cell> = Vec::new();
@@ -75,7 +75,7 @@ fn table(rows: &[&CellSummary]) -> Option<Table> {
     (!places.is_empty()).then_some(table)
 }
 
-/// Whether the name of a subject says it.
+/// Whether the name of a subject includes the property.
 fn is_in_name(axis: &Axis) -> bool {
     matches!(axis.name, "layer" | "netstack")
 }

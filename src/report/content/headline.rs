@@ -39,10 +39,10 @@ pub(super) fn headline(one: &Series) -> String {
     }
 }
 
-/// The fastest cell of a mode and its settings, and the stacks whose best at the same work is not clearly below
-/// it; or that there are too few runs to say so.
+/// The fastest cell of a mode and its settings. It also names the stacks that are not clearly slower at the same work,
+/// or says that there are too few runs to know.
 fn fastest_stack(all: &[&CellSummary], mode: Mode) -> Option<String> {
-    // The kernel is what they are compared with.
+    // The kernel is only for comparison.
     let has_stacks = all.iter().any(|row| row.cell.stack().is_some());
     let rows = figures(all, |cell| cell.mode() == Some(mode) && (cell.stack().is_some() || !has_stacks));
     let (best, estimate) = fastest(&rows)?;
@@ -58,8 +58,8 @@ fn fastest_stack(all: &[&CellSummary], mode: Mode) -> Option<String> {
     ))
 }
 
-/// The fastest forwarder at a piece of work, how many times as fast as the reference it is, and those that are not
-/// clearly below it.
+/// The fastest forwarder at a piece of work, how many times as fast as the reference it is, and the forwarders that are
+/// not clearly slower.
 fn fastest_forwarder(all: &[&CellSummary], work: &Cell) -> Option<String> {
     let rows = figures(all, |cell| cell.same_work(work));
     let (best, estimate) = fastest(&rows)?;
@@ -74,13 +74,14 @@ fn fastest_forwarder(all: &[&CellSummary], work: &Cell) -> Option<String> {
     ))
 }
 
-/// The properties of a cell among those in which all differ.
+/// The properties of a cell in which the cells differ.
 fn settings(all: &[&CellSummary], cell: &Cell, wanted: impl Fn(&Axis) -> bool) -> Option<String> {
     let axes = axis::differing(&axis::cells(all.iter().copied()));
     Some(axis::phrase(cell, axes.into_iter().filter(|axis| wanted(axis)))).filter(|settings| !settings.is_empty())
 }
 
-/// How many times as fast as the reference the fastest is; nothing where it is the reference, or that was not run.
+/// How many times as fast as the reference the fastest is. Empty if it is the reference, or if the reference was not
+/// run.
 fn times_reference((fastest, best): Figure<'_>, all: &[Figure<'_>]) -> String {
     let is_reference = |row: &CellSummary| row.cell.forwarder().and_then(Forwarder::row) == Some(REFERENCE_ROW);
     let reference = all.iter().find(|(row, other)| is_reference(row) && other.median > 0.0);
@@ -99,7 +100,7 @@ fn fastest<'a>(rows: &[Figure<'a>]) -> Option<Figure<'a>> {
     rows.iter().copied().reduce(|best, row| if is_better(&row, &best) { row } else { best })
 }
 
-/// Why the fastest may not be: too few runs, or rivals whose intervals overlap with its own.
+/// The reason why the fastest may not be the fastest: too few runs, or intervals of rivals that overlap with its own.
 fn doubt<'a>((best, estimate): Figure<'_>, rivals: impl Iterator<Item = &'a Figure<'a>> + Clone) -> String {
     let fewest = rivals.clone().map(|(row, _)| row.speeds.len()).chain([best.speeds.len()]).min().unwrap_or_default();
     if fewest < FEWEST_RUNS {

@@ -38,7 +38,7 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
     vec![Block::Chart(chart), text, Block::Table(table(one, &paths, &axes))]
 }
 
-/// Each path of which a layer was measured, too.
+/// The paths that have a layer that was measured alone.
 fn paths(summary: &Summary) -> Vec<Layers<'_>> {
     let find = |cell: &Cell| summary.cells.iter().find(|row| row.cell == *cell);
     let paths = summary.cells.iter().filter_map(|path| {
@@ -46,7 +46,7 @@ fn paths(summary: &Summary) -> Vec<Layers<'_>> {
         let alone = |subject| Cell { subject, ..path.cell.clone() };
         Some(Layers {
             path,
-            // The loopback has no link, and so none of its properties.
+            // Loopback has no link, so it does not have the properties of one.
             loopback: find(&Cell { offload: None, mtu: None, window_bytes: None, ..alone(Subject::Loopback) }),
             device: find(&Cell { workload: Workload::Packets, ..alone(Subject::Device) }),
             stack: find(&alone(Subject::Stack(stack))),
@@ -75,7 +75,7 @@ fn table(one: &Series, paths: &[Layers<'_>], axes: &[&Axis]) -> Table {
     table
 }
 
-/// A group of bars for each piece of work and runtime, at its top the layers that the stacks share.
+/// A group of bars for each piece of work and runtime. The layers that all stacks share are at its top.
 fn groups(paths: &[Layers<'_>], axes: &[&Axis]) -> Vec<Group> {
     let mut works: Vec<&Layers<'_>> = Vec::new();
     for layers in paths {
@@ -97,7 +97,7 @@ fn groups(paths: &[Layers<'_>], axes: &[&Axis]) -> Vec<Group> {
     groups.collect()
 }
 
-/// Whether the cells differ in the stack alone.
+/// Whether the cells differ only in the stack.
 fn is_same(cell: &Cell, other: &Cell) -> bool {
     cell.runtime == other.runtime && cell.same_work(other)
 }

@@ -1,4 +1,4 @@
-//! A series in little space, and several series side by side.
+//! A short table of a series, and several series side by side.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use crate::report::model::{Block, Column, Table};
 use crate::report::series::{Kind, Series};
 use crate::scenario::{Cell, plural};
 
-/// The main rows of a series, and the properties that all runs have alike.
+/// The main rows of a series, and the properties that all runs share.
 pub(super) fn blocks(one: &Series) -> Vec<Block> {
     let (key, table) = if one.is_forward() {
         (published::KEY, published::table(one))
@@ -30,7 +30,7 @@ fn runs(one: &Series) -> String {
     }
 }
 
-/// The properties that all main cells of all series have alike.
+/// The properties that are equal for all main cells of all series.
 pub(super) fn shared(all: &[Series]) -> Option<String> {
     let words = axis::shared(&axis::cells(all.iter().flat_map(Series::main_rows)));
     (!words.is_empty()).then(|| words.join(", "))
@@ -44,7 +44,7 @@ fn main_table(one: &Series) -> Table {
         axis::differing(&cells).into_iter().partition(|axis| matches!(axis.name, "offload" | "runtime"));
     let head = |cell: &Cell| axis::phrase(cell, across.iter().rev().copied());
     let side = |cell: &Cell| down.iter().map(|axis| axis.value(cell)).collect::<Vec<_>>();
-    // With offload first: a device is asked for it where it can.
+    // Offload on comes first: it is the default if the device can offload.
     let mut by_head = cells.clone();
     by_head.sort_by_key(|cell| (Reverse(cell.offload), cell.runtime));
     let (heads, sides) = (unique(by_head.iter().map(|cell| head(cell))), unique(cells.iter().map(|cell| side(cell))));
@@ -74,8 +74,7 @@ fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     unique
 }
 
-/// The cells of all series, and the median of each: a table of the stacks and one of the forwarders, where there
-/// are several series to compare.
+/// The cells of all series, and the median of each: a table for each kind that has several series.
 pub(super) fn side_by_side(all: &[Series]) -> Vec<Block> {
     let mut blocks = Vec::new();
     for kind in Kind::ALL {

@@ -1,4 +1,4 @@
-//! Forwarders as the published table has them.
+//! Forwarders in the form of the published table.
 
 use std::num::NonZeroU16;
 
@@ -12,7 +12,7 @@ use crate::report::model::{Column, Table};
 use crate::report::series::Series;
 use crate::scenario::{Cell, Forwarder, plural};
 
-/// The published columns after the throughput, each with its metric, and one column that it does not have.
+/// The columns after the throughput, each with its metric: the published ones, and `Reord.`, which is new.
 const FIGURES: [(&str, &str); 6] = [
     ("Retr", "retransmits"),
     ("CPU Avg", "cpu_percent"),
@@ -30,7 +30,7 @@ pub(super) const KEY: &str = "Median Gbps, and its 95 % interval where there are
 const YES: &str = "✅";
 const NO: &str = "❌";
 
-/// The rows of a series as the published table has them.
+/// The rows of a series in the form of the published table.
 pub(super) fn table(one: &Series) -> Table {
     let mut table = Table::new(format!("Table of {}", one.label));
     names(&axis::cells(&one.summary.cells), &mut table);
@@ -61,7 +61,7 @@ pub(super) fn names(cells: &[&Cell], table: &mut Table) {
     });
     push("Channel", false, &|_, forwarder| if forwarder.handoff() == Handoff::Direct { NO } else { YES }.to_owned());
     for axis in axis::differing(cells).into_iter().filter(|axis| cells.iter().all(|cell| (axis.is_work)(cell))) {
-        // "Mode" is the forwarder's already.
+        // The column "Mode" is the forwarder's.
         let title = if axis.name == "mode" { "client" } else { axis.title };
         push(title, axis.is_number, &|cell, _| axis.value(cell));
     }
@@ -96,7 +96,7 @@ fn mode(forwarder: Forwarder) -> String {
     format!("{io}{concurrent}{pool}{}", threads.unwrap_or_default())
 }
 
-/// All of it in one name: `Sync, offload`.
+/// Its full name: `Sync, offload`.
 pub(super) fn name(forwarder: Forwarder) -> String {
     let offload = match forwarder.offload() {
         Offload::Off => "",

@@ -5,7 +5,7 @@ use crate::report::model::{Block, Table};
 use crate::report::series::Series;
 use crate::sample::Head;
 
-/// The blocks of a series, to be unfolded.
+/// The blocks of a series, which the reader unfolds.
 pub(super) fn repeat(one: &Series, label: Option<String>, samples: Table) -> Vec<Block> {
     let of = label.map(|label| format!(" of {label}")).unwrap_or_default();
     let mut blocks = Vec::new();
@@ -32,8 +32,8 @@ fn command(arguments: &[String]) -> String {
     format::one_line(&format!("rust-tun-perf {}", words.join(" ")))
 }
 
-/// The arguments that make as many rounds as there are, into no file: the reader may have one with that name, and
-/// the command would continue it.
+/// The arguments that make the same number of rounds, without a file: if the reader had a file with that name, the
+/// command would continue it.
 fn arguments(head: &Head, rounds: Option<u32>) -> Vec<String> {
     without_out_and_runs(&head.arguments).into_iter().chain(rounds.map(|rounds| format!("--runs={rounds}"))).collect()
 }

@@ -1,4 +1,4 @@
-//! Charts of requests: how long they take, and how many are answered on few and on many connections.
+//! Charts of requests: their latency, and how many are answered a second by the number of connections.
 
 use std::ops::Range;
 
@@ -10,16 +10,16 @@ use crate::report::series::{Kind, Series};
 use crate::sample::Latency;
 use crate::scenario::{Cell, Subject};
 
-/// Points of a curve for each factor of ten in the share of slower requests.
+/// Points of a curve for each factor of ten of the share of slower requests.
 const POINTS_A_DECADE: u32 = 10;
 
-/// The last such factor: the curves end at 99.99 %.
+/// The number of such factors: the curves end at 99.99 %.
 const DECADES: u32 = 4;
 
 /// A quantile is uncertain if fewer requests are slower than it.
 const FEWEST_BEYOND: f64 = 10.0;
 
-/// How far a logarithmic scale goes beyond its values: enough that a tick is on it.
+/// The factor by which a logarithmic scale goes beyond its values. It is enough to have a tick on the scale.
 const FACTOR: f64 = 2.0;
 
 /// The latencies of each work: a chart with a curve for each stack.
@@ -43,7 +43,7 @@ pub(super) fn by_connections(one: &Series) -> Vec<Block> {
     with_note(charts(one, |cell| Cell { parallel: 1, ..cell }, "Requests a second by connections", lines), note)
 }
 
-/// A curve for each row that has latencies; `None` where none has.
+/// A curve for each row that has latencies; `None` if none has.
 fn curves(one: &Series, rows: &[&CellSummary]) -> Option<Plot> {
     let curves = rows.iter().flat_map(|row| {
         let runs = one.samples.iter().filter(|sample| sample.is_ok() && sample.cell == row.cell);
@@ -57,7 +57,7 @@ fn curves(one: &Series, rows: &[&CellSummary]) -> Option<Plot> {
     Some(Plot::Plane { size: Size::Small, x, y, strokes, baseline: None })
 }
 
-/// A line for each mark, from few connections to many; `None` where all rows have as many.
+/// A line for each mark, from few connections to many; `None` if all rows have the same number.
 fn lines(rows: &[&CellSummary]) -> Option<Plot> {
     let lines = Mark::ALL.into_iter().flat_map(|mark| {
         let rows = rows.iter().filter(|row| charts::mark(&row.cell) == mark);
@@ -75,8 +75,8 @@ fn with_note(charts: Vec<Chart>, note: &str) -> Vec<Block> {
     if charts.is_empty() { Vec::new() } else { vec![Block::Gallery(charts), Block::Text(note.to_owned())] }
 }
 
-/// A small chart for each work that has a plot. `alike` takes from a cell the property in which the rows of a chart may
-/// differ, beside the subject.
+/// A small chart for each work that has a plot. `alike` removes from a cell the property in which the rows of a chart
+/// may differ, apart from the subject.
 fn charts(
     one: &Series,
     alike: fn(Cell) -> Cell,
@@ -99,7 +99,7 @@ fn charts(
     charts.collect()
 }
 
-/// The rows of each work and runtime of the stacks, and those of the kernel beside them.
+/// The rows of each work and runtime: those of the stacks, and those of the kernel for comparison.
 fn works<'a>(rows: &[&'a CellSummary], alike: fn(Cell) -> Cell) -> Vec<(Cell, Vec<&'a CellSummary>)> {
     let has_stacks = rows.iter().any(|row| row.cell.stack().is_some());
     let mut works: Vec<(Cell, Vec<_>)> = Vec::new();
@@ -110,7 +110,7 @@ fn works<'a>(rows: &[&'a CellSummary], alike: fn(Cell) -> Cell) -> Vec<(Cell, Ve
         }
         let mut rivals = rows.to_vec();
         rivals.retain(|row| is_rival(&work, &alike(row.cell.clone())));
-        // Both have the kernel's mark.
+        // Both would have the kernel's mark.
         if rivals.iter().any(|row| row.cell.subject == Subject::Kernel) {
             rivals.retain(|row| row.cell.subject != Subject::Loopback);
         }
@@ -119,8 +119,8 @@ fn works<'a>(rows: &[&'a CellSummary], alike: fn(Cell) -> Cell) -> Vec<(Cell, Ve
     works
 }
 
-/// Whether two cells may stand in a chart: they differ in the stack alone, or one is the kernel's, which lacks some of
-/// the properties.
+/// Whether two cells fit into one chart: they differ only in the stack, or one is the kernel's, which lacks some of the
+/// properties.
 fn is_rival(one: &Cell, other: &Cell) -> bool {
     fn agree<T: Copy + PartialEq>(one: Option<T>, other: Option<T>) -> bool {
         one.is_none() || other.is_none() || one == other
@@ -139,11 +139,11 @@ fn curve(latency: &Latency) -> Vec<(f64, f64)> {
     let slower = (0..=DECADES * POINTS_A_DECADE).map(|step| 10_f64.powf(-f64::from(step) / f64::from(POINTS_A_DECADE)));
     let certain = slower.take_while(|slower| slower * latency.count() as f64 >= FEWEST_BEYOND);
     let points = certain.map(|slower| 1.0 - slower).filter_map(|share| Some((share, latency.quantile_us(share)?)));
-    // A logarithmic scale has no place for 0.
+    // A logarithmic scale has no 0.
     points.filter(|(_, latency)| *latency > 0.0).collect()
 }
 
-/// A line through points, with a mark on every so many of them and on the last.
+/// A line through points, with a mark on every `every`-th point and on the last.
 fn line(mark: Mark, points: Vec<(f64, f64)>, every: usize) -> [Strokes; 2] {
     let marked = points.iter().step_by(every).chain(points.last()).copied().collect();
     [Strokes { mark, shape: Shape::Line, points }, Strokes { mark, shape: Shape::Marks, points: marked }]

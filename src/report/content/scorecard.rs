@@ -38,7 +38,7 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
     }
 }
 
-/// The results for a terminal: the table, and what is not as known.
+/// The results for a terminal: the tables, and the results that are not the known ones.
 pub(in crate::report) fn outcome(scores: &[Score]) -> Vec<Block> {
     let mut blocks = vec![Block::Table(cases(scores)), Block::Table(totals(scores)), Block::Text(headline(scores))];
     let changes: Vec<_> = scores.iter().filter(|score| !score.is_as_known()).map(change).collect();
@@ -72,7 +72,7 @@ fn unique<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     all
 }
 
-/// Cases that were passed, and those that apply, of the stack; of one subject, if it is given.
+/// How many cases the stack passes, and how many apply to it: of one subject, or of all.
 fn count(scores: &[&Score], stack: StackKind, subject: Option<&str>) -> (usize, usize) {
     let is_its = |score: &&&Score| score.netstack == stack && subject.is_none_or(|subject| score.subject == subject);
     let of = |wanted: fn(&Outcome) -> bool| scores.iter().filter(is_its).filter(|score| wanted(&score.outcome)).count();
@@ -198,7 +198,7 @@ fn groups(scores: &[&Score]) -> Vec<Group> {
     subjects.map(group).collect()
 }
 
-/// How many cases each stack passes. Stacks of several files have the files' names before theirs.
+/// How many cases each stack passes and fails. With several files, the file's name is before the stack's.
 fn benchmarks(files: &[SampleFile]) -> Vec<Benchmark> {
     let of_file = |file: &SampleFile| {
         let stem = file.path.file_stem().map_or_else(String::new, |stem| format!("{}: ", stem.to_string_lossy()));

@@ -11,12 +11,12 @@ use crate::report::model::{Block, Column, Table};
 use crate::report::series::Series;
 use crate::scenario::{Cell, Conditions, DEFAULT_MTU, Mode, RuntimeKind, Subject, Workload};
 
-/// A column of the table. What it asks are cells of the preset `stacks`.
+/// A column of the table: a question that cells of the preset `stacks` answer.
 struct Question {
     title: &'static str,
-    /// Whether a cell answers it, its subject aside.
+    /// Whether a cell answers it, whatever its subject.
     asks: fn(&Cell) -> bool,
-    /// The answer by the figure by which runs are compared.
+    /// The value of the column, from the figure by which runs are compared.
     answer: fn(f64) -> f64,
     less_is_better: bool,
     decimals: usize,
@@ -55,7 +55,7 @@ const QUESTIONS: [Question; 7] = [
     Question {
         title: "KiB a connection",
         asks: |cell| cell.workload == Workload::Idle,
-        // Of connections in a megabyte.
+        // The figure is connections in a megabyte.
         answer: |connections| 1e6 / connections / 1024.0,
         less_is_better: true,
         decimals: 1,
@@ -88,7 +88,7 @@ fn is_lossy(cell: &Cell) -> bool {
     cell.workload == Workload::Stream(Mode::Reader) && cell.parallel == 1 && cell.conditions == one_percent
 }
 
-/// Whether a cell has the settings of the preset. Where some are with offload and some without, see [`blocks`].
+/// Whether a cell has the settings of the preset, with offload or without; [`blocks`] prefers those with it.
 fn is_of_preset(cell: &Cell) -> bool {
     let is_lossless = cell.conditions == Conditions::default();
     matches!(cell.runtime, None | Some(RuntimeKind::MultiThread(_)))
@@ -97,12 +97,12 @@ fn is_of_preset(cell: &Cell) -> bool {
         && (is_lossless || is_lossy(cell))
 }
 
-/// The table, where series of one machine and program answer all questions.
+/// The table, if series of one machine and program answer all questions.
 pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
     let alike = || all.iter().filter(|one| one.environment == all[0].environment);
     let rows = alike().flat_map(|one| &one.summary.cells).filter(|row| is_of_preset(&row.cell));
     let mut rows: Vec<&CellSummary> = rows.collect();
-    // The first that answers a question counts.
+    // The first row that answers a question counts, so rows without offload come last.
     rows.sort_by_key(|row| row.cell.offload == Some(false));
     let stacks: BTreeSet<StackKind> = rows.iter().filter_map(|row| path(&row.cell)).collect();
     let is_asked = |question: &Question| rows.iter().any(|row| path(&row.cell).is_some() && (question.asks)(&row.cell));
@@ -125,7 +125,7 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
             (None, _) => UNKNOWN.to_owned(),
         });
         let texts = texts.collect();
-        // Who fails at times is no rival.
+        // A stack that fails in any run cannot be the best.
         for (figure, row) in figures.iter_mut().zip(&places) {
             *figure = figure.filter(|_| row.is_some_and(|row| row.failures.is_empty()));
         }
@@ -145,7 +145,7 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
     vec![Block::Table(table), Block::Text(note)]
 }
 
-/// A number with so many decimals, and its thousands apart.
+/// A number with this many decimals, and commas between its thousands.
 fn written(figure: f64, decimals: usize) -> String {
     let text = format!("{figure:.decimals$}");
     let whole = text.find('.').unwrap_or(text.len());
@@ -158,7 +158,7 @@ fn written(figure: f64, decimals: usize) -> String {
     grouped
 }
 
-/// Appends a column. The kernel, in the last row, is the yardstick and not a rival.
+/// Appends a column. The kernel, in the last row, is for comparison and cannot be the best.
 fn push(table: &mut Table, title: &str, texts: Vec<String>, figures: &[Option<f64>], less_is_better: bool) {
     let worth = |figure: &f64| if less_is_better { -figure } else { *figure };
     let rivals = &figures[..figures.len() - 1];
@@ -181,7 +181,7 @@ fn is_kernel(cell: &Cell) -> bool {
     matches!(cell.subject, Subject::Loopback | Subject::Kernel)
 }
 
-#[allow(clippy::cast_precision_loss, reason = "there are not so many cases")]
+#[allow(clippy::cast_precision_loss, reason = "there are few cases")]
 fn known_failures(stack: StackKind) -> f64 {
     let known = known::of(stack);
     (known.failures.len() + known.at_times.len()) as f64
@@ -202,7 +202,7 @@ mod tests {
         let mut run = sample(&cell, figure);
         let answered = (figure * run.measured.elapsed.as_secs_f64()) as u64;
         run.measured.requests = Some(RequestFacts { answered, ..RequestFacts::default() });
-        // So many bytes for each connection.
+        // This many bytes for each connection.
         let open = (figure * f64::from(parallel)) as u64;
         run.measured.idle = Some(IdleFacts {
             connections: parallel.into(),

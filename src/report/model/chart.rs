@@ -4,9 +4,9 @@ use std::ops::Range;
 
 /// A chart with its words.
 pub(crate) struct Chart {
-    /// Read aloud in place of the chart.
+    /// Its text for screen readers.
     pub(crate) label: String,
-    /// Under it.
+    /// Lines of text under it.
     pub(crate) captions: Vec<String>,
     /// The meaning of its marks.
     pub(crate) legend: Vec<(Mark, &'static str)>,
@@ -33,7 +33,7 @@ pub(crate) struct Group {
 pub(crate) struct Bar {
     pub(crate) label: String,
     pub(crate) mark: Mark,
-    /// The median and its interval; `None` where all runs failed.
+    /// The median and its interval; `None` if all runs failed.
     pub(crate) median: Option<(f64, Range<f64>)>,
     /// The runs, and whether each is an outlier.
     pub(crate) runs: Vec<(f64, bool)>,
@@ -49,7 +49,7 @@ pub(crate) struct Guide {
 
 /// An axis.
 pub(crate) struct Axis {
-    /// Empty for none.
+    /// Empty for no name.
     pub(crate) name: &'static str,
     pub(crate) range: Range<f64>,
     pub(crate) scale: Scale,
@@ -59,7 +59,7 @@ pub(crate) struct Axis {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scale {
     Linear,
-    /// Linear, with only whole numbers on it.
+    /// Linear, with labels only at whole numbers.
     Counts,
     /// Equal factors are equal distances.
     Logarithmic,
@@ -67,10 +67,10 @@ pub(crate) enum Scale {
     Percentiles,
 }
 
-/// The place of a chart.
+/// The size of a chart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// Over the page's width.
+    /// As wide as the page.
     Full,
     /// One of many.
     Small,

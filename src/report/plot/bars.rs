@@ -10,12 +10,12 @@ use super::{Area, CHARACTER_PX, FAINT, GRID, Picture, TEXT, Width, fitted, text_
 use crate::report::model::{Bar, Group};
 
 impl Bar {
-    /// The room that its note takes, with the space before it.
+    /// The width of its note, with the space before it.
     fn note_px(&self) -> f64 {
         width_of(&self.note) + f64::from(BEFORE_NOTE) + 6.0
     }
 
-    /// How far to the right anything of it goes.
+    /// The largest value that is drawn for it.
     fn end(&self) -> f64 {
         let high = self.median.as_ref().map_or(0.0, |(_, interval)| interval.end);
         self.runs.iter().map(|(value, _)| *value).fold(high, f64::max)
@@ -25,13 +25,13 @@ impl Bar {
 /// Where things are, in pixels.
 struct Layout {
     width: i32,
-    /// From the picture's edge to where bars begin.
+    /// From the picture's left edge to the bars.
     left: u32,
-    /// Behind the longest bar.
+    /// From the end of the longest bar to the picture's right edge.
     right: u32,
-    /// Of a bar with its label.
+    /// The height of a bar with its label.
     row: i32,
-    /// Of the label above its bar; 0 where it is left of it.
+    /// The height of a label above its bar; 0 if labels are to the left.
     above: i32,
 }
 
@@ -50,7 +50,7 @@ impl Layout {
         };
         let end = end(groups);
         let room = f64::from(width.px() - left);
-        // As long as the scale can be where each bar has its note behind it.
+        // The longest scale on which each bar has room for its note.
         let scale = bars().filter(|bar| bar.end() > 0.0).map(|bar| (room - bar.note_px()) / (bar.end() / end));
         let scale = scale.fold(room, f64::min).max(room / 2.0);
         let right = (room - scale).max(14.0).ceil() as u32;
@@ -152,7 +152,7 @@ fn one(area: &Area<'_>, bar: &Bar, layout: &Layout, top: i32, x: &dyn Fn(f64) ->
     Ok(())
 }
 
-/// A dot for each run, and a ring for an outlier; at several heights, so that they are seen apart.
+/// A dot for each run, a ring for an outlier. They are at several heights, so they overlap less.
 fn runs(area: &Area<'_>, bar: &Bar, middle: i32, x: &dyn Fn(f64) -> i32) -> Result<(), Box<dyn Error>> {
     let heights = [0, 2, 4, -4, -2].into_iter().cycle();
     let ink = bar.mark.ink().light;

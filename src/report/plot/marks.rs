@@ -28,7 +28,7 @@ fn around(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
 fn draw(area: &Area<'_>, names: [&str; 2], points: &[Point], guides: &[Guide]) -> Result<(), Box<dyn Error>> {
     let (left, right) = around(points.iter().map(|(x, ..)| *x));
     let (bottom, top) = around(points.iter().map(|(_, y, _)| *y));
-    // Equal factors are equal distances, and a constant product is a straight line.
+    // On logarithmic axes a constant product is a straight line.
     let mut chart = ChartBuilder::on(area)
         .margin_top(12)
         .margin_right(16)

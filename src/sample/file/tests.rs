@@ -10,7 +10,7 @@ use super::super::{Measurements, Program, line_of_its_own};
 use super::*;
 use crate::scenario::{Mode, Scenario};
 
-/// A folder that goes with the test, and a file's path in it.
+/// A folder that is removed after the test, and the path of a file in it.
 fn place() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("samples.jsonl");
@@ -36,7 +36,7 @@ fn text(path: &Path) -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// Why a file is refused. It is left as it was.
+/// The reason for which a file is refused. The file must stay unchanged.
 fn refusal(path: &Path, head: &Head) -> String {
     let before = fs::read(path).unwrap();
     let error = Appender::open(path, head).unwrap_err();
@@ -46,7 +46,7 @@ fn refusal(path: &Path, head: &Head) -> String {
     text.strip_prefix(path.to_str().unwrap()).unwrap_or_else(|| panic!("{text}")).to_owned()
 }
 
-/// What is wrong with a file of this text.
+/// The error of a file with this text.
 fn wrong(text: &str) -> String {
     let error = SampleFile::parse(Path::new("f"), text).unwrap_err();
     assert!(error.is_input());
@@ -78,7 +78,7 @@ fn an_environment_that_was_described_once_is_known() {
 #[test]
 fn samples_belong_to_the_head_of_their_id_whatever_else_it_says() {
     let (_folder, path) = place();
-    // As a later program writes it, with a field that this one does not know.
+    // As a later version writes it, with a field that this version does not know.
     let mut fields = serde_json::to_value(environment()).unwrap();
     fields["page_size"] = 4096.into();
     let id = super::super::environment::id(fields.as_object().unwrap());
@@ -89,7 +89,7 @@ fn samples_belong_to_the_head_of_their_id_whatever_else_it_says() {
     let file = SampleFile::read(&path).unwrap();
     assert_eq!(file.samples, [of_round(1), of_round(2)]);
     assert!(wrong(&format!("{head_line}\n{}\n{}\n", lines[0], lines[0])).contains("a second sample of round 1"));
-    // Samples of this program would have another id.
+    // Samples of this version would have another id.
     let refusal = refusal(&path, &head());
     assert!(refusal.contains("by another version of this program"), "{refusal}");
 }
@@ -158,7 +158,7 @@ fn the_same_round_on_two_machines_is_no_second_sample() {
 fn appending_keeps_the_head_of_the_file() {
     let (_folder, path) = place();
     write(&path, [1]);
-    // What does not change a figure may differ.
+    // The arguments and the seed do not change a figure, so they may differ.
     let now = Head { arguments: vec!["again".to_owned()], seed: 7, ..head() };
     let (mut appender, stored, samples) = Appender::open(&path, &now).unwrap();
     assert_eq!((stored, samples), (head(), vec![of_round(1)]));
@@ -271,7 +271,7 @@ fn a_run_that_was_unavailable_is_replaced_by_the_next_try() {
     };
     let lines = [&unavailable, &unavailable, &of_round(2), &of_round(1)].map(line_of_its_own).join("\n") + "\n";
     assert_eq!(SampleFile::parse(Path::new("f"), &lines).unwrap().samples, [of_round(1), of_round(2)]);
-    // A run that was made is made once.
+    // A run that took place is not repeated.
     let lines = [&of_round(1), &unavailable].map(line_of_its_own).join("\n") + "\n";
     assert!(wrong(&lines).contains("a second sample of round 1"));
 }
@@ -319,7 +319,7 @@ fn a_folder_is_no_file_of_samples() {
 #[test]
 #[cfg(unix)]
 fn a_device_is_no_file_of_samples() {
-    // One has no end, the other takes nothing.
+    // The first is endless, the second accepts no bytes.
     for path in ["/dev/zero", "/dev/full"] {
         let error = Appender::open(Path::new(path), &head()).unwrap_err();
         assert!(matches!(error, FileError::Foreign { .. } | FileError::Open { .. }), "{error}");

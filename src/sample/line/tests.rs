@@ -116,7 +116,7 @@ pub(in crate::sample) fn head() -> Head {
     Head { id: environment.id(), environment, arguments: vec!["matrix".to_owned()], seed: 42, plan }
 }
 
-/// A sample of a run that never came to its timed window.
+/// A sample of a run that failed before its timed window.
 fn failed() -> Sample {
     let measured = Measurements::failed(Status::Unavailable, "open /dev/net/tun: no such file");
     Sample { measured, ..sample() }
@@ -235,7 +235,7 @@ fn a_head_with_a_field_of_a_later_program_is_read() {
     value["id"] = json!(id);
     let Ok(Line::Head(head)) = parse(&value.to_string()) else { panic!("{value} was refused") };
     assert_eq!((head.id, head.environment), (id, environment()));
-    // What is not known is not to be changed either.
+    // Unknown fields must not be changed either.
     value["page_size"] = json!(16384);
     let Err(reason) = parse(&value.to_string()) else { panic!("it was taken") };
     assert!(reason.contains("changed by hand"), "{reason}");
