@@ -35,7 +35,7 @@ pub fn allow_open_files(wanted: u64) {
     Native::allow_open_files(wanted);
 }
 
-/// Has the allocator ask the system for each buffer of 1 MiB and more, and give it back when it is freed. Such a buffer is zero
+/// Has the allocator ask the system for each buffer of 128 KiB and more, and give it back when it is freed. Such a buffer is zero
 /// and takes memory only where it was written to.
 ///
 /// glibc (`mallopt(3)`, `M_MMAP_THRESHOLD`) would keep them from the first one that is freed, and write zeros to all of each one
