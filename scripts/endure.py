@@ -1,29 +1,38 @@
 #!/usr/bin/env python3
 """Runs loads for a long time, and says whether memory grows or speed decays.
 
-    scripts/endure.py run SECONDS FILE [LOAD...]    each load for so long; a line of FILE for each
-    scripts/endure.py report FILE                   the table of a file
+    scripts/endure.py run [--together] SECONDS FILE [LOAD...]   each load for so long; a line of FILE for each
+    scripts/endure.py report FILE...                            the table of files
+    scripts/endure.py check                                     faults are put into a good run, and each must be found
 
-A load is good if its run is, and if the memory of the last tenth is at most 2 %, or 1 MB, above that of the second tenth. How much
-speed was lost from the first third to the last is shown and not judged, because a shared machine loses some, too. A tenth's memory is the median of the resident set (VmRSS), which is read
-each second or ten times a tenth. The exit code is 1 if a load is not good. Linux only.
+Without a LOAD all are run, one after the other; with --together at once. `proxy` stands for every load whose name has that in it.
+The exit code is 1 if a load is not good. docs/reliability.md says what is judged, and why. Linux only; no root is needed where a
+user may make namespaces. All processes of a run are in namespaces of their own, and end with it.
 """
 
+import copy
 import json
+import os
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-PROGRAM = ROOT / "target" / "release" / "rust-tun-perf"
-# Streams each way, and connections that are opened and closed, 1,000 of them at a time.
-LOADS = {
-    **{f"{stack}, streams": f"--mode both --netstack {stack}" for stack in ("lwip", "ipstack", "smoltcp")},
-    **{f"{stack}, connections": f"--mode crr --netstack {stack} --parallel 1000" for stack in ("lwip", "ipstack", "smoltcp")},
-}
-MOST_GROWTH, MOST_GROWTH_BYTES = 0.02, 1e6
+from endure_loads import LOADS, PARTS
+
+# Seconds of a run whose every figure means something. In a shorter one caches still fill, and a busy machine may have had no time
+# for a load: see MOST_GROWTH, LEAST_SPEED and PERIODS, of which the second is for shorter runs.
+LONG = 300
+# Memory of the last tenth over that of the second, as a share, and in bytes.
+MOST_GROWTH, MOST_GROWTH_BYTES = (0.02, 1), 1e6
+# Speed of the last third over that of the first, both by the processor time that was to be had.
+LEAST_SPEED = (0.7, 0)
+# In each of so many periods of equal length a client has to make progress.
+PERIODS = (10, 3)
+# The script runs itself again with this variable in namespaces of its own.
+INSIDE = "ENDURE_INSIDE"
 
 
 def resident(process):
@@ -36,37 +45,51 @@ def resident(process):
     return int(sizes[0]) * 1024 if sizes else None
 
 
-def endure(name, seconds):
+def available():
+    """Seconds of processor time since boot that were to be had by the loads: they took them, or nobody did.
+
+    What other processes of the machine took, or its host, is not in it. /proc lists the processes of these namespaces alone.
+    """
+    hertz = os.sysconf("SC_CLK_TCK")
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    _user, _nice, _system, idle, iowait, irq, softirq, *_rest = fields
+    own = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            # proc_pid_stat(5): user, system, and those of children that have ended, behind the name in parentheses.
+            own += sum(map(int, (process / "stat").read_text().rpartition(")")[2].split()[11:15]))
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return (idle + iowait + irq + softirq + own) / hertz
+
+
+def endure(name, seconds, together):
     """Runs a load, and returns what is kept of it."""
-    options = f"{LOADS[name]} --time {seconds} --interval {seconds / 30} --json"
-    command = [str(PROGRAM), *options.split()]
-    begin = time.monotonic()
-    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    sizes = []
-    # Setting up and the warm-up come before the timed window; the clock of the memory begins with the first answer of /proc.
-    while run.poll() is None and time.monotonic() - begin < 2 * seconds + 120:
-        if (size := resident(run.pid)) is not None:
-            sizes.append((time.monotonic() - begin, size))
-        time.sleep(min(1, seconds / 100))
-    run.kill()
-    sample = json.loads(run.stdout.read() or "{}")
-    end = sizes[-1][0]
-    start = end - seconds
-    tenths = [[size for at, size in sizes if k <= (at - start) / seconds * 10 < k + 1] for k in range(10)]
+    load = LOADS[name](seconds)
+    samples = []
+    try:
+        process = load.start()
+        begin = time.monotonic()
+        while load.runs() and time.monotonic() - begin < 2 * seconds + 120:
+            if (size := resident(process)) is not None:
+                samples.append((time.monotonic(), size, available()))
+            time.sleep(min(1, seconds / 100))
+        kept = load.finish()
+    finally:
+        load.stop()
+    # A program sets up and warms up before its timed window; the clock ends with the last sample.
+    end = samples[-1][0] if samples else time.monotonic()
+    shares = [((at - end) / seconds + 1, size, cpu) for at, size, cpu in samples]
+    tenths = [[size for share, size, _ in shares if k <= share * 10 < k + 1] for k in range(10)]
+    marks = [next((cpu for share, _, cpu in shares if share >= third / 3), None) for third in range(3)]
+    marks.append(shares[-1][2] if shares else None)
     return {
         "load": name,
         "seconds": seconds,
-        "status": sample.get("status", "no result"),
-        "detail": sample.get("detail"),
-        "gbps": sample.get("gbps"),
-        "requests": (sample.get("requests") or {}).get("answered"),
-        "bytes": [interval["bytes"] for interval in sample.get("intervals", [])],
+        "together": together,
+        **kept,
         "resident_bytes": [statistics.median(tenth) if tenth else None for tenth in tenths],
-        "peak_rss_bytes": sample.get("peak_rss_bytes"),
-        "version": (sample.get("environment") or {}).get("version"),
-        "commit": (sample.get("environment") or {}).get("commit"),
-        "cpu": (sample.get("environment") or {}).get("cpu"),
-        "kernel": (sample.get("environment") or {}).get("kernel"),
+        "available_cpu_seconds": [b - a if None not in (a, b) else None for a, b in zip(marks, marks[1:])],
     }
 
 
@@ -76,65 +99,159 @@ def growth(kept):
     return last / second - 1 if second and last else None
 
 
-def decay(kept):
-    """The share of the speed that was lost from the first third to the last."""
-    parts = kept["bytes"]
+def thirds(parts):
+    """The sums of the first and the last third."""
     third = len(parts) // 3
-    first, last = sum(parts[:third]), sum(parts[-third:])
-    return 1 - last / first if third and first else None
+    return sum(parts[:third]), sum(parts[-third:])
+
+
+def speed(kept, parts):
+    """The speed of the last third over that of the first, both by the processor time that was to be had."""
+    (first, last), cpu = thirds(parts), kept["available_cpu_seconds"]
+    return last / first / (cpu[2] / cpu[0]) if first and cpu[0] and cpu[2] else None
 
 
 def faults(kept):
-    """What is not good about a load."""
+    """Everything that is not good about a load."""
     if kept["status"] != "ok":
         return [f"{kept['status']}: {kept['detail']}"]
     found = []
+    most, least, periods = (limit[kept["seconds"] < LONG] for limit in (MOST_GROWTH, LEAST_SPEED, PERIODS))
     grown = growth(kept)
     if grown is None:
         found.append("memory unknown")
-    elif grown > MOST_GROWTH and grown * kept["resident_bytes"][1] > MOST_GROWTH_BYTES:
+    elif grown > most and grown * kept["resident_bytes"][1] > MOST_GROWTH_BYTES:
         found.append(f"memory grew by {grown:.1%}")
+    down, up = kept["restart"] or (2, 2)
+    for client in kept["clients"]:
+        parts, name = client["parts"], client["name"]
+        ratio = speed(kept, parts)
+        if len(parts) != PARTS or ratio is None:
+            found.append(f"{name}: speed unknown")
+        elif ratio < least:
+            found.append(f"{name}: speed fell to {ratio:.0%}")
+        size = PARTS // periods
+        stalled = [k for k in range(periods) if not sum(parts[k * size : (k + 1) * size])]
+        # The periods that the restart touches do not count.
+        stalled = [k for k in stalled if (k + 1) / periods <= down or k / periods >= up]
+        if stalled:
+            found.append(f"{name}: no progress in {', '.join(str(k + 1) for k in stalled)} of {periods} periods")
+        if client["failures"]:
+            found.append(f"{name}: {client['failures']} failed, first: {client['first_failure']}")
     return found
 
 
-def run(seconds, path, names):
-    for name in names:
-        if name not in LOADS:
-            sys.exit(f"there is no load {name!r}; there are: {'; '.join(LOADS)}")
-    is_good = True
+def run(seconds, path, names, together):
+    wanted = [name for name in LOADS if not names or any(part in name for part in names)]
+    for part in names:
+        if not any(part in name for name in LOADS):
+            sys.exit(f"there is no load {part!r}; there are: {'; '.join(LOADS)}")
+    # The names of networks and the files of servers are in memory that is gone with the namespace.
+    subprocess.run(["mount", "-t", "tmpfs", "endure", "/run"], check=True)
+    results = {}
     with open(path, "w") as file:
-        for name in names:
-            kept = endure(name, seconds)
+
+        def one(name):
+            kept = endure(name, seconds, len(wanted) if together else 1)
+            results[name] = faults(kept)
             print(json.dumps(kept), file=file, flush=True)
-            found = faults(kept)
-            is_good &= not found
-            print(f"{name}: {'; '.join(found) or 'good'}", flush=True)
-    sys.exit(not is_good)
+            print(f"{name}: {'; '.join(results[name]) or 'good'}", flush=True)
+
+        if together:
+            threads = [threading.Thread(target=one, args=[name]) for name in wanted]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        else:
+            for name in wanted:
+                one(name)
+    sys.exit(any(results.get(name, ["it broke"]) for name in wanted))
 
 
-def report(path):
-    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
-    print("| load | seconds | Gbps | requests | memory, second tenth | last tenth | growth | speed lost | result |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---|")
+def run_inside(arguments):
+    """Runs this script again in namespaces of its own: the kernel removes them and ends all that is in them with it."""
+    unshare = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    command = [*unshare, *user, "--", sys.executable, __file__, *arguments]
+    os.execvpe(command[0], command, {**os.environ, INSIDE: "yes"})
+
+
+def report(paths):
+    lines = [json.loads(line) for path in paths for line in Path(path).read_text().splitlines()]
+    lines.sort(key=lambda kept: list(LOADS).index(kept["load"]))
+    print("| load | at once | seconds | speed, first third | last third | by CPU | memory, second tenth | last tenth | growth | result |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---|")
     megabytes = lambda size: "–" if size is None else f"{size / 1e6:.1f} MB"
     share = lambda value: "–" if value is None else f"{value:+.1%}"
     for kept in lines:
-        requests = "–" if kept["requests"] is None else f"{kept['requests']:,}"
-        gbps = f"{kept['gbps']:.2f}" if kept["requests"] is None and kept["gbps"] is not None else "–"
+        third = kept["seconds"] / 3
+        rates = {0: [], 1: [], "ratio": []}
+        for client in kept["clients"]:
+            form = "{:.2f} Gbps" if client["unit"] == "Gb" else "{:,.0f}/s"
+            name = f"{client['name']} " if len(kept["clients"]) > 1 else ""
+            for which, amount in enumerate(thirds(client["parts"])):
+                rates[which].append(name + form.format(amount / third))
+            ratio = speed(kept, client["parts"])
+            rates["ratio"].append("–" if ratio is None else f"{ratio:.0%}")
         second, last = kept["resident_bytes"][1], kept["resident_bytes"][9]
-        cells = [kept["load"], f"{kept['seconds']:g}", gbps, requests, megabytes(second), megabytes(last)]
-        cells += [share(growth(kept)), share(decay(kept)), "; ".join(faults(kept)) or "good"]
+        allowed = [f"{client['allowed']} {client['name']}" for client in kept["clients"] if client["allowed"]]
+        result = "; ".join(faults(kept)) or "good"
+        result += f"; failed in the restart: {', '.join(allowed)}" if allowed else ""
+        cells = [kept["load"], str(kept["together"]), f"{kept['seconds']:g}"]
+        cells += ["<br>".join(rates[0]), "<br>".join(rates[1]), "<br>".join(rates["ratio"])]
+        cells += [megabytes(second), megabytes(last), share(growth(kept)), result]
         print("| " + " | ".join(cells) + " |")
-    first = lines[0]
-    print(f"\nOn {first['cpu']}, Linux {first['kernel']}; version {first['version']}, commit {first['commit']}.")
+    places = sorted({f"On {kept['cpu']}, Linux {kept['kernel']}; version {kept['version']}, commit {kept['commit']}." for kept in lines})
+    print("\n" + "\n".join(places))
+
+
+def check():
+    """Puts one fault at a time into a good run. A judge that cannot find it is worth nothing."""
+    client = {"name": "curl", "unit": "Gb", "parts": [1] * PARTS, "failures": 0, "first_failure": None, "allowed": 3}
+    good = {"status": "ok", "detail": None, "seconds": 600, "restart": [0.5, 0.51], "clients": [client],
+            "resident_bytes": [100e6] * 10, "available_cpu_seconds": [100, 100, 100]}  # fmt: skip
+
+    def leak(kept):
+        kept["resident_bytes"][9] *= 1.03
+
+    def decay(kept):
+        kept["clients"][0]["parts"] = [2] * 20 + [1] * 10
+
+    def stall(kept):
+        kept["clients"][0]["parts"][3:6] = [0] * 3
+
+    def failure(kept):
+        kept["clients"][0].update(failures=1, first_failure="truncated")
+
+    def death(kept):
+        kept["status"] = "ended"
+
+    def allowed(kept):
+        # Half of the processors was somebody else's; the servers were down in the sixth tenth.
+        kept["clients"][0]["parts"] = [2] * 15 + [0] * 3 + [1] * 12
+        kept["available_cpu_seconds"][2] = 50
+        kept["resident_bytes"][9] *= 1.01
+
+    for change, count in [(leak, 1), (decay, 1), (stall, 1), (failure, 1), (death, 1), (allowed, 0)]:
+        kept = copy.deepcopy(good)
+        change(kept)
+        found = faults(kept)
+        assert len(found) == count, (change.__name__, found)
 
 
 def main():
     match sys.argv[1:]:
+        case ["run", *arguments] if INSIDE not in os.environ:
+            run_inside(["run", *arguments])
+        case ["run", "--together", seconds, path, *names]:
+            run(float(seconds), path, names, True)
         case ["run", seconds, path, *names]:
-            run(float(seconds), path, names or list(LOADS))
-        case ["report", path]:
-            report(path)
+            run(float(seconds), path, names, False)
+        case ["report", *paths]:
+            report(paths)
+        case ["check"]:
+            check()
         case _:
             sys.exit(__doc__)
 

@@ -96,6 +96,8 @@ impl Proxy {
     /// [`platform::Class::Invalid`] for an interface that does not exist, [`platform::Class::Unavailable`] if the
     /// system or a missing right forbids it.
     pub fn new(config: Config) -> Result<Self, platform::Error> {
+        // Each connection has buffers of hundreds of kilobytes, which most connections use little of.
+        platform::return_large_buffers();
         Upstream::new(config).map(Self)
     }
 

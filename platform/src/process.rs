@@ -45,7 +45,7 @@ pub fn allow_open_files(wanted: u64) {
     Native::allow_open_files(wanted);
 }
 
-/// Makes the allocator get each buffer of 1 MiB and more from the system, and return it when it is freed. A new
+/// Makes the allocator get each buffer of 128 KiB and more from the system, and return it when it is freed. A new
 /// zeroed buffer then takes memory only where it was written to.
 ///
 /// Without this call, glibc keeps large buffers after the first one was freed (`mallopt(3)`, `M_MMAP_THRESHOLD`), and

@@ -7,7 +7,7 @@ use super::error::RunError;
 use super::failure::Failure;
 use super::load::Load;
 use super::server_side::ServerSide;
-use crate::scenario::{Layer, Scenario};
+use crate::scenario::Scenario;
 
 /// The port of the first stream; the others have the ports above it. Any port would do: the stacks accept all ports.
 pub(super) const FIRST_PORT: u16 = 5201;
@@ -33,13 +33,16 @@ pub(super) struct StartedStack {
 
 impl<L: Link> Start<L> {
     pub(super) fn new(link: L, scenario: &Scenario, load: &Load) -> Self {
-        let mut config = StackConfig { window: scenario.window_bytes, ..StackConfig::default() };
-        // The scripted client does not retransmit a SYN, so the backlog must hold all of them.
-        if scenario.subject.layer() == Layer::Stack {
-            config.backlog = config.backlog.max(2 * usize::from(scenario.parallel.get()));
-        }
-        Self { link, config, load: load.clone() }
+        Self { link, config: config(scenario), load: load.clone() }
     }
+}
+
+fn config(scenario: &Scenario) -> StackConfig {
+    let default = StackConfig::default();
+    // All connections may be opened at once, behind some that are being closed. If a SYN is dropped, its client
+    // waits for a second or more, and the scripted client for ever.
+    let backlog = default.backlog.max(2 * usize::from(scenario.parallel.get()));
+    StackConfig { window: scenario.window_bytes, backlog, ..default }
 }
 
 impl<L: Link> Visitor<L> for Start<L> {
@@ -53,5 +56,24 @@ impl<L: Link> Visitor<L> for Start<L> {
             |connection: &S::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
         let server = ServerSide::spawn(listener, datagrams, driver, &self.load, stream_of);
         Ok(StartedStack { server, effective })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn all_connections_of_a_run_fit_in_the_backlog() {
+        for layer in ["path", "stack"] {
+            let arguments = format!("x --mode crr --netstack smoltcp --parallel 10000 --layer {layer}");
+            let cli = Cli::try_parse_from(arguments.split_whitespace()).unwrap();
+            assert!(config(&Scenario::try_from(cli.run).unwrap()).backlog >= 10_000, "{layer}");
+        }
     }
 }
