@@ -25,7 +25,7 @@ pub(crate) const BATCH: usize = 32;
 const SLICES: usize = 15;
 
 /// The system calls of a utun socket that never block.
-pub(crate) trait Calls {
+pub trait Calls {
     /// Receives a packet (`readv(2)`). Returns its length, family included. What the storage has no room for is lost.
     fn receive(&self, slot: &mut Slot<'_>) -> io::Result<usize>;
 
@@ -38,13 +38,14 @@ pub(crate) trait Calls {
 }
 
 /// Room for a packet.
-pub(crate) struct Slot<'a> {
+#[derive(Debug)]
+pub struct Slot<'a> {
     /// For its family.
-    pub(crate) family: [u8; FAMILY_LEN],
+    pub family: [u8; FAMILY_LEN],
     /// For all after that.
-    pub(crate) storage: &'a mut [u8],
+    pub storage: &'a mut [u8],
     /// Its length, family included, once it is there.
-    pub(crate) len: usize,
+    pub len: usize,
 }
 
 impl<'a> Slot<'a> {
@@ -54,8 +55,8 @@ impl<'a> Slot<'a> {
 }
 
 /// How the packets of one socket are received and sent.
-#[derive(Default)]
-pub(crate) struct Packets {
+#[derive(Debug, Default)]
+pub struct Packets {
     /// The kernel refuses to receive many at once.
     one_by_one: bool,
     /// Packets that the kernel had no memory for.
@@ -64,7 +65,7 @@ pub(crate) struct Packets {
 
 impl Packets {
     /// As `Link::try_recv`.
-    pub(crate) fn try_recv(&mut self, calls: &impl Calls, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+    pub fn try_recv(&mut self, calls: &impl Calls, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut count = 0;
         while count < buffers.len() {
             match self.receive_some(calls, &mut buffers[count..]) {
@@ -92,7 +93,7 @@ impl Packets {
 
     /// As `Link::try_send`. A kernel without memory loses the packet, as a network would: the socket stays writable meanwhile,
     /// so there is nothing to wait for.
-    pub(crate) fn try_send(&self, calls: &impl Calls, slices: &[IoSlice<'_>]) -> io::Result<()> {
+    pub fn try_send(&self, calls: &impl Calls, slices: &[IoSlice<'_>]) -> io::Result<()> {
         match send(calls, slices) {
             Ok(sent) if sent == FAMILY_LEN + packet_len(slices) => Ok(()),
             Ok(_) => Err(io::Error::new(io::ErrorKind::WriteZero, "the TUN device took only a part of a packet")),

@@ -127,8 +127,12 @@ impl SampleFile {
         if self.samples.is_empty() { Err(FileError::Empty { path: self.path }) } else { Ok(self.samples) }
     }
 
-    /// Reads the text of a file. A last line that is not complete is an error as any other.
-    fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
+    /// Reads the text of a file, which may be empty. A last line that is not complete is an error as any other.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Line`] for the first line that is wrong.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
         let mut file = Reader::default();
         for (index, line) in text.lines().enumerate() {
             if line.trim().is_empty() {
