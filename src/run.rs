@@ -90,6 +90,8 @@ mod executor;
 mod external;
 mod failure;
 mod forward;
+#[doc(hidden)]
+pub mod fuzzing;
 mod go;
 mod intervals;
 mod kernel;

@@ -175,11 +175,11 @@ impl LinkFacts {
     /// The counts since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
-            lost: self.lost - earlier.lost,
-            reordered: self.reordered - earlier.reordered,
-            duplicated: self.duplicated - earlier.duplicated,
-            corrupted: self.corrupted - earlier.corrupted,
-            overflowed: self.overflowed - earlier.overflowed,
+            lost: self.lost.saturating_sub(earlier.lost),
+            reordered: self.reordered.saturating_sub(earlier.reordered),
+            duplicated: self.duplicated.saturating_sub(earlier.duplicated),
+            corrupted: self.corrupted.saturating_sub(earlier.corrupted),
+            overflowed: self.overflowed.saturating_sub(earlier.overflowed),
         }
     }
 }

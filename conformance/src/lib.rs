@@ -25,6 +25,8 @@ pub use self::lab::run;
 pub(crate) use self::lab::{LATE, Lab, SOON, Setup};
 pub(crate) use self::link::AnyLink;
 pub use self::process::Program;
+#[doc(hidden)]
+pub use self::process::read_output;
 pub(crate) use self::server::{Served, Then};
 
 /// A test of one behaviour of a stack.

@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc as blocking};
 use std::task::{Context, Poll, ready};
 use std::thread;
@@ -36,6 +36,12 @@ const WORDS: Duration = Duration::from_secs(1);
 
 /// The most bytes of one write order.
 const MAX_WRITE: usize = 64 << 10;
+
+/// The most bytes of a line that the process prints.
+const MAX_LINE: u64 = 16 << 20;
+
+/// The most bytes of its errors that are kept, from their end: the reason of a crash comes last.
+const MAX_WORDS: usize = 64 << 10;
 
 /// The program of a stack that runs in another process.
 #[derive(Clone, Debug)]
@@ -101,7 +107,7 @@ pub(crate) fn start(
     let (stdin, stdout) = process.0.stdin.take().zip(process.0.stdout.take()).ok_or_else(gone)?;
     let stderr = process.0.stderr.take();
     let (words, last_words) = blocking::channel();
-    thread::spawn(move || words.send(stderr.map(io::read_to_string)));
+    thread::spawn(move || words.send(stderr.map(end_of)));
     let orders = Orders::to(stdin);
     orders.write(&json!({
         "protocol": PROTOCOL,
@@ -125,7 +131,7 @@ pub(crate) fn start(
     let Ok(Ready { offload: offloads, effective }) = is_ready.recv_timeout(READY) else {
         drop(process);
         // A child of the process may keep its standard error open, so this does not wait for ever.
-        let words = last_words.recv_timeout(WORDS).ok().flatten().and_then(Result::ok).unwrap_or_default();
+        let words = last_words.recv_timeout(WORDS).ok().flatten().unwrap_or_default();
         return Err(io::Error::other(format!("the process is not ready: {}", words.trim())));
     };
     if device.offload && !offloads {
@@ -194,9 +200,14 @@ struct Listening {
 
 impl Listening {
     /// Passes each line to its receiver. A line without a receiver is dropped.
-    fn listen(&mut self, stdout: ChildStdout) -> io::Result<()> {
-        for line in BufReader::new(stdout).lines() {
-            match serde_json::from_str(&line?)? {
+    fn listen(&mut self, stdout: impl Read) -> io::Result<()> {
+        let mut stdout = BufReader::new(stdout);
+        loop {
+            let mut line = String::new();
+            if stdout.by_ref().take(MAX_LINE).read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            match serde_json::from_str(&line)? {
                 Event::Ready(ready) => drop(self.ready.send(ready)),
                 Event::Accepted { connection, local, peer } => {
                     let ((read, reads), (written, writes)) = (unbounded_channel(), unbounded_channel());
@@ -228,8 +239,33 @@ impl Listening {
                 }
             }
         }
-        Err(io::ErrorKind::UnexpectedEof.into())
     }
+}
+
+/// Reads all that the process prints as errors, and returns the end of it.
+fn end_of(mut stderr: impl Read) -> String {
+    let (mut words, mut piece) = (Vec::new(), [0; 4096]);
+    while let Ok(len @ 1..) = stderr.read(&mut piece) {
+        words.extend_from_slice(&piece[..len]);
+        words.drain(..words.len().saturating_sub(MAX_WORDS));
+    }
+    String::from_utf8_lossy(&words).into_owned()
+}
+
+/// Reads bytes as the output of a process, for the fuzz targets alone. Returns how many connections it accepted, how many
+/// datagrams arrived, and why it ended.
+#[doc(hidden)]
+pub fn read_output(output: &[u8]) -> (usize, usize, io::Error) {
+    let (orders, _unwritten) = blocking::channel();
+    let (ready, _is_ready) = blocking::channel();
+    let (sent, _answers) = blocking::channel();
+    let (accepted, mut connections) = unbounded_channel();
+    let (arrived, mut datagrams) = channel(netstacks::MAX_WAITING_DATAGRAMS);
+    let mut listening = Listening { orders: Orders(orders), accepted, arrived, sent, ready, streams: HashMap::new() };
+    let end = listening.listen(output).err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
+    drop(listening);
+    let connections = std::iter::from_fn(|| connections.try_recv().ok()).count();
+    (connections, std::iter::from_fn(|| datagrams.try_recv().ok()).count(), end)
 }
 
 fn decode(data: &str) -> io::Result<Vec<u8>> {
@@ -386,5 +422,19 @@ impl Datagrams for Socket {
             *answers = None;
             Err(io::ErrorKind::TimedOut.into())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process must not take the memory of the run by a line, or by errors, without end.
+    #[test]
+    fn output_without_an_end_has_a_limit() {
+        let (_, _, end) = read_output(&vec![b'1'; MAX_LINE as usize + 1]);
+        assert_eq!(end.kind(), io::ErrorKind::InvalidData, "{end}");
+        let words = end_of(&*[vec![b'x'; 3 * MAX_WORDS], b"the reason\xff".to_vec()].concat());
+        assert!(words.len() <= MAX_WORDS + 2 && words.ends_with("the reason\u{fffd}"), "{}", words.len());
     }
 }

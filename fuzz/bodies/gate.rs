@@ -2,10 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "a fuzz target fails by panic")]
 
-#[path = "input.rs"]
-#[allow(dead_code, clippy::duplicate_mod, reason = "each target is a program of its own, and uses another part")]
-pub(crate) mod input;
-
 use std::io::IoSlice;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -14,7 +10,7 @@ use netstacks::{Admission, Gate, Unreachable};
 use platform::packet::TcpSegment;
 use platform::{Link, MemoryLink, PacketBuffer, PacketMeta};
 
-use self::input::{Input, set_len};
+use super::input::{Input, set_len};
 
 const MTU: usize = 1500;
 const REASONS: [Unreachable; 4] = [Unreachable::Network, Unreachable::Host, Unreachable::Port, Unreachable::Prohibited];

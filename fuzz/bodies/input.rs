@@ -1,5 +1,10 @@
 //! The bytes of a fuzzer as choices and packets.
 
+/// Bytes that begin with a printable character are text as it is. Others are choices.
+pub(crate) fn text(bytes: &[u8]) -> Option<&str> {
+    str::from_utf8(bytes).ok().filter(|text| text.starts_with(|first: char| first.is_ascii_graphic()))
+}
+
 /// Bytes that are taken from the front; when they run out, zeros come.
 pub(crate) struct Input<'a>(&'a [u8]);
 
@@ -87,27 +92,4 @@ pub(crate) fn set_header_checksum(packet: &mut [u8]) {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     packet[10..12].copy_from_slice(&(!sum as u16).to_be_bytes());
-}
-
-/// Random bytes of random length for the tests that run without a fuzzer.
-#[allow(dead_code, reason = "a fuzzer brings bytes of its own")]
-pub(crate) struct Generator(u64);
-
-#[allow(dead_code, reason = "a fuzzer brings bytes of its own")]
-impl Generator {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 24
-    }
-
-    pub(crate) fn bytes(&mut self, longest: u64) -> Vec<u8> {
-        let len = self.next() % (longest + 1);
-        (0..len).map(|_| self.next() as u8).collect()
-    }
 }

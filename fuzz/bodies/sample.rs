@@ -8,10 +8,11 @@ use std::sync::LazyLock;
 use clap::ValueEnum;
 use rust_tun_perf::cli::Format;
 use rust_tun_perf::report::{self, Series};
-use rust_tun_perf::sample::{SampleFile, line_of_its_own, parse_line};
+use rust_tun_perf::sample::{Head, SampleFile, line_of_its_own, parse_line, score_line};
 use serde_json::{Value, json};
 
-use super::input::Input;
+use super::input::{self, Input};
+use super::json::change;
 
 /// Lines with every kind of field.
 static LINES: LazyLock<Vec<Value>> = LazyLock::new(|| {
@@ -26,6 +27,9 @@ static LINES: LazyLock<Vec<Value>> = LazyLock::new(|| {
 /// A line with some fields changed is refused, or it says the same when it is written and read again, and every format can
 /// report it.
 pub(crate) fn read(bytes: &[u8]) {
+    if let Some(text) = input::text(bytes) {
+        return file(text);
+    }
     let mut input = Input::new(bytes);
     let mut samples = Vec::new();
     for _ in 0..2 {
@@ -56,42 +60,22 @@ pub(crate) fn read(bytes: &[u8]) {
     report::report(&series, format, &mut Vec::new()).unwrap();
 }
 
-/// Replaces a value somewhere in the line.
-fn change(line: &mut Value, input: &mut Input<'_>) {
-    let mut place = line;
-    loop {
-        let choice = usize::from(input.byte());
-        // A whole object or list may be replaced, too.
-        if choice % 16 == 15 {
-            break;
+/// A whole file is refused, or says the same when its lines are written and read again.
+fn file(text: &str) {
+    let path = Path::new("samples.jsonl");
+    let Ok(file) = SampleFile::parse(path, text) else { return };
+    let heads = file.heads.iter().map(Head::line);
+    let lines = heads.chain(file.samples.iter().map(line_of_its_own)).chain(file.scores.iter().map(score_line));
+    let again: String = lines.map(|line| line + "\n").collect();
+    let again = SampleFile::parse(path, &again).unwrap();
+    assert_eq!((&again.heads, &again.samples, &again.scores), (&file.heads, &file.samples, &file.scores));
+    for format in Format::value_variants() {
+        if file.samples.is_empty() {
+            report::scorecard(&[file.clone()], *format, &mut Vec::new()).unwrap();
+        } else {
+            report::report(&Series::of(&[file.clone()]), *format, &mut Vec::new()).unwrap();
         }
-        let len = place.as_object().map(serde_json::Map::len).or(place.as_array().map(Vec::len)).unwrap_or(0);
-        if len == 0 {
-            break;
-        }
-        place = match place {
-            Value::Object(object) => object.values_mut().nth(choice % len).unwrap(),
-            Value::Array(array) => &mut array[choice % len],
-            _ => break,
-        };
     }
-    let number = u64::from_be_bytes(std::array::from_fn(|_| input.byte()));
-    *place = match input.byte() % 14 {
-        0 => Value::Null,
-        1 => json!(0),
-        2 => json!(-1),
-        3 => json!(1e308),
-        4 => json!(u64::MAX),
-        5 => json!(number),
-        6 => json!(number % 1000),
-        7 => json!(number as f64 / 1e9),
-        8 => json!(""),
-        9 => json!("|<b>&\u{202e}\n'"),
-        10 => json!([]),
-        11 => json!({}),
-        12 => json!(number % 2 == 0),
-        _ => json!(u32::MAX),
-    };
 }
 
 /// Has the figure agree with the bytes and the time, without which the line is refused at once.

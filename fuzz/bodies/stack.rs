@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "a fuzz target fails by panic")]
 
-#[path = "input.rs"]
-pub(crate) mod input;
-
 use std::io::IoSlice;
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -16,7 +13,7 @@ use platform::{Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-use self::input::Input;
+use super::input::{self, Input};
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;

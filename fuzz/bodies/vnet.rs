@@ -3,16 +3,13 @@
 #![allow(dead_code, reason = "a target uses one of the bodies")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a fuzz target fails by panic")]
 
-#[path = "input.rs"]
-pub(crate) mod input;
-
 use std::num::NonZeroU16;
 
 use platform::packet::TcpLayout;
 use platform::vnet::{self, Malformed, SuperPacket};
 use platform::{Checksum, PacketMeta};
 
-use self::input::Input;
+use super::input::{self, Input};
 
 /// What is accepted can be worked with, and says the same when it is written and read again.
 pub(crate) fn read(bytes: &[u8]) {

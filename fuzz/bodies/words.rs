@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser};
 use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::Plan;
 
-use super::input::Input;
+use super::input::{self, Input};
 
 const VALUES: &[&str] = &[
     "0",
@@ -70,10 +70,25 @@ const VALUES: &[&str] = &[
 
 /// Any words are refused or make a plan; the arguments of its scenario make the same scenario again.
 pub(crate) fn parse(bytes: &[u8]) {
-    let mut input = Input::new(bytes);
+    let name = "rust-tun-perf".to_owned();
+    let words: Vec<_> = match input::text(bytes) {
+        Some(text) => [name].into_iter().chain(text.trim_end().split(' ').map(str::to_owned)).collect(),
+        None => choose(name, &mut Input::new(bytes)),
+    };
+    let Ok(cli) = Cli::try_parse_from(&words) else { return };
+    let Ok(Plan::Run { scenario, .. }) = Plan::try_from(cli) else { return };
+    let again = [words[0].clone()].into_iter().chain(scenario.arguments());
+    let again = Plan::try_from(Cli::try_parse_from(again).unwrap()).unwrap();
+    let Plan::Run { scenario: again, .. } = again else { unreachable!("{again:?}") };
+    // A picture of a profile is asked for by no argument of a scenario.
+    assert_eq!(again.arguments(), scenario.arguments(), "{words:?}");
+}
+
+/// Options that there are, with values that may be theirs.
+fn choose(name: String, input: &mut Input<'_>) -> Vec<String> {
+    let mut words = vec![name];
     let command = Cli::command();
     let subcommands: Vec<_> = command.get_subcommands().collect();
-    let mut words = vec!["rust-tun-perf".to_owned()];
     let choice = usize::from(input.byte());
     let command = subcommands.get(choice % (2 * subcommands.len())).copied().map_or(&command, |subcommand| {
         words.push(subcommand.get_name().to_owned());
@@ -89,11 +104,5 @@ pub(crate) fn parse(bytes: &[u8]) {
             (None, _) => value.to_owned(),
         });
     }
-    let Ok(cli) = Cli::try_parse_from(&words) else { return };
-    let Ok(Plan::Run { scenario, .. }) = Plan::try_from(cli) else { return };
-    let again = [words[0].clone()].into_iter().chain(scenario.arguments());
-    let again = Plan::try_from(Cli::try_parse_from(again).unwrap()).unwrap();
-    let Plan::Run { scenario: again, .. } = again else { unreachable!("{again:?}") };
-    // A picture of a profile is asked for by no argument of a scenario.
-    assert_eq!(again.arguments(), scenario.arguments(), "{words:?}");
+    words
 }

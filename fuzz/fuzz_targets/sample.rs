@@ -1,8 +1,10 @@
 #![no_main]
 
-#[allow(dead_code, reason = "the body uses a part of it")]
+#[allow(dead_code, reason = "a body uses a part of it")]
 #[path = "../bodies/input.rs"]
 mod input;
+#[path = "../bodies/json.rs"]
+mod json;
 #[path = "../bodies/sample.rs"]
 mod sample;
 

@@ -1,5 +1,8 @@
 #![no_main]
 
+#[allow(dead_code, reason = "a body uses a part of it")]
+#[path = "../bodies/input.rs"]
+mod input;
 #[path = "../bodies/stack.rs"]
 mod stack;
 

@@ -1,6 +1,6 @@
 #![no_main]
 
-#[allow(dead_code, reason = "the body uses a part of it")]
+#[allow(dead_code, reason = "a body uses a part of it")]
 #[path = "../bodies/input.rs"]
 mod input;
 #[path = "../bodies/words.rs"]

@@ -29,6 +29,8 @@ pub mod doctor;
 mod environment;
 mod error;
 mod fault;
+#[doc(hidden)]
+pub mod fuzzing;
 mod kernel;
 mod link;
 mod memory;
@@ -41,7 +43,7 @@ mod socket;
 mod sys;
 mod trace;
 mod usage;
-#[cfg(any(target_os = "macos", all(test, unix)))]
+#[cfg(unix)]
 mod utun;
 pub mod vnet;
 

@@ -26,7 +26,7 @@ pub(crate) const BATCH: usize = 32;
 const SLICES: usize = 15;
 
 /// The system calls of a utun socket that never block.
-pub(crate) trait Calls {
+pub trait Calls {
     /// Receives a packet (`readv(2)`). Returns its length, family included. The rest of a packet that does not fit the
     /// storage is lost.
     fn receive(&self, slot: &mut Slot<'_>) -> io::Result<usize>;
@@ -40,13 +40,14 @@ pub(crate) trait Calls {
 }
 
 /// Room for a packet.
-pub(crate) struct Slot<'a> {
+#[derive(Debug)]
+pub struct Slot<'a> {
     /// Room for its family.
-    pub(crate) family: [u8; FAMILY_LEN],
+    pub family: [u8; FAMILY_LEN],
     /// Room for the packet itself.
-    pub(crate) storage: &'a mut [u8],
+    pub storage: &'a mut [u8],
     /// The length of the received packet, family included.
-    pub(crate) len: usize,
+    pub len: usize,
 }
 
 impl<'a> Slot<'a> {
@@ -56,8 +57,8 @@ impl<'a> Slot<'a> {
 }
 
 /// Receives and sends the packets of one socket.
-#[derive(Default)]
-pub(crate) struct Packets {
+#[derive(Debug, Default)]
+pub struct Packets {
     /// The kernel cannot receive many packets with one call.
     one_by_one: bool,
     /// The number of packets that the kernel had no memory for.
@@ -66,7 +67,7 @@ pub(crate) struct Packets {
 
 impl Packets {
     /// As `Link::try_recv`.
-    pub(crate) fn try_recv(&mut self, calls: &impl Calls, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+    pub fn try_recv(&mut self, calls: &impl Calls, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut count = 0;
         while count < buffers.len() {
             match self.receive_some(calls, &mut buffers[count..]) {
@@ -94,7 +95,7 @@ impl Packets {
 
     /// As `Link::try_send`. If the kernel has no memory, the packet is lost, as in a network. The socket stays
     /// writable, so there is nothing to wait for.
-    pub(crate) fn try_send(&self, calls: &impl Calls, slices: &[IoSlice<'_>]) -> io::Result<()> {
+    pub fn try_send(&self, calls: &impl Calls, slices: &[IoSlice<'_>]) -> io::Result<()> {
         match send(calls, slices) {
             Ok(sent) if sent == FAMILY_LEN + packet_len(slices) => Ok(()),
             Ok(_) => Err(io::Error::new(io::ErrorKind::WriteZero, "the TUN device took only a part of a packet")),

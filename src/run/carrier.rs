@@ -226,7 +226,7 @@ impl Carrier {
     }
 }
 
-fn parse_ready(line: &str) -> Option<Ready> {
+pub(super) fn parse_ready(line: &str) -> Option<Ready> {
     serde_json::from_str(line).ok().map(|Answer::Ready(ready)| ready)
 }
 
@@ -343,22 +343,27 @@ impl Meter for CarrierMeter {
     }
 
     fn counters(&self) -> Counters {
-        let report: Option<Report> = self.control.report();
-        let counts = report.map(|report| report.counts);
-        let carried = counts.as_ref().map(self.carried);
-        let lost = counts.map(|Counts { to_far, to_near }| to_far.lost_packets + to_near.lost_packets);
-        let packets = carried.map(|carried| PacketCounts {
-            rx_packets: carried.read_packets,
-            rx_bytes: carried.read_bytes,
-            tx_packets: carried.written_packets,
-            tx_bytes: carried.written_bytes,
-        });
-        Counters {
-            packets,
-            drops: (self.drops)().zip(lost).map(|(drops, lost)| drops + lost),
-            reordered: carried.and_then(|carried| carried.reordered),
-            carrier_peak_rss_bytes: self.process.peak_rss_bytes(),
-            faults: report.and_then(|report| report.link),
-        }
+        let counters = counters(self.control.report(), self.carried, (self.drops)());
+        Counters { carrier_peak_rss_bytes: self.process.peak_rss_bytes(), ..counters }
+    }
+}
+
+/// The counters of a carrier that made this report, between devices that dropped so many packets.
+pub(super) fn counters(report: Option<Report>, carried: fn(&Counts) -> Carried, drops: Option<u64>) -> Counters {
+    let counts = report.map(|report| report.counts);
+    let carried = counts.as_ref().map(carried);
+    let lost = counts.map(|Counts { to_far, to_near }| to_far.lost_packets.saturating_add(to_near.lost_packets));
+    let packets = carried.map(|carried| PacketCounts {
+        rx_packets: carried.read_packets,
+        rx_bytes: carried.read_bytes,
+        tx_packets: carried.written_packets,
+        tx_bytes: carried.written_bytes,
+    });
+    Counters {
+        packets,
+        drops: drops.zip(lost).map(|(drops, lost)| drops.saturating_add(lost)),
+        reordered: carried.and_then(|carried| carried.reordered),
+        faults: report.and_then(|report| report.link),
+        ..Counters::default()
     }
 }

@@ -1,6 +1,6 @@
 //! The child process that carries packets or connections for a run of its parent.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::thread;
 
 use forwarders::{DevicePair, ForwardConfig, Forwarder};
@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::error::RunError;
 use super::path::plan;
+use super::process::MAX_STDOUT;
 use super::profile::profiled;
 use super::protocol::{Answer, Carry, REPORT, Ready, Report, START};
 use super::proxy::{NEAR, counts};
@@ -157,7 +158,8 @@ impl<I: BufRead, O: Write, R: Fn() -> Report> Control<I, O, R> {
     fn next(&mut self) -> Result<Order, Error> {
         loop {
             let mut order = String::new();
-            if self.orders.read_line(&mut order).map_err(|error| failed("read", error))? == 0 {
+            if self.orders.by_ref().take(MAX_STDOUT).read_line(&mut order).map_err(|error| failed("read", error))? == 0
+            {
                 return Ok(Order::Stop);
             }
             match order.trim_end() {
@@ -175,7 +177,7 @@ impl<I: BufRead, O: Write, R: Fn() -> Report> Control<I, O, R> {
     }
 
     /// Reads orders to their end. A second start has no effect.
-    fn until_end(&mut self) -> Result<(), Error> {
+    pub(super) fn until_end(&mut self) -> Result<(), Error> {
         while self.next()? == Order::Start {}
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! A child process: reads its task from standard input and does it.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, Read, Write};
 
 use platform::Class;
 use serde::Serialize;
@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::carry::carry;
 use super::error::RunError;
 use super::executor::Executor;
+use super::process::MAX_STDOUT;
 use super::protocol::{Greeting, Message, PROTOCOL, Task};
 use crate::sample::{self, Environment, Sample};
 
@@ -24,6 +25,8 @@ pub fn child(
 ) -> Result<Option<Sample>, RunError> {
     let mut line = String::new();
     input
+        .by_ref()
+        .take(MAX_STDOUT)
         .read_line(&mut line)
         .map_err(|source| platform::Error::new(Class::Failed, "read", "the task from standard input", source))?;
     match Message::parse(&line)?.task {

@@ -72,8 +72,8 @@ impl Order {
 
 /// The part of a process's report that is about datagrams.
 #[derive(Deserialize)]
-struct Report {
-    datagrams: ProcessCounts,
+pub(super) struct Report {
+    pub(super) datagrams: ProcessCounts,
 }
 
 /// Passes trials to the process of this name, and its counts to the flow, which is looked at in each `interval`. Ends

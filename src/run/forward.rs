@@ -11,7 +11,7 @@
 //! comes from this process (`kernel_load`) or from iperf3 (`iperf3`). When the run is over, or this process ends for
 //! any reason, the forwarder, its devices and both networks are removed.
 
-mod iperf3;
+pub(super) mod iperf3;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -124,7 +124,7 @@ fn queue_packets(scenario: &Scenario) -> u32 {
 }
 
 /// Selects the counts of the payload's direction.
-fn carried(mode: Option<Mode>) -> fn(&Counts) -> Carried {
+pub(super) fn carried(mode: Option<Mode>) -> fn(&Counts) -> Carried {
     match mode {
         Some(Mode::Writer) => |counts| counts.to_far,
         Some(Mode::Reader) => |counts| counts.to_near,
@@ -132,13 +132,14 @@ fn carried(mode: Option<Mode>) -> fn(&Counts) -> Carried {
     }
 }
 
+/// Another program reports the counts, so they may be any numbers.
 fn sum(one: Carried, other: Carried) -> Carried {
     Carried {
-        read_packets: one.read_packets + other.read_packets,
-        read_bytes: one.read_bytes + other.read_bytes,
-        written_packets: one.written_packets + other.written_packets,
-        written_bytes: one.written_bytes + other.written_bytes,
-        lost_packets: one.lost_packets + other.lost_packets,
-        reordered: one.reordered.zip(other.reordered).map(|(one, other)| one + other),
+        read_packets: one.read_packets.saturating_add(other.read_packets),
+        read_bytes: one.read_bytes.saturating_add(other.read_bytes),
+        written_packets: one.written_packets.saturating_add(other.written_packets),
+        written_bytes: one.written_bytes.saturating_add(other.written_bytes),
+        lost_packets: one.lost_packets.saturating_add(other.lost_packets),
+        reordered: one.reordered.zip(other.reordered).map(|(one, other)| one.saturating_add(other)),
     }
 }

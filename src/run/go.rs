@@ -258,7 +258,7 @@ fn is_old(entry: &fs::DirEntry) -> io::Result<bool> {
 }
 
 /// The last message of go: its last line that is not indented, and the indented lines after it.
-fn last_words(stderr: &[u8]) -> String {
+pub(super) fn last_words(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let start = lines.iter().rposition(|line| !line.starts_with([' ', '\t'])).unwrap_or(0);

@@ -38,6 +38,12 @@ impl Intervals {
         Self { every, opened: None, records: Vec::new(), before: Usage::default() }
     }
 
+    /// So many records at the same time, for [`Self::count_by`].
+    pub(super) fn recorded(count: usize) -> Self {
+        let record = Record { end: Duration::ZERO, arrived: 0, usage: Usage::default() };
+        Self { records: vec![record; count], ..Self::new(Some(Duration::from_secs(1))) }
+    }
+
     /// Waits until the next record is due. Safe to cancel and call again.
     pub(super) async fn due(&mut self, barrier: &StartBarrier) {
         let Some(every) = self.every else { return future::pending().await };
@@ -64,11 +70,11 @@ impl Intervals {
     /// Replaces the times and bytes of the records with another program's: the end of each of its intervals, and the
     /// bytes in it. The last interval is the rest of the window.
     pub(super) fn count_by(&mut self, parts: &[(Duration, u64)]) {
-        let mut arrived = 0;
+        let mut arrived = 0_u64;
         let but_last = parts.len().saturating_sub(1);
         self.records.truncate(but_last);
         for (record, (end, bytes)) in self.records.iter_mut().zip(parts) {
-            arrived += bytes;
+            arrived = arrived.saturating_add(*bytes);
             (record.end, record.arrived) = (*end, arrived);
         }
     }

@@ -58,10 +58,10 @@ struct Watch {
 }
 
 /// The output and the end of a process.
-struct Remains {
-    stdout: Vec<u8>,
-    stderr: Vec<u8>,
-    end: ProcessEnd,
+pub(super) struct Remains {
+    pub(super) stdout: Vec<u8>,
+    pub(super) stderr: Vec<u8>,
+    pub(super) end: ProcessEnd,
 }
 
 impl ProcessExecutor {
@@ -211,7 +211,7 @@ impl Remains {
 }
 
 /// The sample or the error of a process that has ended.
-fn outcome(scenario: &Scenario, remains: &Remains) -> Result<Sample, RunError> {
+pub(super) fn outcome(scenario: &Scenario, remains: &Remains) -> Result<Sample, RunError> {
     let stderr = String::from_utf8_lossy(&remains.stderr);
     let end = match &remains.end {
         // An interrupt for all would have reached this process, too.

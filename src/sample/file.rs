@@ -126,8 +126,12 @@ impl SampleFile {
         if self.samples.is_empty() { Err(FileError::Empty { path: self.path }) } else { Ok(self.samples) }
     }
 
-    /// Reads the text of a file. An incomplete last line is an error like any other.
-    fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
+    /// Reads the text of a file, which may be empty. An incomplete last line is an error like any other.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Line`] for the first line that is wrong.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
         let mut file = Reader::default();
         for (index, line) in text.lines().enumerate() {
             if line.trim().is_empty() {

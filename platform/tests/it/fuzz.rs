@@ -1,31 +1,33 @@
-//! Runs the bodies of the fuzz targets of `fuzz/` over random bytes for a moment each.
+//! Runs the bodies of the fuzz targets in `fuzz/` over their seeds and random bytes, for a moment each.
 
+#[allow(dead_code, reason = "the bodies use a part of it")]
+#[path = "../../../fuzz/bodies/input.rs"]
+mod input;
+#[path = "../../../fuzz/bodies/moment.rs"]
+mod moment;
+#[path = "../../../fuzz/bodies/packet.rs"]
+mod packet;
 #[path = "../../../fuzz/bodies/vnet.rs"]
 mod vnet;
 
-use std::time::{Duration, Instant};
+use self::moment::for_a_moment;
 
-use self::vnet::input::Generator;
-
-fn for_a_moment(body: fn(&[u8])) {
-    let begin = Instant::now();
-    let mut generator = Generator::new(1);
-    while begin.elapsed() < Duration::from_millis(300) {
-        body(&generator.bytes(600));
-    }
+#[test]
+fn packet() {
+    for_a_moment("packet", 600, packet::run);
 }
 
 #[test]
 fn vnet_read() {
-    for_a_moment(vnet::read);
+    for_a_moment("vnet_read", 600, vnet::read);
 }
 
 #[test]
 fn vnet_split() {
-    for_a_moment(vnet::split);
+    for_a_moment("vnet_split", 600, vnet::split);
 }
 
 #[test]
 fn vnet_coalesce() {
-    for_a_moment(vnet::coalesce);
+    for_a_moment("vnet_coalesce", 600, vnet::coalesce);
 }

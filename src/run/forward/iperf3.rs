@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use platform::{Class, ProcessEnd};
 use serde::Deserialize;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -26,7 +26,7 @@ use crate::run::load::{Clock, Delivered, Load};
 use crate::run::meter::Meter;
 use crate::run::networks::Networks;
 use crate::run::prepared::Prepared;
-use crate::run::process::{head, last_words, tail};
+use crate::run::process::{MAX_STDOUT, head, last_words, tail};
 use crate::run::server_side::ServerSide;
 use crate::sample::Status;
 use crate::scenario::{Amount, Mode, Scenario};
@@ -42,7 +42,7 @@ const MISSING: &str = "install it (the package iperf3), or leave out --generator
 
 /// The part of iperf3's JSON that is used here.
 #[derive(Debug, Default, Deserialize)]
-struct Report {
+pub(in crate::run) struct Report {
     #[serde(default)]
     intervals: Vec<Part>,
     #[serde(default)]
@@ -123,8 +123,9 @@ async fn serve(address: IpAddr, networks: &Networks) -> Result<Child, RunError> 
     // It prints something once it listens.
     let stdout = child.stdout.take().ok_or_else(|| failed("talk with", io::ErrorKind::BrokenPipe.into()))?;
     let mut stdout = BufReader::new(stdout);
-    let mut line = String::new();
-    if let Ok(Ok(1..)) = timeout(LISTEN_TIMEOUT, stdout.read_line(&mut line)).await {
+    let mut line = Vec::new();
+    let mut limited = (&mut stdout).take(MAX_STDOUT);
+    if let Ok(Ok(1..)) = timeout(LISTEN_TIMEOUT, limited.read_until(b'\n', &mut line)).await {
         // The rest is read too, because a closed pipe would kill the server.
         tokio::spawn(async move { tail(Some(stdout)).await });
         return Ok(child);
@@ -190,7 +191,7 @@ fn failure(detail: String) -> Failure {
 
 impl Report {
     /// The figures of a run in this mode.
-    fn delivered(&self, mode: Option<Mode>) -> Result<Delivered, Failure> {
+    pub(in crate::run) fn delivered(&self, mode: Option<Mode>) -> Result<Delivered, Failure> {
         let end = &self.end;
         let none = || failure("iperf3 did not report how much was received".to_owned());
         let received = end.sum_received.ok_or_else(none)?;
@@ -204,15 +205,17 @@ impl Report {
         let sent: Vec<_> =
             [end.sum_sent, end.sum_sent_bidir_reverse.filter(|_| back.is_some())].into_iter().flatten().collect();
         let parts = self.intervals.iter().filter_map(|part| {
-            let bytes = part.sum.bytes + part.sum_bidir_reverse.map_or(0, |sum| sum.bytes);
+            let bytes = part.sum.bytes.saturating_add(part.sum_bidir_reverse.map_or(0, |sum| sum.bytes));
             Some((Duration::try_from_secs_f64(part.sum.end).ok()?, bytes))
         });
         let percent = end.cpu_utilization_percent.map(|cpu| cpu.host_total + cpu.remote_total);
         Ok(Delivered {
-            bytes: received.bytes + read_bytes,
+            bytes: received.bytes.checked_add(read_bytes).ok_or_else(none)?,
             read_bytes,
             cpu: percent.and_then(|percent| Duration::try_from_secs_f64(percent / 100.0 * seconds).ok()),
-            retransmits: (!sent.is_empty()).then(|| sent.iter().map(|sum| sum.retransmits).sum()).flatten(),
+            retransmits: (!sent.is_empty())
+                .then(|| sent.iter().try_fold(0_u64, |all, sum| all.checked_add(sum.retransmits?)))
+                .flatten(),
             clock: Some(Clock { elapsed, parts: parts.collect() }),
             ..Delivered::default()
         })

@@ -19,8 +19,10 @@ mod process;
 mod tcp_info;
 mod tun;
 
+pub(crate) use self::network::parse_counts;
 #[cfg(test)]
 pub(crate) use self::process::is_alive;
+pub(crate) use self::process::{is_alive_by, parse_stolen};
 pub use self::tun::create_tun;
 
 use super::sampler::SignalSampler;

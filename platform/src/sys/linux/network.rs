@@ -138,14 +138,14 @@ pub(super) fn interface_counts(thread: &Path, interface: &str) -> Option<Interfa
 
 /// Parses a line of `/proc/net/dev`. Each half of it begins with bytes, packets, errors and drops. The first half
 /// counts packets that the kernel receives (`net/core/net-procfs.c`, `dev_seq_printf_stats`).
-fn parse_counts(table: &str, name: &str) -> Option<InterfaceCounts> {
+pub(crate) fn parse_counts(table: &str, name: &str) -> Option<InterfaceCounts> {
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
     let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
     let [tx_bytes, tx_packets, _, tx_dropped, _, _, _, _, rx_bytes, rx_packets, _, rx_dropped, ..] = fields[..] else {
         return None;
     };
     let packets = PacketCounts { rx_packets, rx_bytes, tx_packets, tx_bytes };
-    Some(InterfaceCounts { packets, dropped: tx_dropped + rx_dropped })
+    Some(InterfaceCounts { packets, dropped: tx_dropped.saturating_add(rx_dropped) })
 }
 
 #[cfg(test)]

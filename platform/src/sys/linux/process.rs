@@ -26,7 +26,11 @@ pub(super) fn end_with_parent(parent: u32) -> bool {
 /// Whether a process exists, is not a zombie, and is not about to end (`proc_pid_stat(5)`). A process that ends loses
 /// its children to another parent before it becomes a zombie.
 pub(crate) fn is_alive(process: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    is_alive_by(&fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default())
+}
+
+/// The name of the process, in parentheses, is chosen by its program, and may have any characters.
+pub(crate) fn is_alive_by(stat: &str) -> bool {
     let Some((_, fields)) = stat.rsplit_once(") ") else { return false };
     let flags = fields.split(' ').nth(6).and_then(|flags| flags.parse::<u64>().ok());
     !fields.starts_with(['Z', 'X']) && flags.is_some_and(|flags| flags & PF_EXITING == 0)
@@ -79,7 +83,7 @@ pub(super) fn stolen_time() -> Option<Duration> {
 
 /// The eighth number of the line `cpu` is the ticks of all processors. It is divided by the number of lines `cpuN`
 /// (`Documentation/filesystems/proc.rst`, 1.7).
-fn parse_stolen(stat: &str, hertz: u64) -> Option<Duration> {
+pub(crate) fn parse_stolen(stat: &str, hertz: u64) -> Option<Duration> {
     let cpus = u32::try_from(stat.lines().filter(|line| line.starts_with("cpu")).count().checked_sub(1)?).ok()?;
     let ticks: u64 = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().nth(7)?.parse().ok()?;
     Duration::from_nanos(ticks.checked_mul(1_000_000_000_u64.checked_div(hertz)?)?).checked_div(cpus)

@@ -56,6 +56,22 @@ fn the_bytes_of_both_directions_are_added() {
     assert_eq!(ends(&delivered), [(1000, 150)]);
 }
 
+/// Another program prints the report, so its numbers may be any.
+#[test]
+fn figures_that_are_too_large_are_refused() {
+    let most = || sum(1.0, u64::MAX, Some(u64::MAX));
+    let end = format!(
+        "\"sum_sent\": {0}, \"sum_received\": {0}, \"sum_sent_bidir_reverse\": {0}, \"sum_received_bidir_reverse\": {0}",
+        most()
+    );
+    let interval = format!("{{\"sum\": {0}, \"sum_bidir_reverse\": {0}}}", most());
+    let report = report(&[interval], &end);
+    assert!(report.delivered(Some(Mode::Both)).is_err());
+    let delivered = report.delivered(Some(Mode::Writer)).unwrap();
+    assert_eq!((delivered.bytes, delivered.retransmits), (u64::MAX, Some(u64::MAX)));
+    assert_eq!(ends(&delivered), [(1000, u64::MAX)]);
+}
+
 #[test]
 fn a_figure_that_is_not_reported_is_unknown() {
     let without = |end: &str| report(&[], end).delivered(Some(Mode::Writer));

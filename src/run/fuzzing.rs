@@ -1,0 +1,87 @@
+//! The readers of the output of other processes, for the fuzz targets alone. This is no part of the interface.
+
+use std::time::{Duration, Instant};
+
+use platform::ProcessEnd;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::carrier::{counters, parse_ready};
+use super::carry::Control;
+use super::datagrams::Flow;
+use super::forward::{carried, iperf3};
+use super::intervals::Intervals;
+use super::meter::Usage;
+use super::process::{last_words, stated_error};
+use super::process_executor::{Remains, outcome};
+use super::protocol::{Answer, Greeting, Message, Report};
+use super::{datagram_process, external, go};
+use crate::sample::Sample;
+use crate::scenario::{Mode, Scenario};
+
+/// Reads a line of a child process or of its parent, and returns it as each reader that takes it would write it.
+pub fn lines(line: &str) -> Vec<String> {
+    let message = Message::parse(line).ok().map(|message| json(&message));
+    let greeting = Greeting::parse(line, "the program").ok().map(|greeting| json(&greeting));
+    let ready = parse_ready(line).map(|ready| json(&Answer::Ready(ready)));
+    let report = parse::<Report>(line).map(|report| json(&report));
+    let _compared_as_it_is = parse::<external::Report>(line);
+    [message, greeting, ready, report].into_iter().flatten().collect()
+}
+
+/// Obeys orders to the end, and returns the reports; `None` if one is no order.
+pub fn orders(orders: &[u8]) -> Option<Vec<u8>> {
+    let mut control = Control { orders, output: Vec::new(), report: Report::default };
+    control.until_end().ok().map(|()| control.output)
+}
+
+/// Takes two reports of a carrier, before and after, as the meter of a run does.
+pub fn reports(before: &str, after: &str, mode: Option<Mode>) {
+    let counters = |line| counters(parse(line), carried(mode), Some(1));
+    let _added = counters(after).since(counters(before));
+}
+
+/// Takes the counts of a process that receives or sends datagrams, in a scenario of datagrams. Returns how many bytes
+/// have arrived.
+pub fn datagrams(scenario: &Scenario, lines: &str) -> Option<u64> {
+    let flow = Flow::of(scenario)?;
+    let trial = flow.begin(None, Duration::ZERO, true);
+    let reports = lines.lines().filter_map(parse::<datagram_process::Report>);
+    reports.for_each(|report| flow.set_counts(&report.datagrams, Instant::now()));
+    let _sent = flow.sent(&trial);
+    Some(flow.arrived_bytes().max(flow.timed_bytes()))
+}
+
+/// Reads the report of iperf3. Returns the bytes in all, those that were read back, and those of each interval.
+pub fn iperf3(report: &str, mode: Mode) -> Option<(u64, u64, Vec<u64>)> {
+    let delivered = parse::<iperf3::Report>(report)?.delivered(Some(mode)).ok()?;
+    let clock = delivered.clock?;
+    let mut intervals = Intervals::recorded(clock.parts.len());
+    intervals.count_by(&clock.parts);
+    let intervals = intervals.finish(clock.elapsed, delivered.bytes, Usage::default());
+    Some((delivered.bytes, delivered.read_bytes, intervals.iter().map(|interval| interval.bytes).collect()))
+}
+
+/// The sample of a process that printed this and ended with this code.
+///
+/// # Errors
+///
+/// The error that the process printed, as text.
+pub fn sample(scenario: &Scenario, stdout: &[u8], stderr: &[u8], code: i32) -> Result<Sample, String> {
+    let remains = Remains { stdout: stdout.to_vec(), stderr: stderr.to_vec(), end: ProcessEnd::Exited(code) };
+    outcome(scenario, &remains).map_err(|error| error.to_string())
+}
+
+/// The words of each reader of standard error.
+pub fn words(stderr: &str, code: i32) -> Vec<String> {
+    let stated = stated_error(code, stderr).map(|error| error.to_string());
+    stated.into_iter().chain([last_words("it ended", stderr), go::last_words(stderr.as_bytes())]).collect()
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn parse<T: DeserializeOwned>(line: &str) -> Option<T> {
+    serde_json::from_str(line).ok()
+}
