@@ -126,6 +126,16 @@ pub struct Received {
     pub from: Option<SocketAddr>,
 }
 
+/// Gives a socket a receive and a send buffer of so many bytes. On Linux without root's rights in the socket's network, they
+/// are at most as large as the system allows all users.
+///
+/// # Errors
+///
+/// The system's own.
+pub fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {
+    Native::set_socket_buffers(socket, bytes)
+}
+
 /// Lets [`recv_datagrams`] return several datagrams at once. Returns whether it may: on Linux, from 5.0 on (`UDP_GRO`).
 /// Other calls that receive from the socket must not be used then, because they do not say how long each datagram is.
 pub fn coalesce_datagrams(socket: &Socket) -> bool {

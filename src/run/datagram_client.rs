@@ -75,7 +75,8 @@ pub(super) fn kernel_socket(flow: &Flow, target: SocketAddr, buffer_bytes: usize
     let socket = UdpSocket::bind(kernel::any_port(target)).map_err(failed)?;
     socket.connect(target).map_err(failed)?;
     socket.set_read_timeout(Some(WAIT)).map_err(failed)?;
-    set_buffers(&SockRef::from(&socket), buffer_bytes);
+    // With smaller ones more datagrams are lost, which is counted.
+    let _limited = platform::set_socket_buffers(&SockRef::from(&socket), buffer_bytes);
     if flow.batch > 1 {
         platform::coalesce_datagrams(&SockRef::from(&socket));
     }
@@ -99,12 +100,6 @@ pub(super) fn client(flow: &Arc<Flow>, socket: impl DatagramSocket) -> Client {
         (Box::new(client.socket), result)
     });
     Client { deliver, cancel }
-}
-
-/// Gives a socket buffers of that size, or as large as an ordinary user may have them.
-pub(super) fn set_buffers(socket: &SockRef<'_>, bytes: usize) {
-    // With smaller ones more is lost, which is seen.
-    let _limited = socket.set_recv_buffer_size(bytes).and(socket.set_send_buffer_size(bytes));
 }
 
 struct DatagramClient<S> {

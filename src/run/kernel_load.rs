@@ -14,7 +14,6 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 use super::barrier::StartBarrier;
-use super::datagram_client::set_buffers;
 use super::error::RunError;
 use super::failure::Failure;
 use super::load::Load;
@@ -52,7 +51,8 @@ pub(super) fn sockets(scenario: &Scenario, address: IpAddr, load: &Load) -> Resu
     let listeners = (0..listeners).map(|_| listen(any_port, scenario.congestion.as_deref()));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     let datagrams = std::net::UdpSocket::bind(any_port).map_err(|source| cannot_bind(any_port, source))?;
-    set_buffers(&SockRef::from(&datagrams), scenario.window_bytes);
+    // With smaller ones more datagrams are lost, which is counted.
+    let _limited = platform::set_socket_buffers(&SockRef::from(&datagrams), scenario.window_bytes);
     if let Load::Datagrams(flow) = load
         && flow.batch > 1
     {

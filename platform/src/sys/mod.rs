@@ -117,6 +117,11 @@ pub(crate) trait System {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {
+        socket.set_recv_buffer_size(bytes)?;
+        socket.set_send_buffer_size(bytes)
+    }
+
     fn coalesce_datagrams(_socket: &Socket) -> bool {
         false
     }

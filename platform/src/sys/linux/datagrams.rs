@@ -1,4 +1,4 @@
-//! Several datagrams in one system call: `UDP_SEGMENT` and `UDP_GRO` (`include/uapi/linux/udp.h`, `net/ipv4/udp.c`).
+//! Sockets of datagrams: their buffers, and several datagrams in one system call: `UDP_SEGMENT` and `UDP_GRO` (`include/uapi/linux/udp.h`, `net/ipv4/udp.c`).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -19,6 +19,13 @@ const MAX_PAYLOAD: usize = 65_535 - IPV6_HEADER_LEN - UDP_HEADER_LEN;
 
 /// The most datagrams of one call: `UDP_MAX_SEGMENTS`, which is larger in newer kernels (`include/linux/udp.h`).
 const MAX_SEGMENTS: usize = 64;
+
+/// Root of the socket's network namespace may exceed `net.core.rmem_max` and `wmem_max` (`net/core/sock.c`).
+pub(super) fn set_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {
+    setsockopt(socket, sockopt::RcvBufForce, &bytes).or_else(|_| setsockopt(socket, sockopt::RcvBuf, &bytes))?;
+    setsockopt(socket, sockopt::SndBufForce, &bytes).or_else(|_| setsockopt(socket, sockopt::SndBuf, &bytes))?;
+    Ok(())
+}
 
 pub(super) fn coalesce(socket: &Socket) -> bool {
     setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok()

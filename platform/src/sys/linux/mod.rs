@@ -115,6 +115,10 @@ impl System for Linux {
         socket.bind_device(Some(interface.as_bytes()))
     }
 
+    fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {
+        datagrams::set_buffers(socket, bytes)
+    }
+
     fn coalesce_datagrams(socket: &Socket) -> bool {
         datagrams::coalesce(socket)
     }
