@@ -25,13 +25,13 @@ command -v clang >/dev/null || skip "there is no clang, which instruments lwIP"
 host=$(rustc -vV | sed -n 's/^host: //p')
 export CC=clang
 export "CFLAGS_${host//-/_}=$(scripts/sanitize.sh --cflags) -fsanitize=fuzzer-no-link"
-# The release profile without its slow parts, and with debug assertions, which cargo-fuzz adds.
-export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_INCREMENTAL=0
+# The release profile with debug assertions, which cargo-fuzz adds, and without what makes a build slow.
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_INCREMENTAL=0
 
 mapfile -t targets < <(cargo +nightly fuzz list)
 [[ $# -eq 0 ]] || targets=("$@")
 printf 'building %s targets\n' "${#targets[@]}"
-cargo +nightly fuzz build --target "$host"
+cargo +nightly fuzz build --codegen-units 16 --target "$host"
 
 # The seeds of a target, or of its kind, as bytes.
 plant() {
