@@ -8,8 +8,8 @@ use cargo_lock::Lockfile;
 use fnv::FnvHasher;
 
 /// A change in any of these changes the program.
-const SOURCES: [&str; 8] =
-    ["Cargo.toml", "Cargo.lock", "build.rs", "src", "templates", "netstacks", "platform", "forwarders"];
+const SOURCES: [&str; 9] =
+    ["Cargo.toml", "Cargo.lock", "build.rs", "src", "templates", "conformance", "forwarders", "netstacks", "platform"];
 
 fn main() {
     for source in SOURCES {

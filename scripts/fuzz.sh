@@ -67,4 +67,4 @@ export -f run
 for target in "${targets[@]}"; do
     plant "$target"
 done
-printf '%s\0' "${targets[@]}" | xargs -0 -P "$(nproc)" -I '{}' bash -c 'run "$@"' run '{}' "$seconds" "$host"
+printf '%s\0' "${targets[@]}" | xargs -0 -P "$(nproc)" -I '{}' bash -c 'run "$@"' run '{}' "$seconds" "$host" || exit 1

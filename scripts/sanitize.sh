@@ -4,7 +4,7 @@
 # tests of platform with real TUN devices, those of lwip-sys and netstacks, and the cases of conformance. Ends with 1 if one
 # finds something. Says SKIP where a tool is missing.
 #
-# Miri cannot run them: each block of `unsafe` calls the kernel or C.
+# Not Miri: it runs neither C nor most of these system calls.
 #
 #     scripts/sanitize.sh              run
 #     scripts/sanitize.sh --cflags     print the flags for lwIP's C

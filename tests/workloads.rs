@@ -196,6 +196,23 @@ fn datagrams_cross_every_stack_and_layer() {
     }
 }
 
+/// With offload a packet holds several datagrams, and without it one. Linux 6.2 and newer.
+#[test]
+fn bulk_datagrams_share_packets_if_the_device_offloads() {
+    skip_if!(no_device());
+    for (offload, mode, stack) in
+        [("on", "writer", "lwip"), ("on", "reader", "smoltcp"), ("off", "writer", "smoltcp"), ("off", "reader", "lwip")]
+    {
+        let arguments = format!(
+            "-m {mode} -n {stack} --offload {offload} --protocol udp --datagram 1000 --bitrate 200M --time 0.3"
+        );
+        let sample = success(&arguments);
+        let packets = count(&sample["packets"][if mode == "writer" { "rx" } else { "tx" }]);
+        let per_packet = count(&sample["datagrams"]["arrived"]) / packets;
+        assert!(if offload == "on" { per_packet > 3.0 } else { per_packet <= 1.01 }, "{arguments}\n{sample}");
+    }
+}
+
 /// The receiver's counts agree with the link's counts.
 #[test]
 fn lost_and_repeated_datagrams_are_those_of_the_link() {

@@ -77,7 +77,7 @@ impl Generator {
     /// A seed with a few bytes changed, and sometimes cut short.
     fn change(&mut self, seed: &[u8]) -> Vec<u8> {
         let mut bytes = seed.to_vec();
-        for _ in 0..1 + self.next() % 3 {
+        for _ in 0..=self.next() % 3 {
             let at = self.next() as usize % bytes.len().max(1);
             if let Some(byte) = bytes.get_mut(at) {
                 *byte = self.next() as u8;

@@ -26,8 +26,10 @@ pub(crate) fn run(bytes: &[u8]) {
     while !input.is_empty() && packets.len() < 60 {
         packets.push(input.packet());
     }
-    packets.iter().for_each(|packet| headers(packet));
-    faulty(&packets, plan);
+    for packet in &packets {
+        headers(packet);
+    }
+    faulty(&packets, &plan);
     #[cfg(unix)]
     utun::run(&packets, plan.seed);
 }
@@ -65,12 +67,12 @@ fn plan(input: &mut Input<'_>) -> FaultPlan {
 }
 
 /// Every packet that was not lost arrives, and only a corrupted one is another. The trace has all that were sent.
-fn faulty(packets: &[Vec<u8>], plan: FaultPlan) {
+fn faulty(packets: &[Vec<u8>], plan: &FaultPlan) {
     let (link, mut peer) = MemoryLink::pair(MTU, 64);
     let written = Written::default();
     let traced = Traced::new(link, written.clone());
-    let mut faulty = Faulty::new(traced, plan);
-    let faults = faulty.faults();
+    let mut faulty = Faulty::new(traced, *plan);
+    let counter = faulty.faults();
     let mut buffers: Vec<_> = (0..4).map(|_| PacketBuffer::new(MTU)).collect();
     let (mut sent, mut arrived) = (Vec::new(), Vec::new());
     for packet in packets {
@@ -91,7 +93,7 @@ fn faulty(packets: &[Vec<u8>], plan: FaultPlan) {
     }
     let in_trace = sent.iter().map(|packet| PACKET_HEADER_LEN + packet.len());
     assert_eq!(written.0.lock().unwrap().len(), FILE_HEADER_LEN + in_trace.sum::<usize>());
-    let counts = faults.counts();
+    let counts = counter.counts();
     assert_eq!(arrived.len() as u64, sent.len() as u64 - counts.lost + counts.duplicated);
     let changed = arrived.iter().filter(|packet| !sent.contains(packet)).count() as u64;
     assert!(changed <= counts.corrupted);
@@ -185,7 +187,7 @@ mod utun {
             has_many: choice & 1 != 0,
         };
         let mut ours = Packets::default();
-        let mut buffers: Vec<_> = (0..1 + choice % 40).map(|_| PacketBuffer::new(MTU)).collect();
+        let mut buffers: Vec<_> = (0..=choice % 40).map(|_| PacketBuffer::new(MTU)).collect();
         let mut arrived = Vec::new();
         while let Ok(count) = ours.try_recv(&socket, &mut buffers) {
             assert!(count > 0 && count <= buffers.len());

@@ -71,9 +71,9 @@ fn file(text: &str) {
     assert_eq!((&again.heads, &again.samples, &again.scores), (&file.heads, &file.samples, &file.scores));
     for format in Format::value_variants() {
         if file.samples.is_empty() {
-            report::scorecard(&[file.clone()], *format, &mut Vec::new()).unwrap();
+            report::scorecard(std::slice::from_ref(&file), *format, &mut Vec::new()).unwrap();
         } else {
-            report::report(&Series::of(&[file.clone()]), *format, &mut Vec::new()).unwrap();
+            report::report(&Series::of(std::slice::from_ref(&file)), *format, &mut Vec::new()).unwrap();
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::num::NonZeroU16;
 
-use platform::packet::TcpLayout;
+use platform::packet::{TcpLayout, Transport, UDP, UDP_HEADER_LEN};
 use platform::vnet::{self, Malformed, SuperPacket};
 use platform::{Checksum, PacketMeta};
 
@@ -20,19 +20,27 @@ pub(crate) fn read(bytes: &[u8]) {
     }
     let likely = input.byte() & 1 != 0;
     let packet = input.packet();
-    let layout = TcpLayout::parse(&packet);
-    if let Some(layout) = layout.filter(|_| likely) {
+    let payload_at = payload_at(&packet);
+    if likely
+        && payload_at.is_some()
+        && let Some(Transport { ipv6, protocol, at }) = Transport::parse(&packet)
+    {
         header[0] |= 1;
-        header[1] = if layout.ipv6 { 4 } else { 1 };
-        header[6..8].copy_from_slice(&(layout.tcp_at as u16).to_ne_bytes());
-        header[8..10].copy_from_slice(&16_u16.to_ne_bytes());
+        let (gso_type, checksum_at) = match (protocol, ipv6) {
+            (UDP, _) => (5, 6_u16),
+            (_, true) => (4, 16),
+            (_, false) => (1, 16),
+        };
+        header[1] = gso_type;
+        header[6..8].copy_from_slice(&(at as u16).to_ne_bytes());
+        header[8..10].copy_from_slice(&checksum_at.to_ne_bytes());
     }
     let Ok(meta) = vnet::read(&header, &packet) else { return };
     if let Some(gso_size) = meta.gso_size {
         assert_eq!(meta.checksum, Checksum::Partial);
-        assert!(packet.len() > layout.unwrap().payload_at + usize::from(gso_size.get()));
+        assert!(packet.len() > payload_at.unwrap() + usize::from(gso_size.get()));
     }
-    if layout.is_some() {
+    if payload_at.is_some() {
         let header = vnet::write(meta, &packet).unwrap();
         assert_eq!(vnet::read(&header, &packet), Ok(meta));
     }
@@ -46,6 +54,14 @@ pub(crate) fn read(bytes: &[u8]) {
     } else {
         assert_eq!(completed, packet);
     }
+}
+
+/// Where the payload of a TCP or UDP packet begins.
+fn payload_at(packet: &[u8]) -> Option<usize> {
+    let tcp = TcpLayout::parse(packet).map(|layout| layout.payload_at);
+    let udp =
+        || Transport::parse(packet).filter(|transport| transport.protocol == UDP).map(|udp| udp.at + UDP_HEADER_LEN);
+    tcp.or_else(|| udp().filter(|at| *at <= packet.len()))
 }
 
 /// The segments hold the super-packet's bytes, no more and no fewer, and are right.
@@ -65,16 +81,15 @@ pub(crate) fn split(bytes: &[u8]) {
         let segment = &buffer[..len];
         assert_eq!(vnet::read(&[0; vnet::HEADER_LEN], segment), Ok(PacketMeta::default()));
         if meta.gso_size.is_some() {
-            let layout = TcpLayout::parse(segment).unwrap();
-            assert!(len - layout.payload_at <= usize::from(gso_size));
-            assert_eq!(transport_sum(segment, &layout), 0xffff);
-            payload.extend_from_slice(&segment[layout.payload_at..]);
+            let payload_at = payload_at(segment).unwrap();
+            assert!(len - payload_at <= usize::from(gso_size));
+            assert_eq!(transport_sum(segment, &Transport::parse(segment).unwrap()), 0xffff);
+            payload.extend_from_slice(&segment[payload_at..]);
         }
     }
     assert_eq!(written, count);
     if meta.gso_size.is_some() {
-        let layout = TcpLayout::parse(&packet).unwrap();
-        assert!(payload == packet[layout.payload_at..]);
+        assert!(payload == packet[payload_at(&packet).unwrap()..]);
     }
 }
 
@@ -150,13 +165,13 @@ fn without_checksums(packet: &[u8]) -> Vec<u8> {
 }
 
 /// RFC 1071 word by word, over pseudo-header and segment.
-fn transport_sum(packet: &[u8], layout: &TcpLayout) -> u64 {
-    let addresses = if layout.ipv6 { &packet[8..40] } else { &packet[12..20] };
+fn transport_sum(packet: &[u8], transport: &Transport) -> u64 {
+    let addresses = if transport.ipv6 { &packet[8..40] } else { &packet[12..20] };
     let words = |bytes: &[u8]| -> u64 {
         bytes.chunks(2).map(|pair| u64::from(pair[0]) * 256 + u64::from(*pair.get(1).unwrap_or(&0))).sum()
     };
-    let len = (packet.len() - layout.tcp_at) as u64;
-    let mut sum = words(addresses) + 6 + len + words(&packet[layout.tcp_at..]);
+    let len = (packet.len() - transport.at) as u64;
+    let mut sum = words(addresses) + u64::from(transport.protocol) + len + words(&packet[transport.at..]);
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }

@@ -72,7 +72,7 @@ impl<L: Link> Netstack<L> for Smoltcp {
         if !(StackConfig::MIN_WINDOW..=StackConfig::MAX_WINDOW).contains(&config.window) {
             return Err(StartError::Unfit {
                 stack: StackKind::Smoltcp,
-                reason: format!("a window of {} bytes; it takes 4 KiB to 1 GiB", config.window),
+                reason: format!("a window of {} bytes; it takes 4 KiB to less than 1 GiB", config.window),
             });
         }
         let capabilities = link.capabilities();

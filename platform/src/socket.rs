@@ -181,19 +181,19 @@ mod datagram_tests {
     #[test]
     fn datagrams_arrive_as_they_were_sent_however_many_a_call_takes() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            let (Ok(sender), Ok(receiver)) = (UdpSocket::bind(address), UdpSocket::bind(address)) else { continue };
-            receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            coalesce_datagrams(&SockRef::from(&receiver));
-            let (from, to) = (sender.local_addr().unwrap(), receiver.local_addr().unwrap());
+            let (Ok(client), Ok(server)) = (UdpSocket::bind(address), UdpSocket::bind(address)) else { continue };
+            server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            coalesce_datagrams(&SockRef::from(&server));
+            let (from, to) = (client.local_addr().unwrap(), server.local_addr().unwrap());
             for (len, segment_len) in [(1, 1), (3_000, 3_000), (10, 3), (9, 3), (100_000, 1_400), (700, 1)] {
                 let payloads: Vec<u8> = (0..len).map(|index| (index % 251) as u8).collect();
                 let (mut sent, mut arrived, mut buffer) = (0, Vec::<u8>::new(), vec![0; 65_535]);
                 while sent < len {
                     let now =
-                        send_datagrams(&SockRef::from(&sender), Some(to), &payloads[sent..], segment_len).unwrap();
+                        send_datagrams(&SockRef::from(&client), Some(to), &payloads[sent..], segment_len).unwrap();
                     sent += now;
                     while arrived.len() < sent {
-                        let received = recv_datagrams(&SockRef::from(&receiver), &mut buffer).unwrap();
+                        let received = recv_datagrams(&SockRef::from(&server), &mut buffer).unwrap();
                         assert_eq!(received.from, Some(from));
                         for datagram in buffer[..received.len].chunks(received.segment_len.max(1)) {
                             arrived.extend(datagram);
@@ -203,8 +203,8 @@ mod datagram_tests {
                 }
                 assert!(arrived == payloads, "{len} bytes in datagrams of {segment_len}");
             }
-            assert_eq!(send_datagrams(&SockRef::from(&sender), Some(to), b"", 0).unwrap(), 0);
-            let empty = recv_datagrams(&SockRef::from(&receiver), &mut [0; 9]).unwrap();
+            assert_eq!(send_datagrams(&SockRef::from(&client), Some(to), b"", 0).unwrap(), 0);
+            let empty = recv_datagrams(&SockRef::from(&server), &mut [0; 9]).unwrap();
             assert_eq!(empty, Received { len: 0, segment_len: 0, from: Some(from) });
         }
     }

@@ -38,7 +38,7 @@ pub struct Settings {
     #[arg(long, value_name = "SECS", value_parser = seconds)]
     pub interval: Option<Duration>,
 
-    /// Each stack's receive buffer and send buffer for a stream, 4KiB to 1GiB
+    /// Each stack's receive buffer and send buffer for a stream, 4KiB to less than 1GiB
     #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = size)]
     pub window: u64,
 

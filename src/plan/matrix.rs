@@ -265,7 +265,7 @@ fn runs(matrix: &Matrix) -> Vec<Run> {
                     let shared = shared(matrix, mtu, parallel, ipv6 == Switch::On, runtime);
                     for mut load in matrix.load.expand() {
                         // With several protocols, --datagram is for UDP.
-                        if load.protocol == Protocol::Tcp && matrix.load.protocol.len() > 1 {
+                        if load.protocol == Protocol::Tcp && Choice::expand(&matrix.load.protocol).len() > 1 {
                             load.datagram = None;
                         }
                         for link in matrix.link.expand() {

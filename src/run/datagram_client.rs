@@ -199,7 +199,8 @@ impl<S: DatagramSocket> DatagramClient<S> {
             (Direction::ToClient, Some(rate)) => {
                 let flow = Arc::clone(&self.flow);
                 let ring = || flow.due.notify_one();
-                let (outcome, clock_cpu) = with_clock(tick(rate), ring, || self.receive_all(&trial, end));
+                let (outcome, clock_cpu) =
+                    with_clock(tick(rate / trial.burst as f64), ring, || self.receive_all(&trial, end));
                 let outcome = outcome?;
                 Ok(Outcome { cpu: outcome.cpu.map(|cpu| cpu + clock_cpu.unwrap_or_default()), ..outcome })
             }
@@ -217,8 +218,8 @@ impl<S: DatagramSocket> DatagramClient<S> {
                 return Ok(());
             }
             let due = trial.due(now);
-            if sent >= due {
-                self.wait(trial.due_at(sent).min(trial.end()).saturating_duration_since(now).min(WAIT))?;
+            if due < sent + trial.burst {
+                self.wait(trial.next_due_at(sent).min(trial.end()).saturating_duration_since(now).min(WAIT))?;
                 continue;
             }
             let turn = sent + TURN.min(due - sent);

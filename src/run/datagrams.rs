@@ -45,6 +45,9 @@ const MAX_BATCH: usize = 64;
 /// Payload bytes of these at most: over IPv6, a packet has no room for more.
 const MAX_BATCH_BYTES: usize = 65_487;
 
+/// At a rate, datagrams that fall due within this time are sent together, as a sender with `UDP_SEGMENT` does.
+const BURST: Duration = Duration::from_millis(1);
+
 /// A buffer of this size holds any datagrams that arrive together.
 pub(super) const MAX_RECEIVED_BYTES: usize = 65_535;
 
@@ -114,6 +117,8 @@ pub(super) struct Trial {
     pub(super) time: Duration,
     /// Datagrams a second, evenly spaced; `None` for as many as are taken.
     pub(super) rate: Option<f64>,
+    /// Datagrams that are sent together at this rate.
+    pub(super) burst: u64,
     /// Whether it is the timed window.
     is_timed: bool,
 }
@@ -129,8 +134,13 @@ impl Trial {
         self.rate.map_or(u64::MAX, |rate| (elapsed.as_secs_f64() * rate) as u64 + 1)
     }
 
+    /// When the next burst is due, after this number of datagrams.
+    pub(super) fn next_due_at(&self, sent: u64) -> Instant {
+        self.due_at(sent + self.burst - 1)
+    }
+
     /// When the datagram of that number is due.
-    pub(super) fn due_at(&self, number: u64) -> Instant {
+    fn due_at(&self, number: u64) -> Instant {
         self.begin + self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(number as f64 / rate))
     }
 }
@@ -220,7 +230,8 @@ impl Flow {
         let len = usize::from(len.get());
         let batch = if scenario.offload == Offload::Off { 1 } else { (MAX_BATCH_BYTES / len).clamp(1, MAX_BATCH) };
         let Conditions { delay, jitter, .. } = scenario.conditions;
-        let first = Trial { number: 0, begin: Instant::now(), time: Duration::ZERO, rate: None, is_timed: false };
+        let first =
+            Trial { number: 0, begin: Instant::now(), time: Duration::ZERO, rate: None, burst: 1, is_timed: false };
         let direction = if mode == Mode::Reader { Direction::ToClient } else { Direction::ToServer };
         let has_process = scenario.subject.has_process();
         let counts_elsewhere = has_process && direction == Direction::ToServer;
@@ -260,7 +271,8 @@ impl Flow {
             *arrivals = Arrivals { trial: number, all, asked, ..Arrivals::new() };
         }
         self.sent.store(0, Ordering::Relaxed);
-        let trial = Trial { number, begin: Instant::now(), time, rate, is_timed };
+        let burst = rate.map_or(1, |rate| (rate * BURST.as_secs_f64()) as u64).clamp(1, self.batch as u64);
+        let trial = Trial { number, begin: Instant::now(), time, rate, burst, is_timed };
         self.trial.send_replace(trial);
         trial
     }
@@ -422,7 +434,7 @@ async fn send(
             return Ok(());
         }
         let due = trial.due(now);
-        if sent >= due {
+        if due < sent + trial.burst {
             flow.due.notified().await;
             continue;
         }

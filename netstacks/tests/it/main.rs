@@ -6,6 +6,8 @@
 mod contract;
 mod fuzz;
 mod kernel;
+#[cfg(any(feature = "lwip", feature = "smoltcp"))]
+mod udp_segmentation;
 
 use std::any::TypeId;
 use std::sync::{Mutex, MutexGuard, PoisonError};

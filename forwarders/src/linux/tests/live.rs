@@ -1,7 +1,7 @@
 //! Tests with real devices in new namespaces. They need root. A test that cannot run prints SKIP and the reason.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::num::NonZeroU16;
 use std::process::Command;
 use std::sync::mpsc;
@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use platform::{Cause, Class, Error, Namespace};
+use socket2::SockRef;
 
 use super::super::{Counters, Forwarder, Stopper};
 use crate::{Counts, DevicePair, ForwardConfig, Handoff, Io, Offload};
@@ -163,6 +164,34 @@ fn every_way_carries_tcp_both_ways() {
                 assert!(carried.reordered.unwrap() <= sent_again, "{way:?}: {sent_again} sent again, {counts:?}");
             }
         }
+    }
+}
+
+/// Linux 6.2 and newer.
+#[test]
+fn datagrams_pass_through_in_super_packets() {
+    const SENT: usize = 40 * 1_200;
+    skip_if!(cannot());
+    for io in [Io::Sync, Io::Async] {
+        let topology = Topology::new(way(io, Offload::Whole, Handoff::Direct, 1)).unwrap();
+        let has_segmentation =
+            topology.near.run(|| platform::linux::create_tun("probe", true).unwrap().udp_gso()).unwrap();
+        skip_if!((!has_segmentation).then_some("this kernel's TUN has no UDP super-packets"));
+        let server = topology.far.run(|| UdpSocket::bind("10.0.2.1:0").unwrap()).unwrap();
+        server.set_read_timeout(Some(TIMEOUT)).unwrap();
+        platform::coalesce_datagrams(&SockRef::from(&server));
+        let to = server.local_addr().unwrap();
+        let client = topology.near.run(|| UdpSocket::bind("10.0.1.1:0").unwrap()).unwrap();
+        let expected: Vec<u8> = (0..SENT).map(pattern).collect();
+        let sent = platform::send_datagrams(&SockRef::from(&client), Some(to), &expected, 1_200).unwrap();
+        assert_eq!(sent, SENT);
+        let mut buffer = vec![0; 65_535];
+        let received = platform::recv_datagrams(&SockRef::from(&server), &mut buffer).unwrap();
+        assert_eq!((received.len, received.segment_len), (SENT, 1_200), "{io:?}");
+        assert!(buffer[..SENT] == expected);
+        // The kernel may have sent packets of its own.
+        let carried = topology.end().to_far;
+        assert!(carried.written_bytes > SENT as u64 && carried.written_packets < 10, "{io:?}: {carried:?}");
     }
 }
 

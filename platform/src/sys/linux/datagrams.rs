@@ -41,7 +41,7 @@ pub(super) fn send(socket: &Socket, to: Option<SocketAddr>, payloads: &[u8], seg
         match send(&payloads[..together], &[ControlMessage::UdpGsoSegments(&(segment_len as u16))]) {
             // The kernel has no `UDP_SEGMENT`, the interface no checksum offload, or a datagram has to be fragmented.
             Err(Errno::EINVAL | Errno::EIO | Errno::EMSGSIZE | Errno::ENOPROTOOPT | Errno::EOPNOTSUPP) => {}
-            sent => return Ok(sent?),
+            taken => return Ok(taken?),
         }
     }
     Ok(send(&payloads[..segment_len.min(payloads.len())], &[])?)
