@@ -80,9 +80,9 @@ fn faulty(packets: &[Vec<u8>], plan: &FaultPlan) {
             sent.push(packet.clone());
         }
     }
-    // Packets that are held back come when the link has been found empty twice.
+    // Packets that are held back come when the link has been found empty twice. A batch may be held back as a whole.
     let mut empty = 0;
-    while empty < 3 {
+    while empty < 3 + sent.len() {
         match faulty.try_recv(&mut buffers) {
             Ok(count) => arrived.extend(buffers[..count].iter().map(|buffer| buffer.packet().to_vec())),
             Err(error) => {
