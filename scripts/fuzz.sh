@@ -25,8 +25,9 @@ command -v clang >/dev/null || skip "there is no clang, which instruments lwIP"
 host=$(rustc -vV | sed -n 's/^host: //p')
 export CC=clang
 export "CFLAGS_${host//-/_}=$(scripts/sanitize.sh --cflags) -fsanitize=fuzzer-no-link"
-# The release profile with debug assertions, which cargo-fuzz adds, and without what makes a build slow.
-export CARGO_PROFILE_RELEASE_LTO=off CARGO_INCREMENTAL=0
+# The release profile with debug assertions, which cargo-fuzz adds, and without what makes a build slow: all optimisations
+# took more than ten minutes.
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_INCREMENTAL=0
 
 mapfile -t targets < <(cargo +nightly fuzz list)
 [[ $# -eq 0 ]] || targets=("$@")

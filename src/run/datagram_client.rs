@@ -13,7 +13,7 @@ use socket2::SockRef;
 use super::barrier::StartBarrier;
 use super::client::{Client, Deliver};
 use super::clock::{tick, with_clock};
-use super::datagrams::{Arrived, Flow, MAX_RECEIVED_BYTES, TURN, Trial, Window};
+use super::datagrams::{Arrived, Flow, MAX_RECEIVED_BYTES, TURN, Trial, Window, send_whole};
 use super::error::RunError;
 use super::kernel;
 use super::meter::{Snapshot, difference};
@@ -225,9 +225,10 @@ impl<S: DatagramSocket> DatagramClient<S> {
             let turn = sent + TURN.min(due - sent);
             while sent < turn {
                 let numbered = flow.number(&mut batch, sent, turn - sent);
-                match self.send(numbered, flow.len)? {
-                    0 => break,
-                    len => sent += (len / flow.len) as u64,
+                let taken = send_whole(numbered, |rest| self.send(rest, flow.len))?;
+                sent += (taken / flow.len) as u64;
+                if taken < numbered.len() {
+                    break;
                 }
             }
             self.flush()?;

@@ -7,7 +7,8 @@
 //!          client ◄─ 0, 1, 2 … ─── server
 //! ```
 //!
-//! A run is a row of trials. In each of them datagrams are sent for a time, evenly spaced or as fast as they are taken.
+//! A run is a row of trials. In each of them datagrams are sent for a time, as fast as they are taken or at even distances;
+//! with offload those that fall due within a millisecond go together.
 //! The last trial is the timed window. If no rate was asked for, those before it search for the highest rate that
 //! loses next to nothing. Both sides run in this process, so their counts are compared without another message. The
 //! server's side may also be a process of its own, whose counts are brought here (`datagram_process`).
@@ -416,6 +417,21 @@ pub(super) async fn serve(datagrams: impl netstacks::Datagrams, flow: &Flow) -> 
     }
 }
 
+/// Calls `send` with what is left, until it has taken all, or nothing. Returns how many bytes it took.
+pub(super) fn send_whole(
+    datagrams: &[u8],
+    mut send: impl FnMut(&[u8]) -> Result<usize, TransferError>,
+) -> Result<usize, TransferError> {
+    let mut taken = 0;
+    while taken < datagrams.len() {
+        match send(&datagrams[taken..])? {
+            0 => break,
+            len => taken += len,
+        }
+    }
+    Ok(taken)
+}
+
 async fn receive(datagrams: &impl netstacks::Datagrams, buffer: &mut [u8]) -> Result<DatagramBatch, TransferError> {
     datagrams.recv_batch(buffer).await.map_err(TransferError::io("receive a datagram at the stack"))
 }
@@ -441,10 +457,13 @@ async fn send(
         let turn = sent + TURN.min(due - sent);
         while sent < turn {
             let numbered = flow.number(&mut batch, sent, turn - sent);
-            match datagrams.try_send_batch(local, peer, numbered, flow.len) {
-                Ok(len) => sent += (len / flow.len) as u64,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(TransferError::io("send a datagram from the stack")(error)),
+            let taken = send_whole(numbered, |rest| match datagrams.try_send_batch(local, peer, rest, flow.len) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+                taken => taken.map_err(TransferError::io("send a datagram from the stack")),
+            })?;
+            sent += (taken / flow.len) as u64;
+            if taken < numbered.len() {
+                break;
             }
         }
         flow.set_sent(sent);

@@ -51,13 +51,6 @@ pub(super) fn sockets(scenario: &Scenario, address: IpAddr, load: &Load) -> Resu
     let listeners = (0..listeners).map(|_| listen(any_port, scenario.congestion.as_deref()));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     let datagrams = std::net::UdpSocket::bind(any_port).map_err(|source| cannot_bind(any_port, source))?;
-    // With smaller ones more datagrams are lost, which is counted.
-    let _limited = platform::set_socket_buffers(&SockRef::from(&datagrams), scenario.window_bytes);
-    if let Load::Datagrams(flow) = load
-        && flow.batch > 1
-    {
-        platform::coalesce_datagrams(&SockRef::from(&datagrams));
-    }
     let targets = listeners.iter().map(std::net::TcpListener::local_addr);
     let targets = targets.chain(is_udp.then(|| datagrams.local_addr())).collect::<io::Result<_>>().map_err(failed)?;
     Ok(Sockets { listeners, datagrams, targets })
@@ -102,7 +95,7 @@ pub(super) fn prepare(
         Some(index)
     };
     let barrier = StartBarrier::new(load.clients(), meter);
-    let datagrams = KernelDatagrams::of(datagrams).map_err(failed)?;
+    let datagrams = KernelDatagrams::of(datagrams, &load, scenario.window_bytes).map_err(failed)?;
     let server = ServerSide::spawn(Listeners(listeners), datagrams, driver, &load, stream_of);
     let (clients, congestion) = kernel_clients::clients(scenario, &load, targets)?;
     Ok(Prepared { clients, congestion, ..Prepared::new(load, barrier, server) })
@@ -147,7 +140,15 @@ impl Listeners {
 pub(super) struct KernelDatagrams(Arc<UdpSocket>);
 
 impl KernelDatagrams {
-    pub(super) fn of(socket: std::net::UdpSocket) -> io::Result<Self> {
+    /// Sets the socket up for a load, with buffers of so many bytes.
+    pub(super) fn of(socket: std::net::UdpSocket, load: &Load, buffer_bytes: usize) -> io::Result<Self> {
+        // With smaller buffers more datagrams are lost, which is counted.
+        let _limited = platform::set_socket_buffers(&SockRef::from(&socket), buffer_bytes);
+        if let Load::Datagrams(flow) = load
+            && flow.batch > 1
+        {
+            platform::coalesce_datagrams(&SockRef::from(&socket));
+        }
         socket.set_nonblocking(true)?;
         UdpSocket::from_std(socket).map(|socket| Self(Arc::new(socket)))
     }

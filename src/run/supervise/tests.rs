@@ -192,7 +192,7 @@ fn execute(
         let driver = async { Failure::of_driver(driver.await) };
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let udp_target = socket.local_addr().unwrap();
-        let datagrams = KernelDatagrams::of(socket).unwrap();
+        let datagrams = KernelDatagrams::of(socket, &load, scenario.window_bytes).unwrap();
         let server = ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, &load, |_| Some(0));
         let meter = LinkMeter::new(Arc::new(Traffic::default()), || Some(0));
         let barrier = Arc::new(StartBarrier::new(load.clients(), meter));
