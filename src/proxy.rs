@@ -37,6 +37,9 @@ pub struct Config {
     /// Receive buffer and send buffer of each connection at the stack, in bytes. Clients are near, so a small
     /// one is enough.
     pub window: usize,
+    /// Receive buffer and send buffer of each UDP socket, in bytes, beyond the limit of the system if the proxy may; `None`
+    /// for the system's default.
+    pub datagram_buffer: Option<usize>,
     /// Most connections at a time, and most UDP flows at a time. Only half as many connections may wait for servers
     /// that have not replied.
     pub max_flows: usize,
@@ -60,6 +63,7 @@ impl Config {
         Self {
             interface: interface.into(),
             window: 512 << 10,
+            datagram_buffer: None,
             max_flows: 1024,
             connect_timeout: Duration::from_mins(1),
             // RFC 5382, 5: at least two hours and four minutes.

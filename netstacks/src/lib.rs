@@ -673,7 +673,7 @@ fn is_host(address: IpAddr) -> bool {
     !(broadcast || address.is_multicast() || address.is_unspecified() || address.is_loopback())
 }
 
-/// Largest number of datagrams that wait for [`Datagrams::recv`]. Further ones are dropped.
+/// Largest number of datagrams, or super-packets of them, that wait for [`Datagrams::recv`]. Further ones are dropped.
 pub const MAX_WAITING_DATAGRAMS: usize = 1024;
 
 /// Largest number of payload bytes that wait for [`Datagrams::recv`].
@@ -697,8 +697,8 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
     /// The stack or its link has failed.
     fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<Datagram>> + Send;
 
-    /// The same for several datagrams between the same addresses, if they came in one super-packet. A stack that does not
-    /// take those returns one datagram.
+    /// The same for several datagrams between the same addresses, if they came in one super-packet. A buffer of 65,535 bytes
+    /// holds any; a shorter one may cut the last. A stack that does not take super-packets returns one datagram.
     ///
     /// # Errors
     ///
@@ -718,7 +718,8 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
 
     /// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. Returns
-    /// the bytes of those that were sent. A stack on a link with UDP super-packets sends as many as fit in one packet.
+    /// the bytes of those that were sent. A stack on a link with UDP super-packets sends as many as fit in one packet. A
+    /// `segment_len` of 0 means one datagram.
     ///
     /// # Errors
     ///
@@ -805,6 +806,7 @@ impl From<Datagram> for DatagramBatch {
 
 /// The payloads of datagrams that lie back to back. An empty one is a datagram, too.
 fn segments(payloads: &[u8], segment_len: usize) -> impl Iterator<Item = &[u8]> {
+    let segment_len = if segment_len == 0 { payloads.len() } else { segment_len };
     let (first, rest) = payloads.split_at(segment_len.min(payloads.len()));
     iter::once(first).chain(rest.chunks(segment_len.max(1)))
 }

@@ -383,10 +383,10 @@ impl<L: Link> Engine for LwipEngine<L> {
         &mut self.core_mut().inbox
     }
 
-    fn udp_segmentation(&self) -> Option<usize> {
+    fn udp_segmentation(&self) -> Option<Capabilities> {
         // SAFETY: the engine's own, and nothing here calls lwIP.
         let output = unsafe { &*self.output };
-        output.udp_segmentation.then(|| output.link.capabilities().mtu)
+        output.udp_segmentation.then(|| output.link.capabilities())
     }
 
     fn send_datagram(

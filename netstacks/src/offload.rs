@@ -7,7 +7,7 @@
 use std::num::NonZeroU16;
 
 use platform::packet::{TcpLayout, write_partial_checksum, write_partial_udp_checksum};
-use platform::{Capabilities, Checksum, PacketMeta, SegmentationOffload};
+use platform::{Capabilities, Checksum, Link, PacketMeta, SegmentationOffload};
 
 /// Length of an IP and a TCP header without options, in bytes.
 pub(crate) const fn header_len(ipv6: bool) -> usize {
@@ -35,6 +35,11 @@ impl Offload {
             checksum: checksum.tx,
             segmentation: if whole { capabilities.segmentation } else { SegmentationOffload::default() },
         }
+    }
+
+    /// Asks the link for UDP super-packets, if it leaves all checksums alone. Returns whether it has them.
+    pub(crate) fn enable_udp(&self, link: &mut impl Link) -> bool {
+        self.segmentation.any() && link.enable_udp_segmentation()
     }
 
     /// Whether super-packets of this IP version may be sent.

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use platform::packet::flags::ACK;
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
-use platform::{Checksum, Link};
+use platform::{Capabilities, Checksum, Link};
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketSet};
 use smoltcp::socket::tcp::State;
 use smoltcp::wire::{HardwareAddress, IpEndpoint};
@@ -521,9 +521,9 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         &mut self.datagrams.inbox
     }
 
-    fn udp_segmentation(&self) -> Option<usize> {
+    fn udp_segmentation(&self) -> Option<Capabilities> {
         let sender = &self.device.sender;
-        sender.udp_segmentation.then(|| sender.link.capabilities().mtu)
+        sender.udp_segmentation.then(|| sender.link.capabilities())
     }
 
     fn send_datagram(
@@ -537,7 +537,11 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         self.device.sender.settle()?;
         self.datagrams.send(&mut self.device, clock, ends, payload, segment_len)?;
         self.device.sender.settle()?;
-        self.device.sender.link.flush()
+        match self.device.sender.link.flush() {
+            // The datagram was sent all the same.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            result => result,
+        }
     }
 
     fn close_datagrams(&mut self) {

@@ -64,8 +64,9 @@ pub use process::{
 };
 pub use signal::Interrupts;
 pub use socket::{
-    Received, TcpStatistics, bind_to_interface, coalesce_datagrams, default_congestion_control, end_connection,
-    recv_datagrams, send_datagrams, set_congestion_control, set_socket_buffers, tcp_statistics,
+    MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Received, TcpStatistics, bind_to_interface, coalesce_datagrams,
+    default_congestion_control, end_connection, recv_datagrams, send_datagrams, set_congestion_control,
+    set_socket_buffers, tcp_statistics,
 };
 pub use trace::{Trace, Traced};
 pub use usage::{cpu_of_process, cpu_of_thread, peak_rss_bytes, stolen_time, wakeups_of_process};

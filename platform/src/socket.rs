@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use socket2::Socket;
 
+use crate::packet::{IPV6_HEADER_LEN, UDP_HEADER_LEN};
 use crate::sys::{Native, System};
 
 /// The kernel's statistics of a connection. A value is `None` if the kernel does not report it.
@@ -115,6 +116,13 @@ pub fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Re
     Native::bind_to_interface(socket, interface, ipv6)
 }
 
+/// The most datagrams of one call of [`send_datagrams`], and of one UDP super-packet: Linux' `UDP_MAX_SEGMENTS`, which is
+/// larger in newer kernels (`include/linux/udp.h`).
+pub const MAX_DATAGRAMS_TOGETHER: usize = 64;
+
+/// The most bytes of their payloads. Over IPv4 there would be room for 20 more.
+pub const MAX_BYTES_TOGETHER: usize = 65_535 - IPV6_HEADER_LEN - UDP_HEADER_LEN;
+
 /// Datagrams that one call has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
@@ -136,25 +144,28 @@ pub fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {
     Native::set_socket_buffers(socket, bytes)
 }
 
-/// Lets [`recv_datagrams`] return several datagrams at once. Returns whether it may: on Linux, from 5.0 on (`UDP_GRO`).
-/// Other calls that receive from the socket must not be used then, because they do not say how long each datagram is.
+/// Lets [`recv_datagrams`] return several datagrams at once (`UDP_GRO`). Returns `true` on Linux 5.0 and newer. Then no other
+/// call may receive from the socket, because it would not say how long each datagram is.
 pub fn coalesce_datagrams(socket: &Socket) -> bool {
     Native::coalesce_datagrams(socket)
 }
 
 /// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. Returns the
-/// bytes of the datagrams that were sent. On Linux, from 4.18 on, these are up to 64 datagrams of 64 KiB in all
-/// (`UDP_SEGMENT`), elsewhere it is one. A connected socket has no `to`.
+/// bytes of the datagrams that were sent. One call sends up to [`MAX_DATAGRAMS_TOGETHER`] on Linux 4.18 and newer
+/// (`UDP_SEGMENT`), and one elsewhere. A connected socket has no `to`.
 ///
 /// # Errors
 ///
-/// As for `sendto`; none of the datagrams was sent.
+/// As for `sendto`; none of the datagrams was sent. [`io::ErrorKind::InvalidInput`] if `segment_len` is 0 and there are payloads.
 pub fn send_datagrams(
     socket: &Socket,
     to: Option<SocketAddr>,
     payloads: &[u8],
     segment_len: usize,
 ) -> io::Result<usize> {
+    if segment_len == 0 && !payloads.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "datagrams without a length"));
+    }
     Native::send_datagrams(socket, to, payloads, segment_len)
 }
 

@@ -49,6 +49,8 @@ const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 /// `VIRTIO_NET_HDR_GSO_UDP_L4`, over both IP versions: several datagrams between the same ports.
 const GSO_UDP_L4: u8 = 5;
+/// `UDP_MAX_SEGMENTS` of the newest kernels (`include/linux/udp.h`). Each datagram may cost its receiver a system call.
+const MAX_DATAGRAMS: usize = 128;
 /// `VIRTIO_NET_HDR_GSO_ECN`, a flag beside the type: the first segment alone has CWR.
 const GSO_ECN: u8 = 0x80;
 
@@ -82,6 +84,9 @@ pub enum Malformed {
     /// A super-packet of an unknown type, or one whose headers are not of the type.
     #[error("the super-packet is not of the type that it says")]
     SegmentationType,
+    /// A UDP super-packet of more datagrams than Linux makes.
+    #[error("the super-packet has too many datagrams")]
+    TooManyDatagrams,
     /// A super-packet with a filled checksum: each of its segments needs another.
     #[error("the super-packet has a checksum of its own")]
     SegmentationWithoutChecksum,
@@ -169,7 +174,11 @@ pub fn read(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malf
         if meta.checksum == Checksum::Filled {
             return Err(Malformed::SegmentationWithoutChecksum);
         }
-        if packet.len() - layout.payload_at > usize::from(gso_size.get()) {
+        let payload_len = packet.len() - layout.payload_at;
+        if layout.protocol == UDP && payload_len.div_ceil(gso_size.get().into()) > MAX_DATAGRAMS {
+            return Err(Malformed::TooManyDatagrams);
+        }
+        if payload_len > usize::from(gso_size.get()) {
             meta.gso_size = Some(gso_size);
         }
     }

@@ -18,8 +18,9 @@ use super::upstream::{Upstream, reason};
 /// No datagram is longer (RFC 768).
 const MAX_DATAGRAM_LEN: usize = 65_535;
 
-/// Datagrams of one flow that are passed on before it is another one's turn.
+/// How often one flow receives, and how many bytes it forwards at most, before the others have their turn.
 const BATCH: usize = 64;
+const BATCH_BYTES: usize = 256 << 10;
 
 thread_local! {
     /// Room for the datagrams that a server has sent together. They are passed on before anything else is done.
@@ -118,24 +119,30 @@ pub(super) async fn serve<D: Datagrams>(datagrams: D, answers: Answers, upstream
 }
 
 impl Flow {
-    /// Sends datagrams of `segment_len` bytes each. Those that the kernel has no room for are lost, as on any full network.
+    /// Sends datagrams of `segment_len` bytes each. If the kernel has no room for one, the rest is lost, as on any full
+    /// network. Returns the first other error.
     fn send(&self, payloads: &[u8], segment_len: usize) -> io::Result<()> {
         self.touch();
         // The runtime does not know yet that a new socket is writable, so the kernel is asked.
         let socket = SockRef::from(&self.socket);
-        let (mut sent, mut result) = (0, Ok(()));
+        let (mut sent, mut result, mut is_second_try) = (0, Ok(()), false);
         loop {
             match platform::send_datagrams(&socket, None, &payloads[sent..], segment_len) {
-                Ok(len) => sent += len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return result,
-                // The first error may be about an earlier datagram, and then these have not been sent.
-                Err(error) if result.is_ok() => {
-                    result = Err(error);
-                    continue;
+                Ok(len) => {
+                    sent += len;
+                    is_second_try = false;
                 }
-                Err(_) => return result,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return result,
+                Err(error) => {
+                    result = result.and(Err(error));
+                    // The first error may be that of an earlier datagram, so this one gets a second try.
+                    if is_second_try {
+                        sent = payloads.len().min(sent + segment_len.max(1));
+                    }
+                    is_second_try = !is_second_try;
+                }
             }
-            if sent >= payloads.len() {
+            if sent >= payloads.len() && !is_second_try {
                 return result;
             }
         }
@@ -191,21 +198,41 @@ impl<D: Datagrams> Back<D> {
         }
     }
 
-    /// Passes on what has come, as far as it is one batch.
+    /// Forwards datagrams that have arrived, up to [`BATCH_BYTES`].
     fn pass(&self, key: FlowKey, flow: &Flow) {
         DATAGRAM.with_borrow_mut(|buffer| {
+            let mut bytes = 0;
             for _ in 0..BATCH {
                 let receive = || platform::recv_datagrams(&SockRef::from(&flow.socket), buffer);
                 match flow.socket.try_io(Interest::READABLE, receive) {
                     Ok(Received { len, segment_len, .. }) => {
                         flow.touch();
-                        // If the device is full, they are lost.
-                        let _lost = self.datagrams.try_send_batch(key.local, key.peer, &buffer[..len], segment_len);
+                        self.answer(key, &buffer[..len], segment_len);
+                        bytes += len;
+                        if bytes >= BATCH_BYTES {
+                            return;
+                        }
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                     Err(error) => return self.tell(key, &error),
                 }
             }
         });
+    }
+
+    /// Sends datagrams to the client. If the device is full, the rest is lost.
+    fn answer(&self, key: FlowKey, payloads: &[u8], segment_len: usize) {
+        let mut sent = 0;
+        loop {
+            match self.datagrams.try_send_batch(key.local, key.peer, &payloads[sent..], segment_len) {
+                Ok(len) => sent += len,
+                // It is too long for the client's network.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => sent += segment_len.max(1),
+                Err(_) => return,
+            }
+            if sent >= payloads.len() {
+                return;
+            }
+        }
     }
 }

@@ -12,9 +12,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Config;
 
-/// Receive and send buffer of a socket of datagrams, in bytes: room for some dozens of super-packets.
-const DATAGRAM_BUFFER_BYTES: usize = 4 << 20;
-
 /// Makes sockets, within the limits of the configuration.
 #[derive(Debug)]
 pub(super) struct Upstream {
@@ -78,8 +75,10 @@ impl Upstream {
     pub(super) fn datagrams(&self, server: SocketAddr) -> io::Result<UdpSocket> {
         let socket = self.socket(Domain::for_address(server), Type::DGRAM, Protocol::UDP)?;
         socket.connect(&server.into())?;
-        // With smaller ones more datagrams are lost.
-        let _limited = platform::set_socket_buffers(&socket, DATAGRAM_BUFFER_BYTES);
+        if let Some(bytes) = self.config.datagram_buffer {
+            // With smaller ones more datagrams are lost.
+            let _limited = platform::set_socket_buffers(&socket, bytes);
+        }
         platform::coalesce_datagrams(&socket);
         UdpSocket::from_std(socket.into())
     }

@@ -85,7 +85,10 @@ fn proxy(
     // Only half of the flows may wait for their servers.
     let max_flows = defaults.max_flows.max(2 * usize::from(scenario.parallel.get()));
     let faults = plan(scenario);
-    let config = Config { window: scenario.window_bytes, max_flows, congestion, faults, report, ..defaults };
+    // The network is the run's own.
+    let datagram_buffer = Some(scenario.window_bytes);
+    let window = scenario.window_bytes;
+    let config = Config { window, datagram_buffer, max_flows, congestion, faults, report, ..defaults };
     let proxy = Proxy::new(config)?;
     let (device, facts) = tun::open(scenario, tun)?;
     let mut running = proxy.start(device, stack)?;

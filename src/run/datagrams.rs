@@ -7,9 +7,8 @@
 //!          client ◄─ 0, 1, 2 … ─── server
 //! ```
 //!
-//! A run is a row of trials. In each of them datagrams are sent for a time, as fast as they are taken or at even distances;
-//! with offload those that fall due within a millisecond go together.
-//! The last trial is the timed window. If no rate was asked for, those before it search for the highest rate that
+//! A run is a series of trials. Each sends datagrams for a time, evenly spaced or as fast as possible. With offload,
+//! datagrams that are due within a millisecond are sent together. The last trial is the timed window. If no rate was asked for, those before it search for the highest rate that
 //! loses next to nothing. Both sides run in this process, so their counts are compared without another message. The
 //! server's side may also be a process of its own, whose counts are brought here (`datagram_process`).
 
@@ -20,7 +19,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use netstacks::DatagramBatch;
-use platform::Offload;
+use platform::{MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Offload};
 use serde::Deserialize;
 use tokio::sync::{Notify, watch};
 use tokio::task::yield_now;
@@ -29,7 +28,7 @@ use super::meter::Snapshot;
 use super::pattern::Pattern;
 use super::transfer::{Direction, TransferError};
 use crate::sample::DatagramFacts;
-use crate::scenario::{Amount, Conditions, Datagrams, Mode, Scenario, Verify, Workload};
+use crate::scenario::{Amount, Conditions, Datagrams, Layer, Mode, Scenario, Verify, Workload};
 
 /// The seed of the payload.
 pub(super) const SEED: u64 = 0x6461_7461_6772_616D;
@@ -39,12 +38,6 @@ const HEADER: usize = 12;
 
 /// Datagrams of one turn. Other tasks have theirs then.
 pub(super) const TURN: u64 = 64;
-
-/// The most datagrams in one system call, or one super-packet.
-const MAX_BATCH: usize = 64;
-
-/// Payload bytes of these at most: over IPv6, a packet has no room for more.
-const MAX_BATCH_BYTES: usize = 65_487;
 
 /// At a rate, datagrams that fall due within this time are sent together, as a sender with `UDP_SEGMENT` does.
 const BURST: Duration = Duration::from_millis(1);
@@ -69,7 +62,7 @@ pub(super) struct Flow {
     pub(super) direction: Direction,
     /// Payload of each, in bytes.
     pub(super) len: usize,
-    /// The most that are sent and received together: 1 without offload.
+    /// The most that are sent and received together: 1 without offload, over memory, and on other systems than Linux.
     pub(super) batch: usize,
     /// Datagrams a second; `None` for the most of which next to none is lost.
     pub(super) rate: Option<f64>,
@@ -229,7 +222,10 @@ impl Flow {
             return None;
         };
         let len = usize::from(len.get());
-        let batch = if scenario.offload == Offload::Off { 1 } else { (MAX_BATCH_BYTES / len).clamp(1, MAX_BATCH) };
+        let is_together = scenario.offload != Offload::Off
+            && platform::offload_supported()
+            && scenario.subject.layer() != Layer::Stack;
+        let batch = if is_together { (MAX_BYTES_TOGETHER / len).clamp(1, MAX_DATAGRAMS_TOGETHER) } else { 1 };
         let Conditions { delay, jitter, .. } = scenario.conditions;
         let first =
             Trial { number: 0, begin: Instant::now(), time: Duration::ZERO, rate: None, burst: 1, is_timed: false };

@@ -8,7 +8,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use platform::Capabilities;
+use platform::{Capabilities, MAX_DATAGRAMS_TOGETHER};
 use tokio::task::coop;
 use tokio::time::Instant;
 
@@ -71,8 +71,7 @@ impl<E: Engine> Datagrams for DrivenDatagrams<E> {
         let mut wakes = Wakes::default();
         let mut state = self.0.0.lock()?;
         let (mut sent, now) = (0, Instant::now());
-        let room = state.engine.udp_segmentation().map_or(0, |mtu| max_payload(mtu, local.is_ipv6()));
-        let together = together(segment_len, room, local.is_ipv6());
+        let together = together(state.engine.udp_segmentation(), segment_len, local.is_ipv6());
         let mut result = Ok(0);
         for packet in segments(payloads, segment_len * together) {
             let gso_size = NonZeroU16::new(segment_len as u16).filter(|_| packet.len() > segment_len);
@@ -95,11 +94,12 @@ impl<E: Engine> Datagrams for DrivenDatagrams<E> {
     }
 }
 
-/// How many datagrams go in one packet, if those of up to `room` bytes may: 64 at most, as in Linux
-/// (`UDP_MAX_SEGMENTS` in `include/linux/udp.h`).
-fn together(segment_len: usize, room: usize, ipv6: bool) -> usize {
-    let largest = max_payload(Capabilities::MAX_SUPER_PACKET, ipv6);
-    if (1..=room).contains(&segment_len) { (largest / segment_len).min(64) } else { 1 }
+/// How many datagrams of a length go in one packet of a link with UDP super-packets.
+fn together(link: Option<Capabilities>, segment_len: usize, ipv6: bool) -> usize {
+    let Some(Capabilities { mtu, max_packet_len, .. }) = link else { return 1 };
+    let largest = max_payload(max_packet_len.min(Capabilities::MAX_SUPER_PACKET), ipv6);
+    let fits_mtu = (1..=max_payload(mtu, ipv6)).contains(&segment_len);
+    if fits_mtu { (largest / segment_len).clamp(1, MAX_DATAGRAMS_TOGETHER) } else { 1 }
 }
 
 impl<E: Engine> Drop for Receiving<E> {

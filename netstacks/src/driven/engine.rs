@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::task::{Context, Poll};
 
+use platform::Capabilities;
 use tokio::time::Instant;
 
 #[cfg(doc)]
@@ -84,8 +85,8 @@ pub trait Engine: Send + 'static {
     /// The datagrams that wait to be received.
     fn inbox(&mut self) -> &mut Inbox;
 
-    /// The link's MTU, if it takes UDP super-packets.
-    fn udp_segmentation(&self) -> Option<usize>;
+    /// The link's abilities, if it takes UDP super-packets.
+    fn udp_segmentation(&self) -> Option<Capabilities>;
 
     /// Sends a datagram, or returns why not; see [`crate::Datagrams::try_send`]. With a `segment_len` it sends a
     /// super-packet of datagrams, each of which fits the MTU.

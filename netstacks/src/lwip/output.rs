@@ -29,7 +29,7 @@ pub(super) struct Output<L> {
 impl<L: Link> Output<L> {
     pub(super) fn new(mut link: L) -> Self {
         let offload = Offload::of(&link.capabilities());
-        let udp_segmentation = link.enable_udp_segmentation();
+        let udp_segmentation = offload.enable_udp(&mut link);
         let scratch = Vec::new();
         Self { link, blocked: false, failure: None, offload, udp_segmentation, udp_segment: None, scratch }
     }

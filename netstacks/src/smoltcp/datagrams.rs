@@ -66,7 +66,7 @@ impl Datagrams {
         self.segmented = None;
     }
 
-    /// Takes the device's next packet, which is this.
+    /// Processes the device's next packet, which is `arrival`.
     pub(super) fn input<L: Link>(&mut self, arrival: Arrival, device: &mut Device<L>, clock: Instant) {
         let port = match arrival {
             _ if !self.inbox.is_open() => None,
@@ -101,7 +101,7 @@ impl Datagrams {
         self.flush(device, clock);
         let endpoint = if segment_len.is_none() { &mut self.endpoint } else { &mut self.segmented };
         let endpoint = endpoint.get_or_insert_with(|| Endpoint::new(&mut View { device, mtu }));
-        if endpoint.unsent || device.sender.is_blocked() {
+        if endpoint.unsent || !device.sender.is_ready() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         endpoint.bind(local.port());
@@ -153,7 +153,7 @@ impl Endpoint {
         let socket = self.sockets.get_mut::<udp::Socket>(self.socket);
         if socket.endpoint().port != port {
             socket.close();
-            // It is closed, so only port 0 is refused, which no datagram has that comes so far.
+            // It is closed, so only port 0 is refused. Datagrams with port 0 were dropped before.
             let _bound = socket.bind(port);
         }
     }

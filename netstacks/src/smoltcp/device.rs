@@ -38,9 +38,10 @@ impl<L: Link> Device<L> {
     pub(super) fn new(mut link: L) -> Self {
         let capabilities = link.capabilities();
         let room = capabilities.max_packet_len;
+        let offload = Offload::of(&capabilities);
         let sender = Sender {
-            offload: Offload::of(&capabilities),
-            udp_segmentation: link.enable_udp_segmentation(),
+            offload,
+            udp_segmentation: offload.enable_udp(&mut link),
             udp_segment: None,
             packet: vec![0; room].into_boxed_slice(),
             held_back: None,

@@ -252,6 +252,8 @@ fn a_super_packet_of_datagrams_is_cut_into_datagrams() {
                 assert_eq!(read(&of_another, &packet), Err(Malformed::SegmentationType));
             }
             let datagrams = segments(meta(gso_size), &packet);
+            let many = header(NEEDS_CSUM, GSO_UDP_L4, [fields[0], (len / 129).max(1) as u16, fields[2], fields[3]]);
+            assert_eq!(read(&many, &packet) == Err(Malformed::TooManyDatagrams), len > 129);
             assert_eq!(datagrams.len(), len.div_ceil(gso_size));
             for (index, (datagram, payload)) in datagrams.iter().zip(payload.chunks(gso_size)).enumerate() {
                 let mut expected = datagram_of(shape, payload);

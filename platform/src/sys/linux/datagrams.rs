@@ -1,4 +1,5 @@
-//! Sockets of datagrams: their buffers, and several datagrams in one system call: `UDP_SEGMENT` and `UDP_GRO` (`include/uapi/linux/udp.h`, `net/ipv4/udp.c`).
+//! UDP sockets: buffer sizes, and several datagrams in a system call (`UDP_SEGMENT` and `UDP_GRO` of
+//! `include/uapi/linux/udp.h`, `net/ipv4/udp.c`).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
@@ -11,14 +12,7 @@ use nix::sys::socket::{
 };
 use socket2::Socket;
 
-use crate::packet::{IPV6_HEADER_LEN, UDP_HEADER_LEN};
-use crate::socket::Received;
-
-/// The largest payload of one call, in bytes. Over IPv4 there would be room for 20 more.
-const MAX_PAYLOAD: usize = 65_535 - IPV6_HEADER_LEN - UDP_HEADER_LEN;
-
-/// The most datagrams of one call: `UDP_MAX_SEGMENTS`, which is larger in newer kernels (`include/linux/udp.h`).
-const MAX_SEGMENTS: usize = 64;
+use crate::socket::{MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Received};
 
 /// Root of the socket's network namespace may exceed `net.core.rmem_max` and `wmem_max` (`net/core/sock.c`).
 pub(super) fn set_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {
@@ -36,15 +30,24 @@ pub(super) fn send(socket: &Socket, to: Option<SocketAddr>, payloads: &[u8], seg
     let send = |payload: &[u8], control: &[ControlMessage<'_>]| {
         sendmsg(socket.as_raw_fd(), &[IoSlice::new(payload)], control, MsgFlags::empty(), to.as_ref())
     };
-    let together = segment_len.saturating_mul((MAX_PAYLOAD / segment_len.max(1)).min(MAX_SEGMENTS)).min(payloads.len());
-    if together > segment_len && segment_len > 0 {
-        match send(&payloads[..together], &[ControlMessage::UdpGsoSegments(&(segment_len as u16))]) {
+    let count = (MAX_BYTES_TOGETHER / segment_len.max(1)).clamp(1, MAX_DATAGRAMS_TOGETHER);
+    let together = &payloads[..payloads.len().min(count * segment_len)];
+    if together.len() > segment_len {
+        match send(together, &[ControlMessage::UdpGsoSegments(&(segment_len as u16))]) {
             // The kernel has no `UDP_SEGMENT`, the interface no checksum offload, or a datagram has to be fragmented.
             Err(Errno::EINVAL | Errno::EIO | Errno::EMSGSIZE | Errno::ENOPROTOOPT | Errno::EOPNOTSUPP) => {}
-            taken => return Ok(taken?),
+            result => return Ok(result?),
         }
     }
-    Ok(send(&payloads[..segment_len.min(payloads.len())], &[])?)
+    // One by one. The first is sent even if it is empty.
+    let mut taken = send(&together[..segment_len.min(together.len())], &[])?;
+    for datagram in together[taken..].chunks(segment_len.max(1)) {
+        match send(datagram, &[]) {
+            Ok(len) => taken += len,
+            Err(_) => break,
+        }
+    }
+    Ok(taken)
 }
 
 pub(super) fn recv(socket: &Socket, buffer: &mut [u8]) -> io::Result<Received> {
