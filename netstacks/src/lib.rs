@@ -681,13 +681,39 @@ pub const MAX_WAITING_BYTES: usize = 4 << 20;
 
 /// UDP, to and from any address and port. All clones share one queue: a datagram is received once.
 ///
-/// - The queue is bounded in number and bytes ([`MAX_WAITING_DATAGRAMS`], [`MAX_WAITING_BYTES`]); further
-///   datagrams are dropped. After the last clone is dropped, all are, without an ICMP message.
-/// - Only unicast is received: no multicast, no broadcast, no port 0. A datagram is dropped if its length is not
-///   its packet's, and over IPv6 if it has no checksum (RFC 8200, 8.1).
-/// - Longer than a packet of the MTU: over IPv4, lwIP and smoltcp fragment up to 65,507 bytes and reassemble
-///   fragments, of four datagrams at once or a few more; ipstack does neither. Over IPv6 none does.
-/// - ipstack only answers: it sends nothing between two addresses before a datagram has come from the one to the other.
+/// - The queue is bounded in number and bytes ([`MAX_WAITING_DATAGRAMS`], [`MAX_WAITING_BYTES`]); further datagrams are
+///   dropped. After the last clone is dropped, all datagrams are dropped, without an ICMP message.
+/// - Only unicast is received: no multicast, no broadcast, no port 0. A datagram is dropped if its UDP length is not the
+///   length of its packet, and over IPv6 if it has no checksum (RFC 8200, 8.1).
+/// - Datagrams that are longer than a packet of the MTU: over IPv4, lwIP and smoltcp fragment up to 65,507 bytes, and
+///   reassemble about four datagrams at once; ipstack does neither. Over IPv6 no stack does.
+/// - ipstack only replies: it sends nothing between two addresses before a datagram has arrived between them.
+///
+/// ```
+/// use netstacks::peer::Peers;
+/// use netstacks::{Datagrams, Netstack, Smoltcp, StackConfig};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let stack = Smoltcp::start(link, &StackConfig::default())?;
+/// tokio::spawn(stack.driver);
+/// let mut peers = Peers::new(other_end, "10.0.0.1".parse()?);
+/// peers.send_datagram(4000, "10.0.0.2:53".parse()?, b"query")?;
+///
+/// let mut buffer = [0; 1500];
+/// let query = stack.datagrams.recv(&mut buffer).await?;
+/// assert_eq!(&buffer[..query.len], b"query");
+/// stack.datagrams.try_send(query.local, query.peer, b"answer")?;
+/// // The same for datagrams that came in one packet. Each is passed on with its own length.
+/// peers.send_datagram(4000, "10.0.0.2:53".parse()?, b"another")?;
+/// let batch = stack.datagrams.recv_batch(&mut buffer).await?;
+/// assert!(batch.payloads(&buffer).eq([b"another"]));
+/// stack.datagrams.try_send_batch(batch.local, batch.peer, &buffer[..batch.len], batch.segment_len)?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait Datagrams: Clone + Send + Sync + 'static {
     /// Waits for the next datagram and copies its payload into `buffer`, as far as it fits. A buffer of 65,535
     /// bytes holds any.
