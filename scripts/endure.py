@@ -5,7 +5,8 @@
     scripts/endure.py report FILE...                            the table of files
     scripts/endure.py check                                     faults are put into a good run, and each must be found
 
-Without a LOAD all are run, one after the other; with --together at once. `proxy` stands for every load whose name has that in it.
+Without a LOAD all are run, one after the other, or at once with --together. A part of a name, such as `proxy`, names all loads
+that have it in their names.
 The exit code is 1 if a load is not good. docs/reliability.md says what is judged, and why. Linux only; no root is needed where a
 user may make namespaces. All processes of a run are in namespaces of their own, and end with it.
 """

@@ -22,8 +22,8 @@ pub(crate) fn for_a_moment(target: &str, longest: u64, body: fn(&[u8])) {
     }
 }
 
-/// The committed seeds of a target: `NAME.txt` as it is, `NAME.hex` in hexadecimal with comments behind `#`. What
-/// `scripts/fuzz.sh` gives the fuzzer is the same.
+/// The committed seeds of a target: `NAME.txt` as it is, `NAME.hex` in hexadecimal with comments behind `#`.
+/// `scripts/fuzz.sh` gives the fuzzer the same bytes.
 fn seeds(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     // Those of the target, or else of its kind.

@@ -75,12 +75,18 @@ pub(super) fn kernel_socket(flow: &Flow, target: SocketAddr, buffer_bytes: usize
     let socket = UdpSocket::bind(kernel::any_port(target)).map_err(failed)?;
     socket.connect(target).map_err(failed)?;
     socket.set_read_timeout(Some(WAIT)).map_err(failed)?;
-    // With smaller ones more datagrams are lost, which is counted.
-    let _limited = platform::set_socket_buffers(&SockRef::from(&socket), buffer_bytes);
-    if flow.batch > 1 {
-        platform::coalesce_datagrams(&SockRef::from(&socket));
-    }
+    set_up(&socket, Some(flow), buffer_bytes);
     Ok(socket)
+}
+
+/// Gives a socket buffers of so many bytes, and lets it receive the datagrams of a flow together if they are sent so.
+pub(super) fn set_up(socket: &UdpSocket, flow: Option<&Flow>, buffer_bytes: usize) {
+    let socket = SockRef::from(socket);
+    // With smaller buffers more datagrams are lost, which is counted.
+    let _limited = platform::set_socket_buffers(&socket, buffer_bytes);
+    if flow.is_some_and(|flow| flow.batch > 1) {
+        platform::coalesce_datagrams(&socket);
+    }
 }
 
 /// CPU time of the client's thread up to the end of a trial, and the readings then, if it is the timed window.

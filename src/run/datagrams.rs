@@ -8,9 +8,10 @@
 //! ```
 //!
 //! A run is a series of trials. Each sends datagrams for a time, evenly spaced or as fast as possible. With offload,
-//! datagrams that are due within a millisecond are sent together. The last trial is the timed window. If no rate was asked for, those before it search for the highest rate that
-//! loses next to nothing. Both sides run in this process, so their counts are compared without another message. The
-//! server's side may also be a process of its own, whose counts are brought here (`datagram_process`).
+//! datagrams that are due within a millisecond are sent together. The last trial is the timed window. If no rate was asked
+//! for, the trials before it search for the highest rate that loses next to nothing. Both sides run in this process, so
+//! their counts are compared without another message. The server's side may also be a process of its own, whose counts are
+//! brought here (`datagram_process`).
 
 use std::io;
 use std::net::SocketAddr;

@@ -21,7 +21,7 @@ use super::meter::Meter;
 use super::networks::Networks;
 use super::prepared::Prepared;
 use super::server_side::ServerSide;
-use super::{kernel, kernel_clients};
+use super::{datagram_client, kernel, kernel_clients};
 use crate::remedy::WithRemedy;
 use crate::scenario::{Protocol, Scenario};
 
@@ -142,13 +142,8 @@ pub(super) struct KernelDatagrams(Arc<UdpSocket>);
 impl KernelDatagrams {
     /// Sets the socket up for a load, with buffers of so many bytes.
     pub(super) fn of(socket: std::net::UdpSocket, load: &Load, buffer_bytes: usize) -> io::Result<Self> {
-        // With smaller buffers more datagrams are lost, which is counted.
-        let _limited = platform::set_socket_buffers(&SockRef::from(&socket), buffer_bytes);
-        if let Load::Datagrams(flow) = load
-            && flow.batch > 1
-        {
-            platform::coalesce_datagrams(&SockRef::from(&socket));
-        }
+        let flow = if let Load::Datagrams(flow) = load { Some(&**flow) } else { None };
+        datagram_client::set_up(&socket, flow, buffer_bytes);
         socket.set_nonblocking(true)?;
         UdpSocket::from_std(socket).map(|socket| Self(Arc::new(socket)))
     }
