@@ -83,11 +83,8 @@ async fn arrive<L: Link>(port: Arc<Port<L>>, input: IpStackSend) -> io::Result<(
     loop {
         let count = port.recv(&mut buffers).await?;
         for buffer in &buffers[..count] {
-            match input.send_ip_packet(buffer.packet()).await {
-                // The stack cannot parse this packet.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
-                sent => sent?,
-            }
+            // Every error is about this packet, such as an IPv6 header that is cut short. `leave` sees the end of the stack.
+            let _refused = input.send_ip_packet(buffer.packet()).await;
         }
     }
 }
