@@ -14,7 +14,6 @@ user may make namespaces. All processes of a run are in namespaces of their own,
 import copy
 import json
 import os
-import statistics
 import subprocess
 import sys
 import threading
@@ -26,7 +25,8 @@ from endure_loads import LOADS, PARTS
 # Seconds of a run whose every figure means something. In a shorter one caches still fill, and a busy machine may have had no time
 # for a load: see MOST_GROWTH, LEAST_SPEED and PERIODS, of which the second is for shorter runs.
 LONG = 300
-# Memory of the last tenth over that of the second, as a share, and in bytes.
+# Memory of the last tenth over that of the second, as a share, and in bytes. The least of a tenth's readings counts: memory rises
+# with the connections that are open and falls with them, but what is lost is in every reading.
 MOST_GROWTH, MOST_GROWTH_BYTES = (0.02, 1), 1e6
 # Speed of the last third over that of the first, both by the processor time that was to be had.
 LEAST_SPEED = (0.7, 0)
@@ -89,7 +89,7 @@ def endure(name, seconds, together):
         "seconds": seconds,
         "together": together,
         **kept,
-        "resident_bytes": [statistics.median(tenth) if tenth else None for tenth in tenths],
+        "resident_bytes": [min(tenth, default=None) for tenth in tenths],
         "available_cpu_seconds": [b - a if None not in (a, b) else None for a, b in zip(marks, marks[1:])],
     }
 
