@@ -252,7 +252,7 @@ fn datagram(asked: Option<u64>, room: u16) -> Result<u16, PlanError> {
         _ => Err(PlanError::new(
             "--datagram",
             format!(
-                "must be at least {SHORTEST_DATAGRAM} bytes, for its number, and with its headers at most the MTU: {room}"
+                "must be {SHORTEST_DATAGRAM} bytes or more, to hold its number, and at most {room}, to fit in a packet"
             ),
         )),
     }
@@ -279,7 +279,7 @@ fn bitrate(load: &cli::Load, workload: Workload, conditions: &Conditions) -> Res
     let loses = conditions.loss_ppm > 0 || conditions.corrupt_ppm > 0;
     if load.bitrate.is_none() && workload.datagram_bytes().is_some() && loses {
         let reason =
-            "needed, since the link itself loses datagrams: no rate that loses next to none can be searched for";
+            "must be set: on a link that loses datagrams, the search for a rate with almost no loss finds none";
         return Err(PlanError::new("--bitrate", reason));
     }
     Ok(load.bitrate)

@@ -46,7 +46,7 @@ fn refuse_used_address(address: IpAddr) -> Result<(), SystemError> {
     let source = io::Error::new(io::ErrorKind::AddrInUse, "another interface has it already");
     let or = if platform::netns_supported() { ", or leave out --netns host" } else { "" };
     Err(platform::Error::new(Class::Invalid, "use the address", address.to_string(), source)
-        .remedy(format!("choose others with --tun-addr, --tun-dest and --tun-name{or}")))
+        .remedy(format!("choose others with --tun-addr and --tun-dest{or}")))
 }
 
 /// The length of the queue in front of the stack, for all packets that the kernel may have in flight: a window for each
