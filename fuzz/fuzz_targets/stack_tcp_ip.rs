@@ -6,6 +6,16 @@ mod input;
 #[path = "../bodies/stack.rs"]
 mod stack;
 
-// The crate is tested as it is published. A panic in a task of its own loses a connection, and fails in the scorecard. libFuzzer's
-// hook would end the process at once; without it the body judges whether the stack and our adapter go on.
-libfuzzer_sys::fuzz_target!(init: drop(std::panic::take_hook()), |bytes: &[u8]| stack::run::<netstacks::TcpIp>(bytes));
+// tcp_ip's task of a connection panics at a TCP header that is longer than its packet (see `known.json` of the scorecard). tokio
+// catches it, and the others go on. So libFuzzer's hook, which ends the process, does not see this one panic.
+libfuzzer_sys::fuzz_target!(
+    init: {
+        let end = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            if !panic.payload_as_str().is_some_and(|message| message.starts_with("cannot advance past `remaining`")) {
+                end(panic);
+            }
+        }));
+    },
+    |bytes: &[u8]| stack::run::<netstacks::TcpIp>(bytes)
+);
