@@ -138,8 +138,6 @@ pub struct SmoltcpEngine<L> {
 
 impl<L: Link> SmoltcpEngine<L> {
     fn new(link: L, config: StackConfig) -> Self {
-        // Each connection has two rings of the window's size. Most connections touch only a page or two of them.
-        platform::return_large_buffers();
         let mss = link.capabilities().mtu.saturating_sub(HEADERS);
         let mut device = Device::new(link);
         let mut interface_config = Config::new(HardwareAddress::Ip);
@@ -205,12 +203,12 @@ impl<L: Link> SmoltcpEngine<L> {
             }
             return Class::Unwelcome;
         }
-        Class::Segment(self.listen(segment.key))
+        self.listen(segment.key).map_or(Class::Unwelcome, Class::Segment)
     }
 
-    /// Adds a connection with a socket that listens for its SYN.
-    fn listen(&mut self, key: FlowKey) -> FlowId {
-        let mut socket = self.spare.pop().unwrap_or_else(|| Socket::new(self.config.window));
+    /// Adds a connection with a socket that listens for its SYN. `None` if there is no memory for it.
+    fn listen(&mut self, key: FlowKey) -> Option<FlowId> {
+        let mut socket = self.spare.pop().or_else(|| Socket::new(self.config.window).ok())?;
         // By default an ACK may wait for 10 ms. That would stall a peer if a single packet fills the window.
         socket.set_ack_delay(None);
         socket.set_nagle_enabled(false);
@@ -221,7 +219,7 @@ impl<L: Link> SmoltcpEngine<L> {
         // with a RST.
         let _refused = socket.listen(IpEndpoint::from(key.local));
         let segment_len = self.device.sender.segment_len(key.local.is_ipv6());
-        self.table.open(key, Connection::new(socket, segment_len, self.mss))
+        Some(self.table.open(key, Connection::new(socket, segment_len, self.mss)))
     }
 
     /// Updates a connection after smoltcp has handled a packet for it.

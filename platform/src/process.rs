@@ -45,8 +45,9 @@ pub fn allow_open_files(wanted: u64) {
     Native::allow_open_files(wanted);
 }
 
-/// Makes the allocator get each buffer of 128 KiB and more from the system, and return it when it is freed. A new
-/// zeroed buffer then takes memory only where it was written to.
+/// Makes the allocator get buffers of 128 KiB and more from the system, and return them when they are freed. A new
+/// zeroed buffer then takes memory only where it was written to. If a hole in the heap has room for a buffer, glibc
+/// still puts it there.
 ///
 /// Without this call, glibc keeps large buffers after the first one was freed (`mallopt(3)`, `M_MMAP_THRESHOLD`), and
 /// fills all of a reused buffer with zeros. Other systems need nothing.

@@ -2,8 +2,10 @@
 
 use std::io::{self, IoSlice};
 use std::ops::{Deref, DerefMut};
+use std::slice;
 use std::time::Duration;
 
+use memmap2::MmapMut;
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{self, RecvError};
 use tokio::time::Instant;
@@ -13,17 +15,29 @@ use crate::{Sink, Source};
 
 /// A socket in its own set.
 pub(super) struct Socket {
+    /// Borrows from `_rings`, so it comes first: fields are dropped in this order.
     set: SocketSet<'static>,
     handle: SocketHandle,
+    _rings: MmapMut,
 }
 
 impl Socket {
     /// A closed socket with two rings of `window` bytes.
-    pub(super) fn new(window: usize) -> Self {
-        let ring = || tcp::SocketBuffer::new(vec![0; window]);
+    ///
+    /// The rings are a mapping of their own: it takes memory only where it was written to, and goes back to the system.
+    /// An allocator may take a ring from memory that was used before. Then all of it is written with zeros.
+    ///
+    /// # Errors
+    ///
+    /// The system has no memory for the rings.
+    pub(super) fn new(window: usize) -> io::Result<Self> {
+        let mut rings = MmapMut::map_anon(2 * window)?;
+        // SAFETY: the mapping has this length, does not move, and is used by nothing but the set, which ends before it.
+        let bytes = unsafe { slice::from_raw_parts_mut(rings.as_mut_ptr(), 2 * window) };
+        let (receive, send) = bytes.split_at_mut(window);
         let mut set = SocketSet::new(Vec::with_capacity(1));
-        let handle = set.add(tcp::Socket::new(ring(), ring()));
-        Self { set, handle }
+        let handle = set.add(tcp::Socket::new(tcp::SocketBuffer::new(receive), tcp::SocketBuffer::new(send)));
+        Ok(Self { set, handle, _rings: rings })
     }
 
     pub(super) fn set(&mut self) -> &mut SocketSet<'static> {
