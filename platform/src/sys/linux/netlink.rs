@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
@@ -15,18 +14,6 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
-use socket2::SockRef;
-
-/// The interface index of the far end of a veth pair. If the two ends have different indexes, an interface is ready at
-/// once, else after up to a second (`net/core/link_watch.c`, `linkwatch_urgent_event`). The near end gets the next free
-/// index of its network.
-const FAR_VETH_INDEX: u32 = 1 << 16;
-
-/// The multicast group of interface events (`RTMGRP_LINK` of `linux/rtnetlink.h`).
-const LINK_EVENTS: u32 = 1;
-
-/// How long it may take until packets pass an interface that is up.
-const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sets how many packets may wait in an interface's queue.
 ///
@@ -91,7 +78,6 @@ pub(super) fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
 /// other (`veth(4)`).
 pub(super) fn create_veth(near: &str, far: &str, far_namespace: &File) -> io::Result<()> {
     let mut peer = LinkMessage::default();
-    peer.header.index = FAR_VETH_INDEX;
     peer.attributes = vec![LinkAttribute::IfName(far.to_owned()), LinkAttribute::NetNsFd(far_namespace.as_raw_fd())];
     let mut link = LinkMessage::default();
     link.attributes = vec![
@@ -102,26 +88,6 @@ pub(super) fn create_veth(near: &str, far: &str, far_namespace: &File) -> io::Re
         ]),
     ];
     create(RouteNetlinkMessage::NewLink(link))
-}
-
-/// Waits until packets pass an interface that is up.
-pub(super) fn wait_until_running(index: u32) -> io::Result<()> {
-    let mut events = Socket::new(NETLINK_ROUTE)?;
-    events.bind(&SocketAddr::new(0, LINK_EVENTS))?;
-    let deadline = Instant::now() + LINK_TIMEOUT;
-    // The socket keeps an event that happens between the query and the wait.
-    while !interface(index)?.running {
-        let remaining = deadline.saturating_duration_since(Instant::now());
-        if remaining.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        SockRef::from(&events).set_read_timeout(Some(remaining))?;
-        match events.recv_from_full() {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// Routes all packets to a network out of an interface with `RTM_NEWROUTE`, as `ip route add NETWORK dev NAME` does.

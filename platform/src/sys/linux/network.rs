@@ -4,14 +4,19 @@ use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::net::if_::if_nametoindex;
 
-use super::netlink;
+use super::{netlink, process};
 use crate::{Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, PacketCounts, network_of};
 
 /// The interface index of the loopback in every namespace (`include/net/flow.h`).
 const LOOPBACK_IFINDEX: u32 = 1;
+
+/// How long it may take until packets pass an interface that is up.
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sets the MTU, queue, address and route of an interface, and sets its link up.
 pub(super) fn set_up(interface: &Interface) -> Result<(), Error> {
@@ -44,13 +49,37 @@ pub(super) fn join(near: &Interface, far: &Interface, network: &Namespace) -> Re
     disable_rp_filter(&near.name)?;
     set_up(near)?;
     let far = far.clone();
-    network.run(move || set_up(&far).and_then(|()| wait_until_running(&far.name)))??;
-    wait_until_running(&near.name)
+    network.run(move || set_up(&far).and_then(|()| wait_until_ready(&far)))??;
+    wait_until_ready(near)
 }
 
-fn wait_until_running(interface: &str) -> Result<(), Error> {
-    let running = index_of(interface).and_then(netlink::wait_until_running);
-    running.map_err(|source| Error::new(Class::Failed, "wait for the interface", interface, source))
+/// Waits until packets pass an interface that is up, and until it replies to neighbour solicitations for its IPv6
+/// address. The kernel joins their group (RFC 4291, 2.7.1) in a worker. A solicitation that comes earlier is lost, and
+/// comes again after a second.
+fn wait_until_ready(interface: &Interface) -> Result<(), Error> {
+    let failed = |source| Error::new(Class::Failed, "wait for the interface", &interface.name, source);
+    let index = index_of(&interface.name).map_err(failed)?;
+    let deadline = Instant::now() + READY_TIMEOUT;
+    while !(netlink::interface(index).map_err(failed)?.running && is_solicited(interface).map_err(failed)?) {
+        if Instant::now() >= deadline {
+            return Err(failed(io::ErrorKind::TimedOut.into()));
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Whether an interface receives neighbour solicitations for its address, if that is an IPv6 address.
+fn is_solicited(interface: &Interface) -> io::Result<bool> {
+    let IpAddr::V6(address) = interface.address else { return Ok(true) };
+    let [.., a, b, c] = address.octets();
+    let group = format!("ff0200000000000000000001ff{a:02x}{b:02x}{c:02x}");
+    let groups = fs::read_to_string(process::folder_of_thread().join("net/igmp6"))?;
+    // The fields of a line: the interface's index and name, a group, and others (`net/ipv6/mcast.c`, `igmp6_mc_seq_show`).
+    Ok(groups.lines().any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next() == Some(&interface.name) && fields.next() == Some(&group)
+    }))
 }
 
 pub(super) fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
