@@ -45,12 +45,12 @@ pub fn allow_open_files(wanted: u64) {
     Native::allow_open_files(wanted);
 }
 
-/// Makes the allocator get buffers of 128 KiB and more from the system, and return them when they are freed. A new
-/// zeroed buffer then takes memory only where it was written to. If a hole in the heap has room for a buffer, glibc
-/// still puts it there.
+/// Makes glibc map buffers of 128 KiB and more by themselves, and unmap them when they are freed. A new zeroed buffer then
+/// takes memory only where it is written to. There is an exception: if freed memory in the heap has room for a buffer,
+/// glibc uses it, and fills the whole buffer with zeros.
 ///
-/// Without this call, glibc keeps large buffers after the first one was freed (`mallopt(3)`, `M_MMAP_THRESHOLD`), and
-/// fills all of a reused buffer with zeros. Other systems need nothing.
+/// Without this call, glibc keeps large buffers after the first one was freed (`mallopt(3)`, `M_MMAP_THRESHOLD`). With
+/// other allocators it does nothing.
 pub fn return_large_buffers() {
     Native::return_large_buffers();
 }

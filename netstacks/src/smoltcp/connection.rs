@@ -15,7 +15,7 @@ use crate::{Sink, Source};
 
 /// A socket in its own set.
 pub(super) struct Socket {
-    /// Borrows from `_rings`, so it comes first: fields are dropped in this order.
+    /// Borrows from `_rings`, so it must be dropped first. Fields are dropped in the order of their declaration.
     set: SocketSet<'static>,
     handle: SocketHandle,
     _rings: MmapMut,
@@ -24,15 +24,18 @@ pub(super) struct Socket {
 impl Socket {
     /// A closed socket with two rings of `window` bytes.
     ///
-    /// The rings are a mapping of their own: it takes memory only where it was written to, and goes back to the system.
-    /// An allocator may take a ring from memory that was used before. Then all of it is written with zeros.
+    /// Both rings are in one anonymous mapping, not in the heap: a page takes memory only once it is written to, and the
+    /// mapping is released with the socket. An allocator could reuse freed memory for a ring, and would fill all of it
+    /// with zeros.
     ///
     /// # Errors
     ///
-    /// The system has no memory for the rings.
+    /// The system refuses the mapping, for example at its limit on mappings or on committed memory.
     pub(super) fn new(window: usize) -> io::Result<Self> {
         let mut rings = MmapMut::map_anon(2 * window)?;
-        // SAFETY: the mapping has this length, does not move, and is used by nothing but the set, which ends before it.
+        // SAFETY: the mapping has this length, does not move, and nothing else uses it. The slice does not really live
+        // for `'static`: the set with the borrowing socket is dropped before the mapping, and no caller may take the
+        // socket out of its set.
         let bytes = unsafe { slice::from_raw_parts_mut(rings.as_mut_ptr(), 2 * window) };
         let (receive, send) = bytes.split_at_mut(window);
         let mut set = SocketSet::new(Vec::with_capacity(1));

@@ -238,7 +238,7 @@ fn cpuinfo(key: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The proxy's windows are of 512 KiB, and its own buffers of 256 KiB.
+    /// The proxy has two buffers of 256 KiB for each connection.
     #[test]
     fn buffers_of_connections_do_not_stay_in_the_heap() {
         const COUNT: usize = 200;
