@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
@@ -14,6 +15,14 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
+use socket2::SockRef;
+
+/// The multicast groups of events of interfaces and of IPv6 addresses (`RTMGRP_LINK` and `RTMGRP_IPV6_IFADDR` of
+/// `linux/rtnetlink.h`).
+const EVENTS: u32 = 0x1 | 0x100;
+
+/// How long it may take until an interface that is up is ready.
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sets how many packets may wait in an interface's queue.
 ///
@@ -88,6 +97,26 @@ pub(super) fn create_veth(near: &str, far: &str, far_namespace: &File) -> io::Re
         ]),
     ];
     create(RouteNetlinkMessage::NewLink(link))
+}
+
+/// Waits for a condition that an event of an interface or an IPv6 address announces.
+pub(super) fn wait_until(ready: impl Fn() -> io::Result<bool>) -> io::Result<()> {
+    let mut events = Socket::new(NETLINK_ROUTE)?;
+    events.bind(&SocketAddr::new(0, EVENTS))?;
+    let deadline = Instant::now() + READY_TIMEOUT;
+    // The socket keeps an event that happens between the query and the wait.
+    while !ready()? {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        SockRef::from(&events).set_read_timeout(Some(remaining))?;
+        match events.recv_from_full() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Routes all packets to a network out of an interface with `RTM_NEWROUTE`, as `ip route add NETWORK dev NAME` does.

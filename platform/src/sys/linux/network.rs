@@ -4,8 +4,6 @@ use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::net::if_::if_nametoindex;
 
@@ -14,9 +12,6 @@ use crate::{Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace
 
 /// The interface index of the loopback in every namespace (`include/net/flow.h`).
 const LOOPBACK_IFINDEX: u32 = 1;
-
-/// How long it may take until packets pass an interface that is up.
-const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sets the MTU, queue, address and route of an interface, and sets its link up.
 pub(super) fn set_up(interface: &Interface) -> Result<(), Error> {
@@ -54,19 +49,13 @@ pub(super) fn join(near: &Interface, far: &Interface, network: &Namespace) -> Re
 }
 
 /// Waits until packets pass an interface that is up, and until it replies to neighbour solicitations for its IPv6
-/// address. The kernel joins their group (RFC 4291, 2.7.1) in a worker. A solicitation that comes earlier is lost, and
-/// comes again after a second.
+/// address. The kernel joins their group (RFC 4291, 2.7.1) in a worker, and announces the address afterwards
+/// (`net/ipv6/addrconf.c`, `addrconf_dad_begin`). A solicitation that comes earlier is lost, and comes again after a
+/// second.
 fn wait_until_ready(interface: &Interface) -> Result<(), Error> {
+    let ready = || Ok(netlink::interface(index_of(&interface.name)?)?.running && is_solicited(interface)?);
     let failed = |source| Error::new(Class::Failed, "wait for the interface", &interface.name, source);
-    let index = index_of(&interface.name).map_err(failed)?;
-    let deadline = Instant::now() + READY_TIMEOUT;
-    while !(netlink::interface(index).map_err(failed)?.running && is_solicited(interface).map_err(failed)?) {
-        if Instant::now() >= deadline {
-            return Err(failed(io::ErrorKind::TimedOut.into()));
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-    Ok(())
+    netlink::wait_until(ready).map_err(failed)
 }
 
 /// Whether an interface receives neighbour solicitations for its address, if that is an IPv6 address.
