@@ -34,8 +34,8 @@ export "CFLAGS_${host//-/_}=$cflags"
 export RUSTFLAGS="-Zsanitizer=address -Cforce-frame-pointers=yes"
 export CARGO_TARGET_DIR=target/sanitize CARGO_INCREMENTAL=0
 
-# lwIP is the only stack with more than a block of `unsafe`; that of smoltcp runs under the sanitizer in its fuzz target. The
-# cases of the others could only fail by their time, which the sanitizer stretches; those of lwIP have their retries
+# Only lwIP has much `unsafe` code. The one block for smoltcp runs under the sanitizer in its fuzz target. The cases of the
+# other stacks could only fail by their time, which the sanitizer stretches; those of lwIP have their retries
 # (`conformance/tests/scorecard.rs`).
 cargo +nightly test --locked --target "$host" --no-fail-fast -p rust-tun-perf-lwip-sys -p rust-tun-perf-platform \
     -p rust-tun-perf-netstacks -p rust-tun-perf-conformance --lib --tests \

@@ -109,8 +109,8 @@ fn tcp_config(window: usize, user_timeout: Duration, offload: &Offload) -> TcpCo
     let mut tcp = TcpConfig::default();
     // It ends a connection if the application neither reads nor writes for this long.
     tcp.timeout = user_timeout;
-    // It sends another packet while fewer bytes than this are in flight. So it stays within a
-    // window of this size. It may exceed a smaller one of the peer by up to a packet (docs/reliability.md).
+    // It sends another packet while fewer bytes than this are in flight. So it stays within a window
+    // of this size. It may exceed a smaller window of the peer by up to a packet (docs/reliability.md).
     let largest = offload.largest_payload(false).max(offload.largest_payload(true)).into();
     tcp.max_unacked_bytes = window.saturating_sub(largest).max(1) as u32;
     tcp.read_buffer_size = window;

@@ -206,8 +206,8 @@ impl<L: Link> SmoltcpEngine<L> {
         self.listen(segment.key).map_or(Class::Unwelcome, Class::Segment)
     }
 
-    /// Adds a connection with a socket that listens for its SYN. `None` if the system
-    /// refuses the memory of its rings.
+    /// Adds a connection with a socket that listens for its SYN. `None` if the system refuses the
+    /// memory of its rings.
     fn listen(&mut self, key: FlowKey) -> Option<FlowId> {
         let mut socket = self.spare.pop().or_else(|| Socket::new(self.config.window).ok())?;
         // By default an ACK may wait for 10 ms. That would stall a peer if a single packet fills the window.
