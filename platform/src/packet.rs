@@ -376,7 +376,21 @@ pub(crate) fn fill_checksum_at(packet: &mut [u8], start: usize, offset: usize) {
 
 /// Whether the filled TCP or UDP checksum of a packet is right. A packet without a checksum is right too: a fragment,
 /// another protocol, or UDP over IPv4 with a checksum of zero (RFC 768). Over IPv6, UDP must have one (RFC 8200, 8.1).
-pub(crate) fn is_checksum_right(packet: &[u8]) -> bool {
+///
+/// ```
+/// use platform::Checksum;
+/// use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, is_checksum_right};
+///
+/// let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
+/// let mut packet = [0; MAX_HEADERS_LEN];
+/// let len = headers.write(TcpFields::default(), &[], &[], Checksum::Filled, &mut packet);
+/// assert!(is_checksum_right(&packet[..len]));
+/// // Another window.
+/// packet[35] ^= 1;
+/// assert!(!is_checksum_right(&packet[..len]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn is_checksum_right(packet: &[u8]) -> bool {
     let Some((start, offset)) = Transport::checksum_place(packet) else { return true };
     let is_udp = offset == UDP_CHECKSUM_AT;
     if is_udp && packet[start + offset..start + offset + 2] == [0; 2] {
