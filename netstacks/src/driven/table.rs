@@ -1,9 +1,10 @@
 //! The connections of an engine: their owners, the work that is due, and their timers.
 //!
-//! The cost of an operation does not depend on the number of connections, except that a timer costs its logarithm.
+//! The cost of an operation does not depend on the number of connections, except that a timer and a half-open connection
+//! cost its logarithm.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::mem;
 use std::ops::{Index, IndexMut};
 
@@ -15,6 +16,10 @@ use crate::FlowKey;
 
 /// Largest number of connections, in any state. Further SYNs are dropped.
 const MAX_FLOWS: usize = 1 << 16;
+
+/// Largest number of half-open connections. Beyond it the oldest is forgotten, so a flood of SYNs cannot keep others out
+/// (RFC 4987, 3.4).
+pub(crate) const HALF_OPEN: usize = 4096;
 
 /// Largest number of connections in TIME-WAIT without a stream. Beyond it the oldest is forgotten: if its peer
 /// retransmits the FIN, it gets a RST.
@@ -43,9 +48,11 @@ pub(crate) struct Table<C> {
     entries: Slab<Entry<C>>,
     by_key: HashMap<FlowKey, FlowId>,
     accept_queue: VecDeque<FlowId>,
-    /// Connections in the handshake and in the accept queue.
-    unaccepted: usize,
     backlog: usize,
+    /// Connections in the handshake by their serial numbers, so the oldest is the first.
+    half_open: BTreeMap<u64, FlowId>,
+    /// The serial number of the next connection.
+    serial: u64,
     is_listening: bool,
     /// Connections in TIME-WAIT, the oldest first. Some may be gone.
     time_wait: VecDeque<FlowId>,
@@ -58,6 +65,7 @@ pub(crate) struct Table<C> {
 struct Entry<C> {
     key: FlowKey,
     stage: Stage,
+    serial: u64,
     is_due: bool,
     has_changed: bool,
     /// The earliest timer of this connection in the queue. Its other timers there are obsolete.
@@ -66,14 +74,15 @@ struct Entry<C> {
 }
 
 impl<C> Table<C> {
-    /// An empty table. At most `backlog` connections wait for `accept`, half-open ones included.
+    /// An empty table. At most `backlog` established connections wait for `accept`.
     pub(crate) fn new(backlog: usize) -> Self {
         Self {
             entries: Slab::new(),
             by_key: HashMap::new(),
             accept_queue: VecDeque::new(),
-            unaccepted: 0,
             backlog,
+            half_open: BTreeMap::new(),
+            serial: 0,
             is_listening: true,
             time_wait: VecDeque::new(),
             time_wait_count: 0,
@@ -92,17 +101,27 @@ impl<C> Table<C> {
         self.is_listening
     }
 
-    /// How many more connections may open.
+    /// How many more connections the accept queue takes. While it is 0, none may open or become established.
     pub(crate) fn room(&self) -> usize {
-        if !self.is_listening {
+        if !self.is_listening || (self.is_full() && self.half_open.is_empty()) {
             return 0;
         }
-        self.backlog.saturating_sub(self.unaccepted).min(MAX_FLOWS.saturating_sub(self.entries.len()))
+        self.backlog.saturating_sub(self.accept_queue.len())
+    }
+
+    fn is_full(&self) -> bool {
+        self.entries.len() >= MAX_FLOWS
     }
 
     /// The number of connections in the handshake.
     pub(crate) fn half_open(&self) -> usize {
-        self.unaccepted - self.accept_queue.len()
+        self.half_open.len()
+    }
+
+    /// The half-open connection that the caller has to forget before it opens another, if any. Its peer gets no RST.
+    pub(crate) fn oldest_half_open(&self) -> Option<FlowId> {
+        let (_, oldest) = self.half_open.first_key_value()?;
+        (self.half_open.len() >= HALF_OPEN || self.is_full()).then_some(*oldest)
     }
 
     pub(crate) fn find(&self, key: &FlowKey) -> Option<FlowId> {
@@ -132,16 +151,20 @@ impl<C> Table<C> {
 
     /// Adds a connection after its SYN.
     pub(crate) fn open(&mut self, key: FlowKey, connection: C) -> FlowId {
-        let entry = Entry { key, stage: Stage::Handshake, is_due: false, has_changed: false, timer: None, connection };
+        let (stage, serial) = (Stage::Handshake, self.serial);
+        let entry = Entry { key, stage, serial, is_due: false, has_changed: false, timer: None, connection };
         let flow = FlowId(self.entries.insert(entry));
         self.by_key.insert(key, flow);
-        self.unaccepted += 1;
+        self.half_open.insert(serial, flow);
+        self.serial += 1;
         flow
     }
 
     /// The handshake is complete.
     pub(crate) fn established(&mut self, flow: FlowId) {
-        self.entries[flow.0].stage = Stage::Ready;
+        let entry = &mut self.entries[flow.0];
+        entry.stage = Stage::Ready;
+        self.half_open.remove(&entry.serial);
         self.accept_queue.push_back(flow);
     }
 
@@ -153,7 +176,6 @@ impl<C> Table<C> {
         let flow = self.accept_queue.pop_front()?;
         let entry = &mut self.entries[flow.0];
         entry.stage = Stage::Accepted;
-        self.unaccepted -= 1;
         Some(Accepted { flow, local: entry.key.local, peer: entry.key.peer })
     }
 
@@ -161,7 +183,7 @@ impl<C> Table<C> {
     pub(crate) fn close_listener(&mut self) -> Vec<FlowId> {
         self.is_listening = false;
         self.accept_queue.clear();
-        self.unaccepted = 0;
+        self.half_open.clear();
         let unaccepted = |(index, entry): (usize, &mut Entry<C>)| {
             matches!(entry.stage, Stage::Handshake | Stage::Ready).then(|| {
                 entry.stage = Stage::Orphaned;
@@ -206,7 +228,7 @@ impl<C> Table<C> {
         self.detach(flow);
         let entry = self.entries.remove(flow.0);
         match entry.stage {
-            Stage::Handshake => self.unaccepted -= 1,
+            Stage::Handshake => drop(self.half_open.remove(&entry.serial)),
             Stage::TimeWait => self.time_wait_count -= 1,
             Stage::Ready | Stage::Accepted | Stage::Orphaned => {}
         }
@@ -336,18 +358,38 @@ mod tests {
     }
 
     #[test]
-    fn the_backlog_counts_connections_that_are_not_accepted() {
+    fn the_backlog_counts_established_connections_that_are_not_accepted() {
         let mut table = Table::new(2);
-        let first = table.open(key(1), ());
-        let second = table.open(key(2), ());
-        assert_eq!(table.room(), 0);
-        table.remove(second);
+        let flows = [1, 2, 3].map(|port| table.open(key(port), ()));
+        assert_eq!(table.room(), 2);
+        table.established(flows[0]);
+        table.remove(flows[2]);
         assert_eq!(table.room(), 1);
-        table.established(first);
-        table.open(key(3), ());
-        assert_eq!(table.room(), 0);
+        table.established(flows[1]);
+        assert_eq!((table.room(), table.half_open()), (0, 0));
         table.accept().unwrap();
         assert_eq!(table.room(), 1);
+    }
+
+    #[test]
+    fn the_oldest_half_open_connection_gives_way() {
+        let mut table = Table::new(9);
+        let flows: Vec<_> = (0..HALF_OPEN as u16).map(|port| table.open(key(port), ())).collect();
+        assert_eq!(table.oldest_half_open(), Some(flows[0]));
+        table.established(flows[0]);
+        assert_eq!(table.oldest_half_open(), None);
+        table.remove(flows[2]);
+        // This one has the number of the removed one, and is the youngest.
+        assert_eq!(table.open(key(1), ()), flows[2]);
+        for oldest in [&flows[1..2], &flows[3..]].concat() {
+            table.open(key(2), ());
+            assert_eq!(table.oldest_half_open(), Some(oldest));
+            table.remove(oldest);
+        }
+        assert_eq!(table.oldest_half_open(), None);
+        table.open(key(3), ());
+        assert_eq!(table.oldest_half_open(), Some(flows[2]));
+        assert_eq!((table.half_open(), table.room()), (HALF_OPEN, 8));
     }
 
     #[test]
