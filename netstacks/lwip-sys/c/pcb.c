@@ -40,6 +40,15 @@ lwip_sys_pcb_in_flight(const struct tcp_pcb *pcb)
   return pcb->snd_nxt - pcb->lastack;
 }
 
+void
+lwip_sys_pcb_edges(const struct tcp_pcb *pcb, struct lwip_sys_edges *edges)
+{
+  edges->rcv_nxt = pcb->rcv_nxt;
+  edges->rcv_end = pcb->rcv_nxt + pcb->rcv_wnd;
+  edges->snd_una = pcb->lastack;
+  edges->snd_nxt = pcb->snd_nxt;
+}
+
 /* Retransmits the first unacknowledged segment without a change of the congestion window. Does nothing after a timeout,
  * because then lwIP sends everything again. Restarts the timer, as tcp_rexmit_fast() does. Restores nrtx, which would
  * make the next timeout longer. */

@@ -61,6 +61,16 @@ struct lwip_sys_callbacks {
   err_t (*output)(void *link, const struct lwip_sys_slice *slices, size_t count, const struct pbuf *p);
 };
 
+/* The sequence numbers between which a segment is acceptable. */
+struct lwip_sys_edges {
+  /* The next byte from the peer, and the end of the receive window. */
+  u32_t rcv_nxt;
+  u32_t rcv_end;
+  /* The first byte that is not acknowledged, and the next one to send. */
+  u32_t snd_una;
+  u32_t snd_nxt;
+};
+
 /* The settings of the interface. */
 struct lwip_sys_options {
   /* Each connection's receive window and send buffer, in bytes. */
@@ -135,6 +145,7 @@ void lwip_sys_tick(void);
 void lwip_sys_pcb_tick(struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb);
 u32_t lwip_sys_pcb_in_flight(const struct tcp_pcb *pcb);
+void lwip_sys_pcb_edges(const struct tcp_pcb *pcb, struct lwip_sys_edges *edges);
 u8_t lwip_sys_pcb_probe(struct tcp_pcb *pcb);
 void lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new);
 void lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len);

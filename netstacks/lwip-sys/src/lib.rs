@@ -94,6 +94,20 @@ pub struct Endpoints {
     pub is_v6: u8,
 }
 
+/// The sequence numbers between which a segment is acceptable (RFC 9293, 3.4).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Edges {
+    /// The next byte from the peer.
+    pub rcv_nxt: u32,
+    /// The end of the receive window.
+    pub rcv_end: u32,
+    /// The first byte that is not acknowledged.
+    pub snd_una: u32,
+    /// The next byte to send.
+    pub snd_nxt: u32,
+}
+
 /// A piece of a packet.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -239,6 +253,8 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_outstanding(pcb: *const TcpPcb) -> u8;
     /// How many sequence numbers have been sent and not acknowledged.
     pub fn lwip_sys_pcb_in_flight(pcb: *const TcpPcb) -> u32;
+    /// Writes the acceptable sequence numbers to `edges`.
+    pub fn lwip_sys_pcb_edges(pcb: *const TcpPcb, edges: *mut Edges);
     /// Queues the first unacknowledged segment again; the next [`lwip_sys_pcb_flush`] sends it. Returns 0 if there is
     /// none, or if it is already queued.
     pub fn lwip_sys_pcb_probe(pcb: *mut TcpPcb) -> u8;
