@@ -78,6 +78,13 @@ lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new)
   }
 }
 
+/* Ends a connection without a RST. */
+void
+lwip_sys_pcb_forget(struct tcp_pcb *pcb)
+{
+  tcp_abandon(pcb, 0);
+}
+
 u8_t
 lwip_sys_pcb_is_over(const struct tcp_pcb *pcb)
 {

@@ -43,6 +43,9 @@ static u8_t ext_id;
 static struct tcp_pcb *belongs_to;
 /* The flow of the last segment. */
 static size_t noted;
+/* Whether the last SYN has reopened a connection, and the next sequence number of ours in that. */
+static u8_t reopened;
+static u32_t old_snd_nxt;
 
 void
 lwip_sys_assertion_failed(const char *message, int line)
@@ -319,15 +322,40 @@ lwip_sys_input(struct pbuf *p, u8_t verify, struct tcp_pcb *pcb)
   return noted;
 }
 
+/* For a segment of a half-open connection. A SYN with another sequence number is from a client that has begun again:
+ * the RST that it sends for this acknowledgement ends the old handshake. lwIP alone would not reply. */
+static u8_t
+admit_to_handshake(struct tcp_pcb *pcb, const struct tcp_hdr *header)
+{
+  switch (TCPH_FLAGS(header) & (TCP_SYN | TCP_ACK | TCP_RST)) {
+    case TCP_SYN:
+      if (lwip_ntohl(header->seqno) + 1 == pcb->rcv_nxt) {
+        return 1;
+      }
+      tcp_send_empty_ack(pcb);
+      return 0;
+    case TCP_ACK:
+      return callbacks->admit(engine, 0) == LWIP_SYS_OPEN;
+    default:
+      return 1;
+  }
+}
+
 /* Whether to pass a segment to lwIP. The only listener moves to the port of each SYN, so every port is open at no
- * cost. */
+ * cost. The caller has verified the checksum of a segment that it knows. It knows all segments that are whole. */
 u8_t
 lwip_sys_admit(const struct pbuf *p)
 {
   const struct tcp_hdr *header = (const struct tcp_hdr *)p->payload;
   struct tcp_pcb *pcb = belongs_to;
   lwip_sys_enlist(pcb);
-  if (p->len < TCP_HLEN || (TCPH_FLAGS(header) & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN) {
+  if (p->len < TCP_HLEN || (interface.chksum_flags & NETIF_CHECKSUM_CHECK_TCP)) {
+    return 0;
+  }
+  if (pcb != NULL && pcb->state == SYN_RCVD) {
+    return admit_to_handshake(pcb, header);
+  }
+  if ((TCPH_FLAGS(header) & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN) {
     return 1;
   }
   if ((TCPH_FLAGS(header) & TCP_FIN) || header->dest == 0 || header->src == 0) {
@@ -335,23 +363,26 @@ lwip_sys_admit(const struct pbuf *p)
   }
   /* A SYN may reopen a connection in TIME-WAIT if its sequence number is beyond those of the old one (RFC 1122,
    * 4.2.2.13). lwIP alone would reply with a RST. */
-  if (pcb != NULL && pcb->state == TIME_WAIT && TCP_SEQ_GT(lwip_ntohl(header->seqno), pcb->rcv_nxt)) {
+  if (pcb != NULL && (pcb->state != TIME_WAIT || !TCP_SEQ_GEQ(lwip_ntohl(header->seqno), pcb->rcv_nxt))) {
+    return 1;
+  }
+  switch (callbacks->admit(engine, 1)) {
+    case LWIP_SYS_DROP:
+      return 0;
+    case LWIP_SYS_REFUSE:
+      /* No segment has port 0, so lwIP finds no listener and sends a RST. */
+      listener->local_port = 0;
+      break;
+    default:
+      listener->local_port = lwip_ntohs(header->dest);
+      break;
+  }
+  reopened = pcb != NULL;
+  if (reopened) {
+    old_snd_nxt = pcb->snd_nxt;
     tcp_abort(pcb);
-    pcb = NULL;
   }
-  if (pcb == NULL) {
-    switch (callbacks->admit(engine)) {
-      case LWIP_SYS_DROP:
-        return 0;
-      case LWIP_SYS_REFUSE:
-        /* No segment has port 0, so lwIP finds no listener and sends a RST. */
-        listener->local_port = 0;
-        break;
-      default:
-        listener->local_port = lwip_ntohs(header->dest);
-        break;
-    }
-  }
+  lwip_sys_enlist(NULL);
   return 1;
 }
 
@@ -371,8 +402,12 @@ lwip_sys_isn(const struct ip_addr *local_ip, unsigned short local_port, const st
              unsigned short remote_port)
 {
   struct lwip_sys_endpoints endpoints;
+  u32_t isn;
   lwip_sys_describe(&endpoints, local_ip, local_port, remote_ip, remote_port);
-  return callbacks->isn(engine, &endpoints);
+  isn = callbacks->isn(engine, &endpoints);
+  /* The old connection may have sent faster than the clock of RFC 6528. The distance is Linux's
+   * (tcp_timewait_state_process, net/ipv4/tcp_minisocks.c). */
+  return reopened && TCP_SEQ_LEQ(isn, old_snd_nxt) ? old_snd_nxt + 65535 + 2 : isn;
 }
 
 void

@@ -34,8 +34,9 @@ struct lwip_sys_slice {
 
 /* The callbacks of lwIP. A flow is the caller's number of a connection, never 0. */
 struct lwip_sys_callbacks {
-  /* What to do with a SYN that belongs to no connection: LWIP_SYS_DROP, LWIP_SYS_OPEN or LWIP_SYS_REFUSE. */
-  u8_t (*admit)(void *engine);
+  /* What to do with a SYN that belongs to no connection, or, if opens is 0, with the ACK that would complete a
+   * handshake: LWIP_SYS_DROP, LWIP_SYS_OPEN or LWIP_SYS_REFUSE. */
+  u8_t (*admit)(void *engine, u8_t opens);
   /* A SYN was accepted. Returns the connection's flow, or 0 to drop the SYN. */
   size_t (*opened)(void *engine, struct tcp_pcb *pcb);
   /* The handshake is complete. */
@@ -139,6 +140,7 @@ void lwip_sys_pbuf_skip(struct pbuf **chain, u16_t len);
 void lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *endpoints);
 size_t lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted);
 void lwip_sys_pcb_push(struct tcp_pcb *pcb);
+void lwip_sys_pcb_forget(struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_is_over(const struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_is_quiet(const struct tcp_pcb *pcb);
 void lwip_sys_tick(void);

@@ -141,8 +141,9 @@ pub struct Options {
 /// `link` are the pointers that [`lwip_sys_start`] got.
 #[repr(C)]
 pub struct Callbacks {
-    /// What to do with a SYN that belongs to no connection: [`DROP`], [`OPEN`] or [`REFUSE`].
-    pub admit: unsafe extern "C" fn(engine: *mut c_void) -> u8,
+    /// What to do with a SYN that belongs to no connection, or, if `opens` is 0, with the ACK that would complete a
+    /// handshake: [`DROP`], [`OPEN`] or [`REFUSE`]. May call [`lwip_sys_pcb_forget`].
+    pub admit: unsafe extern "C" fn(engine: *mut c_void, opens: u8) -> u8,
     /// A SYN was accepted. Returns the flow, or 0 to drop the SYN.
     pub opened: unsafe extern "C" fn(engine: *mut c_void, pcb: *mut TcpPcb) -> usize,
     /// The handshake is complete.
@@ -206,8 +207,8 @@ unsafe extern "C" {
     pub fn lwip_sys_memory_trim();
 
     /// Passes an IP packet to lwIP, which now owns the pbuf. `pcb` is the connection with the packet's addresses, or
-    /// null. `verify` says whether to check TCP's or UDP's checksum. Returns the flow that got the packet, or 0. That
-    /// flow may already have ended.
+    /// null. `verify` says whether to check UDP's checksum; a TCP segment is then dropped, so the caller verifies its
+    /// checksum. Returns the flow that got the packet, or 0. That flow may already have ended.
     pub fn lwip_sys_input(packet: *mut Pbuf, verify: u8, pcb: *mut TcpPcb) -> usize;
 
     /// Drops all datagrams that arrive from now on.
@@ -247,6 +248,8 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_room(pcb: *mut TcpPcb, wanted: usize) -> usize;
     /// Sets PSH on the last unsent segment, if there is one.
     pub fn lwip_sys_pcb_push(pcb: *mut TcpPcb);
+    /// Frees the connection without a RST; calls `destroyed`, then `failed`.
+    pub fn lwip_sys_pcb_forget(pcb: *mut TcpPcb);
     /// 1 in TIME-WAIT.
     pub fn lwip_sys_pcb_is_over(pcb: *const TcpPcb) -> u8;
     /// 1 while data or a FIN is unsent or unacknowledged.

@@ -96,6 +96,11 @@ impl<C> Table<C> {
         self.entries.is_empty()
     }
 
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Whether the listener exists.
     pub(crate) fn is_listening(&self) -> bool {
         self.is_listening

@@ -14,6 +14,8 @@ use std::slice;
 use std::time::Duration;
 
 use lwip_sys::{ERR_ABRT, ERR_CLSD, ERR_OK, ERR_RST, Endpoints, ErrT, Pbuf, TCP_WRITE_FLAG_MORE, TcpPcb};
+use platform::packet::checksum::sum;
+use platform::packet::{ip_len, is_checksum_right};
 use platform::{Checksum, PacketBuffer};
 use tokio::time::Instant;
 
@@ -94,9 +96,15 @@ impl Core {
     /// Passes a packet to lwIP. Afterwards `buffer` has the same size and no meaningful content.
     pub(super) unsafe fn input(this: *mut Self, buffer: &mut PacketBuffer, verify: bool) {
         let verify = verify && buffer.meta().checksum == Checksum::Filled;
+        let segment = segment::parse(buffer.packet());
+        if segment.is_some() && !is_intact(buffer.packet(), verify) {
+            return;
+        }
+        // A datagram may be in fragments, so lwIP verifies it.
+        let verify = verify && segment.is_none();
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
-            let known = segment::parse(buffer.packet()).and_then(|segment| (*this).table.find(&segment.key));
+            let known = segment.and_then(|segment| (*this).table.find(&segment.key));
             let (mut pcb, mut lost, now) = (ptr::null_mut(), None, (*this).now);
             if let Some(flow) = known
                 && let Some(connection) = (*this).table.get_mut(flow)
@@ -371,6 +379,14 @@ impl Core {
     }
 }
 
+/// Whether the checksums of a TCP segment are right: of its IPv4 header, and, with `verify`, of TCP. Connections are
+/// found, and their loss recovery is told, before lwIP reads the segment.
+fn is_intact(packet: &[u8], verify: bool) -> bool {
+    let Some(packet) = ip_len(packet).and_then(|len| packet.get(..len)) else { return false };
+    let header = if packet[0] >> 4 == 4 { &packet[..usize::from(packet[0] & 15) * 4] } else { &[] };
+    (header.is_empty() || sum(header) == 0xffff) && (!verify || is_checksum_right(packet))
+}
+
 /// The number of bytes in flight. A FIN counts as one.
 ///
 /// # Safety
@@ -458,17 +474,23 @@ unsafe fn fill(
 ///
 /// For all: only lwIP calls them, with the engine's pointer.
 impl Core {
-    pub(super) unsafe extern "C" fn on_admit(engine: *mut c_void) -> u8 {
+    pub(super) unsafe extern "C" fn on_admit(engine: *mut c_void, opens: u8) -> u8 {
         let this = engine.cast::<Self>();
         // SAFETY: see above, and the top of this file.
         unsafe {
             if !(*this).table.is_listening() {
-                lwip_sys::REFUSE
-            } else if (*this).table.room() > 0 {
-                lwip_sys::OPEN
-            } else {
-                lwip_sys::DROP
+                return lwip_sys::REFUSE;
             }
+            if (*this).table.room() == 0 {
+                return lwip_sys::DROP;
+            }
+            if opens != 0
+                && let Some(oldest) = (*this).table.oldest_half_open()
+                && let Some(pcb) = (*this).pcb(oldest)
+            {
+                lwip_sys::lwip_sys_pcb_forget(pcb);
+            }
+            lwip_sys::OPEN
         }
     }
 

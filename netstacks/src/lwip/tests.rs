@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+mod hostile;
 mod offload;
 
 use std::io::IoSlice;
@@ -13,6 +14,7 @@ use platform::packet::{TcpLayout, write_partial_checksum};
 use platform::{Checksum, MemoryLink, PacketMeta};
 
 use super::*;
+use crate::driven::Stage;
 
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
