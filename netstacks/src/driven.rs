@@ -17,6 +17,7 @@
 
 mod datagrams;
 mod engine;
+pub(crate) mod isn;
 pub(crate) mod segment;
 mod table;
 #[cfg(all(test, feature = "smoltcp"))]

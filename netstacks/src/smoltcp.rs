@@ -1,14 +1,14 @@
 //! smoltcp 0.14, driven directly.
 //!
-//! smoltcp has no backlog and no listener for all ports: each socket listens for one connection. So the adapter parses
-//! a packet before smoltcp does. For a SYN that opens a connection, it makes a socket that listens on the SYN's address
-//! and port. Then it passes the packet on.
+//! smoltcp has no backlog and no listener for all ports: each socket listens for one connection, and has two rings of a
+//! window each. So the adapter parses a packet before smoltcp does. A SYN makes a [`HalfOpen`] connection without a
+//! socket. The ACK that completes its handshake makes a socket that listens on the SYN's address and port, which gets
+//! the SYN first.
 //!
 //! smoltcp offers each packet to all sockets of a set, and polls all of them. So each connection has its own set, and
 //! the adapter's table finds it. Then the cost of a packet and of a poll does not depend on the number of connections.
 //!
-//! A socket allocates both rings at the start. To bound their memory, the number of half-open connections is limited,
-//! and further SYNs wait in a queue. Sockets that have carried few bytes are reused.
+//! Closed sockets that have carried few bytes are used again.
 //!
 //! UDP has its own interface and socket; see `smoltcp/datagrams.rs`.
 //!
@@ -18,8 +18,10 @@
 mod connection;
 mod datagrams;
 mod device;
+mod half_open;
+mod numbers;
+mod screen;
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -34,13 +36,16 @@ use smoltcp::socket::tcp::State;
 use smoltcp::wire::{HardwareAddress, IpEndpoint};
 use tokio::time::Instant;
 
-use self::connection::{Connection, Fin, Socket};
+use self::connection::{Connection, Fin, Place, Socket};
 use self::datagrams::Datagrams;
 use self::device::Device;
+use self::half_open::{HalfOpen, Next};
+use self::numbers::Numbers;
+use self::screen::{Verdict, screen, trim};
 use crate::datagrams::{Arrival, Inbox};
-use crate::driven::{
-    self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Stage, Table, segment,
-};
+use crate::driven::isn::InitialNumbers;
+use crate::driven::segment::{self, Segment};
+use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Stage, Table};
 use crate::offload::Offload;
 use crate::recovery::{HEADERS, Lost};
 use crate::{Effective, FlowKey, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
@@ -50,6 +55,8 @@ pub(crate) const VERSION: &str = "0.14.0";
 
 /// The work that the adapter does in smoltcp's place.
 ///
+/// - `syn-queue`: half-open connections without sockets; see `smoltcp/half_open.rs`.
+/// - `challenge-ack`: RSTs, SYNs and ACKs that only an attacker or a restarted peer sends; see `smoltcp/screen.rs`.
 /// - `mss-rewrite`: super-packets come from a larger MSS; see `mss_rewrite.rs`.
 /// - `duplicate-ack-window`: duplicate acknowledgements keep their window; see `recovery.rs`.
 /// - `partial-ack`: several losses in a window are recovered without a timeout; see `recovery.rs`.
@@ -57,8 +64,16 @@ pub(crate) const VERSION: &str = "0.14.0";
 ///   a timeout; see `recovery.rs`.
 /// - `late-fin`: after the peer's FIN, our FIN waits until all bytes are acknowledged; see `SmoltcpEngine::close`.
 /// - `reset-unread`: dropping a stream with unread bytes sends a RST.
-const WORKAROUNDS: [&str; 6] =
-    ["mss-rewrite", "duplicate-ack-window", "partial-ack", "tail-loss-probe", "late-fin", "reset-unread"];
+const WORKAROUNDS: [&str; 8] = [
+    "syn-queue",
+    "challenge-ack",
+    "mss-rewrite",
+    "duplicate-ack-window",
+    "partial-ack",
+    "tail-loss-probe",
+    "late-fin",
+    "reset-unread",
+];
 
 /// The `smoltcp` crate. Over IPv4 it fragments datagrams, and reassembles four at once.
 pub struct Smoltcp;
@@ -95,17 +110,8 @@ impl<L: Link> Netstack<L> for Smoltcp {
 /// The timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Limit for the rings of all half-open connections together, in bytes. Most of this memory is never touched.
-const MAX_HALF_OPEN_BYTES: usize = 256 << 20;
-
-/// At least this many connections may be half-open, whatever the size of their rings.
-const MIN_HALF_OPEN: usize = 16;
-
 /// Largest number of closed sockets that are kept for new connections. A new socket costs system calls and page faults.
 const MAX_SPARE: usize = 64;
-
-/// A socket is kept only if it has carried at most this many bytes: its touched memory stays allocated.
-const MAX_SPARE_BYTES: usize = 64 << 10;
 
 /// Largest number of packets that one egress sends, so that received packets do not wait too long.
 const EGRESS_PACKETS: usize = 256;
@@ -121,14 +127,12 @@ pub struct SmoltcpEngine<L> {
     device: Device<L>,
     /// In a box, because it contains a buffer for a fragmented datagram, and the engine is moved.
     interface: Box<Interface>,
-    table: Table<Connection>,
+    table: Table<Place>,
     /// An empty set, for packets that belong to no connection.
     no_sockets: SocketSet<'static>,
-    /// SYNs that wait until fewer connections are half-open.
-    syn_queue: VecDeque<(FlowKey, Box<[u8]>)>,
-    max_half_open: usize,
     /// Closed sockets, for new connections.
     spare: Vec<Socket>,
+    initial_numbers: InitialNumbers,
     datagrams: Datagrams,
     config: StackConfig,
     /// The payload of a segment on the wire, in bytes.
@@ -138,7 +142,7 @@ pub struct SmoltcpEngine<L> {
 
 impl<L: Link> SmoltcpEngine<L> {
     fn new(link: L, config: StackConfig) -> Self {
-        let mss = link.capabilities().mtu.saturating_sub(HEADERS);
+        let (mss, now) = (link.capabilities().mtu.saturating_sub(HEADERS), Instant::now());
         let mut device = Device::new(link);
         let mut interface_config = Config::new(HardwareAddress::Ip);
         interface_config.random_seed = random_seed();
@@ -149,13 +153,12 @@ impl<L: Link> SmoltcpEngine<L> {
             interface,
             table: Table::new(config.backlog),
             no_sockets: SocketSet::new(Vec::new()),
-            syn_queue: VecDeque::new(),
-            max_half_open: (MAX_HALF_OPEN_BYTES / (2 * config.window)).max(MIN_HALF_OPEN),
             spare: Vec::new(),
+            initial_numbers: InitialNumbers::new(now),
             datagrams: Datagrams::new(),
             config,
             mss,
-            started: Instant::now(),
+            started: now,
         }
     }
 
@@ -167,48 +170,131 @@ impl<L: Link> SmoltcpEngine<L> {
         self.started + Duration::from_micros(clock.total_micros().max(0) as u64)
     }
 
-    /// Classifies the next packet. Opens a connection for a SYN.
-    fn classify(&mut self) -> Class {
+    /// Decides about the next packet.
+    fn classify(&mut self, now: Instant) -> Class {
         let Some(packet) = self.device.next_packet() else { return Class::Other };
         let Some(segment) = segment::parse(packet) else {
             return Arrival::parse(packet).map_or(Class::Other, Class::Datagram);
         };
-        let known = self.table.find(&segment.key);
-        if !segment.opens {
-            return known.map_or(Class::Other, Class::Segment);
-        }
-        if let Some(flow) = known {
-            // RFC 9293, 3.6.1: a new SYN may replace a connection in TIME-WAIT.
-            if !matches!(self.table[flow].socket.state(), State::TimeWait | State::Closed) {
-                return Class::Segment(flow);
+        let Some(flow) = self.table.find(&segment.key) else {
+            return if segment.opens { self.begin(segment.key, now) } else { Class::Other };
+        };
+        match &self.table[flow] {
+            Place::HalfOpen(half_open) => {
+                let next = half_open.next(&segment, self.config.window);
+                self.continue_handshake(flow, next, now)
             }
-            if matches!(self.table.stage(flow), Some(Stage::Orphaned | Stage::TimeWait)) {
-                self.forget(flow);
-            } else {
-                self.table.detach(flow);
+            Place::Open(connection) => {
+                let (verdict, edges) = (screen(connection, &segment), connection.edges());
+                match verdict {
+                    Verdict::Pass => {
+                        if let Some(packet) = self.device.next_packet_mut() {
+                            trim(&edges, &segment, packet);
+                        }
+                        Class::Segment(flow)
+                    }
+                    Verdict::Drop => Class::Unwelcome,
+                    Verdict::Challenge { is_throttled } => self.challenge(flow, &segment, is_throttled),
+                    Verdict::Reopen => {
+                        if matches!(self.table.stage(flow), Some(Stage::Orphaned | Stage::TimeWait)) {
+                            self.forget(flow);
+                        } else {
+                            self.table.detach(flow);
+                        }
+                        self.begin(segment.key, now)
+                    }
+                }
             }
         }
-        // smoltcp finds no socket and replies with a RST.
-        if !self.table.is_listening() {
-            return Class::Other;
-        }
-        if self.syn_queue.len() >= self.table.room() {
-            return Class::Unwelcome;
-        }
-        if self.table.half_open() >= self.max_half_open {
-            if let Some(syn) = self.device.next_packet()
-                && !self.syn_queue.iter().any(|(key, _)| *key == segment.key)
-            {
-                self.syn_queue.push_back((segment.key, syn.into()));
-            }
-            return Class::Unwelcome;
-        }
-        self.listen(segment.key).map_or(Class::Unwelcome, Class::Segment)
     }
 
-    /// Adds a connection with a socket that listens for its SYN. `None` if the system refuses the
-    /// memory of its rings.
-    fn listen(&mut self, key: FlowKey) -> Option<FlowId> {
+    /// Begins a connection with the next packet, its SYN.
+    fn begin(&mut self, key: FlowKey, now: Instant) -> Class {
+        // smoltcp finds no socket and replies with a RST.
+        if !self.table.is_listening() || key.local.port() == 0 {
+            return Class::Other;
+        }
+        let initial = self.initial_numbers.of(&key, now);
+        if self.table.room() > 0
+            && let Some(half_open) = self.device.next_packet().and_then(|syn| HalfOpen::new(syn, initial, now))
+        {
+            if let Some(oldest) = self.table.oldest_half_open() {
+                self.forget(oldest);
+            }
+            let flow = self.table.open(key, Place::HalfOpen(half_open));
+            self.table.set_due(flow);
+        }
+        Class::Unwelcome
+    }
+
+    /// Handles the next packet, of a half-open connection.
+    fn continue_handshake(&mut self, flow: FlowId, next: Next, now: Instant) -> Class {
+        match next {
+            Next::Open if self.table.room() == 0 || self.open(flow, now).is_none() => Class::Unwelcome,
+            Next::Open => Class::Segment(flow),
+            Next::Answer => {
+                if let Place::HalfOpen(half_open) = &mut self.table[flow] {
+                    half_open.ask();
+                }
+                self.table.set_due(flow);
+                Class::Unwelcome
+            }
+            Next::Replace => {
+                let key = *self.table.key(flow);
+                self.forget(flow);
+                self.begin(key, now)
+            }
+            Next::Forget => {
+                self.forget(flow);
+                Class::Unwelcome
+            }
+            Next::Refuse => Class::Other,
+            Next::Drop => Class::Unwelcome,
+        }
+    }
+
+    /// Gives a half-open connection a socket. `None` if the system refuses the memory of its rings.
+    fn open(&mut self, flow: FlowId, now: Instant) -> Option<()> {
+        let Place::HalfOpen(half_open) = self.table[flow] else { return None };
+        let key = *self.table.key(flow);
+        // The first SYN-ACK gives a round trip time. Later ones do not (Karn's algorithm; RFC 6298, 3).
+        let begun = if half_open.tries == 1 { half_open.since } else { now };
+        let (socket, numbers) = self.answer(&key, &half_open, true, begun)?;
+        let segment_len = self.device.sender.segment_len(key.local.is_ipv6());
+        self.table[flow] = Place::Open(Connection::new(socket, numbers, &half_open, segment_len, self.mss));
+        Some(())
+    }
+
+    /// Passes the SYN of a half-open connection to a socket, which answers it. In a rehearsal the answer is not sent.
+    /// `None` if the system refuses memory, or smoltcp refuses the SYN.
+    fn answer(
+        &mut self,
+        key: &FlowKey,
+        half_open: &HalfOpen,
+        is_rehearsal: bool,
+        now: Instant,
+    ) -> Option<(Socket, Numbers)> {
+        let mut socket = self.listen(key)?;
+        let mut syn = [0; MAX_HEADERS_LEN];
+        let len = half_open.write(key, &mut syn)?;
+        self.device.put(&syn[..len]);
+        let scale = half_open.peer_scale.map_or(0, |_| crate::window_scale(self.config.window));
+        let mut numbers = Numbers::new(half_open.initial, scale, is_rehearsal);
+        let clock = self.clock(now);
+        self.device.numbered(&mut numbers, |device| {
+            self.interface.poll_ingress_single(clock, device, socket.set());
+            self.interface.poll_egress(clock, device, socket.set());
+        });
+        numbers.is_rehearsal = false;
+        if socket.state() == State::SynReceived {
+            return Some((socket, numbers));
+        }
+        self.reuse(socket);
+        None
+    }
+
+    /// A socket that listens for the SYN of a connection. `None` if the system refuses the memory of its rings.
+    fn listen(&mut self, key: &FlowKey) -> Option<Socket> {
         let mut socket = self.spare.pop().or_else(|| Socket::new(self.config.window).ok())?;
         // By default an ACK may wait for 10 ms. That would stall a peer if a single packet fills the window.
         socket.set_ack_delay(None);
@@ -216,18 +302,60 @@ impl<L: Link> SmoltcpEngine<L> {
         socket.set_timeout(Some(HANDSHAKE_TIMEOUT.min(self.config.user_timeout).into()));
         // If this is set later, smoltcp sends a probe at once.
         socket.set_keep_alive(Some((self.config.user_timeout / 3).into()));
-        // This fails only for an open socket or port 0. A SYN to port 0 then finds no listener, and smoltcp replies
-        // with a RST.
-        let _refused = socket.listen(IpEndpoint::from(key.local));
-        let segment_len = self.device.sender.segment_len(key.local.is_ipv6());
-        Some(self.table.open(key, Connection::new(socket, segment_len, self.mss)))
+        // This fails only for an open socket or port 0, and there is neither.
+        socket.listen(IpEndpoint::from(key.local)).ok()?;
+        Some(socket)
+    }
+
+    /// Sends the SYN-ACK of a half-open connection if it is due, or forgets the connection after its timeout. Returns how
+    /// many packets it sent.
+    fn send_syn_ack(&mut self, flow: FlowId, now: Instant) -> usize {
+        let Place::HalfOpen(mut half_open) = self.table[flow] else { return 0 };
+        let gives_up_at = half_open.since + HANDSHAKE_TIMEOUT.min(self.config.user_timeout);
+        let due_at = match half_open.due_at(now) {
+            _ if now >= gives_up_at => None,
+            Some(at) => Some((at, 0)),
+            None => {
+                let key = *self.table.key(flow);
+                self.answer(&key, &half_open, false, now).map(|(socket, _)| {
+                    self.reuse(socket);
+                    (half_open.answered(now), 1)
+                })
+            }
+        };
+        let Some((due_at, sent)) = due_at else {
+            self.forget(flow);
+            return 0;
+        };
+        self.table[flow] = Place::HalfOpen(half_open);
+        self.table.set_timer(flow, due_at.min(gives_up_at));
+        sent
+    }
+
+    /// Puts a segment in the place of the next packet to which smoltcp replies with an acknowledgement of what it
+    /// expects. smoltcp throttles replies to segments without data.
+    fn challenge(&mut self, flow: FlowId, segment: &Segment, is_throttled: bool) -> Class {
+        let Some(connection) = self.table[flow].open() else { return Class::Unwelcome };
+        let edges = connection.edges();
+        let fields = TcpFields {
+            sequence: edges.expected.wrapping_sub(1),
+            acknowledgement: edges.unacknowledged,
+            flags: ACK,
+            window: connection.recovery.window(),
+        };
+        let Some(headers) = TcpHeaders::new(segment.key.peer, segment.key.local) else { return Class::Unwelcome };
+        let mut packet = [0; MAX_HEADERS_LEN];
+        let data: &[u8] = if is_throttled { &[] } else { &[0] };
+        let len = headers.write(fields, &[], data, Checksum::Partial, &mut packet);
+        self.device.replace(&packet[..len + data.len()]);
+        Class::Segment(flow)
     }
 
     /// Updates a connection after smoltcp has handled a packet for it.
     fn received(&mut self, flow: FlowId) {
         let Some(stage) = self.table.stage(flow) else { return };
         self.table.set_due(flow);
-        let connection = &mut self.table[flow];
+        let Some(connection) = self.table[flow].open_mut() else { return };
         let socket = &mut connection.socket;
         if connection.fin == Fin::Due && socket.send_queue() == 0 {
             connection.fin = Fin::Asked;
@@ -262,11 +390,12 @@ impl<L: Link> SmoltcpEngine<L> {
     /// Sends at most `most` packets of a connection, and returns how many.
     fn send_due(&mut self, flow: FlowId, now: Instant, most: usize) -> usize {
         let clock = self.clock(now);
-        let Some(connection) = self.table.get_mut(flow) else { return 0 };
+        let Some(Place::Open(Connection { socket, numbers, .. })) = self.table.get_mut(flow) else { return 0 };
         let mut sent = 0;
         while sent < most && !self.device.sender.is_blocked() {
-            let sockets = connection.socket.set();
-            if self.interface.poll_egress(clock, &mut self.device, sockets) == PollResult::None {
+            let result =
+                self.device.numbered(numbers, |device| self.interface.poll_egress(clock, device, socket.set()));
+            if result == PollResult::None {
                 self.sent_all(flow, now);
                 return sent;
             }
@@ -280,9 +409,10 @@ impl<L: Link> SmoltcpEngine<L> {
     fn sent_all(&mut self, flow: FlowId, now: Instant) {
         let clock = self.clock(now);
         let Some(stage) = self.table.stage(flow) else { return };
-        let connection = &mut self.table[flow];
+        let Some(connection) = self.table[flow].open_mut() else { return };
         let tcp_state = connection.socket.state();
-        let late_at = connection.recovery.deadline(connection.socket.send_queue(), now);
+        let late_at = connection.recovery.deadline(&connection.edges(), now);
+        let stuck_at = (stage == Stage::Orphaned).then(|| connection.stuck_at(now));
         let stack_timer = self.interface.poll_at(clock, connection.socket.set()).map(|at| self.time(at));
         let mut timer = [late_at, stack_timer].into_iter().flatten().min();
         match stage {
@@ -294,14 +424,8 @@ impl<L: Link> SmoltcpEngine<L> {
                     self.forget(oldest);
                 }
             }
-            Stage::Orphaned => {
-                let stuck_at = self.table[flow].stuck_at(now);
-                if now >= stuck_at {
-                    self.table[flow].socket.abort();
-                    return self.table.set_due(flow);
-                }
-                timer = Some(timer.map_or(stuck_at, |timer| timer.min(stuck_at)));
-            }
+            Stage::Orphaned if stuck_at.is_some_and(|stuck_at| now >= stuck_at) => return self.abort(flow),
+            Stage::Orphaned => timer = timer.into_iter().chain(stuck_at).min(),
             Stage::Ready | Stage::Accepted if tcp_state == State::Closed => self.table.set_changed(flow),
             _ => {}
         }
@@ -316,7 +440,7 @@ impl<L: Link> SmoltcpEngine<L> {
     /// only opens the window (`socket/tcp.rs`, `process`). It would send the rest byte by byte, with window probes,
     /// until the connection times out.
     fn close(&mut self, flow: FlowId) {
-        let Connection { socket, fin, .. } = &mut self.table[flow];
+        let Some(Connection { socket, fin, .. }) = self.table[flow].open_mut() else { return };
         if socket.state() == State::CloseWait && socket.send_queue() > 0 {
             *fin = Fin::Due;
         } else {
@@ -326,9 +450,27 @@ impl<L: Link> SmoltcpEngine<L> {
         self.table.set_due(flow);
     }
 
+    /// Ends a connection with a RST.
+    fn abort(&mut self, flow: FlowId) {
+        if let Some(connection) = self.table[flow].open_mut() {
+            connection.fin = Fin::Asked;
+            connection.socket.abort();
+            self.table.set_due(flow);
+        }
+    }
+
+    /// Removes a connection without a word to its peer.
     fn forget(&mut self, flow: FlowId) {
-        let Connection { mut socket, carried, .. } = self.table.remove(flow);
-        if carried + socket.recv_queue() <= MAX_SPARE_BYTES && self.spare.len() < MAX_SPARE {
+        if let Place::Open(connection) = self.table.remove(flow)
+            && connection.is_fresh()
+        {
+            self.reuse(connection.socket);
+        }
+    }
+
+    /// Keeps a socket for a new connection.
+    fn reuse(&mut self, mut socket: Socket) {
+        if self.spare.len() < MAX_SPARE {
             socket.abort();
             self.spare.push(socket);
         }
@@ -338,9 +480,9 @@ impl<L: Link> SmoltcpEngine<L> {
     fn input(&mut self, now: Instant) {
         let clock = self.clock(now);
         loop {
-            let flow = match self.classify() {
-                Class::Segment(flow) => Some(flow),
-                Class::Other => None,
+            let result = match self.classify(now) {
+                Class::Segment(flow) => self.input_segment(flow, now),
+                Class::Other => self.interface.poll_ingress_single(clock, &mut self.device, &mut self.no_sockets),
                 Class::Unwelcome => {
                     self.device.skip_packet();
                     continue;
@@ -350,28 +492,30 @@ impl<L: Link> SmoltcpEngine<L> {
                     continue;
                 }
             };
-            let mut lost = None;
-            let sockets = match flow {
-                Some(flow) => {
-                    let Connection { socket, recovery, .. } = &mut self.table[flow];
-                    if let Some(packet) = self.device.next_packet_mut() {
-                        lost = recovery.on_packet(packet, socket.send_queue(), now);
-                    }
-                    socket.set()
-                }
-                None => &mut self.no_sockets,
-            };
-            let result = self.interface.poll_ingress_single(clock, &mut self.device, sockets);
             if result == PollIngressSingleResult::None {
                 return;
             }
-            if let Some(flow) = flow {
-                if lost.is_some() {
-                    self.retransmit(flow, clock);
-                }
-                self.received(flow);
-            }
         }
+    }
+
+    /// Passes the next packet to the socket of its connection.
+    fn input_segment(&mut self, flow: FlowId, now: Instant) -> PollIngressSingleResult {
+        let clock = self.clock(now);
+        let Some(connection) = self.table[flow].open_mut() else { return PollIngressSingleResult::None };
+        let edges = connection.edges();
+        let Connection { socket, recovery, numbers, .. } = connection;
+        let mut lost = None;
+        if let Some(packet) = self.device.next_packet_mut() {
+            lost = recovery.on_packet(packet, &edges, now);
+            numbers.incoming(packet);
+        }
+        let result =
+            self.device.numbered(numbers, |device| self.interface.poll_ingress_single(clock, device, socket.set()));
+        if lost.is_some() {
+            self.retransmit(flow, clock);
+        }
+        self.received(flow);
+        result
     }
 
     /// Makes smoltcp retransmit the first unacknowledged segment. smoltcp does that at the third duplicate of an
@@ -379,25 +523,33 @@ impl<L: Link> SmoltcpEngine<L> {
     fn retransmit(&mut self, flow: FlowId, clock: smoltcp::time::Instant) {
         let FlowKey { local, peer } = *self.table.key(flow);
         let Some(headers) = TcpHeaders::new(peer, local) else { return };
-        let Connection { socket, recovery, .. } = &mut self.table[flow];
-        let ((sequence, acknowledgement), window) = (recovery.numbers(), recovery.window());
+        let Some(connection) = self.table[flow].open_mut() else { return };
+        // A FIN alone is not retransmitted like that, and smoltcp would forget its timer.
+        if connection.socket.send_queue() == 0 {
+            return;
+        }
+        let (edges, window) = (connection.edges(), connection.recovery.window());
+        let Connection { socket, numbers, .. } = connection;
         for window in [window ^ 1, window, window, window, window] {
-            let fields = TcpFields { sequence, acknowledgement, flags: ACK, window };
+            let fields =
+                TcpFields { sequence: edges.expected, acknowledgement: edges.unacknowledged, flags: ACK, window };
             let mut packet = [0; MAX_HEADERS_LEN];
-            let len = headers.write(fields, &[], &[], Checksum::Filled, &mut packet);
+            let len = headers.write(fields, &[], &[], Checksum::Partial, &mut packet);
+            numbers.incoming(&mut packet[..len]);
             self.device.put(&packet[..len]);
-            self.interface.poll_ingress_single(clock, &mut self.device, socket.set());
+            self.device.numbered(numbers, |device| self.interface.poll_ingress_single(clock, device, socket.set()));
         }
     }
 
     /// Makes smoltcp retransmit a segment if its acknowledgement is late.
     fn retransmit_late(&mut self, flow: FlowId, now: Instant) {
-        let Connection { socket, segment_len, recovery, .. } = &mut self.table[flow];
-        let queued = socket.send_queue();
+        let Some(connection) = self.table[flow].open_mut() else { return };
+        let queued = connection.socket.send_queue();
         // smoltcp retransmits a whole super-packet, even if it is larger than the peer's window.
-        let fits = queued.min(*segment_len) <= recovery.window_len();
-        let lost = recovery.expire(queued, now).filter(|lost| fits || *lost != Lost::Probe);
-        if lost.is_some() && socket.is_active() {
+        let fits = queued.min(connection.segment_len) <= connection.peer_window();
+        let edges = connection.edges();
+        let lost = connection.recovery.expire(&edges, now).filter(|lost| fits || *lost != Lost::Probe);
+        if lost.is_some() && connection.socket.is_active() {
             self.retransmit(flow, self.clock(now));
         }
     }
@@ -409,7 +561,7 @@ enum Class {
     Segment(FlowId),
     /// A UDP packet.
     Datagram(Arrival),
-    /// A SYN for which there is no room or no memory: it is dropped, or its copy waits in the SYN queue.
+    /// A packet that smoltcp must not see, or need not.
     Unwelcome,
     /// Any other packet, or none: smoltcp handles it.
     Other,
@@ -425,12 +577,6 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
         let intake = self.device.fill()?;
         self.input(now);
-        while self.table.half_open() < self.max_half_open
-            && let Some((_, syn)) = self.syn_queue.pop_front()
-        {
-            self.device.put(&syn);
-            self.input(now);
-        }
         Ok(intake)
     }
 
@@ -444,8 +590,13 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
             && !self.device.sender.is_blocked()
             && let Some(flow) = self.table.next_due()
         {
-            self.retransmit_late(flow, now);
-            left -= self.send_due(flow, now, left.min(FLOW_PACKETS));
+            left -= match self.table[flow] {
+                Place::HalfOpen(_) => self.send_syn_ack(flow, now),
+                Place::Open(_) => {
+                    self.retransmit_late(flow, now);
+                    self.send_due(flow, now, left.min(FLOW_PACKETS))
+                }
+            };
         }
         self.device.sender.settle()?;
         self.device.sender.link.flush()
@@ -468,28 +619,30 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     }
 
     fn close_listener(&mut self) {
-        self.syn_queue.clear();
         for flow in self.table.close_listener() {
-            self.table[flow].socket.abort();
-            self.table.set_due(flow);
+            match self.table[flow] {
+                Place::HalfOpen(_) => self.forget(flow),
+                Place::Open(_) => self.abort(flow),
+            }
         }
     }
 
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {
-        let lent = self.table[flow].lend(sink)?;
+        let lent = self.table[flow].open_mut().ok_or(io::ErrorKind::NotConnected)?.lend(sink)?;
         // A window update may be due.
         self.table.set_due(flow);
         Ok(lent)
     }
 
     fn has_failed(&self, flow: FlowId) -> bool {
-        let connection = &self.table[flow];
-        let closed = connection.socket.state() == State::Closed;
-        closed && !(connection.fin != Fin::Open && connection.peer_finished)
+        self.table[flow].open().is_none_or(|connection| {
+            let closed = connection.socket.state() == State::Closed;
+            closed && !(connection.fin != Fin::Open && connection.peer_finished)
+        })
     }
 
     fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
-        let filled = self.table[flow].fill(most, source)?;
+        let filled = self.table[flow].open_mut().ok_or(io::ErrorKind::NotConnected)?.fill(most, source)?;
         self.table.set_due(flow);
         Ok(filled)
     }
@@ -500,20 +653,16 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
 
     fn release(&mut self, flow: FlowId) {
         self.table.orphan(flow);
-        let connection = &mut self.table[flow];
         // RFC 2525, 2.17: a close with unread data sends a RST.
-        if connection.socket.can_recv() {
-            connection.socket.abort();
-            self.table.set_due(flow);
+        if self.table[flow].open().is_some_and(|connection| connection.socket.can_recv()) {
+            self.abort(flow);
         } else {
             self.close(flow);
         }
     }
 
     fn reset(&mut self, flow: FlowId) {
-        self.table[flow].fin = Fin::Asked;
-        self.table[flow].socket.abort();
-        self.table.set_due(flow);
+        self.abort(flow);
     }
 
     fn inbox(&mut self) -> &mut Inbox {

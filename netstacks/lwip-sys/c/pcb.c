@@ -34,12 +34,6 @@ lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *end
   lwip_sys_describe(endpoints, &pcb->local_ip, pcb->local_port, &pcb->remote_ip, pcb->remote_port);
 }
 
-u32_t
-lwip_sys_pcb_in_flight(const struct tcp_pcb *pcb)
-{
-  return pcb->snd_nxt - pcb->lastack;
-}
-
 void
 lwip_sys_pcb_edges(const struct tcp_pcb *pcb, struct lwip_sys_edges *edges)
 {

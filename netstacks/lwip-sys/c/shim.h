@@ -146,7 +146,6 @@ u8_t lwip_sys_pcb_is_quiet(const struct tcp_pcb *pcb);
 void lwip_sys_tick(void);
 void lwip_sys_pcb_tick(struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb);
-u32_t lwip_sys_pcb_in_flight(const struct tcp_pcb *pcb);
 void lwip_sys_pcb_edges(const struct tcp_pcb *pcb, struct lwip_sys_edges *edges);
 u8_t lwip_sys_pcb_probe(struct tcp_pcb *pcb);
 void lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new);

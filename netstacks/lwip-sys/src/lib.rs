@@ -254,8 +254,6 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_is_over(pcb: *const TcpPcb) -> u8;
     /// 1 while data or a FIN is unsent or unacknowledged.
     pub fn lwip_sys_pcb_outstanding(pcb: *const TcpPcb) -> u8;
-    /// How many sequence numbers have been sent and not acknowledged.
-    pub fn lwip_sys_pcb_in_flight(pcb: *const TcpPcb) -> u32;
     /// Writes the acceptable sequence numbers to `edges`.
     pub fn lwip_sys_pcb_edges(pcb: *const TcpPcb, edges: *mut Edges);
     /// Queues the first unacknowledged segment again; the next [`lwip_sys_pcb_flush`] sends it. Returns 0 if there is

@@ -1,14 +1,20 @@
 //! Finds the connection of a packet.
 
+use platform::packet::checksum::sum;
 use platform::packet::flags::{ACK, RST, SYN};
-use platform::packet::{TcpSegment, ip_len};
+use platform::packet::{TcpSegment, ip_len, is_checksum_right};
 
 use crate::FlowKey;
 
-/// The addresses of a TCP segment, and whether it opens a connection.
+/// The fields of a TCP segment that decide its fate (RFC 9293, 3.10.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
     pub(crate) key: FlowKey,
+    pub(crate) flags: u8,
+    pub(crate) sequence: u32,
+    pub(crate) acknowledgement: u32,
+    /// Length of the payload, in bytes.
+    pub(crate) len: usize,
     /// A SYN without ACK (RFC 9293, 3.5).
     pub(crate) opens: bool,
 }
@@ -21,7 +27,25 @@ pub(crate) struct Segment {
 pub(crate) fn parse(packet: &[u8]) -> Option<Segment> {
     let segment = TcpSegment::parse(packet.get(..ip_len(packet)?)?)?;
     let (peer, local) = segment.endpoints()?;
-    Some(Segment { key: FlowKey { local, peer }, opens: segment.flags() & (SYN | ACK | RST) == SYN })
+    let flags = segment.flags();
+    Some(Segment {
+        key: FlowKey { local, peer },
+        flags,
+        sequence: segment.sequence(),
+        acknowledgement: segment.acknowledgement(),
+        len: segment.payload().len(),
+        opens: flags & (SYN | ACK | RST) == SYN,
+    })
+}
+
+/// Whether the checksums of a TCP segment are right: of its IPv4 header, and, with `verify`, of TCP. The adapters read a
+/// segment before its stack does, so they verify it first.
+pub(crate) fn is_intact(packet: &[u8], verify: bool) -> bool {
+    let Some(packet) = ip_len(packet).and_then(|len| packet.get(..len)) else { return false };
+    let Some(first) = packet.first() else { return false };
+    let header_len = if first >> 4 == 4 { usize::from(first & 0x0f) * 4 } else { 0 };
+    let is_header_right = packet.get(..header_len).is_some_and(|header| header.is_empty() || sum(header) == 0xffff);
+    is_header_right && (!verify || is_checksum_right(packet))
 }
 
 #[cfg(test)]
@@ -84,10 +108,25 @@ mod tests {
     }
 
     #[test]
+    fn every_damaged_bit_is_found() {
+        let whole = packet(IpAddress::v4(10, 0, 0, 1), IpAddress::v4(1, 2, 3, 4), TcpControl::Syn, false);
+        assert!(is_intact(&whole, true));
+        for bit in 0..8 * whole.len() {
+            let mut packet = whole.clone();
+            packet[bit / 8] ^= 1 << (bit % 8);
+            // Without its version it is no segment.
+            assert!(parse(&packet).is_none() || !is_intact(&packet, true), "bit {bit}");
+        }
+        // An IP packet of no bytes.
+        assert!(!is_intact(&[0x45, 0, 0, 0], true));
+    }
+
+    #[test]
     fn every_truncation_is_refused_without_a_panic() {
         let whole = packet(IpAddress::v4(10, 0, 0, 1), IpAddress::v4(1, 2, 3, 4), TcpControl::Syn, false);
         for len in 0..whole.len() {
             assert_eq!(parse(&whole[..len]), None, "{len} bytes");
+            assert!(!is_intact(&whole[..len], true), "{len} bytes");
         }
     }
 }

@@ -5,7 +5,6 @@
 //! back, and each callback refers only to the fields that it needs, through the pointer.
 
 use std::ffi::c_void;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::mem;
 use std::num::NonZeroU16;
@@ -14,8 +13,6 @@ use std::slice;
 use std::time::Duration;
 
 use lwip_sys::{ERR_ABRT, ERR_CLSD, ERR_OK, ERR_RST, Endpoints, ErrT, Pbuf, TCP_WRITE_FLAG_MORE, TcpPcb};
-use platform::packet::checksum::sum;
-use platform::packet::{ip_len, is_checksum_right};
 use platform::{Checksum, PacketBuffer};
 use tokio::time::Instant;
 
@@ -23,8 +20,9 @@ use super::flow::{Flow, Patience, both_ends};
 use super::pool::Pool;
 use super::ring::{Chunks, Ring};
 use crate::datagrams::Inbox;
+use crate::driven::isn::InitialNumbers;
 use crate::driven::{FlowId, Stage, Table, segment};
-use crate::recovery::Lost;
+use crate::recovery::{Edges, Lost};
 use crate::{FlowKey, Sink, Source, StackConfig};
 
 /// TIME-WAIT lasts two maximum segment lifetimes: 60 seconds, as on Linux (`TCP_TIMEWAIT_LEN`, `include/net/tcp.h`).
@@ -44,8 +42,7 @@ pub(super) struct Core {
     /// The payload of a segment on the wire, in bytes.
     mss: usize,
     epoch: Instant,
-    /// The secret of RFC 6528.
-    secret: RandomState,
+    initial_numbers: InitialNumbers,
 }
 
 impl Core {
@@ -61,7 +58,7 @@ impl Core {
             config,
             mss,
             epoch: now,
-            secret: RandomState::new(),
+            initial_numbers: InitialNumbers::new(now),
         }
     }
 
@@ -97,7 +94,7 @@ impl Core {
     pub(super) unsafe fn input(this: *mut Self, buffer: &mut PacketBuffer, verify: bool) {
         let verify = verify && buffer.meta().checksum == Checksum::Filled;
         let segment = segment::parse(buffer.packet());
-        if segment.is_some() && !is_intact(buffer.packet(), verify) {
+        if segment.is_some() && !segment::is_intact(buffer.packet(), verify) {
             return;
         }
         // A datagram may be in fragments, so lwIP verifies it.
@@ -111,7 +108,7 @@ impl Core {
             {
                 pcb = connection.pcb;
                 if !pcb.is_null() {
-                    lost = connection.recovery.on_packet(buffer.packet_mut(), in_flight(pcb), now);
+                    lost = connection.recovery.on_packet(buffer.packet_mut(), &edges(pcb), now);
                 }
             }
             (*this).gso_size = buffer.meta().gso_size;
@@ -192,7 +189,7 @@ impl Core {
                     continue;
                 }
                 if let Some(connection) = (*this).table.get_mut(flow)
-                    && let Some(lost) = connection.recovery.expire(in_flight(pcb), now)
+                    && let Some(lost) = connection.recovery.expire(&edges(pcb), now)
                 {
                     retransmit(pcb, lost);
                 }
@@ -200,7 +197,7 @@ impl Core {
                     (*this).demand(flow);
                 }
                 if let Some(connection) = (*this).table.get_mut(flow)
-                    && let Some(at) = connection.recovery.deadline(in_flight(pcb), now)
+                    && let Some(at) = connection.recovery.deadline(&edges(pcb), now)
                 {
                     (*this).table.set_timer(flow, at);
                 }
@@ -379,22 +376,17 @@ impl Core {
     }
 }
 
-/// Whether the checksums of a TCP segment are right: of its IPv4 header, and, with `verify`, of TCP. Connections are
-/// found, and their loss recovery is told, before lwIP reads the segment.
-fn is_intact(packet: &[u8], verify: bool) -> bool {
-    let Some(packet) = ip_len(packet).and_then(|len| packet.get(..len)) else { return false };
-    let header = if packet[0] >> 4 == 4 { &packet[..usize::from(packet[0] & 15) * 4] } else { &[] };
-    (header.is_empty() || sum(header) == 0xffff) && (!verify || is_checksum_right(packet))
-}
-
-/// The number of bytes in flight. A FIN counts as one.
+/// The sequence numbers of a connection.
 ///
 /// # Safety
 ///
 /// The pcb is alive.
-unsafe fn in_flight(pcb: *const TcpPcb) -> usize {
+unsafe fn edges(pcb: *const TcpPcb) -> Edges {
+    let mut edges = lwip_sys::Edges::default();
     // SAFETY: the caller's promise.
-    unsafe { lwip_sys::lwip_sys_pcb_in_flight(pcb) as usize }
+    unsafe { lwip_sys::lwip_sys_pcb_edges(pcb, &raw mut edges) };
+    let lwip_sys::Edges { rcv_nxt: expected, rcv_end: window_end, snd_una: unacknowledged, snd_nxt: sent } = edges;
+    Edges { unacknowledged, sent, expected, window_end }
 }
 
 /// Queues the first unacknowledged segment again. The next flush sends it.
@@ -595,8 +587,8 @@ impl Core {
         let this = engine.cast::<Self>();
         // SAFETY: see above. lwIP's pointer is valid during the call.
         unsafe {
-            let clock = (*this).now.saturating_duration_since((*this).epoch).as_micros() / 4;
-            (clock as u32).wrapping_add((*this).secret.hash_one(*endpoints) as u32)
+            let (local, peer) = both_ends(&*endpoints);
+            (*this).initial_numbers.of(&FlowKey { local, peer }, (*this).now)
         }
     }
 

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use memmap2::MmapMut;
 use smoltcp::iface::{SocketHandle, SocketSet};
-use smoltcp::socket::tcp::{self, RecvError};
+use smoltcp::socket::tcp::{self, RecvError, State};
 use tokio::time::Instant;
 
-use crate::recovery::Recovery;
+use super::half_open::HalfOpen;
+use super::numbers::Numbers;
+use crate::recovery::{Edges, Recovery};
 use crate::{Sink, Source};
 
 /// A socket in its own set.
@@ -62,8 +64,40 @@ impl DerefMut for Socket {
     }
 }
 
+/// A connection, or the beginning of one.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a box for each connection would cost more than the memory of half-open ones"
+)]
+pub(super) enum Place {
+    HalfOpen(HalfOpen),
+    Open(Connection),
+}
+
+impl Place {
+    pub(super) fn open(&self) -> Option<&Connection> {
+        match self {
+            Self::Open(connection) => Some(connection),
+            Self::HalfOpen(_) => None,
+        }
+    }
+
+    pub(super) fn open_mut(&mut self) -> Option<&mut Connection> {
+        match self {
+            Self::Open(connection) => Some(connection),
+            Self::HalfOpen(_) => None,
+        }
+    }
+}
+
+/// A connection with a socket.
 pub(super) struct Connection {
     pub(super) socket: Socket,
+    pub(super) numbers: Numbers,
+    /// The sequence number of the peer's first byte.
+    peer_first: u32,
+    /// Shift count of the peer's window.
+    peer_scale: u8,
     /// Largest payload of a segment or super-packet to a peer that accepts segments of the full MTU, in bytes.
     pub(super) segment_len: usize,
     pub(super) recovery: Recovery,
@@ -72,8 +106,10 @@ pub(super) struct Connection {
     /// The peer's FIN has arrived.
     pub(super) peer_finished: bool,
     pub(super) fin: Fin,
-    /// Bytes that were read and written.
-    pub(super) carried: usize,
+    /// Bytes that were read.
+    read: usize,
+    /// Bytes that were written.
+    written: usize,
     /// The length of an orphan's send queue at the last check, in bytes.
     unsent: usize,
     /// When an orphan is aborted, unless the peer makes progress.
@@ -91,23 +127,56 @@ pub(super) enum Fin {
     Asked,
 }
 
+/// A socket is used again only if it has carried at most this many bytes.
+const MAX_SPARE_BYTES: usize = 64 << 10;
+
 /// How long an orphan waits for a peer that acknowledges nothing of the rest, or that has everything and sends no FIN:
 /// Linux's `tcp_fin_timeout`. Replies to probes do not extend it.
 pub(super) const MAX_FIN_WAIT: Duration = Duration::from_mins(1);
 
 impl Connection {
-    pub(super) fn new(socket: Socket, segment_len: usize, mss: usize) -> Self {
+    /// The connection of a socket that has answered the SYN of `begun`. `segment_len` is the largest payload that it
+    /// sends, and `mss` the payload of a segment on the wire.
+    pub(super) fn new(socket: Socket, numbers: Numbers, begun: &HalfOpen, segment_len: usize, mss: usize) -> Self {
         Self {
             socket,
+            numbers,
+            peer_first: begun.peer_first(),
+            peer_scale: begun.peer_scale.unwrap_or(0),
             segment_len,
             recovery: Recovery::new(mss),
             reset: false,
             peer_finished: false,
             fin: Fin::Open,
-            carried: 0,
+            read: 0,
+            written: 0,
             unsent: usize::MAX,
             orphaned_until: None,
         }
+    }
+
+    /// The connection's sequence numbers. smoltcp tells none, but every number follows from the bytes that came and
+    /// went.
+    pub(super) fn edges(&self) -> Edges {
+        let finished = matches!(self.socket.state(), State::FinWait2 | State::TimeWait);
+        let acknowledged = self.written - self.socket.send_queue() + usize::from(finished);
+        let received = self.read + self.socket.recv_queue() + usize::from(self.peer_finished);
+        Edges {
+            unacknowledged: self.numbers.initial.wrapping_add(1).wrapping_add(acknowledged as u32),
+            sent: self.numbers.sent,
+            expected: self.peer_first.wrapping_add(received as u32),
+            window_end: self.numbers.window_end,
+        }
+    }
+
+    /// The peer's window, in bytes.
+    pub(super) fn peer_window(&self) -> usize {
+        usize::from(self.recovery.window()) << self.peer_scale
+    }
+
+    /// Whether the socket has carried so few bytes that a new connection may use it: its touched memory stays allocated.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.read + self.written + self.socket.recv_queue() <= MAX_SPARE_BYTES
     }
 
     /// When an orphan has waited for too long. Call it whenever the peer may have acknowledged something.
@@ -127,7 +196,7 @@ impl Connection {
     /// Lends the bytes that its socket has received.
     pub(super) fn lend(&mut self, sink: &mut Sink<'_>) -> io::Result<usize> {
         let lent = self.lend_ring(sink)?;
-        self.carried += lent;
+        self.read += lent;
         Ok(lent)
     }
 
@@ -157,7 +226,7 @@ impl Connection {
     /// Lends a source the room in its socket.
     pub(super) fn fill(&mut self, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
         let filled = self.fill_ring(most, source)?;
-        self.carried += filled;
+        self.written += filled;
         Ok(filled)
     }
 

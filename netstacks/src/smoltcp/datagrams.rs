@@ -215,7 +215,7 @@ impl<L: Link> phy::Device for View<'_, L> {
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = self.device.capabilities();
         capabilities.max_transmission_unit = self.mtu;
-        capabilities.checksum.udp = capabilities.checksum.tcp;
+        capabilities.checksum.udp = self.device.checksums();
         capabilities
     }
 }

@@ -1,20 +1,24 @@
 //! A link as smoltcp's device.
 
 use std::io::{self, IoSlice};
+use std::mem;
 use std::num::NonZeroU16;
 
+use platform::packet::{TCP, Transport};
 use platform::{Link, PacketBuffer, PacketMeta};
 use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
-use crate::driven::Intake;
+use super::numbers::Numbers;
+use crate::driven::{Intake, segment};
 use crate::mss_rewrite::{lower_mss, raise_mss};
 use crate::offload::Offload;
 
 /// Lends received packets to smoltcp out of a batch, and sends what it makes from one buffer.
 pub(super) struct Device<L> {
-    batch: Vec<PacketBuffer>,
-    /// The packets of the batch that smoltcp has not seen yet.
+    /// The first buffer is for packets of the engine; the others are the batch.
+    buffers: Vec<PacketBuffer>,
+    /// The packets that smoltcp has not seen yet.
     unseen: std::ops::Range<usize>,
     pub(super) sender: Sender<L>,
 }
@@ -32,6 +36,8 @@ pub(super) struct Sender<L> {
     /// A finished packet that the link had no room for, still at the head of `packet`: its length.
     held_back: Option<(usize, PacketMeta)>,
     failure: Option<io::Error>,
+    /// The numbers of the connection that smoltcp works on.
+    numbers: Option<Numbers>,
 }
 
 impl<L: Link> Device<L> {
@@ -46,59 +52,101 @@ impl<L: Link> Device<L> {
             packet: vec![0; room].into_boxed_slice(),
             held_back: None,
             failure: None,
+            numbers: None,
             link,
         };
-        let batch = (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(room)).collect();
-        Self { batch, unseen: 0..0, sender }
+        let buffers = (0..=capabilities.batch.max(1)).map(|_| PacketBuffer::new(room)).collect();
+        Self { buffers, unseen: 1..1, sender }
     }
 
-    /// Takes a batch from the link once the last one is used up.
+    /// Takes a batch from the link once the last one is used up. Drops segments with a wrong checksum: smoltcp does not
+    /// verify them, because the engine reads them first.
     pub(super) fn fill(&mut self) -> io::Result<Intake> {
-        self.unseen = 0..0;
-        let mut len = 0;
-        match self.sender.link.try_recv(&mut self.batch) {
+        self.unseen = 1..1;
+        let verifies = self.checksums().rx();
+        let (_, batch) = self.buffers.split_at_mut(1);
+        let (mut len, mut is_drained) = (0, true);
+        match self.sender.link.try_recv(batch) {
             Ok(count) => {
-                self.unseen = 0..count;
-                for buffer in &mut self.batch[..count] {
+                is_drained = count < batch.len();
+                for index in 0..count {
+                    let buffer = &mut batch[index];
                     len += buffer.packet().len();
+                    let is_filled = buffer.meta().checksum == platform::Checksum::Filled;
+                    if !is_intact(buffer.packet(), verifies && is_filled) {
+                        continue;
+                    }
                     raise_mss(&self.sender.offload, buffer.packet_mut());
+                    batch.swap(index, self.unseen.end - 1);
+                    self.unseen.end += 1;
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        Ok(Intake { len, is_drained: self.unseen.len() < self.batch.len() })
+        Ok(Intake { len, is_drained })
+    }
+
+    /// The checksums that the link leaves to the stack.
+    pub(super) fn checksums(&self) -> Checksum {
+        let link = self.sender.link.capabilities().checksum;
+        match (link.rx, link.tx) {
+            (false, false) => Checksum::Both,
+            (false, true) => Checksum::Rx,
+            (true, false) => Checksum::Tx,
+            (true, true) => Checksum::None,
+        }
     }
 
     /// Puts a packet where smoltcp finds it next: in the place of the last that it has seen.
     pub(super) fn put(&mut self, packet: &[u8]) {
-        let place = self.unseen.start.saturating_sub(1);
-        self.unseen = place..self.unseen.end.max(place + 1);
-        let buffer = &mut self.batch[place];
+        self.unseen.start = self.unseen.start.saturating_sub(1);
+        self.replace(packet);
+    }
+
+    /// Puts a packet in the place of the one that smoltcp would be given next.
+    pub(super) fn replace(&mut self, packet: &[u8]) {
+        let Some(buffer) = self.buffers.get_mut(self.unseen.start) else { return };
         buffer.storage_mut()[..packet.len()].copy_from_slice(packet);
         // It is no longer than the storage.
         let _fits = buffer.filled(packet.len(), PacketMeta::default());
     }
 
+    /// Lets smoltcp work on a connection with these numbers.
+    pub(super) fn numbered<T>(&mut self, numbers: &mut Numbers, work: impl FnOnce(&mut Self) -> T) -> T {
+        self.sender.numbers = Some(*numbers);
+        let result = work(self);
+        if let Some(noted) = self.sender.numbers.take() {
+            *numbers = noted;
+        }
+        result
+    }
+
     /// The packet that smoltcp will be given next.
     pub(super) fn next_packet(&self) -> Option<&[u8]> {
-        Some(self.batch.get(self.unseen.clone())?.first()?.packet())
+        Some(self.buffers.get(self.unseen.clone())?.first()?.packet())
     }
 
     /// Payload of each segment of that packet, if it is a super-packet.
     pub(super) fn next_gso_size(&self) -> Option<NonZeroU16> {
-        self.batch.get(self.unseen.clone())?.first()?.meta().gso_size
+        self.buffers.get(self.unseen.clone())?.first()?.meta().gso_size
     }
 
     /// The same, to be changed in place.
     pub(super) fn next_packet_mut(&mut self) -> Option<&mut [u8]> {
-        Some(self.batch.get_mut(self.unseen.clone())?.first_mut()?.packet_mut())
+        Some(self.buffers.get_mut(self.unseen.clone())?.first_mut()?.packet_mut())
     }
 
     /// Drops that packet.
     pub(super) fn skip_packet(&mut self) {
         self.unseen.next();
     }
+}
+
+/// Whether a packet is no TCP segment, or an intact one.
+fn is_intact(packet: &[u8], verify: bool) -> bool {
+    let is_tcp = Transport::parse(packet).is_some_and(|transport| transport.protocol == TCP);
+    !is_tcp || segment::is_intact(packet, verify)
 }
 
 impl<L: Link> Sender<L> {
@@ -118,12 +166,24 @@ impl<L: Link> Sender<L> {
         self.held_back.is_none() && self.failure.is_none()
     }
 
+    /// Whether what smoltcp sends is only read.
+    fn rehearses(&self) -> bool {
+        self.numbers.is_some_and(|numbers| numbers.is_rehearsal)
+    }
+
     /// Tries again to send what is held back, and reports what went wrong while smoltcp sent.
     pub(super) fn settle(&mut self) -> io::Result<()> {
         if let Some((len, meta)) = self.held_back.take() {
             self.send(len, meta);
         }
         self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Renumbers a packet of the connection that smoltcp works on.
+    fn number(&mut self, packet: &mut [u8]) {
+        if let Some(numbers) = &mut self.numbers {
+            numbers.outgoing(packet);
+        }
     }
 
     fn send(&mut self, len: usize, meta: PacketMeta) {
@@ -140,28 +200,23 @@ impl<L: Link> phy::Device for Device<L> {
     type TxToken<'a> = TxToken<'a, L>;
 
     fn receive(&mut self, _now: Instant) -> Option<(RxToken<'_>, TxToken<'_, L>)> {
-        let packet = self.batch[self.unseen.next()?].packet();
+        let packet = self.buffers[self.unseen.next()?].packet();
         Some((RxToken(packet), TxToken::new(&mut self.sender)))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_, L>> {
-        self.sender.is_ready().then(|| TxToken::new(&mut self.sender))
+        (self.sender.is_ready() || self.sender.rehearses()).then(|| TxToken::new(&mut self.sender))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
-        let link = self.sender.link.capabilities();
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ip;
         // smoltcp 0.14 has a hook for segmentation offload, but over IPv6 it then drops packets above its MTU
         // (`iface/interface/mod.rs`, `dispatch_ip`), and of a super-packet that was lost it retransmits one segment and
         // waits for a timeout with the rest (`socket/tcp.rs`, `dispatch`). A larger MSS has neither fault.
         capabilities.max_transmission_unit = self.sender.offload.largest_packet();
-        capabilities.checksum.tcp = match (link.checksum.rx, link.checksum.tx) {
-            (false, false) => Checksum::Both,
-            (false, true) => Checksum::Rx,
-            (true, false) => Checksum::Tx,
-            (true, true) => Checksum::None,
-        };
+        // `fill` has verified the checksums.
+        capabilities.checksum.tcp = if self.checksums().tx() { Checksum::Tx } else { Checksum::None };
         capabilities
     }
 }
@@ -191,13 +246,18 @@ impl<L: Link> phy::TxToken for TxToken<'_, L> {
         let sender = self.sender;
         // smoltcp asks for a reply's token along with the packet it may reply to, so one can come
         // while a packet is held back. That reply is lost, as on any network, and asked for again.
-        if sender.held_back.is_some() {
-            return f(&mut vec![0; len]);
+        if sender.held_back.is_some() || sender.rehearses() {
+            let mut unsent = vec![0; len];
+            let result = f(&mut unsent);
+            sender.number(&mut unsent);
+            return result;
         }
-        let packet = &mut sender.packet[..len];
-        let result = f(packet);
-        lower_mss(&sender.offload, packet);
-        let meta = sender.offload.prepare(packet, len, sender.udp_segment);
+        let mut packet = mem::take(&mut sender.packet);
+        let result = f(&mut packet[..len]);
+        sender.number(&mut packet[..len]);
+        lower_mss(&sender.offload, &mut packet[..len]);
+        let meta = sender.offload.prepare(&mut packet[..len], len, sender.udp_segment);
+        sender.packet = packet;
         sender.send(len, meta);
         result
     }

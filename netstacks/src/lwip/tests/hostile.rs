@@ -111,7 +111,12 @@ fn the_oldest_half_open_connection_is_forgotten_without_a_rst() {
     let replies: Vec<_> = (0..count).flat_map(|_| bench.turn()).collect();
     assert!(replies.len() == usize::from(count) && replies.iter().all(|reply| reply.flags == SYN | ACK));
     assert_eq!(bench.engine.core().table.len(), HALF_OPEN);
-    let ack = |index: usize| Segment { ack: replies[index].seq.wrapping_add(1), seq: 2, flags: ACK, ..syn(1000 + index as u16, 1) };
+    let ack = |index: usize| Segment {
+        ack: replies[index].seq.wrapping_add(1),
+        seq: 2,
+        flags: ACK,
+        ..syn(1000 + index as u16, 1)
+    };
     bench.put(&ack(10));
     assert_eq!(bench.turn(), []);
     assert!(bench.engine.accept().is_some(), "the oldest that is left");

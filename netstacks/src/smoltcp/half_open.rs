@@ -1,0 +1,133 @@
+//! Half-open connections: a SYN came, and the handshake is not complete.
+//!
+//! A socket of smoltcp has two rings of a window each. So a half-open connection has none: it keeps its SYN, and gets a
+//! socket when its handshake is complete. A closed socket serves to make the SYN-ACK, and is closed again.
+
+use std::time::Duration;
+
+use platform::Checksum;
+use platform::packet::flags::{ACK, RST, SYN};
+use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpSegment};
+use tokio::time::Instant;
+
+use crate::FlowKey;
+use crate::driven::segment::Segment;
+
+/// The longest options of a TCP header (RFC 9293, 3.1).
+const MAX_OPTIONS_LEN: usize = 40;
+
+/// The kind of the window scale option (RFC 7323, 2.2), and the largest scale (2.3).
+const WINDOW_SCALE: u8 = 3;
+const MAX_SCALE: u8 = 14;
+
+/// The first timeout of a SYN-ACK (RFC 6298, 2.1). It doubles each time.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The window that a SYN-ACK announces at most: it is not scaled (RFC 7323, 2.2).
+const LARGEST_WINDOW: usize = 0xffff;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HalfOpen {
+    syn: TcpFields,
+    options: [u8; MAX_OPTIONS_LEN],
+    options_len: u8,
+    /// The shift count of the peer's window; `None` if it does not scale windows.
+    pub(super) peer_scale: Option<u8>,
+    /// Our initial sequence number.
+    pub(super) initial: u32,
+    pub(super) since: Instant,
+    /// How often the SYN-ACK was sent.
+    pub(super) tries: u32,
+    /// When the SYN-ACK is due again; `None` if it is due now.
+    again_at: Option<Instant>,
+}
+
+/// What to do with a packet of a half-open connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It completes the handshake.
+    Open,
+    /// The client repeats its SYN, or may have lost track: send the SYN-ACK again.
+    Answer,
+    /// A SYN with another number: the client has started again.
+    Replace,
+    /// The client has given up.
+    Forget,
+    /// It acknowledges another number than ours: a RST.
+    Refuse,
+    Drop,
+}
+
+impl HalfOpen {
+    /// After a SYN. `None` if the packet is none.
+    pub(super) fn new(packet: &[u8], initial: u32, now: Instant) -> Option<Self> {
+        let segment = TcpSegment::parse(packet)?;
+        let bytes = segment.options().as_bytes();
+        let mut options = [0; MAX_OPTIONS_LEN];
+        options.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        let scale = segment.options().find(|option| option.kind == WINDOW_SCALE);
+        Some(Self {
+            syn: TcpFields {
+                sequence: segment.sequence(),
+                acknowledgement: 0,
+                flags: segment.flags(),
+                window: segment.window(),
+            },
+            options,
+            options_len: bytes.len() as u8,
+            peer_scale: scale.and_then(|option| option.value.first()).map(|scale| (*scale).min(MAX_SCALE)),
+            initial,
+            since: now,
+            tries: 0,
+            again_at: None,
+        })
+    }
+
+    /// Writes the SYN, without its data. Returns its length. smoltcp does not verify the checksum.
+    pub(super) fn write(&self, key: &FlowKey, packet: &mut [u8; MAX_HEADERS_LEN]) -> Option<usize> {
+        let options = &self.options[..usize::from(self.options_len)];
+        let headers = TcpHeaders::new(key.peer, key.local)?;
+        Some(headers.write(self.syn, options, &[], Checksum::Partial, packet))
+    }
+
+    /// The first byte that the peer sends.
+    pub(super) fn peer_first(&self) -> u32 {
+        self.syn.sequence.wrapping_add(1)
+    }
+
+    /// Decides about the next segment from the peer (RFC 9293, 3.10.7.4, SYN-RECEIVED; RFC 5961, 3).
+    pub(super) fn next(&self, segment: &Segment, window: usize) -> Next {
+        let ahead = segment.sequence.wrapping_sub(self.peer_first());
+        let in_window = (ahead as usize) < window.min(LARGEST_WINDOW);
+        match segment.flags & (SYN | ACK | RST) {
+            SYN if segment.sequence == self.syn.sequence => Next::Answer,
+            SYN => Next::Replace,
+            flags if flags & RST != 0 => match ahead {
+                0 => Next::Forget,
+                _ if in_window => Next::Answer,
+                _ => Next::Drop,
+            },
+            ACK if segment.acknowledgement != self.initial.wrapping_add(1) => Next::Refuse,
+            ACK if in_window => Next::Open,
+            0 => Next::Drop,
+            _ => Next::Answer,
+        }
+    }
+
+    /// Makes the SYN-ACK due now.
+    pub(super) fn ask(&mut self) {
+        self.again_at = None;
+    }
+
+    /// When the SYN-ACK is due; `None` for now.
+    pub(super) fn due_at(&self, now: Instant) -> Option<Instant> {
+        self.again_at.filter(|at| now < *at)
+    }
+
+    /// Notes that the SYN-ACK was sent. Returns when it is due again.
+    pub(super) fn answered(&mut self, now: Instant) -> Instant {
+        let again_at = now + FIRST_TIMEOUT * (1 << self.tries.min(5));
+        self.tries += 1;
+        *self.again_at.insert(again_at)
+    }
+}

@@ -1,0 +1,76 @@
+//! The sequence numbers of a connection on the wire.
+//!
+//! smoltcp draws an initial number for each socket. A half-open connection has no socket, but its SYN-ACK has a number.
+//! So the packets of a connection are renumbered in both directions, by the distance between the two. On the way out,
+//! the numbers also tell what smoltcp has sent and which window it has announced.
+
+use platform::packet::TcpSegment;
+use platform::packet::checksum::{sum, update};
+use platform::packet::flags::{ACK, FIN, RST, SYN};
+
+/// Offsets in a TCP header (RFC 9293, 3.1).
+const SEQUENCE_AT: usize = 4;
+const ACKNOWLEDGEMENT_AT: usize = 8;
+const CHECKSUM_AT: usize = 16;
+
+/// The numbers of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Numbers {
+    /// Our initial sequence number.
+    pub(super) initial: u32,
+    /// The distance from smoltcp's numbers to those on the wire.
+    shift: u32,
+    /// Shift count of our window.
+    scale: u8,
+    /// The number after the last byte that was sent.
+    pub(super) sent: u32,
+    /// The end of the window that was announced last.
+    pub(super) window_end: u32,
+    /// Packets are only read, and not sent.
+    pub(super) is_rehearsal: bool,
+}
+
+impl Numbers {
+    /// Before the SYN-ACK. `scale` is the shift count of our window, if the peer scales windows too.
+    pub(super) fn new(initial: u32, scale: u8, is_rehearsal: bool) -> Self {
+        Self { initial, shift: 0, scale, sent: initial, window_end: 0, is_rehearsal }
+    }
+
+    /// Renumbers a packet from smoltcp, and notes what it says. Ignores other packets than TCP.
+    #[inline]
+    pub(super) fn outgoing(&mut self, packet: &mut [u8]) {
+        let Some(segment) = TcpSegment::parse(packet) else { return };
+        let (flags, old) = (segment.flags(), segment.sequence());
+        let is_syn = flags & SYN != 0;
+        if is_syn {
+            self.shift = self.initial.wrapping_sub(old);
+        }
+        let sequence = old.wrapping_add(self.shift);
+        if flags & (ACK | RST) == ACK {
+            let len = segment.payload().len() as u32 + u32::from(is_syn) + u32::from(flags & FIN != 0);
+            let end = sequence.wrapping_add(len);
+            if end.wrapping_sub(self.sent).cast_signed() > 0 {
+                self.sent = end;
+            }
+            let scale = if is_syn { 0 } else { self.scale };
+            self.window_end = segment.acknowledgement().wrapping_add(u32::from(segment.window()) << scale);
+        }
+        let at = segment.layout.tcp_at;
+        let tcp = &mut packet[at..];
+        let checksum = u16::from_be_bytes([tcp[CHECKSUM_AT], tcp[CHECKSUM_AT + 1]]);
+        let checksum = update(checksum, sum(&old.to_be_bytes()), sum(&sequence.to_be_bytes()));
+        tcp[SEQUENCE_AT..SEQUENCE_AT + 4].copy_from_slice(&sequence.to_be_bytes());
+        tcp[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
+    }
+
+    /// Renumbers a packet for smoltcp. Its checksum was verified, and then no longer fits.
+    #[inline]
+    pub(super) fn incoming(&self, packet: &mut [u8]) {
+        let Some(segment) = TcpSegment::parse(packet) else { return };
+        if segment.flags() & ACK != 0 {
+            let at = segment.layout.tcp_at + ACKNOWLEDGEMENT_AT;
+            let acknowledgement = segment.acknowledgement().wrapping_sub(self.shift);
+            packet[at..at + 4].copy_from_slice(&acknowledgement.to_be_bytes());
+        }
+    }
+}
