@@ -59,11 +59,12 @@ fn closed_windows(setup: &Setup) -> Step {
 }
 
 fn vanished_crowd(setup: &Setup) -> Step {
-    let mut lab = setup.start_with(|config| config.user_timeout = SOON)?;
+    let mut lab = setup.start_with(|config| (config.window, config.user_timeout) = (16 << 10, SOON))?;
+    let bytes = pattern(111, 2 * WINDOW);
     let mut writes = Vec::new();
     for _ in 0..100 {
         let (_, served) = lab.connect()?;
-        writes.push(served.send(pattern(111, 8 * WINDOW), Then::Keep));
+        writes.push(served.send(bytes.clone(), Then::Keep));
     }
     lab.still_serves()?;
     for (index, write) in writes.into_iter().enumerate() {
