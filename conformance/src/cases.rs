@@ -3,6 +3,7 @@
 mod datagrams;
 mod ends;
 mod handshake;
+mod hostile;
 mod loss;
 mod many;
 mod segments;
@@ -19,4 +20,10 @@ pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[
     ("segments", segments::CASES),
     ("datagrams", datagrams::CASES),
     ("many", many::CASES),
+    ("hostile", hostile::syns::CASES),
+    ("hostile", hostile::reuse::CASES),
+    ("hostile", hostile::received::CASES),
+    ("hostile", hostile::acknowledged::CASES),
+    ("hostile", hostile::crowds::CASES),
+    ("hostile", hostile::malformed::CASES),
 ];

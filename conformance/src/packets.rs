@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use platform::packet::checksum::sum;
-use platform::packet::{ICMP, ICMPV6, UDP, addresses, write_ip};
+use platform::packet::{ICMP, ICMPV6, TCP, Transport, UDP, addresses, write_ip};
 
 use crate::wire::transport_sum;
 
@@ -26,6 +26,27 @@ pub(crate) fn error(kind: u8, code: u8, rest: u32, about: &[u8]) -> Vec<u8> {
     let at = packet.len() - message.len();
     let checksum = !if source.is_ipv6() { transport_sum(&packet, at, protocol) } else { sum(&message) };
     packet[at + 2..at + 4].copy_from_slice(&checksum.to_be_bytes());
+    packet
+}
+
+/// Replaces bytes of the TCP header of a packet. The checksum is right afterwards.
+pub(crate) fn with_tcp_bytes(mut packet: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
+    let Some(tcp) = Transport::parse(&packet).map(|transport| transport.at) else { return packet };
+    packet[tcp + at..tcp + at + bytes.len()].copy_from_slice(bytes);
+    packet[tcp + 16..tcp + 18].fill(0);
+    let checksum = !transport_sum(&packet, tcp, TCP);
+    packet[tcp + 16..tcp + 18].copy_from_slice(&checksum.to_be_bytes());
+    packet
+}
+
+/// Replaces bytes of the IP header of a packet. The checksum of an IPv4 header without options is right afterwards.
+pub(crate) fn with_ip_bytes(mut packet: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
+    packet[at..at + bytes.len()].copy_from_slice(bytes);
+    if packet[0] >> 4 == 4 {
+        packet[10..12].fill(0);
+        let checksum = !sum(&packet[..20]);
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    }
     packet
 }
 

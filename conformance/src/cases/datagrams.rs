@@ -89,7 +89,7 @@ fn arrives(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Step 
 }
 
 /// Sends a datagram from the server, which must arrive.
-fn answered(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Step {
+pub(super) fn answered(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Step {
     let text = |error| crate::Stop::fail(format!("sending {} bytes failed: {error}", payload.len()));
     lab.send_datagram(from, to, payload).map_err(text)?;
     let Some(arrived) = lab.datagram(SOON)? else {

@@ -248,7 +248,7 @@ fn syn_with_new_number(setup: &Setup) -> Step {
 }
 
 /// Closes a connection from the stack's side first, so that the stack is in TIME-WAIT.
-fn time_wait(lab: &mut crate::Lab) -> Step<(crate::Client, crate::Served)> {
+pub(super) fn time_wait(lab: &mut crate::Lab) -> Step<(crate::Client, crate::Served)> {
     let (mut client, mut served) = lab.connect()?;
     served.shutdown()?;
     client.receive_to_end()?;

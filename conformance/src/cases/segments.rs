@@ -203,14 +203,14 @@ pub(super) const CASES: &[Case] = &[
         .ipv6(),
 ];
 
-fn part<'a>(client: &Client, bytes: &'a [u8], from: usize, to: usize) -> Out<'a> {
+pub(super) fn part<'a>(client: &Client, bytes: &'a [u8], from: usize, to: usize) -> Out<'a> {
     let out = client.out();
     Out { flags: ACK | PSH, seq: out.seq.wrapping_add(from as u32), payload: &bytes[from..to], ..out }
 }
 
 /// Retransmits as a sender without SACK, always from the last acknowledged byte, until all is acknowledged. Checks that
 /// the server reads all bytes.
-fn repair(client: &mut Client, served: &mut crate::Served, bytes: &[u8]) -> Step {
+pub(super) fn repair(client: &mut Client, served: &mut crate::Served, bytes: &[u8]) -> Step {
     let mut done = 0;
     for _ in 0..=bytes.len() / 500 {
         while let Some(segment) = client.next_segment(Duration::from_millis(20))? {
@@ -443,13 +443,8 @@ fn header_length_wrong(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
     let (mut client, mut served) = lab.connect()?;
     for words in [0, 1, 4, 15] {
-        let mut packet = client.packet(part(&client, b"data", 0, 4));
-        packet[32] = words << 4;
-        // The checksum is right.
-        packet[36..38].fill(0);
-        let sum = !crate::wire::transport_sum(&packet, 20, 6);
-        packet[36..38].copy_from_slice(&sum.to_be_bytes());
-        client.send_packet(&packet)?;
+        let packet = client.packet(part(&client, b"data", 0, 4));
+        client.send_packet(&packets::with_tcp_bytes(packet, 12, &[words << 4]))?;
     }
     check(served.is_quiet(Duration::from_millis(50)), || "one of them was delivered".to_owned())?;
     exchange(&mut client, &mut served)?;
@@ -555,7 +550,7 @@ fn icmp_unreachable(setup: &Setup) -> Step {
 }
 
 /// Returns a packet as the stack would send it next, for an ICMP error to quote.
-fn from_the_stack(lab: &Lab, client: &Client) -> Vec<u8> {
+pub(super) fn from_the_stack(lab: &Lab, client: &Client) -> Vec<u8> {
     let reversed = lab.client_from(client.server, client.local);
     reversed.packet(Out { seq: client.expected, ack: client.next, payload: &[0; 1400], ..client.out() })
 }

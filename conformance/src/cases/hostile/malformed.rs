@@ -1,0 +1,204 @@
+//! Packets whose lengths, options or fragments contradict themselves.
+
+use platform::packet::flags::{ACK, PSH, SYN};
+
+use super::super::segments::part;
+use super::{flood, named};
+use crate::lab::exchange;
+use crate::{Case, Client, Out, SOON, Setup, Step, packets, pattern, same};
+
+pub(in super::super) const CASES: &[Case] = &[
+    Case::new("options-nonsense", options_nonsense).about(
+        "SYNs and segments with every length of every usual option, in and beyond the header",
+        "RFC 9293, 3.1, MUST-7",
+        "The stack does not crash or hang: the connection goes on, and new ones open.",
+    ),
+    Case::new("packets-cut", packets_cut).about(
+        "A segment and a SYN, cut after each of their bytes",
+        "RFC 1122, 3.2.1; RFC 9293, 3.1",
+        "They are dropped: the connection goes on, and new ones open.",
+    ),
+    Case::new("packets-cut-ipv6", packets_cut)
+        .about(
+            "The same over IPv6",
+            "RFC 8200, 3; RFC 9293, 3.1",
+            "They are dropped: the connection goes on, and new ones open.",
+        )
+        .ipv6(),
+    Case::new("ip-length-wrong", ip_length_wrong).about(
+        "IPv4 packets whose lengths are too small, or more than the packet has",
+        "RFC 791, 3.1; RFC 1122, 3.2.1",
+        "They are dropped: the connection goes on, and new ones open.",
+    ),
+    Case::new("ip-length-wrong-ipv6", ip_length_wrong_ipv6)
+        .about(
+            "IPv6 packets whose payload length is too small, or more than the packet has",
+            "RFC 8200, 3",
+            "They are dropped: the connection goes on, and new ones open.",
+        )
+        .ipv6(),
+    Case::new("fragments-nonsense", fragments_nonsense).about(
+        "Fragments that overlap, lie within each other, end beyond 65,535 bytes, or have no payload",
+        "RFC 1858, 2 and 3; RFC 3128",
+        "The stack does not crash or hang: the connection goes on, and new ones open.",
+    ),
+    Case::new("fragments-nonsense-ipv6", fragments_nonsense_ipv6)
+        .about(
+            "The same over IPv6",
+            "RFC 5722, 4; RFC 8200, 4.5",
+            "The stack does not crash or hang: the connection goes on, and new ones open.",
+        )
+        .ipv6(),
+    Case::new("ipv6-header-chains", ipv6_header_chains)
+        .about(
+            "170 extension headers in a packet, and headers that are too long, cut, or in the wrong order",
+            "RFC 8200, 4",
+            "The stack does not crash or hang: the connection goes on, and new ones open.",
+        )
+        .ipv6(),
+];
+
+/// Sends the packets that `make` returns for a segment and for a SYN. Checks that an open connection and new ones work.
+/// The segment has bytes that the server has read already, so that a stack may take a part of it.
+fn survives(setup: &Setup, make: impl Fn(&[u8]) -> Vec<Vec<u8>>) -> Step {
+    let mut lab = setup.start()?;
+    let (mut client, mut served) = lab.connect()?;
+    let bytes = pattern(120, 100);
+    let old = client.packet(part(&client, &bytes, 0, 100));
+    client.data(&bytes)?;
+    same(&served.read(100)?, &bytes)?;
+    client.acked(SOON)?;
+    flood(&lab, make(&old))?;
+    named(exchange(&mut client, &mut served), || "after the segments".to_owned())?;
+    let other = lab.client();
+    flood(&lab, make(&syn(&other, &[2, 4, 5, 0xb4])))?;
+    named(exchange(&mut client, &mut served), || "after the SYNs".to_owned())?;
+    lab.still_serves()?;
+    lab.finish()
+}
+
+fn syn(client: &Client, options: &[u8]) -> Vec<u8> {
+    client.packet(Out { flags: SYN, ack: 0, options, ..client.out() })
+}
+
+fn options_nonsense(setup: &Setup) -> Step {
+    // The end, MSS, window scale, SACK permitted, SACK, timestamps, TCP Fast Open, and an unknown one.
+    const KINDS: [u8; 8] = [0, 2, 3, 4, 5, 8, 34, 77];
+    const LENS: [u8; 12] = [0, 1, 2, 3, 4, 5, 9, 10, 18, 34, 40, 255];
+    let mut lab = setup.start()?;
+    let (mut client, mut served) = lab.connect()?;
+    let options: Vec<_> = KINDS.iter().flat_map(|kind| LENS.map(|len| (*kind, len))).collect();
+    for (index, (kind, len)) in options.into_iter().enumerate() {
+        // The option alone at the end of the header, and in front of others.
+        for options in [vec![1, 1, kind, len], vec![kind, len, 0xff, 0xff, 1, 3, 3, 14, 2, 4, 0xff, 0xff]] {
+            let other = lab.client();
+            lab.send_packet(&syn(&other, &options))?;
+            client.put(Out { options: &options, ..client.out() })?;
+            client.put(Out { flags: ACK | PSH, options: &options, ..client.out() })?;
+        }
+        if index % 16 == 15 {
+            named(exchange(&mut client, &mut served), || format!("after kind {kind} and length {len}"))?;
+        }
+    }
+    exchange(&mut client, &mut served)?;
+    lab.still_serves()?;
+    lab.finish()
+}
+
+fn packets_cut(setup: &Setup) -> Step {
+    survives(setup, |packet| {
+        let cut = |len| {
+            let mut cut: Vec<u8> = packet[..len].to_vec();
+            // Half of them know their length.
+            if packet[0] >> 4 == 6 && len >= 40 {
+                cut = packets::with_ip_bytes(cut, 4, &(len as u16 - 40).to_be_bytes());
+            } else if packet[0] >> 4 == 4 && len >= 20 {
+                cut = packets::with_ip_bytes(cut, 2, &(len as u16).to_be_bytes());
+            }
+            [packet[..len].to_vec(), cut]
+        };
+        (1..packet.len()).flat_map(cut).collect()
+    })
+}
+
+fn ip_length_wrong(setup: &Setup) -> Step {
+    survives(setup, |packet| {
+        let len = packet.len() as u16;
+        let lens = [0, 1, 19, 20, 21, 39, 40, 41, len - 1, len + 1, len + 1000, u16::MAX];
+        let with_len = lens.map(|len| packets::with_ip_bytes(packet.to_vec(), 2, &len.to_be_bytes()));
+        // The length of the header, in words.
+        let with_words = (0..16).filter(|words| *words != 5);
+        let with_words = with_words.map(|words| packets::with_ip_bytes(packet.to_vec(), 0, &[0x40 | words]));
+        with_len.into_iter().chain(with_words).collect()
+    })
+}
+
+fn ip_length_wrong_ipv6(setup: &Setup) -> Step {
+    survives(setup, |packet| {
+        let len = packet.len() as u16 - 40;
+        let lens = [0, 1, 19, 20, 21, len - 1, len + 1, len + 1000, u16::MAX];
+        lens.map(|len| packets::with_ip_bytes(packet.to_vec(), 4, &len.to_be_bytes())).into()
+    })
+}
+
+/// Offsets and flags of fragments of one packet, in units of 8 bytes, and their lengths.
+const FRAGMENTS: [(u16, bool, usize); 12] = [
+    (0, true, 40),
+    (3, true, 8),
+    (2, false, 4),
+    (0, true, 24),
+    (1, true, 40),
+    (3, false, 40),
+    (2, true, 0),
+    (8191, false, 40),
+    (8190, true, 64),
+    (5, true, 7),
+    (0, false, 16),
+    (4, false, 8),
+];
+
+fn fragments_nonsense(setup: &Setup) -> Step {
+    survives(setup, |packet| {
+        let fragment = |(offset, more, len): (u16, bool, usize)| {
+            let mut fragment = [&packet[..20], &packet[20..20 + len.min(packet.len() - 20)]].concat();
+            let total = fragment.len() as u16;
+            fragment = packets::with_ip_bytes(fragment, 2, &total.to_be_bytes());
+            packets::with_ip_bytes(fragment, 6, &(offset | u16::from(more) << 13).to_be_bytes())
+        };
+        FRAGMENTS.into_iter().map(fragment).collect()
+    })
+}
+
+fn fragments_nonsense_ipv6(setup: &Setup) -> Step {
+    survives(setup, |packet| {
+        let fragment = |(offset, more, len): (u16, bool, usize)| {
+            let fragment = [&packet[..40], &packet[40..40 + len.min(packet.len() - 40)]].concat();
+            let [high, low] = (offset << 3 | u16::from(more)).to_be_bytes();
+            packets::with_extension(&fragment, 44, &[0, 0, high, low, 8, 1, 5, 9])
+        };
+        FRAGMENTS.into_iter().map(fragment).collect()
+    })
+}
+
+fn ipv6_header_chains(setup: &Setup) -> Step {
+    const PADDING: [u8; 8] = [0, 0, 1, 4, 0, 0, 0, 0];
+    let chain = |packet: &[u8], number: u8, header: [u8; 8], count: usize| {
+        (0..count).fold(packet.to_vec(), |packet, _| packets::with_extension(&packet, number, &header))
+    };
+    // These carry no data: a stack may accept a packet with many headers.
+    survives(setup, |packet| {
+        let packet = &packets::with_ip_bytes(packet.to_vec(), 4, &20_u16.to_be_bytes())[..60];
+        let mut packets: Vec<_> = [0, 43, 44, 60].map(|number| chain(packet, number, PADDING, 170)).into();
+        // A header whose length is that of the packet, and beyond it; options without an end.
+        for header in [[0, 255, 1, 4, 0, 0, 0, 0], [0, 3, 1, 4, 0, 0, 0, 0], [0, 0, 1, 255, 0, 0, 0, 0]] {
+            packets.extend([0, 43, 60].map(|number| packets::with_extension(packet, number, &header)));
+        }
+        // A routing header with hops left, and with a hop of the sender's own.
+        packets.push(packets::with_extension(packet, 43, &[0, 0, 0, 255, 0, 0, 0, 0]));
+        // Hop-by-hop options behind destination options.
+        packets.push(chain(&chain(packet, 0, PADDING, 1), 60, PADDING, 1));
+        let cut: Vec<_> = packets.iter().map(|packet| packet[..packet.len() - 25].to_vec()).collect();
+        packets.extend(cut);
+        packets
+    })
+}
