@@ -1,5 +1,7 @@
 //! Runs the bodies of the fuzz targets in `fuzz/` over their seeds and random bytes, for a moment each.
 
+#[path = "../../../fuzz/bodies/connection.rs"]
+mod connection;
 #[path = "../../../fuzz/bodies/gate.rs"]
 mod gate;
 #[allow(dead_code, reason = "the bodies use a part of it")]
@@ -19,6 +21,11 @@ use crate::take_turns;
 fn stack_input<S: Netstack<MemoryLink>>(target: &str) {
     let _turn = take_turns::<S>();
     for_a_moment(target, 400, stack::run::<S>);
+}
+
+fn connection_input<S: Netstack<MemoryLink>, const STRICT: bool>(target: &str) {
+    let _turn = take_turns::<S>();
+    for_a_moment(target, 200, |bytes| connection::run::<S>(bytes, STRICT));
 }
 
 #[cfg(feature = "lwip")]
@@ -49,6 +56,30 @@ fn stack_input_tcp_ip() {
 #[test]
 fn stack_input_netstack_smoltcp() {
     stack_input::<netstacks::NetstackSmoltcp>("stack_netstack_smoltcp");
+}
+
+#[cfg(feature = "ipstack")]
+#[test]
+fn connection_input_ipstack() {
+    connection_input::<netstacks::Ipstack, false>("connection_ipstack");
+}
+
+#[cfg(feature = "smoltcp")]
+#[test]
+fn connection_input_smoltcp() {
+    connection_input::<netstacks::Smoltcp, true>("connection_smoltcp");
+}
+
+#[cfg(feature = "tcp_ip")]
+#[test]
+fn connection_input_tcp_ip() {
+    connection_input::<netstacks::TcpIp, false>("connection_tcp_ip");
+}
+
+#[cfg(feature = "netstack-smoltcp")]
+#[test]
+fn connection_input_netstack_smoltcp() {
+    connection_input::<netstacks::NetstackSmoltcp, false>("connection_netstack_smoltcp");
 }
 
 #[test]
