@@ -187,6 +187,7 @@ impl Play {
                 let packet = mutated(&self.last, input);
                 // A wrong checksum that nobody verifies, and a right one, may do anything.
                 if !verifies || is_checksum_right(&packet) {
+                    self.server.tolerate_wrong_bytes();
                     self.blame_all();
                 }
                 vec![packet]

@@ -90,7 +90,7 @@ impl<L: Link> Netstack<L> for Ipstack {
         let mut settings = IpStackConfig::default();
         settings.mtu_unchecked(mtu as u16).with_tcp_config(tcp_config(window, config.user_timeout, &offload));
         let (offer, accepted) = mpsc::channel(config.backlog.max(1));
-        let hub = Arc::new(Hub::new(config.user_timeout, Exchange::new(capabilities.mtu), offer));
+        let hub = Arc::new(Hub::new(config, Exchange::new(capabilities.mtu), offer));
         let stack = IpStack::new(settings, Device::new(link, offload, Arc::clone(&hub)));
         Ok(Started {
             listener: IpstackListener::new(accepted, Arc::clone(&hub)),

@@ -72,8 +72,12 @@ pub(super) struct Numbers {
     /// The acknowledgement and the window that ipstack has sent last.
     pub(super) acked: u32,
     pub(super) window: u16,
-    /// The furthest end that its window has had.
+    /// Most bytes that wait for the application. ipstack has no limit: its window never closes.
+    most_unread: u32,
+    /// The furthest end that the window has had.
     edge: u32,
+    /// Whether the window is smaller than ipstack's, because much is unread.
+    pub(super) is_reduced: bool,
     /// The end of the bytes that ipstack was given without a gap.
     passed: u32,
     /// The bytes that it was given beyond a gap. ipstack waits for ever if some of them come twice.
@@ -87,10 +91,10 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// A connection that this SYN opens.
-    pub(super) fn new(irs: u32) -> Self {
+    /// A connection that a SYN with this number opens.
+    pub(super) fn new(irs: u32, most_unread: u32) -> Self {
         let first = irs.wrapping_add(1);
-        Self { irs, acked: first, edge: first, passed: first, ..Self::default() }
+        Self { irs, most_unread, acked: first, edge: first, passed: first, ..Self::default() }
     }
 
     /// Decides about a segment of the peer. `has_room`: whether the accept queue takes another connection.
@@ -142,8 +146,8 @@ impl Numbers {
         let end = sequence.wrapping_add(len);
         // A probe that keeps the connection alive has the number before the next one; ipstack answers it.
         let is_probe = len == 0 && !is_fin && sequence == self.acked.wrapping_sub(1);
-        // An ACK without data is good up to the edge, however small the window is now.
-        let begins_late = is_after(sequence, self.acked) && !self.is_in_window(sequence) && (len > 0 || sequence != self.edge);
+        // An ACK without data is good at the edge, too.
+        let begins_late = if len > 0 { !is_after(self.edge, sequence) } else { is_after(sequence, self.edge) };
         let ends_early = is_after(self.acked, end) || (end == self.acked && len > 0 && !is_fin);
         if is_after(acknowledgement, self.next) || begins_late || (ends_early && !is_probe) {
             return Verdict::Ack;
@@ -219,8 +223,6 @@ impl Numbers {
         }
         if !is_after(self.acked, segment.acknowledgement()) {
             (self.acked, self.window) = (segment.acknowledgement(), segment.window());
-            let edge = self.acked.wrapping_add(self.window.into());
-            self.edge = if is_after(edge, self.edge) { edge } else { self.edge };
             self.passed = if is_after(self.acked, self.passed) { self.acked } else { self.passed };
         }
         true
@@ -231,9 +233,25 @@ impl Numbers {
         self.sent_fin && self.fin == Some(self.acked)
     }
 
-    /// How many bytes ipstack has acknowledged.
-    pub(super) fn received(&self) -> u32 {
-        self.acked.wrapping_sub(self.irs.wrapping_add(1))
+    /// The window to send when the application has read so many bytes.
+    pub(super) fn offer(&mut self, read: u32) -> u16 {
+        let room = self.most_unread.saturating_sub(self.unread(read)).min(u16::MAX.into()) as u16;
+        let window = self.window.min(room);
+        let edge = self.acked.wrapping_add(window.into());
+        self.edge = if is_after(edge, self.edge) { edge } else { self.edge };
+        self.is_reduced = window < self.window;
+        window
+    }
+
+    /// Whether so much was read that the peer should know it.
+    pub(super) fn may_reopen(&self, read: u32) -> bool {
+        self.is_reduced && self.unread(read) <= self.most_unread / 2
+    }
+
+    fn unread(&self, read: u32) -> u32 {
+        let unread = self.acked.wrapping_sub(self.irs.wrapping_add(1)).wrapping_sub(read);
+        // The application has read what ipstack has not acknowledged yet, or the FIN.
+        if unread > u32::MAX / 2 { 0 } else { unread }
     }
 
     /// 1 if ipstack was given the peer's FIN, and has not acknowledged it.

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use platform::packet::checksum::sum;
-use platform::packet::flags::SYN;
+use platform::packet::checksum::{sum, update};
+use platform::packet::flags::{ACK, SYN};
 use platform::packet::{MAX_HEADERS_LEN, TcpHeaders, TcpSegment, Transport, UDP, is_checksum_right};
 use platform::{Checksum, Link, PacketBuffer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -163,6 +163,15 @@ impl<L: Link> Device<L> {
     }
 }
 
+/// Changes the window of a TCP header, and its checksum.
+fn write_window(headers: &mut [u8], tcp_at: usize, window: u16) {
+    let Some(fields) = headers.get_mut(tcp_at + 14..tcp_at + 18) else { return };
+    let (old, checksum) = fields.split_at_mut(2);
+    let sums = [&*old, &*checksum].map(sum);
+    old.copy_from_slice(&window.to_be_bytes());
+    checksum.copy_from_slice(&update(sums[1], sums[0], window).to_be_bytes());
+}
+
 /// Whether a packet is UDP over IPv6 without a checksum (RFC 8200, 8.1).
 fn lacks_checksum(packet: &[u8]) -> bool {
     let Some(Transport { ipv6: true, protocol: UDP, at }) = Transport::parse(packet) else { return false };
@@ -185,6 +194,9 @@ impl<L: Link> AsyncRead for Device<L> {
             flow.pass_ack();
         }
         device.guard.poll_again(cx);
+        while let Some(flow) = device.hub.poll_reopened(cx) {
+            device.reply(Some((flow.key, flow.fields(ACK))));
+        }
         while !device.emit(buf) {
             if device.next < device.filled || !device.guard.queue.is_empty() {
                 continue;
@@ -207,8 +219,11 @@ impl<L: Link> AsyncWrite for Device<L> {
         let mut headers = [0; MAX_HEADER];
         headers[..len].copy_from_slice(&packet[..len]);
         let segment = TcpSegment::parse(packet);
-        if segment.as_ref().is_some_and(|segment| !device.guard.leave(segment)) {
-            return Poll::Ready(Ok(packet.len()));
+        if let Some(segment) = &segment {
+            let Some(window) = device.guard.leave(segment) else { return Poll::Ready(Ok(packet.len())) };
+            if window < segment.window() {
+                write_window(&mut headers[..len], segment.layout.tcp_at, window);
+            }
         }
         let meta = device.offload.prepare(&mut headers[..len], packet.len(), None);
         let slices = [IoSlice::new(&headers[..len]), IoSlice::new(&packet[len..])];
@@ -247,11 +262,12 @@ mod tests {
     use std::time::Duration;
 
     use platform::packet::TcpFields;
-    use platform::packet::flags::{ACK, FIN, PSH};
+    use platform::packet::flags::{FIN, PSH};
     use platform::{MemoryLink, PacketMeta};
     use tokio::sync::mpsc;
 
     use super::super::datagrams::Exchange;
+    use crate::StackConfig;
     use super::*;
 
     const ISN: u32 = u32::MAX - 5;
@@ -282,7 +298,7 @@ mod tests {
             let (peer, local): (SocketAddr, SocketAddr) = (peer.parse().unwrap(), local.parse().unwrap());
             let (link, mut other_end) = MemoryLink::offloading_pair(1500, MemoryLink::DEFAULT_DEPTH);
             let (offer, _accepted) = mpsc::channel(1);
-            let hub = Arc::new(Hub::new(Duration::from_secs(1), Exchange::new(1500), offer));
+            let hub = Arc::new(Hub::new(&StackConfig::default(), Exchange::new(1500), offer));
             let offload = Offload::of(&link.capabilities());
             let mut device = Device::new(link, offload, Arc::clone(&hub));
             let payload: Vec<u8> = (0..20_000_u32).map(|index| index as u8).collect();

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -17,31 +17,44 @@ use super::check::{Numbers, Stage, Verdict};
 use super::datagrams::Exchange;
 use super::guard::write_acknowledgement;
 use super::stream::IpstackStream;
-use crate::FlowKey;
+use super::MAX_WINDOW;
+use crate::{FlowKey, StackConfig};
 
 /// The state that all parts of one stack share.
 #[derive(Debug)]
 pub(super) struct Hub {
     pub(super) runtime: Handle,
     pub(super) user_timeout: Duration,
+    /// Most bytes of a connection that wait for the application.
+    most_unread: u32,
     flows: Mutex<HashMap<FlowKey, Arc<Flow>>>,
     exchange: Mutex<Exchange>,
     /// The accept queue. `None` once the stack has ended.
     offer: Mutex<Option<mpsc::Sender<IpstackStream>>>,
+    reopened: Mutex<Reopened>,
     /// The error that ended the stack.
     failure: OnceLock<(io::ErrorKind, String)>,
     ended: Notify,
 }
 
+/// Connections with peers that must get a window update, and the device that sends it.
+#[derive(Debug, Default)]
+struct Reopened {
+    flows: Vec<Arc<Flow>>,
+    device: Option<Waker>,
+}
+
 impl Hub {
     /// Must be called within a runtime.
-    pub(super) fn new(user_timeout: Duration, exchange: Exchange, offer: mpsc::Sender<IpstackStream>) -> Self {
+    pub(super) fn new(config: &StackConfig, exchange: Exchange, offer: mpsc::Sender<IpstackStream>) -> Self {
         Self {
             runtime: Handle::current(),
-            user_timeout,
+            user_timeout: config.user_timeout,
+            most_unread: config.window.clamp(MAX_WINDOW, StackConfig::MAX_WINDOW) as u32,
             flows: Mutex::default(),
             exchange: Mutex::new(exchange),
             offer: Mutex::new(Some(offer)),
+            reopened: Mutex::default(),
             failure: OnceLock::new(),
             ended: Notify::new(),
         }
@@ -87,7 +100,7 @@ impl Hub {
 
     /// Adds a connection with this initial number of the peer.
     pub(super) fn open(&self, key: FlowKey, irs: u32) -> Arc<Flow> {
-        let flow = Flow::new(key, irs);
+        let flow = Flow::new(key, irs, self.most_unread);
         self.flows().insert(key, Arc::clone(&flow));
         flow
     }
@@ -105,7 +118,7 @@ impl Hub {
     pub(super) fn take(&self, key: FlowKey) -> Arc<Flow> {
         let Some(flow) = self.flow(key) else {
             // It was forgotten meanwhile.
-            let flow = Flow::new(key, 0);
+            let flow = Flow::new(key, 0, 0);
             flow.end(io::ErrorKind::ConnectionReset);
             return flow;
         };
@@ -116,6 +129,30 @@ impl Hub {
     /// Whether the accept queue has room.
     pub(super) fn has_room(&self) -> bool {
         lock(&self.offer).as_ref().is_some_and(|offer| offer.capacity() > 0)
+    }
+
+    /// Lets the device send a window update.
+    pub(super) fn reopen(&self, flow: &Arc<Flow>) {
+        let mut reopened = lock(&self.reopened);
+        if !flow.is_reduced.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        reopened.flows.push(Arc::clone(flow));
+        let device = reopened.device.take();
+        drop(reopened);
+        if let Some(device) = device {
+            device.wake();
+        }
+    }
+
+    /// A connection with a peer that must get a window update. Without one, the device is woken for the next.
+    pub(super) fn poll_reopened(&self, cx: &Context<'_>) -> Option<Arc<Flow>> {
+        let mut reopened = lock(&self.reopened);
+        let flow = reopened.flows.pop();
+        if flow.is_none() && !reopened.device.as_ref().is_some_and(|device| device.will_wake(cx.waker())) {
+            reopened.device = Some(cx.waker().clone());
+        }
+        flow
     }
 
     /// Whether the listener exists.
@@ -148,6 +185,8 @@ pub(super) struct Flow {
     first: u32,
     /// How many bytes the application has read; it wraps.
     read: AtomicU32,
+    /// Whether the window is smaller than ipstack's.
+    is_reduced: AtomicBool,
     seen: Mutex<Seen>,
 }
 
@@ -171,9 +210,9 @@ struct Seen {
 }
 
 impl Flow {
-    fn new(key: FlowKey, irs: u32) -> Arc<Self> {
-        let seen = Mutex::new(Seen { numbers: Numbers::new(irs), ..Seen::default() });
-        Arc::new(Self { key, first: irs.wrapping_add(1), read: AtomicU32::new(0), seen })
+    fn new(key: FlowKey, irs: u32, most_unread: u32) -> Arc<Self> {
+        let seen = Mutex::new(Seen { numbers: Numbers::new(irs, most_unread), ..Seen::default() });
+        Arc::new(Self { key, first: irs.wrapping_add(1), read: AtomicU32::new(0), is_reduced: AtomicBool::new(false), seen })
     }
 
     /// Changes the state, and wakes all waiting tasks.
@@ -186,26 +225,29 @@ impl Flow {
         result
     }
 
-    /// Decides about a segment of the peer. At most `most` bytes wait for the application.
-    pub(super) fn check(&self, segment: &TcpSegment<'_>, most: u32, has_room: impl FnOnce() -> bool) -> Verdict {
-        let mut seen = lock(&self.seen);
-        let unread = seen.numbers.received().wrapping_sub(self.read.load(Ordering::Relaxed));
-        if !segment.payload().is_empty() && (most..=u32::MAX / 2).contains(&unread) {
-            return Verdict::Drop;
-        }
-        seen.numbers.check(segment, has_room)
+    /// Decides about a segment of the peer.
+    pub(super) fn check(&self, segment: &TcpSegment<'_>, has_room: impl FnOnce() -> bool) -> Verdict {
+        lock(&self.seen).numbers.check(segment, has_room)
     }
 
-    /// Notes a packet of ipstack. Returns whether it may be sent, and the peer's FIN if ipstack may read it now.
-    pub(super) fn note(&self, segment: &TcpSegment<'_>) -> (bool, Option<Vec<u8>>) {
+    /// Notes a packet of ipstack. Returns the window to send, or `None` if it must not be sent; and the peer's FIN if
+    /// ipstack may read it now.
+    pub(super) fn note(&self, segment: &TcpSegment<'_>) -> (Option<u16>, Option<Vec<u8>>) {
         let mut seen = lock(&self.seen);
         let is_current = seen.numbers.note(segment);
+        let window = is_current.then(|| self.window(&mut seen.numbers));
         let fin = seen.release();
         drop(seen);
         if segment.flags() & (FIN | RST) != 0 {
             self.see(|_| ());
         }
-        (is_current, fin)
+        (window, fin)
+    }
+
+    fn window(&self, numbers: &mut Numbers) -> u16 {
+        let window = numbers.offer(self.read.load(Ordering::Relaxed));
+        self.is_reduced.store(numbers.is_reduced, Ordering::Relaxed);
+        window
     }
 
     /// Takes the peer's FIN. Returns it if ipstack may read it now.
@@ -262,7 +304,9 @@ impl Flow {
 
     /// The fields of an ACK, or of the SYN-ACK.
     pub(super) fn fields(&self, flags: u8) -> TcpFields {
-        let Numbers { iss, next, acked, window, .. } = lock(&self.seen).numbers;
+        let mut seen = lock(&self.seen);
+        let window = self.window(&mut seen.numbers);
+        let Numbers { iss, next, acked, .. } = seen.numbers;
         let sequence = if flags & SYN == 0 { next } else { iss };
         TcpFields { sequence, acknowledgement: acked, flags, window }
     }
@@ -272,9 +316,10 @@ impl Flow {
         lock(&self.seen).numbers.una
     }
 
-    /// Notes that the application has read so many bytes in all.
-    pub(super) fn note_read(&self, read: u32) {
+    /// Notes that the application has read so many bytes in all. Returns whether the peer must get a window update.
+    pub(super) fn note_read(&self, read: u32) -> bool {
         self.read.store(read, Ordering::Relaxed);
+        self.is_reduced.load(Ordering::Relaxed) && lock(&self.seen).numbers.may_reopen(read)
     }
 
     /// Notes that ipstack has read an ACK, and wakes the closer: its `shutdown` may succeed now.

@@ -13,7 +13,7 @@ use platform::packet::flags::{ACK, FIN, RST, SYN};
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout, TcpSegment, write_ip_len};
 use tokio::time::{Instant, Sleep};
 
-use super::check::{Piece, Stage, Verdict, stray};
+use super::check::{Piece, Verdict, stray};
 use super::flow::{Flow, Hub};
 use crate::FlowKey;
 
@@ -21,8 +21,6 @@ use crate::FlowKey;
 const HALF_OPEN: usize = 4096;
 /// Largest number of connections in any state. Further SYNs are dropped.
 const MAX_FLOWS: usize = 1 << 16;
-/// Most bytes of a connection that ipstack holds for a slow reader. It has no limit of its own.
-const MAX_UNREAD: u32 = 16 << 20;
 /// A SYN is given to ipstack again after this time, until it has made a connection of it, and at most so many times.
 /// ipstack ignores a SYN while it has not removed the connection before.
 const AGAIN: Duration = Duration::from_millis(2);
@@ -60,7 +58,7 @@ impl Guard {
             };
         };
         let ack = |flags| Some((key, flow.fields(flags)));
-        match flow.check(segment, MAX_UNREAD, || self.hub.has_room()) {
+        match flow.check(segment, || self.hub.has_room()) {
             Verdict::Drop => (None, None),
             Verdict::Pass(piece) => (Some(self.pass(&flow, piece, segment, headers)), None),
             Verdict::PassAndAck(piece) => (Some(self.pass(&flow, piece, segment, headers)), ack(ACK)),
@@ -181,13 +179,13 @@ impl Guard {
         }
     }
 
-    /// Notes a TCP packet of ipstack. Returns whether it may be sent.
-    pub(super) fn leave(&mut self, segment: &TcpSegment<'_>) -> bool {
-        let Some((local, peer)) = segment.endpoints() else { return true };
-        let Some(flow) = self.hub.flow(FlowKey { local, peer }) else { return true };
-        let (is_current, fin) = flow.note(segment);
+    /// Notes a TCP packet of ipstack. Returns the window to send, or `None` if it must not be sent.
+    pub(super) fn leave(&mut self, segment: &TcpSegment<'_>) -> Option<u16> {
+        let flow = flow_key(segment).and_then(|FlowKey { local, peer }| self.hub.flow(FlowKey { local: peer, peer: local }));
+        let Some(flow) = flow else { return Some(segment.window()) };
+        let (window, fin) = flow.note(segment);
         self.queue.extend(fin);
-        is_current && flow.stage() != Stage::Listening
+        window
     }
 }
 

@@ -122,7 +122,9 @@ impl AsyncRead for IpstackStream {
         let polled = Pin::new(&mut *stream.session()?.inner).poll_read(cx, buf);
         let len = buf.filled().len() - before;
         stream.read = stream.read.wrapping_add(len as u32);
-        stream.flow.note_read(stream.read);
+        if stream.flow.note_read(stream.read) {
+            stream.hub.reopen(&stream.flow);
+        }
         match polled {
             Poll::Ready(Ok(())) if len > 0 => Poll::Ready(Ok(())),
             Poll::Ready(Err(error)) => stream.fail(error),
@@ -145,6 +147,10 @@ impl AsyncWrite for IpstackStream {
         }
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
+        }
+        // ipstack may not have handled the RST yet.
+        if let Some(failure) = stream.flow.failure() {
+            return stream.fail(failure.into()).map_ok(|()| 0);
         }
         // ipstack copies the whole slice, even if only a part of it fits into a segment.
         let buf = &buf[..buf.len().min(stream.largest)];

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
-use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpSegment};
+use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpSegment, is_checksum_right};
 use platform::{Capabilities, Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
@@ -67,6 +67,21 @@ impl Net {
             }
         }
         seen
+    }
+
+    /// The window and the acknowledgement number that the client has seen last. The checksums are right.
+    async fn window(&mut self, client: Client) -> (u16, u32) {
+        sleep(SOON).await;
+        let mut buffers: Vec<_> = (0..64).map(|_| PacketBuffer::new(1500)).collect();
+        let mut last = (0, client.sequence);
+        while let Ok(count) = self.link.try_recv(&mut buffers) {
+            for buffer in &buffers[..count] {
+                assert!(is_checksum_right(buffer.packet()));
+                let segment = TcpSegment::parse(buffer.packet()).unwrap();
+                last = (segment.window(), segment.acknowledgement());
+            }
+        }
+        last
     }
 
     /// Takes the SYN-ACK for a SYN with this number.
@@ -281,4 +296,31 @@ async fn segments_out_of_order_are_few_and_never_overlap() {
     assert_eq!(all, bytes[..4_000]);
     let last = net.seen(client).await.pop();
     assert_eq!(last, Some((ACK, client.acknowledgement, client.sequence + 4_000, 0)));
+}
+
+/// ipstack's window never closes. The adapter closes it when much is unread, and opens it again.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_stops_closes_the_window() {
+    let mut net = Net::new(4, true);
+    let mut client = net.connect(4000, 1_000).await;
+    let mut stream = net.accept().await;
+    let bytes = [7; 1_400];
+    let (mut sent, mut window) = (0, u16::MAX);
+    while window > 0 {
+        for _ in 0..40 {
+            let len = window.min(1_400);
+            net.send(client, ACK, &bytes[..len.into()]);
+            client.sequence = client.sequence.wrapping_add(len.into());
+            window -= len;
+        }
+        sent += 40 * bytes.len();
+        assert!(sent < 8 << 20, "the window stays open");
+        let acked;
+        (window, acked) = net.window(client).await;
+        assert_eq!(acked, client.sequence);
+    }
+    net.send(client, ACK, &[7]);
+    assert_eq!(net.window(client).await, (0, client.sequence), "the byte is not taken");
+    stream.read_exact(&mut vec![0; 3 << 20]).await.unwrap();
+    assert_eq!(net.window(client).await, (u16::MAX, client.sequence));
 }
