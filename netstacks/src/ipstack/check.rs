@@ -10,6 +10,8 @@ use platform::packet::flags::{ACK, FIN, RST, SYN};
 
 /// Most segments out of order that ipstack holds. It walks all of them for each packet.
 const MAX_HELD: usize = 128;
+/// A small window opens by no less than this many bytes (RFC 9293, 3.8.6.2.2).
+const LEAST_STEP: u32 = 16 << 10;
 /// Most bytes that ipstack moves to the reader for one packet.
 pub(super) const PIECE: usize = 8192;
 
@@ -236,10 +238,14 @@ impl Numbers {
     /// The window to send when the application has read so many bytes.
     pub(super) fn offer(&mut self, read: u32) -> u16 {
         let room = self.most_unread.saturating_sub(self.unread(read)).min(u16::MAX.into()) as u16;
-        let window = self.window.min(room);
+        let mut window = self.window.min(room);
         let edge = self.acked.wrapping_add(window.into());
-        self.edge = if is_after(edge, self.edge) { edge } else { self.edge };
         self.is_reduced = window < self.window;
+        if self.is_reduced && !is_after(edge, self.edge.wrapping_add(LEAST_STEP)) {
+            window = self.edge.wrapping_sub(self.acked).min(self.window.into()) as u16;
+        } else {
+            self.edge = if is_after(edge, self.edge) { edge } else { self.edge };
+        }
         window
     }
 
