@@ -32,9 +32,20 @@ const SLOTS: usize = 4;
 const LONGEST: Duration = Duration::from_secs(40);
 const PATIENCE: Duration = Duration::from_secs(400);
 
-/// Plays clients against the stack `S` as the bytes choose. `is_strict`: the stack keeps every promise of TCP to a client
-/// that does nothing wrong.
-pub(crate) fn run<S: Netstack<MemoryLink>>(bytes: &[u8], is_strict: bool) {
+/// The promise of a stack, whatever the clients send. Each includes the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Promise {
+    /// It runs on, and the application reads no wrong bytes. netstack-smoltcp measures its timers by the real clock, which
+    /// stands still here, so some of its connections never move.
+    Lives,
+    /// A new client is served.
+    Serves,
+    /// A connection is complete if its client has done nothing wrong.
+    Delivers,
+}
+
+/// Plays clients against the stack `S` as the bytes choose.
+pub(crate) fn run<S: Netstack<MemoryLink>>(bytes: &[u8], promise: Promise) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut input = Input::new(bytes);
@@ -47,7 +58,7 @@ pub(crate) fn run<S: Netstack<MemoryLink>>(bytes: &[u8], is_strict: bool) {
         let Started { listener, datagrams, driver, .. } = S::start(link, &config).unwrap();
         let driver = tokio::spawn(driver);
         let server = Server::new(listener);
-        let mut play = Play::new(other_end, server, shape, is_strict);
+        let mut play = Play::new(other_end, server, shape, promise);
         while !input.is_empty() {
             play.step(&mut input).await;
             assert!(!driver.is_finished(), "the driver ended: {:?}", driver.await);
@@ -68,7 +79,7 @@ struct Play {
     buffers: Vec<PacketBuffer>,
     clients: Vec<Option<Client>>,
     server: Server,
-    is_strict: bool,
+    promise: Promise,
     /// The number of the next client; it is also its first byte.
     id: u8,
     /// How many packets of the stack are lost next.
@@ -79,7 +90,7 @@ struct Play {
 }
 
 impl Play {
-    fn new(link: MemoryLink, server: Server, shape: u8, is_strict: bool) -> Self {
+    fn new(link: MemoryLink, server: Server, shape: u8, promise: Promise) -> Self {
         let capabilities = link.capabilities();
         let buffers = (0..16).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect();
         let clients = (0..=SLOTS).map(|_| None).collect();
@@ -90,7 +101,7 @@ impl Play {
             buffers,
             clients,
             server,
-            is_strict,
+            promise,
             id: 0,
             losses: 0,
             spent: Duration::ZERO,
@@ -143,7 +154,7 @@ impl Play {
             _ => &[],
         };
         let mut client = Client::new(self.id, slot, number, options.to_vec(), self.window);
-        client.blameless &= self.is_strict && self.server.is_accepting();
+        client.blameless &= self.promise == Promise::Delivers && self.server.is_accepting();
         let syn = client.syn();
         self.clients[slot] = Some(client);
         self.send(&syn);
@@ -244,6 +255,7 @@ impl Play {
         self.server.finish();
         self.id = self.id.wrapping_add(1);
         let mut new = Client::new(self.id, SLOTS, 0x1234_5678, vec![2, 4, 5, 0xb4], u16::MAX);
+        new.blameless = self.promise >= Promise::Serves;
         new.want(3_000);
         self.clients[SLOTS] = Some(new);
         let most = if self.capabilities.segmentation.any() { 8_000 } else { 1_400 };

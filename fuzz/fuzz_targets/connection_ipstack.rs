@@ -6,4 +6,4 @@ mod connection;
 #[path = "../bodies/input.rs"]
 mod input;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| connection::run::<netstacks::Ipstack>(bytes, false));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| connection::run::<netstacks::Ipstack>(bytes, connection::Promise::Serves));

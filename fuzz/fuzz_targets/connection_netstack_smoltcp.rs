@@ -6,4 +6,7 @@ mod connection;
 #[path = "../bodies/input.rs"]
 mod input;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| connection::run::<netstacks::NetstackSmoltcp>(bytes, false));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| connection::run::<netstacks::NetstackSmoltcp>(
+    bytes,
+    connection::Promise::Lives
+));

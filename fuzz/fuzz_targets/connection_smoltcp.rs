@@ -6,4 +6,4 @@ mod connection;
 #[path = "../bodies/input.rs"]
 mod input;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| connection::run::<netstacks::Smoltcp>(bytes, true));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| connection::run::<netstacks::Smoltcp>(bytes, connection::Promise::Delivers));

@@ -17,5 +17,5 @@ libfuzzer_sys::fuzz_target!(
             }
         }));
     },
-    |bytes: &[u8]| connection::run::<netstacks::TcpIp>(bytes, false)
+    |bytes: &[u8]| connection::run::<netstacks::TcpIp>(bytes, connection::Promise::Serves)
 );

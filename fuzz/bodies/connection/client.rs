@@ -349,7 +349,7 @@ impl Client {
         self.wait = Duration::from_secs(1);
     }
 
-    /// What it sends at this time: at first an ACK with its window and all that is not acknowledged; then this again,
+    /// The packets that are due at this time: at first an ACK with its window and all that is not acknowledged; then this again,
     /// after ever longer waits.
     pub(super) fn due(&mut self, now: Duration, most: u32) -> Vec<Vec<u8>> {
         let all = self.next + u32::from(self.fin);
@@ -369,7 +369,7 @@ impl Client {
         }
     }
 
-    /// What the stack owes to the client.
+    /// The part of the connection that the stack still owes to the client.
     pub(super) fn missing(&self, record: &Record) -> Option<String> {
         if self.state == State::Over || record.end == End::Gone {
             return None;

@@ -41,7 +41,7 @@ pub(super) enum End {
     Gone,
 }
 
-/// What the application has seen of the client with a number.
+/// The progress of the application with a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Record {
     pub(super) read: u32,

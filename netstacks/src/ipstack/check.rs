@@ -27,7 +27,7 @@ pub(super) struct Piece {
     pub(super) acknowledgement: Option<u32>,
 }
 
-/// What the device does with a segment.
+/// The decision about a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// ipstack reads a part of the segment.

@@ -1,4 +1,4 @@
-//! What stands between the link and ipstack: it decides which segments ipstack reads, replaces connections that have
+//! The guard between the link and ipstack: it decides which segments ipstack reads, replaces connections that have
 //! ended, and bounds those that are half-open.
 
 use std::collections::VecDeque;

@@ -52,7 +52,7 @@ impl Net {
         self.link.try_send(PacketMeta::default(), &[IoSlice::new(&packet)]).unwrap();
     }
 
-    /// What the stack sends to the client.
+    /// The packets that the stack sends to the client.
     async fn seen(&mut self, client: Client) -> Vec<Seen> {
         sleep(SOON).await;
         let mut buffers: Vec<_> = (0..64).map(|_| PacketBuffer::new(1500)).collect();

@@ -15,6 +15,7 @@ mod stack;
 use netstacks::Netstack;
 use platform::MemoryLink;
 
+use self::connection::Promise;
 use self::moment::for_a_moment;
 use crate::take_turns;
 
@@ -23,9 +24,9 @@ fn stack_input<S: Netstack<MemoryLink>>(target: &str) {
     for_a_moment(target, 400, stack::run::<S>);
 }
 
-fn connection_input<S: Netstack<MemoryLink>, const STRICT: bool>(target: &str) {
+fn connection_input<S: Netstack<MemoryLink>>(target: &str, body: fn(&[u8])) {
     let _turn = take_turns::<S>();
-    for_a_moment(target, 200, |bytes| connection::run::<S>(bytes, STRICT));
+    for_a_moment(target, 200, body);
 }
 
 #[cfg(feature = "lwip")]
@@ -61,25 +62,33 @@ fn stack_input_netstack_smoltcp() {
 #[cfg(feature = "ipstack")]
 #[test]
 fn connection_input_ipstack() {
-    connection_input::<netstacks::Ipstack, false>("connection_ipstack");
+    connection_input::<netstacks::Ipstack>("connection_ipstack", |bytes| {
+        connection::run::<netstacks::Ipstack>(bytes, Promise::Serves);
+    });
 }
 
 #[cfg(feature = "smoltcp")]
 #[test]
 fn connection_input_smoltcp() {
-    connection_input::<netstacks::Smoltcp, true>("connection_smoltcp");
+    connection_input::<netstacks::Smoltcp>("connection_smoltcp", |bytes| {
+        connection::run::<netstacks::Smoltcp>(bytes, Promise::Delivers);
+    });
 }
 
 #[cfg(feature = "tcp_ip")]
 #[test]
 fn connection_input_tcp_ip() {
-    connection_input::<netstacks::TcpIp, false>("connection_tcp_ip");
+    connection_input::<netstacks::TcpIp>("connection_tcp_ip", |bytes| {
+        connection::run::<netstacks::TcpIp>(bytes, Promise::Serves);
+    });
 }
 
 #[cfg(feature = "netstack-smoltcp")]
 #[test]
 fn connection_input_netstack_smoltcp() {
-    connection_input::<netstacks::NetstackSmoltcp, false>("connection_netstack_smoltcp");
+    connection_input::<netstacks::NetstackSmoltcp>("connection_netstack_smoltcp", |bytes| {
+        connection::run::<netstacks::NetstackSmoltcp>(bytes, Promise::Lives);
+    });
 }
 
 #[test]
