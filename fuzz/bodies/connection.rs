@@ -35,8 +35,8 @@ const PATIENCE: Duration = Duration::from_secs(400);
 /// The promise of a stack, whatever the clients send. Each includes the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Promise {
-    /// It runs on, and the application reads no wrong bytes. netstack-smoltcp measures its timers by the real clock, which
-    /// stands still here, so some of its connections never move.
+    /// It runs on, and the application reads no wrong bytes. netstack-smoltcp takes its timers from the real clock, which
+    /// hardly moves here, so some of its connections wait for ever.
     Lives,
     /// A new client is served.
     Serves,

@@ -1,6 +1,6 @@
 //! Checks the segments of a peer before ipstack reads them (RFC 9293, 3.10.7.4; RFC 5961).
 //!
-//! ipstack itself compares a segment with no window: any RST ends a connection, any FIN closes it, and it stores whatever
+//! ipstack compares a segment with no window: any RST ends a connection, any FIN closes it, and it stores all that
 //! comes out of order.
 
 use std::mem;
@@ -128,7 +128,9 @@ impl Numbers {
             // The SYN of another connection: the peer has given up this one.
             Stage::HalfOpen if is_new => Verdict::Replace,
             // RFC 1122, 4.2.2.13: the number is beyond those of the connection that is over.
-            Stage::Established if is_new && self.is_over() && is_after(segment.sequence(), self.acked) => Verdict::Replace,
+            Stage::Established if is_new && self.is_over() && is_after(segment.sequence(), self.acked) => {
+                Verdict::Replace
+            }
             Stage::Established | Stage::HalfOpen => Verdict::Ack,
             Stage::Listening | Stage::Ended => Verdict::Drop,
         }

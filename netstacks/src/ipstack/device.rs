@@ -267,8 +267,8 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::super::datagrams::Exchange;
-    use crate::StackConfig;
     use super::*;
+    use crate::StackConfig;
 
     const ISN: u32 = u32::MAX - 5;
 

@@ -13,11 +13,11 @@ use platform::packet::{TcpFields, TcpLayout, TcpSegment};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 
+use super::MAX_WINDOW;
 use super::check::{Numbers, Stage, Verdict};
 use super::datagrams::Exchange;
 use super::guard::write_acknowledgement;
 use super::stream::IpstackStream;
-use super::MAX_WINDOW;
 use crate::{FlowKey, StackConfig};
 
 /// The state that all parts of one stack share.
@@ -212,7 +212,13 @@ struct Seen {
 impl Flow {
     fn new(key: FlowKey, irs: u32, most_unread: u32) -> Arc<Self> {
         let seen = Mutex::new(Seen { numbers: Numbers::new(irs, most_unread), ..Seen::default() });
-        Arc::new(Self { key, first: irs.wrapping_add(1), read: AtomicU32::new(0), is_reduced: AtomicBool::new(false), seen })
+        Arc::new(Self {
+            key,
+            first: irs.wrapping_add(1),
+            read: AtomicU32::new(0),
+            is_reduced: AtomicBool::new(false),
+            seen,
+        })
     }
 
     /// Changes the state, and wakes all waiting tasks.

@@ -125,7 +125,13 @@ impl Guard {
     }
 
     /// Opens a connection, and ends the one before it. Returns the SYN if ipstack may read it now.
-    fn replace(&mut self, key: FlowKey, old: Option<&Arc<Flow>>, segment: &TcpSegment<'_>, headers: &[u8]) -> Option<Piece> {
+    fn replace(
+        &mut self,
+        key: FlowKey,
+        old: Option<&Arc<Flow>>,
+        segment: &TcpSegment<'_>,
+        headers: &[u8],
+    ) -> Option<Piece> {
         let is_ready = old.is_none_or(|old| old.is_taken());
         if !is_ready || !self.hub.has_room() || self.hub.len() >= MAX_FLOWS || self.waiting.len() >= HALF_OPEN {
             return None;
@@ -181,7 +187,8 @@ impl Guard {
 
     /// Notes a TCP packet of ipstack. Returns the window to send, or `None` if it must not be sent.
     pub(super) fn leave(&mut self, segment: &TcpSegment<'_>) -> Option<u16> {
-        let flow = flow_key(segment).and_then(|FlowKey { local, peer }| self.hub.flow(FlowKey { local: peer, peer: local }));
+        let flow =
+            flow_key(segment).and_then(|FlowKey { local, peer }| self.hub.flow(FlowKey { local: peer, peer: local }));
         let Some(flow) = flow else { return Some(segment.window()) };
         let (window, fin) = flow.note(segment);
         self.queue.extend(fin);
