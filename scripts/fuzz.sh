@@ -32,7 +32,7 @@ export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_INC
 mapfile -t targets < <(cargo +nightly fuzz list)
 [[ $# -eq 0 ]] || targets=("$@")
 printf 'building %s targets\n' "${#targets[@]}"
-cargo +nightly fuzz build --codegen-units 16 --target "$host"
+cargo +nightly fuzz build --no-cfg-fuzzing --codegen-units 16 --target "$host"
 
 # The seeds of a target, or of its kind, as bytes.
 plant() {

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Runs a body over the seeds of its target, and then for a moment over random bytes and changed seeds.
@@ -11,15 +12,29 @@ pub(crate) fn for_a_moment(target: &str, longest: u64, body: fn(&[u8])) {
     let seeds = seeds(target);
     for (path, seed) in &seeds {
         println!("{}", path.display());
-        body(seed);
+        run(body, seed);
     }
     let begin = Instant::now();
     let mut generator = Generator::new(1);
     while begin.elapsed() < Duration::from_millis(500) {
-        body(&generator.bytes(longest));
+        run(body, &generator.bytes(longest));
         let (_, seed) = &seeds[generator.next() as usize % seeds.len()];
-        body(&generator.change(seed));
+        run(body, &generator.change(seed));
     }
+}
+
+/// Runs a body, and prints its input if it panics.
+fn run(body: fn(&[u8]), bytes: &[u8]) {
+    struct Told<'a>(&'a [u8]);
+    impl Drop for Told<'_> {
+        fn drop(&mut self) {
+            if thread::panicking() {
+                println!("the input was {:02x?}", self.0);
+            }
+        }
+    }
+    let _told = Told(bytes);
+    body(bytes);
 }
 
 /// The committed seeds of a target: `NAME.txt` as it is, `NAME.hex` in hexadecimal with comments behind `#`.

@@ -1,8 +1,9 @@
 //! The `ipstack` crate behind the common interface.
 //!
 //! ipstack runs a task for the device and one for each connection, with channels in between. The adapter gives it
-//! a device that moves packets to and from the link, and wraps its streams. It does not repair ipstack, except for
-//! a few faults without which no run could finish. The report names these workarounds:
+//! a device that moves packets to and from the link, and wraps its streams. `guard` decides which segments ipstack
+//! reads. Else the adapter does not repair ipstack, except for a few faults without which no run could finish. The
+//! report names these workarounds:
 //!
 //! | workaround | ipstack alone |
 //! |---|---|
@@ -10,16 +11,21 @@
 //! | `hands-fin-apart` | ignores a FIN that comes with data |
 //! | `holds-fin` | sends its own FIN as soon as the peer's arrives, even if the application has more to send; so the adapter holds the peer's FIN back until ipstack has sent its own |
 //! | `tells-end` | does not wake a reading task at the peer's FIN |
-//! | `waits-for-syn-ack` | yields a connection before it sends the SYN-ACK; bytes written before that would break the connection |
+//! | `waits-for-handshake` | yields a connection at its SYN, before it sends the SYN-ACK; bytes written before that would break the connection |
+//! | `checks-segments` | believes every RST, FIN and segment, whatever its number and checksum; ignores a SYN for a connection that it still has |
 //! | `polls-shutdown` | does not wake a task in `shutdown` when the last byte is acknowledged, so the FIN would never be sent |
 //! | `closes-in-a-task` | a stream that is dropped blocks its thread or panics |
 //! | `repeats-reset` | ends the task of a connection only at the packet after a RST |
 //! | `limits-datagrams` | queues datagrams without a limit |
 
+mod check;
 mod datagrams;
 mod device;
 mod flow;
+mod guard;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Arc;
@@ -41,12 +47,13 @@ use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, St
 pub(crate) const VERSION: &str = "1.0.1";
 
 /// See the table above.
-const WORKAROUNDS: [&str; 9] = [
+const WORKAROUNDS: [&str; 10] = [
     "cuts-super-packets",
     "hands-fin-apart",
     "holds-fin",
     "tells-end",
-    "waits-for-syn-ack",
+    "waits-for-handshake",
+    "checks-segments",
     "polls-shutdown",
     "closes-in-a-task",
     "repeats-reset",
@@ -82,13 +89,13 @@ impl<L: Link> Netstack<L> for Ipstack {
         let mtu = offload.largest_packet().min(MAX_WINDOW);
         let mut settings = IpStackConfig::default();
         settings.mtu_unchecked(mtu as u16).with_tcp_config(tcp_config(window, config.user_timeout, &offload));
-        let hub = Arc::new(Hub::new(config.user_timeout, Exchange::new(capabilities.mtu)));
-        let stack = IpStack::new(settings, Device::new(link, offload, Arc::clone(&hub)));
         let (offer, accepted) = mpsc::channel(config.backlog.max(1));
+        let hub = Arc::new(Hub::new(config, Exchange::new(capabilities.mtu), offer));
+        let stack = IpStack::new(settings, Device::new(link, offload, Arc::clone(&hub)));
         Ok(Started {
             listener: IpstackListener::new(accepted, Arc::clone(&hub)),
             datagrams: IpstackDatagrams::new(Arc::clone(&hub)),
-            driver: Box::pin(serve(stack, Ending(hub), offer, offload)),
+            driver: Box::pin(serve(stack, Ending(hub), offload)),
             effective: Effective {
                 stack_version: VERSION.into(),
                 // Its window is never smaller than its MTU.
@@ -97,7 +104,7 @@ impl<L: Link> Netstack<L> for Ipstack {
                 window_scale: None,
                 largest_packet_bytes: offload.largest_tcp_packet(),
                 congestion: "none".into(),
-                checksum_verified: false,
+                checksum_verified: !capabilities.checksum.rx,
                 checksum_computed: true,
                 workarounds: WORKAROUNDS.map(Into::into).to_vec(),
             },
@@ -129,12 +136,7 @@ impl Drop for Ending {
 }
 
 /// The driver: passes on the connections and datagram streams of ipstack.
-async fn serve(
-    mut stack: IpStack,
-    hub: Ending,
-    offer: mpsc::Sender<IpstackStream>,
-    offload: Offload,
-) -> io::Result<()> {
+async fn serve(mut stack: IpStack, hub: Ending, offload: Offload) -> io::Result<()> {
     let hub = &hub.0;
     let mut readers = JoinSet::new();
     loop {
@@ -148,8 +150,12 @@ async fn serve(
         match stream {
             IpStackStream::Tcp(inner) => {
                 let largest = usize::from(offload.largest_payload(key.local.is_ipv6()));
-                // If the backlog is full or the listener is gone, the stream is dropped, which closes it.
-                let _dropped = offer.try_send(IpstackStream::new(inner, hub.take(key), largest, hub));
+                let flow = hub.take(key);
+                let stream = IpstackStream::new(inner, Arc::clone(&flow), largest, hub);
+                // One that has ended already is dropped there.
+                if let Some(stream) = flow.keep(stream) {
+                    hub.offer(stream);
+                }
             }
             IpStackStream::Udp(inner) => {
                 let taken = hub.exchange().insert(key, inner);

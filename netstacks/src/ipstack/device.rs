@@ -1,26 +1,24 @@
 //! The device for ipstack. Each read and each write moves one packet.
 
-use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
-use platform::packet::{TcpLayout, TcpSegment, write_ip_len};
-use platform::{Link, PacketBuffer};
+use platform::packet::checksum::{sum, update};
+use platform::packet::flags::{ACK, SYN};
+use platform::packet::{MAX_HEADERS_LEN, TcpHeaders, TcpSegment, Transport, UDP, is_checksum_right};
+use platform::{Checksum, Link, PacketBuffer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
 
-use super::flow::{Hub, Left};
+use super::check::{PIECE, Piece};
+use super::flow::Hub;
+use super::guard::{Guard, KNOWN, Reply, flow_key, patch, write_acknowledgement};
 use crate::FlowKey;
-use crate::offload::Offload;
+use crate::offload::{Offload, header_len};
 
-/// Largest payload that ipstack takes from one packet, in bytes.
-const PIECE: usize = 8192;
-/// The flags that the device handles.
-const MARKS: u8 = SYN | FIN | RST;
 /// The longest headers that ipstack makes, in bytes: IPv6, TCP, MSS option.
 const MAX_HEADER: usize = 40 + 20 + 4;
 
@@ -33,10 +31,17 @@ pub(super) struct Device<L> {
     /// The current packet of the batch, and how many bytes of its payload ipstack has read.
     next: usize,
     taken: usize,
+    /// Where the payload ends that ipstack reads.
+    end: usize,
+    /// The acknowledgement number that it reads.
+    acknowledgement: Option<u32>,
     /// The connection of the last ACK that ipstack has read.
     acked: Option<FlowKey>,
-    /// Packets without payload that ipstack reads before the next packet of the batch.
-    queue: VecDeque<Vec<u8>>,
+    guard: Guard,
+    /// A packet to send behind the current one.
+    pending: Option<Reply>,
+    /// Whether checksums are verified.
+    verifies: bool,
     /// Whether the link had no more packets at the last call.
     drained: bool,
     /// Whether packets were sent since the last flush.
@@ -51,15 +56,19 @@ impl<L: Link> Device<L> {
         let capabilities = link.capabilities();
         let buffers = (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(capabilities.max_packet_len));
         Self {
+            verifies: !capabilities.checksum.rx,
             link,
             offload,
+            guard: Guard::new(Arc::clone(&hub)),
             hub,
             buffers: buffers.collect(),
             filled: 0,
             next: 0,
             taken: 0,
+            end: 0,
+            acknowledgement: None,
             acked: None,
-            queue: VecDeque::new(),
+            pending: None,
             drained: false,
             unflushed: false,
         }
@@ -91,106 +100,89 @@ impl<L: Link> Device<L> {
     /// Gives ipstack the next packet, or the next piece of one. Returns whether there was one.
     fn emit(&mut self, out: &mut ReadBuf<'_>) -> bool {
         if self.taken == 0
-            && let Some(packet) = self.queue.pop_front()
+            && let Some(packet) = self.guard.queue.pop_front()
         {
             out.put_slice(&packet);
             return true;
         }
-        let Some(packet) = self.buffers[..self.filled].get(self.next).map(PacketBuffer::packet) else { return false };
-        let segment = TcpSegment::parse(packet);
-        let special = segment.filter(|tcp| tcp.flags() & MARKS != 0 || tcp.payload().len() > PIECE);
-        let Some(segment) = special else {
-            self.next += 1;
-            self.acked = segment.filter(|tcp| tcp.payload().is_empty()).as_ref().and_then(flow_key);
+        let Some(buffer) = self.buffers[..self.filled].get(self.next) else { return false };
+        let packet = buffer.packet();
+        self.next += 1;
+        let is_partial = buffer.meta().checksum == Checksum::Partial;
+        if self.taken == 0 && !is_partial && (lacks_checksum(packet) || (self.verifies && !is_right(packet))) {
+            return false;
+        }
+        let Some(segment) = TcpSegment::parse(packet) else {
             let fits = packet.len() <= out.remaining();
             out.put_slice(if fits { packet } else { &[] });
             return fits;
         };
         let (headers, payload) = packet.split_at(segment.layout.payload_at);
-        if self.taken == 0 && segment.flags() & MARKS != 0 {
-            self.queue.extend(arrive(&self.hub, &segment, headers));
+        if self.taken == 0 {
+            let (admitted, reply) = self.guard.admit(&segment, headers);
+            let Some(Piece { skip, len, acknowledgement, .. }) = admitted else {
+                self.reply(reply);
+                return false;
+            };
+            (self.taken, self.end, self.acknowledgement, self.pending) = (skip, skip + len, acknowledgement, reply);
         }
-        let rest = &payload[self.taken..];
-        let len = rest.len().min(PIECE).min(out.remaining() - headers.len());
-        let cut = if len < rest.len() { FIN | PSH } else { FIN };
+        let rest = &payload[self.taken..self.end];
+        let len = rest.len().min(PIECE).min(out.remaining().saturating_sub(headers.len()));
         // The FIN goes into the queue, or is held back. The rest of its segment must not wait: data, or the ACK of our
-        // last byte.
+        // last byte. With PSH, ipstack drops data that is out of order.
         out.put_slice(headers);
-        patch(out.filled_mut(), &segment, self.taken, len, segment.flags() & !cut);
+        patch(out.filled_mut(), &segment, self.taken, len, segment.flags() & KNOWN);
+        if let Some(number) = self.acknowledgement {
+            write_acknowledgement(out.filled_mut(), segment.layout.tcp_at, number);
+        }
         out.put_slice(&rest[..len]);
-        self.taken += len;
-        if len == rest.len() {
-            (self.taken, self.next) = (0, self.next + 1);
+        if len < rest.len() {
+            (self.taken, self.next) = (self.taken + len, self.next - 1);
+        } else {
+            // The segment is checked again if it has bytes behind those that ipstack has already.
+            self.next -= usize::from(self.end < payload.len() && len > 0);
+            self.taken = 0;
             self.acked = flow_key(&segment);
         }
+        let reply = self.pending.take();
+        self.reply(reply);
         true
     }
 
-    /// Notes a packet that was sent.
-    fn leave(&mut self, packet: &[u8]) -> Option<()> {
-        let Some(segment) = TcpSegment::parse(packet) else {
-            self.hub.exchange().left();
-            return None;
-        };
-        if segment.flags() & (SYN | FIN) == 0 {
-            return None;
-        }
-        let (local, peer) = segment.endpoints()?;
-        let flow = self.hub.flow(FlowKey { local, peer })?;
-        if segment.flags() & SYN != 0 {
-            flow.see(|seen| seen.left = seen.left.max(Left::SynAck));
-            return None;
-        }
-        let mut fin = flow.see(|seen| {
-            seen.left = Left::Fin;
-            seen.held.take()
-        })?;
-        // By now the peer has acknowledged everything before our FIN. ipstack ignores a lower acknowledgement number.
-        let at = TcpLayout::parse(&fin)?.tcp_at + 8;
-        fin[at..at + 4].copy_from_slice(&segment.sequence().to_be_bytes());
-        self.queue.push_back(fin);
-        Some(())
+    /// Sends a packet of the adapter. It is lost if the link is full.
+    fn reply(&mut self, reply: Option<Reply>) {
+        let Some((FlowKey { local, peer }, fields)) = reply else { return };
+        let Some(template) = TcpHeaders::new(local, peer) else { return };
+        let [high, low] = self.offload.mss(header_len(true)).to_be_bytes();
+        let options: &[u8] = if fields.flags & SYN == 0 { &[] } else { &[2, 4, high, low] };
+        let mut packet = [0; MAX_HEADERS_LEN];
+        let len = template.write(fields, options, &[], Checksum::Filled, &mut packet);
+        let meta = self.offload.prepare(&mut packet[..len], len, None);
+        let _lost = self.link.try_send(meta, &[IoSlice::new(&packet[..len])]);
+        self.unflushed = true;
     }
 }
 
-/// Handles a segment with SYN, FIN or RST. Returns a packet that ipstack must get after it.
-fn arrive(hub: &Hub, segment: &TcpSegment<'_>, headers: &[u8]) -> Option<Vec<u8>> {
-    let key = flow_key(segment)?;
-    let mut behind = headers.to_vec();
-    let len = segment.payload().len();
-    if segment.flags() & RST != 0 {
-        patch(&mut behind, segment, len, 0, RST);
-        return Some(behind);
-    }
-    if segment.flags() & SYN != 0 {
-        hub.open(key, segment.sequence().wrapping_add(1));
-        return None;
-    }
-    patch(&mut behind, segment, len, 0, FIN | ACK);
-    let Some(flow) = hub.flow(key) else { return Some(behind) };
-    flow.see(|seen| {
-        seen.end = Some(segment.sequence().wrapping_add(len as u32));
-        if seen.left == Left::Fin {
-            return Some(behind);
-        }
-        seen.held = Some(behind);
-        None
-    })
+/// Changes the window of a TCP header, and its checksum.
+fn write_window(headers: &mut [u8], tcp_at: usize, window: u16) {
+    let Some(fields) = headers.get_mut(tcp_at + 14..tcp_at + 18) else { return };
+    let (old, checksum) = fields.split_at_mut(2);
+    let sums = [&*old, &*checksum].map(sum);
+    old.copy_from_slice(&window.to_be_bytes());
+    checksum.copy_from_slice(&update(sums[1], sums[0], window).to_be_bytes());
 }
 
-/// The connection of a segment from the peer.
-fn flow_key(segment: &TcpSegment<'_>) -> Option<FlowKey> {
-    segment.endpoints().map(|(peer, local)| FlowKey { local, peer })
+/// Whether a packet is UDP over IPv6 without a checksum (RFC 8200, 8.1).
+fn lacks_checksum(packet: &[u8]) -> bool {
+    let Some(Transport { ipv6: true, protocol: UDP, at }) = Transport::parse(packet) else { return false };
+    packet.get(at + 6..at + 8) == Some(&[0; 2])
 }
 
-/// Changes `headers` to the headers of a part of the segment: `len` bytes of payload from `from` on. The checksum is
-/// wrong afterwards; ipstack does not verify it.
-fn patch(headers: &mut [u8], segment: &TcpSegment<'_>, from: usize, len: usize, flags: u8) {
-    let TcpLayout { ipv6, tcp_at, payload_at } = segment.layout;
-    write_ip_len(headers, ipv6, payload_at + len);
-    let sequence = segment.sequence().wrapping_add(from as u32);
-    headers[tcp_at + 4..tcp_at + 8].copy_from_slice(&sequence.to_be_bytes());
-    headers[tcp_at + 13] = flags;
+/// Whether the checksums of a packet are right.
+fn is_right(packet: &[u8]) -> bool {
+    let header = packet.first().map_or(0, |first| usize::from(first & 15) * 4);
+    let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);
+    (!is_ipv4 || packet.get(..header).is_some_and(|header| sum(header) == 0xffff)) && is_checksum_right(packet)
 }
 
 impl<L: Link> AsyncRead for Device<L> {
@@ -201,8 +193,12 @@ impl<L: Link> AsyncRead for Device<L> {
         if let Some(flow) = device.acked.take().and_then(|key| device.hub.flow(key)) {
             flow.pass_ack();
         }
+        device.guard.poll_again(cx);
+        while let Some(flow) = device.hub.poll_reopened(cx) {
+            device.reply(Some((flow.key, flow.fields(ACK))));
+        }
         while !device.emit(buf) {
-            if device.next < device.filled {
+            if device.next < device.filled || !device.guard.queue.is_empty() {
                 continue;
             }
             if let Err(error) = ready!(device.poll_batch(cx)) {
@@ -222,6 +218,13 @@ impl<L: Link> AsyncWrite for Device<L> {
         let len = packet.len().min(MAX_HEADER);
         let mut headers = [0; MAX_HEADER];
         headers[..len].copy_from_slice(&packet[..len]);
+        let segment = TcpSegment::parse(packet);
+        if let Some(segment) = &segment {
+            let Some(window) = device.guard.leave(segment) else { return Poll::Ready(Ok(packet.len())) };
+            if window < segment.window() {
+                write_window(&mut headers[..len], segment.layout.tcp_at, window);
+            }
+        }
         let meta = device.offload.prepare(&mut headers[..len], packet.len(), None);
         let slices = [IoSlice::new(&headers[..len]), IoSlice::new(&packet[len..])];
         while let Err(error) = device.link.try_send(meta, &slices) {
@@ -234,7 +237,9 @@ impl<L: Link> AsyncWrite for Device<L> {
             return Poll::Ready(Err(error));
         }
         device.unflushed = true;
-        device.leave(packet);
+        if segment.is_none() {
+            device.hub.exchange().left();
+        }
         Poll::Ready(Ok(packet.len()))
     }
 
@@ -256,11 +261,14 @@ mod tests {
     use std::num::NonZeroU16;
     use std::time::Duration;
 
-    use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
-    use platform::{Checksum, MemoryLink, PacketMeta};
+    use platform::packet::TcpFields;
+    use platform::packet::flags::{FIN, PSH};
+    use platform::{MemoryLink, PacketMeta};
+    use tokio::sync::mpsc;
 
     use super::super::datagrams::Exchange;
     use super::*;
+    use crate::StackConfig;
 
     const ISN: u32 = u32::MAX - 5;
 
@@ -279,13 +287,18 @@ mod tests {
         Some(buffer.filled().to_vec())
     }
 
+    async fn leave(device: &mut Device<MemoryLink>, packet: &[u8]) {
+        poll_fn(|cx| Pin::new(&mut *device).poll_write(cx, packet)).await.unwrap();
+    }
+
     /// A super-packet with a FIN arrives in pieces. The FIN comes after them, once our FIN was sent.
     #[tokio::test]
     async fn a_super_packet_is_cut_and_its_fin_is_held() {
         for [peer, local] in [["10.0.0.1:4000", "10.0.0.2:80"], ["[fd00::1]:4000", "[fd00::2]:80"]] {
             let (peer, local): (SocketAddr, SocketAddr) = (peer.parse().unwrap(), local.parse().unwrap());
             let (link, mut other_end) = MemoryLink::offloading_pair(1500, MemoryLink::DEFAULT_DEPTH);
-            let hub = Arc::new(Hub::new(Duration::from_secs(1), Exchange::new(1500)));
+            let (offer, _accepted) = mpsc::channel(1);
+            let hub = Arc::new(Hub::new(&StackConfig::default(), Exchange::new(1500), offer));
             let offload = Offload::of(&link.capabilities());
             let mut device = Device::new(link, offload, Arc::clone(&hub));
             let payload: Vec<u8> = (0..20_000_u32).map(|index| index as u8).collect();
@@ -299,22 +312,26 @@ mod tests {
             }
             other_end.flush().unwrap();
             assert_eq!(next(&mut device).await.unwrap(), syn);
+            let syn_ack = TcpFields { sequence: 99, acknowledgement: first, flags: SYN | ACK, window: u16::MAX };
+            leave(&mut device, &packet(local, peer, syn_ack, &[])).await;
+            let _taken = hub.take(FlowKey { local, peer });
             let mut at = 0;
-            for (len, flags) in [(PIECE, ACK), (PIECE, ACK), (20_000 - 2 * PIECE, ACK | PSH)] {
+            for len in [PIECE, PIECE, 20_000 - 2 * PIECE] {
                 let piece = next(&mut device).await.unwrap();
                 let segment = TcpSegment::parse(&piece).unwrap();
-                assert_eq!((segment.sequence(), segment.flags()), (first.wrapping_add(at as u32), flags));
+                assert_eq!((segment.sequence(), segment.flags()), (first.wrapping_add(at as u32), ACK));
                 assert_eq!(segment.payload(), &payload[at..at + len]);
                 assert_eq!(platform::packet::ip_len(&piece), Some(piece.len()));
                 at += len;
             }
             assert!(next(&mut device).await.is_none(), "the FIN is held");
-            let fin = packet(local, peer, fields(700, ACK | FIN), &[]);
-            poll_fn(|cx| Pin::new(&mut device).poll_write(cx, &fin)).await.unwrap();
+            let acknowledgement = first.wrapping_add(20_000);
+            let fin = TcpFields { sequence: 100, acknowledgement, flags: ACK | FIN, window: u16::MAX };
+            leave(&mut device, &packet(local, peer, fin, &[])).await;
             let released = next(&mut device).await.unwrap();
             let segment = TcpSegment::parse(&released).unwrap();
             assert_eq!((segment.sequence(), segment.flags()), (first.wrapping_add(20_000), ACK | FIN));
-            assert_eq!((segment.acknowledgement(), segment.payload()), (700, &[][..]));
+            assert_eq!((segment.acknowledgement(), segment.payload()), (100, &[][..]));
             let flow = hub.flow(FlowKey { local, peer }).unwrap();
             assert!(poll_fn(|cx| Poll::Ready(flow.poll_end(cx, 20_000).is_ready())).await);
         }

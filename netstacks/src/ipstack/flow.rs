@@ -3,36 +3,58 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use platform::packet::flags::{FIN, RST, SYN};
+use platform::packet::{TcpFields, TcpLayout, TcpSegment};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
+use super::MAX_WINDOW;
+use super::check::{Numbers, Stage, Verdict};
 use super::datagrams::Exchange;
-use crate::FlowKey;
+use super::guard::write_acknowledgement;
+use super::stream::IpstackStream;
+use crate::{FlowKey, StackConfig};
 
 /// The state that all parts of one stack share.
 #[derive(Debug)]
 pub(super) struct Hub {
     pub(super) runtime: Handle,
     pub(super) user_timeout: Duration,
+    /// Most bytes of a connection that wait for the application.
+    most_unread: u32,
     flows: Mutex<HashMap<FlowKey, Arc<Flow>>>,
     exchange: Mutex<Exchange>,
+    /// The accept queue. `None` once the stack has ended.
+    offer: Mutex<Option<mpsc::Sender<IpstackStream>>>,
+    reopened: Mutex<Reopened>,
     /// The error that ended the stack.
     failure: OnceLock<(io::ErrorKind, String)>,
     ended: Notify,
 }
 
+/// Connections with peers that must get a window update, and the device that sends it.
+#[derive(Debug, Default)]
+struct Reopened {
+    flows: Vec<Arc<Flow>>,
+    device: Option<Waker>,
+}
+
 impl Hub {
     /// Must be called within a runtime.
-    pub(super) fn new(user_timeout: Duration, exchange: Exchange) -> Self {
+    pub(super) fn new(config: &StackConfig, exchange: Exchange, offer: mpsc::Sender<IpstackStream>) -> Self {
         Self {
             runtime: Handle::current(),
-            user_timeout,
+            user_timeout: config.user_timeout,
+            most_unread: config.window.clamp(MAX_WINDOW, StackConfig::MAX_WINDOW) as u32,
             flows: Mutex::default(),
             exchange: Mutex::new(exchange),
+            offer: Mutex::new(Some(offer)),
+            reopened: Mutex::default(),
             failure: OnceLock::new(),
             ended: Notify::new(),
         }
@@ -42,8 +64,10 @@ impl Hub {
     pub(super) fn fail(&self, error: &io::Error) {
         let _earlier = self.failure.set((error.kind(), error.to_string()));
         self.ended.notify_one();
-        for flow in self.flows().values() {
-            flow.see(|seen| seen.failed = true);
+        drop(lock(&self.offer).take());
+        let flows: Vec<_> = self.flows().values().cloned().collect();
+        for flow in flows {
+            flow.end(io::ErrorKind::NotConnected);
         }
         self.exchange().wake();
     }
@@ -74,22 +98,75 @@ impl Hub {
         lock(&self.flows)
     }
 
-    /// Adds a connection. `first` is the sequence number of the peer's first byte.
-    pub(super) fn open(&self, key: FlowKey, first: u32) {
-        let mut flows = self.flows();
-        // A retransmitted SYN opens no connection.
-        if flows.get(&key).is_none_or(|flow| flow.first != first) {
-            flows.insert(key, Flow::new(key, first));
-        }
+    /// Adds a connection with this initial number of the peer.
+    pub(super) fn open(&self, key: FlowKey, irs: u32) -> Arc<Flow> {
+        let flow = Flow::new(key, irs, self.most_unread);
+        self.flows().insert(key, Arc::clone(&flow));
+        flow
     }
 
     pub(super) fn flow(&self, key: FlowKey) -> Option<Arc<Flow>> {
         self.flows().get(&key).cloned()
     }
 
+    /// The number of connections.
+    pub(super) fn len(&self) -> usize {
+        self.flows().len()
+    }
+
     /// The connection of a new stream of ipstack. The device has already seen its SYN.
     pub(super) fn take(&self, key: FlowKey) -> Arc<Flow> {
-        self.flow(key).unwrap_or_else(|| Flow::new(key, 0))
+        let Some(flow) = self.flow(key) else {
+            // It was forgotten meanwhile.
+            let flow = Flow::new(key, 0, 0);
+            flow.end(io::ErrorKind::ConnectionReset);
+            return flow;
+        };
+        lock(&flow.seen).taken = true;
+        flow
+    }
+
+    /// Whether the accept queue has room.
+    pub(super) fn has_room(&self) -> bool {
+        lock(&self.offer).as_ref().is_some_and(|offer| offer.capacity() > 0)
+    }
+
+    /// Lets the device send a window update.
+    pub(super) fn reopen(&self, flow: &Arc<Flow>) {
+        let mut reopened = lock(&self.reopened);
+        if !flow.is_reduced.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        reopened.flows.push(Arc::clone(flow));
+        let device = reopened.device.take();
+        drop(reopened);
+        if let Some(device) = device {
+            device.wake();
+        }
+    }
+
+    /// A connection with a peer that must get a window update. Without one, the device is woken for the next.
+    pub(super) fn poll_reopened(&self, cx: &Context<'_>) -> Option<Arc<Flow>> {
+        let mut reopened = lock(&self.reopened);
+        let flow = reopened.flows.pop();
+        if flow.is_none() && !reopened.device.as_ref().is_some_and(|device| device.will_wake(cx.waker())) {
+            reopened.device = Some(cx.waker().clone());
+        }
+        flow
+    }
+
+    /// Whether the listener exists.
+    pub(super) fn is_listening(&self) -> bool {
+        lock(&self.offer).as_ref().is_some_and(|offer| !offer.is_closed())
+    }
+
+    /// Puts a connection into the accept queue. If that is full or the listener is gone, the stream is dropped, which
+    /// closes it.
+    pub(super) fn offer(&self, stream: IpstackStream) {
+        let offer = lock(&self.offer).clone();
+        if let Some(offer) = offer {
+            let _dropped = offer.try_send(stream);
+        }
     }
 
     pub(super) fn forget(&self, flow: &Arc<Flow>) {
@@ -106,48 +183,149 @@ pub(super) struct Flow {
     pub(super) key: FlowKey,
     /// Sequence number of the peer's first byte.
     first: u32,
+    /// How many bytes the application has read; it wraps.
+    read: AtomicU32,
+    /// Whether the window is smaller than ipstack's.
+    is_reduced: AtomicBool,
     seen: Mutex<Seen>,
-}
-
-/// The last of these packets that was sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Left {
-    #[default]
-    Nothing,
-    SynAck,
-    Fin,
 }
 
 /// The packets that have crossed the device, and the tasks that wait for them.
 #[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub(super) left: Left,
-    /// Sequence number of the peer's FIN.
-    pub(super) end: Option<u32>,
+struct Seen {
+    numbers: Numbers,
     /// The peer's FIN, held back until ours was sent.
-    pub(super) held: Option<Vec<u8>>,
+    held: Option<Vec<u8>>,
+    /// Whether the driver has taken the stream of ipstack.
+    taken: bool,
+    /// The stream until the handshake is complete.
+    half_open: Option<IpstackStream>,
     /// Whether the closer was woken for an ACK.
     acked: bool,
-    failed: bool,
+    failure: Option<io::ErrorKind>,
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// The task that waits for our SYN-ACK or our FIN.
+    /// The task that waits for our FIN.
     closer: Option<Waker>,
 }
 
 impl Flow {
-    fn new(key: FlowKey, first: u32) -> Arc<Self> {
-        Arc::new(Self { key, first, seen: Mutex::default() })
+    fn new(key: FlowKey, irs: u32, most_unread: u32) -> Arc<Self> {
+        let seen = Mutex::new(Seen { numbers: Numbers::new(irs, most_unread), ..Seen::default() });
+        Arc::new(Self {
+            key,
+            first: irs.wrapping_add(1),
+            read: AtomicU32::new(0),
+            is_reduced: AtomicBool::new(false),
+            seen,
+        })
     }
 
     /// Changes the state, and wakes all waiting tasks.
-    pub(super) fn see<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
+    fn see<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
         let mut seen = lock(&self.seen);
         let result = change(&mut seen);
         let wakers = [seen.reader.take(), seen.writer.take(), seen.closer.take()];
         drop(seen);
         wakers.into_iter().flatten().for_each(Waker::wake);
         result
+    }
+
+    /// Decides about a segment of the peer.
+    pub(super) fn check(&self, segment: &TcpSegment<'_>, has_room: impl FnOnce() -> bool) -> Verdict {
+        lock(&self.seen).numbers.check(segment, has_room)
+    }
+
+    /// Notes a packet of ipstack. Returns the window to send, or `None` if it must not be sent; and the peer's FIN if
+    /// ipstack may read it now.
+    pub(super) fn note(&self, segment: &TcpSegment<'_>) -> (Option<u16>, Option<Vec<u8>>) {
+        let mut seen = lock(&self.seen);
+        let is_current = seen.numbers.note(segment);
+        let window = is_current.then(|| self.window(&mut seen.numbers));
+        let fin = seen.release();
+        drop(seen);
+        if segment.flags() & (FIN | RST) != 0 {
+            self.see(|_| ());
+        }
+        (window, fin)
+    }
+
+    fn window(&self, numbers: &mut Numbers) -> u16 {
+        let window = numbers.offer(self.read.load(Ordering::Relaxed));
+        self.is_reduced.store(numbers.is_reduced, Ordering::Relaxed);
+        window
+    }
+
+    /// Takes the peer's FIN. Returns it if ipstack may read it now.
+    pub(super) fn hold(&self, fin: Vec<u8>) -> Option<Vec<u8>> {
+        self.see(|seen| {
+            seen.held = Some(fin);
+            seen.release()
+        })
+    }
+
+    /// The handshake is complete. Returns the stream, if the driver has taken it.
+    pub(super) fn establish(&self) -> Option<IpstackStream> {
+        let mut seen = lock(&self.seen);
+        seen.numbers.stage = Stage::Established;
+        seen.half_open.take()
+    }
+
+    /// Takes the stream of ipstack. Returns it if the handshake is complete.
+    pub(super) fn keep(&self, stream: IpstackStream) -> Option<IpstackStream> {
+        let mut seen = lock(&self.seen);
+        if seen.numbers.stage >= Stage::Established {
+            return Some(stream);
+        }
+        seen.half_open = Some(stream);
+        None
+    }
+
+    /// Ends the connection, and wakes all waiting tasks.
+    pub(super) fn end(&self, failure: io::ErrorKind) {
+        let half_open = self.see(|seen| {
+            seen.numbers.stage = Stage::Ended;
+            seen.failure.get_or_insert(failure);
+            seen.half_open.take()
+        });
+        drop(half_open);
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        lock(&self.seen).numbers.stage
+    }
+
+    pub(super) fn is_half_open(&self) -> bool {
+        self.stage() <= Stage::HalfOpen
+    }
+
+    pub(super) fn is_taken(&self) -> bool {
+        lock(&self.seen).taken
+    }
+
+    /// The error that has ended the connection.
+    pub(super) fn failure(&self) -> Option<io::ErrorKind> {
+        lock(&self.seen).failure
+    }
+
+    /// The fields of an ACK, or of the SYN-ACK.
+    pub(super) fn fields(&self, flags: u8) -> TcpFields {
+        let mut seen = lock(&self.seen);
+        let window = self.window(&mut seen.numbers);
+        let Numbers { iss, next, acked, .. } = seen.numbers;
+        let sequence = if flags & SYN == 0 { next } else { iss };
+        TcpFields { sequence, acknowledgement: acked, flags, window }
+    }
+
+    /// The highest acknowledgement number of the peer. ipstack drops a segment with a lower one.
+    pub(super) fn acknowledged(&self) -> u32 {
+        lock(&self.seen).numbers.una
+    }
+
+    /// Notes that the application has read so many bytes in all. Returns whether the peer must get a window update.
+    pub(super) fn note_read(&self, read: u32) -> bool {
+        self.read.store(read, Ordering::Relaxed);
+        self.is_reduced.load(Ordering::Relaxed) && lock(&self.seen).numbers.may_reopen(read)
     }
 
     /// Notes that ipstack has read an ACK, and wakes the closer: its `shutdown` may succeed now.
@@ -161,23 +339,23 @@ impl Flow {
         }
     }
 
-    /// Ready if the peer's FIN comes right after the first `read` bytes, or with an error if the stack has ended.
+    /// Ready if the peer's FIN comes right after the first `read` bytes, or with an error if the connection has ended.
     pub(super) fn poll_end(&self, cx: &Context<'_>, read: u32) -> Poll<io::Result<()>> {
         let mut seen = lock(&self.seen);
-        if seen.end == Some(self.first.wrapping_add(read)) {
+        if seen.numbers.fin == Some(self.first.wrapping_add(read)) {
             return Poll::Ready(Ok(()));
         }
-        if seen.failed {
-            return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+        if let Some(failure) = seen.failure {
+            return Poll::Ready(Err(failure.into()));
         }
         seen.reader = Some(cx.waker().clone());
         Poll::Pending
     }
 
-    /// Ready when `what` was sent, or the stack has ended.
-    pub(super) fn poll_left(&self, cx: &Context<'_>, what: Left) -> Poll<()> {
+    /// Ready when our FIN was sent, or the connection has ended.
+    pub(super) fn poll_closed(&self, cx: &Context<'_>) -> Poll<()> {
         let mut seen = lock(&self.seen);
-        if seen.failed || seen.left >= what {
+        if seen.failure.is_some() || seen.numbers.sent_fin || seen.numbers.stage == Stage::Ended {
             return Poll::Ready(());
         }
         if mem::take(&mut seen.acked) {
@@ -188,14 +366,28 @@ impl Flow {
         Poll::Pending
     }
 
-    /// Ready when the stack has ended. ipstack does not report this to its streams.
-    pub(super) fn poll_failed(&self, cx: &Context<'_>) -> Poll<()> {
+    /// Ready when the connection has ended. ipstack does not report this to a task that writes.
+    pub(super) fn poll_failed(&self, cx: &Context<'_>) -> Poll<io::ErrorKind> {
         let mut seen = lock(&self.seen);
-        if seen.failed {
-            return Poll::Ready(());
+        if let Some(failure) = seen.failure {
+            return Poll::Ready(failure);
         }
         seen.writer = Some(cx.waker().clone());
         Poll::Pending
+    }
+}
+
+impl Seen {
+    /// The peer's FIN, if ipstack may read it now.
+    fn release(&mut self) -> Option<Vec<u8>> {
+        if !self.numbers.may_close() {
+            return None;
+        }
+        let mut fin = self.held.take()?;
+        // ipstack ignores an acknowledgement number below the last one.
+        let at = TcpLayout::parse(&fin)?.tcp_at;
+        write_acknowledgement(&mut fin, at, self.numbers.una);
+        Some(fin)
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, Sleep};
 
-use super::flow::{Flow, Hub, Left};
+use super::flow::{Flow, Hub};
 use crate::{Listener, Stream};
 
 /// How long a stream in `shutdown` waits before it polls ipstack again. The wait doubles each time, up to the longest.
@@ -25,14 +25,12 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct IpstackListener {
     accepted: Receiver<IpstackStream>,
-    /// A connection that has not yet sent its SYN-ACK.
-    next: Option<IpstackStream>,
     hub: Arc<Hub>,
 }
 
 impl IpstackListener {
     pub(super) fn new(accepted: Receiver<IpstackStream>, hub: Arc<Hub>) -> Self {
-        Self { accepted, next: None, hub }
+        Self { accepted, hub }
     }
 }
 
@@ -40,13 +38,8 @@ impl Listener for IpstackListener {
     type Stream = IpstackStream;
 
     async fn accept(&mut self) -> io::Result<IpstackStream> {
-        if self.next.is_none() {
-            self.next = self.accepted.recv().await;
-        }
-        if let Some(stream) = &self.next {
-            poll_fn(|cx| stream.flow.poll_left(cx, Left::SynAck)).await;
-        }
-        self.next.take().filter(|_| !self.hub.has_failed()).ok_or_else(|| self.hub.failure())
+        let stream = self.accepted.recv().await;
+        stream.filter(|_| !self.hub.has_failed()).ok_or_else(|| self.hub.failure())
     }
 }
 
@@ -86,6 +79,7 @@ impl IpstackStream {
 
     fn fail(&mut self, error: io::Error) -> Poll<io::Result<()>> {
         self.failed = true;
+        let error = self.flow.failure().map_or(error, Into::into);
         Poll::Ready(Err(if self.hub.has_failed() { self.hub.failure() } else { error }))
     }
 }
@@ -93,7 +87,7 @@ impl IpstackStream {
 impl Session {
     /// Ready when our FIN was sent, or the connection has ended.
     fn poll_close(&mut self, cx: &mut Context<'_>, flow: &Flow) -> Poll<()> {
-        while flow.poll_left(cx, Left::Fin).is_pending() && Pin::new(&mut *self.inner).poll_shutdown(cx).is_pending() {
+        while flow.poll_closed(cx).is_pending() && Pin::new(&mut *self.inner).poll_shutdown(cx).is_pending() {
             ready!(self.retry.as_mut().poll(cx));
             self.wait = (self.wait * 2).min(LONGEST_WAIT);
             self.retry.as_mut().reset(Instant::now() + self.wait);
@@ -111,9 +105,8 @@ impl Stream for IpstackStream {
         self.flow.key.peer
     }
 
-    /// The result of the last read or write: ipstack has no other report.
     fn has_failed(&self) -> bool {
-        self.failed
+        self.failed || self.flow.failure().is_some()
     }
 
     fn reset(self) {}
@@ -129,6 +122,9 @@ impl AsyncRead for IpstackStream {
         let polled = Pin::new(&mut *stream.session()?.inner).poll_read(cx, buf);
         let len = buf.filled().len() - before;
         stream.read = stream.read.wrapping_add(len as u32);
+        if stream.flow.note_read(stream.read) {
+            stream.hub.reopen(&stream.flow);
+        }
         match polled {
             Poll::Ready(Ok(())) if len > 0 => Poll::Ready(Ok(())),
             Poll::Ready(Err(error)) => stream.fail(error),
@@ -152,14 +148,18 @@ impl AsyncWrite for IpstackStream {
         if buf.is_empty() {
             return Poll::Ready(Ok(0));
         }
+        // ipstack may not have handled the RST yet.
+        if let Some(failure) = stream.flow.failure() {
+            return stream.fail(failure.into()).map_ok(|()| 0);
+        }
         // ipstack copies the whole slice, even if only a part of it fits into a segment.
         let buf = &buf[..buf.len().min(stream.largest)];
         match Pin::new(&mut *stream.session()?.inner).poll_write(cx, buf) {
             Poll::Ready(Err(error)) => stream.fail(error).map_ok(|()| 0),
             Poll::Ready(sent) => Poll::Ready(sent),
             Poll::Pending => {
-                ready!(stream.flow.poll_failed(cx));
-                stream.fail(io::ErrorKind::NotConnected.into()).map_ok(|()| 0)
+                let failure = ready!(stream.flow.poll_failed(cx));
+                stream.fail(failure.into()).map_ok(|()| 0)
             }
         }
     }

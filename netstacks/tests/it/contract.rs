@@ -160,12 +160,9 @@ fn assert_same(got: &[u8], expected: &[u8]) {
 
 /// Tests that only ipstack fails: the name, whether it fails only with super-packets, and the reason. The adapter does
 /// not work around these.
-const IPSTACK_FAILS: [(&str, bool, &str); 13] = [
-    ("a_reader_that_stops_for_a_while", false, "its receive window never closes"),
+const IPSTACK_FAILS: [(&str, bool, &str); 10] = [
     ("a_peer_that_stops_for_a_while", true, "it sends beyond the peer's window"),
     ("a_peer_that_vanishes", false, "it looks at its retransmission timers only when a packet comes"),
-    ("reset_wakes_a_parked_reader", false, "a RST wakes no task"),
-    ("reset_wakes_a_parked_writer", false, "a RST wakes no task"),
     ("packets_are_lost", false, "it looks at its retransmission timers only when a packet comes"),
     // These fail sometimes: the last segment beyond the peer's window is lost, and never comes again.
     ("bulk_both_ways_at_once", true, "it sends beyond the peer's window"),

@@ -1,0 +1,233 @@
+//! The guard between the link and ipstack: it decides which segments ipstack reads, replaces connections that have
+//! ended, and bounds those that are half-open.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use platform::Checksum;
+use platform::packet::flags::{ACK, FIN, RST, SYN};
+use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout, TcpSegment, write_ip_len};
+use tokio::time::{Instant, Sleep};
+
+use super::check::{Piece, Verdict, stray};
+use super::flow::{Flow, Hub};
+use crate::FlowKey;
+
+/// Largest number of half-open connections. Beyond it the oldest is forgotten (RFC 4987, 3.4).
+const HALF_OPEN: usize = 4096;
+/// Largest number of connections in any state. Further SYNs are dropped.
+const MAX_FLOWS: usize = 1 << 16;
+/// A SYN is given to ipstack again after this time, until it has made a connection of it, and at most so many times.
+/// ipstack ignores a SYN while it has not removed the connection before.
+const AGAIN: Duration = Duration::from_millis(2);
+const TRIES: u32 = 100;
+
+/// A packet that the adapter sends itself.
+pub(super) type Reply = (FlowKey, TcpFields);
+
+pub(super) struct Guard {
+    hub: Arc<Hub>,
+    /// Packets without payload that ipstack reads before the next packet of the batch.
+    pub(super) queue: VecDeque<Vec<u8>>,
+    /// SYNs of which ipstack has not made a connection yet.
+    waiting: Vec<(Arc<Flow>, Vec<u8>, u32)>,
+    again: Pin<Box<Sleep>>,
+    /// The last connections that were opened, the oldest first.
+    opened: VecDeque<Arc<Flow>>,
+}
+
+impl Guard {
+    /// Must be called within a runtime.
+    pub(super) fn new(hub: Arc<Hub>) -> Self {
+        let again = Box::pin(tokio::time::sleep(AGAIN));
+        Self { hub, queue: VecDeque::new(), waiting: Vec::new(), again, opened: VecDeque::new() }
+    }
+
+    /// Decides about a segment. Returns the part that ipstack reads, and a packet to send.
+    pub(super) fn admit(&mut self, segment: &TcpSegment<'_>, headers: &[u8]) -> (Option<Piece>, Option<Reply>) {
+        let Some(key) = flow_key(segment) else { return (None, None) };
+        let Some(flow) = self.hub.flow(key) else {
+            return match stray(segment) {
+                Verdict::Replace if !self.hub.is_listening() => (None, Some(refusal(key, segment))),
+                Verdict::Replace => (self.replace(key, None, segment, headers), None),
+                verdict => (None, reset(key, verdict)),
+            };
+        };
+        let ack = |flags| Some((key, flow.fields(flags)));
+        match flow.check(segment, || self.hub.has_room()) {
+            Verdict::Drop => (None, None),
+            Verdict::Pass(piece) => (Some(self.pass(&flow, piece, segment, headers)), None),
+            Verdict::PassAndAck(piece) => (Some(self.pass(&flow, piece, segment, headers)), ack(ACK)),
+            Verdict::Establish(_) if !self.hub.is_listening() => {
+                self.end(&flow);
+                (None, reset(key, Verdict::Rst(segment.acknowledgement())))
+            }
+            Verdict::Establish(piece) => (Some(self.establish(&flow, piece, segment, headers)), None),
+            Verdict::Nudge => {
+                self.nudge(&flow, segment, headers);
+                (None, None)
+            }
+            Verdict::Ack => (None, ack(ACK)),
+            Verdict::SynAck => (None, ack(SYN | ACK)),
+            verdict @ Verdict::Rst(_) => (None, reset(key, verdict)),
+            Verdict::End => {
+                self.end(&flow);
+                (None, None)
+            }
+            Verdict::Replace => (self.replace(key, Some(&flow), segment, headers), None),
+        }
+    }
+
+    /// Keeps the FIN of a segment that ipstack reads.
+    fn pass(&mut self, flow: &Flow, piece: Piece, segment: &TcpSegment<'_>, headers: &[u8]) -> Piece {
+        for _ in 0..piece.nudges {
+            self.nudge(flow, segment, headers);
+        }
+        if segment.flags() & FIN != 0 {
+            let mut fin = headers.to_vec();
+            patch(&mut fin, segment, segment.payload().len(), 0, FIN | ACK);
+            self.queue.extend(flow.hold(fin));
+        }
+        piece
+    }
+
+    /// Completes a handshake.
+    fn establish(&mut self, flow: &Flow, piece: Piece, segment: &TcpSegment<'_>, headers: &[u8]) -> Piece {
+        if let Some(stream) = flow.establish() {
+            self.hub.offer(stream);
+        }
+        self.pass(flow, piece, segment, headers)
+    }
+
+    /// Gives ipstack two bytes that it has. It drops them, and moves what is in order.
+    fn nudge(&mut self, flow: &Flow, segment: &TcpSegment<'_>, headers: &[u8]) {
+        let mut nudge = headers.to_vec();
+        let from = flow.fields(ACK).acknowledgement.wrapping_sub(2).wrapping_sub(segment.sequence());
+        patch(&mut nudge, segment, from as usize, 2, ACK);
+        write_acknowledgement(&mut nudge, segment.layout.tcp_at, flow.acknowledged());
+        nudge.extend([0; 2]);
+        self.queue.push_back(nudge);
+    }
+
+    /// Ends a connection in the adapter and in ipstack, which ends its task at the packet after a RST.
+    fn end(&mut self, flow: &Arc<Flow>) {
+        flow.end(ErrorKind::ConnectionReset);
+        let mut headers = [0; MAX_HEADERS_LEN];
+        if let Some(template) = TcpHeaders::new(flow.key.peer, flow.key.local) {
+            let fields = TcpFields { flags: RST, ..TcpFields::default() };
+            let len = template.write(fields, &[], &[], Checksum::Filled, &mut headers);
+            self.queue.extend([headers[..len].to_vec(), headers[..len].to_vec()]);
+        }
+    }
+
+    /// Opens a connection, and ends the one before it. Returns the SYN if ipstack may read it now.
+    fn replace(
+        &mut self,
+        key: FlowKey,
+        old: Option<&Arc<Flow>>,
+        segment: &TcpSegment<'_>,
+        headers: &[u8],
+    ) -> Option<Piece> {
+        let is_ready = old.is_none_or(|old| old.is_taken());
+        if !is_ready || !self.hub.has_room() || self.hub.len() >= MAX_FLOWS || self.waiting.len() >= HALF_OPEN {
+            return None;
+        }
+        let mut syn = headers.to_vec();
+        patch(&mut syn, segment, 0, 0, SYN);
+        if let Some(old) = old {
+            self.end(old);
+            self.queue.push_back(syn.clone());
+        }
+        if self.opened.len() >= HALF_OPEN
+            && let Some(oldest) = self.opened.pop_front()
+            && oldest.is_half_open()
+        {
+            self.end(&oldest);
+            self.hub.forget(&oldest);
+        }
+        let flow = self.hub.open(key, segment.sequence());
+        if self.waiting.is_empty() {
+            self.again.as_mut().reset(Instant::now() + AGAIN);
+        }
+        self.waiting.push((Arc::clone(&flow), syn, TRIES));
+        self.opened.push_back(flow);
+        old.is_none().then_some(Piece::default())
+    }
+
+    /// Gives ipstack the SYNs again of which it has made no connection. Call it before the device waits.
+    pub(super) fn poll_again(&mut self, cx: &mut Context<'_>) {
+        if self.waiting.is_empty() || self.again.as_mut().poll(cx).is_pending() {
+            return;
+        }
+        let Self { hub, queue, waiting, again, .. } = self;
+        waiting.retain_mut(|(flow, syn, tries)| {
+            if flow.is_taken() {
+                return false;
+            }
+            *tries -= 1;
+            if *tries == 0 {
+                hub.forget(flow);
+                return false;
+            }
+            if flow.is_half_open() {
+                queue.push_back(syn.clone());
+            }
+            true
+        });
+        again.as_mut().reset(Instant::now() + AGAIN);
+        // The waker of the next time.
+        if !waiting.is_empty() {
+            let _pending: Poll<()> = again.as_mut().poll(cx);
+        }
+    }
+
+    /// Notes a TCP packet of ipstack. Returns the window to send, or `None` if it must not be sent.
+    pub(super) fn leave(&mut self, segment: &TcpSegment<'_>) -> Option<u16> {
+        let flow =
+            flow_key(segment).and_then(|FlowKey { local, peer }| self.hub.flow(FlowKey { local: peer, peer: local }));
+        let Some(flow) = flow else { return Some(segment.window()) };
+        let (window, fin) = flow.note(segment);
+        self.queue.extend(fin);
+        window
+    }
+}
+
+/// The connection of a segment from the peer.
+pub(super) fn flow_key(segment: &TcpSegment<'_>) -> Option<FlowKey> {
+    segment.endpoints().map(|(peer, local)| FlowKey { local, peer })
+}
+
+/// Changes `headers` to the headers of a part of the segment: `len` bytes of payload from `from` on. The checksum is
+/// wrong afterwards; ipstack does not verify it.
+pub(super) fn patch(headers: &mut [u8], segment: &TcpSegment<'_>, from: usize, len: usize, flags: u8) {
+    let TcpLayout { ipv6, tcp_at, payload_at } = segment.layout;
+    write_ip_len(headers, ipv6, payload_at + len);
+    let sequence = segment.sequence().wrapping_add(from as u32);
+    headers[tcp_at + 4..tcp_at + 8].copy_from_slice(&sequence.to_be_bytes());
+    headers[tcp_at + 13] = flags;
+}
+
+/// Changes the acknowledgement number in headers.
+pub(super) fn write_acknowledgement(headers: &mut [u8], tcp_at: usize, number: u32) {
+    headers[tcp_at + 8..tcp_at + 12].copy_from_slice(&number.to_be_bytes());
+}
+
+/// The RST for a segment of no connection.
+fn reset(key: FlowKey, verdict: Verdict) -> Option<Reply> {
+    let Verdict::Rst(sequence) = verdict else { return None };
+    Some((key, TcpFields { sequence, flags: RST, ..TcpFields::default() }))
+}
+
+/// The RST for a SYN that nobody listens for.
+fn refusal(key: FlowKey, segment: &TcpSegment<'_>) -> Reply {
+    let len = segment.payload().len() as u32 + 1;
+    let acknowledgement = segment.sequence().wrapping_add(len);
+    (key, TcpFields { acknowledgement, flags: RST | ACK, ..TcpFields::default() })
+}
+
+/// The flags of a segment that ipstack reads. It ignores data with others, and with PSH if the data is out of order.
+pub(super) const KNOWN: u8 = SYN | ACK;
