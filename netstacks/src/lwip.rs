@@ -203,16 +203,16 @@ impl<L: Link> LwipEngine<L> {
         // SAFETY: called once in a process, by the holder of `Running`, before any other function.
         INIT.call_once(|| unsafe { lwip_sys::lwip_sys_init() });
         let capabilities = link.capabilities();
-        let window = config.window;
+        let (window, packet_len) = (config.window, capabilities.max_packet_len.max(capabilities.mtu));
         let options = Options {
             window: window as u32,
+            packet_len: packet_len as u32,
             mtu: capabilities.mtu.min(usize::from(u16::MAX)) as u16,
             largest_v4: segments.v4,
             largest_v6: segments.v6,
             scale,
             tcp_checksums: u8::from(!capabilities.checksum.tx),
         };
-        let packet_len = capabilities.max_packet_len.max(capabilities.mtu);
         let core =
             Core::new(config, capabilities.mtu.saturating_sub(HEADERS), Pool::new(packet_len, window), Instant::now());
         let engine = Self {

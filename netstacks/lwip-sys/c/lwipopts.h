@@ -62,7 +62,7 @@ void lwip_sys_free(void *bytes);
 #define LWIP_TCP_SACK_OUT               1
 #define TCP_OVERSIZE                    0
 #define TCP_LISTEN_BACKLOG              0
-#define LWIP_TCP_PCB_NUM_EXT_ARGS       3
+#define LWIP_TCP_PCB_NUM_EXT_ARGS       4
 /* The checks need constants, and segments below 16 KiB. */
 #define LWIP_DISABLE_TCP_SANITY_CHECKS  1
 /* RFC 6298, 2.1. The default is 3 seconds, from RFC 1122. */
@@ -79,7 +79,6 @@ void lwip_sys_free(void *bytes);
 enum { lwip_sys_at_run_time = 1 };
 extern unsigned int lwip_sys_window;
 extern unsigned int lwip_sys_window_scale;
-extern unsigned short lwip_sys_ooseq_pbufs;
 #define TCP_WND                         (lwip_sys_at_run_time ? lwip_sys_window : 65535)
 #define TCP_RCV_SCALE                   (lwip_sys_at_run_time ? lwip_sys_window_scale : 0)
 #define TCP_SND_BUF                     TCP_WND
@@ -88,8 +87,6 @@ extern unsigned short lwip_sys_ooseq_pbufs;
 #define TCP_SNDLOWAT                    1
 #define TCP_SNDQUEUELOWAT               5
 #define TCP_QUEUE_OOSEQ                 1
-#define TCP_OOSEQ_BYTES_LIMIT(pcb)      lwip_sys_window
-#define TCP_OOSEQ_PBUFS_LIMIT(pcb)      lwip_sys_ooseq_pbufs
 
 /* The flags of the interface say which checksums lwIP computes and verifies. */
 #define LWIP_CHECKSUM_CTRL_PER_NETIF    1

@@ -10,6 +10,8 @@
 #include "lwip/pbuf.h"
 #include "lwip/tcp.h"
 
+struct tcp_hdr;
+
 /* Both ends of a connection or a datagram. An IPv4 address takes the first four bytes. */
 struct lwip_sys_endpoints {
   u8_t local_ip[16];
@@ -76,6 +78,8 @@ struct lwip_sys_edges {
 struct lwip_sys_options {
   /* Each connection's receive window and send buffer, in bytes. */
   u32_t window;
+  /* The length of a packet's buffer, in bytes. */
+  u32_t packet_len;
   u16_t mtu;
   /* Largest payloads of segments over IPv4 and IPv6 that the link takes, in bytes. Values below those of the MTU have
    * no effect. */
@@ -93,6 +97,16 @@ struct lwip_sys_frame;
 /* Used by tcp_in.c. */
 u8_t lwip_sys_admit(const struct pbuf *p);
 u8_t lwip_sys_note(const struct tcp_pcb *pcb);
+
+/* In reorder.c, used by tcp_in.c and shim.c: most segments of a connection that wait, bytes below this number are
+ * copied, and, for tests, how many ranges were looked at. */
+extern unsigned int lwip_sys_reorder_segments;
+extern unsigned int lwip_sys_small_len;
+extern size_t lwip_sys_reorder_steps;
+void lwip_sys_reorder_init(void);
+u16_t lwip_sys_reorder_limit(struct tcp_pcb *pcb, u32_t seqno, u16_t len, u8_t *fin);
+u8_t lwip_sys_reorder_keep(struct tcp_pcb *pcb, struct pbuf *p, struct tcp_hdr *header, u32_t seqno, u32_t *left,
+                           u32_t *right);
 
 /* Used by shim.c and pcb.c. */
 void lwip_sys_enlist(struct tcp_pcb *pcb);

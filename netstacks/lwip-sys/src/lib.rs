@@ -124,6 +124,8 @@ pub struct Slice {
 pub struct Options {
     /// Each connection's receive window and send buffer, in bytes.
     pub window: u32,
+    /// The length of a packet's buffer, in bytes. Bytes out of order that fill less than half of it are copied.
+    pub packet_len: u32,
     /// The MTU, in bytes. The MSS option of our SYN-ACK follows from it.
     pub mtu: u16,
     /// The largest payload of a TCP segment over IPv4 that the link takes, in bytes. If it is above the MTU's, several
@@ -288,6 +290,8 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_tick(pcb: *mut TcpPcb);
     /// 1 if the connection needs no timer until the next call for it or its next segment.
     pub fn lwip_sys_pcb_is_quiet(pcb: *const TcpPcb) -> u8;
+    /// How many ranges of segments out of order were looked at since the process began, for tests.
+    pub static lwip_sys_reorder_steps: usize;
     /// The internet checksum (RFC 1071), complemented, in network byte order.
     pub fn inet_chksum(bytes: *const c_void, len: u16) -> u16;
 }

@@ -5,6 +5,7 @@
 
 mod hostile;
 mod offload;
+mod reorder;
 
 use std::io::IoSlice;
 use std::num::NonZeroU16;

@@ -1,0 +1,191 @@
+//! Segments out of order, at the edges of the window, and tiny ones.
+
+use super::*;
+
+impl Bench {
+    /// Opens a connection of a client without window scaling: a window of 65,535 bytes.
+    fn open_unscaled(&mut self) -> (Accepted, Segment) {
+        self.open(&MSS_1460)
+    }
+
+    /// Sends a segment at an offset from `next`.
+    fn put_at(&mut self, next: &Segment, offset: usize, len: usize, flags: u8) {
+        self.put(&Segment { seq: next.seq.wrapping_add(offset as u32), len, flags, ..next.clone() });
+    }
+
+    /// Reads all received bytes, and checks them. Returns their number, and whether the peer's FIN came behind.
+    fn read(&mut self, accepted: Accepted, from: usize) -> (usize, bool) {
+        let (mut count, mut buffer) = (0, [0; 4096]);
+        loop {
+            match self.engine.recv(accepted.flow, &mut buffer) {
+                Ok(0) => return (count, true),
+                Ok(len) => {
+                    assert_eq!(buffer[..len], bytes(100 + from + count, len));
+                    count += len;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return (count, false),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_first_segment_out_of_order_is_trimmed_to_the_window() {
+    for flags in [ACK, FIN | ACK] {
+        let mut bench = Bench::new();
+        let (accepted, next) = bench.open_unscaled();
+        bench.put_at(&next, 65_000, 1460, flags);
+        bench.turn();
+        for offset in (1..65_000).step_by(1000) {
+            bench.put_at(&next, offset, 1000, ACK);
+            bench.turn();
+        }
+        bench.put_at(&next, 0, 1, ACK);
+        let ack = bench.turn().pop().unwrap();
+        assert_eq!((ack.ack, ack.window), (next.seq + 65_535, 0));
+        assert_eq!(bench.read(accepted, 0), (65_535, false));
+    }
+}
+
+#[test]
+fn a_fin_out_of_order_does_not_lengthen_the_window() {
+    let mut bench = Bench::new();
+    let (accepted, next) = bench.open_unscaled();
+    for offset in (0..64_100).step_by(1282) {
+        bench.put_at(&next, offset, 1282, ACK);
+        bench.turn();
+    }
+    // The window is 1,435 bytes.
+    bench.put_at(&next, 65_100, 0, FIN | ACK);
+    bench.turn();
+    bench.put_at(&next, 64_100, 1460, ACK);
+    let ack = bench.turn().pop().unwrap();
+    assert_eq!(ack.ack, next.seq + 65_101);
+    assert_eq!(bench.read(accepted, 0), (65_100, true));
+}
+
+#[test]
+fn a_fin_that_is_just_within_the_window_counts() {
+    for (end, counts) in [(65_534, true), (65_535, false)] {
+        let mut bench = Bench::new();
+        let (accepted, next) = bench.open_unscaled();
+        bench.put_at(&next, end - 1000, 1000, FIN | ACK);
+        for offset in (0..end - 1000).step_by(1400) {
+            bench.put_at(&next, offset, 1400.min(end - 1000 - offset), ACK);
+            bench.turn();
+        }
+        assert_eq!(bench.read(accepted, 0), (end, counts));
+    }
+}
+
+/// A generator of random numbers: the one of Numerical Recipes.
+struct Random(u32);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (self.0 >> 8) as usize % end
+    }
+}
+
+#[test]
+fn every_byte_arrives_whatever_the_order_and_the_overlaps() {
+    for seed in 0..if cfg!(miri) { 1 } else { 60 } {
+        let mut random = Random(seed);
+        let mut bench = Bench::over(MemoryLink::pair(1500, 256), false, 16 << 10);
+        let (accepted, next) = bench.open_unscaled();
+        let total = 10_000 + random.below(30_000);
+        let (mut acknowledged, mut read, mut fin) = (0usize, 0, false);
+        for round in 0.. {
+            assert!(round < 20_000, "seed {seed}: {acknowledged} of {total}");
+            // Mostly within the window, sometimes beyond; the first missing byte now and then.
+            let at = if random.below(8) == 0 {
+                acknowledged
+            } else {
+                acknowledged.saturating_sub(500) + random.below(18_000)
+            };
+            let at = at.min(total);
+            let len = (1 + random.below(if seed % 2 == 0 { 1460 } else { 40 })).min(total - at);
+            let flags = if at + len == total && random.below(2) == 0 { FIN | ACK } else { ACK };
+            bench.put_at(&next, at, len, flags);
+            for reply in bench.turn() {
+                assert_eq!(reply.flags & RST, 0);
+                let ack = reply.ack.wrapping_sub(next.seq) as usize;
+                assert!((acknowledged..=total + 1).contains(&ack));
+                acknowledged = ack;
+            }
+            if random.below(4) == 0 {
+                let (count, end) = bench.read(accepted, read);
+                (read, fin) = (read + count, fin || end);
+            }
+            if fin {
+                break;
+            }
+        }
+        assert_eq!((read, acknowledged), (total, total + 1));
+    }
+}
+
+/// How many ranges the adapter has looked at.
+fn steps() -> usize {
+    // SAFETY: the caller's bench holds the lock of lwIP's only engine.
+    unsafe { lwip_sys::lwip_sys_reorder_steps }
+}
+
+/// A window of 4 MiB, and buffers of 64 KiB.
+fn wide() -> (Bench, Accepted, Segment) {
+    let mut bench = Bench::over(MemoryLink::offloading_pair(1500, 256), false, 4 << 20);
+    let (accepted, next) = bench.open(&[2, 4, 5, 180, 3, 3, 7, 1]);
+    (bench, accepted, next)
+}
+
+#[test]
+fn a_byte_at_every_second_place_costs_few_steps_and_holds_no_buffer() {
+    const COUNT: usize = 5000;
+    for order in 0..3 {
+        let (mut bench, accepted, next) = wide();
+        let mut random = Random(7);
+        let before = steps();
+        for index in 0..COUNT {
+            let place = [index, COUNT - index, random.below(COUNT)][order];
+            bench.put_at(&next, 2 * place + 1, 1, ACK);
+            bench.turn();
+        }
+        let each = (steps() - before) / COUNT;
+        assert!(each <= 512, "{each} steps for each segment");
+        assert!(bench.engine.core().pool.lent() <= 1, "{} buffers", bench.engine.core().pool.lent());
+        bench.put_at(&next, 0, 1400, ACK);
+        bench.turn();
+        assert!(bench.read(accepted, 0).0 >= 1400);
+    }
+}
+
+#[test]
+fn a_window_behind_one_hole_is_appended_in_one_step_each() {
+    const LEN: usize = 1448;
+    let (mut bench, accepted, next) = wide();
+    let before = steps();
+    let count = (4 << 20) / LEN;
+    for index in 1..count {
+        bench.put_at(&next, index * LEN, LEN, ACK);
+        bench.turn();
+    }
+    assert_eq!(steps() - before, count - 1);
+    bench.put_at(&next, 0, LEN, ACK);
+    assert_eq!(bench.turn().pop().unwrap().ack, next.seq + (count * LEN) as u32);
+    assert_eq!(bench.read(accepted, 0), (count * LEN, false));
+}
+
+#[test]
+fn tiny_segments_behind_a_hole_arrive_when_it_is_filled() {
+    const COUNT: usize = 8000;
+    let (mut bench, accepted, next) = wide();
+    for index in 1..COUNT {
+        bench.put_at(&next, index, 1, ACK);
+        bench.turn();
+    }
+    bench.put_at(&next, 0, 1, ACK);
+    bench.turn();
+    assert_eq!(bench.read(accepted, 0), (COUNT, false));
+}
