@@ -24,7 +24,6 @@
 
 unsigned int lwip_sys_window = 65535;
 unsigned int lwip_sys_window_scale;
-unsigned short lwip_sys_ooseq_pbufs = 64;
 
 struct lwip_sys_frame {
   /* The first field, so a pointer to it is also a pointer to the frame. */
@@ -178,6 +177,7 @@ lwip_sys_init(void)
   lwip_init();
   ext_id = tcp_ext_arg_alloc_id();
   lwip_sys_segments_init();
+  lwip_sys_reorder_init();
 }
 
 static err_t
@@ -226,8 +226,9 @@ lwip_sys_start(const struct lwip_sys_callbacks *new_callbacks, void *new_engine,
   lwip_sys_window = options->window;
   lwip_sys_window_scale = options->scale;
   lwip_sys_segments_limit(options->largest_v4, options->largest_v6);
-  /* Enough for a window of small segments. More would be slow, because lwIP walks the list for each segment. */
-  lwip_sys_ooseq_pbufs = (u16_t)LWIP_MAX(64, LWIP_MIN(options->window / 512, 16384));
+  /* Enough for a window of small segments. */
+  lwip_sys_reorder_segments = LWIP_MAX(64, LWIP_MIN(options->window / 512, 16384));
+  lwip_sys_small_len = options->packet_len / 2;
   memset(&interface, 0, sizeof(interface));
   if (netif_add(&interface, NULL, NULL, NULL, NULL, init_interface, ip_input) == NULL) {
     return ERR_IF;
@@ -341,6 +342,34 @@ admit_to_handshake(struct tcp_pcb *pcb, const struct tcp_hdr *header)
   }
 }
 
+/* For a segment of an open connection. lwIP takes the acknowledgement and the window of every segment, and data without
+ * ACK. So a segment that is not acceptable gets an acknowledgement here (RFC 9293, 3.10.7.4; RFC 5961, 5.2). Like Linux,
+ * an empty segment may begin at the window's end: the peer has filled the window (tcp_sequence, net/ipv4/tcp_input.c). */
+static u8_t
+admit_to_connection(struct tcp_pcb *pcb, const struct tcp_hdr *header, const struct pbuf *p)
+{
+  u8_t flags = TCPH_FLAGS(header);
+  u32_t seqno = lwip_ntohl(header->seqno);
+  u32_t ackno = lwip_ntohl(header->ackno);
+  u32_t end = pcb->rcv_nxt + pcb->rcv_wnd;
+  u16_t len;
+  if ((flags & (TCP_SYN | TCP_RST)) || TCPH_HDRLEN_BYTES(header) > p->tot_len) {
+    return 1;
+  }
+  if (!(flags & TCP_ACK)) {
+    return 0;
+  }
+  len = (u16_t)(p->tot_len - TCPH_HDRLEN_BYTES(header) + ((flags & TCP_FIN) != 0));
+  if (TCP_SEQ_BETWEEN(ackno, pcb->lastack - pcb->snd_wnd_max, pcb->snd_nxt) &&
+      (len == 0 ? TCP_SEQ_BETWEEN(seqno, pcb->rcv_nxt, end)
+                : TCP_SEQ_LT(seqno, end) && TCP_SEQ_GT(seqno + len, pcb->rcv_nxt))) {
+    return 1;
+  }
+  tcp_ack_now(pcb);
+  lwip_sys_note(pcb);
+  return 0;
+}
+
 /* Whether to pass a segment to lwIP. The only listener moves to the port of each SYN, so every port is open at no
  * cost. The caller has verified the checksum of a segment that it knows. It knows all segments that are whole. */
 u8_t
@@ -354,6 +383,9 @@ lwip_sys_admit(const struct pbuf *p)
   }
   if (pcb != NULL && pcb->state == SYN_RCVD) {
     return admit_to_handshake(pcb, header);
+  }
+  if (pcb != NULL && pcb->state > SYN_RCVD && pcb->state < TIME_WAIT && !admit_to_connection(pcb, header, p)) {
+    return 0;
   }
   if ((TCPH_FLAGS(header) & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN) {
     return 1;

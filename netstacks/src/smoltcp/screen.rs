@@ -35,11 +35,12 @@ pub(super) fn screen(connection: &Connection, segment: &Segment) -> Verdict {
         // (RFC 1337).
         State::TimeWait if segment.opens && !is_before(segment.sequence, edges.expected) => Verdict::Reopen,
         State::TimeWait if segment.flags & RST != 0 => Verdict::Drop,
-        _ => screen_synchronized(&edges, segment),
+        _ => screen_synchronized(&edges, connection.oldest_acknowledgement(), segment),
     }
 }
 
-fn screen_synchronized(edges: &Edges, segment: &Segment) -> Verdict {
+/// `oldest` is the oldest acknowledgement number that a segment may have.
+fn screen_synchronized(edges: &Edges, oldest: u32, segment: &Segment) -> Verdict {
     match segment.flags & (SYN | RST | ACK) {
         flags if flags & RST != 0 => {
             // RFC 5961, 3.2: only the expected number ends the connection.
@@ -53,8 +54,10 @@ fn screen_synchronized(edges: &Edges, segment: &Segment) -> Verdict {
         }
         // RFC 5961, 4.2. The peer answers with a RST, and not with another SYN.
         flags if flags & SYN != 0 => Verdict::Challenge { is_throttled: false },
-        // smoltcp would take an acknowledgement of bytes that are queued and not sent.
-        ACK if is_before(edges.sent, segment.acknowledgement) => Verdict::Challenge { is_throttled: true },
+        // smoltcp would take an acknowledgement of bytes that are queued and not sent. RFC 5961, 5.2 has the other limit.
+        ACK if is_before(edges.sent, segment.acknowledgement) || is_before(segment.acknowledgement, oldest) => {
+            Verdict::Challenge { is_throttled: true }
+        }
         _ => Verdict::Pass,
     }
 }
