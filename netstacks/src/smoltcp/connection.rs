@@ -272,3 +272,17 @@ impl Connection {
         Ok(filled)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FlowKey;
+
+    /// A half-open connection costs less than 1 KiB, with its places in the table's maps, queues and timers.
+    #[test]
+    fn a_half_open_connection_is_small() {
+        let in_maps = 2 * (size_of::<FlowKey>() + 4 * size_of::<usize>());
+        let len = size_of::<Place>() + size_of::<FlowKey>() + in_maps;
+        assert!(len < 700, "{len} bytes");
+    }
+}

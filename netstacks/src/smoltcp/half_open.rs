@@ -131,3 +131,71 @@ impl HalfOpen {
         *self.again_at.insert(again_at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use crate::mss_rewrite::tests::packet;
+
+    const MSS_AND_SCALE: [u8; 8] = [2, 4, 5, 180, 1, 3, 3, 99];
+
+    fn half_open() -> HalfOpen {
+        let mut syn = packet(false, SYN, &MSS_AND_SCALE, 500);
+        syn[24..28].copy_from_slice(&1000u32.to_be_bytes());
+        HalfOpen::new(&syn, 70, Instant::now()).unwrap()
+    }
+
+    #[test]
+    fn the_syn_comes_back_without_its_data() {
+        let key = FlowKey { local: "10.0.0.2:80".parse().unwrap(), peer: "10.0.0.1:7".parse().unwrap() };
+        let mut packet = [0; MAX_HEADERS_LEN];
+        let len = half_open().write(&key, &mut packet).unwrap();
+        let segment = TcpSegment::parse(&packet[..len]).unwrap();
+        assert_eq!((segment.sequence(), segment.flags(), segment.payload().len()), (1000, SYN, 0));
+        assert_eq!(segment.options().as_bytes(), MSS_AND_SCALE);
+        assert_eq!((half_open().peer_first(), half_open().peer_scale), (1001, Some(MAX_SCALE)));
+        assert_eq!(segment.endpoints(), Some((key.peer, key.local)));
+    }
+
+    #[test]
+    fn only_the_right_numbers_open_or_end_a_handshake() {
+        let key = FlowKey { local: "10.0.0.2:80".parse().unwrap(), peer: "10.0.0.1:7".parse().unwrap() };
+        for (flags, sequence, acknowledgement, expected) in [
+            (SYN, 1000, 0, Next::Answer),
+            (SYN, 1001, 0, Next::Replace),
+            (RST, 1001, 0, Next::Forget),
+            (RST, 1002, 0, Next::Answer),
+            (RST, 1000, 0, Next::Drop),
+            (RST | ACK, 1001 + 0xffff, 0, Next::Drop),
+            (ACK, 1001, 71, Next::Open),
+            (ACK, 1005, 71, Next::Open),
+            (ACK, 1000, 71, Next::Answer),
+            (ACK, 1001 + 0xffff, 71, Next::Answer),
+            (ACK, 1001, 70, Next::Refuse),
+            (SYN | ACK, 1001, 71, Next::Answer),
+            (0, 1001, 71, Next::Drop),
+        ] {
+            let segment = Segment { key, flags, sequence, acknowledgement, len: 0, opens: flags == SYN };
+            assert_eq!(half_open().next(&segment, 1 << 20), expected, "{segment:?}");
+        }
+    }
+
+    #[test]
+    fn each_syn_ack_waits_twice_as_long() {
+        let mut half_open = half_open();
+        let mut now = half_open.since;
+        assert_eq!(half_open.due_at(now), None);
+        for seconds in [1, 2, 4, 8] {
+            let again_at = half_open.answered(now);
+            assert_eq!(again_at - now, Duration::from_secs(seconds));
+            assert_eq!(half_open.due_at(now), Some(again_at));
+            now = again_at;
+            assert_eq!(half_open.due_at(now), None);
+        }
+        half_open.answered(now);
+        half_open.ask();
+        assert_eq!(half_open.due_at(now), None);
+    }
+}

@@ -74,3 +74,48 @@ impl Numbers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use platform::Checksum;
+    use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, is_checksum_right};
+
+    use super::*;
+
+    fn packet(fields: TcpFields) -> Vec<u8> {
+        let headers = TcpHeaders::new("10.0.0.2:80".parse().unwrap(), "10.0.0.1:7".parse().unwrap()).unwrap();
+        let mut packet = [0; MAX_HEADERS_LEN];
+        let len = headers.write(fields, &[], b"data", Checksum::Filled, &mut packet);
+        [&packet[..len], b"data"].concat()
+    }
+
+    #[test]
+    fn numbers_are_shifted_both_ways_and_the_checksum_follows() {
+        let mut numbers = Numbers::new(u32::MAX, 2, false);
+        let mut syn = packet(TcpFields { sequence: 500, acknowledgement: 9, flags: SYN | ACK, window: 100 });
+        numbers.outgoing(&mut syn);
+        assert!(is_checksum_right(&syn));
+        assert_eq!(TcpSegment::parse(&syn).unwrap().sequence(), u32::MAX);
+        // A SYN-ACK's window is not scaled. Its number and its data count.
+        assert_eq!((numbers.sent, numbers.window_end), (4, 109));
+
+        let mut data = packet(TcpFields { sequence: 501, acknowledgement: 20, flags: ACK | FIN, window: 100 });
+        numbers.outgoing(&mut data);
+        assert!(is_checksum_right(&data));
+        assert_eq!(TcpSegment::parse(&data).unwrap().sequence(), 0);
+        assert_eq!((numbers.sent, numbers.window_end), (5, 420));
+
+        let mut old = packet(TcpFields { sequence: 501, acknowledgement: 20, flags: ACK, window: 7 });
+        numbers.outgoing(&mut old);
+        assert_eq!((numbers.sent, numbers.window_end), (5, 48), "a retransmission does not take bytes back");
+
+        let mut answer = packet(TcpFields { sequence: 9, acknowledgement: 5, flags: ACK, window: 1 });
+        numbers.incoming(&mut answer);
+        assert_eq!(TcpSegment::parse(&answer).unwrap().acknowledgement(), 506);
+        let mut reset = packet(TcpFields { sequence: 9, acknowledgement: 0, flags: RST, window: 1 });
+        numbers.incoming(&mut reset);
+        assert_eq!(TcpSegment::parse(&reset).unwrap().acknowledgement(), 0, "without ACK it has no number");
+    }
+}

@@ -74,3 +74,50 @@ pub(super) fn trim(edges: &Edges, segment: &Segment, packet: &mut [u8]) {
         packet[layout.tcp_at + FLAGS_AT] &= !FIN;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use crate::FlowKey;
+    use crate::mss_rewrite::tests::packet;
+
+    const EDGES: Edges = Edges { unacknowledged: 100, sent: 200, expected: 1000, window_end: 1500 };
+
+    fn segment(flags: u8, sequence: u32, acknowledgement: u32, len: usize) -> Segment {
+        let key = FlowKey { local: "10.0.0.2:80".parse().unwrap(), peer: "10.0.0.1:7".parse().unwrap() };
+        Segment { key, flags, sequence, acknowledgement, len, opens: flags == SYN }
+    }
+
+    #[test]
+    fn a_segment_that_cannot_be_the_peers_is_challenged_or_dropped() {
+        let challenge = |is_throttled| Verdict::Challenge { is_throttled };
+        for (flags, sequence, acknowledgement, expected) in [
+            (ACK, 1000, 100, Verdict::Pass),
+            (ACK, 1000, 200, Verdict::Pass),
+            (ACK, 1000, 201, challenge(true)),
+            (ACK, 1000, 50, Verdict::Pass),
+            (ACK, 1000, 49, challenge(true)),
+            (SYN, 1000, 0, challenge(false)),
+            (SYN | ACK, 1000, 100, challenge(false)),
+            (RST, 1000, 0, Verdict::Pass),
+            (RST | ACK, 1001, 100, challenge(false)),
+            (RST, 1499, 0, challenge(false)),
+            (RST, 1500, 0, Verdict::Drop),
+            (RST, 999, 0, Verdict::Drop),
+        ] {
+            let segment = segment(flags, sequence, acknowledgement, 0);
+            assert_eq!(screen_synchronized(&EDGES, 50, &segment), expected, "{segment:?}");
+        }
+    }
+
+    #[test]
+    fn a_fin_beyond_the_window_goes_with_the_data_before_it() {
+        for (sequence, len, stays) in [(1400, 100, true), (1400, 101, false), (1500, 0, true)] {
+            let mut packet = packet(false, FIN | ACK, &[], len);
+            trim(&EDGES, &segment(FIN | ACK, sequence, 100, len), &mut packet);
+            assert_eq!(TcpSegment::parse(&packet).unwrap().flags() & FIN != 0, stays, "{len} bytes");
+        }
+    }
+}

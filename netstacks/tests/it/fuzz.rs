@@ -95,3 +95,11 @@ fn connection_input_netstack_smoltcp() {
 fn gate_input() {
     for_a_moment("gate", 400, gate::run);
 }
+
+#[cfg(feature = "lwip")]
+#[test]
+fn connection_input_lwip() {
+    connection_input::<netstacks::Lwip>("connection_lwip", |bytes| {
+        connection::run::<netstacks::Lwip>(bytes, Promise::Delivers);
+    });
+}
