@@ -265,7 +265,7 @@ fn a_device_that_is_down_for_a_moment_loses_packets_and_no_run() {
             continue;
         }
         let script = format!(
-            "ARGUMENTS='-m {mode} -n {stack} --offload {offload} --time 3 --timeout 60 --verify full'
+            "ARGUMENTS='-m {mode} -n {stack} --offload {offload} --time 3 --warmup 0 --timeout 60 --verify full'
              {LONG_RUN} ip link set utun8 down; sleep 0.5; ip link set utun8 up
              code=0; wait $run || code=$?; exit $code"
         );
