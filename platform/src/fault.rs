@@ -64,6 +64,8 @@ struct State {
     arrived: VecDeque<Packet>,
     /// Whether the last receive found the link empty while packets were held back.
     found_empty: bool,
+    /// Whether the wrapped link had no more packets at the last receive. Until then its readiness promises nothing.
+    drained: bool,
     /// The fate of the packet that the link had no room for. The caller will offer it again.
     decided: Option<Fate>,
     /// Whether the plan, not the link, denied room for the last packet.
@@ -239,6 +241,7 @@ impl State {
             fail_with: plan.fail_with,
             arrived: VecDeque::new(),
             found_empty: false,
+            drained: true,
             decided: None,
             denied: false,
             alarm: (plan.rx.takes_time() || plan.tx.takes_time()).then(Alarm::new),
@@ -344,7 +347,9 @@ impl State {
     ) -> io::Result<usize> {
         self.deliver_due();
         if self.arrived.is_empty() {
-            match link.try_recv(buffers) {
+            let received = link.try_recv(buffers);
+            self.drained = received.as_ref().map_or(true, |count| *count < buffers.len());
+            match received {
                 Ok(count) => {
                     self.found_empty = false;
                     for buffer in &buffers[..count] {
@@ -366,7 +371,7 @@ impl State {
             buffer.filled(packet.len(), meta)?;
             count += 1;
         }
-        // All packets were lost or delayed. The wrapped link has not returned `WouldBlock`, so it is still readable.
+        // If all packets were lost or delayed, the wrapped link may have more: `poll_readable` is ready then.
         if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
     }
 
@@ -437,7 +442,7 @@ impl State {
         faults: &FaultCounter,
     ) -> Poll<io::Result<()>> {
         self.deliver_due();
-        if !self.arrived.is_empty() || self.rx.holds() {
+        if !self.arrived.is_empty() || self.rx.holds() || !self.drained {
             return Poll::Ready(Ok(()));
         }
         let readable = link.poll_readable(cx);

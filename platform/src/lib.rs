@@ -76,7 +76,7 @@ use sys::{Native, System};
 /// Functions that exist on Linux only.
 #[cfg(target_os = "linux")]
 pub mod linux {
-    pub use crate::sys::linux::create_tun;
+    pub use crate::sys::linux::{create_tun, loses_packet};
 }
 
 /// Moves the calling thread into a new network namespace. Threads that it starts from now on are in it too. See

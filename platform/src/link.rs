@@ -291,3 +291,83 @@ pub trait Link: Send + Sync + 'static {
 pub(crate) fn packet_len(slices: &[IoSlice<'_>]) -> usize {
     slices.iter().map(|slice| slice.len()).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::Waker;
+
+    use super::*;
+    use crate::{Counted, FaultPlan, Faults, Faulty, MemoryLink, Traced, Which};
+
+    /// A link that announces packets once, as on Windows: to ask for readiness before all were received is a fault.
+    struct Once {
+        link: MemoryLink,
+        drained: bool,
+        broken: Arc<AtomicBool>,
+    }
+
+    impl Link for Once {
+        fn capabilities(&self) -> Capabilities {
+            self.link.capabilities()
+        }
+
+        fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+            let received = self.link.try_recv(buffers);
+            self.drained = received.as_ref().map_or(true, |count| *count < buffers.len());
+            received
+        }
+
+        fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+            self.link.try_send(meta, slices)
+        }
+
+        fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.broken.fetch_or(!self.drained, Ordering::Relaxed);
+            self.link.poll_readable(cx)
+        }
+
+        fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.link.poll_writable(cx)
+        }
+    }
+
+    /// Sends packets through a link around a link, and receives as its contract says. Returns how many have come.
+    fn receive_all<L: Link>(wrap: impl FnOnce(Once) -> L, what: &str) -> usize {
+        let (link, mut other_end) = MemoryLink::pair(100, 300);
+        let broken = Arc::new(AtomicBool::new(false));
+        let mut link = wrap(Once { link, drained: true, broken: Arc::clone(&broken) });
+        let mut got = 0;
+        for len in 1..=8 {
+            let mut buffers: Vec<_> = (0..len).map(|_| PacketBuffer::new(100)).collect();
+            (0..20).for_each(|_| other_end.try_send(PacketMeta::default(), &[IoSlice::new(&[0; 50])]).unwrap());
+            loop {
+                let count = link.try_recv(&mut buffers).unwrap_or(0);
+                got += count;
+                let mut cx = Context::from_waker(Waker::noop());
+                if count < len && link.poll_readable(&mut cx).is_pending() {
+                    break;
+                }
+            }
+        }
+        assert!(!broken.load(Ordering::Relaxed), "{what} asked for readiness although packets were left");
+        got
+    }
+
+    #[test]
+    fn every_link_around_a_link_empties_it_before_it_waits() {
+        assert_eq!(receive_all(|link| link, "the link itself"), 160);
+        assert_eq!(receive_all(Counted::new, "Counted"), 160);
+        assert_eq!(receive_all(|link| Traced::new(link, io::sink()), "Traced"), 160);
+        let faulty = |rx| move |link| Faulty::new(link, FaultPlan { seed: 1, rx, ..FaultPlan::default() });
+        let lose = Faults { lose: Which::OneIn(2), ..Faults::default() };
+        assert!(receive_all(faulty(lose), "Faulty that loses") < 160);
+        let duplicate = Faults { duplicate: Which::OneIn(2), ..Faults::default() };
+        assert!(receive_all(faulty(duplicate), "Faulty that repeats") > 160);
+        let reorder = Faults { reorder: Which::OneIn(3), reorder_by: 3, ..Faults::default() };
+        assert_eq!(receive_all(faulty(reorder), "Faulty that reorders"), 160);
+    }
+}

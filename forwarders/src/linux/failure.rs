@@ -2,6 +2,7 @@
 
 use std::io;
 
+use platform::linux::loses_packet;
 use platform::{Cause, Class, Error};
 
 /// Whether a failed read loses only its packet. Such an error comes from tun-rs, not from the kernel: tun-rs cannot
@@ -11,15 +12,10 @@ pub(super) fn is_malformed(error: &io::Error) -> bool {
     error.raw_os_error().is_none()
 }
 
-/// Whether a failed write loses only its packet, as any network may (`drivers/net/tun.c`, `tun_get_user`):
-///
-/// - the kernel has no memory (`ENOMEM`, `ENOBUFS`) or no room (`EAGAIN`), or the packet is invalid (`EINVAL`);
-/// - the device is down (`EIO`), perhaps only for a moment: it still exists, and its owner may set it up again.
-///
-/// An error without a system's error code comes from tun-rs, and is about a packet.
+/// Whether a failed write loses only its packet: the kernel did not take it, had no room for it, or tun-rs found it
+/// malformed.
 pub(super) fn is_refused(error: &io::Error) -> bool {
-    use libc::{EAGAIN, EINVAL, EIO, ENOBUFS, ENOMEM};
-    matches!(error.raw_os_error(), Some(ENOMEM | ENOBUFS | EAGAIN | EINVAL | EIO)) || is_malformed(error)
+    loses_packet(error) || error.kind() == io::ErrorKind::WouldBlock || is_malformed(error)
 }
 
 /// The error that ends a forwarder, for instance because its device was deleted.

@@ -5,7 +5,9 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
+use std::pin::Pin;
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -15,7 +17,8 @@ use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::signal::Signal as SignalName;
 use nix::sys::socket::SockaddrStorage;
 use nix::time::{ClockId, clock_gettime};
-use tokio::io::unix::{AsyncFd, AsyncFdReadyMutGuard};
+use tokio::io::Interest;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Interrupts;
@@ -41,7 +44,13 @@ pub(super) fn wakeups_of_process() -> Option<u64> {
 /// Tokio's `try_io` makes no syscall until the reactor has run and seen that the descriptor is ready. This costs a trip
 /// through the scheduler for each packet that arrives a moment late. With this type, the owner makes syscalls at any
 /// time, and polls for readiness only after one of them would have blocked.
-pub(super) struct Readiness<T: AsRawFd>(AsyncFd<Owner<T>>);
+///
+/// On Linux a deleted TUN device reports nothing but an error (`drivers/net/tun.c`, `tun_chr_poll`), which for tokio is no
+/// readiness to read. So whoever waits for a packet waits for an error too.
+pub(super) struct Readiness<T: AsRawFd> {
+    fd: Arc<AsyncFd<Owner<T>>>,
+    error: Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>,
+}
 
 /// Implements `AsFd` for owners that have only `AsRawFd`.
 pub(super) struct Owner<T>(pub(super) T);
@@ -59,31 +68,35 @@ impl<T: AsRawFd> AsFd for Owner<T> {
     }
 }
 
-impl<T: AsRawFd> Readiness<T> {
+impl<T: AsRawFd + Send + Sync + 'static> Readiness<T> {
     /// Registers `owner` with the current runtime. Its descriptor must be non-blocking.
     pub(super) fn new(owner: T) -> io::Result<Self> {
         // SAFETY: the owner keeps the same descriptor open as long as it lives, and the registration with the reactor
         // ends when the owner is dropped.
         let registered = unsafe { AsyncFd::register(Owner(owner)) };
-        registered.map(Self).map_err(|error| error.into_parts().1)
+        let fd = Arc::new(registered.map_err(|error| error.into_parts().1)?);
+        Ok(Self { error: wait_for_error(&fd), fd })
     }
 
     pub(super) fn get_ref(&self) -> &T {
-        &self.0.get_ref().0
+        &self.fd.get_ref().0
     }
 
     pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        loop {
-            let guard = ready!(self.0.poll_read_ready_mut(cx))?;
-            if settle(guard, PollFlags::POLLIN)? {
+        while let Poll::Ready(guard) = self.fd.poll_read_ready(cx) {
+            if settle(guard?, PollFlags::POLLIN)? {
                 return Poll::Ready(Ok(()));
             }
         }
+        let failed = ready!(self.error.as_mut().poll(cx));
+        // The next system call tells the error, if it still stands.
+        self.error = wait_for_error(&self.fd);
+        Poll::Ready(failed)
     }
 
     pub(super) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            let guard = ready!(self.0.poll_write_ready_mut(cx))?;
+            let guard = ready!(self.fd.poll_write_ready(cx))?;
             if settle(guard, PollFlags::POLLOUT)? {
                 return Poll::Ready(Ok(()));
             }
@@ -91,10 +104,21 @@ impl<T: AsRawFd> Readiness<T> {
     }
 }
 
+/// Waits until the reactor reports an error of the descriptor.
+fn wait_for_error<T: AsRawFd + Send + Sync + 'static>(
+    fd: &Arc<AsyncFd<Owner<T>>>,
+) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>> {
+    let fd = Arc::clone(fd);
+    Box::pin(async move {
+        fd.ready(Interest::ERROR).await?.clear_ready();
+        Ok(())
+    })
+}
+
 /// Whether the descriptor is ready now. The reactor's readiness may be older than the syscall that would have blocked.
 /// So it is cleared first, and then the kernel is asked: either the reactor or the kernel reports an event between the
 /// two steps.
-fn settle<T: AsRawFd>(mut guard: AsyncFdReadyMutGuard<'_, Owner<T>>, flags: PollFlags) -> io::Result<bool> {
+fn settle<T: AsRawFd>(mut guard: AsyncFdReadyGuard<'_, Owner<T>>, flags: PollFlags) -> io::Result<bool> {
     guard.clear_ready();
     let mut fds = [PollFd::new(guard.get_inner().as_fd(), flags)];
     loop {
@@ -171,5 +195,29 @@ impl Interrupts for TerminationSignals {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::future::poll_fn;
+    use std::io::Write;
+
+    use super::*;
+
+    /// The end of a full pipe reports an error and nothing else when the other end is closed, as a deleted TUN does.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn an_error_wakes_the_task_that_waits_for_packets() {
+        let (other_end, mut pipe) = io::pipe().unwrap();
+        nix::fcntl::fcntl(&pipe, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK)).unwrap();
+        while pipe.write(&[0; 4096]).is_ok() {}
+        let mut readiness = Readiness::new(pipe).unwrap();
+        let waiting = tokio::spawn(async move { poll_fn(|cx| readiness.poll_readable(cx)).await });
+        tokio::task::yield_now().await;
+        drop(other_end);
+        tokio::time::timeout(Duration::from_secs(20), waiting).await.unwrap().unwrap().unwrap();
     }
 }

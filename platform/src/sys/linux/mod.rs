@@ -23,7 +23,7 @@ pub(crate) use self::network::parse_counts;
 #[cfg(test)]
 pub(crate) use self::process::is_alive;
 pub(crate) use self::process::{is_alive_by, parse_stolen};
-pub use self::tun::create_tun;
+pub use self::tun::{create_tun, loses_packet};
 
 use super::sampler::SignalSampler;
 use super::unix::{self, TerminationSignals, socket_option};

@@ -42,7 +42,7 @@ pub(crate) struct LinuxTun {
     mtu: usize,
     /// Whether each packet has a `virtio_net_hdr` in front of it.
     offload: bool,
-    /// Packets whose `virtio_net_hdr` contradicted them, or with a wrong checksum.
+    /// Lost packets that the interface does not count: malformed ones, also those that the kernel found malformed.
     malformed: Arc<AtomicU64>,
 }
 
@@ -215,7 +215,7 @@ impl Link for LinuxTun {
             _ => device.send_vectored(slices),
         };
         let header_len = if self.offload { HEADER_LEN } else { 0 };
-        sent_whole(sent, header_len + packet_len(slices))
+        sent_whole(sent, header_len + packet_len(slices), &self.malformed)
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -227,12 +227,15 @@ impl Link for LinuxTun {
     }
 }
 
-/// Receives a packet and the `virtio_net_hdr` in front of it. Skips and counts what is malformed, and what has a wrong
-/// checksum.
+/// Receives a packet and the `virtio_net_hdr` in front of it. Skips and counts malformed packets, and those with a wrong
+/// checksum. A packet that the kernel cannot describe fails with `EINVAL`, and is gone (`drivers/net/tun.c`, `tun_put_user`).
 fn recv_described(device: &SyncDevice, storage: &mut [u8], malformed: &AtomicU64) -> io::Result<(usize, PacketMeta)> {
     for _ in 0..MAX_SKIPPED {
         let mut header = [0; HEADER_LEN];
-        let len = device.recv_vectored(&mut [IoSliceMut::new(&mut header), IoSliceMut::new(storage)])?;
+        let len = match device.recv_vectored(&mut [IoSliceMut::new(&mut header), IoSliceMut::new(storage)]) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => 0,
+            result => result?,
+        };
         let packet = len.checked_sub(HEADER_LEN).and_then(|len| storage.get(..len)).unwrap_or_default();
         if let Ok(meta) = vnet::read_verified(&header, packet) {
             return Ok((packet.len(), meta));
@@ -259,14 +262,29 @@ fn send_described(device: &SyncDevice, meta: PacketMeta, slices: &[IoSlice<'_>])
     }
 }
 
-/// Whether the kernel took the whole packet. One without memory for it loses it, as a network would, and
-/// counts it as dropped (`drivers/net/tun.c`, `tun_get_user`). The device stays writable, so there is
-/// nothing to wait for.
-fn sent_whole(sent: io::Result<usize>, len: usize) -> io::Result<()> {
+/// Whether a failed write loses only its packet, as any network may (`drivers/net/tun.c`, `tun_get_user`):
+///
+/// - the kernel has no memory for it (`ENOMEM`, `ENOBUFS`), or it is invalid (`EINVAL`);
+/// - the device is down (`EIO`), perhaps only for a moment: it still exists, and its owner may set it up again.
+///
+/// A deleted device fails with `EBADFD`.
+pub fn loses_packet(error: &io::Error) -> bool {
+    use libc::{EINVAL, EIO, ENOBUFS, ENOMEM};
+    matches!(error.raw_os_error(), Some(ENOMEM | ENOBUFS | EINVAL | EIO))
+}
+
+/// Whether the kernel took the whole packet, or lost it. A device that loses packets never says `WouldBlock`, so there is
+/// nothing to wait for. The kernel counts lost packets as dropped, but not the invalid ones.
+fn sent_whole(sent: io::Result<usize>, len: usize, malformed: &AtomicU64) -> io::Result<()> {
     match sent {
         Ok(sent) if sent == len => Ok(()),
         Ok(_) => Err(io::Error::new(io::ErrorKind::WriteZero, "the TUN device took only a part of a packet")),
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM)) => Ok(()),
+        Err(error) if loses_packet(&error) => {
+            if error.raw_os_error() == Some(libc::EINVAL) {
+                malformed.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        }
         Err(error) => Err(error),
     }
 }
@@ -279,13 +297,17 @@ mod tests {
 
     #[test]
     fn a_packet_goes_whole_or_is_lost_or_ends_the_link() {
-        let failed = |errno| sent_whole(Err(io::Error::from_raw_os_error(errno)), 50);
-        sent_whole(Ok(50), 50).unwrap();
-        assert_eq!(sent_whole(Ok(49), 50).unwrap_err().kind(), io::ErrorKind::WriteZero);
-        for errno in [libc::ENOBUFS, libc::ENOMEM] {
+        let malformed = AtomicU64::new(0);
+        let failed = |errno| sent_whole(Err(io::Error::from_raw_os_error(errno)), 50, &malformed);
+        sent_whole(Ok(50), 50, &malformed).unwrap();
+        assert_eq!(sent_whole(Ok(49), 50, &malformed).unwrap_err().kind(), io::ErrorKind::WriteZero);
+        for errno in [libc::ENOBUFS, libc::ENOMEM, libc::EIO] {
             failed(errno).unwrap();
         }
-        for errno in [libc::EAGAIN, libc::EIO, libc::EINVAL] {
+        assert_eq!(malformed.load(Ordering::Relaxed), 0, "the kernel counts these");
+        failed(libc::EINVAL).unwrap();
+        assert_eq!(malformed.load(Ordering::Relaxed), 1);
+        for errno in [libc::EAGAIN, libc::EBADFD, libc::EFAULT, libc::ENODEV] {
             assert_eq!(failed(errno).unwrap_err().raw_os_error(), Some(errno));
         }
     }
