@@ -23,13 +23,13 @@ fn scores(text: &str) -> Vec<Value> {
 fn results_are_printed_and_written_and_become_pages() {
     let out = file("conform.jsonl");
     let command =
-        format!("conform --netstack smoltcp --case half-close,blind-rst,super-packet --json --out {}", out.display());
+        format!("conform --netstack smoltcp --case half-close,icmp-too-big,super-packet --json --out {}", out.display());
     let output = run(&command);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let printed = scores(std::str::from_utf8(&output.stdout).unwrap());
     assert_eq!(printed, scores(&std::fs::read_to_string(&out).unwrap()));
     let results: Vec<_> = printed.iter().map(|score| (&score["case"], &score["outcome"], &score["offload"])).collect();
-    let expected = [("half-close", "pass", false), ("super-packet", "pass", true), ("blind-rst", "fail", false)];
+    let expected = [("half-close", "pass", false), ("super-packet", "pass", true), ("icmp-too-big", "fail", false)];
     for (case, outcome, offload) in expected {
         assert!(results.contains(&(&case.into(), &outcome.into(), &offload.into())), "{results:?}");
     }
@@ -37,7 +37,7 @@ fn results_are_printed_and_written_and_become_pages() {
         ("markdown", "| half-close   | pass"),
         ("html", "Conformance of userspace"),
         ("svg", "1 of 2"),
-        ("csv", "smoltcp,stack,false,segments,blind-rst"),
+        ("csv", "smoltcp,stack,false,segments,icmp-too-big"),
         ("bmf", "\"smoltcp conformance\": {\n    \"failed_cases\": {\n      \"value\": 1.0"),
         ("gha", "\"name\": \"smoltcp conformance: passed_cases\",\n    \"unit\": \"cases\",\n    \"value\": 2.0"),
     ] {
