@@ -6,9 +6,13 @@
 mod datagrams;
 mod endings;
 mod lab;
+mod limits;
 mod process;
+mod reuse;
+mod scans;
 mod servers;
 mod transfers;
+mod wire;
 
 use crate::machine::{missing_program, no_root};
 use crate::proxy::lab::Between;
@@ -97,4 +101,27 @@ real_clients! {
         a_hundred_flows_of_datagrams()
         a_udp_port_without_a_listener()
         ping_is_answered(ping);
+    scans:
+        a_half_open_scan()
+        a_client_gives_up_while_the_server_is_silent()
+        a_kernel_client_gives_up_while_the_server_is_silent()
+        a_client_resets_while_the_server_does_not_read()
+        resets_in_each_state();
+    reuse:
+        a_port_is_used_again_after_a_reset()
+        a_port_is_used_again_after_the_servers_fin()
+        a_port_is_used_again_after_the_clients_fin()
+        a_reset_and_a_syn_back_to_back()
+        a_port_of_a_client_that_vanished()
+        a_syn_with_another_number_while_the_server_is_silent();
+    limits:
+        connections_beyond_max_flows_are_refused()
+        connections_beyond_max_memory_are_refused()
+        a_flood_of_syns_locks_nobody_out()
+        three_thousand_flows_one_after_another()
+        a_scan_of_datagrams_displaces_no_flow_with_an_answer()
+        half_closed_connections_rest()
+        connections_that_end_badly_leave_nothing()
+        a_device_that_is_down_for_a_moment()
+        a_server_that_vanishes();
 }

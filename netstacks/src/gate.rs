@@ -341,7 +341,7 @@ impl<L: Link> Gated<L> {
                 return Ok(self.hold_back(key, segment.sequence(), buffer));
             }
             let mut state = self.shared.lock();
-            state.from_client(key, &segment);
+            state.client_sent(key, &segment);
             self.opening = state.opening > 0;
             return Ok(false);
         }
@@ -374,7 +374,7 @@ impl<L: Link> Gated<L> {
             && segment.flags() & (SYN | FIN | RST) != 0
             && let Some((local, peer)) = segment.endpoints()
         {
-            self.shared.lock().from_stack(FlowKey { local, peer }, &segment);
+            self.shared.lock().stack_sent(FlowKey { local, peer }, &segment);
         }
     }
 }

@@ -14,7 +14,12 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 /// The size of the buffer for a stack that does not lend its memory. It fits in a processor's cache.
-const BUFFER_BYTES: usize = 256 << 10;
+pub(super) const BUFFER_BYTES: usize = 256 << 10;
+
+/// How many bytes and calls of the kernel one loan of the stack's memory may take. The stack is locked meanwhile, and its
+/// other connections wait.
+const LOAN_BYTES: usize = 256 << 10;
+const LOAN_CALLS: usize = 8;
 
 /// Carries bytes both ways until both ends have closed. A half-close at one end is passed on to the other. If one end
 /// is reset or fails, or if no byte is carried for `idle`, both ends are reset.
@@ -58,12 +63,15 @@ impl BothWays {
         if self.up.carried + self.down.carried != before {
             self.carried = Instant::now();
         }
+        // While the client's bytes wait for the server, and after the last one, no read reports a RST of the client.
+        let is_deaf = up.is_ready() || self.refused || server.poll_write_ready(cx)?.is_pending();
         match (up, down) {
             (Poll::Ready(()), Poll::Ready(())) => Poll::Ready(Ok(())),
             // All that the server sent before has been passed on.
             (_, Poll::Ready(())) if self.refused => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-            // While the client's bytes wait for the server, no read reports the failure.
-            _ if client.has_failed() => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            _ if is_deaf && client.poll_failed(cx).is_ready() => {
+                Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+            }
             _ => Poll::Pending,
         }
     }
@@ -77,9 +85,12 @@ impl BothWays {
     ) -> Poll<io::Result<()>> {
         while self.up.lends && !self.refused {
             ready!(server.poll_write_ready(cx))?;
-            let mut full = false;
+            let (mut full, mut loan) = (false, Loan::default());
             let polled = client.poll_read_with(cx, &mut |slices| {
-                server.try_write_vectored(slices).inspect_err(|error| match error.kind() {
+                if loan.is_used_up() {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                loan.count(server.try_write_vectored(slices)).inspect_err(|error| match error.kind() {
                     io::ErrorKind::WouldBlock => full = true,
                     // The server sent a FIN, and then a RST.
                     io::ErrorKind::BrokenPipe => self.refused = true,
@@ -107,11 +118,14 @@ impl BothWays {
             ready!(server.poll_read_ready(cx))?;
             // After a short read, tokio's `poll_read` waits for the kernel; `try_read` would have to read again.
             let mut kernel = Context::from_waker(cx.waker());
-            let (mut empty, mut failed) = (false, None);
+            let (mut empty, mut failed, mut loan) = (false, None, Loan::default());
             let polled = client.poll_write_with(cx, &mut |room| {
+                if loan.is_used_up() {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
                 let mut buffer = ReadBuf::new(room);
                 match Pin::new(&mut *server).poll_read(&mut kernel, &mut buffer) {
-                    Poll::Ready(Ok(())) => return Ok(buffer.filled().len()),
+                    Poll::Ready(Ok(())) => return loan.count(Ok(buffer.filled().len())),
                     Poll::Ready(Err(error)) => failed = Some(error.kind()),
                     Poll::Pending => empty = true,
                 }
@@ -138,6 +152,25 @@ impl BothWays {
             quiet.as_mut().reset(self.carried + idle);
         }
         Poll::Pending
+    }
+}
+
+/// What the kernel has taken or given during one loan of the stack's memory.
+#[derive(Default)]
+struct Loan {
+    bytes: usize,
+    calls: usize,
+}
+
+impl Loan {
+    fn is_used_up(&self) -> bool {
+        self.bytes >= LOAN_BYTES || self.calls >= LOAN_CALLS
+    }
+
+    fn count(&mut self, result: io::Result<usize>) -> io::Result<usize> {
+        self.calls += 1;
+        self.bytes += result.as_ref().map_or(0, |len| *len);
+        result
     }
 }
 

@@ -103,7 +103,7 @@ impl State {
     }
 
     /// Any other segment from the client.
-    pub(super) fn from_client(&mut self, key: FlowKey, segment: &TcpSegment<'_>) {
+    pub(super) fn client_sent(&mut self, key: FlowKey, segment: &TcpSegment<'_>) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let (flags, sequence) = (segment.flags(), segment.sequence());
         let next = flow.first.wrapping_add(1);
@@ -135,7 +135,7 @@ impl State {
     }
 
     /// A segment from the stack with SYN, FIN or RST.
-    pub(super) fn from_stack(&mut self, key: FlowKey, segment: &TcpSegment<'_>) {
+    pub(super) fn stack_sent(&mut self, key: FlowKey, segment: &TcpSegment<'_>) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let (flags, sequence, acknowledgement) = (segment.flags(), segment.sequence(), segment.acknowledgement());
         let next = flow.first.wrapping_add(1);
