@@ -175,7 +175,8 @@ mod tests {
         drop(fourth);
         assert!(limits.place().is_some());
         drop((connected, fifth));
-        assert_eq!((limits.lock().unfinished.len(), limits.lock().connected), (0, 0));
+        let used = limits.lock();
+        assert_eq!((used.unfinished.len(), used.connected), (0, 0));
     }
 
     #[test]

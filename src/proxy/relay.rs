@@ -1,7 +1,7 @@
 //! Carries the bytes of a connection between the stack and the kernel.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -90,7 +90,7 @@ impl BothWays {
                 if loan.is_used_up() {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-                loan.count(server.try_write_vectored(slices)).inspect_err(|error| match error.kind() {
+                loan.write(server, slices).inspect_err(|error| match error.kind() {
                     io::ErrorKind::WouldBlock => full = true,
                     // The server sent a FIN, and then a RST.
                     io::ErrorKind::BrokenPipe => self.refused = true,
@@ -165,6 +165,21 @@ struct Loan {
 impl Loan {
     fn is_used_up(&self) -> bool {
         self.bytes >= LOAN_BYTES || self.calls >= LOAN_CALLS
+    }
+
+    /// Writes slices to the kernel, as many as are left of the loan.
+    fn write(&mut self, server: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let most = LOAN_BYTES - self.bytes;
+        let mut len = 0;
+        let whole = slices.iter().take_while(|slice| {
+            len += slice.len();
+            len <= most
+        });
+        let written = match (whole.count(), slices) {
+            (0, [first, ..]) => server.try_write(&first[..most]),
+            (count, slices) => server.try_write_vectored(&slices[..count]),
+        };
+        self.count(written)
     }
 
     fn count(&mut self, result: io::Result<usize>) -> io::Result<usize> {
@@ -259,5 +274,38 @@ impl OneWay {
             self.stage = Stage::Closing;
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The stack is locked during a loan, and its other connections wait: however much has arrived, and in however small
+    /// pieces, the kernel gets a bounded part of it.
+    #[tokio::test]
+    async fn a_loan_is_bounded_in_bytes_and_calls() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let _accepted = listener.accept().await.unwrap();
+        server.writable().await.unwrap();
+        let bytes = vec![7; 8 << 20];
+        for slice_len in [1, 1000, LOAN_BYTES / 2 + 1, bytes.len()] {
+            let (mut loan, mut written, mut calls) = (Loan::default(), 0, 0);
+            while !loan.is_used_up() {
+                let mut slices = bytes[written..].chunks(slice_len).map(IoSlice::new);
+                let slices: Vec<_> = slices.by_ref().take(16).collect();
+                match loan.write(&server, &slices) {
+                    Ok(len) => written += len,
+                    Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+                }
+                calls += 1;
+            }
+            assert!(written <= LOAN_BYTES && calls <= LOAN_CALLS, "{written} bytes in {calls} calls");
+        }
     }
 }

@@ -37,7 +37,9 @@ pub(crate) fn a_half_open_scan(between: Between) {
     let mut wire = Wire::new(&lab, (SERVER, PORT));
     for first in (0..PORTS).step_by(50) {
         let mut ports: HashSet<u16> = (first..first + 50).map(|port| 20_000 + port).collect();
-        ports.iter().for_each(|port| wire.syn(*port, 1000));
+        for port in &ports {
+            wire.syn(*port, 1000);
+        }
         while !ports.is_empty() {
             // The stack may send a SYN-ACK twice.
             let Arrived { port, flags, .. } = wire.arrived(PATIENCE).unwrap();
@@ -135,7 +137,7 @@ pub(crate) fn a_client_resets_while_the_server_does_not_read(between: Between) {
     lab.client.run(|| {
         let mut stream = TcpStream::connect((SERVER, PORT)).unwrap();
         stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
-        while let Ok(len) = stream.write(&[7; 100_000]) {
+        while let Ok(len) = stream.write(&[7; 10_000]) {
             assert!(len > 0);
         }
         reset(stream);
