@@ -11,6 +11,7 @@
 //!
 //! The program `examples/proxy` adds a command line. The layer `proxy` of a run measures it.
 
+mod limits;
 mod relay;
 mod tcp;
 mod udp;
@@ -27,6 +28,7 @@ use netstacks::{
 use platform::{Counted, FaultCounter, FaultPlan, Faulty, Traffic, TunDevice};
 use tokio::task::JoinSet;
 
+use self::limits::Limits;
 use self::upstream::Upstream;
 
 /// The settings of a proxy.
@@ -40,9 +42,16 @@ pub struct Config {
     /// Receive buffer and send buffer of each UDP socket, in bytes, beyond the limit of the system if the proxy may; `None`
     /// for the system's default.
     pub datagram_buffer: Option<usize>,
-    /// Most connections at a time, and most UDP flows at a time. Only half as many connections may wait for servers
-    /// that have not replied.
+    /// Most connections at a time, and most UDP flows at a time. Only half as many connections may be unfinished: the
+    /// server has not replied, or the handshake of the client is not complete. Beyond that the oldest unfinished one
+    /// gives way to a new one, and of UDP flows the one that has been unused for longest, those without an answer first.
     pub max_flows: usize,
+    /// Most memory of all connections and UDP flows, in bytes; `None` for no limit. Each is counted with the most that
+    /// it can take, although most take little: a connection with its receive and its send buffer at the stack and two
+    /// buffers of 256 KiB, a UDP flow with the two buffers of its socket. New ones beyond the limit are refused, unless an
+    /// unfinished connection or a flow without an answer can give way. The kernel's buffers of TCP sockets are not
+    /// counted.
+    pub max_memory: Option<usize>,
     /// How long to wait for the reply of a server.
     pub connect_timeout: Duration,
     /// A connection that carries no byte for this time is reset.
@@ -65,6 +74,7 @@ impl Config {
             window: 512 << 10,
             datagram_buffer: None,
             max_flows: 1024,
+            max_memory: None,
             connect_timeout: Duration::from_mins(1),
             // RFC 5382, 5: at least two hours and four minutes.
             tcp_idle: Duration::from_mins(124),
@@ -184,8 +194,9 @@ impl Visitor<Gated<Faulty<Counted<TunDevice>>>> for Start {
         let answers = gate.answers();
         let mut tasks = JoinSet::new();
         tasks.spawn(driver);
-        tasks.spawn(tcp::serve(gate, listener, Arc::clone(&upstream)));
-        tasks.spawn(udp::serve(datagrams, answers, upstream));
+        let limits = Arc::new(Limits::new(&upstream.config, &effective));
+        tasks.spawn(tcp::serve(gate, listener, Arc::clone(&upstream), Arc::clone(&limits)));
+        tasks.spawn(udp::serve(datagrams, answers, upstream, limits));
         Ok((effective, tasks))
     }
 }

@@ -6,9 +6,13 @@
 mod datagrams;
 mod endings;
 mod lab;
+mod limits;
 mod process;
+mod reuse;
+mod scans;
 mod servers;
 mod transfers;
+mod wire;
 
 use crate::machine::{missing_program, no_root};
 use crate::proxy::lab::Between;
@@ -20,24 +24,32 @@ fn lacks(tools: &[&str]) -> Option<String> {
     no_root().or_else(|| missing_program(&TOOLS)).or_else(|| missing_program(tools))
 }
 
-const NO_RST: &str = "ipstack neither sends a RST nor wakes a task for one";
-
 const LOSES: &str = "on a busy machine long transfers sometimes fail on ipstack";
 
-/// Tests that the proxy fails on ipstack, with the reason.
-const IPSTACK_FAILS: [(&str, &str); 6] = [
-    ("a_server_that_resets", NO_RST),
-    ("a_server_that_resets_while_the_client_sends", NO_RST),
-    ("a_client_that_resets", NO_RST),
-    ("an_answer_comes_after_the_clients_half_is_closed", LOSES),
-    ("iperf3_both_ways", LOSES),
-    ("iperf3_both_ways_without_offload", LOSES),
+const DOWN: &str = "a device that goes down under load ends the link";
+
+/// Tests that the proxy fails on a stack, with the reason.
+const KNOWN_FAILURES: [(&str, &str, &str); 10] = [
+    ("ipstack", "a_server_that_resets", "ipstack sends no RST"),
+    ("ipstack", "a_server_that_resets_while_the_client_sends", "ipstack sends no RST"),
+    ("ipstack", "an_answer_comes_after_the_clients_half_is_closed", LOSES),
+    ("ipstack", "iperf3_both_ways", LOSES),
+    ("ipstack", "iperf3_both_ways_without_offload", LOSES),
+    (
+        "ipstack",
+        "a_port_is_used_again_after_the_clients_fin",
+        "ipstack keeps a connection in TIME-WAIT, whatever SYN comes",
+    ),
+    ("ipstack", "half_closed_connections_rest", "ipstack does not wake a task of a half-closed connection for a RST"),
+    ("ipstack", "a_device_that_is_down_for_a_moment", DOWN),
+    ("lwip", "a_device_that_is_down_for_a_moment", DOWN),
+    ("smoltcp", "a_device_that_is_down_for_a_moment", DOWN),
 ];
 
 /// Returns the reason of a known failure.
 fn known_failure(between: Between, test: &str) -> Option<&'static str> {
-    let is_ipstack = matches!(between, Between::Proxy("ipstack"));
-    IPSTACK_FAILS.iter().find(|(known, _)| is_ipstack && *known == test).map(|(_, reason)| *reason)
+    let Between::Proxy(name) = between else { return None };
+    KNOWN_FAILURES.iter().find(|(stack, known, _)| *stack == name && *known == test).map(|(.., reason)| *reason)
 }
 
 /// Makes a test for each of these functions and each stack.
@@ -97,4 +109,27 @@ real_clients! {
         a_hundred_flows_of_datagrams()
         a_udp_port_without_a_listener()
         ping_is_answered(ping);
+    scans:
+        a_half_open_scan()
+        a_client_gives_up_while_the_server_is_silent()
+        a_kernel_client_gives_up_while_the_server_is_silent()
+        a_client_resets_while_the_server_does_not_read()
+        resets_in_each_state();
+    reuse:
+        a_port_is_used_again_after_a_reset()
+        a_port_is_used_again_after_the_servers_fin()
+        a_port_is_used_again_after_the_clients_fin()
+        a_reset_and_a_syn_back_to_back()
+        a_port_of_a_client_that_vanished()
+        a_syn_with_another_number_while_the_server_is_silent();
+    limits:
+        connections_beyond_max_flows_are_refused()
+        connections_beyond_max_memory_are_refused()
+        a_flood_of_syns_locks_nobody_out()
+        three_thousand_flows_one_after_another()
+        a_scan_of_datagrams_displaces_no_flow_with_an_answer()
+        half_closed_connections_rest()
+        connections_that_end_badly_leave_nothing()
+        a_device_that_is_down_for_a_moment()
+        a_server_that_vanishes();
 }

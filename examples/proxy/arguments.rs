@@ -53,6 +53,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value = "1024")]
     max_flows: NonZeroU16,
 
+    /// Most memory of all connections and UDP flows, counted with their full buffers; new ones beyond it are refused
+    #[arg(long, value_name = "SIZE")]
+    max_memory: Option<bytesize::ByteSize>,
+
     /// Time after which an attempt to connect to a server fails
     #[arg(long, value_name = "SECS", default_value = "60", value_parser = seconds)]
     connect_timeout: Duration,
@@ -82,10 +86,11 @@ impl Arguments {
 
     /// Returns the settings of the proxy.
     pub(crate) fn proxy(&self) -> Config {
-        let window = usize::try_from(self.window.as_u64()).unwrap_or(usize::MAX);
+        let bytes = |size: bytesize::ByteSize| usize::try_from(size.as_u64()).unwrap_or(usize::MAX);
         Config {
-            window: window.clamp(StackConfig::MIN_WINDOW, StackConfig::MAX_WINDOW),
+            window: bytes(self.window).clamp(StackConfig::MIN_WINDOW, StackConfig::MAX_WINDOW),
             max_flows: self.max_flows(),
+            max_memory: self.max_memory.map(bytes),
             connect_timeout: self.connect_timeout,
             tcp_idle: self.tcp_idle,
             udp_idle: self.udp_idle,

@@ -27,6 +27,11 @@ pub(crate) fn run(bytes: &[u8]) {
     while !input.is_empty() {
         let packet = packet(&mut input);
         let _full = peer.try_send(PacketMeta::default(), &[IoSlice::new(&packet)]);
+        if input.byte() & 1 != 0 {
+            // The stack sends it, too.
+            let _full = gated.try_send(PacketMeta::default(), &[IoSlice::new(&packet)]);
+            while peer.try_recv(&mut buffers).is_ok() {}
+        }
         if let Ok(count) = gated.try_recv(&mut buffers) {
             for buffer in &buffers[..count] {
                 assert!(any_admitted || !opens(buffer.packet()), "a SYN has passed: {:?}", buffer.packet());

@@ -48,8 +48,9 @@ pub(crate) use self::table::{Stage, Table};
 /// The driver's longest sleep while a task makes the turns: then it checks that the task still does.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// The driver's longest sleep while connections exist. The shortest is the resolution of tokio's timer.
-const TICK: Duration = Duration::from_millis(200);
+/// The driver's longest sleep while connections exist: connections at rest must cost no more than a few wake-ups a second,
+/// and tokio wakes twice for a timer. The shortest sleep is the resolution of that timer.
+const TICK: Duration = Duration::from_millis(500);
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// The driver's longest sleep while none exist.
@@ -636,6 +637,20 @@ impl<E: Engine> Stream for Flow<E> {
 
     fn has_failed(&self) -> bool {
         self.shared.lock().map_or(true, |state| state.engine.has_failed(self.accepted.flow))
+    }
+
+    fn poll_failed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let flow = self.accepted.flow;
+        let mut wakes = Wakes::default();
+        let Ok(mut state) = self.shared.lock() else { return Poll::Ready(()) };
+        if state.engine.has_failed(flow) {
+            return Poll::Ready(());
+        }
+        state.parked(flow).reader = Some(cx.waker().clone());
+        if state.is_owner(Waiter::Flow(flow)) {
+            state.call_driver(&mut wakes);
+        }
+        Poll::Pending
     }
 
     fn reset(self) {

@@ -8,21 +8,23 @@
 //! The gate also replies to ICMP echo requests to any address (RFC 792, RFC 4443, 4.2). Such a reply says that
 //! the link works; it says nothing about the host.
 
+mod flows;
 mod reply;
 
-use std::collections::VecDeque;
-use std::collections::hash_map::{Entry, HashMap};
 use std::io::{self, IoSlice};
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use platform::packet::flags::{ACK, FIN, RST, SYN};
-use platform::packet::{ICMP, ICMPV6, Ipv4Fragment, TCP, TcpSegment, Transport, UDP};
-use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
-use tokio::sync::mpsc;
+use platform::packet::{ICMP, ICMPV6, Ipv4Fragment, TCP, TcpSegment, Transport, UDP, is_checksum_right};
+use platform::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
+use self::flows::{New, State, Verdict};
 use self::reply::Undelivered;
 pub use self::reply::Unreachable;
 use crate::{FlowKey, is_host};
@@ -33,6 +35,12 @@ const MAX_REPLIES: usize = 256;
 /// Largest number of batches that one call takes from the link to fill its buffers. It has a bound because the caller
 /// may hold the stack's lock.
 const MAX_BATCHES: usize = 8;
+
+/// How long a stack may take to answer an admitted SYN. It drops a SYN if it has no room.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// How long a client may take to complete its handshake. The stacks give up after the same time.
+const HANDSHAKE: Duration = Duration::from_secs(20);
 
 /// A segment opens a connection if SYN is the only one of these flags that is set (RFC 9293, 3.5). ECN sets other
 /// flags too (RFC 3168, 6.1.1).
@@ -70,8 +78,9 @@ const DECIDING: u8 = FIN | SYN | RST | ACK;
 /// ```
 pub fn gate<L: Link>(link: L, backlog: usize) -> (Gated<L>, Gate) {
     let (requests, requested) = mpsc::channel(backlog.max(1));
-    let shared = Arc::new(Shared { state: Mutex::default(), pending: AtomicBool::new(false) });
-    let gated = Gated { link, requests, shared: Arc::clone(&shared) };
+    let shared = Arc::new(Shared::default());
+    let verify = !link.capabilities().checksum.rx;
+    let gated = Gated { link, requests, shared: Arc::clone(&shared), verify, opening: false };
     (gated, Gate { requests: requested, answers: Answers(shared) })
 }
 
@@ -131,7 +140,7 @@ impl Answers {
 }
 
 /// A connection that a peer wants to open. Its SYN waits here. Dropping the request drops the SYN; a retransmitted
-/// SYN makes a new request.
+/// SYN makes a new request. So does a SYN after the client has given up; see [`Request::abandoned`].
 ///
 /// ```
 /// use std::io::ErrorKind;
@@ -156,78 +165,95 @@ impl Answers {
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Request {
-    admission: Admission,
-    syn: Vec<u8>,
-    meta: PacketMeta,
-    sequence: u32,
-}
+pub struct Request(Admission);
 
 impl Request {
     /// The addresses of the connection.
     pub fn key(&self) -> FlowKey {
-        self.admission.key
+        self.0.key
     }
 
-    /// Passes the SYN to the stack. Until the admission is dropped, the stack gets all packets of this
-    /// connection, a retransmitted SYN included.
+    /// Waits until the client has given up: it has sent a RST, or has not retransmitted its SYN for too long. Safe to
+    /// cancel and call again.
+    pub async fn abandoned(&mut self) {
+        loop {
+            let until = self.0.shared.lock().silent_until(self.0.key, self.0.number);
+            let Some(until) = until.filter(|until| *until > Instant::now()) else { return };
+            if tokio::time::timeout_at(until, &mut self.0.opened).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Passes the SYN to the stack, unless the client has given up. Until the admission is dropped or the connection
+    /// ends, the stack gets all packets of this connection, a retransmitted SYN included.
     #[must_use = "without its admission, a retransmitted SYN would be a new request"]
     pub fn admit(self) -> Admission {
-        let Self { admission, syn, meta, .. } = self;
-        let mut state = admission.shared.lock();
-        state.flows.insert(admission.key, Flow::Admitted);
-        state.admitted.push_back((syn, meta));
-        admission.shared.wake(state);
-        admission
+        let mut state = self.0.shared.lock();
+        state.admit(self.0.key, self.0.number);
+        self.0.shared.wake(state);
+        self.0
     }
 
     /// Refuses the connection with a RST (RFC 9293, 3.10.7.1).
     pub fn refuse(self) {
-        self.admission.shared.answer(reply::reset(self.admission.key, self.sequence));
+        self.reply(reply::reset);
     }
 
     /// Rejects the connection with an ICMP message.
     pub fn unreachable(self, reason: Unreachable) {
-        self.admission.shared.answer(reply::unreachable(self.admission.key, Undelivered::Syn(self.sequence), reason));
+        self.reply(|key, sequence| reply::unreachable(key, Undelivered::Syn(sequence), reason));
+    }
+
+    /// Replies to the SYN, unless the client has given up.
+    fn reply(self, reply: impl FnOnce(FlowKey, u32) -> Option<Vec<u8>>) {
+        let Admission { key, number, ref shared, .. } = self.0;
+        let sequence = shared.lock().first(key, number);
+        shared.answer(sequence.and_then(|sequence| reply(key, sequence)));
     }
 }
 
 /// Lets the packets of a connection reach the stack. Keep it as long as the connection: after it is dropped, the next
-/// SYN of these addresses makes a new [`Request`]. See [`gate()`].
+/// SYN of these addresses makes a new [`Request`]. The same is true after a RST, and after the FINs of both sides. See
+/// [`gate()`].
 #[derive(Debug)]
 pub struct Admission {
     key: FlowKey,
+    number: u64,
+    opened: oneshot::Receiver<()>,
     shared: Arc<Shared>,
+}
+
+impl Admission {
+    /// Waits until the client has completed its handshake. Returns `false` if it will not: it has sent a RST or takes too
+    /// long, or the stack has not answered its SYN. After `true`, the stack yields the connection, even if it is reset
+    /// meanwhile. Call it once.
+    pub async fn opened(&mut self) -> bool {
+        let until = Instant::now() + HANDSHAKE;
+        if self.opened.is_terminated() {
+            return false;
+        }
+        if let Ok(opened) = tokio::time::timeout(ANSWER, &mut self.opened).await {
+            return opened.is_ok();
+        }
+        if self.shared.lock().is_unanswered(self.key, self.number) {
+            return false;
+        }
+        matches!(tokio::time::timeout_at(until, &mut self.opened).await, Ok(Ok(())))
+    }
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        self.shared.lock().flows.remove(&self.key);
+        self.shared.lock().forget(self.key, self.number);
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
     /// Whether there is work for the owner of the link. If there is none, it need not take the lock.
     pending: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    flows: HashMap<FlowKey, Flow>,
-    /// SYNs on their way to the stack.
-    admitted: VecDeque<(Vec<u8>, PacketMeta)>,
-    /// Packets on their way to the link.
-    replies: VecDeque<Vec<u8>>,
-    /// The task that waits for the link to become readable.
-    reader: Option<Waker>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flow {
-    Undecided,
-    Admitted,
 }
 
 impl Shared {
@@ -262,6 +288,10 @@ pub struct Gated<L> {
     link: L,
     requests: mpsc::Sender<Request>,
     shared: Arc<Shared>,
+    /// Whether checksums must be verified.
+    verify: bool,
+    /// Whether handshakes were under way at the last look.
+    opening: bool,
 }
 
 impl<L: Link> Gated<L> {
@@ -274,12 +304,9 @@ impl<L: Link> Gated<L> {
         for reply in mem::take(&mut state.replies) {
             send_or_lose(&mut self.link, &reply)?;
         }
-        let count = state.admitted.len().min(buffers.len());
-        for (buffer, (syn, meta)) in buffers.iter_mut().zip(state.admitted.drain(..count)) {
-            buffer.storage_mut()[..syn.len()].copy_from_slice(&syn);
-            buffer.filled(syn.len(), meta)?;
-        }
-        if !state.admitted.is_empty() {
+        let count = state.deliver(buffers)?;
+        self.opening = state.opening > 0;
+        if state.has_admitted() {
             self.shared.pending.store(true, Ordering::Release);
         }
         Ok(count)
@@ -301,12 +328,22 @@ impl<L: Link> Gated<L> {
     /// Returns whether the gate has taken a packet or drops it, so the stack must not see it.
     fn take(&mut self, buffer: &mut PacketBuffer) -> io::Result<bool> {
         if let Some(segment) = TcpSegment::parse(buffer.packet()) {
-            if segment.flags() & DECIDING != SYN {
+            let flags = segment.flags() & DECIDING;
+            // The completing segments of handshakes matter, too.
+            if flags & !ACK == 0 && !self.opening {
                 return Ok(false);
             }
-            let sequence = segment.sequence();
-            // Without a flow key, an address is not unicast, and the SYN is dropped.
-            return Ok(flow_key(&segment).is_none_or(|key| self.hold_back(key, sequence, buffer)));
+            if self.verify && buffer.meta().checksum == Checksum::Filled && !is_checksum_right(buffer.packet()) {
+                return Ok(true);
+            }
+            let Some(key) = flow_key(&segment) else { return Ok(flags == SYN) };
+            if flags == SYN {
+                return Ok(self.hold_back(key, segment.sequence(), buffer));
+            }
+            let mut state = self.shared.lock();
+            state.client_sent(key, &segment);
+            self.opening = state.opening > 0;
+            return Ok(false);
         }
         if reply::echo(buffer.packet_mut()) {
             send_or_lose(&mut self.link, buffer.packet())?;
@@ -315,17 +352,30 @@ impl<L: Link> Gated<L> {
         Ok(may_hide_a_syn(buffer.packet()))
     }
 
-    /// Makes a request of a SYN, unless it already made one. Returns `false` if the connection was admitted.
+    /// Makes a request of a SYN, unless it already made one. Returns `false` if the stack must get it.
     fn hold_back(&mut self, key: FlowKey, sequence: u32, buffer: &PacketBuffer) -> bool {
-        match self.shared.lock().flows.entry(key) {
-            Entry::Occupied(flow) => return *flow.get() == Flow::Undecided,
-            Entry::Vacant(place) => place.insert(Flow::Undecided),
-        };
-        let admission = Admission { key, shared: Arc::clone(&self.shared) };
-        let request = Request { admission, syn: buffer.packet().to_vec(), meta: buffer.meta(), sequence };
-        // If the queue is full, the request is dropped, and its entry with it.
-        let _full = self.requests.try_send(request);
+        // The lock ends with this statement: a request that is dropped takes it, too.
+        let verdict = self.shared.lock().syn(key, sequence, buffer);
+        match verdict {
+            Verdict::Pass => return false,
+            Verdict::Hold => {}
+            Verdict::Ask(New { number, opened }) => {
+                let admission = Admission { key, number, opened, shared: Arc::clone(&self.shared) };
+                // If the queue is full, the request is dropped, and its entry with it.
+                let _full = self.requests.try_send(Request(admission));
+            }
+        }
         true
+    }
+
+    /// Notes a segment of the stack that opens or ends a connection.
+    fn note(&mut self, packet: &[u8]) {
+        if let Some(segment) = TcpSegment::parse(packet)
+            && segment.flags() & (SYN | FIN | RST) != 0
+            && let Some((local, peer)) = segment.endpoints()
+        {
+            self.shared.lock().stack_sent(FlowKey { local, peer }, &segment);
+        }
     }
 }
 
@@ -386,6 +436,10 @@ impl<L: Link> Link for Gated<L> {
     }
 
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        // All stacks put the headers into the first slice.
+        if let Some(headers) = slices.first() {
+            self.note(headers);
+        }
         self.link.try_send(meta, slices)
     }
 

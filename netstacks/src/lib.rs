@@ -641,6 +641,12 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         false
     }
 
+    /// Ready when [`Stream::has_failed`]. A task that waits neither to read nor to write, because one half is closed and
+    /// the other is idle, hears of a RST or a timeout by this. It wakes one task: the last that called it or a read.
+    fn poll_failed(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        if self.has_failed() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
     /// Ends the connection with a RST; unsent and unread bytes are lost. The RST is sent once, if the link has
     /// room: a peer that misses it gets another for its next packet. A stack that cannot send a RST closes the
     /// connection instead.

@@ -1,7 +1,7 @@
 //! Carries the bytes of a connection between the stack and the kernel.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -14,7 +14,12 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 /// The size of the buffer for a stack that does not lend its memory. It fits in a processor's cache.
-const BUFFER_BYTES: usize = 256 << 10;
+pub(super) const BUFFER_BYTES: usize = 256 << 10;
+
+/// How many bytes and calls of the kernel one loan of the stack's memory may take. The stack is locked meanwhile, and its
+/// other connections wait.
+const LOAN_BYTES: usize = 256 << 10;
+const LOAN_CALLS: usize = 8;
 
 /// Carries bytes both ways until both ends have closed. A half-close at one end is passed on to the other. If one end
 /// is reset or fails, or if no byte is carried for `idle`, both ends are reset.
@@ -58,12 +63,15 @@ impl BothWays {
         if self.up.carried + self.down.carried != before {
             self.carried = Instant::now();
         }
+        // While the client's bytes wait for the server, and after the last one, no read reports a RST of the client.
+        let is_deaf = up.is_ready() || self.refused || server.poll_write_ready(cx)?.is_pending();
         match (up, down) {
             (Poll::Ready(()), Poll::Ready(())) => Poll::Ready(Ok(())),
             // All that the server sent before has been passed on.
             (_, Poll::Ready(())) if self.refused => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
-            // While the client's bytes wait for the server, no read reports the failure.
-            _ if client.has_failed() => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            _ if is_deaf && client.poll_failed(cx).is_ready() => {
+                Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+            }
             _ => Poll::Pending,
         }
     }
@@ -77,9 +85,12 @@ impl BothWays {
     ) -> Poll<io::Result<()>> {
         while self.up.lends && !self.refused {
             ready!(server.poll_write_ready(cx))?;
-            let mut full = false;
+            let (mut full, mut loan) = (false, Loan::default());
             let polled = client.poll_read_with(cx, &mut |slices| {
-                server.try_write_vectored(slices).inspect_err(|error| match error.kind() {
+                if loan.is_used_up() {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                loan.write(server, slices).inspect_err(|error| match error.kind() {
                     io::ErrorKind::WouldBlock => full = true,
                     // The server sent a FIN, and then a RST.
                     io::ErrorKind::BrokenPipe => self.refused = true,
@@ -107,11 +118,14 @@ impl BothWays {
             ready!(server.poll_read_ready(cx))?;
             // After a short read, tokio's `poll_read` waits for the kernel; `try_read` would have to read again.
             let mut kernel = Context::from_waker(cx.waker());
-            let (mut empty, mut failed) = (false, None);
+            let (mut empty, mut failed, mut loan) = (false, None, Loan::default());
             let polled = client.poll_write_with(cx, &mut |room| {
+                if loan.is_used_up() {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
                 let mut buffer = ReadBuf::new(room);
                 match Pin::new(&mut *server).poll_read(&mut kernel, &mut buffer) {
-                    Poll::Ready(Ok(())) => return Ok(buffer.filled().len()),
+                    Poll::Ready(Ok(())) => return loan.count(Ok(buffer.filled().len())),
                     Poll::Ready(Err(error)) => failed = Some(error.kind()),
                     Poll::Pending => empty = true,
                 }
@@ -138,6 +152,40 @@ impl BothWays {
             quiet.as_mut().reset(self.carried + idle);
         }
         Poll::Pending
+    }
+}
+
+/// What the kernel has taken or given during one loan of the stack's memory.
+#[derive(Default)]
+struct Loan {
+    bytes: usize,
+    calls: usize,
+}
+
+impl Loan {
+    fn is_used_up(&self) -> bool {
+        self.bytes >= LOAN_BYTES || self.calls >= LOAN_CALLS
+    }
+
+    /// Writes slices to the kernel, as many as are left of the loan.
+    fn write(&mut self, server: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let most = LOAN_BYTES - self.bytes;
+        let mut len = 0;
+        let whole = slices.iter().take_while(|slice| {
+            len += slice.len();
+            len <= most
+        });
+        let written = match (whole.count(), slices) {
+            (0, [first, ..]) => server.try_write(&first[..most]),
+            (count, slices) => server.try_write_vectored(&slices[..count]),
+        };
+        self.count(written)
+    }
+
+    fn count(&mut self, result: io::Result<usize>) -> io::Result<usize> {
+        self.calls += 1;
+        self.bytes += result.as_ref().map_or(0, |len| *len);
+        result
     }
 }
 
@@ -226,5 +274,38 @@ impl OneWay {
             self.stage = Stage::Closing;
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The stack is locked during a loan, and its other connections wait: however much has arrived, and in however small
+    /// pieces, the kernel gets a bounded part of it.
+    #[tokio::test]
+    async fn a_loan_is_bounded_in_bytes_and_calls() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let _accepted = listener.accept().await.unwrap();
+        server.writable().await.unwrap();
+        let bytes = vec![7; 8 << 20];
+        for slice_len in [1, 1000, LOAN_BYTES / 2 + 1, bytes.len()] {
+            let (mut loan, mut written, mut calls) = (Loan::default(), 0, 0);
+            while !loan.is_used_up() {
+                let mut slices = bytes[written..].chunks(slice_len).map(IoSlice::new);
+                let slices: Vec<_> = slices.by_ref().take(16).collect();
+                match loan.write(&server, &slices) {
+                    Ok(len) => written += len,
+                    Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+                }
+                calls += 1;
+            }
+            assert!(written <= LOAN_BYTES && calls <= LOAN_CALLS, "{written} bytes in {calls} calls");
+        }
     }
 }

@@ -1,90 +1,134 @@
-//! TCP connections.
+//! TCP connections. Each has one task, from its SYN to its end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use netstacks::{Admission, FlowKey, Gate, Listener, Request, Stream, Unreachable};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::Instant;
+use tokio::sync::oneshot;
 
+use super::limits::{Limits, Place};
 use super::relay::relay;
 use super::upstream::{Upstream, reason};
 
-/// How long a client may take to complete its handshake after the server has replied.
-const HANDSHAKE: Duration = Duration::from_secs(30);
+/// How long a stack may take to yield a connection after its handshake. It does so at once, if its accept queue has room.
+const ACCEPT: Duration = Duration::from_secs(5);
 
-/// How often the routes of unfinished handshakes are checked.
-const SWEEP: Duration = Duration::from_secs(5);
+/// The tasks that wait for the stack to accept their connections. A reused port may have several. Their servers are the
+/// same and have got no byte yet, so the first stream goes to the first task.
+struct Waiting<S>(Arc<Mutex<HashMap<FlowKey, VecDeque<oneshot::Sender<S>>>>>);
 
-/// The server's side of a connection that the stack is about to accept.
-struct Route {
-    server: TcpStream,
-    since: Instant,
-    /// Held as long as the connection lasts.
-    _admission: Admission,
-    _permit: OwnedSemaphorePermit,
+impl<S> Clone for Waiting<S> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
 }
 
-/// Connections that the stack is about to accept.
-#[derive(Clone, Default)]
-struct Routes(Arc<Mutex<HashMap<FlowKey, Route>>>);
+impl<S: Stream> Waiting<S> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<FlowKey, VecDeque<oneshot::Sender<S>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-impl Routes {
-    /// Lets the stack complete the handshake. One lock covers both steps, so the connection finds its route.
-    fn admit(&self, request: Request, server: TcpStream, permit: OwnedSemaphorePermit) {
+    /// Waits until the client's handshake is complete and the stack has accepted the connection. `None` if that fails.
+    async fn accepted(&self, request: Request) -> Option<(S, Admission)> {
         let key = request.key();
-        let mut routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        routes.insert(key, Route { server, since: Instant::now(), _admission: request.admit(), _permit: permit });
+        let (sender, accepted) = oneshot::channel();
+        self.lock().entry(key).or_default().push_back(sender);
+        // Declared before the receiver is moved, so it is dropped after it.
+        let _cleared = Cleared { waiting: self, key };
+        let mut admission = request.admit();
+        let accepted = async {
+            if !admission.opened().await {
+                return None;
+            }
+            tokio::time::timeout(ACCEPT, accepted).await.ok()?.ok()
+        };
+        accepted.await.map(|stream| (stream, admission))
     }
 
-    fn take(&self, key: FlowKey) -> Option<Route> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key)
-    }
-
-    /// Removes the routes of handshakes that were not completed in time.
-    fn sweep(&self) {
-        let mut routes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        routes.retain(|_, route| route.since.elapsed() < HANDSHAKE);
+    /// Gives a stream to the task that waits for it. Without one, its client is reset.
+    fn deliver(&self, mut stream: S) {
+        let key = FlowKey { local: stream.local_addr(), peer: stream.peer_addr() };
+        let mut waiting = self.lock();
+        while let Some(sender) = waiting.get_mut(&key).and_then(VecDeque::pop_front) {
+            match sender.send(stream) {
+                Ok(()) => return,
+                Err(unsent) => stream = unsent,
+            }
+        }
+        drop(waiting);
+        stream.reset();
     }
 }
 
-/// Forwards every connection. Returns only when the stack ends.
-pub(super) async fn serve<L: Listener>(mut gate: Gate, mut listener: L, upstream: Arc<Upstream>) -> io::Result<()> {
-    let routes = Routes::default();
-    let mut sweep = tokio::time::interval(SWEEP);
-    loop {
-        tokio::select! {
-            request = gate.request() => {
-                let Some(request) = request else { return Ok(()) };
-                // A SYN beyond the limit is dropped, and its client retransmits it.
-                if let Some(attempt) = upstream.attempt() {
-                    tokio::spawn(decide(request, attempt, routes.clone(), Arc::clone(&upstream)));
-                }
-            }
-            _ = sweep.tick() => routes.sweep(),
-            stream = listener.accept() => {
-                let stream = stream?;
-                let key = FlowKey { local: stream.local_addr(), peer: stream.peer_addr() };
-                match routes.take(key) {
-                    Some(route) => drop(tokio::spawn(carry(stream, route, Arc::clone(&upstream)))),
-                    None => stream.reset(),
-                }
+/// Removes the tasks of a key that no longer wait.
+struct Cleared<'a, S: Stream> {
+    waiting: &'a Waiting<S>,
+    key: FlowKey,
+}
+
+impl<S: Stream> Drop for Cleared<'_, S> {
+    fn drop(&mut self) {
+        let mut waiting = self.waiting.lock();
+        if let Some(senders) = waiting.get_mut(&self.key) {
+            senders.retain(|sender| !sender.is_closed());
+            if senders.is_empty() {
+                waiting.remove(&self.key);
             }
         }
     }
 }
 
-/// Connects to the server, and ends the client's handshake in the same way.
-async fn decide(request: Request, _attempt: OwnedSemaphorePermit, routes: Routes, upstream: Arc<Upstream>) {
-    let key = request.key();
-    match upstream.connect(key.local).await {
-        Ok(server) => {
-            if let Some(permit) = upstream.permit() {
-                routes.admit(request, server, permit);
+/// Forwards every connection. Returns only when the stack ends.
+pub(super) async fn serve<L: Listener>(
+    mut gate: Gate,
+    mut listener: L,
+    upstream: Arc<Upstream>,
+    limits: Arc<Limits>,
+) -> io::Result<()> {
+    let waiting = Waiting(Arc::default());
+    loop {
+        tokio::select! {
+            request = gate.request() => {
+                let Some(request) = request else { return Ok(()) };
+                // A SYN beyond the limit is dropped, and its client retransmits it.
+                if let Some(place) = limits.place() {
+                    tokio::spawn(forward(request, place, waiting.clone(), Arc::clone(&upstream)));
+                }
             }
+            stream = listener.accept() => waiting.deliver(stream?),
+        }
+    }
+}
+
+/// Forwards a connection from its SYN to its end.
+async fn forward<S: Stream>(request: Request, mut place: Place, waiting: Waiting<S>, upstream: Arc<Upstream>) {
+    let connected = tokio::select! {
+        connected = connect(request, &waiting, &upstream) => connected,
+        () = place.evicted() => None,
+    };
+    let Some((client, _admission, server)) = connected else { return };
+    let Some(_connected) = place.connected() else { return client.reset() };
+    relay(client, server, upstream.config.tcp_idle).await;
+}
+
+/// Connects to the server, and ends the client's handshake in the same way. If the client gives up, the attempt ends.
+async fn connect<S: Stream>(
+    mut request: Request,
+    waiting: &Waiting<S>,
+    upstream: &Upstream,
+) -> Option<(S, Admission, TcpStream)> {
+    let key = request.key();
+    let connected = tokio::select! {
+        connected = upstream.connect(key.local) => connected,
+        () = request.abandoned() => return None,
+    };
+    match connected {
+        Ok(server) => {
+            let (client, admission) = waiting.accepted(request).await?;
+            return Some((client, admission, server));
         }
         Err(error) => match reason(&error) {
             Some(Unreachable::Port) => request.refuse(),
@@ -93,9 +137,5 @@ async fn decide(request: Request, _attempt: OwnedSemaphorePermit, routes: Routes
             None => upstream.report("connect to", key.local, &error),
         },
     }
-}
-
-async fn carry<S: Stream>(stream: S, route: Route, upstream: Arc<Upstream>) {
-    let Route { server, _admission, _permit, .. } = route;
-    relay(stream, server, upstream.config.tcp_idle).await;
+    None
 }

@@ -1,8 +1,10 @@
 //! Exchanges of datagrams.
 
+mod flows;
+
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use netstacks::{Answers, Datagrams, FlowKey};
@@ -10,9 +12,10 @@ use platform::Received;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
-use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use self::flows::{Flows, Running};
+use super::limits::Limits;
 use super::upstream::{Upstream, reason};
 
 /// No datagram is longer (RFC 768).
@@ -31,6 +34,7 @@ thread_local! {
 struct Flow {
     socket: UdpSocket,
     used: Mutex<Instant>,
+    is_answered: AtomicBool,
 }
 
 impl Flow {
@@ -49,57 +53,30 @@ struct Back<D> {
     answers: Answers,
     flows: Flows,
     upstream: Arc<Upstream>,
+    limits: Arc<Limits>,
 }
 
 impl<D: Clone> Clone for Back<D> {
     fn clone(&self) -> Self {
-        let Self { datagrams, answers, flows, upstream } = self;
+        let Self { datagrams, answers, flows, upstream, limits } = self;
         Self {
             datagrams: datagrams.clone(),
             answers: answers.clone(),
             flows: flows.clone(),
             upstream: Arc::clone(upstream),
-        }
-    }
-}
-
-/// All flows.
-#[derive(Clone, Default)]
-struct Flows(Arc<Mutex<HashMap<FlowKey, Running>>>);
-
-/// A flow, and the task that carries its answers back.
-struct Running(Arc<Flow>, AbortHandle);
-
-impl Flows {
-    fn get(&self, key: FlowKey) -> Option<Arc<Flow>> {
-        let flows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        flows.get(&key).map(|Running(flow, _)| Arc::clone(flow))
-    }
-
-    /// Takes a flow in. Where there are `most`, the one that has been unused for longest goes.
-    fn insert(&self, key: FlowKey, flow: Arc<Flow>, task: AbortHandle, most: usize) {
-        let mut flows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if flows.len() >= most
-            && let Some(oldest) = flows.iter().min_by_key(|(_, Running(flow, _))| flow.used()).map(|(key, _)| *key)
-            && let Some(Running(_, task)) = flows.remove(&oldest)
-        {
-            task.abort();
-        }
-        flows.insert(key, Running(flow, task));
-    }
-
-    /// Forgets a flow, unless another has taken its place.
-    fn remove(&self, key: FlowKey, flow: &Arc<Flow>) {
-        let mut flows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if flows.get(&key).is_some_and(|Running(current, _)| Arc::ptr_eq(current, flow)) {
-            flows.remove(&key);
+            limits: Arc::clone(limits),
         }
     }
 }
 
 /// Carries every datagram on, and its answers back. Ends only with the stack.
-pub(super) async fn serve<D: Datagrams>(datagrams: D, answers: Answers, upstream: Arc<Upstream>) -> io::Result<()> {
-    let back = Back { datagrams, answers, flows: Flows::default(), upstream };
+pub(super) async fn serve<D: Datagrams>(
+    datagrams: D,
+    answers: Answers,
+    upstream: Arc<Upstream>,
+    limits: Arc<Limits>,
+) -> io::Result<()> {
+    let back = Back { datagrams, answers, flows: Flows::default(), upstream, limits };
     let mut buffer = vec![0; MAX_DATAGRAM_LEN];
     loop {
         let batch = back.datagrams.recv_batch(&mut buffer).await?;
@@ -108,8 +85,9 @@ pub(super) async fn serve<D: Datagrams>(datagrams: D, answers: Answers, upstream
         if key.local.ip().is_multicast() {
             continue;
         }
-        let sent = match back.flows.get(key).map_or_else(|| back.open(key), Ok) {
-            Ok(flow) => flow.send(&buffer[..batch.len], batch.segment_len),
+        let sent = match back.flows.get(key).map_or_else(|| back.open(key), |flow| Ok(Some(flow))) {
+            Ok(Some(flow)) => flow.send(&buffer[..batch.len], batch.segment_len),
+            Ok(None) => continue,
             Err(error) => Err(error),
         };
         if let Err(error) = sent {
@@ -150,12 +128,20 @@ impl Flow {
 }
 
 impl<D: Datagrams> Back<D> {
-    fn open(&self, key: FlowKey) -> io::Result<Arc<Flow>> {
+    /// Makes a flow. Returns `None` if there is no memory for it.
+    fn open(&self, key: FlowKey) -> io::Result<Option<Arc<Flow>>> {
+        self.flows.make_place(self.upstream.config.max_flows);
         let socket = self.upstream.datagrams(key.local)?;
-        let flow = Arc::new(Flow { socket, used: Mutex::new(Instant::now()) });
+        let of = SockRef::from(&socket);
+        let bytes = of.recv_buffer_size()? + of.send_buffer_size()?;
+        let charge = || self.limits.charge(bytes);
+        let Some(memory) = charge().or_else(|| self.flows.evict_unanswered().then(charge).flatten()) else {
+            return Ok(None);
+        };
+        let flow = Arc::new(Flow { socket, used: Mutex::new(Instant::now()), is_answered: AtomicBool::new(false) });
         let task = tokio::spawn(self.clone().carry(key, Arc::clone(&flow))).abort_handle();
-        self.flows.insert(key, Arc::clone(&flow), task, self.upstream.config.max_flows);
-        Ok(flow)
+        self.flows.insert(key, Running { flow: Arc::clone(&flow), task, _memory: memory });
+        Ok(Some(flow))
     }
 
     /// Tells the client that its datagram has not arrived, where there is more to say than that.
@@ -207,6 +193,9 @@ impl<D: Datagrams> Back<D> {
                 match flow.socket.try_io(Interest::READABLE, receive) {
                     Ok(Received { len, segment_len, .. }) => {
                         flow.touch();
+                        if !flow.is_answered.swap(true, Ordering::Relaxed) {
+                            self.flows.answered(key);
+                        }
                         self.answer(key, &buffer[..len], segment_len);
                         bytes += len;
                         if bytes >= BATCH_BYTES {

@@ -2,33 +2,24 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use netstacks::Unreachable;
 use platform::{Cause, Feature, bind_to_interface};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::Config;
 
-/// Makes sockets, within the limits of the configuration.
+/// Makes sockets.
 #[derive(Debug)]
 pub(super) struct Upstream {
     pub(super) config: Config,
-    connections: Arc<Semaphore>,
-    /// Only half of the connections may wait for a server, so servers that do not reply cannot block the others.
-    attempts: Arc<Semaphore>,
 }
 
 impl Upstream {
     /// Checks that the interface exists and may be used.
     pub(super) fn new(config: Config) -> Result<Self, platform::Error> {
-        let upstream = Self {
-            connections: Arc::new(Semaphore::new(config.max_flows)),
-            attempts: Arc::new(Semaphore::new(config.max_flows.div_ceil(2))),
-            config,
-        };
+        let upstream = Self { config };
         upstream.socket(Domain::IPV4, Type::DGRAM, Protocol::UDP).map_err(|error| {
             let cause = match error.kind() {
                 io::ErrorKind::PermissionDenied => Cause::NeedsNetAdmin,
@@ -38,16 +29,6 @@ impl Upstream {
             platform::Error::new(cause, "bind a socket to", &upstream.config.interface, error)
         })?;
         Ok(upstream)
-    }
-
-    /// A permit for one more connection; `None` if the limit is reached.
-    pub(super) fn permit(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.connections).try_acquire_owned().ok()
-    }
-
-    /// A permit to try one more server; `None` if too many have not replied yet.
-    pub(super) fn attempt(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.attempts).try_acquire_owned().ok()
     }
 
     fn socket(&self, domain: Domain, kind: Type, protocol: Protocol) -> io::Result<Socket> {

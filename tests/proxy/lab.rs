@@ -13,6 +13,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use platform::Namespace;
 
@@ -91,7 +93,7 @@ impl Host {
         stdout
     }
 
-    fn ip(&self, arguments: &str) {
+    pub(crate) fn ip(&self, arguments: &str) {
         let words: Vec<_> = ["ip"].into_iter().chain(arguments.split_whitespace()).collect();
         self.call(&words);
     }
@@ -155,6 +157,8 @@ impl Lab {
             host.ip(&format!("-6 route add default via fd0{network}::1"));
         }
         self.middle.ip(&format!("route add 10.3.0.0/16 via {SERVER}"));
+        // The network behind the client, for `Wire`.
+        self.middle.ip("route add 10.4.0.0/24 via 10.1.0.2");
         self.middle.ip(&format!("-6 route add fd03::/16 via {SERVER_V6}"));
         self.server.ip("route add unreachable 10.3.1.0/24");
         self.server.ip("route add blackhole 10.3.2.0/24");
@@ -163,6 +167,24 @@ impl Lab {
         // The kernel announces new links to IPv6 at most once a second. Packets that are sent before are lost.
         for (host, links) in [(&self.client, 1), (&self.middle, 2), (&self.server, 1)] {
             wait_until("IPv6 has come to every link", || host.link_local_addresses() == links);
+        }
+    }
+
+    /// Leads the client's packets into the device of the proxy.
+    fn add_routes(&self) {
+        for version in ["-4", "-6"] {
+            self.middle.ip(&format!("{version} route add default dev utun8 table 200"));
+        }
+    }
+
+    /// Takes the device of the proxy down for a time. The kernel removes its routes then.
+    pub(crate) fn device_down_for(&self, time: Duration) {
+        let device = if self.proxy.is_some() { "utun8" } else { "to-server" };
+        self.middle.ip(&format!("link set {device} down"));
+        thread::sleep(time);
+        self.middle.ip(&format!("link set {device} up"));
+        if self.proxy.is_some() {
+            self.add_routes();
         }
     }
 
@@ -175,8 +197,8 @@ impl Lab {
             assert!(program.runs(), "the proxy ended before it served packets");
             program.said().contains('\n')
         });
+        self.add_routes();
         for version in ["-4", "-6"] {
-            self.middle.ip(&format!("{version} route add default dev utun8 table 200"));
             self.middle.ip(&format!("{version} rule add iif to-client table 200"));
         }
         self.proxy = Some(program);
@@ -198,6 +220,23 @@ impl Lab {
             panic!("the proxy has ended by itself");
         };
         line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    /// Returns the processor time of the proxy so far, in ticks, and how often its threads have waited.
+    pub(crate) fn activity(&self) -> (u64, u64) {
+        let Some(proxy) = &self.proxy else { return (0, 0) };
+        let folder = format!("/proc/{}", proxy.id());
+        let stat = fs::read_to_string(format!("{folder}/stat")).unwrap();
+        // proc_pid_stat(5): behind the name in parentheses, the twelfth and thirteenth field are utime and stime.
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+        let ticks = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+        let mut waits = 0;
+        for task in fs::read_dir(format!("{folder}/task")).unwrap() {
+            let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+            waits += line.trim().parse::<u64>().unwrap();
+        }
+        (ticks, waits)
     }
 
     /// Ends the proxy with a signal, and checks that it succeeds.

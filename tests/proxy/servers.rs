@@ -169,6 +169,50 @@ pub(crate) fn echo_datagrams(lab: &Lab, port: u16) {
     });
 }
 
+/// Starts a server that sends the bytes of each connection back in sixes, and closes it after "goodby" or a FIN. After
+/// "keepit" it keeps its half open.
+pub(crate) fn echo_streams(lab: &Lab, port: u16) {
+    lab.server.run(move || {
+        let listener = TcpListener::bind(("::", port)).unwrap();
+        thread::spawn(move || {
+            let mut kept = Vec::new();
+            let (keep, keeps) = mpsc::channel();
+            while let Ok((stream, _)) = listener.accept() {
+                kept.extend(keeps.try_iter());
+                let keep = keep.clone();
+                thread::spawn(move || echo(stream, &keep));
+            }
+        });
+    });
+}
+
+fn echo(mut stream: TcpStream, keep: &mpsc::Sender<TcpStream>) {
+    let mut six = [0; 6];
+    while let Ok(()) = stream.read_exact(&mut six) {
+        if six == *b"goodby" || stream.write_all(&six).is_err() {
+            return;
+        }
+    }
+    if six == *b"keepit" {
+        let _ended = keep.send(stream);
+    }
+}
+
+/// Starts a server that sends every datagram back, and tells the length of each and the port that it came from.
+pub(crate) fn note_datagrams(lab: &Lab, port: u16, seen: mpsc::Sender<(usize, u16)>) {
+    lab.server.run(move || {
+        let socket = UdpSocket::bind(("::", port)).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        thread::spawn(move || {
+            let mut buffer = vec![0; 65_535];
+            while let Ok((len, from)) = socket.recv_from(&mut buffer) {
+                let _unasked = seen.send((len, from.port()));
+                let _lost = socket.send_to(&buffer[..len], from);
+            }
+        });
+    });
+}
+
 /// Ends a connection with a RST.
 pub(crate) fn reset(stream: TcpStream) {
     SockRef::from(&stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
