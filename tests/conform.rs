@@ -22,8 +22,10 @@ fn scores(text: &str) -> Vec<Value> {
 #[test]
 fn results_are_printed_and_written_and_become_pages() {
     let out = file("conform.jsonl");
-    let command =
-        format!("conform --netstack smoltcp --case half-close,icmp-too-big,super-packet --json --out {}", out.display());
+    let command = format!(
+        "conform --netstack smoltcp --case half-close,icmp-too-big,super-packet --json --out {}",
+        out.display()
+    );
     let output = run(&command);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let printed = scores(std::str::from_utf8(&output.stdout).unwrap());
