@@ -26,10 +26,8 @@ fn lacks(tools: &[&str]) -> Option<String> {
 
 const LOSES: &str = "on a busy machine long transfers sometimes fail on ipstack";
 
-const DOWN: &str = "a device that goes down under load ends the link";
-
 /// Tests that the proxy fails on a stack, with the reason.
-const KNOWN_FAILURES: [(&str, &str, &str); 10] = [
+const KNOWN_FAILURES: [(&str, &str, &str); 8] = [
     ("ipstack", "a_server_that_resets", "ipstack sends no RST"),
     ("ipstack", "a_server_that_resets_while_the_client_sends", "ipstack sends no RST"),
     ("ipstack", "an_answer_comes_after_the_clients_half_is_closed", LOSES),
@@ -40,10 +38,8 @@ const KNOWN_FAILURES: [(&str, &str, &str); 10] = [
         "a_port_is_used_again_after_the_clients_fin",
         "ipstack keeps a connection in TIME-WAIT, whatever SYN comes",
     ),
+    ("ipstack", "a_device_that_is_down_for_a_moment", LOSES),
     ("ipstack", "half_closed_connections_rest", "ipstack does not wake a task of a half-closed connection for a RST"),
-    ("ipstack", "a_device_that_is_down_for_a_moment", DOWN),
-    ("lwip", "a_device_that_is_down_for_a_moment", DOWN),
-    ("smoltcp", "a_device_that_is_down_for_a_moment", DOWN),
 ];
 
 /// Returns the reason of a known failure.

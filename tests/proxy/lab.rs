@@ -199,6 +199,8 @@ impl Lab {
         });
         self.add_routes();
         for version in ["-4", "-6"] {
+            // Without the device, no packet may find another way to the server, which would reset its connection.
+            self.middle.ip(&format!("{version} route add blackhole default table 200 metric 4000"));
             self.middle.ip(&format!("{version} rule add iif to-client table 200"));
         }
         self.proxy = Some(program);
