@@ -14,12 +14,16 @@ or the output of a script in this folder:
     <!-- output scripts/wire.py report docs/data/offload/wire.jsonl sums -->
     <!-- end output -->
 
+The table of the stacks gets a column with the number of cases that each fails in docs/data/conformance.jsonl.
+
 Every docs/data/NAME.jsonl has its picture in docs/NAME.svg.
 """
 
+import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -29,6 +33,7 @@ DATA = sorted((ROOT / "docs" / "data").glob("*.jsonl"))
 PART = re.compile(r"(<!-- report (\S+): ([^>]+?) -->\n).*?(<!-- end report -->)", re.DOTALL)
 OUTPUT = re.compile(r"(<!-- output (scripts/[^>]+?) -->\n).*?(<!-- end output -->)", re.DOTALL)
 HEADING = "### "
+SCORES = ROOT / "docs" / "data" / "conformance.jsonl"
 
 
 @cache
@@ -51,7 +56,27 @@ def part(data, title):
     bodies = {head.strip(): body.strip() for head, _, body in (part.partition("\n") for part in parts)}
     if title not in bodies:
         sys.exit(f"the report of {data} has no part {title!r}; it has {', '.join(bodies)}")
-    return bodies[title] + "\n"
+    body = bodies[title]
+    return (with_failed_cases(body) if title == "Stacks" else body) + "\n"
+
+
+def with_failed_cases(body):
+    """The table of the stacks with one more column. A stack without scores, such as the kernel, has a dash."""
+    table, _, rest = body.partition("\n\n")
+    scores = [json.loads(line) for line in SCORES.read_text().splitlines()]
+    scores = [score for score in scores if score["kind"] == "score"]
+    failed = Counter(score["netstack"] for score in scores if score["outcome"] == "fail")
+    counts = {stack: failed[stack] for stack in {score["netstack"] for score in scores}}
+    names = [row.split("|")[1].strip().replace("\\", "") for row in table.splitlines()]
+    best = min(counts[name] for name in names if name in counts)
+    column = [str(counts.get(name, "–")) for name in names]
+    column = [f"**{cell}**" if cell == str(best) else cell for cell in column]
+    column[:2] = ["failed cases", ""]
+    width = max(map(len, column))
+    column[1] = ":".rjust(width + 2, "-")
+    cells = [cell if index == 1 else f" {cell:>{width}} " for index, cell in enumerate(column)]
+    rows = [f"{row}{cell}|" for row, cell in zip(table.splitlines(), cells)]
+    return "\n".join(rows) + "\n\n" + rest
 
 
 def made():

@@ -13,6 +13,7 @@ use std::slice;
 use std::time::Duration;
 
 use lwip_sys::{ERR_ABRT, ERR_CLSD, ERR_OK, ERR_RST, Endpoints, ErrT, Pbuf, TCP_WRITE_FLAG_MORE, TcpPcb};
+use platform::packet::Ipv4Fragment;
 use platform::{Checksum, PacketBuffer};
 use tokio::time::Instant;
 
@@ -97,8 +98,8 @@ impl Core {
         if segment.is_some() && !segment::is_intact(buffer.packet(), verify) {
             return;
         }
-        // A datagram may be in fragments, so lwIP verifies it.
-        let verify = verify && segment.is_none();
+        // A datagram may be in fragments, so lwIP verifies it. No link verifies fragments.
+        let verify = segment.is_none() && (verify || Ipv4Fragment::parse(buffer.packet()).is_some());
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
             let known = segment.and_then(|segment| (*this).table.find(&segment.key));

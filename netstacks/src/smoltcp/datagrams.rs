@@ -7,7 +7,8 @@
 //! The socket has an interface of its own, with the MTU of the link: that of TCP's is a super-packet's. It
 //! fragments over IPv4, and reassembles fragments. These have no port, so the port of each first fragment is
 //! remembered. If the link completes checksums, a fragmented datagram has none, which RFC 768 allows over IPv4: nobody
-//! could complete it.
+//! could complete it. A link verifies no fragments, so those that arrive have an interface that does: smoltcp asks for the
+//! checksums of a device only when it makes an interface.
 //!
 //! To smoltcp a UDP super-packet is one long datagram. Those that are sent come from a second socket and interface, whose
 //! MTU is that of a super-packet, so that smoltcp does not fragment them.
@@ -19,7 +20,7 @@ use std::num::NonZeroU16;
 
 use platform::Link;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{self, DeviceCapabilities};
+use smoltcp::phy::{self, Checksum, DeviceCapabilities};
 use smoltcp::socket::udp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{HardwareAddress, IpEndpoint};
@@ -40,6 +41,8 @@ pub(super) struct Datagrams {
     pub(super) inbox: Inbox,
     /// Made with the first datagram, so that a program without UDP has no buffers for it.
     endpoint: Option<Box<Endpoint>>,
+    /// The same for received fragments.
+    reassembly: Option<Box<Endpoint>>,
     /// The same for super-packets that are sent.
     segmented: Option<Box<Endpoint>>,
 }
@@ -56,30 +59,34 @@ struct Endpoint {
 
 impl Datagrams {
     pub(super) fn new() -> Self {
-        Self { inbox: Inbox::new(), endpoint: None, segmented: None }
+        Self { inbox: Inbox::new(), endpoint: None, reassembly: None, segmented: None }
     }
 
     pub(super) fn close(&mut self) {
         self.inbox.close();
         // The rest of a fragmented datagram is still sent.
         self.endpoint.take_if(|endpoint| !endpoint.unsent);
+        self.reassembly = None;
         self.segmented = None;
     }
 
     /// Processes the device's next packet, which is `arrival`.
     pub(super) fn input<L: Link>(&mut self, arrival: Arrival, device: &mut Device<L>, clock: Instant) {
-        let port = match arrival {
-            _ if !self.inbox.is_open() => None,
-            Arrival::Refused => None,
-            Arrival::Whole { local, .. } => Some(local.port()),
-            Arrival::Fragment { of, port } => Some(self.endpoint(device).port_of(of, port)),
+        let (endpoint, mut view) = match arrival {
+            _ if !self.inbox.is_open() => return device.skip_packet(),
+            Arrival::Refused => return device.skip_packet(),
+            Arrival::Whole { .. } => (&mut self.endpoint, View::of_packets(device)),
+            Arrival::Fragment { .. } => (&mut self.reassembly, View::of_fragments(device)),
         };
-        let Some(port) = port else { return device.skip_packet() };
-        let segment_len = device.next_gso_size();
-        let endpoint = self.endpoint(device);
+        let endpoint = endpoint.get_or_insert_with(|| Endpoint::new(&mut view));
+        let port = match arrival {
+            Arrival::Whole { local, .. } => local.port(),
+            Arrival::Fragment { of, port } => endpoint.port_of(of, port),
+            Arrival::Refused => return,
+        };
+        let segment_len = view.device.next_gso_size();
         endpoint.bind(port);
-        endpoint.interface.poll_ingress_single(clock, &mut View::of_packets(device), &mut endpoint.sockets);
-        let Some(endpoint) = &mut self.endpoint else { return };
+        endpoint.interface.poll_ingress_single(clock, &mut view, &mut endpoint.sockets);
         let socket = endpoint.sockets.get_mut::<udp::Socket>(endpoint.socket);
         while let Ok((payload, meta)) = socket.recv() {
             if let Some(local) = meta.local_address {
@@ -100,7 +107,7 @@ impl Datagrams {
         check(local, peer, payload.len(), MAX_PAYLOAD_V4, mtu)?;
         self.flush(device, clock);
         let endpoint = if segment_len.is_none() { &mut self.endpoint } else { &mut self.segmented };
-        let endpoint = endpoint.get_or_insert_with(|| Endpoint::new(&mut View { device, mtu }));
+        let endpoint = endpoint.get_or_insert_with(|| Endpoint::new(&mut View::of_datagrams(device, segment_len)));
         if endpoint.unsent || !device.sender.is_ready() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -113,7 +120,7 @@ impl Datagrams {
             self.flush(device, clock);
         } else {
             device.sender.udp_segment = segment_len;
-            endpoint.interface.poll_egress(clock, &mut View { device, mtu }, &mut endpoint.sockets);
+            endpoint.interface.poll_egress(clock, &mut View::of_datagrams(device, segment_len), &mut endpoint.sockets);
             device.sender.udp_segment = None;
         }
         Ok(())
@@ -129,10 +136,6 @@ impl Datagrams {
         if !endpoint.unsent && !self.inbox.is_open() {
             self.endpoint = None;
         }
-    }
-
-    fn endpoint<L: Link>(&mut self, device: &mut Device<L>) -> &mut Endpoint {
-        self.endpoint.get_or_insert_with(|| Endpoint::new(&mut View::of_packets(device)))
     }
 }
 
@@ -180,6 +183,8 @@ fn of_endpoint(endpoint: IpEndpoint) -> SocketAddr {
 struct View<'a, L> {
     device: &'a mut Device<L>,
     mtu: usize,
+    /// Whether smoltcp verifies UDP's checksum although the link has verified that of whole datagrams.
+    verifies: bool,
 }
 
 impl<'a, L: Link> View<'a, L> {
@@ -187,10 +192,14 @@ impl<'a, L: Link> View<'a, L> {
         Self::of_datagrams(device, None)
     }
 
+    fn of_fragments(device: &'a mut Device<L>) -> Self {
+        Self { verifies: true, ..Self::of_packets(device) }
+    }
+
     /// A super-packet has an MTU of its own.
     fn of_datagrams(device: &'a mut Device<L>, segment_len: Option<NonZeroU16>) -> Self {
         let link = device.sender.link.capabilities();
-        Self { mtu: if segment_len.is_some() { link.max_packet_len } else { link.mtu }, device }
+        Self { mtu: if segment_len.is_some() { link.max_packet_len } else { link.mtu }, device, verifies: false }
     }
 }
 
@@ -215,7 +224,7 @@ impl<L: Link> phy::Device for View<'_, L> {
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = self.device.capabilities();
         capabilities.max_transmission_unit = self.mtu;
-        capabilities.checksum.udp = self.device.checksums();
+        capabilities.checksum.udp = if self.verifies { Checksum::Rx } else { self.device.checksums() };
         capabilities
     }
 }

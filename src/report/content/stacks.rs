@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use conformance::known;
 use netstacks::StackKind;
 
 use crate::measure::CellSummary;
@@ -131,11 +130,6 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
         }
         push(&mut table, question.title, texts, &figures, question.less_is_better);
     }
-    let failures: Vec<_> =
-        stacks.iter().map(|stack| (*stack != StackKind::External).then(|| known_failures(*stack))).collect();
-    let figures: Vec<_> = failures.iter().copied().chain([None]).collect();
-    let texts = figures.iter().map(|failures| failures.map_or_else(|| UNKNOWN.to_owned(), |count| count.to_string()));
-    push(&mut table, "known failures", texts.collect(), &figures, true);
     let note = format!(
         "Medians of the runs that succeeded, on {}, with one stream or as many connections as the column says. The best \
          stack of each column is bold, of those that never failed. The kernel's figures are over loopback; at 1 % loss they \
@@ -179,12 +173,6 @@ fn path(cell: &Cell) -> Option<StackKind> {
 
 fn is_kernel(cell: &Cell) -> bool {
     matches!(cell.subject, Subject::Loopback | Subject::Kernel)
-}
-
-#[allow(clippy::cast_precision_loss, reason = "there are few cases")]
-fn known_failures(stack: StackKind) -> f64 {
-    let known = known::of(stack);
-    (known.failures.len() + known.at_times.len()) as f64
 }
 
 #[cfg(test)]
