@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clap::Parser;
 use netstacks::Effective;
 use platform::Class;
+use portable_atomic::AtomicU64;
 use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::Plan;
 use rust_tun_perf::run::{Executor, RunError};

@@ -6,9 +6,11 @@ mod path;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+
+use portable_atomic::AtomicU64;
 
 use self::alarm::Alarm;
 use self::path::{Dice, Fate, Packet, Path};

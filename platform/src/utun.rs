@@ -6,7 +6,9 @@
 use std::array;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+
+use portable_atomic::AtomicU64;
 
 use crate::link::packet_len;
 use crate::{PacketBuffer, PacketMeta};

@@ -380,7 +380,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     use crate::{cli::Cli, scenario::Scenario};
     #[cfg(target_os = "linux")]
-    use std::sync::atomic::AtomicU64;
+    use portable_atomic::AtomicU64;
 
     /// A path that takes so many datagrams a second, from a sender that makes at most so many.
     fn path(takes: f64, makes: f64) -> impl FnMut(Option<f64>, Duration) -> Result<Outcome, TransferError> {

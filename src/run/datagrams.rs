@@ -15,12 +15,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use netstacks::DatagramBatch;
 use platform::{MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Offload};
+use portable_atomic::AtomicU64;
 use serde::Deserialize;
 use tokio::sync::{Notify, watch};
 use tokio::task::yield_now;

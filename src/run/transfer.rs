@@ -16,11 +16,12 @@
 use std::io;
 use std::net::TcpStream;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use platform::TcpStatistics;
+use portable_atomic::AtomicU64;
 
 use serde::Serialize;
 

@@ -1,7 +1,9 @@
 //! Counters of packets and bytes. The loops that carry the packets count them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+
+use portable_atomic::AtomicU64;
 
 use super::order::Order;
 use crate::{Carried, Counts};

@@ -1,9 +1,10 @@
 //! Counts TCP packets that are written after a later packet of their flow.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use platform::packet::TcpSegment;
 use platform::packet::flags::SYN;
+use portable_atomic::AtomicU64;
 
 /// The number of flows that are tracked. If two flows share a slot, the newer one takes it over, and the state of the
 /// other one is lost.

@@ -14,7 +14,9 @@ pub mod checksum;
 
 use std::ffi::{c_char, c_void};
 use std::marker::{PhantomData, PhantomPinned};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+
+use portable_atomic::AtomicU64;
 
 /// The version that lwIP reports: a development state between 2.2.0 and 2.2.1.
 pub const VERSION: &str = "2.2.1d";

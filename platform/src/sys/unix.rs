@@ -27,6 +27,8 @@ use crate::ProcessEnd;
 /// Raises the limit on open files as far as the system allows.
 pub(super) fn allow_open_files(wanted: u64) {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
+    // It has 32 bits on some systems. Nobody wants as many files.
+    let wanted = wanted as libc::rlim_t;
     if soft < wanted {
         let raised = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard.max(wanted));
         // Only root may raise the hard limit.

@@ -5,9 +5,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
+use portable_atomic::AtomicU64;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::netlink;
