@@ -176,15 +176,16 @@ pub(super) mod tests {
     #[test]
     fn waiting_datagrams_are_bounded_and_in_order() {
         let (local, peer) = ends(false);
+        let payload = |index: usize| (index as u64).to_be_bytes();
         let mut inbox = Inbox::new();
         for index in 0..2 * MAX_WAITING_DATAGRAMS {
-            inbox.push(local, peer, &index.to_be_bytes()[..index % 9], None);
+            inbox.push(local, peer, &payload(index)[..index % 9], None);
         }
         let mut buffer = [0; 5];
         for index in 0..MAX_WAITING_DATAGRAMS {
             let datagram = inbox.pop(&mut buffer).unwrap();
             assert_eq!(datagram, Datagram { len: (index % 9).min(5), local, peer });
-            assert_eq!(buffer[..datagram.len], index.to_be_bytes()[..datagram.len]);
+            assert_eq!(buffer[..datagram.len], payload(index)[..datagram.len]);
         }
         assert!(inbox.pop(&mut buffer).is_none() && inbox.payloads.is_empty());
         for _ in 0..200 {
