@@ -11,7 +11,7 @@ use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
 
 use crate::wire::{Key, Segment, Wire};
-use crate::{LATE, SOON, Step, Stop, distance};
+use crate::{LATE, SOON, Step, Stop, distance, patient};
 
 /// Kinds of options.
 pub(crate) const MSS: u8 = 2;
@@ -213,7 +213,7 @@ impl Client {
 
     /// Returns the next segment of the stack, if one arrives in time.
     pub(crate) fn next_segment(&mut self, within: Duration) -> Step<Option<Segment>> {
-        self.segment_until(Instant::now() + within)
+        self.segment_until(Instant::now() + patient(within))
     }
 
     fn segment_until(&mut self, until: Instant) -> Step<Option<Segment>> {
@@ -247,7 +247,7 @@ impl Client {
         what: &str,
         mut is_it: impl FnMut(&Segment) -> bool,
     ) -> Step<Segment> {
-        let until = Instant::now() + within;
+        let until = Instant::now() + patient(within);
         self.seen.clear();
         while let Some(segment) = self.segment_until(until)? {
             if is_it(&segment) {
@@ -304,7 +304,7 @@ impl Client {
         mut lost: impl FnMut(&Segment) -> bool,
     ) -> Step<Vec<u8>> {
         let mut bytes = Vec::new();
-        let until = Instant::now() + within;
+        let until = Instant::now() + patient(within);
         self.seen.clear();
         while bytes.len() < len {
             let Some(segment) = self.segment_until(until)? else {
@@ -329,7 +329,7 @@ impl Client {
     /// The same with losses.
     pub(crate) fn receive_to_end_with(&mut self, mut lost: impl FnMut(&Segment) -> bool) -> Step<Vec<u8>> {
         let mut bytes = Vec::new();
-        let until = Instant::now() + LATE;
+        let until = Instant::now() + patient(LATE);
         self.seen.clear();
         while !self.ended {
             let Some(segment) = self.segment_until(until)? else {

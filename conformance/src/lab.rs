@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell, RefMut};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,19 @@ const DEADLINE: Duration = Duration::from_secs(40);
 /// How long to wait for the end of the previous stack, if only one can run in a process.
 const TURN: Duration = Duration::from_secs(5);
 
+/// How many times longer than usual the cases wait for something that has to come: `CONFORMANCE_PATIENCE`, a number from
+/// 1, which is the default, to 100. An emulated processor needs it.
+pub fn patience() -> u32 {
+    static FACTOR: OnceLock<u32> = OnceLock::new();
+    let read = || std::env::var("CONFORMANCE_PATIENCE").ok().and_then(|factor| factor.parse().ok());
+    *FACTOR.get_or_init(|| read().unwrap_or(1).clamp(1, 100))
+}
+
+/// The limit of a wait for something that has to come. Waits in which nothing may come are as long as they are written.
+pub(crate) fn patient(limit: Duration) -> Duration {
+    limit * patience()
+}
+
 /// Size of the stack's receive buffer and of its send buffer in bytes, if the case sets no other.
 pub(crate) const WINDOW: usize = 256 << 10;
 
@@ -50,12 +63,12 @@ pub fn run(case: &Case, run: Run) -> Ran {
     });
     let failed = |seen: &str| Ran { outcome: Outcome::Fail(seen.to_owned()), workarounds: Vec::new() };
     let Ok(thread) = spawned else { return failed("there is no thread for the case") };
-    match result.recv_timeout(DEADLINE) {
+    match result.recv_timeout(patient(DEADLINE)) {
         Ok(ran) => {
             let _ended = thread.join();
             ran
         }
-        Err(mpsc::RecvTimeoutError::Timeout) => failed(&format!("it did not end within {DEADLINE:?}")),
+        Err(mpsc::RecvTimeoutError::Timeout) => failed(&format!("it did not end within {:?}", patient(DEADLINE))),
         Err(mpsc::RecvTimeoutError::Disconnected) => failed("the stack or the case panicked"),
     }
 }
@@ -88,7 +101,7 @@ fn within_deadline(case: &Case, run: Run) -> Ran {
     };
     let Setup { runtime, effective, .. } = setup;
     // This ends the tasks of the stack.
-    runtime.shutdown_timeout(SOON);
+    runtime.shutdown_timeout(patient(SOON));
     let outcome = match result {
         Ok(()) => Outcome::Pass,
         Err(Stop::Fail(seen)) => Outcome::Fail(seen),
@@ -144,7 +157,7 @@ impl Setup {
 
     /// Starts a stack in this process. Also returns the peer's end of its link.
     fn start_here(&self, config: &StackConfig) -> Step<(AnyLink, Running)> {
-        let until = Instant::now() + TURN;
+        let until = Instant::now() + patient(TURN);
         loop {
             let [stack, peer] = link::ends(self.layer, self.ipv6, self.offload).map_err(no_link)?;
             let start = Start { link: stack, config: config.clone() };
@@ -255,7 +268,7 @@ impl Lab {
     /// Accepts a connection, if one comes in time.
     pub(crate) fn accept_within(&mut self, within: Duration) -> Step<Option<Served>> {
         let Some(listener) = &mut self.listener else { return Ok(None) };
-        match self.runtime.block_on(async { timeout(within, listener.accept()).await }) {
+        match self.runtime.block_on(async { timeout(patient(within), listener.accept()).await }) {
             Ok(Ok(stream)) => Ok(Some(Served::new(stream, self.runtime.clone()))),
             Ok(Err(error)) => Err(Stop::fail(format!("the listener failed: {error}"))),
             Err(_) => Ok(None),
@@ -286,14 +299,14 @@ impl Lab {
 
     /// Waits for a datagram from the stack.
     pub(crate) fn datagram(&self, within: Duration) -> Step<Option<Arrived>> {
-        self.wire().datagram(Instant::now() + within)
+        self.wire().datagram(Instant::now() + patient(within))
     }
 
     /// Returns the next datagram that the server receives in time, with its destination and its sender.
     pub(crate) fn received(&self, within: Duration) -> Step<Option<(Vec<u8>, [SocketAddr; 2])>> {
         let Some(datagrams) = &self.datagrams else { return Ok(None) };
         let mut buffer = vec![0; 65_535];
-        match self.runtime.block_on(async { timeout(within, datagrams.recv(&mut buffer)).await }) {
+        match self.runtime.block_on(async { timeout(patient(within), datagrams.recv(&mut buffer)).await }) {
             Ok(Ok(Datagram { len, local, peer })) => {
                 buffer.truncate(len);
                 Ok(Some((buffer, [local, peer])))

@@ -21,8 +21,8 @@ use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::client::{Client, Offer, Out};
-pub use self::lab::run;
-pub(crate) use self::lab::{LATE, Lab, SOON, Setup};
+pub(crate) use self::lab::{LATE, Lab, SOON, Setup, patient};
+pub use self::lab::{patience, run};
 pub(crate) use self::link::AnyLink;
 pub use self::process::Program;
 #[doc(hidden)]

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::{AnyLink, LATE, Step, Stop};
+use crate::{AnyLink, LATE, Step, Stop, patient};
 
 /// Timeout of a read of bytes that have been sent to the stack.
 const READ: Duration = Duration::from_secs(2);
@@ -117,7 +117,7 @@ impl Served {
         let mut bytes = vec![0; len];
         let mut got = 0;
         while got < len {
-            match self.read_some(&mut bytes[got..], READ)? {
+            match self.read_some(&mut bytes[got..], patient(READ))? {
                 Ok(0) => return Err(Stop::fail(format!("the stream ended after {got} of {len} bytes"))),
                 Ok(more) => got += more,
                 Err(error) => return Err(Stop::fail(format!("a read failed: {error}"))),
@@ -130,7 +130,7 @@ impl Served {
     pub(crate) fn read_to_end(&mut self) -> Step<Vec<u8>> {
         let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
         loop {
-            match self.read_some(&mut buffer, READ)? {
+            match self.read_some(&mut buffer, patient(READ))? {
                 Ok(0) => return Ok(bytes),
                 Ok(len) => bytes.extend_from_slice(&buffer[..len]),
                 Err(error) => return Err(Stop::fail(format!("a read failed after {} bytes: {error}", bytes.len()))),
@@ -142,7 +142,7 @@ impl Served {
     pub(crate) fn read_error(&mut self) -> Step<io::ErrorKind> {
         let mut buffer = [0; 4096];
         loop {
-            match self.read_some(&mut buffer, READ)? {
+            match self.read_some(&mut buffer, patient(READ))? {
                 Ok(0) => return Err(Stop::fail("the stream ended as if by a FIN")),
                 Ok(_) => {}
                 Err(error) => return Ok(error.kind()),
@@ -162,7 +162,7 @@ impl Served {
 
     /// Writes bytes, which the stack must have room for.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Step {
-        let write = async { timeout(LATE, self.stream.write_all(bytes)).await };
+        let write = async { timeout(patient(LATE), self.stream.write_all(bytes)).await };
         match self.runtime.block_on(write) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(Stop::fail(format!("a write failed: {error}"))),
@@ -187,7 +187,7 @@ impl Served {
 
     /// Closes the server's half.
     pub(crate) fn shutdown(&mut self) -> Step {
-        let shutdown = async { timeout(LATE, self.stream.shutdown()).await };
+        let shutdown = async { timeout(patient(LATE), self.stream.shutdown()).await };
         match self.runtime.block_on(shutdown) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(Stop::fail(format!("the shutdown failed: {error}"))),
@@ -216,7 +216,7 @@ impl Sending {
     /// Waits for the result.
     pub(crate) fn result(mut self) -> Step<io::Result<Option<Served>>> {
         let task = &mut self.task;
-        let finish = async { timeout(LATE, task).await };
+        let finish = async { timeout(patient(LATE), task).await };
         match self.runtime.block_on(finish) {
             Ok(Ok(result)) => Ok(result),
             Ok(Err(_)) => Err(Stop::fail("the stack panicked")),

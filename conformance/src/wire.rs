@@ -172,7 +172,7 @@ impl Wire {
     }
 
     fn send_with(&mut self, meta: PacketMeta, packet: &[u8]) -> Step {
-        let deadline = Instant::now() + ROOM;
+        let deadline = Instant::now() + crate::patient(ROOM);
         loop {
             match self.link.try_send(meta, &[IoSlice::new(packet)]) {
                 Ok(()) => {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use platform::packet::Ipv4Fragment;
 
 use crate::link::{ip, peer_ip};
-use crate::{Case, Lab, SOON, Setup, Step, check, packets, pattern, same};
+use crate::{Case, Lab, SOON, Setup, Step, check, packets, patient, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
     Case::new("udp", echo).about(
@@ -187,7 +187,7 @@ fn fragments_sent(setup: &Setup) -> Step {
     let payload = pattern(51, 4000);
     let refused = |error| crate::Stop::fail(format!("the datagram was refused: {error}"));
     lab.send_datagram(lab.server(), client(setup), &payload).map_err(refused)?;
-    let until = Instant::now() + SOON;
+    let until = Instant::now() + patient(SOON);
     let mut bytes = Vec::new();
     // Fragments may arrive in any order.
     while bytes.len() < 4008 && Instant::now() < until {

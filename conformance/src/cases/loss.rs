@@ -7,7 +7,7 @@ use platform::packet::flags::{ACK, PSH};
 
 use crate::lab::exchange;
 use crate::wire::Segment;
-use crate::{Case, Client, LATE, Offer, Out, SOON, Setup, Step, Then, check, pattern, same};
+use crate::{Case, Client, LATE, Offer, Out, SOON, Setup, Step, Then, check, patient, pattern, same};
 
 /// Timeout of a probe. It is shorter than any retransmission timeout of the stacks: these are 200 ms or more.
 const PROBE: Duration = Duration::from_millis(150);
@@ -133,7 +133,7 @@ fn transfer(setup: &Setup, len: usize, growth: u16, mut lost: impl FnMut(&Segmen
 }
 
 fn shorter_than(pause: Duration, most: Duration) -> Step {
-    check(pause < most, || format!("no new byte came for {pause:.2?}"))
+    check(pause < patient(most), || format!("no new byte came for {pause:.2?}"))
 }
 
 /// Loses the segments with these numbers, counted from 1, once each.
@@ -224,7 +224,7 @@ fn acks_lost(setup: &Setup) -> Step {
     let (mut client, served) = lab.connect()?;
     let sending = served.send(pattern(22, LEN), Then::Keep);
     let (mut got, mut count) = (Vec::new(), 0);
-    let until = Instant::now() + LATE;
+    let until = Instant::now() + patient(LATE);
     while got.len() < LEN {
         // After a pause the stack waits for an ACK.
         let Some(segment) = client.next_segment(Duration::from_millis(30))? else {
@@ -282,7 +282,7 @@ fn after_duplicates(setup: &Setup, count: usize, within: Duration) -> Step<bool>
     for _ in 0..count {
         client.ack()?;
     }
-    let until = Instant::now() + within;
+    let until = Instant::now() + patient(within);
     let mut came = false;
     while let Some(segment) = client.next_segment(until.saturating_duration_since(Instant::now()))? {
         came |= segment.seq == missing;
