@@ -7,6 +7,7 @@
 #     scripts/cross-check.sh          type-check for x86_64-pc-windows-gnu and aarch64-apple-darwin
 #     scripts/cross-check.sh --run    then also run the tests of platform and netstacks, and the program, under Wine
 #     scripts/cross-check.sh --run-if-changed   the same, unless it has passed for these files before
+#     scripts/cross-check.sh --emulate   run tests of platform, netstacks and conformance for other processors, under qemu-user
 #
 # A --run that passes in a clean working tree writes the hashes of the files on which the result depends to
 # .ci/cross-checked. Commit that file.
@@ -16,6 +17,11 @@
 # Linking for macOS would need Apple's SDK, but a check needs no linker. Under Wine the tests run with
 # the calling convention, sizes and events of Windows, but without Wintun's driver. The program runs
 # with a library for tests in its place: see scripts/wine.sh.
+#
+# The other processors are aarch64, and powerpc: it has 32 bits, big-endian order, and no 64-bit atomics. An emulated
+# processor is about ten times slower, and qemu-user hands some system calls on as they are, in the order of its own bytes.
+# So these tests run: everything over links in memory, and the scorecard of lwIP and smoltcp with more patience. Each other
+# one has its line with SKIP.
 #
 # PACKAGES="rust-tun-perf-platform rust-tun-perf-netstacks" limits the check to these packages.
 
@@ -27,7 +33,9 @@ readonly OTHER=x86_64-unknown-freebsd
 readonly CARGO=/usr/bin/cargo
 readonly ZIG_VERSION=0.17.0
 # The result depends on these. The other packages leave the differences between systems to platform.
-readonly SOURCES=(Cargo.toml Cargo.lock platform netstacks forwarders scripts/cross-check.sh scripts/wine.sh scripts/wine)
+readonly SOURCES=(Cargo.toml Cargo.lock platform netstacks conformance forwarders scripts/cross-check.sh scripts/wine.sh scripts/wine)
+# Each processor: its name in Rust, in qemu, and in Debian's packages.
+readonly EMULATED=(aarch64:aarch64:arm64 powerpc:ppc:powerpc)
 readonly PASSED=.ci/cross-checked
 
 cd "$(dirname "$0")/.."
@@ -181,6 +189,43 @@ for line in sys.stdin:
     fi
 }
 
+# Runs the tests of a package for TARGET under qemu-user. The other arguments are those of cargo test.
+emulated() {
+    local target=$1 package=$2
+    shift 2
+    say "testing $package for $target"
+    timeout 1500 "$CARGO" test --locked -Zbuild-std=std,panic_unwind --target "$target" --package "rust-tun-perf-$package" "$@" </dev/null
+}
+
+emulate() {
+    local name qemu debian target tools missing=() failed=()
+    command -v qemu-ppc-static >/dev/null || missing+=(qemu-user-static)
+    for processor in "${EMULATED[@]}"; do
+        IFS=: read -r name qemu debian <<<"$processor"
+        command -v "$name-linux-gnu-gcc" >/dev/null || missing+=("gcc-$name-linux-gnu" "libc6-dev-$debian-cross")
+    done
+    if [[ ${#missing[@]} -gt 0 ]]; then
+        install "${missing[@]}"
+    fi
+    # Optimised code is emulated faster. Overflows still panic.
+    export CARGO_PROFILE_DEV_OPT_LEVEL=1 CONFORMANCE_PATIENCE=10
+    echo "SKIP under qemu-user: TUN devices, namespaces, options of kernel sockets and profiles, for it does not translate their" \
+        "system calls; the counts of work.snap, which are those of 64-bit systems; the scorecard of stacks that are not ours"
+    for processor in "${EMULATED[@]}"; do
+        IFS=: read -r name qemu debian <<<"$processor"
+        target=$name-unknown-linux-gnu tools=$name-linux-gnu
+        export "CC_${target//-/_}=$tools-gcc" "AR_${target//-/_}=$tools-ar"
+        export "CARGO_TARGET_${name^^}_UNKNOWN_LINUX_GNU_LINKER=$tools-gcc"
+        export "CARGO_TARGET_${name^^}_UNKNOWN_LINUX_GNU_RUNNER=qemu-$qemu-static -L /usr/$tools"
+        emulated "$target" platform --lib --test it -- --skip namespace:: --skip socket:: --skip sampled:: ||
+            failed+=("platform for $name")
+        emulated "$target" netstacks --lib --test it -- --skip kernel:: || failed+=("netstacks for $name")
+        emulated "$target" conformance --lib --test scorecard -- --test-threads=1 --exact --show-output lwip smoltcp ||
+            failed+=("the scorecard for $name")
+    done
+    [[ ${#failed[@]} -eq 0 ]] || fail "tests failed: ${failed[*]}"
+}
+
 # The hashes of the committed sources.
 sources() {
     git ls-tree HEAD -- "${SOURCES[@]}"
@@ -192,7 +237,7 @@ is_clean() {
 }
 
 case ${1:-} in
-"" | --run) ;;
+"" | --run | --emulate) ;;
 --run-if-changed)
     if is_clean && [[ -f $PASSED && $(sources) == "$(<"$PASSED")" ]]; then
         say "these files have passed before; --run checks them again"
@@ -200,9 +245,14 @@ case ${1:-} in
     fi
     ;;
 -h | --help) sed -n '3,/^$/s/^# \{0,1\}//p' "$0" && exit 0 ;;
-*) fail "unknown argument $1; there are --run and --run-if-changed" ;;
+*) fail "unknown argument $1; there are --run, --run-if-changed and --emulate" ;;
 esac
 install_tools
+if [[ ${1:-} == --emulate ]]; then
+    emulate
+    say "all good"
+    exit 0
+fi
 write_compilers
 check
 if [[ ${1:-} == --run* ]]; then
