@@ -34,6 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(400);
 
 /// The promise of a stack, whatever the clients send. Each includes the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(dead_code, reason = "a build without some stacks does not use each")]
 pub(crate) enum Promise {
     /// It runs on, and the application reads no wrong bytes. netstack-smoltcp takes its timers from the real clock, which
     /// hardly moves here, so some of its connections wait for ever.
