@@ -200,7 +200,7 @@ impl Interrupts for TerminationSignals {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -210,7 +210,6 @@ mod tests {
     use super::*;
 
     /// The end of a full pipe reports an error and nothing else when the other end is closed, as a deleted TUN does.
-    #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn an_error_wakes_the_task_that_waits_for_packets() {
         let (other_end, mut pipe) = io::pipe().unwrap();
