@@ -38,6 +38,11 @@ void
 lwip_sys_pcb_tick(struct tcp_pcb *pcb)
 {
   lwip_sys_enlist(pcb);
+  if (pcb->unsent == NULL || pcb->unacked != NULL) {
+    /* The persist timer is for a closed window alone. An acknowledgement has opened it, and the flush that stops this
+     * timer has not reached the connection. */
+    pcb->persist_backoff = 0;
+  }
   /* The timers increment the counter, and skip a connection that has its new value. */
   pcb->last_timer = tcp_timer_ctr;
   tcp_fasttmr();

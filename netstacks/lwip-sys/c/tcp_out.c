@@ -189,7 +189,12 @@ tcp_split_unsent_seg(struct tcp_pcb *pcb, u16_t split)
 {
   struct tcp_seg *head = pcb->unsent;
   u16_t len = head == NULL ? 0 : head->len;
-  err_t err = lwip_tcp_split_unsent_seg(pcb, split);
+  err_t err;
+  if (split == 0) {
+    /* The window of a multiple of 64 KiB, cut to 16 bits by tcp_slowtmr(). The segment fits. */
+    return ERR_OK;
+  }
+  err = lwip_tcp_split_unsent_seg(pcb, split);
   if (err == ERR_OK && head != NULL && head->len < len) {
     TCPH_UNSET_FLAG(head->tcphdr, TCP_FIN | TCP_PSH);
   }

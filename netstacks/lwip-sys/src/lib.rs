@@ -236,6 +236,8 @@ unsafe extern "C" {
     pub fn lwip_sys_pbuf_join(parts: *const *mut Pbuf, count: usize) -> *mut Pbuf;
     /// Length of a chain in bytes.
     pub fn lwip_sys_pbuf_len(chain: *const Pbuf) -> u16;
+    /// How many pieces a chain has.
+    pub fn pbuf_clen(chain: *const Pbuf) -> u16;
     /// Writes a pointer to the first contiguous bytes of a chain to `bytes`, and returns their number.
     pub fn lwip_sys_pbuf_front(chain: *const Pbuf, bytes: *mut *const u8) -> u16;
     /// Removes `len` bytes from the front of a chain. Empty pbufs are freed; an empty chain becomes null.

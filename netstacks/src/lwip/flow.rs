@@ -98,16 +98,27 @@ impl Flow {
     ///
     /// The pbuf is alive, and this flow now owns it.
     pub(super) unsafe fn push(&mut self, data: *mut Pbuf) {
-        self.received.push_back(data);
         // SAFETY: the caller's promise.
-        if unsafe { lwip_sys::lwip_sys_pbuf_len(data) } >= SMALL_LEN {
-            self.small = 0;
+        let len = unsafe { lwip_sys::lwip_sys_pbuf_len(data) };
+        if len < SMALL_LEN {
+            self.received.push_back(data);
+            self.small += 1;
+            if self.small == JOIN {
+                self.join();
+            }
             return;
         }
-        self.small += 1;
-        if self.small == JOIN {
-            self.join();
-        }
+        self.small = 0;
+        // A filled hole brings all segments behind it, which may be tiny.
+        // SAFETY: the caller's promise. A null result leaves the part as it is.
+        let joined = unsafe {
+            if u32::from(lwip_sys::pbuf_clen(data)) * u32::from(SMALL_LEN) > u32::from(len) + u32::from(SMALL_LEN) {
+                lwip_sys::lwip_sys_pbuf_join(&raw const data, 1)
+            } else {
+                ptr::null_mut()
+            }
+        };
+        self.received.push_back(if joined.is_null() { data } else { joined });
     }
 
     /// Joins the small pieces at the end. Otherwise a window of one-byte segments would take a hundred times its size.
