@@ -230,6 +230,10 @@ impl<E: Engine> State<E> {
 
     /// Ready if another turn is useful; else the link has the waker.
     fn poll_link(&mut self, cx: &mut Context<'_>, wakes: &mut Wakes) -> Poll<io::Result<()>> {
+        // An egress is bounded, so there may be more to send.
+        if self.has_work() {
+            return Poll::Ready(Ok(()));
+        }
         let readable = self.engine.poll_readable(cx);
         let polled = if readable.is_ready() { readable } else { self.engine.poll_unblocked(cx) };
         polled.map(|result| self.failed(result, wakes))

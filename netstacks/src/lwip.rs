@@ -293,7 +293,7 @@ impl<L: Link> LwipEngine<L> {
         // Send first. lwIP's persist timer assumes that a window that opened was used at once.
         // SAFETY: the engine's core; no reference into it is alive.
         unsafe {
-            Core::flush(self.core);
+            Core::flush(self.core, self.output);
             Core::tick(self.core);
             if self.output().blocked {
                 Core::demand_acks(self.core);
@@ -322,7 +322,7 @@ impl<L: Link> Engine for LwipEngine<L> {
         self.core_mut().now = now;
         self.tick(now);
         // SAFETY: the engine's core; no reference into it is alive.
-        unsafe { Core::flush(self.core) };
+        unsafe { Core::flush(self.core, self.output) };
         self.output().flush()
     }
 

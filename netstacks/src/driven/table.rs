@@ -253,11 +253,6 @@ impl<C> Table<C> {
         !self.due.is_empty()
     }
 
-    /// The length of the due queue, which may include removed connections.
-    pub(crate) fn due_count(&self) -> usize {
-        self.due.len()
-    }
-
     /// The due queue, which may include removed connections.
     pub(crate) fn all_due(&self) -> impl Iterator<Item = FlowId> {
         self.due.iter().copied()

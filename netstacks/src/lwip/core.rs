@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use lwip_sys::{ERR_ABRT, ERR_CLSD, ERR_OK, ERR_RST, Endpoints, ErrT, Pbuf, TCP_WRITE_FLAG_MORE, TcpPcb};
 use platform::packet::Ipv4Fragment;
-use platform::{Checksum, PacketBuffer};
+use platform::{Checksum, Link, PacketBuffer};
 use tokio::time::Instant;
 
 use super::flow::{Flow, Patience, both_ends};
+use super::output::Output;
 use super::pool::Pool;
 use super::ring::{Chunks, Ring};
 use crate::datagrams::Inbox;
@@ -28,6 +29,12 @@ use crate::{FlowKey, Sink, Source, StackConfig};
 
 /// TIME-WAIT lasts two maximum segment lifetimes: 60 seconds, as on Linux (`TCP_TIMEWAIT_LEN`, `include/net/tcp.h`).
 const TIME_WAIT: Duration = Duration::from_mins(1);
+
+/// The most packets of one egress. Then packets are received, and other tasks run.
+pub(super) const EGRESS_PACKETS: usize = 256;
+
+/// The most packets that a connection sends before the next connection has its turn.
+const FLOW_PACKETS: usize = 16;
 
 pub(super) struct Core {
     pub(super) table: Table<Flow>,
@@ -176,34 +183,61 @@ impl Core {
         }
     }
 
-    /// Sends for all due connections. A connection that could not send stays due.
-    pub(super) unsafe fn flush(this: *mut Self) {
+    /// Sends for the due connections in turn, at most [`EGRESS_PACKETS`]. A connection that could not send all stays
+    /// due.
+    ///
+    /// # Safety
+    ///
+    /// As for all; and the output is the one that lwIP was started with.
+    pub(super) unsafe fn flush<L: Link>(this: *mut Self, output: *mut Output<L>) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
             let now = (*this).now;
             (*this).table.expire(now);
-            for _ in 0..(*this).table.due_count() {
-                let Some(flow) = (*this).table.next_due() else { return };
-                let Some(pcb) = (*this).pcb(flow) else { continue };
-                if lwip_sys::lwip_sys_pcb_is_over(pcb) != 0 && (*this).is_orphan(flow) {
-                    Self::wait(this, flow, pcb);
-                    continue;
+            let mut left = EGRESS_PACKETS;
+            while left > 0
+                && !(*output).blocked
+                && let Some(flow) = (*this).table.next_due()
+            {
+                let most = left.min(FLOW_PACKETS);
+                (*output).quota = most;
+                let is_done = Self::flush_one(this, flow);
+                // A connection that sends nothing counts too.
+                left -= (most - (*output).quota).max(1);
+                if !is_done && (*output).quota > 0 {
+                    break;
                 }
-                if let Some(connection) = (*this).table.get_mut(flow)
-                    && let Some(lost) = connection.recovery.expire(&edges(pcb), now)
-                {
-                    retransmit(pcb, lost);
-                }
-                if lwip_sys::lwip_sys_pcb_flush(pcb) != ERR_OK {
-                    (*this).demand(flow);
-                }
-                if let Some(connection) = (*this).table.get_mut(flow)
-                    && let Some(at) = connection.recovery.deadline(&edges(pcb), now)
-                {
-                    (*this).table.set_timer(flow, at);
-                }
-                Self::lose_patience(this, flow);
             }
+            (*output).quota = usize::MAX;
+        }
+    }
+
+    /// Sends for a connection. Returns false if it could not send all.
+    unsafe fn flush_one(this: *mut Self, flow: FlowId) -> bool {
+        // SAFETY: the caller's promise; each reference ends with its statement.
+        unsafe {
+            let now = (*this).now;
+            let Some(pcb) = (*this).pcb(flow) else { return true };
+            if lwip_sys::lwip_sys_pcb_is_over(pcb) != 0 && (*this).is_orphan(flow) {
+                Self::wait(this, flow, pcb);
+                return true;
+            }
+            if let Some(connection) = (*this).table.get_mut(flow)
+                && let Some(lost) = connection.recovery.expire(&edges(pcb), now)
+            {
+                retransmit(pcb, lost);
+            }
+            let is_done = lwip_sys::lwip_sys_pcb_flush(pcb) == ERR_OK;
+            if !is_done {
+                (*this).demand(flow);
+            }
+            if let Some(connection) = (*this).table.get_mut(flow)
+                && let Some(at) = connection.recovery.deadline(&edges(pcb), now)
+            {
+                (*this).table.set_timer(flow, at);
+            }
+            Self::lose_patience(this, flow);
+            is_done
         }
     }
 

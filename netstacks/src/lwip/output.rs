@@ -15,6 +15,8 @@ pub(super) struct Output<L> {
     pub(super) link: L,
     /// The link was full. Nothing is sent before the next egress.
     pub(super) blocked: bool,
+    /// How many more packets lwIP may send. Beyond it the link seems full.
+    pub(super) quota: usize,
     /// The error that the link failed with.
     pub(super) failure: Option<io::Error>,
     offload: Offload,
@@ -31,7 +33,7 @@ impl<L: Link> Output<L> {
         let offload = Offload::of(&link.capabilities());
         let udp_segmentation = offload.enable_udp(&mut link);
         let scratch = Vec::new();
-        Self { link, blocked: false, failure: None, offload, udp_segmentation, udp_segment: None, scratch }
+        Self { link, blocked: false, quota: usize::MAX, failure: None, offload, udp_segmentation, udp_segment: None, scratch }
     }
 
     /// Returns the failure, if there is one. It ends the driver.
@@ -80,9 +82,10 @@ impl<L: Link> Output<L> {
     ) -> ErrT {
         // SAFETY: the caller's promise: no reference of the engine to it lives across a call of lwIP.
         let this = unsafe { &mut *link.cast::<Self>() };
-        if this.blocked {
+        if this.blocked || this.quota == 0 {
             return ERR_WOULDBLOCK;
         }
+        this.quota -= 1;
         if this.failure.is_some() {
             return ERR_IF;
         }

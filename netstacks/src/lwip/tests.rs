@@ -220,9 +220,17 @@ impl Bench {
     }
 
     fn open_over(&mut self, v6: bool, options: &[u8]) -> (Accepted, Segment) {
+        self.open_with(v6, 1000, options)
+    }
+
+    fn open_from(&mut self, port: u16, options: &[u8]) -> (Accepted, Segment) {
+        self.open_with(false, port, options)
+    }
+
+    fn open_with(&mut self, v6: bool, port: u16, options: &[u8]) -> (Accepted, Segment) {
         let syn = Segment {
             v6,
-            ports: (1000, 80),
+            ports: (port, 80),
             seq: 99,
             flags: SYN,
             window: 60_000,

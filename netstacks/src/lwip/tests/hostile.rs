@@ -176,3 +176,41 @@ fn another_syn_for_a_half_open_connection_is_challenged() {
     let reply = bench.turn().pop().unwrap();
     assert_eq!((reply.flags, reply.ack), (SYN | ACK, 900_001));
 }
+
+#[test]
+fn an_egress_is_bounded_and_gives_each_connection_its_turn() {
+    let mut bench = Bench::over(MemoryLink::pair(1500, 1 << 12), false, 4 << 20);
+    let scaled = [2, 4, 5, 180, 3, 3, 5, 0];
+    // The whole window of each connection may be sent, once the congestion window has grown.
+    let flows: Vec<_> = (0..3).map(|index| bench.open_from(1000 + index, &scaled)).collect();
+    let mut sent = [0; 3];
+    let mut acks: Vec<(usize, u32)> = Vec::new();
+    for _ in 0..40 {
+        for (accepted, _) in &flows {
+            while bench.engine.send(accepted.flow, &bytes(0, 64 << 10)).is_ok() {}
+        }
+        for (index, end) in acks.drain(..) {
+            let next: &Segment = &flows[index].1;
+            bench.put(&Segment { ack: next.ack.wrapping_add(end), ..next.clone() });
+            bench.engine.ingress(bench.now).unwrap();
+        }
+        let mut counts = [0; 3];
+        let mut egress = Vec::new();
+        while bench.engine.has_due() {
+            bench.engine.egress(bench.now).unwrap();
+            egress.push(bench.take());
+            assert!(egress.last().is_some_and(|packets| packets.len() <= core::EGRESS_PACKETS));
+        }
+        for segment in egress.concat() {
+            let index = usize::from(segment.ports.1 - 1000);
+            (sent[index], counts[index]) = (sent[index] + segment.len, counts[index] + 1);
+            acks.push((index, sent[index] as u32));
+        }
+        if counts.iter().sum::<usize>() > 3 * core::EGRESS_PACKETS {
+            let first: Vec<_> = (0..3).map(|index| egress[0].iter().filter(|one| one.ports.1 == 1000 + index).count()).collect();
+            assert!(first.iter().all(|count| *count >= 64), "{first:?}");
+            return;
+        }
+    }
+    panic!("{sent:?}");
+}
