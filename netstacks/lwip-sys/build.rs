@@ -108,11 +108,11 @@ fn compile(sources: &Path) -> Result<(), String> {
         build
     };
     let ours = build()
-        .files(["c/shim.c", "c/pcb.c", "c/memory.c", "c/reorder.c"])
+        .files(["c/guard.c", "c/shim.c", "c/pcb.c", "c/memory.c", "c/reorder.c"])
         .warnings(true)
         .extra_warnings(true)
         .try_compile_intermediates()
-        .map_err(|error| failed("c/shim.c, c/pcb.c, c/memory.c or c/reorder.c", &error))?;
+        .map_err(|error| failed("c/guard.c, c/shim.c, c/pcb.c, c/memory.c or c/reorder.c", &error))?;
     // One archive, because each part calls the other.
     build()
         .include(sources)

@@ -37,7 +37,7 @@ use tokio::task::coop;
 use tokio::time::{Instant, Sleep};
 
 use crate::datagrams::Receivers;
-use crate::{Driver, Listener, Sink, Source, Stream};
+use crate::{Driver, Listener, Sink, Source, StackFault, Stream};
 
 pub(crate) use self::datagrams::DrivenDatagrams;
 pub(crate) use self::engine::{Accepted, Engine, FlowId, Intake};
@@ -140,7 +140,15 @@ struct State<E> {
     driver: Option<Waker>,
     /// Bytes that tasks have written since the last turn.
     unsent: usize,
-    failure: Option<(io::ErrorKind, String)>,
+    failure: Option<Failure>,
+}
+
+/// The error that ended a stack.
+struct Failure {
+    kind: io::ErrorKind,
+    message: String,
+    /// It is a [`StackFault`].
+    is_fault: bool,
 }
 
 /// The tasks that wait for a connection.
@@ -180,14 +188,16 @@ impl<E: Engine> State<E> {
     fn check(&self) -> io::Result<()> {
         match &self.failure {
             None => Ok(()),
-            Some((kind, message)) => Err(io::Error::new(*kind, message.clone())),
+            Some(Failure { kind, message, is_fault: true }) => Err(io::Error::new(*kind, StackFault(message.clone()))),
+            Some(Failure { kind, message, .. }) => Err(io::Error::new(*kind, message.clone())),
         }
     }
 
     /// Remembers a failure of the stack or the link, and wakes all tasks.
     fn failed<T>(&mut self, result: io::Result<T>, wakes: &mut Wakes) -> io::Result<T> {
         if let Err(error) = &result {
-            self.failure = Some((error.kind(), error.to_string()));
+            let is_fault = StackFault::is_in(error);
+            self.failure = Some(Failure { kind: error.kind(), message: error.to_string(), is_fault });
             wakes.add(self.parked.iter_mut().flat_map(|parked| [parked.reader.take(), parked.writer.take()]));
             wakes.add([self.acceptor.take(), self.driver.take()]);
             wakes.0.extend(self.receivers.drain());

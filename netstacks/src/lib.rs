@@ -346,6 +346,22 @@ pub enum StartError {
     },
 }
 
+/// A stack has found a fault of its own and has stopped. The driver and the streams fail with an [`io::Error`] that has
+/// this as its inner error.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct StackFault(
+    /// What is wrong, and where.
+    pub String,
+);
+
+impl StackFault {
+    /// Whether this is the reason for an error.
+    pub fn is_in(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Self>)
+    }
+}
+
 /// A running stack.
 ///
 /// ```

@@ -36,7 +36,7 @@ use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flo
 use crate::offload::{Offload, header_len};
 use crate::recovery::HEADERS;
 use crate::running::Running;
-use crate::{Effective, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
+use crate::{Effective, Netstack, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started};
 
 /// The version that lwIP reports.
 pub(crate) const VERSION: &str = lwip_sys::VERSION;
@@ -163,6 +163,18 @@ fn endpoints(local: SocketAddr, peer: SocketAddr) -> Endpoints {
     Endpoints { local_ip, remote_ip, local_port, remote_port, is_v6 }
 }
 
+/// The assertion of lwIP that has failed in this process, if there is one. Then lwIP does nothing more.
+fn fault() -> Option<StackFault> {
+    // SAFETY: only the engine that holds `Running` calls this, or a function that has just acquired it.
+    let (message, line) = unsafe {
+        if !lwip_sys::has_failed() {
+            return None;
+        }
+        lwip_sys::failure()?
+    };
+    Some(StackFault(format!("lwIP: assertion failed: {message} (line {line})")))
+}
+
 /// lwIP and its link.
 pub struct LwipEngine<L: Link> {
     /// From a box. lwIP has these pointers too and uses them while one of its functions runs. So no reference made
@@ -200,6 +212,10 @@ impl<L: Link> LwipEngine<L> {
     fn start(link: L, config: StackConfig, segments: Segments, scale: u8) -> Result<Self, StartError> {
         static INIT: Once = Once::new();
         let running = Running::acquire(StackKind::Lwip)?;
+        if let Some(fault) = fault() {
+            let reason = format!("{fault}, earlier in this process; start the program again");
+            return Err(StartError::Unfit { stack: StackKind::Lwip, reason });
+        }
         // SAFETY: called once in a process, by the holder of `Running`, before any other function.
         INIT.call_once(|| unsafe { lwip_sys::lwip_sys_init() });
         let capabilities = link.capabilities();
@@ -257,6 +273,14 @@ impl<L: Link> LwipEngine<L> {
         unsafe { &mut *self.output }
     }
 
+    /// Returns the error that ended lwIP or the link, if there is one.
+    fn check(&mut self) -> io::Result<()> {
+        match fault() {
+            None => self.output().check(),
+            Some(fault) => Err(io::Error::other(fault)),
+        }
+    }
+
     /// Fills the batch from the link. Returns the number of packets.
     fn fill_batch(&mut self) -> io::Result<usize> {
         // SAFETY: the engine owns it, and nothing here calls lwIP.
@@ -304,7 +328,7 @@ impl<L: Link> LwipEngine<L> {
 
 impl<L: Link> Engine for LwipEngine<L> {
     fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
-        self.output().check()?;
+        self.check()?;
         let filled = self.fill_batch()?;
         self.core_mut().now = now;
         let mut len = 0;
@@ -313,7 +337,7 @@ impl<L: Link> Engine for LwipEngine<L> {
             // SAFETY: the engine's core; no reference into it is alive.
             unsafe { Core::input(self.core, buffer, self.verify) };
         }
-        self.output().check()?;
+        self.check()?;
         Ok(Intake { len, is_drained: filled < self.batch.len() })
     }
 
@@ -323,6 +347,7 @@ impl<L: Link> Engine for LwipEngine<L> {
         self.tick(now);
         // SAFETY: the engine's core; no reference into it is alive.
         unsafe { Core::flush(self.core, self.output) };
+        self.check()?;
         self.output().flush()
     }
 
@@ -349,15 +374,17 @@ impl<L: Link> Engine for LwipEngine<L> {
     }
 
     fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {
+        self.check()?;
         // SAFETY: the engine's core; no reference into it is alive, and the sink has none to make.
         unsafe { Core::lend(self.core, flow, sink) }
     }
 
     fn has_failed(&self, flow: FlowId) -> bool {
-        self.core().table.get(flow).is_none_or(|connection| connection.error.is_some())
+        fault().is_some() || self.core().table.get(flow).is_none_or(|connection| connection.error.is_some())
     }
 
     fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
+        self.check()?;
         // SAFETY: the engine's core; no reference into it is alive, and the source has none to make.
         unsafe { Core::fill(self.core, flow, most, source) }
     }
@@ -399,7 +426,7 @@ impl<L: Link> Engine for LwipEngine<L> {
         let capabilities = self.output().link.capabilities();
         let mtu = if segment_len.is_some() { capabilities.max_packet_len } else { capabilities.mtu };
         check(local, peer, payload.len(), MAX_PAYLOAD_V4, mtu)?;
-        self.output().check()?;
+        self.check()?;
         self.output().blocked = false;
         self.output().udp_segment = segment_len;
         self.core_mut().now = now;
@@ -409,7 +436,7 @@ impl<L: Link> Engine for LwipEngine<L> {
         // SAFETY: no reference into the core is alive. lwIP reads the payload during the call alone.
         let error = unsafe { lwip_sys::lwip_sys_udp_send(&raw const ends, bytes, len, mtu, checksum) };
         self.output().udp_segment = None;
-        self.output().check()?;
+        self.check()?;
         // lwIP does not report whether all fragments were sent. After a lack of memory a later try may succeed.
         if self.output().blocked || error != ERR_OK {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -449,7 +476,8 @@ impl<L: Link> Engine for LwipEngine<L> {
 impl<L: Link> Drop for LwipEngine<L> {
     fn drop(&mut self) {
         // SAFETY: lwIP was started, or `start` failed and `lwip_sys_stop` does nothing. After `Core::stop` no pcb is
-        // left, so lwIP has no pointer of ours, and the pool has all its buffers.
+        // left, so lwIP has no pointer of ours, and the pool has all its buffers. After a failed assertion lwIP has
+        // some, but does not run again.
         unsafe {
             Core::stop(self.core);
             lwip_sys::lwip_sys_stop();

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::io;
 
+use netstacks::StackFault;
 use tokio::task::JoinError;
 
 use super::transfer::TransferError;
@@ -26,11 +27,12 @@ impl Failure {
 
     /// The driver of a stack has ended.
     pub(super) fn of_driver(result: io::Result<()>) -> Self {
-        let detail = match result {
-            Ok(()) => "the stack ended by itself".to_owned(),
-            Err(error) => format!("the stack or its device: {error}"),
+        let (status, detail) = match result {
+            Ok(()) => (Status::DeviceLost, "the stack ended by itself".to_owned()),
+            Err(error) if StackFault::is_in(&error) => (Status::Panicked, error.to_string()),
+            Err(error) => (Status::DeviceLost, format!("the stack or its device: {error}")),
         };
-        Self { status: Status::DeviceLost, detail }
+        Self { status, detail }
     }
 
     pub(super) fn of_panic(who: &str, panic: &(dyn Any + Send)) -> Self {

@@ -1,6 +1,7 @@
 /* lwIP's memory: free lists over the C library's malloc(), so a steady flow of segments allocates nothing. For one
  * thread at a time, like lwIP itself. */
 
+#include "guard.h"
 #include "shim.h"
 
 #include <stdlib.h>
@@ -91,6 +92,9 @@ void
 lwip_sys_memory_trim(void)
 {
   size_t class;
+  if (lwip_sys_failed != NULL) {
+    return;
+  }
   for (class = 0; class < CLASSES; class++) {
     while (classes[class].free != NULL) {
       union block *block = classes[class].free;

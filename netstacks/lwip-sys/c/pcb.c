@@ -1,5 +1,7 @@
-/* Reads and writes the fields of a connection. */
+/* Reads and writes the fields of a connection, and calls lwIP for it. After a failed assertion the functions do nothing,
+ * because the connection may be gone. */
 
+#include "guard.h"
 #include "shim.h"
 
 #include <string.h>
@@ -37,6 +39,9 @@ lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *end
 void
 lwip_sys_pcb_edges(const struct tcp_pcb *pcb, struct lwip_sys_edges *edges)
 {
+  if (lwip_sys_failed != NULL) {
+    return;
+  }
   edges->rcv_nxt = pcb->rcv_nxt;
   edges->rcv_end = pcb->rcv_nxt + pcb->rcv_wnd;
   edges->snd_una = pcb->lastack;
@@ -46,8 +51,8 @@ lwip_sys_pcb_edges(const struct tcp_pcb *pcb, struct lwip_sys_edges *edges)
 /* Retransmits the first unacknowledged segment without a change of the congestion window. Does nothing after a timeout,
  * because then lwIP sends everything again. Restarts the timer, as tcp_rexmit_fast() does. Restores nrtx, which would
  * make the next timeout longer. */
-u8_t
-lwip_sys_pcb_probe(struct tcp_pcb *pcb)
+static u8_t
+probe(struct tcp_pcb *pcb)
 {
   u8_t nrtx = pcb->nrtx;
   if ((pcb->flags & TF_RTO) || tcp_rexmit(pcb) != ERR_OK) {
@@ -58,38 +63,86 @@ lwip_sys_pcb_probe(struct tcp_pcb *pcb)
   return 1;
 }
 
+u8_t
+lwip_sys_pcb_probe(struct tcp_pcb *pcb)
+{
+  u8_t is_queued;
+  LWIP_SYS_ENTER(0);
+  is_queued = probe(pcb);
+  LWIP_SYS_LEAVE();
+  return is_queued;
+}
+
 /* The same for a lost segment. is_new: it is the first loss of a window. */
 void
 lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new)
 {
-  if (pcb->flags & TF_RTO) {
-    return;
+  LWIP_SYS_ENTER();
+  if (!(pcb->flags & TF_RTO)) {
+    if (is_new) {
+      tcp_rexmit_fast(pcb);
+    } else if (probe(pcb)) {
+      tcp_set_flags(pcb, TF_INFR);
+    }
   }
-  if (is_new) {
-    tcp_rexmit_fast(pcb);
-  } else if (lwip_sys_pcb_probe(pcb)) {
-    tcp_set_flags(pcb, TF_INFR);
-  }
+  LWIP_SYS_LEAVE();
 }
 
 /* Ends a connection without a RST. */
 void
 lwip_sys_pcb_forget(struct tcp_pcb *pcb)
 {
+  LWIP_SYS_ENTER();
   tcp_abandon(pcb, 0);
+  LWIP_SYS_LEAVE();
+}
+
+void
+lwip_sys_pcb_abort(struct tcp_pcb *pcb)
+{
+  LWIP_SYS_ENTER();
+  tcp_abort(pcb);
+  LWIP_SYS_LEAVE();
+}
+
+err_t
+lwip_sys_pcb_write(struct tcp_pcb *pcb, const void *bytes, u16_t len, u8_t flags)
+{
+  err_t err;
+  LWIP_SYS_ENTER(ERR_IF);
+  err = tcp_write(pcb, bytes, len, flags);
+  LWIP_SYS_LEAVE();
+  return err;
+}
+
+/* Queues a FIN. Fails only if the connection is already closing. */
+void
+lwip_sys_pcb_finish(struct tcp_pcb *pcb)
+{
+  LWIP_SYS_ENTER();
+  tcp_shutdown(pcb, 0, 1);
+  LWIP_SYS_LEAVE();
+}
+
+void
+lwip_sys_pcb_keepalive(struct tcp_pcb *pcb)
+{
+  LWIP_SYS_ENTER();
+  tcp_keepalive(pcb);
+  LWIP_SYS_LEAVE();
 }
 
 u8_t
 lwip_sys_pcb_is_over(const struct tcp_pcb *pcb)
 {
-  return pcb->state == TIME_WAIT;
+  return lwip_sys_failed == NULL && pcb->state == TIME_WAIT;
 }
 
 /* Whether a response of the peer is due: to data, to a FIN, or to a probe of its closed window. */
 u8_t
 lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb)
 {
-  return pcb->unacked != NULL || pcb->unsent != NULL;
+  return lwip_sys_failed == NULL && (pcb->unacked != NULL || pcb->unsent != NULL);
 }
 
 /* Replaces tcp_recved(), which sends a window update at once. Here the flush at the end of the turn sends one
@@ -97,27 +150,36 @@ lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb)
 void
 lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len)
 {
-  tcpwnd_size_t closed = (tcpwnd_size_t)(TCP_WND_MAX(pcb) - pcb->rcv_wnd);
+  tcpwnd_size_t closed;
+  LWIP_SYS_ENTER();
+  closed = (tcpwnd_size_t)(TCP_WND_MAX(pcb) - pcb->rcv_wnd);
   pcb->rcv_wnd += (tcpwnd_size_t)LWIP_MIN(len, (size_t)closed);
   if (tcp_update_rcv_ann_wnd(pcb) >= TCP_WND_UPDATE_THRESHOLD) {
     tcp_set_flags(pcb, TF_ACK_DELAY);
   }
+  LWIP_SYS_LEAVE();
 }
 
 err_t
 lwip_sys_pcb_flush(struct tcp_pcb *pcb)
 {
+  err_t err;
+  LWIP_SYS_ENTER(ERR_IF);
   if (tcp_is_flag_set(pcb, TF_ACK_DELAY)) {
     tcp_ack_now(pcb);
   }
   lwip_sys_fit(pcb);
-  return tcp_output(pcb);
+  err = tcp_output(pcb);
+  LWIP_SYS_LEAVE();
+  return err;
 }
 
 void
 lwip_sys_pcb_demand_ack(struct tcp_pcb *pcb)
 {
-  tcp_set_flags(pcb, TF_ACK_DELAY | TF_ACK_NOW);
+  if (lwip_sys_failed == NULL) {
+    tcp_set_flags(pcb, TF_ACK_DELAY | TF_ACK_NOW);
+  }
 }
 
 /* Closes a connection without a reader. With unread bytes it sends a RST, because they are lost (RFC 2525, 2.17). Else
@@ -125,6 +187,7 @@ lwip_sys_pcb_demand_ack(struct tcp_pcb *pcb)
 void
 lwip_sys_pcb_release(struct tcp_pcb *pcb, u8_t unread)
 {
+  LWIP_SYS_ENTER();
   switch (pcb->state) {
     case ESTABLISHED:
     case CLOSE_WAIT:
@@ -143,13 +206,14 @@ lwip_sys_pcb_release(struct tcp_pcb *pcb, u8_t unread)
     default:
       break;
   }
+  LWIP_SYS_LEAVE();
 }
 
 /* Starts lwIP's timeout of 20 seconds on a released connection, for a peer that has our FIN and sends none. */
 void
 lwip_sys_pcb_linger(struct tcp_pcb *pcb)
 {
-  if (pcb->state == FIN_WAIT_2) {
+  if (lwip_sys_failed == NULL && pcb->state == FIN_WAIT_2) {
     tcp_set_flags(pcb, TF_RXCLOSED);
   }
 }

@@ -1,8 +1,7 @@
 /* The interface, the callbacks of lwIP, and the buffers. */
 
+#include "guard.h"
 #include "shim.h"
-
-#include <stdio.h>
 
 #include "lwip/init.h"
 #include "lwip/inet_chksum.h"
@@ -46,14 +45,6 @@ static size_t noted;
 static u8_t reopened;
 static u32_t old_snd_nxt;
 
-void
-lwip_sys_assertion_failed(const char *message, int line)
-{
-  fprintf(stderr, "lwIP: assertion failed: %s (line %d)\n", message, line);
-  fflush(stderr);
-  abort();
-}
-
 const char *
 lwip_sys_version(void)
 {
@@ -74,11 +65,21 @@ flow_of(const void *arg)
 
 /* ---- Callbacks of lwIP ---- */
 
+/* After each callback: leaves lwIP if an assertion has failed within it. */
+static void
+returned(void)
+{
+  if (lwip_sys_failed != NULL) {
+    lwip_sys_leave();
+  }
+}
+
 static err_t
 on_recv(void *arg, struct tcp_pcb *pcb, struct pbuf *p, err_t err)
 {
-  LWIP_UNUSED_ARG(err);
-  return callbacks->received(engine, flow_of(arg), pcb, p);
+  err = callbacks->received(engine, flow_of(arg), pcb, p);
+  returned();
+  return err;
 }
 
 static err_t
@@ -86,6 +87,7 @@ on_sent(void *arg, struct tcp_pcb *pcb, u16_t len)
 {
   LWIP_UNUSED_ARG(pcb);
   callbacks->sent(engine, flow_of(arg), len);
+  returned();
   return ERR_OK;
 }
 
@@ -93,6 +95,7 @@ static void
 on_err(void *arg, err_t err)
 {
   callbacks->failed(engine, flow_of(arg), err);
+  returned();
 }
 
 static err_t
@@ -102,6 +105,7 @@ on_accept(void *arg, struct tcp_pcb *pcb, err_t err)
     return ERR_MEM;
   }
   callbacks->established(engine, flow_of(arg));
+  returned();
   return ERR_OK;
 }
 
@@ -111,6 +115,7 @@ on_destroy(u8_t id, void *data)
   LWIP_UNUSED_ARG(id);
   if (data != NULL) {
     callbacks->destroyed(engine, flow_of(data));
+    returned();
   }
 }
 
@@ -124,6 +129,7 @@ on_passive_open(u8_t id, struct tcp_pcb_listen *from, struct tcp_pcb *pcb)
   pcb->mss = LWIP_MAX(pcb->mss, MIN_SEND_MSS);
   lwip_sys_segments_of(pcb, &interface);
   flow = (void *)(uintptr_t)callbacks->opened(engine, pcb);
+  returned();
   if (flow == NULL) {
     return ERR_MEM;
   }
@@ -145,12 +151,15 @@ output(const struct pbuf *p)
   struct lwip_sys_slice slices[LWIP_SYS_MAX_SLICES];
   const struct pbuf *q;
   size_t count = 0;
+  err_t err;
   for (q = p; q != NULL && count < LWIP_SYS_MAX_SLICES; q = q->next) {
     slices[count].base = q->payload;
     slices[count].len = q->len;
     count++;
   }
-  return callbacks->output(output_link, slices, q == NULL ? count : 0, p);
+  err = callbacks->output(output_link, slices, q == NULL ? count : 0, p);
+  returned();
+  return err;
 }
 
 static err_t
@@ -174,10 +183,12 @@ output_v6(struct netif *netif, struct pbuf *p, const ip6_addr_t *to)
 void
 lwip_sys_init(void)
 {
+  LWIP_SYS_ENTER();
   lwip_init();
   ext_id = tcp_ext_arg_alloc_id();
   lwip_sys_segments_init();
   lwip_sys_reorder_init();
+  LWIP_SYS_LEAVE();
 }
 
 static err_t
@@ -219,6 +230,7 @@ lwip_sys_start(const struct lwip_sys_callbacks *new_callbacks, void *new_engine,
                const struct lwip_sys_options *options)
 {
   err_t err;
+  LWIP_SYS_ENTER(ERR_IF);
   callbacks = new_callbacks;
   engine = new_engine;
   output_link = new_link;
@@ -247,12 +259,14 @@ lwip_sys_start(const struct lwip_sys_callbacks *new_callbacks, void *new_engine,
     }
     lwip_sys_stop();
   }
+  LWIP_SYS_LEAVE();
   return err;
 }
 
 void
 lwip_sys_stop(void)
 {
+  LWIP_SYS_ENTER();
   lwip_sys_enlist(NULL);
   lwip_sys_fragments_drop();
   lwip_sys_udp_stop();
@@ -261,6 +275,7 @@ lwip_sys_stop(void)
     listener = NULL;
     netif_remove(&interface);
   }
+  LWIP_SYS_LEAVE();
 }
 
 /* ---- Packets in ---- */
@@ -310,6 +325,7 @@ size_t
 lwip_sys_input(struct pbuf *p, u8_t verify, struct tcp_pcb *pcb)
 {
   u8_t version = p->len == 0 ? 0 : (u8_t)(*(const u8_t *)p->payload >> 4);
+  LWIP_SYS_ENTER(0);
   noted = 0;
   belongs_to = pcb;
   interface.chksum_flags = (u16_t)(output_checksums | (verify ? NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP : 0));
@@ -320,7 +336,16 @@ lwip_sys_input(struct pbuf *p, u8_t verify, struct tcp_pcb *pcb)
   } else {
     pbuf_free(p);
   }
+  LWIP_SYS_LEAVE();
   return noted;
+}
+
+static u8_t
+admission(u8_t opens)
+{
+  u8_t result = callbacks->admit(engine, opens);
+  returned();
+  return result;
 }
 
 /* For a segment of a half-open connection. A SYN with another sequence number is from a client that has begun again:
@@ -336,7 +361,7 @@ admit_to_handshake(struct tcp_pcb *pcb, const struct tcp_hdr *header)
       tcp_send_empty_ack(pcb);
       return 0;
     case TCP_ACK:
-      return callbacks->admit(engine, 0) == LWIP_SYS_OPEN;
+      return admission(0) == LWIP_SYS_OPEN;
     default:
       return 1;
   }
@@ -398,7 +423,7 @@ lwip_sys_admit(const struct pbuf *p)
   if (pcb != NULL && (pcb->state != TIME_WAIT || !TCP_SEQ_GEQ(lwip_ntohl(header->seqno), pcb->rcv_nxt))) {
     return 1;
   }
-  switch (callbacks->admit(engine, 1)) {
+  switch (admission(1)) {
     case LWIP_SYS_DROP:
       return 0;
     case LWIP_SYS_REFUSE:
@@ -437,6 +462,7 @@ lwip_sys_isn(const struct ip_addr *local_ip, unsigned short local_port, const st
   u32_t isn;
   lwip_sys_describe(&endpoints, local_ip, local_port, remote_ip, remote_port);
   isn = callbacks->isn(engine, &endpoints);
+  returned();
   /* The old connection may have sent faster than the clock of RFC 6528. The distance is Linux's
    * (tcp_timewait_state_process, net/ipv4/tcp_minisocks.c). */
   return reopened && TCP_SEQ_LEQ(isn, old_snd_nxt) ? old_snd_nxt + 65535 + 2 : isn;
@@ -446,12 +472,15 @@ void
 lwip_sys_deliver(const struct lwip_sys_endpoints *endpoints, const void *bytes, size_t len)
 {
   callbacks->datagram(engine, endpoints, bytes, len);
+  returned();
 }
 
 u32_t
 lwip_sys_seconds(void)
 {
-  return callbacks->seconds(engine);
+  u32_t now = callbacks->seconds(engine);
+  returned();
+  return now;
 }
 
 /* ---- Buffers ---- */
@@ -460,6 +489,7 @@ static void
 frame_free(struct pbuf *p)
 {
   callbacks->released(engine, ((struct lwip_sys_frame *)(void *)p)->slot);
+  returned();
 }
 
 struct lwip_sys_frame *
@@ -489,10 +519,13 @@ lwip_sys_frame_wrap(struct lwip_sys_frame *frame, void *bytes, u16_t len)
 struct pbuf *
 lwip_sys_pbuf_of(const void *bytes, u16_t len)
 {
-  struct pbuf *p = pbuf_alloc(PBUF_RAW, len, PBUF_RAM);
+  struct pbuf *p;
+  LWIP_SYS_ENTER(NULL);
+  p = pbuf_alloc(PBUF_RAW, len, PBUF_RAM);
   if (p != NULL) {
     memcpy(p->payload, bytes, len);
   }
+  LWIP_SYS_LEAVE();
   return p;
 }
 
@@ -505,17 +538,16 @@ lwip_sys_pbuf_join(struct pbuf *const *parts, size_t count)
   size_t total = 0;
   size_t i;
   u16_t at = 0;
+  LWIP_SYS_ENTER(NULL);
   for (i = 0; i < count; i++) {
     total += parts[i]->tot_len;
   }
   joined = total > 0xffff ? NULL : pbuf_alloc(PBUF_RAW, (u16_t)total, PBUF_RAM);
-  if (joined == NULL) {
-    return NULL;
-  }
-  for (i = 0; i < count; i++) {
+  for (i = 0; joined != NULL && i < count; i++) {
     at = (u16_t)(at + pbuf_copy_partial(parts[i], (u8_t *)joined->payload + at, parts[i]->tot_len, 0));
     pbuf_free(parts[i]);
   }
+  LWIP_SYS_LEAVE();
   return joined;
 }
 
@@ -538,5 +570,18 @@ lwip_sys_pbuf_front(const struct pbuf *chain, const void **bytes)
 void
 lwip_sys_pbuf_skip(struct pbuf **chain, u16_t len)
 {
-  *chain = pbuf_free_header(*chain, len);
+  struct pbuf *whole = *chain;
+  /* After a failed assertion the chain is lost. */
+  *chain = NULL;
+  LWIP_SYS_ENTER();
+  *chain = pbuf_free_header(whole, len);
+  LWIP_SYS_LEAVE();
+}
+
+void
+lwip_sys_pbuf_free(struct pbuf *chain)
+{
+  LWIP_SYS_ENTER();
+  pbuf_free(chain);
+  LWIP_SYS_LEAVE();
 }

@@ -150,11 +150,16 @@ struct pbuf *lwip_sys_pbuf_join(struct pbuf *const *parts, size_t count);
 u16_t lwip_sys_pbuf_len(const struct pbuf *p);
 u16_t lwip_sys_pbuf_front(const struct pbuf *chain, const void **bytes);
 void lwip_sys_pbuf_skip(struct pbuf **chain, u16_t len);
+void lwip_sys_pbuf_free(struct pbuf *chain);
 
 void lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *endpoints);
 size_t lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted);
 void lwip_sys_pcb_push(struct tcp_pcb *pcb);
 void lwip_sys_pcb_forget(struct tcp_pcb *pcb);
+void lwip_sys_pcb_abort(struct tcp_pcb *pcb);
+err_t lwip_sys_pcb_write(struct tcp_pcb *pcb, const void *bytes, u16_t len, u8_t flags);
+void lwip_sys_pcb_finish(struct tcp_pcb *pcb);
+void lwip_sys_pcb_keepalive(struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_is_over(const struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_is_quiet(const struct tcp_pcb *pcb);
 void lwip_sys_tick(void);

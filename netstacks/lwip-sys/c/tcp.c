@@ -4,6 +4,8 @@
  * connections in a map. During a call, lwIP's list has only the connection of that call. */
 
 #include "lwip/opt.h"
+
+#include "guard.h"
 #include "shim.h"
 
 #include "core/tcp.c"
@@ -37,6 +39,7 @@ lwip_sys_tick(void)
 void
 lwip_sys_pcb_tick(struct tcp_pcb *pcb)
 {
+  LWIP_SYS_ENTER();
   lwip_sys_enlist(pcb);
   if (pcb->unsent == NULL || pcb->unacked != NULL) {
     /* The persist timer is for a closed window alone. An acknowledgement has opened it, and the flush that stops this
@@ -50,12 +53,14 @@ lwip_sys_pcb_tick(struct tcp_pcb *pcb)
     --tcp_ticks;
     tcp_slowtmr();
   }
+  LWIP_SYS_LEAVE();
 }
 
 /* Whether a connection needs no timer until the next call for it or its next segment. */
 u8_t
 lwip_sys_pcb_is_quiet(const struct tcp_pcb *pcb)
 {
-  return (pcb->state == ESTABLISHED || pcb->state == CLOSE_WAIT || pcb->state == TIME_WAIT) && pcb->unacked == NULL &&
+  return lwip_sys_failed == NULL &&
+         (pcb->state == ESTABLISHED || pcb->state == CLOSE_WAIT || pcb->state == TIME_WAIT) && pcb->unacked == NULL &&
          pcb->unsent == NULL && pcb->ooseq == NULL && pcb->persist_backoff == 0 && !(pcb->flags & TF_CLOSEPEND);
 }

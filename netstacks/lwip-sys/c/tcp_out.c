@@ -15,6 +15,7 @@
 #include "lwip/opt.h"
 #include "lwip/priv/tcp_priv.h"
 
+#include "guard.h"
 #include "shim.h"
 
 /* The most bytes in lwIP's list of unsent segments, because each tcp_write() walks that list. */
@@ -261,10 +262,14 @@ queue_room(const struct tcp_pcb *pcb)
 size_t
 lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted)
 {
-  u32_t unsent = pcb->snd_lbb - pcb->snd_nxt;
-  u32_t room = LWIP_MIN(pcb->snd_buf, unsent < MAX_UNSENT ? MAX_UNSENT - unsent : 0);
-  size_t len = LWIP_MIN(wanted, (size_t)LWIP_MIN(room, queue_room(pcb)));
+  u32_t unsent, room;
+  size_t len;
+  LWIP_SYS_ENTER(0);
+  unsent = pcb->snd_lbb - pcb->snd_nxt;
+  room = LWIP_MIN(pcb->snd_buf, unsent < MAX_UNSENT ? MAX_UNSENT - unsent : 0);
+  len = LWIP_MIN(wanted, (size_t)LWIP_MIN(room, queue_room(pcb)));
   widen(pcb);
+  LWIP_SYS_LEAVE();
   return len > pcb->mss ? len / pcb->mss * pcb->mss : len;
 }
 
@@ -272,7 +277,7 @@ lwip_sys_pcb_room(struct tcp_pcb *pcb, size_t wanted)
 void
 lwip_sys_pcb_push(struct tcp_pcb *pcb)
 {
-  struct tcp_seg *last = pcb->unsent;
+  struct tcp_seg *last = lwip_sys_failed != NULL ? NULL : pcb->unsent;
   while (last != NULL && last->next != NULL) {
     last = last->next;
   }

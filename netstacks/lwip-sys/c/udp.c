@@ -5,6 +5,7 @@
 #include "lwip/opt.h"
 #include "lwip/udp.h"
 
+#include "guard.h"
 #include "shim.h"
 
 #define udp_input lwip_udp_input
@@ -112,11 +113,16 @@ err_t
 lwip_sys_udp_send(const struct lwip_sys_endpoints *ends, void *bytes, u16_t len, u16_t mtu, u8_t checksum)
 {
   struct netif *netif = netif_default;
-  u16_t checksums = netif->chksum_flags, mtu_before = netif->mtu;
+  u16_t checksums, mtu_before;
   ip_addr_t from = *IP_ANY_TYPE, to = *IP_ANY_TYPE;
-  struct pbuf *p = pbuf_alloc_reference(bytes, len, PBUF_REF);
+  struct pbuf *p;
   err_t err;
+  LWIP_SYS_ENTER(ERR_IF);
+  checksums = netif->chksum_flags;
+  mtu_before = netif->mtu;
+  p = pbuf_alloc_reference(bytes, len, PBUF_REF);
   if (p == NULL) {
+    LWIP_SYS_LEAVE();
     return ERR_MEM;
   }
   address_of(&from, ends->local_ip, ends->is_v6);
@@ -130,5 +136,6 @@ lwip_sys_udp_send(const struct lwip_sys_endpoints *ends, void *bytes, u16_t len,
   netif->chksum_flags = checksums;
   netif->mtu = mtu_before;
   pbuf_free(p);
+  LWIP_SYS_LEAVE();
   return err;
 }

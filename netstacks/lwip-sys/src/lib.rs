@@ -12,7 +12,7 @@
 #[cfg(feature = "checksums")]
 pub mod checksum;
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::marker::{PhantomData, PhantomPinned};
 use std::sync::atomic::Ordering;
 
@@ -52,7 +52,7 @@ pub const OPEN: u8 = 1;
 /// Reply with a RST.
 pub const REFUSE: u8 = 2;
 
-/// For [`tcp_write`]: more bytes follow at once, so no PSH yet.
+/// For [`lwip_sys_pcb_write`]: more bytes follow at once, so no PSH yet.
 pub const TCP_WRITE_FLAG_MORE: u8 = 2;
 
 macro_rules! opaque {
@@ -152,14 +152,14 @@ pub struct Callbacks {
     pub opened: unsafe extern "C" fn(engine: *mut c_void, pcb: *mut TcpPcb) -> usize,
     /// The handshake is complete.
     pub established: unsafe extern "C" fn(engine: *mut c_void, flow: usize),
-    /// Data, which the callee must free, or the peer's FIN if `data` is null. The callee may call [`tcp_abort`] on the
+    /// Data, which the callee must free, or the peer's FIN if `data` is null. The callee may call [`lwip_sys_pcb_abort`] on the
     /// pcb; then it returns [`ERR_ABRT`], else [`ERR_OK`].
     pub received: unsafe extern "C" fn(engine: *mut c_void, flow: usize, pcb: *mut TcpPcb, data: *mut Pbuf) -> ErrT,
     /// The peer has acknowledged `len` more bytes.
     pub sent: unsafe extern "C" fn(engine: *mut c_void, flow: usize, len: u16),
     /// The connection ended with [`ERR_RST`], [`ERR_ABRT`] or [`ERR_CLSD`]. May be called after `destroyed`.
     pub failed: unsafe extern "C" fn(engine: *mut c_void, flow: usize, error: ErrT),
-    /// The pcb was freed. lwIP no longer refers to bytes that [`tcp_write`] got.
+    /// The pcb was freed. lwIP no longer refers to bytes that [`lwip_sys_pcb_write`] got.
     pub destroyed: unsafe extern "C" fn(engine: *mut c_void, flow: usize),
     /// Returns an initial sequence number (RFC 6528).
     pub isn: unsafe extern "C" fn(engine: *mut c_void, endpoints: *const Endpoints) -> u32,
@@ -245,11 +245,11 @@ unsafe extern "C" {
     /// Copies bytes from a chain without changing it.
     pub fn pbuf_copy_partial(chain: *const Pbuf, to: *mut c_void, len: u16, offset: u16) -> u16;
     /// Frees a chain.
-    pub fn pbuf_free(chain: *mut Pbuf) -> u8;
+    pub fn lwip_sys_pbuf_free(chain: *mut Pbuf);
 
     /// Writes both addresses to `endpoints`.
     pub fn lwip_sys_pcb_endpoints(pcb: *const TcpPcb, endpoints: *mut Endpoints);
-    /// How many of `wanted` bytes [`tcp_write`] takes now. If that is more than one segment, it is a whole number of
+    /// How many of `wanted` bytes [`lwip_sys_pcb_write`] takes now. If that is more than one segment, it is a whole number of
     /// segments.
     pub fn lwip_sys_pcb_room(pcb: *mut TcpPcb, wanted: usize) -> usize;
     /// Sets PSH on the last unsent segment, if there is one.
@@ -280,13 +280,13 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_linger(pcb: *mut TcpPcb);
     /// Queues bytes to be sent. Without the flag `TCP_WRITE_FLAG_COPY` the bytes must not change until they are
     /// acknowledged or the pcb is freed.
-    pub fn tcp_write(pcb: *mut TcpPcb, bytes: *const c_void, len: u16, flags: u8) -> ErrT;
-    /// Sends a FIN behind the queued bytes (`shut_tx`).
-    pub fn tcp_shutdown(pcb: *mut TcpPcb, shut_rx: i32, shut_tx: i32) -> ErrT;
+    pub fn lwip_sys_pcb_write(pcb: *mut TcpPcb, bytes: *const c_void, len: u16, flags: u8) -> ErrT;
+    /// Sends a FIN behind the queued bytes.
+    pub fn lwip_sys_pcb_finish(pcb: *mut TcpPcb);
     /// Resets and frees the connection; calls `destroyed`, then `failed`.
-    pub fn tcp_abort(pcb: *mut TcpPcb);
+    pub fn lwip_sys_pcb_abort(pcb: *mut TcpPcb);
     /// Sends a keep-alive probe (RFC 1122, 4.2.3.6).
-    pub fn tcp_keepalive(pcb: *mut TcpPcb) -> ErrT;
+    pub fn lwip_sys_pcb_keepalive(pcb: *mut TcpPcb);
     /// Advances the clock of TCP's timers. Call it every [`TCP_TIMER_MS`] milliseconds while a connection is not quiet.
     pub fn lwip_sys_tick();
     /// Runs the timers of a connection that is not in TIME-WAIT. Call it after each `lwip_sys_tick`. The pcb may be
@@ -296,8 +296,47 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_is_quiet(pcb: *const TcpPcb) -> u8;
     /// How many ranges of segments out of order were looked at since the process began, for tests.
     pub static lwip_sys_reorder_steps: usize;
+    /// Fails an assertion, for tests.
+    pub fn lwip_sys_fail();
     /// The internet checksum (RFC 1071), complemented, in network byte order.
     pub fn inet_chksum(bytes: *const c_void, len: u16) -> u16;
+}
+
+/// A failed assertion of lwIP; see [`failure`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct RawFailure {
+    message: *const c_char,
+    line: i32,
+}
+
+unsafe extern "C" {
+    static lwip_sys_failed: *const RawFailure;
+}
+
+/// The first assertion of lwIP that failed in this process, and its line. lwIP's state may then be wrong, so all
+/// functions that would use it do nothing and return an error, 0 or null.
+///
+/// # Safety
+///
+/// As for the functions of lwIP: for one thread at a time.
+pub unsafe fn failure() -> Option<(String, i32)> {
+    // SAFETY: the caller's promise. The failure is a static, and its message is a literal.
+    unsafe {
+        let failure = lwip_sys_failed.as_ref()?;
+        Some((CStr::from_ptr(failure.message).to_string_lossy().into_owned(), failure.line))
+    }
+}
+
+/// Whether an assertion of lwIP has failed; see [`failure`].
+///
+/// # Safety
+///
+/// As for [`failure`].
+#[inline]
+pub unsafe fn has_failed() -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { !lwip_sys_failed.is_null() }
 }
 
 /// `TCP_TMR_INTERVAL` (`c/lwipopts.h`).
@@ -306,8 +345,6 @@ pub const TCP_TIMER_MS: u64 = 50;
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use std::ffi::CStr;
 
     use super::*;
 

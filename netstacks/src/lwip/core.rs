@@ -280,7 +280,7 @@ impl Core {
             let next_look = connection.next_look(timeout);
             match patience {
                 Patience::Enough => {}
-                Patience::Probe => drop(lwip_sys::tcp_keepalive(pcb)),
+                Patience::Probe => lwip_sys::lwip_sys_pcb_keepalive(pcb),
                 Patience::Exhausted => return Self::abort(pcb),
             }
             (*this).table.set_timer(flow, next_look);
@@ -290,7 +290,7 @@ impl Core {
     /// Ends a connection at once, with a RST except in TIME-WAIT.
     unsafe fn abort(pcb: *mut TcpPcb) {
         // SAFETY: the pcb is alive. No reference into the core is alive, because this calls back.
-        unsafe { lwip_sys::tcp_abort(pcb) };
+        unsafe { lwip_sys::lwip_sys_pcb_abort(pcb) };
     }
 
     /// Refuses all connections from now on, and resets those that were not accepted.
@@ -316,6 +316,10 @@ impl Core {
                 }
             }
             for flow in (*this).table.flows() {
+                if let Some(connection) = (*this).table.get_mut(flow) {
+                    // After a failed assertion it is not null, but lwIP does not run again.
+                    connection.pcb = ptr::null_mut();
+                }
                 (*this).table.remove(flow);
             }
         }
@@ -376,8 +380,7 @@ impl Core {
                 return;
             }
             let pcb = connection.pcb;
-            // This fails only if the connection is already closing.
-            lwip_sys::tcp_shutdown(pcb, 0, 1);
+            lwip_sys::lwip_sys_pcb_finish(pcb);
             (*this).demand(flow);
         }
     }
@@ -480,7 +483,7 @@ unsafe fn fill(
         let flags = if pushed { 0 } else { TCP_WRITE_FLAG_MORE };
         // SAFETY: the bytes do not change until they are acknowledged. The call only queues, and makes no callback.
         // Within `room` it fails only for lack of memory.
-        if unsafe { lwip_sys::tcp_write(pcb, tail.as_ptr().cast(), given as u16, flags) } != ERR_OK {
+        if unsafe { lwip_sys::lwip_sys_pcb_write(pcb, tail.as_ptr().cast(), given as u16, flags) } != ERR_OK {
             return None;
         }
         ring.push(given);
@@ -561,8 +564,8 @@ impl Core {
                 None if data.is_null() => {}
                 None => {
                     // No task will read the data, so the peer gets a RST (RFC 9293, 3.6.1).
-                    lwip_sys::pbuf_free(data);
-                    lwip_sys::tcp_abort(pcb);
+                    lwip_sys::lwip_sys_pbuf_free(data);
+                    lwip_sys::lwip_sys_pcb_abort(pcb);
                     return ERR_ABRT;
                 }
             }

@@ -204,7 +204,7 @@ impl Flow {
         let unread = self.has_data();
         for data in self.received.drain(..) {
             // SAFETY: it was alive, and this flow owned it. See `skip` for the callback.
-            unsafe { lwip_sys::pbuf_free(data) };
+            unsafe { lwip_sys::lwip_sys_pbuf_free(data) };
         }
         self.small = 0;
         unread

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+mod fault;
 mod hostile;
 mod offload;
 mod reorder;
@@ -22,8 +23,9 @@ const RST: u8 = 0x04;
 const ACK: u8 = 0x10;
 const FIN: u8 = 0x01;
 
-/// A `MemoryLink` with packets that must be verified, if the flag is set.
-struct Dressed(MemoryLink, bool);
+/// A `MemoryLink` with packets that must be verified, if the first flag is set. With the second one, sending a packet fails
+/// an assertion of lwIP.
+struct Dressed(MemoryLink, bool, bool);
 
 impl Link for Dressed {
     fn capabilities(&self) -> Capabilities {
@@ -35,6 +37,9 @@ impl Link for Dressed {
         self.0.try_recv(buffers)
     }
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        if self.2 {
+            fault::fail();
+        }
         self.0.try_send(meta, slices)
     }
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -169,7 +174,7 @@ impl Bench {
         let (window, scale) = scaled(window);
         let config = StackConfig { window, user_timeout: Duration::from_secs(4), backlog: 4 };
         let buffers = (0..64).map(|_| PacketBuffer::new(link.capabilities().max_packet_len)).collect();
-        let link = Dressed(link, verify);
+        let link = Dressed(link, verify, false);
         let segments = Segments::over(&link.capabilities(), config.window);
         let engine = LwipEngine::start(link, config, segments, scale).unwrap();
         Self { engine, wire, buffers, now: Instant::now(), syn_ack: Segment::default(), _turn: turn }

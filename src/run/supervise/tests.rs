@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use clap::Parser;
-use netstacks::Listener;
+use netstacks::{Listener, StackFault};
 use platform::Traffic;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
@@ -456,10 +456,13 @@ fn a_panic_ends_the_run_at_once_with_its_message() {
 #[test]
 fn a_driver_that_fails_ends_the_run_at_once_with_its_error() {
     let begin = Instant::now();
-    let driver = async { Err(io::Error::other("the device is gone")) };
-    let outcome = run("-m reader --bytes 1TB", Fault::None, driver).unwrap();
-    assert_eq!(outcome.status, Status::DeviceLost);
-    assert!(outcome.detail.unwrap().contains("the device is gone"));
+    let fault = io::Error::other(StackFault("an assertion failed".into()));
+    for (error, status) in [(io::Error::other("the device is gone"), Status::DeviceLost), (fault, Status::Panicked)] {
+        let message = error.to_string();
+        let outcome = run("-m reader --bytes 1TB", Fault::None, async { Err(error) }).unwrap();
+        assert_eq!(outcome.status, status);
+        assert!(outcome.detail.unwrap().contains(&message));
+    }
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
 

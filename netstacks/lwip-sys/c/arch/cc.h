@@ -28,7 +28,12 @@
 #endif
 
 /* Without __FILE__, which would put the path of the build machine into the program. */
-void lwip_sys_assertion_failed(const char *message, int line);
+#if defined(_MSC_VER) && !defined(__clang__)
+#define LWIP_SYS_NORETURN __declspec(noreturn)
+#else
+#define LWIP_SYS_NORETURN __attribute__((noreturn))
+#endif
+LWIP_SYS_NORETURN void lwip_sys_assertion_failed(const char *message, int line);
 #define LWIP_PLATFORM_ASSERT(message) lwip_sys_assertion_failed((message), __LINE__)
 
 /* The byte path prints nothing. */
