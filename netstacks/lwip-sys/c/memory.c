@@ -14,10 +14,10 @@ union block {
   u8_t aligned[MEM_ALIGNMENT];
 };
 
-/* Blocks hold 64 bytes (a tcp_seg, a reference to data), 128 (headers), and on to 2,048 (a copied
+/* Blocks hold 32 bytes (a tcp_seg, a reference to data), 64, 128 (headers), 384 (a connection), and on to 2,048 (a copied
  * packet). Larger ones are rare and go to the C library. */
-#define SMALLEST 64
-#define CLASSES  6
+static const size_t sizes[] = {32, 64, 128, 384, 512, 1024, 2048};
+#define CLASSES (sizeof(sizes) / sizeof(sizes[0]))
 
 /* Largest size of the free list of a class, in bytes. It fits about 32,000 segments, the most that lwIP queues. */
 #define KEPT_BYTES (4u << 20)
@@ -30,7 +30,7 @@ static struct {
 static size_t
 size_of(size_t class)
 {
-  return (size_t)SMALLEST << class;
+  return sizes[class];
 }
 
 void *
@@ -85,6 +85,17 @@ lwip_sys_free(void *bytes)
   } else {
     free(block);
   }
+}
+
+/* How many bytes the C library is asked for. */
+size_t
+lwip_sys_block_len(size_t size)
+{
+  size_t class = 0;
+  while (class < CLASSES && size_of(class) < size) {
+    class++;
+  }
+  return sizeof(union block) + (class < CLASSES ? size_of(class) : size);
 }
 
 /* Frees the blocks of the free lists. */

@@ -36,6 +36,14 @@ lwip_sys_pcb_endpoints(const struct tcp_pcb *pcb, struct lwip_sys_endpoints *end
   lwip_sys_describe(endpoints, &pcb->local_ip, pcb->local_port, &pcb->remote_ip, pcb->remote_port);
 }
 
+/* The memory of a half-open connection: with its SYN-ACK, which has three options. */
+size_t
+lwip_sys_pcb_half_open_len(void)
+{
+  return lwip_sys_block_len(sizeof(struct tcp_pcb)) + lwip_sys_block_len(sizeof(struct tcp_seg)) +
+         lwip_sys_block_len(LWIP_MEM_ALIGN_SIZE(sizeof(struct pbuf)) + LWIP_MEM_ALIGN_SIZE(PBUF_TRANSPORT + 12));
+}
+
 void
 lwip_sys_pcb_edges(const struct tcp_pcb *pcb, struct lwip_sys_edges *edges)
 {

@@ -165,6 +165,8 @@ u8_t lwip_sys_pcb_is_quiet(const struct tcp_pcb *pcb);
 void lwip_sys_tick(void);
 void lwip_sys_pcb_tick(struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb);
+size_t lwip_sys_block_len(size_t size);
+size_t lwip_sys_pcb_half_open_len(void);
 void lwip_sys_pcb_edges(const struct tcp_pcb *pcb, struct lwip_sys_edges *edges);
 u8_t lwip_sys_pcb_probe(struct tcp_pcb *pcb);
 void lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new);

@@ -260,6 +260,8 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_is_over(pcb: *const TcpPcb) -> u8;
     /// 1 while data or a FIN is unsent or unacknowledged.
     pub fn lwip_sys_pcb_outstanding(pcb: *const TcpPcb) -> u8;
+    /// How many bytes lwIP has for a half-open connection, for tests.
+    pub safe fn lwip_sys_pcb_half_open_len() -> usize;
     /// Writes the acceptable sequence numbers to `edges`.
     pub fn lwip_sys_pcb_edges(pcb: *const TcpPcb, edges: *mut Edges);
     /// Queues the first unacknowledged segment again; the next [`lwip_sys_pcb_flush`] sends it. Returns 0 if there is

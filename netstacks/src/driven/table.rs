@@ -96,6 +96,14 @@ impl<C> Table<C> {
         self.entries.is_empty()
     }
 
+    /// The memory of a connection here, in bytes.
+    #[cfg(test)]
+    pub(crate) const fn entry_len() -> usize {
+        // In the map there may be as many free places as keys.
+        let in_maps = 2 * (size_of::<FlowKey>() + size_of::<FlowId>() + 1) + 2 * size_of::<(u64, FlowId)>();
+        size_of::<Entry<C>>() + in_maps
+    }
+
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()

@@ -17,14 +17,14 @@ use platform::packet::Ipv4Fragment;
 use platform::{Checksum, Link, PacketBuffer};
 use tokio::time::Instant;
 
-use super::flow::{Flow, Patience, both_ends};
+use super::flow::{Flow, Open, Patience, both_ends};
 use super::output::Output;
 use super::pool::Pool;
 use super::ring::{Chunks, Ring};
 use crate::datagrams::Inbox;
 use crate::driven::isn::InitialNumbers;
 use crate::driven::{FlowId, Stage, Table, segment};
-use crate::recovery::{Edges, Lost};
+use crate::recovery::{Edges, Lost, Recovery};
 use crate::{FlowKey, Sink, Source, StackConfig};
 
 /// TIME-WAIT lasts two maximum segment lifetimes: 60 seconds, as on Linux (`TCP_TIMEWAIT_LEN`, `include/net/tcp.h`).
@@ -86,6 +86,10 @@ impl Core {
         self.table.get(flow).map(|flow| flow.pcb).filter(|pcb| !pcb.is_null())
     }
 
+    fn open(&mut self, flow: FlowId) -> Option<&mut Open> {
+        self.table.get_mut(flow)?.open.as_deref_mut()
+    }
+
     fn is_orphan(&self, flow: FlowId) -> bool {
         matches!(self.table.stage(flow), Some(Stage::Orphaned | Stage::TimeWait))
     }
@@ -110,13 +114,19 @@ impl Core {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
             let known = segment.and_then(|segment| (*this).table.find(&segment.key));
-            let (mut pcb, mut lost, now) = (ptr::null_mut(), None, (*this).now);
+            let (mut pcb, mut lost, mut first, now) = (ptr::null_mut(), None, None, (*this).now);
+            let mss = (*this).mss;
             if let Some(flow) = known
                 && let Some(connection) = (*this).table.get_mut(flow)
             {
                 pcb = connection.pcb;
                 if !pcb.is_null() {
-                    lost = connection.recovery.on_packet(buffer.packet_mut(), &edges(pcb), now);
+                    let recovery = match &mut connection.open {
+                        Some(open) => &mut open.recovery,
+                        // It may complete the handshake. Then it has the first window.
+                        None => first.insert(Recovery::new(mss)),
+                    };
+                    lost = recovery.on_packet(buffer.packet_mut(), &edges(pcb), now);
                 }
             }
             (*this).gso_size = buffer.meta().gso_size;
@@ -129,6 +139,11 @@ impl Core {
                 && let Some(connection) = (*this).table.get_mut(flow)
             {
                 connection.heard(now);
+                if let Some(first) = first
+                    && let Some(open) = &mut connection.open
+                {
+                    open.recovery = first;
+                }
                 if let Some(lost) = lost
                     && !connection.pcb.is_null()
                 {
@@ -222,8 +237,8 @@ impl Core {
                 Self::wait(this, flow, pcb);
                 return true;
             }
-            if let Some(connection) = (*this).table.get_mut(flow)
-                && let Some(lost) = connection.recovery.expire(&edges(pcb), now)
+            if let Some(open) = (*this).open(flow)
+                && let Some(lost) = open.recovery.expire(&edges(pcb), now)
             {
                 retransmit(pcb, lost);
             }
@@ -231,8 +246,8 @@ impl Core {
             if !is_done {
                 (*this).demand(flow);
             }
-            if let Some(connection) = (*this).table.get_mut(flow)
-                && let Some(at) = connection.recovery.deadline(&edges(pcb), now)
+            if let Some(open) = (*this).open(flow)
+                && let Some(at) = open.recovery.deadline(&edges(pcb), now)
             {
                 (*this).table.set_timer(flow, at);
             }
@@ -358,9 +373,10 @@ impl Core {
                 return connection.end(Err(io::ErrorKind::BrokenPipe.into()));
             }
             let pcb = connection.pcb;
+            let Some(open) = &mut connection.open else { return Err(io::ErrorKind::NotConnected.into()) };
             let chunks = &mut (*this).chunks;
-            let filled = fill(pcb, &mut connection.ring, chunks, most, source);
-            connection.ring.settle(chunks);
+            let filled = fill(pcb, &mut open.ring, chunks, most, source);
+            open.ring.settle(chunks);
             let Some(filled) = filled else {
                 // Bytes are missing, so the peer must not get the bytes after them.
                 Self::abort(pcb);
@@ -531,7 +547,7 @@ impl Core {
         unsafe {
             lwip_sys::lwip_sys_pcb_endpoints(pcb, &raw mut endpoints);
             let (local, peer) = both_ends(&endpoints);
-            let connection = Flow::new(pcb, (*this).mss, (*this).now);
+            let connection = Flow::new(pcb, (*this).now);
             let flow = (*this).table.open(FlowKey { local, peer }, connection);
             (*this).demand(flow);
             flow.0 + 1
@@ -544,6 +560,10 @@ impl Core {
         unsafe {
             if (*this).table.stage(flow) == Some(Stage::Handshake) {
                 (*this).table.established(flow);
+                let open = Box::new(Open::new((*this).mss));
+                if let Some(connection) = (*this).table.get_mut(flow) {
+                    connection.open = Some(open);
+                }
             }
         }
     }
@@ -578,8 +598,8 @@ impl Core {
         let (this, flow) = (engine.cast::<Self>(), FlowId(flow.wrapping_sub(1)));
         // SAFETY: see above.
         unsafe {
-            let Some(connection) = (*this).table.get_mut(flow) else { return };
-            connection.ring.pop(usize::from(len), &mut (*this).chunks);
+            let Some(open) = (*this).open(flow) else { return };
+            open.ring.pop(usize::from(len), &mut (*this).chunks);
             (*this).table.set_changed(flow);
         }
     }
@@ -607,7 +627,9 @@ impl Core {
             let is_held = matches!((*this).table.stage(flow), Some(Stage::Ready | Stage::Accepted));
             let Some(connection) = (*this).table.get_mut(flow) else { return };
             connection.pcb = ptr::null_mut();
-            connection.ring.clear(&mut (*this).chunks);
+            if let Some(open) = &mut connection.open {
+                open.ring.clear(&mut (*this).chunks);
+            }
             if is_held {
                 // lwIP reports the reason, if it has one, right before or after this.
                 if !connection.eof && connection.error.is_none() {

@@ -35,13 +35,12 @@ pub(super) enum Patience {
 pub(super) struct Flow {
     /// Null once lwIP has freed it.
     pub(super) pcb: *mut TcpPcb,
-    pub(super) recovery: Recovery,
+    /// Set when the handshake is complete. A half-open connection is small without it.
+    pub(super) open: Option<Box<Open>>,
     /// Data for the reader. The flow frees it.
     received: VecDeque<*mut Pbuf>,
     /// How many small pieces are at the end of `received`.
     small: usize,
-    /// Written bytes that are not acknowledged.
-    pub(super) ring: Ring,
     /// The peer's FIN has arrived.
     pub(super) eof: bool,
     /// Our FIN was requested.
@@ -54,28 +53,39 @@ pub(super) struct Flow {
     pub(super) over_at: Option<Instant>,
     /// When the last segment arrived.
     heard: Instant,
+}
+
+/// The part of the state that only an established connection needs.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) recovery: Recovery,
+    /// Written bytes that are not acknowledged.
+    pub(super) ring: Ring,
     /// When the peer's current silence began to count: a response has been due since then.
     asked: Option<Instant>,
     /// When the last keep-alive probe was sent.
     probed: Option<Instant>,
 }
 
+impl Open {
+    pub(super) fn new(mss: usize) -> Self {
+        Self { recovery: Recovery::new(mss), ring: Ring::default(), asked: None, probed: None }
+    }
+}
+
 impl Flow {
-    pub(super) fn new(pcb: *mut TcpPcb, mss: usize, now: Instant) -> Self {
+    pub(super) fn new(pcb: *mut TcpPcb, now: Instant) -> Self {
         Self {
             pcb,
-            recovery: Recovery::new(mss),
+            open: None,
             received: VecDeque::new(),
             small: 0,
-            ring: Ring::default(),
             eof: false,
             finished: false,
             error: None,
             is_ticking: false,
             over_at: None,
             heard: now,
-            asked: None,
-            probed: None,
         }
     }
 
@@ -213,33 +223,35 @@ impl Flow {
     /// Notes a segment of this connection.
     pub(super) fn heard(&mut self, now: Instant) {
         self.heard = now;
-        self.asked = None;
-        self.probed = None;
+        if let Some(open) = &mut self.open {
+            (open.asked, open.probed) = (None, None);
+        }
     }
 
     /// Checks the user timeout. It starts when a response becomes due: at once if data or a FIN is outstanding; on an
     /// idle connection after a silence of `timeout`, with the first keep-alive probe.
     pub(super) fn patience(&mut self, now: Instant, timeout: Duration, outstanding: bool) -> Patience {
+        let Some(open) = &mut self.open else { return Patience::Enough };
         let idle = now.saturating_duration_since(self.heard) >= timeout;
         if !outstanding && !idle {
-            self.asked = None;
+            open.asked = None;
             return Patience::Enough;
         }
-        let asked = *self.asked.get_or_insert(now);
+        let asked = *open.asked.get_or_insert(now);
         if now.saturating_duration_since(asked) >= timeout {
             return Patience::Exhausted;
         }
-        let probe_again = self.probed.is_none_or(|probed| now.saturating_duration_since(probed) >= timeout / 4);
+        let probe_again = open.probed.is_none_or(|probed| now.saturating_duration_since(probed) >= timeout / 4);
         if outstanding || !probe_again {
             return Patience::Enough;
         }
-        self.probed = Some(now);
+        open.probed = Some(now);
         Patience::Probe
     }
 
     /// When `patience` must be called again if nothing happens before.
     pub(super) fn next_look(&self, timeout: Duration) -> Instant {
-        match (self.asked, self.probed) {
+        match self.open.as_ref().map_or((None, None), |open| (open.asked, open.probed)) {
             (None, _) => self.heard + timeout,
             (Some(asked), None) => asked + timeout,
             (Some(asked), Some(probed)) => (probed + timeout / 4).min(asked + timeout),

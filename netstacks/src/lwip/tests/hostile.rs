@@ -1,7 +1,7 @@
 //! Floods, forged packets, and ports that are used again.
 
 use super::*;
-use crate::driven::HALF_OPEN;
+use crate::driven::{HALF_OPEN, Table};
 
 /// A SYN of a client that answers nothing.
 fn syn(port: u16, seq: u32) -> Segment {
@@ -213,4 +213,11 @@ fn an_egress_is_bounded_and_gives_each_connection_its_turn() {
         }
     }
     panic!("{sent:?}");
+}
+
+#[test]
+fn a_half_open_connection_takes_less_than_a_kibibyte() {
+    let in_engine = Table::<flow::Flow>::entry_len() + 2 * size_of::<FlowId>();
+    let len = lwip_sys::lwip_sys_pcb_half_open_len() + in_engine;
+    assert!(len < 1024, "{len} bytes, {in_engine} of them in Rust");
 }
