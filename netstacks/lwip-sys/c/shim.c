@@ -529,16 +529,13 @@ lwip_sys_pbuf_of(const void *bytes, u16_t len)
   return p;
 }
 
-/* Joins the bytes of all parts into one pbuf, and frees the parts. Returns NULL and changes nothing if there is no
- * memory or there are too many bytes. */
-struct pbuf *
-lwip_sys_pbuf_join(struct pbuf *const *parts, size_t count)
+static struct pbuf *
+join(struct pbuf *const *parts, size_t count)
 {
   struct pbuf *joined;
   size_t total = 0;
   size_t i;
   u16_t at = 0;
-  LWIP_SYS_ENTER(NULL);
   for (i = 0; i < count; i++) {
     total += parts[i]->tot_len;
   }
@@ -547,6 +544,17 @@ lwip_sys_pbuf_join(struct pbuf *const *parts, size_t count)
     at = (u16_t)(at + pbuf_copy_partial(parts[i], (u8_t *)joined->payload + at, parts[i]->tot_len, 0));
     pbuf_free(parts[i]);
   }
+  return joined;
+}
+
+/* Joins the bytes of all parts into one pbuf, and frees the parts. Returns NULL and changes nothing if there is no
+ * memory or there are too many bytes. */
+struct pbuf *
+lwip_sys_pbuf_join(struct pbuf *const *parts, size_t count)
+{
+  struct pbuf *joined;
+  LWIP_SYS_ENTER(NULL);
+  joined = join(parts, count);
   LWIP_SYS_LEAVE();
   return joined;
 }
