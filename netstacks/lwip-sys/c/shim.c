@@ -322,13 +322,18 @@ adopt_destination_v6(const struct pbuf *p)
 }
 
 size_t
-lwip_sys_input(struct pbuf *p, u8_t verify, struct tcp_pcb *pcb)
+lwip_sys_input(struct pbuf *p, u8_t verified, struct tcp_pcb *pcb)
 {
   u8_t version = p->len == 0 ? 0 : (u8_t)(*(const u8_t *)p->payload >> 4);
   LWIP_SYS_ENTER(0);
   noted = 0;
   belongs_to = pcb;
-  interface.chksum_flags = (u16_t)(output_checksums | (verify ? NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP : 0));
+  interface.chksum_flags = output_checksums;
+  if (verified == LWIP_SYS_VERIFIED_NOTHING) {
+    interface.chksum_flags |= NETIF_CHECKSUM_CHECK_TCP | NETIF_CHECKSUM_CHECK_UDP;
+  } else if (verified == LWIP_SYS_VERIFIED_ALL) {
+    interface.chksum_flags &= (u16_t)~NETIF_CHECKSUM_CHECK_IP;
+  }
   if (version == 4 && adopt_destination_v4(p)) {
     ip4_input(p, &interface);
   } else if (version == 6 && adopt_destination_v6(p)) {

@@ -30,6 +30,11 @@ struct lwip_sys_slice {
 /* A packet of more pieces than this is passed as a pbuf, not as slices. */
 #define LWIP_SYS_MAX_SLICES 16
 
+/* Which checksums of a received packet the caller has verified. */
+#define LWIP_SYS_VERIFIED_ABOVE_IP 0
+#define LWIP_SYS_VERIFIED_NOTHING 1
+#define LWIP_SYS_VERIFIED_ALL 2
+
 #define LWIP_SYS_DROP 0
 #define LWIP_SYS_OPEN 1
 #define LWIP_SYS_REFUSE 2
@@ -137,7 +142,7 @@ err_t lwip_sys_start(const struct lwip_sys_callbacks *callbacks, void *engine, v
                      const struct lwip_sys_options *options);
 void lwip_sys_stop(void);
 void lwip_sys_memory_trim(void);
-size_t lwip_sys_input(struct pbuf *p, u8_t verify, struct tcp_pcb *pcb);
+size_t lwip_sys_input(struct pbuf *p, u8_t verified, struct tcp_pcb *pcb);
 
 void lwip_sys_udp_close(void);
 err_t lwip_sys_udp_send(const struct lwip_sys_endpoints *ends, void *bytes, u16_t len, u16_t mtu, u8_t checksum);

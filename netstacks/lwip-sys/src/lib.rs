@@ -45,6 +45,13 @@ pub const ERR_RST: ErrT = -14;
 /// The connection was closed by FINs.
 pub const ERR_CLSD: ErrT = -15;
 
+/// For [`lwip_sys_input`]: lwIP verifies only the checksum of an IPv4 header, and ICMP's.
+pub const VERIFIED_ABOVE_IP: u8 = 0;
+/// For [`lwip_sys_input`]: lwIP verifies all checksums, and drops TCP segments.
+pub const VERIFIED_NOTHING: u8 = 1;
+/// For [`lwip_sys_input`]: the caller has verified all checksums of a TCP segment.
+pub const VERIFIED_ALL: u8 = 2;
+
 /// For [`Callbacks::admit`]: drop the SYN.
 pub const DROP: u8 = 0;
 /// Open a connection.
@@ -211,9 +218,9 @@ unsafe extern "C" {
     pub fn lwip_sys_memory_trim();
 
     /// Passes an IP packet to lwIP, which now owns the pbuf. `pcb` is the connection with the packet's addresses, or
-    /// null. `verify` says whether to check UDP's checksum; a TCP segment is then dropped, so the caller verifies its
-    /// checksum. Returns the flow that got the packet, or 0. That flow may already have ended.
-    pub fn lwip_sys_input(packet: *mut Pbuf, verify: u8, pcb: *mut TcpPcb) -> usize;
+    /// null. `verified` is one of [`VERIFIED_ABOVE_IP`], [`VERIFIED_NOTHING`] and [`VERIFIED_ALL`]. Returns the flow that
+    /// got the packet, or 0. That flow may already have ended.
+    pub fn lwip_sys_input(packet: *mut Pbuf, verified: u8, pcb: *mut TcpPcb) -> usize;
 
     /// Drops all datagrams that arrive from now on.
     pub fn lwip_sys_udp_close();

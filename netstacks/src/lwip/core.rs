@@ -110,7 +110,11 @@ impl Core {
             return;
         }
         // A datagram may be in fragments, so lwIP verifies it. No link verifies fragments.
-        let verify = segment.is_none() && (verify || Ipv4Fragment::parse(buffer.packet()).is_some());
+        let verified = match segment {
+            Some(_) => lwip_sys::VERIFIED_ALL,
+            None if verify || Ipv4Fragment::parse(buffer.packet()).is_some() => lwip_sys::VERIFIED_NOTHING,
+            None => lwip_sys::VERIFIED_ABOVE_IP,
+        };
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
             let known = segment.and_then(|segment| (*this).table.find(&segment.key));
@@ -134,7 +138,7 @@ impl Core {
             if packet.is_null() {
                 return;
             }
-            let taken_by = lwip_sys::lwip_sys_input(packet, u8::from(verify), pcb);
+            let taken_by = lwip_sys::lwip_sys_input(packet, verified, pcb);
             if let Some(flow) = taken_by.checked_sub(1).map(FlowId)
                 && let Some(connection) = (*this).table.get_mut(flow)
             {
