@@ -33,7 +33,16 @@ impl<L: Link> Output<L> {
         let offload = Offload::of(&link.capabilities());
         let udp_segmentation = offload.enable_udp(&mut link);
         let scratch = Vec::new();
-        Self { link, blocked: false, quota: usize::MAX, failure: None, offload, udp_segmentation, udp_segment: None, scratch }
+        Self {
+            link,
+            blocked: false,
+            quota: usize::MAX,
+            failure: None,
+            offload,
+            udp_segmentation,
+            udp_segment: None,
+            scratch,
+        }
     }
 
     /// Returns the failure, if there is one. It ends the driver.

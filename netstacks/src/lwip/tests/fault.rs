@@ -120,7 +120,8 @@ fn alone_with_a_driver() {
         // All tasks wait now, so lwIP does not run.
         tokio::time::sleep(Duration::from_millis(50)).await;
         fail();
-        for error in [driver.await.unwrap().unwrap_err(), reader.await.unwrap(), listener.accept().await.err().unwrap()] {
+        for error in [driver.await.unwrap().unwrap_err(), reader.await.unwrap(), listener.accept().await.err().unwrap()]
+        {
             assert!(error.to_string().starts_with(MESSAGE), "{error}");
             assert!(StackFault::is_in(&error));
         }

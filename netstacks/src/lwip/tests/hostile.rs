@@ -207,7 +207,8 @@ fn an_egress_is_bounded_and_gives_each_connection_its_turn() {
             acks.push((index, sent[index] as u32));
         }
         if counts.iter().sum::<usize>() > 3 * core::EGRESS_PACKETS {
-            let first: Vec<_> = (0..3).map(|index| egress[0].iter().filter(|one| one.ports.1 == 1000 + index).count()).collect();
+            let first: Vec<_> =
+                (0..3).map(|index| egress[0].iter().filter(|one| one.ports.1 == 1000 + index).count()).collect();
             assert!(first.iter().all(|count| *count >= 64), "{first:?}");
             return;
         }
