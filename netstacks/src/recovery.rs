@@ -20,8 +20,8 @@
 
 use std::time::Duration;
 
-use platform::packet::TcpSegment;
 use platform::packet::flags::{ACK, FIN, RST, SYN};
+use platform::packet::{TcpSegment, offset};
 use tokio::time::Instant;
 
 /// The kind of the SACK option (RFC 2018, 3).
@@ -44,9 +44,6 @@ const DELAYED_ACK: Duration = Duration::from_millis(300);
 
 /// The length of an IPv4 and a TCP header without options, in bytes.
 pub(crate) const HEADERS: usize = 40;
-
-/// Offset of the window in a TCP header (RFC 9293, 3.1).
-const WINDOW_AT: usize = 14;
 
 /// The sequence numbers of a connection at its stack. A packet that the stack would not accept by them must change
 /// nothing (RFC 9293, 3.10.7.4).
@@ -180,7 +177,7 @@ impl Recovery {
             (self.window, self.duplicates) = (window, 0);
             return None;
         }
-        let at = segment.layout.tcp_at + WINDOW_AT;
+        let at = segment.layout.tcp_at + offset::WINDOW;
         packet[at..at + 2].copy_from_slice(&self.window.to_be_bytes());
         if is_before(acknowledgement, edges.sent) { self.repeated(sacked, edges, now) } else { None }
     }

@@ -44,8 +44,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use self::checksum::{fold, sum};
 pub(crate) use self::headers::write_ipv4_checksum;
 pub use self::headers::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, write_ip, write_ip_len, write_tcp};
-pub(crate) use self::tcp::FLAGS_AT;
-pub use self::tcp::{TcpLayout, TcpOption, TcpOptions, TcpSegment, flags};
+pub use self::tcp::{TcpLayout, TcpOption, TcpOptions, TcpSegment, flags, offset};
 
 /// Protocol number of ICMP over IPv4.
 pub const ICMP: u8 = 1;
@@ -66,7 +65,7 @@ pub const TCP_HEADER_LEN: usize = 20;
 pub const UDP_HEADER_LEN: usize = 8;
 
 /// Offset of the checksum in a TCP header (RFC 9293, 3.1).
-pub(crate) const TCP_CHECKSUM_AT: usize = 16;
+pub(crate) const TCP_CHECKSUM_AT: usize = offset::CHECKSUM;
 /// Offset of the checksum in a UDP header (RFC 768).
 pub(crate) const UDP_CHECKSUM_AT: usize = 6;
 

@@ -41,7 +41,11 @@ pub(crate) fn parse(packet: &[u8]) -> Option<Segment> {
 /// Whether the checksums of a TCP segment are right: of its IPv4 header, and, with `verify`, of TCP. The adapters read a
 /// segment before its stack does, so they verify it first.
 pub(crate) fn is_intact(packet: &[u8], verify: bool) -> bool {
-    let Some(packet) = ip_len(packet).and_then(|len| packet.get(..len)) else { return false };
+    ip_len(packet).and_then(|len| packet.get(..len)).is_some_and(|packet| are_checksums_right(packet, verify))
+}
+
+/// Whether the checksum of an IPv4 header is right, and, with `verify`, TCP's or UDP's. Nothing may follow the IP packet.
+pub(crate) fn are_checksums_right(packet: &[u8], verify: bool) -> bool {
     let Some(first) = packet.first() else { return false };
     let header_len = if first >> 4 == 4 { usize::from(first & 0x0f) * 4 } else { 0 };
     let is_header_right = packet.get(..header_len).is_some_and(|header| header.is_empty() || sum(header) == 0xffff);

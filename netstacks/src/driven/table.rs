@@ -15,7 +15,7 @@ use super::{Accepted, FlowId};
 use crate::FlowKey;
 
 /// Largest number of connections, in any state. Further SYNs are dropped.
-const MAX_FLOWS: usize = 1 << 16;
+pub(crate) const MAX_FLOWS: usize = 1 << 16;
 
 /// Largest number of half-open connections. Beyond it the oldest is forgotten, so a flood of SYNs cannot keep others out
 /// (RFC 4987, 3.4).
@@ -127,6 +127,7 @@ impl<C> Table<C> {
     }
 
     /// The number of connections in the handshake.
+    #[cfg(test)]
     pub(crate) fn half_open(&self) -> usize {
         self.half_open.len()
     }

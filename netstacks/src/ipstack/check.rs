@@ -8,6 +8,8 @@ use std::mem;
 use platform::packet::TcpSegment;
 use platform::packet::flags::{ACK, FIN, RST, SYN};
 
+use crate::recovery::is_before;
+
 /// Most segments out of order that ipstack holds. It walks all of them for each packet.
 const MAX_HELD: usize = 128;
 /// A small window opens by no less than this many bytes (RFC 9293, 3.8.6.2.2).
@@ -128,7 +130,7 @@ impl Numbers {
             // The SYN of another connection: the peer has given up this one.
             Stage::HalfOpen if is_new => Verdict::Replace,
             // RFC 1122, 4.2.2.13: the number is beyond those of the connection that is over.
-            Stage::Established if is_new && self.is_over() && is_after(segment.sequence(), self.acked) => {
+            Stage::Established if is_new && self.is_over() && is_before(self.acked, segment.sequence()) => {
                 Verdict::Replace
             }
             Stage::Established | Stage::HalfOpen => Verdict::Ack,
@@ -151,9 +153,9 @@ impl Numbers {
         // A probe that keeps the connection alive has the number before the next one; ipstack answers it.
         let is_probe = len == 0 && !is_fin && sequence == self.acked.wrapping_sub(1);
         // An ACK without data is good at the edge, too.
-        let begins_late = if len > 0 { !is_after(self.edge, sequence) } else { is_after(sequence, self.edge) };
-        let ends_early = is_after(self.acked, end) || (end == self.acked && len > 0 && !is_fin);
-        if is_after(acknowledgement, self.next) || begins_late || (ends_early && !is_probe) {
+        let begins_late = if len > 0 { !is_before(sequence, self.edge) } else { is_before(self.edge, sequence) };
+        let ends_early = is_before(end, self.acked) || (end == self.acked && len > 0 && !is_fin);
+        if is_before(self.next, acknowledgement) || begins_late || (ends_early && !is_probe) {
             return Verdict::Ack;
         }
         if is_acceptable {
@@ -173,20 +175,20 @@ impl Numbers {
         if len == 0 || end == self.acked {
             return Verdict::Pass(Piece { skip: len, ..self.piece() });
         }
-        if !is_after(end, self.passed) {
+        if !is_before(self.passed, end) {
             return Verdict::Nudge;
         }
-        if !is_after(sequence, self.passed) {
-            let end = self.held.first().map_or(end, |held| if is_after(end, held.0) { held.0 } else { end });
+        if !is_before(self.passed, sequence) {
+            let end = self.held.first().map_or(end, |held| if is_before(held.0, end) { held.0 } else { end });
             let skip = self.passed.wrapping_sub(sequence) as usize;
             let len = end.wrapping_sub(self.passed) as usize;
             self.passed = end;
             let nudges = self.join().div_ceil(PIECE);
             return Verdict::Pass(Piece { skip, len, nudges, ..self.piece() });
         }
-        let place = self.held.partition_point(|held| is_after(sequence, held.0));
-        let is_free = place.checked_sub(1).is_none_or(|before| !is_after(self.held[before].1, sequence))
-            && self.held.get(place).is_none_or(|after| !is_after(end, after.0));
+        let place = self.held.partition_point(|held| is_before(held.0, sequence));
+        let is_free = place.checked_sub(1).is_none_or(|before| !is_before(sequence, self.held[before].1))
+            && self.held.get(place).is_none_or(|after| !is_before(after.0, end));
         if !is_free || self.held.len() >= MAX_HELD {
             return Verdict::Ack;
         }
@@ -220,14 +222,14 @@ impl Numbers {
             Stage::HalfOpen | Stage::Established => {}
         }
         let end = sequence.wrapping_add(len);
-        self.next = if is_after(end, self.next) { end } else { self.next };
+        self.next = if is_before(self.next, end) { end } else { self.next };
         self.sent_fin |= flags & FIN != 0;
         if flags & RST != 0 {
             self.stage = Stage::Ended;
         }
-        if !is_after(self.acked, segment.acknowledgement()) {
+        if !is_before(segment.acknowledgement(), self.acked) {
             (self.acked, self.window) = (segment.acknowledgement(), segment.window());
-            self.passed = if is_after(self.acked, self.passed) { self.acked } else { self.passed };
+            self.passed = if is_before(self.passed, self.acked) { self.acked } else { self.passed };
         }
         true
     }
@@ -243,10 +245,10 @@ impl Numbers {
         let mut window = self.window.min(room);
         let edge = self.acked.wrapping_add(window.into());
         self.is_reduced = window < self.window;
-        if self.is_reduced && !is_after(edge, self.edge.wrapping_add(LEAST_STEP)) {
+        if self.is_reduced && !is_before(self.edge.wrapping_add(LEAST_STEP), edge) {
             window = self.edge.wrapping_sub(self.acked).min(self.window.into()) as u16;
         } else {
-            self.edge = if is_after(edge, self.edge) { edge } else { self.edge };
+            self.edge = if is_before(self.edge, edge) { edge } else { self.edge };
         }
         window
     }
@@ -264,12 +266,12 @@ impl Numbers {
 
     /// 1 if ipstack was given the peer's FIN, and has not acknowledged it.
     fn closed(&self) -> u32 {
-        u32::from(self.fin.is_some_and(|fin| !is_after(self.acked, fin)))
+        u32::from(self.fin.is_some_and(|fin| !is_before(fin, self.acked)))
     }
 
     /// Whether both FINs are acknowledged.
     fn is_over(&self) -> bool {
-        self.sent_fin && self.una == self.next && self.fin.is_some_and(|fin| is_after(self.acked, fin))
+        self.sent_fin && self.una == self.next && self.fin.is_some_and(|fin| is_before(fin, self.acked))
     }
 
     fn is_in_window(&self, sequence: u32) -> bool {
@@ -284,9 +286,4 @@ pub(super) fn stray(segment: &TcpSegment<'_>) -> Verdict {
         flags if flags & (RST | ACK) == ACK => Verdict::Rst(segment.acknowledgement()),
         _ => Verdict::Drop,
     }
-}
-
-/// Whether `a` comes after `b` (RFC 9293, 3.4).
-fn is_after(a: u32, b: u32) -> bool {
-    a.wrapping_sub(b).cast_signed() > 0
 }

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use platform::packet::checksum::{sum, update};
 use platform::packet::flags::{ACK, SYN};
-use platform::packet::{MAX_HEADERS_LEN, TcpHeaders, TcpSegment, Transport, UDP, is_checksum_right};
+use platform::packet::{MAX_HEADERS_LEN, TcpHeaders, TcpSegment, Transport, UDP, offset};
 use platform::{Checksum, Link, PacketBuffer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
@@ -17,6 +17,7 @@ use super::check::{PIECE, Piece};
 use super::flow::Hub;
 use super::guard::{Guard, KNOWN, Reply, flow_key, patch, write_acknowledgement};
 use crate::FlowKey;
+use crate::driven::segment::are_checksums_right;
 use crate::offload::{Offload, header_len};
 
 /// The longest headers that ipstack makes, in bytes: IPv6, TCP, MSS option.
@@ -109,7 +110,10 @@ impl<L: Link> Device<L> {
         let packet = buffer.packet();
         self.next += 1;
         let is_partial = buffer.meta().checksum == Checksum::Partial;
-        if self.taken == 0 && !is_partial && (lacks_checksum(packet) || (self.verifies && !is_right(packet))) {
+        if self.taken == 0
+            && !is_partial
+            && (lacks_checksum(packet) || (self.verifies && !are_checksums_right(packet, true)))
+        {
             return false;
         }
         let Some(segment) = TcpSegment::parse(packet) else {
@@ -165,7 +169,7 @@ impl<L: Link> Device<L> {
 
 /// Changes the window of a TCP header, and its checksum.
 fn write_window(headers: &mut [u8], tcp_at: usize, window: u16) {
-    let Some(fields) = headers.get_mut(tcp_at + 14..tcp_at + 18) else { return };
+    let Some(fields) = headers.get_mut(tcp_at + offset::WINDOW..tcp_at + offset::CHECKSUM + 2) else { return };
     let (old, checksum) = fields.split_at_mut(2);
     let sums = [&*old, &*checksum].map(sum);
     old.copy_from_slice(&window.to_be_bytes());
@@ -176,13 +180,6 @@ fn write_window(headers: &mut [u8], tcp_at: usize, window: u16) {
 fn lacks_checksum(packet: &[u8]) -> bool {
     let Some(Transport { ipv6: true, protocol: UDP, at }) = Transport::parse(packet) else { return false };
     packet.get(at + 6..at + 8) == Some(&[0; 2])
-}
-
-/// Whether the checksums of a packet are right.
-fn is_right(packet: &[u8]) -> bool {
-    let header = packet.first().map_or(0, |first| usize::from(first & 15) * 4);
-    let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);
-    (!is_ipv4 || packet.get(..header).is_some_and(|header| sum(header) == 0xffff)) && is_checksum_right(packet)
 }
 
 impl<L: Link> AsyncRead for Device<L> {

@@ -10,17 +10,14 @@ use std::time::Duration;
 
 use platform::Checksum;
 use platform::packet::flags::{ACK, FIN, RST, SYN};
-use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout, TcpSegment, write_ip_len};
+use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout, TcpSegment, offset, write_ip_len};
 use tokio::time::{Instant, Sleep};
 
 use super::check::{Piece, Verdict, stray};
 use super::flow::{Flow, Hub};
 use crate::FlowKey;
+use crate::driven::{HALF_OPEN, MAX_FLOWS};
 
-/// Largest number of half-open connections. Beyond it the oldest is forgotten (RFC 4987, 3.4).
-const HALF_OPEN: usize = 4096;
-/// Largest number of connections in any state. Further SYNs are dropped.
-const MAX_FLOWS: usize = 1 << 16;
 /// A SYN is given to ipstack again after this time, until it has made a connection of it, and at most so many times.
 /// ipstack ignores a SYN while it has not removed the connection before.
 const AGAIN: Duration = Duration::from_millis(2);
@@ -207,13 +204,13 @@ pub(super) fn patch(headers: &mut [u8], segment: &TcpSegment<'_>, from: usize, l
     let TcpLayout { ipv6, tcp_at, payload_at } = segment.layout;
     write_ip_len(headers, ipv6, payload_at + len);
     let sequence = segment.sequence().wrapping_add(from as u32);
-    headers[tcp_at + 4..tcp_at + 8].copy_from_slice(&sequence.to_be_bytes());
-    headers[tcp_at + 13] = flags;
+    headers[tcp_at + offset::SEQUENCE..][..4].copy_from_slice(&sequence.to_be_bytes());
+    headers[tcp_at + offset::FLAGS] = flags;
 }
 
 /// Changes the acknowledgement number in headers.
 pub(super) fn write_acknowledgement(headers: &mut [u8], tcp_at: usize, number: u32) {
-    headers[tcp_at + 8..tcp_at + 12].copy_from_slice(&number.to_be_bytes());
+    headers[tcp_at + offset::ACKNOWLEDGEMENT..][..4].copy_from_slice(&number.to_be_bytes());
 }
 
 /// The RST for a segment of no connection.

@@ -12,8 +12,6 @@ use platform::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 /// Receive window, in bytes, and its shift count (RFC 7323, 2).
 pub(super) const WINDOW: usize = 4 << 20;
 pub(super) const SCALE: u8 = 7;
-/// The kind of the window scale option (RFC 7323, 2.2).
-const WINDOW_SCALE: u8 = 3;
 /// The MSS of a stack that names none, over IPv4 (RFC 9293, 3.7.1).
 const DEFAULT_MSS: u16 = 536;
 const SYN_OPTIONS_LEN: usize = 8;
@@ -283,9 +281,8 @@ impl Connection {
         for option in syn.options() {
             if let Some(mss) = option.mss() {
                 self.mss = own.min(usize::from(mss).max(1));
-            } else if let (WINDOW_SCALE, [scale]) = (option.kind, option.value) {
-                // RFC 7323, 2.3.
-                self.scale = (*scale).min(14);
+            } else if let Some(scale) = option.window_scale() {
+                self.scale = scale;
                 self.own_scale = SCALE;
             }
         }

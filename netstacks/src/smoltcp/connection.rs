@@ -171,9 +171,9 @@ impl Connection {
 
     /// The oldest acknowledgement number of a segment that may still arrive: a window before the last one (RFC 5961,
     /// 5.2), and not before our first.
-    pub(super) fn oldest_acknowledgement(&self) -> u32 {
+    pub(super) fn oldest_acknowledgement(&self, edges: &Edges) -> u32 {
         let largest_window = usize::from(u16::MAX) << self.peer_scale;
-        self.edges().unacknowledged.wrapping_sub((self.written + 1).min(largest_window) as u32)
+        edges.unacknowledged.wrapping_sub((self.written + 1).min(largest_window) as u32)
     }
 
     /// The peer's window, in bytes.

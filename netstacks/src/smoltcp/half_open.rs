@@ -16,10 +16,6 @@ use crate::driven::segment::Segment;
 /// The longest options of a TCP header (RFC 9293, 3.1).
 const MAX_OPTIONS_LEN: usize = 40;
 
-/// The kind of the window scale option (RFC 7323, 2.2), and the largest scale (2.3).
-const WINDOW_SCALE: u8 = 3;
-const MAX_SCALE: u8 = 14;
-
 /// The first timeout of a SYN-ACK (RFC 6298, 2.1). It doubles each time.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -65,7 +61,6 @@ impl HalfOpen {
         let bytes = segment.options().as_bytes();
         let mut options = [0; MAX_OPTIONS_LEN];
         options.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        let scale = segment.options().find(|option| option.kind == WINDOW_SCALE);
         Some(Self {
             syn: TcpFields {
                 sequence: segment.sequence(),
@@ -75,7 +70,7 @@ impl HalfOpen {
             },
             options,
             options_len: bytes.len() as u8,
-            peer_scale: scale.and_then(|option| option.value.first()).map(|scale| (*scale).min(MAX_SCALE)),
+            peer_scale: segment.options().find_map(|option| option.window_scale()),
             initial,
             since: now,
             tries: 0,
@@ -155,7 +150,7 @@ mod tests {
         let segment = TcpSegment::parse(&packet[..len]).unwrap();
         assert_eq!((segment.sequence(), segment.flags(), segment.payload().len()), (1000, SYN, 0));
         assert_eq!(segment.options().as_bytes(), MSS_AND_SCALE);
-        assert_eq!((half_open().peer_first(), half_open().peer_scale), (1001, Some(MAX_SCALE)));
+        assert_eq!((half_open().peer_first(), half_open().peer_scale), (1001, Some(14)));
         assert_eq!(segment.endpoints(), Some((key.peer, key.local)));
     }
 

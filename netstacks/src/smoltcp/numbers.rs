@@ -4,14 +4,11 @@
 //! So the packets of a connection are renumbered in both directions, by the distance between the two. On the way out,
 //! the numbers also tell what smoltcp has sent and which window it has announced.
 
-use platform::packet::TcpSegment;
 use platform::packet::checksum::{sum, update};
 use platform::packet::flags::{ACK, FIN, RST, SYN};
+use platform::packet::{TcpSegment, offset};
 
-/// Offsets in a TCP header (RFC 9293, 3.1).
-const SEQUENCE_AT: usize = 4;
-const ACKNOWLEDGEMENT_AT: usize = 8;
-const CHECKSUM_AT: usize = 16;
+use crate::recovery::is_before;
 
 /// The numbers of one connection.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +46,7 @@ impl Numbers {
         if flags & (ACK | RST) == ACK {
             let len = segment.payload().len() as u32 + u32::from(is_syn) + u32::from(flags & FIN != 0);
             let end = sequence.wrapping_add(len);
-            if end.wrapping_sub(self.sent).cast_signed() > 0 {
+            if is_before(self.sent, end) {
                 self.sent = end;
             }
             let scale = if is_syn { 0 } else { self.scale };
@@ -57,10 +54,10 @@ impl Numbers {
         }
         let at = segment.layout.tcp_at;
         let tcp = &mut packet[at..];
-        let checksum = u16::from_be_bytes([tcp[CHECKSUM_AT], tcp[CHECKSUM_AT + 1]]);
+        let checksum = u16::from_be_bytes([tcp[offset::CHECKSUM], tcp[offset::CHECKSUM + 1]]);
         let checksum = update(checksum, sum(&old.to_be_bytes()), sum(&sequence.to_be_bytes()));
-        tcp[SEQUENCE_AT..SEQUENCE_AT + 4].copy_from_slice(&sequence.to_be_bytes());
-        tcp[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
+        tcp[offset::SEQUENCE..offset::SEQUENCE + 4].copy_from_slice(&sequence.to_be_bytes());
+        tcp[offset::CHECKSUM..offset::CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
     }
 
     /// Renumbers a packet for smoltcp. Its checksum was verified, and then no longer fits.
@@ -68,7 +65,7 @@ impl Numbers {
     pub(super) fn incoming(&self, packet: &mut [u8]) {
         let Some(segment) = TcpSegment::parse(packet) else { return };
         if segment.flags() & ACK != 0 {
-            let at = segment.layout.tcp_at + ACKNOWLEDGEMENT_AT;
+            let at = segment.layout.tcp_at + offset::ACKNOWLEDGEMENT;
             let acknowledgement = segment.acknowledgement().wrapping_sub(self.shift);
             packet[at..at + 4].copy_from_slice(&acknowledgement.to_be_bytes());
         }

@@ -1,15 +1,12 @@
 //! Checks of arriving segments that smoltcp lacks (RFC 9293, 3.10.7.4; RFC 5961; RFC 1337).
 
-use platform::packet::TcpSegment;
 use platform::packet::flags::{ACK, FIN, RST, SYN};
+use platform::packet::{TcpSegment, offset};
 use smoltcp::socket::tcp::State;
 
 use super::connection::Connection;
 use crate::driven::segment::Segment;
 use crate::recovery::{Edges, is_before};
-
-/// Offset of the flags in a TCP header (RFC 9293, 3.1).
-const FLAGS_AT: usize = 13;
 
 /// What to do with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +22,8 @@ pub(super) enum Verdict {
     Reopen,
 }
 
-/// Decides about a segment of a connection.
-pub(super) fn screen(connection: &Connection, segment: &Segment) -> Verdict {
-    let edges = connection.edges();
+/// Decides about a segment of a connection with these edges.
+pub(super) fn screen(connection: &Connection, edges: &Edges, segment: &Segment) -> Verdict {
     match connection.socket.state() {
         State::Closed if segment.opens => Verdict::Reopen,
         State::Closed => Verdict::Pass,
@@ -35,7 +31,7 @@ pub(super) fn screen(connection: &Connection, segment: &Segment) -> Verdict {
         // (RFC 1337).
         State::TimeWait if segment.opens && !is_before(segment.sequence, edges.expected) => Verdict::Reopen,
         State::TimeWait if segment.flags & RST != 0 => Verdict::Drop,
-        _ => screen_synchronized(&edges, connection.oldest_acknowledgement(), segment),
+        _ => screen_synchronized(edges, connection.oldest_acknowledgement(edges), segment),
     }
 }
 
@@ -71,7 +67,7 @@ pub(super) fn trim(edges: &Edges, segment: &Segment, packet: &mut [u8]) {
         && is_before(edges.window_end, end)
         && let Some(layout) = TcpSegment::parse(packet).map(|segment| segment.layout)
     {
-        packet[layout.tcp_at + FLAGS_AT] &= !FIN;
+        packet[layout.tcp_at + offset::FLAGS] &= !FIN;
     }
 }
 

@@ -22,13 +22,27 @@ pub mod flags {
     pub const CWR: u8 = 0x80;
 }
 
-/// Offset of the flags in a TCP header.
-pub(crate) const FLAGS_AT: usize = 13;
+/// Offsets of fields in a TCP header, in bytes (RFC 9293, 3.1).
+pub mod offset {
+    /// The sequence number, 32 bits.
+    pub const SEQUENCE: usize = 4;
+    /// The acknowledgement number, 32 bits.
+    pub const ACKNOWLEDGEMENT: usize = 8;
+    /// The control bits; see [`flags`](super::flags).
+    pub const FLAGS: usize = 13;
+    /// The window, 16 bits.
+    pub const WINDOW: usize = 14;
+    /// The checksum, 16 bits.
+    pub const CHECKSUM: usize = 16;
+}
 
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
 /// The kind of the maximum segment size option (RFC 9293, 3.2).
 const MSS: u8 = 2;
+/// The kind of the window scale option (RFC 7323, 2.2), and the largest shift count (2.3).
+const WINDOW_SCALE: u8 = 3;
+const MAX_WINDOW_SCALE: u8 = 14;
 
 /// Offsets of the parts of a TCP packet, in bytes.
 ///
@@ -156,7 +170,7 @@ impl<'a> TcpSegment<'a> {
     /// The control bits; see [`flags`].
     #[inline]
     pub fn flags(&self) -> u8 {
-        self.header[FLAGS_AT]
+        self.header[offset::FLAGS]
     }
 
     /// The window field, not shifted.
@@ -201,6 +215,12 @@ pub struct TcpOption<'a> {
 impl TcpOption<'_> {
     fn is_mss(&self) -> bool {
         self.kind == MSS && self.value.len() == 2
+    }
+
+    /// The shift count of the window (RFC 7323, 2.2), if this is the option. A larger one than 14 counts as 14 (2.3).
+    pub fn window_scale(&self) -> Option<u8> {
+        let [scale] = *self.value else { return None };
+        (self.kind == WINDOW_SCALE).then(|| scale.min(MAX_WINDOW_SCALE))
     }
 
     /// The maximum segment size (RFC 9293, 3.7.1), if this is the option.

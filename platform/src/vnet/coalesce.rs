@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use super::check_length;
 use crate::packet::flags::{CWR, FIN, PSH, RST, SYN, URG};
 use crate::packet::{
-    FLAGS_AT, IPV4_HEADER_LEN, TcpLayout, TcpSegment, write_ip_len, write_ipv4_checksum, write_partial_checksum,
+    IPV4_HEADER_LEN, TcpLayout, TcpSegment, offset, write_ip_len, write_ipv4_checksum, write_partial_checksum,
 };
 use crate::{Capabilities, Checksum, PacketMeta};
 
@@ -84,8 +84,8 @@ impl<'a> SuperPacket<'a> {
         let end = self.len + payload.len();
         let Some(room) = self.buffer.get_mut(self.len..end) else { return false };
         room.copy_from_slice(payload);
-        let flags = segment[self.layout.tcp_at + FLAGS_AT];
-        self.buffer[self.layout.tcp_at + FLAGS_AT] |= flags & (FIN | PSH);
+        let flags = segment[self.layout.tcp_at + offset::FLAGS];
+        self.buffer[self.layout.tcp_at + offset::FLAGS] |= flags & (FIN | PSH);
         self.closed = payload.len() < self.gso_size || flags & (FIN | PSH) != 0;
         self.len = end;
         self.next_sequence = self.next_sequence.wrapping_add(payload.len() as u32);
@@ -144,7 +144,7 @@ fn same_network(first: &[u8], next: &[u8], ipv6: bool, index: usize) -> bool {
 fn same_transport(first: &[u8], next: &[u8]) -> bool {
     first[..4] == next[..4]
         && first[8..13] == next[8..13]
-        && first[FLAGS_AT] & !CWR == next[FLAGS_AT] & !(FIN | PSH)
+        && first[offset::FLAGS] & !CWR == next[offset::FLAGS] & !(FIN | PSH)
         && first[14..16] == next[14..16]
         && first[18..] == next[18..]
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use super::{Layout, Malformed, check_length};
 use crate::packet::flags::{CWR, FIN, PSH};
 use crate::packet::{
-    FLAGS_AT, TCP, Transport, fill_checksum, fill_checksum_at, pseudo_header_sum_of, write_ip_len, write_ipv4_checksum,
+    TCP, Transport, fill_checksum, fill_checksum_at, offset, pseudo_header_sum_of, write_ip_len, write_ipv4_checksum,
 };
 use crate::{Checksum, PacketMeta};
 
@@ -162,11 +162,11 @@ impl Segments<'_> {
         tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
         if self.index > 0 {
             // It belongs to the first segment (RFC 3168, 6.1.2).
-            tcp[FLAGS_AT] &= !CWR;
+            tcp[offset::FLAGS] &= !CWR;
         }
         if self.index + 1 < self.count {
             // They belong to the last byte.
-            tcp[FLAGS_AT] &= !(FIN | PSH);
+            tcp[offset::FLAGS] &= !(FIN | PSH);
         }
     }
 }
