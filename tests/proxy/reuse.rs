@@ -54,83 +54,81 @@ fn repeat(lab: &Lab, what: &str, mut attempt: impl FnMut() -> io::Result<()> + S
     assert!(failures.is_empty(), "{what}: {} of {TIMES} failed: {failures:?}", failures.len());
 }
 
-/// A kernel client resets, and connects again from the same port.
-pub(crate) fn a_port_is_used_again_after_a_reset(between: Between) {
+/// Runs a test with a proxy and servers, and waits until the proxy has closed all sockets.
+fn with_servers(between: Between, test: impl FnOnce(&Lab)) {
     let lab = Lab::new(between, &[]);
     let idle = lab.descriptors();
     echo_streams(&lab, PORT);
-    for server in [SERVER, SERVER_V6] {
-        repeat(&lab, server, move || {
-            let stream = connect_from(SAME, server)?;
-            exchange(&stream)?;
-            reset(stream);
-            Ok(())
-        });
-    }
+    test(&lab);
     wait_until("all sockets are closed", || lab.descriptors() <= idle);
     lab.end();
+}
+
+/// A kernel client resets, and connects again from the same port.
+pub(crate) fn a_port_is_used_again_after_a_reset(between: Between) {
+    with_servers(between, |lab| {
+        for server in [SERVER, SERVER_V6] {
+            repeat(lab, server, move || {
+                let stream = connect_from(SAME, server)?;
+                exchange(&stream)?;
+                reset(stream);
+                Ok(())
+            });
+        }
+    });
 }
 
 /// The server closes first, so the client's kernel frees the port at once.
 pub(crate) fn a_port_is_used_again_after_the_servers_fin(between: Between) {
-    let lab = Lab::new(between, &[]);
-    let idle = lab.descriptors();
-    echo_streams(&lab, PORT);
-    repeat(&lab, "after a FIN of the server", || {
-        let mut stream = connect_from(SAME, SERVER)?;
-        exchange(&stream)?;
-        // The server closes.
-        stream.write_all(b"goodby")?;
-        stream.read_to_end(&mut Vec::new())?;
-        Ok(())
+    with_servers(between, |lab| {
+        repeat(lab, "after a FIN of the server", || {
+            let mut stream = connect_from(SAME, SERVER)?;
+            exchange(&stream)?;
+            // The server closes.
+            stream.write_all(b"goodby")?;
+            stream.read_to_end(&mut Vec::new())?;
+            Ok(())
+        });
     });
-    wait_until("all sockets are closed", || lab.descriptors() <= idle);
-    lab.end();
 }
 
 /// The RST and the next SYN are in one batch.
 pub(crate) fn a_reset_and_a_syn_back_to_back(between: Between) {
-    let lab = Lab::new(between, &[]);
-    let idle = lab.descriptors();
-    echo_streams(&lab, PORT);
-    let mut wire = Wire::new(&lab, (SERVER, PORT));
-    let mut failed = 0;
-    for time in 0..TIMES {
-        let sequence = 1000 + time * 100_000;
-        match wire.connect(SAME, sequence) {
-            Some(mut end) => {
-                wire.exchange(&mut end);
-                wire.send(end, RST | ACK, &[]);
+    with_servers(between, |lab| {
+        let mut wire = Wire::new(lab, (SERVER, PORT));
+        let mut failed = 0;
+        for time in 0..TIMES {
+            let sequence = 1000 + time * 100_000;
+            match wire.connect(SAME, sequence) {
+                Some(mut end) => {
+                    wire.exchange(&mut end);
+                    wire.send(end, RST | ACK, &[]);
+                }
+                None => failed += 1,
             }
-            None => failed += 1,
         }
-    }
-    assert_eq!(failed, 0, "connections of {TIMES}");
-    wait_until("all sockets are closed", || lab.descriptors() <= idle);
-    lab.end();
+        assert_eq!(failed, 0, "connections of {TIMES}");
+    });
 }
 
 /// The client closes first, and is not held up by TIME-WAIT.
 pub(crate) fn a_port_is_used_again_after_the_clients_fin(between: Between) {
-    let lab = Lab::new(between, &[]);
-    let idle = lab.descriptors();
-    echo_streams(&lab, PORT);
-    let mut wire = Wire::new(&lab, (SERVER, PORT));
-    let mut failed = 0;
-    for time in 0..TIMES {
-        let Some(mut end) = wire.connect(SAME, 1000 + time * 100_000) else {
-            failed += 1;
-            continue;
-        };
-        wire.exchange(&mut end);
-        wire.send(end, FIN | ACK, &[]);
-        let fin = wire.expect(SAME, FIN | ACK);
-        let (next, expected) = (end.next.wrapping_add(1), fin.sequence.wrapping_add(1));
-        wire.send(End { port: SAME, next, expected }, ACK, &[]);
-    }
-    assert_eq!(failed, 0, "connections of {TIMES}");
-    wait_until("all sockets are closed", || lab.descriptors() <= idle);
-    lab.end();
+    with_servers(between, |lab| {
+        let mut wire = Wire::new(lab, (SERVER, PORT));
+        let mut failed = 0;
+        for time in 0..TIMES {
+            let Some(mut end) = wire.connect(SAME, 1000 + time * 100_000) else {
+                failed += 1;
+                continue;
+            };
+            wire.exchange(&mut end);
+            wire.send(end, FIN | ACK, &[]);
+            let fin = wire.expect(SAME, FIN | ACK);
+            let (next, expected) = (end.next.wrapping_add(1), fin.sequence.wrapping_add(1));
+            wire.send(End { port: SAME, next, expected }, ACK, &[]);
+        }
+        assert_eq!(failed, 0, "connections of {TIMES}");
+    });
 }
 
 /// The client has vanished without a word, and comes back with another number (RFC 5961, 4).

@@ -157,16 +157,7 @@ pub(crate) fn answer_of<T>(result: &Receiver<T>) -> T {
 
 /// Starts a server that sends every datagram back. It ends when none has come for some time.
 pub(crate) fn echo_datagrams(lab: &Lab, port: u16) {
-    lab.server.run(move || {
-        let socket = UdpSocket::bind(("::", port)).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        thread::spawn(move || {
-            let mut buffer = vec![0; 65_535];
-            while let Ok((len, from)) = socket.recv_from(&mut buffer) {
-                let _lost = socket.send_to(&buffer[..len], from);
-            }
-        });
-    });
+    note_datagrams(lab, port, mpsc::channel().0);
 }
 
 /// Starts a server that sends the bytes of each connection back in sixes, and closes it after "goodby" or a FIN. After
@@ -198,7 +189,8 @@ fn echo(mut stream: TcpStream, keep: &mpsc::Sender<TcpStream>) {
     }
 }
 
-/// Starts a server that sends every datagram back, and tells the length of each and the port that it came from.
+/// Starts a server that sends every datagram back, and reports its length and the port that it came from. It ends when
+/// none has come for some time.
 pub(crate) fn note_datagrams(lab: &Lab, port: u16, seen: mpsc::Sender<(usize, u16)>) {
     lab.server.run(move || {
         let socket = UdpSocket::bind(("::", port)).unwrap();

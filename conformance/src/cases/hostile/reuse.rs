@@ -160,19 +160,19 @@ fn restart(lab: &mut crate::Lab, client: &mut Client, isn: u32, old: &mut Served
 }
 
 fn restarted_client(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
-    exchange(&mut client, &mut served)?;
-    let isn = client.next.wrapping_add(0x1000_0000);
-    restart(&mut lab, &mut client, isn, &mut served)?;
-    lab.finish()
+    restarted_idle(setup, 0x1000_0000)
 }
 
 fn restarted_client_lower(setup: &Setup) -> Step {
+    restarted_idle(setup, 0x1000_0000u32.wrapping_neg())
+}
+
+/// The client's new number is `ahead` of its old one.
+fn restarted_idle(setup: &Setup, ahead: u32) -> Step {
     let mut lab = setup.start()?;
     let (mut client, mut served) = lab.connect()?;
     exchange(&mut client, &mut served)?;
-    let isn = client.next.wrapping_sub(0x1000_0000);
+    let isn = client.next.wrapping_add(ahead);
     restart(&mut lab, &mut client, isn, &mut served)?;
     lab.finish()
 }
