@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use socket2::{SockRef, Socket};
 
+mod cpu;
 mod datagrams;
 mod doctor;
 mod netlink;
@@ -208,7 +209,7 @@ impl System for Linux {
     }
 
     fn cpu() -> Option<String> {
-        cpuinfo("model name")
+        cpu::name()
     }
 
     fn governor() -> Option<String> {
@@ -217,21 +218,14 @@ impl System for Linux {
 
     /// Only x86 has this flag.
     fn virtual_machine() -> Option<bool> {
-        cpuinfo("flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok()?;
+        cpu::value(&cpuinfo, "flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
     }
 }
 
 /// The text of a file with one line.
 fn line(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
-}
-
-/// The value of the first line of `/proc/cpuinfo` with this key.
-fn cpuinfo(key: &str) -> Option<String> {
-    fs::read_to_string("/proc/cpuinfo").ok()?.lines().find_map(|line| {
-        let (name, value) = line.split_once(':')?;
-        (name.trim() == key).then(|| value.trim().to_owned())
-    })
 }
 
 #[cfg(all(test, target_env = "gnu"))]
