@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
 
 use super::check::{PIECE, Piece};
-use super::flow::Hub;
+use super::flow::{Flow, Hub};
 use super::guard::{Guard, KNOWN, Reply, flow_key, patch, write_acknowledgement};
 use crate::FlowKey;
 use crate::driven::segment::are_checksums_right;
@@ -37,7 +37,7 @@ pub(super) struct Device<L> {
     /// The acknowledgement number that it reads.
     acknowledgement: Option<u32>,
     /// The connection of the last ACK that ipstack has read.
-    acked: Option<FlowKey>,
+    acked: Option<Arc<Flow>>,
     guard: Guard,
     /// A packet to send behind the current one.
     pending: Option<Reply>,
@@ -146,7 +146,7 @@ impl<L: Link> Device<L> {
             // The segment is checked again if it has bytes behind those that ipstack has already.
             self.next -= usize::from(self.end < payload.len() && len > 0);
             self.taken = 0;
-            self.acked = flow_key(&segment);
+            self.acked = flow_key(&segment).and_then(|key| self.guard.flow(key));
         }
         let reply = self.pending.take();
         self.reply(reply);
@@ -187,7 +187,7 @@ impl<L: Link> AsyncRead for Device<L> {
         let device = self.get_mut();
         let coop = ready!(coop::poll_proceed(cx));
         // By now ipstack has passed the last ACK on. A `shutdown` may wait for it.
-        if let Some(flow) = device.acked.take().and_then(|key| device.hub.flow(key)) {
+        if let Some(flow) = device.acked.take() {
             flow.pass_ack();
         }
         device.guard.poll_again(cx);

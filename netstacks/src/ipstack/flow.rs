@@ -101,7 +101,10 @@ impl Hub {
     /// Adds a connection with this initial number of the peer.
     pub(super) fn open(&self, key: FlowKey, irs: u32) -> Arc<Flow> {
         let flow = Flow::new(key, irs, self.most_unread);
-        self.flows().insert(key, Arc::clone(&flow));
+        let before = self.flows().insert(key, Arc::clone(&flow));
+        if let Some(before) = before {
+            before.is_forgotten.store(true, Ordering::Relaxed);
+        }
         flow
     }
 
@@ -173,6 +176,7 @@ impl Hub {
         let mut flows = self.flows();
         if flows.get(&flow.key).is_some_and(|current| Arc::ptr_eq(current, flow)) {
             flows.remove(&flow.key);
+            flow.is_forgotten.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -187,6 +191,8 @@ pub(super) struct Flow {
     read: AtomicU32,
     /// Whether the window is smaller than ipstack's.
     is_reduced: AtomicBool,
+    /// Whether the hub has it no longer.
+    is_forgotten: AtomicBool,
     seen: Mutex<Seen>,
 }
 
@@ -217,8 +223,14 @@ impl Flow {
             first: irs.wrapping_add(1),
             read: AtomicU32::new(0),
             is_reduced: AtomicBool::new(false),
+            is_forgotten: AtomicBool::new(false),
             seen,
         })
+    }
+
+    /// Whether this is the hub's connection of `key`.
+    pub(super) fn is_for(&self, key: &FlowKey) -> bool {
+        self.key == *key && !self.is_forgotten.load(Ordering::Relaxed)
     }
 
     /// Changes the state, and wakes all waiting tasks.

@@ -28,6 +28,8 @@ pub(super) type Reply = (FlowKey, TcpFields);
 
 pub(super) struct Guard {
     hub: Arc<Hub>,
+    /// The connection of the last packet. Packets come in trains, so that it saves most look-ups.
+    last: Option<Arc<Flow>>,
     /// Packets without payload that ipstack reads before the next packet of the batch.
     pub(super) queue: VecDeque<Vec<u8>>,
     /// SYNs of which ipstack has not made a connection yet.
@@ -41,13 +43,21 @@ impl Guard {
     /// Must be called within a runtime.
     pub(super) fn new(hub: Arc<Hub>) -> Self {
         let again = Box::pin(tokio::time::sleep(AGAIN));
-        Self { hub, queue: VecDeque::new(), waiting: Vec::new(), again, opened: VecDeque::new() }
+        Self { hub, last: None, queue: VecDeque::new(), waiting: Vec::new(), again, opened: VecDeque::new() }
+    }
+
+    /// Returns the connection of a packet.
+    pub(super) fn flow(&mut self, key: FlowKey) -> Option<Arc<Flow>> {
+        if !self.last.as_ref().is_some_and(|flow| flow.is_for(&key)) {
+            self.last = self.hub.flow(key);
+        }
+        self.last.clone()
     }
 
     /// Decides about a segment. Returns the part that ipstack reads, and a packet to send.
     pub(super) fn admit(&mut self, segment: &TcpSegment<'_>, headers: &[u8]) -> (Option<Piece>, Option<Reply>) {
         let Some(key) = flow_key(segment) else { return (None, None) };
-        let Some(flow) = self.hub.flow(key) else {
+        let Some(flow) = self.flow(key) else {
             return match stray(segment) {
                 Verdict::Replace if !self.hub.is_listening() => (None, Some(refusal(key, segment))),
                 Verdict::Replace => (self.replace(key, None, segment, headers), None),
@@ -185,7 +195,7 @@ impl Guard {
     /// Notes a TCP packet of ipstack. Returns the window to send, or `None` if it must not be sent.
     pub(super) fn leave(&mut self, segment: &TcpSegment<'_>) -> Option<u16> {
         let flow =
-            flow_key(segment).and_then(|FlowKey { local, peer }| self.hub.flow(FlowKey { local: peer, peer: local }));
+            flow_key(segment).and_then(|FlowKey { local, peer }| self.flow(FlowKey { local: peer, peer: local }));
         let Some(flow) = flow else { return Some(segment.window()) };
         let (window, fin) = flow.note(segment);
         self.queue.extend(fin);
