@@ -127,6 +127,9 @@ on_passive_open(u8_t id, struct tcp_pcb_listen *from, struct tcp_pcb *pcb)
   void *flow;
   LWIP_UNUSED_ARG(from);
   pcb->mss = LWIP_MAX(pcb->mss, MIN_SEND_MSS);
+  /* lwIP makes no segment larger than half of this, but ignores it if the window has been closed so far. Then the first
+   * segment that waits would be larger than later ones may be, which fails an assertion. */
+  pcb->snd_wnd_max = LWIP_MAX(pcb->snd_wnd_max, 2 * MIN_SEND_MSS);
   lwip_sys_segments_of(pcb, &interface);
   flow = (void *)(uintptr_t)callbacks->opened(engine, pcb);
   returned();

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+mod assertions;
 mod fault;
 mod hostile;
 mod offload;
