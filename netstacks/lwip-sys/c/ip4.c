@@ -1,8 +1,10 @@
-/* lwIP's core/ipv4/ip4.c, unchanged, with two additions:
+/* lwIP's core/ipv4/ip4.c, unchanged, with three additions:
  *
  * - TCP packets are neither fragmented nor reassembled. A link that takes packets above the MTU cuts them itself.
  * - Fragments age by the caller's clock when another fragment arrives, so they need no timer. IP_REASS_MAX_PBUFS
- *   bounds their number. */
+ *   bounds their number.
+ * - A datagram is as long as its last fragment says. lwIP appends fragments that lie behind that one, and the length of
+ *   all may exceed 16 bits. */
 
 #include "lwip/opt.h"
 #include "lwip/ip4_frag.h"
@@ -39,6 +41,7 @@ static struct pbuf *
 put_together(struct pbuf *p)
 {
   u32_t now = lwip_sys_seconds();
+  struct pbuf *whole;
   if (is_tcp(p)) {
     pbuf_free(p);
     return NULL;
@@ -49,7 +52,12 @@ put_together(struct pbuf *p)
   for (; aged != now; aged++) {
     ip_reass_tmr();
   }
-  return ip4_reass(p);
+  whole = ip4_reass(p);
+  if (whole != NULL && whole->tot_len != lwip_ntohs(IPH_LEN((const struct ip_hdr *)whole->payload))) {
+    pbuf_free(whole);
+    return NULL;
+  }
+  return whole;
 }
 
 void

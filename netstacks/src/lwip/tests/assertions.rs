@@ -2,6 +2,12 @@
 
 use super::*;
 
+impl Bench {
+    fn put_packet(&mut self, packet: &[u8]) {
+        self.wire.try_send(PacketMeta::default(), &[IoSlice::new(packet)]).unwrap();
+    }
+}
+
 #[test]
 fn a_window_of_nothing_in_the_handshake_may_open_to_less_than_a_segment() {
     for opened in [1, 2, 95, 1000, 60_000] {
@@ -30,5 +36,37 @@ fn a_window_of_nothing_in_the_handshake_may_open_to_less_than_a_segment() {
             bench.now += Duration::from_millis(50);
         }
         assert!(sent > 10, "{opened}: {sent}");
+    }
+}
+
+/// A fragment of an ICMP message: `last` says that no more follow.
+fn fragment(message: &[u8], at: usize, len: usize, last: bool) -> Vec<u8> {
+    let mut packet = vec![0x45, 0, 0, 0, 0, 7, 0, 0, 64, 1, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    packet[2..4].copy_from_slice(&(20 + len as u16).to_be_bytes());
+    packet[6..8].copy_from_slice(&(at as u16 / 8 | if last { 0 } else { 0x2000 }).to_be_bytes());
+    let checksum = !ones(&packet);
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    packet.extend_from_slice(&message[at..at + len]);
+    packet
+}
+
+#[test]
+fn fragments_behind_the_last_one_do_not_lengthen_a_datagram() {
+    for len in [65_528, 24_000] {
+        let mut bench = Bench::over(MemoryLink::pair(9000, 64), false, 256 << 10);
+        let mut echo = bytes(0, len);
+        echo[..8].copy_from_slice(&[8, 0, 0, 0, 0, 1, 0, 1]);
+        let checksum = !ones(&echo);
+        echo[2..4].copy_from_slice(&checksum.to_be_bytes());
+        // The last fragment is in the middle, and the first one completes the datagram.
+        bench.put_packet(&fragment(&echo, 8192, 8, true));
+        for at in (0..len).step_by(8192).rev() {
+            let at = if at == 8192 { 8200 } else { at };
+            bench.put_packet(&fragment(&echo, at, (at / 8192 * 8192 + 8192).min(len) - at, false));
+        }
+        bench.engine.ingress(bench.now).unwrap();
+        bench.engine.egress(bench.now).unwrap();
+        let lens: Vec<_> = bench.take_packets().iter().map(|(_, packet)| packet.len()).collect();
+        assert_eq!(lens, [], "{len}");
     }
 }
