@@ -95,7 +95,8 @@ impl Play {
         let capabilities = link.capabilities();
         let buffers = (0..16).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect();
         let clients = (0..=SLOTS).map(|_| None).collect();
-        let window = if shape & 8 != 0 { 3_000 } else { u16::MAX };
+        // A window of 0 opens by ACKs of the input, and at the end.
+        let window = [u16::MAX, 3_000, u16::MAX, 0][usize::from(shape >> 3 & 3)];
         Self {
             link,
             capabilities,
@@ -188,6 +189,8 @@ impl Play {
         let most = if self.capabilities.segmentation.any() { 8_000 } else { 1_400 };
         let verifies = !self.capabilities.checksum.rx;
         let Some(client) = &mut self.clients[slot] else { return };
+        // The RST for a bare ACK before the handshake looks like one for the SYN.
+        client.blameless &= client.state != State::SynSent || !matches!(choice, 2..=4);
         let packets = match choice {
             1 => vec![client.more(1 + u32::from(input.word()) % most)],
             2 => vec![client.wild(input, most)],
@@ -262,7 +265,7 @@ impl Play {
         let most = if self.capabilities.segmentation.any() { 8_000 } else { 1_400 };
         let begin = tokio::time::Instant::now();
         for client in self.clients.iter_mut().flatten() {
-            client.behave(self.window);
+            client.behave(self.window.max(3_000));
         }
         loop {
             self.receive();
