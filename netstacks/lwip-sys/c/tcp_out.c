@@ -10,7 +10,7 @@
  * - tcp_output() sends whole segments only. A segment that is larger than the peer's window waits for the window to
  *   open. If no acknowledgement in flight would open it, lwip_sys_fit() cuts the segment.
  * - tcp_split_unsent_seg() copies FIN and PSH from the first part to the second, and does not clear them in the
- *   first. */
+ *   first. It also counts pbufs without a limit: a window that shrinks again and again would make it overflow. */
 
 #include "lwip/opt.h"
 #include "lwip/priv/tcp_priv.h"
@@ -24,6 +24,9 @@
 /* Pbufs of the queue that are reserved for calls of tcp_write() that continue a segment: more than the number of calls
  * for one result of lwip_sys_pcb_room(). lwip.rs has the same number. */
 #define QUEUE_SPARE 64
+
+/* Each cut of a segment adds a pbuf to the queue, and tcp_write() stays below this. One place is left for a FIN. */
+#define MOST_PBUFS 0xfffe
 
 /* Largest payloads of super-packets over IPv4 and IPv6, in bytes. */
 static u16_t largest[2];
@@ -194,6 +197,9 @@ tcp_split_unsent_seg(struct tcp_pcb *pcb, u16_t split)
   if (split == 0) {
     /* The window of a multiple of 64 KiB, cut to 16 bits by tcp_slowtmr(). The segment fits. */
     return ERR_OK;
+  }
+  if (pcb->snd_queuelen >= MOST_PBUFS) {
+    return ERR_MEM;
   }
   err = lwip_tcp_split_unsent_seg(pcb, split);
   if (err == ERR_OK && head != NULL && head->len < len) {

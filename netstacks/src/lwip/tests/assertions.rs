@@ -70,3 +70,49 @@ fn fragments_behind_the_last_one_do_not_lengthen_a_datagram() {
         assert_eq!(lens, [], "{len}");
     }
 }
+
+#[test]
+fn a_window_that_shrinks_again_and_again_does_not_overflow_the_queue() {
+    let mut bench = Bench::over(MemoryLink::pair(1500, 1 << 12), false, 256 << 10);
+    let (accepted, mut next) = bench.open(&MSS_1460);
+    let begin = next.ack;
+    // The congestion window grows.
+    let mut sent = bench.engine.send(accepted.flow, &bytes(0, 200_000)).unwrap();
+    for _ in 0..200 {
+        let len: usize = bench.turn().iter().map(|segment| segment.len).sum();
+        next.ack = next.ack.wrapping_add(len as u32);
+        bench.put(&next);
+    }
+    assert_eq!(next.ack.wrapping_sub(begin), sent as u32);
+    // The first segment that waits for an acknowledgement is long, and all others have one byte.
+    sent += bench.engine.send(accepted.flow, &bytes(sent, 1460)).unwrap();
+    bench.turn();
+    while let Ok(len) = bench.engine.send(accepted.flow, &bytes(sent, 1)) {
+        sent += len;
+        assert_eq!(bench.turn().iter().map(|segment| segment.len).collect::<Vec<_>>(), [1], "{sent}");
+    }
+    // Each time the first segment is cut: the window ends within it, and a timeout has put it back into the queue.
+    let (mut head, mut acknowledged) = (1460, 0);
+    for step in 0..80 {
+        if step % 4 == 0 {
+            acknowledged += 1;
+            next.ack = next.ack.wrapping_add(1);
+        }
+        next.window = head - acknowledged - 1;
+        for _ in 0..10 {
+            next.len = 1;
+            bench.put(&next);
+            next.seq += 1;
+            if bench.pass(Duration::from_secs(1)).iter().any(|segment| segment.len == usize::from(next.window)) {
+                head = next.window;
+                break;
+            }
+        }
+    }
+    assert!(head < 1460 - 66, "{head}");
+    (next.window, next.len, next.ack) = (60_000, 0, begin.wrapping_add(sent as u32));
+    bench.put(&next);
+    bench.turn();
+    assert_eq!(bench.engine.send(accepted.flow, &bytes(sent, 100)).unwrap(), 100);
+    assert_eq!(bench.turn().iter().map(|segment| segment.len).collect::<Vec<_>>(), [100]);
+}
