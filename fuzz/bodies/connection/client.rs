@@ -339,6 +339,7 @@ impl Client {
     pub(super) fn behave(&mut self, window: u16) {
         self.is_silent = false;
         self.window = window;
+        self.reach = self.reach.max(self.received + u32::from(window));
         if self.fin {
             // The server never learns the number of a client that sent nothing.
             self.blameless &= self.next > 0;
