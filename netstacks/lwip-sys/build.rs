@@ -34,7 +34,12 @@ const LWIP: &[&str] = &[
 ];
 
 fn main() -> ExitCode {
-    match sources().and_then(|sources| compile(&sources)) {
+    match sources().and_then(|sources| {
+        // For `tests/assertions.rs`.
+        println!("cargo::rustc-env=LWIP_SYS_SOURCES={}", sources.display());
+        println!("cargo::rustc-env=LWIP_SYS_FILES={}", LWIP.join(" "));
+        compile(&sources)
+    }) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             println!("cargo::error={message}");
