@@ -27,6 +27,9 @@ static struct {
   size_t count;
 } classes[CLASSES];
 
+/* For tests: the C library has no more memory. */
+u8_t lwip_sys_starved;
+
 static size_t
 size_of(size_t class)
 {
@@ -46,7 +49,7 @@ lwip_sys_malloc(size_t size)
     classes[class].free = block->next;
     classes[class].count--;
   } else {
-    if (size > SIZE_MAX - sizeof(*block)) {
+    if (lwip_sys_starved || size > SIZE_MAX - sizeof(*block)) {
       return NULL;
     }
     block = (union block *)malloc(sizeof(*block) + (class < CLASSES ? size_of(class) : size));

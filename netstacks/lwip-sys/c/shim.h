@@ -142,6 +142,7 @@ err_t lwip_sys_start(const struct lwip_sys_callbacks *callbacks, void *engine, v
                      const struct lwip_sys_options *options);
 void lwip_sys_stop(void);
 void lwip_sys_memory_trim(void);
+extern u8_t lwip_sys_starved;
 size_t lwip_sys_input(struct pbuf *p, u8_t verified, struct tcp_pcb *pcb);
 
 void lwip_sys_udp_close(void);

@@ -305,6 +305,8 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_is_quiet(pcb: *const TcpPcb) -> u8;
     /// How many ranges of segments out of order were looked at since the process began, for tests.
     pub static lwip_sys_reorder_steps: usize;
+    /// Whether the C library has no more memory, for tests. The free lists still have theirs.
+    pub static mut lwip_sys_starved: u8;
     /// Fails an assertion, for tests.
     pub fn lwip_sys_fail();
     /// The internet checksum (RFC 1071), complemented, in network byte order.

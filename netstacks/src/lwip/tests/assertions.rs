@@ -1,5 +1,6 @@
 //! Packets that could make an assertion of lwIP fail; see `lwip-sys/ASSERTIONS.md`.
 
+use super::reorder::Random;
 use super::*;
 
 impl Bench {
@@ -43,7 +44,7 @@ fn a_window_of_nothing_in_the_handshake_may_open_to_less_than_a_segment() {
 fn fragment(message: &[u8], at: usize, len: usize, last: bool) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 0, 0, 7, 0, 0, 64, 1, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     packet[2..4].copy_from_slice(&(20 + len as u16).to_be_bytes());
-    packet[6..8].copy_from_slice(&(at as u16 / 8 | if last { 0 } else { 0x2000 }).to_be_bytes());
+    packet[6..8].copy_from_slice(&((at as u16 / 8) | if last { 0 } else { 0x2000 }).to_be_bytes());
     let checksum = !ones(&packet);
     packet[10..12].copy_from_slice(&checksum.to_be_bytes());
     packet.extend_from_slice(&message[at..at + len]);
@@ -115,4 +116,60 @@ fn a_window_that_shrinks_again_and_again_does_not_overflow_the_queue() {
     bench.turn();
     assert_eq!(bench.engine.send(accepted.flow, &bytes(sent, 100)).unwrap(), 100);
     assert_eq!(bench.turn().iter().map(|segment| segment.len).collect::<Vec<_>>(), [100]);
+}
+
+/// Takes the memory of the C library away from lwIP, and what its free lists have, or gives it back.
+fn starve(is_starved: bool) {
+    // SAFETY: the caller's bench holds the lock of lwIP's only engine, and lwIP does not run.
+    unsafe {
+        lwip_sys::lwip_sys_starved = u8::from(is_starved);
+        if is_starved {
+            lwip_sys::lwip_sys_memory_trim();
+        }
+    }
+}
+
+#[test]
+fn a_lack_of_memory_ends_connections_and_not_the_stack() {
+    for seed in 0..if cfg!(miri) { 1 } else { 200 } {
+        let mut random = Random(seed);
+        let mut bench = Bench::over(MemoryLink::pair(1500, 256), false, 16 << 10);
+        let (accepted, mut next) = bench.open(&[2, 4, 5, 180, 4, 2, 1, 1]);
+        let mut sent = next.ack;
+        for round in 0..150 {
+            match random.below(12) {
+                0 => starve(random.below(2) == 0),
+                1 => bench.put(&syn_of(2000 + round)),
+                2 => drop(bench.engine.send(accepted.flow, &bytes(0, 1 + random.below(4000)))),
+                3 => drop(bench.engine.recv(accepted.flow, &mut [0; 2000])),
+                4 => bench.now += Duration::from_millis(50 * random.below(20) as u64),
+                5 => next.window = [0, 10, 700, 60_000][random.below(4)],
+                6 if random.below(30) == 0 => bench.engine.finish(accepted.flow),
+                7 => bench.put(&Segment { ack: next.ack.wrapping_add(random.below(3000) as u32), ..next.clone() }),
+                8 => (next.ack, next.len) = (sent, 0),
+                9 => next.seq = next.seq.wrapping_add(random.below(800) as u32),
+                _ => {
+                    let seq = next.seq.wrapping_add(random.below(3000) as u32).wrapping_sub(500);
+                    bench.put(&Segment { seq, len: random.below(1460), ..next.clone() });
+                }
+            }
+            for segment in bench.turn() {
+                if segment.ports.1 == 1000 && segment.flags & (SYN | RST) == 0 {
+                    let end = segment.seq.wrapping_add(segment.len as u32);
+                    sent = if end.wrapping_sub(sent).cast_signed() > 0 { end } else { sent };
+                }
+            }
+        }
+        starve(false);
+        bench.engine.release(accepted.flow);
+        bench.put(&syn_of(5000));
+        let replies = bench.turn();
+        let is_served = replies.iter().any(|reply| (reply.ports.1, reply.flags) == (5000, SYN | ACK));
+        assert!(is_served, "seed {seed}: {replies:?}");
+    }
+}
+
+/// The SYN of another client.
+fn syn_of(port: u16) -> Segment {
+    Segment { ports: (port, 80), seq: 99, flags: SYN, window: 60_000, options: MSS_1460.into(), ..Default::default() }
 }

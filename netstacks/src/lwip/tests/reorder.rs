@@ -80,10 +80,10 @@ fn a_fin_that_is_just_within_the_window_counts() {
 }
 
 /// A generator of random numbers: the one of Numerical Recipes.
-struct Random(u32);
+pub(super) struct Random(pub(super) u32);
 
 impl Random {
-    fn below(&mut self, end: usize) -> usize {
+    pub(super) fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (self.0 >> 8) as usize % end
     }
