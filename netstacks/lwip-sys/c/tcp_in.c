@@ -108,6 +108,10 @@ prepare(struct tcp_pcb *pcb, struct tcp_hdr *header, struct pbuf *p)
   if (tcplen == 0 || pcb->state < SYN_RCVD || pcb->state >= CLOSE_WAIT || (flags & (TCP_SYN | TCP_RST))) {
     return;
   }
+  if (pcb->state == SYN_RCVD && !TCP_SEQ_BETWEEN(ackno, pcb->lastack + 1, pcb->snd_nxt)) {
+    /* lwIP sends a RST for it, with its numbers. */
+    return;
+  }
   if (TCP_SEQ_GT(seqno, pcb->rcv_nxt)) {
     if (TCP_SEQ_LT(seqno, pcb->rcv_nxt + pcb->rcv_wnd)) {
       put_aside(pcb, header, p);

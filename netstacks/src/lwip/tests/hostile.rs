@@ -178,6 +178,16 @@ fn another_syn_for_a_half_open_connection_is_challenged() {
 }
 
 #[test]
+fn a_rst_for_a_wrong_ack_does_not_look_like_a_refusal() {
+    let mut bench = Bench::new();
+    bench.put(&syn(1000, 99));
+    bench.turn();
+    bench.put(&Segment { seq: 355, flags: ACK, len: 1, ..syn(1000, 99) });
+    let reply = bench.turn().pop().unwrap();
+    assert_eq!((reply.flags, reply.seq, reply.ack), (RST | ACK, 0, 356), "a client takes 100 as the number of its SYN");
+}
+
+#[test]
 fn an_egress_is_bounded_and_gives_each_connection_its_turn() {
     let mut bench = Bench::over(MemoryLink::pair(1500, 1 << 12), false, 4 << 20);
     let scaled = [2, 4, 5, 180, 3, 3, 5, 0];
