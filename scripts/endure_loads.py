@@ -54,6 +54,14 @@ def end(process):
         process.wait()
 
 
+def spread(parts, part, since, until, work):
+    """Adds work that took this time to the parts of the time, evenly."""
+    for k in range(PARTS):
+        overlap = min(until, (k + 1) * part) - max(since, k * part)
+        if overlap > 0:
+            parts[k] += work * overlap / (until - since)
+
+
 def environment(sample):
     """Where a run was made."""
     fields = sample.get("environment") or {}
@@ -81,12 +89,16 @@ class Program:
         end(self.process)
         sample = json.loads(self.process.stdout.read() or "{}")
         requests = (sample.get("requests") or {}).get("answered")
-        sizes = [interval["bytes"] for interval in sample.get("intervals", [])]
+        intervals = sample.get("intervals", [])
+        total = sum(interval["bytes"] for interval in intervals)
         # Each request has as many bytes.
-        work = requests / sum(sizes) if requests and sum(sizes) else 8e-9
+        work = requests / total if requests and total else 8e-9
         client = {"name": "requests" if requests else "streams", "unit": "requests" if requests else "Gb"}
-        # What arrives behind the end of the last interval belongs to it.
-        parts = [size * work for size in sizes[:PARTS]]
+        # A busy machine may let an interval be longer than a part.
+        parts, since, part = [0.0] * PARTS, 0, sample.get("elapsed_ns", 0) / PARTS
+        for until, size in ((interval["end_ns"], interval["bytes"]) for interval in intervals):
+            spread(parts, part, since, until, size * work)
+            since = until
         return {
             "status": sample.get("status", "no result"),
             "detail": sample.get("detail"),
@@ -130,9 +142,7 @@ class Client:
         parts, part = [0.0] * PARTS, seconds / PARTS
         failures, allowed, first = 0, 0, None
         for since, until, done, failed, reason in self.rounds:
-            for k in range(PARTS):
-                overlap = min(until, begin + (k + 1) * part) - max(since, begin + k * part)
-                parts[k] += done * max(overlap, 0) / (until - since)
+            spread(parts, part, since - begin, until - begin, done)
             # A download that was changed on its way is never right.
             if failed and until >= down and since <= up and reason != "corrupt":
                 allowed += failed

@@ -8,8 +8,6 @@ use serde_json::Value;
 use crate::pairs::pairwise;
 use crate::processes::{run, stderr};
 
-#[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
-const STACKS: [&str; 3] = ["lwip", "ipstack", "smoltcp"];
 const MODES: [&str; 2] = ["reader", "writer"];
 
 /// Returns the sample of a run, which must succeed.
@@ -41,11 +39,17 @@ const SMALL: &str = "--bytes 8MB --warmup 1MB --verify full --interval 0.01";
 const BRIEF: &str = "--time 0.1 --warmup 1MB --verify full --interval 0.02";
 
 #[test]
-#[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+#[cfg(all(
+    feature = "lwip",
+    feature = "ipstack",
+    feature = "smoltcp",
+    feature = "tcp_ip",
+    feature = "netstack-smoltcp"
+))]
 fn every_stack_alone_delivers_every_byte() {
     // One run takes about as long as a tick of the kernel's clock, so its CPU time may be zero.
     let mut stack_seconds = None;
-    let axes = [&STACKS[..], &MODES, &["on", "off"], &["", "--ipv6"], &["", "--current-thread"]];
+    let axes = [&crate::processes::STACKS[..], &MODES, &["on", "off"], &["", "--ipv6"], &["", "--current-thread"]];
     for [stack, mode, offload, version, runtime] in pairwise(axes) {
         let arguments = format!("--layer stack -n {stack} -m {mode} --offload {offload} {version} {runtime} {SMALL}");
         let sample = sample(&arguments);
@@ -63,7 +67,13 @@ fn every_stack_alone_delivers_every_byte() {
 }
 
 #[test]
-#[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+#[cfg(all(
+    feature = "lwip",
+    feature = "ipstack",
+    feature = "smoltcp",
+    feature = "tcp_ip",
+    feature = "netstack-smoltcp"
+))]
 fn every_stack_alone_takes_every_option() {
     let options = [
         "--mtu 576 --window 64KiB",
@@ -74,7 +84,7 @@ fn every_stack_alone_takes_every_option() {
         "--ipv6 --mtu 65535 --offload off",
     ];
     let lengths = ["--bytes 2MB --warmup 100KB", "--time 0.1 --warmup 0"];
-    for [stack, mode, options, length] in pairwise([&STACKS, &MODES, &options, &lengths]) {
+    for [stack, mode, options, length] in pairwise([&crate::processes::STACKS[..], &MODES, &options, &lengths]) {
         let arguments = format!("--layer stack -n {stack} -m {mode} {options} {length} --verify full");
         assert!(sample(&arguments)["bytes"].as_u64().unwrap() > 0, "{arguments}");
     }

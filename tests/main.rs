@@ -6,7 +6,14 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 // If a system or a feature leaves tests out, some of their helpers are unused.
 #![cfg_attr(
-    not(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp")),
+    not(all(
+        target_os = "linux",
+        feature = "lwip",
+        feature = "ipstack",
+        feature = "smoltcp",
+        feature = "tcp_ip",
+        feature = "netstack-smoltcp"
+    )),
     allow(dead_code, unused_macros, reason = "the tests that use it are left out")
 )]
 
@@ -63,7 +70,21 @@ mod safety;
 mod schema;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod stopped;
-#[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+#[cfg(all(
+    target_os = "linux",
+    feature = "lwip",
+    feature = "ipstack",
+    feature = "smoltcp",
+    feature = "tcp_ip",
+    feature = "netstack-smoltcp"
+))]
 mod tun;
-#[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+#[cfg(all(
+    target_os = "linux",
+    feature = "lwip",
+    feature = "ipstack",
+    feature = "smoltcp",
+    feature = "tcp_ip",
+    feature = "netstack-smoltcp"
+))]
 mod workloads;

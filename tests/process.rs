@@ -123,6 +123,18 @@ fn output_without_end_is_cut_off() {
     assert!(begin.elapsed() < Duration::from_secs(10), "it took {:?}", begin.elapsed());
 }
 
+/// A sample behind 16 MiB of output, or an error before 64 KiB of others, is not kept.
+#[test]
+fn output_beyond_its_limit_is_dropped() {
+    let blank = |bytes: u32| format!("head -c {bytes} /dev/zero | tr '\\0' '\\n'");
+    let behind = |bytes| executed("limit", &format!("{}; {}", blank(bytes), print(Status::Ok))).unwrap();
+    assert!(behind(15 << 20).is_ok());
+    assert_eq!(behind(16 << 20).measured.status, Status::Panicked);
+    let before = |bytes| executed("limit", &format!("(echo 'error: early'; {}) >&2; exit 1", blank(bytes)));
+    assert_eq!(before(63 << 10).unwrap_err().to_string(), "early");
+    assert_eq!(before(64 << 10).unwrap().measured.status, Status::Panicked);
+}
+
 #[test]
 fn an_error_of_the_process_keeps_its_text_and_its_exit_code() {
     for (code, said) in [

@@ -5,6 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+/// All stacks of a default build.
+pub(crate) const STACKS: [&str; 5] = ["lwip", "ipstack", "smoltcp", "tcp_ip", "netstack-smoltcp"];
+
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_rust-tun-perf");
 

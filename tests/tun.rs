@@ -7,7 +7,7 @@ use std::process::Output;
 
 use crate::machine::{missing_program, no_device, no_root};
 use crate::pairs::pairwise;
-use crate::processes::{run, shell, stderr};
+use crate::processes::{STACKS, run, shell, stderr};
 
 /// Checks that standard output is one line with the word that scripts look for, and that standard error does not have
 /// it.
@@ -18,8 +18,6 @@ fn assert_one_figure(output: &Output, what: &str) {
     assert_eq!(stdout.lines().count(), 1, "{what}\n{stdout}");
     assert!(!stderr(output).contains("Gbps"), "{what}\n{}", stderr(output));
 }
-
-const STACKS: [&str; 5] = ["lwip", "ipstack", "smoltcp", "tcp_ip", "netstack-smoltcp"];
 
 #[test]
 fn every_cell_delivers_every_byte() {

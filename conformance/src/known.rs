@@ -1,9 +1,13 @@
 //! The known failures of each stack, and the cases that pass only by a workaround.
 
+mod expected;
+
 use std::collections::BTreeMap;
 
 use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
+
+pub use self::expected::Expected;
 
 /// The committed list.
 const LIST: &str = include_str!("../known.json");
@@ -13,11 +17,49 @@ const LIST: &str = include_str!("../known.json");
 pub struct Known {
     /// Cases that fail, each with the reason.
     pub failures: BTreeMap<String, String>,
+    /// Cases that fail with offload alone, each with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failures_with_offload: BTreeMap<String, String>,
     /// Cases that fail in some runs and pass in others, each with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub at_times: BTreeMap<String, String>,
+    /// The same for cases that fail at times with offload alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub at_times_with_offload: BTreeMap<String, String>,
+    /// Cases that pass on a fast machine with nothing else to do and fail on others, each with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub when_busy: BTreeMap<String, String>,
+    /// The text that a known failure contains. A `#` stands for any number. A ` | ` is between texts of which one is enough.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub seen: BTreeMap<String, String>,
     /// Cases that pass because the adapter works around the stack, each with the name of the workaround.
     pub workarounds: BTreeMap<String, String>,
+}
+
+impl Known {
+    /// Returns the reason why a case fails over this kind of link.
+    pub fn fails(&self, id: &str, offload: bool) -> Option<&String> {
+        self.failures.get(id).or_else(|| self.failures_with_offload.get(id).filter(|_| offload))
+    }
+
+    /// Returns the reason why a case fails in some runs over this kind of link.
+    pub fn fails_at_times(&self, id: &str, offload: bool) -> Option<&String> {
+        let with_offload = || self.at_times_with_offload.get(id).filter(|_| offload);
+        self.at_times.get(id).or_else(with_offload).or_else(|| self.when_busy.get(id))
+    }
+}
+
+/// Replaces each number by a `#`, so that texts with other ports, times and sequence numbers are alike.
+pub fn without_numbers(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '0'..='9' if out.ends_with('#') => {}
+            '0'..='9' => out.push('#'),
+            _ => out.push(character),
+        }
+    }
+    out
 }
 
 /// Returns the committed list, by the names of the stacks.

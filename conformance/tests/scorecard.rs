@@ -17,18 +17,15 @@ use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use conformance::known::{self, Known};
-use conformance::{Case, Layer, Outcome, Run};
+use conformance::known::{self, Expected, Known};
+use conformance::{Case, Layer, Outcome, Ran, Run};
 use netstacks::StackKind;
 
 /// How many cases run at once, if the stack can run more than once in a process. Cases wait most of the time.
 const AT_ONCE: usize = 8;
 
-/// How often a case is repeated if its outcome is not the known one.
-const AGAIN: usize = 4;
-
-/// Returns the outcomes of cases, with or without offload.
-fn outcomes(stack: StackKind, cases: &[Case], offload: bool) -> BTreeMap<&'static str, Outcome> {
+/// Returns the results of cases, with or without offload.
+fn results(stack: StackKind, cases: &[Case], offload: bool) -> BTreeMap<&'static str, Ran> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let alone = conformance::patience() > 1 || matches!(stack, StackKind::Lwip | StackKind::LwipPublished);
     let workers = if alone { 1 } else { AT_ONCE };
@@ -36,8 +33,8 @@ fn outcomes(stack: StackKind, cases: &[Case], offload: bool) -> BTreeMap<&'stati
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let outcome = run(stack, case, offload);
-                    results.lock().unwrap().insert(case.id, outcome);
+                    let ran = run(stack, case, offload);
+                    results.lock().unwrap().insert(case.id, ran);
                 }
             });
         }
@@ -45,69 +42,73 @@ fn outcomes(stack: StackKind, cases: &[Case], offload: bool) -> BTreeMap<&'stati
     results.into_inner().unwrap()
 }
 
-fn run(stack: StackKind, case: &Case, offload: bool) -> Outcome {
-    conformance::run(case, Run { stack, program: None, layer: Layer::Stack, offload, trace: None }).outcome
+fn run(stack: StackKind, case: &Case, offload: bool) -> Ran {
+    conformance::run(case, Run { stack, program: None, layer: Layer::Stack, offload, trace: None })
 }
 
-/// Returns the final outcome of a case. If it is not the known one, the case is repeated: a busy machine can make a
-/// case fail.
-fn settled(stack: StackKind, id: &str, offload: bool, outcome: Outcome, fails: bool) -> Outcome {
-    let is_as_known = |outcome: &Outcome| match outcome {
-        Outcome::Pass => !fails,
-        Outcome::Fail(_) => fails,
-        Outcome::NotApplicable(_) => true,
-    };
-    let case = Case::all().find(|case| case.id == id).unwrap();
-    let offload = case.offload().unwrap_or(offload);
-    let mut outcome = outcome;
-    for _ in 0..AGAIN {
-        if is_as_known(&outcome) {
-            break;
+/// Runs cases over one kind of link, and returns the results that are not the known ones.
+fn changes(stack: StackKind, known: &Known, cases: &[Case], offload: bool) -> Vec<(&'static str, Outcome)> {
+    let mut changes = Vec::new();
+    for (id, ran) in results(stack, cases, offload) {
+        let case = cases.iter().find(|case| case.id == id).unwrap();
+        let expected = Expected::of(known, id, offload);
+        // With more time than usual, cases pass that fail by their time.
+        if conformance::patience() > 1 && !matches!(expected, Expected::Pass) {
+            continue;
         }
-        println!("{stack} {id} (offload: {offload}) once more: {outcome:?}");
-        outcome = run(stack, &case, offload);
+        if let Some(name) = known.workarounds.get(id)
+            && ran.outcome == Outcome::Pass
+            && !ran.workarounds.contains(name)
+        {
+            changes.push((id, Outcome::NotApplicable(format!("the adapter has no workaround {name}"))));
+        }
+        let again = || {
+            let outcome = run(stack, case, offload).outcome;
+            println!("{stack} {id} (offload: {offload}) once more: {outcome:?}");
+            outcome
+        };
+        changes.extend(expected.judge(ran.outcome, again).map(|outcome| (id, outcome)));
     }
-    outcome
+    changes
 }
 
 fn scorecard(stack: StackKind) {
-    let Known { mut failures, at_times, workarounds } = known::of(stack);
-    let mut changes = String::new();
+    let mut known = known::of(stack);
     let (offloading, plain): (Vec<_>, Vec<_>) = Case::all().partition(|case| case.offload() == Some(true));
-    let mut results = outcomes(stack, &plain, false);
-    results.extend(outcomes(stack, &offloading, true));
-    for (id, outcome) in results {
-        if at_times.contains_key(id) {
-            continue;
-        }
-        let is_known = failures.contains_key(id);
-        let outcome = settled(stack, id, false, outcome, is_known);
-        match (outcome, failures.get(id)) {
-            (Outcome::Fail(seen), None) => {
-                writeln!(changes, "{id} fails: {seen}").unwrap();
-                failures.insert(id.to_owned(), seen);
-            }
-            // With more time than usual, cases pass that fail by their time.
-            (Outcome::Pass, Some(reason)) if conformance::patience() == 1 => {
-                writeln!(changes, "{id} passes, but known.json says that it fails: {reason}").unwrap();
-                failures.remove(id);
-            }
-            _ => {}
-        }
-    }
-    // The list is for links without offload. With offload no other case may fail.
-    let both: Vec<_> =
-        plain.into_iter().filter(|case| case.offload().is_none() && !failures.contains_key(case.id)).collect();
-    let both: Vec<_> = both.into_iter().filter(|case| !at_times.contains_key(case.id)).collect();
-    for (id, outcome) in outcomes(stack, &both, true) {
-        if let Outcome::Fail(seen) = settled(stack, id, true, outcome, false) {
-            writeln!(changes, "{id} fails with offload: {seen}").unwrap();
-        }
-    }
+    let over_plain = changes(stack, &known, &plain, false);
+    // The list of failures is for links without offload. With offload only the cases of its own lists may fail.
+    let both = plain.into_iter().filter(|case| case.offload().is_none() && !known.failures.contains_key(case.id));
+    let both: Vec<_> = both.chain(offloading).collect();
+    let over_offloading = changes(stack, &known, &both, true);
+    let changed: Vec<_> = over_plain.into_iter().map(|change| (false, change)).collect();
+    let changed = changed.into_iter().chain(over_offloading.into_iter().map(|change| (true, change)));
     if std::env::var_os("UPDATE_KNOWN").is_some() {
-        return update(stack, Known { failures, at_times, workarounds });
+        for (offload, (id, outcome)) in changed {
+            learn(&mut known, id, offload, outcome);
+        }
+        return update(stack, known);
     }
-    assert!(changes.is_empty(), "{stack} has changed; UPDATE_KNOWN=1 rewrites known.json:\n{changes}");
+    let mut text = String::new();
+    for (offload, (id, outcome)) in changed {
+        let expected = Expected::of(&known, id, offload);
+        writeln!(text, "{id} (offload: {offload}): {outcome:?}; known: {expected:?}").unwrap();
+    }
+    assert!(text.is_empty(), "{stack} has changed; UPDATE_KNOWN=1 rewrites known.json:\n{text}");
+}
+
+/// Notes a result. A new failure gets its observation as the reason.
+fn learn(known: &mut Known, id: &str, offload: bool, outcome: Outcome) {
+    if let Outcome::Fail(seen) = outcome {
+        known.seen.insert(id.to_owned(), known::without_numbers(&seen));
+        if known.fails_at_times(id, offload).is_none() {
+            let failures = if offload { &mut known.failures_with_offload } else { &mut known.failures };
+            failures.entry(id.to_owned()).or_insert(seen);
+        }
+    } else {
+        for list in [&mut known.failures, &mut known.failures_with_offload, &mut known.seen] {
+            list.remove(id);
+        }
+    }
 }
 
 /// Writes the known results of a stack. A new failure gets its observation as the reason.
@@ -127,7 +128,10 @@ fn the_list_names_cases() {
     for (stack, known) in known::all() {
         let is_its_name = |kind: StackKind| kind.name() == stack;
         assert!(StackKind::ALL.into_iter().chain([StackKind::Gvisor]).any(is_its_name), "{stack}");
-        for id in known.failures.keys().chain(known.at_times.keys()).chain(known.workarounds.keys()) {
+        let named = [&known.failures, &known.failures_with_offload, &known.at_times];
+        let named =
+            named.into_iter().chain([&known.at_times_with_offload, &known.when_busy, &known.seen, &known.workarounds]);
+        for id in named.flat_map(BTreeMap::keys) {
             assert!(ids.contains(&id.as_str()), "{stack}: there is no case {id}");
         }
     }

@@ -210,18 +210,24 @@ pub fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
+    use std::io::Write as _;
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
 
+    /// Says that a test cannot run, past the test harness, which would hide it.
+    fn skip(test: &str, error: &dyn std::fmt::Display) {
+        let _closed = writeln!(std::io::stderr(), "SKIP {}::{test}: {error}", module_path!());
+    }
+
     #[test]
     fn joined_networks_reach_each_other_at_once() {
         for (here, there, prefix_len) in [("10.0.1.1", "10.0.2.1", 24), ("fd10:0:1::1", "fd10:0:2::1", 64)] {
             let (near, far) = match (Namespace::new(), Namespace::new()) {
                 (Ok(near), Ok(far)) => (near, Arc::new(far)),
-                (Err(error), _) | (_, Err(error)) => return println!("SKIP: {error}"),
+                (Err(error), _) | (_, Err(error)) => return skip("joined_networks", &error),
             };
             let interface = |name: &str, address: &str, route_to: &str| Interface {
                 name: name.to_owned(),
@@ -247,10 +253,7 @@ mod tests {
     fn a_namespace_has_a_network_of_its_own_and_outlives_a_panic_by_an_error() {
         let namespace = match Namespace::new() {
             Ok(namespace) => namespace,
-            Err(error) => {
-                println!("SKIP: {error}");
-                return;
-            }
+            Err(error) => return skip("a_namespace", &error),
         };
         let network = |path: PathBuf| std::fs::read_link(path).unwrap();
         assert_ne!(network(namespace.path()), network(folder_of_thread().join("ns/net")));

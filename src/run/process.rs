@@ -67,6 +67,7 @@ pub(super) async fn tail(stream: Option<impl AsyncRead + Unpin>) -> io::Result<V
             bytes.drain(..bytes.len() - MAX_STDERR);
         }
     }
+    bytes.drain(..bytes.len().saturating_sub(MAX_STDERR));
     Ok(bytes)
 }
 
@@ -88,5 +89,21 @@ pub(super) fn last_words(end: &str, stderr: &str) -> String {
     match lines.find(|line| !line.is_empty() && !line.starts_with(PANIC_NOTE)) {
         Some(line) => format!("{end}; its last words: {line}"),
         None => end.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process must not take the memory of its parent by output without end.
+    #[tokio::test]
+    async fn the_output_of_a_process_has_a_limit() {
+        let stdout = tokio::io::repeat(b'x').take(MAX_STDOUT + 1);
+        assert_eq!(head(Some(stdout)).await.unwrap().len() as u64, MAX_STDOUT);
+        let end = b"the reason".as_slice();
+        let stderr = tokio::io::repeat(b'x').take(5 * MAX_STDERR as u64).chain(end);
+        let kept = tail(Some(stderr)).await.unwrap();
+        assert_eq!((kept.len(), kept.ends_with(end)), (MAX_STDERR, true));
     }
 }

@@ -39,7 +39,7 @@ pub struct Score {
 impl Score {
     /// The score of a case that was run.
     pub fn new(netstack: StackKind, layer: Layer, offload: bool, case: &Case, ran: Ran, known: &Known) -> Self {
-        let at_times = known.at_times.get(case.id).filter(|_| matches!(ran.outcome, Outcome::Fail(_)));
+        let at_times = known.fails_at_times(case.id, offload).filter(|_| matches!(ran.outcome, Outcome::Fail(_)));
         let workaround = known.workarounds.get(case.id).filter(|name| ran.workarounds.contains(*name));
         Self {
             netstack,
@@ -51,7 +51,7 @@ impl Score {
             rfc: case.rfc.to_owned(),
             expects: case.expects.to_owned(),
             outcome: ran.outcome,
-            known: known.failures.get(case.id).or(at_times).cloned(),
+            known: known.fails(case.id, offload).or(at_times).cloned(),
             workaround: workaround.cloned(),
         }
     }

@@ -1,7 +1,13 @@
 //! The integration tests of this crate, in one program, so there is only one to link.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests may panic")]
-#![cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+#![cfg(any(
+    feature = "lwip",
+    feature = "ipstack",
+    feature = "smoltcp",
+    feature = "tcp_ip",
+    feature = "netstack-smoltcp"
+))]
 
 mod contract;
 mod fuzz;

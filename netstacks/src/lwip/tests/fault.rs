@@ -1,5 +1,6 @@
 //! A failed assertion of lwIP ends lwIP in this process, so each test runs in a process of its own.
 
+use std::io::Write as _;
 use std::process::Command;
 
 use super::*;
@@ -19,7 +20,9 @@ fn run_alone(name: &str) {
     // lwIP's memory is lost with it.
     command.args(["--exact", &name, "--ignored"]).env("ASAN_OPTIONS", "detect_leaks=0");
     match command.output() {
-        Err(error) => println!("SKIP: this program cannot start itself: {error}"),
+        Err(error) => {
+            let _closed = writeln!(std::io::stderr(), "SKIP {name}: this program cannot start itself: {error}");
+        }
         Ok(output) => assert!(
             output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed"),
             "{}{}",

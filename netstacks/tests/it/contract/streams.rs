@@ -11,7 +11,7 @@ use platform::MemoryLink;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::peer::BUFFER;
-use super::{Flavour, WINDOW, assert_same, config, is_ipstack, pattern, run, server_addr};
+use super::{Flavour, WINDOW, assert_same, config, lends, pattern, run, server_addr};
 
 pub(crate) fn echo<S: Netstack<MemoryLink>>(flavour: Flavour) {
     let bytes = pattern(1, 100_000);
@@ -117,7 +117,7 @@ pub(crate) fn received_bytes_are_lent<S: Netstack<MemoryLink>>(flavour: Flavour)
                     Ok(_) => {}
                     Err(error) => {
                         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
-                        assert!(bytes.is_empty() && is_ipstack::<S>());
+                        assert!(bytes.is_empty() && !lends::<S>());
                         stream.read_to_end(&mut bytes).await.unwrap();
                         break;
                     }
@@ -125,7 +125,7 @@ pub(crate) fn received_bytes_are_lent<S: Netstack<MemoryLink>>(flavour: Flavour)
             }
             assert_same(&bytes, &pattern(9, LEN));
             let error = poll_fn(|cx| stream.poll_read_with(cx, &mut |_| panic!("there is nothing to lend"))).await;
-            let expected = if is_ipstack::<S>() { Err(io::ErrorKind::Unsupported) } else { Ok(0) };
+            let expected = if lends::<S>() { Ok(0) } else { Err(io::ErrorKind::Unsupported) };
             assert_eq!(error.map_err(|error| error.kind()), expected);
         },
         move |peer| {
@@ -173,7 +173,7 @@ pub(crate) fn room_is_lent<S: Netstack<MemoryLink>>(flavour: Flavour) {
                     Ok(_) => {}
                     Err(error) => {
                         assert_eq!((error.kind(), left.len()), (io::ErrorKind::Unsupported, LEN));
-                        assert!(is_ipstack::<S>());
+                        assert!(!lends::<S>());
                         stream.write_all(left).await.unwrap();
                         break;
                     }
@@ -181,7 +181,7 @@ pub(crate) fn room_is_lent<S: Netstack<MemoryLink>>(flavour: Flavour) {
             }
             stream.shutdown().await.unwrap();
             let error = poll_fn(|cx| stream.poll_write_with(cx, &mut |_| panic!("there is no room to lend"))).await;
-            let expected = if is_ipstack::<S>() { io::ErrorKind::Unsupported } else { io::ErrorKind::BrokenPipe };
+            let expected = if lends::<S>() { io::ErrorKind::BrokenPipe } else { io::ErrorKind::Unsupported };
             assert_eq!(error.unwrap_err().kind(), expected);
             assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
         },
