@@ -63,6 +63,17 @@ fn requests_are_answered_on_every_stack_and_layer() {
     }
 }
 
+/// More clients connect at once than a stack keeps half-open connections against a flood: each has its place, because the
+/// accept queue has one for it.
+#[test]
+fn thousands_of_clients_connect_at_once() {
+    skip_if!(no_device());
+    for stack in &STACKS[..3] {
+        let sample = success(&format!("-m crr --parallel 6000 -n {stack} --time 0.3 --window 16KiB"));
+        assert!(sample["requests"].get("errors").is_none(), "{stack}\n{sample}");
+    }
+}
+
 /// More connections than a proxy takes by default.
 #[test]
 fn a_proxy_takes_every_connection_of_a_run() {

@@ -41,7 +41,7 @@ use crate::{Driver, Listener, Sink, Source, StackFault, Stream};
 
 pub(crate) use self::datagrams::DrivenDatagrams;
 pub(crate) use self::engine::{Accepted, Engine, FlowId, Intake};
-pub(crate) use self::table::{HALF_OPEN, MAX_FLOWS, Stage, Table};
+pub(crate) use self::table::{MAX_FLOWS, Stage, Table, most_half_open};
 
 /// The driver's longest sleep while a task makes the turns: then it checks that the task still does.
 const LOOK: Duration = Duration::from_millis(10);

@@ -266,8 +266,8 @@ pub struct StackConfig {
     pub user_timeout: Duration,
     /// Largest number of established connections that wait for [`Listener::accept`]. While there are this many, SYNs
     /// are dropped, and so are the ACKs that would complete a handshake: their clients try again. Half-open
-    /// connections do not count. With lwIP and smoltcp at most 4,096 of them exist, and the oldest gives way to a new
-    /// one (RFC 4987).
+    /// connections do not count. With lwIP, smoltcp and ipstack at most 4,096 of them exist, or as many as the backlog if that
+    /// is more, and the oldest gives way to a new one (RFC 4987).
     pub backlog: usize,
 }
 

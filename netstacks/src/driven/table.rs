@@ -17,9 +17,14 @@ use crate::FlowKey;
 /// Largest number of connections, in any state. Further SYNs are dropped.
 pub(crate) const MAX_FLOWS: usize = 1 << 16;
 
-/// Largest number of half-open connections. Beyond it the oldest is forgotten, so a flood of SYNs cannot keep others out
-/// (RFC 4987, 3.4).
-pub(crate) const HALF_OPEN: usize = 4096;
+/// Largest number of half-open connections of a stack with this backlog. Beyond it the oldest is forgotten, so a flood of
+/// SYNs cannot keep others out (RFC 4987, 3.4). A client whose connection was forgotten gets a RST, so there is a place
+/// for each of those that may wait for [`crate::Listener::accept`].
+pub(crate) fn most_half_open(backlog: usize) -> usize {
+    backlog.clamp(HALF_OPEN, MAX_FLOWS)
+}
+
+const HALF_OPEN: usize = 4096;
 
 /// Largest number of connections in TIME-WAIT without a stream. Beyond it the oldest is forgotten: if its peer
 /// retransmits the FIN, it gets a RST.
@@ -135,7 +140,7 @@ impl<C> Table<C> {
     /// The half-open connection that the caller has to forget before it opens another, if any. Its peer gets no RST.
     pub(crate) fn oldest_half_open(&self) -> Option<FlowId> {
         let (_, oldest) = self.half_open.first_key_value()?;
-        (self.half_open.len() >= HALF_OPEN || self.is_full()).then_some(*oldest)
+        (self.half_open.len() >= most_half_open(self.backlog) || self.is_full()).then_some(*oldest)
     }
 
     pub(crate) fn find(&self, key: &FlowKey) -> Option<FlowId> {
@@ -399,6 +404,17 @@ mod tests {
         table.open(key(3), ());
         assert_eq!(table.oldest_half_open(), Some(flows[2]));
         assert_eq!((table.half_open(), table.room()), (HALF_OPEN, 8));
+    }
+
+    /// So many clients may connect at once: no half-open connection gives way before the accept queue is full.
+    #[test]
+    fn a_large_backlog_has_as_many_half_open_connections() {
+        let mut table = Table::new(10_000);
+        for port in 0..10_000 {
+            assert_eq!(table.oldest_half_open(), None);
+            table.open(key(port), ());
+        }
+        assert!(table.oldest_half_open().is_some());
     }
 
     #[test]

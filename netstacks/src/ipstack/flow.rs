@@ -18,6 +18,7 @@ use super::check::{Numbers, Stage, Verdict};
 use super::datagrams::Exchange;
 use super::guard::write_acknowledgement;
 use super::stream::IpstackStream;
+use crate::driven::most_half_open;
 use crate::{FlowKey, StackConfig};
 
 /// The state that all parts of one stack share.
@@ -27,6 +28,8 @@ pub(super) struct Hub {
     pub(super) user_timeout: Duration,
     /// Most bytes of a connection that wait for the application.
     most_unread: u32,
+    /// Most connections in their handshake.
+    pub(super) most_half_open: usize,
     flows: Mutex<HashMap<FlowKey, Arc<Flow>>>,
     exchange: Mutex<Exchange>,
     /// The accept queue. `None` once the stack has ended.
@@ -50,6 +53,7 @@ impl Hub {
         Self {
             runtime: Handle::current(),
             user_timeout: config.user_timeout,
+            most_half_open: most_half_open(config.backlog),
             most_unread: config.window.clamp(MAX_WINDOW, StackConfig::MAX_WINDOW) as u32,
             flows: Mutex::default(),
             exchange: Mutex::new(exchange),

@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep};
 use super::check::{Piece, Verdict, stray};
 use super::flow::{Flow, Hub};
 use crate::FlowKey;
-use crate::driven::{HALF_OPEN, MAX_FLOWS};
+use crate::driven::MAX_FLOWS;
 
 /// A SYN is given to ipstack again after this time, until it has made a connection of it, and at most so many times.
 /// ipstack ignores a SYN while it has not removed the connection before.
@@ -140,7 +140,11 @@ impl Guard {
         headers: &[u8],
     ) -> Option<Piece> {
         let is_ready = old.is_none_or(|old| old.is_taken());
-        if !is_ready || !self.hub.has_room() || self.hub.len() >= MAX_FLOWS || self.waiting.len() >= HALF_OPEN {
+        if !is_ready
+            || !self.hub.has_room()
+            || self.hub.len() >= MAX_FLOWS
+            || self.waiting.len() >= self.hub.most_half_open
+        {
             return None;
         }
         let mut syn = headers.to_vec();
@@ -149,7 +153,7 @@ impl Guard {
             self.end(old);
             self.queue.push_back(syn.clone());
         }
-        if self.opened.len() >= HALF_OPEN
+        if self.opened.len() >= self.hub.most_half_open
             && let Some(oldest) = self.opened.pop_front()
             && oldest.is_half_open()
         {
