@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::processes::{run, stderr};
+use crate::machine::no_namespace;
+use crate::processes::{run, shell, stderr};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
@@ -79,4 +80,16 @@ fn cases_are_run_between_two_devices() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("smoltcp passes 3 of 3"), "{text}");
+}
+
+/// A right that is missing is the machine's fault and not the stack's.
+#[test]
+fn a_device_that_cannot_be_opened_fails_no_case() {
+    skip_if!(no_namespace(&["-rm", "true"]));
+    let script =
+        "mount -t tmpfs none /dev/net; exec \"$PROGRAM\" conform --netstack smoltcp --layer path --case handshake";
+    let output = shell(&["-rm"], script);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("/dev/net/tun"), "{}", stderr(&output));
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("FAIL"), "{output:?}");
 }

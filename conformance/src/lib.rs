@@ -24,6 +24,7 @@ pub(crate) use self::client::{Client, Offer, Out};
 pub(crate) use self::lab::{LATE, Lab, SOON, Setup, patient};
 pub use self::lab::{patience, run};
 pub(crate) use self::link::AnyLink;
+pub use self::link::try_device;
 pub use self::process::Program;
 #[doc(hidden)]
 pub use self::process::read_output;

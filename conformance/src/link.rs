@@ -140,6 +140,15 @@ pub(crate) fn device(side: Side, ipv6: bool, offload: bool) -> Result<AnyLink, p
     Ok(AnyLink::new(device))
 }
 
+/// Opens a device of [`Layer::Path`] and closes it again. So a missing right is found before it fails every case.
+///
+/// # Errors
+///
+/// The device cannot be opened, or the kernel cannot forward its packets.
+pub fn try_device() -> Result<(), platform::Error> {
+    device(Side::Peer, false, false).map(drop)
+}
+
 /// Sets up a device that another process has opened. The kernel forwards its packets.
 pub(crate) fn set_up(side: Side, ipv6: bool) -> Result<(), platform::Error> {
     let Network { address, prefix_len, .. } = side.network(ipv6);

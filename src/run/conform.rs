@@ -84,11 +84,12 @@ fn of_stack(
     }
 }
 
-/// Enters a network in which the kernel may forward packets.
+/// Enters a network in which the kernel may forward packets between two devices.
 fn enter_network() -> Result<(), RunError> {
     if !platform::netns_supported() {
         let error = platform::Error::unsupported(Feature::Forwarding, "forward packets between", "two devices");
         return Err(error.remedy("only Linux has networks of the program's own; leave out --layer path").into());
     }
-    Ok(platform::enter_netns()?)
+    platform::enter_netns()?;
+    Ok(conformance::try_device()?)
 }
