@@ -32,8 +32,10 @@ const MAX_MESSAGE: u64 = 64 << 20;
 /// How long a run makes requests by default.
 const DEFAULT_REQUEST_TIME: Duration = Duration::from_secs(2);
 
-/// The default amount: at least this many bytes, and for at least this long. A shorter run measures mostly noise.
-const DEFAULT_AMOUNT: Amount = Amount::Time { time: Duration::from_secs(1), bytes: 1_000_000_000 };
+/// The default amount: for at least this long, and up to ten times as long for so many bytes. A shorter run measures
+/// mostly noise.
+const DEFAULT_TIME: Duration = Duration::from_secs(1);
+const DEFAULT_BYTES: u64 = 1_000_000_000;
 
 /// Default of `--warmup`.
 const DEFAULT_WARMUP: u64 = 64_000_000;
@@ -102,7 +104,7 @@ impl TryFrom<Run> for Scenario {
         let conditions = conditions(&run, subject)?;
         let amount = match amount(settings, run.parallel)? {
             _ if !is_stream => request_time(settings, workload)?,
-            // By time alone: a slow link would take too long for the default number of bytes.
+            // By time alone: runs over one link with conditions are to have one length.
             Amount::Time { time, .. } if conditions != Conditions::default() => Amount::time(time),
             amount => amount,
         };
@@ -126,10 +128,16 @@ impl TryFrom<Run> for Scenario {
             verify: settings.verify,
             generator: Generator::Own,
             amount,
-            warmup_bytes: match warmup(settings.warmup, settings.bytes)? {
+            warmup_bytes: match settings.warmup.map(warmup).transpose()? {
                 _ if !is_stream => no_bytes(settings)?,
-                _ if settings.warmup.is_none() && conditions != Conditions::default() => CONDITIONS_WARMUP,
-                bytes => bytes,
+                Some(bytes) => bytes,
+                None => {
+                    let most = if conditions == Conditions::default() { DEFAULT_WARMUP } else { CONDITIONS_WARMUP };
+                    let rate = [run.load.bitrate, conditions.rate_limit].into_iter().flatten().min();
+                    // At a rate, a second's worth. No more than the payload.
+                    let bytes = rate.map_or(most, |bits| most.min(bits.get() / 8));
+                    bytes.min(settings.bytes.unwrap_or(bytes))
+                }
             },
             interval: interval(settings, subject)?,
             timeout: settings.timeout,
@@ -185,7 +193,7 @@ impl Scenario {
             verify: arguments.verify,
             generator: arguments.generator,
             amount: Amount::time(time(arguments.time, timeout)?),
-            warmup_bytes: warmup(Some(arguments.warmup), None)?,
+            warmup_bytes: warmup(arguments.warmup)?,
             interval: Some(FORWARD_INTERVAL),
             timeout,
             isolated: true,
@@ -458,11 +466,11 @@ fn amount(settings: &Settings, streams: u16) -> Result<Amount, PlanError> {
     let timeout = timeout(settings.timeout)?;
     match (settings.time, settings.bytes) {
         (Some(wanted), _) => time(wanted, timeout).map(Amount::time),
-        (None, None) => Ok(match DEFAULT_AMOUNT {
-            // The default must fit a short --timeout.
-            Amount::Time { time, bytes } => Amount::Time { time: time.min(timeout / 2), bytes },
-            amount @ Amount::Bytes(_) => amount,
-        }),
+        // The default must fit a short --timeout.
+        (None, None) => {
+            let fits = timeout >= 2 * Amount::STRETCH * DEFAULT_TIME;
+            Ok(Amount::Time { time: DEFAULT_TIME.min(timeout / 2), bytes: if fits { DEFAULT_BYTES } else { 0 } })
+        }
         (None, Some(bytes)) => match NonZeroU64::new(bytes) {
             Some(bytes) if (u64::from(streams)..=MAX_BYTES).contains(&bytes.get()) => Ok(Amount::Bytes(bytes)),
             _ => Err(PlanError::new("--bytes", "must be at least one byte for each stream and at most 1 PB")),
@@ -470,13 +478,9 @@ fn amount(settings: &Settings, streams: u16) -> Result<Amount, PlanError> {
     }
 }
 
-/// The warm-up. By default it is no larger than the payload.
-fn warmup(warmup: Option<u64>, bytes: Option<u64>) -> Result<u64, PlanError> {
-    match warmup {
-        Some(MAX_BYTES..) => Err(PlanError::new("--warmup", "must be less than 1 PB")),
-        Some(warmup) => Ok(warmup),
-        None => Ok(DEFAULT_WARMUP.min(bytes.unwrap_or(DEFAULT_WARMUP))),
-    }
+/// Checks a warm-up that was asked for.
+fn warmup(bytes: u64) -> Result<u64, PlanError> {
+    if bytes < MAX_BYTES { Ok(bytes) } else { Err(PlanError::new("--warmup", "must be less than 1 PB")) }
 }
 
 fn timeout(timeout: Duration) -> Result<Duration, PlanError> {
