@@ -140,6 +140,11 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// Whether the window is of any effect: it is the buffer of a stack, of UDP sockets, or of the packets on the way.
+    pub(crate) fn has_window(self, workload: Workload) -> bool {
+        !matches!(self, Self::Loopback | Self::Kernel) || workload.datagram_bytes().is_some()
+    }
+
     /// The subject of a layer, with the stack or the forwarder that it needs.
     pub(crate) fn of<E>(
         layer: Layer,

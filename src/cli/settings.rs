@@ -37,9 +37,9 @@ pub struct Settings {
     #[arg(long, value_name = "TIME", value_parser = values::time)]
     pub interval: Option<Duration>,
 
-    /// Each stack's receive buffer and send buffer for a stream, 4KiB to less than 1GiB
-    #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = values::size)]
-    pub window: u64,
+    /// Each stack's receive buffer and send buffer for a stream, 4KiB to less than 1GiB [default: 4MiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    pub window: Option<u64>,
 
     /// Size of the client's and the server's reads and writes, to 64MiB
     #[arg(long, value_name = "SIZE", default_value = "1MB", value_parser = values::size)]

@@ -120,7 +120,7 @@ impl TryFrom<Run> for Scenario {
             parallel: parallel(run.parallel, subject, workload)?,
             bitrate: bitrate(&run.load, workload, &conditions)?,
             background: background(&run.load, subject, workload)?,
-            window_bytes: window(settings.window)?,
+            window_bytes: window(settings.window, subject, workload)?,
             // Only streams have a buffer for each connection.
             buffer_bytes: buffer(settings.buffer, if is_stream { run.parallel } else { 1 })?,
             queue_packets: None,
@@ -217,7 +217,7 @@ fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
     let forwarder = || Err(PlanError::new("--layer", "forwarders have a command of their own: forward"));
     let subject = Subject::of(layer, stack, forwarder)?;
     let workload = match (subject, run.mode) {
-        (Subject::Device, _) => Workload::Packets,
+        (Subject::Device, _) => packets(&run.load)?,
         (_, Some(mode)) => workload(run, mode)?,
         (_, None) => return Err(missing("--mode")),
     };
@@ -230,6 +230,21 @@ fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
         }
     }
     Ok((subject, workload))
+}
+
+/// The workload of the layer device. Refuses the options of all others.
+fn packets(load: &cli::Load) -> Result<Workload, PlanError> {
+    requests(load, Mode::Writer)?;
+    for (option, given) in [
+        ("--protocol", load.protocol != Protocol::Tcp),
+        ("--datagram", load.datagram.is_some()),
+        ("--background", load.background.is_some()),
+    ] {
+        if given {
+            return Err(PlanError::new(option, "the layer device has packets without connections; leave it out"));
+        }
+    }
+    Ok(Workload::Packets)
 }
 
 /// The workload of a mode.
@@ -516,7 +531,11 @@ fn interval(settings: &Settings, subject: Subject) -> Result<Option<Duration>, P
     }
 }
 
-fn window(bytes: u64) -> Result<usize, PlanError> {
+fn window(bytes: Option<u64>, subject: Subject, workload: Workload) -> Result<usize, PlanError> {
+    let Some(bytes) = bytes else { return Ok(StackConfig::default().window) };
+    if !subject.has_window(workload) {
+        return Err(PlanError::new("--window", format!("the layer {} has no stack; leave it out", subject.layer())));
+    }
     usize::try_from(bytes)
         .ok()
         .filter(|window| (StackConfig::MIN_WINDOW..=StackConfig::MAX_WINDOW).contains(window))
@@ -555,7 +574,10 @@ fn name(option: &'static str, name: &str) -> Result<String, PlanError> {
 
 /// The command of a stack that is a process of its own. Refuses the options that this process cannot support.
 fn command(run: &Run, subject: Subject, workload: Workload) -> Result<Option<String>, PlanError> {
-    let command = run.settings.command.clone().filter(|_| subject.stack() == Some(StackKind::External));
+    let command = run.settings.command.clone();
+    if command.is_some() && subject.stack() != Some(StackKind::External) {
+        return Err(PlanError::new("--command", "only --netstack external takes it"));
+    }
     let Some(stack) = subject.stack().filter(|stack| stack.is_process()) else { return Ok(None) };
     let refuse =
         |option, reason: &str| Err(PlanError::new(option, format!("{stack} is a process of its own; {reason}")));

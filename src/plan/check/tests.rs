@@ -170,3 +170,33 @@ fn the_default_warm_up_is_no_larger_than_the_payload() {
     assert_eq!((warmup("--bitrate 10M"), warmup("--rate-limit 4M")), (1_250_000, 500_000));
     assert_eq!((warmup("--bitrate 10M --warmup 2MB"), warmup("--bitrate 10G")), (2_000_000, 64_000_000));
 }
+
+/// An option that a subject does not take is refused by its name, also if the subject could ignore it.
+#[cfg(feature = "smoltcp")]
+#[test]
+fn an_option_without_effect_is_refused() {
+    let of = |words: &str| {
+        let words = format!("rust-tun-perf {words}");
+        Scenario::try_from(Cli::try_parse_from(words.split_whitespace()).unwrap().run)
+    };
+    for (words, option) in [
+        ("--layer device --rate 5", "--rate"),
+        ("--layer device --request 5B", "--request"),
+        ("--layer device --depth 2", "--depth"),
+        ("--layer device --protocol udp", "--protocol"),
+        ("--layer device --datagram 100B", "--datagram"),
+        ("--layer device --bitrate 1M", "--bitrate"),
+        ("--layer device --delay 1ms", "--delay"),
+        ("-m writer -n smoltcp --command true", "--command"),
+        ("-m writer --layer loopback --command true", "--command"),
+        ("-m writer --layer loopback --window 1MiB", "--window"),
+        ("-m rr --layer loopback --protocol udp --window 1MiB", "--window"),
+        ("-m writer --layer kernel --window 1MiB", "--window"),
+    ] {
+        let refused = of(words).unwrap_err().to_string();
+        assert!(refused.contains(option), "{words}: {refused}");
+    }
+    for words in ["-m writer --layer loopback --protocol udp --window 1MiB", "--layer device --window 1MiB"] {
+        assert_eq!(of(words).unwrap().window_bytes, 1 << 20, "{words}");
+    }
+}
