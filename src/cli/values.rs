@@ -8,7 +8,7 @@ use bytesize::ByteSize;
 /// A time: `5s`, `200ms`, `50us`, `2min`, or `5`, a number of seconds.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let wrong = || "not a time; write seconds, or a number with a unit, such as 5, 0.5s, 200ms or 50us".to_owned();
-    let (number, unit) = text.split_at(text.find(char::is_alphabetic).unwrap_or(text.len()));
+    let (number, unit) = text.split_at(text.trim_end_matches(char::is_alphabetic).len());
     let number: f64 = number.trim().parse().map_err(|_| wrong())?;
     let seconds = match unit {
         "" | "s" => number,
