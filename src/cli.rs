@@ -5,6 +5,7 @@ mod link;
 mod list;
 mod load;
 mod settings;
+mod values;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -296,7 +297,7 @@ pub struct Compare {
     pub new: PathBuf,
 
     /// Ignore changes up to this percentage
-    #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_FLOOR, value_parser = list::percent)]
+    #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_FLOOR, value_parser = values::floor)]
     pub floor: f64,
 
     /// Divide each figure by the speed of loopback in its round; needs files of matrix --baseline

@@ -140,6 +140,11 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// Whether the window is of any effect: it is the buffer of a stack, of UDP sockets, or of the packets on the way.
+    pub(crate) fn has_window(self, workload: Workload) -> bool {
+        !matches!(self, Self::Loopback | Self::Kernel) || workload.datagram_bytes().is_some()
+    }
+
     /// The subject of a layer, with the stack or the forwarder that it needs.
     pub(crate) fn of<E>(
         layer: Layer,
@@ -446,7 +451,7 @@ impl fmt::Display for Conditions {
 pub enum Amount {
     /// This number of bytes.
     Bytes(NonZeroU64),
-    /// For a time, and longer if that is needed to deliver a number of bytes.
+    /// For a time, and up to ten times as long if that is enough to deliver a number of bytes.
     Time {
         /// The shortest time.
         #[schemars(with = "u64")]
@@ -461,6 +466,21 @@ impl Amount {
     /// For a time, with no least number of bytes.
     pub const fn time(time: Duration) -> Self {
         Self::Time { time, bytes: 0 }
+    }
+
+    /// How many times as long as its time a window lasts at most, to deliver its bytes.
+    pub(crate) const STRETCH: u32 = 10;
+
+    /// Whether a window is over `elapsed` after its begin, when `arrived` bytes of a direction have arrived. A window
+    /// whose bytes would not be there in ten times its time, at the rate so far, is over after its time.
+    pub(crate) fn is_over(self, elapsed: Duration, arrived: u64) -> bool {
+        match self {
+            Self::Bytes(bytes) => arrived >= bytes.get(),
+            Self::Time { time, bytes } => {
+                let expected = u128::from(arrived) * (time * Self::STRETCH).as_nanos();
+                elapsed >= time && (arrived >= bytes || expected < u128::from(bytes) * elapsed.as_nanos())
+            }
+        }
     }
 }
 

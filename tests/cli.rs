@@ -111,7 +111,7 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
         "--request 7",
         "--depth 2",
         "--loss 101",
-        "--delay 5",
+        "--delay 5h",
         "--jitter 2ms --delay 1ms",
         "--rate-limit 0",
         "--corrupt 1 --offload on",

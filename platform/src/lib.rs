@@ -65,7 +65,7 @@ pub use process::{
 pub use signal::Interrupts;
 pub use socket::{
     MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Received, TcpStatistics, bind_to_interface, coalesce_datagrams,
-    default_congestion_control, end_connection, recv_datagrams, send_datagrams, set_congestion_control,
+    default_congestion_control, end_connection, poll_until, recv_datagrams, send_datagrams, set_congestion_control,
     set_socket_buffers, tcp_statistics,
 };
 pub use trace::{Trace, Traced};

@@ -2,8 +2,9 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use mio::{Events, Poll};
 use socket2::Socket;
 
 use crate::packet::{IPV6_HEADER_LEN, UDP_HEADER_LEN};
@@ -24,6 +25,29 @@ pub struct TcpStatistics {
     pub send_window_bytes: Option<u64>,
     /// Window that this end advertises, in bytes. On Linux since 6.2.
     pub receive_window_bytes: Option<u64>,
+}
+
+/// Waits for events until exactly `end`. [`Poll::poll`] alone may wait up to a millisecond longer: it counts in whole
+/// milliseconds on Linux (`epoll_wait(2)`) and Windows (`GetQueuedCompletionStatusEx`). This waits to the microsecond on
+/// Linux, for one more system call, and on macOS. On Windows it is [`Poll::poll`].
+///
+/// On Linux a wait ends up to 50 microseconds late, unless the thread has called [`sharpen_timers`](crate::sharpen_timers).
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// let (mut poll, mut events) = (mio::Poll::new()?, mio::Events::with_capacity(1));
+/// let end = Instant::now() + Duration::from_micros(300);
+/// platform::poll_until(&mut poll, &mut events, end)?;
+/// assert!(events.is_empty() && Instant::now() >= end);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// Those of [`Poll::poll`], for example [`io::ErrorKind::Interrupted`].
+pub fn poll_until(poll: &mut Poll, events: &mut Events, end: Instant) -> io::Result<()> {
+    Native::poll_until(poll, events, end)
 }
 
 /// Shuts a connection down in both directions. This ends every read and write that another thread is waiting in: they

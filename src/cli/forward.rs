@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use forwarders::{Handoff, Io, Offload};
 
-use super::settings::{seconds, size};
+use super::values;
 use crate::scenario::{DEFAULT_MTU, Generator, ROWS, Verify};
 
 /// Names of the options that choose one forwarder.
@@ -60,11 +60,11 @@ pub struct Forward {
     pub generator: Generator,
 
     /// How long the load is timed
-    #[arg(long, value_name = "SECS", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", default_value = "10", value_parser = values::time)]
     pub time: Duration,
 
     /// How much to deliver first, not counted; not by iperf3
-    #[arg(long, value_name = "SIZE", default_value = "64MB", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "64MB", value_parser = values::size)]
     pub warmup: u64,
 
     /// Streams at once, 1 to 128
@@ -84,7 +84,7 @@ pub struct Forward {
     pub congestion: Option<String>,
 
     /// Size of the streams' reads and writes, to 64MiB
-    #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = values::size)]
     pub buffer: u64,
 
     /// Check the bytes against the seeded pattern: in the warm-up, all of them, or only their count, as iperf3 does
@@ -129,7 +129,7 @@ pub struct Forward {
     pub far_addr: Option<IpAddr>,
 
     /// Fail a run that takes longer [default: --time and 30 more]
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
     pub timeout: Option<Duration>,
 
     /// Print one JSON object instead of the line

@@ -53,14 +53,6 @@ pub(super) fn product<S: Clone, T: Copy>(settings: &[S], values: &[T], with: imp
     settings.iter().flat_map(|one| values.iter().map(|value| with(one.clone(), *value))).collect()
 }
 
-/// A percentage.
-pub(super) fn percent(text: &str) -> Result<f64, String> {
-    text.parse()
-        .ok()
-        .filter(|percent| (0.0..100.0).contains(percent))
-        .ok_or_else(|| "must be at least 0 and below 100".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::Switch;
@@ -84,15 +76,5 @@ mod tests {
         assert_eq!(choice::<Mode>("up"), Err("must be reader, writer, both, rr, crr, idle or all".to_owned()));
         assert_eq!(choice::<Switch>("On"), Err("must be on, off or all".to_owned()));
         assert_eq!(choice::<Switch>(""), Err("must be on, off or all".to_owned()));
-    }
-
-    #[test]
-    fn a_floor_is_a_number_of_percent() {
-        for (text, floor) in [("0", 0.0), ("2", 2.0), ("0.5", 0.5), ("99.9", 99.9)] {
-            assert_eq!(percent(text), Ok(floor));
-        }
-        for text in ["-1", "100", "2%", "NaN", "inf", ""] {
-            assert_eq!(percent(text), Err("must be at least 0 and below 100".to_owned()), "{text}");
-        }
     }
 }

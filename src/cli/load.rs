@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use clap::Args;
 
-use super::{link, list, settings};
+use super::{list, values};
 use crate::cli::Choice;
 use crate::scenario::{Mode, Protocol};
 
@@ -16,12 +16,12 @@ pub struct Load {
     pub protocol: Protocol,
 
     /// Payload of a datagram, with --protocol udp [default: what fills the MTU]
-    #[arg(long, value_name = "SIZE", value_parser = settings::size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub datagram: Option<u64>,
 
     /// Send at most this many bits of payload a second in each direction, such as 100M [default: no limit; over
     /// UDP the highest rate that loses less than 0.1 %, found by a search]
-    #[arg(long, value_name = "BITRATE", value_parser = link::bitrate)]
+    #[arg(long, value_name = "BITRATE", value_parser = values::rate)]
     pub bitrate: Option<NonZeroU64>,
 
     /// A TCP stream beside the requests of rr and crr, or one each way: reader, writer, both
@@ -29,11 +29,11 @@ pub struct Load {
     pub background: Option<Mode>,
 
     /// Length of a request (modes rr and crr)
-    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = settings::size)]
+    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = values::size)]
     pub request: u64,
 
     /// Length of a response
-    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = settings::size)]
+    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = values::size)]
     pub response: u64,
 
     /// Requests under way on a connection, 1 to 1024; crr has one
@@ -71,12 +71,12 @@ pub struct LoadLists {
     pub protocol: Vec<Choice<Protocol>>,
 
     /// Payload of a datagram, with --protocol udp [default: what fills the MTU]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = settings::size)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::size)]
     pub datagram: Vec<u64>,
 
     /// Send at most this many bits of payload a second in each direction, such as 100M [default: no limit; over
     /// UDP the highest rate that loses less than 0.1 %, found by a search]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = link::bitrate)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::rate)]
     pub bitrate: Vec<NonZeroU64>,
 
     /// A TCP stream beside the requests of rr and crr, or one each way: reader, writer, both
@@ -84,11 +84,11 @@ pub struct LoadLists {
     pub background: Vec<Mode>,
 
     /// Length of a request (modes rr and crr)
-    #[arg(long, value_name = "LIST", default_value = "1B", value_delimiter = ',', value_parser = settings::size)]
+    #[arg(long, value_name = "LIST", default_value = "1B", value_delimiter = ',', value_parser = values::size)]
     pub request: Vec<u64>,
 
     /// Length of a response
-    #[arg(long, value_name = "LIST", default_value = "1B", value_delimiter = ',', value_parser = settings::size)]
+    #[arg(long, value_name = "LIST", default_value = "1B", value_delimiter = ',', value_parser = values::size)]
     pub response: Vec<u64>,
 
     /// Requests under way on a connection, 1 to 1024; crr has one

@@ -3,10 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use bytesize::ByteSize;
 use clap::Args;
 
-use super::Netns;
+use super::{Netns, values};
 use crate::scenario::Verify;
 
 /// Checks that a command can be split into words.
@@ -23,27 +22,27 @@ pub struct Settings {
     pub command: Option<String>,
 
     /// How much to deliver [default: 1GB and for at least a second; matrix: --time 1]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub bytes: Option<u64>,
 
     /// Deliver for this time instead
-    #[arg(long, value_name = "SECS", conflicts_with = "bytes", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", conflicts_with = "bytes", value_parser = values::time)]
     pub time: Option<Duration>,
 
     /// How much to deliver first, not counted [default: 64MB, or --bytes where that is less]
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub warmup: Option<u64>,
 
     /// Also record the bytes that arrived in each interval of this length
-    #[arg(long, value_name = "SECS", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = values::time)]
     pub interval: Option<Duration>,
 
-    /// Each stack's receive buffer and send buffer for a stream, 4KiB to less than 1GiB
-    #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = size)]
-    pub window: u64,
+    /// Each stack's receive buffer and send buffer for a stream, 4KiB to less than 1GiB [default: 4MiB]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    pub window: Option<u64>,
 
     /// Size of the client's and the server's reads and writes, to 64MiB
-    #[arg(long, value_name = "SIZE", default_value = "1MB", value_parser = size)]
+    #[arg(long, value_name = "SIZE", default_value = "1MB", value_parser = values::size)]
     pub buffer: u64,
 
     /// The kernel client's congestion control [default: cubic, or else the kernel's own]
@@ -59,7 +58,7 @@ pub struct Settings {
     pub netns: Netns,
 
     /// Fail a run that takes longer
-    #[arg(long, value_name = "SECS", default_value = "60", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", default_value = "60", value_parser = values::time)]
     pub timeout: Duration,
 
     /// Name of the device
@@ -90,17 +89,4 @@ pub struct Settings {
         help = "The device's netmask [default: 255.255.255.0, with --ipv6 ffff:ffff:ffff:ffff::]"
     )]
     pub tun_mask: Option<IpAddr>,
-}
-
-/// A size with an SI or binary suffix, in bytes.
-pub(super) fn size(text: &str) -> Result<u64, String> {
-    text.parse::<ByteSize>()
-        .map(|size| size.as_u64())
-        .map_err(|_| "not a size; write a number with an SI or binary suffix, such as 64MB or 4MiB".to_owned())
-}
-
-/// A duration in seconds, with or without a fraction.
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| "not a time that can be waited".to_owned())
 }

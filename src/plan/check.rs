@@ -32,8 +32,10 @@ const MAX_MESSAGE: u64 = 64 << 20;
 /// How long a run makes requests by default.
 const DEFAULT_REQUEST_TIME: Duration = Duration::from_secs(2);
 
-/// The default amount: at least this many bytes, and for at least this long. A shorter run measures mostly noise.
-const DEFAULT_AMOUNT: Amount = Amount::Time { time: Duration::from_secs(1), bytes: 1_000_000_000 };
+/// The default amount: for at least this long, and up to ten times as long for so many bytes. A shorter run measures
+/// mostly noise.
+const DEFAULT_TIME: Duration = Duration::from_secs(1);
+const DEFAULT_BYTES: u64 = 1_000_000_000;
 
 /// Default of `--warmup`.
 const DEFAULT_WARMUP: u64 = 64_000_000;
@@ -102,7 +104,7 @@ impl TryFrom<Run> for Scenario {
         let conditions = conditions(&run, subject)?;
         let amount = match amount(settings, run.parallel)? {
             _ if !is_stream => request_time(settings, workload)?,
-            // By time alone: a slow link would take too long for the default number of bytes.
+            // By time alone: runs over one link with conditions are to have one length.
             Amount::Time { time, .. } if conditions != Conditions::default() => Amount::time(time),
             amount => amount,
         };
@@ -118,7 +120,7 @@ impl TryFrom<Run> for Scenario {
             parallel: parallel(run.parallel, subject, workload)?,
             bitrate: bitrate(&run.load, workload, &conditions)?,
             background: background(&run.load, subject, workload)?,
-            window_bytes: window(settings.window)?,
+            window_bytes: window(settings.window, subject, workload)?,
             // Only streams have a buffer for each connection.
             buffer_bytes: buffer(settings.buffer, if is_stream { run.parallel } else { 1 })?,
             queue_packets: None,
@@ -126,10 +128,16 @@ impl TryFrom<Run> for Scenario {
             verify: settings.verify,
             generator: Generator::Own,
             amount,
-            warmup_bytes: match warmup(settings.warmup, settings.bytes)? {
+            warmup_bytes: match settings.warmup.map(warmup).transpose()? {
                 _ if !is_stream => no_bytes(settings)?,
-                _ if settings.warmup.is_none() && conditions != Conditions::default() => CONDITIONS_WARMUP,
-                bytes => bytes,
+                Some(bytes) => bytes,
+                None => {
+                    let most = if conditions == Conditions::default() { DEFAULT_WARMUP } else { CONDITIONS_WARMUP };
+                    let rate = [run.load.bitrate, conditions.rate_limit].into_iter().flatten().min();
+                    // At a rate, a second's worth. No more than the payload.
+                    let bytes = rate.map_or(most, |bits| most.min(bits.get() / 8));
+                    bytes.min(settings.bytes.unwrap_or(bytes))
+                }
             },
             interval: interval(settings, subject)?,
             timeout: settings.timeout,
@@ -185,7 +193,7 @@ impl Scenario {
             verify: arguments.verify,
             generator: arguments.generator,
             amount: Amount::time(time(arguments.time, timeout)?),
-            warmup_bytes: warmup(Some(arguments.warmup), None)?,
+            warmup_bytes: warmup(arguments.warmup)?,
             interval: Some(FORWARD_INTERVAL),
             timeout,
             isolated: true,
@@ -209,7 +217,7 @@ fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
     let forwarder = || Err(PlanError::new("--layer", "forwarders have a command of their own: forward"));
     let subject = Subject::of(layer, stack, forwarder)?;
     let workload = match (subject, run.mode) {
-        (Subject::Device, _) => Workload::Packets,
+        (Subject::Device, _) => packets(&run.load)?,
         (_, Some(mode)) => workload(run, mode)?,
         (_, None) => return Err(missing("--mode")),
     };
@@ -222,6 +230,21 @@ fn subject(run: &Run) -> Result<(Subject, Workload), PlanError> {
         }
     }
     Ok((subject, workload))
+}
+
+/// The workload of the layer device. Refuses the options of all others.
+fn packets(load: &cli::Load) -> Result<Workload, PlanError> {
+    requests(load, Mode::Writer)?;
+    for (option, given) in [
+        ("--protocol", load.protocol != Protocol::Tcp),
+        ("--datagram", load.datagram.is_some()),
+        ("--background", load.background.is_some()),
+    ] {
+        if given {
+            return Err(PlanError::new(option, "the layer device has packets without connections; leave it out"));
+        }
+    }
+    Ok(Workload::Packets)
 }
 
 /// The workload of a mode.
@@ -458,11 +481,11 @@ fn amount(settings: &Settings, streams: u16) -> Result<Amount, PlanError> {
     let timeout = timeout(settings.timeout)?;
     match (settings.time, settings.bytes) {
         (Some(wanted), _) => time(wanted, timeout).map(Amount::time),
-        (None, None) => Ok(match DEFAULT_AMOUNT {
-            // The default must fit a short --timeout.
-            Amount::Time { time, bytes } => Amount::Time { time: time.min(timeout / 2), bytes },
-            amount @ Amount::Bytes(_) => amount,
-        }),
+        // The default must fit a short --timeout.
+        (None, None) => {
+            let fits = timeout >= 2 * Amount::STRETCH * DEFAULT_TIME;
+            Ok(Amount::Time { time: DEFAULT_TIME.min(timeout / 2), bytes: if fits { DEFAULT_BYTES } else { 0 } })
+        }
         (None, Some(bytes)) => match NonZeroU64::new(bytes) {
             Some(bytes) if (u64::from(streams)..=MAX_BYTES).contains(&bytes.get()) => Ok(Amount::Bytes(bytes)),
             _ => Err(PlanError::new("--bytes", "must be at least one byte for each stream and at most 1 PB")),
@@ -470,13 +493,9 @@ fn amount(settings: &Settings, streams: u16) -> Result<Amount, PlanError> {
     }
 }
 
-/// The warm-up. By default it is no larger than the payload.
-fn warmup(warmup: Option<u64>, bytes: Option<u64>) -> Result<u64, PlanError> {
-    match warmup {
-        Some(MAX_BYTES..) => Err(PlanError::new("--warmup", "must be less than 1 PB")),
-        Some(warmup) => Ok(warmup),
-        None => Ok(DEFAULT_WARMUP.min(bytes.unwrap_or(DEFAULT_WARMUP))),
-    }
+/// Checks a warm-up that was asked for.
+fn warmup(bytes: u64) -> Result<u64, PlanError> {
+    if bytes < MAX_BYTES { Ok(bytes) } else { Err(PlanError::new("--warmup", "must be less than 1 PB")) }
 }
 
 fn timeout(timeout: Duration) -> Result<Duration, PlanError> {
@@ -512,7 +531,11 @@ fn interval(settings: &Settings, subject: Subject) -> Result<Option<Duration>, P
     }
 }
 
-fn window(bytes: u64) -> Result<usize, PlanError> {
+fn window(bytes: Option<u64>, subject: Subject, workload: Workload) -> Result<usize, PlanError> {
+    let Some(bytes) = bytes else { return Ok(StackConfig::default().window) };
+    if !subject.has_window(workload) {
+        return Err(PlanError::new("--window", format!("the layer {} has no stack; leave it out", subject.layer())));
+    }
     usize::try_from(bytes)
         .ok()
         .filter(|window| (StackConfig::MIN_WINDOW..=StackConfig::MAX_WINDOW).contains(window))
@@ -551,7 +574,10 @@ fn name(option: &'static str, name: &str) -> Result<String, PlanError> {
 
 /// The command of a stack that is a process of its own. Refuses the options that this process cannot support.
 fn command(run: &Run, subject: Subject, workload: Workload) -> Result<Option<String>, PlanError> {
-    let command = run.settings.command.clone().filter(|_| subject.stack() == Some(StackKind::External));
+    let command = run.settings.command.clone();
+    if command.is_some() && subject.stack() != Some(StackKind::External) {
+        return Err(PlanError::new("--command", "only --netstack external takes it"));
+    }
     let Some(stack) = subject.stack().filter(|stack| stack.is_process()) else { return Ok(None) };
     let refuse =
         |option, reason: &str| Err(PlanError::new(option, format!("{stack} is a process of its own; {reason}")));

@@ -270,7 +270,10 @@ fn runs(matrix: &Matrix) -> Vec<Run> {
                         }
                         for link in matrix.link.expand() {
                             let shared = Run { link, load: load.clone(), ..shared.clone() };
-                            runs.extend(layers.iter().flat_map(|layer| runs_of_layer(matrix, &shared, *layer)));
+                            let is_alone = layers.len() == 1;
+                            runs.extend(
+                                layers.iter().flat_map(|layer| runs_of_layer(matrix, &shared, *layer, is_alone)),
+                            );
                         }
                     }
                 }
@@ -306,13 +309,20 @@ fn shared(matrix: &Matrix, mtu: u16, parallel: u16, ipv6: bool, runtime: Runtime
 
 /// The combinations of offload, stack and mode. An axis that the layer does not have is left out, so equal cells run
 /// once.
-fn runs_of_layer(matrix: &Matrix, shared: &Run, layer: Layer) -> Vec<Run> {
+fn runs_of_layer(matrix: &Matrix, shared: &Run, layer: Layer, is_alone: bool) -> Vec<Run> {
     let modes: Vec<_> = Choice::expand(&matrix.mode);
     let offloads = offloads(matrix);
     let mut shared = Run { layer, ..shared.clone() };
     if !matches!(layer, Layer::Path | Layer::Proxy | Layer::Kernel) {
         // This layer has no link with conditions.
         shared.link = Link { link_seed: shared.link.link_seed, ..Link::default() };
+    }
+    // An option that another layer of the list has is left out.
+    if !is_alone && matches!(layer, Layer::Loopback | Layer::Kernel) && shared.load.protocol == Protocol::Tcp {
+        shared.settings.window = None;
+    }
+    if !is_alone && layer == Layer::Device {
+        shared.load = Load::default();
     }
     let in_mode = |mode: &Mode| of_mode(*mode, &modes, &shared);
     match layer {
@@ -326,8 +336,15 @@ fn runs_of_layer(matrix: &Matrix, shared: &Run, layer: Layer) -> Vec<Run> {
         Layer::Stack | Layer::Path | Layer::Proxy | Layer::Forward => {
             let mut runs = Vec::new();
             for offload in offloads {
-                for netstack in stacks(matrix) {
-                    let of = |mode| Run { netstack: Some(netstack), offload, ..in_mode(mode) };
+                let stacks = stacks(matrix);
+                for &netstack in &stacks {
+                    let of = |mode| {
+                        let mut run = Run { netstack: Some(netstack), offload, ..in_mode(mode) };
+                        if netstack != StackKind::External && stacks.contains(&StackKind::External) {
+                            run.settings.command = None;
+                        }
+                        run
+                    };
                     runs.extend(modes.iter().map(of));
                 }
             }

@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use platform::TcpStatistics;
 
@@ -52,7 +52,7 @@ impl Client {
         let streams = Arc::clone(streams);
         let deliver: Deliver = Box::new(move |barrier| match connector.connect() {
             Ok(mut connection) => {
-                let result = run(&mut connection, &streams[index], barrier);
+                let result = run(&mut connection, &streams, index, barrier);
                 (Box::new(connection), result)
             }
             Err(error) => (Box::new(()), Err(error)),
@@ -62,7 +62,13 @@ impl Client {
 }
 
 /// Delivers a stream over a connection.
-fn run(connection: &mut impl Connection, stream: &Stream, barrier: &StartBarrier) -> Result<(), TransferError> {
+fn run(
+    connection: &mut impl Connection,
+    streams: &[Stream],
+    index: usize,
+    barrier: &StartBarrier,
+) -> Result<(), TransferError> {
+    let stream = &streams[index];
     let direction = stream.direction;
     let buffer = vec![0; stream.buffer_bytes];
     let mut delivery = Delivery { connection, stream, buffer, offset: 0, timed: None };
@@ -78,8 +84,8 @@ fn run(connection: &mut impl Connection, stream: &Stream, barrier: &StartBarrier
     match (direction, stream.amount) {
         (Direction::ToClient, Amount::Bytes(bytes)) => delivery.read_bytes(Phase::Timed, bytes.get())?,
         (Direction::ToServer, Amount::Bytes(bytes)) => delivery.write_bytes(bytes.get())?,
-        (Direction::ToClient, Amount::Time { time, bytes }) => delivery.read_for(time, bytes)?,
-        (Direction::ToServer, Amount::Time { time, bytes }) => delivery.write_for(time, bytes)?,
+        (Direction::ToClient, Amount::Time { .. }) => delivery.read_for(streams)?,
+        (Direction::ToServer, Amount::Time { .. }) => delivery.write_for(streams)?,
     }
     let end = barrier.read();
     let cpu = difference(platform::cpu_of_thread(), cpu);
@@ -126,16 +132,16 @@ impl<C: Connection> Delivery<'_, C> {
         Ok(())
     }
 
-    /// Asks for bytes, and reads until `time` is over and at least `bytes` have arrived.
-    fn read_for(&mut self, time: Duration, bytes: u64) -> Result<(), TransferError> {
+    /// Asks for bytes, and reads until the window is over for all `streams`.
+    fn read_for(&mut self, streams: &[Stream]) -> Result<(), TransferError> {
         self.connection.write_all(&[GO]).map_err(TransferError::io("send the go"))?;
-        let (end, least) = (Instant::now() + time, self.offset + bytes);
+        let begin = Instant::now();
         // At least one read, however late this thread runs.
         loop {
             if self.read_some(Phase::Timed, self.buffer.len())? == 0 {
                 return Err(TransferError::Short { got: self.offset, expected: u64::MAX });
             }
-            if self.offset >= least && Instant::now() >= end {
+            if self.stream.is_over(begin, streams) {
                 return Ok(());
             }
         }
@@ -170,13 +176,13 @@ impl<C: Connection> Delivery<'_, C> {
         self.await_total()
     }
 
-    /// Sends until `time` is over and at least `bytes` are written. Then half-closes, and waits until the other side
-    /// confirms the total.
-    fn write_for(&mut self, time: Duration, bytes: u64) -> Result<(), TransferError> {
-        let (end, least) = (Instant::now() + time, self.offset + bytes);
+    /// Sends until the window is over for all `streams`. Then half-closes, and waits until the other side confirms the
+    /// total.
+    fn write_for(&mut self, streams: &[Stream]) -> Result<(), TransferError> {
+        let begin = Instant::now();
         loop {
             self.write_some(u64::MAX)?;
-            if self.offset >= least && Instant::now() >= end {
+            if self.stream.is_over(begin, streams) {
                 break;
             }
         }

@@ -1,19 +1,11 @@
-//! A clock for work that is due at even intervals.
+//! A clock for work that is due at certain times.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The shortest interval between ticks: each tick costs a thread switch.
-const SHORTEST_TICK: Duration = Duration::from_micros(50);
-
-/// The longest interval between ticks: the end of the work is noticed at most this late.
-const LONGEST_TICK: Duration = Duration::from_millis(5);
-
-/// The interval between ticks for this number of pieces of work a second.
-pub(super) fn tick(per_second: f64) -> Duration {
-    Duration::try_from_secs_f64(1.0 / per_second).unwrap_or(LONGEST_TICK).clamp(SHORTEST_TICK, LONGEST_TICK)
-}
+/// The shortest interval between rings: each costs a thread switch.
+const SHORTEST: Duration = Duration::from_micros(50);
 
 /// Ends the clock when it is dropped, even if the work panics.
 struct End<'a>(&'a AtomicBool, thread::Thread);
@@ -25,26 +17,25 @@ impl Drop for End<'_> {
     }
 }
 
-/// Does some work while a thread calls `ring` at every tick, because the timeouts of event loops and runtimes are too
-/// coarse. Also returns the CPU time of the thread.
+/// Does some work while a thread calls `ring`, which returns when it has to be called again: the timeouts of runtimes are
+/// too coarse. Also returns the CPU time of the thread.
 pub(super) fn with_clock<T>(
-    tick: Duration,
-    ring: impl Fn() + Send + Sync,
+    ring: impl Fn() -> Instant + Send + Sync,
     work: impl FnOnce() -> T,
 ) -> (T, Option<Duration>) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let clock = thread::Builder::new().name("clock".to_owned()).spawn_scoped(scope, || {
             platform::sharpen_timers();
-            let mut next = Instant::now();
             while !is_over.load(Ordering::Acquire) {
-                let now = Instant::now();
-                if now < next {
-                    thread::park_timeout(next - now);
-                    continue;
+                let next = ring().max(Instant::now() + SHORTEST);
+                while !is_over.load(Ordering::Acquire) {
+                    let left = next.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        break;
+                    }
+                    thread::park_timeout(left);
                 }
-                ring();
-                next += tick;
             }
             platform::cpu_of_thread()
         });
@@ -55,4 +46,28 @@ pub(super) fn with_clock<T>(
         drop(end);
         (result, clock.join().ok().flatten())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn it_rings_at_each_time_that_was_asked_for_and_not_before() {
+        const INTERVAL: Duration = Duration::from_millis(7);
+        let (begin, rings) = (Instant::now(), Mutex::new(Vec::new()));
+        let ring = || {
+            let mut rings = rings.lock().unwrap();
+            rings.push(Instant::now());
+            begin + INTERVAL * rings.len() as u32
+        };
+        with_clock(ring, || thread::sleep(INTERVAL * 5));
+        let rings = rings.into_inner().unwrap();
+        assert!(rings.len() > 1, "{rings:?}");
+        assert!(rings.iter().enumerate().all(|(index, at)| *at >= begin + INTERVAL * index as u32), "{rings:?}");
+    }
 }

@@ -14,6 +14,7 @@ use std::future::{self, poll_fn};
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
+use std::slice;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -82,8 +83,8 @@ fn failure(error: &TransferError) -> Failure {
 enum Goal {
     /// Up to this offset.
     Offset(u64),
-    /// Until this time, and until the payload before this offset is back.
-    Time { end: Instant, least: u64 },
+    /// Until the window that began at this time is over.
+    Time { begin: Instant },
     /// No more.
     None,
 }
@@ -142,7 +143,7 @@ impl<L: Link> Shuttle<L> {
         barrier.wait()?;
         let goal = match stream.amount {
             Amount::Bytes(bytes) => Goal::Offset(stream.warmup_bytes + bytes.get()),
-            Amount::Time { time, bytes } => Goal::Time { end: Instant::now() + time, least: self.back + bytes },
+            Amount::Time { .. } => Goal::Time { begin: Instant::now() },
         };
         self.turn_to(goal, Phase::Timed, stream).await?;
         stream.finish(&Finish {
@@ -162,7 +163,7 @@ impl<L: Link> Shuttle<L> {
             let taken = self.take(phase, stream)?;
             match goal {
                 Goal::Offset(end) if self.back >= end => return Ok(()),
-                Goal::Time { end, least } if self.back >= least && Instant::now() >= end => return Ok(()),
+                Goal::Time { begin } if stream.is_over(begin, slice::from_ref(stream)) => return Ok(()),
                 Goal::None if self.back == self.sent => return Ok(()),
                 _ => {}
             }

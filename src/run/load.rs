@@ -135,10 +135,7 @@ impl Load {
     /// Bytes that have arrived in the timed window so far.
     pub(super) fn timed_bytes(&self) -> u64 {
         match self {
-            Self::Streams(streams) => {
-                let warmup: u64 = streams.iter().map(|stream| stream.warmup_bytes).sum();
-                self.arrived().saturating_sub(warmup)
-            }
+            Self::Streams(streams) => streams.iter().map(Stream::timed_bytes).sum(),
             Self::Datagrams(flow) => flow.timed_bytes(),
             Self::Requests(exchange, _) => exchange.bytes_of(exchange.timed()),
             Self::External(_) => 0,

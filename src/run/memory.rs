@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netstacks::StackKind;
 use netstacks::peer::{self, Peer, Peers, SharedLink};
@@ -211,7 +211,8 @@ impl Sockets for MemorySockets {
         self.peers.close(index);
     }
 
-    fn wait(&mut self, longest: Duration, ready: &mut Vec<usize>) -> io::Result<()> {
+    fn wait(&mut self, end: Instant, due: Option<Instant>, ready: &mut Vec<usize>) -> io::Result<()> {
+        let longest = due.map_or(end, |due| due.min(end)).saturating_duration_since(Instant::now());
         // A full link soon has room again: it drops nothing.
         self.peers.wait(if self.waiting.is_empty() { longest } else { longest.min(SOON) }, ready)?;
         ready.append(&mut self.waiting);

@@ -14,10 +14,9 @@ use platform::ProcessMeter;
 
 use super::barrier::StartBarrier;
 use super::client::{Client, Deliver};
-use super::clock::{tick, with_clock};
 use super::meter::{Snapshot, difference};
 use super::requests::{Exchange, Requested};
-use super::sockets::{Sockets, Wake};
+use super::sockets::Sockets;
 use super::transfer::TransferError;
 use crate::sample::{DatagramFacts, IdleFacts, Latency, Status};
 use crate::scenario::RELEASE_DELAY;
@@ -42,7 +41,7 @@ pub(super) fn client(exchange: &Arc<Exchange>, targets: Vec<SocketAddr>, sockets
     let wake = sockets.wake();
     let cancelled = Arc::new(AtomicBool::new(false));
     let cancel = {
-        let (wake, cancelled) = (Arc::clone(&wake), Arc::clone(&cancelled));
+        let cancelled = Arc::clone(&cancelled);
         Box::new(move || {
             cancelled.store(true, Ordering::Release);
             wake();
@@ -59,16 +58,14 @@ pub(super) fn client(exchange: &Arc<Exchange>, targets: Vec<SocketAddr>, sockets
             handshakes: 0,
             made: 0,
             is_warm_up: true,
-            clock_cpu: None,
             background_bytes: 0,
-            looked: Instant::now(),
+            looked: sockets.now(),
             request: exchange.request.slice(0, exchange.request.len).to_vec(),
             room,
             ready: Vec::new(),
             exchange,
             targets,
             sockets,
-            wake,
             cancelled,
         };
         let result = requester.run(barrier);
@@ -83,7 +80,6 @@ struct Requester<S> {
     exchange: Arc<Exchange>,
     targets: Vec<SocketAddr>,
     sockets: S,
-    wake: Wake,
     cancelled: Arc<AtomicBool>,
     slots: Vec<Slot>,
     counts: Counts,
@@ -95,8 +91,6 @@ struct Requester<S> {
     /// Connections made so far.
     made: usize,
     is_warm_up: bool,
-    /// CPU time of the thread that rings when requests are due, if there was one.
-    clock_cpu: Option<Duration>,
     /// Bytes of the streams beside the requests: first the count when the window began, at its end the bytes in it.
     background_bytes: u64,
     /// The datagram of a request.
@@ -133,7 +127,7 @@ enum Pace {
 }
 
 impl Pace {
-    /// When the next request is due; `None` if none is by `now`.
+    /// When the next request is due, which may be later than `now`; `None` if none will be.
     fn next(self, now: Instant) -> Option<Instant> {
         match self {
             Self::Stopped => None,
@@ -141,9 +135,14 @@ impl Pace {
             Self::Even { begin, rate, started, end } => {
                 let nanoseconds = u128::from(started) * 1_000_000_000 / u128::from(rate);
                 let due = begin + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
-                Some(due).filter(|due| *due <= now && *due < end)
+                Some(due).filter(|due| *due < end)
             }
         }
+    }
+
+    /// When the next request was due; `None` if none is by `now`.
+    fn due(self, now: Instant) -> Option<Instant> {
+        self.next(now).filter(|due| *due <= now)
     }
 
     /// Counts a request that has been started.
@@ -176,6 +175,7 @@ struct Slot {
 
 impl<S: Sockets> Requester<S> {
     fn run(&mut self, barrier: &StartBarrier) -> Result<(), TransferError> {
+        platform::sharpen_timers();
         if self.exchange.is_idle {
             return self.idle(barrier);
         }
@@ -183,7 +183,7 @@ impl<S: Sockets> Requester<S> {
             self.connect_all()?;
         }
         self.begin(Pace::Closed)?;
-        self.turn_until(Instant::now() + WARM_UP.min(self.exchange.time), |_| false)?;
+        self.turn_until(self.sockets.now() + WARM_UP.min(self.exchange.time), |_| false)?;
         self.stop()?;
         self.counts.verdict(self.exchange.answered())?;
         if self.exchange.answered() == 0 {
@@ -198,7 +198,6 @@ impl<S: Sockets> Requester<S> {
         let window = self.window(barrier);
         let (answered, cpu) = (self.exchange.timed(), difference(platform::cpu_of_thread(), cpu));
         self.background_bytes = self.exchange.background_bytes() - self.background_bytes;
-        let cpu = cpu.map(|cpu| cpu + self.clock_cpu.unwrap_or_default());
         // Requests in flight at the end count with their latency.
         let end = window.and_then(|end| self.stop().map(|()| end))?;
         let verdict = self.counts.verdict(answered);
@@ -235,14 +234,14 @@ impl<S: Sockets> Requester<S> {
         let wakeups = || platform::wakeups_of_process().filter(|_| !is_carried);
         let (cpu, slept) = (platform::cpu_of_thread(), wakeups());
         let rss_open_bytes = rss_bytes(barrier);
-        self.turn_until(Instant::now() + self.exchange.time, |_| false)?;
+        self.turn_until(self.sockets.now() + self.exchange.time, |_| false)?;
         let end = barrier.read();
         let cpu = difference(platform::cpu_of_thread(), cpu);
         let wakeups = slept.and_then(|slept| Some(wakeups()? - slept));
         let rss_idle_bytes = rss_bytes(barrier);
         let connections = self.slots.len() as u64;
         (0..self.slots.len()).for_each(|index| self.close(index));
-        self.turn_until(Instant::now() + RELEASE_DELAY, |_| false)?;
+        self.turn_until(self.sockets.now() + RELEASE_DELAY, |_| false)?;
         let rss_closed_bytes = rss_bytes(barrier);
         let idle =
             IdleFacts { connections, rss_before_bytes, rss_open_bytes, rss_idle_bytes, rss_closed_bytes, wakeups };
@@ -254,7 +253,7 @@ impl<S: Sockets> Requester<S> {
     /// Makes a request on some connections, and waits for the responses.
     fn ask_each(&mut self, range: impl RangeBounds<usize>) -> Result<(), TransferError> {
         for index in (0..self.slots.len()).filter(|index| range.contains(index)) {
-            self.start(index, Instant::now())?;
+            self.start(index, self.sockets.now())?;
         }
         self.stop()?;
         self.counts.verdict(self.exchange.answered())
@@ -262,23 +261,14 @@ impl<S: Sockets> Requester<S> {
 
     /// Makes requests for the time of the run, and takes the readings at its end.
     fn window(&mut self, barrier: &StartBarrier) -> Result<Snapshot, TransferError> {
-        let begin = Instant::now();
+        let begin = self.sockets.now();
         let end = begin + self.exchange.time;
-        let Some(rate) = self.exchange.requests.rate else {
-            self.begin(Pace::Closed)?;
-            return self.turn_until(end, |_| false).map(|()| barrier.read());
-        };
-        let (rate, wake) = (rate.get(), Arc::clone(&self.wake));
-        let (result, clock_cpu) = with_clock(
-            tick(rate.into()),
-            || wake(),
-            || {
-                self.begin(Pace::Even { begin, rate, started: 0, end })?;
-                self.turn_until(end, |_| false).map(|()| barrier.read())
-            },
-        );
-        self.clock_cpu = clock_cpu;
-        result
+        self.begin(match self.exchange.requests.rate {
+            None => Pace::Closed,
+            Some(rate) => Pace::Even { begin, rate: rate.get(), started: 0, end },
+        })?;
+        self.turn_until(end, |_| false)?;
+        Ok(barrier.read())
     }
 
     /// Opens all connections.
@@ -288,11 +278,11 @@ impl<S: Sockets> Requester<S> {
                 self.connect(index).map_err(TransferError::io("connect"))?;
             }
             while self.handshakes >= HANDSHAKES {
-                self.turn(LONGEST_WAIT)?;
+                self.turn(self.sockets.now() + LONGEST_WAIT)?;
             }
         }
         while self.handshakes > 0 {
-            self.turn(LONGEST_WAIT)?;
+            self.turn(self.sockets.now() + LONGEST_WAIT)?;
         }
         Ok(())
     }
@@ -312,12 +302,12 @@ impl<S: Sockets> Requester<S> {
         if matches!(self.pace, Pace::Closed) {
             self.pace = Pace::Stopped;
         }
-        self.turn_until(Instant::now() + self.exchange.drain, |this| {
+        self.turn_until(self.sockets.now() + self.exchange.drain, |this| {
             let is_answered = |slot: &Slot| slot.due.is_empty() && !(this.exchange.connects && slot.is_taken);
-            this.slots.iter().all(is_answered) && this.pace.next(Instant::now()).is_none()
+            this.slots.iter().all(is_answered) && this.pace.due(this.sockets.now()).is_none()
         })?;
-        let now = Instant::now();
-        while let Some(due) = self.pace.next(now).filter(|_| self.counts.failed <= MAX_ERRORS) {
+        let now = self.sockets.now();
+        while let Some(due) = self.pace.due(now).filter(|_| self.counts.failed <= MAX_ERRORS) {
             self.pace.start();
             self.counts.unanswered(now - due);
         }
@@ -342,19 +332,23 @@ impl<S: Sockets> Requester<S> {
     /// Handles events until `end`, or until `is_enough` returns true.
     fn turn_until(&mut self, end: Instant, is_enough: impl Fn(&Self) -> bool) -> Result<(), TransferError> {
         loop {
-            let now = Instant::now();
+            let now = self.sockets.now();
             if now >= end || is_enough(self) {
                 return Ok(());
             }
-            self.turn((end - now).min(LONGEST_WAIT))?;
+            self.turn(end)?;
         }
     }
 
-    /// Waits for events and handles them. Then starts the requests that are due.
-    fn turn(&mut self, longest: Duration) -> Result<(), TransferError> {
+    /// Waits for events, until `end` at most, and handles them. Then starts the requests that are due.
+    fn turn(&mut self, end: Instant) -> Result<(), TransferError> {
+        let now = self.sockets.now();
+        let look = if self.exchange.is_udp() { LOOK } else { LONGEST_WAIT };
+        // Without an idle slot, a request that is due waits for an event.
+        let due = self.pace.next(now).filter(|_| !self.idle.is_empty());
         let mut ready = mem::take(&mut self.ready);
         ready.clear();
-        self.sockets.wait(longest, &mut ready).map_err(TransferError::io("wait for events"))?;
+        self.sockets.wait(end.min(now + look), due, &mut ready).map_err(TransferError::io("wait for events"))?;
         if self.cancelled.load(Ordering::Acquire) {
             return Err(TransferError::Cancelled);
         }
@@ -370,7 +364,7 @@ impl<S: Sockets> Requester<S> {
 
     /// Gives up requests over UDP that have waited too long: the request or its response is lost.
     fn give_up(&mut self) -> Result<(), TransferError> {
-        let now = Instant::now();
+        let now = self.sockets.now();
         if now.duration_since(self.looked) < LOOK {
             return Ok(());
         }
@@ -392,7 +386,7 @@ impl<S: Sockets> Requester<S> {
     fn start_due(&mut self) -> Result<(), TransferError> {
         // Each slot once: a request that fails at once is not retried before the next events are handled.
         for _ in 0..self.idle.len() {
-            let Some(due) = self.pace.next(Instant::now()) else { break };
+            let Some(due) = self.pace.due(self.sockets.now()) else { break };
             let Some(index) = self.idle.pop_front() else { break };
             self.pace.start();
             self.start(index, due)?;
@@ -462,7 +456,7 @@ impl<S: Sockets> Requester<S> {
                 self.request[..len].copy_from_slice(&mark.to_be_bytes()[size_of::<u32>() - len..]);
                 let result = self.sockets.write(index, &self.request);
                 if result.is_ok() {
-                    (slot.mark, slot.sent, slot.is_answered) = (mark, Some(Instant::now()), false);
+                    (slot.mark, slot.sent, slot.is_answered) = (mark, Some(self.sockets.now()), false);
                     self.counts.sent += 1;
                 }
                 result
@@ -517,7 +511,7 @@ impl<S: Sockets> Requester<S> {
             let Some(due) = slot.due.pop_front() else {
                 return Err(TransferError::Corrupt { offset: slot.got as u64 });
             };
-            self.counts.latency.record(due.elapsed());
+            self.counts.latency.record(self.sockets.now() - due);
             self.exchange.answer();
             // If each request has its own connection, the slot is free once that is closed.
             if !self.exchange.connects {
@@ -545,7 +539,7 @@ impl<S: Sockets> Requester<S> {
         (slot.sent, slot.is_answered) = (None, true);
         self.counts.arrived += 1;
         if let Some(due) = slot.due.pop_front() {
-            self.counts.latency.record(due.elapsed());
+            self.counts.latency.record(self.sockets.now() - due);
         }
         self.exchange.answer();
         self.free(index)
@@ -554,7 +548,7 @@ impl<S: Sockets> Requester<S> {
     /// Uses a slot for the next request, or lets it wait until one is due.
     fn free(&mut self, index: usize) -> Result<(), TransferError> {
         if self.idle.is_empty()
-            && let Some(due) = self.pace.next(Instant::now())
+            && let Some(due) = self.pace.due(self.sockets.now())
         {
             self.pace.start();
             return self.start(index, due);
@@ -631,5 +625,133 @@ fn kind(error: &io::Error) -> &'static str {
         io::ErrorKind::UnexpectedEof => "closed early",
         io::ErrorKind::AddrNotAvailable => "without a port",
         _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::sync::Mutex;
+
+    use clap::Parser;
+
+    use super::super::meter::{Counters, Meter, Usage};
+    use super::*;
+    use crate::cli::Cli;
+    use crate::scenario::Scenario;
+
+    struct NoMeter;
+
+    impl Meter for NoMeter {
+        fn counters(&self) -> Counters {
+            Counters::default()
+        }
+
+        fn usage(&self) -> Usage {
+            Usage::default()
+        }
+    }
+
+    /// Sockets with a clock of their own, which moves in [`Sockets::wait`] alone: to the moment when an answer comes,
+    /// or to the end of the wait. An answer takes `delay`.
+    struct Timed {
+        now: Instant,
+        delay: Duration,
+        /// When the answer of each socket comes.
+        answers: Vec<Option<Instant>>,
+        /// When each request was sent.
+        sent: Arc<Mutex<Vec<Instant>>>,
+        made: Vec<usize>,
+    }
+
+    impl Sockets for Timed {
+        fn connect(&mut self, index: usize, _: SocketAddr) -> io::Result<()> {
+            self.made.push(index);
+            Ok(())
+        }
+
+        fn is_connected(&mut self, _: usize) -> io::Result<bool> {
+            Ok(true)
+        }
+
+        fn read(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<usize> {
+            match self.answers[index] {
+                Some(at) if at <= self.now => {
+                    self.answers[index] = None;
+                    buffer[0] = 0;
+                    Ok(1)
+                }
+                _ => Err(io::ErrorKind::WouldBlock.into()),
+            }
+        }
+
+        fn write(&mut self, index: usize, bytes: &[u8]) -> io::Result<usize> {
+            self.answers[index] = Some(self.now + self.delay);
+            self.sent.lock().unwrap().push(self.now);
+            Ok(bytes.len())
+        }
+
+        fn close(&mut self, _: usize) {}
+
+        fn wait(&mut self, end: Instant, due: Option<Instant>, ready: &mut Vec<usize>) -> io::Result<()> {
+            ready.append(&mut self.made);
+            if ready.is_empty() {
+                let next = self.answers.iter().flatten().min().copied();
+                self.now = [Some(end), due, next].into_iter().flatten().min().unwrap().max(self.now);
+                let due = self.answers.iter().enumerate().filter(|(_, at)| at.is_some_and(|at| at <= self.now));
+                ready.extend(due.map(|(index, _)| index));
+            }
+            Ok(())
+        }
+
+        fn now(&self) -> Instant {
+            self.now
+        }
+
+        fn wake(&self) -> super::super::sockets::Wake {
+            Arc::new(|| ())
+        }
+    }
+
+    /// Runs requests at a rate. Returns when they were due and sent after the begin of the window.
+    fn schedule(rate: u32, parallel: usize, delay: Duration) -> Vec<(Duration, Duration)> {
+        let words =
+            format!("x -n lwip -m rr --layer loopback --rate {rate} --parallel {parallel} --time 2 --verify off");
+        let scenario = Scenario::try_from(Cli::try_parse_from(words.replace("-n lwip ", "").split(' ')).unwrap().run);
+        let exchange = Arc::new(Exchange::of(&scenario.unwrap(), &Arc::from([])).unwrap());
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let sockets = Timed {
+            now: Instant::now(),
+            delay,
+            answers: vec![None; parallel],
+            sent: Arc::clone(&sent),
+            made: Vec::new(),
+        };
+        let Client { deliver, .. } = client(&exchange, vec![([127, 0, 0, 1], 1).into()], sockets);
+        deliver(&StartBarrier::new(1, NoMeter)).1.unwrap();
+        let answered = exchange.timed() as usize;
+        let mut sent = sent.lock().unwrap().clone();
+        let timed = sent.split_off(sent.len() - answered);
+        let due = |index: usize| Duration::from_nanos(index as u64 * 1_000_000_000 / u64::from(rate));
+        timed.iter().enumerate().map(|(index, at)| (due(index), *at - timed[0])).collect()
+    }
+
+    #[test]
+    fn a_request_starts_when_it_is_due() {
+        for rate in [97, 150, 199, 333, 1000, 4999] {
+            let schedule = schedule(rate, 1, Duration::from_micros(100));
+            assert_eq!(schedule.len(), 2 * rate as usize, "{rate}");
+            assert!(schedule.iter().all(|(due, at)| due == at), "{rate}: {schedule:?}");
+        }
+    }
+
+    /// A request without an idle connection starts as soon as there is one, and counts from when it was due.
+    #[test]
+    fn a_late_answer_delays_the_next_request() {
+        let late = schedule(1000, 1, Duration::from_micros(1500));
+        assert!(late.iter().enumerate().all(|(index, (_, at))| *at == Duration::from_micros(1500) * index as u32));
+        let two = schedule(1000, 2, Duration::from_micros(1500));
+        assert!(two.iter().all(|(due, at)| due == at), "{two:?}");
     }
 }

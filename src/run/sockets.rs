@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{self, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
 use mio::event::Event;
 use mio::net::{TcpStream, UdpSocket};
@@ -41,10 +41,15 @@ pub(super) trait Sockets: Send + 'static {
     /// Closes a socket, if there is one.
     fn close(&mut self, index: usize);
 
-    /// Waits for events, for `longest` at most or until it is woken. Appends the numbers of the sockets that became
-    /// ready to `ready`. A socket is listed again only after a read or a write returned
+    /// Waits for events, until about `end` or exactly `due`, or until it is woken. Appends the numbers of the sockets
+    /// that became ready to `ready`. A socket is listed again only after a read or a write returned
     /// [`io::ErrorKind::WouldBlock`] (edge-triggered).
-    fn wait(&mut self, longest: Duration, ready: &mut Vec<usize>) -> io::Result<()>;
+    fn wait(&mut self, end: Instant, due: Option<Instant>, ready: &mut Vec<usize>) -> io::Result<()>;
+
+    /// The time of the clock by which it waits.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
 
     /// Returns a function that ends a wait.
     fn wake(&self) -> Wake;
@@ -137,8 +142,12 @@ impl Sockets for KernelSockets {
         self.sockets[index] = None;
     }
 
-    fn wait(&mut self, longest: Duration, ready: &mut Vec<usize>) -> io::Result<()> {
-        match self.poll.poll(&mut self.events, Some(longest)) {
+    fn wait(&mut self, end: Instant, due: Option<Instant>, ready: &mut Vec<usize>) -> io::Result<()> {
+        let waited = match due.filter(|due| *due < end) {
+            Some(due) => platform::poll_until(&mut self.poll, &mut self.events, due),
+            None => self.poll.poll(&mut self.events, Some(end.saturating_duration_since(Instant::now()))),
+        };
+        match waited {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             result => result?,
         }

@@ -103,8 +103,8 @@ pub(super) struct Finish {
 }
 
 impl Stream {
-    /// The shares of all streams of a scenario, or the streams beside its requests. The amount of each direction is
-    /// split evenly; the first streams take the remainder.
+    /// The shares of all streams of a scenario, or the streams beside its requests. The bytes of each direction are split
+    /// evenly; the first streams take the remainder. If they last for a time, the least bytes count for all together.
     pub(super) fn split(scenario: &Scenario) -> Arc<[Self]> {
         // The device alone has no client.
         let mode = if scenario.workload.is_stream() {
@@ -131,7 +131,7 @@ impl Stream {
                 Amount::Bytes(total) => {
                     Amount::Bytes(NonZeroU64::new(share(total.get(), index)).unwrap_or(NonZeroU64::MIN))
                 }
-                Amount::Time { time, bytes } => Amount::Time { time, bytes: share(bytes, index) },
+                amount @ Amount::Time { .. } => amount,
             },
             buffer_bytes: scenario.buffer_bytes.get(),
             bytes_per_second: scenario.bitrate.map(|bits| bits.get() as f64 / 8.0 / streams as f64),
@@ -180,6 +180,22 @@ impl Stream {
 
     pub(super) fn arrived(&self) -> u64 {
         self.arrived.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that have arrived in the timed window so far.
+    pub(super) fn timed_bytes(&self) -> u64 {
+        self.arrived().saturating_sub(self.warmup_bytes)
+    }
+
+    /// Whether the timed window that began at `begin` is over for the streams of this direction, of all `streams`.
+    pub(super) fn is_over(&self, begin: Instant, streams: &[Self]) -> bool {
+        let elapsed = begin.elapsed();
+        // Before its time, the counts need not be read.
+        if matches!(self.amount, Amount::Time { time, .. } if elapsed < time) {
+            return false;
+        }
+        let beside = streams.iter().filter(|stream| stream.direction == self.direction);
+        self.amount.is_over(elapsed, beside.map(Self::timed_bytes).sum())
     }
 
     /// Ends the timed window of this stream. Only the first call has an effect.

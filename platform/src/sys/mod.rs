@@ -9,8 +9,9 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use mio::{Events, Poll};
 use socket2::Socket;
 
 use crate::doctor::Check;
@@ -100,6 +101,10 @@ pub(crate) trait System {
     }
 
     // Sockets.
+
+    fn poll_until(poll: &mut Poll, events: &mut Events, end: Instant) -> io::Result<()> {
+        poll.poll(events, Some(end.saturating_duration_since(Instant::now())))
+    }
 
     fn tcp_statistics(_socket: &TcpStream) -> Option<TcpStatistics> {
         None

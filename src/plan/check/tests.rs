@@ -142,7 +142,21 @@ fn run(words: &str) -> Result<Scenario, PlanError> {
 fn a_run_delivers_a_gigabyte_and_for_a_second_by_default() {
     assert_eq!(run("").unwrap().amount, Amount::Time { time: Duration::from_secs(1), bytes: 1_000_000_000 });
     assert_eq!(run("--time 2").unwrap().amount, Amount::time(Duration::from_secs(2)));
+    assert_eq!(run("--timeout 15").unwrap().amount, Amount::time(Duration::from_secs(1)), "ten seconds do not fit");
     assert_eq!(run("--bytes 5").unwrap().amount, Amount::Bytes(NonZeroU64::new(5).unwrap()));
+}
+
+#[test]
+fn a_window_is_at_most_ten_times_as_long_as_its_time() {
+    let amount = Amount::Time { time: Duration::from_secs(1), bytes: 1_000_000_000 };
+    let is_over = |milliseconds, bytes| amount.is_over(Duration::from_millis(milliseconds), bytes);
+    assert!(!is_over(999, 2_000_000_000), "the time");
+    assert!(is_over(1000, 1_000_000_000));
+    assert!(!is_over(1000, 200_000_000), "the bytes take five seconds");
+    assert!(!is_over(4999, 999_999_999) && is_over(4999, 1_000_000_000));
+    assert!(is_over(1000, 99_000_000), "they would take more than ten");
+    assert!(is_over(1000, 0) && is_over(10_001, 999_999_999));
+    assert!(Amount::time(Duration::from_secs(1)).is_over(Duration::from_secs(1), 0));
 }
 
 #[cfg(feature = "smoltcp")]
@@ -152,4 +166,37 @@ fn the_default_warm_up_is_no_larger_than_the_payload() {
     assert_eq!(warmup("--bytes 300KB --buffer 1"), 300_000);
     assert_eq!(warmup("--bytes 300KB --warmup 1MB"), 1_000_000);
     assert_eq!((warmup("--bytes 2GB"), warmup("--time 1"), warmup("")), (64_000_000, 64_000_000, 64_000_000));
+    // At a rate it is a second's worth.
+    assert_eq!((warmup("--bitrate 10M"), warmup("--rate-limit 4M")), (1_250_000, 500_000));
+    assert_eq!((warmup("--bitrate 10M --warmup 2MB"), warmup("--bitrate 10G")), (2_000_000, 64_000_000));
+}
+
+/// An option that a subject does not take is refused by its name, also if the subject could ignore it.
+#[cfg(feature = "smoltcp")]
+#[test]
+fn an_option_without_effect_is_refused() {
+    let of = |words: &str| {
+        let words = format!("rust-tun-perf {words}");
+        Scenario::try_from(Cli::try_parse_from(words.split_whitespace()).unwrap().run)
+    };
+    for (words, option) in [
+        ("--layer device --rate 5", "--rate"),
+        ("--layer device --request 5B", "--request"),
+        ("--layer device --depth 2", "--depth"),
+        ("--layer device --protocol udp", "--protocol"),
+        ("--layer device --datagram 100B", "--datagram"),
+        ("--layer device --bitrate 1M", "--bitrate"),
+        ("--layer device --delay 1ms", "--delay"),
+        ("-m writer -n smoltcp --command true", "--command"),
+        ("-m writer --layer loopback --command true", "--command"),
+        ("-m writer --layer loopback --window 1MiB", "--window"),
+        ("-m rr --layer loopback --protocol udp --window 1MiB", "--window"),
+        ("-m writer --layer kernel --window 1MiB", "--window"),
+    ] {
+        let refused = of(words).unwrap_err().to_string();
+        assert!(refused.contains(option), "{words}: {refused}");
+    }
+    for words in ["-m writer --layer loopback --protocol udp --window 1MiB", "--layer device --window 1MiB"] {
+        assert_eq!(of(words).unwrap().window_bytes, 1 << 20, "{words}");
+    }
 }

@@ -3,11 +3,13 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use mio::{Events, Poll};
+use nix::poll::{PollFd, PollFlags};
 use socket2::{SockRef, Socket};
 
 mod cpu;
@@ -176,6 +178,17 @@ impl System for Linux {
     }
 
     /// `PR_SET_TIMERSLACK`: 1 nanosecond instead of 50 microseconds.
+    /// `epoll_pwait2(2)` counts in nanoseconds, too, but takes the events from mio.
+    fn poll_until(poll: &mut Poll, events: &mut Events, end: Instant) -> io::Result<()> {
+        // SAFETY: `poll` owns the descriptor and lives longer.
+        let epoll = unsafe { BorrowedFd::borrow_raw(poll.as_raw_fd()) };
+        let left = end.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            nix::poll::ppoll(&mut [PollFd::new(epoll, PollFlags::POLLIN)], Some(left.into()), None)?;
+        }
+        poll.poll(events, Some(Duration::ZERO))
+    }
+
     fn sharpen_timers() {
         let _as_they_are = nix::sys::prctl::set_timerslack(1);
     }
