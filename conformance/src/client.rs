@@ -216,7 +216,8 @@ impl Client {
         self.segment_until(Instant::now() + patient(within))
     }
 
-    fn segment_until(&mut self, until: Instant) -> Step<Option<Segment>> {
+    /// The same with an end that stays as it is.
+    pub(crate) fn segment_until(&mut self, until: Instant) -> Step<Option<Segment>> {
         let segment = self.wire.borrow_mut().segment(self.key, until)?;
         if let Some(segment) = &segment {
             self.seen.push(self.describe(segment));

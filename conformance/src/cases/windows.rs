@@ -7,7 +7,7 @@ use platform::packet::flags::{ACK, PSH};
 use crate::client::WINDOW_SCALE;
 use crate::lab::WINDOW;
 use crate::{
-    Case, Client, LATE, Lab, Offer, Out, SOON, Served, Setup, Step, Stop, Then, check, distance, pattern, same,
+    Case, Client, LATE, Lab, Offer, Out, SOON, Served, Setup, Step, Stop, Then, check, distance, patient, pattern, same,
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -175,8 +175,8 @@ fn fills(client: &mut Client, served: Served, window: u32) -> Step {
         client.take(segment, &mut bytes)?;
     }
     let acknowledged = client.expected;
-    let (until, mut reached) = (Instant::now() + Duration::from_millis(100), 0);
-    while let Some(segment) = client.next_segment(until.saturating_duration_since(Instant::now()))? {
+    let (until, mut reached) = (Instant::now() + patient(Duration::from_millis(100)), 0);
+    while let Some(segment) = client.segment_until(until)? {
         reached = reached.max(distance(acknowledged, segment.end()));
     }
     let window = window.cast_signed();
