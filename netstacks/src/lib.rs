@@ -259,7 +259,8 @@ pub trait Visitor<L: Link> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackConfig {
     /// Size of each connection's receive buffer and of its send buffer, in bytes. A stack that does not
-    /// support this size uses the nearest one, and reports it in [`Effective`]; or it does not start.
+    /// support this size uses the nearest one, and reports it in [`Effective`]; or it does not start. The default is
+    /// 4 MiB, and 512 KiB on 32-bit systems.
     pub window: usize,
     /// A connection fails with [`io::ErrorKind::TimedOut`] if a response is due and the peer is silent for this
     /// long. RFC 1122, 4.2.3.5 asks for at least 100 seconds.
@@ -280,7 +281,9 @@ impl StackConfig {
 
 impl Default for StackConfig {
     fn default() -> Self {
-        Self { window: 4 << 20, user_timeout: Duration::from_secs(100), backlog: 1024 }
+        // smoltcp reserves the addresses of two windows for each connection, and some 32-bit processes have only 2 GiB.
+        let window = if cfg!(target_pointer_width = "32") { 512 << 10 } else { 4 << 20 };
+        Self { window, user_timeout: Duration::from_secs(100), backlog: 1024 }
     }
 }
 

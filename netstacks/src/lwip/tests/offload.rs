@@ -117,11 +117,12 @@ fn a_link_that_cuts_one_ip_version_gets_super_packets_of_that_alone() {
 #[test]
 fn the_effective_packet_size_is_the_super_packet() {
     let _turn = turn();
+    let config = StackConfig { window: 4 << 20, ..StackConfig::default() };
     let (link, _wire) = MemoryLink::offloading_pair(1500, 4);
-    let effective = Lwip::start(link, &StackConfig::default()).unwrap().effective;
+    let effective = Lwip::start(link, &config).unwrap().effective;
     assert_eq!((effective.largest_packet_bytes, effective.send_buffer_bytes), (60 + 45 * 1440, 4 << 20));
     let (link, _wire) = MemoryLink::pair(1500, 4);
-    let effective = Lwip::start(link, &StackConfig::default()).unwrap().effective;
+    let effective = Lwip::start(link, &config).unwrap().effective;
     assert_eq!((effective.largest_packet_bytes, effective.send_buffer_bytes), (1500, 4 << 20));
 }
 
