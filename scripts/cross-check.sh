@@ -7,10 +7,11 @@
 #     scripts/cross-check.sh          type-check for x86_64-pc-windows-gnu and aarch64-apple-darwin
 #     scripts/cross-check.sh --run    then also run the tests of platform and netstacks, and the program, under Wine
 #     scripts/cross-check.sh --run-if-changed   the same, unless it has passed for these files before
-#     scripts/cross-check.sh --emulate   run tests of platform, netstacks and conformance for other processors, under qemu-user
+#     scripts/cross-check.sh --emulate          run tests of platform, netstacks and conformance for other processors, under qemu-user
+#     scripts/cross-check.sh --emulate-if-changed   the same, unless it has passed for these files before
 #
 # A --run that passes in a clean working tree writes the hashes of the files on which the result depends to
-# .ci/cross-checked. Commit that file.
+# .ci/cross-checked, and an --emulate to .ci/emulated. Commit these files.
 #
 # The standard library is built from source, so Debian's packages are enough and rustup is not needed.
 # MinGW compiles the C for Windows. zig, which has the headers of macOS, compiles the C for macOS.
@@ -19,9 +20,9 @@
 # with a library for tests in its place: see scripts/wine.sh.
 #
 # The other processors are aarch64, and powerpc: it has 32 bits, big-endian order, and no 64-bit atomics. An emulated
-# processor is about ten times slower, and qemu-user hands some system calls on as they are, in the order of its own bytes.
-# So these tests run: everything over links in memory, and the scorecard of lwIP and smoltcp with more patience. Each other
-# one has its line with SKIP.
+# processor is about ten times slower, so the cases of the scorecard have more patience. The scorecard runs for lwIP and
+# smoltcp, over both kinds of links: failures of the other stacks are mostly those of their crates. A test may be in
+# NOT_EMULATED only if the reason lies in qemu-user. Each has its line with SKIP.
 #
 # PACKAGES="rust-tun-perf-platform rust-tun-perf-netstacks" limits the check to these packages.
 
@@ -34,9 +35,21 @@ readonly CARGO=/usr/bin/cargo
 readonly ZIG_VERSION=0.17.0
 # The result depends on these. The other packages leave the differences between systems to platform.
 readonly SOURCES=(Cargo.toml Cargo.lock platform netstacks conformance forwarders scripts/cross-check.sh scripts/wine.sh scripts/wine)
+readonly PASSED=.ci/cross-checked
+# The same for other processors. The tests call the bodies of the fuzz targets.
+readonly EMULATED_SOURCES=(Cargo.toml Cargo.lock platform netstacks conformance fuzz scripts/cross-check.sh)
+readonly EMULATED_PASSED=.ci/emulated
 # Each processor: its name in Rust, in qemu, and in Debian's packages.
 readonly EMULATED=(aarch64:aarch64:arm64 powerpc:ppc:powerpc)
-readonly PASSED=.ci/cross-checked
+# Tests that fail by the emulator: the processor in Rust or "all", the beginning of their names, and the reason.
+readonly NOT_EMULATED=(
+    "powerpc namespace::tests::joined_networks: qemu-user passes on the messages that make a veth interface with its own order of bytes"
+    "powerpc socket::datagram_tests::datagrams_arrive: qemu-user does not translate the control messages of UDP_GRO"
+    "all socket::tests::a_fresh_connection: qemu-user does not have TCP_INFO"
+    "all socket::tests::a_used_connection: qemu-user does not have TCP_INFO"
+    "powerpc sampled::: libgcc aborts when it unwinds the signal frames of qemu-user, in a program in C too"
+    "all lwip::tests::fault::a_failed: each starts itself as another process, without the emulator; these processes run one by one"
+)
 
 cd "$(dirname "$0")/.."
 export CARGO_TARGET_DIR="$PWD/target/cross"
@@ -189,19 +202,42 @@ for line in sys.stdin:
     fi
 }
 
-# Runs the tests of a package for TARGET under qemu-user. The other arguments are those of cargo test.
+# Runs tests of TARGET under qemu-user. The other arguments are those of cargo test. The packages are always the same, so
+# nothing is built twice.
 emulated() {
-    local target=$1 package=$2
-    shift 2
-    say "testing $package for $target"
-    timeout 1500 "$CARGO" test --locked -Zbuild-std=std,panic_unwind --target "$target" --package "rust-tun-perf-$package" "$@" </dev/null
+    local target=$1
+    shift
+    "$CARGO" test --locked -Zbuild-std=std,panic_unwind --target "$target" --no-fail-fast \
+        --package rust-tun-perf-platform --package rust-tun-perf-netstacks --package rust-tun-perf-conformance "$@" </dev/null
+}
+
+# Runs the tests for a processor: NAME, TARGET.
+emulate_one() {
+    local name=$1 target=$2 entry where test skip=() status=0
+    for entry in "${NOT_EMULATED[@]}"; do
+        where=${entry%% *} entry=${entry#* }
+        if [[ $where == all || $where == "$name" ]]; then
+            printf 'SKIP under qemu-user for %s: %s\n' "$name" "$entry"
+            skip+=(--skip "${entry%%: *}")
+        fi
+    done
+    say "testing platform, netstacks and conformance for $name"
+    emulated "$target" --lib --test it -- "${skip[@]}" || status=1
+    say "testing, one by one, failed assertions of lwIP for $name"
+    emulated "$target" --lib -- --ignored --list lwip::tests::fault:: >"$scratch/alone" && grep -q ': test$' "$scratch/alone" || status=1
+    while read -r test; do
+        emulated "$target" --quiet --lib -- --ignored --exact "$test" || status=1
+    done < <(sed -n 's/: test$//p' "$scratch/alone")
+    say "the scorecard of lwIP and smoltcp for $name"
+    emulated "$target" --test scorecard -- --nocapture --exact lwip smoltcp || status=1
+    return "$status"
 }
 
 emulate() {
-    local name qemu debian target tools missing=() failed=()
-    command -v qemu-ppc-static >/dev/null || missing+=(qemu-user-static)
+    local processor name qemu debian target missing=() failed=()
     for processor in "${EMULATED[@]}"; do
         IFS=: read -r name qemu debian <<<"$processor"
+        command -v "qemu-$qemu-static" >/dev/null || missing+=(qemu-user-static)
         command -v "$name-linux-gnu-gcc" >/dev/null || missing+=("gcc-$name-linux-gnu" "libc6-dev-$debian-cross")
     done
     if [[ ${#missing[@]} -gt 0 ]]; then
@@ -209,46 +245,64 @@ emulate() {
     fi
     # Optimised code is emulated faster. Overflows still panic.
     export CARGO_PROFILE_DEV_OPT_LEVEL=1 CONFORMANCE_PATIENCE=10
-    echo "SKIP under qemu-user: TUN devices, namespaces, options of kernel sockets and profiles, for it does not translate their" \
-        "system calls; the counts of work.snap, which are those of 64-bit systems; the scorecard of stacks that are not ours"
     for processor in "${EMULATED[@]}"; do
         IFS=: read -r name qemu debian <<<"$processor"
-        target=$name-unknown-linux-gnu tools=$name-linux-gnu
-        export "CC_${target//-/_}=$tools-gcc" "AR_${target//-/_}=$tools-ar"
-        export "CARGO_TARGET_${name^^}_UNKNOWN_LINUX_GNU_LINKER=$tools-gcc"
-        export "CARGO_TARGET_${name^^}_UNKNOWN_LINUX_GNU_RUNNER=qemu-$qemu-static -L /usr/$tools"
-        emulated "$target" platform --lib --test it -- --skip namespace:: --skip socket:: --skip sampled:: ||
-            failed+=("platform for $name")
-        emulated "$target" netstacks --lib --test it -- --skip kernel:: || failed+=("netstacks for $name")
-        emulated "$target" conformance --lib --test scorecard -- --test-threads=1 --exact --show-output lwip smoltcp ||
-            failed+=("the scorecard for $name")
+        target=$name-unknown-linux-gnu
+        export "CC_${target//-/_}=$name-linux-gnu-gcc" "AR_${target//-/_}=$name-linux-gnu-ar"
+        export "CARGO_TARGET_${name^^}_UNKNOWN_LINUX_GNU_LINKER=$name-linux-gnu-gcc"
+        export "CARGO_TARGET_${name^^}_UNKNOWN_LINUX_GNU_RUNNER=timeout 1500 qemu-$qemu-static -L /usr/$name-linux-gnu"
+        emulate_one "$name" "$target" || failed+=("$name")
     done
-    [[ ${#failed[@]} -eq 0 ]] || fail "tests failed: ${failed[*]}"
+    [[ ${#failed[@]} -eq 0 ]] || fail "tests failed for ${failed[*]}"
+    keep "$EMULATED_PASSED" "${EMULATED_SOURCES[@]}"
 }
 
-# The hashes of the committed sources.
+# The hashes of these committed sources.
 sources() {
-    git ls-tree HEAD -- "${SOURCES[@]}"
+    git ls-tree HEAD -- "$@"
 }
 
-# Whether the sources in the working tree are the committed ones.
+# Whether these sources in the working tree are the committed ones, and have passed before.
+has_passed() {
+    local file=$1
+    shift
+    is_clean "$@" && [[ -f $file && $(sources "$@") == "$(<"$file")" ]]
+}
+
 is_clean() {
-    git diff --quiet HEAD -- "${SOURCES[@]}"
+    git diff --quiet HEAD -- "$@"
 }
 
+# Notes that these sources have passed.
+keep() {
+    local file=$1
+    shift
+    if [[ -z ${PACKAGES:-} ]] && is_clean "$@"; then
+        sources "$@" >"$file"
+        say "commit $file"
+    fi
+}
+
+readonly BEFORE="these files have passed before"
 case ${1:-} in
 "" | --run | --emulate) ;;
 --run-if-changed)
-    if is_clean && [[ -f $PASSED && $(sources) == "$(<"$PASSED")" ]]; then
-        say "these files have passed before; --run checks them again"
+    if has_passed "$PASSED" "${SOURCES[@]}"; then
+        say "$BEFORE; --run checks them again"
+        exit 0
+    fi
+    ;;
+--emulate-if-changed)
+    if has_passed "$EMULATED_PASSED" "${EMULATED_SOURCES[@]}"; then
+        say "$BEFORE; --emulate checks them again"
         exit 0
     fi
     ;;
 -h | --help) sed -n '3,/^$/s/^# \{0,1\}//p' "$0" && exit 0 ;;
-*) fail "unknown argument $1; there are --run, --run-if-changed and --emulate" ;;
+*) fail "unknown argument $1; see --help" ;;
 esac
 install_tools
-if [[ ${1:-} == --emulate ]]; then
+if [[ ${1:-} == --emulate* ]]; then
     emulate
     say "all good"
     exit 0
@@ -257,9 +311,6 @@ write_compilers
 check
 if [[ ${1:-} == --run* ]]; then
     run_tests
-    if [[ -z ${PACKAGES:-} ]] && is_clean; then
-        sources >"$PASSED"
-        say "commit $PASSED"
-    fi
+    keep "$PASSED" "${SOURCES[@]}"
 fi
 say "all good"
