@@ -211,7 +211,7 @@ emulated() {
         --package rust-tun-perf-platform --package rust-tun-perf-netstacks --package rust-tun-perf-conformance "$@" </dev/null
 }
 
-# Runs the tests for a processor: NAME, TARGET.
+# Runs the tests for a processor: NAME, TARGET. Starts its scorecard, which writes to a file and waits most of the time.
 emulate_one() {
     local name=$1 target=$2 entry where test skip=() status=0
     for entry in "${NOT_EMULATED[@]}"; do
@@ -221,6 +221,10 @@ emulate_one() {
             skip+=(--skip "${entry%%: *}")
         fi
     done
+    say "building the tests for $name"
+    emulated "$target" --lib --test it --test scorecard --no-run || return 1
+    emulated "$target" --test scorecard -- --nocapture --exact lwip smoltcp >"$scratch/scorecard-$name" 2>&1 &
+    scorecards[$name]=$!
     say "testing platform, netstacks and conformance for $name"
     emulated "$target" --lib --test it -- "${skip[@]}" || status=1
     say "testing, one by one, failed assertions of lwIP for $name"
@@ -228,13 +232,12 @@ emulate_one() {
     while read -r test; do
         emulated "$target" --quiet --lib -- --ignored --exact "$test" || status=1
     done < <(sed -n 's/: test$//p' "$scratch/alone")
-    say "the scorecard of lwIP and smoltcp for $name"
-    emulated "$target" --test scorecard -- --nocapture --exact lwip smoltcp || status=1
     return "$status"
 }
 
 emulate() {
     local processor name qemu debian target missing=() failed=()
+    local -A scorecards=()
     for processor in "${EMULATED[@]}"; do
         IFS=: read -r name qemu debian <<<"$processor"
         command -v "qemu-$qemu-static" >/dev/null || missing+=(qemu-user-static)
@@ -252,6 +255,11 @@ emulate() {
         export "CARGO_TARGET_${name^^}_UNKNOWN_LINUX_GNU_LINKER=$name-linux-gnu-gcc"
         export "CARGO_TARGET_${name^^}_UNKNOWN_LINUX_GNU_RUNNER=timeout 1500 qemu-$qemu-static -L /usr/$name-linux-gnu"
         emulate_one "$name" "$target" || failed+=("$name")
+    done
+    for name in "${!scorecards[@]}"; do
+        wait "${scorecards[$name]}" || failed+=("the scorecard for $name")
+        say "the scorecard of lwIP and smoltcp for $name"
+        cat "$scratch/scorecard-$name"
     done
     [[ ${#failed[@]} -eq 0 ]] || fail "tests failed for ${failed[*]}"
     keep "$EMULATED_PASSED" "${EMULATED_SOURCES[@]}"
