@@ -71,7 +71,7 @@ fn byte_at(position: usize) -> u8 {
 
 /// `len` bytes of a stream from a position on.
 fn bytes(position: usize, len: usize) -> Vec<u8> {
-    (position..position + len).map(byte_at).collect()
+    (0..len).map(|at| byte_at(position.wrapping_add(at))).collect()
 }
 
 impl Segment {
