@@ -5,9 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::task::{Context, Poll};
 
 use platform::{
-    Capabilities, ChecksumOffload, Interface, Link, MemoryLink, Network, Offload, PacketBuffer, PacketMeta, Traced,
-    TunConfig, TunDevice,
+    Capabilities, ChecksumOffload, Class, Interface, Link, MemoryLink, Network, Offload, PacketBuffer, PacketMeta,
+    Traced, TunConfig, TunDevice,
 };
+
+use tokio::runtime::Builder;
 
 use crate::Layer;
 
@@ -146,6 +148,11 @@ pub(crate) fn device(side: Side, ipv6: bool, offload: bool) -> Result<AnyLink, p
 ///
 /// The device cannot be opened, or the kernel cannot forward its packets.
 pub fn try_device() -> Result<(), platform::Error> {
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| platform::Error::new(Class::Failed, "start", "a runtime", source))?;
+    let _entered = runtime.enter();
     device(Side::Peer, false, false).map(drop)
 }
 
