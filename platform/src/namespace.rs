@@ -219,7 +219,7 @@ mod tests {
 
     /// Says that a test cannot run, past the test harness, which would hide it.
     fn skip(test: &str, error: &dyn std::fmt::Display) {
-        let _closed = writeln!(std::io::stderr(), "SKIP {}::{test}: {error}", module_path!());
+        let _closed = writeln!(io::stderr(), "SKIP {}::{test}: {error}", module_path!());
     }
 
     #[test]

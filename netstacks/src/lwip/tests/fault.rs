@@ -21,7 +21,7 @@ fn run_alone(name: &str) {
     command.args(["--exact", &name, "--ignored"]).env("ASAN_OPTIONS", "detect_leaks=0");
     match command.output() {
         Err(error) => {
-            let _closed = writeln!(std::io::stderr(), "SKIP {name}: this program cannot start itself: {error}");
+            let _closed = writeln!(io::stderr(), "SKIP {name}: this program cannot start itself: {error}");
         }
         Ok(output) => assert!(
             output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed"),
