@@ -48,10 +48,9 @@ fn requests_are_answered_on_every_stack_and_layer() {
         let subject = match layer {
             "loopback" => String::new(),
             "kernel" => format!("--offload {offload}"),
-            _ => format!("-n {stack} --offload {offload}"),
+            _ => format!("-n {stack} --offload {offload} --window 256KiB"),
         };
-        let arguments =
-            format!("-m {mode} --layer {layer} {subject} {version} {options} --time 0.3 --window 256KiB --verify full");
+        let arguments = format!("-m {mode} --layer {layer} {subject} {version} {options} --time 0.3 --verify full");
         let sample = success(&arguments);
         let requests = &sample["requests"];
         assert!(count(&requests["answered"]) > 0.0, "{arguments}\n{sample}");
