@@ -10,7 +10,7 @@ mod values;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use netstacks::StackKind;
 use platform::Offload;
@@ -24,6 +24,17 @@ use crate::scenario::{DEFAULT_MTU, Layer, Mode, RuntimeName};
 
 /// Changes up to this percentage are ignored by default.
 pub const DEFAULT_FLOOR: f64 = 2.0;
+
+/// The end of the short help.
+const EXAMPLES: &str = "Examples:
+  rust-tun-perf --mode reader --netstack smoltcp       how fast bytes come out of a stack
+  rust-tun-perf matrix --preset requests               how soon each stack answers, as a table
+
+--help-all has the other options: sizes, rates, buffers, addresses, and conditions of the link.";
+
+/// The end of the long help.
+const UNITS: &str = "A SIZE takes SI and binary suffixes: 64MB is 64,000,000 bytes, 4MiB are 4,194,304. A TIME is in seconds, or has a \
+unit: 5, 0.5s, 200ms, 50us. A BITRATE is in bits: 100M. A PERCENT may have its sign.";
 
 /// Measures how fast, and at what cost, a userspace TCP/IP stack moves bytes through a TUN device.
 ///
@@ -40,8 +51,16 @@ pub const DEFAULT_FLOOR: f64 = 2.0;
     override_usage = "rust-tun-perf --mode <MODE> --netstack <NETSTACK> [OPTIONS]\n       rust-tun-perf <COMMAND> [OPTIONS]"
 )]
 #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
-#[command(after_help = "A SIZE takes SI and binary suffixes: 64MB is 64,000,000 bytes, 4MiB are 4,194,304.")]
+#[command(disable_help_flag = true, after_help = EXAMPLES, after_long_help = UNITS)]
 pub struct Cli {
+    /// Print the main options
+    #[arg(short, long, global = true, action = ArgAction::HelpShort)]
+    help: Option<bool>,
+
+    /// Print all options, each with what there is to say
+    #[arg(long, global = true, action = ArgAction::HelpLong)]
+    help_all: Option<bool>,
+
     /// A command instead of one run
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -55,6 +74,7 @@ pub struct Cli {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Run every combination of the lists, in interleaved rounds, and print a table
+    #[command(after_help = "--help-all has the other options.")]
     Matrix(Box<Matrix>),
     /// Say for each cell of two files whether it got faster or slower; exits 1 where something got slower
     Compare(Compare),
@@ -102,7 +122,7 @@ pub struct Run {
 
     /// Workers of the multi-thread runtime [default: one for each processor]
     #[arg(long, value_name = "N", conflicts_with = "current_thread",
-        value_parser = clap::value_parser!(u16).range(1..=1024))]
+        value_parser = clap::value_parser!(u16).range(1..=1024), hide_short_help = true)]
     pub worker_threads: Option<u16>,
 
     /// Segmentation, receive-coalescing and checksum offload of the device
@@ -135,7 +155,7 @@ pub struct Run {
     pub settings: Settings,
 
     /// Take over an open TUN device, set up by its owner, in the host's network
-    #[arg(long, value_name = "FD", conflicts_with_all = ["tun_name", "mtu", "netns"])]
+    #[arg(long, value_name = "FD", conflicts_with_all = ["tun_name", "mtu", "netns"], hide_short_help = true)]
     pub tun_fd: Option<i32>,
 
     /// Print one JSON object instead of the line
@@ -143,7 +163,7 @@ pub struct Run {
     pub json: bool,
 
     /// Draw a flame graph of the process; the run is not scored
-    #[arg(long, value_name = "FILE.svg", conflicts_with = "json")]
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "json", hide_short_help = true)]
     pub profile: Option<PathBuf>,
 
     /// What the link does to packets; last, for its options have a heading of their own
@@ -205,7 +225,7 @@ pub struct Matrix {
     pub runtime: Vec<Choice<RuntimeName>>,
 
     /// Workers of the multi-thread runtime [default: one for each processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), hide_short_help = true)]
     pub worker_threads: Option<u16>,
 
     /// Offload of the device: on, off; all is both where the system has offload
@@ -250,7 +270,7 @@ pub struct Matrix {
     pub against: Option<PathBuf>,
 
     /// Seed of the order of the cells in each round [default: the clock]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub seed: Option<u64>,
 
     /// What the clients send, and how fast

@@ -54,7 +54,7 @@ fn run_with(arguments: &str) -> Vec<&str> {
 
 #[test]
 fn help() {
-    insta::assert_snapshot!("help", answer(&["--help"]));
+    insta::assert_snapshot!("help", answer(&["--help-all"]));
     insta::assert_snapshot!("short_help", answer(&["-h"]));
 }
 

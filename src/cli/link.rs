@@ -17,7 +17,7 @@ pub struct Link {
     pub delay: Duration,
 
     /// Up to this much more or less, evenly distributed
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::delay)]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = values::delay, hide_short_help = true)]
     pub jitter: Duration,
 
     /// Packets that are lost
@@ -25,23 +25,23 @@ pub struct Link {
     pub loss: u32,
 
     /// Packets that the next three overtake
-    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = values::share)]
+    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = values::share, hide_short_help = true)]
     pub reorder: u32,
 
     /// Packets that come twice
-    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = values::share)]
+    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = values::share, hide_short_help = true)]
     pub duplicate: u32,
 
     /// Packets of which a bit is changed; without offload
-    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = values::share)]
+    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = values::share, hide_short_help = true)]
     pub corrupt: u32,
 
     /// Bits a second at most, such as 100M
-    #[arg(long, value_name = "BITRATE", value_parser = values::rate)]
+    #[arg(long, value_name = "BITRATE", value_parser = values::rate, hide_short_help = true)]
     pub rate_limit: Option<NonZeroU64>,
 
     /// Seed of all chance on the link; the same seed drops the same packets of the same traffic
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, hide_short_help = true)]
     pub link_seed: u64,
 }
 
@@ -54,7 +54,7 @@ pub struct LinkLists {
     pub delay: Vec<Duration>,
 
     /// Up to this much more or less, evenly distributed
-    #[arg(long, value_name = "LIST", default_value = "0", value_delimiter = ',', value_parser = values::delay)]
+    #[arg(long, value_name = "LIST", default_value = "0", value_delimiter = ',', value_parser = values::delay, hide_short_help = true)]
     pub jitter: Vec<Duration>,
 
     /// Packets that are lost, in percent
@@ -62,23 +62,23 @@ pub struct LinkLists {
     pub loss: Vec<u32>,
 
     /// Packets that the next three overtake, in percent
-    #[arg(long, value_name = "LIST", default_value = "0", value_delimiter = ',', value_parser = values::share)]
+    #[arg(long, value_name = "LIST", default_value = "0", value_delimiter = ',', value_parser = values::share, hide_short_help = true)]
     pub reorder: Vec<u32>,
 
     /// Packets that come twice, in percent
-    #[arg(long, value_name = "LIST", default_value = "0", value_delimiter = ',', value_parser = values::share)]
+    #[arg(long, value_name = "LIST", default_value = "0", value_delimiter = ',', value_parser = values::share, hide_short_help = true)]
     pub duplicate: Vec<u32>,
 
     /// Packets of which a bit is changed, in percent; without offload
-    #[arg(long, value_name = "LIST", default_value = "0", value_delimiter = ',', value_parser = values::share)]
+    #[arg(long, value_name = "LIST", default_value = "0", value_delimiter = ',', value_parser = values::share, hide_short_help = true)]
     pub corrupt: Vec<u32>,
 
     /// Bits a second at most, such as 100M
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::rate)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::rate, hide_short_help = true)]
     pub rate_limit: Vec<NonZeroU64>,
 
     /// Seed of all chance on the link in the first round; the next round has the next seed
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, hide_short_help = true)]
     pub link_seed: u64,
 }
 

@@ -16,28 +16,28 @@ pub struct Load {
     pub protocol: Protocol,
 
     /// Payload of a datagram, with --protocol udp [default: what fills the MTU]
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, hide_short_help = true)]
     pub datagram: Option<u64>,
 
     /// Send at most this many bits of payload a second in each direction, such as 100M [default: no limit; over
     /// UDP the highest rate that loses less than 0.1 %, found by a search]
-    #[arg(long, value_name = "BITRATE", value_parser = values::rate)]
+    #[arg(long, value_name = "BITRATE", value_parser = values::rate, hide_short_help = true)]
     pub bitrate: Option<NonZeroU64>,
 
     /// A TCP stream beside the requests of rr and crr, or one each way: reader, writer, both
-    #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true)]
+    #[arg(long, value_enum, value_name = "MODE", hide_possible_values = true, hide_short_help = true)]
     pub background: Option<Mode>,
 
     /// Length of a request (modes rr and crr)
-    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = values::size, hide_short_help = true)]
     pub request: u64,
 
     /// Length of a response
-    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = values::size, hide_short_help = true)]
     pub response: u64,
 
     /// Requests under way on a connection, 1 to 1024; crr has one
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024), hide_short_help = true)]
     pub depth: u16,
 
     /// Requests a second in all, evenly spaced; latency counts from when each was due [default: as fast as they
@@ -71,29 +71,36 @@ pub struct LoadLists {
     pub protocol: Vec<Choice<Protocol>>,
 
     /// Payload of a datagram, with --protocol udp [default: what fills the MTU]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::size)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::size, hide_short_help = true)]
     pub datagram: Vec<u64>,
 
     /// Send at most this many bits of payload a second in each direction, such as 100M [default: no limit; over
     /// UDP the highest rate that loses less than 0.1 %, found by a search]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::rate)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::rate, hide_short_help = true)]
     pub bitrate: Vec<NonZeroU64>,
 
     /// A TCP stream beside the requests of rr and crr, or one each way: reader, writer, both
-    #[arg(long, value_enum, value_name = "LIST", value_delimiter = ',', hide_possible_values = true)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "LIST",
+        value_delimiter = ',',
+        hide_possible_values = true,
+        hide_short_help = true
+    )]
     pub background: Vec<Mode>,
 
     /// Length of a request (modes rr and crr)
-    #[arg(long, value_name = "LIST", default_value = "1B", value_delimiter = ',', value_parser = values::size)]
+    #[arg(long, value_name = "LIST", default_value = "1B", value_delimiter = ',', value_parser = values::size, hide_short_help = true)]
     pub request: Vec<u64>,
 
     /// Length of a response
-    #[arg(long, value_name = "LIST", default_value = "1B", value_delimiter = ',', value_parser = values::size)]
+    #[arg(long, value_name = "LIST", default_value = "1B", value_delimiter = ',', value_parser = values::size, hide_short_help = true)]
     pub response: Vec<u64>,
 
     /// Requests under way on a connection, 1 to 1024; crr has one
     #[arg(long, value_name = "LIST", default_value = "1", value_delimiter = ',',
-        value_parser = clap::value_parser!(u16).range(1..=1024))]
+        value_parser = clap::value_parser!(u16).range(1..=1024), hide_short_help = true)]
     pub depth: Vec<u16>,
 
     /// Requests a second in all, evenly spaced; latency counts from when each was due [default: as fast as they

@@ -184,6 +184,10 @@ impl<S: Sockets> Requester<S> {
         }
         self.begin(Pace::Closed)?;
         self.turn_until(self.sockets.now() + WARM_UP.min(self.exchange.time), |_| false)?;
+        if self.exchange.is_udp() {
+            // The first ones may be lost beside a stream.
+            self.turn_until(self.sockets.now() + self.exchange.drain, |this| this.exchange.answered() > 0)?;
+        }
         self.stop()?;
         self.counts.verdict(self.exchange.answered())?;
         if self.exchange.answered() == 0 {
