@@ -24,52 +24,48 @@ use netstacks::StackKind;
 /// How many cases run at once, if the stack can run more than once in a process. Cases wait most of the time.
 const AT_ONCE: usize = 8;
 
-/// Returns the results of cases, with or without offload.
-fn results(stack: StackKind, cases: &[Case], offload: bool) -> BTreeMap<&'static str, Ran> {
-    let (next, results) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+fn run(stack: StackKind, case: &Case, offload: bool) -> Ran {
+    conformance::run(case, Run { stack, program: None, layer: Layer::Stack, offload, trace: None })
+}
+
+/// Runs cases over one kind of link, and returns the results that are not the known ones.
+fn changes(stack: StackKind, known: &Known, cases: &[Case], offload: bool) -> BTreeMap<&'static str, Outcome> {
+    let (next, changes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let alone = conformance::patience() > 1 || matches!(stack, StackKind::Lwip | StackKind::LwipPublished);
     let workers = if alone { 1 } else { AT_ONCE };
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let ran = run(stack, case, offload);
-                    results.lock().unwrap().insert(case.id, ran);
+                    if let Some(outcome) = changed(stack, known, case, offload) {
+                        changes.lock().unwrap().insert(case.id, outcome);
+                    }
                 }
             });
         }
     });
-    results.into_inner().unwrap()
+    changes.into_inner().unwrap()
 }
 
-fn run(stack: StackKind, case: &Case, offload: bool) -> Ran {
-    conformance::run(case, Run { stack, program: None, layer: Layer::Stack, offload, trace: None })
-}
-
-/// Runs cases over one kind of link, and returns the results that are not the known ones.
-fn changes(stack: StackKind, known: &Known, cases: &[Case], offload: bool) -> Vec<(&'static str, Outcome)> {
-    let mut changes = Vec::new();
-    for (id, ran) in results(stack, cases, offload) {
-        let case = cases.iter().find(|case| case.id == id).unwrap();
-        let expected = Expected::of(known, id, offload);
-        // With more time than usual, cases pass that fail by their time.
-        if conformance::patience() > 1 && !matches!(expected, Expected::Pass) {
-            continue;
-        }
-        if let Some(name) = known.workarounds.get(id)
-            && ran.outcome == Outcome::Pass
-            && !ran.workarounds.contains(name)
-        {
-            changes.push((id, Outcome::NotApplicable(format!("the adapter has no workaround {name}"))));
-        }
-        let again = || {
-            let outcome = run(stack, case, offload).outcome;
-            println!("{stack} {id} (offload: {offload}) once more: {outcome:?}");
-            outcome
-        };
-        changes.extend(expected.judge(ran.outcome, again).map(|outcome| (id, outcome)));
+/// Runs a case, again if its first result is not enough, and returns the result that is not the known one.
+fn changed(stack: StackKind, known: &Known, case: &Case, offload: bool) -> Option<Outcome> {
+    let Ran { outcome, workarounds } = run(stack, case, offload);
+    let expected = Expected::of(known, case.id, offload);
+    // With more time than usual, cases pass that fail by their time.
+    if conformance::patience() > 1 && !matches!(expected, Expected::Pass) {
+        return None;
     }
-    changes
+    if let Some(name) = known.workarounds.get(case.id)
+        && outcome == Outcome::Pass
+        && !workarounds.contains(name)
+    {
+        return Some(Outcome::NotApplicable(format!("the adapter has no workaround {name}")));
+    }
+    expected.judge(outcome, || {
+        let outcome = run(stack, case, offload).outcome;
+        println!("{stack} {} (offload: {offload}) once more: {outcome:?}", case.id);
+        outcome
+    })
 }
 
 fn scorecard(stack: StackKind) {
