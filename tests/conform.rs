@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+#[cfg(unix)]
 use crate::machine::no_namespace;
-use crate::processes::{run, shell, stderr};
+#[cfg(unix)]
+use crate::processes::shell;
+use crate::processes::{run, stderr};
 
 fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
@@ -83,6 +86,7 @@ fn cases_are_run_between_two_devices() {
 }
 
 /// A right that is missing is the machine's fault and not the stack's.
+#[cfg(unix)]
 #[test]
 fn a_device_that_cannot_be_opened_fails_no_case() {
     skip_if!(no_namespace(&["-rm", "true"]));
