@@ -20,6 +20,7 @@ pub use self::link::{Link, LinkLists};
 pub use self::list::Choice;
 pub use self::load::{Load, LoadLists};
 pub use self::settings::Settings;
+use crate::sample::Build;
 use crate::scenario::{DEFAULT_MTU, Layer, Mode, RuntimeName};
 
 /// Changes up to this percentage are ignored by default.
@@ -315,6 +316,14 @@ pub struct Compare {
     /// The samples from after
     #[arg(value_name = "NEW.jsonl")]
     pub new: PathBuf,
+
+    /// The build to take of the old file; needed for a file of matrix --against
+    #[arg(long, value_enum, value_name = "BUILD")]
+    pub old_build: Option<Build>,
+
+    /// The same of the new file
+    #[arg(long, value_enum, value_name = "BUILD")]
+    pub new_build: Option<Build>,
 
     /// Ignore changes up to this percentage
     #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_FLOOR, value_parser = values::floor)]

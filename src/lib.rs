@@ -32,7 +32,7 @@ use crate::measure::{CompareError, Comparison};
 use crate::plan::{ConformPlan, MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
 use crate::run::{Executor, Executors, MatrixError, ProcessExecutor, RunError, TunExecutor};
-use crate::sample::{FileError, Head, Sample, SampleFile, Status};
+use crate::sample::{Environment, FileError, Head, Sample, SampleFile, Status};
 use crate::scenario::{Scenario, plural};
 
 /// Why the program failed.
@@ -175,7 +175,12 @@ pub fn main_with<X: Executor>(
     match plan {
         Plan::Run { scenario, json } => one_run(&scenario, json, within, console),
         Plan::Matrix(plan) => matrix(&plan, apart, console),
-        Plan::Compare { old, new, floor, relative } => compare(&old, &new, floor, relative, console.out),
+        Plan::Compare { old, new, builds: [old_build, new_build], floor, relative } => {
+            let old = SampleFile::read(&old)?.into_samples(old_build, "--old-build")?;
+            let new = SampleFile::read(&new)?.into_samples(new_build, "--new-build")?;
+            let compare = if relative { Comparison::relative } else { Comparison::of };
+            verdict(&compare(&old, &new, floor)?, &old, &new, console.out)
+        }
         Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), console.out),
         Plan::Conform(plan) => conform(&plan, console),
         Plan::Doctor => doctor(&apart(platform::this_program()), console.out),
@@ -240,12 +245,6 @@ fn has_failed(sample: &Sample) -> bool {
     }
 }
 
-fn compare(old: &Path, new: &Path, floor: f64, relative: bool, out: &mut impl Write) -> Result<(), Error> {
-    let [old, new] = [SampleFile::read(old)?.into_samples()?, SampleFile::read(new)?.into_samples()?];
-    let compare = if relative { Comparison::relative } else { Comparison::of };
-    verdict(&compare(&old, &new, floor)?, &old, &new, out)
-}
-
 fn verdict(comparison: &Comparison, old: &[Sample], new: &[Sample], out: &mut impl Write) -> Result<(), Error> {
     report::comparison(comparison, &measure::differences(old, new), out)?;
     match comparison.worse() {
@@ -275,7 +274,8 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         return Ok(report::cases(&plan.cases, columns, out)?);
     }
     let count = plan.cases.len() * plan.stacks.len();
-    let head = Head::of_conformance(env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()));
+    let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let head = Head::new(Environment::detect(), arguments, 0, Vec::new());
     let mut lines = format!("{}\n", head.line());
     if plan.json {
         writeln!(out, "{}", head.line())?;

@@ -18,6 +18,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use netstacks::Effective;
 use platform::{FaultCounts, PacketCounts};
 use schemars::JsonSchema;
@@ -42,6 +43,22 @@ pub struct Sample {
     pub measured: Measurements,
     /// The machine and the program.
     pub environment: Arc<Environment>,
+}
+
+/// A build of this program whose runs are in a file of `matrix --against`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Build {
+    /// The build that wrote the file
+    This,
+    /// The build that --against named
+    Against,
+}
+
+impl Build {
+    /// Whether it made a sample.
+    pub fn made(self, sample: &Sample) -> bool {
+        sample.measured.against == (self == Self::Against)
+    }
 }
 
 /// How a run ended, and what it cost.

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::process::Command;
+use std::slice;
 
 use tempfile::TempDir;
 
@@ -26,7 +27,7 @@ fn of_round(round: u32) -> Sample {
 
 /// Appends samples of these rounds to a file.
 fn write(path: &Path, rounds: impl IntoIterator<Item = u32>) {
-    let (mut appender, _, _) = Appender::open(path, &head()).unwrap();
+    let (mut appender, _) = Appender::open(path, &[head()]).unwrap();
     for round in rounds {
         appender.append(&line::line(&of_round(round))).unwrap();
     }
@@ -39,7 +40,7 @@ fn text(path: &Path) -> String {
 /// The reason for which a file is refused. The file must stay unchanged.
 fn refusal(path: &Path, head: &Head) -> String {
     let before = fs::read(path).unwrap();
-    let error = Appender::open(path, head).unwrap_err();
+    let error = Appender::open(path, slice::from_ref(head)).unwrap_err();
     assert!(error.is_input(), "{error}");
     assert_eq!(fs::read(path).unwrap(), before);
     let text = error.to_string();
@@ -160,8 +161,8 @@ fn appending_keeps_the_head_of_the_file() {
     write(&path, [1]);
     // The arguments and the seed do not change a figure, so they may differ.
     let now = Head { arguments: vec!["again".to_owned()], seed: 7, ..head() };
-    let (mut appender, stored, samples) = Appender::open(&path, &now).unwrap();
-    assert_eq!((stored, samples), (head(), vec![of_round(1)]));
+    let (mut appender, earlier) = Appender::open(&path, &[now]).unwrap();
+    assert_eq!((earlier.heads, earlier.samples), (vec![head()], vec![of_round(1)]));
     appender.append(&line::line(&of_round(2))).unwrap();
     assert_eq!(SampleFile::read(&path).unwrap().samples, [of_round(1), of_round(2)]);
 }
@@ -171,8 +172,8 @@ fn a_head_without_samples_is_replaced() {
     let (_folder, path) = place();
     write(&path, []);
     let now = Head { plan: vec![scenario(Mode::Reader)], ..head() };
-    let (_, stored, samples) = Appender::open(&path, &now).unwrap();
-    assert_eq!((stored, samples), (now.clone(), vec![]));
+    let (_, earlier) = Appender::open(&path, slice::from_ref(&now)).unwrap();
+    assert_eq!((earlier.heads, earlier.samples), (vec![now.clone()], vec![]));
     assert_eq!(text(&path), now.line() + "\n");
 }
 
@@ -189,8 +190,8 @@ fn a_torn_last_line_is_cut_off_wherever_it_is_torn() {
     assert!(lengths.iter().any(|len| str::from_utf8(&whole[..*len]).is_err()));
     for len in lengths {
         fs::write(&path, &whole[..len]).unwrap();
-        let (mut appender, _, samples) =
-            Appender::open(&path, &head()).unwrap_or_else(|error| panic!("{len} bytes: {error}"));
+        let (mut appender, SampleFile { samples, .. }) =
+            Appender::open(&path, &[head()]).unwrap_or_else(|error| panic!("{len} bytes: {error}"));
         assert_eq!(samples.len(), usize::from(len >= first_len), "{len} bytes");
         for round in 1 + samples.len() as u32..=2 {
             appender.append(&line::line(&of_round(round))).unwrap();
@@ -287,8 +288,8 @@ fn both_programs_of_a_matrix_have_a_sample_of_each_round() {
 #[test]
 fn a_second_writer_is_refused_while_the_first_is_there() {
     let (_folder, path) = place();
-    let (first, _, _) = Appender::open(&path, &head()).unwrap();
-    let error = Appender::open(&path, &head()).unwrap_err();
+    let (first, _) = Appender::open(&path, &[head()]).unwrap();
+    let error = Appender::open(&path, &[head()]).unwrap_err();
     assert!(matches!(&error, FileError::Foreign { .. }), "{error}");
     assert!(error.to_string().contains("another process is writing to it"), "{error}");
     drop(first);
@@ -298,7 +299,7 @@ fn a_second_writer_is_refused_while_the_first_is_there() {
 #[test]
 fn a_lock_that_is_released_soon_is_waited_for() {
     let (_folder, path) = place();
-    let (first, _, _) = Appender::open(&path, &head()).unwrap();
+    let (first, _) = Appender::open(&path, &[head()]).unwrap();
     let goes = thread::spawn(move || {
         thread::sleep(Duration::from_millis(100));
         drop(first);
@@ -311,7 +312,7 @@ fn a_lock_that_is_released_soon_is_waited_for() {
 fn a_folder_is_no_file_of_samples() {
     let (folder, _) = place();
     for path in [folder.path().to_owned(), folder.path().join("missing/samples.jsonl")] {
-        let error = Appender::open(&path, &head()).unwrap_err();
+        let error = Appender::open(&path, &[head()]).unwrap_err();
         assert!(error.is_input() && error.to_string().contains("choose another"), "{error}");
     }
 }
@@ -321,7 +322,7 @@ fn a_folder_is_no_file_of_samples() {
 fn a_device_is_no_file_of_samples() {
     // The first is endless, the second accepts no bytes.
     for path in ["/dev/zero", "/dev/full"] {
-        let error = Appender::open(Path::new(path), &head()).unwrap_err();
+        let error = Appender::open(Path::new(path), &[head()]).unwrap_err();
         assert!(matches!(error, FileError::Foreign { .. } | FileError::Open { .. }), "{error}");
     }
 }
@@ -331,7 +332,7 @@ fn a_device_is_no_file_of_samples() {
 #[ignore = "wants a small disk of its own"]
 fn fill() {
     let path = PathBuf::from(env::var("SMALL_DISK").unwrap()).join("samples.jsonl");
-    let (mut appender, _, _) = Appender::open(&path, &head()).unwrap();
+    let (mut appender, _) = Appender::open(&path, &[head()]).unwrap();
     let mut lines = vec![head().line()];
     let error = loop {
         let line = line::line(&of_round(lines.len() as u32));
@@ -346,8 +347,8 @@ fn fill() {
     assert_eq!(text(&path), lines.join("\n") + "\n");
     drop(appender);
     // Once there is room again, it goes on.
-    let (_, _, samples) = Appender::open(&path, &head()).unwrap();
-    assert_eq!(samples.len(), lines.len() - 1);
+    let (_, earlier) = Appender::open(&path, &[head()]).unwrap();
+    assert_eq!(earlier.samples.len(), lines.len() - 1);
 }
 
 #[test]
