@@ -378,12 +378,12 @@ pub struct Conform {
     #[arg(long)]
     pub json: bool,
 
-    /// Write the results to this file, for report
+    /// Append each result to this file as it comes; continue a file of the same command
     #[arg(short, long, value_name = "FILE.jsonl")]
     pub out: Option<PathBuf>,
 
     /// Write the packets of one case of one stack to this file
-    #[arg(long, value_name = "FILE.pcap")]
+    #[arg(long, value_name = "FILE.pcap", conflicts_with = "out")]
     pub pcap: Option<PathBuf>,
 
     /// Print the cases and what is expected in each, and run none

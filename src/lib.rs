@@ -26,13 +26,14 @@ pub mod scenario;
 use std::env;
 use std::io::{self, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use crate::cli::{Cli, DEFAULT_FLOOR, Format};
 use crate::measure::{CompareError, Comparison};
 use crate::plan::{ConformPlan, MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
 use crate::run::{Executor, Executors, MatrixError, ProcessExecutor, RunError, TunExecutor};
-use crate::sample::{Environment, FileError, Head, Sample, SampleFile, Status};
+use crate::sample::{Appender, Environment, FileError, Head, Sample, SampleFile, Status};
 use crate::scenario::{Scenario, plural};
 
 /// Why the program failed.
@@ -276,12 +277,15 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
     let count = plan.cases.len() * plan.stacks.len();
     let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
     let head = Head::new(Environment::detect(), arguments, 0, Vec::new());
-    let mut lines = format!("{}\n", head.line());
+    let opened = plan.out.as_ref().map(|path| Appender::open(path, slice::from_ref(&head))).transpose()?;
+    let (mut file, earlier) = opened.map(|(file, earlier)| (file, earlier.scores)).unzip();
+    let earlier = earlier.unwrap_or_default();
     if plan.json {
         writeln!(out, "{}", head.line())?;
+        earlier.iter().try_for_each(|score| writeln!(out, "{}", sample::score_line(score)))?;
     }
-    let mut done = 0;
-    let scores = run::conform(plan, |score| {
+    let mut done = earlier.len();
+    let scores = run::conform(plan, earlier, |score| {
         done += 1;
         if terminal {
             write!(err, "\r{done} of {count} ")?;
@@ -289,17 +293,13 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         if plan.json {
             writeln!(out, "{}", sample::score_line(score))?;
         }
+        if let Some(file) = &mut file {
+            file.append(&sample::score_line(score))?;
+        }
         Ok::<_, Error>(())
     })?;
     if terminal {
         writeln!(err)?;
-    }
-    for score in &scores {
-        lines.push_str(&sample::score_line(score));
-        lines.push('\n');
-    }
-    if let Some(file) = &plan.out {
-        report::save(file, lines.as_bytes())?;
     }
     if !plan.json {
         report::scores(&scores, columns, out)?;

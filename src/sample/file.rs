@@ -163,6 +163,8 @@ impl SampleFile {
                 FileError::Line { path: path.to_owned(), line: index + 1, reason }
             })?;
         }
+        // The scores of several stacks came in between each other. Stable: those of a stack keep their order.
+        file.scores.sort_by_key(|score| score.netstack);
         Ok(Self { path: path.to_owned(), heads: file.heads, samples: file.samples, scores: file.scores })
     }
 }
@@ -243,7 +245,7 @@ fn read(path: &Path, from: impl Read, max_len: u64) -> Result<Vec<u8>, FileError
     Ok(bytes)
 }
 
-/// A file that samples are appended to. Each is on the disk before the next is measured.
+/// A file that samples or scores are appended to. Each is on the disk before the next is measured.
 #[derive(Debug)]
 pub struct Appender {
     path: PathBuf,
@@ -253,12 +255,12 @@ pub struct Appender {
 }
 
 impl Appender {
-    /// Opens a file for the samples of `heads`, one for each build, and returns what it already has. An incomplete last
+    /// Opens a file for the results of `heads`, one for each build, and returns what it already has. An incomplete last
     /// line is cut off. No other process can open the file at the same time.
     ///
     /// # Errors
     ///
-    /// [`FileError::Foreign`] if the file is of another plan, build or environment, or still in use after a second;
+    /// [`FileError::Foreign`] if the file is of another kind, plan, build or environment, or still in use after a second;
     /// [`FileError::TooLong`], [`FileError::Line`] and [`FileError::Write`]. A file that is refused stays unchanged.
     pub fn open(path: &Path, heads: &[Head]) -> Result<(Self, SampleFile), FileError> {
         let foreign = |reason: String| FileError::Foreign { path: path.to_owned(), reason };
@@ -273,7 +275,7 @@ impl Appender {
             .map_err(|_| foreign("contains bytes that are no text; choose another file".to_owned()))?;
         let mut earlier = SampleFile::parse(path, text)?;
         // A file with only heads has nothing to continue: it gets the new heads.
-        let is_new = earlier.samples.is_empty();
+        let is_new = earlier.samples.is_empty() && earlier.scores.is_empty();
         if !is_new {
             check(&earlier.heads, heads).map_err(foreign)?;
         }
@@ -348,11 +350,20 @@ fn begins_head(torn: &[u8]) -> bool {
     torn[..common] == begin[..common]
 }
 
-/// Checks that samples of `new` may follow the samples of `old`. The error names the difference.
+/// Checks that results of `new` may follow the results of `old`. The error names the difference.
 fn check(old: &[Head], new: &[Head]) -> Result<(), String> {
     let (Some((old, old_builds)), Some((new, new_builds))) = (old.split_first(), new.split_first()) else {
         return Err("was not written by one command; choose another file".to_owned());
     };
+    match (old.plan.is_empty(), new.plan.is_empty()) {
+        (true, false) => return Err("has results of conform, and no samples; choose another file".to_owned()),
+        (false, true) => return Err("has samples, and no results of conform; choose another file".to_owned()),
+        // They have no plan. The arguments say which cases of which stacks they are of.
+        (true, true) if old.arguments != new.arguments => {
+            return Err(format!("was made by another command, {:?}; choose another file", old.arguments.join(" ")));
+        }
+        _ => {}
+    }
     same_environment("was made in another environment", old, new)?;
     match (old_builds, new_builds) {
         ([], []) => {}

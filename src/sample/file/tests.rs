@@ -4,6 +4,8 @@ use std::env;
 use std::process::Command;
 use std::slice;
 
+use conformance::{Case, Layer, Outcome, Ran, known};
+use netstacks::StackKind;
 use tempfile::TempDir;
 
 use super::super::line::tests::{environment, head, sample, scenario};
@@ -230,6 +232,22 @@ fn a_file_of_another_program_is_left_alone() {
         fs::write(&path, content + "\n").unwrap();
         assert_eq!(refusal(&path, &head()), ": was not written by one command; choose another file");
     }
+}
+
+#[test]
+fn a_file_has_one_kind_of_results() {
+    let (_folder, path) = place();
+    write(&path, [1]);
+    let conformance = Head { plan: Vec::new(), ..head() };
+    assert_eq!(refusal(&path, &conformance), ": has samples, and no results of conform; choose another file");
+    let (stack, case) = (StackKind::Smoltcp, Case::all().next().unwrap());
+    let ran = Ran { outcome: Outcome::Pass, workarounds: Vec::new() };
+    let score = Score::new(stack, Layer::Stack, false, &case, ran, &known::of(stack));
+    fs::write(&path, format!("{}\n{}\n", conformance.line(), line::score_line(&score))).unwrap();
+    assert_eq!(refusal(&path, &head()), ": has results of conform, and no samples; choose another file");
+    let other = Head { arguments: vec!["conform".to_owned()], ..conformance.clone() };
+    assert_eq!(refusal(&path, &other), ": was made by another command, \"matrix\"; choose another file");
+    assert_eq!(Appender::open(&path, &[conformance]).unwrap().1.scores, [score]);
 }
 
 #[test]
