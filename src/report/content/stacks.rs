@@ -120,7 +120,7 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
         let texts = places.iter().zip(&figures).map(|(row, figure)| match (row, figure) {
             (Some(row), Some(figure)) if row.failures.is_empty() => written(*figure, question.decimals),
             (Some(row), Some(figure)) => format!("{} ({})", written(*figure, question.decimals), format::failures(row)),
-            (Some(row), None) => format::failures(row),
+            (Some(row), None) => format::no_figure(row),
             (None, _) => UNKNOWN.to_owned(),
         });
         let texts = texts.collect();
