@@ -257,10 +257,17 @@ fn verdict(comparison: &Comparison, old: &[Sample], new: &[Sample], out: &mut im
 fn report(files: &[PathBuf], format: Format, file: Option<&Path>, out: &mut impl Write) -> Result<(), Error> {
     let files = files.iter().map(|file| SampleFile::read(file)).collect::<Result<Vec<_>, _>>()?;
     let mut content = Vec::new();
-    if files.iter().all(|file| file.samples.is_empty()) {
-        report::scorecard(&files, format, &mut content)?;
-    } else {
-        report::report(&Series::of(&files), format, &mut content)?;
+    let [scores, samples] =
+        [|file: &&SampleFile| !file.scores.is_empty(), |file: &&SampleFile| !file.samples.is_empty()]
+            .map(|has| files.iter().find(has));
+    match (scores, samples) {
+        (Some(scores), Some(samples)) => {
+            let samples = samples.path.display();
+            let reason = format!("has results of conform, and {samples} has samples; make a report of each kind");
+            return Err(FileError::Foreign { path: scores.path.clone(), reason }.into());
+        }
+        (Some(_), None) => report::scorecard(&files, format, &mut content)?,
+        (None, _) => report::report(&Series::of(&files), format, &mut content)?,
     }
     match file {
         Some(file) => Ok(report::save(file, &content)?),

@@ -79,6 +79,11 @@ fn a_file_is_continued_by_the_same_command_alone() {
     let refused = [
         (conform("handshake"), 2, "was made by another command"),
         (run(&format!("{matrix} --out {}", out.display())), 2, "has results of conform, and no samples"),
+        (
+            run(&format!("report docs/data/stacks.jsonl {} --format csv", out.display())),
+            2,
+            "has samples; make a report of",
+        ),
         (run(&format!("report {0} --format csv --out {0}", out.display())), 1, "which the report would replace"),
     ];
     for (output, code, reason) in refused {
