@@ -8,8 +8,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
+use serde_json::Value;
+
 use super::line::{self, Line};
-use super::{Build, Environment, Head, Sample, Score, Status};
+use super::{Build, Environment, Head, Program, Sample, Score, Status};
 use crate::scenario::Cell;
 
 /// The longest file that is read, in bytes: hundreds of thousands of samples. All are kept in memory.
@@ -183,7 +186,7 @@ struct Reader {
 
 impl Reader {
     fn take(&mut self, text: &str) -> Result<(), String> {
-        match line::parse(text)? {
+        match line::parse(text).map_err(|reason| reason + &self.versions(text))? {
             Line::Head(head) => {
                 let environment = || Arc::new(head.environment.clone());
                 self.environments.entry(head.id.clone()).or_insert_with(environment);
@@ -201,6 +204,25 @@ impl Reader {
             }
         }
         Ok(())
+    }
+
+    /// The versions of the program that wrote a wrong line and of this one, if they differ.
+    fn versions(&self, text: &str) -> String {
+        let described = || {
+            let line: Value = serde_json::from_str(text).ok()?;
+            Program::deserialize(line.get("environment").unwrap_or(&line)).ok()
+        };
+        let head = self.heads.last().map(|head| head.environment.program.clone());
+        let (this, written) = (Program::this(), head.or_else(described).unwrap_or_default());
+        let [ours, theirs] = [&this, &written].map(|program| (&program.version, &program.commit));
+        if written.version.is_none() || ours == theirs {
+            return String::new();
+        }
+        let [ours, theirs] = [&this, &written].map(|program| {
+            let commit = program.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default();
+            format!("version {}{commit}", program.version.as_deref().unwrap_or("unknown"))
+        });
+        format!(" (the line is of {theirs}; this program is {ours})")
     }
 
     /// Adds a sample. An unavailable run may have been tried again in the same round: the new sample replaces it.

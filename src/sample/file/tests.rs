@@ -391,10 +391,38 @@ fn skip(reason: &str) {
     let _closed = writeln!(io::stderr(), "SKIP {}: {reason}", module_path!());
 }
 
+/// Earlier builds wrote them.
 #[test]
-fn the_published_samples_can_be_read() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data/linux.jsonl");
-    let published = SampleFile::read(&path).unwrap();
-    assert!(published.samples.iter().all(Sample::is_ok), "a figure for every run");
-    assert_eq!(published.heads.len(), 1);
+fn every_published_file_can_be_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
+    assert!(files.len() >= 10, "{files:?}");
+    for path in files {
+        let published = SampleFile::read(&path).unwrap();
+        assert_eq!(published.heads.len(), 1, "{}", path.display());
+        let has_samples = published.scores.is_empty();
+        assert_eq!(published.into_samples(None, "").is_ok(), has_samples, "{}", path.display());
+    }
+}
+
+/// A line of another build is read, or the versions of both are in the reason.
+#[test]
+fn a_line_of_another_version_is_refused_by_both_versions() {
+    let versions = format!(
+        " (the line is of version 1.2.3; this program is version {}{})",
+        env!("CARGO_PKG_VERSION"),
+        Program::this().commit.map(|commit| format!(", commit {commit}")).unwrap_or_default()
+    );
+    let (head, own, short) = (head().line(), line_of_its_own(&sample()), line::line(&sample()));
+    let renamed = |text: &str, field: &str| text.replace(field, &format!("former_{field}"));
+    for (text, reason) in [
+        (renamed(&head, "mtu"), "line 1: missing field `mtu`"),
+        (head.replace("\"schema\":2", "\"schema\":1"), "line 1: schema 1, and this program knows 2"),
+        (renamed(&own, "warmup_bytes"), "line 1: missing field `warmup_bytes`"),
+        (format!("{head}\n{}", renamed(&short, "warmup_bytes")), "line 2: missing field `warmup_bytes`"),
+    ] {
+        let refusal = wrong(&format!("{text}\n"));
+        assert!(refusal.contains(reason) && refusal.ends_with(&versions), "{refusal}");
+    }
 }
