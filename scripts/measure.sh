@@ -28,9 +28,9 @@ program=target/release/rust-tun-perf
 for preset in stacks requests connections datagrams networks; do
     "$program" matrix --preset "$preset" --netstack all,gvisor --runs "$runs" --out "target/$preset.jsonl"
 done
-"$program" conform --netstack all,gvisor --out docs/data/conformance.jsonl >/dev/null
-# Only complete matrices replace the old ones.
-mv target/{linux,linux-ipv6,proxy,forward,requests,connections,datagrams,networks,stacks}.jsonl docs/data/
+"$program" conform --netstack all,gvisor --out target/conformance.jsonl >/dev/null
+# Only complete files replace the old ones.
+mv target/{conformance,linux,linux-ipv6,proxy,forward,requests,connections,datagrams,networks,stacks}.jsonl docs/data/
 # Flame graphs of three forwarders, in runs that are not scored.
 "$program" forward --offload off --time 3 --profile docs/flame-off.svg
 "$program" forward --offload on --time 3 --profile docs/flame-on.svg

@@ -20,6 +20,7 @@ pub use self::link::{Link, LinkLists};
 pub use self::list::Choice;
 pub use self::load::{Load, LoadLists};
 pub use self::settings::Settings;
+use crate::sample::Build;
 use crate::scenario::{DEFAULT_MTU, Layer, Mode, RuntimeName};
 
 /// Changes up to this percentage are ignored by default.
@@ -316,6 +317,14 @@ pub struct Compare {
     #[arg(value_name = "NEW.jsonl")]
     pub new: PathBuf,
 
+    /// The build to take of the old file; needed for a file of matrix --against
+    #[arg(long, value_enum, value_name = "BUILD")]
+    pub old_build: Option<Build>,
+
+    /// The same of the new file
+    #[arg(long, value_enum, value_name = "BUILD")]
+    pub new_build: Option<Build>,
+
     /// Ignore changes up to this percentage
     #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_FLOOR, value_parser = values::floor)]
     pub floor: f64,
@@ -369,12 +378,12 @@ pub struct Conform {
     #[arg(long)]
     pub json: bool,
 
-    /// Write the results to this file, for report
+    /// Append each result to this file as it comes; continue a file of the same command
     #[arg(short, long, value_name = "FILE.jsonl")]
     pub out: Option<PathBuf>,
 
     /// Write the packets of one case of one stack to this file
-    #[arg(long, value_name = "FILE.pcap")]
+    #[arg(long, value_name = "FILE.pcap", conflicts_with = "out")]
     pub pcap: Option<PathBuf>,
 
     /// Print the cases and what is expected in each, and run none

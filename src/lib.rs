@@ -26,13 +26,14 @@ pub mod scenario;
 use std::env;
 use std::io::{self, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use crate::cli::{Cli, DEFAULT_FLOOR, Format};
 use crate::measure::{CompareError, Comparison};
 use crate::plan::{ConformPlan, MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
 use crate::run::{Executor, Executors, MatrixError, ProcessExecutor, RunError, TunExecutor};
-use crate::sample::{FileError, Head, Sample, SampleFile, Status};
+use crate::sample::{Appender, Environment, FileError, Head, Sample, SampleFile, Status};
 use crate::scenario::{Scenario, plural};
 
 /// Why the program failed.
@@ -175,7 +176,12 @@ pub fn main_with<X: Executor>(
     match plan {
         Plan::Run { scenario, json } => one_run(&scenario, json, within, console),
         Plan::Matrix(plan) => matrix(&plan, apart, console),
-        Plan::Compare { old, new, floor, relative } => compare(&old, &new, floor, relative, console.out),
+        Plan::Compare { old, new, builds: [old_build, new_build], floor, relative } => {
+            let old = SampleFile::read(&old)?.into_samples(old_build, "--old-build")?;
+            let new = SampleFile::read(&new)?.into_samples(new_build, "--new-build")?;
+            let compare = if relative { Comparison::relative } else { Comparison::of };
+            verdict(&compare(&old, &new, floor)?, &old, &new, console.out)
+        }
         Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), console.out),
         Plan::Conform(plan) => conform(&plan, console),
         Plan::Doctor => doctor(&apart(platform::this_program()), console.out),
@@ -240,12 +246,6 @@ fn has_failed(sample: &Sample) -> bool {
     }
 }
 
-fn compare(old: &Path, new: &Path, floor: f64, relative: bool, out: &mut impl Write) -> Result<(), Error> {
-    let [old, new] = [SampleFile::read(old)?.into_samples()?, SampleFile::read(new)?.into_samples()?];
-    let compare = if relative { Comparison::relative } else { Comparison::of };
-    verdict(&compare(&old, &new, floor)?, &old, &new, out)
-}
-
 fn verdict(comparison: &Comparison, old: &[Sample], new: &[Sample], out: &mut impl Write) -> Result<(), Error> {
     report::comparison(comparison, &measure::differences(old, new), out)?;
     match comparison.worse() {
@@ -257,10 +257,17 @@ fn verdict(comparison: &Comparison, old: &[Sample], new: &[Sample], out: &mut im
 fn report(files: &[PathBuf], format: Format, file: Option<&Path>, out: &mut impl Write) -> Result<(), Error> {
     let files = files.iter().map(|file| SampleFile::read(file)).collect::<Result<Vec<_>, _>>()?;
     let mut content = Vec::new();
-    if files.iter().all(|file| file.samples.is_empty()) {
-        report::scorecard(&files, format, &mut content)?;
-    } else {
-        report::report(&Series::of(&files), format, &mut content)?;
+    let [scores, samples] =
+        [|file: &&SampleFile| !file.scores.is_empty(), |file: &&SampleFile| !file.samples.is_empty()]
+            .map(|has| files.iter().find(has));
+    match (scores, samples) {
+        (Some(scores), Some(samples)) => {
+            let samples = samples.path.display();
+            let reason = format!("has results of conform, and {samples} has samples; make a report of each kind");
+            return Err(FileError::Foreign { path: scores.path.clone(), reason }.into());
+        }
+        (Some(_), None) => report::scorecard(&files, format, &mut content)?,
+        (None, _) => report::report(&Series::of(&files), format, &mut content)?,
     }
     match file {
         Some(file) => Ok(report::save(file, &content)?),
@@ -275,13 +282,17 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         return Ok(report::cases(&plan.cases, columns, out)?);
     }
     let count = plan.cases.len() * plan.stacks.len();
-    let head = Head::of_conformance(env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()));
-    let mut lines = format!("{}\n", head.line());
+    let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let head = Head::new(Environment::detect(), arguments, 0, Vec::new());
+    let opened = plan.out.as_ref().map(|path| Appender::open(path, slice::from_ref(&head))).transpose()?;
+    let (mut file, earlier) = opened.map(|(file, earlier)| (file, earlier.scores)).unzip();
+    let earlier = earlier.unwrap_or_default();
     if plan.json {
         writeln!(out, "{}", head.line())?;
+        earlier.iter().try_for_each(|score| writeln!(out, "{}", sample::score_line(score)))?;
     }
-    let mut done = 0;
-    let scores = run::conform(plan, |score| {
+    let mut done = earlier.len();
+    let scores = run::conform(plan, earlier, |score| {
         done += 1;
         if terminal {
             write!(err, "\r{done} of {count} ")?;
@@ -289,17 +300,13 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         if plan.json {
             writeln!(out, "{}", sample::score_line(score))?;
         }
+        if let Some(file) = &mut file {
+            file.append(&sample::score_line(score))?;
+        }
         Ok::<_, Error>(())
     })?;
     if terminal {
         writeln!(err)?;
-    }
-    for score in &scores {
-        lines.push_str(&sample::score_line(score));
-        lines.push('\n');
-    }
-    if let Some(file) = &plan.out {
-        report::save(file, lines.as_bytes())?;
     }
     if !plan.json {
         report::scores(&scores, columns, out)?;

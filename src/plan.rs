@@ -13,6 +13,7 @@ use clap_complete::Shell;
 pub use self::conform::ConformPlan;
 pub use self::matrix::MatrixPlan;
 use crate::cli::{Cli, Command, Format};
+use crate::sample::Build;
 use crate::scenario::Scenario;
 
 /// The task of the program.
@@ -33,6 +34,8 @@ pub enum Plan {
         old: PathBuf,
         /// The samples from after.
         new: PathBuf,
+        /// The builds of both files to take.
+        builds: [Option<Build>; 2],
         /// Changes up to this fraction are ignored.
         floor: f64,
         /// Whether figures are divided by the speed of loopback in their round.
@@ -91,6 +94,7 @@ impl TryFrom<Cli> for Plan {
             Some(Command::Compare(compare)) => Self::Compare {
                 old: compare.old,
                 new: compare.new,
+                builds: [compare.old_build, compare.new_build],
                 floor: compare.floor / 100.0,
                 relative: compare.relative,
             },

@@ -18,6 +18,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use netstacks::Effective;
 use platform::{FaultCounts, PacketCounts};
 use schemars::JsonSchema;
@@ -42,6 +43,22 @@ pub struct Sample {
     pub measured: Measurements,
     /// The machine and the program.
     pub environment: Arc<Environment>,
+}
+
+/// A build of this program whose runs are in a file of `matrix --against`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Build {
+    /// The build that wrote the file
+    This,
+    /// The build that --against named
+    Against,
+}
+
+impl Build {
+    /// Whether it made a sample.
+    pub fn made(self, sample: &Sample) -> bool {
+        sample.measured.against == (self == Self::Against)
+    }
 }
 
 /// How a run ended, and what it cost.
@@ -287,16 +304,20 @@ pub struct IdleFacts {
 impl IdleFacts {
     /// Memory of each connection, without the first one.
     pub fn bytes_per_connection(&self) -> Option<f64> {
-        let taken = self.rss_idle_bytes?.saturating_sub(self.rss_before_bytes?);
         let others = self.connections.checked_sub(1).filter(|others| *others > 0)?;
-        Some(taken as f64 / others as f64)
+        Some(self.taken()? as f64 / others as f64)
     }
 
     /// The share of this memory that was released after all connections were closed.
     pub fn released_share(&self) -> Option<f64> {
-        let (idle, before) = (self.rss_idle_bytes?, self.rss_before_bytes?);
-        let taken = idle.checked_sub(before).filter(|taken| *taken > 0)?;
-        Some((idle.saturating_sub(self.rss_closed_bytes?) as f64 / taken as f64).min(1.0))
+        let released = self.rss_idle_bytes?.saturating_sub(self.rss_closed_bytes?);
+        Some((released as f64 / self.taken()? as f64).min(1.0))
+    }
+
+    /// Memory of all connections but the first. It is unknown if the resident set did not grow: they used memory that the
+    /// process had before.
+    fn taken(&self) -> Option<u64> {
+        self.rss_idle_bytes?.checked_sub(self.rss_before_bytes?).filter(|taken| *taken > 0)
     }
 }
 
@@ -421,34 +442,34 @@ impl Sample {
 
     /// Idle connections in a megabyte (10⁶ bytes) of memory; `None` for other loads, or if the memory is unknown.
     pub fn connections_per_mb(&self) -> Option<f64> {
-        // A connection takes some memory, even if the resident set did not grow.
-        self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes.max(1.0))
+        self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes)
     }
 
     /// The figure by which runs of a cell are compared: [`Sample::gbps`], answered requests a second, or connections in
     /// a megabyte. More is better. For requests at a rate it is the 99th percentile of their latency, in microseconds;
-    /// less is better.
-    pub fn speed(&self) -> f64 {
+    /// less is better. `None` if it is unknown.
+    pub fn speed(&self) -> Option<f64> {
         match self.cell.workload {
-            Workload::Stream(_) | Workload::Datagrams(_) | Workload::Packets => self.gbps(),
+            Workload::Stream(_) | Workload::Datagrams(_) | Workload::Packets => Some(self.gbps()),
             Workload::Rr(requests) | Workload::UdpRr(requests) | Workload::Crr(requests) if requests.rate.is_some() => {
-                let made = self.measured.requests.as_ref();
-                made.and_then(|made| made.latency.quantile_us(0.99)).unwrap_or_default()
+                self.measured.requests.as_ref()?.latency.quantile_us(0.99)
             }
-            Workload::Rr(_) | Workload::UdpRr(_) | Workload::Crr(_) => self.requests_per_second().unwrap_or_default(),
-            Workload::Idle => self.connections_per_mb().unwrap_or_default(),
+            Workload::Rr(_) | Workload::UdpRr(_) | Workload::Crr(_) => self.requests_per_second(),
+            Workload::Idle => self.connections_per_mb(),
         }
     }
 
-    /// Mean size of the packets in the direction of the payload, in bytes, with IP headers: it shows at once
-    /// whether super-packets crossed the device. `None` without packets.
+    /// Mean size of the packets in the direction of the payload, or in both if it has both, in bytes, with IP headers: it
+    /// shows at once whether super-packets crossed the device. `None` without packets.
     pub fn bytes_per_packet(&self) -> Option<f64> {
-        let packets = self.measured.packets;
-        let is_written = match (self.cell.subject, self.cell.mode()) {
-            (Subject::Forward(_), _) => true,
-            (_, mode) => mode? == Mode::Reader,
+        let Packets { rx, tx, rx_bytes, tx_bytes } = self.measured.packets;
+        let (bytes, count) = match (self.cell.subject, self.cell.mode()?) {
+            (Subject::Forward(_), _) | (_, Mode::Reader) => (tx_bytes, tx),
+            (_, Mode::Writer) => (rx_bytes, rx),
+            (_, Mode::Both | Mode::Rr | Mode::Crr | Mode::Idle) => {
+                (rx_bytes.checked_add(tx_bytes)?, rx.checked_add(tx)?)
+            }
         };
-        let (bytes, count) = if is_written { (packets.tx_bytes, packets.tx) } else { (packets.rx_bytes, packets.rx) };
         (count > 0 && bytes > 0).then(|| bytes as f64 / count as f64)
     }
 

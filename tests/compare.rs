@@ -287,6 +287,36 @@ fn requests_at_a_rate_are_compared_by_their_p99() {
     insta::assert_snapshot!(String::from_utf8(table).unwrap());
 }
 
+/// A file of `matrix --against` has two builds. Their runs are never pooled.
+#[test]
+fn a_file_of_two_builds_is_compared_one_build_at_a_time() {
+    let files = Files::new("two_builds");
+    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let [this, mut against] = [10.0, 5.0].map(|gbps| ten(&cell, gbps));
+    machine(&mut against, |environment| environment.program.commit = Some("0123abc".to_owned()));
+    for sample in &mut against {
+        sample.measured.against = true;
+    }
+    files.write("one.jsonl", &this);
+    files.write("other.jsonl", &against);
+    files.write("two.jsonl", &[this, against].concat());
+    let refused = files.compare("one.jsonl two.jsonl");
+    let reason = "two.jsonl: has runs of two builds: this (unknown), and against (0123abc); choose one with --new-build \
+                  this or --new-build against";
+    assert!(refused.contains("\nexit 2\n") && refused.contains(reason), "{refused}");
+    assert!(files.compare("two.jsonl one.jsonl").contains("--old-build this"));
+    let lacking = files.compare("one.jsonl one.jsonl --old-build against");
+    assert!(lacking.contains("one.jsonl: contains no samples"), "{lacking}");
+    for (arguments, verdict) in [
+        ("two.jsonl one.jsonl --old-build this", "1 inconclusive"),
+        ("two.jsonl two.jsonl --old-build against --new-build this", "1 faster"),
+        ("one.jsonl other.jsonl", "1 slower"),
+    ] {
+        let answer = files.compare(arguments);
+        assert!(answer.contains(verdict), "{answer}");
+    }
+}
+
 #[test]
 fn a_file_with_a_head() {
     let files = Files::new("head");

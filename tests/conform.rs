@@ -15,6 +15,13 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
+/// A path without a file.
+fn new_file(name: &str) -> PathBuf {
+    let path = file(name);
+    let _absent = std::fs::remove_file(&path);
+    path
+}
+
 /// Returns the scores of an output, which begins with the environment.
 fn scores(text: &str) -> Vec<Value> {
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -25,7 +32,7 @@ fn scores(text: &str) -> Vec<Value> {
 
 #[test]
 fn results_are_printed_and_written_and_become_pages() {
-    let out = file("conform.jsonl");
+    let out = new_file("conform.jsonl");
     let command = format!(
         "conform --netstack smoltcp --case half-close,icmp-too-big,super-packet --json --out {}",
         out.display()
@@ -54,6 +61,39 @@ fn results_are_printed_and_written_and_become_pages() {
     }
     let compared = run(&format!("compare {0} {0}", out.display()));
     assert_eq!(compared.status.code(), Some(2), "the file has no samples");
+}
+
+#[test]
+fn a_file_is_continued_by_the_same_command_alone() {
+    let out = new_file("continued.jsonl");
+    let text = || std::fs::read_to_string(&out).unwrap();
+    let conform = |case: &str| run(&format!("conform --netstack smoltcp --case {case} --out {}", out.display()));
+    assert_eq!(conform("handshake,half-close").status.code(), Some(0));
+    let whole = text();
+    // As an interruption leaves it: without the last result, or with a part of it.
+    let first: String = whole.split_inclusive('\n').take(2).collect();
+    for begin in [&first, &whole[..first.len() + 20]] {
+        std::fs::write(&out, begin).unwrap();
+        let output = conform("handshake,half-close");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("smoltcp passes 2 of 2"), "{output:?}");
+        assert_eq!(text(), whole);
+    }
+    let matrix = "matrix --layer loopback --mode reader --runtime current-thread --time 0.05 --runs 1";
+    let refused = [
+        (conform("handshake"), 2, "was made by another command"),
+        (run(&format!("{matrix} --out {}", out.display())), 2, "has results of conform, and no samples"),
+        (
+            run(&format!("report docs/data/stacks.jsonl {} --format csv", out.display())),
+            2,
+            "has samples; make a report of",
+        ),
+        (run(&format!("report {0} --format csv --out {0}", out.display())), 1, "which the report would replace"),
+    ];
+    for (output, code, reason) in refused {
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert!(stderr(&output).contains(reason), "{}", stderr(&output));
+    }
+    assert_eq!(text(), whole);
 }
 
 #[test]

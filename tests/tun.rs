@@ -307,6 +307,30 @@ fn a_descriptor_that_is_not_a_device_is_refused() {
     assert!(stderr(&output).contains("file descriptor 7"), "{}", stderr(&output));
 }
 
+/// The default datagram fills the MTU of the device, and a larger one is refused by its size.
+#[test]
+fn datagrams_fit_the_mtu_of_a_device_that_is_taken_over() {
+    skip_if!(no_root().or_else(|| missing_program(&["python3", "ip"])));
+    // TUNSETIFF with IFF_TUN and IFF_NO_PI.
+    let owner = "import fcntl, os, struct, sys
+fd = os.open('/dev/net/tun', os.O_RDWR)
+fcntl.ioctl(fd, 0x400454CA, struct.pack('16sH22x', b'owned', 0x1001))
+os.system('ip link set owned mtu 9000 up; ip address add 10.10.10.9/24 dev owned')
+os.set_inheritable(fd, True)
+os.execvp(sys.argv[1], [*sys.argv[1:], '--tun-fd', str(fd)])";
+    let udp = |options: &str| {
+        let options = format!("-m writer -n smoltcp --protocol udp --bitrate 50M --time 0.2 --json {options}");
+        shell(&["-n"], &format!("exec python3 -c \"{owner}\" \"$PROGRAM\" {options}"))
+    };
+    let output = udp("");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&sample["mtu"], &sample["datagram_bytes"]), (&9000.into(), &8972.into()), "{sample}");
+    let refused = udp("--datagram 8973");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("at most 8972"), "{}", stderr(&refused));
+}
+
 #[test]
 fn missing_offload_is_reported() {
     skip_if!(no_device());

@@ -110,6 +110,15 @@ pub fn is_local_address(address: std::net::IpAddr) -> bool {
     Native::is_local_address(address)
 }
 
+/// The MTU of the TUN device behind a descriptor, in bytes; `None` if there is none, and on Windows.
+///
+/// ```
+/// assert_eq!(platform::mtu_of_descriptor(0), None, "standard input is no device");
+/// ```
+pub fn mtu_of_descriptor(fd: i32) -> Option<u16> {
+    Native::mtu_of_descriptor(fd)
+}
+
 /// Whether a TUN device can offload anything on this system: only on Linux. [`Capabilities`] say whether a device does.
 pub const fn offload_supported() -> bool {
     Native::OFFLOAD

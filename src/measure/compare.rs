@@ -26,7 +26,7 @@ pub enum Verdict {
     TooFewRuns,
     /// All runs fail, as before.
     Failing,
-    /// One of the systems lacks something that the runs need.
+    /// One of the systems lacks something that the runs need, or the figure of all runs is unknown.
     NotRun,
     /// There are no new runs.
     OnlyOld,
@@ -326,7 +326,7 @@ fn sides<'a>(figures: impl IntoIterator<Item = Figure<'a>>) -> BTreeMap<Cell, Si
     for (sample, speed) in figures {
         let side = sides.entry(sample.cell.clone()).or_default();
         match sample.measured.status {
-            Status::Ok => side.speeds.push(speed),
+            Status::Ok => side.speeds.extend(speed),
             Status::Unavailable => (),
             status => *side.failures.entry(status).or_default() += 1,
         }
@@ -344,8 +344,8 @@ fn sides<'a>(figures: impl IntoIterator<Item = Figure<'a>>) -> BTreeMap<Cell, Si
 fn rounds(samples: &[Sample]) -> BTreeMap<&Cell, BTreeMap<u32, f64>> {
     let mut rounds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| sample.is_ok()) {
-        if let Some(round) = sample.measured.round {
-            rounds.entry(&sample.cell).or_default().insert(round, sample.speed());
+        if let (Some(round), Some(speed)) = (sample.measured.round, sample.speed()) {
+            rounds.entry(&sample.cell).or_default().insert(round, speed);
         }
     }
     rounds

@@ -12,8 +12,8 @@ use super::statistics::median;
 use crate::sample::Sample;
 use crate::scenario::{Cell, Subject};
 
-/// A sample and its figure.
-pub(super) type Figure<'a> = (&'a Sample, f64);
+/// A sample and its figure, if it is known.
+pub(super) type Figure<'a> = (&'a Sample, Option<f64>);
 
 /// The samples of stacks in two files, with their figures divided by the machine's speed. Loopback itself and rounds
 /// without loopback are left out. A list is empty if the files have no loopback cell in common.
@@ -22,10 +22,10 @@ pub(super) fn relative<'a>(old: &'a [Sample], new: &'a [Sample]) -> [Vec<Figure<
     // Each loopback cell is compared with its own median of both files, so it does not matter which of them a round has.
     let mut rates: BTreeMap<&Cell, Vec<f64>> = BTreeMap::new();
     for sample in loopback(new).filter(|sample| common.contains(&sample.cell)) {
-        rates.entry(&sample.cell).or_default().push(sample.speed());
+        rates.entry(&sample.cell).or_default().push(sample.gbps());
     }
     for sample in loopback(old) {
-        rates.entry(&sample.cell).and_modify(|rates| rates.push(sample.speed()));
+        rates.entry(&sample.cell).and_modify(|rates| rates.push(sample.gbps()));
     }
     let usual = rates.into_iter().filter_map(|(cell, rates)| Some((cell, median(&rates)?))).collect();
     [old, new].map(|samples| by_speed(samples, &usual))
@@ -44,14 +44,14 @@ fn by_speed<'a>(samples: &'a [Sample], usual: &BTreeMap<&Cell, f64>) -> Vec<Figu
     let mut speeds: BTreeMap<_, Vec<f64>> = BTreeMap::new();
     for sample in loopback(samples) {
         if let (Some(round), Some(usual)) = (round(sample), usual.get(&sample.cell)) {
-            speeds.entry(round).or_default().push(sample.speed() / usual);
+            speeds.entry(round).or_default().push(sample.gbps() / usual);
         }
     }
     let speed = |sample| median(speeds.get(&round(sample)?)?).filter(|speed| *speed > 0.0);
     // Loopback says little about forwarders: they work in the devices and between them.
     let is_stream = |sample: &&Sample| sample.cell.forwarder().is_none() && sample.cell.workload.is_stream();
     let figures = samples.iter().filter(is_stream).filter(|sample| !is_loopback(sample));
-    figures.filter_map(|sample| Some((sample, sample.speed() / speed(sample)?))).collect()
+    figures.filter_map(|sample| Some((sample, Some(sample.gbps() / speed(sample)?)))).collect()
 }
 
 /// A round of a matrix. Each environment in a file has rounds of its own.

@@ -254,7 +254,10 @@ pub static METRICS: [Metric; 43] = [
         .only_samples()
         .text("packets", "{} out"),
     median("packet_bytes", "", "bytes/packet", Sample::bytes_per_packet)
-        .about("mean size of the packets with the payload, with IP headers; super-packets are larger than the MTU")
+        .about(
+            "mean size of the packets in the direction of the payload, or in both directions, with IP headers; \
+                super-packets are larger than the MTU",
+        )
         .of(|cell| has_link(cell) && has_bytes(cell))
         .better(Some(true))
         .text("packets", "{} in the direction of the payload"),
@@ -478,7 +481,8 @@ mod tests {
 
     use super::*;
     use crate::measure::fixture::{cell, sample};
-    use crate::sample::{IdleFacts, Latency, RequestFacts};
+    use crate::measure::{Comparison, Summary, Verdict};
+    use crate::sample::{IdleFacts, Latency, Packets, RequestFacts};
     use crate::scenario::Requests;
 
     #[test]
@@ -516,7 +520,40 @@ mod tests {
             });
             let speed = speed_of(&cell);
             assert_eq!((speed.name, speed.is_speed()), (name, true));
-            assert_eq!(speed.of_run(&run), Some(run.speed()), "{name}");
+            assert_eq!(speed.of_run(&run), run.speed(), "{name}");
+        }
+    }
+
+    fn figure(name: &str, run: &Sample) -> Option<f64> {
+        METRICS.iter().find(|metric| metric.name == name).and_then(|metric| metric.of_run(run))
+    }
+
+    #[test]
+    fn a_memory_that_did_not_grow_is_unknown() {
+        let cell = Cell { workload: Workload::Idle, ..cell(StackKind::Smoltcp, Mode::Reader) };
+        let run = |rss_idle_bytes| {
+            let mut run = sample(&cell, 0.0);
+            let rss_before_bytes = Some(5_000_000);
+            run.measured.idle =
+                Some(IdleFacts { connections: 1001, rss_before_bytes, rss_idle_bytes, ..IdleFacts::default() });
+            run
+        };
+        for unknown in [None, Some(4_999_999), Some(5_000_000)].map(run) {
+            assert_eq!(["connections_per_mb", "bytes_per_connection"].map(|name| figure(name, &unknown)), [None; 2]);
+            assert_eq!(unknown.speed(), None);
+            let row = &Summary::of(&[unknown.clone(), run(Some(7_000_000))]).cells[0];
+            assert_eq!((row.runs, row.speeds.as_slice()), (2, &[500.0][..]));
+            let compared = Comparison::of(&[unknown], &[run(Some(7_000_000))], 0.0).map(|table| table.cells);
+            assert_eq!(compared.map(|cells| cells[0].verdict), Ok(Verdict::NotRun));
+        }
+    }
+
+    #[test]
+    fn bytes_in_a_packet_are_of_the_directions_of_the_payload() {
+        for (mode, bytes) in [(Mode::Reader, 50.0), (Mode::Writer, 1000.0), (Mode::Both, 810.0)] {
+            let mut run = sample(&cell(StackKind::Smoltcp, mode), 1.0);
+            run.measured.packets = Packets { rx: 8, rx_bytes: 8000, tx: 2, tx_bytes: 100 };
+            assert_eq!(figure("packet_bytes", &run), Some(bytes), "{mode}");
         }
     }
 

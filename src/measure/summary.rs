@@ -27,9 +27,11 @@ pub struct Estimate {
 pub struct CellSummary {
     /// The cell.
     pub cell: Cell,
-    /// The speed of each run that did not fail ([`Sample::speed`]), in the order of the file.
+    /// How many runs there are, with the failed ones.
+    pub runs: usize,
+    /// The speed of each run that did not fail ([`Sample::speed`]) and has one, in the order of the file.
     pub speeds: Vec<f64>,
-    /// Their median and its interval; `None` if all runs failed.
+    /// Their median and its interval; `None` if there are none.
     pub estimate: Option<Estimate>,
     /// The indices of outliers in `speeds`: more than three interquartile ranges off the quartiles. They are marked, but
     /// every figure includes them. Fewer than 7 runs have none.
@@ -79,7 +81,7 @@ impl Summary {
 impl CellSummary {
     fn of(cell: &Cell, samples: &[&Sample]) -> Self {
         let good: Vec<_> = samples.iter().copied().filter(|sample| sample.is_ok()).collect();
-        let speeds: Vec<f64> = good.iter().map(|sample| sample.speed()).collect();
+        let speeds: Vec<f64> = good.iter().filter_map(|sample| sample.speed()).collect();
         let mut failures = BTreeMap::new();
         for sample in samples.iter().filter(|sample| !sample.is_ok()) {
             *failures.entry(sample.measured.status).or_default() += 1;
@@ -89,6 +91,7 @@ impl CellSummary {
         let outliers = statistics::outliers(&speeds);
         Self {
             cell: cell.clone(),
+            runs: samples.len(),
             warnings: warnings::of_cell(samples, estimate, speeds.len(), outliers.len()),
             estimate,
             outliers,
@@ -102,11 +105,6 @@ impl CellSummary {
     /// The figure of a metric by its name; `None` if it is not known.
     pub fn figure(&self, metric: &str) -> Option<f64> {
         self.figures.get(metric).copied()
-    }
-
-    /// All runs, the failed ones too.
-    pub fn runs(&self) -> usize {
-        self.speeds.len() + self.failures.values().sum::<usize>()
     }
 }
 

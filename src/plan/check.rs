@@ -97,7 +97,9 @@ impl Scenario {
 impl TryFrom<Run> for Scenario {
     type Error = PlanError;
 
-    fn try_from(run: Run) -> Result<Self, PlanError> {
+    fn try_from(mut run: Run) -> Result<Self, PlanError> {
+        // A device that is taken over keeps its MTU. If the descriptor is no device, the run will say so.
+        run.mtu = run.tun_fd.and_then(platform::mtu_of_descriptor).unwrap_or(run.mtu);
         let settings = &run.settings;
         let (subject, workload) = subject(&run)?;
         let is_stream = workload.is_stream();

@@ -1,5 +1,6 @@
 //! The cells of a matrix, and the order in which they are run.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{PlanError, check};
 use crate::cli::{Choice, Forward, Link, Load, Matrix, Run, Switch};
 use crate::measure::Method;
-use crate::scenario::{Amount, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario, Workload};
+use crate::scenario::{Amount, Cell, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario, Workload};
 
 /// How long a run of a matrix delivers by default. It is a time, not a number of bytes, because the rates of the cells
 /// differ by a factor of fifty.
@@ -97,6 +98,7 @@ impl TryFrom<Matrix> for MatrixPlan {
             against: matrix.against.clone(),
             seed: matrix.seed,
         };
+        let mut cells = HashSet::new();
         // If every cell has an error, only the first error is reported, with its option.
         let mut first_error = None;
         for run in presets(&matrix).iter().flat_map(runs) {
@@ -107,7 +109,8 @@ impl TryFrom<Matrix> for MatrixPlan {
                 continue;
             }
             match Scenario::try_from(run.clone()) {
-                Ok(scenario) if plan.scenarios.contains(&scenario) => {}
+                // A run is known by its cell, so a second scenario of a cell would not run.
+                Ok(scenario) if !cells.insert(Cell::planned(&scenario)) => {}
                 Ok(scenario) => plan.scenarios.push(scenario),
                 Err(error) => {
                     plan.skipped.push(format!("{}: {error}", name(&run)));

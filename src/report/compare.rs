@@ -47,7 +47,9 @@ pub fn comparison(comparison: &Comparison, differences: &Differences, out: &mut 
 }
 
 fn notes(comparison: &Comparison, differences: &Differences, out: &mut impl Write) -> io::Result<()> {
-    for (verdict, reason) in [(Verdict::OnlyOld, "only in the old file"), (Verdict::NotRun, "could not run")] {
+    for (verdict, reason) in
+        [(Verdict::OnlyOld, "only in the old file"), (Verdict::NotRun, "could not run, or has no figure")]
+    {
         let count = comparison.count(verdict);
         if count > 0 {
             writeln!(out, "note: not compared: {} ({reason})", plural(count, "cell"))?;

@@ -38,14 +38,19 @@ pub(super) fn interval(row: &CellSummary) -> Option<String> {
 
 /// How the runs of a cell failed: `3 of 10 stalled`. Empty if none failed.
 pub(super) fn failures(row: &CellSummary) -> String {
-    let runs = row.runs();
+    let runs = row.runs;
     let kinds: Vec<_> = row.failures.iter().map(|(status, count)| format!("{count} of {runs} {status}")).collect();
     kinds.join(", ")
 }
 
+/// Stands for the figure of a cell that has none.
+pub(super) fn no_figure(row: &CellSummary) -> String {
+    if row.failures.is_empty() { UNKNOWN.to_owned() } else { failures(row) }
+}
+
 /// The median, and its interval if there is one; or how the runs failed.
 pub(super) fn median_or_failures(row: &CellSummary) -> String {
-    row.estimate.map_or_else(|| failures(row), |estimate| with_interval(row, speed(row, estimate.median)))
+    row.estimate.map_or_else(|| no_figure(row), |estimate| with_interval(row, speed(row, estimate.median)))
 }
 
 /// The median with its unit, and its interval if there is one.

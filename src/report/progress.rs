@@ -64,6 +64,7 @@ impl<W: Write> Observer for Progress<W> {
             match (sample.requests_per_second(), sample.connections_per_mb()) {
                 (Some(rate), _) => format!("{rate:.1} requests/s"),
                 (None, Some(count)) => format!("{count:.1} connections/MB"),
+                (None, None) if sample.measured.idle.is_some() => "memory unknown".to_owned(),
                 (None, None) => format!("{:.3} Gbit/s", sample.gbps()),
             }
         } else {

@@ -1,7 +1,7 @@
 //! Replaces a file in one step, or leaves it unchanged.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// A file that could not be written. Its old content is intact.
@@ -12,7 +12,7 @@ pub struct SaveError {
     source: io::Error,
 }
 
-/// Replaces a file in one step: it has the new content or, after an error, the old. A file that is not regular, like
+/// Replaces a file in one step: it has the new content or, after an error, the old. A file of results is refused. A file that is not regular, like
 /// a pipe, is written to directly.
 ///
 /// # Errors
@@ -26,6 +26,9 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() => {
             return fs::OpenOptions::new().write(true).open(path)?.write_all(content);
+        }
+        Ok(_) if has_results(path)? => {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it has results, which the report would replace"));
         }
         Ok(metadata) if metadata.permissions().readonly() => return Err(io::ErrorKind::PermissionDenied.into()),
         _ => {}
@@ -44,4 +47,12 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     written.inspect_err(|_| {
         let _gone = fs::remove_file(&beside);
     })
+}
+
+/// Whether a file begins like a line of [`crate::sample`].
+fn has_results(path: &Path) -> io::Result<bool> {
+    const BEGIN: &[u8] = b"{\"schema\":";
+    let mut begin = Vec::new();
+    fs::File::open(path)?.take(BEGIN.len() as u64).read_to_end(&mut begin)?;
+    Ok(begin == BEGIN)
 }

@@ -1,12 +1,12 @@
 //! Runs conformance cases.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::io::BufWriter;
 use std::sync::mpsc;
 use std::thread;
 
-use conformance::{Layer, Program, Run, known};
+use conformance::{Case, Layer, Program, Run, known};
 use netstacks::StackKind;
 use platform::{Class, Feature};
 
@@ -15,7 +15,8 @@ use crate::plan::ConformPlan;
 use crate::remedy::WithRemedy;
 use crate::sample::Score;
 
-/// Runs the cases of a plan, and reports each result as it comes. Returns the results in the order of the plan.
+/// Runs the cases of a plan that have no `earlier` result, and reports each new result as it comes. Returns all results,
+/// by stack.
 ///
 /// Over memory, all stacks run at the same time. Each stack runs one case after another.
 ///
@@ -24,6 +25,7 @@ use crate::sample::Score;
 /// The network of the run or the file for the packets cannot be made; and the errors of `report`.
 pub fn conform<E: From<RunError>>(
     plan: &ConformPlan,
+    earlier: Vec<Score>,
     mut report: impl FnMut(&Score) -> Result<(), E>,
 ) -> Result<Vec<Score>, E> {
     // Before this thread leaves the host's network: go may fetch modules.
@@ -40,15 +42,17 @@ pub fn conform<E: From<RunError>>(
         let path = plan.pcap.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
         RunError::from(platform::Error::new(Class::Invalid, "create", path, source))
     })?;
-    let mut scores = Vec::new();
+    let done: HashSet<_> = earlier.iter().map(|score| (score.netstack, score.case.clone())).collect();
+    let mut scores = earlier;
     // All cases use the same device names, so stacks behind a device run one after another.
     for stacks in plan.stacks.chunk_by(|one, next| !is_alone(one) && !is_alone(next)) {
         thread::scope(|scope| {
             let (send, results) = mpsc::channel();
             for stack in stacks {
                 let (send, pcap) = (send.clone(), pcap.take());
-                let program = programs.get(stack);
-                scope.spawn(move || of_stack(plan, *stack, program, pcap, |score| send.send(score).is_ok()));
+                let (program, done) = (programs.get(stack), &done);
+                let cases = plan.cases.iter().filter(|case| !done.contains(&(*stack, case.id.to_owned())));
+                scope.spawn(move || of_stack(plan, *stack, cases, program, pcap, |score| send.send(score).is_ok()));
             }
             drop(send);
             results.into_iter().try_for_each(|score| {
@@ -58,22 +62,22 @@ pub fn conform<E: From<RunError>>(
             })
         })?;
     }
-    let place = |score: &Score| plan.stacks.iter().position(|stack| *stack == score.netstack);
     // Stable: the cases of a stack came in their order.
-    scores.sort_by_key(place);
+    scores.sort_by_key(|score| score.netstack);
     Ok(scores)
 }
 
 /// Runs the cases on a stack until `keep` returns false.
-fn of_stack(
+fn of_stack<'a>(
     plan: &ConformPlan,
     stack: StackKind,
+    cases: impl Iterator<Item = &'a Case>,
     program: Option<&Program>,
     mut pcap: Option<File>,
     keep: impl Fn(Score) -> bool,
 ) {
     let (known, layer) = (known::of(stack), plan.layer_of(stack));
-    for case in &plan.cases {
+    for case in cases {
         let offload = plan.offload.or(case.offload()).unwrap_or(false);
         let trace = pcap.take().map(|file| Box::new(BufWriter::new(file)) as Box<_>);
         let run = Run { stack, program: program.cloned(), layer, offload, trace };

@@ -89,10 +89,8 @@ struct Run {
 /// A matrix that is running.
 struct Rounds {
     seed: u64,
-    /// The environment of this program.
-    environment: Arc<Environment>,
-    /// The environment of the other build, if there is one.
-    environment_against: Option<Arc<Environment>>,
+    /// The environments of this program and of the other build, if there is one.
+    environments: Vec<Arc<Environment>>,
     file: Option<Appender>,
     /// Earlier samples come first.
     samples: Vec<Sample>,
@@ -112,24 +110,25 @@ impl Rounds {
         executors: &Executors<X>,
     ) -> Result<Self, MatrixError> {
         let environment = executors.this.prepare(&plan.scenarios)?;
-        let against = executors.against.as_ref().map(|other| other.prepare(&plan.scenarios)).transpose()?;
-        let (id, seed) = (environment.id(), plan.seed());
-        let mut rounds = Self::open(plan, Head { id, environment, arguments, seed, plan: plan.scenarios.clone() })?;
-        rounds.environment_against = against.map(Arc::new);
-        Ok(rounds)
+        let mut heads = vec![Head::new(environment, arguments.clone(), plan.seed(), plan.scenarios.clone())];
+        if let Some(other) = &executors.against {
+            heads.push(Head::new(other.prepare(&plan.scenarios)?, arguments, plan.seed(), Vec::new()));
+        }
+        Ok(Self::open(plan, heads)?)
     }
 
-    fn open(plan: &MatrixPlan, head: Head) -> Result<Self, FileError> {
-        let (file, head, samples) = match &plan.out {
+    fn open(plan: &MatrixPlan, heads: Vec<Head>) -> Result<Self, FileError> {
+        let (file, heads, samples) = match &plan.out {
             Some(path) => {
-                let (file, head, samples) = Appender::open(path, &head)?;
-                if let Some(seed) = plan.seed.filter(|seed| *seed != head.seed) {
-                    let reason = format!("has the seed {}, and not {seed}; leave out --seed to continue it", head.seed);
+                let (file, earlier) = Appender::open(path, &heads)?;
+                let seed = earlier.heads[0].seed;
+                if let Some(asked) = plan.seed.filter(|asked| *asked != seed) {
+                    let reason = format!("has the seed {seed}, and not {asked}; leave out --seed to continue it");
                     return Err(FileError::Foreign { path: path.clone(), reason });
                 }
-                (Some(file), head, samples)
+                (Some(file), earlier.heads, earlier.samples)
             }
-            None => (None, head, Vec::new()),
+            None => (None, heads, Vec::new()),
         };
         // A run that was unavailable is tried again.
         let made = samples.iter().filter(|sample| sample.measured.status != Status::Unavailable);
@@ -138,9 +137,8 @@ impl Rounds {
             Some(Run { cell: sample.cell.clone(), round: round?, against })
         };
         Ok(Self {
-            seed: head.seed,
-            environment: Arc::new(head.environment),
-            environment_against: None,
+            seed: heads[0].seed,
+            environments: heads.into_iter().map(|head| Arc::new(head.environment)).collect(),
             file,
             done: made.filter_map(run).collect(),
             samples,
@@ -161,10 +159,8 @@ impl Rounds {
         let cells = plan.scenarios.len();
         for index in MatrixPlan::order(cells * executors.count(), self.seed, round) {
             let scenario = &plan.scenarios[index % cells];
-            let (executor, environment) = match (&executors.against, &self.environment_against) {
-                (Some(other), Some(environment)) if index >= cells => (other, Arc::clone(environment)),
-                _ => (&executors.this, Arc::clone(&self.environment)),
-            };
+            let executor = executors.against.as_ref().filter(|_| index >= cells).unwrap_or(&executors.this);
+            let environment = Arc::clone(&self.environments[index / cells]);
             let run = Run { cell: Cell::planned(scenario), round, against: index >= cells };
             if !self.done.insert(run.clone()) {
                 continue;
@@ -227,9 +223,7 @@ impl Rounds {
         }
         for sample in self.unavailable.drain(..).chain([sample]) {
             if let Some(file) = &mut self.file {
-                let is_heads = *sample.environment == *self.environment;
-                let line = if is_heads { sample::line(&sample) } else { sample::line_of_its_own(&sample) };
-                file.append(&line)?;
+                file.append(&sample::line(&sample))?;
             }
             let same_run = |other: &Sample| {
                 other.measured.status == Status::Unavailable

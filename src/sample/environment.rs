@@ -71,6 +71,11 @@ impl Program {
         }
     }
 
+    /// What tells it from another build: its commit, or its version.
+    pub fn name(&self) -> &str {
+        self.commit.as_deref().or(self.version.as_deref()).unwrap_or("unknown")
+    }
+
     /// The version of a stack, if it is compiled in.
     pub fn version_of(&self, stack: StackKind) -> Option<&str> {
         let version = match stack {

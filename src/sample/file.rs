@@ -8,8 +8,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
+use serde_json::Value;
+
 use super::line::{self, Line};
-use super::{Environment, Head, Sample, Score, Status};
+use super::{Build, Environment, Head, Program, Sample, Score, Status};
 use crate::scenario::Cell;
 
 /// The longest file that is read, in bytes: hundreds of thousands of samples. All are kept in memory.
@@ -68,7 +71,7 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
-    /// Its samples do not belong with those that are to be appended, or it cannot be used by this process.
+    /// Its samples do not belong with others, or it cannot be used by this process.
     #[error("{}: {reason}", path.display())]
     Foreign {
         /// The file.
@@ -117,12 +120,28 @@ impl SampleFile {
         }
     }
 
-    /// Its samples.
+    /// Its samples of one build. The build must be named if `matrix --against` made the file, which has two. `option` is
+    /// the option that names it.
     ///
     /// # Errors
     ///
-    /// [`FileError::Empty`] if it has none.
-    pub fn into_samples(self) -> Result<Vec<Sample>, FileError> {
+    /// [`FileError::Foreign`] for a file of two builds without a name, and [`FileError::Empty`] without samples.
+    pub fn into_samples(mut self, build: Option<Build>, option: &str) -> Result<Vec<Sample>, FileError> {
+        let first = |build: Build| self.samples.iter().find(|sample| build.made(sample));
+        let build = match (build, first(Build::This), first(Build::Against)) {
+            (Some(build), ..) => build,
+            (None, Some(this), Some(against)) => {
+                let [this, against] = [this, against].map(|sample| sample.environment.program.name());
+                let reason = format!(
+                    "has runs of two builds: this ({this}), and against ({against}); choose one with {option} this or \
+                     {option} against"
+                );
+                return Err(FileError::Foreign { path: self.path, reason });
+            }
+            (None, None, Some(_)) => Build::Against,
+            (None, ..) => Build::This,
+        };
+        self.samples.retain(|sample| build.made(sample));
         if self.samples.is_empty() { Err(FileError::Empty { path: self.path }) } else { Ok(self.samples) }
     }
 
@@ -147,6 +166,8 @@ impl SampleFile {
                 FileError::Line { path: path.to_owned(), line: index + 1, reason }
             })?;
         }
+        // The scores of several stacks came in between each other. Stable: those of a stack keep their order.
+        file.scores.sort_by_key(|score| score.netstack);
         Ok(Self { path: path.to_owned(), heads: file.heads, samples: file.samples, scores: file.scores })
     }
 }
@@ -165,7 +186,7 @@ struct Reader {
 
 impl Reader {
     fn take(&mut self, text: &str) -> Result<(), String> {
-        match line::parse(text)? {
+        match line::parse(text).map_err(|reason| reason + &self.versions(text))? {
             Line::Head(head) => {
                 let environment = || Arc::new(head.environment.clone());
                 self.environments.entry(head.id.clone()).or_insert_with(environment);
@@ -183,6 +204,25 @@ impl Reader {
             }
         }
         Ok(())
+    }
+
+    /// The versions of the program that wrote a wrong line and of this one, if they differ.
+    fn versions(&self, text: &str) -> String {
+        let described = || {
+            let line: Value = serde_json::from_str(text).ok()?;
+            Program::deserialize(line.get("environment").unwrap_or(&line)).ok()
+        };
+        let head = self.heads.last().map(|head| head.environment.program.clone());
+        let (this, written) = (Program::this(), head.or_else(described).unwrap_or_default());
+        let [ours, theirs] = [&this, &written].map(|program| (&program.version, &program.commit));
+        if written.version.is_none() || ours == theirs {
+            return String::new();
+        }
+        let [ours, theirs] = [&this, &written].map(|program| {
+            let commit = program.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default();
+            format!("version {}{commit}", program.version.as_deref().unwrap_or("unknown"))
+        });
+        format!(" (the line is of {theirs}; this program is {ours})")
     }
 
     /// Adds a sample. An unavailable run may have been tried again in the same round: the new sample replaces it.
@@ -227,7 +267,7 @@ fn read(path: &Path, from: impl Read, max_len: u64) -> Result<Vec<u8>, FileError
     Ok(bytes)
 }
 
-/// A file that samples are appended to. Each is on the disk before the next is measured.
+/// A file that samples or scores are appended to. Each is on the disk before the next is measured.
 #[derive(Debug)]
 pub struct Appender {
     path: PathBuf,
@@ -237,14 +277,14 @@ pub struct Appender {
 }
 
 impl Appender {
-    /// Opens a file for the samples of `head`, and returns those that it already has. An incomplete last line
-    /// is cut off. No other process can open the file at the same time.
+    /// Opens a file for the results of `heads`, one for each build, and returns what it already has. An incomplete last
+    /// line is cut off. No other process can open the file at the same time.
     ///
     /// # Errors
     ///
-    /// [`FileError::Foreign`] if the file is of another plan or environment, or still in use after a second;
+    /// [`FileError::Foreign`] if the file is of another kind, plan, build or environment, or still in use after a second;
     /// [`FileError::TooLong`], [`FileError::Line`] and [`FileError::Write`]. A file that is refused stays unchanged.
-    pub fn open(path: &Path, head: &Head) -> Result<(Self, Head, Vec<Sample>), FileError> {
+    pub fn open(path: &Path, heads: &[Head]) -> Result<(Self, SampleFile), FileError> {
         let foreign = |reason: String| FileError::Foreign { path: path.to_owned(), reason };
         let file = lock(path)?;
         // Through the same handle: Windows locks a file against all other handles.
@@ -255,26 +295,22 @@ impl Appender {
         }
         let text = str::from_utf8(whole)
             .map_err(|_| foreign("contains bytes that are no text; choose another file".to_owned()))?;
-        let earlier = SampleFile::parse(path, text)?;
-        let stored = match earlier.heads.as_slice() {
-            // A file with only a head has nothing to continue: it gets the new head.
-            [_, ..] if earlier.samples.is_empty() => None,
-            [] if text.trim().is_empty() => None,
-            [stored] => {
-                check(stored, head).map_err(foreign)?;
-                Some(stored.clone())
-            }
-            _ => return Err(foreign("was not written by one command; choose another file".to_owned())),
-        };
-        let kept = if stored.is_some() { whole.len() } else { 0 };
+        let mut earlier = SampleFile::parse(path, text)?;
+        // A file with only heads has nothing to continue: it gets the new heads.
+        let is_new = earlier.samples.is_empty() && earlier.scores.is_empty();
+        if !is_new {
+            check(&earlier.heads, heads).map_err(foreign)?;
+        }
+        let kept = if is_new { 0 } else { whole.len() };
         let mut appender = Self { path: path.to_owned(), file, len: kept as u64 };
         if kept < bytes.len() {
             appender.cut().map_err(|source| FileError::Write { path: path.to_owned(), source })?;
         }
-        if stored.is_none() {
-            appender.append(&head.line())?;
+        if is_new {
+            heads.iter().try_for_each(|head| appender.append(&head.line()))?;
+            earlier.heads = heads.to_vec();
         }
-        Ok((appender, stored.unwrap_or_else(|| head.clone()), earlier.samples))
+        Ok((appender, earlier))
     }
 
     /// Appends a line. If that fails, the file is unchanged.
@@ -336,17 +372,33 @@ fn begins_head(torn: &[u8]) -> bool {
     torn[..common] == begin[..common]
 }
 
-/// Checks that samples of `new` may follow the samples of `old`. The error names the difference.
-fn check(old: &Head, new: &Head) -> Result<(), String> {
-    let differences = old.environment.differences(&new.environment);
-    if !differences.is_empty() {
-        let list: Vec<_> =
-            differences.iter().map(|(name, old, new)| format!("{name} was {old} and is {new}")).collect();
-        return Err(format!("was made in another environment: {}; choose another file", list.join(", ")));
+/// Checks that results of `new` may follow the results of `old`. The error names the difference.
+fn check(old: &[Head], new: &[Head]) -> Result<(), String> {
+    let (Some((old, old_builds)), Some((new, new_builds))) = (old.split_first(), new.split_first()) else {
+        return Err("was not written by one command; choose another file".to_owned());
+    };
+    match (old.plan.is_empty(), new.plan.is_empty()) {
+        (true, false) => return Err("has results of conform, and no samples; choose another file".to_owned()),
+        (false, true) => return Err("has samples, and no results of conform; choose another file".to_owned()),
+        // They have no plan. The arguments say which cases of which stacks they are of.
+        (true, true) if old.arguments != new.arguments => {
+            return Err(format!("was made by another command, {:?}; choose another file", old.arguments.join(" ")));
+        }
+        _ => {}
     }
-    if old.id != new.id {
-        // The file has fields that this program does not know.
-        return Err("was made by another version of this program; choose another file".to_owned());
+    same_environment("was made in another environment", old, new)?;
+    match (old_builds, new_builds) {
+        ([], []) => {}
+        ([old], [new]) if old.plan.is_empty() => same_environment("is against another build", old, new)?,
+        ([], [new]) => {
+            let name = new.environment.program.name();
+            return Err(format!("has no runs of the other build, {name}; leave out --against, or choose another file"));
+        }
+        ([old], []) if old.plan.is_empty() => {
+            let name = old.environment.program.name();
+            return Err(format!("has runs of another build, {name}, too; add --against, or choose another file"));
+        }
+        _ => return Err("was not written by one command; choose another file".to_owned()),
     }
     if old.plan == new.plan {
         return Ok(());
@@ -363,6 +415,20 @@ fn check(old: &Head, new: &Head) -> Result<(), String> {
         (None, Some(cell)) => format!("is of fewer cells: it has no \"{cell}\"; choose another file"),
         (None, None) => "has the cells in another order; choose another file".to_owned(),
     })
+}
+
+fn same_environment(title: &str, old: &Head, new: &Head) -> Result<(), String> {
+    let differences = old.environment.differences(&new.environment);
+    if !differences.is_empty() {
+        let list: Vec<_> =
+            differences.iter().map(|(name, old, new)| format!("{name} was {old} and is {new}")).collect();
+        return Err(format!("{title}: {}; choose another file", list.join(", ")));
+    }
+    if old.id != new.id {
+        // The file has fields that this program does not know.
+        return Err("was made by another version of this program; choose another file".to_owned());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

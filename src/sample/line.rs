@@ -23,7 +23,8 @@ const SCORE: &str = "score";
 /// The fields of a [`Head`]'s line that are not its environment.
 const NO_ENVIRONMENT: [&str; 6] = ["schema", "kind", "id", "arguments", "seed", "plan"];
 
-/// The first line of a file: the machine and the program of the samples after it, and the plan.
+/// The first line of a file: the machine and the program of the samples after it, and the plan. The second line
+/// of a file of `matrix --against` is the same for the other build, without the plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Head {
     /// [`Environment::id`].
@@ -126,10 +127,9 @@ impl Head {
     /// The beginning of every head line.
     pub(super) const BEGIN: &str = "{\"schema\":2,\"kind\":\"environment\",";
 
-    /// The head of a file of results of conformance, which has no cells.
-    pub fn of_conformance(arguments: impl Iterator<Item = String>) -> Self {
-        let environment = Environment::detect();
-        Self { id: environment.id(), environment, arguments: arguments.collect(), seed: 0, plan: Vec::new() }
+    /// The head of a file. Without a plan, it is of results of conformance, or of another build.
+    pub fn new(environment: Environment, arguments: Vec<String>, seed: u64, plan: Vec<Scenario>) -> Self {
+        Self { id: environment.id(), environment, arguments, seed, plan }
     }
 
     /// Its line. It ends without a line feed.

@@ -68,6 +68,10 @@ pub(crate) trait System {
 
     fn is_local_address(address: IpAddr) -> bool;
 
+    fn mtu_of_descriptor(_fd: i32) -> Option<u16> {
+        None
+    }
+
     fn enter_netns() -> Result<(), Error> {
         Err(Error::unsupported(Feature::Netns, "create", "a network namespace"))
     }

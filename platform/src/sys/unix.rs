@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::process::ExitStatus;
@@ -20,6 +20,7 @@ use nix::time::{ClockId, clock_gettime};
 use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tun_rs::BorrowedSyncDevice;
 
 use super::Interrupts;
 use crate::ProcessEnd;
@@ -154,6 +155,19 @@ pub(super) fn cpu_of_thread() -> Option<Duration> {
 /// An interface's name has at most 15 bytes (`IFNAMSIZ`).
 pub(super) fn check_name_len(name: &str) -> Result<(), &'static str> {
     if name.len() < libc::IFNAMSIZ { Ok(()) } else { Err("this system takes at most 15 bytes") }
+}
+
+/// Asks a copy of the descriptor, so the descriptor stays its owner's.
+pub(super) fn mtu_of_descriptor(fd: i32) -> Option<u16> {
+    // SAFETY: F_DUPFD_CLOEXEC touches no memory, and fails if the descriptor is not open.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
+    if copy < 0 {
+        return None;
+    }
+    // SAFETY: the copy is open, and nothing else has it.
+    let copy = unsafe { OwnedFd::from_raw_fd(copy) };
+    // SAFETY: the copy is open until the end of this function. Only the interface is asked, no packet is read.
+    unsafe { BorrowedSyncDevice::borrow_raw(copy.as_raw_fd()) }.ok()?.mtu().ok()
 }
 
 pub(super) fn is_local_address(address: IpAddr) -> bool {

@@ -2,14 +2,13 @@
 // The counts in the tests need these stacks.
 #![cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 
-use std::collections::HashSet;
 use std::num::NonZeroU64;
 
 use clap::Parser;
 
 use super::*;
 use crate::cli::{Cli, Command};
-use crate::scenario::{Amount, Cell, RuntimeKind, Verify};
+use crate::scenario::{RuntimeKind, Verify};
 
 /// The order of the seed 42 in its first round, of eight scenarios.
 const ORDER_OF_42: [usize; 8] = [6, 4, 5, 3, 2, 1, 0, 7];
@@ -53,6 +52,18 @@ fn every_combination_is_there_once() {
     assert_eq!((plan.runs, plan.skipped.len(), plan.out, plan.seed), (10, 0, None, None));
     let cells: HashSet<Cell> = plan.scenarios.iter().map(Cell::planned).collect();
     assert_eq!(cells.len(), plan.scenarios.len());
+}
+
+/// A matrix knows a run by its cell: a second scenario of a cell would never run, and was announced.
+#[test]
+fn a_preset_plans_each_cell_once() {
+    for preset in ["streams", "requests", "connections", "datagrams", "networks", "stacks", "all"] {
+        let plan = plan(&format!("--preset {preset}"));
+        let cells: HashSet<Cell> = plan.scenarios.iter().map(Cell::planned).collect();
+        assert_eq!(cells.len(), plan.scenarios.len(), "{preset}");
+        let skipped: HashSet<&String> = plan.skipped.iter().collect();
+        assert_eq!(skipped.len(), plan.skipped.len(), "{preset}: {:?}", plan.skipped);
+    }
 }
 
 #[test]

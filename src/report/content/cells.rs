@@ -63,7 +63,7 @@ fn table(one: &Series) -> Table {
         if metric.name == one.speed().name {
             let rate = |row: &CellSummary| match row.estimate {
                 Some(estimate) => format::speed(row, estimate.median),
-                None => format::failures(row),
+                None => format::no_figure(row),
             };
             table.push(head, rows.iter().map(rate));
             table.push(Column::new("95 % interval", true), rows.iter().map(|row| text(format::interval(row))));
@@ -116,7 +116,7 @@ pub(super) fn records(all: &[Series]) -> Table {
     for axis in &AXES {
         push(axis.name.to_owned(), axis.is_number, &|_, row| Some(axis.machine_value(&row.cell)));
     }
-    push("runs".to_owned(), true, &|_, row| Some(row.runs().to_string()));
+    push("runs".to_owned(), true, &|_, row| Some(row.runs.to_string()));
     push("runs_ok".to_owned(), true, &|_, row| Some(row.speeds.len().to_string()));
     push("outliers".to_owned(), true, &|_, row| Some(row.outliers.len().to_string()));
     for metric in &METRICS {

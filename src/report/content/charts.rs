@@ -102,7 +102,7 @@ pub(super) fn name(cell: &Cell) -> String {
 pub(super) fn bar(label: String, row: &CellSummary) -> Bar {
     let failures = format::failures(row);
     let note = match row.estimate {
-        None => failures,
+        None => format::no_figure(row),
         Some(estimate) if failures.is_empty() => format::speed(row, estimate.median),
         Some(estimate) => format!("{} ({failures})", format::speed(row, estimate.median)),
     };
@@ -244,7 +244,7 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
         let median = row.and_then(|row| row.estimate).map(|estimate| estimate.median).filter(|gbps| *gbps > 0.0);
         let of_mark = strokes.iter_mut().find(|strokes| strokes.mark == mark(&sample.cell));
         if let (Some(median), Some(strokes)) = (median, of_mark) {
-            strokes.points.push((*time, (sample.speed() / median - 1.0) * 100.0));
+            strokes.points.extend(sample.speed().map(|speed| (*time, (speed / median - 1.0) * 100.0)));
         }
     }
     let points = || strokes.iter().flat_map(|strokes| &strokes.points);
@@ -303,7 +303,7 @@ pub(super) fn small(x: model::Axis, strokes: Vec<Strokes>) -> Plot {
 fn over_time(one: &Series, clock: &Clock, row: &CellSummary) -> Plot {
     let x = clock.axis("", clock.times.iter().copied());
     let runs = one.samples.iter().zip(&clock.times).filter(|(sample, _)| sample.is_ok() && sample.cell == row.cell);
-    let points = runs.map(|(sample, time)| (*time, sample.speed())).collect();
+    let points = runs.filter_map(|(sample, time)| Some((*time, sample.speed()?))).collect();
     small(x, vec![Strokes { mark: mark(&row.cell), shape: Shape::Dots, points }])
 }
 

@@ -82,7 +82,7 @@ fn is_in_name(axis: &Axis) -> bool {
 
 /// The median, or how the runs failed.
 fn figure(row: &CellSummary) -> String {
-    row.estimate.map_or_else(|| format::failures(row), |estimate| format::speed(row, estimate.median))
+    row.estimate.map_or_else(|| format::no_figure(row), |estimate| format::speed(row, estimate.median))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
 
 /// How many runs a cell has, failed ones too.
 fn runs(one: &Series) -> String {
-    let counts = || one.summary.cells.iter().map(crate::measure::CellSummary::runs);
+    let counts = || one.summary.cells.iter().map(|row| row.runs);
     match (counts().min(), counts().max()) {
         (Some(least), Some(most)) if least < most => format!("{least} to {most} runs of each cell"),
         (runs, _) => format!("{} of each cell", plural(runs.unwrap_or_default(), "run")),

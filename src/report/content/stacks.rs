@@ -2,125 +2,117 @@
 
 use std::collections::BTreeSet;
 
-use netstacks::StackKind;
+use netstacks::{StackConfig, StackKind};
 
 use crate::measure::CellSummary;
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Block, Column, Table};
 use crate::report::series::Series;
-use crate::scenario::{Cell, Conditions, DEFAULT_MTU, Mode, RuntimeKind, Subject, Workload};
+use crate::scenario::{Cell, Conditions, DEFAULT_MTU, Generator, Mode, Requests, RuntimeKind, Subject, Workload};
 
 /// A column of the table: a question that cells of the preset `stacks` answer.
 struct Question {
     title: &'static str,
-    /// Whether a cell answers it, whatever its subject.
-    asks: fn(&Cell) -> bool,
+    workload: fn() -> Workload,
+    /// Streams or connections.
+    parallel: u16,
+    loss_ppm: u32,
     /// The value of the column, from the figure by which runs are compared.
     answer: fn(f64) -> f64,
     less_is_better: bool,
     decimals: usize,
 }
 
+/// The first column. The others say in what they differ.
+const READ: Question = Question {
+    title: "read Gbps",
+    workload: || Workload::Stream(Mode::Reader),
+    parallel: 1,
+    loss_ppm: 0,
+    answer: |figure| figure,
+    less_is_better: false,
+    decimals: 1,
+};
+
+const REQUESTS: Question =
+    Question { title: "requests/s", workload: || Workload::Rr(Requests::default()), decimals: 0, ..READ };
+
 const QUESTIONS: [Question; 7] = [
-    Question {
-        title: "read Gbps",
-        asks: |cell| is_stream(cell, Mode::Reader),
-        answer: same,
-        less_is_better: false,
-        decimals: 1,
-    },
-    Question {
-        title: "write Gbps",
-        asks: |cell| is_stream(cell, Mode::Writer),
-        answer: same,
-        less_is_better: false,
-        decimals: 1,
-    },
-    Question { title: "requests/s", asks: |cell| is_rr(cell, 1), answer: same, less_is_better: false, decimals: 0 },
-    Question {
-        title: "on 1,000 connections",
-        asks: |cell| is_rr(cell, 1000),
-        answer: same,
-        less_is_better: false,
-        decimals: 0,
-    },
-    Question {
-        title: "new connections/s",
-        asks: |cell| matches!(cell.workload, Workload::Crr(_)) && cell.parallel == 50,
-        answer: same,
-        less_is_better: false,
-        decimals: 0,
-    },
+    READ,
+    Question { title: "write Gbps", workload: || Workload::Stream(Mode::Writer), ..READ },
+    REQUESTS,
+    Question { title: "on 1,000 connections", parallel: 1000, ..REQUESTS },
+    Question { title: "new connections/s", workload: || Workload::Crr(Requests::default()), parallel: 50, ..REQUESTS },
     Question {
         title: "KiB a connection",
-        asks: |cell| cell.workload == Workload::Idle,
+        workload: || Workload::Idle,
+        parallel: 1000,
         // The figure is connections in a megabyte.
         answer: |connections| 1e6 / connections / 1024.0,
         less_is_better: true,
-        decimals: 1,
+        ..READ
     },
-    Question {
-        title: "read Mbit/s at 1 % loss",
-        asks: is_lossy,
-        answer: |gbps| gbps * 1000.0,
-        less_is_better: false,
-        decimals: 0,
-    },
+    // One packet in a hundred.
+    Question { title: "read Mbit/s at 1 % loss", loss_ppm: 10_000, answer: |gbps| gbps * 1000.0, decimals: 0, ..READ },
 ];
 
-const fn same(figure: f64) -> f64 {
-    figure
-}
+/// The default of `--buffer`, in bytes.
+const DEFAULT_BUFFER: usize = 1_000_000;
 
-fn is_stream(cell: &Cell, mode: Mode) -> bool {
-    cell.workload == Workload::Stream(mode) && cell.parallel == 1 && cell.conditions == Conditions::default()
-}
-
-fn is_rr(cell: &Cell, connections: u16) -> bool {
-    matches!(cell.workload, Workload::Rr(requests) if requests.rate.is_none())
-        && cell.parallel == connections
-        && cell.background.is_none()
-}
-
-fn is_lossy(cell: &Cell) -> bool {
-    let one_percent = Conditions { loss_ppm: 10_000, ..Conditions::default() };
-    cell.workload == Workload::Stream(Mode::Reader) && cell.parallel == 1 && cell.conditions == one_percent
-}
-
-/// Whether a cell has the settings of the preset, with offload or without; [`blocks`] prefers those with it.
-fn is_of_preset(cell: &Cell) -> bool {
-    let is_lossless = cell.conditions == Conditions::default();
-    matches!(cell.runtime, None | Some(RuntimeKind::MultiThread(_)))
-        && !cell.ipv6
-        && cell.mtu.is_none_or(|mtu| mtu == usize::from(DEFAULT_MTU))
-        && (is_lossless || is_lossy(cell))
+impl Question {
+    /// Whether a cell answers it, with offload or without; [`blocks`] prefers those with it. All that the title does not
+    /// say is as in the preset.
+    fn asks(&self, cell: &Cell) -> bool {
+        let is_whole = match cell.subject {
+            Subject::Path(_) => true,
+            Subject::Loopback => self.loss_ppm == 0,
+            Subject::Kernel => self.loss_ppm > 0,
+            _ => false,
+        };
+        let asked = Cell {
+            workload: (self.workload)(),
+            parallel: self.parallel,
+            conditions: Conditions { loss_ppm: self.loss_ppm, ..Conditions::default() },
+            runtime: Some(RuntimeKind::MultiThread(None)),
+            mtu: cell.mtu.and(Some(DEFAULT_MTU.into())),
+            bitrate: None,
+            background: None,
+            ipv6: false,
+            window_bytes: cell.window_bytes.and(Some(StackConfig::default().window)),
+            buffer_bytes: DEFAULT_BUFFER,
+            queue_packets: None,
+            generator: Generator::Own,
+            ..cell.clone()
+        };
+        is_whole && asked == *cell
+    }
 }
 
 /// The table, if series of one machine and program answer all questions.
 pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
     let alike = || all.iter().filter(|one| one.environment == all[0].environment);
-    let rows = alike().flat_map(|one| &one.summary.cells).filter(|row| is_of_preset(&row.cell));
-    let mut rows: Vec<&CellSummary> = rows.collect();
+    let mut rows: Vec<&CellSummary> = alike().flat_map(|one| &one.summary.cells).collect();
     // The first row that answers a question counts, so rows without offload come last.
     rows.sort_by_key(|row| row.cell.offload == Some(false));
-    let stacks: BTreeSet<StackKind> = rows.iter().filter_map(|row| path(&row.cell)).collect();
-    let is_asked = |question: &Question| rows.iter().any(|row| path(&row.cell).is_some() && (question.asks)(&row.cell));
+    let is_asked = |question: &Question| rows.iter().any(|row| path(&row.cell).is_some() && question.asks(&row.cell));
     if !QUESTIONS.iter().all(is_asked) {
         return Vec::new();
     }
+    let is_answer = |row: &&&CellSummary| QUESTIONS.iter().any(|question| question.asks(&row.cell));
+    let stacks: BTreeSet<StackKind> = rows.iter().filter(is_answer).filter_map(|row| path(&row.cell)).collect();
     let names = stacks.iter().map(|stack| stack.name()).chain(["the kernel"]);
     let mut table = Table::new("Stacks");
     table.push(Column::new("stack", false), names.map(ToOwned::to_owned));
     for question in &QUESTIONS {
-        let cell = |of: &dyn Fn(&Cell) -> bool| rows.iter().find(|row| of(&row.cell) && (question.asks)(&row.cell));
+        let cell = |of: &dyn Fn(&Cell) -> bool| rows.iter().find(|row| of(&row.cell) && question.asks(&row.cell));
         let of_stacks = stacks.iter().map(|stack| cell(&|cell| path(cell) == Some(*stack)));
-        let places: Vec<_> = of_stacks.chain([cell(&is_kernel)]).collect();
+        let places: Vec<_> = of_stacks.chain([cell(&|cell| path(cell).is_none())]).collect();
         let figure = |row: &&&CellSummary| Some((question.answer)(row.estimate?.median));
         let mut figures: Vec<Option<f64>> = places.iter().map(|row| row.as_ref().and_then(figure)).collect();
         let texts = places.iter().zip(&figures).map(|(row, figure)| match (row, figure) {
             (Some(row), Some(figure)) if row.failures.is_empty() => written(*figure, question.decimals),
             (Some(row), Some(figure)) => format!("{} ({})", written(*figure, question.decimals), format::failures(row)),
-            (Some(row), None) => format::failures(row),
+            (Some(row), None) => format::no_figure(row),
             (None, _) => UNKNOWN.to_owned(),
         });
         let texts = texts.collect();
@@ -171,18 +163,17 @@ fn path(cell: &Cell) -> Option<StackKind> {
     }
 }
 
-fn is_kernel(cell: &Cell) -> bool {
-    matches!(cell.subject, Subject::Loopback | Subject::Kernel)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use clap::Parser;
+
     use super::*;
+    use crate::cli::Cli;
     use crate::measure::fixture::{cell, failed, sample};
+    use crate::plan::Plan;
     use crate::sample::{IdleFacts, RequestFacts, Sample, Status};
-    use crate::scenario::Requests;
 
     fn run(subject: Subject, workload: Workload, parallel: u16, figure: f64) -> Sample {
         let runtime = Some(RuntimeKind::MultiThread(None));
@@ -214,10 +205,44 @@ mod tests {
             (Workload::Idle, 1000),
         ];
         let mut runs: Vec<_> = works.map(|(workload, parallel)| run(subject, workload, parallel, figure)).into();
+        let subject = if subject == Subject::Loopback { Subject::Kernel } else { subject };
         let mut lossy = run(subject, Workload::Stream(Mode::Reader), 1, figure);
         lossy.cell.conditions = Conditions { loss_ppm: 10_000, ..Conditions::default() };
         runs.push(lossy);
         runs
+    }
+
+    /// The cells of the preset answer the questions, each one. A cell that differs in anything else answers none.
+    #[cfg(all(target_os = "linux", feature = "smoltcp"))]
+    #[test]
+    fn a_column_has_cells_of_the_preset_alone() {
+        let answered = |cell: &Cell| QUESTIONS.iter().filter(|question| question.asks(cell)).count();
+        let cells = |arguments: &str| -> Vec<Cell> {
+            let words = format!("x matrix --netstack smoltcp {arguments}");
+            let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
+            let Plan::Matrix(plan) = Plan::try_from(cli).unwrap() else { unreachable!() };
+            plan.scenarios.iter().map(Cell::planned).collect()
+        };
+        let preset = cells("--preset stacks");
+        assert_eq!(preset.len(), 2 * QUESTIONS.len());
+        assert!(preset.iter().all(|cell| answered(cell) == 1), "{preset:?}");
+        for other in [
+            "--mode reader --bitrate 1M",
+            "--mode reader --buffer 1",
+            "--mode reader --window 64KiB",
+            "--mode reader --worker-threads 1",
+            "--mode reader --layer kernel,proxy,stack",
+            "--mode rr --request 1000",
+            "--mode rr --parallel 1000 --depth 4",
+            "--mode rr --background reader",
+            "--mode crr --parallel 50 --response 1MB",
+            "--mode idle --parallel 10",
+            "--mode rr,idle --parallel 1000 --layer path --delay 5ms",
+            "--mode reader --loss 1% --delay 5ms",
+        ] {
+            let cells = cells(&format!("--runtime multi-thread {other}"));
+            assert!(!cells.is_empty() && cells.iter().all(|cell| answered(cell) == 0), "{other}: {cells:?}");
+        }
     }
 
     #[test]

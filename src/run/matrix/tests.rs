@@ -120,3 +120,27 @@ fn another_build_runs_every_cell_in_the_same_rounds() {
     ended.unwrap();
     assert_eq!(executors.this.runs.borrow().len() + executors.against.unwrap().runs.borrow().len(), 8);
 }
+
+#[test]
+fn a_file_is_continued_with_the_same_other_build_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let refusal = |file: &str, against: Option<&str>| {
+        let plan = MatrixPlan { out: Some(folder.path().join(file)), ..plan(&folder) };
+        let outcome = |_| Ok(());
+        let against = against.map(|commit| executor(commit, outcome));
+        let executors = Executors { this: executor("new", outcome), against };
+        let (samples, ended) = matrix(&plan, Vec::new(), &executors, &mut Nobody);
+        assert_eq!(samples.is_empty(), ended.is_err());
+        ended.err().map(|error| error.to_string().split_once(": ").unwrap().1.to_owned())
+    };
+    assert_eq!([refusal("two", Some("old")), refusal("two", Some("old"))], [None, None]);
+    for (file, against, reason) in [
+        ("two", Some("older"), "is against another build: commit was old and is older; choose another file"),
+        ("two", None, "has runs of another build, old, too; add --against, or choose another file"),
+    ] {
+        assert_eq!(refusal(file, against).as_deref(), Some(reason));
+    }
+    assert_eq!(refusal("one", None), None);
+    let reason = "has no runs of the other build, old; leave out --against, or choose another file";
+    assert_eq!(refusal("one", Some("old")).as_deref(), Some(reason));
+}

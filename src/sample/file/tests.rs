@@ -2,7 +2,10 @@
 
 use std::env;
 use std::process::Command;
+use std::slice;
 
+use conformance::{Case, Layer, Outcome, Ran, known};
+use netstacks::StackKind;
 use tempfile::TempDir;
 
 use super::super::line::tests::{environment, head, sample, scenario};
@@ -26,7 +29,7 @@ fn of_round(round: u32) -> Sample {
 
 /// Appends samples of these rounds to a file.
 fn write(path: &Path, rounds: impl IntoIterator<Item = u32>) {
-    let (mut appender, _, _) = Appender::open(path, &head()).unwrap();
+    let (mut appender, _) = Appender::open(path, &[head()]).unwrap();
     for round in rounds {
         appender.append(&line::line(&of_round(round))).unwrap();
     }
@@ -39,7 +42,7 @@ fn text(path: &Path) -> String {
 /// The reason for which a file is refused. The file must stay unchanged.
 fn refusal(path: &Path, head: &Head) -> String {
     let before = fs::read(path).unwrap();
-    let error = Appender::open(path, head).unwrap_err();
+    let error = Appender::open(path, slice::from_ref(head)).unwrap_err();
     assert!(error.is_input(), "{error}");
     assert_eq!(fs::read(path).unwrap(), before);
     let text = error.to_string();
@@ -160,8 +163,8 @@ fn appending_keeps_the_head_of_the_file() {
     write(&path, [1]);
     // The arguments and the seed do not change a figure, so they may differ.
     let now = Head { arguments: vec!["again".to_owned()], seed: 7, ..head() };
-    let (mut appender, stored, samples) = Appender::open(&path, &now).unwrap();
-    assert_eq!((stored, samples), (head(), vec![of_round(1)]));
+    let (mut appender, earlier) = Appender::open(&path, &[now]).unwrap();
+    assert_eq!((earlier.heads, earlier.samples), (vec![head()], vec![of_round(1)]));
     appender.append(&line::line(&of_round(2))).unwrap();
     assert_eq!(SampleFile::read(&path).unwrap().samples, [of_round(1), of_round(2)]);
 }
@@ -171,8 +174,8 @@ fn a_head_without_samples_is_replaced() {
     let (_folder, path) = place();
     write(&path, []);
     let now = Head { plan: vec![scenario(Mode::Reader)], ..head() };
-    let (_, stored, samples) = Appender::open(&path, &now).unwrap();
-    assert_eq!((stored, samples), (now.clone(), vec![]));
+    let (_, earlier) = Appender::open(&path, slice::from_ref(&now)).unwrap();
+    assert_eq!((earlier.heads, earlier.samples), (vec![now.clone()], vec![]));
     assert_eq!(text(&path), now.line() + "\n");
 }
 
@@ -189,8 +192,8 @@ fn a_torn_last_line_is_cut_off_wherever_it_is_torn() {
     assert!(lengths.iter().any(|len| str::from_utf8(&whole[..*len]).is_err()));
     for len in lengths {
         fs::write(&path, &whole[..len]).unwrap();
-        let (mut appender, _, samples) =
-            Appender::open(&path, &head()).unwrap_or_else(|error| panic!("{len} bytes: {error}"));
+        let (mut appender, SampleFile { samples, .. }) =
+            Appender::open(&path, &[head()]).unwrap_or_else(|error| panic!("{len} bytes: {error}"));
         assert_eq!(samples.len(), usize::from(len >= first_len), "{len} bytes");
         for round in 1 + samples.len() as u32..=2 {
             appender.append(&line::line(&of_round(round))).unwrap();
@@ -229,6 +232,22 @@ fn a_file_of_another_program_is_left_alone() {
         fs::write(&path, content + "\n").unwrap();
         assert_eq!(refusal(&path, &head()), ": was not written by one command; choose another file");
     }
+}
+
+#[test]
+fn a_file_has_one_kind_of_results() {
+    let (_folder, path) = place();
+    write(&path, [1]);
+    let conformance = Head { plan: Vec::new(), ..head() };
+    assert_eq!(refusal(&path, &conformance), ": has samples, and no results of conform; choose another file");
+    let (stack, case) = (StackKind::Smoltcp, Case::all().next().unwrap());
+    let ran = Ran { outcome: Outcome::Pass, workarounds: Vec::new() };
+    let score = Score::new(stack, Layer::Stack, false, &case, ran, &known::of(stack));
+    fs::write(&path, format!("{}\n{}\n", conformance.line(), line::score_line(&score))).unwrap();
+    assert_eq!(refusal(&path, &head()), ": has results of conform, and no samples; choose another file");
+    let other = Head { arguments: vec!["conform".to_owned()], ..conformance.clone() };
+    assert_eq!(refusal(&path, &other), ": was made by another command, \"matrix\"; choose another file");
+    assert_eq!(Appender::open(&path, &[conformance]).unwrap().1.scores, [score]);
 }
 
 #[test]
@@ -287,8 +306,8 @@ fn both_programs_of_a_matrix_have_a_sample_of_each_round() {
 #[test]
 fn a_second_writer_is_refused_while_the_first_is_there() {
     let (_folder, path) = place();
-    let (first, _, _) = Appender::open(&path, &head()).unwrap();
-    let error = Appender::open(&path, &head()).unwrap_err();
+    let (first, _) = Appender::open(&path, &[head()]).unwrap();
+    let error = Appender::open(&path, &[head()]).unwrap_err();
     assert!(matches!(&error, FileError::Foreign { .. }), "{error}");
     assert!(error.to_string().contains("another process is writing to it"), "{error}");
     drop(first);
@@ -298,7 +317,7 @@ fn a_second_writer_is_refused_while_the_first_is_there() {
 #[test]
 fn a_lock_that_is_released_soon_is_waited_for() {
     let (_folder, path) = place();
-    let (first, _, _) = Appender::open(&path, &head()).unwrap();
+    let (first, _) = Appender::open(&path, &[head()]).unwrap();
     let goes = thread::spawn(move || {
         thread::sleep(Duration::from_millis(100));
         drop(first);
@@ -311,7 +330,7 @@ fn a_lock_that_is_released_soon_is_waited_for() {
 fn a_folder_is_no_file_of_samples() {
     let (folder, _) = place();
     for path in [folder.path().to_owned(), folder.path().join("missing/samples.jsonl")] {
-        let error = Appender::open(&path, &head()).unwrap_err();
+        let error = Appender::open(&path, &[head()]).unwrap_err();
         assert!(error.is_input() && error.to_string().contains("choose another"), "{error}");
     }
 }
@@ -321,7 +340,7 @@ fn a_folder_is_no_file_of_samples() {
 fn a_device_is_no_file_of_samples() {
     // The first is endless, the second accepts no bytes.
     for path in ["/dev/zero", "/dev/full"] {
-        let error = Appender::open(Path::new(path), &head()).unwrap_err();
+        let error = Appender::open(Path::new(path), &[head()]).unwrap_err();
         assert!(matches!(error, FileError::Foreign { .. } | FileError::Open { .. }), "{error}");
     }
 }
@@ -331,7 +350,7 @@ fn a_device_is_no_file_of_samples() {
 #[ignore = "wants a small disk of its own"]
 fn fill() {
     let path = PathBuf::from(env::var("SMALL_DISK").unwrap()).join("samples.jsonl");
-    let (mut appender, _, _) = Appender::open(&path, &head()).unwrap();
+    let (mut appender, _) = Appender::open(&path, &[head()]).unwrap();
     let mut lines = vec![head().line()];
     let error = loop {
         let line = line::line(&of_round(lines.len() as u32));
@@ -346,8 +365,8 @@ fn fill() {
     assert_eq!(text(&path), lines.join("\n") + "\n");
     drop(appender);
     // Once there is room again, it goes on.
-    let (_, _, samples) = Appender::open(&path, &head()).unwrap();
-    assert_eq!(samples.len(), lines.len() - 1);
+    let (_, earlier) = Appender::open(&path, &[head()]).unwrap();
+    assert_eq!(earlier.samples.len(), lines.len() - 1);
 }
 
 #[test]
@@ -372,10 +391,38 @@ fn skip(reason: &str) {
     let _closed = writeln!(io::stderr(), "SKIP {}: {reason}", module_path!());
 }
 
+/// Earlier builds wrote them.
 #[test]
-fn the_published_samples_can_be_read() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data/linux.jsonl");
-    let published = SampleFile::read(&path).unwrap();
-    assert!(published.samples.iter().all(Sample::is_ok), "a figure for every run");
-    assert_eq!(published.heads.len(), 1);
+fn every_published_file_can_be_read() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
+    assert!(files.len() >= 10, "{files:?}");
+    for path in files {
+        let published = SampleFile::read(&path).unwrap();
+        assert_eq!(published.heads.len(), 1, "{}", path.display());
+        let has_samples = published.scores.is_empty();
+        assert_eq!(published.into_samples(None, "").is_ok(), has_samples, "{}", path.display());
+    }
+}
+
+/// A line of another build is read, or the versions of both are in the reason.
+#[test]
+fn a_line_of_another_version_is_refused_by_both_versions() {
+    let versions = format!(
+        " (the line is of version 1.2.3; this program is version {}{})",
+        env!("CARGO_PKG_VERSION"),
+        Program::this().commit.map(|commit| format!(", commit {commit}")).unwrap_or_default()
+    );
+    let (head, own, short) = (head().line(), line_of_its_own(&sample()), line::line(&sample()));
+    let renamed = |text: &str, field: &str| text.replace(field, &format!("former_{field}"));
+    for (text, reason) in [
+        (renamed(&head, "mtu"), "line 1: missing field `mtu`"),
+        (head.replace("\"schema\":2", "\"schema\":1"), "line 1: schema 1, and this program knows 2"),
+        (renamed(&own, "warmup_bytes"), "line 1: missing field `warmup_bytes`"),
+        (format!("{head}\n{}", renamed(&short, "warmup_bytes")), "line 2: missing field `warmup_bytes`"),
+    ] {
+        let refusal = wrong(&format!("{text}\n"));
+        assert!(refusal.contains(reason) && refusal.ends_with(&versions), "{refusal}");
+    }
 }

@@ -61,6 +61,10 @@ impl System for Linux {
         unix::is_local_address(address)
     }
 
+    fn mtu_of_descriptor(fd: i32) -> Option<u16> {
+        unix::mtu_of_descriptor(fd)
+    }
+
     fn enter_netns() -> Result<(), Error> {
         netns::enter()
     }

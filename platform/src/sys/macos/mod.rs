@@ -58,6 +58,10 @@ impl System for MacOs {
         unix::is_local_address(address)
     }
 
+    fn mtu_of_descriptor(fd: i32) -> Option<u16> {
+        unix::mtu_of_descriptor(fd)
+    }
+
     /// `TCP_CONNECTION_INFO` of `tcp(4)`.
     fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
         let mut info = [0_u8; TCP_INFO_LEN];
