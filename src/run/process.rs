@@ -94,6 +94,8 @@ pub(super) fn last_words(end: &str, stderr: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
     use super::*;
 
     /// A process must not take the memory of its parent by output without end.
