@@ -167,12 +167,8 @@ fn path(cell: &Cell) -> Option<StackKind> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use clap::Parser;
-
     use super::*;
-    use crate::cli::Cli;
     use crate::measure::fixture::{cell, failed, sample};
-    use crate::plan::Plan;
     use crate::sample::{IdleFacts, RequestFacts, Sample, Status};
 
     fn run(subject: Subject, workload: Workload, parallel: u16, figure: f64) -> Sample {
@@ -216,6 +212,11 @@ mod tests {
     #[cfg(all(target_os = "linux", feature = "smoltcp"))]
     #[test]
     fn a_column_has_cells_of_the_preset_alone() {
+        use clap::Parser;
+
+        use crate::cli::Cli;
+        use crate::plan::Plan;
+
         let answered = |cell: &Cell| QUESTIONS.iter().filter(|question| question.asks(cell)).count();
         let cells = |arguments: &str| -> Vec<Cell> {
             let words = format!("x matrix --netstack smoltcp {arguments}");
