@@ -23,12 +23,12 @@ pub struct Known {
     /// Cases that fail in some runs and pass in others, each with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub at_times: BTreeMap<String, String>,
-    /// The same for cases that fail at times with offload alone.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub at_times_with_offload: BTreeMap<String, String>,
-    /// Cases that pass on a fast machine with nothing else to do and fail on others, each with the reason.
+    /// Cases whose result depends on how fast and how busy the machine is, each with the reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub when_busy: BTreeMap<String, String>,
+    /// The same with offload alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub when_busy_with_offload: BTreeMap<String, String>,
     /// The text that a known failure contains. A `#` stands for any number. A ` | ` is between texts of which one is enough.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub seen: BTreeMap<String, String>,
@@ -44,8 +44,12 @@ impl Known {
 
     /// Returns the reason why a case fails in some runs over this kind of link.
     pub fn fails_at_times(&self, id: &str, offload: bool) -> Option<&String> {
-        let with_offload = || self.at_times_with_offload.get(id).filter(|_| offload);
-        self.at_times.get(id).or_else(with_offload).or_else(|| self.when_busy.get(id))
+        self.at_times.get(id).or_else(|| self.fails_when_busy(id, offload))
+    }
+
+    /// Returns the reason why a case fails over this kind of link on some machines.
+    pub fn fails_when_busy(&self, id: &str, offload: bool) -> Option<&String> {
+        self.when_busy.get(id).or_else(|| self.when_busy_with_offload.get(id).filter(|_| offload))
     }
 }
 

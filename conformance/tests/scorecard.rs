@@ -126,7 +126,7 @@ fn the_list_names_cases() {
         assert!(StackKind::ALL.into_iter().chain([StackKind::Gvisor]).any(is_its_name), "{stack}");
         let named = [&known.failures, &known.failures_with_offload, &known.at_times];
         let named =
-            named.into_iter().chain([&known.at_times_with_offload, &known.when_busy, &known.seen, &known.workarounds]);
+            named.into_iter().chain([&known.when_busy, &known.when_busy_with_offload, &known.seen, &known.workarounds]);
         for id in named.flat_map(BTreeMap::keys) {
             assert!(ids.contains(&id.as_str()), "{stack}: there is no case {id}");
         }
