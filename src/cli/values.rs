@@ -49,7 +49,7 @@ pub(super) fn rate(text: &str) -> Result<NonZeroU64, String> {
 }
 
 /// A percentage, with or without its sign.
-pub(super) fn percent(text: &str) -> Result<f64, String> {
+fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end().parse().ok();
     number.filter(|percent| (0.0..=100.0).contains(percent)).ok_or_else(|| "must be from 0 to 100 percent".to_owned())
 }

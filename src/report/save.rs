@@ -12,8 +12,8 @@ pub struct SaveError {
     source: io::Error,
 }
 
-/// Replaces a file in one step: it has the new content or, after an error, the old. A file of results is refused. A file that is not regular, like
-/// a pipe, is written to directly.
+/// Replaces a file in one step: it has the new content or, after an error, the old. A file of results is refused. A
+/// file that is not regular, like a pipe, is written to directly.
 ///
 /// # Errors
 ///
