@@ -451,10 +451,13 @@ impl Sample {
     pub fn speed(&self) -> Option<f64> {
         match self.cell.workload {
             Workload::Stream(_) | Workload::Datagrams(_) | Workload::Packets => Some(self.gbps()),
-            Workload::Rr(requests) | Workload::UdpRr(requests) | Workload::Crr(requests) if requests.rate.is_some() => {
-                self.measured.requests.as_ref()?.latency.quantile_us(0.99)
-            }
-            Workload::Rr(_) | Workload::UdpRr(_) | Workload::Crr(_) => self.requests_per_second(),
+            Workload::Rr(requests)
+            | Workload::Crr(requests)
+            | Workload::UdpRr(requests)
+            | Workload::UdpCrr(requests) => match requests.rate {
+                Some(_) => self.measured.requests.as_ref()?.latency.quantile_us(0.99),
+                None => self.requests_per_second(),
+            },
             Workload::Idle => self.connections_per_mb(),
         }
     }

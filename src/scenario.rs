@@ -75,6 +75,9 @@ pub struct Scenario {
     pub mtu: u16,
     /// Connections at once; streams in both directions are as many each.
     pub parallel: NonZeroU16,
+    /// Threads of the clients; `None` for one, or for as many as there are streams, up to the processors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_threads: Option<NonZeroU16>,
     /// Most bits of payload a second to send in each direction; `None` for no limit, and with [`Workload::Datagrams`]
     /// for a search for the highest rate that arrives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -237,7 +240,7 @@ pub enum Layer {
 pub enum Workload {
     /// Bulk bytes over TCP streams: [`Mode::Reader`], [`Mode::Writer`] or [`Mode::Both`].
     Stream(Mode),
-    /// Bulk bytes in UDP datagrams, one way.
+    /// Bulk bytes in UDP datagrams.
     Datagrams(Datagrams),
     /// Requests and responses on open TCP connections.
     Rr(Requests),
@@ -245,6 +248,8 @@ pub enum Workload {
     UdpRr(Requests),
     /// Requests with a TCP connection for each, which the server closes after its response.
     Crr(Requests),
+    /// Requests in UDP datagrams, each from a port of its own.
+    UdpCrr(Requests),
     /// TCP connections that are held open: a byte each way on each, and then nothing.
     Idle,
     /// Packets without TCP, there and back: only [`Subject::Device`] has it, and it has no other.
@@ -277,7 +282,7 @@ impl Workload {
     pub const fn protocol(self) -> Option<Protocol> {
         match self {
             Self::Stream(_) | Self::Rr(_) | Self::Crr(_) | Self::Idle => Some(Protocol::Tcp),
-            Self::Datagrams(_) | Self::UdpRr(_) => Some(Protocol::Udp),
+            Self::Datagrams(_) | Self::UdpRr(_) | Self::UdpCrr(_) => Some(Protocol::Udp),
             Self::Packets => None,
         }
     }
@@ -287,7 +292,7 @@ impl Workload {
         match self {
             Self::Stream(mode) | Self::Datagrams(Datagrams { mode, .. }) => Some(mode),
             Self::Rr(_) | Self::UdpRr(_) => Some(Mode::Rr),
-            Self::Crr(_) => Some(Mode::Crr),
+            Self::Crr(_) | Self::UdpCrr(_) => Some(Mode::Crr),
             Self::Idle => Some(Mode::Idle),
             Self::Packets => None,
         }
@@ -296,7 +301,7 @@ impl Workload {
     /// The requests that it consists of.
     pub const fn requests(self) -> Option<Requests> {
         match self {
-            Self::Rr(requests) | Self::UdpRr(requests) | Self::Crr(requests) => Some(requests),
+            Self::Rr(requests) | Self::UdpRr(requests) | Self::Crr(requests) | Self::UdpCrr(requests) => Some(requests),
             Self::Stream(_) | Self::Datagrams(_) | Self::Idle | Self::Packets => None,
         }
     }
@@ -323,7 +328,7 @@ impl Workload {
 /// The datagrams of a [`Workload`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Datagrams {
-    /// [`Mode::Reader`] or [`Mode::Writer`].
+    /// [`Mode::Reader`], [`Mode::Writer`] or [`Mode::Both`].
     pub mode: Mode,
     /// Payload of each, in bytes.
     pub len: NonZeroU16,

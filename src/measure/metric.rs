@@ -65,8 +65,13 @@ use Written::{Digits, Kibibytes, Millions, Percent};
 pub fn speed_of(cell: &Cell) -> &'static Metric {
     match cell.workload {
         Workload::Stream(_) | Workload::Datagrams(_) | Workload::Packets => &GBPS,
-        Workload::Rr(requests) | Workload::UdpRr(requests) | Workload::Crr(requests) if requests.rate.is_some() => &P99,
-        Workload::Rr(_) | Workload::UdpRr(_) | Workload::Crr(_) => &REQUESTS,
+        Workload::Rr(requests) | Workload::Crr(requests) | Workload::UdpRr(requests) | Workload::UdpCrr(requests) => {
+            if requests.rate.is_some() {
+                &P99
+            } else {
+                &REQUESTS
+            }
+        }
         Workload::Idle => &CONNECTIONS,
     }
 }

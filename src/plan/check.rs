@@ -120,6 +120,7 @@ impl TryFrom<Run> for Scenario {
             offload: if run.link.corrupt > 0 { platform::Offload::Off } else { run.offload },
             mtu: run.mtu,
             parallel: parallel(run.parallel, subject, workload)?,
+            client_threads: None,
             bitrate: bitrate(&run.load, workload, &conditions)?,
             background: background(&run.load, subject, workload)?,
             window_bytes: window(settings.window, subject, workload)?,
@@ -186,6 +187,7 @@ impl Scenario {
             mtu: arguments.mtu,
             // The command line refuses 0.
             parallel: NonZeroU16::new(arguments.parallel).unwrap_or(NonZeroU16::MIN),
+            client_threads: None,
             bitrate: None,
             background: None,
             window_bytes: StackConfig::default().window,

@@ -167,10 +167,16 @@ impl Kind {
             _ if cell.forwarder().is_some() => Self::Forwarders,
             Workload::Stream(_) | Workload::Packets => Self::Streams,
             Workload::Datagrams(_) => Self::Datagrams,
-            Workload::Rr(requests) | Workload::UdpRr(requests) | Workload::Crr(requests) if requests.rate.is_some() => {
-                Self::Rated
+            Workload::Rr(requests)
+            | Workload::Crr(requests)
+            | Workload::UdpRr(requests)
+            | Workload::UdpCrr(requests) => {
+                if requests.rate.is_some() {
+                    Self::Rated
+                } else {
+                    Self::Requests
+                }
             }
-            Workload::Rr(_) | Workload::UdpRr(_) | Workload::Crr(_) => Self::Requests,
             Workload::Idle => Self::Connections,
         }
     }
