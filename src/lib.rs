@@ -14,6 +14,7 @@
 //! A test can run cells with a stack of its own: [`run`](run#a-stack-of-your-own) has an example.
 
 pub mod cli;
+mod load;
 pub mod measure;
 pub mod plan;
 pub mod proxy;

@@ -72,17 +72,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod barrier;
 mod between;
 mod carrier;
 mod carry;
 mod child;
-mod client;
-mod clock;
 mod conform;
-mod datagram_client;
 mod datagram_process;
-mod datagrams;
 mod device;
 mod doctor;
 mod error;
@@ -94,33 +89,23 @@ mod forward;
 pub mod fuzzing;
 mod go;
 mod intervals;
-mod kernel;
-mod kernel_clients;
 mod kernel_load;
-mod load;
 mod loopback;
 mod matrix;
 mod memory;
-mod meter;
 mod networks;
 mod path;
-mod pattern;
 mod prepared;
 mod process;
 mod process_executor;
 mod profile;
 mod protocol;
 mod proxy;
-mod requester;
-mod requests;
 mod runtime;
-mod server;
 mod server_side;
-mod sockets;
 mod stack;
 mod stopped;
 mod supervise;
-mod transfer;
 mod tun;
 
 use std::fmt;
@@ -145,7 +130,6 @@ pub use self::process::end_with_parent;
 pub use self::process_executor::ProcessExecutor;
 pub use self::protocol::PROTOCOL;
 
-use self::meter::difference;
 use self::networks::Networks;
 use self::path::DeviceLink;
 use self::prepared::{Prepared, RunOutput};
@@ -153,6 +137,7 @@ use self::profile::profiled;
 use self::runtime::runtime;
 use self::stack::{StackStarter, Start, StartedStack};
 use self::supervise::Outcome;
+use crate::load::meter::difference;
 use crate::remedy::WithRemedy;
 use crate::sample::{CpuTime, Environment, Measurements, RequestFacts, Sample, TcpFacts};
 use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, RuntimeKind, Scenario, Subject, Verify};

@@ -247,7 +247,7 @@ fn beside<S: Netstack<MemoryLink>>(
 ) -> Vec<Duration> {
     let (near, far) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
     let ports: Vec<u16> = [BAD_PORT].into_iter().chain((0..ports).map(|index| FIRST_PORT + index)).collect();
-    let mut ends = SharedLink::split(far, ports.clone()).into_iter().zip(ports);
+    let mut ends = SharedLink::split(far, &ports).into_iter().zip(ports);
     let (rogue, _) = ends.next().unwrap();
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -24,7 +24,7 @@ const MAX_BUFFER: usize = 64 << 20;
 const MAX_BUFFERS: u64 = 1 << 30;
 
 /// Most streams at once: each has a client thread.
-const MAX_STREAMS: u16 = 256;
+const MAX_STREAMS: u16 = 10_000;
 
 /// Longest request and response, in bytes.
 const MAX_MESSAGE: u64 = 64 << 20;
@@ -428,9 +428,6 @@ fn no_bytes(settings: &Settings) -> Result<u64, PlanError> {
 }
 
 fn parallel(streams: u16, subject: Subject, workload: Workload) -> Result<NonZeroU16, PlanError> {
-    if streams > 1 && workload.datagram_bytes().is_some() {
-        return Err(PlanError::new("--parallel", "datagrams are one flow; requests over UDP have several"));
-    }
     if streams > MAX_STREAMS && workload.is_stream() {
         return Err(PlanError::new(
             "--parallel",

@@ -17,11 +17,11 @@ use tokio::runtime::Handle;
 use super::error::RunError;
 use super::failure::Failure;
 use super::kernel_load;
-use super::meter::LinkMeter;
 use super::networks::Networks;
 use super::path::plan;
 use super::prepared::Prepared;
 use super::tun;
+use crate::load::meter::LinkMeter;
 use crate::scenario::{Scenario, Tun};
 
 /// The device in the network of the server.

@@ -20,10 +20,10 @@ use tokio::time::timeout;
 
 use super::error::RunError;
 use super::failure::Failure;
-use super::meter::{Counters, Meter, Usage};
 use super::process::{MAX_STDOUT, PARENT, last_words, stated_error, tail};
 use super::profile::FoldedStacks;
 use super::protocol::{Answer, CHILD, Carry, Message, REPORT, Ready, Report, START, Task};
+use crate::load::meter::{Counters, Meter, Usage};
 use crate::sample::Status;
 
 /// How long a carrier may take to make its devices.

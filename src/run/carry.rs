@@ -15,7 +15,8 @@ use super::profile::profiled;
 use super::protocol::{Answer, Carry, REPORT, Ready, Report, START};
 use super::proxy::{NEAR, counts};
 use super::runtime::runtime;
-use super::{kernel, tun};
+use super::tun;
+use crate::load::sockets::kernel;
 use crate::proxy::{Config, Proxy};
 use crate::scenario::{self, Cell, Devices, Scenario, Subject, Tun};
 

@@ -7,7 +7,7 @@
 //!          "report" ──► whether it knows the client, and how many datagrams it has sent
 //! ```
 //!
-//! The client leads the trials, as for any server; see `datagrams`.
+//! The client leads the trials, as for any server; see `load::datagram`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::carrier::ControlChannel;
-use super::datagrams::{Flow, ProcessCounts, SEED, Trial};
 use super::failure::Failure;
-use super::transfer::Direction;
+use crate::load::datagram::{Flows, ProcessCounts, SEED, Trial};
+use crate::load::stream::Direction;
 use crate::sample::Status;
 use crate::scenario::Verify;
 
@@ -31,7 +31,7 @@ const AFTER: Duration = Duration::from_millis(1);
 
 /// The part of a process's task that is about datagrams.
 #[derive(Serialize)]
-pub(super) struct DatagramsTask {
+pub(crate) struct DatagramsTask {
     port: u16,
     direction: Direction,
     /// Payload of each, in bytes.
@@ -42,8 +42,8 @@ pub(super) struct DatagramsTask {
 }
 
 impl DatagramsTask {
-    pub(super) fn of(flow: &Flow, port: u16) -> Self {
-        Self { port, direction: flow.direction, bytes: flow.len, seed: SEED, verify: flow.verify }
+    pub(crate) fn of(flows: &Flows, port: u16) -> Self {
+        Self { port, direction: flows.direction(), bytes: flows.len, seed: SEED, verify: flows.verify }
     }
 }
 
@@ -72,24 +72,24 @@ impl Order {
 
 /// The part of a process's report that is about datagrams.
 #[derive(Deserialize)]
-pub(super) struct Report {
-    pub(super) datagrams: ProcessCounts,
+pub(crate) struct Report {
+    pub(crate) datagrams: ProcessCounts,
 }
 
-/// Passes trials to the process of this name, and its counts to the flow, which is looked at in each `interval`. Ends
+/// Passes trials to the process of this name, and its counts to the flows, which are looked at in each `interval`. Ends
 /// only with a failure.
-pub(super) async fn follow(
+pub(crate) async fn follow(
     name: &'static str,
     control: Arc<ControlChannel>,
-    flow: Arc<Flow>,
+    flows: Arc<Flows>,
     interval: Option<Duration>,
 ) -> Result<(), Failure> {
     let during = interval.map_or(DURING, |interval| interval.min(DURING));
-    let mut trials = flow.trials();
+    let mut trials = flows.trials();
     loop {
         let rest = trials.borrow().end().saturating_duration_since(Instant::now());
         let has_begun = timeout(rest.clamp(AFTER, during), trials.changed()).await.is_ok();
-        if has_begun && flow.direction == Direction::ToClient {
+        if has_begun && flows.direction() == Direction::ToClient {
             control.send(&Order::line(&trials.borrow()));
         }
         let (asked, of_process) = (Instant::now(), Arc::clone(&control));
@@ -98,6 +98,6 @@ pub(super) async fn follow(
             let detail = format!("the {name} did not report its datagrams");
             return Err(Failure { status: Status::Stalled, detail });
         };
-        flow.set_counts(&datagrams, asked);
+        flows.set_counts(&datagrams, asked);
     }
 }

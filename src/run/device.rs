@@ -22,15 +22,16 @@ use std::time::{Duration, Instant};
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpSegment, flags};
 use platform::{Checksum, Class, Counted, Link, PacketBuffer, PacketMeta, TcpStatistics};
 
-use super::barrier::StartBarrier;
 use super::error::RunError;
 use super::failure::Failure;
-use super::load::Load;
-use super::meter::LinkMeter;
 use super::prepared::Prepared;
 use super::server_side::ServerSide;
-use super::transfer::{Finish, Phase, Stream, TransferError};
 use super::tun;
+use crate::load::Load;
+use crate::load::error::LoadError;
+use crate::load::meter::LinkMeter;
+use crate::load::stream::{Finish, Phase, Stream};
+use crate::load::window::Window;
 use crate::remedy::WithRemedy;
 use crate::sample::{DeviceFacts, Status};
 use crate::scenario::{Amount, Scenario, Tun};
@@ -57,22 +58,22 @@ pub(super) fn prepare(scenario: &Scenario, tun: &Tun) -> Result<Prepared, RunErr
     let drops = device.drop_counter();
     let link = Counted::new(device);
     let streams = Stream::split(scenario);
-    let barrier = Arc::new(StartBarrier::new(1, LinkMeter::new(link.traffic(), move || drops.read())));
+    let window = Arc::new(Window::new(1, LinkMeter::new(link.traffic(), move || drops.read())));
     let shuttle = Shuttle::new(link, scenario, tun, &facts)?;
     let task = {
-        let (streams, barrier) = (Arc::clone(&streams), Arc::clone(&barrier));
+        let (streams, window) = (Arc::clone(&streams), Arc::clone(&window));
         async move {
             let Some(stream) = streams.first() else { return Ok(()) };
-            shuttle.run(stream, &barrier).await.map_err(|error| failure(&error))
+            shuttle.run(stream, &window).await.map_err(|error| failure(&error))
         }
     };
     let server = ServerSide::new(future::pending(), task);
-    Ok(Prepared { device: Some(facts), ..Prepared::new(Load::Streams(streams), barrier, server) })
+    Ok(Prepared { device: Some(facts), ..Prepared::new(Load::Streams(streams, 1), window, server) })
 }
 
-fn failure(error: &TransferError) -> Failure {
+fn failure(error: &LoadError) -> Failure {
     let mut failure = Failure::of_transfer("the device", error);
-    if matches!(error, TransferError::Io { .. }) {
+    if matches!(error, LoadError::Io { .. }) {
         failure.status = Status::DeviceLost;
     }
     failure
@@ -137,27 +138,23 @@ impl<L: Link> Shuttle<L> {
     }
 
     /// Sends the stream and receives it again.
-    async fn run(mut self, stream: &Stream, barrier: &StartBarrier) -> Result<(), TransferError> {
+    async fn run(mut self, stream: &Stream, window: &Window) -> Result<(), LoadError> {
         self.turn_to(Goal::Offset(stream.warmup_bytes), Phase::WarmUp, stream).await?;
         // There is only one stream, so this does not block.
-        barrier.wait()?;
+        window.wait()?;
         let goal = match stream.amount {
             Amount::Bytes(bytes) => Goal::Offset(stream.warmup_bytes + bytes.get()),
             Amount::Time { .. } => Goal::Time { begin: Instant::now() },
         };
         self.turn_to(goal, Phase::Timed, stream).await?;
-        stream.finish(&Finish {
-            bytes: self.back - stream.warmup_bytes,
-            cpu: Some(Duration::ZERO),
-            retransmits: None,
-            tcp: TcpStatistics::default(),
-            end: barrier.read(),
-        });
+        window.end(Some(Duration::ZERO));
+        let bytes = self.back - stream.warmup_bytes;
+        stream.finish(&Finish { bytes, retransmits: None, tcp: TcpStatistics::default() });
         self.turn_to(Goal::None, Phase::Drain, stream).await
     }
 
     /// Sends and reads a batch in turns, so that the packets are still in the processor's cache.
-    async fn turn_to(&mut self, goal: Goal, phase: Phase, stream: &Stream) -> Result<(), TransferError> {
+    async fn turn_to(&mut self, goal: Goal, phase: Phase, stream: &Stream) -> Result<(), LoadError> {
         for turn in 1_u64.. {
             let sent = self.send(goal, stream)?;
             let taken = self.take(phase, stream)?;
@@ -177,7 +174,7 @@ impl<L: Link> Shuttle<L> {
     }
 
     /// Sends up to a batch of packets, as far as there is room. Returns how many.
-    fn send(&mut self, goal: Goal, stream: &Stream) -> Result<usize, TransferError> {
+    fn send(&mut self, goal: Goal, stream: &Stream) -> Result<usize, LoadError> {
         self.blocked = false;
         for count in 0..self.batch.len() {
             let left = match goal {
@@ -198,7 +195,7 @@ impl<L: Link> Shuttle<L> {
                     self.blocked = true;
                     return Ok(count);
                 }
-                Err(source) => return Err(TransferError::Io { operation: "write", source }),
+                Err(source) => return Err(LoadError::Io { operation: "write", source }),
             }
         }
         Ok(self.batch.len())
@@ -217,7 +214,7 @@ impl<L: Link> Shuttle<L> {
     }
 
     /// Reads the packets that are back. Returns how many.
-    fn take(&mut self, phase: Phase, stream: &Stream) -> Result<usize, TransferError> {
+    fn take(&mut self, phase: Phase, stream: &Stream) -> Result<usize, LoadError> {
         let mut taken = 0;
         loop {
             let mut batch = std::mem::take(&mut self.batch);
@@ -233,12 +230,12 @@ impl<L: Link> Shuttle<L> {
             match received {
                 Ok(count) => taken += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(taken),
-                Err(source) => return Err(TransferError::Io { operation: "read", source }),
+                Err(source) => return Err(LoadError::Io { operation: "read", source }),
             }
         }
     }
 
-    fn take_packet(&mut self, packet: &[u8], phase: Phase, stream: &Stream) -> Result<(), TransferError> {
+    fn take_packet(&mut self, packet: &[u8], phase: Phase, stream: &Stream) -> Result<(), LoadError> {
         // The kernel sends packets of its own to a new interface.
         let Some(tcp) = TcpSegment::parse(packet) else { return Ok(()) };
         if [tcp.source_port(), tcp.destination_port()] != PORTS {
@@ -249,12 +246,12 @@ impl<L: Link> Shuttle<L> {
         let payload = tcp.payload();
         let offset = self.back.checked_add_signed(distance.into()).unwrap_or(u64::MAX);
         if offset.saturating_add(payload.len() as u64) > self.sent {
-            return Err(TransferError::Corrupt { offset });
+            return Err(LoadError::Corrupt { offset });
         }
         stream.check(phase, offset, payload)?;
         self.back += payload.len() as u64;
         if self.back > self.sent {
-            return Err(TransferError::Corrupt { offset });
+            return Err(LoadError::Corrupt { offset });
         }
         if phase != Phase::Drain {
             stream.set_arrived(self.back);
@@ -263,10 +260,10 @@ impl<L: Link> Shuttle<L> {
     }
 
     /// Waits until there is something to read or, if the link was full, room to send.
-    async fn wait(&mut self) -> Result<(), TransferError> {
+    async fn wait(&mut self) -> Result<(), LoadError> {
         match tokio::time::timeout(LOST, poll_fn(|cx| self.poll_change(cx))).await {
-            Ok(changed) => changed.map_err(TransferError::io("wait")),
-            Err(_) => Err(TransferError::Lost { got: self.back, expected: self.sent }),
+            Ok(changed) => changed.map_err(LoadError::io("wait")),
+            Err(_) => Err(LoadError::Lost { got: self.back, expected: self.sent }),
         }
     }
 

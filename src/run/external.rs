@@ -26,16 +26,13 @@ use conformance::Program;
 use platform::{Class, FaultCounter, Faulty, Interface, Interrupts, Network, Offload, ProcessMeter};
 use serde::{Deserialize, Serialize};
 
-use super::barrier::StartBarrier;
 use super::between::{self, FAR};
 use super::carrier::{Carrier, CarrierProgram};
 use super::datagram_process::{self, DatagramsTask};
 use super::error::RunError;
 use super::failure::Failure;
 use super::go;
-use super::kernel_clients;
-use super::load::Load;
-use super::meter::{Counters, Meter, Usage};
+use super::kernel_load;
 use super::networks::Networks;
 use super::path::{plan, targets};
 use super::prepared::Prepared;
@@ -43,8 +40,11 @@ use super::protocol::PROTOCOL;
 use super::proxy;
 use super::server_side::ServerSide;
 use super::stack::FIRST_PORT;
-use super::transfer::{Direction, Stream};
 use super::tun::{self, tx_queue_len};
+use crate::load::meter::{Counters, Meter, Usage};
+use crate::load::stream::{Direction, Stream};
+use crate::load::window::Window;
+use crate::load::{Load, request};
 use crate::remedy::WithRemedy;
 use crate::sample::{DeviceFacts, Status};
 use crate::scenario::{Amount, RuntimeKind, Scenario, Tun};
@@ -152,9 +152,9 @@ impl<'a> Task<'a> {
                 response_bytes: exchange.response.len,
                 mark_bytes: exchange.mark_len(),
                 closes: exchange.connects,
-                seed: super::requests::SEED,
+                seed: request::SEED,
             }),
-            datagrams: load.flow().map(|flow| DatagramsTask::of(flow, FIRST_PORT)),
+            datagrams: load.flows().map(|flows| DatagramsTask::of(flows, FIRST_PORT)),
         }
     }
 
@@ -213,7 +213,7 @@ pub(super) async fn prepare(
         (Box::pin(future::pending()), meter)
     };
     carrier.begin();
-    let barrier = StartBarrier::new(load.clients(), meter);
+    let window = Window::new(load.clients(), meter);
     let ends = load.ends();
     let (process, ended) = (carrier.process(), carrier.ended());
     let driver = async move {
@@ -223,7 +223,7 @@ pub(super) async fn prepare(
             failure = link => failure,
         }
     };
-    let (flow, control, interval) = (load.flow().cloned(), carrier.control(), scenario.interval);
+    let (flow, control, interval) = (load.flows().cloned(), carrier.control(), scenario.interval);
     let server = ServerSide::new(driver, async move {
         // The process is the server, and reports only when asked.
         match flow {
@@ -232,7 +232,7 @@ pub(super) async fn prepare(
             None => future::pending().await,
         }
     });
-    let (clients, congestion) = kernel_clients::clients(scenario, &load, targets(tun.network.peer, &load))?;
+    let (clients, congestion) = kernel_load::clients(scenario, &load, &targets(tun.network.peer, &load))?;
     let facts = DeviceFacts { name: tun.name.clone(), mtu: scenario.mtu.into(), offload, tx_queue_len: Some(queue) };
     Ok(Prepared {
         clients,
@@ -240,7 +240,7 @@ pub(super) async fn prepare(
         device: Some(facts),
         effective: ready.effective,
         carrier: Some(carrier),
-        ..Prepared::new(load, barrier, server)
+        ..Prepared::new(load, window, server)
     })
 }
 

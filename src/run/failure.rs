@@ -6,7 +6,7 @@ use std::io;
 use netstacks::StackFault;
 use tokio::task::JoinError;
 
-use super::transfer::TransferError;
+use crate::load::error::LoadError;
 use crate::sample::Status;
 
 /// Names of the two ends of a stream in the detail of a failure.
@@ -21,7 +21,7 @@ pub(super) struct Failure {
 }
 
 impl Failure {
-    pub(super) fn of_transfer(who: &str, error: &TransferError) -> Self {
+    pub(super) fn of_transfer(who: &str, error: &LoadError) -> Self {
         Self { status: error.status(), detail: format!("{who}: {error}") }
     }
 

@@ -8,14 +8,14 @@ use serde::de::DeserializeOwned;
 
 use super::carrier::{counters, parse_ready};
 use super::carry::Control;
-use super::datagrams::Flow;
 use super::forward::{carried, iperf3};
 use super::intervals::Intervals;
-use super::meter::Usage;
 use super::process::{last_words, stated_error};
 use super::process_executor::{Remains, outcome};
 use super::protocol::{Answer, Greeting, Message, Report};
 use super::{datagram_process, external, go};
+use crate::load::datagram::Flows;
+use crate::load::meter::Usage;
 use crate::sample::Sample;
 use crate::scenario::{Mode, Scenario};
 
@@ -44,7 +44,7 @@ pub fn reports(before: &str, after: &str, mode: Option<Mode>) {
 /// Takes the counts of a process that receives or sends datagrams, in a scenario of datagrams. Returns how many bytes
 /// have arrived.
 pub fn datagrams(scenario: &Scenario, lines: &str) -> Option<u64> {
-    let flow = Flow::of(scenario)?;
+    let flow = Flows::of(scenario)?;
     let trial = flow.begin(None, Duration::ZERO, true);
     let reports = lines.lines().filter_map(parse::<datagram_process::Report>);
     reports.for_each(|report| flow.set_counts(&report.datagrams, Instant::now()));

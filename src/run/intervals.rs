@@ -3,8 +3,8 @@
 use std::future;
 use std::time::{Duration, Instant};
 
-use super::barrier::StartBarrier;
-use super::meter::{Usage, difference};
+use crate::load::meter::{Usage, difference};
+use crate::load::window::Window;
 use crate::sample::Interval;
 
 /// If the rest of the window is shorter than an interval divided by this number, it is added to the interval before: a
@@ -45,12 +45,12 @@ impl Intervals {
     }
 
     /// Waits until the next record is due. Safe to cancel and call again.
-    pub(super) async fn due(&mut self, barrier: &StartBarrier) {
+    pub(super) async fn due(&mut self, window: &Window) {
         let Some(every) = self.every else { return future::pending().await };
         let opened = if let Some(opened) = self.opened {
             opened
         } else {
-            let opening = barrier.opening().await;
+            let opening = window.opening().await;
             self.before = opening.usage;
             *self.opened.insert(opening.at)
         };

@@ -1,27 +1,30 @@
-//! A load of kernel sockets on both sides.
+//! Kernel sockets for a load: its clients, and servers if the subject has none.
 
-use std::future::poll_fn;
+use std::future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use netstacks::{Datagram, DatagramBatch, Listener};
 use platform::{Class, Received};
 use socket2::{SockRef, Socket};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
-use super::barrier::StartBarrier;
 use super::error::RunError;
 use super::failure::Failure;
-use super::load::Load;
-use super::meter::Meter;
 use super::networks::Networks;
 use super::prepared::Prepared;
 use super::server_side::ServerSide;
-use super::{datagram_client, kernel, kernel_clients};
+use crate::load::Load;
+use crate::load::engine::Client;
+use crate::load::meter::Meter;
+use crate::load::sockets::kernel::{self, Bulk, KernelSockets, Settings};
+use crate::load::window::Window;
 use crate::remedy::WithRemedy;
 use crate::scenario::{Protocol, Scenario};
 
@@ -37,7 +40,7 @@ const BACKLOG: i32 = 1024;
 
 /// The server's sockets, at free ports of one address in the calling thread's network.
 pub(super) struct Sockets {
-    /// One for each client over TCP.
+    /// One for each stream, and one for requests over TCP.
     listeners: Vec<std::net::TcpListener>,
     datagrams: std::net::UdpSocket,
     targets: Vec<SocketAddr>,
@@ -46,7 +49,8 @@ pub(super) struct Sockets {
 /// The sockets of a load's server. Accepted connections inherit their congestion control.
 pub(super) fn sockets(scenario: &Scenario, address: IpAddr, load: &Load) -> Result<Sockets, RunError> {
     let is_udp = scenario.workload.protocol() == Some(Protocol::Udp);
-    let listeners = load.clients() - usize::from(is_udp);
+    let has_requests = !is_udp && load.exchange().is_some();
+    let listeners = load.streams().len() + usize::from(has_requests);
     let any_port = SocketAddr::new(address, 0);
     let listeners = (0..listeners).map(|_| listen(any_port, scenario.congestion.as_deref()));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
@@ -94,11 +98,29 @@ pub(super) fn prepare(
         }
         Some(index)
     };
-    let barrier = StartBarrier::new(load.clients(), meter);
+    let window = Window::new(load.clients(), meter);
     let datagrams = KernelDatagrams::of(datagrams, &load, scenario.window_bytes).map_err(failed)?;
-    let server = ServerSide::spawn(Listeners(listeners), datagrams, driver, &load, stream_of);
-    let (clients, congestion) = kernel_clients::clients(scenario, &load, targets)?;
-    Ok(Prepared { clients, congestion, ..Prepared::new(load, barrier, server) })
+    let server = ServerSide::spawn(Listeners::of(listeners), datagrams, driver, &load, stream_of);
+    let (clients, congestion) = clients(scenario, &load, &targets)?;
+    Ok(Prepared { clients, congestion, ..Prepared::new(load, window, server) })
+}
+
+/// Makes the clients of a load in the calling thread's network. Also returns their congestion control. The first targets
+/// are for the streams, one for each; the others are for requests or datagrams.
+pub(super) fn clients(
+    scenario: &Scenario,
+    load: &Load,
+    targets: &[SocketAddr],
+) -> Result<(Vec<Client>, Option<String>), RunError> {
+    let Some(target) = targets.first() else { return Ok((Vec::new(), None)) };
+    let has_tcp = !load.streams().is_empty() || scenario.workload.protocol() == Some(Protocol::Tcp);
+    let congestion = if has_tcp { kernel::socket(*target, scenario.congestion.as_deref())?.1 } else { None };
+    let bulk = load.flows().map(|flows| flows.bulk(scenario.window_bytes));
+    let clients = load.client_threads(targets, |protocol, count| {
+        let settings = Settings { protocol, congestion: scenario.congestion.clone(), bulk };
+        KernelSockets::new(settings, count)
+    })?;
+    Ok((clients, congestion))
 }
 
 /// Prepares kernel sockets in both networks: servers at an address of the far one, and clients in the near one.
@@ -115,23 +137,34 @@ pub(super) fn prepare_between(
     prepare(scenario, load, sockets, driver, meter)
 }
 
-/// A listener for each stream.
-struct Listeners(Vec<TcpListener>);
+/// Several listeners as one. Each is polled only when it has become ready: there may be thousands.
+struct Listeners(FuturesUnordered<Accepting>);
+
+/// Waits for the next connection of a listener, and returns the listener with it.
+type Accepting = Pin<Box<dyn Future<Output = (TcpListener, io::Result<(TcpStream, SocketAddr)>)> + Send>>;
+
+impl Listeners {
+    fn of(listeners: Vec<TcpListener>) -> Self {
+        Self(listeners.into_iter().map(Self::accepting).collect())
+    }
+
+    fn accepting(listener: TcpListener) -> Accepting {
+        Box::pin(async move {
+            let accepted = listener.accept().await;
+            (listener, accepted)
+        })
+    }
+}
 
 impl Listener for Listeners {
     type Stream = KernelStream;
 
     async fn accept(&mut self) -> io::Result<KernelStream> {
-        let (socket, peer) = poll_fn(|cx| self.poll_accept(cx)).await?;
+        let Some((listener, accepted)) = self.0.next().await else { return future::pending().await };
+        self.0.push(Self::accepting(listener));
+        let (socket, peer) = accepted?;
         socket.set_nodelay(true)?;
         Ok(KernelStream { local: socket.local_addr()?, socket, peer })
-    }
-}
-
-impl Listeners {
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
-        let ready = self.0.iter().map(|listener| listener.poll_accept(cx)).find(Poll::is_ready);
-        ready.unwrap_or(Poll::Pending)
     }
 }
 
@@ -142,8 +175,8 @@ pub(super) struct KernelDatagrams(Arc<UdpSocket>);
 impl KernelDatagrams {
     /// Sets the socket up for a load, with buffers of so many bytes.
     pub(super) fn of(socket: std::net::UdpSocket, load: &Load, buffer_bytes: usize) -> io::Result<Self> {
-        let flow = if let Load::Datagrams(flow) = load { Some(&**flow) } else { None };
-        datagram_client::set_up(&socket, flow, buffer_bytes);
+        let requests = Bulk { buffer_bytes, coalesces: false };
+        load.flows().map_or(requests, |flows| flows.bulk(buffer_bytes)).set_up(&socket);
         socket.set_nonblocking(true)?;
         UdpSocket::from_std(socket).map(|socket| Self(Arc::new(socket)))
     }
@@ -177,10 +210,8 @@ impl netstacks::Datagrams for KernelDatagrams {
         segment_len: usize,
     ) -> io::Result<usize> {
         // Not tokio's `try_send_to`: tokio does not know yet that a new socket is writable.
-        match platform::send_datagrams(&SockRef::from(&*self.0), Some(peer), payloads, segment_len) {
-            Err(error) if kernel::has_no_room(&error) => Err(io::ErrorKind::WouldBlock.into()),
-            result => result,
-        }
+        platform::send_datagrams(&SockRef::from(&*self.0), Some(peer), payloads, segment_len)
+            .map_err(kernel::without_room)
     }
 }
 

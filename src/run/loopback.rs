@@ -11,9 +11,9 @@ use platform::Traffic;
 
 use super::error::RunError;
 use super::kernel_load;
-use super::load::Load;
-use super::meter::LinkMeter;
 use super::prepared::Prepared;
+use crate::load::Load;
+use crate::load::meter::LinkMeter;
 use crate::sample::DeviceFacts;
 use crate::scenario::Scenario;
 

@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use netstacks::StackKind;
 use platform::{Counted, FaultPlan, Faults, Faulty, TunDevice, Which};
 
-use super::barrier::StartBarrier;
 use super::error::RunError;
-use super::load::Load;
-use super::meter::LinkMeter;
 use super::prepared::Prepared;
 use super::stack::{FIRST_PORT, StackStarter, Start, StartedStack};
-use super::{kernel_clients, tun};
+use super::{kernel_load, tun};
+use crate::load::Load;
+use crate::load::meter::LinkMeter;
+use crate::load::window::Window;
 use crate::scenario::{Conditions, Scenario, Tun};
 
 /// Server ports for connections that carry one request. The stack keeps each connection for a while after its end
@@ -47,9 +47,9 @@ pub(super) fn plan(scenario: &Scenario) -> FaultPlan {
 /// datagrams.
 pub(super) fn targets(stack: IpAddr, load: &Load) -> Vec<SocketAddr> {
     let ports = match load {
-        Load::Streams(streams) => streams.len(),
-        Load::Requests(exchange, streams) => streams.len() + if exchange.connects { PORTS } else { 1 },
-        Load::Datagrams(_) | Load::External(_) => 1,
+        Load::Streams(streams, _) => streams.len(),
+        Load::Requests(exchange, _, streams) => streams.len() + if exchange.closes() { PORTS } else { 1 },
+        Load::Datagrams(..) | Load::External(_) => 1,
     };
     (FIRST_PORT..).take(ports).map(|port| SocketAddr::new(stack, port)).collect()
 }
@@ -68,14 +68,14 @@ pub(super) fn prepare(
     let link = Faulty::new(counted, plan(scenario));
     let faults = link.faults();
     let load = Load::of(scenario);
-    let barrier = StartBarrier::new(load.clients(), LinkMeter::new(traffic, move || drops.read()).with_faults(faults));
+    let window = Window::new(load.clients(), LinkMeter::new(traffic, move || drops.read()).with_faults(faults));
     let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, &load))?;
-    let (clients, congestion) = kernel_clients::clients(scenario, &load, targets(tun.network.peer, &load))?;
+    let (clients, congestion) = kernel_load::clients(scenario, &load, &targets(tun.network.peer, &load))?;
     Ok(Prepared {
         clients,
         congestion,
         device: Some(facts),
         effective: Some(effective),
-        ..Prepared::new(load, barrier, server)
+        ..Prepared::new(load, window, server)
     })
 }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use netstacks::Effective;
 use platform::Interrupts;
 
-use super::barrier::StartBarrier;
 use super::carrier::Carrier;
-use super::client::Client;
 use super::error::RunError;
 use super::external;
 use super::failure::Failure;
-use super::load::Load;
 use super::server_side::ServerSide;
 use super::supervise::{Outcome, Supervisor};
+use crate::load::Load;
+use crate::load::engine::Client;
+use crate::load::window::Window;
 use crate::sample::{DeviceFacts, Status};
 use crate::scenario::Scenario;
 
@@ -21,10 +21,9 @@ use crate::scenario::Scenario;
 pub(super) struct Prepared {
     pub(super) load: Load,
     /// Holds the load until all clients are warm, and reads the meters then.
-    pub(super) barrier: Arc<StartBarrier>,
+    pub(super) window: Arc<Window>,
     pub(super) server: ServerSide,
-    /// The clients of the streams, in their order, and then the client of requests or datagrams. Empty if the server
-    /// makes the whole load.
+    /// The client threads. Empty if the server makes the whole load.
     pub(super) clients: Vec<Client>,
     /// The clients' congestion control.
     pub(super) congestion: Option<String>,
@@ -45,10 +44,10 @@ pub(super) struct RunOutput {
 
 impl Prepared {
     /// A run without clients, device and carrier: the layer adds them.
-    pub(super) fn new(load: Load, barrier: impl Into<Arc<StartBarrier>>, server: ServerSide) -> Self {
+    pub(super) fn new(load: Load, window: impl Into<Arc<Window>>, server: ServerSide) -> Self {
         Self {
             load,
-            barrier: barrier.into(),
+            window: window.into(),
             server,
             clients: Vec::new(),
             congestion: None,
@@ -60,9 +59,9 @@ impl Prepared {
 
     /// Starts, times, supervises and ends the run.
     pub(super) async fn run(self, scenario: &Scenario, interrupts: Interrupts) -> Result<RunOutput, RunError> {
-        let Self { load, barrier, server, clients, congestion, device, effective, carrier } = self;
+        let Self { load, window, server, clients, congestion, device, effective, carrier } = self;
         let counted = load.clone();
-        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, barrier);
+        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, window);
         let mut outcome = supervisor.supervise(server, clients, interrupts).await;
         let Some(carrier) = carrier else {
             return Ok(RunOutput { outcome: outcome?, congestion, device, effective });

@@ -8,9 +8,9 @@ use netstacks::{Datagrams, Listener};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use super::failure::{Failure, SERVER};
-use super::load::Load;
-use super::transfer::TransferError;
-use super::{datagrams, requests, server};
+use crate::load::Load;
+use crate::load::error::LoadError;
+use crate::load::{datagram, request, stream};
 use crate::sample::Status;
 
 /// An aborted task ends when it is polled next. One that does not end in this time is stuck.
@@ -43,35 +43,35 @@ impl ServerSide {
         stream_of: impl Fn(&Li::Stream) -> Option<usize> + Send + 'static,
     ) -> Self {
         match load.clone() {
-            Load::Streams(streams) => {
+            Load::Streams(streams, _) => {
                 let count = streams.len();
                 let serve = move |connection| {
                     // In the host's network, other programs may connect. Their connections are dropped.
                     let index = stream_of(&connection).filter(|index| *index < streams.len())?;
                     let streams = Arc::clone(&streams);
-                    Some(async move { server::serve(connection, &streams[index]).await })
+                    Some(async move { stream::server::serve(connection, &streams[index]).await })
                 };
                 Self::new(driver, serve_all(listener, count, serve))
             }
-            Load::Datagrams(flow) => {
-                Self::new(driver, async move { of_datagrams(datagrams::serve(source, &flow).await) })
+            Load::Datagrams(flows, _) => {
+                Self::new(driver, async move { of_datagrams(datagram::server::serve(source, &flows).await) })
             }
-            Load::Requests(exchange, streams) => {
+            Load::Requests(exchange, _, streams) => {
                 let of_requests = Arc::clone(&exchange);
                 let serve = move |connection| {
                     let index = stream_of(&connection).filter(|index| *index < streams.len());
                     let (streams, exchange) = (Arc::clone(&streams), Arc::clone(&of_requests));
                     Some(async move {
                         match index {
-                            Some(index) => server::serve(connection, &streams[index]).await,
-                            None => requests::serve(connection, &exchange).await,
+                            Some(index) => stream::server::serve(connection, &streams[index]).await,
+                            None => request::server::serve(connection, &exchange).await,
                         }
                     })
                 };
                 Self::new(driver, async move {
                     tokio::select! {
                         result = serve_all(listener, usize::MAX, serve) => result,
-                        result = requests::serve_datagrams(source, &exchange), if exchange.is_udp() => {
+                        result = request::server::serve_datagrams(source, &exchange), if exchange.is_udp() => {
                             of_datagrams(result)
                         }
                     }
@@ -127,7 +127,7 @@ async fn end<T>(who: &str, task: Option<JoinHandle<T>>) -> Result<(), Failure> {
     }
 }
 
-fn of_datagrams(result: Result<(), TransferError>) -> Result<(), Failure> {
+fn of_datagrams(result: Result<(), LoadError>) -> Result<(), Failure> {
     result.map_err(|error| Failure::of_transfer(SERVER, &error))
 }
 
@@ -139,7 +139,7 @@ async fn serve_all<Li: Listener, F>(
     serve: impl Fn(Li::Stream) -> Option<F>,
 ) -> Result<(), Failure>
 where
-    F: Future<Output = Result<(), TransferError>> + Send + 'static,
+    F: Future<Output = Result<(), LoadError>> + Send + 'static,
 {
     let mut tasks = JoinSet::new();
     while awaited > 0 || !tasks.is_empty() {
@@ -153,7 +153,7 @@ where
             },
             accepted = listener.accept(), if awaited > 0 => {
                 let connection = accepted.map_err(|error| {
-                    Failure::of_transfer(SERVER, &TransferError::Io { operation: "accept", source: error })
+                    Failure::of_transfer(SERVER, &LoadError::Io { operation: "accept", source: error })
                 })?;
                 if let Some(task) = serve(connection) {
                     awaited -= 1;

@@ -5,8 +5,8 @@ use platform::Link;
 
 use super::error::RunError;
 use super::failure::Failure;
-use super::load::Load;
 use super::server_side::ServerSide;
+use crate::load::Load;
 use crate::scenario::Scenario;
 
 /// The port of the first stream; the others have the ports above it. Any port would do: the stacks accept all ports.

@@ -8,15 +8,16 @@ use std::time::{Duration, Instant};
 use platform::{Class, Interrupts};
 use tokio::sync::mpsc;
 
-use super::barrier::StartBarrier;
-use super::client::{Cancel, Client};
 use super::error::RunError;
 use super::failure::{CLIENT, Failure};
 use super::intervals::Intervals;
-use super::load::{Delivered, Load};
-use super::meter::{Counters, Snapshot, Usage, difference};
 use super::server_side::ServerSide;
 use super::stopped::{self, Gap, StopWatcher};
+use crate::load::engine::Client;
+use crate::load::meter::{Counters, Snapshot, Usage, difference};
+use crate::load::sockets::Cancel;
+use crate::load::window::Window;
+use crate::load::{Delivered, Load};
 use crate::remedy::WithRemedy;
 use crate::sample::{Interval, Status};
 use crate::scenario::plural;
@@ -58,7 +59,7 @@ pub(super) struct Supervisor {
     timeout: Duration,
     interval: Option<Duration>,
     load: Load,
-    barrier: Arc<StartBarrier>,
+    window: Arc<Window>,
 }
 
 /// The clients at work.
@@ -70,9 +71,9 @@ struct Threads {
 }
 
 impl Supervisor {
-    /// A supervisor of this load. The load begins at `barrier` and must end within `timeout`.
-    pub(super) fn new(timeout: Duration, interval: Option<Duration>, load: Load, barrier: Arc<StartBarrier>) -> Self {
-        Self { timeout, interval, load, barrier }
+    /// A supervisor of this load, which is timed in `window` and must end within `timeout`.
+    pub(super) fn new(timeout: Duration, interval: Option<Duration>, load: Load, window: Arc<Window>) -> Self {
+        Self { timeout, interval, load, window }
     }
 
     /// Runs the clients against the server side until all is delivered, or something fails. Every thread and task has
@@ -96,7 +97,7 @@ impl Supervisor {
             Err(error) => Err(error),
         };
         // Read before the parts are ended, because that takes time.
-        let failed_at = matches!(verdict, Ok(Err(_))).then(|| self.barrier.read());
+        let failed_at = matches!(verdict, Ok(Err(_))).then(|| self.window.read());
         let connections = self.stop(threads);
         let ended = server.end().await;
         drop(connections);
@@ -108,10 +109,10 @@ impl Supervisor {
     fn start(&self, clients: Vec<Client>, report: &Reporter, threads: &mut Threads) -> Result<(), RunError> {
         for (index, Client { deliver, cancel }) in clients.into_iter().enumerate() {
             threads.cancel.push(cancel);
-            let (barrier, report) = (Arc::clone(&self.barrier), report.clone());
+            let (window, report) = (Arc::clone(&self.window), report.clone());
             let client = move || {
                 // A panic is reported at once, not only when all threads are joined.
-                let (connection, result) = match catch_unwind(AssertUnwindSafe(|| deliver(&barrier))) {
+                let (connection, result) = match catch_unwind(AssertUnwindSafe(|| deliver(&window))) {
                     Ok((connection, result)) => {
                         (Some(connection), result.map_err(|error| Failure::of_transfer(CLIENT, &error)))
                     }
@@ -129,9 +130,9 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Ends clients that wait for the barrier or block on a connection, and joins all threads.
+    /// Ends clients that wait for the window or block on a connection, and joins all threads.
     fn stop(&self, threads: Threads) -> Vec<Box<dyn Send>> {
-        self.barrier.cancel();
+        self.window.cancel();
         for cancel in threads.cancel {
             cancel();
         }
@@ -161,8 +162,8 @@ impl Supervisor {
                     progress.update(self.load.arrived());
                     return Ok(Err(self.late(&progress)));
                 }
-                () = intervals.due(&self.barrier) => {
-                    intervals.record(self.load.timed_bytes(), self.barrier.usage());
+                () = intervals.due(&self.window) => {
+                    intervals.record(self.load.timed_bytes(), self.window.usage());
                     continue;
                 }
                 _ = look.tick() => {
@@ -185,8 +186,8 @@ impl Supervisor {
             return Failure { status: Status::Timeout, detail };
         }
         let (arrived, lower) = match &self.load {
-            Load::Requests(exchange, _) => (plural(exchange.answered(), "response"), "--time and --parallel"),
-            Load::Datagrams(_) => (plural(self.load.arrived(), "byte"), "--time"),
+            Load::Requests(exchange, ..) => (plural(exchange.answered(), "response"), "--time and --parallel"),
+            Load::Datagrams(..) => (plural(self.load.arrived(), "byte"), "--time"),
             load => (plural(load.arrived(), "byte"), "--bytes and --warmup"),
         };
         let quiet = progress.since.elapsed();
@@ -218,20 +219,25 @@ impl Supervisor {
             // Perhaps not all clients have ended.
             delivered = Delivered { bytes: self.load.timed_bytes(), cpu: None, retransmits: None, ..delivered };
         }
-        let window = self.barrier.opened().zip(failed_at.or(delivered.end)).map(|(begin, end)| Window { begin, end });
-        let mut elapsed = window.map_or(Duration::ZERO, Window::length);
+        let ended = self.window.ended();
+        if let Some(ended) = ended.filter(|_| status == Status::Ok && delivered.cpu.is_none()) {
+            delivered.cpu = ended.cpu;
+        }
+        let end = failed_at.or(delivered.end).or(ended.map(|ended| ended.end));
+        let window = self.window.opened().zip(end).map(|(begin, end)| Timed { begin, end });
+        let mut elapsed = window.map_or(Duration::ZERO, Timed::length);
         if let Some(clock) = delivered.clock.as_ref().filter(|_| status == Status::Ok) {
             elapsed = clock.elapsed;
             intervals.count_by(&clock.parts);
         }
-        let usage = window.map(Window::usage).unwrap_or_default();
+        let usage = window.map(Timed::usage).unwrap_or_default();
         Outcome {
             status,
             detail,
             elapsed,
             usage,
-            counters: window.map(Window::counters).unwrap_or_default(),
-            stolen_share: window.and_then(Window::stolen_share),
+            counters: window.map(Timed::counters).unwrap_or_default(),
+            stolen_share: window.and_then(Timed::stolen_share),
             stopped: window.zip(gaps).map(|(window, gaps)| stopped::time_in(gaps, window.begin.at, window.end.at)),
             intervals: intervals.finish(elapsed, delivered.bytes, usage),
             delivered,
@@ -239,14 +245,14 @@ impl Supervisor {
     }
 }
 
-/// The timed window, from the opening of the barrier to the end of the last client.
+/// The readings at the begin of the timed window, and when the last client ended.
 #[derive(Clone, Copy)]
-struct Window {
+struct Timed {
     begin: Snapshot,
     end: Snapshot,
 }
 
-impl Window {
+impl Timed {
     fn length(self) -> Duration {
         self.end.at - self.begin.at
     }

@@ -27,14 +27,15 @@ const BATCHES: usize = 8;
 /// Many scripted TCP clients on one link, and UDP, for a thread with an event loop.
 ///
 /// Each connection has the limits of [`Peer`](super::Peer), and a slot: a number that the caller chooses.
-/// Packets are only received in [`Peers::wait`]. It is edge-triggered: it lists a slot once for each change, so the
-/// caller must read and write until [`io::ErrorKind::WouldBlock`].
+/// [`Peers::wait`] is edge-triggered: it lists a slot once for each change, so the caller must read and write until
+/// [`io::ErrorKind::WouldBlock`].
 ///
 /// Every connection has its own local port. Ports are used in turn from 1024 on, whatever the remote address, so a port
 /// is reused after all others. The stack may still hold the last connection of a port in TIME-WAIT; use many remote
 /// ports to avoid that.
 ///
-/// Acknowledgements are sent by the next wait, unless data carries them before.
+/// Acknowledgements are sent by the next wait, unless data carries them before. A read that receives packets sends the
+/// acknowledgement at once.
 ///
 /// ```
 /// use std::time::Duration;
@@ -83,6 +84,8 @@ pub struct Peers<L> {
     batch: Vec<PacketBuffer>,
     table: Table,
     inbox: Inbox,
+    /// Slots that a read found ready; the next wait lists them.
+    found: Vec<usize>,
     signal: Arc<Signal>,
     waker: Waker,
 }
@@ -120,14 +123,21 @@ impl PeersWaker {
 impl<L: Link> Peers<L> {
     /// Clients at the address `local`.
     pub fn new(link: L, local: IpAddr) -> Self {
+        Self::sharing(link, local, 0, 1)
+    }
+
+    /// One of `count` groups of clients at this address, over its end of a
+    /// [`SharedLink::split_evenly`](super::SharedLink::split_evenly). It has the local ports that leave the remainder `index`.
+    pub fn sharing(link: L, local: IpAddr, index: u16, count: u16) -> Self {
         let wire = Wire::new(link);
         let signal = Arc::new(Signal::new());
         Self {
             local,
             batch: wire.batch(),
             wire,
-            table: Table::new(),
+            table: Table::new(index, count),
             inbox: Inbox::new(),
+            found: Vec::new(),
             waker: Waker::from(Arc::clone(&signal)),
             signal,
         }
@@ -179,10 +189,26 @@ impl<L: Link> Peers<L> {
                 self.table.settle(port);
                 Ok(len)
             }
-            Receiving::Open => Err(io::ErrorKind::WouldBlock.into()),
+            Receiving::Open => self.receive_into(port, buffer),
             Receiving::Ended => Ok(0),
             Receiving::Reset => Err(io::ErrorKind::ConnectionReset.into()),
         }
+    }
+
+    /// Receives a batch of packets. Bytes of the connection of `port` go straight to the buffer: bulk bytes are copied
+    /// once. Other connections read theirs later.
+    fn receive_into(&mut self, port: u16, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.wire.link.try_recv(&mut self.batch)?;
+        let mut filled = 0;
+        for packet in &self.batch[..count] {
+            match TcpSegment::parse(packet.packet()) {
+                Some(segment) => filled += self.table.take(&segment, port, &mut buffer[filled..], &mut self.found)?,
+                None => datagrams::take(packet, &mut self.inbox),
+            }
+        }
+        self.table.send_due(&mut self.wire)?;
+        self.wire.link.flush()?;
+        if filled > 0 { Ok(filled) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
     /// Sends packets from the start of `bytes`, as many as the window and the link take, and returns how many
@@ -214,6 +240,12 @@ impl<L: Link> Peers<L> {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
+    /// Ends the sending half of a connection: the next wait sends the FIN, if the stack's window has room for it. Reads
+    /// still work. Does nothing if the slot has no connection.
+    pub fn end_writing(&mut self, slot: usize) {
+        self.table.end_writing(slot);
+    }
+
     /// Ends a connection and frees its slot. The next wait sends the FIN; unread bytes are lost. In the background the
     /// connection still receives and acknowledges the stack's packets, until the stack's FIN.
     /// Does nothing if the slot has no connection.
@@ -233,6 +265,7 @@ impl<L: Link> Peers<L> {
     /// a window has room for. Then `ready` is not complete.
     pub fn wait(&mut self, longest: Duration, ready: &mut Vec<usize>) -> io::Result<()> {
         ready.clear();
+        ready.append(&mut self.found);
         self.table.next_turn();
         self.signal.attach();
         let mut begin = None;
@@ -276,7 +309,7 @@ impl<L: Link> Peers<L> {
             };
             for buffer in &self.batch[..count] {
                 if let Some(segment) = TcpSegment::parse(buffer.packet()) {
-                    self.table.take(&segment, ready)?;
+                    self.table.take(&segment, 0, &mut [], ready)?;
                 } else {
                     datagrams::take(buffer, &mut self.inbox);
                 }

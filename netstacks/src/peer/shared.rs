@@ -6,10 +6,11 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use platform::packet::TcpSegment;
+use platform::packet::{TcpSegment, Transport, UDP, UdpHeader};
 use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
 
-/// One of several ends of a link. It receives the packets to its own TCP port. Packets to other ports are dropped.
+/// One of several ends of a link. Each receives the packets to its own ports, of TCP and UDP. Packets to other ports are
+/// dropped.
 ///
 /// ```
 /// use std::future::poll_fn;
@@ -23,8 +24,7 @@ use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
 /// let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
 /// let stack = Smoltcp::start(link, &StackConfig::default())?;
 /// tokio::spawn(stack.driver);
-/// let ports = [4000, 4001];
-/// for (end, port) in SharedLink::split(other_end, ports).into_iter().zip(ports) {
+/// for (end, port) in SharedLink::split(other_end, &[4000, 4001]).into_iter().zip([4000, 4001]) {
 ///     let mut peer = Peer::new(end, ([10, 0, 0, 1], port).into(), "10.0.0.2:80".parse()?)?;
 ///     poll_fn(|cx| peer.poll_connect(cx)).await?;
 /// }
@@ -43,16 +43,12 @@ pub struct SharedLink<L> {
 struct Shared<L> {
     link: L,
     batch: Vec<PacketBuffer>,
-    ends: Vec<End>,
+    /// The port of each end; empty if the ports are spread evenly over the ends.
+    ports: Vec<u16>,
+    /// For each end, its packets that were received from the link.
+    ends: Vec<VecDeque<PacketBuffer>>,
     /// Empty buffers for later packets.
     spare: Vec<PacketBuffer>,
-}
-
-/// The port of an end, and its packets that were received from the link.
-#[derive(Debug)]
-struct End {
-    port: u16,
-    waiting: VecDeque<PacketBuffer>,
 }
 
 /// The wakers of all ends. A wake of the link may be for any of them.
@@ -85,13 +81,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<L: Link> SharedLink<L> {
     /// Splits a link into ends, one for each of these client ports.
-    pub fn split(link: L, ports: impl IntoIterator<Item = u16>) -> Vec<Self> {
+    pub fn split(link: L, ports: &[u16]) -> Vec<Self> {
+        Self::with(link, ports.to_vec(), ports.len())
+    }
+
+    /// Splits a link into so many ends, at least one. The remainder of a client's port, divided by their number, is the
+    /// index of its end.
+    pub fn split_evenly(link: L, count: usize) -> Vec<Self> {
+        Self::with(link, Vec::new(), count.max(1))
+    }
+
+    fn with(link: L, ports: Vec<u16>, count: usize) -> Vec<Self> {
         let capabilities = link.capabilities();
         let batch = (0..capabilities.batch).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect();
-        let ends: Vec<_> = ports.into_iter().map(|port| End { port, waiting: VecDeque::new() }).collect();
-        let count = ends.len();
+        let ends = (0..count).map(|_| VecDeque::new()).collect();
         let wakers = Arc::new(Wakers(Mutex::new(vec![None; count])));
-        let link = Arc::new(Mutex::new(Shared { link, batch, ends, spare: Vec::new() }));
+        let link = Arc::new(Mutex::new(Shared { link, batch, ports, ends, spare: Vec::new() }));
         let end = |index| Self { link: Arc::clone(&link), wakers: Arc::clone(&wakers), capabilities, index };
         (0..count).map(end).collect()
     }
@@ -109,16 +114,28 @@ impl<L: Link> SharedLink<L> {
     }
 }
 
+/// The port of the client to which a packet goes.
+fn destination_port(packet: &[u8]) -> Option<u16> {
+    if let Some(segment) = TcpSegment::parse(packet) {
+        return Some(segment.destination_port());
+    }
+    let Transport { protocol: UDP, at, .. } = Transport::parse(packet)? else { return None };
+    Some(UdpHeader::parse(packet.get(at..)?)?.destination_port)
+}
+
 impl<L: Link> Shared<L> {
     /// Receives a batch from the link, and gives each packet to its end.
     fn take(&mut self, wakers: &Wakers) -> io::Result<()> {
         let count = self.link.try_recv(&mut self.batch)?;
         let capacity = self.link.capabilities().max_packet_len;
         for packet in &mut self.batch[..count] {
-            let port = TcpSegment::parse(packet.packet()).map(|segment| segment.destination_port());
-            if let Some(index) = self.ends.iter().position(|end| Some(end.port) == port) {
+            let index = destination_port(packet.packet()).and_then(|port| match &*self.ports {
+                [] => Some(usize::from(port) % self.ends.len()),
+                ports => ports.iter().position(|own| *own == port),
+            });
+            if let Some(index) = index {
                 let room = self.spare.pop().unwrap_or_else(|| PacketBuffer::new(capacity));
-                self.ends[index].waiting.push_back(mem::replace(packet, room));
+                self.ends[index].push_back(mem::replace(packet, room));
                 wakers.wake_end(index);
             }
         }
@@ -133,11 +150,11 @@ impl<L: Link> Link for SharedLink<L> {
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut shared = lock(&self.link);
-        while shared.ends[self.index].waiting.is_empty() {
+        while shared.ends[self.index].is_empty() {
             shared.take(&self.wakers)?;
         }
         let Shared { ends, spare, .. } = &mut *shared;
-        let waiting = &mut ends[self.index].waiting;
+        let waiting = &mut ends[self.index];
         let count = buffers.len().min(waiting.len());
         for (buffer, packet) in buffers.iter_mut().zip(waiting.drain(..count)) {
             spare.push(mem::replace(buffer, packet));
@@ -154,12 +171,12 @@ impl<L: Link> Link for SharedLink<L> {
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !lock(&self.link).ends[self.index].waiting.is_empty() {
+        if !lock(&self.link).ends[self.index].is_empty() {
             return Poll::Ready(Ok(()));
         }
         let readable = self.poll(cx, L::poll_readable);
         // Another end may have received a packet for this one meanwhile.
-        if lock(&self.link).ends[self.index].waiting.is_empty() { readable } else { Poll::Ready(Ok(())) }
+        if lock(&self.link).ends[self.index].is_empty() { readable } else { Poll::Ready(Ok(())) }
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

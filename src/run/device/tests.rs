@@ -68,7 +68,7 @@ fn tun(scenario: &Scenario) -> &Tun {
 }
 
 /// The result of a run, and the end of its stream.
-fn turn(arguments: &str, fault: Fault) -> (Result<(), TransferError>, Option<Finish>) {
+fn turn(arguments: &str, fault: Fault) -> (Result<(), LoadError>, Option<Finish>) {
     let arguments = format!("x --layer device --warmup 100KB --bytes 2MB --verify full {arguments}");
     let scenario = Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap();
     let pair = if scenario.offload == Offload::On { MemoryLink::offloading_pair } else { MemoryLink::pair };
@@ -77,11 +77,11 @@ fn turn(arguments: &str, fault: Fault) -> (Result<(), TransferError>, Option<Fin
     let shuttle = Shuttle::new(near, &scenario, tun(&scenario), &facts).unwrap();
     let streams = Stream::split(&scenario);
     let stream = &streams[0];
-    let barrier = StartBarrier::new(1, LinkMeter::new(Arc::new(Traffic::default()), || None));
+    let window = Window::new(1, LinkMeter::new(Arc::new(Traffic::default()), || None));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let result = runtime.block_on(async {
         tokio::spawn(reflect(far, fault));
-        shuttle.run(stream, &barrier).await
+        shuttle.run(stream, &window).await
     });
     (result, stream.finished())
 }
@@ -101,7 +101,7 @@ fn every_byte_comes_back_also_among_other_packets_and_in_another_order() {
 fn a_lost_packet_ends_the_run() {
     let (result, finish) = turn("", Fault::Lose);
     let error = result.unwrap_err();
-    assert!(matches!(error, TransferError::Lost { got, expected } if got + 1460 == expected), "{error}");
+    assert!(matches!(error, LoadError::Lost { got, expected } if got + 1460 == expected), "{error}");
     assert_eq!(error.status(), Status::Short);
     assert!(finish.is_none());
 }
@@ -110,7 +110,7 @@ fn a_lost_packet_ends_the_run() {
 fn a_changed_byte_is_found() {
     let (result, _) = turn("", Fault::Flip);
     let last = (WHICH as u64 + 1) * 1460 - 1;
-    assert!(matches!(result, Err(TransferError::Corrupt { offset }) if offset == last), "{result:?}");
+    assert!(matches!(result, Err(LoadError::Corrupt { offset }) if offset == last), "{result:?}");
 }
 
 #[test]
@@ -134,14 +134,14 @@ fn lasts(time: Duration, bytes: u64) {
     let shuttle = Shuttle::new(near, &scenario, tun(&scenario), &facts).unwrap();
     let streams = Stream::split(&scenario);
     let stream = &streams[0];
-    let barrier = StartBarrier::new(1, LinkMeter::new(Arc::new(Traffic::default()), || None));
+    let window = Window::new(1, LinkMeter::new(Arc::new(Traffic::default()), || None));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         tokio::spawn(reflect(far, Fault::None));
-        shuttle.run(stream, &barrier).await.unwrap();
+        shuttle.run(stream, &window).await.unwrap();
     });
     let finish = stream.finished().unwrap();
     assert!(finish.bytes > 0 && finish.bytes >= bytes, "{}", finish.bytes);
-    assert!(finish.end.at - barrier.opened().unwrap().at >= time);
+    assert!(window.ended().unwrap().end.at - window.opened().unwrap().at >= time);
     assert_eq!(stream.arrived(), finish.bytes, "bytes after the end are not counted");
 }

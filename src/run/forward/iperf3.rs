@@ -17,13 +17,13 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
+use crate::load::meter::Meter;
+use crate::load::sockets::kernel;
+use crate::load::window::Window;
+use crate::load::{Clock, Delivered, Load};
 use crate::remedy::WithRemedy;
-use crate::run::barrier::StartBarrier;
 use crate::run::error::RunError;
 use crate::run::failure::{CLIENT, Failure};
-use crate::run::kernel;
-use crate::run::load::{Clock, Delivered, Load};
-use crate::run::meter::Meter;
 use crate::run::networks::Networks;
 use crate::run::prepared::Prepared;
 use crate::run::process::{MAX_STDOUT, head, last_words, tail};
@@ -92,22 +92,22 @@ pub(super) async fn prepare(
     let server = serve(far, networks).await?;
     let client = client(scenario, (near, far), congestion.as_deref());
     let mode = scenario.workload.mode();
-    let barrier = Arc::new(StartBarrier::new(1, meter));
+    let window = Arc::new(Window::new(1, meter));
     let delivered = Arc::new(OnceLock::new());
     let task = {
-        let (barrier, delivered) = (Arc::clone(&barrier), Arc::clone(&delivered));
+        let (window, delivered) = (Arc::clone(&window), Arc::clone(&delivered));
         async move {
             // The end of this task drops the server, which kills it.
             let _server = server;
-            barrier.wait().map_err(|error| Failure::of_transfer(CLIENT, &error))?;
+            window.wait().map_err(|error| Failure::of_transfer(CLIENT, &error))?;
             let report = finished(start(client).map_err(|error| failure(error.to_string()))?).await?;
-            let end = Some(barrier.read());
+            let end = Some(window.read());
             let _first = delivered.set(Delivered { end, ..report.delivered(mode)? });
             Ok(())
         }
     };
     let server = ServerSide::new(driver, task);
-    Ok(Prepared { congestion, ..Prepared::new(Load::External(delivered), barrier, server) })
+    Ok(Prepared { congestion, ..Prepared::new(Load::External(delivered), window, server) })
 }
 
 /// Starts the server in the far network, and waits until it listens.

@@ -16,9 +16,8 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::cli::Cli;
-use crate::run::kernel_clients;
-use crate::run::kernel_load::KernelDatagrams;
-use crate::run::meter::LinkMeter;
+use crate::load::meter::LinkMeter;
+use crate::run::kernel_load::{self, KernelDatagrams};
 use crate::scenario::{Amount, Protocol, Scenario};
 
 /// A fault of the stack, after a number of bytes of a stream.
@@ -195,11 +194,11 @@ fn execute(
         let datagrams = KernelDatagrams::of(socket, &load, scenario.window_bytes).unwrap();
         let server = ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, &load, |_| Some(0));
         let meter = LinkMeter::new(Arc::new(Traffic::default()), || Some(0));
-        let barrier = Arc::new(StartBarrier::new(load.clients(), meter));
+        let window = Arc::new(Window::new(load.clients(), meter));
         let is_udp = scenario.workload.protocol() == Some(Protocol::Udp);
         let targets = if is_udp { vec![udp_target] } else { vec![target] };
-        let (clients, _) = kernel_clients::clients(scenario, &load, targets)?;
-        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, barrier);
+        let (clients, _) = kernel_load::clients(scenario, &load, &targets)?;
+        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, window);
         supervisor.supervise(server, clients, Interrupts::catch().unwrap()).await
     })
 }

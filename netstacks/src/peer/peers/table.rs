@@ -21,6 +21,9 @@ pub(super) struct Table {
     /// The local port of each slot's connection; 0 if it has none.
     slots: Vec<u16>,
     next_port: u16,
+    /// Only ports that leave the remainder `remainder` are used.
+    remainder: u16,
+    divisor: u16,
     /// Ports of connections that have a packet to send.
     due: VecDeque<u16>,
     /// Ports of connections that wait for room in the link.
@@ -62,12 +65,15 @@ impl Entry {
 }
 
 impl Table {
-    pub(super) fn new() -> Self {
+    /// Uses the ports that leave the remainder `index` when they are divided by `count`.
+    pub(super) fn new(index: u16, count: u16) -> Self {
         let entries = iter::repeat_with(|| None).take(1 << 16).collect();
         Self {
             entries,
             slots: Vec::new(),
             next_port: FIRST_PORT,
+            remainder: index,
+            divisor: count.max(1),
             due: VecDeque::new(),
             blocked: VecDeque::new(),
             turn: 0,
@@ -112,7 +118,7 @@ impl Table {
         }
         let mut ports = (self.next_port..=u16::MAX).chain(FIRST_PORT..self.next_port);
         ports
-            .find(|port| self.entries[usize::from(*port)].is_none())
+            .find(|port| port % self.divisor == self.remainder && self.entries[usize::from(*port)].is_none())
             .ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "all local ports are in use"))
     }
 
@@ -140,18 +146,34 @@ impl Table {
         self.settle(port);
     }
 
-    /// Handles a packet of the stack, and lists its slot.
-    pub(super) fn take(&mut self, segment: &TcpSegment<'_>, ready: &mut Vec<usize>) -> io::Result<()> {
+    /// Ends the sending half of a slot's connection.
+    pub(super) fn end_writing(&mut self, slot: usize) {
+        let Ok(port) = self.port(slot) else { return };
+        if let Some(entry) = &mut self.entries[usize::from(port)] {
+            entry.connection.close();
+        }
+        self.settle(port);
+    }
+
+    /// Handles a packet of the stack, and lists its slot. Bytes for the port `reading` go to the buffer, as far as it has
+    /// room; returns how many. The others are read later.
+    pub(super) fn take(
+        &mut self,
+        segment: &TcpSegment<'_>,
+        reading: u16,
+        buffer: &mut [u8],
+        ready: &mut Vec<usize>,
+    ) -> io::Result<usize> {
         let port = segment.destination_port();
         // The stack may retransmit packets of a connection that is over.
-        let Some(entry) = &mut self.entries[usize::from(port)] else { return Ok(()) };
-        entry.connection.take(segment, &mut [])?;
+        let Some(entry) = &mut self.entries[usize::from(port)] else { return Ok(0) };
+        let len = entry.connection.take(segment, if port == reading { buffer } else { &mut [] })?;
         entry.list(self.turn, ready);
         if entry.slot.is_none() {
             entry.connection.discard_unread();
         }
         self.settle(port);
-        Ok(())
+        Ok(len)
     }
 
     /// Notes that a connection waits for room in the link.

@@ -1,4 +1,4 @@
-//! The server side of requests, and the parts that both sides share.
+//! Requests, and idle connections: the parts that both sides share.
 //!
 //! ```text
 //! rr     client ── request ──► server      on each connection, again and again; the clock of a request runs from
@@ -14,30 +14,33 @@
 //! ```
 //!
 //! Over UDP, a request and its response are one datagram each. Both begin with the same number, which matches them. A
-//! request without a response in time counts as lost, not as failed.
+//! request without a response in time counts as lost, not as failed. A request of crr has a port of its own.
 //!
 //! Without a rate, a request is due when the one before it has been answered (a closed loop): while the stack pauses,
 //! nothing is due. With a rate, requests are due at even intervals, whether earlier ones were answered or not (an open
 //! loop).
 
+pub(crate) mod client;
+mod counts;
+pub(crate) mod idle;
+mod pace;
+pub(crate) mod server;
+
 use std::collections::BTreeMap;
-use std::io;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use portable_atomic::AtomicU64;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::task::yield_now;
 
-use super::meter::Snapshot;
+use super::error::LoadError;
 use super::pattern::Pattern;
-use super::transfer::{Stream, TransferError};
+use super::stream::Stream;
 use crate::sample::{DatagramFacts, IdleFacts, Latency};
 use crate::scenario::{Amount, Conditions, Protocol, Requests, Scenario, Verify, Workload};
 
 /// The seed of the payload of requests and responses.
-pub(super) const SEED: u64 = 0x7271_7374_7265_7370;
+pub(crate) const SEED: u64 = 0x7271_7374_7265_7370;
 
 /// A response over UDP counts as lost after this time, plus four times the delay and jitter of the link.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -50,66 +53,84 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// shorter number.
 const MARK: usize = 4;
 
-/// Requests over UDP that the server answers before it yields.
-const BATCH: usize = 64;
-
 /// The most that is read at once, in bytes.
 const CHUNK: usize = 64 << 10;
 
 /// The requests of a run.
-pub(super) struct Exchange {
-    pub(super) requests: Requests,
+pub(crate) struct Exchange {
+    pub(crate) requests: Requests,
     protocol: Protocol,
     /// How many copies of a datagram may arrive: a link may duplicate it. TCP takes each byte once.
-    pub(super) copies: u64,
+    pub(crate) copies: u64,
     /// How long a response over UDP may take.
-    pub(super) patience: Duration,
+    pub(crate) patience: Duration,
     /// How long the last responses may take.
-    pub(super) drain: Duration,
+    pub(crate) drain: Duration,
     /// The streams beside the requests.
     streams: Arc<[Stream]>,
     /// Whether each request has a connection of its own.
-    pub(super) connects: bool,
+    pub(crate) connects: bool,
     /// Whether the connections are only held open.
-    pub(super) is_idle: bool,
+    pub(crate) is_idle: bool,
     /// Connections at once.
-    pub(super) connections: usize,
+    pub(crate) connections: usize,
     /// The length of the timed window.
-    pub(super) time: Duration,
-    pub(super) request: Message,
-    pub(super) response: Message,
+    pub(crate) time: Duration,
+    pub(crate) request: Message,
+    pub(crate) response: Message,
     verify: Verify,
     /// Responses so far, including the warm-up.
     answered: AtomicU64,
-    /// Responses of the warm-up, set when it is over.
-    warm: AtomicU64,
-    finish: OnceLock<Requested>,
+    /// Responses in the timed window.
+    timed: AtomicU64,
+    /// Whether the timed window has begun.
+    is_timed: AtomicBool,
+    /// The results of the threads that have ended.
+    finished: Mutex<Option<Requested>>,
 }
 
 /// The requests of a timed window.
-#[derive(Clone, Debug)]
-pub(super) struct Requested {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Requested {
     /// How many were answered in it.
-    pub(super) answered: u64,
+    pub(crate) answered: u64,
     /// The latency of each, and of those that were in flight at the end.
-    pub(super) latency: Latency,
+    pub(crate) latency: Latency,
     /// How many failed, by reason.
-    pub(super) errors: BTreeMap<&'static str, u64>,
-    /// CPU time of the client's thread.
-    pub(super) cpu: Option<Duration>,
+    pub(crate) errors: BTreeMap<&'static str, u64>,
     /// The memory of the connections, if they were only held open.
-    pub(super) idle: Option<IdleFacts>,
+    pub(crate) idle: Option<IdleFacts>,
     /// The counts of the datagrams, over UDP.
-    pub(super) datagrams: Option<DatagramFacts>,
+    pub(crate) datagrams: Option<DatagramFacts>,
     /// Payload bytes of the streams beside them.
-    pub(super) background_bytes: u64,
-    /// The whole process at the end of the window.
-    pub(super) end: Snapshot,
+    pub(crate) background_bytes: u64,
+}
+
+impl Requested {
+    /// Adds the requests of another thread.
+    fn add(&mut self, other: Self) {
+        self.answered += other.answered;
+        self.latency.add(&other.latency);
+        for (kind, count) in other.errors {
+            *self.errors.entry(kind).or_default() += count;
+        }
+        self.idle = self.idle.or(other.idle);
+        self.datagrams = match (self.datagrams, other.datagrams) {
+            (Some(own), Some(other)) => Some(DatagramFacts {
+                sent: own.sent + other.sent,
+                arrived: own.arrived + other.arrived,
+                duplicated: own.duplicated + other.duplicated,
+                ..own
+            }),
+            (own, other) => own.or(other),
+        };
+        self.background_bytes += other.background_bytes;
+    }
 }
 
 impl Exchange {
     /// The requests of a scenario beside these streams; `None` if it has none.
-    pub(super) fn of(scenario: &Scenario, streams: &Arc<[Stream]>) -> Option<Self> {
+    pub(crate) fn of(scenario: &Scenario, streams: &Arc<[Stream]>) -> Option<Self> {
         let requests = match scenario.workload {
             // A byte each way.
             Workload::Idle => Requests::default(),
@@ -125,7 +146,7 @@ impl Exchange {
             patience: PATIENCE + 4 * (delay + jitter),
             drain: DRAIN_TIMEOUT + 4 * (delay + jitter),
             streams: Arc::clone(streams),
-            connects: matches!(scenario.workload, Workload::Crr(_)),
+            connects: matches!(scenario.workload, Workload::Crr(_) | Workload::UdpCrr(_)),
             is_idle: scenario.workload == Workload::Idle,
             connections: scenario.parallel.get().into(),
             time,
@@ -133,47 +154,60 @@ impl Exchange {
             response: Message::new(requests.response_bytes.get() as usize),
             verify: scenario.verify,
             answered: AtomicU64::new(0),
-            warm: AtomicU64::new(0),
-            finish: OnceLock::new(),
+            timed: AtomicU64::new(0),
+            is_timed: AtomicBool::new(false),
+            finished: Mutex::default(),
         })
     }
 
-    pub(super) fn protocol(&self) -> Protocol {
+    pub(crate) fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    pub(super) fn is_udp(&self) -> bool {
+    pub(crate) fn is_udp(&self) -> bool {
         self.protocol == Protocol::Udp
     }
 
+    /// Whether the server closes each connection.
+    pub(crate) fn closes(&self) -> bool {
+        self.connects && !self.is_udp()
+    }
+
     /// Bytes that have arrived of the streams beside the requests.
-    pub(super) fn background_bytes(&self) -> u64 {
+    pub(crate) fn background_bytes(&self) -> u64 {
         self.streams.iter().map(Stream::arrived).sum()
     }
 
     /// Length of the number at the beginning of a request over UDP and of its response, in bytes.
-    pub(super) fn mark_len(&self) -> usize {
+    pub(crate) fn mark_len(&self) -> usize {
         MARK.min(self.request.len).min(self.response.len)
     }
 
     /// Whether messages are compared with the pattern, in the warm-up or after it.
-    pub(super) fn verifies(&self, is_warm_up: bool) -> bool {
+    pub(crate) fn verifies(&self, is_warm_up: bool) -> bool {
         self.verify.checks(is_warm_up)
     }
 
+    /// Whether the timed window has begun.
+    fn is_timed(&self) -> bool {
+        self.is_timed.load(Ordering::Relaxed)
+    }
+
     /// Counts a response.
-    pub(super) fn answer(&self) {
-        // Only one thread writes it.
-        self.answered.store(self.answered() + 1, Ordering::Relaxed);
+    fn answer(&self, is_timed: bool) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        if is_timed {
+            self.timed.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Responses so far, including the warm-up.
-    pub(super) fn answered(&self) -> u64 {
+    pub(crate) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
     /// Most requests that may have been sent and were not answered: they failed, were lost, or were in flight.
-    pub(super) fn unanswered(&self) -> u64 {
+    pub(crate) fn unanswered(&self) -> u64 {
         let Some(made) = self.finished() else { return 0 };
         let lost = made.datagrams.map_or(0, |datagrams| datagrams.lost());
         let under_way = self.connections as u64 * u64::from(self.requests.depth.get());
@@ -181,34 +215,39 @@ impl Exchange {
     }
 
     /// Ends the warm-up.
-    pub(super) fn warm(&self) {
-        self.warm.store(self.answered(), Ordering::Relaxed);
+    fn begin(&self) {
+        self.is_timed.store(true, Ordering::Relaxed);
     }
 
     /// Responses in the timed window so far.
-    pub(super) fn timed(&self) -> u64 {
-        self.answered() - self.warm.load(Ordering::Relaxed)
+    pub(crate) fn timed(&self) -> u64 {
+        self.timed.load(Ordering::Relaxed)
     }
 
     /// Payload of `count` requests and their responses, in bytes.
-    pub(super) fn bytes_of(&self, count: u64) -> u64 {
+    pub(crate) fn bytes_of(&self, count: u64) -> u64 {
         count * (self.request.len + self.response.len) as u64
     }
 
-    /// Ends the timed window. Only the first call has an effect.
-    pub(super) fn finish(&self, requested: Requested) {
-        let _earlier = self.finish.set(requested);
+    /// Adds the results of a thread.
+    fn finish(&self, made: Requested) {
+        let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *finished {
+            Some(others) => others.add(made),
+            None => *finished = Some(made),
+        }
     }
 
-    pub(super) fn finished(&self) -> Option<&Requested> {
-        self.finish.get()
+    /// The results of the threads that have ended.
+    pub(crate) fn finished(&self) -> Option<Requested> {
+        self.finished.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 /// A request or a response. All messages of one length are alike.
-pub(super) struct Message {
+pub(crate) struct Message {
     /// Its length, in bytes.
-    pub(super) len: usize,
+    pub(crate) len: usize,
     /// One long message, or many short ones in a row.
     bytes: Vec<u8>,
 }
@@ -223,19 +262,19 @@ impl Message {
     }
 
     /// The bytes of a message from `offset` on, and of the messages after it: at most `len` bytes, at least one.
-    pub(super) fn slice(&self, offset: usize, len: usize) -> &[u8] {
+    pub(crate) fn slice(&self, offset: usize, len: usize) -> &[u8] {
         let start = offset % self.len;
         &self.bytes[start..self.bytes.len().min(start + len)]
     }
 
     /// Compares bytes that arrived at `offset` of a message with that message and the ones after it.
-    pub(super) fn verify(&self, mut offset: usize, mut bytes: &[u8]) -> Result<(), TransferError> {
+    pub(crate) fn verify(&self, mut offset: usize, mut bytes: &[u8]) -> Result<(), LoadError> {
         while !bytes.is_empty() {
             let expected = self.slice(offset, bytes.len());
             let (head, rest) = bytes.split_at(expected.len());
             if head != expected {
                 let at = head.iter().zip(expected).take_while(|(a, b)| a == b).count();
-                return Err(TransferError::Corrupt { offset: (offset + at) as u64 });
+                return Err(LoadError::Corrupt { offset: (offset + at) as u64 });
             }
             (offset, bytes) = (offset + head.len(), rest);
         }
@@ -243,80 +282,8 @@ impl Message {
     }
 
     /// A buffer for reading these messages. At most `depth` of them arrive at once.
-    pub(super) fn room(&self, depth: usize) -> Vec<u8> {
+    pub(crate) fn room(&self, depth: usize) -> Vec<u8> {
         vec![0; self.len.saturating_mul(depth).min(CHUNK)]
-    }
-}
-
-/// Answers the requests of one connection until the client closes it, or answers one and closes.
-///
-/// A connection that breaks is no failure of the server: the client counts it.
-pub(super) async fn serve(mut connection: impl netstacks::Stream, exchange: &Exchange) -> Result<(), TransferError> {
-    match answer(&mut connection, exchange).await {
-        Err(TransferError::Io { .. }) => Ok(()),
-        result => result,
-    }
-}
-
-async fn answer(connection: &mut impl netstacks::Stream, exchange: &Exchange) -> Result<(), TransferError> {
-    let Exchange { request, response, requests, .. } = exchange;
-    let mut buffer = request.room(requests.depth.get().into());
-    let mut got = 0;
-    loop {
-        let len = connection.read(&mut buffer).await.map_err(TransferError::io("read a request"))?;
-        if len == 0 {
-            break;
-        }
-        if exchange.verifies(exchange.warm.load(Ordering::Relaxed) == 0) {
-            request.verify(got, &buffer[..len])?;
-        }
-        got += len;
-        let mut due = got / request.len * response.len;
-        got %= request.len;
-        let mut sent = 0;
-        while due > 0 {
-            let bytes = response.slice(sent, due);
-            let len = connection.write(bytes).await.map_err(TransferError::io("write a response"))?;
-            if len == 0 {
-                return Err(TransferError::io("write a response")(io::ErrorKind::WriteZero.into()));
-            }
-            (sent, due) = (sent + len, due - len);
-        }
-        if exchange.connects && sent > 0 {
-            break;
-        }
-    }
-    connection.shutdown().await.map_err(TransferError::io("close a connection at the stack"))
-}
-
-/// Answers requests over UDP. Returns only with an error.
-pub(super) async fn serve_datagrams(
-    datagrams: impl netstacks::Datagrams,
-    exchange: &Exchange,
-) -> Result<(), TransferError> {
-    let mut buffer = vec![0; usize::from(u16::MAX)];
-    let mut response = exchange.response.slice(0, exchange.response.len).to_vec();
-    let mark = exchange.mark_len();
-    loop {
-        for _ in 0..BATCH {
-            let datagram = datagrams.recv(&mut buffer).await.map_err(TransferError::io("receive a request"))?;
-            let request = &buffer[..datagram.len];
-            if request.len() != exchange.request.len {
-                continue;
-            }
-            if exchange.verifies(exchange.warm.load(Ordering::Relaxed) == 0) {
-                exchange.request.verify(mark, &request[mark..])?;
-            }
-            response[..mark].copy_from_slice(&request[..mark]);
-            match datagrams.try_send(datagram.local, datagram.peer, &response) {
-                // Without room, the response is lost.
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                    return Err(TransferError::io("send a response")(error));
-                }
-                _ => {}
-            }
-        }
-        yield_now().await;
     }
 }
 
@@ -343,7 +310,7 @@ mod tests {
             message.verify(3, &sent[3.min(2 * len)..]).unwrap();
             sent[2 * len] ^= 1;
             let error = message.verify(0, &sent).unwrap_err();
-            assert!(matches!(error, TransferError::Corrupt { offset } if offset == 2 * len as u64), "{error}");
+            assert!(matches!(error, LoadError::Corrupt { offset } if offset == 2 * len as u64), "{error}");
         }
     }
 }

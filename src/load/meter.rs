@@ -8,7 +8,7 @@ use platform::{FaultCounter, PacketCounts, ProcessMeter, Traffic};
 use crate::sample::LinkFacts;
 
 /// Reads the cost of a run and its counters.
-pub(super) trait Meter: Send + Sync + 'static {
+pub(crate) trait Meter: Send + Sync + 'static {
     /// Readings that cost next to nothing.
     fn usage(&self) -> Usage;
 
@@ -18,23 +18,23 @@ pub(super) trait Meter: Send + Sync + 'static {
 
 /// CPU time and memory at a moment. `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Usage {
+pub(crate) struct Usage {
     /// CPU time of this process.
-    pub(super) own_cpu: Option<Duration>,
+    pub(crate) own_cpu: Option<Duration>,
     /// CPU time of the carrier, if another process carries the bytes.
-    pub(super) carrier_cpu: Option<Duration>,
+    pub(crate) carrier_cpu: Option<Duration>,
     /// The carrier's resident set at that moment, in bytes.
-    pub(super) carrier_rss_bytes: Option<u64>,
+    pub(crate) carrier_rss_bytes: Option<u64>,
 }
 
 impl Usage {
     /// The usage of this process and of a carrier's process.
-    pub(super) fn with(carrier: ProcessMeter) -> Self {
+    pub(crate) fn with(carrier: ProcessMeter) -> Self {
         Self { own_cpu: platform::cpu_of_process(), carrier_cpu: carrier.cpu(), carrier_rss_bytes: carrier.rss_bytes() }
     }
 
     /// The CPU time since `then`, and the current memory.
-    pub(super) fn since(self, then: Self) -> Self {
+    pub(crate) fn since(self, then: Self) -> Self {
         Self {
             own_cpu: difference(self.own_cpu, then.own_cpu),
             carrier_cpu: difference(self.carrier_cpu, then.carrier_cpu),
@@ -44,26 +44,26 @@ impl Usage {
 }
 
 /// The time between two readings of a clock, if both are known.
-pub(super) fn difference(now: Option<Duration>, then: Option<Duration>) -> Option<Duration> {
+pub(crate) fn difference(now: Option<Duration>, then: Option<Duration>) -> Option<Duration> {
     Some(now?.saturating_sub(then?))
 }
 
 /// Packets up to a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counters {
-    pub(super) packets: Option<PacketCounts>,
-    pub(super) drops: Option<u64>,
+pub(crate) struct Counters {
+    pub(crate) packets: Option<PacketCounts>,
+    pub(crate) drops: Option<u64>,
     /// Packets that the carrier wrote after a later one of their flow.
-    pub(super) reordered: Option<u64>,
+    pub(crate) reordered: Option<u64>,
     /// What the link has done to packets.
-    pub(super) faults: Option<LinkFacts>,
+    pub(crate) faults: Option<LinkFacts>,
     /// The carrier's largest resident set so far, in bytes.
-    pub(super) carrier_peak_rss_bytes: Option<u64>,
+    pub(crate) carrier_peak_rss_bytes: Option<u64>,
 }
 
 impl Counters {
     /// The packets since `then`, and the largest memory ever.
-    pub(super) fn since(self, then: Self) -> Self {
+    pub(crate) fn since(self, then: Self) -> Self {
         let counted = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Self {
             packets: self.packets.zip(then.packets).map(|(now, then)| now.since(then)),
@@ -77,28 +77,28 @@ impl Counters {
 
 /// All readings of one moment.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Snapshot {
-    pub(super) at: Instant,
-    pub(super) usage: Usage,
-    pub(super) counters: Counters,
+pub(crate) struct Snapshot {
+    pub(crate) at: Instant,
+    pub(crate) usage: Usage,
+    pub(crate) counters: Counters,
     /// [`platform::stolen_time`].
-    pub(super) stolen: Option<Duration>,
+    pub(crate) stolen: Option<Duration>,
 }
 
 /// The meter of a run within this process. It counts the packets on the link, and those that the device dropped.
-pub(super) struct LinkMeter<D> {
+pub(crate) struct LinkMeter<D> {
     traffic: Arc<Traffic>,
     drops: D,
     faults: Option<Arc<FaultCounter>>,
 }
 
 impl<D: Fn() -> Option<u64> + Send + Sync + 'static> LinkMeter<D> {
-    pub(super) fn new(traffic: Arc<Traffic>, drops: D) -> Self {
+    pub(crate) fn new(traffic: Arc<Traffic>, drops: D) -> Self {
         Self { traffic, drops, faults: None }
     }
 
     /// Adds the counts of a link with conditions.
-    pub(super) fn with_faults(self, faults: Arc<FaultCounter>) -> Self {
+    pub(crate) fn with_faults(self, faults: Arc<FaultCounter>) -> Self {
         Self { faults: Some(faults), ..self }
     }
 }

@@ -6,20 +6,20 @@ const PERIOD: usize = 65_521;
 
 /// A stream's endless payload. Both sides make it from the same seed. Sending and checking generate nothing: one
 /// period and the length of a buffer are kept in memory.
-pub(super) struct Pattern {
+pub(crate) struct Pattern {
     bytes: Vec<u8>,
 }
 
 /// Where the payload first differed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mismatch {
+pub(crate) struct Mismatch {
     /// Position in the stream, from 0.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
 }
 
 impl Pattern {
     /// The pattern of a seed, for slices of at most `longest` bytes.
-    pub(super) fn new(seed: u64, longest: usize) -> Self {
+    pub(crate) fn new(seed: u64, longest: usize) -> Self {
         let mut state = seed;
         let mut period = Vec::with_capacity(PERIOD + 8);
         while period.len() < PERIOD {
@@ -31,14 +31,14 @@ impl Pattern {
     }
 
     /// `len` bytes of the stream from `offset` on; fewer if `len` exceeds the longest slice.
-    pub(super) fn slice(&self, offset: u64, len: usize) -> &[u8] {
+    pub(crate) fn slice(&self, offset: u64, len: usize) -> &[u8] {
         let start = (offset % PERIOD as u64) as usize;
         let end = self.bytes.len().min(start + len);
         &self.bytes[start..end]
     }
 
     /// Compares `bytes`, which arrived at `offset`, with the pattern.
-    pub(super) fn verify(&self, mut offset: u64, mut bytes: &[u8]) -> Result<(), Mismatch> {
+    pub(crate) fn verify(&self, mut offset: u64, mut bytes: &[u8]) -> Result<(), Mismatch> {
         while !bytes.is_empty() {
             let expected = self.slice(offset, bytes.len());
             let (head, rest) = bytes.split_at(expected.len());

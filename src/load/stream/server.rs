@@ -1,14 +1,18 @@
 //! The server side of a stream: a task on the runtime under test.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::transfer::{Direction, GO, Phase, Stream, TransferError};
+use super::{Direction, GO, Phase, Stream};
+use crate::load::error::LoadError;
 use crate::scenario::Amount;
 
+/// A stream with a bit rate checks at least this often whether it must stop.
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
 /// Serves one accepted connection to its end.
-pub(super) async fn serve(connection: impl netstacks::Stream, stream: &Stream) -> Result<(), TransferError> {
+pub(crate) async fn serve(connection: impl netstacks::Stream, stream: &Stream) -> Result<(), LoadError> {
     let mut server = Server { connection, stream, buffer: Vec::new(), offset: 0, timed: None };
     match stream.direction {
         Direction::ToClient => {
@@ -27,7 +31,7 @@ pub(super) async fn serve(connection: impl netstacks::Stream, stream: &Stream) -
             }
         }
     }
-    server.connection.shutdown().await.map_err(TransferError::io("close the stream at the stack"))
+    server.connection.shutdown().await.map_err(LoadError::io("close the stream at the stack"))
 }
 
 struct Server<'a, S> {
@@ -41,14 +45,14 @@ struct Server<'a, S> {
 }
 
 impl<S: netstacks::Stream> Server<'_, S> {
-    async fn await_go(&mut self, phase: Phase) -> Result<(), TransferError> {
-        let go = self.connection.read_u8().await.map_err(TransferError::io("wait for the go at the stack"))?;
+    async fn await_go(&mut self, phase: Phase) -> Result<(), LoadError> {
+        let go = self.connection.read_u8().await.map_err(LoadError::io("wait for the go at the stack"))?;
         self.timed = (phase == Phase::Timed).then(|| (Instant::now(), self.offset));
-        if go == GO { Ok(()) } else { Err(TransferError::Corrupt { offset: 0 }) }
+        if go == GO { Ok(()) } else { Err(LoadError::Corrupt { offset: 0 }) }
     }
 
     /// Waits for the go, and sends `len` bytes.
-    async fn send_bytes(&mut self, phase: Phase, len: u64) -> Result<(), TransferError> {
+    async fn send_bytes(&mut self, phase: Phase, len: u64) -> Result<(), LoadError> {
         if len == 0 {
             return Ok(());
         }
@@ -60,7 +64,7 @@ impl<S: netstacks::Stream> Server<'_, S> {
         Ok(())
     }
 
-    async fn send_until_told_to_stop(&mut self) -> Result<(), TransferError> {
+    async fn send_until_told_to_stop(&mut self) -> Result<(), LoadError> {
         self.await_go(Phase::Timed).await?;
         while !self.stream.is_told_to_stop() {
             self.send_some(u64::MAX).await?;
@@ -68,27 +72,26 @@ impl<S: netstacks::Stream> Server<'_, S> {
         Ok(())
     }
 
-    async fn send_some(&mut self, most: u64) -> Result<(), TransferError> {
+    async fn send_some(&mut self, most: u64) -> Result<(), LoadError> {
         let mut len = self.stream.buffer_bytes.min(usize::try_from(most).unwrap_or(usize::MAX));
         if let Some((begin, warm)) = self.timed {
-            let (allowed, early) = self.stream.allowed(begin, self.offset - warm);
-            if !early.is_zero() {
-                tokio::time::sleep(early).await;
+            match self.stream.allowed(begin, self.offset - warm) {
+                Ok(allowed) => len = len.min(allowed),
+                // The caller checks whether it must stop.
+                Err(due) => {
+                    tokio::time::sleep_until(due.min(Instant::now() + LONGEST_PAUSE).into()).await;
+                    return Ok(());
+                }
             }
-            len = len.min(allowed);
-        }
-        // Nothing is due yet. The caller checks whether it must stop.
-        if len == 0 {
-            return Ok(());
         }
         let bytes = self.stream.pattern.slice(self.offset, len);
-        let len = self.connection.write(bytes).await.map_err(TransferError::io("write to the stack"))?;
+        let len = self.connection.write(bytes).await.map_err(LoadError::io("write to the stack"))?;
         self.offset += len as u64;
         Ok(())
     }
 
     /// Receives `len` bytes, and confirms the total.
-    async fn receive_bytes(&mut self, phase: Phase, len: u64) -> Result<(), TransferError> {
+    async fn receive_bytes(&mut self, phase: Phase, len: u64) -> Result<(), LoadError> {
         if len == 0 {
             return Ok(());
         }
@@ -96,30 +99,29 @@ impl<S: netstacks::Stream> Server<'_, S> {
         while self.offset < end {
             let room = self.buffer.len().min((end - self.offset) as usize);
             if self.receive_some(phase, room).await? == 0 {
-                return Err(TransferError::Short { got: self.offset, expected: end });
+                return Err(LoadError::Short { got: self.offset, expected: end });
             }
         }
         self.acknowledge().await
     }
 
     /// Receives until the client closes, and confirms the total.
-    async fn receive_to_end(&mut self) -> Result<(), TransferError> {
+    async fn receive_to_end(&mut self) -> Result<(), LoadError> {
         while self.receive_some(Phase::Timed, self.buffer.len()).await? > 0 {}
         self.acknowledge().await
     }
 
-    async fn receive_some(&mut self, phase: Phase, room: usize) -> Result<usize, TransferError> {
-        let len =
-            self.connection.read(&mut self.buffer[..room]).await.map_err(TransferError::io("read from the stack"))?;
+    async fn receive_some(&mut self, phase: Phase, room: usize) -> Result<usize, LoadError> {
+        let len = self.connection.read(&mut self.buffer[..room]).await.map_err(LoadError::io("read from the stack"))?;
         self.stream.receive(phase, self.offset, &self.buffer[..len])?;
         self.offset += len as u64;
         Ok(len)
     }
 
-    async fn acknowledge(&mut self) -> Result<(), TransferError> {
+    async fn acknowledge(&mut self) -> Result<(), LoadError> {
         self.connection
             .write_all(&self.offset.to_be_bytes())
             .await
-            .map_err(TransferError::io("acknowledge the total at the stack"))
+            .map_err(LoadError::io("acknowledge the total at the stack"))
     }
 }

@@ -1,4 +1,4 @@
-//! The parts that both sides of a stream share: the protocol, the counts, and the errors.
+//! Bulk bytes in TCP streams: the parts that both sides share.
 //!
 //! Each stream delivers its warm-up and then its timed payload on the same connection:
 //!
@@ -13,7 +13,9 @@
 //! With a time instead of an amount, the server of a reader sends until the client tells it to stop, and then
 //! closes; the client of a writer closes its half when its time is over. The client's clock decides.
 
-use std::io;
+pub(crate) mod client;
+pub(crate) mod server;
+
 use std::net::TcpStream;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,30 +24,26 @@ use std::time::{Duration, Instant};
 
 use platform::TcpStatistics;
 use portable_atomic::AtomicU64;
-
 use serde::Serialize;
 
-use super::meter::Snapshot;
-use super::pattern::{Mismatch, Pattern};
-use crate::sample::Status;
+use super::error::LoadError;
+use super::pattern::Pattern;
 use crate::scenario::{Amount, Mode, Scenario, Verify};
 
 /// The byte with which the client asks for payload.
-pub(super) const GO: u8 = b'G';
-
-/// A stream with a bit rate checks the time at least this often.
-const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const GO: u8 = b'G';
 
 /// A stream with a bit rate sends the bytes of this much time at once.
 const PORTION: Duration = Duration::from_millis(2);
 
-/// The seed of a run's first stream; the others follow.
+/// The seed of a run's first stream; the others follow, and begin anew after so many.
 const SEED: u64 = 0x7475_6E70_6572_6601;
+const SEEDS: u64 = 16;
 
 /// The direction of a stream's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     /// The client reads.
     ToClient,
     /// The client writes.
@@ -53,19 +51,19 @@ pub(super) enum Direction {
 }
 
 /// One stream's share of a run.
-pub(super) struct Stream {
-    pub(super) direction: Direction,
+pub(crate) struct Stream {
+    pub(crate) direction: Direction,
     /// The seed of the pattern.
-    pub(super) seed: u64,
-    pub(super) pattern: Pattern,
-    pub(super) warmup_bytes: u64,
-    pub(super) amount: Amount,
-    pub(super) buffer_bytes: usize,
+    pub(crate) seed: u64,
+    pub(crate) pattern: Arc<Pattern>,
+    pub(crate) warmup_bytes: u64,
+    pub(crate) amount: Amount,
+    pub(crate) buffer_bytes: usize,
     /// Most bytes a second to send in the timed window.
     bytes_per_second: Option<f64>,
     verify: Verify,
     /// Whether the server is another process, which sees only the connection.
-    pub(super) is_served_elsewhere: bool,
+    pub(crate) is_served_elsewhere: bool,
     /// Bytes that arrived until the end of the timed window, including the warm-up.
     arrived: AtomicU64,
     finish: OnceLock<Finish>,
@@ -79,7 +77,7 @@ pub(super) struct Stream {
 
 /// The current part of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     WarmUp,
     Timed,
     /// The time is over, and the bytes that are still in flight arrive.
@@ -88,24 +86,20 @@ pub(super) enum Phase {
 
 /// A stream at the end of its timed window.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Finish {
+pub(crate) struct Finish {
     /// Payload bytes that arrived in the timed window.
-    pub(super) bytes: u64,
-    /// CPU time of the client's thread in the timed window.
-    pub(super) cpu: Option<Duration>,
+    pub(crate) bytes: u64,
     /// Segments that the kernel retransmitted in the timed window: at the end that sends, if the kernel has it, else at
     /// the client's end.
-    pub(super) retransmits: Option<u64>,
+    pub(crate) retransmits: Option<u64>,
     /// The connection at the end of the window.
-    pub(super) tcp: TcpStatistics,
-    /// The whole process at the end of the window.
-    pub(super) end: Snapshot,
+    pub(crate) tcp: TcpStatistics,
 }
 
 impl Stream {
     /// The shares of all streams of a scenario, or the streams beside its requests. The bytes of each direction are split
     /// evenly; the first streams take the remainder. If they last for a time, the least bytes count for all together.
-    pub(super) fn split(scenario: &Scenario) -> Arc<[Self]> {
+    pub(crate) fn split(scenario: &Scenario) -> Arc<[Self]> {
         // The device alone has no client.
         let mode = if scenario.workload.is_stream() {
             scenario.workload.mode().or(Some(Mode::Writer))
@@ -119,12 +113,16 @@ impl Stream {
             Some(Mode::Rr | Mode::Crr | Mode::Idle) | None => &[],
         };
         let streams = if scenario.workload.is_stream() { u64::from(scenario.parallel.get()) } else { 1 };
-        let indices = 0..streams;
+        // The two ends of a stream, and every sixteenth stream, have one pattern: it takes memory.
+        let patterns: Vec<_> = (SEED..)
+            .take(streams.min(SEEDS) as usize)
+            .map(|seed| Arc::new(Pattern::new(seed, scenario.buffer_bytes.get())))
+            .collect();
         let share = |total: u64, index: u64| total / streams + u64::from(index < total % streams);
         let stream = |direction: Direction, index: u64| Self {
             direction,
-            seed: SEED.wrapping_add(index),
-            pattern: Pattern::new(SEED.wrapping_add(index), scenario.buffer_bytes.get()),
+            seed: SEED + index % SEEDS,
+            pattern: Arc::clone(&patterns[(index % SEEDS) as usize]),
             warmup_bytes: share(scenario.warmup_bytes, index),
             amount: match scenario.amount {
                 // The plan ensures at least one byte for each stream.
@@ -143,21 +141,20 @@ impl Stream {
             stop: AtomicBool::new(false),
             sender: OnceLock::new(),
         };
-        directions.iter().flat_map(|direction| indices.clone().map(|index| stream(*direction, index))).collect()
+        directions.iter().flat_map(|direction| (0..streams).map(|index| stream(*direction, index))).collect()
     }
 
     /// How many bytes may be sent now in the timed window, if `sent` bytes have been sent since its `begin`. If none
-    /// are due yet, returns 0 and the time to wait.
-    pub(super) fn allowed(&self, begin: Instant, sent: u64) -> (usize, Duration) {
-        let Some(rate) = self.bytes_per_second else { return (self.buffer_bytes, Duration::ZERO) };
-        let due = Duration::from_secs_f64(sent as f64 / rate);
-        let early = due.saturating_sub(begin.elapsed()).min(LONGEST_PAUSE);
+    /// are due yet, returns the time when the next are.
+    fn allowed(&self, begin: Instant, sent: u64) -> Result<usize, Instant> {
+        let Some(rate) = self.bytes_per_second else { return Ok(self.buffer_bytes) };
+        let due = begin + Duration::try_from_secs_f64(sent as f64 / rate).unwrap_or(Duration::MAX / 4);
         let portion = (rate * PORTION.as_secs_f64()) as usize;
-        (if early.is_zero() { portion.clamp(1, self.buffer_bytes) } else { 0 }, early)
+        if due <= Instant::now() { Ok(portion.clamp(1, self.buffer_bytes)) } else { Err(due) }
     }
 
     /// Counts bytes that arrived at `offset` of the stream, and checks them if this phase is checked.
-    pub(super) fn receive(&self, phase: Phase, offset: u64, bytes: &[u8]) -> Result<(), TransferError> {
+    pub(crate) fn receive(&self, phase: Phase, offset: u64, bytes: &[u8]) -> Result<(), LoadError> {
         self.check(phase, offset, bytes)?;
         if phase != Phase::Drain {
             self.set_arrived(offset + bytes.len() as u64);
@@ -166,7 +163,7 @@ impl Stream {
     }
 
     /// Checks bytes at `offset` of the stream, if this phase is checked.
-    pub(super) fn check(&self, phase: Phase, offset: u64, bytes: &[u8]) -> Result<(), TransferError> {
+    pub(crate) fn check(&self, phase: Phase, offset: u64, bytes: &[u8]) -> Result<(), LoadError> {
         if self.verify.checks(phase == Phase::WarmUp) {
             self.pattern.verify(offset, bytes)?;
         }
@@ -174,21 +171,21 @@ impl Stream {
     }
 
     /// Sets how many bytes have arrived in all.
-    pub(super) fn set_arrived(&self, bytes: u64) {
+    pub(crate) fn set_arrived(&self, bytes: u64) {
         self.arrived.store(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn arrived(&self) -> u64 {
+    pub(crate) fn arrived(&self) -> u64 {
         self.arrived.load(Ordering::Relaxed)
     }
 
     /// Bytes that have arrived in the timed window so far.
-    pub(super) fn timed_bytes(&self) -> u64 {
+    pub(crate) fn timed_bytes(&self) -> u64 {
         self.arrived().saturating_sub(self.warmup_bytes)
     }
 
     /// Whether the timed window that began at `begin` is over for the streams of this direction, of all `streams`.
-    pub(super) fn is_over(&self, begin: Instant, streams: &[Self]) -> bool {
+    pub(crate) fn is_over(&self, begin: Instant, streams: &[Self]) -> bool {
         let elapsed = begin.elapsed();
         // Before its time, the counts need not be read.
         if matches!(self.amount, Amount::Time { time, .. } if elapsed < time) {
@@ -199,100 +196,43 @@ impl Stream {
     }
 
     /// Ends the timed window of this stream. Only the first call has an effect.
-    pub(super) fn finish(&self, finish: &Finish) {
+    pub(crate) fn finish(&self, finish: &Finish) {
         let _earlier = self.finish.set(*finish);
     }
 
-    pub(super) fn finished(&self) -> Option<Finish> {
+    pub(crate) fn finished(&self) -> Option<Finish> {
         self.finish.get().copied()
     }
 
     /// Sets how many bytes have crossed in all, when the client is done.
-    pub(super) fn set_crossed(&self, bytes: u64) {
+    pub(crate) fn set_crossed(&self, bytes: u64) {
         let _earlier = self.crossed.set(bytes);
     }
 
     /// How many bytes have crossed in all; 0 until the client is done.
-    pub(super) fn crossed(&self) -> u64 {
+    pub(crate) fn crossed(&self) -> u64 {
         self.crossed.get().copied().unwrap_or(0)
     }
 
     /// Sets the server's end of the connection.
-    pub(super) fn served_by(&self, socket: TcpStream) {
+    pub(crate) fn served_by(&self, socket: TcpStream) {
         let _earlier = self.sender.set(socket);
     }
 
     /// How many segments the kernel has retransmitted so far; `None` if it does not report them. `client` has the
     /// statistics of the client's end.
-    pub(super) fn retransmits(&self, client: TcpStatistics) -> Option<u64> {
+    pub(crate) fn retransmits(&self, client: TcpStatistics) -> Option<u64> {
         match (self.direction, self.sender.get()) {
             (Direction::ToClient, Some(server)) => platform::tcp_statistics(server).retransmits,
             _ => client.retransmits,
         }
     }
 
-    pub(super) fn tell_to_stop(&self) {
+    pub(crate) fn tell_to_stop(&self) {
         self.stop.store(true, Ordering::Release);
     }
 
-    pub(super) fn is_told_to_stop(&self) -> bool {
+    pub(crate) fn is_told_to_stop(&self) -> bool {
         self.stop.load(Ordering::Acquire)
-    }
-}
-
-/// Why a transfer failed.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum TransferError {
-    #[error("{operation}: {source}")]
-    Io { operation: &'static str, source: io::Error },
-    #[error("the stream ended after {got} of {expected} bytes")]
-    Short { got: u64, expected: u64 },
-    #[error("packets were lost: {got} of {expected} bytes came back")]
-    Lost { got: u64, expected: u64 },
-    #[error("byte {offset} of the stream differs from the one that was sent")]
-    Corrupt { offset: u64 },
-    #[error("{arrived} datagrams were received, or would have been without a loss; only {sent} were sent")]
-    Overcounted { sent: u64, arrived: u64 },
-    #[error("none of {sent} datagrams arrived")]
-    Silent { sent: u64 },
-    #[error("the server received no datagram by which it learns where the client is")]
-    Ungreeted,
-    #[error(
-        "no rate down to {per_second} datagrams a second lost next to nothing twice in a row; give one, with --bitrate"
-    )]
-    Unsteady { per_second: u64 },
-    #[error("{failed} requests failed ({kinds}), {answered} were answered")]
-    Requests { status: Status, failed: u64, answered: u64, kinds: String },
-    #[error("the run was cancelled")]
-    Cancelled,
-}
-
-impl From<Mismatch> for TransferError {
-    fn from(mismatch: Mismatch) -> Self {
-        Self::Corrupt { offset: mismatch.offset }
-    }
-}
-
-impl TransferError {
-    /// For `map_err`.
-    pub(super) fn io(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::Io { operation, source }
-    }
-
-    /// The status of a run that failed like this.
-    pub(super) fn status(&self) -> Status {
-        match self {
-            Self::Io { source, .. } => match source.kind() {
-                io::ErrorKind::UnexpectedEof => Status::Short,
-                // The other side did not reply in time.
-                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Status::Stalled,
-                _ => Status::Reset,
-            },
-            Self::Short { .. } | Self::Lost { .. } | Self::Unsteady { .. } => Status::Short,
-            Self::Corrupt { .. } | Self::Overcounted { .. } => Status::Corrupt,
-            Self::Silent { .. } | Self::Ungreeted => Status::Stalled,
-            Self::Requests { status, .. } => *status,
-            Self::Cancelled => Status::Timeout,
-        }
     }
 }

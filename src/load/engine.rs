@@ -1,0 +1,188 @@
+//! The engine of every load: a thread that drives its sockets by readiness.
+//!
+//! A thread has many sockets and one [`Work`]. The engine waits until a socket is ready or something is due, and calls
+//! the work. It never waits beyond the next due time, and it has no periodic tick. Cancelling is the engine's; a work
+//! knows nothing of threads.
+
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::error::LoadError;
+use super::meter::difference;
+use super::sockets::{Cancel, Sockets};
+use super::window::Window;
+
+/// Most unfinished handshakes of a thread: fewer than the backlog of a stack.
+const HANDSHAKES: usize = 256;
+
+/// How long handshakes may take without progress. Within one host it takes this long only if there is no reply.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// The longest wait for an event, so that cancellation is noticed.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+
+/// Delivers the part of a client thread. Its sockets are returned with the result: as long as they live, the server sees
+/// no end.
+pub(crate) type Deliver = Box<dyn FnOnce(&Window) -> (Box<dyn Send>, Result<(), LoadError>) + Send>;
+
+/// A client thread that has not begun yet.
+pub(crate) struct Client {
+    pub(crate) deliver: Deliver,
+    pub(crate) cancel: Cancel,
+}
+
+impl Client {
+    /// A client that does this work on these sockets.
+    pub(crate) fn new<S: Sockets>(sockets: S, mut work: impl Work<S>) -> Self {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let end_wait = sockets.canceller();
+        let cancel = {
+            let cancelled = Arc::clone(&cancelled);
+            Box::new(move || {
+                cancelled.store(true, Ordering::Release);
+                end_wait();
+            })
+        };
+        let mut engine = Engine { sockets, cancelled, ready: Vec::new(), again: Vec::new() };
+        let deliver: Deliver = Box::new(move |window| {
+            let result = engine.deliver(&mut work, window);
+            work.leave();
+            (Box::new(engine.sockets), result)
+        });
+        Self { deliver, cancel }
+    }
+}
+
+/// The work of a client thread on its sockets, which have numbers from 0.
+pub(crate) trait Work<S: Sockets>: Send + 'static {
+    /// Opens the sockets, and does all that is not timed.
+    fn warm_up(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError>;
+
+    /// Does what is timed. The window is over for this thread when it returns.
+    fn run(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError>;
+
+    /// Does what is left after the window.
+    fn finish(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError>;
+
+    /// Hands over what was counted, also after a failure.
+    fn leave(&mut self) {}
+
+    /// Begins to connect a socket.
+    fn connect(&mut self, sockets: &mut S, index: usize) -> Result<(), LoadError>;
+
+    /// The number of sockets with an unfinished handshake.
+    fn handshakes(&self) -> usize;
+
+    /// Reads and writes a socket that is ready. Returns whether there is more to do at once, though the socket did not
+    /// block.
+    fn ready(&mut self, sockets: &mut S, index: usize) -> Result<bool, LoadError>;
+
+    /// Does what is due by now. The engine calls it after each wait.
+    fn due(&mut self, engine: &mut Engine<S>) -> Result<(), LoadError>;
+
+    /// When something is due next, which may be later than `now`.
+    fn due_at(&self, now: Instant) -> Option<Instant>;
+}
+
+/// The sockets of a client thread, and the events that wait for its work.
+pub(crate) struct Engine<S> {
+    pub(crate) sockets: S,
+    cancelled: Arc<AtomicBool>,
+    /// The sockets that are ready.
+    ready: Vec<usize>,
+    /// Those that are handled in the next turn, whether ready or not.
+    again: Vec<usize>,
+}
+
+impl<S: Sockets> Engine<S> {
+    fn deliver(&mut self, work: &mut impl Work<S>, window: &Window) -> Result<(), LoadError> {
+        platform::sharpen_timers();
+        work.warm_up(self, window)?;
+        window.wait()?;
+        let cpu = platform::cpu_of_thread();
+        work.run(self, window)?;
+        window.end(difference(platform::cpu_of_thread(), cpu));
+        work.finish(self, window)
+    }
+
+    /// The time of the clock by which it waits.
+    pub(crate) fn now(&self) -> Instant {
+        self.sockets.now()
+    }
+
+    /// Handles a socket in the next turn, as if it were ready.
+    pub(crate) fn again(&mut self, index: usize) {
+        self.again.push(index);
+    }
+
+    /// Connects sockets, a limited number at once, and waits until they are connected.
+    pub(crate) fn connect(&mut self, work: &mut impl Work<S>, sockets: Range<usize>) -> Result<(), LoadError> {
+        for index in sockets {
+            work.connect(&mut self.sockets, index)?;
+            self.await_handshakes(work, HANDSHAKES - 1)?;
+        }
+        self.await_handshakes(work, 0)
+    }
+
+    /// Waits until at most so many handshakes are unfinished.
+    fn await_handshakes<W: Work<S>>(&mut self, work: &mut W, most: usize) -> Result<(), LoadError> {
+        while work.handshakes() > most {
+            let left = work.handshakes();
+            self.turn_until(work, self.now() + CONNECT, |work, _| work.handshakes() < left)?;
+            if work.handshakes() == left {
+                return Err(LoadError::io("connect")(std::io::ErrorKind::TimedOut.into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles events until `end`, or until `is_enough` returns true.
+    pub(crate) fn turn_until<W: Work<S>>(
+        &mut self,
+        work: &mut W,
+        end: Instant,
+        is_enough: impl Fn(&W, Instant) -> bool,
+    ) -> Result<(), LoadError> {
+        loop {
+            let now = self.now();
+            if now >= end || is_enough(work, now) {
+                return Ok(());
+            }
+            self.turn(work, end)?;
+        }
+    }
+
+    /// Handles events until `is_enough` returns true.
+    pub(crate) fn turn_while<W: Work<S>>(
+        &mut self,
+        work: &mut W,
+        goes_on: impl Fn(&W) -> bool,
+    ) -> Result<(), LoadError> {
+        while goes_on(work) {
+            self.turn(work, self.now() + LONGEST_WAIT)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for events, until `end` at most, and handles them. Then does what is due.
+    fn turn(&mut self, work: &mut impl Work<S>, end: Instant) -> Result<(), LoadError> {
+        let now = self.sockets.now();
+        let due = if self.again.is_empty() { work.due_at(now) } else { Some(now) };
+        let mut ready = mem::take(&mut self.ready);
+        mem::swap(&mut ready, &mut self.again);
+        self.sockets.wait(end.min(now + LONGEST_WAIT), due, &mut ready).map_err(LoadError::io("wait for events"))?;
+        if self.cancelled.load(Ordering::Acquire) {
+            return Err(LoadError::Cancelled);
+        }
+        for index in ready.drain(..) {
+            if work.ready(&mut self.sockets, index)? {
+                self.again.push(index);
+            }
+        }
+        self.ready = ready;
+        work.due(self)
+    }
+}

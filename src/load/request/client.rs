@@ -1,0 +1,505 @@
+//! The client side of requests: the connections of a thread, driven by readiness.
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::counts::{Counts, kind};
+use super::pace::Pace;
+use super::{Exchange, Requested};
+use crate::load::engine::{Client, Engine, Work};
+use crate::load::error::LoadError;
+use crate::load::sockets::Sockets;
+use crate::load::window::Window;
+use crate::sample::{DatagramFacts, IdleFacts};
+
+/// How long a thread makes requests before the timed window.
+const WARM_UP: Duration = Duration::from_millis(100);
+
+/// A run with more failures than this ends early.
+const MAX_ERRORS: u64 = 10_000;
+
+/// How often a thread checks for lost requests over UDP.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The client of so many connections, in thread `index` of so many threads. Connections go to the targets in turn.
+pub(crate) fn client(
+    exchange: &Arc<Exchange>,
+    connections: usize,
+    targets: Vec<SocketAddr>,
+    (index, threads): (usize, usize),
+    sockets: impl Sockets,
+) -> Client {
+    let requester = Requester {
+        targets,
+        slots: (0..connections).map(|_| Slot::default()).collect(),
+        counts: Counts::default(),
+        pace: Pace::default(),
+        idle: VecDeque::new(),
+        handshakes: 0,
+        made: index,
+        thread: (index, threads),
+        is_warm_up: true,
+        answered: 0,
+        in_window: 0,
+        background_bytes: 0,
+        idle_facts: IdleFacts::default(),
+        looked: sockets.now(),
+        request: exchange.request.slice(0, exchange.request.len).to_vec(),
+        room: exchange.response.room(exchange.requests.depth.get().into()),
+        exchange: Arc::clone(exchange),
+    };
+    Client::new(sockets, requester)
+}
+
+/// The requests of a thread.
+pub(super) struct Requester {
+    exchange: Arc<Exchange>,
+    targets: Vec<SocketAddr>,
+    /// The number of this thread, and of all.
+    thread: (usize, usize),
+    slots: Vec<Slot>,
+    pub(super) counts: Counts,
+    pace: Pace,
+    /// Slots that wait for a request to be due. A slot is listed once for each request that it has room for.
+    idle: VecDeque<usize>,
+    /// Connections with an unfinished handshake.
+    handshakes: usize,
+    /// Connections made so far.
+    made: usize,
+    is_warm_up: bool,
+    /// Requests that were answered so far, and those in the window.
+    answered: u64,
+    in_window: u64,
+    /// Bytes of the streams beside the requests: first the count when the window began, at its end the bytes in it.
+    background_bytes: u64,
+    /// The memory of idle connections.
+    pub(super) idle_facts: IdleFacts,
+    /// The datagram of a request.
+    request: Vec<u8>,
+    /// When it last checked for lost requests.
+    looked: Instant,
+    /// The buffer for reads.
+    room: Vec<u8>,
+}
+
+/// A connection, or an empty slot for one.
+#[derive(Default)]
+struct Slot {
+    /// Whether it has a socket, and whether that is connected.
+    is_taken: bool,
+    is_open: bool,
+    /// When the requests in flight were due, the oldest first.
+    due: VecDeque<Instant>,
+    /// Bytes of them that the socket has not taken.
+    unsent: usize,
+    /// Bytes of the oldest request's response that have arrived.
+    got: usize,
+    /// Over UDP: the number of the last request. Its response has the same number.
+    mark: u32,
+    /// When that request was sent; `None` once it is answered or given up.
+    sent: Option<Instant>,
+    /// Whether that request was answered.
+    is_answered: bool,
+}
+
+impl<S: Sockets> Work<S> for Requester {
+    fn warm_up(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
+        if self.exchange.is_idle {
+            return self.open_idle(engine, window);
+        }
+        if !self.exchange.connects {
+            engine.connect(self, 0..self.slots.len())?;
+        }
+        self.begin(engine, Pace::Closed)?;
+        engine.turn_until(self, engine.now() + WARM_UP.min(self.exchange.time), |_, _| false)?;
+        if self.exchange.is_udp() {
+            // The first ones may be lost beside a stream.
+            engine.turn_until(self, engine.now() + self.exchange.drain, |work, _| work.answered > 0)?;
+        }
+        self.stop(engine)?;
+        self.counts.verdict(self.answered)?;
+        if self.answered == 0 { Err(LoadError::Silent { sent: self.counts.sent }) } else { Ok(()) }
+    }
+
+    fn run(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
+        // What was counted so far does not count.
+        self.exchange.begin();
+        (self.is_warm_up, self.counts) = (false, Counts::default());
+        if self.exchange.is_idle {
+            return self.hold_idle(engine, window);
+        }
+        let warm = self.answered;
+        self.background_bytes = self.background_bytes();
+        let begin = engine.now();
+        let end = begin + self.exchange.time;
+        let (index, threads) = self.thread;
+        let pace = match self.exchange.requests.rate {
+            None => Pace::Closed,
+            Some(rate) => Pace::Even { begin, rate: rate.get(), next: index as u64, step: threads as u64, end },
+        };
+        self.begin(engine, pace)?;
+        engine.turn_until(self, end, |_, _| false)?;
+        self.in_window = self.answered - warm;
+        self.background_bytes = self.background_bytes() - self.background_bytes;
+        Ok(())
+    }
+
+    /// Requests in flight at the end count with their latency.
+    fn finish(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
+        if self.exchange.is_idle {
+            return self.close_idle(engine, window);
+        }
+        self.stop(engine)?;
+        self.counts.verdict(self.in_window)?;
+        let is_silent = self.in_window == 0 && self.exchange.is_udp();
+        if is_silent { Err(LoadError::Silent { sent: self.counts.sent }) } else { Ok(()) }
+    }
+
+    fn leave(&mut self) {
+        let Counts { latency, errors, sent, arrived, duplicated, .. } = mem::take(&mut self.counts);
+        let facts = DatagramFacts { sent, arrived, duplicated, ..DatagramFacts::default() };
+        self.exchange.finish(Requested {
+            answered: self.in_window,
+            latency,
+            errors,
+            idle: Some(self.idle_facts).filter(|idle| idle.connections > 0),
+            datagrams: self.exchange.is_udp().then_some(facts),
+            background_bytes: self.background_bytes,
+        });
+    }
+
+    fn connect(&mut self, sockets: &mut S, index: usize) -> Result<(), LoadError> {
+        self.open(sockets, index).map_err(LoadError::io("connect"))
+    }
+
+    fn handshakes(&self) -> usize {
+        self.handshakes
+    }
+
+    fn ready(&mut self, sockets: &mut S, index: usize) -> Result<bool, LoadError> {
+        let slot = &mut self.slots[index];
+        // The socket was closed after the event.
+        if !slot.is_taken {
+            return Ok(false);
+        }
+        if !slot.is_open {
+            match sockets.is_connected(index) {
+                Ok(true) => {
+                    slot.is_open = true;
+                    self.handshakes -= 1;
+                }
+                Ok(false) => return Ok(false),
+                Err(error) => return self.broken(sockets, index, &error).map(|()| false),
+            }
+        }
+        self.write(sockets, index)?;
+        self.read(sockets, index)?;
+        Ok(false)
+    }
+
+    fn due(&mut self, engine: &mut Engine<S>) -> Result<(), LoadError> {
+        if self.exchange.is_udp() {
+            self.give_up(&mut engine.sockets)?;
+        }
+        self.start_due(&mut engine.sockets)
+    }
+
+    fn due_at(&self, now: Instant) -> Option<Instant> {
+        // Without an idle slot, a request that is due waits for an event.
+        let next = self.pace.next(now).filter(|_| !self.idle.is_empty());
+        let look = self.exchange.is_udp().then(|| self.looked + LOOK);
+        next.into_iter().chain(look).min()
+    }
+}
+
+impl Requester {
+    /// The length of the window.
+    pub(super) fn time(&self) -> Duration {
+        self.exchange.time
+    }
+
+    /// The number of connections.
+    pub(super) fn connections(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Bytes of the streams beside the requests, which the first thread counts.
+    fn background_bytes(&self) -> u64 {
+        if self.thread.0 == 0 { self.exchange.background_bytes() } else { 0 }
+    }
+
+    /// Makes a request on some connections, and waits for the responses.
+    pub(super) fn ask_each<S: Sockets>(
+        &mut self,
+        engine: &mut Engine<S>,
+        slots: Range<usize>,
+    ) -> Result<(), LoadError> {
+        for index in slots {
+            let now = engine.now();
+            self.start(&mut engine.sockets, index, now)?;
+        }
+        self.stop(engine)?;
+        self.counts.verdict(self.answered)
+    }
+
+    /// Sets the pace at which requests are started from now on.
+    fn begin<S: Sockets>(&mut self, engine: &mut Engine<S>, pace: Pace) -> Result<(), LoadError> {
+        self.pace = pace;
+        let depth = self.exchange.requests.depth.get().into();
+        self.idle = (0..depth).flat_map(|_| 0..self.slots.len()).collect();
+        self.start_due(&mut engine.sockets)
+    }
+
+    /// Starts no more requests, and waits for the responses to those in flight. A request without a response has
+    /// failed.
+    fn stop<S: Sockets>(&mut self, engine: &mut Engine<S>) -> Result<(), LoadError> {
+        // Requests that were due in the window are still made, so that their delay counts.
+        if matches!(self.pace, Pace::Closed) {
+            self.pace = Pace::Stopped;
+        }
+        engine.turn_until(self, engine.now() + self.exchange.drain, |work, now| {
+            let has_closed = |slot: &Slot| !(work.exchange.closes() && slot.is_taken);
+            work.slots.iter().all(|slot| slot.due.is_empty() && has_closed(slot)) && work.pace.due(now).is_none()
+        })?;
+        let now = engine.now();
+        while let Some(due) = self.pace.due(now).filter(|_| self.counts.failed <= MAX_ERRORS) {
+            self.pace.start();
+            self.counts.unanswered(now - due);
+        }
+        self.pace = Pace::Stopped;
+        let is_udp = self.exchange.is_udp();
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            if self.exchange.closes() && slot.due.is_empty() && slot.is_taken {
+                self.counts.fail("not closed", 1);
+            }
+            (slot.sent, slot.unsent) = if is_udp { (None, 0) } else { (slot.sent, slot.unsent) };
+            for due in slot.due.drain(..).filter(|_| !is_udp) {
+                self.counts.unanswered(now - due);
+            }
+            if self.exchange.connects {
+                self.close(&mut engine.sockets, index);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up requests over UDP that have waited too long: the request or its response is lost.
+    fn give_up<S: Sockets>(&mut self, sockets: &mut S) -> Result<(), LoadError> {
+        let now = sockets.now();
+        if now.duration_since(self.looked) < LOOK {
+            return Ok(());
+        }
+        self.looked = now;
+        for index in 0..self.slots.len() {
+            let slot = &mut self.slots[index];
+            if slot.sent.is_some_and(|sent| now.duration_since(sent) > self.exchange.patience) {
+                (slot.sent, slot.unsent) = (None, 0);
+                // Its latency is at least this.
+                if let Some(due) = slot.due.pop_front() {
+                    self.counts.latency.record(now - due);
+                }
+                self.free(sockets, index)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start_due<S: Sockets>(&mut self, sockets: &mut S) -> Result<(), LoadError> {
+        // Each slot once: a request that fails at once is not retried before the next events are handled.
+        for _ in 0..self.idle.len() {
+            let Some(due) = self.pace.due(sockets.now()) else { break };
+            let Some(index) = self.idle.pop_front() else { break };
+            self.pace.start();
+            self.start(sockets, index, due)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a request.
+    fn start<S: Sockets>(&mut self, sockets: &mut S, index: usize, due: Instant) -> Result<(), LoadError> {
+        let slot = &mut self.slots[index];
+        slot.due.push_back(due);
+        slot.unsent += self.exchange.request.len;
+        if !slot.is_taken {
+            return match self.open(sockets, index) {
+                Ok(()) => Ok(()),
+                Err(error) => self.broken(sockets, index, &error),
+            };
+        }
+        self.write(sockets, index)
+    }
+
+    pub(super) fn close<S: Sockets>(&mut self, sockets: &mut S, index: usize) {
+        sockets.close(index);
+        self.slots[index].is_taken = false;
+    }
+
+    fn open<S: Sockets>(&mut self, sockets: &mut S, index: usize) -> io::Result<()> {
+        let target = self.targets[self.made % self.targets.len()];
+        self.made += 1;
+        sockets.connect(index, target)?;
+        self.handshakes += 1;
+        let slot = &mut self.slots[index];
+        (slot.is_taken, slot.is_open, slot.got) = (true, false, 0);
+        Ok(())
+    }
+
+    /// Writes requests, as far as the socket takes them.
+    fn write<S: Sockets>(&mut self, sockets: &mut S, index: usize) -> Result<(), LoadError> {
+        let (slot, request) = (&mut self.slots[index], &self.exchange.request);
+        if !slot.is_open || !slot.is_taken {
+            return Ok(());
+        }
+        while slot.unsent > 0 {
+            let written = if self.exchange.is_udp() {
+                let mark = slot.mark.wrapping_add(1);
+                let len = self.exchange.mark_len();
+                self.request[..len].copy_from_slice(&mark.to_be_bytes()[size_of::<u32>() - len..]);
+                let result = sockets.write(index, &self.request);
+                if result.is_ok() {
+                    (slot.mark, slot.sent, slot.is_answered) = (mark, Some(sockets.now()), false);
+                    self.counts.sent += 1;
+                }
+                result
+            } else {
+                let offset = request.len - 1 - (slot.unsent - 1) % request.len;
+                sockets.write(index, request.slice(offset, slot.unsent))
+            };
+            match written {
+                Ok(len) => slot.unsent -= len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.broken(sockets, index, &error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads responses until the socket would block: only then is it certain to become ready again.
+    fn read<S: Sockets>(&mut self, sockets: &mut S, index: usize) -> Result<(), LoadError> {
+        loop {
+            let slot = &self.slots[index];
+            if !slot.is_taken {
+                return Ok(());
+            }
+            match sockets.read(index, &mut self.room) {
+                Ok(len) if self.exchange.is_udp() => self.take_datagram(sockets, index, len)?,
+                Ok(0) if self.exchange.connects && slot.due.is_empty() => {
+                    self.close(sockets, index);
+                    return self.free(sockets, index);
+                }
+                Ok(0) => return self.broken(sockets, index, &io::ErrorKind::UnexpectedEof.into()),
+                Ok(len) => self.take(sockets, index, len)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return self.broken(sockets, index, &error),
+            }
+        }
+    }
+
+    /// Takes bytes of responses.
+    fn take<S: Sockets>(&mut self, sockets: &mut S, index: usize, len: usize) -> Result<(), LoadError> {
+        let (slot, response) = (&mut self.slots[index], &self.exchange.response);
+        if self.exchange.verifies(self.is_warm_up) {
+            response.verify(slot.got, &self.room[..len])?;
+        }
+        slot.got += len;
+        let len = response.len;
+        while self.slots[index].got >= len {
+            let slot = &mut self.slots[index];
+            slot.got -= len;
+            // A response without a request is corrupt.
+            let Some(due) = slot.due.pop_front() else {
+                return Err(LoadError::Corrupt { offset: slot.got as u64 });
+            };
+            self.answer(sockets.now() - due);
+            // If each request has its own connection, the slot is free once that is closed.
+            if !self.exchange.connects {
+                self.free(sockets, index)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a datagram: the response to the last request, a duplicate, or a late response.
+    fn take_datagram<S: Sockets>(&mut self, sockets: &mut S, index: usize, len: usize) -> Result<(), LoadError> {
+        let (slot, response) = (&mut self.slots[index], &self.room[..len]);
+        let mark = self.exchange.mark_len();
+        if len != self.exchange.response.len {
+            return Err(LoadError::Corrupt { offset: len as u64 });
+        }
+        let is_last = response[..mark] == slot.mark.to_be_bytes()[size_of::<u32>() - mark..];
+        if !is_last || slot.sent.is_none() {
+            self.counts.duplicated += u64::from(is_last && slot.is_answered);
+            return Ok(());
+        }
+        if self.exchange.verifies(self.is_warm_up) {
+            self.exchange.response.verify(mark, &response[mark..])?;
+        }
+        (slot.sent, slot.is_answered) = (None, true);
+        let due = slot.due.pop_front();
+        self.counts.arrived += 1;
+        self.answer(due.map_or(Duration::ZERO, |due| sockets.now() - due));
+        self.free(sockets, index)
+    }
+
+    /// Counts a response.
+    fn answer(&mut self, latency: Duration) {
+        self.counts.latency.record(latency);
+        self.answered += 1;
+        self.exchange.answer(!self.is_warm_up);
+    }
+
+    /// Uses a slot for the next request, or lets it wait until one is due.
+    fn free<S: Sockets>(&mut self, sockets: &mut S, index: usize) -> Result<(), LoadError> {
+        // The next request over UDP has another port.
+        if self.exchange.connects && self.slots[index].is_taken {
+            self.close(sockets, index);
+        }
+        if self.idle.is_empty()
+            && let Some(due) = self.pace.due(sockets.now())
+        {
+            self.pace.start();
+            return self.start(sockets, index, due);
+        }
+        self.idle.push_back(index);
+        Ok(())
+    }
+
+    /// Counts a socket that broke, with the requests on it, and opens another. Before the timed window, this ends the
+    /// run.
+    fn broken<S: Sockets>(&mut self, sockets: &mut S, index: usize, error: &io::Error) -> Result<(), LoadError> {
+        let slot = &mut self.slots[index];
+        if self.is_warm_up {
+            self.counts.fail(kind(error), 1);
+            let operation = if slot.is_open { "wait for a response" } else { "connect" };
+            return Err(LoadError::Io { operation, source: io::Error::new(error.kind(), error.to_string()) });
+        }
+        if slot.is_taken && !slot.is_open {
+            self.handshakes -= 1;
+        }
+        let lost = slot.due.len();
+        slot.due.clear();
+        (slot.is_open, slot.unsent, slot.got, slot.sent) = (false, 0, 0, None);
+        self.close(sockets, index);
+        self.counts.fail(kind(error), (lost as u64).max(1));
+        if self.counts.failed > MAX_ERRORS {
+            return self.counts.verdict(self.answered);
+        }
+        if !self.exchange.connects {
+            self.open(sockets, index).map_err(LoadError::io("connect again"))?;
+        }
+        // Tried again later, so that the clock is checked between failures.
+        self.idle.extend((0..lost.max(usize::from(self.exchange.connects))).map(|_| index));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! Requests at a rate, by a clock of the test's own.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Mutex;
+
+use clap::Parser;
+
+use super::*;
+use crate::cli::Cli;
+use crate::load::meter::{Counters, Meter, Usage};
+use crate::load::sockets::Cancel;
+use crate::load::window::Window;
+use crate::scenario::Scenario;
+
+struct NoMeter;
+
+impl Meter for NoMeter {
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+/// Sockets with a clock of their own, which moves in [`Sockets::wait`] alone: to the moment when an answer comes,
+/// or to the end of the wait. An answer takes `delay`.
+struct Timed {
+    now: Instant,
+    delay: Duration,
+    /// When the answer of each socket comes.
+    answers: Vec<Option<Instant>>,
+    /// When each request was sent.
+    sent: Arc<Mutex<Vec<Instant>>>,
+    made: Vec<usize>,
+}
+
+impl Sockets for Timed {
+    fn connect(&mut self, index: usize, _: SocketAddr) -> io::Result<()> {
+        self.made.push(index);
+        Ok(())
+    }
+
+    fn is_connected(&mut self, _: usize) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn read(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.answers[index] {
+            Some(at) if at <= self.now => {
+                self.answers[index] = None;
+                buffer[0] = 0;
+                Ok(1)
+            }
+            _ => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn write(&mut self, index: usize, bytes: &[u8]) -> io::Result<usize> {
+        self.answers[index] = Some(self.now + self.delay);
+        self.sent.lock().unwrap().push(self.now);
+        Ok(bytes.len())
+    }
+
+    fn close(&mut self, _: usize) {}
+
+    fn wait(&mut self, end: Instant, due: Option<Instant>, ready: &mut Vec<usize>) -> io::Result<()> {
+        ready.append(&mut self.made);
+        if ready.is_empty() {
+            let next = self.answers.iter().flatten().min().copied();
+            self.now = [Some(end), due, next].into_iter().flatten().min().unwrap().max(self.now);
+            let due = self.answers.iter().enumerate().filter(|(_, at)| at.is_some_and(|at| at <= self.now));
+            ready.extend(due.map(|(index, _)| index));
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> Instant {
+        self.now
+    }
+
+    fn canceller(&self) -> Cancel {
+        Box::new(|| ())
+    }
+
+    fn end_writing(&mut self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn statistics(&self, _: usize) -> platform::TcpStatistics {
+        platform::TcpStatistics::default()
+    }
+}
+
+/// Runs requests at a rate. Returns when they were due and sent after the begin of the window.
+fn schedule(rate: u32, parallel: usize, delay: Duration) -> Vec<(Duration, Duration)> {
+    let words = format!("x -n lwip -m rr --layer loopback --rate {rate} --parallel {parallel} --time 2 --verify off");
+    let scenario = Scenario::try_from(Cli::try_parse_from(words.replace("-n lwip ", "").split(' ')).unwrap().run);
+    let exchange = Arc::new(Exchange::of(&scenario.unwrap(), &Arc::from([])).unwrap());
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let sockets =
+        Timed { now: Instant::now(), delay, answers: vec![None; parallel], sent: Arc::clone(&sent), made: Vec::new() };
+    let Client { deliver, .. } = client(&exchange, parallel, vec![([127, 0, 0, 1], 1).into()], (0, 1), sockets);
+    deliver(&Window::new(1, NoMeter)).1.unwrap();
+    let answered = exchange.timed() as usize;
+    let mut sent = sent.lock().unwrap().clone();
+    let timed = sent.split_off(sent.len() - answered);
+    let due = |index: usize| Duration::from_nanos(index as u64 * 1_000_000_000 / u64::from(rate));
+    timed.iter().enumerate().map(|(index, at)| (due(index), *at - timed[0])).collect()
+}
+
+#[test]
+fn a_request_starts_when_it_is_due() {
+    for rate in [97, 150, 199, 333, 1000, 4999] {
+        let schedule = schedule(rate, 1, Duration::from_micros(100));
+        assert_eq!(schedule.len(), 2 * rate as usize, "{rate}");
+        assert!(schedule.iter().all(|(due, at)| due == at), "{rate}: {schedule:?}");
+    }
+}
+
+/// A request without an idle connection starts as soon as there is one, and counts from when it was due.
+#[test]
+fn a_late_answer_delays_the_next_request() {
+    let late = schedule(1000, 1, Duration::from_micros(1500));
+    assert!(late.iter().enumerate().all(|(index, (_, at))| *at == Duration::from_micros(1500) * index as u32));
+    let two = schedule(1000, 2, Duration::from_micros(1500));
+    assert!(two.iter().all(|(due, at)| due == at), "{two:?}");
+}

@@ -1,0 +1,51 @@
+//! Idle connections: opened, asked once, held open, and closed. The memory is read after each step.
+
+use std::process;
+
+use platform::ProcessMeter;
+
+use super::client::Requester;
+use crate::load::engine::Engine;
+use crate::load::error::LoadError;
+use crate::load::sockets::Sockets;
+use crate::load::window::Window;
+use crate::scenario::RELEASE_DELAY;
+
+impl Requester {
+    /// Opens all connections, and makes a request on each.
+    pub(super) fn open_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
+        // The first connection pays one-time costs, which are left out.
+        engine.connect(self, 0..1)?;
+        self.ask_each(engine, 0..1)?;
+        self.idle_facts.rss_before_bytes = rss_bytes(window);
+        engine.connect(self, 1..self.connections())?;
+        self.ask_each(engine, 1..self.connections())
+    }
+
+    /// Holds the connections open for the time of the window.
+    pub(super) fn hold_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
+        // The wakeups of another process are not known.
+        let is_carried = window.usage().carrier_rss_bytes.is_some();
+        let wakeups = || platform::wakeups_of_process().filter(|_| !is_carried);
+        let slept = wakeups();
+        self.idle_facts.rss_open_bytes = rss_bytes(window);
+        engine.turn_until(self, engine.now() + self.time(), |_, _| false)?;
+        self.idle_facts.wakeups = slept.and_then(|slept| Some(wakeups()? - slept));
+        Ok(())
+    }
+
+    /// Closes all connections, and waits for the stack to release their memory.
+    pub(super) fn close_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
+        self.idle_facts.connections = self.connections() as u64;
+        self.idle_facts.rss_idle_bytes = rss_bytes(window);
+        (0..self.connections()).for_each(|index| self.close(&mut engine.sockets, index));
+        engine.turn_until(self, engine.now() + RELEASE_DELAY, |_, _| false)?;
+        self.idle_facts.rss_closed_bytes = rss_bytes(window);
+        self.counts.verdict(self.idle_facts.connections)
+    }
+}
+
+/// The resident set of the subject's process.
+fn rss_bytes(window: &Window) -> Option<u64> {
+    window.usage().carrier_rss_bytes.or_else(|| ProcessMeter::of(process::id()).rss_bytes())
+}

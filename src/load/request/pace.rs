@@ -1,0 +1,43 @@
+//! The times at which requests are due.
+
+use std::time::{Duration, Instant};
+
+/// When requests are due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// Never: nothing is started.
+    #[default]
+    Stopped,
+    /// As soon as the one before it has been answered.
+    Closed,
+    /// At even intervals from `begin` on, `rate` a second, of which this thread starts every one of number `next` and
+    /// then of each `step`th after it.
+    Even { begin: Instant, rate: u32, next: u64, step: u64, end: Instant },
+}
+
+impl Pace {
+    /// When the next request is due, which may be later than `now`; `None` if none will be.
+    pub(super) fn next(self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Stopped => None,
+            Self::Closed => Some(now),
+            Self::Even { begin, rate, next, end, .. } => {
+                let nanoseconds = u128::from(next) * 1_000_000_000 / u128::from(rate);
+                let due = begin + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
+                Some(due).filter(|due| *due < end)
+            }
+        }
+    }
+
+    /// When the next request was due; `None` if none is by `now`.
+    pub(super) fn due(self, now: Instant) -> Option<Instant> {
+        self.next(now).filter(|due| *due <= now)
+    }
+
+    /// Counts a request that has been started.
+    pub(super) fn start(&mut self) {
+        if let Self::Even { next, step, .. } = self {
+            *next += *step;
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Sockets of the kernel.
+
+use std::io::{self, Read, Write};
+use std::net::{self, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use mio::event::Event;
+use mio::net::{TcpStream, UdpSocket};
+use mio::{Events, Interest, Poll, Token, Waker};
+use platform::{Class, TcpStatistics};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+
+use super::{Cancel, Sockets};
+use crate::remedy::{SystemError, WithRemedy};
+use crate::scenario;
+
+/// Most events of one poll.
+const EVENTS: usize = 1024;
+
+const WAKE: Token = Token(usize::MAX);
+
+/// The default congestion control of a socket, if the kernel has it.
+const CONGESTION: &str = "cubic";
+
+/// Sockets of the kernel.
+pub(crate) struct KernelSockets {
+    settings: Settings,
+    poll: Poll,
+    events: Events,
+    waker: Arc<Waker>,
+    sockets: Vec<Option<KernelSocket>>,
+    /// The connection whose reads and writes block.
+    blocking: Arc<OnceLock<net::TcpStream>>,
+}
+
+/// The settings of sockets.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) protocol: scenario::Protocol,
+    pub(crate) congestion: Option<String>,
+    /// The buffers of sockets for bulk datagrams.
+    pub(crate) bulk: Option<Bulk>,
+}
+
+/// The buffers of a socket for bulk datagrams.
+#[derive(Clone, Copy)]
+pub(crate) struct Bulk {
+    pub(crate) buffer_bytes: usize,
+    /// Whether datagrams that are sent together are received together.
+    pub(crate) coalesces: bool,
+}
+
+impl Bulk {
+    /// Gives a socket its buffers.
+    pub(crate) fn set_up(self, socket: &net::UdpSocket) {
+        let socket = SockRef::from(socket);
+        // With smaller buffers more datagrams are lost, which is counted.
+        let _limited = platform::set_socket_buffers(&socket, self.buffer_bytes);
+        if self.coalesces {
+            platform::coalesce_datagrams(&socket);
+        }
+    }
+}
+
+enum KernelSocket {
+    Tcp(TcpStream),
+    Udp(UdpSocket),
+}
+
+impl KernelSockets {
+    /// Makes room for `count` sockets.
+    pub(crate) fn new(settings: Settings, count: usize) -> Result<Self, SystemError> {
+        let failed = |source| platform::Error::new(Class::Failed, "wait for", "sockets", source);
+        let poll = Poll::new().map_err(failed)?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKE).map_err(failed)?);
+        let sockets = (0..count).map(|_| None).collect();
+        let events = Events::with_capacity(EVENTS);
+        Ok(Self { settings, poll, events, waker, sockets, blocking: Arc::default() })
+    }
+
+    fn open(&self, target: SocketAddr) -> io::Result<KernelSocket> {
+        if self.settings.protocol == scenario::Protocol::Udp {
+            let socket = net::UdpSocket::bind(any_port(target))?;
+            socket.connect(target)?;
+            socket.set_nonblocking(true)?;
+            if let Some(bulk) = self.settings.bulk {
+                bulk.set_up(&socket);
+            }
+            return Ok(KernelSocket::Udp(UdpSocket::from_std(socket)));
+        }
+        let socket = net::TcpStream::from(TcpStream::connect(target)?);
+        set_up(&socket, self.settings.congestion.as_deref()).map_err(io::Error::other)?;
+        Ok(KernelSocket::Tcp(TcpStream::from_std(socket)))
+    }
+
+    fn socket(&mut self, index: usize) -> io::Result<&mut KernelSocket> {
+        self.sockets[index].as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    fn udp(&mut self, index: usize) -> io::Result<SockRef<'_>> {
+        match self.socket(index)? {
+            KernelSocket::Udp(socket) => Ok(SockRef::from(&*socket)),
+            KernelSocket::Tcp(_) => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+}
+
+impl Sockets for KernelSockets {
+    fn connect(&mut self, index: usize, target: SocketAddr) -> io::Result<()> {
+        let mut socket = self.open(target)?;
+        let (registry, both) = (self.poll.registry(), Interest::READABLE | Interest::WRITABLE);
+        match &mut socket {
+            KernelSocket::Tcp(socket) => registry.register(socket, Token(index), both)?,
+            KernelSocket::Udp(socket) => registry.register(socket, Token(index), both)?,
+        }
+        self.sockets[index] = Some(socket);
+        Ok(())
+    }
+
+    fn is_connected(&mut self, index: usize) -> io::Result<bool> {
+        let KernelSocket::Tcp(socket) = self.socket(index)? else { return Ok(true) };
+        if let Some(error) = socket.take_error()? {
+            return Err(error);
+        }
+        match socket.peer_addr() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.socket(index)? {
+            KernelSocket::Tcp(socket) => socket.read(buffer),
+            KernelSocket::Udp(socket) => socket.recv(buffer),
+        }
+    }
+
+    fn write(&mut self, index: usize, bytes: &[u8]) -> io::Result<usize> {
+        match self.socket(index)? {
+            KernelSocket::Tcp(socket) => socket.write(bytes),
+            KernelSocket::Udp(socket) => socket.send(bytes).map_err(without_room),
+        }
+    }
+
+    fn read_datagrams(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<(usize, usize)> {
+        let received = platform::recv_datagrams(&*self.udp(index)?, buffer).map_err(without_room)?;
+        Ok((received.len, received.segment_len))
+    }
+
+    fn write_datagrams(&mut self, index: usize, datagrams: &[u8], segment_len: usize) -> io::Result<usize> {
+        platform::send_datagrams(&*self.udp(index)?, None, datagrams, segment_len).map_err(without_room)
+    }
+
+    fn end_writing(&mut self, index: usize) -> io::Result<()> {
+        match self.socket(index)? {
+            KernelSocket::Tcp(socket) => socket.shutdown(Shutdown::Write),
+            KernelSocket::Udp(_) => Ok(()),
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        self.sockets[index] = None;
+    }
+
+    fn block(&mut self) -> io::Result<()> {
+        let Some(KernelSocket::Tcp(socket)) = self.sockets[0].take() else { return Ok(()) };
+        let socket = net::TcpStream::from(socket);
+        socket.set_nonblocking(false)?;
+        let _first = self.blocking.set(socket.try_clone()?);
+        self.sockets[0] = Some(KernelSocket::Tcp(TcpStream::from_std(socket)));
+        Ok(())
+    }
+
+    fn statistics(&self, index: usize) -> TcpStatistics {
+        let Some(KernelSocket::Tcp(socket)) = &self.sockets[index] else { return TcpStatistics::default() };
+        let handle = SockRef::from(socket).try_clone().map(net::TcpStream::from);
+        handle.map(|socket| platform::tcp_statistics(&socket)).unwrap_or_default()
+    }
+
+    fn wait(&mut self, end: Instant, due: Option<Instant>, ready: &mut Vec<usize>) -> io::Result<()> {
+        let now = Instant::now();
+        let waited = match due.filter(|due| *due < end) {
+            // A socket that blocks has no events.
+            Some(due) if due <= now && self.blocking.get().is_some() => return Ok(()),
+            Some(due) if due > now => platform::poll_until(&mut self.poll, &mut self.events, due),
+            Some(_) => self.poll.poll(&mut self.events, Some(Duration::ZERO)),
+            None => self.poll.poll(&mut self.events, Some(end.saturating_duration_since(now))),
+        };
+        match waited {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            result => result?,
+        }
+        let tokens = self.events.iter().map(Event::token).filter(|token| *token != WAKE);
+        ready.extend(tokens.map(|Token(index)| index));
+        Ok(())
+    }
+
+    fn canceller(&self) -> Cancel {
+        let (waker, blocking) = (Arc::clone(&self.waker), Arc::clone(&self.blocking));
+        Box::new(move || {
+            // An error is ignored: the thread that waits also wakes regularly.
+            let _unheard = waker.wake();
+            if let Some(socket) = blocking.get() {
+                platform::end_connection(socket);
+            }
+        })
+    }
+}
+
+/// Makes a socket for connections to `target`, and sets its congestion control. Also returns the name of the congestion
+/// control, if the system reports it.
+pub(crate) fn socket(
+    target: SocketAddr,
+    congestion: Option<&str>,
+) -> Result<(net::TcpStream, Option<String>), SystemError> {
+    let failed = |source| platform::Error::new(Class::Failed, "create", "a socket", source);
+    let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
+    let socket = net::TcpStream::from(socket);
+    let name = set_up(&socket, congestion)?;
+    Ok((socket, name))
+}
+
+/// Sets the congestion control of a socket, and disables Nagle's algorithm. Returns the name of the congestion control.
+fn set_up(socket: &net::TcpStream, congestion: Option<&str>) -> Result<Option<String>, SystemError> {
+    // Small messages must not wait: a go, an acknowledgement, a request.
+    socket.set_nodelay(true).map_err(|source| platform::Error::new(Class::Failed, "set up", "a socket", source))?;
+    match platform::set_congestion_control(socket, congestion.unwrap_or(CONGESTION)) {
+        Ok(()) => Ok(Some(congestion.unwrap_or(CONGESTION).to_owned())),
+        Err(_) if congestion.is_none() => Ok(platform::default_congestion_control()),
+        Err(source) => {
+            let object = format!("congestion control {}", congestion.unwrap_or_default());
+            Err(platform::Error::new(Class::Unavailable, "set", object, source).remedy(
+                "see sysctl net.ipv4.tcp_available_congestion_control, load it with modprobe tcp_NAME, or leave out \
+                 --congestion",
+            ))
+        }
+    }
+}
+
+/// Returns [`io::ErrorKind::WouldBlock`] if a datagram was not sent because there is no room for it.
+pub(crate) fn without_room(error: io::Error) -> io::Error {
+    // ENOBUFS, and its number on Windows: some systems return it if the queue of a device is full.
+    const NO_BUFFERS: i32 = if cfg!(windows) {
+        10_055
+    } else if cfg!(target_os = "linux") {
+        105
+    } else {
+        55
+    };
+    if error.raw_os_error() == Some(NO_BUFFERS) { io::ErrorKind::WouldBlock.into() } else { error }
+}
+
+/// The unspecified address, with any port. A socket that sends to `target` can be bound to it.
+fn any_port(target: SocketAddr) -> SocketAddr {
+    let any: IpAddr = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    SocketAddr::new(any, 0)
+}

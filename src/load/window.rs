@@ -1,0 +1,123 @@
+//! The timed window: the moment when all clients begin together, the moments when they end, and their CPU time.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use super::error::LoadError;
+use super::meter::{Meter, Snapshot, Usage};
+
+/// Holds all client threads until each has done its warm-up. Takes a [`Snapshot`] when they begin, and when each ends.
+pub(crate) struct Window {
+    threads: usize,
+    meter: Box<dyn Meter>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Wakes at most one task when the window opens.
+    opening: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: usize,
+    cancelled: bool,
+    opened: Option<Snapshot>,
+    ended: Option<Ended>,
+}
+
+/// The end of the window for the client threads that have ended so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    /// The moment when the last of them ended.
+    pub(crate) end: Snapshot,
+    /// CPU time of all of them in the window.
+    pub(crate) cpu: Option<Duration>,
+}
+
+impl Window {
+    /// A window for this number of client threads. It reads the meter when it opens.
+    pub(crate) fn new(threads: usize, meter: impl Meter) -> Self {
+        Self {
+            threads,
+            meter: Box::new(meter),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            opening: Notify::new(),
+        }
+    }
+
+    /// Waits for the other threads. The last one opens the window for all.
+    pub(crate) fn wait(&self) -> Result<(), LoadError> {
+        let is_last = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.waiting += 1;
+            state.waiting == self.threads
+        };
+        // Read before the clock, so that the cost of reading is outside the timed window. Read without the lock,
+        // because it may take a while.
+        let counters = is_last.then(|| (platform::stolen_time(), self.meter.counters()));
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((stolen, counters)) = counters {
+            state.opened = Some(Snapshot { at: Instant::now(), usage: self.meter.usage(), counters, stolen });
+            self.changed.notify_all();
+            self.opening.notify_one();
+        }
+        while state.opened.is_none() && !state.cancelled {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if state.cancelled { Err(LoadError::Cancelled) } else { Ok(()) }
+    }
+
+    /// Ends the window for a thread, which took this CPU time in it.
+    pub(crate) fn end(&self, cpu: Option<Duration>) {
+        let end = self.read();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let cpu = match state.ended {
+            Some(others) => others.cpu.zip(cpu).map(|(others, cpu)| others + cpu),
+            None => cpu,
+        };
+        // Of two snapshots, the later one may have been read first.
+        let end = state.ended.map_or(end, |others| if others.end.at > end.at { others.end } else { end });
+        state.ended = Some(Ended { end, cpu });
+    }
+
+    /// The end of the window so far.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).ended
+    }
+
+    /// Takes all readings now.
+    pub(crate) fn read(&self) -> Snapshot {
+        // The clock first: the other readings are outside the timed window.
+        let at = Instant::now();
+        let usage = self.meter.usage();
+        Snapshot { at, usage, counters: self.meter.counters(), stolen: platform::stolen_time() }
+    }
+
+    /// Takes only the readings that cost little time.
+    pub(crate) fn usage(&self) -> Usage {
+        self.meter.usage()
+    }
+
+    /// The readings of the moment when the window opened; `None` before it.
+    pub(crate) fn opened(&self) -> Option<Snapshot> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).opened
+    }
+
+    /// Waits in a task until the window opens. Safe to cancel and call again.
+    pub(crate) async fn opening(&self) -> Snapshot {
+        loop {
+            if let Some(snapshot) = self.opened() {
+                return snapshot;
+            }
+            self.opening.notified().await;
+        }
+    }
+
+    /// Makes every [`Window::wait`] return an error.
+    pub(crate) fn cancel(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).cancelled = true;
+        self.changed.notify_all();
+    }
+}
