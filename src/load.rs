@@ -183,7 +183,7 @@ impl Load {
             let streams = self.streams().iter().filter(|stream| stream.direction == direction);
             let least: u64 = streams.map(Stream::crossed).sum();
             let Some(exchange) = self.exchange() else { return least..=least };
-            let len = if direction == Direction::ToServer { exchange.request.len } else { exchange.response.len };
+            let len = if direction == Direction::ToServer { exchange.request.period } else { exchange.response.period };
             let least = least + exchange.answered() * len as u64;
             least..=exchange.copies * (least + exchange.unanswered() * len as u64)
         })

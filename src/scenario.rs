@@ -272,8 +272,9 @@ impl Workload {
     /// missing.
     pub const fn udp(mode: Mode, requests: Option<Requests>, datagram_bytes: Option<NonZeroU16>) -> Option<Self> {
         match (mode, requests, datagram_bytes) {
-            (Mode::Reader | Mode::Writer, _, Some(len)) => Some(Self::Datagrams(Datagrams { mode, len })),
+            (Mode::Reader | Mode::Writer | Mode::Both, _, Some(len)) => Some(Self::Datagrams(Datagrams { mode, len })),
             (Mode::Rr, Some(requests), _) => Some(Self::UdpRr(requests)),
+            (Mode::Crr, Some(requests), _) => Some(Self::UdpCrr(requests)),
             _ => None,
         }
     }

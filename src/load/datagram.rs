@@ -80,7 +80,7 @@ fn greeting(flows: &Flows, datagram: &[u8]) -> Option<usize> {
         [] => 0,
         number => u16::from_be_bytes(number.try_into().ok()?).into(),
     };
-    flows.flows.get(index).filter(|flow| flow.direction == Direction::ToClient).map(|_| index)
+    flows.each.get(index).filter(|flow| flow.direction == Direction::ToClient).map(|_| index)
 }
 
 /// The datagrams of a run.
@@ -102,7 +102,7 @@ pub(crate) struct Flows {
     pub(crate) verify: Verify,
     /// The bytes of every datagram, but for its header.
     payload: Vec<u8>,
-    flows: Vec<Flow>,
+    each: Vec<Flow>,
     trial: watch::Sender<Trial>,
     /// End the waits of the client threads, when a trial begins.
     wakes: Mutex<Vec<Cancel>>,
@@ -259,7 +259,7 @@ impl Flows {
             greeting: GREETING + 2 * (delay + jitter),
             verify: scenario.verify,
             payload: Pattern::new(SEED, len).slice(0, len).to_vec(),
-            flows: directions.iter().flat_map(|direction| (0..parallel).map(|_| flow(*direction))).collect(),
+            each: directions.iter().flat_map(|direction| (0..parallel).map(|_| flow(*direction))).collect(),
             trial: watch::Sender::new(first),
             wakes: Mutex::default(),
             finish: OnceLock::new(),
@@ -268,12 +268,12 @@ impl Flows {
 
     /// The direction of the first flow.
     pub(crate) fn direction(&self) -> Direction {
-        self.flows.first().map_or(Direction::ToServer, |flow| flow.direction)
+        self.each.first().map_or(Direction::ToServer, |flow| flow.direction)
     }
 
     /// The number of flows.
     pub(crate) fn count(&self) -> usize {
-        self.flows.len()
+        self.each.len()
     }
 
     /// The buffers of the kernel's sockets.
@@ -293,8 +293,8 @@ impl Flows {
     /// Begins the next trial, at a rate of all flows together.
     pub(crate) fn begin(&self, rate: Option<f64>, time: Duration, is_timed: bool) -> Trial {
         let number = self.trial.borrow().number + 1;
-        self.flows.iter().for_each(|flow| flow.begin(number));
-        let rate = rate.map(|rate| rate / self.flows.len() as f64);
+        self.each.iter().for_each(|flow| flow.begin(number));
+        let rate = rate.map(|rate| rate / self.each.len() as f64);
         let burst = rate.map_or(1, |rate| (rate * BURST.as_secs_f64()) as u64).clamp(1, self.batch as u64);
         let trial = Trial { number, begin: Instant::now(), time, rate, burst, is_timed };
         self.trial.send_replace(trial);
@@ -309,13 +309,13 @@ impl Flows {
 
     /// How many datagrams of the trial have been sent so far, and whether these are all of them.
     pub(crate) fn sent(&self, trial: &Trial) -> (u64, bool) {
-        let flows = self.flows.iter().map(|flow| flow.sent(trial));
+        let flows = self.each.iter().map(|flow| flow.sent(trial));
         flows.fold((0, true), |(sent, is_complete), flow| (sent.saturating_add(flow.0), is_complete && flow.1))
     }
 
     /// Bytes that have arrived so far, in all trials.
     pub(crate) fn arrived_bytes(&self) -> u64 {
-        self.flows
+        self.each
             .iter()
             .fold(0_u64, |all, flow| all.saturating_add(flow.arrivals().all))
             .saturating_mul(self.len as u64)
@@ -326,13 +326,13 @@ impl Flows {
         if !self.trial.borrow().is_timed {
             return 0;
         }
-        let count = self.flows.iter().fold(0_u64, |all, flow| all.saturating_add(flow.arrivals().arrived.count));
+        let count = self.each.iter().fold(0_u64, |all, flow| all.saturating_add(flow.arrivals().arrived.count));
         count.saturating_mul(self.len as u64)
     }
 
     /// Takes what the server's process says of its flow.
     pub(crate) fn set_counts(&self, counts: &ProcessCounts, asked: Instant) {
-        self.flows.iter().for_each(|flow| flow.set_counts(counts, asked));
+        self.each.iter().for_each(|flow| flow.set_counts(counts, asked));
     }
 
     /// Ends the timed window. It has only one.
@@ -365,14 +365,14 @@ impl Flows {
     }
 
     /// Sends the datagrams of a flow that are due by `now`, at most those of one turn, if enough are due. `sent` have been
-    /// sent. Calls `send` with datagrams back to back; it returns the bytes that it took. Returns how many were sent in all,
+    /// sent. Calls `write` with datagrams back to back; it returns the bytes that it took. Returns how many were sent in all,
     /// and whether the rest has no room.
     fn send_due(
         &self,
         flow: &Flow,
         (trial, batch): (&Trial, &mut [u8]),
         mut sent: u64,
-        mut send: impl FnMut(&[u8]) -> Result<usize, LoadError>,
+        mut write: impl FnMut(&[u8]) -> Result<usize, LoadError>,
     ) -> Result<(u64, bool), LoadError> {
         let due = trial.due(Instant::now());
         if due < sent + trial.burst {
@@ -384,7 +384,7 @@ impl Flows {
             let numbered = self.number(batch, sent, turn - sent);
             let mut taken = 0;
             while taken < numbered.len() && !is_full {
-                let len = send(&numbered[taken..])?;
+                let len = write(&numbered[taken..])?;
                 taken += len;
                 is_full = len == 0;
             }
@@ -410,7 +410,7 @@ impl Flows {
             }
             if current.as_ref().is_none_or(|(current, _)| *current != index) {
                 drop(current.take());
-                let flow = self.flows.get(index).filter(|flow| flow.direction == direction);
+                let flow = self.each.get(index).filter(|flow| flow.direction == direction);
                 current = flow.map(|flow| (index, flow.arrivals()));
             }
             if let Some((_, arrivals)) = current.as_mut().filter(|(_, arrivals)| trial == arrivals.trial & 0xFFFF) {
@@ -447,13 +447,13 @@ mod process_tests {
         let flow = flow("writer");
         let first = flow.begin(None, Duration::ZERO, false);
         flow.set_counts(&counts(r#"{"trial":1,"arrived":7,"reordered":2,"duplicated":1}"#), first.end());
-        let (arrived, counted_at) = flow.flows[0].arrived_by();
+        let (arrived, counted_at) = flow.each[0].arrived_by();
         assert_eq!((arrived.count, arrived.reordered, arrived.duplicated, counted_at), (7, 2, 1, first.end()));
         // Of the second trial it has nothing yet, but it has looked.
         let later = first.end() + Duration::from_secs(1);
         flow.begin(None, Duration::ZERO, true);
         flow.set_counts(&counts(r#"{"trial":1,"arrived":8}"#), later);
-        assert_eq!(flow.flows[0].arrived_by(), (Arrived::default(), later));
+        assert_eq!(flow.each[0].arrived_by(), (Arrived::default(), later));
         flow.set_counts(&counts(r#"{"trial":2,"arrived":5}"#), later);
         assert_eq!((flow.arrived_bytes(), flow.timed_bytes()), (1200, 500));
     }
@@ -461,7 +461,7 @@ mod process_tests {
     #[test]
     fn a_process_says_how_many_it_sent_when_it_has_sent_all() {
         let flow = flow("reader");
-        assert!(!flow.flows[0].is_greeted());
+        assert!(!flow.each[0].is_greeted());
         let trial = flow.begin(None, Duration::ZERO, false);
         for (text, sent) in [
             (r#"{"trial":0,"greeted":true,"sent":5}"#, (0, false)),
@@ -472,6 +472,6 @@ mod process_tests {
             assert_eq!(flow.sent(&trial), sent, "{text}");
         }
         // The client counts what arrives.
-        assert!(flow.flows[0].is_greeted() && flow.flows[0].arrived_by().0 == Arrived::default());
+        assert!(flow.each[0].is_greeted() && flow.each[0].arrived_by().0 == Arrived::default());
     }
 }

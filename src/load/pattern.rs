@@ -4,9 +4,14 @@
 /// of it: bytes that were lost, repeated or moved do not match.
 const PERIOD: usize = 65_521;
 
-/// A stream's endless payload. Both sides make it from the same seed. Sending and checking generate nothing: one
-/// period and the length of a buffer are kept in memory.
+/// The longest slice of a row of messages, in bytes.
+const CHUNK: usize = 64 << 10;
+
+/// An endless payload. Both sides make it from the same seed. Sending and checking generate nothing: one period and the
+/// length of a buffer are kept in memory.
 pub(crate) struct Pattern {
+    /// The length after which it repeats, in bytes.
+    pub(crate) period: usize,
     bytes: Vec<u8>,
 }
 
@@ -18,21 +23,32 @@ pub(crate) struct Mismatch {
 }
 
 impl Pattern {
-    /// The pattern of a seed, for slices of at most `longest` bytes.
+    /// The pattern of a stream, for slices of at most `longest` bytes.
     pub(crate) fn new(seed: u64, longest: usize) -> Self {
-        let mut state = seed;
-        let mut period = Vec::with_capacity(PERIOD + 8);
-        while period.len() < PERIOD {
-            period.extend_from_slice(&split_mix(&mut state).to_le_bytes());
-        }
-        period.truncate(PERIOD);
-        let bytes = period.iter().copied().cycle().take(PERIOD + longest).collect();
-        Self { bytes }
+        Self::repeating(seed, PERIOD, longest)
     }
 
-    /// `len` bytes of the stream from `offset` on; fewer if `len` exceeds the longest slice.
+    /// A row of messages of `len` bytes. All are alike: the beginning of the stream of this seed.
+    pub(crate) fn of_messages(seed: u64, len: usize) -> Self {
+        Self::repeating(seed, len, CHUNK)
+    }
+
+    fn repeating(seed: u64, period: usize, longest: usize) -> Self {
+        let mut state = seed;
+        let mut stream = Vec::with_capacity(PERIOD + 8);
+        while stream.len() < PERIOD {
+            stream.extend_from_slice(&split_mix(&mut state).to_le_bytes());
+        }
+        stream.truncate(PERIOD);
+        let mut bytes: Vec<u8> = stream.iter().copied().cycle().take(period).collect();
+        let repeated: Vec<u8> = bytes.iter().copied().cycle().take(longest).collect();
+        bytes.extend(repeated);
+        Self { period, bytes }
+    }
+
+    /// `len` bytes from `offset` on; fewer if `len` exceeds the longest slice, and at least one.
     pub(crate) fn slice(&self, offset: u64, len: usize) -> &[u8] {
-        let start = (offset % PERIOD as u64) as usize;
+        let start = (offset % self.period as u64) as usize;
         let end = self.bytes.len().min(start + len);
         &self.bytes[start..end]
     }
@@ -95,5 +111,25 @@ mod tests {
             assert!(pattern.verify(shift as u64, &good[..1000]).is_err(), "{shift} bytes repeated");
         }
         assert!(pattern.verify(0, Pattern::new(2, 1000).slice(0, 1000)).is_err());
+    }
+
+    #[test]
+    fn messages_follow_each_other_and_a_changed_byte_is_found() {
+        for len in [1, 7, 1000, CHUNK, CHUNK + 1, 1_000_000] {
+            let messages = Pattern::of_messages(1, len);
+            // As a sender cuts them.
+            let (mut sent, mut offset) = (Vec::new(), 0);
+            while offset < 2 * len + 1 {
+                let bytes = messages.slice(offset as u64, (2 * len + 1 - offset).min(999));
+                sent.extend_from_slice(bytes);
+                offset += bytes.len();
+            }
+            assert_eq!(sent[..len], sent[len..2 * len], "{len}");
+            // As a receiver gets them.
+            assert_eq!(messages.verify(0, &sent), Ok(()), "{len}");
+            assert_eq!(messages.verify(3, &sent[3.min(2 * len)..]), Ok(()), "{len}");
+            sent[2 * len] ^= 1;
+            assert_eq!(messages.verify(0, &sent), Err(Mismatch { offset: 2 * len as u64 }), "{len}");
+        }
     }
 }

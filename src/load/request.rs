@@ -33,7 +33,6 @@ use std::time::Duration;
 
 use portable_atomic::AtomicU64;
 
-use super::error::LoadError;
 use super::pattern::Pattern;
 use super::stream::Stream;
 use crate::sample::{DatagramFacts, IdleFacts, Latency};
@@ -54,7 +53,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 const MARK: usize = 4;
 
 /// The most that is read at once, in bytes.
-const CHUNK: usize = 64 << 10;
+const MOST_AT_ONCE: usize = 64 << 10;
 
 /// The requests of a run.
 pub(crate) struct Exchange {
@@ -76,8 +75,8 @@ pub(crate) struct Exchange {
     pub(crate) connections: usize,
     /// The length of the timed window.
     pub(crate) time: Duration,
-    pub(crate) request: Message,
-    pub(crate) response: Message,
+    pub(crate) request: Pattern,
+    pub(crate) response: Pattern,
     verify: Verify,
     /// Responses so far, including the warm-up.
     answered: AtomicU64,
@@ -150,8 +149,8 @@ impl Exchange {
             is_idle: scenario.workload == Workload::Idle,
             connections: scenario.parallel.get().into(),
             time,
-            request: Message::new(requests.request_bytes.get() as usize),
-            response: Message::new(requests.response_bytes.get() as usize),
+            request: Pattern::of_messages(SEED, requests.request_bytes.get() as usize),
+            response: Pattern::of_messages(SEED, requests.response_bytes.get() as usize),
             verify: scenario.verify,
             answered: AtomicU64::new(0),
             timed: AtomicU64::new(0),
@@ -180,7 +179,13 @@ impl Exchange {
 
     /// Length of the number at the beginning of a request over UDP and of its response, in bytes.
     pub(crate) fn mark_len(&self) -> usize {
-        MARK.min(self.request.len).min(self.response.len)
+        MARK.min(self.request.period).min(self.response.period)
+    }
+
+    /// A buffer for reading a row of these messages. At most as many arrive at once as are in flight.
+    fn room(&self, messages: &Pattern) -> Vec<u8> {
+        let depth = usize::from(self.requests.depth.get());
+        vec![0; messages.period.saturating_mul(depth).min(MOST_AT_ONCE)]
     }
 
     /// Whether messages are compared with the pattern, in the warm-up or after it.
@@ -226,7 +231,7 @@ impl Exchange {
 
     /// Payload of `count` requests and their responses, in bytes.
     pub(crate) fn bytes_of(&self, count: u64) -> u64 {
-        count * (self.request.len + self.response.len) as u64
+        count * (self.request.period + self.response.period) as u64
     }
 
     /// Adds the results of a thread.
@@ -241,76 +246,5 @@ impl Exchange {
     /// The results of the threads that have ended.
     pub(crate) fn finished(&self) -> Option<Requested> {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// A request or a response. All messages of one length are alike.
-pub(crate) struct Message {
-    /// Its length, in bytes.
-    pub(crate) len: usize,
-    /// One long message, or many short ones in a row.
-    bytes: Vec<u8>,
-}
-
-impl Message {
-    fn new(len: usize) -> Self {
-        let pattern = Pattern::new(SEED, len);
-        let one = (0..len).step_by(CHUNK).flat_map(|at| pattern.slice(at as u64, CHUNK.min(len - at)).to_vec());
-        let one: Vec<u8> = one.collect();
-        let count = (CHUNK / len).max(1);
-        Self { len, bytes: one.repeat(count) }
-    }
-
-    /// The bytes of a message from `offset` on, and of the messages after it: at most `len` bytes, at least one.
-    pub(crate) fn slice(&self, offset: usize, len: usize) -> &[u8] {
-        let start = offset % self.len;
-        &self.bytes[start..self.bytes.len().min(start + len)]
-    }
-
-    /// Compares bytes that arrived at `offset` of a message with that message and the ones after it.
-    pub(crate) fn verify(&self, mut offset: usize, mut bytes: &[u8]) -> Result<(), LoadError> {
-        while !bytes.is_empty() {
-            let expected = self.slice(offset, bytes.len());
-            let (head, rest) = bytes.split_at(expected.len());
-            if head != expected {
-                let at = head.iter().zip(expected).take_while(|(a, b)| a == b).count();
-                return Err(LoadError::Corrupt { offset: (offset + at) as u64 });
-            }
-            (offset, bytes) = (offset + head.len(), rest);
-        }
-        Ok(())
-    }
-
-    /// A buffer for reading these messages. At most `depth` of them arrive at once.
-    pub(crate) fn room(&self, depth: usize) -> Vec<u8> {
-        vec![0; self.len.saturating_mul(depth).min(CHUNK)]
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use super::*;
-
-    #[test]
-    fn messages_follow_each_other_and_a_changed_byte_is_found() {
-        for len in [1, 7, 1000, CHUNK, CHUNK + 1, 1_000_000] {
-            let message = Message::new(len);
-            // As a sender cuts them.
-            let (mut sent, mut offset) = (Vec::new(), 0);
-            while offset < 2 * len + 1 {
-                let bytes = message.slice(offset, (2 * len + 1 - offset).min(999));
-                sent.extend_from_slice(bytes);
-                offset += bytes.len();
-            }
-            assert_eq!(sent[..len], sent[len..2 * len], "{len}");
-            // As a receiver gets them.
-            message.verify(0, &sent).unwrap();
-            message.verify(3, &sent[3.min(2 * len)..]).unwrap();
-            sent[2 * len] ^= 1;
-            let error = message.verify(0, &sent).unwrap_err();
-            assert!(matches!(error, LoadError::Corrupt { offset } if offset == 2 * len as u64), "{error}");
-        }
     }
 }

@@ -122,7 +122,7 @@ impl TryFrom<Run> for Scenario {
             parallel: parallel(run.parallel, subject, workload)?,
             client_threads: None,
             bitrate: bitrate(&run.load, workload, &conditions)?,
-            background: background(&run.load, subject, workload)?,
+            background: background(&run.load, workload)?,
             window_bytes: window(settings.window, subject, workload)?,
             // Only streams have a buffer for each connection.
             buffer_bytes: buffer(settings.buffer, if is_stream { run.parallel } else { 1 })?,
@@ -255,7 +255,7 @@ fn packets(load: &cli::Load) -> Result<Workload, PlanError> {
 fn workload(run: &Run, mode: Mode) -> Result<Workload, PlanError> {
     let load = &run.load;
     let requests = requests(load, mode)?;
-    let has_datagrams = load.protocol == Protocol::Udp && matches!(mode, Mode::Reader | Mode::Writer);
+    let has_datagrams = load.protocol == Protocol::Udp && matches!(mode, Mode::Reader | Mode::Writer | Mode::Both);
     if load.datagram.is_some() && !has_datagrams {
         return Err(PlanError::new("--datagram", "only reader and writer over UDP have it; requests have --request"));
     }
@@ -312,11 +312,8 @@ fn bitrate(load: &cli::Load, workload: Workload, conditions: &Conditions) -> Res
     Ok(load.bitrate)
 }
 
-fn background(load: &cli::Load, subject: Subject, workload: Workload) -> Result<Option<Mode>, PlanError> {
+fn background(load: &cli::Load, workload: Workload) -> Result<Option<Mode>, PlanError> {
     match load.background {
-        Some(_) if subject.layer() == Layer::Stack => {
-            Err(PlanError::new("--background", "the scripted client of the layer stack has either streams or requests"))
-        }
         Some(mode @ (Mode::Rr | Mode::Crr | Mode::Idle)) => {
             Err(PlanError::new("--background", format!("{mode} is no stream; use reader, writer or both")))
         }

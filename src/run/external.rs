@@ -148,8 +148,8 @@ impl<'a> Task<'a> {
             streams: (FIRST_PORT..).zip(load.streams()).map(stream).collect(),
             requests: load.exchange().map(|exchange| RequestsTask {
                 protocol: if exchange.is_udp() { "udp" } else { "tcp" },
-                request_bytes: exchange.request.len,
-                response_bytes: exchange.response.len,
+                request_bytes: exchange.request.period,
+                response_bytes: exchange.response.period,
                 mark_bytes: exchange.mark_len(),
                 closes: exchange.connects,
                 seed: request::SEED,

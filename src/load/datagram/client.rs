@@ -165,7 +165,8 @@ impl<S: Sockets> Work<S> for Datagrams {
             self.begin(&trial);
         }
         if now >= trial.end() {
-            return self.complete(&trial);
+            self.complete(&trial);
+            return Ok(());
         }
         for index in 0..self.ends.len() {
             if self.ends[index].retry.is_none_or(|retry| retry <= now) {
@@ -184,7 +185,7 @@ impl<S: Sockets> Work<S> for Datagrams {
         if self.is_complete {
             return look;
         }
-        let sends = self.ends.iter().filter(|end| self.flows.flows[end.flow].direction == Direction::ToServer);
+        let sends = self.ends.iter().filter(|end| self.flows.each[end.flow].direction == Direction::ToServer);
         let due = sends.map(|end| end.retry.unwrap_or_else(|| self.trial.next_due_at(end.sent)));
         due.chain(look).chain(self.ring).chain([self.trial.end()]).min()
     }
@@ -192,7 +193,7 @@ impl<S: Sockets> Work<S> for Datagrams {
 
 impl Datagrams {
     fn flow(&self, index: usize) -> &Flow {
-        &self.flows.flows[self.ends[index].flow]
+        &self.flows.each[self.ends[index].flow]
     }
 
     /// Says where the clients are until the server knows.
@@ -243,7 +244,7 @@ impl Datagrams {
     }
 
     /// The time of a trial is over: this thread sends nothing more in it, and the server notices.
-    fn complete(&mut self, trial: &Trial) -> Result<(), LoadError> {
+    fn complete(&mut self, trial: &Trial) {
         if !self.is_complete {
             (0..self.ends.len())
                 .map(|index| self.flow(index))
@@ -252,7 +253,6 @@ impl Datagrams {
             self.ring_servers();
             self.is_complete = true;
         }
-        Ok(())
     }
 
     fn ring_servers(&self) {
@@ -266,7 +266,7 @@ impl Datagrams {
     /// Sends the datagrams of a flow that are due.
     fn send<S: Sockets>(&mut self, sockets: &mut S, index: usize, now: Instant) -> Result<(), LoadError> {
         let (end, flows) = (&mut self.ends[index], &self.flows);
-        let flow = &flows.flows[end.flow];
+        let flow = &flows.each[end.flow];
         if flow.direction == Direction::ToClient {
             return Ok(());
         }
@@ -304,7 +304,7 @@ impl Datagrams {
     fn outcome(&self, trial: &Trial, sent: u64, is_complete: bool) -> Result<(Outcome, Instant), LoadError> {
         let mut outcome = Outcome { sent, ..Outcome::default() };
         let mut counted = None::<Instant>;
-        for flow in &self.flows.flows {
+        for flow in &self.flows.each {
             let (sent, (arrived, now)) = (flow.sent(trial).0, flow.arrived_by());
             // A server in a process of its own may lie.
             if is_complete && arrived.next > sent {

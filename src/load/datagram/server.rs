@@ -28,7 +28,7 @@ pub(crate) async fn serve(datagrams: impl netstacks::Datagrams, flows: &Arc<Flow
                 }
             };
             let greeting = batch.payloads(&buffer).find_map(|payload| super::greeting(flows, payload));
-            if let Some(index) = greeting.filter(|index| !flows.flows[*index].greet()) {
+            if let Some(index) = greeting.filter(|index| !flows.each[*index].greet()) {
                 let sender = Sender { index, flows: Arc::clone(flows), ends: (batch.local, batch.peer) };
                 senders.spawn(sender.run(datagrams.clone(), flows.trials()));
             }
@@ -67,7 +67,7 @@ impl Sender {
     }
 
     fn flow(&self) -> &Flow {
-        &self.flows.flows[self.index]
+        &self.flows.each[self.index]
     }
 
     /// Sends the datagrams of a trial.
@@ -79,11 +79,11 @@ impl Sender {
                 self.flow().due.notified().await;
                 continue;
             }
-            let send = |rest: &[u8]| match datagrams.try_send_batch(local, peer, rest, len) {
+            let write = |rest: &[u8]| match datagrams.try_send_batch(local, peer, rest, len) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
                 taken => taken.map_err(LoadError::io("send a datagram from the stack")),
             };
-            (sent, _) = self.flows.send_due(self.flow(), (trial, &mut batch), sent, send)?;
+            (sent, _) = self.flows.send_due(self.flow(), (trial, &mut batch), sent, write)?;
             yield_now().await;
         }
         Ok(())

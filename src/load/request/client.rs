@@ -49,8 +49,8 @@ pub(crate) fn client(
         background_bytes: 0,
         idle_facts: IdleFacts::default(),
         looked: sockets.now(),
-        request: exchange.request.slice(0, exchange.request.len).to_vec(),
-        room: exchange.response.room(exchange.requests.depth.get().into()),
+        request: exchange.request.slice(0, exchange.request.period).to_vec(),
+        room: exchange.room(&exchange.response),
         exchange: Arc::clone(exchange),
     };
     Client::new(sockets, requester)
@@ -325,7 +325,7 @@ impl Requester {
     fn start<S: Sockets>(&mut self, sockets: &mut S, index: usize, due: Instant) -> Result<(), LoadError> {
         let slot = &mut self.slots[index];
         slot.due.push_back(due);
-        slot.unsent += self.exchange.request.len;
+        slot.unsent += self.exchange.request.period;
         if !slot.is_taken {
             return match self.open(sockets, index) {
                 Ok(()) => Ok(()),
@@ -368,8 +368,8 @@ impl Requester {
                 }
                 result
             } else {
-                let offset = request.len - 1 - (slot.unsent - 1) % request.len;
-                sockets.write(index, request.slice(offset, slot.unsent))
+                let offset = request.period - 1 - (slot.unsent - 1) % request.period;
+                sockets.write(index, request.slice(offset as u64, slot.unsent))
             };
             match written {
                 Ok(len) => slot.unsent -= len,
@@ -407,10 +407,10 @@ impl Requester {
     fn take<S: Sockets>(&mut self, sockets: &mut S, index: usize, len: usize) -> Result<(), LoadError> {
         let (slot, response) = (&mut self.slots[index], &self.exchange.response);
         if self.exchange.verifies(self.is_warm_up) {
-            response.verify(slot.got, &self.room[..len])?;
+            response.verify(slot.got as u64, &self.room[..len])?;
         }
         slot.got += len;
-        let len = response.len;
+        let len = response.period;
         while self.slots[index].got >= len {
             let slot = &mut self.slots[index];
             slot.got -= len;
@@ -431,7 +431,7 @@ impl Requester {
     fn take_datagram<S: Sockets>(&mut self, sockets: &mut S, index: usize, len: usize) -> Result<(), LoadError> {
         let (slot, response) = (&mut self.slots[index], &self.room[..len]);
         let mark = self.exchange.mark_len();
-        if len != self.exchange.response.len {
+        if len != self.exchange.response.period {
             return Err(LoadError::Corrupt { offset: len as u64 });
         }
         let is_last = response[..mark] == slot.mark.to_be_bytes()[size_of::<u32>() - mark..];
@@ -440,7 +440,7 @@ impl Requester {
             return Ok(());
         }
         if self.exchange.verifies(self.is_warm_up) {
-            self.exchange.response.verify(mark, &response[mark..])?;
+            self.exchange.response.verify(mark as u64, &response[mark..])?;
         }
         (slot.sent, slot.is_answered) = (None, true);
         let due = slot.due.pop_front();

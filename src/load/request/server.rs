@@ -22,8 +22,8 @@ pub(crate) async fn serve(mut connection: impl netstacks::Stream, exchange: &Exc
 }
 
 async fn answer(connection: &mut impl netstacks::Stream, exchange: &Exchange) -> Result<(), LoadError> {
-    let Exchange { request, response, requests, .. } = exchange;
-    let mut buffer = request.room(requests.depth.get().into());
+    let Exchange { request, response, .. } = exchange;
+    let mut buffer = exchange.room(request);
     let mut got = 0;
     loop {
         let len = connection.read(&mut buffer).await.map_err(LoadError::io("read a request"))?;
@@ -31,14 +31,14 @@ async fn answer(connection: &mut impl netstacks::Stream, exchange: &Exchange) ->
             break;
         }
         if exchange.verifies(!exchange.is_timed()) {
-            request.verify(got, &buffer[..len])?;
+            request.verify(got as u64, &buffer[..len])?;
         }
         got += len;
-        let mut due = got / request.len * response.len;
-        got %= request.len;
+        let mut due = got / request.period * response.period;
+        got %= request.period;
         let mut sent = 0;
         while due > 0 {
-            let bytes = response.slice(sent, due);
+            let bytes = response.slice(sent as u64, due);
             let len = connection.write(bytes).await.map_err(LoadError::io("write a response"))?;
             if len == 0 {
                 return Err(LoadError::io("write a response")(io::ErrorKind::WriteZero.into()));
@@ -58,17 +58,17 @@ pub(crate) async fn serve_datagrams(
     exchange: &Exchange,
 ) -> Result<(), LoadError> {
     let mut buffer = vec![0; usize::from(u16::MAX)];
-    let mut response = exchange.response.slice(0, exchange.response.len).to_vec();
+    let mut response = exchange.response.slice(0, exchange.response.period).to_vec();
     let mark = exchange.mark_len();
     loop {
         for _ in 0..BATCH {
             let datagram = datagrams.recv(&mut buffer).await.map_err(LoadError::io("receive a request"))?;
             let request = &buffer[..datagram.len];
-            if request.len() != exchange.request.len {
+            if request.len() != exchange.request.period {
                 continue;
             }
             if exchange.verifies(!exchange.is_timed()) {
-                exchange.request.verify(mark, &request[mark..])?;
+                exchange.request.verify(mark as u64, &request[mark..])?;
             }
             response[..mark].copy_from_slice(&request[..mark]);
             match datagrams.try_send(datagram.local, datagram.peer, &response) {

@@ -28,7 +28,7 @@ pub(crate) fn client(
     let flow = |index: usize| Flow { index, target: targets[index], ..Flow::default() };
     let flows: Vec<_> = mine.map(flow).collect();
     let largest = flows.iter().map(|flow| streams[flow.index].buffer_bytes).max();
-    let work = Streams {
+    let work = Clients {
         streams: Arc::clone(streams),
         buffer: vec![0; largest.unwrap_or(0)],
         flows,
@@ -42,7 +42,8 @@ pub(crate) fn client(
     Client::new(sockets, work)
 }
 
-struct Streams {
+/// The clients of a thread.
+struct Clients {
     /// Those of all threads.
     streams: Arc<[Stream]>,
     /// Those of this thread, by socket.
@@ -120,7 +121,7 @@ enum Moved {
     End,
 }
 
-impl<S: Sockets> Work<S> for Streams {
+impl<S: Sockets> Work<S> for Clients {
     fn warm_up(&mut self, engine: &mut Engine<S>, _: &Window) -> Result<(), LoadError> {
         let count = self.flows.len();
         engine.connect(self, 0..count)?;
@@ -200,7 +201,7 @@ impl<S: Sockets> Work<S> for Streams {
     }
 }
 
-impl Streams {
+impl Clients {
     fn stream(&self, index: usize) -> &Stream {
         &self.streams[self.flows[index].index]
     }
