@@ -34,8 +34,8 @@ const BATCHES: usize = 8;
 /// is reused after all others. The stack may still hold the last connection of a port in TIME-WAIT; use many remote
 /// ports to avoid that.
 ///
-/// Acknowledgements are sent by the next wait, unless data carries them before. A read that receives packets sends the
-/// acknowledgement at once.
+/// Acknowledgements are sent by the next wait, unless data carries them before. A read that receives bytes itself sends
+/// them at once.
 ///
 /// ```
 /// use std::time::Duration;
@@ -199,6 +199,8 @@ impl<L: Link> Peers<L> {
     /// once. Other connections read theirs later.
     fn receive_into(&mut self, port: u16, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.wire.link.try_recv(&mut self.batch)?;
+        // The caller may be done with the slots that the last wait listed.
+        self.table.next_turn();
         let mut filled = 0;
         for packet in &self.batch[..count] {
             match TcpSegment::parse(packet.packet()) {
@@ -206,9 +208,12 @@ impl<L: Link> Peers<L> {
                 None => datagrams::take(packet, &mut self.inbox),
             }
         }
+        if filled == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         self.table.send_due(&mut self.wire)?;
         self.wire.link.flush()?;
-        if filled > 0 { Ok(filled) } else { Err(io::ErrorKind::WouldBlock.into()) }
+        Ok(filled)
     }
 
     /// Sends packets from the start of `bytes`, as many as the window and the link take, and returns how many

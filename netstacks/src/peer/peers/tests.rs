@@ -65,6 +65,27 @@ fn an_acknowledgement_goes_with_data_or_with_the_next_wait() {
     assert_eq!((seen.len(), seen[0].flags, seen[0].acknowledgement), (1, ACK, 1009));
 }
 
+/// A read of one slot may receive the packets of another, which the caller has read to the end before.
+#[test]
+fn a_slot_that_a_read_of_another_found_is_listed() {
+    let (mut peers, mut far) = connected(plain(), 10_000);
+    peers.connect(6, REMOTE.parse().unwrap()).unwrap();
+    let mut buffer = [0; 10];
+    far.send(ACK, 2, 10_000, &[], b"one");
+    assert_eq!(now(&mut peers), [5]);
+    assert_eq!(peers.read(5, &mut buffer).unwrap(), 3);
+    assert_eq!(kind(peers.read(5, &mut buffer)), io::ErrorKind::WouldBlock);
+    far.send(ACK, 2, 10_000, &[], b"two");
+    assert_eq!(kind(peers.read(6, &mut buffer)), io::ErrorKind::WouldBlock);
+    assert_eq!(now(&mut peers), [5]);
+    assert_eq!(peers.read(5, &mut buffer).unwrap(), 3);
+    assert_eq!(&buffer[..3], b"two");
+    // A read takes its own bytes straight from the link.
+    far.send(ACK, 2, 10_000, &[], b"three");
+    assert_eq!(peers.read(5, &mut buffer).unwrap(), 5);
+    assert_eq!(&buffer[..5], b"three");
+}
+
 #[test]
 fn a_closed_connection_is_kept_until_the_stack_closes_too() {
     let (mut peers, mut far) = connected(plain(), 10_000);
