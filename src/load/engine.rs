@@ -105,7 +105,10 @@ impl<S: Sockets> Engine<S> {
         let cpu = platform::cpu_of_thread();
         work.run(self, window)?;
         window.end(difference(platform::cpu_of_thread(), cpu));
-        work.finish(self, window)
+        work.finish(self, window)?;
+        // Sockets in memory send their last acknowledgements in a wait. The server may need them to end.
+        let now = self.now();
+        self.sockets.wait(now, Some(now), &mut self.ready).map_err(LoadError::io("wait for events"))
     }
 
     /// The time of the clock by which it waits.
