@@ -1,9 +1,8 @@
 //! The command line. Nothing here touches the system.
 
+pub(crate) mod axes;
 pub mod forward;
-mod link;
-mod list;
-mod load;
+pub(crate) mod list;
 mod settings;
 mod values;
 
@@ -13,15 +12,13 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use netstacks::StackKind;
-use platform::Offload;
 
+pub use self::axes::Axes;
 pub use self::forward::Forward;
-pub use self::link::{Link, LinkLists};
-pub use self::list::Choice;
-pub use self::load::{Load, LoadLists};
+pub use self::list::List;
+use self::list::Names;
 pub use self::settings::Settings;
 use crate::sample::Build;
-use crate::scenario::{DEFAULT_MTU, Layer, Mode, RuntimeName};
 
 /// Changes up to this percentage are ignored by default.
 pub const DEFAULT_FLOOR: f64 = 2.0;
@@ -58,7 +55,7 @@ pub struct Cli {
     #[arg(short, long, global = true, action = ArgAction::HelpShort)]
     help: Option<bool>,
 
-    /// Print all options, each with what there is to say
+    /// Print all options, in more words
     #[arg(long, global = true, action = ArgAction::HelpLong)]
     help_all: Option<bool>,
 
@@ -106,58 +103,17 @@ pub enum Command {
 /// One run.
 #[derive(Clone, Debug, Args)]
 pub struct Run {
-    /// What the kernel's client does
-    #[arg(short, long, value_enum, required_unless_present = "layer",
-        required_if_eq_any([("layer", "path"), ("layer", "loopback"), ("layer", "kernel"), ("layer", "stack"),
-            ("layer", "proxy")]))]
-    pub mode: Option<Mode>,
-
-    /// The stack in the process
-    #[arg(short, long, value_enum, required_unless_present = "layer",
-        required_if_eq_any([("layer", "path"), ("layer", "stack"), ("layer", "proxy")]))]
-    pub netstack: Option<StackKind>,
-
-    /// Run the stack on tokio's current-thread runtime instead of the multi-thread one
-    #[arg(long)]
-    pub current_thread: bool,
-
-    /// Workers of the multi-thread runtime [default: one for each processor]
-    #[arg(long, value_name = "N", conflicts_with = "current_thread",
-        value_parser = clap::value_parser!(u16).range(1..=1024), hide_short_help = true)]
-    pub worker_threads: Option<u16>,
-
-    /// Segmentation, receive-coalescing and checksum offload of the device
-    #[arg(long, value_enum, default_value_t = Offload::Auto)]
-    pub offload: Offload,
-
-    /// MTU of the device, in bytes, 576 to 65535
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_MTU,
-        value_parser = clap::value_parser!(u16).range(576..))]
-    pub mtu: u16,
-
-    /// Connections at once: 1 to 256 streams, or to 10000 with rr, crr and idle
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    pub parallel: u16,
-
-    /// Use IPv6; needs an MTU of at least 1280
-    #[arg(long)]
-    pub ipv6: bool,
-
-    /// What carries the bytes: the whole path, one layer of it alone, or a proxy
-    #[arg(long, value_enum, default_value_t = Layer::Path)]
-    pub layer: Layer,
-
-    /// What the clients send, and how fast
+    /// The properties of its cell
     #[command(flatten)]
-    pub load: Load,
-
-    /// Settings that all runs of a matrix share
-    #[command(flatten)]
-    pub settings: Settings,
+    pub axes: Axes,
 
     /// Take over an open TUN device, set up by its owner, in the host's network
     #[arg(long, value_name = "FD", conflicts_with_all = ["tun_name", "mtu", "netns"], hide_short_help = true)]
     pub tun_fd: Option<i32>,
+
+    /// Settings that are no property of the cell
+    #[command(flatten)]
+    pub settings: Settings,
 
     /// Print one JSON object instead of the line
     #[arg(long)]
@@ -166,100 +122,25 @@ pub struct Run {
     /// Draw a flame graph of the process; the run is not scored
     #[arg(long, value_name = "FILE.svg", conflicts_with = "json", hide_short_help = true)]
     pub profile: Option<PathBuf>,
-
-    /// What the link does to packets; last, for its options have a heading of their own
-    #[command(flatten)]
-    pub link: Link,
 }
 
-/// Axes that a preset chooses.
-const AXES: [&str; 23] = [
-    "mode",
-    "runtime",
-    "offload",
-    "mtu",
-    "parallel",
-    "ipv6",
-    "layer",
-    "baseline",
-    "request",
-    "response",
-    "depth",
-    "rate",
-    "protocol",
-    "datagram",
-    "bitrate",
-    "background",
-    "delay",
-    "jitter",
-    "loss",
-    "reorder",
-    "duplicate",
-    "corrupt",
-    "rate_limit",
-];
-
-/// The help of `--netstack` for `matrix` and `conform`.
-const STACKS: &str = "The stacks: lwip, ipstack, smoltcp, tcp_ip, netstack-smoltcp, lwip-published, as far as this build has \
-                      them; gvisor and external only if named";
-
-/// Many runs. A LIST is comma-separated, or "all".
+/// Many runs: every option of a run takes a LIST of values, separated by commas; a list of names may be "all".
 #[derive(Clone, Debug, Args)]
 pub struct Matrix {
     /// A matrix for a question, in place of lists
-    #[arg(long, value_enum, conflicts_with_all = AXES)]
+    #[arg(long, value_enum)]
     pub preset: Option<Preset>,
 
-    /// The stacks
-    #[arg(short, long, help = STACKS, value_name = "LIST", default_value = "all", value_delimiter = ',',
-        value_parser = list::choice::<StackKind>)]
-    pub netstack: Vec<Choice<StackKind>>,
-
-    /// What the kernel's client does: reader, writer, both, rr, crr, idle
-    #[arg(short, long, value_name = "LIST", default_value = "reader,writer", value_delimiter = ',',
-        value_parser = list::choice::<Mode>)]
-    pub mode: Vec<Choice<Mode>>,
-
-    /// The runtimes of the stacks: current-thread, multi-thread
-    #[arg(long, value_name = "LIST", default_value = "all", value_delimiter = ',',
-        value_parser = list::choice::<RuntimeName>)]
-    pub runtime: Vec<Choice<RuntimeName>>,
-
-    /// Workers of the multi-thread runtime [default: one for each processor]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), hide_short_help = true)]
-    pub worker_threads: Option<u16>,
-
-    /// Offload of the device: on, off; all is both where the system has offload
-    #[arg(long, value_name = "LIST", default_value = "all", value_delimiter = ',',
-        value_parser = list::choice::<Switch>)]
-    pub offload: Vec<Choice<Switch>>,
-
-    /// MTUs of the device, in bytes
-    #[arg(long, value_name = "LIST", default_value = "1500", value_delimiter = ',',
-        value_parser = clap::value_parser!(u16).range(576..))]
-    pub mtu: Vec<u16>,
-
-    /// Connections at once
-    #[arg(long, value_name = "LIST", default_value = "1", value_delimiter = ',',
-        value_parser = clap::value_parser!(u16).range(1..=10_000))]
-    pub parallel: Vec<u16>,
-
-    /// IPv6 instead of IPv4: on, off, or all for both
-    #[arg(long, value_name = "LIST", default_value = "off", value_delimiter = ',',
-        value_parser = list::choice::<Switch>)]
-    pub ipv6: Vec<Choice<Switch>>,
-
-    /// What carries the bytes: path, loopback, kernel, stack, device, proxy
-    #[arg(long, value_name = "LIST", default_value = "path", value_delimiter = ',',
-        value_parser = list::choice::<Layer>)]
-    pub layer: Vec<Choice<Layer>>,
+    /// The properties of the cells
+    #[command(flatten)]
+    pub axes: Axes,
 
     /// Also run the layers alone: the kernel's loopback, each stack over memory, the TUN device
-    #[arg(long)]
+    #[arg(long, conflicts_with = "preset")]
     pub baseline: bool,
 
     /// Rounds; each runs every cell once [default: 10; with --against, as many as a verdict needs if that is more]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", value_parser = list::number(1..=10_000_u32))]
     pub runs: Option<u32>,
 
     /// Append each sample to this file as it comes; continue a file of an interrupted matrix
@@ -274,17 +155,9 @@ pub struct Matrix {
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub seed: Option<u64>,
 
-    /// What the clients send, and how fast
-    #[command(flatten)]
-    pub load: LoadLists,
-
     /// Settings that all runs share
     #[command(flatten)]
     pub settings: Settings,
-
-    /// What the link does to packets
-    #[command(flatten)]
-    pub link: LinkLists,
 }
 
 /// A matrix for a question.
@@ -353,10 +226,9 @@ pub struct Report {
 /// Cases that say whether a stack does what the RFCs ask. A LIST is comma-separated, or "all".
 #[derive(Clone, Debug, Args)]
 pub struct Conform {
-    /// The stacks
-    #[arg(short, long, help = STACKS, value_name = "LIST", default_value = "all", value_delimiter = ',',
-        value_parser = list::choice::<StackKind>)]
-    pub netstack: Vec<Choice<StackKind>>,
+    /// The stacks [default: all that this build has; gvisor and external only if named]
+    #[arg(short, long, value_name = "LIST", value_parser = Names(axes::compiled_in))]
+    pub netstack: Option<List<StackKind>>,
 
     /// The cases, by name; --list has them
     #[arg(long, value_name = "LIST", default_value = "all", value_delimiter = ',')]
@@ -367,7 +239,7 @@ pub struct Conform {
     pub layer: Option<conformance::Layer>,
 
     /// The program of the stack "external", and its arguments
-    #[arg(long, value_name = "COMMAND", value_parser = settings::words)]
+    #[arg(long, value_name = "COMMAND", value_parser = values::command)]
     pub command: Option<String>,
 
     /// Whether the link takes super-packets and partial checksums [default: off, or what a case needs]

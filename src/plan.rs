@@ -1,9 +1,11 @@
 //! The validated request. After this stage, addresses, sizes and modes are typed. A value out of range is refused, with
 //! the name of its option.
 
+mod axes;
 mod check;
 mod command;
 mod conform;
+mod forward;
 mod matrix;
 
 use std::path::PathBuf;

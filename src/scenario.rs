@@ -326,6 +326,13 @@ impl Workload {
     }
 }
 
+impl Mode {
+    /// Whether it is bulk bytes.
+    pub const fn is_bulk(self) -> bool {
+        matches!(self, Self::Reader | Self::Writer | Self::Both)
+    }
+}
+
 /// The datagrams of a [`Workload`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Datagrams {
@@ -637,6 +644,14 @@ impl Scenario {
         match &self.devices {
             Devices::Tun(tun) => tun.network.address.is_ipv6(),
             Devices::Pair { near, .. } => near.address.is_ipv6(),
+        }
+    }
+
+    /// The device that it takes over.
+    pub(crate) const fn tun_fd(&self) -> Option<i32> {
+        match &self.devices {
+            Devices::Tun(tun) => tun.fd,
+            Devices::Pair { .. } => None,
         }
     }
 

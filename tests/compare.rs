@@ -67,6 +67,7 @@ fn cell(netstack: StackKind, mode: Mode) -> Cell {
         offload: Some(false),
         mtu: Some(1500),
         parallel: 1,
+        client_threads: None,
         bitrate: None,
         background: None,
         ipv6: false,

@@ -1,56 +1,136 @@
-//! The values of comma-separated lists.
+//! The values of an option, separated by commas.
 
-use clap::ValueEnum;
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 
-/// An item of a list: a value by its name, or `all`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice<T> {
-    /// Every value.
-    All,
-    /// This one.
-    One(T),
-}
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, Error, ValueEnum};
 
-impl<T: ValueEnum + PartialEq> Choice<T> {
-    /// The values that a list names, each once, in its order. `all` leaves out hidden values.
-    pub fn expand(list: &[Self]) -> Vec<T> {
-        let mut values: Vec<T> = Vec::new();
-        let all = || T::value_variants().iter().filter(|value| !is_hidden(*value)).cloned().collect();
-        for choice in list {
-            let named = match choice {
-                Self::All => all(),
-                Self::One(value) => vec![value.clone()],
-            };
-            for value in named {
-                if !values.contains(&value) {
-                    values.push(value);
-                }
+/// The values of an option: at least one, each once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List<T>(Vec<T>);
+
+impl<T: Clone + PartialEq> List<T> {
+    /// These values in their order, each once; `None` if there are none.
+    pub fn new(values: impl IntoIterator<Item = T>) -> Option<Self> {
+        let mut list = Vec::new();
+        for value in values {
+            if !list.contains(&value) {
+                list.push(value);
             }
         }
-        values
+        (!list.is_empty()).then_some(Self(list))
     }
+
+    /// The values.
+    pub fn values(&self) -> &[T] {
+        &self.0
+    }
+
+    /// Keeps only the value at this index.
+    pub(crate) fn pick(&mut self, index: usize) {
+        self.0 = self.0.get(index).cloned().into_iter().collect();
+    }
+}
+
+/// An option that has one value at most.
+pub(crate) trait One<T> {
+    /// Its value; `None` if it was not given.
+    fn one(&self) -> Option<T>;
+}
+
+impl<T: Clone> One<T> for Option<List<T>> {
+    fn one(&self) -> Option<T> {
+        self.as_ref().and_then(|list| list.0.first().cloned())
+    }
+}
+
+/// Parses a list with this parser of an item.
+pub(super) fn of<T: Clone + PartialEq>(
+    item: impl Fn(&str) -> Result<T, String> + Clone,
+) -> impl Fn(&str) -> Result<List<T>, String> + Clone {
+    move |text| {
+        let parse =
+            |word: &str| item(word).map_err(|reason| if word == text { reason } else { format!("{word}: {reason}") });
+        let values = text.split(',').map(parse).collect::<Result<Vec<_>, _>>()?;
+        List::new(values).ok_or_else(|| "names nothing".to_owned())
+    }
+}
+
+/// Parses one value, as a list of one.
+pub(super) fn one<T: Clone + PartialEq>(
+    item: impl Fn(&str) -> Result<T, String> + Clone,
+) -> impl Fn(&str) -> Result<List<T>, String> + Clone {
+    move |text| item(text).map(|value| List(vec![value]))
+}
+
+/// Parses a number of a range.
+pub(super) fn number<T: FromStr + PartialOrd + Display + Clone>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("must be a whole number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// Parses a list of names. `all` stands for the values that the function returns.
+#[derive(Clone)]
+pub(super) struct Names<T>(pub(super) fn() -> Vec<T>);
+
+/// Names of which `all` means every one that is not hidden.
+pub(super) fn names<T: ValueEnum>() -> Names<T> {
+    Names(|| T::value_variants().iter().filter(|value| !is_hidden(*value)).cloned().collect())
 }
 
 fn is_hidden<T: ValueEnum>(value: &T) -> bool {
     value.to_possible_value().is_none_or(|value| value.is_hide_set())
 }
 
-/// Parses an item of a list.
-pub(super) fn choice<T: ValueEnum>(text: &str) -> Result<Choice<T>, String> {
-    if text == "all" {
-        return Ok(Choice::All);
+impl<T: ValueEnum + PartialEq + Send + Sync + 'static> Names<T> {
+    fn parse(&self, text: &str) -> Result<List<T>, String> {
+        let mut values = Vec::new();
+        for word in text.split(',') {
+            match word {
+                "all" => values.extend((self.0)()),
+                name => values.push(T::from_str(name, false).map_err(|_| refusal::<T>())?),
+            }
+        }
+        List::new(values).ok_or_else(refusal::<T>)
     }
-    T::from_str(text, false).map(Choice::One).map_err(|_| {
-        let shown = T::value_variants().iter().filter(|value| !is_hidden(*value));
-        let names: Vec<_> =
-            shown.filter_map(ValueEnum::to_possible_value).map(|value| value.get_name().to_owned()).collect();
-        format!("must be {} or all", names.join(", "))
-    })
 }
 
-/// Every combination of a setting and a value.
-pub(super) fn product<S: Clone, T: Copy>(settings: &[S], values: &[T], with: impl Fn(S, T) -> S) -> Vec<S> {
-    settings.iter().flat_map(|one| values.iter().map(|value| with(one.clone(), *value))).collect()
+fn refusal<T: ValueEnum>() -> String {
+    let shown = T::value_variants().iter().filter(|value| !is_hidden(*value));
+    let names: Vec<_> =
+        shown.filter_map(ValueEnum::to_possible_value).map(|value| value.get_name().to_owned()).collect();
+    format!("must be {} or all", names.join(", "))
+}
+
+impl<T: ValueEnum + PartialEq + Send + Sync + 'static> TypedValueParser for Names<T> {
+    type Value = List<T>;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<List<T>, Error> {
+        let text = value.to_string_lossy();
+        self.parse(&text).map_err(|reason| {
+            let mut error = Error::new(ErrorKind::InvalidValue).with_cmd(command);
+            if let Some(arg) = arg {
+                error.insert(ContextKind::InvalidArg, ContextValue::String(arg.to_string()));
+            }
+            error.insert(ContextKind::InvalidValue, ContextValue::String(text.into_owned()));
+            let names = reason.trim_start_matches("must be ").replace(" or all", ", all");
+            let names = names.split(", ").map(ToOwned::to_owned).collect();
+            error.insert(ContextKind::ValidValue, ContextValue::Strings(names));
+            error
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(T::value_variants().iter().filter_map(ValueEnum::to_possible_value)))
+    }
 }
 
 #[cfg(test)]
@@ -61,20 +141,21 @@ mod tests {
 
     #[test]
     fn a_list_keeps_its_order_and_names_each_value_once() {
-        let list = |items: &[&str]| {
-            Choice::expand(
-                &items.iter().map(|item| choice::<Mode>(item)).collect::<Result<Vec<_>, _>>().unwrap_or_default(),
-            )
-        };
-        assert_eq!(list(&["writer", "reader", "writer"]), [Mode::Writer, Mode::Reader]);
-        assert_eq!(list(&["all"]), [Mode::Reader, Mode::Writer, Mode::Both, Mode::Rr, Mode::Crr, Mode::Idle]);
-        assert_eq!(list(&["crr", "all"])[..2], [Mode::Crr, Mode::Reader]);
+        let list = |text: &str| names::<Mode>().parse(text).map(|list| list.values().to_vec()).unwrap_or_default();
+        assert_eq!(list("writer,reader,writer"), [Mode::Writer, Mode::Reader]);
+        assert_eq!(list("all"), [Mode::Reader, Mode::Writer, Mode::Both, Mode::Rr, Mode::Crr, Mode::Idle]);
+        assert_eq!(list("crr,all")[..2], [Mode::Crr, Mode::Reader]);
     }
 
     #[test]
     fn an_item_that_is_no_value_is_refused_with_the_names() {
-        assert_eq!(choice::<Mode>("up"), Err("must be reader, writer, both, rr, crr, idle or all".to_owned()));
-        assert_eq!(choice::<Switch>("On"), Err("must be on, off or all".to_owned()));
-        assert_eq!(choice::<Switch>(""), Err("must be on, off or all".to_owned()));
+        let refused = |text: &str| names::<Mode>().parse(text).err();
+        assert_eq!(refused("up").as_deref(), Some("must be reader, writer, both, rr, crr, idle or all"));
+        assert_eq!(names::<Switch>().parse("On").err().as_deref(), Some("must be on, off or all"));
+        assert_eq!(names::<Switch>().parse("").err().as_deref(), Some("must be on, off or all"));
+        let numbers = |text: &str| of(number(576..=65_535_u16))(text);
+        assert_eq!(numbers("1500,9000").ok(), List::new([1500, 9000]));
+        let refused = numbers("1500,fast").err();
+        assert_eq!(refused.as_deref(), Some("fast: must be a whole number from 576 to 65535"));
     }
 }

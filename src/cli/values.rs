@@ -64,6 +64,12 @@ pub(super) fn share(text: &str) -> Result<u32, String> {
     }
 }
 
+/// A command that can be split into words.
+pub(super) fn command(text: &str) -> Result<String, String> {
+    let words = shlex::split(text).ok_or("a quotation mark is not closed")?;
+    if words.is_empty() { Err("no program is named".to_owned()) } else { Ok(text.to_owned()) }
+}
+
 /// A change that is ignored, in percent.
 pub(super) fn floor(text: &str) -> Result<f64, String> {
     percent(text).ok().filter(|floor| *floor < 100.0).ok_or_else(|| "must be at least 0 and below 100".to_owned())

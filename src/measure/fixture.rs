@@ -19,6 +19,7 @@ pub(crate) fn cell(netstack: StackKind, mode: Mode) -> Cell {
         offload: Some(false),
         mtu: Some(1500),
         parallel: 1,
+        client_threads: None,
         bitrate: None,
         background: None,
         ipv6: false,

@@ -1,262 +1,98 @@
 //! Writes a scenario as the command line that repeats it.
 
-use std::fmt::Display;
-
 use clap::Parser;
-use forwarders::{Handoff, Io};
-use platform::Offload;
 
+use super::axes;
 use crate::cli::{Cli, Command};
-use crate::scenario::{
-    Amount, Conditions, Devices, Forwarder, Generator, Layer, Mode, Protocol, Requests, RuntimeKind, Scenario,
-};
+use crate::scenario::{Devices, End, Forwarder, Generator, Mode, Scenario, Tun};
 
 impl Scenario {
     /// The arguments that make this run. Options at their default and `--profile` are left out. Parsing the arguments
     /// gives an equal scenario, apart from the profile.
     pub fn arguments(&self) -> Vec<String> {
-        let mut words = Words { words: Vec::new() };
-        // The default comes from constant arguments. If they could not be parsed, every option would be written.
-        let default = self.default_of_its_command();
-        let default = default.as_ref();
-        match self.subject.forwarder() {
-            Some(forwarder) => {
-                words.flag("forward");
-                words.forwarder(forwarder);
-                words.direction(self.workload.mode());
-                words.differs("--queue", default, self, |scenario| scenario.queue_packets.unwrap_or_default());
+        let (command, mut options) = match self.subject.forwarder() {
+            Some(forwarder) => (vec!["forward".to_owned()], self.options_of_forward(forwarder)),
+            None => (Vec::new(), axes::words(self)),
+        };
+        options.extend(self.settings());
+        // A default may depend on other options, so each is left out where that makes no difference.
+        for index in (0..options.len()).rev() {
+            let option = options.remove(index);
+            if !self.is_made_by(&[command.as_slice(), options.as_slice()].concat()) {
+                options.insert(index, option);
             }
-            None => words.subject(self),
         }
-        for (name, value) in self.conditions.options() {
-            words.option(name, value);
-        }
-        if self.conditions != Conditions::default() {
-            words.differs("--link-seed", default, self, |scenario| scenario.link_seed);
-        }
-        if !self.has_fd() {
-            words.differs("--mtu", default, self, |scenario| scenario.mtu);
-        }
-        if self.parallel.get() != 1 {
-            words.option("--parallel", self.parallel);
-        }
-        words.load(self, default);
-        if self.ipv6() {
-            words.flag("--ipv6");
-        }
-        words.devices(&self.devices, default.map(|default| &default.devices));
-        if !self.isolated && !self.has_fd() && platform::netns_supported() {
-            words.option("--netns", "host");
-        }
-        if let Some(command) = &self.command {
-            words.option("--command", command);
-        }
-        if let Some(program) = &self.go_forwarder {
-            words.option("--go-forwarder", program.display());
-        }
-        words.words
+        [command, options].concat()
     }
 
-    fn has_fd(&self) -> bool {
-        matches!(&self.devices, Devices::Tun(tun) if tun.fd.is_some())
+    /// Whether these arguments make this run, apart from its profile.
+    fn is_made_by(&self, arguments: &[String]) -> bool {
+        let program = "rust-tun-perf".to_owned();
+        let Ok(cli) = Cli::try_parse_from([&program].into_iter().chain(arguments)) else { return false };
+        let made = match cli.command {
+            Some(Command::Forward(forward)) => Self::try_from(*forward),
+            _ => Self::try_from(cli.run),
+        };
+        made.is_ok_and(|made| made == Self { profile: None, ..self.clone() })
     }
 
-    /// The scenario of the same command with every option at its default.
-    fn default_of_its_command(&self) -> Option<Self> {
-        let command: &[&str] = if self.subject.forwarder().is_some() { &["forward"] } else { &["--layer", "device"] };
-        let words = ["rust-tun-perf"].iter().chain(command).chain(self.ipv6().then_some(&"--ipv6"));
-        let cli = Cli::try_parse_from(words).ok()?;
-        match cli.command {
-            Some(Command::Forward(forward)) => Self::try_from(*forward).ok(),
-            _ => Self::try_from(cli.run).ok(),
+    /// The options that are no axes, each with its value as one word, so that no value is taken for an option.
+    fn settings(&self) -> Vec<String> {
+        let is_run = self.subject.forwarder().is_none();
+        let mut words = vec![format!("--timeout={}", self.timeout.as_secs_f64())];
+        words.extend(self.interval.filter(|_| is_run).map(|every| format!("--interval={}", every.as_secs_f64())));
+        words.extend(self.go_forwarder.as_ref().map(|program| format!("--go-forwarder={}", program.display())));
+        if is_run && !self.isolated && self.tun_fd().is_none() {
+            words.push("--netns=host".to_owned());
         }
-    }
-}
-
-/// A command line under construction.
-struct Words {
-    words: Vec<String>,
-}
-
-impl Words {
-    fn flag(&mut self, name: &str) {
-        self.words.push(name.to_owned());
-    }
-
-    /// Writes name and value as one word, so that no value is taken for an option.
-    fn option(&mut self, name: &str, value: impl Display) {
-        self.words.push(format!("{name}={value}"));
+        match &self.devices {
+            Devices::Tun(Tun { name, network, fd }) => {
+                words.push(format!("--tun-addr={}", network.address));
+                words.push(format!("--tun-dest={}", network.peer));
+                words.push(format!("--tun-mask={}", network.mask()));
+                words.push(fd.map_or_else(|| format!("--tun-name={name}"), |fd| format!("--tun-fd={fd}")));
+            }
+            Devices::Pair { near, far } => {
+                for (side, End { name, address }) in [("near", near), ("far", far)] {
+                    words.extend([format!("--{side}-name={name}"), format!("--{side}-addr={address}")]);
+                }
+            }
+        }
+        words
     }
 
-    /// Writes an option if its value is not the default.
-    fn differs<T: PartialEq + Display>(
-        &mut self,
-        name: &str,
-        default: Option<&Scenario>,
-        scenario: &Scenario,
-        value: impl Fn(&Scenario) -> T,
-    ) {
-        if default.is_none_or(|default| value(default) != value(scenario)) {
-            self.option(name, value(scenario));
-        }
-    }
-
-    fn subject(&mut self, scenario: &Scenario) {
-        let layer = scenario.subject.layer();
-        if layer != Layer::Path {
-            self.option("--layer", layer);
-        }
-        if let Some(mode) = scenario.workload.mode() {
-            self.option("--mode", mode);
-        }
-        if let Some(stack) = scenario.subject.stack() {
-            self.option("--netstack", stack);
-        }
-        if scenario.workload.protocol() == Some(Protocol::Udp) {
-            self.option("--protocol", Protocol::Udp);
-        }
-        if let Some(requests) = scenario.workload.requests() {
-            self.requests(requests);
-        }
-        if let Some(mode) = scenario.background {
-            self.option("--background", mode);
-        }
-        if let Some(rate) = scenario.bitrate {
-            self.option("--bitrate", rate);
-        }
-        if let Some(len) = scenario.workload.datagram_bytes() {
-            self.option("--datagram", len);
-        }
-        match scenario.runtime {
-            RuntimeKind::CurrentThread => self.flag("--current-thread"),
-            RuntimeKind::MultiThread(Some(workers)) => self.option("--worker-threads", workers),
-            RuntimeKind::MultiThread(None) => {}
-        }
-        match scenario.offload {
-            Offload::Auto => {}
-            Offload::On => self.option("--offload", "on"),
-            Offload::Off => self.option("--offload", "off"),
-        }
-    }
-
-    fn requests(&mut self, requests: Requests) {
-        let usual = Requests::default();
-        if requests.request_bytes != usual.request_bytes {
-            self.option("--request", requests.request_bytes);
-        }
-        if requests.response_bytes != usual.response_bytes {
-            self.option("--response", requests.response_bytes);
-        }
-        if requests.depth != usual.depth {
-            self.option("--depth", requests.depth);
-        }
-        if let Some(rate) = requests.rate {
-            self.option("--rate", rate);
-        }
-    }
-
-    fn forwarder(&mut self, forwarder: Forwarder) {
-        match forwarder {
-            Forwarder::Go { .. } => self.option("--forwarder", "go"),
+    /// The options of the command `forward`.
+    fn options_of_forward(&self, forwarder: Forwarder) -> Vec<String> {
+        let mut words = match forwarder {
+            Forwarder::Go { .. } => vec!["--forwarder=go".to_owned()],
             Forwarder::Rust(config) => {
-                if config.io != Io::Sync {
-                    self.option("--io", config.io.name());
-                }
-                if config.workers.get() != 1 {
-                    self.option("--workers", config.workers);
-                }
-                if let Some(threads) = config.threads {
-                    self.option("--thread", threads);
-                }
+                let threads = config.threads.map(|threads| format!("--thread={threads}"));
+                [format!("--io={}", config.io.name()), format!("--workers={}", config.workers)]
+                    .into_iter()
+                    .chain(threads)
+                    .collect()
             }
+        };
+        words.push(format!("--offload={}", forwarder.offload().name()));
+        words.push(format!("--hop={}", forwarder.handoff().name()));
+        words.extend(match self.workload.mode() {
+            Some(Mode::Reader) => Some("--reverse".to_owned()),
+            Some(Mode::Both) => Some("--bidir".to_owned()),
+            Some(Mode::Writer | Mode::Rr | Mode::Crr | Mode::Idle) | None => None,
+        });
+        words.extend(self.queue_packets.map(|packets| format!("--queue={packets}")));
+        if self.generator != Generator::Own {
+            words.push(format!("--generator={}", self.generator));
         }
-        if forwarder.offload() != forwarders::Offload::On {
-            self.option("--offload", forwarder.offload().name());
-        }
-        if forwarder.handoff() != Handoff::Direct {
-            self.option("--hop", forwarder.handoff().name());
-        }
-    }
-
-    fn direction(&mut self, mode: Option<Mode>) {
-        match mode {
-            Some(Mode::Reader) => self.flag("--reverse"),
-            Some(Mode::Both) => self.flag("--bidir"),
-            Some(Mode::Writer | Mode::Rr | Mode::Crr | Mode::Idle) | None => {}
-        }
-    }
-
-    fn load(&mut self, scenario: &Scenario, default: Option<&Scenario>) {
-        if scenario.generator != Generator::Own {
-            self.option("--generator", scenario.generator);
-        }
-        if default.is_none_or(|default| default.amount != scenario.amount) {
-            match scenario.amount {
-                Amount::Bytes(bytes) => self.option("--bytes", bytes),
-                Amount::Time { time, .. } => self.option("--time", time.as_secs_f64()),
-            }
-        }
-        // The default warm-up depends on --bytes. Requests have no warm-up in bytes.
-        let derived = matches!(scenario.amount, Amount::Bytes(_));
-        if scenario.workload.is_stream() {
-            self.differs("--warmup", default.filter(|_| !derived), scenario, |scenario| scenario.warmup_bytes);
-        }
-        let is_stack = scenario.subject.forwarder().is_none();
-        if is_stack {
-            if let Some(interval) = scenario.interval {
-                self.option("--interval", interval.as_secs_f64());
-            }
-            self.differs("--window", default, scenario, |scenario| scenario.window_bytes);
-        }
-        self.differs("--buffer", default, scenario, |scenario| scenario.buffer_bytes);
-        if let Some(congestion) = &scenario.congestion {
-            self.option("--congestion", congestion);
-        }
-        self.differs("--verify", default, scenario, |scenario| scenario.verify);
-        // The default timeout of a forwarder depends on --time.
-        let default = default.filter(|_| is_stack);
-        self.differs("--timeout", default, scenario, |scenario| scenario.timeout.as_secs_f64());
-    }
-
-    fn devices(&mut self, devices: &Devices, default: Option<&Devices>) {
-        match (devices, default) {
-            (Devices::Tun(tun), default) => {
-                let network = &tun.network;
-                let default = match default {
-                    Some(Devices::Tun(tun)) => Some(tun),
-                    _ => None,
-                };
-                if default.is_none_or(|default| default.network != *network) {
-                    self.option("--tun-addr", network.address);
-                    self.option("--tun-dest", network.peer);
-                    self.option("--tun-mask", network.mask());
-                }
-                match tun.fd {
-                    Some(fd) => self.option("--tun-fd", fd),
-                    None if default.is_none_or(|default| default.name != tun.name) => {
-                        self.option("--tun-name", &tun.name);
-                    }
-                    None => {}
-                }
-            }
-            (Devices::Pair { near, far }, default) => {
-                let defaults = match default {
-                    Some(Devices::Pair { near, far }) => [Some(near), Some(far)],
-                    _ => [None, None],
-                };
-                let ends = [("--near-name", "--near-addr", near), ("--far-name", "--far-addr", far)];
-                for ((name, address, end), default) in ends.into_iter().zip(defaults) {
-                    if default.is_none_or(|default| default.name != end.name) {
-                        self.option(name, &end.name);
-                    }
-                    if default.is_none_or(|default| default.address != end.address) {
-                        self.option(address, end.address);
-                    }
-                }
-            }
-        }
+        let is_shared = |word: &String| SHARED.iter().any(|option| word.starts_with(option));
+        words.extend(axes::words(self).into_iter().filter(is_shared));
+        words
     }
 }
+
+/// The axes that are options of `forward`, too.
+const SHARED: [&str; 8] =
+    ["--mtu=", "--parallel=", "--ipv6", "--time=", "--warmup=", "--buffer=", "--congestion=", "--verify="];
 
 #[cfg(all(test, feature = "smoltcp"))]
 mod tests {

@@ -6,7 +6,7 @@ use conformance::{Case, Layer};
 use netstacks::StackKind;
 
 use super::PlanError;
-use crate::cli::{Choice, Conform, Switch};
+use crate::cli::{self, Conform, Switch};
 
 /// The task of `conform`.
 #[derive(Clone, Debug)]
@@ -41,10 +41,8 @@ impl TryFrom<Conform> for ConformPlan {
             return Err(PlanError::new("--case", format!("there is no case {unknown:?}; --list has the names")));
         }
         let cases: Vec<_> = Case::all().filter(|one| case.iter().any(|id| id == "all" || id == one.id)).collect();
-        // `all` leaves out stacks that this build lacks. A named stack stays, and is refused below.
-        let is_asked_for = |stack: &StackKind| netstack.contains(&Choice::One(*stack));
-        let mut stacks = Choice::expand(&netstack);
-        stacks.retain(|stack| stack.compiled_in() || is_asked_for(stack));
+        // A named stack that this build lacks is refused below.
+        let stacks = netstack.map_or_else(cli::axes::compiled_in, |list| list.values().to_vec());
         if let Some(process) = stacks.iter().find(|stack| stack.is_process() && layer == Some(Layer::Stack)) {
             return Err(PlanError::new(
                 "--layer",

@@ -4,20 +4,18 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use netstacks::StackKind;
 use platform::Offload;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::{PlanError, check};
-use crate::cli::{Choice, Forward, Link, Load, Matrix, Run, Switch};
+use super::check::{self, DEFAULT_TIME};
+use super::{PlanError, axes};
+use crate::cli::axes::{compiled_in, offloads};
+use crate::cli::list::One;
+use crate::cli::{Axes, Forward, List, Matrix, Preset, Run, Switch};
 use crate::measure::Method;
 use crate::scenario::{Amount, Cell, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario, Workload};
-
-/// How long a run of a matrix delivers by default. It is a time, not a number of bytes, because the rates of the cells
-/// differ by a factor of fifty.
-const DEFAULT_TIME: Duration = Duration::from_secs(1);
 
 /// The timeout of a run over a bad network in a preset. The run lasts for a second, but some stacks wait for a minute.
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(15);
@@ -101,19 +99,25 @@ impl TryFrom<Matrix> for MatrixPlan {
         let mut cells = HashSet::new();
         // If every cell has an error, only the first error is reported, with its option.
         let mut first_error = None;
-        for run in presets(&matrix).iter().flat_map(runs) {
-            if let Some(layer) = left_out(&run, check::isolated(&run), platform::netns_supported()) {
+        for axes in runs(&matrix)? {
+            let isolated = check::isolated(&matrix.settings, None);
+            if let Some(layer) = left_out(axes.layer(), isolated, platform::netns_supported()) {
                 if !plan.skipped.contains(&layer) {
                     plan.skipped.push(layer);
                 }
                 continue;
             }
-            match Scenario::try_from(run.clone()) {
+            let name = name(&axes);
+            let (mut settings, json) = (matrix.settings.clone(), true);
+            if matrix.preset.is_some() && axes.loss.is_some() {
+                settings.timeout = settings.timeout.min(NETWORK_TIMEOUT);
+            }
+            match Scenario::try_from(Run { axes, settings, tun_fd: None, json, profile: None }) {
                 // A run is known by its cell, so a second scenario of a cell would not run.
                 Ok(scenario) if !cells.insert(Cell::planned(&scenario)) => {}
                 Ok(scenario) => plan.scenarios.push(scenario),
                 Err(error) => {
-                    plan.skipped.push(format!("{}: {error}", name(&run)));
+                    plan.skipped.push(format!("{name}: {error}"));
                     first_error.get_or_insert(error);
                 }
             }
@@ -166,232 +170,120 @@ fn rounds(asked: Option<u32>, default: u32, plan: &MatrixPlan) -> Result<u32, Pl
 
 /// Names a layer that a matrix leaves out, with all its stacks and modes, and says why. A run is `isolated` if the
 /// system has namespaces (`supported`) and the user wants one.
-fn left_out(run: &Run, isolated: bool, supported: bool) -> Option<String> {
+fn left_out(layer: Layer, isolated: bool, supported: bool) -> Option<String> {
     let networks = if supported { "leave out --netns host" } else { "this system has no namespaces" };
-    match run.layer {
-        Layer::Device if !isolated => {
+    match layer {
+        _ if isolated => None,
+        Layer::Device => {
             Some(format!("the layer device: it makes a router of its network, so it needs one of its own; {networks}"))
         }
-        Layer::Proxy | Layer::Kernel if !isolated => {
-            Some(format!("the layer {}: it needs networks of its own; {networks}", run.layer))
-        }
-        Layer::Device if run.parallel > 1 => Some("the layer device with several streams: it has one".to_owned()),
-        _ => None,
+        Layer::Proxy | Layer::Kernel => Some(format!("the layer {layer}: it needs networks of its own; {networks}")),
+        Layer::Loopback | Layer::Stack | Layer::Path | Layer::Forward => None,
     }
 }
 
 /// Names a combination that was left out.
-fn name(run: &Run) -> String {
-    let stack = run.netstack.map(|stack| format!("{stack} ")).unwrap_or_default();
-    let mode = run.mode.map(|mode| format!("{mode} ")).unwrap_or_default();
-    let version = if run.ipv6 { ", IPv6" } else { "" };
-    let streams = if run.parallel == 1 { String::new() } else { format!(", {} streams", run.parallel) };
-    let layer = if run.layer == Layer::Path { String::new() } else { format!("{}, ", run.layer) };
-    format!("{stack}{mode}{layer}MTU {}{streams}{version}", run.mtu)
+fn name(axes: &Axes) -> String {
+    let stack = axes.netstack.one().map(|stack| format!("{stack} ")).unwrap_or_default();
+    let mode = axes.mode.one().map(|mode| format!("{mode} ")).unwrap_or_default();
+    let version = if axes.ipv6.one() == Some(Switch::On) { ", IPv6" } else { "" };
+    let streams = axes.parallel.one().filter(|count| *count != 1);
+    let streams = streams.map(|count| format!(", {count} streams")).unwrap_or_default();
+    let layer = if axes.layer() == Layer::Path { String::new() } else { format!("{}, ", axes.layer()) };
+    let mtu = axes.mtu.one().unwrap_or(DEFAULT_MTU);
+    format!("{stack}{mode}{layer}MTU {mtu}{streams}{version}")
 }
 
-/// The matrices of a preset; without a preset, the matrix of the lists.
-fn presets(matrix: &Matrix) -> Vec<Matrix> {
-    use crate::cli::Preset::{All, Connections, Datagrams, Networks, Requests, Stacks, Streams};
-    let Some(preset) = matrix.preset else { return vec![matrix.clone()] };
-    let one = |switch| vec![Choice::One(switch)];
-    let offload = if platform::offload_supported() { Switch::On } else { Switch::Off };
-    let beside_loopback = |mode, parallel: &[u16]| Matrix {
-        mode: vec![Choice::One(mode)],
-        parallel: parallel.to_vec(),
-        layer: vec![Choice::One(Layer::Loopback), Choice::One(Layer::Path)],
-        runtime: vec![Choice::One(RuntimeName::MultiThread)],
-        offload: one(offload),
-        ..matrix.clone()
-    };
-    let mut matrices = Vec::new();
-    if matches!(preset, Streams | All) {
-        matrices.push(matrix.clone());
+/// The cells of a matrix, or of its preset.
+fn runs(matrix: &Matrix) -> Result<Vec<Axes>, PlanError> {
+    let Some(preset) = matrix.preset else { return axes::product(&with_defaults(matrix, &matrix.axes), &matrix.axes) };
+    if let Some(option) = axes::chosen_by_presets(&matrix.axes) {
+        return Err(PlanError::new(option, "--preset chooses it; leave one of them out"));
     }
-    if matches!(preset, Requests | All) {
-        matrices.push(beside_loopback(Mode::Rr, &[1, 100, 1000]));
-        matrices.push(beside_loopback(Mode::Crr, &[1, 50]));
-        let mut beside_stream = beside_loopback(Mode::Rr, &[1]);
-        beside_stream.load.background = vec![Mode::Both];
-        beside_stream.load.rate = vec![BESIDE_RATE];
-        matrices.push(beside_stream);
+    let mut cells = Vec::new();
+    for lists in presets(preset, &matrix.axes) {
+        cells.extend(axes::product(&with_defaults(matrix, &lists), &Axes::default())?);
     }
-    if matches!(preset, Connections | All) {
-        matrices.push(beside_loopback(Mode::Idle, &[1000]));
-    }
-    if matches!(preset, Datagrams | All) {
-        let mut matrix = beside_loopback(Mode::Rr, &[1]);
-        matrix.mode.extend([Choice::One(Mode::Reader), Choice::One(Mode::Writer)]);
-        matrix.load.protocol = vec![Choice::One(Protocol::Udp)];
-        matrices.push(matrix);
-    }
-    if matches!(preset, Networks | All) {
-        let mut networks = matrix.clone();
-        networks.layer = vec![Choice::One(Layer::Kernel), Choice::One(Layer::Path)];
-        networks.runtime = vec![Choice::One(RuntimeName::MultiThread)];
-        networks.offload = one(Switch::Off);
-        networks.link.delay = vec![Duration::ZERO, Duration::from_millis(5)];
-        // One packet in a thousand.
-        networks.link.loss = vec![0, 1000];
-        networks.settings.timeout = matrix.settings.timeout.min(NETWORK_TIMEOUT);
-        matrices.push(networks);
-    }
-    if matches!(preset, Stacks | All) {
-        matrices.push(beside_loopback(Mode::Reader, &[1]));
-        matrices.push(beside_loopback(Mode::Writer, &[1]));
-        matrices.push(beside_loopback(Mode::Rr, &[1, 1000]));
-        matrices.push(beside_loopback(Mode::Crr, &[50]));
-        matrices.push(beside_loopback(Mode::Idle, &[1000]));
-        let mut lossy = beside_loopback(Mode::Reader, &[1]);
-        lossy.layer[0] = Choice::One(Layer::Kernel);
-        lossy.offload = one(Switch::Off);
-        // One packet in a hundred.
-        lossy.link.loss = vec![10_000];
-        lossy.settings.timeout = matrix.settings.timeout.min(NETWORK_TIMEOUT);
-        matrices.push(lossy);
-    }
-    matrices
+    Ok(cells)
 }
 
-/// Every combination of the lists, legal or not.
-fn runs(matrix: &Matrix) -> Vec<Run> {
-    let mut layers = Choice::expand(&matrix.layer);
+/// The lists of a matrix, with the defaults of those that were left out.
+fn with_defaults(matrix: &Matrix, asked: &Axes) -> Axes {
+    let mut axes = asked.clone();
     if matrix.baseline {
-        let baseline = [Layer::Loopback, Layer::Device, Layer::Stack];
-        layers = baseline.into_iter().chain(layers.into_iter().filter(|layer| !baseline.contains(layer))).collect();
+        let layers = axes.layer.as_ref().map_or(&[Layer::Path][..], List::values);
+        axes.layer = List::new([Layer::Loopback, Layer::Device, Layer::Stack].iter().chain(layers).copied());
     }
-    let mut runs = Vec::new();
-    for &mtu in &matrix.mtu {
-        for &parallel in &matrix.parallel {
-            for ipv6 in Choice::expand(&matrix.ipv6) {
-                for runtime in Choice::expand(&matrix.runtime) {
-                    let shared = shared(matrix, mtu, parallel, ipv6 == Switch::On, runtime);
-                    for mut load in matrix.load.expand() {
-                        // With several protocols, --datagram is for UDP.
-                        if load.protocol == Protocol::Tcp && Choice::expand(&matrix.load.protocol).len() > 1 {
-                            load.datagram = None;
-                        }
-                        for link in matrix.link.expand() {
-                            let shared = Run { link, load: load.clone(), ..shared.clone() };
-                            let is_alone = layers.len() == 1;
-                            runs.extend(
-                                layers.iter().flat_map(|layer| runs_of_layer(matrix, &shared, *layer, is_alone)),
-                            );
-                        }
-                    }
-                }
-            }
-        }
-    }
-    runs
-}
-
-fn shared(matrix: &Matrix, mtu: u16, parallel: u16, ipv6: bool, runtime: RuntimeName) -> Run {
-    let mut settings = matrix.settings.clone();
-    if settings.bytes.is_none() {
-        settings.time.get_or_insert(DEFAULT_TIME);
-    }
-    Run {
-        mode: None,
-        netstack: None,
-        current_thread: runtime == RuntimeName::CurrentThread,
-        worker_threads: matrix.worker_threads.filter(|_| runtime == RuntimeName::MultiThread),
-        offload: Offload::Auto,
-        mtu,
-        parallel,
-        ipv6,
-        layer: Layer::Path,
-        link: Link::default(),
-        load: Load::default(),
-        settings,
-        tun_fd: None,
-        json: true,
-        profile: None,
-    }
-}
-
-/// The combinations of offload, stack and mode. An axis that the layer does not have is left out, so equal cells run
-/// once.
-fn runs_of_layer(matrix: &Matrix, shared: &Run, layer: Layer, is_alone: bool) -> Vec<Run> {
-    let modes: Vec<_> = Choice::expand(&matrix.mode);
-    let offloads = offloads(matrix);
-    let mut shared = Run { layer, ..shared.clone() };
-    if !matches!(layer, Layer::Path | Layer::Proxy | Layer::Kernel) {
-        // This layer has no link with conditions.
-        shared.link = Link { link_seed: shared.link.link_seed, ..Link::default() };
-    }
-    // An option that another layer of the list has is left out.
-    if !is_alone && matches!(layer, Layer::Loopback | Layer::Kernel) && shared.load.protocol == Protocol::Tcp {
-        shared.settings.window = None;
-    }
-    if !is_alone && layer == Layer::Device {
-        shared.load = Load::default();
-    }
-    let in_mode = |mode: &Mode| of_mode(*mode, &modes, &shared);
-    match layer {
-        // Loopback has neither the MTU nor the offload of the device.
-        Layer::Loopback => modes.iter().map(|mode| Run { mtu: DEFAULT_MTU, ..in_mode(mode) }).collect(),
-        Layer::Kernel => {
-            let of_mode = |mode| offloads.iter().map(move |offload| Run { offload: *offload, ..in_mode(mode) });
-            modes.iter().flat_map(of_mode).collect()
-        }
-        Layer::Device => offloads.into_iter().map(|offload| Run { offload, ..shared.clone() }).collect(),
-        Layer::Stack | Layer::Path | Layer::Proxy | Layer::Forward => {
-            let mut runs = Vec::new();
-            for offload in offloads {
-                let stacks = stacks(matrix);
-                for &netstack in &stacks {
-                    let of = |mode| {
-                        let mut run = Run { netstack: Some(netstack), offload, ..in_mode(mode) };
-                        if netstack != StackKind::External && stacks.contains(&StackKind::External) {
-                            run.settings.command = None;
-                        }
-                        run
-                    };
-                    runs.extend(modes.iter().map(of));
-                }
-            }
-            runs
-        }
-    }
-}
-
-/// The run of a mode, without options that only other modes of the list have.
-fn of_mode(mode: Mode, modes: &[Mode], shared: &Run) -> Run {
-    let has_requests = |mode: &Mode| matches!(mode, Mode::Rr | Mode::Crr);
-    let is_bulk = |mode: &Mode| matches!(mode, Mode::Reader | Mode::Writer | Mode::Both);
-    let mut run = Run { mode: Some(mode), ..shared.clone() };
-    let (settings, load) = (&mut run.settings, &mut run.load);
-    if !is_bulk(&mode) && modes.iter().any(is_bulk) {
-        (settings.bytes, settings.warmup) = (None, None);
-    }
-    if !has_requests(&mode) && modes.iter().any(has_requests) {
-        let Load { protocol, datagram, bitrate, .. } = *load;
-        *load = Load { protocol, datagram, bitrate, ..Load::default() };
-    }
-    if mode == Mode::Crr && modes.contains(&Mode::Rr) {
-        load.depth = 1;
-    }
-    if !is_bulk(&mode) && modes.iter().any(is_bulk) {
-        load.datagram = None;
-        load.bitrate = load.bitrate.filter(|_| load.background.is_some());
-    }
-    run
-}
-
-/// `all` means the stacks of this build. A named stack is kept; the check refuses it if this build lacks it.
-fn stacks(matrix: &Matrix) -> Vec<StackKind> {
-    let named = |stack: &StackKind| matrix.netstack.contains(&Choice::One(*stack)) || stack.compiled_in();
-    Choice::expand(&matrix.netstack).into_iter().filter(named).collect()
-}
-
-/// `all` means on and off if the system has offload, else off.
-fn offloads(matrix: &Matrix) -> Vec<Offload> {
-    let named = |switch: &Switch| {
-        platform::offload_supported() || *switch == Switch::Off || matrix.offload.contains(&Choice::One(*switch))
+    axes.runtime = axes.runtimes().or_else(|| List::new([RuntimeName::CurrentThread, RuntimeName::MultiThread]));
+    axes.current_thread = false;
+    axes.netstack = axes.netstack.or_else(|| List::new(compiled_in()));
+    axes.mode = axes.mode.or_else(|| List::new([Mode::Reader, Mode::Writer]));
+    let explicit = |offload: &Offload| match offload {
+        Offload::Auto if platform::offload_supported() => Offload::On,
+        Offload::Auto => Offload::Off,
+        explicit => *explicit,
     };
-    let switches = Choice::expand(&matrix.offload).into_iter().filter(named);
-    switches.map(|switch| if switch == Switch::On { Offload::On } else { Offload::Off }).collect()
+    let offloads = axes.offload.as_ref().map_or_else(offloads, |list| list.values().to_vec());
+    axes.offload = List::new(offloads.iter().map(explicit));
+    if axes.bytes.is_none() && axes.time.is_none() {
+        axes.time = List::new([DEFAULT_TIME]);
+    }
+    axes
+}
+
+/// The lists of a preset. `free` has the options that a preset does not choose.
+fn presets(preset: Preset, free: &Axes) -> Vec<Axes> {
+    use crate::cli::Preset::{All, Connections, Datagrams, Networks, Requests, Stacks, Streams};
+    let (multi_thread, off) = (List::new([RuntimeName::MultiThread]), List::new([Offload::Off]));
+    let of = |modes: &[Mode], parallel: &[u16]| Axes {
+        mode: List::new(modes.iter().copied()),
+        parallel: List::new(parallel.iter().copied()),
+        layer: List::new([Layer::Loopback, Layer::Path]),
+        runtime: multi_thread.clone(),
+        offload: List::new(offloads().into_iter().take(1)),
+        ..free.clone()
+    };
+    let between = List::new([Layer::Kernel, Layer::Path]);
+    let of_preset = |one: Preset| match one {
+        Streams => vec![free.clone()],
+        Requests => vec![
+            of(&[Mode::Rr], &[1, 100, 1000]),
+            of(&[Mode::Crr], &[1, 50]),
+            Axes { background: List::new([Mode::Both]), rate: List::new([BESIDE_RATE]), ..of(&[Mode::Rr], &[1]) },
+        ],
+        Connections => vec![of(&[Mode::Idle], &[1000])],
+        Datagrams => {
+            let udp = List::new([Protocol::Udp]);
+            vec![Axes { protocol: udp, ..of(&[Mode::Rr, Mode::Reader, Mode::Writer], &[1]) }]
+        }
+        Networks => vec![Axes {
+            layer: between.clone(),
+            runtime: multi_thread.clone(),
+            offload: off.clone(),
+            delay: List::new([Duration::ZERO, Duration::from_millis(5)]),
+            // One packet in a thousand.
+            loss: List::new([0, 1000]),
+            ..free.clone()
+        }],
+        Stacks => vec![
+            of(&[Mode::Reader, Mode::Writer], &[1]),
+            of(&[Mode::Rr], &[1, 1000]),
+            of(&[Mode::Crr], &[50]),
+            of(&[Mode::Idle], &[1000]),
+            Axes {
+                layer: between.clone(),
+                offload: off.clone(),
+                // One packet in a hundred.
+                loss: List::new([10_000]),
+                ..of(&[Mode::Reader], &[1])
+            },
+        ],
+        All => Vec::new(),
+    };
+    match preset {
+        All => [Streams, Requests, Connections, Datagrams, Networks, Stacks].into_iter().flat_map(of_preset).collect(),
+        one => of_preset(one),
+    }
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) struct Axis {
 }
 
 /// All axes, in the order of their columns.
-pub(super) static AXES: [Axis; 27] = [
+pub(super) static AXES: [Axis; 28] = [
     axis("layer", "layer", |cell| Some(cell.layer().to_string()))
         .said(|cell, value| (!matches!(cell.layer(), Layer::Path | Layer::Forward)).then(|| format!("layer {value}"))),
     axis("netstack", "stack", |cell| cell.stack().map(|stack| stack.to_string())).work(|_| false),
@@ -70,6 +70,8 @@ pub(super) static AXES: [Axis; 27] = [
             None => Some(plural(value, if cell.workload.is_bulk() { "stream" } else { "connection" })),
         }
     }),
+    number("client_threads", "client threads", |cell| cell.client_threads.map(|threads| threads.to_string()))
+        .said(|_, value| Some(plural(value, "client thread"))),
     axis("protocol", "protocol", |cell| cell.workload.protocol().map(|protocol| protocol.to_string()))
         .said(|_, value| (value != "tcp").then(|| value.to_uppercase())),
     number("datagram_bytes", "datagram", |cell| cell.workload.datagram_bytes().map(|len| len.to_string()))

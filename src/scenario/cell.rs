@@ -32,6 +32,8 @@ pub struct Cell {
     pub mtu: Option<usize>,
     /// Connections at once; streams in both directions are as many each.
     pub parallel: u16,
+    /// Threads of the clients; `None` for the default.
+    pub client_threads: Option<NonZeroU16>,
     /// Bits of payload a second that are sent at most in each direction.
     pub bitrate: Option<NonZeroU64>,
     /// The mode of a stream beside the requests.
@@ -60,6 +62,8 @@ struct Fields {
     protocol: Protocol,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     datagram_bytes: Option<NonZeroU16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client_threads: Option<NonZeroU16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bitrate: Option<NonZeroU64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,6 +108,7 @@ impl From<Cell> for Fields {
             mode: cell.workload.mode(),
             protocol: cell.workload.protocol().unwrap_or_default(),
             datagram_bytes: cell.workload.datagram_bytes(),
+            client_threads: cell.client_threads,
             bitrate: cell.bitrate,
             background: cell.background,
             requests: cell.workload.requests(),
@@ -165,6 +170,7 @@ impl TryFrom<Fields> for Cell {
             offload: fields.offload,
             mtu: fields.mtu,
             parallel: fields.parallel,
+            client_threads: fields.client_threads,
             bitrate: fields.bitrate,
             background: fields.background,
             ipv6: fields.ipv6,
@@ -195,6 +201,7 @@ impl Cell {
             offload: (has_device && !is_forward).then_some(offload),
             mtu: has_device.then_some(scenario.mtu.into()),
             parallel: scenario.parallel.get(),
+            client_threads: scenario.client_threads,
             bitrate: scenario.bitrate,
             background: scenario.background,
             ipv6: scenario.ipv6(),
@@ -266,6 +273,7 @@ impl fmt::Display for Cell {
             None if self.workload == Workload::Idle => words.push(plural(self.parallel, "connection")),
             None => words.extend((self.parallel != 1).then(|| format!("{} streams", self.parallel))),
         }
+        words.extend(self.client_threads.map(|threads| plural(threads, "client thread")));
         words.extend(self.workload.datagram_bytes().map(|len| format!("{len}-byte datagrams")));
         words.extend(self.background.map(|mode| match mode {
             Mode::Both => "with streams both ways beside".to_owned(),

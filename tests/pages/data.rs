@@ -132,6 +132,7 @@ fn cell(subject: Subject, workload: Workload) -> Cell {
         offload: link.then_some(true),
         mtu: link.then_some(1500),
         parallel: 1,
+        client_threads: None,
         bitrate: None,
         background: None,
         ipv6: false,

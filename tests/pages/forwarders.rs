@@ -95,6 +95,7 @@ fn cell(forwarder: Forwarder) -> Cell {
         offload: None,
         mtu: Some(1500),
         parallel: 1,
+        client_threads: None,
         bitrate: None,
         background: None,
         ipv6: false,

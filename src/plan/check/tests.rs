@@ -1,134 +1,8 @@
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use clap::Parser;
 
 use super::*;
-use crate::cli::Command;
-use crate::plan::MatrixPlan;
-use crate::scenario::ROWS;
-
-fn typed(arguments: &str) -> Forward {
-    let arguments = format!("rust-tun-perf forward {arguments}");
-    match Cli::try_parse_from(arguments.split_whitespace()).unwrap().command {
-        Some(Command::Forward(forward)) => *forward,
-        _ => panic!("{arguments} is no forward command"),
-    }
-}
-
-fn scenario(arguments: &str) -> Scenario {
-    Scenario::try_from(typed(arguments)).unwrap()
-}
-
-fn refused(arguments: &str) -> String {
-    Scenario::try_from(typed(arguments)).unwrap_err().to_string()
-}
-
-fn table(arguments: &str) -> MatrixPlan {
-    MatrixPlan::try_from(typed(arguments)).unwrap()
-}
-
-fn forwarders(plan: &MatrixPlan) -> Vec<Forwarder> {
-    plan.scenarios.iter().filter_map(|scenario| scenario.subject.forwarder()).collect()
-}
-
-#[test]
-fn all_runs_every_row_of_the_table_in_its_order() {
-    let plan = table("--all --time 3 --runs 5");
-    assert_eq!(forwarders(&plan), ROWS);
-    let amount = Amount::time(Duration::from_secs(3));
-    assert!(plan.scenarios.iter().all(|scenario| scenario.amount == amount));
-    assert_eq!((plan.runs, plan.out, plan.seed), (5, None, None));
-    assert_eq!(forwarders(&table("--row 18,10,18")), [ROWS[9], ROWS[17]]);
-}
-
-#[test]
-fn a_row_is_found_by_the_options_of_its_forwarder() {
-    for (row, arguments) in [
-        (1, "--io async --offload off"),
-        (3, "--io framed --offload off --hop channel"),
-        (6, "--io async --hop pool"),
-        (10, ""),
-        (12, "--workers 2"),
-        (13, "--forwarder go --offload off"),
-        (17, "--forwarder go --hop pool"),
-        (18, "--offload whole"),
-    ] {
-        assert_eq!(scenario(arguments).subject, Subject::Forward(ROWS[row - 1]), "{arguments}");
-    }
-    let other = scenario("--offload whole --hop channel").subject.forwarder().unwrap();
-    assert_eq!(other.row(), None);
-}
-
-#[test]
-fn a_path_check_makes_its_own_load_and_compares_every_byte() {
-    let check = scenario("--generator iperf3 --parallel 4 --bidir").path_check();
-    assert_eq!(
-        (check.generator, check.verify, check.workload),
-        (Generator::Own, Verify::Full, Workload::Stream(Mode::Both))
-    );
-    assert_eq!(check.warmup_bytes, 4_000_000);
-    let Amount::Time { time, .. } = check.amount else { panic!("{:?}", check.amount) };
-    assert!(time < Duration::from_secs(1) && check.timeout < Duration::from_mins(1));
-}
-
-#[test]
-fn a_wrong_value_is_refused_by_its_option() {
-    let name = "sixteen-bytes-ab";
-    for (arguments, words) in [
-        ("--io framed --offload whole", &["--offload", "framed"][..]),
-        ("--io framed --hop pool", &["--hop", "framed"]),
-        ("--io sync --thread 2", &["--thread", "sync"]),
-        ("--forwarder go --io async", &["--io", "Go"]),
-        ("--forwarder go --workers 2", &["--workers", "Go"]),
-        ("--forwarder go --thread 2", &["--thread", "Go"]),
-        ("--forwarder go --offload whole", &["--offload", "wireguard-go"]),
-        (&format!("--near-name {name}"), &["--near-name", "15"]),
-        (&format!("--far-name {name}"), &["--far-name", "15"]),
-        ("--near-name lo", &["--near-name", "taken"]),
-        ("--near-name tun22", &["--far-name", "both devices"]),
-        ("--far-addr 10.0.1.2", &["--far-addr", "10.0.1.0/24"]),
-        ("--near-addr fd00::1", &["--near-addr", "--ipv6"]),
-        ("--ipv6 --far-addr 10.0.2.1", &["--far-addr", "--ipv6"]),
-        ("--far-addr 10.0.2.255", &["--far-addr", "not the address of a host"]),
-        ("--ipv6 --far-addr fe80::1", &["--far-addr", "link-local"]),
-        ("--ipv6 --mtu 1279", &["--mtu", "1280"]),
-        ("--time 0", &["--time"]),
-        ("--time 5 --timeout 5", &["--time", "--timeout"]),
-        ("--time 100000", &["--timeout", "86400"]),
-        ("--generator iperf3 --time 2.5", &["--time", "whole seconds"]),
-        ("--generator iperf3 --buffer 2MiB", &["--buffer", "iperf3"]),
-        ("--generator iperf3 --verify full", &["--verify", "iperf3"]),
-        ("--buffer 0", &["--buffer"]),
-        ("--buffer 64MiB --parallel 17", &["--buffer", "1 GiB"]),
-        ("--warmup 2PB", &["--warmup"]),
-    ] {
-        let reason = refused(arguments);
-        assert!(words.iter().all(|word| reason.contains(word)), "{arguments}: {reason}");
-    }
-}
-
-#[test]
-fn contradicting_options_are_refused() {
-    for arguments in [
-        "--all --row 1",
-        "--all --io sync",
-        "--row 1 --offload on",
-        "--row 0",
-        "--row 19",
-        "--runs 2",
-        "--out x.jsonl",
-        "--seed 1",
-        "--reverse --bidir",
-        "--all --json",
-        "--all --profile x.svg",
-        "--workers 0",
-        "--parallel 129",
-        "--io threads",
-    ] {
-        let words = format!("rust-tun-perf forward {arguments}");
-        assert!(Cli::try_parse_from(words.split_whitespace()).is_err(), "{arguments}");
-    }
-}
 
 /// The run that the words give, or the option that is wrong.
 #[cfg(feature = "smoltcp")]
@@ -199,4 +73,94 @@ fn an_option_without_effect_is_refused() {
     for words in ["-m writer --layer loopback --protocol udp --window 1MiB", "--layer device --window 1MiB"] {
         assert_eq!(of(words).unwrap().window_bytes, 1 << 20, "{words}");
     }
+}
+
+/// A value for every axis, and whether a run of some kind takes it: on each of them the option is typed, planned, written
+/// as a command line and read again, or refused by its name.
+#[cfg(feature = "smoltcp")]
+#[test]
+fn every_axis_is_taken_and_repeated_or_refused_by_its_name() {
+    let kinds = [
+        "-n smoltcp -m reader",
+        "-n smoltcp -m both --parallel 3",
+        "-n smoltcp -m writer --protocol udp",
+        "-n smoltcp -m rr",
+        "-n smoltcp -m rr --background reader",
+        "-n smoltcp -m crr --protocol udp",
+        "-n smoltcp -m idle --parallel 2",
+        "-n smoltcp -m writer --layer stack",
+        "-m writer --layer loopback",
+        "--layer device",
+    ];
+    let values = [
+        ("--worker-threads", "2"),
+        ("--offload", "off"),
+        ("--mtu", "9000"),
+        ("--client-threads", "1"),
+        ("--ipv6", "on"),
+        ("--datagram", "99"),
+        ("--bitrate", "20M"),
+        ("--request", "64B"),
+        ("--response", "2KB"),
+        ("--depth", "3"),
+        ("--rate", "77"),
+        ("--bytes", "5MB"),
+        ("--time", "300ms"),
+        ("--warmup", "1MB"),
+        ("--window", "1MiB"),
+        ("--buffer", "9KB"),
+        ("--congestion", "reno"),
+        ("--verify", "full"),
+        ("--delay", "2ms"),
+        ("--loss", "0.5%"),
+        ("--reorder", "1"),
+        ("--duplicate", "1"),
+        ("--corrupt", "1"),
+        ("--rate-limit", "100M"),
+        ("--runtime", "current-thread"),
+    ];
+    let run = |words: &str| {
+        let words = format!("x {words}");
+        Scenario::try_from(Cli::try_parse_from(words.split_whitespace()).unwrap().run)
+    };
+    for (option, value) in values {
+        let mut taken = 0;
+        for kind in kinds {
+            match run(&format!("{kind} {option} {value}")) {
+                Ok(scenario) => {
+                    taken += 1;
+                    let arguments = scenario.arguments();
+                    let is_there = |word: &String| word.starts_with(option) || word == "--current-thread";
+                    assert!(arguments.iter().any(is_there), "{kind}: {option}: {arguments:?}");
+                    assert_eq!(run(&arguments.join(" ")).unwrap(), scenario, "{arguments:?}");
+                    let json = serde_json::to_string(&scenario).unwrap();
+                    assert_eq!(serde_json::from_str::<Scenario>(&json).unwrap(), scenario, "{json}");
+                }
+                // A link that loses datagrams needs a rate.
+                Err(error) if kind.contains("udp") && error.to_string().starts_with("--bitrate: must be set") => {}
+                Err(error) => assert!(error.to_string().starts_with(option), "{kind} {option}: {error}"),
+            }
+        }
+        assert!(taken > 0, "{option}");
+    }
+}
+
+#[cfg(feature = "smoltcp")]
+#[test]
+fn a_run_is_a_matrix_of_one_cell() {
+    let refused = run("--mtu 1500,9000").unwrap_err().to_string();
+    assert_eq!(refused, "--mtu: has 2 values; use matrix, which runs them all");
+    assert_eq!(run("--runtime current-thread").unwrap(), run("--current-thread").unwrap());
+    assert_eq!(run("--ipv6").unwrap(), run("--ipv6 on").unwrap());
+    assert_eq!(run("--ipv6 off").unwrap(), run("").unwrap());
+}
+
+/// The buffers of many streams share the memory.
+#[cfg(feature = "smoltcp")]
+#[test]
+fn many_streams_have_smaller_buffers_by_default() {
+    let of = |words: &str| run(words).map(|run| (run.window_bytes, run.buffer_bytes.get())).unwrap();
+    assert_eq!(of("--parallel 256"), (4 << 20, 1_000_000));
+    assert_eq!(of("--parallel 10000"), (107_374, 26_843));
+    assert_eq!(of("--parallel 10000 --window 1MiB --buffer 10KB"), (1 << 20, 10_000));
 }

@@ -75,6 +75,7 @@ impl Question {
             conditions: Conditions { loss_ppm: self.loss_ppm, ..Conditions::default() },
             runtime: Some(RuntimeKind::MultiThread(None)),
             mtu: cell.mtu.and(Some(DEFAULT_MTU.into())),
+            client_threads: None,
             bitrate: None,
             background: None,
             ipv6: false,

@@ -165,8 +165,9 @@ async fn healthy() -> io::Result<()> {
 
 fn scenario(arguments: &str) -> Scenario {
     let has_no_warmup = ["rr", "idle", "udp"].iter().any(|word| arguments.contains(word));
+    let buffer = if has_no_warmup { "" } else { "--buffer 10KB" };
     let warmup = if arguments.contains("--warmup") || has_no_warmup { "" } else { "--warmup 100KB" };
-    let arguments = format!("x -n smoltcp --buffer 10KB {warmup} {arguments}");
+    let arguments = format!("x -n smoltcp {buffer} {warmup} {arguments}");
     Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap()
 }
 

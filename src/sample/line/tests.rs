@@ -43,6 +43,7 @@ fn stack_cell() -> Cell {
         offload: Some(true),
         mtu: Some(1500),
         parallel: 4,
+        client_threads: None,
         bitrate: None,
         background: None,
         ipv6: true,

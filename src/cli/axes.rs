@@ -1,0 +1,194 @@
+//! The options of a run that are properties of its cell: the same for one run and, with lists of values, for a matrix.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use clap::Args;
+use netstacks::StackKind;
+use platform::Offload;
+
+use super::list::{List, Names, One, names, number, of, one};
+use super::{Switch, values};
+use crate::scenario::{Layer, Mode, Protocol, RuntimeName, Verify};
+
+/// The heading of the conditions.
+const LINK: &str = "Conditions of the link between device and stack, each way";
+
+/// The properties of a cell. `None` is the default. Behind `matrix`, each option takes several values, separated by
+/// commas, and names also "all".
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+pub struct Axes {
+    /// What the kernel's client does [default of matrix: reader,writer]
+    #[arg(short, long, value_name = "MODE", value_parser = names::<Mode>())]
+    pub mode: Option<List<Mode>>,
+
+    /// The stack in the process [default of matrix: all that this build has; gvisor and external only if named]
+    #[arg(short, long, value_name = "STACK", value_parser = Names(compiled_in))]
+    pub netstack: Option<List<StackKind>>,
+
+    /// Run the stack on tokio's current-thread runtime instead of the multi-thread one
+    #[arg(long, conflicts_with = "runtime")]
+    pub current_thread: bool,
+
+    /// The same by name: current-thread, multi-thread [default: multi-thread; matrix: all]
+    #[arg(long, value_name = "RUNTIME", value_parser = names::<RuntimeName>(), hide_short_help = true)]
+    pub runtime: Option<List<RuntimeName>>,
+
+    /// What carries the bytes: the whole path, one layer of it alone, or a proxy [default: path]
+    #[arg(long, value_name = "LAYER", value_parser = names::<Layer>())]
+    pub layer: Option<List<Layer>>,
+
+    /// Transport protocol [default: tcp]
+    #[arg(long, value_name = "PROTOCOL", value_parser = names::<Protocol>())]
+    pub protocol: Option<List<Protocol>>,
+
+    /// Workers of the multi-thread runtime [default: one for each processor]
+    #[arg(long, value_name = "N", conflicts_with = "current_thread", value_parser = of(number(1..=1024_u16)),
+        hide_short_help = true)]
+    pub worker_threads: Option<List<u16>>,
+
+    /// Segmentation, receive-coalescing and checksum offload of the device [default: auto; matrix: on,off]
+    #[arg(long, value_name = "OFFLOAD", value_parser = Names(offloads))]
+    pub offload: Option<List<Offload>>,
+
+    /// MTU of the device, in bytes, 576 to 65535 [default: 1500]
+    #[arg(long, value_name = "N", value_parser = of(number(576..=u16::MAX)))]
+    pub mtu: Option<List<u16>>,
+
+    /// Connections at once, to 10000; flows of datagrams, to 256 [default: 1]
+    #[arg(long, value_name = "N", value_parser = of(number(1..=10_000_u16)))]
+    pub parallel: Option<List<u16>>,
+
+    /// Threads of the clients, to 64 [default: 1; streams: one for each, up to the processors]
+    #[arg(long, value_name = "N", value_parser = of(number(1..=64_u16)), hide_short_help = true)]
+    pub client_threads: Option<List<u16>>,
+
+    /// IPv6 instead of IPv4, which needs an MTU of at least 1280; all for both
+    #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_missing_value = "on",
+        value_parser = names::<Switch>())]
+    pub ipv6: Option<List<Switch>>,
+
+    /// Payload of a datagram, with --protocol udp [default: what fills the MTU]
+    #[arg(long, value_name = "SIZE", value_parser = of(values::size), hide_short_help = true)]
+    pub datagram: Option<List<u64>>,
+
+    /// A TCP stream beside the requests of rr and crr, or one each way: reader, writer, both
+    #[arg(long, value_name = "MODE", value_parser = names::<Mode>(), hide_possible_values = true,
+        hide_short_help = true)]
+    pub background: Option<List<Mode>>,
+
+    /// Send at most this many bits of payload a second in each direction, such as 100M [default: no limit; over
+    /// UDP the highest rate that loses less than 0.1 %, found by a search]
+    #[arg(long, value_name = "BITRATE", value_parser = of(values::rate), hide_short_help = true)]
+    pub bitrate: Option<List<NonZeroU64>>,
+
+    /// Length of a request (modes rr and crr) [default: 1B]
+    #[arg(long, value_name = "SIZE", value_parser = of(values::size), hide_short_help = true)]
+    pub request: Option<List<u64>>,
+
+    /// Length of a response [default: 1B]
+    #[arg(long, value_name = "SIZE", value_parser = of(values::size), hide_short_help = true)]
+    pub response: Option<List<u64>>,
+
+    /// Requests under way on a connection of rr, 1 to 1024 [default: 1]
+    #[arg(long, value_name = "N", value_parser = of(number(1..=1024_u16)), hide_short_help = true)]
+    pub depth: Option<List<u16>>,
+
+    /// Requests a second in all, evenly spaced; latency counts from when each was due [default: as fast as they
+    /// are answered]
+    #[arg(long, value_name = "N", value_parser = of(number(1..=1_000_000_u32)))]
+    pub rate: Option<List<u32>>,
+
+    /// How much to deliver [default: what arrives in a second, and up to ten seconds until it is 1GB; matrix: --time 1]
+    #[arg(long, value_name = "SIZE", value_parser = one(values::size))]
+    pub bytes: Option<List<u64>>,
+
+    /// Deliver for this time instead
+    #[arg(long, value_name = "TIME", conflicts_with = "bytes", value_parser = one(values::time))]
+    pub time: Option<List<Duration>>,
+
+    /// How much to deliver first, not counted [default: 64MB, or less where the payload or the rate is less]
+    #[arg(long, value_name = "SIZE", value_parser = one(values::size), hide_short_help = true)]
+    pub warmup: Option<List<u64>>,
+
+    /// Each stack's receive buffer and send buffer for a stream, 4KiB to less than 1GiB [default: 4MiB, less for more
+    /// than 256 streams]
+    #[arg(long, value_name = "SIZE", value_parser = of(values::size), hide_short_help = true)]
+    pub window: Option<List<u64>>,
+
+    /// Size of the reads and writes of a stream, to 64MiB [default: 1MB, less for more than 256 streams]
+    #[arg(long, value_name = "SIZE", value_parser = of(values::size), hide_short_help = true)]
+    pub buffer: Option<List<u64>>,
+
+    /// The congestion control of the kernel's sockets [default: cubic, or else the kernel's own]
+    #[arg(long, value_name = "NAME", value_parser = one(name), hide_short_help = true)]
+    pub congestion: Option<List<String>>,
+
+    /// Check the bytes against the seeded pattern: in the warm-up, all of them, or only their count [default: sample]
+    #[arg(long, value_name = "VERIFY", value_parser = names::<Verify>(), hide_short_help = true)]
+    pub verify: Option<List<Verify>>,
+
+    /// The program that is the stack of --netstack external, and its arguments; see docs/external-stack.md
+    #[arg(long, value_name = "COMMAND", value_parser = one(values::command), hide_short_help = true)]
+    pub command: Option<List<String>>,
+
+    /// How long every packet takes, such as 5ms: half of what it adds to a round trip
+    #[arg(long, value_name = "TIME", value_parser = of(values::delay), help_heading = LINK)]
+    pub delay: Option<List<Duration>>,
+
+    /// Up to this much more or less, evenly distributed
+    #[arg(long, value_name = "TIME", value_parser = of(values::delay), help_heading = LINK, hide_short_help = true)]
+    pub jitter: Option<List<Duration>>,
+
+    /// Packets that are lost
+    #[arg(long, value_name = "PERCENT", value_parser = of(values::share), help_heading = LINK)]
+    pub loss: Option<List<u32>>,
+
+    /// Packets that the next three overtake
+    #[arg(long, value_name = "PERCENT", value_parser = of(values::share), help_heading = LINK, hide_short_help = true)]
+    pub reorder: Option<List<u32>>,
+
+    /// Packets that come twice
+    #[arg(long, value_name = "PERCENT", value_parser = of(values::share), help_heading = LINK, hide_short_help = true)]
+    pub duplicate: Option<List<u32>>,
+
+    /// Packets of which a bit is changed; without offload
+    #[arg(long, value_name = "PERCENT", value_parser = of(values::share), help_heading = LINK, hide_short_help = true)]
+    pub corrupt: Option<List<u32>>,
+
+    /// Bits a second at most, such as 100M
+    #[arg(long, value_name = "BITRATE", value_parser = of(values::rate), help_heading = LINK, hide_short_help = true)]
+    pub rate_limit: Option<List<NonZeroU64>>,
+
+    /// Seed of all chance on the link, in the first round; the next round has the next seed [default: 1]
+    #[arg(long, value_name = "N", value_parser = one(number(0..=u64::MAX)), help_heading = LINK,
+        hide_short_help = true)]
+    pub link_seed: Option<List<u64>>,
+}
+
+impl Axes {
+    /// The runtimes, if any were named.
+    pub(crate) fn runtimes(&self) -> Option<List<RuntimeName>> {
+        if self.current_thread { List::new([RuntimeName::CurrentThread]) } else { self.runtime.clone() }
+    }
+
+    /// The layer of one run.
+    pub(crate) fn layer(&self) -> Layer {
+        self.layer.one().unwrap_or(Layer::Path)
+    }
+}
+
+/// The stacks of this build.
+pub(crate) fn compiled_in() -> Vec<StackKind> {
+    StackKind::ALL.into_iter().filter(|stack| stack.compiled_in()).collect()
+}
+
+/// Both settings, where the system has offload.
+pub(crate) fn offloads() -> Vec<Offload> {
+    if platform::offload_supported() { vec![Offload::On, Offload::Off] } else { vec![Offload::Off] }
+}
+
+#[allow(clippy::unnecessary_wraps, reason = "it is a parser")]
+fn name(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
+}

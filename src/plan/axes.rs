@@ -1,0 +1,328 @@
+//! The table of axes: every property of a cell that has an option. From it come the product of a matrix, the refusal of
+//! options that a cell does not take, and the command line that repeats a run.
+
+use std::fmt::Display;
+
+use netstacks::StackKind;
+use platform::Offload;
+
+use super::PlanError;
+use crate::cli::Axes;
+use crate::cli::list::One;
+use crate::scenario::{
+    Amount, Conditions, DEFAULT_MTU, Layer, Mode, Protocol, Requests, RuntimeKind, RuntimeName, Scenario, Verify,
+};
+
+/// A property of a cell that has an option.
+pub(super) struct Axis {
+    /// The option.
+    pub(super) option: &'static str,
+    /// Whether cells of this kind take it.
+    takes: fn(&Kind) -> bool,
+    /// The cells that take it, for those that do not.
+    who: &'static str,
+    /// Whether it may be given beside a preset, which chooses the others.
+    is_free: bool,
+    /// How many values were given; `None` if it was left out.
+    len: fn(&Axes) -> Option<usize>,
+    /// Keeps only the value at an index.
+    pick: fn(&mut Axes, usize),
+    /// Leaves it out.
+    clear: fn(&mut Axes),
+    /// Its value as it is typed, or a flag in its place; `None` if that is the default.
+    typed: fn(&Scenario) -> Option<String>,
+}
+
+/// The properties of a cell on which it depends what else the cell has.
+struct Kind {
+    layer: Layer,
+    stack: Option<StackKind>,
+    mode: Option<Mode>,
+    protocol: Protocol,
+    runtime: RuntimeName,
+    has_streams: bool,
+}
+
+impl Kind {
+    /// The kind of a cell with one value for each property that was given.
+    fn of(axes: &Axes) -> Self {
+        let mode = axes.mode.one();
+        let protocol = axes.protocol.one().unwrap_or_default();
+        let is_stream = protocol == Protocol::Tcp && mode.is_some_and(Mode::is_bulk);
+        Self {
+            layer: axes.layer(),
+            stack: axes.netstack.one(),
+            mode,
+            protocol,
+            runtime: axes.runtimes().one().unwrap_or(RuntimeName::MultiThread),
+            has_streams: is_stream || axes.layer() == Layer::Device || axes.background.is_some(),
+        }
+    }
+
+    fn is_bulk(&self) -> bool {
+        self.mode.is_some_and(Mode::is_bulk)
+    }
+
+    fn has_requests(&self) -> bool {
+        matches!(self.mode, Some(Mode::Rr | Mode::Crr))
+    }
+
+    fn has_stack(&self) -> bool {
+        matches!(self.layer, Layer::Stack | Layer::Path | Layer::Proxy)
+    }
+
+    fn has_client(&self) -> bool {
+        self.layer != Layer::Device
+    }
+
+    fn has_link(&self) -> bool {
+        matches!(self.layer, Layer::Path | Layer::Proxy | Layer::Kernel)
+    }
+
+    fn has_bulk_datagrams(&self) -> bool {
+        self.protocol == Protocol::Udp && self.is_bulk()
+    }
+
+    fn has_kernel_tcp(&self) -> bool {
+        !matches!(self.layer, Layer::Stack | Layer::Device) && (self.protocol == Protocol::Tcp || self.has_streams)
+    }
+}
+
+/// An entry of the table: the option and the field of [`Axes`], the cells that take it, and its typed value.
+macro_rules! axis {
+    ($option:literal, $field:ident, $takes:expr, $who:expr, $typed:expr) => {
+        Axis {
+            option: $option,
+            takes: $takes,
+            who: $who,
+            is_free: false,
+            len: |axes| axes.$field.as_ref().map(|list| list.values().len()),
+            pick: |axes, index| axes.$field.iter_mut().for_each(|list| list.pick(index)),
+            clear: |axes| axes.$field = None,
+            typed: $typed,
+        }
+    };
+}
+
+impl Axis {
+    const fn free(self) -> Self {
+        Self { is_free: true, ..self }
+    }
+}
+
+const NO_CLIENT: &str = "the layer device has packets without connections";
+const NO_REQUESTS: &str = "only rr and crr have requests";
+const NO_BYTES: &str = "requests, idle connections and datagrams last for a time; use --time";
+const NO_LINK: &str = "only the layers path, proxy and kernel have a link with conditions";
+
+/// All axes. The first ones decide which of the others a cell takes.
+pub(super) static AXES: [Axis; 34] = [
+    axis!("--layer", layer, |_| true, "", |run| unless(Layer::Path, run.subject.layer())),
+    axis!("--mode", mode, Kind::has_client, NO_CLIENT, |run| { run.workload.mode().map(text) }),
+    axis!("--netstack", netstack, Kind::has_stack, "only the layers stack, path and proxy have one", |run| {
+        run.subject.stack().map(text)
+    })
+    .free(),
+    axis!("--protocol", protocol, Kind::has_client, NO_CLIENT, |run| {
+        unless(Protocol::Tcp, run.workload.protocol().unwrap_or_default())
+    }),
+    axis!("--runtime", runtime, |_| true, "", |run| {
+        (run.runtime == RuntimeKind::CurrentThread).then(|| "--current-thread".to_owned())
+    }),
+    axis!(
+        "--background",
+        background,
+        |kind| kind.has_client() && kind.has_requests(),
+        "only the requests of rr and crr have a stream beside them",
+        |run| { run.background.map(text) }
+    ),
+    axis!(
+        "--worker-threads",
+        worker_threads,
+        |kind| kind.runtime == RuntimeName::MultiThread,
+        "the current-thread runtime has none",
+        |run| { run.runtime.workers().map(text) }
+    )
+    .free(),
+    axis!("--offload", offload, |kind| kind.layer != Layer::Loopback, "the layer loopback has no device", |run| {
+        match run.offload {
+            Offload::Auto => None,
+            Offload::On => Some("on".to_owned()),
+            Offload::Off => Some("off".to_owned()),
+        }
+    }),
+    axis!("--mtu", mtu, |kind| kind.layer != Layer::Loopback, "the layer loopback has no device", |run| {
+        unless(DEFAULT_MTU, run.mtu).filter(|_| run.tun_fd().is_none())
+    }),
+    axis!("--parallel", parallel, Kind::has_client, "the layer device has one stream", |run| unless(
+        1,
+        run.parallel.get()
+    )),
+    axis!(
+        "--client-threads",
+        client_threads,
+        |kind| kind.has_client() && kind.mode != Some(Mode::Idle),
+        "idle connections have one thread, and the layer device has no clients",
+        |run| { run.client_threads.map(text) }
+    )
+    .free(),
+    axis!("--ipv6", ipv6, |_| true, "", |run| run.ipv6().then(|| "--ipv6".to_owned())),
+    axis!(
+        "--datagram",
+        datagram,
+        Kind::has_bulk_datagrams,
+        "only reader, writer and both over UDP have it; requests have --request",
+        |run| { run.workload.datagram_bytes().map(text) }
+    ),
+    axis!(
+        "--bitrate",
+        bitrate,
+        |kind| kind.has_client() && (kind.is_bulk() || kind.has_streams),
+        "there are no bulk bytes; requests have --rate",
+        |run| { run.bitrate.map(text) }
+    ),
+    axis!("--request", request, Kind::has_requests, NO_REQUESTS, |run| {
+        of_requests(run, |requests| requests.request_bytes)
+    }),
+    axis!("--response", response, Kind::has_requests, NO_REQUESTS, |run| {
+        of_requests(run, |requests| requests.response_bytes)
+    }),
+    axis!(
+        "--depth",
+        depth,
+        |kind| kind.mode == Some(Mode::Rr) && kind.protocol == Protocol::Tcp,
+        "only rr over TCP has several requests under way on a connection; raise --parallel",
+        |run| { of_requests(run, |requests| requests.depth) }
+    ),
+    axis!("--rate", rate, Kind::has_requests, "only rr and crr have requests; bulk bytes have --bitrate", |run| {
+        run.workload.requests()?.rate.map(text)
+    }),
+    axis!("--bytes", bytes, |kind| kind.has_streams && !kind.has_requests(), NO_BYTES, |run| match run.amount {
+        Amount::Bytes(bytes) => Some(text(bytes)),
+        Amount::Time { .. } => None,
+    })
+    .free(),
+    axis!("--time", time, |_| true, "", |run| match run.amount {
+        Amount::Time { time, bytes: 0 } => Some(text(time.as_secs_f64())),
+        Amount::Time { .. } | Amount::Bytes(_) => None,
+    })
+    .free(),
+    axis!("--warmup", warmup, |kind| kind.has_streams && !kind.has_requests(), NO_BYTES, |run| {
+        run.workload.is_stream().then(|| text(run.warmup_bytes))
+    })
+    .free(),
+    axis!(
+        "--window",
+        window,
+        |kind| kind.has_stack() || kind.layer == Layer::Device || kind.has_bulk_datagrams(),
+        "there is no stack; leave it out",
+        |run| { run.subject.has_window(run.workload).then(|| text(run.window_bytes)) }
+    )
+    .free(),
+    axis!("--buffer", buffer, |kind| kind.has_streams, "only streams have it", |run| {
+        (run.workload.is_stream() || run.background.is_some()).then(|| text(run.buffer_bytes))
+    })
+    .free(),
+    axis!("--congestion", congestion, Kind::has_kernel_tcp, "there are no TCP sockets of the kernel", |run| run
+        .congestion
+        .clone())
+    .free(),
+    axis!("--verify", verify, |_| true, "", |run| unless(Verify::Sample, run.verify)).free(),
+    axis!(
+        "--command",
+        command,
+        |kind| kind.stack == Some(StackKind::External),
+        "only --netstack external takes it",
+        |run| { run.command.clone() }
+    )
+    .free(),
+    axis!("--delay", delay, Kind::has_link, NO_LINK, |run| of_link(run, "--delay")),
+    axis!("--jitter", jitter, Kind::has_link, NO_LINK, |run| of_link(run, "--jitter")),
+    axis!("--loss", loss, Kind::has_link, NO_LINK, |run| of_link(run, "--loss")),
+    axis!("--reorder", reorder, Kind::has_link, NO_LINK, |run| of_link(run, "--reorder")),
+    axis!("--duplicate", duplicate, Kind::has_link, NO_LINK, |run| of_link(run, "--duplicate")),
+    axis!("--corrupt", corrupt, Kind::has_link, NO_LINK, |run| of_link(run, "--corrupt")),
+    axis!("--rate-limit", rate_limit, Kind::has_link, NO_LINK, |run| of_link(run, "--rate-limit")),
+    axis!("--link-seed", link_seed, Kind::has_link, NO_LINK, |run| {
+        unless(1, run.link_seed).filter(|_| run.conditions != Conditions::default())
+    })
+    .free(),
+];
+
+/// The value as text.
+fn text(value: impl Display) -> String {
+    value.to_string()
+}
+
+/// The value as text, unless it is the default.
+fn unless<T: Copy + PartialEq + Display>(default: T, value: T) -> Option<String> {
+    (value != default).then(|| value.to_string())
+}
+
+fn of_requests<T: Copy + PartialEq + Display>(run: &Scenario, value: fn(Requests) -> T) -> Option<String> {
+    unless(value(Requests::default()), value(run.workload.requests()?))
+}
+
+fn of_link(run: &Scenario, option: &str) -> Option<String> {
+    run.conditions.options().find(|(name, _)| *name == option).map(|(_, value)| value)
+}
+
+/// Every combination of the values, in the order of the table. An option is left out of the cells that do not take it.
+///
+/// # Errors
+///
+/// Names an option of `asked` that no cell takes. The other options of `axes` are defaults.
+pub(super) fn product(axes: &Axes, asked: &Axes) -> Result<Vec<Axes>, PlanError> {
+    let mut cells = vec![axes.clone()];
+    for axis in &AXES {
+        let Some(len) = (axis.len)(axes) else { continue };
+        let mut is_taken = false;
+        cells = cells.into_iter().fold(Vec::new(), |mut all, cell| {
+            let takes = (axis.takes)(&Kind::of(&cell));
+            is_taken |= takes;
+            let with = |index: Option<usize>| {
+                let mut cell = cell.clone();
+                match index {
+                    Some(index) => (axis.pick)(&mut cell, index),
+                    None => (axis.clear)(&mut cell),
+                }
+                cell
+            };
+            let indices = if takes { (0..len).map(Some).collect() } else { vec![None] };
+            all.extend(indices.into_iter().map(with));
+            all
+        });
+        if !is_taken && (axis.len)(asked).is_some() {
+            return Err(PlanError::new(axis.option, axis.who));
+        }
+    }
+    Ok(cells)
+}
+
+/// The one cell of a run.
+///
+/// # Errors
+///
+/// Names an option that the cell does not take, or that has several values.
+pub(super) fn single(axes: &Axes) -> Result<Axes, PlanError> {
+    let several = AXES.iter().find_map(|axis| Some((axis, (axis.len)(axes).filter(|len| *len > 1)?)));
+    if let Some((axis, len)) = several {
+        return Err(PlanError::new(axis.option, format!("has {len} values; use matrix, which runs them all")));
+    }
+    // One value for each option makes one cell.
+    Ok(product(axes, axes)?.pop().unwrap_or_default())
+}
+
+/// The first option that a preset chooses, if any of them was given.
+pub(super) fn chosen_by_presets(axes: &Axes) -> Option<&'static str> {
+    AXES.iter().find(|axis| !axis.is_free && (axis.len)(axes).is_some()).map(|axis| axis.option)
+}
+
+/// The options of a run that differ from constant defaults, each with its value as one word.
+pub(super) fn words(run: &Scenario) -> Vec<String> {
+    let word = |axis: &Axis| match (axis.typed)(run)? {
+        flag if flag.starts_with("--") => Some(flag),
+        value => Some(format!("{}={value}", axis.option)),
+    };
+    AXES.iter().filter_map(word).collect()
+}
