@@ -63,7 +63,8 @@ impl ServerSide {
                     let (streams, exchange) = (Arc::clone(&streams), Arc::clone(&of_requests));
                     Some(async move {
                         match index {
-                            Some(index) => stream::server::serve(connection, &streams[index]).await,
+                            // Boxed, so that it adds nothing to the memory of thousands of connections with requests.
+                            Some(index) => Box::pin(stream::server::serve(connection, &streams[index])).await,
                             None => request::server::serve(connection, &exchange).await,
                         }
                     })
