@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netstacks::{Datagram, Effective, StackConfig, StackKind, StartError};
+use platform::Child;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -16,6 +17,7 @@ use tokio::time::timeout;
 use crate::client::{Client, Offer};
 use crate::link::{self, AnyLink, Side};
 use crate::process::{self, Program};
+use crate::protocol::Device;
 use crate::server::{AnyDatagrams, AnyListener, Running, Served, Start};
 use crate::wire::{Arrived, Wire};
 use crate::{Case, Layer, Outcome, Ran, Run, Step, Stop, check, same};
@@ -138,7 +140,7 @@ impl Setup {
             Some(program) => self.start_process(program, &config)?,
             None => self.start_here(&config)?,
         };
-        let Running { listener, datagrams, driver, effective } = running;
+        let Running { listener, datagrams, driver, effective, process } = running;
         let peer = match self.trace.take() {
             Some(trace) => peer.traced(trace),
             None => peer,
@@ -149,6 +151,7 @@ impl Setup {
             listener: Some(listener),
             datagrams: Some(datagrams),
             driver: self.runtime.spawn(driver),
+            process,
             runtime: self.runtime.handle().clone(),
             ipv6: self.ipv6,
             next_port: Cell::new(FIRST_PORT),
@@ -174,8 +177,8 @@ impl Setup {
     /// Starts a stack in another process, which opens its device itself.
     fn start_process(&self, program: &Program, config: &StackConfig) -> Step<(AnyLink, Running)> {
         let peer = link::device(Side::Peer, self.ipv6, self.offload).map_err(no_link)?;
-        let device = process::Device { name: Side::Stack.name(), mtu: link::MTU, offload: self.offload };
-        match process::start(program, &device, config, || link::set_up(Side::Stack, self.ipv6)) {
+        let device = Device { name: Side::Stack.name(), mtu: link::MTU, offload: self.offload };
+        match process::start(program, device, config, self.runtime.handle(), || link::set_up(Side::Stack, self.ipv6)) {
             Ok(running) => Ok((peer, running)),
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(Stop::NotApplicable(error.to_string())),
             Err(error) => Err(Stop::fail(error.to_string())),
@@ -194,6 +197,8 @@ pub(crate) struct Lab {
     listener: Option<Box<dyn AnyListener>>,
     datagrams: Option<Box<dyn AnyDatagrams>>,
     driver: JoinHandle<io::Result<()>>,
+    /// The stack's process, if it has one of its own.
+    process: Option<Child>,
     runtime: Handle,
     ipv6: bool,
     next_port: Cell<u16>,
@@ -202,6 +207,8 @@ pub(crate) struct Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         self.driver.abort();
+        // The next case uses the same device, so this waits until the process has closed it.
+        drop(self.process.take().map(|process| self.runtime.block_on(process.kill())));
     }
 }
 

@@ -12,6 +12,7 @@ mod lab;
 mod link;
 mod packets;
 mod process;
+mod protocol;
 mod server;
 mod wire;
 
@@ -28,6 +29,7 @@ pub use self::link::try_device;
 pub use self::process::Program;
 #[doc(hidden)]
 pub use self::process::read_output;
+pub use self::protocol::{Device, PROTOCOL, Ready, START, Task, line};
 pub(crate) use self::server::{Served, Then};
 
 /// A test of one behaviour of a stack.

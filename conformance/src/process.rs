@@ -2,28 +2,26 @@
 //! lines that the two exchange.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError, mpsc as blocking};
 use std::task::{Context, Poll, ready};
-use std::thread;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use netstacks::{Datagram, Datagrams, Driver, Effective, Listener, StackConfig, Stream};
+use netstacks::{Datagram, Datagrams, Effective, Listener, StackConfig, Stream};
+use platform::{Child, read_line};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
 
+use crate::protocol::{Device, Ready, START, Task, line};
 use crate::server::Running;
-
-/// The version of the protocol.
-const PROTOCOL: u32 = 1;
 
 /// How long the process may take to open its device.
 const READY: Duration = Duration::from_secs(10);
@@ -31,17 +29,8 @@ const READY: Duration = Duration::from_secs(10);
 /// How long it may take to confirm that it has sent a datagram.
 const SENT: Duration = Duration::from_secs(1);
 
-/// How long to wait for the end of its standard error, after a failed start.
-const WORDS: Duration = Duration::from_secs(1);
-
 /// The most bytes of one write order.
 const MAX_WRITE: usize = 64 << 10;
-
-/// The most bytes of a line that the process prints.
-const MAX_LINE: u64 = 16 << 20;
-
-/// The most bytes of its errors that are kept, from their end: the reason of a crash comes last.
-const MAX_WORDS: usize = 64 << 10;
 
 /// The program of a stack that runs in another process.
 #[derive(Clone, Debug)]
@@ -52,12 +41,18 @@ pub struct Program {
     pub arguments: Vec<String>,
 }
 
-/// The device that the process opens.
+/// The load of a process: none but the orders of the application.
 #[derive(Serialize)]
-pub(crate) struct Device<'a> {
-    pub(crate) name: &'a str,
-    pub(crate) mtu: u16,
-    pub(crate) offload: bool,
+struct Load {
+    streams: [(); 0],
+    requests: Option<()>,
+    application: Application,
+}
+
+#[derive(Serialize)]
+struct Application {
+    backlog: usize,
+    user_timeout_seconds: f64,
 }
 
 /// A line to the process: an operation of the application.
@@ -85,64 +80,44 @@ enum Event {
     Datagram { local: SocketAddr, peer: SocketAddr, data: String },
 }
 
-#[derive(Deserialize)]
-struct Ready {
-    #[serde(default)]
-    offload: bool,
-    effective: Option<Effective>,
-}
-
-/// Starts the process and waits until it has opened its device. Then calls `set_up` for the device.
+/// Starts the process and waits until it has opened its device. Then calls `set_up` for the device. The process ends with
+/// the calling thread at the latest, which must not be a thread of the runtime.
 pub(crate) fn start(
     program: &Program,
-    device: &Device<'_>,
+    device: Device<'_>,
     config: &StackConfig,
+    runtime: &Handle,
     set_up: impl FnOnce() -> Result<(), platform::Error>,
 ) -> io::Result<Running> {
+    let _entered = runtime.enter();
     let mut command = Command::new(&program.path);
-    command.args(&program.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(&program.arguments);
     platform::end_with_this_thread(&mut command);
-    let mut process = Process(command.spawn()?);
-    let gone = || io::Error::from(io::ErrorKind::BrokenPipe);
-    let (stdin, stdout) = process.0.stdin.take().zip(process.0.stdout.take()).ok_or_else(gone)?;
-    let stderr = process.0.stderr.take();
-    let (words, last_words) = blocking::channel();
-    thread::spawn(move || words.send(stderr.map(end_of)));
-    let orders = Orders::to(stdin);
-    orders.write(&json!({
-        "protocol": PROTOCOL,
-        "device": device,
-        "window_bytes": config.window,
-        "threads": null,
-        "streams": [],
-        "requests": null,
-        "application": { "backlog": config.backlog, "user_timeout_seconds": config.user_timeout.as_secs_f64() },
-    }))?;
     let (ready, is_ready) = blocking::channel();
     let (accepted, listener) = unbounded_channel();
     let (arrived, datagrams) = channel(netstacks::MAX_WAITING_DATAGRAMS);
     let (sent, answers) = blocking::channel();
     let (ended, end) = tokio::sync::oneshot::channel();
-    let mut listening = Listening { orders: orders.clone(), accepted, arrived, sent, ready, streams: HashMap::new() };
-    thread::spawn(move || {
-        let result = listening.listen(stdout);
-        let _nobody_waits = ended.send(result);
-    });
-    let Ok(Ready { offload: offloads, effective }) = is_ready.recv_timeout(READY) else {
-        drop(process);
-        // A child of the process may keep its standard error open, so this does not wait for ever.
-        let words = last_words.recv_timeout(WORDS).ok().flatten().unwrap_or_default();
-        return Err(io::Error::other(format!("the process is not ready: {}", words.trim())));
+    let process = Child::listen(command, None, move |orders, mut stdout| {
+        let mut listening =
+            Listening { orders: Orders(Some(orders)), accepted, arrived, sent, ready, streams: HashMap::new() };
+        let _nobody_waits = ended.send(listening.listen(&mut stdout));
+    })?;
+    let orders = Orders(Some(process.orders()));
+    let application = Application { backlog: config.backlog, user_timeout_seconds: config.user_timeout.as_secs_f64() };
+    let load = Load { streams: [], requests: None, application };
+    orders.write(&Task::new(device, config.window, None, load))?;
+    let begun = is_ready.recv_timeout(READY).map(|ready| begin(ready, device, &process.orders(), set_up));
+    let effective = match begun {
+        Ok(Ok(effective)) => effective,
+        failed => {
+            // The next case uses the same device, so this waits until the process has closed it.
+            let end = runtime.block_on(process.kill());
+            let words = end.map(|end| end.stderr.trim().to_owned()).unwrap_or_default();
+            let late = io::Error::other(format!("the process is not ready: {words}"));
+            return Err(failed.ok().and_then(Result::err).unwrap_or(late));
+        }
     };
-    if device.offload && !offloads {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "the process opens its device without offload"));
-    }
-    set_up().map_err(io::Error::other)?;
-    orders.write(&"start")?;
-    let driver: Driver = Box::pin(async move {
-        let _until_dropped = process;
-        end.await.unwrap_or_else(|_| Err(gone()))
-    });
     Ok(Running {
         listener: Box::new(Accepting { orders: orders.clone(), accepted: listener }),
         datagrams: Box::new(Socket(Arc::new(Inner {
@@ -150,35 +125,34 @@ pub(crate) fn start(
             arrived: tokio::sync::Mutex::new(datagrams),
             answers: Mutex::new(Some(answers)),
         }))),
-        driver,
+        driver: Box::pin(async { end.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into())) }),
         effective,
+        process: Some(process),
     })
 }
 
-/// The process. It is killed when this value is dropped.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ended = self.0.kill().and_then(|()| self.0.wait());
+/// Tells a process that is ready to begin, once its device is set up. Returns the settings of its stack.
+fn begin(
+    ready: Ready,
+    device: Device<'_>,
+    orders: &platform::Orders,
+    set_up: impl FnOnce() -> Result<(), platform::Error>,
+) -> io::Result<Option<Effective>> {
+    if device.offload && !ready.offload {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "the process opens its device without offload"));
     }
+    set_up().map_err(io::Error::other)?;
+    orders.send(START.to_owned() + "\n")?;
+    Ok(ready.effective)
 }
 
-/// The standard input of the process. A thread writes to it, because a write blocks while the process does not read.
+/// The orders of the application; `None` without a process.
 #[derive(Clone)]
-struct Orders(blocking::Sender<Vec<u8>>);
+struct Orders(Option<platform::Orders>);
 
 impl Orders {
-    fn to(mut stdin: ChildStdin) -> Self {
-        let (sender, lines) = blocking::channel::<Vec<u8>>();
-        thread::spawn(move || lines.into_iter().try_for_each(|line| stdin.write_all(&line)));
-        Self(sender)
-    }
-
     fn write(&self, order: &impl Serialize) -> io::Result<()> {
-        let mut line = serde_json::to_vec(order)?;
-        line.push(b'\n');
-        self.0.send(line).map_err(|_| io::ErrorKind::BrokenPipe.into())
+        self.0.as_ref().map_or(Ok(()), |orders| orders.send(line(order)))
     }
 }
 
@@ -200,13 +174,9 @@ struct Listening {
 
 impl Listening {
     /// Passes each line to its receiver. A line without a receiver is dropped.
-    fn listen(&mut self, stdout: impl Read) -> io::Result<()> {
-        let mut stdout = BufReader::new(stdout);
+    fn listen(&mut self, stdout: &mut impl BufRead) -> io::Result<()> {
         loop {
-            let mut line = String::new();
-            if stdout.by_ref().take(MAX_LINE).read_line(&mut line)? == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
+            let line = read_line(stdout)?.ok_or(io::ErrorKind::UnexpectedEof)?;
             match serde_json::from_str(&line)? {
                 Event::Ready(ready) => drop(self.ready.send(ready)),
                 Event::Accepted { connection, local, peer } => {
@@ -242,27 +212,16 @@ impl Listening {
     }
 }
 
-/// Reads all that the process prints as errors, and returns the end of it.
-fn end_of(mut stderr: impl Read) -> String {
-    let (mut words, mut piece) = (Vec::new(), [0; 4096]);
-    while let Ok(len @ 1..) = stderr.read(&mut piece) {
-        words.extend_from_slice(&piece[..len]);
-        words.drain(..words.len().saturating_sub(MAX_WORDS));
-    }
-    String::from_utf8_lossy(&words).into_owned()
-}
-
 /// Reads bytes as the output of a process, for the fuzz targets alone. Returns how many connections it accepted, how many
 /// datagrams arrived, and why it ended.
 #[doc(hidden)]
-pub fn read_output(output: &[u8]) -> (usize, usize, io::Error) {
-    let (orders, _unwritten) = blocking::channel();
+pub fn read_output(mut output: &[u8]) -> (usize, usize, io::Error) {
     let (ready, _is_ready) = blocking::channel();
     let (sent, _answers) = blocking::channel();
     let (accepted, mut connections) = unbounded_channel();
     let (arrived, mut datagrams) = channel(netstacks::MAX_WAITING_DATAGRAMS);
-    let mut listening = Listening { orders: Orders(orders), accepted, arrived, sent, ready, streams: HashMap::new() };
-    let end = listening.listen(output).err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
+    let mut listening = Listening { orders: Orders(None), accepted, arrived, sent, ready, streams: HashMap::new() };
+    let end = listening.listen(&mut output).err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
     drop(listening);
     let connections = std::iter::from_fn(|| connections.try_recv().ok()).count();
     (connections, std::iter::from_fn(|| datagrams.try_recv().ok()).count(), end)
@@ -427,16 +386,16 @@ impl Datagrams for Socket {
 
 #[cfg(test)]
 mod tests {
+    use platform::MAX_OUTPUT;
+
     use super::*;
 
-    /// A process must not take the memory of the run by a line, or by errors, without end.
+    /// A process must not take the memory of the run by a line without end.
     #[test]
     fn output_without_an_end_has_a_limit() {
         // The blanks before an event are a part of its line.
         let event = br#"{"accepted":{"connection":1,"local":"10.2.0.2:5201","peer":"10.1.0.2:40000"}}"#;
         let connections = |blanks: usize| read_output(&[&vec![b' '; blanks], event.as_slice()].concat()).0;
-        assert_eq!([connections(MAX_LINE as usize - event.len()), connections(MAX_LINE as usize)], [1, 0]);
-        let words = end_of(&*[vec![b'x'; 3 * MAX_WORDS], b"the reason\xff".to_vec()].concat());
-        assert!(words.len() <= MAX_WORDS + 2 && words.ends_with("the reason\u{fffd}"), "{}", words.len());
+        assert_eq!([connections(MAX_OUTPUT - event.len()), connections(MAX_OUTPUT)], [1, 0]);
     }
 }

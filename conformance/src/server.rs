@@ -9,6 +9,7 @@ use std::time::Duration;
 use netstacks::{
     Datagram, Datagrams, Driver, Effective, Listener, Netstack, StackConfig, StartError, Started, Stream, Visitor,
 };
+use platform::Child;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -77,6 +78,8 @@ pub(crate) struct Running {
     pub(crate) driver: Driver,
     /// Its settings, if it reports them.
     pub(crate) effective: Option<Effective>,
+    /// Its process, if it has one of its own.
+    pub(crate) process: Option<Child>,
 }
 
 impl Visitor<AnyLink> for Start {
@@ -84,7 +87,13 @@ impl Visitor<AnyLink> for Start {
 
     fn visit<S: Netstack<AnyLink>>(self) -> Self::Output {
         let Started { listener, datagrams, driver, effective } = S::start(self.link, &self.config)?;
-        Ok(Running { listener: Box::new(listener), datagrams: Box::new(datagrams), driver, effective: Some(effective) })
+        Ok(Running {
+            listener: Box::new(listener),
+            datagrams: Box::new(datagrams),
+            driver,
+            effective: Some(effective),
+            process: None,
+        })
     }
 }
 

@@ -23,6 +23,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod child;
 mod counted;
 mod device;
 pub mod doctor;
@@ -47,6 +48,7 @@ mod usage;
 mod utun;
 pub mod vnet;
 
+pub use child::{Child, Conversation, End, MAX_OUTPUT, Orders, read_line};
 pub use counted::{Counted, PacketCounts, Traffic};
 pub use device::{
     DropCounter, Network, NetworkError, Offload, TunConfig, TunDevice, network_of, validate_host, validate_name,

@@ -1,28 +1,24 @@
 //! The process that carries packets or connections between two networks: its start, its control and its end.
 
 use std::future::Future;
-use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Read, Write, pipe};
+use std::io;
 use std::path::PathBuf;
-use std::process::{self, Stdio};
-use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::process::{self, Command};
+use std::sync::Arc;
 use std::time::Duration;
 
+use conformance::{Ready, START};
 use forwarders::{Carried, Counts};
-use platform::{Class, Interrupts, Namespace, PacketCounts, ProcessEnd, ProcessMeter};
+use platform::{Child, Class, Conversation, End, Interrupts, Namespace, PacketCounts, ProcessEnd, ProcessMeter};
 use serde::de::DeserializeOwned;
-use tokio::process::{Child, Command};
-use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
 use super::error::RunError;
 use super::failure::Failure;
-use super::process::{MAX_STDOUT, PARENT, last_words, stated_error, tail};
+use super::process::{PARENT, ending, last_words, stated_error};
 use super::profile::FoldedStacks;
-use super::protocol::{Answer, CHILD, Carry, Message, REPORT, Ready, Report, START, Task};
+use super::protocol::{Answer, CHILD, Carry, Message, REPORT, Report, StackReport, Task};
+use crate::load::Load;
 use crate::load::meter::{Counters, Meter, Usage};
 use crate::sample::Status;
 
@@ -67,20 +63,10 @@ impl CarrierProgram {
 /// A running carrier. [`Carrier::finish`] ends it, and the end of the runtime kills it.
 pub(super) struct Carrier {
     name: &'static str,
-    pid: u32,
+    process: Child,
     control: Arc<ControlChannel>,
-    /// Its end, once it has ended.
-    ended: watch::Receiver<Option<End>>,
-    kill: Arc<Notify>,
     has_profile: bool,
     stacks: Option<FoldedStacks>,
-}
-
-/// How the process ended, and the last part of its standard error.
-#[derive(Clone, Debug)]
-struct End {
-    by: ProcessEnd,
-    stderr: String,
 }
 
 impl Carrier {
@@ -96,35 +82,16 @@ impl Carrier {
         interrupts: &mut Interrupts,
     ) -> Result<(Self, Ready), RunError> {
         let CarrierProgram { name, path, arguments, task, has_profile, stacks } = program;
-        let failed =
-            |operation| move |source| platform::Error::new(Class::Failed, operation, format!("the {name}"), source);
-        let (stdin, ours) = pipe().map_err(failed("talk with"))?;
-        let (theirs, stdout) = pipe().map_err(failed("talk with"))?;
+        let failed = |source| platform::Error::new(Class::Failed, "start", format!("the {name}"), source);
         let mut command = Command::new(path);
         command.args(arguments).env(PARENT, process::id().to_string());
-        command.stdin(stdin).stdout(stdout).stderr(Stdio::piped()).kill_on_drop(true);
-        platform::end_with_this_thread(command.as_std_mut());
-        let runtime = Handle::current();
-        // The command holds the carrier's ends of the pipes. It is dropped here, so that the parent sees when the
-        // carrier closes them.
-        let spawn = move || {
-            let (mut command, _entered) = (command, runtime.enter());
-            command.spawn()
-        };
-        let child = match network {
-            Some(network) => network.run(spawn)?,
-            None => spawn(),
-        };
-        let child = child.map_err(failed("start"))?;
-        let pid = child.id().unwrap_or_default();
-        let control = ControlChannel::new(ours, theirs).map_err(failed("start a thread for"))?;
-        control.send(task.as_deref().unwrap_or_default());
-        let (control, kill) = (Arc::new(control), Arc::default());
-        let (sender, ended) = watch::channel(None);
-        tokio::spawn(attend(child, Arc::clone(&kill), sender));
-        let carrier = Self { name, pid, control, ended, kill, has_profile, stacks };
+        platform::end_with_this_thread(&mut command);
+        let (process, conversation) = Child::converse(command, network).map_err(failed)?;
+        conversation.send(task.as_deref().unwrap_or_default());
+        let control = Arc::new(ControlChannel(conversation));
+        let carrier = Self { name, process, control, has_profile, stacks };
         let control = carrier.control();
-        let answer = spawn_blocking(move || control.receive(READY_TIMEOUT));
+        let answer = spawn_blocking(move || control.0.receive(READY_TIMEOUT));
         tokio::select! {
             biased;
             () = interrupts.next() => {
@@ -145,7 +112,7 @@ impl Carrier {
             let source = io::Error::new(io::ErrorKind::TimedOut, "it was not ready in time");
             RunError::from(platform::Error::new(Class::Failed, "start", format!("the {name}"), source))
         };
-        self.stop().await.map_or_else(late, |end| end.error(name))
+        self.stop().await.map_or_else(late, |end| error(name, &end))
     }
 
     /// Its name in errors.
@@ -163,19 +130,25 @@ impl Carrier {
         Arc::clone(&self.control)
     }
 
-    /// A meter of the carrier. `carried` selects the counts of the payload's direction. `drops` returns how many
-    /// packets the devices have dropped so far.
-    pub(super) fn meter(
+    /// A meter of the cost of its process, seen from outside. `count` reads what it carries.
+    pub(super) fn meter<F: Fn() -> Counters + Send + Sync + 'static>(&self, count: F) -> CarrierMeter<F> {
+        CarrierMeter { process: self.process(), count }
+    }
+
+    /// A meter that asks the carrier for its counts, too. `carried` selects those of the payload's direction. `drops`
+    /// returns how many packets the devices have dropped so far.
+    pub(super) fn reporting_meter(
         &self,
         carried: fn(&Counts) -> Carried,
         drops: impl Fn() -> Option<u64> + Send + Sync + 'static,
-    ) -> CarrierMeter {
-        CarrierMeter { process: ProcessMeter::of(self.pid), control: self.control(), carried, drops: Box::new(drops) }
+    ) -> impl Meter {
+        let control = self.control();
+        self.meter(move || counters(control.report(), carried, drops()))
     }
 
     /// The meter of its process.
     pub(super) fn process(&self) -> ProcessMeter {
-        ProcessMeter::of(self.pid)
+        self.process.meter()
     }
 
     /// Its counts so far; `None` if it does not report in time.
@@ -184,31 +157,41 @@ impl Carrier {
         spawn_blocking(move || control.report()).await.ok()?
     }
 
+    /// Compares the report of a stack's process with the counts of the clients.
+    pub(super) async fn check(&self, load: &Load) -> Result<(), Failure> {
+        let name = self.name;
+        let Some(report) = self.report::<StackReport>().await else {
+            let detail = format!("the {name} did not report how much it received and sent");
+            return Err(Failure { status: Status::Stalled, detail });
+        };
+        let [received, sent] = load.crossed();
+        for (did, says, counted) in [("received", report.received_bytes, received), ("sent", report.sent_bytes, sent)] {
+            if !counted.contains(&says) {
+                let (least, most) = (counted.start(), counted.end());
+                let counted = if least == most { least.to_string() } else { format!("{least} to {most}") };
+                let detail = format!("the {name} says that it {did} {says} bytes; the clients counted {counted}");
+                return Err(Failure { status: Status::Corrupt, detail });
+            }
+        }
+        Ok(())
+    }
+
     /// Waits until the carrier ends. If it ends by itself, that is a failure.
     pub(super) fn ended(&self) -> impl Future<Output = Failure> + Send + use<> {
-        let (name, mut ended) = (self.name, self.ended.clone());
+        let (name, ended) = (self.name, self.process.ended());
         async move {
-            let end = ended.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
-            // A carrier that loses its device prints an error.
-            let status = match &end {
-                Some(End { by: ProcessEnd::Exited(code), stderr }) if stated_error(*code, stderr).is_some() => {
-                    Status::DeviceLost
-                }
-                _ => Status::Panicked,
+            let Some(end) = ended.await else {
+                return Failure { status: Status::Panicked, detail: format!("the {name} is lost") };
             };
-            Failure { status, detail: end.map_or_else(|| format!("the {name} is lost"), |end| end.text(name)) }
+            // A carrier that loses its device prints an error.
+            let status = if stated_error(&end).is_some() { Status::DeviceLost } else { Status::Panicked };
+            Failure { status, detail: last_words(&ending(name, &end.by), &end.stderr) }
         }
     }
 
     /// Tells the carrier to end, and kills it if it does not.
-    async fn stop(self) -> Option<End> {
-        self.control.close();
-        let mut ended = self.ended.clone();
-        let limit = if self.has_profile { DRAW_TIMEOUT } else { SHUTDOWN_TIMEOUT };
-        if timeout(limit, ended.wait_for(Option::is_some)).await.is_err() {
-            self.kill.notify_one();
-        }
-        timeout(SHUTDOWN_TIMEOUT, ended.wait_for(Option::is_some)).await.ok()?.ok()?.clone()
+    async fn stop(self) -> Option<Arc<End>> {
+        self.process.stop(if self.has_profile { DRAW_TIMEOUT } else { SHUTDOWN_TIMEOUT }).await
     }
 
     /// Ends the carrier after a run. If the run succeeded and has a profile, the profile is written.
@@ -219,8 +202,8 @@ impl Carrier {
             return Ok(());
         }
         match end {
-            Some(End { by: ProcessEnd::Exited(0), .. }) => Ok(stacks.map_or(Ok(()), FoldedStacks::draw)?),
-            Some(end) => Err(end.error(name)),
+            Some(end) if end.by == ProcessEnd::Exited(0) => Ok(stacks.map_or(Ok(()), FoldedStacks::draw)?),
+            Some(end) => Err(error(name, &end)),
             None => Err(RunError::Process { class: Class::Failed, text: format!("the {name} does not end") }),
         }
     }
@@ -230,120 +213,41 @@ pub(super) fn parse_ready(line: &str) -> Option<Ready> {
     serde_json::from_str(line).ok().map(|Answer::Ready(ready)| ready)
 }
 
-impl End {
-    /// The error that the process printed; without one, how it ended.
-    fn error(&self, name: &str) -> RunError {
-        let stated = match self.by {
-            ProcessEnd::Exited(code) => stated_error(code, &self.stderr),
-            _ => None,
-        };
-        stated.unwrap_or_else(|| RunError::Process { class: Class::Failed, text: self.text(name) })
-    }
-
-    fn text(&self, name: &str) -> String {
-        let end = match &self.by {
-            ProcessEnd::Exited(code) => format!("the {name} ended with exit code {code}"),
-            ProcessEnd::Interrupted => format!("the {name} was interrupted"),
-            ProcessEnd::Crashed(reason) => format!("the {name} died of {reason}"),
-        };
-        last_words(&end, &self.stderr)
-    }
+/// The error that a process printed; without one, how it ended.
+fn error(name: &str, end: &End) -> RunError {
+    let text = || last_words(&ending(name, &end.by), &end.stderr);
+    stated_error(end).unwrap_or_else(|| RunError::Process { class: Class::Failed, text: text() })
 }
 
-/// Waits for the end of the process, or kills it when told to.
-async fn attend(mut child: Child, kill: Arc<Notify>, ended: watch::Sender<Option<End>>) {
-    let stderr = child.stderr.take();
-    let end = async {
-        let status = tokio::select! {
-            status = child.wait() => status,
-            () = kill.notified() => {
-                let _ended = child.start_kill();
-                child.wait().await
-            }
-        };
-        status.map_or_else(|error| ProcessEnd::Crashed(error.to_string()), ProcessEnd::of)
-    };
-    let (by, stderr) = tokio::join!(end, tail(stderr));
-    let stderr = String::from_utf8_lossy(&stderr.unwrap_or_default()).into_owned();
-    // The receiver may be gone.
-    let _unheard = ended.send(Some(End { by, stderr }));
-}
-
-/// The standard input and output of a carrier, line by line, from any thread.
-pub(super) struct ControlChannel {
-    /// `None` after the carrier was told to end.
-    stdin: Mutex<Option<PipeWriter>>,
-    /// `None` after the carrier did not report in time: nothing waits for it again.
-    answers: Mutex<Option<Receiver<String>>>,
-}
+/// The orders to a carrier, from any thread.
+pub(super) struct ControlChannel(Conversation);
 
 impl ControlChannel {
-    fn new(stdin: PipeWriter, stdout: PipeReader) -> io::Result<Self> {
-        // The channel is bounded: a carrier that prints too much blocks.
-        let (sender, answers) = mpsc::sync_channel(1);
-        // This thread ends with the carrier, and is not joined.
-        thread::Builder::new().name("carrier".to_owned()).spawn(move || listen(stdout, &sender))?;
-        Ok(Self { stdin: Mutex::new(Some(stdin)), answers: Mutex::new(Some(answers)) })
-    }
-
-    /// Sends lines, each with its line feed. Errors are ignored: [`Carrier::ended`] notices the end of the carrier.
+    /// Sends lines, each with its line feed.
     pub(super) fn send(&self, lines: &str) {
-        if let Some(stdin) = &mut *self.stdin.lock().unwrap_or_else(PoisonError::into_inner) {
-            let _unheard = stdin.write_all(lines.as_bytes());
-        }
-    }
-
-    /// Tells the carrier to end.
-    fn close(&self) {
-        *self.stdin.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    /// The next line that the carrier prints; `None` if it prints none in time.
-    fn receive(&self, within: Duration) -> Option<String> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.recv_timeout(within).ok()
+        self.0.send(lines);
     }
 
     /// The carrier's counts so far; `None` if it does not report in time.
     pub(super) fn report<R: DeserializeOwned>(&self) -> Option<R> {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        self.send(&format!("{REPORT}\n"));
-        match answers.as_ref()?.recv_timeout(REPORT_TIMEOUT) {
-            Ok(answer) => serde_json::from_str(&answer).ok(),
-            Err(_late) => {
-                *answers = None;
-                None
-            }
-        }
+        let answer = self.0.ask(&format!("{REPORT}\n"), REPORT_TIMEOUT)?;
+        serde_json::from_str(&answer).ok()
     }
 }
 
-fn listen(stdout: PipeReader, answers: &SyncSender<String>) {
-    let mut stdout = BufReader::new(stdout);
-    loop {
-        let mut line = String::new();
-        let read = stdout.by_ref().take(MAX_STDOUT).read_line(&mut line);
-        if read.is_ok_and(|len| len > 0) && answers.send(line).is_ok() {
-            continue;
-        }
-        return;
-    }
-}
-
-/// Measures the cost of a carrier from outside, and asks the carrier for its counts.
-pub(super) struct CarrierMeter {
+/// Measures the cost of a carrier from outside, and counts the packets that it carries.
+pub(super) struct CarrierMeter<F> {
     process: ProcessMeter,
-    control: Arc<ControlChannel>,
-    carried: fn(&Counts) -> Carried,
-    drops: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+    count: F,
 }
 
-impl Meter for CarrierMeter {
+impl<F: Fn() -> Counters + Send + Sync + 'static> Meter for CarrierMeter<F> {
     fn usage(&self) -> Usage {
         Usage::with(self.process)
     }
 
     fn counters(&self) -> Counters {
-        let counters = counters(self.control.report(), self.carried, (self.drops)());
+        let counters = (self.count)();
         Counters { carrier_peak_rss_bytes: self.process.peak_rss_bytes(), ..counters }
     }
 }

@@ -1,18 +1,19 @@
 //! The child process that carries packets or connections for a run of its parent.
 
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, Write};
 use std::thread;
 
+use conformance::{Ready, START, line};
 use forwarders::{DevicePair, ForwardConfig, Forwarder};
 use netstacks::StackKind;
-use platform::{Class, Error};
+use platform::{Class, Error, read_line};
+use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::error::RunError;
 use super::path::plan;
-use super::process::MAX_STDOUT;
 use super::profile::profiled;
-use super::protocol::{Answer, Carry, REPORT, Ready, Report, START};
+use super::protocol::{Answer, Carry, REPORT, Report};
 use super::proxy::{NEAR, counts};
 use super::runtime::runtime;
 use super::tun;
@@ -94,8 +95,7 @@ fn proxy(
     let (device, facts) = tun::open(scenario, tun)?;
     let mut running = proxy.start(device, stack)?;
     drop(entered);
-    let effective = Some(running.effective().clone());
-    let ready = Ready { device: Some(facts), effective, ..Ready::default() };
+    let ready = Ready { offload: facts.offload, effective: Some(running.effective().clone()) };
     let (traffic, faults) = (running.traffic(), running.faults());
     let report = move || Report { counts: counts(traffic.counts()), link: Some(faults.counts().into()) };
     let control = Control { orders, output, report };
@@ -141,8 +141,7 @@ where
         stop: impl FnOnce() + Send + 'static,
         work: impl FnOnce() -> Result<(), RunError>,
     ) -> Result<(), RunError> {
-        let ready = json(&Answer::Ready(ready))?;
-        self.say(&ready)?;
+        self.say(&Answer::Ready(ready))?;
         if self.next()? == Order::Stop {
             return Ok(());
         }
@@ -161,17 +160,11 @@ where
 impl<I: BufRead, O: Write, R: Fn() -> Report> Control<I, O, R> {
     fn next(&mut self) -> Result<Order, Error> {
         loop {
-            let mut order = String::new();
-            if self.orders.by_ref().take(MAX_STDOUT).read_line(&mut order).map_err(|error| failed("read", error))? == 0
-            {
-                return Ok(Order::Stop);
-            }
+            let order = read_line(&mut self.orders).map_err(|error| failed("read", error))?;
+            let Some(order) = order else { return Ok(Order::Stop) };
             match order.trim_end() {
                 START => return Ok(Order::Start),
-                REPORT => {
-                    let report = json(&(self.report)())?;
-                    self.say(&report)?;
-                }
+                REPORT => self.say(&(self.report)())?,
                 other => {
                     let reason = format!("{other} is neither \"start\" nor \"report\"");
                     return Err(failed("obey", io::Error::new(io::ErrorKind::InvalidInput, reason)));
@@ -186,13 +179,10 @@ impl<I: BufRead, O: Write, R: Fn() -> Report> Control<I, O, R> {
         Ok(())
     }
 
-    fn say(&mut self, line: &str) -> Result<(), Error> {
-        writeln!(self.output, "{line}").and_then(|()| self.output.flush()).map_err(|error| failed("answer", error))
+    fn say(&mut self, answer: &impl Serialize) -> Result<(), Error> {
+        let written = self.output.write_all(line(answer).as_bytes()).and_then(|()| self.output.flush());
+        written.map_err(|error| failed("answer", error))
     }
-}
-
-fn json(value: &impl serde::Serialize) -> Result<String, Error> {
-    serde_json::to_string(value).map_err(|error| failed("answer", error.into()))
 }
 
 fn failed(operation: &'static str, source: io::Error) -> Error {

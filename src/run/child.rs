@@ -1,14 +1,13 @@
 //! A child process: reads its task from standard input and does it.
 
-use std::io::{BufRead, Read, Write};
+use std::io::{BufRead, Write};
 
-use platform::Class;
-use serde::Serialize;
+use conformance::line;
+use platform::{Class, read_line};
 
 use super::carry::carry;
 use super::error::RunError;
 use super::executor::Executor;
-use super::process::MAX_STDOUT;
 use super::protocol::{Greeting, Message, PROTOCOL, Task};
 use crate::sample::{self, Environment, Sample};
 
@@ -23,33 +22,25 @@ pub fn child(
     mut input: impl BufRead + Send + 'static,
     mut output: impl Write + Send + 'static,
 ) -> Result<Option<Sample>, RunError> {
-    let mut line = String::new();
-    input
-        .by_ref()
-        .take(MAX_STDOUT)
-        .read_line(&mut line)
+    let task = read_line(&mut input)
         .map_err(|source| platform::Error::new(Class::Failed, "read", "the task from standard input", source))?;
-    match Message::parse(&line)?.task {
+    match Message::parse(&task.unwrap_or_default())?.task {
         Task::Hello => {
-            print(&mut output, &json(&Greeting { protocol: PROTOCOL, environment: Environment::detect() }))?;
+            print(&mut output, &line(&Greeting { protocol: PROTOCOL, environment: Environment::detect() }))?;
             Ok(None)
         }
         Task::Run(scenario) => {
             let sample = executor.execute(&scenario)?;
-            print(&mut output, &sample::line_of_its_own(&sample))?;
+            print(&mut output, &(sample::line_of_its_own(&sample) + "\n"))?;
             Ok(Some(sample))
         }
         Task::Carry(task) => carry(&task, input, output).map(|()| None),
     }
 }
 
-fn json(value: &impl Serialize) -> String {
-    // Never fails: JSON has text, numbers and lists.
-    serde_json::to_string(value).unwrap_or_default()
-}
-
 fn print(output: &mut impl Write, line: &str) -> Result<(), RunError> {
-    writeln!(output, "{line}")
+    output
+        .write_all(line.as_bytes())
         .and_then(|()| output.flush())
         .map_err(|source| platform::Error::new(Class::Failed, "write", "the result to standard output", source).into())
 }

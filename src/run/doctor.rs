@@ -1,19 +1,16 @@
 //! Finds out what this machine can run and what it lacks: first facts about it, then short runs of every stack, each in
 //! a process of its own.
 
-use std::process::Stdio;
+use std::process::Command;
 use std::time::Duration;
 
 use bytesize::ByteSize;
 use clap::Parser;
 use netstacks::{StackConfig, StackKind};
 use platform::doctor::{Check, Verdict};
-use platform::{Class, Offload};
-use tokio::io::AsyncReadExt;
-use tokio::process::Command;
-use tokio::runtime::Builder;
-use tokio::time::timeout;
+use platform::{Class, Offload, ProcessEnd};
 
+use super::process::output;
 use super::{Executor, RunError};
 use crate::cli::{self, Cli};
 use crate::plan::MatrixPlan;
@@ -27,9 +24,6 @@ const MATRIX: [&str; 6] = ["rust-tun-perf", "matrix", "--runtime", "multi-thread
 
 /// How long another program may take to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Most bytes of the version that are read.
-const MAX_VERSION_LEN: u64 = 4096;
 
 /// Facts about this machine and this program. Nothing is tried.
 pub fn facts() -> Vec<Check> {
@@ -100,16 +94,9 @@ fn iperf3() -> Check {
 
 /// The output of a program for `--version`; `None` if it fails or does not end in time.
 fn version_of(mut command: Command, patience: Duration) -> Option<String> {
-    let runtime = Builder::new_current_thread().enable_all().build().ok()?;
-    let answer = async {
-        command.arg("--version").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-        let mut child = command.spawn().ok()?;
-        let mut text = String::new();
-        child.stdout.take()?.take(MAX_VERSION_LEN).read_to_string(&mut text).await.ok()?;
-        child.wait().await.ok()?.success().then_some(text)
-    };
-    // The timer is created within the runtime, because it uses the clock of the runtime.
-    runtime.block_on(async { timeout(patience, answer).await.ok().flatten() })
+    command.arg("--version");
+    let end = output(command, patience).ok().filter(|end| end.by == ProcessEnd::Exited(0))?;
+    String::from_utf8(end.stdout.clone()).ok()
 }
 
 /// Reports the facts one by one, and then the results of short runs. Returns whether at least one stack can both read

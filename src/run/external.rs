@@ -11,20 +11,20 @@
 //!
 //! The process starts in the run's network and opens the device. This process sets the device up and makes the load.
 //! docs/external-stack.md describes the protocol between them: a [`Task`], and then the orders of `protocol`. The run
-//! trusts no count of the process: the clients count bytes, the kernel counts packets, and `check` compares the report
-//! of the process with the clients' counts. Only datagrams that arrive at the process are counted by it alone
+//! trusts no count of the process: the clients count bytes, the kernel counts packets, and `Carrier::check` compares the
+//! report of the process with the clients' counts. Only datagrams that arrive at the process are counted by it alone
 //! (`datagram_process`).
 
 use std::future;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance::Program;
+use conformance::{Device, Program, Ready, Task, line};
 use platform::{Class, FaultCounter, Faulty, Interface, Interrupts, Network, Offload, ProcessMeter};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::between::{self, FAR};
 use super::carrier::{Carrier, CarrierProgram};
@@ -36,17 +36,16 @@ use super::kernel_load;
 use super::networks::Networks;
 use super::path::{plan, targets};
 use super::prepared::Prepared;
-use super::protocol::PROTOCOL;
 use super::proxy;
 use super::server_side::ServerSide;
 use super::stack::FIRST_PORT;
 use super::tun::{self, tx_queue_len};
-use crate::load::meter::{Counters, Meter, Usage};
+use crate::load::meter::Counters;
 use crate::load::stream::{Direction, Stream};
 use crate::load::window::Window;
 use crate::load::{Load, request};
 use crate::remedy::WithRemedy;
-use crate::sample::{DeviceFacts, Status};
+use crate::sample::Status;
 use crate::scenario::{Amount, RuntimeKind, Scenario, Tun};
 
 /// The name of the process in messages.
@@ -76,24 +75,12 @@ pub(super) fn program(command: Option<&str>) -> Result<Program, RunError> {
     Ok(Program { path: words.next().unwrap_or_default().into(), arguments: words.collect() })
 }
 
-/// The task of a process: the first line that it reads.
+/// The load of a process, in its task.
 #[derive(Serialize)]
-struct Task<'a> {
-    protocol: u32,
-    device: Device<'a>,
-    window_bytes: usize,
-    /// Most threads that the process may run on at once; `null` for no limit.
-    threads: Option<usize>,
+struct LoadTask {
     streams: Vec<StreamTask>,
     requests: Option<RequestsTask>,
     datagrams: Option<DatagramsTask>,
-}
-
-#[derive(Serialize)]
-struct Device<'a> {
-    name: &'a str,
-    mtu: u16,
-    offload: bool,
 }
 
 #[derive(Serialize)]
@@ -117,15 +104,8 @@ struct RequestsTask {
     seed: u64,
 }
 
-/// The report of a process: how much its server has received and sent so far, in bytes of payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(super) struct Report {
-    received_bytes: u64,
-    sent_bytes: u64,
-}
-
-impl<'a> Task<'a> {
-    fn of(scenario: &Scenario, tun: &'a Tun, load: &Load) -> Self {
+impl LoadTask {
+    fn of(load: &Load) -> Self {
         let stream = |(port, stream): (u16, &Stream)| StreamTask {
             port,
             direction: stream.direction,
@@ -138,13 +118,6 @@ impl<'a> Task<'a> {
             seed: stream.seed,
         };
         Self {
-            protocol: PROTOCOL,
-            device: Device { name: &tun.name, mtu: scenario.mtu, offload: scenario.offload != Offload::Off },
-            window_bytes: scenario.window_bytes,
-            threads: match scenario.runtime {
-                RuntimeKind::CurrentThread => Some(1),
-                RuntimeKind::MultiThread(workers) => workers.map(Into::into),
-            },
             streams: (FIRST_PORT..).zip(load.streams()).map(stream).collect(),
             requests: load.exchange().map(|exchange| RequestsTask {
                 protocol: if exchange.is_udp() { "udp" } else { "tcp" },
@@ -157,11 +130,16 @@ impl<'a> Task<'a> {
             datagrams: load.flows().map(|flows| DatagramsTask::of(flows, FIRST_PORT)),
         }
     }
+}
 
-    fn line(&self) -> String {
-        // Never fails: JSON has numbers and text.
-        serde_json::to_string(self).unwrap_or_default() + "\n"
-    }
+/// The task of a process: the first line that it reads.
+fn task(scenario: &Scenario, tun: &Tun, load: &Load) -> String {
+    let device = Device { name: &tun.name, mtu: scenario.mtu, offload: scenario.offload != Offload::Off };
+    let threads = match scenario.runtime {
+        RuntimeKind::CurrentThread => Some(1),
+        RuntimeKind::MultiThread(workers) => workers.map(Into::into),
+    };
+    line(&Task::new(device, scenario.window_bytes, threads, LoadTask::of(load)))
 }
 
 /// Prepares a run with a stack in a process of its own.
@@ -173,47 +151,10 @@ pub(super) async fn prepare(
     interrupts: &mut Interrupts,
 ) -> Result<Prepared, RunError> {
     let load = Load::of(scenario);
-    let program = CarrierProgram {
-        name: NAME,
-        path: command.path.clone(),
-        arguments: command.arguments.clone(),
-        task: Some(Task::of(scenario, tun, &load).line()),
-        has_profile: false,
-        stacks: None,
-    };
-    let (carrier, ready) = Carrier::start(program, networks.map(Networks::far), interrupts).await?;
-    let offload = ready.offload.unwrap_or(false);
-    if scenario.offload == Offload::On && !offload {
-        let source = io::Error::new(io::ErrorKind::Unsupported, format!("the {NAME} opened it without"));
-        return Err(platform::Error::new(Class::Unavailable, "use offload on", &tun.name, source)
-            .remedy("leave out --offload on")
-            .into());
-    }
-    let queue = tx_queue_len(scenario);
-    let device = Interface {
-        name: tun.name.clone(),
-        address: tun.network.address,
-        prefix_len: tun.network.prefix_len,
-        route_to: None,
-        mtu: scenario.mtu,
-        tx_queue_len: queue,
-    };
-    let meter = ProcessStackMeter {
-        process: carrier.process(),
-        network: networks.map_or_else(platform::folder_of_thread, |networks| networks.far().folder().to_owned()),
-        device: tun.name.clone(),
-        link: None,
-    };
-    let (link, meter): (Pin<Box<dyn Future<Output = Failure> + Send>>, _) = if let Some(networks) = networks {
-        let (passing, faults) = behind_link(scenario, tun, networks, device)?;
-        let drops = Box::new(networks.drops(&[&tun.name], &[FAR]));
-        (Box::pin(passing), ProcessStackMeter { link: Some(LinkBefore { faults, drops }), ..meter })
-    } else {
-        device.set_up()?;
-        (Box::pin(future::pending()), meter)
-    };
+    let (carrier, ready) = start(scenario, tun, command, task(scenario, tun, &load), networks, interrupts).await?;
+    let (link, count) = set_up(scenario, tun, networks)?;
     carrier.begin();
-    let window = Window::new(load.clients(), meter);
+    let window = Window::new(load.clients(), carrier.meter(count));
     let ends = load.ends();
     let (process, ended) = (carrier.process(), carrier.ended());
     let driver = async move {
@@ -233,15 +174,85 @@ pub(super) async fn prepare(
         }
     });
     let (clients, congestion) = kernel_load::clients(scenario, &load, &targets(tun.network.peer, &load))?;
-    let facts = DeviceFacts { name: tun.name.clone(), mtu: scenario.mtu.into(), offload, tx_queue_len: Some(queue) };
     Ok(Prepared {
         clients,
         congestion,
-        device: Some(facts),
+        device: Some(tun::facts(scenario, tun, ready.offload)),
         effective: ready.effective,
         carrier: Some(carrier),
         ..Prepared::new(load, window, server)
     })
+}
+
+/// Starts the process, and waits until it has opened its device.
+async fn start(
+    scenario: &Scenario,
+    tun: &Tun,
+    command: &Program,
+    task: String,
+    networks: Option<&Networks>,
+    interrupts: &mut Interrupts,
+) -> Result<(Carrier, Ready), RunError> {
+    let program = CarrierProgram {
+        name: NAME,
+        path: command.path.clone(),
+        arguments: command.arguments.clone(),
+        task: Some(task),
+        has_profile: false,
+        stacks: None,
+    };
+    let (carrier, ready) = Carrier::start(program, networks.map(Networks::far), interrupts).await?;
+    if scenario.offload == Offload::On && !ready.offload {
+        let source = io::Error::new(io::ErrorKind::Unsupported, format!("the {NAME} opened it without"));
+        return Err(platform::Error::new(Class::Unavailable, "use offload on", &tun.name, source)
+            .remedy("leave out --offload on")
+            .into());
+    }
+    Ok((carrier, ready))
+}
+
+/// Ends if the link in front of a process fails.
+type Passing = Pin<Box<dyn Future<Output = Failure> + Send>>;
+
+/// Reads the counters of a process's device, and of the link in front of it.
+type Count = Box<dyn Fn() -> Counters + Send + Sync>;
+
+/// Sets up the process's device, behind a link with conditions if there are two networks.
+fn set_up(scenario: &Scenario, tun: &Tun, networks: Option<&Networks>) -> Result<(Passing, Count), RunError> {
+    let device = Interface {
+        name: tun.name.clone(),
+        address: tun.network.address,
+        prefix_len: tun.network.prefix_len,
+        route_to: None,
+        mtu: scenario.mtu,
+        tx_queue_len: tx_queue_len(scenario),
+    };
+    let Some(networks) = networks else {
+        device.set_up()?;
+        let count = count_of(platform::folder_of_thread(), device.name);
+        return Ok((Box::pin(future::pending()), Box::new(count)));
+    };
+    let count = count_of(networks.far().folder().to_owned(), device.name.clone());
+    let (passing, faults) = behind_link(scenario, tun, networks, device)?;
+    let drops = networks.drops(&[&tun.name], &[FAR]);
+    let count = move || {
+        let counters = count();
+        let drops = counters.drops.zip(drops()).map(|(device, link)| device + link);
+        Counters { drops, faults: Some(faults.counts().into()), ..counters }
+    };
+    Ok((Box::pin(passing), Box::new(count)))
+}
+
+/// Reads the kernel's counters of a device. `network` is the folder under `/proc` of a thread in its network.
+fn count_of(network: PathBuf, device: String) -> impl Fn() -> Counters + Send + Sync {
+    move || {
+        let counts = platform::interface_counts(&network, &device);
+        Counters {
+            packets: counts.map(|counts| counts.packets),
+            drops: counts.map(|counts| counts.dropped),
+            ..Counters::default()
+        }
+    }
 }
 
 /// Sets up the process's device behind a link with conditions. Returns the future that passes the packets, and the
@@ -276,59 +287,6 @@ async fn outgrows(process: ProcessMeter) -> Failure {
         if process.rss_bytes().is_some_and(|bytes| bytes > MOST_MEMORY) {
             let detail = format!("the {NAME} takes more than {} GiB of memory", MOST_MEMORY >> 30);
             return Failure { status: Status::Panicked, detail };
-        }
-    }
-}
-
-/// Compares the report of the process with the counts of the clients.
-pub(super) async fn check(carrier: &Carrier, load: &Load) -> Result<(), Failure> {
-    let Some(report) = carrier.report::<Report>().await else {
-        let detail = format!("the {NAME} did not report how much it received and sent");
-        return Err(Failure { status: Status::Stalled, detail });
-    };
-    let [received, sent] = load.crossed();
-    for (did, says, counted) in [("received", report.received_bytes, received), ("sent", report.sent_bytes, sent)] {
-        if !counted.contains(&says) {
-            let (least, most) = (counted.start(), counted.end());
-            let counted = if least == most { least.to_string() } else { format!("{least} to {most}") };
-            let detail = format!("the {NAME} says that it {did} {says} bytes; the clients counted {counted}");
-            return Err(Failure { status: Status::Corrupt, detail });
-        }
-    }
-    Ok(())
-}
-
-/// Measures the cost of the process from outside, and reads the kernel's counts of its device.
-struct ProcessStackMeter {
-    process: ProcessMeter,
-    /// The folder under `/proc` of a thread in the process's network.
-    network: PathBuf,
-    device: String,
-    link: Option<LinkBefore>,
-}
-
-/// The link with conditions in front of the device.
-struct LinkBefore {
-    faults: Arc<FaultCounter>,
-    /// How many packets its devices dropped.
-    drops: Box<dyn Fn() -> Option<u64> + Send + Sync>,
-}
-
-impl Meter for ProcessStackMeter {
-    fn usage(&self) -> Usage {
-        Usage::with(self.process)
-    }
-
-    fn counters(&self) -> Counters {
-        let counts = platform::interface_counts(Path::new(&self.network), &self.device);
-        Counters {
-            packets: counts.map(|counts| counts.packets),
-            drops: counts
-                .zip(self.link.as_ref().map_or(Some(0), |link| (link.drops)()))
-                .map(|(counts, before)| counts.dropped + before),
-            faults: self.link.as_ref().map(|link| link.faults.counts().into()),
-            carrier_peak_rss_bytes: self.process.peak_rss_bytes(),
-            ..Counters::default()
         }
     }
 }

@@ -54,7 +54,8 @@ pub(super) async fn prepare(
     let (carrier, _ready) = Carrier::start(program, None, interrupts).await?;
     set_up(scenario, (near, far), networks)?;
     carrier.begin();
-    let meter = carrier.meter(carried(scenario.workload.mode()), networks.drops(&[&near.name], &[&far.name]));
+    let drops = networks.drops(&[&near.name], &[&far.name]);
+    let meter = carrier.reporting_meter(carried(scenario.workload.mode()), drops);
     let prepared = match scenario.generator {
         Generator::Own => kernel_load::prepare_between(scenario, networks, far.address, carrier.ended(), meter)?,
         Generator::Iperf3 => {

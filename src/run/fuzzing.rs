@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use platform::ProcessEnd;
+use conformance::line;
+use platform::{End, ProcessEnd};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -11,9 +12,9 @@ use super::carry::Control;
 use super::forward::{carried, iperf3};
 use super::intervals::Intervals;
 use super::process::{last_words, stated_error};
-use super::process_executor::{Remains, outcome};
-use super::protocol::{Answer, Greeting, Message, Report};
-use super::{datagram_process, external, go};
+use super::process_executor::outcome;
+use super::protocol::{Answer, Greeting, Message, Report, StackReport};
+use super::{datagram_process, go};
 use crate::load::datagram::Flows;
 use crate::load::meter::Usage;
 use crate::sample::Sample;
@@ -25,7 +26,7 @@ pub fn lines(line: &str) -> Vec<String> {
     let greeting = Greeting::parse(line, "the program").ok().map(|greeting| json(&greeting));
     let ready = parse_ready(line).map(|ready| json(&Answer::Ready(ready)));
     let report = parse::<Report>(line).map(|report| json(&report));
-    let _compared_as_it_is = parse::<external::Report>(line);
+    let _compared_as_it_is = parse::<StackReport>(line);
     [message, greeting, ready, report].into_iter().flatten().collect()
 }
 
@@ -68,18 +69,22 @@ pub fn iperf3(report: &str, mode: Mode) -> Option<(u64, u64, Vec<u64>)> {
 ///
 /// The error that the process printed, as text.
 pub fn sample(scenario: &Scenario, stdout: &[u8], stderr: &[u8], code: i32) -> Result<Sample, String> {
-    let remains = Remains { stdout: stdout.to_vec(), stderr: stderr.to_vec(), end: ProcessEnd::Exited(code) };
-    outcome(scenario, &remains).map_err(|error| error.to_string())
+    outcome(scenario, &end(stdout, stderr, code)).map_err(|error| error.to_string())
 }
 
 /// The words of each reader of standard error.
 pub fn words(stderr: &str, code: i32) -> Vec<String> {
-    let stated = stated_error(code, stderr).map(|error| error.to_string());
-    stated.into_iter().chain([last_words("it ended", stderr), go::last_words(stderr.as_bytes())]).collect()
+    let stated = stated_error(&end(&[], stderr.as_bytes(), code)).map(|error| error.to_string());
+    stated.into_iter().chain([last_words("it ended", stderr), go::last_words(stderr)]).collect()
+}
+
+fn end(stdout: &[u8], stderr: &[u8], code: i32) -> End {
+    let stderr = String::from_utf8_lossy(stderr).into_owned();
+    End { by: ProcessEnd::Exited(code), stdout: stdout.to_vec(), stderr }
 }
 
 fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
+    line(value).trim_end().to_owned()
 }
 
 fn parse<T: DeserializeOwned>(line: &str) -> Option<T> {

@@ -11,17 +11,15 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fnv::FnvHasher;
-use platform::{Class, Error};
+use platform::{Class, End, Error, ProcessEnd};
 use tempfile::TempDir;
-use tokio::process::Command;
-use tokio::runtime;
-use tokio::time::timeout;
 
-use super::process::{head, tail};
+use super::process::output;
 use crate::remedy::{SystemError, WithRemedy};
 use crate::scenario::{Forwarder, Scenario, Subject};
 
@@ -139,9 +137,9 @@ pub(super) fn version<'a>(scenarios: impl IntoIterator<Item = &'a Scenario>) -> 
 fn version_of(program: &Path) -> Option<String> {
     let mut command = Command::new(program);
     command.arg("-version");
-    let output = output(command, VERSION_TIMEOUT).ok().filter(|output| output.status.success())?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    Some(text.trim().to_owned()).filter(|version| !version.is_empty())
+    let end = output(command, VERSION_TIMEOUT).ok().filter(|end| end.by == ProcessEnd::Exited(0))?;
+    let text = str::from_utf8(&end.stdout).ok()?.trim();
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// This program's folder in the user's cache, by the XDG Base Directory Specification: relative paths are ignored.
@@ -179,8 +177,8 @@ impl Build {
 
     /// The version of go, such as `go1.24.1`.
     fn go_version(&self) -> Result<String, SystemError> {
-        let output = self.go(&env::temp_dir(), &["env", "GOVERSION"], VERSION_TIMEOUT)?;
-        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        let end = self.go(&env::temp_dir(), &["env", "GOVERSION"], VERSION_TIMEOUT)?;
+        Ok(String::from_utf8_lossy(&end.stdout).trim().to_owned())
     }
 
     fn build(&self, program: &Path) -> Result<(), SystemError> {
@@ -205,7 +203,7 @@ impl Build {
     }
 
     /// Runs go. Settings of the user that could change the program are replaced with fixed ones.
-    fn go(&self, folder: &Path, arguments: &[&str], limit: Duration) -> Result<Output, SystemError> {
+    fn go(&self, folder: &Path, arguments: &[&str], limit: Duration) -> Result<Arc<End>, SystemError> {
         let mut command = Command::new("go");
         command.args(arguments).current_dir(folder);
         command.envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=readonly"), ("GOWORK", "off"), ("CGO_ENABLED", "0")]);
@@ -214,8 +212,8 @@ impl Build {
             command.env("PATH", path);
         }
         match output(command, limit) {
-            Ok(output) if output.status.success() => Ok(output),
-            Ok(output) => Err(self.of.failed(io::Error::other(last_words(&output.stderr)))),
+            Ok(end) if end.by == ProcessEnd::Exited(0) => Ok(end),
+            Ok(end) => Err(self.of.failed(io::Error::other(last_words(&end.stderr)))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let remedy = format!("install Go {} or newer,", self.of.needed_version());
                 Err(self.of.unavailable(Lacking::new("start", "go", error, remedy)))
@@ -239,28 +237,13 @@ impl Build {
     }
 }
 
-/// Runs a program to its end. It is killed after `limit`, or when the calling thread ends.
-fn output(mut command: Command, limit: Duration) -> io::Result<Output> {
-    platform::end_with_this_thread(command.as_std_mut());
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let mut child = command.spawn()?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let end = async { tokio::try_join!(child.wait(), head(stdout), tail(stderr)) };
-        let late = |_| io::Error::other(format!("it took longer than {} seconds", limit.as_secs_f64()));
-        let (status, stdout, stderr) = timeout(limit, end).await.map_err(late)??;
-        Ok(Output { status, stdout, stderr })
-    })
-}
-
 fn is_old(entry: &fs::DirEntry) -> io::Result<bool> {
     Ok(entry.metadata()?.modified()?.elapsed().is_ok_and(|age| age > MAX_AGE))
 }
 
 /// The last message of go: its last line that is not indented, and the indented lines after it.
-pub(super) fn last_words(stderr: &[u8]) -> String {
-    let text = String::from_utf8_lossy(stderr);
-    let lines: Vec<_> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+pub(super) fn last_words(stderr: &str) -> String {
+    let lines: Vec<_> = stderr.lines().filter(|line| !line.trim().is_empty()).collect();
     let start = lines.iter().rposition(|line| !line.starts_with([' ', '\t'])).unwrap_or(0);
     let words: Vec<_> = lines[start..].iter().map(|line| line.trim()).collect();
     if words.is_empty() { "it failed and printed no reason".to_owned() } else { words.join(" ") }

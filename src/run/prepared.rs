@@ -7,7 +7,6 @@ use platform::Interrupts;
 
 use super::carrier::Carrier;
 use super::error::RunError;
-use super::external;
 use super::failure::Failure;
 use super::server_side::ServerSide;
 use super::supervise::{Outcome, Supervisor};
@@ -70,7 +69,7 @@ impl Prepared {
         if let Ok(made) = &mut outcome
             && made.status == Status::Ok
             && scenario.subject.has_process()
-            && let Err(Failure { status, detail }) = external::check(&carrier, &counted).await
+            && let Err(Failure { status, detail }) = carrier.check(&counted).await
         {
             (made.status, made.detail) = (status, Some(detail));
         }

@@ -2,23 +2,15 @@
 
 use std::env;
 use std::io;
+use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
-use platform::Class;
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Child;
+use platform::{Child, Class, End, ProcessEnd};
+use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use super::error::RunError;
-
-/// How long a killed process may take to end.
-const KILL_TIMEOUT: Duration = Duration::from_secs(25);
-
-/// Most bytes of standard output that are kept. The intervals of a run take 5 MB at most.
-pub(super) const MAX_STDOUT: u64 = 16 << 20;
-
-/// Most bytes of standard error that are kept, from its end: the reason of a crash comes last.
-const MAX_STDERR: usize = 64 << 10;
 
 /// The environment variable that tells a child the process ID of its parent: see [`end_with_parent`].
 pub(super) const PARENT: &str = "RUST_TUN_PERF_PARENT";
@@ -42,45 +34,36 @@ pub fn end_with_parent() -> Result<(), RunError> {
     }
 }
 
-/// Kills a process and waits until it has ended. It may have ended before.
-pub(super) async fn kill(child: &mut Child) {
-    let _ended = child.start_kill();
-    // A driver of the kernel may hold it for a while. Then it is reaped later.
-    let _held = timeout(KILL_TIMEOUT, child.wait()).await;
+/// Runs a program to its end. It is killed after `limit`, or when the calling thread ends.
+pub(super) fn output(mut command: Command, limit: Duration) -> io::Result<Arc<End>> {
+    platform::end_with_this_thread(&mut command);
+    Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let late = |_| io::Error::other(format!("it took longer than {} seconds", limit.as_secs_f64()));
+        let child = Child::start(command, "")?;
+        let end = timeout(limit, child.ended()).await.map_err(late)?;
+        end.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    })
 }
 
-/// Reads a stream up to a limit, and then closes it. A writer that goes on gets an error.
-pub(super) async fn head(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if let Some(stream) = stream {
-        stream.take(MAX_STDOUT).read_to_end(&mut bytes).await?;
-    }
-    Ok(bytes)
-}
-
-/// Reads all of a stream, and returns its end.
-pub(super) async fn tail(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let Some(mut stream) = stream else { return Ok(bytes) };
-    while stream.read_buf(&mut bytes).await? > 0 {
-        if bytes.len() >= 2 * MAX_STDERR {
-            bytes.drain(..bytes.len() - MAX_STDERR);
-        }
-    }
-    bytes.drain(..bytes.len().saturating_sub(MAX_STDERR));
-    Ok(bytes)
-}
-
-/// The error that a process printed before it ended with this exit code.
-pub(super) fn stated_error(code: i32, stderr: &str) -> Option<RunError> {
-    let class = match code {
-        1 => Class::Failed,
-        2 => Class::Invalid,
-        3 => Class::Unavailable,
+/// The error that a process printed before it ended, if its exit code is one of this program's.
+pub(super) fn stated_error(End { by, stderr, .. }: &End) -> Option<RunError> {
+    let class = match by {
+        ProcessEnd::Exited(1) => Class::Failed,
+        ProcessEnd::Exited(2) => Class::Invalid,
+        ProcessEnd::Exited(3) => Class::Unavailable,
         _ => return None,
     };
     let text = stderr.lines().rev().find_map(|line| line.strip_prefix(ERROR))?;
     Some(RunError::Process { class, text: text.to_owned() })
+}
+
+/// How a process of this name ended.
+pub(super) fn ending(name: &str, by: &ProcessEnd) -> String {
+    match by {
+        ProcessEnd::Exited(code) => format!("the {name} ended with exit code {code}"),
+        ProcessEnd::Interrupted => format!("the {name} was interrupted"),
+        ProcessEnd::Crashed(reason) => format!("the {name} died of {reason}"),
+    }
 }
 
 /// The end of a process, with the last line that it printed.
@@ -89,23 +72,5 @@ pub(super) fn last_words(end: &str, stderr: &str) -> String {
     match lines.find(|line| !line.is_empty() && !line.starts_with(PANIC_NOTE)) {
         Some(line) => format!("{end}; its last words: {line}"),
         None => end.to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use super::*;
-
-    /// A process must not take the memory of its parent by output without end.
-    #[tokio::test]
-    async fn the_output_of_a_process_has_a_limit() {
-        let stdout = tokio::io::repeat(b'x').take(MAX_STDOUT + 1);
-        assert_eq!(head(Some(stdout)).await.unwrap().len() as u64, MAX_STDOUT);
-        let end = b"the reason".as_slice();
-        let stderr = tokio::io::repeat(b'x').take(5 * MAX_STDERR as u64).chain(end);
-        let kept = tail(Some(stderr)).await.unwrap();
-        assert_eq!((kept.len(), kept.ends_with(end)), (MAX_STDERR, true));
     }
 }

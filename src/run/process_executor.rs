@@ -6,13 +6,11 @@
 use std::future;
 use std::io;
 use std::path::PathBuf;
-use std::process::{self, ExitStatus, Stdio};
+use std::process::{self, Command};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use platform::{Class, Interrupts, ProcessEnd};
-use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
+use platform::{Child, Class, End, Interrupts, ProcessEnd};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task;
 use tokio::time::timeout;
@@ -20,7 +18,7 @@ use tokio::time::timeout;
 use super::error::RunError;
 use super::executor::Executor;
 use super::go;
-use super::process::{PARENT, head, kill, last_words, stated_error, tail};
+use super::process::{PARENT, ending, last_words, stated_error};
 use super::protocol::{CHILD, Greeting, Message, Task};
 use crate::remedy::WithRemedy;
 use crate::sample::{self, Environment, Measurements, Sample, Status};
@@ -57,13 +55,6 @@ struct Watch {
     interrupts: Interrupts,
 }
 
-/// The output and the end of a process.
-pub(super) struct Remains {
-    pub(super) stdout: Vec<u8>,
-    pub(super) stderr: Vec<u8>,
-    pub(super) end: ProcessEnd,
-}
-
 impl ProcessExecutor {
     /// Runs scenarios with this program.
     pub fn this_program() -> Self {
@@ -89,14 +80,14 @@ impl ProcessExecutor {
     /// [`RunError::OtherProtocol`] or [`RunError::NoProtocol`] if it cannot make runs for this program; or it cannot
     /// be started, or the user interrupted it.
     pub fn hello(&self) -> Result<Environment, RunError> {
-        let remains = self.child(Task::Hello, HELLO_TIMEOUT)?;
-        let stdout = remains.map(|remains| remains.stdout).unwrap_or_default();
+        let end = self.child(Task::Hello, HELLO_TIMEOUT)?;
+        let stdout = end.as_ref().map(|end| String::from_utf8_lossy(&end.stdout)).unwrap_or_default();
         let program = self.program.display().to_string();
-        Ok(Greeting::parse(&String::from_utf8_lossy(&stdout), &program)?.environment)
+        Ok(Greeting::parse(&stdout, &program)?.environment)
     }
 
     /// Gives a child process a task, and waits for its end; `None` if it had to be killed.
-    fn child(&self, task: Task, limit: Duration) -> Result<Option<Remains>, RunError> {
+    fn child(&self, task: Task, limit: Duration) -> Result<Option<Arc<End>>, RunError> {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         let watch = match &mut *watch {
             Some(watch) => watch,
@@ -111,7 +102,7 @@ impl ProcessExecutor {
         message: &str,
         limit: Duration,
         interrupts: &mut Interrupts,
-    ) -> Result<Option<Remains>, RunError> {
+    ) -> Result<Option<Arc<End>>, RunError> {
         // Lets the reactor see an interrupt that came between two runs.
         task::yield_now().await;
         tokio::select! {
@@ -121,45 +112,28 @@ impl ProcessExecutor {
         }
         let mut command = Command::new(&self.program);
         command.arg(CHILD).env(PARENT, process::id().to_string());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-        let mut child = command.spawn().map_err(|source| self.error("start", source))?;
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let remains = async {
-            if let Some(mut stdin) = stdin {
-                // A process that does not read it ends without a result.
-                let _unread = stdin.write_all(message.as_bytes()).await;
-            }
-            tokio::try_join!(head(stdout), tail(stderr), child.wait())
-        };
+        let child = Child::start(command, message).map_err(|source| self.error(source))?;
         tokio::select! {
             biased;
             () = interrupts.next() => {
-                let _late = timeout(SHUTDOWN_TIMEOUT, child.wait()).await;
-                kill(&mut child).await;
+                child.stop(SHUTDOWN_TIMEOUT).await;
                 Err(RunError::Interrupted)
             }
-            remains = timeout(limit, remains) => match remains {
-                Ok(Ok(remains)) => {
-                    let remains = Remains::from(remains);
-                    if remains.is_interrupted() && timeout(ECHO, interrupts.next()).await.is_ok() {
-                        return Err(RunError::Interrupted);
-                    }
-                    Ok(Some(remains))
+            end = timeout(limit, child.ended()) => match end.ok().flatten() {
+                Some(end) if is_interrupted(&end) && timeout(ECHO, interrupts.next()).await.is_ok() => {
+                    Err(RunError::Interrupted)
                 }
-                Ok(Err(source)) => {
-                    kill(&mut child).await;
-                    Err(self.error("attend", source))
-                }
-                Err(_elapsed) => {
-                    kill(&mut child).await;
+                Some(end) => Ok(Some(end)),
+                None => {
+                    child.kill().await;
                     Ok(None)
                 }
             },
         }
     }
 
-    fn error(&self, operation: &'static str, source: io::Error) -> RunError {
-        let error = platform::Error::new(Class::Failed, operation, self.program.display().to_string(), source);
+    fn error(&self, source: io::Error) -> RunError {
+        let error = platform::Error::new(Class::Failed, "start", self.program.display().to_string(), source);
         error.remedy("see that the program is still there, and that the system has processes left (ulimit -u)").into()
     }
 }
@@ -176,13 +150,13 @@ impl Executor for ProcessExecutor {
     /// neither a sample nor an error. A process that does not end is killed, and its sample has [`Status::Stalled`].
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
         let limit = scenario.timeout.saturating_add(self.grace);
-        let Some(remains) = self.child(Task::Run(Box::new(scenario.clone())), limit)? else {
+        let Some(end) = self.child(Task::Run(Box::new(scenario.clone())), limit)? else {
             let grace = self.grace.as_secs_f64();
             let detail =
                 format!("the run did not end within {grace} seconds of its timeout, and its process was killed");
             return Ok(failed(scenario, Status::Stalled, detail));
         };
-        outcome(scenario, &remains)
+        outcome(scenario, &end)
     }
 }
 
@@ -197,45 +171,35 @@ impl Watch {
     }
 }
 
-impl From<(Vec<u8>, Vec<u8>, ExitStatus)> for Remains {
-    fn from((stdout, stderr, status): (Vec<u8>, Vec<u8>, ExitStatus)) -> Self {
-        Self { stdout, stderr, end: ProcessEnd::of(status) }
-    }
-}
-
-impl Remains {
-    /// Whether an interrupt ended the process. The interrupt was for it alone, or for all.
-    fn is_interrupted(&self) -> bool {
-        matches!(self.end, ProcessEnd::Interrupted | ProcessEnd::Exited(INTERRUPTED))
-    }
+/// Whether an interrupt ended the process. The interrupt was for it alone, or for all.
+fn is_interrupted(end: &End) -> bool {
+    matches!(end.by, ProcessEnd::Interrupted | ProcessEnd::Exited(INTERRUPTED))
 }
 
 /// The sample or the error of a process that has ended.
-pub(super) fn outcome(scenario: &Scenario, remains: &Remains) -> Result<Sample, RunError> {
-    let stderr = String::from_utf8_lossy(&remains.stderr);
-    let end = match &remains.end {
-        // An interrupt for all would have reached this process, too.
-        ProcessEnd::Interrupted | ProcessEnd::Exited(INTERRUPTED) => "the process alone was interrupted".to_owned(),
-        ProcessEnd::Exited(code) => format!("the process ended with exit code {code}"),
-        ProcessEnd::Crashed(reason) => format!("the process died of {reason}"),
-    };
-    match (parse(&remains.stdout), &remains.end) {
+pub(super) fn outcome(scenario: &Scenario, end: &End) -> Result<Sample, RunError> {
+    // An interrupt for all would have reached this process, too.
+    let alone = || "the process alone was interrupted".to_owned();
+    let how = if is_interrupted(end) { alone() } else { ending("process", &end.by) };
+    match (parse(&end.stdout), &end.by) {
         (Ok(sample), ProcessEnd::Exited(0)) => Ok(sample),
         (Ok(sample), ProcessEnd::Exited(_)) if !sample.is_ok() => Ok(sample),
         // The sample is good, and the end is not.
         (Ok(mut sample), _) => {
             sample.measured.status = Status::Panicked;
-            sample.measured.detail = Some(last_words(&format!("after its result {end}"), &stderr));
+            sample.measured.detail = Some(last_words(&format!("after its result {how}"), &end.stderr));
             Ok(sample)
         }
-        (Err(reason), ProcessEnd::Exited(code)) => stated_error(*code, &stderr).map_or_else(
+        (Err(reason), by) => stated_error(end).map_or_else(
             || {
-                let end = format!("{end} and no sample: {reason}");
-                Ok(failed(scenario, Status::Panicked, last_words(&end, &stderr)))
+                let reason = match by {
+                    ProcessEnd::Exited(_) => format!("{how} and no sample: {reason}"),
+                    _ => how,
+                };
+                Ok(failed(scenario, Status::Panicked, last_words(&reason, &end.stderr)))
             },
             Err,
         ),
-        (Err(_), _) => Ok(failed(scenario, Status::Panicked, last_words(&end, &stderr))),
     }
 }
 

@@ -13,32 +13,29 @@
 //! | it reads | it does |
 //! |---|---|
 //! | nothing yet | makes its devices and prints [`Answer::Ready`] |
-//! | [`START`] | begins to carry: by now the parent has set up the devices |
+//! | [`START`](conformance::START) | begins to carry: by now the parent has set up the devices |
 //! | [`REPORT`] | prints its [`Report`] so far as one line of JSON |
 //! | the end of the file | stops |
 //!
 //! The forwarder in Go takes its task as arguments, and then the same orders. A stack in a process of its own takes
-//! another task (`external`), which docs/external-stack.md describes, and then the same orders.
+//! another task ([`conformance::Task`], with the load of `external`), and then the same orders.
 
 use std::path::PathBuf;
 
+use conformance::{Ready, line};
 use forwarders::Counts;
-use netstacks::Effective;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::RunError;
-use crate::sample::{DeviceFacts, Environment, LinkFacts};
+use crate::sample::{Environment, LinkFacts};
 use crate::scenario::Scenario;
 
 /// The version of the protocol. It grows when a task or an order changes its meaning.
-pub const PROTOCOL: u32 = 1;
+pub use conformance::PROTOCOL;
 
 /// The argument that makes this program a child process.
 pub(super) const CHILD: &str = "child";
-
-/// The order to begin.
-pub(super) const START: &str = "\"start\"";
 
 /// The order to print the counts so far.
 pub(super) const REPORT: &str = "\"report\"";
@@ -83,6 +80,13 @@ pub(super) struct Report {
     pub(super) link: Option<LinkFacts>,
 }
 
+/// The report of a stack's process: how much its server has received and sent so far, in bytes of payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct StackReport {
+    pub(super) received_bytes: u64,
+    pub(super) sent_bytes: u64,
+}
+
 /// A task to carry packets or connections between two networks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Carry {
@@ -101,26 +105,10 @@ pub(super) struct Greeting {
     pub(super) environment: Environment,
 }
 
-/// The facts that a carrying child reports when it is ready.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ready {
-    /// Its device, once it is open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) device: Option<DeviceFacts>,
-    /// Whether its device offloads, if it is a stack.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) offload: Option<bool>,
-    /// The settings that its stack really uses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) effective: Option<Effective>,
-}
-
 impl Message {
     /// The line, with a line feed, that gives a child this task.
     pub(super) fn line(task: Task) -> String {
-        // Never fails: JSON has text, numbers and lists.
-        let json = serde_json::to_string(&Self { protocol: PROTOCOL, task }).unwrap_or_default();
-        json + "\n"
+        line(&Self { protocol: PROTOCOL, task })
     }
 
     /// Reads a line.

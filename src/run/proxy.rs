@@ -20,6 +20,7 @@ use super::kernel_load;
 use super::networks::Networks;
 use super::prepared::Prepared;
 use super::protocol::Carry;
+use super::tun;
 use crate::scenario::{Scenario, Tun};
 
 /// The interface of the proxy's sockets.
@@ -54,9 +55,14 @@ pub(super) async fn prepare(
     let (carrier, ready) = Carrier::start(CarrierProgram::this("proxy", task), None, interrupts).await?;
     platform::add_host_route(&tun.name, server)?;
     carrier.begin();
-    let meter = carrier.meter(crossed, networks.drops(&[&tun.name, NEAR], &[FAR]));
+    let meter = carrier.reporting_meter(crossed, networks.drops(&[&tun.name, NEAR], &[FAR]));
     let prepared = kernel_load::prepare_between(scenario, networks, server, carrier.ended(), meter)?;
-    Ok(Prepared { device: ready.device, effective: ready.effective, carrier: Some(carrier), ..prepared })
+    Ok(Prepared {
+        device: Some(tun::facts(scenario, tun, ready.offload)),
+        effective: ready.effective,
+        carrier: Some(carrier),
+        ..prepared
+    })
 }
 
 /// Joins the networks. Returns the address of the servers.

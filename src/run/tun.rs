@@ -38,6 +38,12 @@ pub(super) fn open(scenario: &Scenario, tun: &Tun) -> Result<(TunDevice, DeviceF
     Ok((device, facts))
 }
 
+/// The facts of a device that another process has opened.
+pub(super) fn facts(scenario: &Scenario, tun: &Tun, offload: bool) -> DeviceFacts {
+    let tx_queue_len = Some(tx_queue_len(scenario));
+    DeviceFacts { name: tun.name.clone(), mtu: scenario.mtu.into(), offload, tx_queue_len }
+}
+
 /// Refuses an address that another interface has: that interface would take the packets of the run.
 fn refuse_used_address(address: IpAddr) -> Result<(), SystemError> {
     if !platform::is_local_address(address) {

@@ -6,16 +6,13 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::process::Stdio;
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use platform::{Class, ProcessEnd};
+use platform::{Child, Class, ProcessEnd};
 use serde::Deserialize;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
-use tokio::process::{Child, Command};
-use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::task::spawn_blocking;
 
 use crate::load::meter::Meter;
 use crate::load::sockets::kernel;
@@ -26,7 +23,7 @@ use crate::run::error::RunError;
 use crate::run::failure::{CLIENT, Failure};
 use crate::run::networks::Networks;
 use crate::run::prepared::Prepared;
-use crate::run::process::{MAX_STDOUT, head, last_words, tail};
+use crate::run::process::{ending, last_words};
 use crate::run::server_side::ServerSide;
 use crate::sample::Status;
 use crate::scenario::{Amount, Mode, Scenario};
@@ -100,7 +97,7 @@ pub(super) async fn prepare(
             // The end of this task drops the server, which kills it.
             let _server = server;
             window.wait().map_err(|error| Failure::of_transfer(CLIENT, &error))?;
-            let report = finished(start(client).map_err(|error| failure(error.to_string()))?).await?;
+            let report = report(client).await?;
             let end = Some(window.read());
             let _first = delivered.set(Delivered { end, ..report.delivered(mode)? });
             Ok(())
@@ -115,25 +112,14 @@ async fn serve(address: IpAddr, networks: &Networks) -> Result<Child, RunError> 
     let mut command = Command::new(PROGRAM);
     command.args(["--server", "--one-off", "--forceflush", "--port"]).arg(PORT.to_string());
     command.arg("--bind").arg(address.to_string());
-    let handle = Handle::current();
-    let mut child = networks.far().run(move || {
-        let _context = handle.enter();
-        start(command)
-    })??;
+    platform::end_with_this_thread(&mut command);
+    let (server, conversation) = Child::converse(command, Some(networks.far())).map_err(no_start)?;
     // It prints something once it listens.
-    let stdout = child.stdout.take().ok_or_else(|| failed("talk with", io::ErrorKind::BrokenPipe.into()))?;
-    let mut stdout = BufReader::new(stdout);
-    let mut line = Vec::new();
-    let mut limited = (&mut stdout).take(MAX_STDOUT);
-    if let Ok(Ok(1..)) = timeout(LISTEN_TIMEOUT, limited.read_until(b'\n', &mut line)).await {
-        // The rest is read too, because a closed pipe would kill the server.
-        tokio::spawn(async move { tail(Some(stdout)).await });
-        return Ok(child);
+    if let Ok(Some(_)) = spawn_blocking(move || conversation.receive(LISTEN_TIMEOUT)).await {
+        return Ok(server);
     }
-    let _ended = child.start_kill();
-    let words = tail(child.stderr.take()).await.unwrap_or_default();
-    let text = last_words("iperf3's server did not listen", &String::from_utf8_lossy(&words));
-    Err(RunError::Process { class: Class::Failed, text })
+    let words = server.kill().await.map(|end| end.stderr.clone()).unwrap_or_default();
+    Err(RunError::Process { class: Class::Failed, text: last_words("iperf3's server did not listen", &words) })
 }
 
 fn client(scenario: &Scenario, (near, far): (IpAddr, IpAddr), congestion: Option<&str>) -> Command {
@@ -157,31 +143,25 @@ fn client(scenario: &Scenario, (near, far): (IpAddr, IpAddr), congestion: Option
     command
 }
 
-/// Starts iperf3, in the calling thread's network.
-fn start(mut command: Command) -> Result<Child, RunError> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    platform::end_with_this_thread(command.as_std_mut());
-    command.spawn().map_err(|source| match source.kind() {
+/// The error of a start.
+fn no_start(source: io::Error) -> RunError {
+    match source.kind() {
         io::ErrorKind::NotFound => {
             platform::Error::new(Class::Unavailable, "start", PROGRAM, source).remedy(MISSING).into()
         }
-        _ => failed("start", source),
-    })
+        _ => platform::Error::new(Class::Failed, "start", PROGRAM, source).into(),
+    }
 }
 
-fn failed(operation: &'static str, source: io::Error) -> RunError {
-    platform::Error::new(Class::Failed, operation, PROGRAM, source).into()
-}
-
-/// The report of the client, once it has ended.
-async fn finished(mut client: Child) -> Result<Report, Failure> {
-    let (stdout, stderr) = (client.stdout.take(), client.stderr.take());
-    let (stdout, stderr, status) = tokio::try_join!(head(stdout), tail(stderr), client.wait())
-        .map_err(|error| failure(format!("iperf3: {error}")))?;
-    match serde_json::from_slice::<Report>(&stdout) {
+/// Runs the client, and returns its report.
+async fn report(mut client: Command) -> Result<Report, Failure> {
+    platform::end_with_this_thread(&mut client);
+    let client = Child::start(client, "").map_err(|source| failure(no_start(source).to_string()))?;
+    let Some(end) = client.ended().await else { return Err(failure("iperf3: it is lost".to_owned())) };
+    match serde_json::from_slice::<Report>(&end.stdout) {
         Ok(Report { error: Some(words), .. }) => Err(failure(format!("iperf3: {words}"))),
-        Ok(report) if ProcessEnd::of(status) == ProcessEnd::Exited(0) => Ok(report),
-        _ => Err(failure(last_words(&format!("iperf3 ended with {status}"), &String::from_utf8_lossy(&stderr)))),
+        Ok(report) if end.by == ProcessEnd::Exited(0) => Ok(report),
+        _ => Err(failure(last_words(&ending("client of iperf3", &end.by), &end.stderr))),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::process::Command;
+use std::process::Stdio;
 use std::thread;
 use std::time::SystemTime;
 
@@ -221,7 +221,7 @@ fn no_go() -> Option<String> {
     command.args(["mod", "download"]).env("GOTOOLCHAIN", "local").current_dir(folder);
     match command.output() {
         Ok(output) if output.status.success() => None,
-        Ok(output) => Some(last_words(&output.stderr)),
+        Ok(output) => Some(last_words(&String::from_utf8_lossy(&output.stderr))),
         Err(error) => Some(format!("go: {error}")),
     }
 }

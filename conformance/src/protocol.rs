@@ -1,0 +1,57 @@
+//! The lines that a stack in a process of its own exchanges with this program. docs/external-stack.md describes them.
+
+use netstacks::Effective;
+use serde::{Deserialize, Serialize};
+
+/// The version of the protocol. It grows when a task or an order changes its meaning.
+pub const PROTOCOL: u32 = 1;
+
+/// The order to begin.
+pub const START: &str = "\"start\"";
+
+/// The task of a process: the first line that it reads. `L` has the fields of the load.
+#[derive(Serialize)]
+pub struct Task<'a, L> {
+    protocol: u32,
+    device: Device<'a>,
+    window_bytes: usize,
+    threads: Option<usize>,
+    #[serde(flatten)]
+    load: L,
+}
+
+/// The device that a process opens.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Device<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The largest packet, in bytes.
+    pub mtu: u16,
+    /// Whether the device may offload.
+    pub offload: bool,
+}
+
+/// The facts that a process reports once its device is open.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ready {
+    /// Whether its device offloads.
+    #[serde(default)]
+    pub offload: bool,
+    /// The settings that its stack really uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effective: Option<Effective>,
+}
+
+impl<'a, L: Serialize> Task<'a, L> {
+    /// A task with buffers of `window_bytes` for each connection. The process may run on `threads` threads at once; `None`
+    /// is no limit.
+    pub fn new(device: Device<'a>, window_bytes: usize, threads: Option<usize>, load: L) -> Self {
+        Self { protocol: PROTOCOL, device, window_bytes, threads, load }
+    }
+}
+
+/// The line of JSON for a value, with its line feed.
+pub fn line(value: &impl Serialize) -> String {
+    // Never fails: the values have text, numbers and lists.
+    serde_json::to_string(value).unwrap_or_default() + "\n"
+}
