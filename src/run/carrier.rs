@@ -2,12 +2,11 @@
 
 use std::future::Future;
 use std::io;
-use std::path::PathBuf;
 use std::process::{self, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance::{Ready, START};
+use conformance::{Program, Ready, START};
 use forwarders::{Carried, Counts};
 use platform::{Child, Class, Conversation, End, Interrupts, Namespace, PacketCounts, ProcessEnd, ProcessMeter};
 use serde::de::DeserializeOwned;
@@ -36,10 +35,9 @@ const DRAW_TIMEOUT: Duration = Duration::from_mins(1);
 pub(super) struct CarrierProgram {
     /// Its name in errors.
     pub(super) name: &'static str,
-    pub(super) path: PathBuf,
-    pub(super) arguments: Vec<String>,
-    /// The first line of its standard input, if it takes its task from there.
-    pub(super) task: Option<String>,
+    pub(super) program: Program,
+    /// The first line of its standard input. Empty if it takes its task as arguments.
+    pub(super) task: String,
     /// Whether it writes a profile before it ends.
     pub(super) has_profile: bool,
     /// The profile, if this process must draw the graph.
@@ -51,10 +49,9 @@ impl CarrierProgram {
     pub(super) fn this(name: &'static str, carry: Carry) -> Self {
         Self {
             name,
-            path: platform::this_program(),
-            arguments: vec![CHILD.to_owned()],
+            program: Program { path: platform::this_program(), arguments: vec![CHILD.to_owned()] },
             has_profile: carry.scenario.profile.is_some(),
-            task: Some(Message::line(Task::Carry(Box::new(carry)))),
+            task: Message::line(Task::Carry(Box::new(carry))),
             stacks: None,
         }
     }
@@ -81,13 +78,13 @@ impl Carrier {
         network: Option<&Namespace>,
         interrupts: &mut Interrupts,
     ) -> Result<(Self, Ready), RunError> {
-        let CarrierProgram { name, path, arguments, task, has_profile, stacks } = program;
+        let CarrierProgram { name, program, task, has_profile, stacks } = program;
         let failed = |source| platform::Error::new(Class::Failed, "start", format!("the {name}"), source);
-        let mut command = Command::new(path);
-        command.args(arguments).env(PARENT, process::id().to_string());
+        let mut command = Command::new(program.path);
+        command.args(program.arguments).env(PARENT, process::id().to_string());
         platform::end_with_this_thread(&mut command);
         let (process, conversation) = Child::converse(command, network).map_err(failed)?;
-        conversation.send(task.as_deref().unwrap_or_default());
+        conversation.send(&task);
         let control = Arc::new(ControlChannel(conversation));
         let carrier = Self { name, process, control, has_profile, stacks };
         let control = carrier.control();

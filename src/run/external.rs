@@ -17,8 +17,6 @@
 
 use std::future;
 use std::io;
-use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -152,16 +150,26 @@ pub(super) async fn prepare(
 ) -> Result<Prepared, RunError> {
     let load = Load::of(scenario);
     let (carrier, ready) = start(scenario, tun, command, task(scenario, tun, &load), networks, interrupts).await?;
-    let (link, count) = set_up(scenario, tun, networks)?;
+    let link = match networks {
+        Some(networks) => Some(behind_link(scenario, tun, networks)?),
+        None => interface(scenario, tun).set_up().map(|()| None)?,
+    };
+    let (passing, faults) = link.unzip();
     carrier.begin();
-    let window = Window::new(load.clients(), carrier.meter(count));
+    let window = Window::new(load.clients(), carrier.meter(count(tun, networks, faults)));
     let ends = load.ends();
     let (process, ended) = (carrier.process(), carrier.ended());
+    let passing = async {
+        match passing {
+            Some(passing) => passing.await,
+            None => future::pending().await,
+        }
+    };
     let driver = async move {
         tokio::select! {
             failure = ended => failure,
             failure = outgrows(process) => failure,
-            failure = link => failure,
+            failure = passing => failure,
         }
     };
     let (flow, control, interval) = (load.flows().cloned(), carrier.control(), scenario.interval);
@@ -193,14 +201,7 @@ async fn start(
     networks: Option<&Networks>,
     interrupts: &mut Interrupts,
 ) -> Result<(Carrier, Ready), RunError> {
-    let program = CarrierProgram {
-        name: NAME,
-        path: command.path.clone(),
-        arguments: command.arguments.clone(),
-        task: Some(task),
-        has_profile: false,
-        stacks: None,
-    };
+    let program = CarrierProgram { name: NAME, program: command.clone(), task, has_profile: false, stacks: None };
     let (carrier, ready) = Carrier::start(program, networks.map(Networks::far), interrupts).await?;
     if scenario.offload == Offload::On && !ready.offload {
         let source = io::Error::new(io::ErrorKind::Unsupported, format!("the {NAME} opened it without"));
@@ -211,47 +212,15 @@ async fn start(
     Ok((carrier, ready))
 }
 
-/// Ends if the link in front of a process fails.
-type Passing = Pin<Box<dyn Future<Output = Failure> + Send>>;
-
-/// Reads the counters of a process's device, and of the link in front of it.
-type Count = Box<dyn Fn() -> Counters + Send + Sync>;
-
-/// Sets up the process's device, behind a link with conditions if there are two networks.
-fn set_up(scenario: &Scenario, tun: &Tun, networks: Option<&Networks>) -> Result<(Passing, Count), RunError> {
-    let device = Interface {
+/// The process's device.
+fn interface(scenario: &Scenario, tun: &Tun) -> Interface {
+    Interface {
         name: tun.name.clone(),
         address: tun.network.address,
         prefix_len: tun.network.prefix_len,
         route_to: None,
         mtu: scenario.mtu,
         tx_queue_len: tx_queue_len(scenario),
-    };
-    let Some(networks) = networks else {
-        device.set_up()?;
-        let count = count_of(platform::folder_of_thread(), device.name);
-        return Ok((Box::pin(future::pending()), Box::new(count)));
-    };
-    let count = count_of(networks.far().folder().to_owned(), device.name.clone());
-    let (passing, faults) = behind_link(scenario, tun, networks, device)?;
-    let drops = networks.drops(&[&tun.name], &[FAR]);
-    let count = move || {
-        let counters = count();
-        let drops = counters.drops.zip(drops()).map(|(device, link)| device + link);
-        Counters { drops, faults: Some(faults.counts().into()), ..counters }
-    };
-    Ok((Box::pin(passing), Box::new(count)))
-}
-
-/// Reads the kernel's counters of a device. `network` is the folder under `/proc` of a thread in its network.
-fn count_of(network: PathBuf, device: String) -> impl Fn() -> Counters + Send + Sync {
-    move || {
-        let counts = platform::interface_counts(&network, &device);
-        Counters {
-            packets: counts.map(|counts| counts.packets),
-            drops: counts.map(|counts| counts.dropped),
-            ..Counters::default()
-        }
     }
 }
 
@@ -261,14 +230,13 @@ fn behind_link(
     scenario: &Scenario,
     tun: &Tun,
     networks: &Networks,
-    device: Interface,
 ) -> Result<(impl Future<Output = Failure> + Send + use<>, Arc<FaultCounter>), RunError> {
     let Network { address: client, peer: stack, .. } = tun.network;
     let ([of_link, of_device], prefix_len) = proxy::ends(&tun.network);
     let (near, _) = tun::open(scenario, tun)?;
     let far = between::open_far(scenario, Network { address: of_link, peer: client, prefix_len }, networks)?;
     // The route to the stack's network covers the client too, so the client gets a host route.
-    let device = Interface { address: of_device, prefix_len, route_to: Some(stack), ..device };
+    let device = Interface { address: of_device, prefix_len, route_to: Some(stack), ..interface(scenario, tun) };
     networks.far().run(move || {
         device.set_up()?;
         platform::add_host_route(FAR, client)?;
@@ -278,6 +246,26 @@ fn behind_link(
     let near = Faulty::new(near, plan(scenario));
     let faults = near.faults();
     Ok((async move { Failure::of_driver(between::pass(near, far).await) }, faults))
+}
+
+/// Reads the kernel's counts of the process's device, and those of the link in front of it.
+fn count(
+    tun: &Tun,
+    networks: Option<&Networks>,
+    faults: Option<Arc<FaultCounter>>,
+) -> impl Fn() -> Counters + Send + Sync + use<> {
+    let network = networks.map_or_else(platform::folder_of_thread, |networks| networks.far().folder().to_owned());
+    let (device, drops) = (tun.name.clone(), networks.map(|networks| networks.drops(&[&tun.name], &[FAR])));
+    move || {
+        let counts = platform::interface_counts(&network, &device);
+        let before = drops.as_ref().map_or(Some(0), |drops| drops());
+        Counters {
+            packets: counts.map(|counts| counts.packets),
+            drops: counts.zip(before).map(|(counts, before)| counts.dropped + before),
+            faults: faults.as_ref().map(|faults| faults.counts().into()),
+            ..Counters::default()
+        }
+    }
 }
 
 /// Waits until the process takes more memory than it may: a leak must not exhaust the machine.

@@ -16,6 +16,7 @@ pub(super) mod iperf3;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use conformance::Program;
 use forwarders::{Carried, Counts, Offload};
 use platform::{Interface, Interrupts};
 
@@ -97,9 +98,8 @@ fn program(
     }
     Ok(CarrierProgram {
         name: "forwarder",
-        path: executable.to_owned(),
-        arguments,
-        task: None,
+        program: Program { path: executable.to_owned(), arguments },
+        task: String::new(),
         has_profile: stacks.is_some(),
         stacks,
     })

@@ -68,8 +68,18 @@ pub(super) fn gvisor() -> Result<PathBuf, SystemError> {
 
 impl GoProgram {
     fn build(&'static self) -> Result<PathBuf, SystemError> {
-        let cache = cache(|name| env::var_os(name)).map_err(|error| self.unavailable(error))?;
+        let cache = self.cache(|name| env::var_os(name))?;
         Build { of: self, cache, search_path: None, limit: BUILD_TIMEOUT }.program()
+    }
+
+    /// This program's folder in the user's cache, by the XDG Base Directory Specification: relative paths are ignored.
+    fn cache(&self, variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, SystemError> {
+        let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+        base.map(|base| base.join(env!("CARGO_PKG_NAME"))).ok_or_else(|| {
+            let source = io::Error::new(io::ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is an absolute path");
+            self.unavailable("find", "a folder for programs in Go", source, "set one of them,")
+        })
     }
 
     /// A hash of everything that determines the program, for its name. The architecture is in it, because several
@@ -86,28 +96,9 @@ impl GoProgram {
         go_mod.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or_default()
     }
 
-    fn failed(&self, source: io::Error) -> SystemError {
-        let remedy = "see that go can fetch its modules (go env GOPROXY),";
-        self.unavailable(Lacking::new("build", format!("the {}", self.name), source, remedy))
-    }
-
-    fn unavailable(&self, Lacking { operation, object, source, remedy }: Lacking) -> SystemError {
+    /// The error of an operation that failed for lack of something.
+    fn unavailable(&self, operation: &'static str, object: &str, source: io::Error, remedy: &str) -> SystemError {
         Error::new(Class::Unavailable, operation, object, source).remedy(format!("{remedy} {}", self.or_else))
-    }
-}
-
-/// An operation that failed for lack of something, and the remedy.
-#[derive(Debug)]
-struct Lacking {
-    operation: &'static str,
-    object: String,
-    source: io::Error,
-    remedy: String,
-}
-
-impl Lacking {
-    fn new(operation: &'static str, object: impl Into<String>, source: io::Error, remedy: impl Into<String>) -> Self {
-        Self { operation, object: object.into(), source, remedy: remedy.into() }
     }
 }
 
@@ -142,16 +133,6 @@ fn version_of(program: &Path) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// This program's folder in the user's cache, by the XDG Base Directory Specification: relative paths are ignored.
-fn cache(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Lacking> {
-    let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
-    base.map(|base| base.join(env!("CARGO_PKG_NAME"))).ok_or_else(|| {
-        let source = io::Error::new(io::ErrorKind::NotFound, "neither XDG_CACHE_HOME nor HOME is an absolute path");
-        Lacking::new("find", "a folder for programs in Go", source, "set one of them,")
-    })
-}
-
 /// A build, and the place of its result.
 struct Build {
     of: &'static GoProgram,
@@ -184,7 +165,7 @@ impl Build {
     fn build(&self, program: &Path) -> Result<(), SystemError> {
         let failed = |source| {
             let remedy = "see that it can be written to, set XDG_CACHE_HOME to another one,";
-            self.of.unavailable(Lacking::new("write to", self.cache.display().to_string(), source, remedy))
+            self.of.unavailable("write to", &self.cache.display().to_string(), source, remedy)
         };
         let folder = self.folder().map_err(failed)?;
         self.go(folder.path(), &["build", "-trimpath", "-buildvcs=false", "-o", UNFINISHED, "."], self.limit)?;
@@ -211,14 +192,18 @@ impl Build {
         if let Some(path) = &self.search_path {
             command.env("PATH", path);
         }
+        let failed = |source| {
+            let remedy = "see that go can fetch its modules (go env GOPROXY),";
+            self.of.unavailable("build", &format!("the {}", self.of.name), source, remedy)
+        };
         match output(command, limit) {
             Ok(end) if end.by == ProcessEnd::Exited(0) => Ok(end),
-            Ok(end) => Err(self.of.failed(io::Error::other(last_words(&end.stderr)))),
+            Ok(end) => Err(failed(io::Error::other(last_words(&end.stderr)))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let remedy = format!("install Go {} or newer,", self.of.needed_version());
-                Err(self.of.unavailable(Lacking::new("start", "go", error, remedy)))
+                Err(self.of.unavailable("start", "go", error, &remedy))
             }
-            Err(error) => Err(self.of.failed(error)),
+            Err(error) => Err(failed(error)),
         }
     }
 

@@ -24,6 +24,7 @@ use std::path::PathBuf;
 
 use conformance::{Ready, line};
 use forwarders::Counts;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -117,17 +118,11 @@ impl Message {
     ///
     /// [`RunError::OtherProtocol`] for a task of another version, [`RunError::NoProtocol`] for anything else.
     pub(super) fn parse(line: &str) -> Result<Self, RunError> {
-        let program = || "the parent process".to_owned();
-        let no_protocol = || RunError::NoProtocol { program: program(), ours: PROTOCOL };
-        let value: Value = serde_json::from_str(line).map_err(|_| no_protocol())?;
-        let theirs = version(&value).ok_or_else(no_protocol)?;
-        if value.get("task").and_then(Value::as_str) == Some("hello") {
-            return Ok(Self { protocol: theirs, task: Task::Hello });
+        match serde_json::from_str(line) {
+            // Any version.
+            Ok(hello @ Self { task: Task::Hello, .. }) => Ok(hello),
+            _ => parse(line, "the parent process"),
         }
-        if theirs != PROTOCOL {
-            return Err(RunError::OtherProtocol { program: program(), theirs, ours: PROTOCOL });
-        }
-        serde_json::from_value(value).map_err(|_| no_protocol())
     }
 }
 
@@ -138,19 +133,19 @@ impl Greeting {
     ///
     /// [`RunError::OtherProtocol`] for another version, [`RunError::NoProtocol`] for anything else.
     pub(super) fn parse(line: &str, program: &str) -> Result<Self, RunError> {
-        let no_protocol = || RunError::NoProtocol { program: program.to_owned(), ours: PROTOCOL };
-        let value: Value = serde_json::from_str(line).map_err(|_| no_protocol())?;
-        match version(&value) {
-            Some(PROTOCOL) => serde_json::from_value(value).map_err(|_| no_protocol()),
-            Some(theirs) => Err(RunError::OtherProtocol { program: program.to_owned(), theirs, ours: PROTOCOL }),
-            None => Err(no_protocol()),
-        }
+        parse(line, program)
     }
 }
 
-/// The version of a line, whatever else is in it.
-fn version(line: &Value) -> Option<u32> {
-    u32::try_from(line.get("protocol")?.as_u64()?).ok()
+/// Reads a line of another program, which must have this version.
+fn parse<T: DeserializeOwned>(line: &str, program: &str) -> Result<T, RunError> {
+    let (program, ours) = (program.to_owned(), PROTOCOL);
+    let value = serde_json::from_str::<Value>(line).unwrap_or_default();
+    match value.get("protocol").and_then(Value::as_u64).and_then(|version| u32::try_from(version).ok()) {
+        Some(PROTOCOL) => serde_json::from_value(value).map_err(|_| RunError::NoProtocol { program, ours }),
+        Some(theirs) => Err(RunError::OtherProtocol { program, theirs, ours }),
+        None => Err(RunError::NoProtocol { program, ours }),
+    }
 }
 
 #[cfg(test)]

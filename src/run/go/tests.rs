@@ -183,12 +183,12 @@ fn what_was_built_long_ago_goes_and_nothing_else() {
 #[test]
 fn the_cache_is_where_the_user_keeps_theirs() {
     let with = |xdg: Option<&'static str>, home: Option<&'static str>| {
-        cache(move |name| if name == "HOME" { home } else { xdg }.map(OsString::from))
+        FORWARDER.cache(move |name| if name == "HOME" { home } else { xdg }.map(OsString::from))
     };
     assert_eq!(with(Some("/cache"), Some("/home/user")).unwrap(), Path::new("/cache/rust-tun-perf"));
     assert_eq!(with(Some("relative"), Some("/home/user")).unwrap(), Path::new("/home/user/.cache/rust-tun-perf"));
     assert_eq!(with(None, Some("/home/user")).unwrap(), Path::new("/home/user/.cache/rust-tun-perf"));
-    insta::assert_snapshot!(FORWARDER.unavailable(with(None, None).unwrap_err()), @"find a folder for programs in Go: neither XDG_CACHE_HOME nor HOME is an absolute path; set one of them, or name a finished program with --go-forwarder, or choose --forwarder rust");
+    insta::assert_snapshot!(with(None, None).unwrap_err(), @"find a folder for programs in Go: neither XDG_CACHE_HOME nor HOME is an absolute path; set one of them, or name a finished program with --go-forwarder, or choose --forwarder rust");
 }
 
 /// Every file that go would build is among the sources.
