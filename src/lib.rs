@@ -33,7 +33,7 @@ use crate::cli::{Cli, DEFAULT_FLOOR, Format};
 use crate::measure::{CompareError, Comparison};
 use crate::plan::{ConformPlan, MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
-use crate::run::{Executor, Executors, MatrixError, ProcessExecutor, RunError, TunExecutor};
+use crate::run::{Executor, ProcessExecutor, RunError, TunExecutor};
 use crate::sample::{Appender, Environment, FileError, Head, Sample, SampleFile, Status};
 use crate::scenario::{Scenario, plural};
 
@@ -115,15 +115,6 @@ impl Error {
             | Self::Output(_)
             | Self::Save(_)
             | Self::File(_) => 1,
-        }
-    }
-}
-
-impl From<MatrixError> for Error {
-    fn from(error: MatrixError) -> Self {
-        match error {
-            MatrixError::Run(error) => Self::Run(error),
-            MatrixError::File(error) => Self::File(error),
         }
     }
 }
@@ -215,10 +206,10 @@ fn matrix<X: Executor>(
             plural(minutes, "minute")
         )?;
     }
-    let executors = Executors { this: apart(platform::this_program()), against: plan.against.clone().map(&apart) };
-    let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let (this, against) = (apart(platform::this_program()), plan.against.clone().map(&apart));
     let mut progress = report::Progress::new(&mut *err, terminal);
-    let (samples, ended) = run::matrix(plan, arguments, &executors, &mut progress);
+    let (samples, ended): (_, Result<(), Error>) =
+        run::matrix(plan, &arguments(), &this, against.as_ref(), &mut progress);
     if !samples.is_empty() {
         report::outcome(&samples, columns, out)?;
     }
@@ -231,6 +222,11 @@ fn matrix<X: Executor>(
         0 => verdict,
         failed => Err(Error::Failed { failed, runs: samples.len() }),
     }
+}
+
+/// The program's arguments, for the head of a file.
+fn arguments() -> Vec<String> {
+    env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
 /// Compares the other build (old) with this one (new), within the rounds of a matrix.
@@ -283,8 +279,7 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         return Ok(report::cases(&plan.cases, columns, out)?);
     }
     let count = plan.cases.len() * plan.stacks.len();
-    let arguments = env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let head = Head::new(Environment::detect(), arguments, 0, Vec::new());
+    let head = Head::new(Environment::detect(), arguments(), 0, Vec::new());
     let opened = plan.out.as_ref().map(|path| Appender::open(path, slice::from_ref(&head))).transpose()?;
     let (mut file, earlier) = opened.map(|(file, earlier)| (file, earlier.scores)).unzip();
     let earlier = earlier.unwrap_or_default();

@@ -15,7 +15,7 @@ use super::{Executor, RunError};
 use crate::cli::{self, Cli};
 use crate::plan::MatrixPlan;
 use crate::remedy;
-use crate::sample::{Environment, Sample, Status, Warning};
+use crate::sample::{Environment, Sample, Warning};
 use crate::scenario::{Mode, Scenario, Subject};
 
 /// The runs that the doctor tries: every stack of this build, as reader and as writer, with and without offload if the
@@ -36,23 +36,16 @@ pub fn facts() -> Vec<Check> {
 
 fn of_environment(environment: &Environment) -> Vec<Check> {
     let (machine, program) = (&environment.machine, &environment.program);
-    let unknown = || "unknown".to_owned();
-    let build = program.build.clone().unwrap_or_else(unknown);
-    let mut checks = vec![Check::new(
-        "program",
-        Verdict::Ok,
-        format!(
-            "version {}, commit {}, {build} build",
-            program.version.clone().unwrap_or_else(unknown),
-            program.commit.clone().unwrap_or_else(unknown)
-        ),
-    )];
+    let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+    let build = known(&program.build);
+    let finding = format!("version {}, commit {}, {build} build", known(&program.version), known(&program.commit));
+    let mut checks = vec![Check::new("program", Verdict::Ok, finding)];
     if build == "debug" {
         checks.push(Check::new("build", Verdict::Note, Warning::DebugBuild.to_string()));
     }
     let cpu = machine.cpu.as_deref().unwrap_or("unknown processor");
-    let cpus = machine.cpus.map_or_else(unknown, |cpus| cpus.to_string());
-    let memory = platform::doctor::memory_bytes().map_or_else(unknown, |bytes| ByteSize(bytes).to_string());
+    let cpus = known(&machine.cpus.map(|cpus| cpus.to_string()));
+    let memory = known(&platform::doctor::memory_bytes().map(|bytes| ByteSize(bytes).to_string()));
     let kernel = machine.kernel.as_deref().unwrap_or("of unknown release");
     let (system, architecture) = (&machine.system, &machine.architecture);
     let finding = format!("{cpus} processors, {cpu}; memory {memory}; {system} {kernel} on {architecture}");
@@ -113,7 +106,7 @@ pub fn doctor<E: From<RunError>>(
     facts.iter().try_for_each(&mut report)?;
     let mut trials = Trials { executor, scenarios: scenarios(), told: Vec::new() };
     let mut possible = facts.iter().all(|fact| fact.verdict != Verdict::Missing);
-    if possible && let Some(check) = trials.first()? {
+    if possible && let Some(check) = trials.probe("first run", Way::default(), place)? {
         possible = check.verdict == Verdict::Ok;
         report(&check)?;
     }
@@ -121,9 +114,15 @@ pub fn doctor<E: From<RunError>>(
         report(&Check::new("runs", Verdict::Note, "not tried: all of them need what is missing"))?;
         return Ok(false);
     }
-    for check in [trials.offload()?, trials.ipv6()?].into_iter().flatten() {
-        report(&check)?;
-    }
+    let offload = if platform::offload_supported() {
+        let finding = |_: &_, _: &_| "super-packets cross the device, with partial checksums".to_owned();
+        trials.probe("offload", Way { offload: true, ..Way::default() }, finding)?
+    } else {
+        Some(Check::new("offload", Verdict::Note, "TUN devices of this system have none"))
+    };
+    let finding = |_: &_, _: &_| "the device has an IPv6 address".to_owned();
+    let ipv6 = trials.probe("IPv6", Way { ipv6: true, ..Way::default() }, finding)?;
+    offload.iter().chain(&ipv6).try_for_each(&mut report)?;
     let mut can_run = false;
     for stack in StackKind::ALL.into_iter().filter(|stack| stack.compiled_in()) {
         let mut both = true;
@@ -146,8 +145,28 @@ fn scenarios() -> Vec<Scenario> {
     let Ok(plan) = MatrixPlan::try_from(*matrix) else { return Vec::new() };
     let mut scenarios: Vec<_> = plan.scenarios.iter().map(Scenario::path_check).collect();
     // Failures are reported in this order: the simplest run first.
-    scenarios.sort_by_key(|scenario| (scenario.ipv6(), is_offloaded(scenario)));
+    scenarios.sort_by_key(Way::of);
     scenarios
+}
+
+/// The features of a run that not every system has.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Way {
+    ipv6: bool,
+    offload: bool,
+}
+
+impl Way {
+    fn of(scenario: &Scenario) -> Self {
+        Self { ipv6: scenario.ipv6(), offload: scenario.offload == Offload::On }
+    }
+}
+
+/// The place of the first run.
+fn place(scenario: &Scenario, sample: &Sample) -> String {
+    let device = sample.measured.device.as_ref().map_or("a device", |device| &device.name);
+    let place = if scenario.isolated { " in a network namespace of its own" } else { "" };
+    format!("over {device}{place}, which is gone again")
 }
 
 /// The runs that are left to try.
@@ -159,90 +178,57 @@ struct Trials<'a, X> {
 }
 
 /// Why a run did not deliver.
-enum Refusal {
-    /// The system lacks something.
-    Unavailable(String),
-    /// It began, and failed.
-    Failed(String),
+struct Refusal {
+    /// Whether the system lacks something; else the run began and failed.
+    is_lack: bool,
+    reason: String,
 }
 
 impl<X: Executor> Trials<'_, X> {
-    /// Checks whether any run can begin. `None` if a run began and failed: the line of its stack reports that.
-    fn first(&self) -> Result<Option<Check>, RunError> {
-        let name = "first run";
-        let plain = |scenario: &&Scenario| !is_offloaded(scenario) && !scenario.ipv6();
-        let Some(scenario) = self.scenarios.iter().find(plain) else {
-            return Ok(Some(Check::new(name, Verdict::Missing, "there is no scenario to try")));
-        };
-        Ok(match self.run(scenario)? {
-            Ok(sample) => {
-                let device = sample.measured.device.map_or_else(|| "a device".to_owned(), |device| device.name);
-                let place = if scenario.isolated { " in a network namespace of its own" } else { "" };
-                Some(Check::new(name, Verdict::Ok, format!("over {device}{place}, which is gone again")))
-            }
-            Err(Refusal::Unavailable(reason)) => Some(Check::new(name, Verdict::Missing, reason)),
-            Err(Refusal::Failed(_)) => None,
-        })
-    }
-
-    fn offload(&mut self) -> Result<Option<Check>, RunError> {
-        if !platform::offload_supported() {
-            return Ok(Some(Check::new("offload", Verdict::Note, "TUN devices of this system have none")));
-        }
-        let one = |scenario: &Scenario| is_offloaded(scenario) && !scenario.ipv6();
-        self.axis("offload", "super-packets cross the device, with partial checksums", one, is_offloaded)
-    }
-
-    fn ipv6(&mut self) -> Result<Option<Check>, RunError> {
-        let one = |scenario: &Scenario| scenario.ipv6() && !is_offloaded(scenario);
-        self.axis("IPv6", "the device has an IPv6 address", one, Scenario::ipv6)
-    }
-
-    /// Tries one run with a feature that not every system has. If the feature is missing, the runs that need it are not
-    /// tried.
-    fn axis(
+    /// Tries one run of this way. If the system lacks a feature, the runs that need it are not tried. `None` if the run
+    /// began and failed: the line of its stack reports that.
+    fn probe(
         &mut self,
         name: &str,
-        finding: &str,
-        one: impl Fn(&Scenario) -> bool,
-        all: impl Fn(&Scenario) -> bool,
+        way: Way,
+        finding: impl FnOnce(&Scenario, &Sample) -> String,
     ) -> Result<Option<Check>, RunError> {
-        let Some(scenario) = self.scenarios.iter().find(|scenario| one(scenario)) else { return Ok(None) };
+        let Some(scenario) = self.scenarios.iter().find(|scenario| Way::of(scenario) == way) else { return Ok(None) };
         Ok(match self.run(scenario)? {
-            Ok(_) => Some(Check::new(name, Verdict::Ok, finding)),
-            Err(Refusal::Unavailable(reason)) => {
-                self.scenarios.retain(|scenario| !all(scenario));
+            Ok(sample) => Some(Check::new(name, Verdict::Ok, finding(scenario, &sample))),
+            Err(Refusal { is_lack: true, reason }) => {
+                let needs = |other: Way| other.ipv6 >= way.ipv6 && other.offload >= way.offload;
+                self.scenarios.retain(|scenario| !needs(Way::of(scenario)));
                 Some(Check::new(name, Verdict::Missing, reason))
             }
-            Err(Refusal::Failed(_)) => None,
+            Err(_) => None,
         })
     }
 
     /// Tries a stack in a mode, in all remaining runs. Also returns whether any of them delivers over IPv4.
     fn row(&mut self, stack: StackKind, mode: Mode) -> Result<(Check, bool), RunError> {
         let mut delivered = Vec::new();
-        let mut failures: Vec<(String, Vec<&Scenario>)> = Vec::new();
+        let mut failures: Vec<(String, Vec<Way>)> = Vec::new();
         let is_of_row =
             |scenario: &&Scenario| scenario.subject == Subject::Path(stack) && scenario.workload.mode() == Some(mode);
         for scenario in self.scenarios.iter().filter(is_of_row) {
+            let way = Way::of(scenario);
             match self.run(scenario)? {
-                Ok(_) => delivered.push(scenario),
-                Err(Refusal::Unavailable(reason) | Refusal::Failed(reason)) => {
-                    match failures.iter_mut().find(|(told, _)| *told == reason) {
-                        Some((_, scenarios)) => scenarios.push(scenario),
-                        None => failures.push((reason, vec![scenario])),
-                    }
-                }
+                Ok(_) => delivered.push(way),
+                Err(Refusal { reason, .. }) => match failures.iter_mut().find(|(told, _)| *told == reason) {
+                    Some((_, ways)) => ways.push(way),
+                    None => failures.push((reason, vec![way])),
+                },
             }
         }
-        let delivers = delivered.iter().any(|scenario| !scenario.ipv6());
-        let failures: Vec<_> = failures.into_iter().map(|(reason, of)| (ways(&of), reason)).collect();
+        let delivers = delivered.iter().any(|way| !way.ipv6);
         let name = format!("{stack} {mode}");
         if failures.is_empty() {
-            return Ok((Check::new(name, Verdict::Ok, format!("every byte arrives {}", ways(&delivered))), delivers));
+            let finding = format!("every byte arrives {}", text_of(&delivered));
+            return Ok((Check::new(name, Verdict::Ok, finding), delivers));
         }
-        let findings = failures.into_iter().map(|(ways, reason)| format!("{ways}: {}", self.once(&name, reason)));
-        let findings: Vec<_> = findings.collect();
+        let finding = |(reason, ways): (String, Vec<Way>)| format!("{}: {}", text_of(&ways), self.once(&name, reason));
+        let findings: Vec<_> = failures.into_iter().map(finding).collect();
         Ok((Check::new(name, Verdict::Failed, findings.join("; ")), delivers))
     }
 
@@ -257,41 +243,33 @@ impl<X: Executor> Trials<'_, X> {
 
     /// Makes a run.
     fn run(&self, scenario: &Scenario) -> Result<Result<Sample, Refusal>, RunError> {
-        match self.executor.execute(scenario) {
-            Err(RunError::Interrupted) => Err(RunError::Interrupted),
-            Err(error) if error.class() == Class::Failed => Ok(Err(Refusal::Failed(error.to_string()))),
-            Err(error) => Ok(Err(Refusal::Unavailable(error.to_string()))),
-            Ok(sample) if sample.measured.status == Status::Ok => Ok(Ok(sample)),
+        Ok(match self.executor.execute(scenario) {
+            Err(RunError::Interrupted) => return Err(RunError::Interrupted),
+            Err(error) => Err(Refusal { is_lack: error.class() != Class::Failed, reason: error.to_string() }),
+            Ok(sample) if sample.is_ok() => Ok(sample),
             Ok(Sample { measured, .. }) => {
-                Ok(Err(Refusal::Failed(format!("{}: {}", measured.status, measured.detail.unwrap_or_default()))))
+                let reason = format!("{}: {}", measured.status, measured.detail.unwrap_or_default());
+                Err(Refusal { is_lack: false, reason })
             }
-        }
+        })
     }
 }
 
-fn is_offloaded(scenario: &Scenario) -> bool {
-    scenario.offload == Offload::On
-}
-
 /// The offload settings and IP versions of some runs.
-fn ways(scenarios: &[&Scenario]) -> String {
-    let has = |ipv6: bool, offload: bool| {
-        scenarios.iter().any(|scenario| scenario.ipv6() == ipv6 && is_offloaded(scenario) == offload)
+fn text_of(ways: &[Way]) -> String {
+    let of = |(version, ipv6): (&'static str, bool)| {
+        let how = match [false, true].map(|offload| ways.contains(&Way { ipv6, offload })) {
+            [true, true] => "with and without offload",
+            [true, false] => "without offload",
+            [false, true] => "with offload",
+            [false, false] => return None,
+        };
+        Some((version, how))
     };
-    let versions = [("IPv4", has(false, false), has(false, true)), ("IPv6", has(true, false), has(true, true))];
-    let of = |(plain, offloaded)| match (plain, offloaded) {
-        (true, true) => Some("with and without offload"),
-        (true, false) => Some("without offload"),
-        (false, true) => Some("with offload"),
-        (false, false) => None,
-    };
-    let ways: Vec<_> = versions
-        .into_iter()
-        .filter_map(|(version, plain, offloaded)| Some((version, of((plain, offloaded))?)))
-        .collect();
-    match ways[..] {
+    let versions: Vec<_> = [("IPv4", false), ("IPv6", true)].into_iter().filter_map(of).collect();
+    match versions[..] {
         [(first, how), (second, same)] if how == same => format!("over {first} and {second}, {how}"),
-        _ => ways.iter().map(|(version, how)| format!("over {version} {how}")).collect::<Vec<_>>().join(" and "),
+        _ => versions.iter().map(|(version, how)| format!("over {version} {how}")).collect::<Vec<_>>().join(" and "),
     }
 }
 

@@ -25,56 +25,33 @@ pub trait Observer {
     fn end(&mut self);
 }
 
-/// Why a matrix did not finish.
-#[derive(Debug, thiserror::Error)]
-pub enum MatrixError {
-    /// No cell could be run at all, or the user interrupted the matrix.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// The file of samples is wrong, or cannot be written.
-    #[error(transparent)]
-    File(#[from] FileError),
-}
-
-/// Runs a matrix to its end, with the programs of `executors`: this program, and perhaps another build. `arguments` are
-/// the program's arguments, for the head of the file.
+/// Runs a matrix to its end with `this` program, and with another build to compare `against`, if there is one.
+/// `arguments` are the program's arguments, for the head of the file.
 ///
 /// Before its first run, a cell is checked with a short run that compares every byte ([`Scenario::path_check`]). A
 /// failure is a sample, and the matrix goes on. A file that already has samples of this matrix is continued.
 ///
-/// Returns all samples, earlier ones first, and an error if the matrix did not finish.
-pub fn matrix<X: Executor>(
+/// Returns all samples, earlier ones first, and an error if the matrix did not finish: no cell could be run at all, the
+/// user interrupted it, or the file is wrong or cannot be written.
+pub fn matrix<X: Executor, E: From<RunError> + From<FileError>>(
     plan: &MatrixPlan,
-    arguments: Vec<String>,
-    executors: &Executors<X>,
+    arguments: &[String],
+    this: &X,
+    against: Option<&X>,
     observer: &mut impl Observer,
-) -> (Vec<Sample>, Result<(), MatrixError>) {
-    let mut rounds = match Rounds::begin(plan, arguments, executors) {
+) -> (Vec<Sample>, Result<(), E>) {
+    let executors: Vec<_> = [this].into_iter().chain(against).collect();
+    let mut rounds = match Rounds::begin(plan, arguments, &executors) {
         Ok(rounds) => rounds,
         Err(error) => return (Vec::new(), Err(error)),
     };
-    let total = plan.scenarios.len() * plan.runs as usize * executors.count();
+    let total = plan.scenarios.len() * plan.runs as usize * executors.len();
     // The file may have runs of later rounds. They are kept, but not counted.
     let done = rounds.done.iter().filter(|run| run.round <= plan.runs).count();
     observer.begin(total, done, rounds.seed);
-    let result = (1..=plan.runs).try_for_each(|round| rounds.round(plan, round, executors, observer));
+    let result = (1..=plan.runs).try_for_each(|round| rounds.round(plan, round, &executors, observer));
     observer.end();
     (rounds.samples, result)
-}
-
-/// The programs that run the cells.
-#[derive(Debug)]
-pub struct Executors<X> {
-    /// This program.
-    pub this: X,
-    /// Another build of it.
-    pub against: Option<X>,
-}
-
-impl<X> Executors<X> {
-    fn count(&self) -> usize {
-        1 + usize::from(self.against.is_some())
-    }
 }
 
 /// A run of a matrix.
@@ -104,15 +81,17 @@ struct Rounds {
 
 impl Rounds {
     /// Prepares the programs, and opens the file.
-    fn begin<X: Executor>(
+    fn begin<E: From<RunError> + From<FileError>>(
         plan: &MatrixPlan,
-        arguments: Vec<String>,
-        executors: &Executors<X>,
-    ) -> Result<Self, MatrixError> {
-        let environment = executors.this.prepare(&plan.scenarios)?;
-        let mut heads = vec![Head::new(environment, arguments.clone(), plan.seed(), plan.scenarios.clone())];
-        if let Some(other) = &executors.against {
-            heads.push(Head::new(other.prepare(&plan.scenarios)?, arguments, plan.seed(), Vec::new()));
+        arguments: &[String],
+        executors: &[&impl Executor],
+    ) -> Result<Self, E> {
+        let mut heads = Vec::new();
+        for executor in executors {
+            // Both builds run the same scenarios, so one head names them.
+            let scenarios = if heads.is_empty() { plan.scenarios.clone() } else { Vec::new() };
+            let environment = executor.prepare(&plan.scenarios)?;
+            heads.push(Head::new(environment, arguments.to_vec(), plan.seed(), scenarios));
         }
         Ok(Self::open(plan, heads)?)
     }
@@ -148,18 +127,17 @@ impl Rounds {
     }
 
     /// Makes each run of this round that was not made before.
-    fn round<X: Executor>(
+    fn round<E: From<RunError> + From<FileError>>(
         &mut self,
         plan: &MatrixPlan,
         round: u32,
-        executors: &Executors<X>,
+        executors: &[&impl Executor],
         observer: &mut impl Observer,
-    ) -> Result<(), MatrixError> {
+    ) -> Result<(), E> {
         let mut refused = None;
         let cells = plan.scenarios.len();
-        for index in MatrixPlan::order(cells * executors.count(), self.seed, round) {
-            let scenario = &plan.scenarios[index % cells];
-            let executor = executors.against.as_ref().filter(|_| index >= cells).unwrap_or(&executors.this);
+        for index in MatrixPlan::order(cells * executors.len(), self.seed, round) {
+            let (scenario, executor) = (&plan.scenarios[index % cells], executors[index / cells]);
             let environment = Arc::clone(&self.environments[index / cells]);
             let run = Run { cell: Cell::planned(scenario), round, against: index >= cells };
             if !self.done.insert(run.clone()) {

@@ -68,6 +68,10 @@ fn statuses(samples: &[Sample]) -> Vec<Status> {
     samples.iter().map(|sample| sample.measured.status).collect()
 }
 
+fn made<X: Executor>(plan: &MatrixPlan, this: &X, against: Option<&X>) -> (Vec<Sample>, Result<(), crate::Error>) {
+    matrix(plan, &[], this, against, &mut Nobody)
+}
+
 #[test]
 fn a_run_that_cannot_start_is_unavailable_only_if_something_is_missing() {
     let folder = tempfile::tempdir().unwrap();
@@ -77,7 +81,7 @@ fn a_run_that_cannot_start_is_unavailable_only_if_something_is_missing() {
         3 => Err(error(Class::Invalid)),
         _ => Ok(()),
     });
-    let (samples, ended) = matrix(&plan(&folder), Vec::new(), &Executors { this, against: None }, &mut Nobody);
+    let (samples, ended) = made(&plan(&folder), &this, None);
     ended.unwrap();
     assert_eq!(statuses(&samples), [Status::Ok, Status::Unavailable, Status::NotStarted, Status::NotStarted]);
 }
@@ -87,12 +91,12 @@ fn a_run_that_was_unavailable_is_tried_again_when_the_file_is_continued() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&folder);
     let once = executor("new", |run| if run == 1 { Err(error(Class::Unavailable)) } else { Ok(()) });
-    let (samples, _) = matrix(&plan, Vec::new(), &Executors { this: once, against: None }, &mut Nobody);
+    let (samples, _) = made(&plan, &once, None);
     assert_eq!(statuses(&samples), [Status::Ok, Status::Unavailable, Status::Ok, Status::Ok]);
-    let again = Executors { this: executor("new", |_| Ok(())), against: None };
-    let (samples, ended) = matrix(&plan, Vec::new(), &again, &mut Nobody);
+    let again = executor("new", |_| Ok(()));
+    let (samples, ended) = made(&plan, &again, None);
     ended.unwrap();
-    assert_eq!(*again.this.runs.borrow(), [samples[1].cell.clone()], "the other runs are not made again");
+    assert_eq!(*again.runs.borrow(), [samples[1].cell.clone()], "the other runs are not made again");
     assert_eq!(statuses(&samples), [Status::Ok; 4]);
     assert_eq!(SampleFile::read(&plan.out.unwrap()).unwrap().samples, samples);
 }
@@ -102,8 +106,8 @@ fn another_build_runs_every_cell_in_the_same_rounds() {
     let folder = tempfile::tempdir().unwrap();
     let plan = plan(&folder);
     let outcome = |_| Ok(());
-    let executors = Executors { this: executor("new", outcome), against: Some(executor("old", outcome)) };
-    let (samples, ended) = matrix(&plan, Vec::new(), &executors, &mut Nobody);
+    let [this, against] = ["new", "old"].map(|commit| executor(commit, outcome));
+    let (samples, ended) = made(&plan, &this, Some(&against));
     ended.unwrap();
     for round in [1, 2] {
         for against in [false, true] {
@@ -116,9 +120,9 @@ fn another_build_runs_every_cell_in_the_same_rounds() {
     assert!(samples.iter().all(|sample| commit(sample) == if sample.measured.against { "old" } else { "new" }));
     assert_eq!(SampleFile::read(plan.out.as_ref().unwrap()).unwrap().samples, samples);
     // Nothing is left to do.
-    let (_, ended) = matrix(&plan, Vec::new(), &executors, &mut Nobody);
+    let (_, ended) = made(&plan, &this, Some(&against));
     ended.unwrap();
-    assert_eq!(executors.this.runs.borrow().len() + executors.against.unwrap().runs.borrow().len(), 8);
+    assert_eq!(this.runs.borrow().len() + against.runs.borrow().len(), 8);
 }
 
 #[test]
@@ -128,8 +132,7 @@ fn a_file_is_continued_with_the_same_other_build_only() {
         let plan = MatrixPlan { out: Some(folder.path().join(file)), ..plan(&folder) };
         let outcome = |_| Ok(());
         let against = against.map(|commit| executor(commit, outcome));
-        let executors = Executors { this: executor("new", outcome), against };
-        let (samples, ended) = matrix(&plan, Vec::new(), &executors, &mut Nobody);
+        let (samples, ended) = made(&plan, &executor("new", outcome), against.as_ref());
         assert_eq!(samples.is_empty(), ended.is_err());
         ended.err().map(|error| error.to_string().split_once(": ").unwrap().1.to_owned())
     };
