@@ -54,33 +54,19 @@ pub enum Error {
         /// The operation that failed, and the cause.
         detail: String,
     },
-    /// Some runs of a matrix failed.
-    #[error("{failed} of {runs} runs failed; see the table")]
-    Failed {
-        /// The number of failed runs.
-        failed: usize,
-        /// The number of all runs.
-        runs: usize,
+    /// Some results are bad: runs of a matrix failed, cells got slower, or results of conform are not the known ones.
+    #[error("{bad} of {all} {verdict}")]
+    Bad {
+        /// The number of bad results.
+        bad: usize,
+        /// The number of all results.
+        all: usize,
+        /// The kind of results, and how they are bad.
+        verdict: &'static str,
     },
     /// The doctor found no stack that can read and write here.
     #[error("this machine cannot make a run; the lines above say what is missing")]
     Unfit,
-    /// Some conformance results differ from the known ones.
-    #[error("{changed} of {results} results are not as known; see the list")]
-    NotAsKnown {
-        /// The number of results that differ.
-        changed: usize,
-        /// The number of all results.
-        results: usize,
-    },
-    /// A comparison found cells that got slower or broke.
-    #[error("{worse} of {cells} cells got slower or broke")]
-    Slower {
-        /// The number of cells that got slower or broke.
-        worse: usize,
-        /// The number of all cells.
-        cells: usize,
-    },
     /// Two files of samples cannot be compared.
     #[error(transparent)]
     Compare(#[from] CompareError),
@@ -108,13 +94,7 @@ impl Error {
             Self::File(error) if error.is_input() => 2,
             Self::Run(error) => error.exit_code(),
             Self::Unfit => 3,
-            Self::Sample { .. }
-            | Self::Failed { .. }
-            | Self::Slower { .. }
-            | Self::NotAsKnown { .. }
-            | Self::Output(_)
-            | Self::Save(_)
-            | Self::File(_) => 1,
+            Self::Sample { .. } | Self::Bad { .. } | Self::Output(_) | Self::Save(_) | Self::File(_) => 1,
         }
     }
 }
@@ -218,10 +198,8 @@ fn matrix<X: Executor>(
     }
     ended?;
     let verdict = if plan.against.is_some() { compare_programs(&samples, out) } else { Ok(()) };
-    match samples.iter().filter(|sample| has_failed(sample)).count() {
-        0 => verdict,
-        failed => Err(Error::Failed { failed, runs: samples.len() }),
-    }
+    let failed = samples.iter().filter(|sample| has_failed(sample)).count();
+    none_bad(failed, samples.len(), "runs failed; see the table").and(verdict)
 }
 
 /// The program's arguments, for the head of a file.
@@ -235,6 +213,10 @@ fn compare_programs(samples: &[Sample], out: &mut impl Write) -> Result<(), Erro
     verdict(&Comparison::within_rounds(&old, &new, DEFAULT_FLOOR / 100.0)?, &old, &new, out)
 }
 
+fn none_bad(bad: usize, all: usize, verdict: &'static str) -> Result<(), Error> {
+    if bad == 0 { Ok(()) } else { Err(Error::Bad { bad, all, verdict }) }
+}
+
 /// Whether a run failed. A forwarder that this machine lacks is no failure: its row of the table stays empty.
 fn has_failed(sample: &Sample) -> bool {
     match sample.measured.status {
@@ -245,10 +227,8 @@ fn has_failed(sample: &Sample) -> bool {
 
 fn verdict(comparison: &Comparison, old: &[Sample], new: &[Sample], out: &mut impl Write) -> Result<(), Error> {
     report::comparison(comparison, &measure::differences(old, new), out)?;
-    match comparison.worse() {
-        0 => Ok(comparison.answers()?),
-        worse => Err(Error::Slower { worse, cells: comparison.cells.len() }),
-    }
+    none_bad(comparison.worse(), comparison.cells.len(), "cells got slower or broke")?;
+    Ok(comparison.answers()?)
 }
 
 fn report(files: &[PathBuf], format: Format, file: Option<&Path>, out: &mut impl Write) -> Result<(), Error> {
@@ -307,10 +287,8 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
     if !plan.json {
         report::scores(&scores, columns, out)?;
     }
-    match scores.iter().filter(|score| !score.is_as_known()).count() {
-        0 => Ok(()),
-        changed => Err(Error::NotAsKnown { changed, results: scores.len() }),
-    }
+    let changed = scores.iter().filter(|score| !score.is_as_known()).count();
+    none_bad(changed, scores.len(), "results are not as known; see the list")
 }
 
 fn doctor(executor: &impl Executor, out: &mut impl Write) -> Result<(), Error> {

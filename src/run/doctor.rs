@@ -8,9 +8,9 @@ use bytesize::ByteSize;
 use clap::Parser;
 use netstacks::{StackConfig, StackKind};
 use platform::doctor::{Check, Verdict};
-use platform::{Class, Offload, ProcessEnd};
+use platform::{Class, Offload};
 
-use super::process::output;
+use super::process::printed;
 use super::{Executor, RunError};
 use crate::cli::{self, Cli};
 use crate::plan::MatrixPlan;
@@ -74,7 +74,9 @@ fn stacks() -> Check {
 
 /// If it is missing, that is only a note: no run of a stack needs it.
 fn iperf3() -> Check {
-    match version_of(Command::new("iperf3"), VERSION_TIMEOUT).as_deref().and_then(|text| text.lines().next()) {
+    let mut command = Command::new("iperf3");
+    command.arg("--version");
+    match printed(command, VERSION_TIMEOUT).as_deref().and_then(|text| text.lines().next()) {
         Some(version) => Check::new("iperf3", Verdict::Ok, version),
         None => Check::new(
             "iperf3",
@@ -83,13 +85,6 @@ fn iperf3() -> Check {
         )
         .remedy("install the package iperf3"),
     }
-}
-
-/// The output of a program for `--version`; `None` if it fails or does not end in time.
-fn version_of(mut command: Command, patience: Duration) -> Option<String> {
-    command.arg("--version");
-    let end = output(command, patience).ok().filter(|end| end.by == ProcessEnd::Exited(0))?;
-    String::from_utf8(end.stdout.clone()).ok()
 }
 
 /// Reports the facts one by one, and then the results of short runs. Returns whether at least one stack can both read
@@ -270,28 +265,5 @@ fn text_of(ways: &[Way]) -> String {
     match versions[..] {
         [(first, how), (second, same)] if how == same => format!("over {first} and {second}, {how}"),
         _ => versions.iter().map(|(version, how)| format!("over {version} {how}")).collect::<Vec<_>>().join(" and "),
-    }
-}
-
-#[cfg(all(test, unix))]
-mod tests {
-    use super::*;
-
-    const DEADLINE: Duration = Duration::from_mins(1);
-
-    #[test]
-    fn the_version_of_a_program_is_its_output_or_none() {
-        let shell = |script: &str| {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]);
-            command
-        };
-        assert_eq!(version_of(shell("echo 1.2; echo 3"), DEADLINE), Some("1.2\n3\n".to_owned()));
-        assert_eq!(version_of(shell("echo 1.2; exit 1"), DEADLINE), None);
-        assert_eq!(version_of(Command::new("/nowhere/iperf3"), DEADLINE), None);
-        // It prints without end, and is killed.
-        assert_eq!(version_of(shell("exec yes"), DEADLINE), None);
-        // It never ends.
-        assert_eq!(version_of(shell("echo 1.2; exec sleep 1000"), Duration::from_millis(50)), None);
     }
 }

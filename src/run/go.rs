@@ -19,7 +19,7 @@ use fnv::FnvHasher;
 use platform::{Class, End, Error, ProcessEnd};
 use tempfile::TempDir;
 
-use super::process::output;
+use super::process::{output, printed};
 use crate::remedy::{SystemError, WithRemedy};
 use crate::scenario::{Forwarder, Scenario, Subject};
 
@@ -128,9 +128,8 @@ pub(super) fn version<'a>(scenarios: impl IntoIterator<Item = &'a Scenario>) -> 
 fn version_of(program: &Path) -> Option<String> {
     let mut command = Command::new(program);
     command.arg("-version");
-    let end = output(command, VERSION_TIMEOUT).ok().filter(|end| end.by == ProcessEnd::Exited(0))?;
-    let text = str::from_utf8(&end.stdout).ok()?.trim();
-    (!text.is_empty()).then(|| text.to_owned())
+    let version = printed(command, VERSION_TIMEOUT)?.trim().to_owned();
+    (!version.is_empty()).then_some(version)
 }
 
 /// A build, and the place of its result.

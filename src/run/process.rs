@@ -45,6 +45,12 @@ pub(super) fn output(mut command: Command, limit: Duration) -> io::Result<Arc<En
     })
 }
 
+/// The output of a program; `None` if it fails, or does not end within `limit`.
+pub(super) fn printed(command: Command, limit: Duration) -> Option<String> {
+    let end = output(command, limit).ok().filter(|end| end.by == ProcessEnd::Exited(0))?;
+    String::from_utf8(end.stdout.clone()).ok()
+}
+
 /// The error that a process printed before it ended, if its exit code is one of this program's.
 pub(super) fn stated_error(End { by, stderr, .. }: &End) -> Option<RunError> {
     let class = match by {
@@ -72,5 +78,28 @@ pub(super) fn last_words(end: &str, stderr: &str) -> String {
     match lines.find(|line| !line.is_empty() && !line.starts_with(PANIC_NOTE)) {
         Some(line) => format!("{end}; its last words: {line}"),
         None => end.to_owned(),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_mins(1);
+
+    #[test]
+    fn the_version_of_a_program_is_its_output_or_none() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            command
+        };
+        assert_eq!(printed(shell("echo 1.2; echo 3"), DEADLINE), Some("1.2\n3\n".to_owned()));
+        assert_eq!(printed(shell("echo 1.2; exit 1"), DEADLINE), None);
+        assert_eq!(printed(Command::new("/nowhere/iperf3"), DEADLINE), None);
+        // It prints without end, and is killed.
+        assert_eq!(printed(shell("exec yes"), DEADLINE), None);
+        // It never ends.
+        assert_eq!(printed(shell("echo 1.2; exec sleep 1000"), Duration::from_millis(50)), None);
     }
 }
