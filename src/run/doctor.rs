@@ -12,14 +12,14 @@ use platform::{Class, Offload};
 
 use super::process::printed;
 use super::{Executor, RunError};
-use crate::cli::{self, Cli};
-use crate::plan::MatrixPlan;
+use crate::cli::Cli;
+use crate::plan::Plan;
 use crate::remedy;
 use crate::sample::{Environment, Sample, Warning};
 use crate::scenario::{Mode, Scenario, Subject};
 
-/// The runs that the doctor tries: every stack of this build, as reader and as writer, with and without offload if the
-/// system has it, over both IP versions, on the default runtime.
+/// The runs that the doctor tries are the path checks of this matrix: every stack of this build, as reader and as writer,
+/// with and without offload if the system has it, over both IP versions, on the default runtime.
 const MATRIX: [&str; 6] = ["rust-tun-perf", "matrix", "--runtime", "multi-thread", "--ipv6", "all"];
 
 /// How long another program may take to print its version.
@@ -134,10 +134,8 @@ pub fn doctor<E: From<RunError>>(
 /// One short run of each cell, in the order of the stacks.
 fn scenarios() -> Vec<Scenario> {
     // The arguments are constants. Only a mistake in them leaves nothing to try, and that is reported.
-    let Ok(Cli { command: Some(cli::Command::Matrix(matrix)), .. }) = Cli::try_parse_from(MATRIX) else {
-        return Vec::new();
-    };
-    let Ok(plan) = MatrixPlan::try_from(*matrix) else { return Vec::new() };
+    let plan = Cli::try_parse_from(MATRIX).ok().and_then(|cli| Plan::try_from(cli).ok());
+    let Some(Plan::Matrix(plan)) = plan else { return Vec::new() };
     let mut scenarios: Vec<_> = plan.scenarios.iter().map(Scenario::path_check).collect();
     // Failures are reported in this order: the simplest run first.
     scenarios.sort_by_key(Way::of);
