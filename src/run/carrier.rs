@@ -251,20 +251,20 @@ impl<F: Fn() -> Counters + Send + Sync + 'static> Meter for CarrierMeter<F> {
 
 /// The counters of a carrier that made this report, between devices that dropped so many packets.
 pub(super) fn counters(report: Option<Report>, carried: fn(&Counts) -> Carried, drops: Option<u64>) -> Counters {
-    let counts = report.map(|report| report.counts);
-    let carried = counts.as_ref().map(carried);
-    let lost = counts.map(|Counts { to_far, to_near }| to_far.lost_packets.saturating_add(to_near.lost_packets));
-    let packets = carried.map(|carried| PacketCounts {
+    let Some(Report { counts, link }) = report else { return Counters::default() };
+    let lost = counts.to_far.lost_packets.saturating_add(counts.to_near.lost_packets);
+    let carried = carried(&counts);
+    let packets = PacketCounts {
         rx_packets: carried.read_packets,
         rx_bytes: carried.read_bytes,
         tx_packets: carried.written_packets,
         tx_bytes: carried.written_bytes,
-    });
+    };
     Counters {
-        packets,
-        drops: drops.zip(lost).map(|(drops, lost)| drops.saturating_add(lost)),
-        reordered: carried.and_then(|carried| carried.reordered),
-        faults: report.and_then(|report| report.link),
+        packets: Some(packets),
+        drops: drops.map(|drops| drops.saturating_add(lost)),
+        reordered: carried.reordered,
+        faults: link,
         ..Counters::default()
     }
 }
