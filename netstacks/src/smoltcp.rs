@@ -18,20 +18,17 @@
 mod connection;
 mod datagrams;
 mod device;
+mod engine;
 mod half_open;
 mod handshake;
 mod numbers;
 mod screen;
 
-use std::io;
-use std::net::SocketAddr;
-use std::num::NonZeroU16;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use platform::packet::flags::ACK;
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
-use platform::{Capabilities, Checksum, Link};
+use platform::{Checksum, Link};
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketSet};
 use smoltcp::socket::tcp::State;
 use smoltcp::wire::HardwareAddress;
@@ -41,13 +38,13 @@ use self::connection::{Connection, Fin, Place, Socket};
 use self::datagrams::Datagrams;
 use self::device::Device;
 use self::screen::{Verdict, screen, trim};
-use crate::datagrams::{Arrival, Inbox};
+use crate::datagrams::Arrival;
 use crate::driven::isn::InitialNumbers;
 use crate::driven::segment::{self, Segment};
-use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Stage, Table};
+use crate::driven::{self, DrivenDatagrams, DrivenListener, Flow, FlowId, Stage, Table};
 use crate::offload::Offload;
 use crate::recovery::{HEADERS, Lost};
-use crate::{Effective, FlowKey, Netstack, Sink, Source, StackConfig, StackKind, StartError, Started};
+use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "0.14.0";
@@ -443,148 +440,4 @@ enum Class {
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)
-}
-
-impl<L: Link> Engine for SmoltcpEngine<L> {
-    fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
-        let intake = self.device.fill()?;
-        self.input(now);
-        Ok(intake)
-    }
-
-    fn egress(&mut self, now: Instant) -> io::Result<()> {
-        let clock = self.clock(now);
-        self.device.sender.settle()?;
-        self.datagrams.flush(&mut self.device, clock);
-        self.table.expire(now);
-        let mut left = EGRESS_PACKETS;
-        while left > 0
-            && !self.device.sender.is_blocked()
-            && let Some(flow) = self.table.next_due()
-        {
-            left -= match self.table[flow] {
-                Place::HalfOpen(_) => self.send_syn_ack(flow, now),
-                Place::Open(_) => {
-                    self.retransmit_late(flow, now);
-                    self.send_due(flow, now, left.min(FLOW_PACKETS))
-                }
-            };
-        }
-        self.device.sender.settle()?;
-        self.device.sender.link.flush()
-    }
-
-    fn has_due(&self) -> bool {
-        self.table.has_due()
-    }
-
-    fn deadline(&mut self, _now: Instant) -> Option<Instant> {
-        self.table.deadline()
-    }
-
-    fn accept(&mut self) -> Option<Accepted> {
-        self.table.accept()
-    }
-
-    fn can_accept(&self) -> bool {
-        self.table.can_accept()
-    }
-
-    fn close_listener(&mut self) {
-        for flow in self.table.close_listener() {
-            match self.table[flow] {
-                Place::HalfOpen(_) => self.forget(flow),
-                Place::Open(_) => self.abort(flow),
-            }
-        }
-    }
-
-    fn lend(&mut self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {
-        let lent = self.table[flow].open_mut().ok_or(io::ErrorKind::NotConnected)?.lend(sink)?;
-        // A window update may be due.
-        self.table.set_due(flow);
-        Ok(lent)
-    }
-
-    fn has_failed(&self, flow: FlowId) -> bool {
-        self.table[flow].open().is_none_or(|connection| {
-            let closed = connection.socket.state() == State::Closed;
-            closed && !(connection.fin != Fin::Open && connection.peer_finished)
-        })
-    }
-
-    fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
-        let filled = self.table[flow].open_mut().ok_or(io::ErrorKind::NotConnected)?.fill(most, source)?;
-        self.table.set_due(flow);
-        Ok(filled)
-    }
-
-    fn finish(&mut self, flow: FlowId) {
-        self.close(flow);
-    }
-
-    fn release(&mut self, flow: FlowId) {
-        self.table.orphan(flow);
-        // RFC 2525, 2.17: a close with unread data sends a RST.
-        if self.table[flow].open().is_some_and(|connection| connection.socket.can_recv()) {
-            self.abort(flow);
-        } else {
-            self.close(flow);
-        }
-    }
-
-    fn reset(&mut self, flow: FlowId) {
-        self.abort(flow);
-    }
-
-    fn inbox(&mut self) -> &mut Inbox {
-        &mut self.datagrams.inbox
-    }
-
-    fn udp_segmentation(&self) -> Option<Capabilities> {
-        let sender = &self.device.sender;
-        sender.udp_segmentation.then(|| sender.link.capabilities())
-    }
-
-    fn send_datagram(
-        &mut self,
-        now: Instant,
-        ends: (SocketAddr, SocketAddr),
-        payload: &[u8],
-        segment_len: Option<NonZeroU16>,
-    ) -> io::Result<()> {
-        let clock = self.clock(now);
-        self.device.sender.settle()?;
-        self.datagrams.send(&mut self.device, clock, ends, payload, segment_len)?;
-        self.device.sender.settle()?;
-        match self.device.sender.link.flush() {
-            // The datagram was sent all the same.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            result => result,
-        }
-    }
-
-    fn close_datagrams(&mut self) {
-        self.datagrams.close();
-    }
-
-    fn touched(&mut self) -> Option<FlowId> {
-        self.table.next_changed()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.table.is_empty()
-    }
-
-    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.device.sender.link.poll_readable(cx)
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.device.sender.is_blocked()
-    }
-
-    fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.is_blocked() { self.device.sender.link.poll_writable(cx) } else { Poll::Pending }
-    }
 }

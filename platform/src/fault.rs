@@ -2,18 +2,18 @@
 
 mod alarm;
 mod path;
+mod plan;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
-
-use portable_atomic::AtomicU64;
+use std::time::Instant;
 
 use self::alarm::Alarm;
 use self::path::{Dice, Fate, Packet, Path};
+use self::plan::count;
+pub use self::plan::{FaultCounter, FaultCounts, FaultPlan, Faults, Which};
 use crate::link::packet_len;
 use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
 
@@ -76,146 +76,6 @@ struct State {
     alarm: Option<Alarm>,
     /// The task that polled for packets last and is waiting.
     waiting: Option<Waker>,
-}
-
-/// The faults of a [`Faulty`] link. The default has none.
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use platform::{FaultPlan, Faults, Which};
-///
-/// // A path of 100 Mbit/s with a round-trip time of 40 ms and 0.1 % loss in each direction.
-/// let way = Faults {
-///     lose: Which::PerMillion(1000),
-///     delay: Duration::from_millis(20),
-///     rate: Some(100_000_000),
-///     ..Faults::default()
-/// };
-/// let plan = FaultPlan { seed: 1, rx: way, tx: way, ..FaultPlan::default() };
-/// # let _plan = plan;
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FaultPlan {
-    /// The seed of all random choices.
-    pub seed: u64,
-    /// The faults of received packets.
-    pub rx: Faults,
-    /// The faults of sent packets.
-    pub tx: Faults,
-    /// Packets for which `try_send` returns `WouldBlock` once although the link has room. It is writable at once.
-    pub block: Which,
-    /// Packets for which `try_send` returns an error and sends nothing. By the contract of [`Link`], a stack takes this
-    /// as the end of the link. A device with a temporary failure, such as `ENOBUFS` of a TUN device, reports the packet
-    /// as sent and loses it; [`Faults::lose`] does the same.
-    pub fail: Which,
-    /// The system's number of that error.
-    pub fail_with: i32,
-}
-
-/// The faults of one direction. The default has none. A packet gets at most one of the faults loss, duplication,
-/// reordering and corruption: the first of these that applies.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Faults {
-    /// Packets that are lost.
-    pub lose: Which,
-    /// Packets that arrive twice in a row.
-    pub duplicate: Which,
-    /// Packets that later ones overtake.
-    pub reorder: Which,
-    /// How many packets overtake a reordered packet, if so many follow. 0 counts as 1.
-    pub reorder_by: usize,
-    /// Packets with one flipped bit. Only for a link without offload: no receiver verifies the checksum of a
-    /// super-packet.
-    pub corrupt: Which,
-    /// The delay of every packet.
-    pub delay: Duration,
-    /// The largest deviation from the delay, in both directions, evenly distributed. Packets stay in order.
-    pub jitter: Duration,
-    /// The rate limit, in bits a second. Packets wait in a queue; one that would wait longer than [`Faults::QUEUE`] is
-    /// dropped.
-    pub rate: Option<u64>,
-}
-
-impl Faults {
-    /// The longest time that a packet waits in the queue of the rate limit.
-    pub const QUEUE: Duration = Duration::from_millis(100);
-
-    /// Whether packets have a delay.
-    fn takes_time(&self) -> bool {
-        !self.delay.is_zero() || !self.jitter.is_zero() || self.rate.is_some()
-    }
-}
-
-/// A choice of packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Which {
-    /// None.
-    #[default]
-    None,
-    /// A random choice of one packet in `n`. 0 means [`Which::None`].
-    OneIn(u32),
-    /// A random choice of `n` packets in a million.
-    PerMillion(u32),
-    /// One packet, by its index among the packets that are longer than `longer_than` bytes. With the MTU as
-    /// `longer_than`, it is a super-packet.
-    Nth {
-        /// The packet's index, from 0.
-        index: u64,
-        /// Packets of this length, in bytes, and shorter ones are not counted.
-        longer_than: usize,
-    },
-}
-
-/// The counters of a [`Faulty`] link. Any thread can read them.
-#[derive(Debug, Default)]
-pub struct FaultCounter {
-    lost: AtomicU64,
-    duplicated: AtomicU64,
-    reordered: AtomicU64,
-    blocked: AtomicU64,
-    failed: AtomicU64,
-    corrupted: AtomicU64,
-    overflowed: AtomicU64,
-}
-
-/// The faults of a [`Faulty`] link so far, in both directions together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FaultCounts {
-    /// Packets that were lost.
-    pub lost: u64,
-    /// Packets that were duplicated.
-    pub duplicated: u64,
-    /// Packets that were held back, whether or not another packet overtook them.
-    pub reordered: u64,
-    /// Packets for which [`FaultPlan::block`] denied room.
-    pub blocked: u64,
-    /// Packets for which [`FaultPlan::fail`] returned an error.
-    pub failed: u64,
-    /// Packets with a flipped bit.
-    pub corrupted: u64,
-    /// Packets that were dropped because the queue was full.
-    pub overflowed: u64,
-}
-
-impl FaultCounter {
-    /// The counts so far.
-    pub fn counts(&self) -> FaultCounts {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        FaultCounts {
-            lost: read(&self.lost),
-            duplicated: read(&self.duplicated),
-            reordered: read(&self.reordered),
-            blocked: read(&self.blocked),
-            failed: read(&self.failed),
-            corrupted: read(&self.corrupted),
-            overflowed: read(&self.overflowed),
-        }
-    }
-}
-
-fn count(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 impl<L: Link> Faulty<L> {

@@ -1,13 +1,23 @@
 //! Segments that are out of order, damaged, unusual or forged.
 
+mod forged;
+mod options;
+mod wrapped;
+
 use std::time::Duration;
 
-use platform::packet::flags::{ACK, FIN, PSH, RST, SYN, URG};
+use platform::packet::flags::{ACK, PSH, URG};
 
-use crate::client::MSS;
+pub(super) use self::forged::from_the_stack;
+use self::forged::{ack_of_the_future, blind_rst, blind_syn, icmp_too_big, icmp_unreachable, rst_outside_window};
+use self::options::{
+    header_length_wrong, mss_announced, mss_large, mss_missing, mss_small, mss_zero, options_malformed, options_unknown,
+};
+use self::wrapped::{
+    ipv4_fragments, ipv4_options, ipv6_atomic_fragments, ipv6_destination_options, ipv6_fragments, ipv6_hop_by_hop,
+};
 use crate::lab::exchange;
-use crate::link::MTU;
-use crate::{Case, Client, LATE, Lab, Offer, Out, SOON, Setup, Step, Stop, Then, check, packets, pattern, same};
+use crate::{Case, Client, LATE, Offer, Out, SOON, Setup, Step, Stop, Then, check, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
     Case::new("reordered", reordered).about(
@@ -346,111 +356,6 @@ fn number_wraps_at_the_syn(setup: &Setup) -> Step {
     lab.finish()
 }
 
-fn mss_announced(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let mut client = lab.client();
-    let syn_ack = client.open(&Offer::default())?;
-    let expected = MTU - if client.server.is_ipv6() { 60 } else { 40 };
-    match syn_ack.option(MSS) {
-        Some([high, low]) => {
-            let mss = u16::from_be_bytes([*high, *low]);
-            check(mss == expected, || format!("the MSS is {mss}"))?;
-        }
-        _ => check(false, || "the SYN+ACK has no MSS".to_owned())?,
-    }
-    drop(lab.accept()?);
-    lab.finish()
-}
-
-/// Sends 50 KB from the server to a client with this MSS. No payload may be longer than `most`.
-fn segments_of(setup: &Setup, mss: Option<u16>, most: usize) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect_with(&Offer { mss, ..Offer::default() })?;
-    let sending = served.send(pattern(37, 50_000), Then::Keep);
-    let mut longest = 0;
-    let bytes = client.receive_with(50_000, LATE, |segment| {
-        longest = longest.max(segment.payload.len());
-        false
-    })?;
-    same(&bytes, &pattern(37, 50_000))?;
-    check(longest <= most, || format!("a segment had {longest} bytes"))?;
-    drop(sending.finish()?);
-    lab.finish()
-}
-
-fn mss_small(setup: &Setup) -> Step {
-    segments_of(setup, Some(300), 300)
-}
-
-fn mss_missing(setup: &Setup) -> Step {
-    segments_of(setup, None, if setup.ipv6 { 1220 } else { 536 })
-}
-
-fn mss_large(setup: &Setup) -> Step {
-    segments_of(setup, Some(9000), usize::from(MTU) - 40)
-}
-
-fn mss_zero(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let mut client = lab.client();
-    client.syn(&Offer { mss: Some(0), ..Offer::default() })?;
-    if client.syn_ack(SOON).is_ok() {
-        client.ack()?;
-        if let Some(served) = lab.accept_within(SOON)? {
-            let sending = served.send(pattern(38, 500), Then::Keep);
-            let _may_fail = client.receive(500, SOON);
-            drop(sending);
-        }
-    }
-    lab.still_serves()?;
-    lab.finish()
-}
-
-fn options_unknown(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    // An experimental option and one of RFC 7413 around an MSS of 300.
-    let extra = vec![253, 6, 1, 2, 3, 4, MSS, 4, 1, 44, 34, 2];
-    let (mut client, mut served) = lab.connect_with(&Offer { mss: None, extra, ..Offer::default() })?;
-    served.write(&pattern(42, 2000))?;
-    let bytes = client.receive_with(2000, SOON, |segment| segment.payload.len() > 300)?;
-    same(&bytes, &pattern(42, 2000))?;
-    let options = [254, 8, 0, 1, 2, 3, 4, 5, 1, 1, 1, 0];
-    client.put(Out { options: &options, ..part(&client, b"data", 0, 4) })?;
-    client.next = client.next.wrapping_add(4);
-    same(&served.read(4)?, b"data")?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
-}
-
-fn options_malformed(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let malformed: [[u8; 4]; 6] =
-        [[2, 0, 5, 0xb4], [2, 1, 5, 0xb4], [2, 40, 5, 0xb4], [1, 1, 1, 2], [253, 0, 0, 0], [3, 2, 3, 1]];
-    for options in malformed {
-        let client = lab.client();
-        client.put(Out { flags: SYN, ack: 0, options: &options, ..client.out() })?;
-    }
-    let (mut client, mut served) = lab.connect()?;
-    for options in malformed {
-        client.put(Out { options: &options, ..client.out() })?;
-    }
-    exchange(&mut client, &mut served)?;
-    lab.still_serves()?;
-    lab.finish()
-}
-
-fn header_length_wrong(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
-    for words in [0, 1, 4, 15] {
-        let packet = client.packet(part(&client, b"data", 0, 4));
-        client.send_packet(&packets::with_tcp_bytes(packet, 12, &[words << 4]))?;
-    }
-    check(served.is_quiet(Duration::from_millis(50)), || "one of them was delivered".to_owned())?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
-}
-
 fn keep_alive(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
     let (mut client, mut served) = lab.connect()?;
@@ -495,145 +400,4 @@ fn urgent(setup: &Setup) -> Step {
     client.data(b" and not")?;
     same(&served.read(14)?, b"urgent and not")?;
     lab.finish()
-}
-
-/// Sends a forged segment. Checks that a challenge ACK comes if `is_challenged`, and that the connection stays open.
-fn forged(setup: &Setup, forge: impl FnOnce(&Client) -> Out<'static>, is_challenged: bool) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
-    exchange(&mut client, &mut served)?;
-    client.forget()?;
-    let out = forge(&client);
-    client.put(out)?;
-    if is_challenged {
-        let (next, expected) = (client.next, client.expected);
-        client.expect("challenge ACK", |segment| {
-            segment.flags & (ACK | RST | SYN | FIN) == ACK && segment.ack == next && segment.seq == expected
-        })?;
-    }
-    client.expect_none(Duration::from_millis(50), "a RST", |segment| segment.has(RST))?;
-    check(served.is_quiet(Duration::from_millis(20)), || "the server read of it".to_owned())?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
-}
-
-fn blind_rst(setup: &Setup) -> Step {
-    forged(setup, |client| Out { flags: RST, seq: client.next.wrapping_add(100), ..client.out() }, true)
-}
-
-fn rst_outside_window(setup: &Setup) -> Step {
-    forged(setup, |client| Out { flags: RST, seq: client.next.wrapping_sub(100_000), ..client.out() }, false)
-}
-
-fn blind_syn(setup: &Setup) -> Step {
-    forged(setup, |client| Out { flags: SYN, seq: client.next.wrapping_add(100), ack: 0, ..client.out() }, true)
-}
-
-fn ack_of_the_future(setup: &Setup) -> Step {
-    let future = |client: &Client| Out {
-        flags: ACK | PSH,
-        ack: client.expected.wrapping_add(100_000),
-        payload: b"forged",
-        ..client.out()
-    };
-    forged(setup, future, true)
-}
-
-fn icmp_unreachable(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
-    exchange(&mut client, &mut served)?;
-    lab.send_packet(&packets::error(3, 1, 0, &from_the_stack(&lab, &client)))?;
-    std::thread::sleep(Duration::from_millis(50));
-    exchange(&mut client, &mut served)?;
-    lab.finish()
-}
-
-/// Returns a packet as the stack would send it next, for an ICMP error to quote.
-pub(super) fn from_the_stack(lab: &Lab, client: &Client) -> Vec<u8> {
-    let reversed = lab.client_from(client.server, client.local);
-    reversed.packet(Out { seq: client.expected, ack: client.next, payload: &[0; 1400], ..client.out() })
-}
-
-fn icmp_too_big(setup: &Setup) -> Step {
-    const LEN: usize = 30_000;
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
-    let sending = served.send(pattern(39, LEN), Then::Keep);
-    let mtu: usize = if setup.ipv6 { 1280 } else { 600 };
-    let mut is_told = false;
-    let about = from_the_stack(&lab, &client);
-    let wire = lab.messenger();
-    let bytes = client.receive_with(LEN, LATE, |segment| {
-        let is_lost = segment.packet_len > mtu && segment.dont_fragment;
-        if is_lost && !is_told {
-            let [kind, code] = if setup.ipv6 { [2, 0] } else { [3, 4] };
-            is_told = wire.borrow_mut().send(&packets::error(kind, code, mtu as u32, &about)).is_ok();
-        }
-        is_lost
-    })?;
-    same(&bytes, &pattern(39, LEN))?;
-    drop(sending.finish()?);
-    lab.finish()
-}
-
-/// Exchanges bytes while `wrap` changes each packet of the client.
-fn wrapped(setup: &Setup, wrap: impl Fn(&[u8]) -> Vec<u8>) -> Step {
-    let mut lab = setup.start()?;
-    let mut client = lab.client();
-    let options = [2, 4, 5, 0xa0];
-    let syn = client.packet(Out { flags: SYN, ack: 0, options: &options, ..client.out() });
-    client.send_packet(&wrap(&syn))?;
-    client.next = client.isn.wrapping_add(1);
-    client.syn_ack(SOON)?;
-    client.send_packet(&wrap(&client.packet(client.out())))?;
-    let mut served = lab.accept()?;
-    let request = pattern(40, 1000);
-    client.send_packet(&wrap(&client.packet(part(&client, &request, 0, 1000))))?;
-    client.next = client.next.wrapping_add(1000);
-    same(&served.read(1000)?, &request)?;
-    served.write(b"pong")?;
-    let data = client.expect("data", |segment| segment.payload == b"pong")?;
-    client.expected = data.end();
-    client.send_packet(&wrap(&client.packet(client.out())))?;
-    lab.finish()
-}
-
-fn ipv4_options(setup: &Setup) -> Step {
-    wrapped(setup, packets::with_ip_options)
-}
-
-fn ipv6_hop_by_hop(setup: &Setup) -> Step {
-    // A PadN option with four bytes of padding.
-    wrapped(setup, |packet| packets::with_extension(packet, 0, &[0, 0, 1, 4, 0, 0, 0, 0]))
-}
-
-fn ipv6_destination_options(setup: &Setup) -> Step {
-    wrapped(setup, |packet| packets::with_extension(packet, 60, &[0, 0, 1, 4, 0, 0, 0, 0]))
-}
-
-fn ipv6_atomic_fragments(setup: &Setup) -> Step {
-    wrapped(setup, |packet| packets::with_extension(packet, 44, &[0, 0, 0, 0, 0, 0, 0, 9]))
-}
-
-/// Checks that a segment is delivered if it arrives in the fragments that `cut` makes.
-fn fragmented(setup: &Setup, cut: fn(&[u8], usize) -> Vec<Vec<u8>>) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
-    let bytes = pattern(41, 1000);
-    for fragment in &cut(&client.packet(part(&client, &bytes, 0, 1000)), 400) {
-        client.send_packet(fragment)?;
-    }
-    client.next = client.next.wrapping_add(1000);
-    same(&served.read(1000)?, &bytes)?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
-}
-
-fn ipv4_fragments(setup: &Setup) -> Step {
-    fragmented(setup, packets::fragments_v4)
-}
-
-fn ipv6_fragments(setup: &Setup) -> Step {
-    fragmented(setup, packets::fragments_v6)
 }

@@ -12,7 +12,8 @@ use platform::{Capabilities, MAX_DATAGRAMS_TOGETHER};
 use tokio::task::coop;
 use tokio::time::Instant;
 
-use super::{Engine, Shared, Waiter, Wakes};
+use super::engine::Engine;
+use super::turns::{Shared, Waiter, Wakes};
 use crate::datagrams::{Inbox, Receivers, max_payload};
 use crate::{Datagram, DatagramBatch, Datagrams, segments};
 

@@ -11,7 +11,7 @@ use std::ops::{Index, IndexMut};
 use slab::Slab;
 use tokio::time::Instant;
 
-use super::{Accepted, FlowId};
+use super::engine::{Accepted, FlowId};
 use crate::FlowKey;
 
 /// Largest number of connections, in any state. Further SYNs are dropped.

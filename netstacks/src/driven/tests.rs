@@ -2,17 +2,25 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
+use std::future::poll_fn;
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
+use platform::Link;
 use platform::{Capabilities, MemoryLink, PacketBuffer, PacketMeta};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Builder;
+use tokio::task::coop;
+use tokio::time::Instant;
 
+use super::stream::spend;
+use super::turns::{BUDGET_BYTES, TURN_BYTES};
 use super::*;
 use crate::peer::{Client, Peer, Peers};
 use crate::{Netstack, Smoltcp, StackConfig};
-use platform::Link;
 
 /// A link whose `poll_readable` fails when the test sets a flag. It could still move packets.
 struct Unwatchable {

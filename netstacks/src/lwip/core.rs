@@ -4,28 +4,30 @@
 //! back with the same pointer. So no function here keeps a reference into the core across a call of lwIP that may call
 //! back, and each callback refers only to the fields that it needs, through the pointer.
 
-use std::ffi::c_void;
+mod callbacks;
+mod pcb;
+
 use std::io;
 use std::mem;
 use std::num::NonZeroU16;
 use std::ptr;
-use std::slice;
 use std::time::Duration;
 
-use lwip_sys::{ERR_ABRT, ERR_CLSD, ERR_OK, ERR_RST, Endpoints, ErrT, Pbuf, TCP_WRITE_FLAG_MORE, TcpPcb};
+use lwip_sys::{ERR_OK, TcpPcb};
 use platform::packet::Ipv4Fragment;
 use platform::{Checksum, Link, PacketBuffer};
 use tokio::time::Instant;
 
-use super::flow::{Flow, Open, Patience, both_ends};
-use super::output::Output;
-use super::pool::Pool;
-use super::ring::{Chunks, Ring};
 use crate::datagrams::Inbox;
 use crate::driven::isn::InitialNumbers;
 use crate::driven::{FlowId, Stage, Table, segment};
-use crate::recovery::{Edges, Lost, Recovery};
-use crate::{FlowKey, Sink, Source, StackConfig};
+use crate::recovery::Recovery;
+use crate::{Sink, Source, StackConfig};
+use self::pcb::{edges, fill, retransmit};
+use super::flow::{Flow, Open, Patience};
+use super::output::Output;
+use super::pool::Pool;
+use super::ring::Chunks;
 
 /// TIME-WAIT lasts two maximum segment lifetimes: 60 seconds, as on Linux (`TCP_TIMEWAIT_LEN`, `include/net/tcp.h`).
 const TIME_WAIT: Duration = Duration::from_mins(1);
@@ -431,255 +433,5 @@ impl Core {
             lwip_sys::lwip_sys_pcb_release(pcb, u8::from(unread));
             (*this).demand(flow);
         }
-    }
-}
-
-/// The sequence numbers of a connection.
-///
-/// # Safety
-///
-/// The pcb is alive.
-unsafe fn edges(pcb: *const TcpPcb) -> Edges {
-    let mut edges = lwip_sys::Edges::default();
-    // SAFETY: the caller's promise.
-    unsafe { lwip_sys::lwip_sys_pcb_edges(pcb, &raw mut edges) };
-    let lwip_sys::Edges { rcv_nxt: expected, rcv_end: window_end, snd_una: unacknowledged, snd_nxt: sent } = edges;
-    Edges { unacknowledged, sent, expected, window_end }
-}
-
-/// Queues the first unacknowledged segment again. The next flush sends it.
-///
-/// # Safety
-///
-/// The pcb is alive.
-unsafe fn retransmit(pcb: *mut TcpPcb, lost: Lost) {
-    // SAFETY: the caller's promise. The calls only queue, and make no callback.
-    unsafe {
-        match lost {
-            Lost::Probe => drop(lwip_sys::lwip_sys_pcb_probe(pcb)),
-            Lost::New | Lost::Again => lwip_sys::lwip_sys_pcb_retransmit(pcb, u8::from(lost == Lost::New)),
-        }
-    }
-}
-
-/// Takes at most `most` bytes from the source into the ring, and queues them in lwIP. Returns how many, or `None` if
-/// bytes were lost for lack of memory.
-///
-/// RFC 9293, 3.9.1 asks for a PSH at the end of the queued bytes. Without it the peer may delay its acknowledgement.
-///
-/// # Safety
-///
-/// The pcb is alive, and the ring holds all bytes that were written to this pcb before and are not acknowledged.
-unsafe fn fill(
-    pcb: *mut TcpPcb,
-    ring: &mut Ring,
-    chunks: &mut Chunks,
-    most: usize,
-    source: &mut Source<'_>,
-) -> Option<io::Result<usize>> {
-    // SAFETY: the caller's promise.
-    let room = unsafe { lwip_sys::lwip_sys_pcb_room(pcb, most) };
-    let (mut filled, mut pushed) = (0, true);
-    while filled < room {
-        let (tail, contiguous) = ring.tail(room - filled, chunks);
-        // A chunk is not longer than the limit of one `tcp_write`.
-        let len = (room - filled).min(contiguous);
-        if len == 0 {
-            if filled == 0 {
-                return Some(Err(io::ErrorKind::OutOfMemory.into()));
-            }
-            break;
-        }
-        // SAFETY: the tail has room for `len` bytes. They are initialised, and lwIP does not know them yet.
-        let given = match source(unsafe { slice::from_raw_parts_mut(tail.as_ptr(), len) }) {
-            Ok(0) if filled == 0 => return Some(Ok(0)),
-            Err(error) if filled == 0 => return Some(Err(error)),
-            Ok(0) | Err(_) => break,
-            Ok(given) => given.min(len),
-        };
-        filled += given;
-        // If only the end of the chunk was the limit, more bytes follow at once.
-        pushed = given < len || filled == room;
-        let flags = if pushed { 0 } else { TCP_WRITE_FLAG_MORE };
-        // SAFETY: the bytes do not change until they are acknowledged. The call only queues, and makes no callback.
-        // Within `room` it fails only for lack of memory.
-        if unsafe { lwip_sys::lwip_sys_pcb_write(pcb, tail.as_ptr().cast(), given as u16, flags) } != ERR_OK {
-            return None;
-        }
-        ring.push(given);
-        if given < len {
-            break;
-        }
-    }
-    if !pushed {
-        // SAFETY: the caller's promise.
-        unsafe { lwip_sys::lwip_sys_pcb_push(pcb) };
-    }
-    Some(if filled == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(filled) })
-}
-
-/// lwIP's callbacks; see [`lwip_sys::Callbacks`]. None of them panics.
-///
-/// # Safety
-///
-/// For all: only lwIP calls them, with the engine's pointer.
-impl Core {
-    pub(super) unsafe extern "C" fn on_admit(engine: *mut c_void, opens: u8) -> u8 {
-        let this = engine.cast::<Self>();
-        // SAFETY: see above, and the top of this file.
-        unsafe {
-            if !(*this).table.is_listening() {
-                return lwip_sys::REFUSE;
-            }
-            if (*this).table.room() == 0 {
-                return lwip_sys::DROP;
-            }
-            if opens != 0
-                && let Some(oldest) = (*this).table.oldest_half_open()
-                && let Some(pcb) = (*this).pcb(oldest)
-            {
-                lwip_sys::lwip_sys_pcb_forget(pcb);
-            }
-            lwip_sys::OPEN
-        }
-    }
-
-    pub(super) unsafe extern "C" fn on_opened(engine: *mut c_void, pcb: *mut TcpPcb) -> usize {
-        let this = engine.cast::<Self>();
-        let mut endpoints = Endpoints::default();
-        // SAFETY: see above. lwIP's pcb is alive.
-        unsafe {
-            lwip_sys::lwip_sys_pcb_endpoints(pcb, &raw mut endpoints);
-            let (local, peer) = both_ends(&endpoints);
-            let connection = Flow::new(pcb, (*this).now);
-            let flow = (*this).table.open(FlowKey { local, peer }, connection);
-            (*this).demand(flow);
-            flow.0 + 1
-        }
-    }
-
-    pub(super) unsafe extern "C" fn on_established(engine: *mut c_void, flow: usize) {
-        let (this, flow) = (engine.cast::<Self>(), FlowId(flow.wrapping_sub(1)));
-        // SAFETY: see above.
-        unsafe {
-            if (*this).table.stage(flow) == Some(Stage::Handshake) {
-                (*this).table.established(flow);
-                let open = Box::new(Open::new((*this).mss));
-                if let Some(connection) = (*this).table.get_mut(flow) {
-                    connection.open = Some(open);
-                }
-            }
-        }
-    }
-
-    pub(super) unsafe extern "C" fn on_received(
-        engine: *mut c_void,
-        flow: usize,
-        pcb: *mut TcpPcb,
-        data: *mut Pbuf,
-    ) -> ErrT {
-        let (this, flow) = (engine.cast::<Self>(), FlowId(flow.wrapping_sub(1)));
-        // SAFETY: see above. The data is ours; the reference to the connection ends before lwIP is called.
-        unsafe {
-            let is_wanted = matches!((*this).table.stage(flow), Some(Stage::Ready | Stage::Accepted));
-            match (*this).table.get_mut(flow).filter(|_| is_wanted) {
-                Some(connection) if data.is_null() => connection.eof = true,
-                Some(connection) => connection.push(data),
-                None if data.is_null() => {}
-                None => {
-                    // No task will read the data, so the peer gets a RST (RFC 9293, 3.6.1).
-                    lwip_sys::lwip_sys_pbuf_free(data);
-                    lwip_sys::lwip_sys_pcb_abort(pcb);
-                    return ERR_ABRT;
-                }
-            }
-            (*this).table.set_changed(flow);
-        }
-        ERR_OK
-    }
-
-    pub(super) unsafe extern "C" fn on_sent(engine: *mut c_void, flow: usize, len: u16) {
-        let (this, flow) = (engine.cast::<Self>(), FlowId(flow.wrapping_sub(1)));
-        // SAFETY: see above.
-        unsafe {
-            let Some(open) = (*this).open(flow) else { return };
-            open.ring.pop(usize::from(len), &mut (*this).chunks);
-            (*this).table.set_changed(flow);
-        }
-    }
-
-    pub(super) unsafe extern "C" fn on_failed(engine: *mut c_void, flow: usize, error: ErrT) {
-        let (this, flow) = (engine.cast::<Self>(), FlowId(flow.wrapping_sub(1)));
-        // SAFETY: see above.
-        unsafe {
-            let Some(connection) = (*this).table.get_mut(flow) else { return };
-            match error {
-                ERR_CLSD => connection.eof = true,
-                ERR_RST => connection.error = Some(io::ErrorKind::ConnectionReset),
-                // Aborted by `lose_patience`, or by lwIP after its last retransmission.
-                ERR_ABRT => connection.error = Some(io::ErrorKind::TimedOut),
-                _ => connection.error = Some(io::ErrorKind::ConnectionAborted),
-            }
-            (*this).table.set_changed(flow);
-        }
-    }
-
-    pub(super) unsafe extern "C" fn on_destroyed(engine: *mut c_void, flow: usize) {
-        let (this, flow) = (engine.cast::<Self>(), FlowId(flow.wrapping_sub(1)));
-        // SAFETY: see above.
-        unsafe {
-            let is_held = matches!((*this).table.stage(flow), Some(Stage::Ready | Stage::Accepted));
-            let Some(connection) = (*this).table.get_mut(flow) else { return };
-            connection.pcb = ptr::null_mut();
-            if let Some(open) = &mut connection.open {
-                open.ring.clear(&mut (*this).chunks);
-            }
-            if is_held {
-                // lwIP reports the reason, if it has one, right before or after this.
-                if !connection.eof && connection.error.is_none() {
-                    connection.error = Some(io::ErrorKind::ConnectionAborted);
-                }
-                (*this).table.detach(flow);
-                (*this).table.set_changed(flow);
-            } else {
-                drop((*this).table.remove(flow));
-            }
-        }
-    }
-
-    pub(super) unsafe extern "C" fn on_isn(engine: *mut c_void, endpoints: *const Endpoints) -> u32 {
-        let this = engine.cast::<Self>();
-        // SAFETY: see above. lwIP's pointer is valid during the call.
-        unsafe {
-            let (local, peer) = both_ends(&*endpoints);
-            (*this).initial_numbers.of(&FlowKey { local, peer }, (*this).now)
-        }
-    }
-
-    pub(super) unsafe extern "C" fn on_datagram(
-        engine: *mut c_void,
-        endpoints: *const Endpoints,
-        bytes: *const u8,
-        len: usize,
-    ) {
-        let this = engine.cast::<Self>();
-        // SAFETY: see above. lwIP's pointers are valid during the call.
-        unsafe {
-            let (local, peer) = both_ends(&*endpoints);
-            let gso_size = (*this).gso_size;
-            (*this).inbox.push(local, peer, slice::from_raw_parts(bytes, len), gso_size);
-        }
-    }
-
-    pub(super) unsafe extern "C" fn on_seconds(engine: *mut c_void) -> u32 {
-        let this = engine.cast::<Self>();
-        // SAFETY: see above.
-        unsafe { (*this).now.saturating_duration_since((*this).epoch).as_secs() as u32 }
-    }
-
-    pub(super) unsafe extern "C" fn on_released(engine: *mut c_void, slot: *mut c_void) {
-        let this = engine.cast::<Self>();
-        // SAFETY: see above. The pool has lent this slot.
-        unsafe { (*this).pool.take_back(slot) };
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::{FaultCounter, Faults, Which, count};
+use super::plan::{FaultCounter, Faults, Which, count};
 use crate::PacketMeta;
 
 /// The most bytes that wait in one direction: 20 Gbit/s for a tenth of a second.

@@ -2,6 +2,7 @@
 #![allow(clippy::large_types_passed_by_value, reason = "a plan is made where it is passed")]
 
 use std::task::Waker;
+use std::time::Duration;
 
 use super::*;
 use crate::MemoryLink;

@@ -1,0 +1,139 @@
+//! The configuration of a stack, what it really uses, and its faults.
+
+use std::borrow::Cow;
+use std::io;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::StackKind;
+
+/// The configuration that every stack gets. The MTU and the offloads come from the link.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use netstacks::StackConfig;
+///
+/// let config = StackConfig { window: 256 << 10, user_timeout: Duration::from_secs(30), ..StackConfig::default() };
+/// assert!((StackConfig::MIN_WINDOW..=StackConfig::MAX_WINDOW).contains(&config.window));
+/// assert_eq!(config.backlog, 1024);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackConfig {
+    /// Size of each connection's receive buffer and of its send buffer, in bytes. A stack that does not
+    /// support this size uses the nearest one, and reports it in [`Effective`]; or it does not start. The default is
+    /// 4 MiB, and 512 KiB on 32-bit systems.
+    pub window: usize,
+    /// A connection fails with [`io::ErrorKind::TimedOut`] if a response is due and the peer is silent for this
+    /// long. RFC 1122, 4.2.3.5 asks for at least 100 seconds.
+    pub user_timeout: Duration,
+    /// Largest number of established connections that wait for [`Listener::accept`]. While there are this many, SYNs
+    /// are dropped, and so are the ACKs that would complete a handshake: their clients try again. Half-open
+    /// connections do not count. With lwIP, smoltcp and ipstack at most 4,096 of them exist, or as many as the backlog if that
+    /// is more, and the oldest gives way to a new one (RFC 4987).
+    pub backlog: usize,
+}
+
+impl StackConfig {
+    /// Smallest window that every stack supports, in bytes.
+    pub const MIN_WINDOW: usize = 4 << 10;
+    /// Largest window, in bytes: the largest scaled window of RFC 7323, 2.3.
+    pub const MAX_WINDOW: usize = (1 << 30) - 1;
+}
+
+impl Default for StackConfig {
+    fn default() -> Self {
+        // smoltcp reserves the addresses of two windows for each connection, and some 32-bit processes have only 2 GiB.
+        let window = if cfg!(target_pointer_width = "32") { 512 << 10 } else { 4 << 20 };
+        Self { window, user_timeout: Duration::from_secs(100), backlog: 1024 }
+    }
+}
+
+/// The configuration that a stack really uses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub struct Effective {
+    /// The stack's version.
+    pub stack_version: Cow<'static, str>,
+    /// Each connection's receive buffer, in bytes: the largest window that is advertised.
+    pub receive_buffer_bytes: usize,
+    /// Each connection's send buffer, in bytes, or the most that may be in flight.
+    pub send_buffer_bytes: usize,
+    /// Shift count of the window scale option (RFC 7323); `None` where the stack has none.
+    pub window_scale: Option<u8>,
+    /// Largest packet that the stack makes, over IPv4 or IPv6, in bytes, IP header included: the MTU, or a
+    /// super-packet, which the link cuts to the MTU.
+    pub largest_packet_bytes: usize,
+    /// Congestion control of the stack as a sender.
+    pub congestion: Cow<'static, str>,
+    /// Whether checksums of packets that arrive are verified by the stack.
+    pub checksum_verified: bool,
+    /// Whether checksums of packets that leave are computed by the stack.
+    pub checksum_computed: bool,
+    /// What the adapter does in the stack's place, by name: without it the stack could not make a run, or would be
+    /// much slower.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workarounds: Vec<Cow<'static, str>>,
+}
+
+/// The smallest shift count (RFC 7323, 2.3) that can announce a window of `window` bytes. All stacks use this one.
+#[allow(dead_code, reason = "without any stack it is not used")]
+pub(crate) fn window_scale(window: usize) -> u8 {
+    (usize::BITS - window.leading_zeros()).saturating_sub(u16::BITS) as u8
+}
+
+/// Why a stack could not be started.
+///
+/// ```
+/// use netstacks::{Netstack, Smoltcp, StackConfig, StartError};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let config = StackConfig { window: 1, ..StackConfig::default() };
+/// let Err(StartError::Unfit { reason, .. }) = Smoltcp::start(link, &config) else { panic!("one byte is too small") };
+/// assert!(reason.starts_with("a window of 1 bytes"));
+/// # }
+/// ```
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The stack keeps its state in globals, so only one instance can run in a process.
+    #[error("start {0}: it is already running in this process; only one instance is possible at a time")]
+    AlreadyRunning(StackKind),
+    /// The stack does not support this configuration or this link.
+    #[error("start {stack}: {reason}")]
+    Unfit {
+        /// The stack.
+        stack: StackKind,
+        /// The value that it does not support, and the values that it supports.
+        reason: String,
+    },
+}
+
+/// A stack has found a fault of its own and has stopped. The driver and the streams fail with an [`io::Error`] that has
+/// this as its inner error.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct StackFault(
+    /// What is wrong, and where.
+    pub String,
+);
+
+impl StackFault {
+    /// Whether this is the reason for an error.
+    pub fn is_in(error: &io::Error) -> bool {
+        error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Self>)
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn the_window_scale_is_the_smallest_that_fits() {
+    for (window, scale) in
+        [(4 << 10, 0), (65_535, 0), (65_536, 1), (256 << 10, 3), (4 << 20, 7), (StackConfig::MAX_WINDOW, 14)]
+    {
+        assert_eq!(window_scale(window), scale, "{window}");
+    }
+}

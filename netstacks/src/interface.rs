@@ -1,0 +1,341 @@
+//! The interface of a stack: how it starts, and its connections.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use platform::Link;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::{Datagrams, Effective, StackConfig, StartError};
+
+/// A running stack.
+///
+/// ```
+/// use netstacks::{Netstack, Smoltcp, StackConfig, Started};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let Started { listener, datagrams, driver, effective } = Smoltcp::start(link, &StackConfig::default())?;
+/// tokio::spawn(driver);
+/// // This program does not use UDP: the stack drops all datagrams.
+/// drop(datagrams);
+/// println!("smoltcp {}, window {} bytes", effective.stack_version, effective.receive_buffer_bytes);
+/// # drop(listener);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Started<Li, D> {
+    /// Yields the connections.
+    pub listener: Li,
+    /// UDP. A program that does not use UDP drops this; the stack then drops all datagrams.
+    pub datagrams: D,
+    /// The future that keeps the stack running; see [`Driver`].
+    pub driver: Driver,
+    /// The configuration that the stack really uses. It may differ from the [`StackConfig`]:
+    ///
+    /// ```
+    /// use netstacks::{Ipstack, Netstack, StackConfig};
+    /// use platform::MemoryLink;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+    /// let effective = Ipstack::start(link, &StackConfig { window: 1 << 20, ..StackConfig::default() })?.effective;
+    /// // ipstack has no window scaling.
+    /// assert_eq!((effective.receive_buffer_bytes, effective.window_scale), (65_535, None));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub effective: Effective,
+}
+
+/// The future that serves a stack's timers, and packets that arrive while no stream is polled. It must be
+/// polled for as long as the stack is used. It ends only with an error: the link or the stack has failed.
+/// The stack is gone when the driver, the listener, the datagrams and all streams are dropped.
+///
+/// ```
+/// use netstacks::{Netstack, Smoltcp, StackConfig};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let stack = Smoltcp::start(link, &StackConfig::default())?;
+/// let driver = tokio::spawn(stack.driver);
+/// // A link in memory fails when its other end is dropped.
+/// drop(other_end);
+/// let error = driver.await?.unwrap_err();
+/// assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
+/// # Ok(())
+/// # }
+/// ```
+pub type Driver = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+
+/// A TCP/IP stack that can be started on links of the type `L`.
+///
+/// A program that is generic over the stack works with all of them. The guide `docs/new-stack.md` implements the trait.
+///
+/// ```
+/// use std::io;
+///
+/// use netstacks::{Listener, Netstack, StackConfig};
+/// use platform::Link;
+/// use tokio::io::{copy, split};
+///
+/// /// Sends back the bytes of each connection.
+/// async fn echo<S: Netstack<L>, L: Link>(link: L) -> io::Result<()> {
+///     let mut stack = S::start(link, &StackConfig::default()).map_err(io::Error::other)?;
+///     tokio::spawn(stack.driver);
+///     loop {
+///         let stream = stack.listener.accept().await?;
+///         tokio::spawn(async {
+///             let (mut reader, mut writer) = split(stream);
+///             copy(&mut reader, &mut writer).await
+///         });
+///     }
+/// }
+/// # let (link, other_end) = platform::MemoryLink::pair(1500, 1);
+/// # drop(other_end);
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+/// # assert!(runtime.block_on(echo::<netstacks::Smoltcp, _>(link)).is_err());
+/// ```
+pub trait Netstack<L: Link>: 'static {
+    /// A connection.
+    type Stream: Stream;
+    /// Yields the connections.
+    type Listener: Listener<Stream = Self::Stream>;
+    /// UDP; [`NoDatagrams`] for a stack without it.
+    type Datagrams: Datagrams;
+
+    /// Starts the stack on a link. Must be called within a tokio runtime; the stack runs on that runtime.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener, Self::Datagrams>, StartError>;
+}
+
+/// Accepts connections to any address and port.
+///
+/// ```
+/// # use std::future::poll_fn;
+/// # use netstacks::peer::Peer;
+/// use netstacks::{Listener, Netstack, Smoltcp, StackConfig, Stream};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let mut stack = Smoltcp::start(link, &StackConfig::default())?;
+/// tokio::spawn(stack.driver);
+/// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "192.0.2.7:443".parse()?)?;
+/// # let client = tokio::spawn(async move { poll_fn(|cx| peer.poll_connect(cx)).await.map(|()| peer) });
+/// // A client connects to 192.0.2.7:443 now.
+/// let stream = stack.listener.accept().await?;
+/// assert_eq!(stream.local_addr(), "192.0.2.7:443".parse()?);
+/// # client.await??;
+/// # Ok(())
+/// # }
+/// ```
+pub trait Listener: Send + 'static {
+    /// A connection.
+    type Stream: Stream;
+
+    /// Waits for the next connection whose handshake is complete.
+    ///
+    /// # Errors
+    ///
+    /// The stack or its link has failed.
+    fn accept(&mut self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+/// Takes bytes from the front of the slices, and returns how many it took; see [`Stream::poll_read_with`].
+pub type Sink<'a> = dyn FnMut(&[IoSlice<'_>]) -> io::Result<usize> + 'a;
+
+/// Fills a slice from the front, and returns how many bytes it wrote; see [`Stream::poll_write_with`].
+pub type Source<'a> = dyn FnMut(&mut [u8]) -> io::Result<usize> + 'a;
+
+/// A TCP connection.
+///
+/// - A read returns 0 bytes after the peer's FIN. Writes still work (half-close).
+/// - `shutdown` sends our FIN behind the written bytes and does not wait for its acknowledgement. Reads still work.
+/// - After a RST from the peer, reads and writes fail with [`io::ErrorKind::ConnectionReset`].
+/// - Dropping the stream closes it. Written bytes are still delivered, as long as the driver runs.
+///
+/// ```
+/// use std::future::poll_fn;
+///
+/// # use netstacks::peer::Peer;
+/// # use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
+/// use netstacks::Stream;
+/// # use platform::MemoryLink;
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// # let mut stack = Smoltcp::start(link, &StackConfig::default())?;
+/// # tokio::spawn(stack.driver);
+/// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "10.0.0.2:80".parse()?)?;
+/// # let (connected, accepted) = tokio::join!(poll_fn(|cx| peer.poll_connect(cx)), stack.listener.accept());
+/// # connected?;
+/// # let mut stream = accepted?;
+/// // `stream` comes from a listener, and `peer` is its client.
+/// assert_eq!((stream.local_addr(), stream.peer_addr()), ("10.0.0.2:80".parse()?, "10.0.0.1:4000".parse()?));
+///
+/// // The client sends a request and ends its half.
+/// poll_fn(|cx| peer.poll_write(cx, b"request")).await?;
+/// poll_fn(|cx| peer.poll_shutdown(cx)).await?;
+/// let mut request = String::new();
+/// stream.read_to_string(&mut request).await?;
+/// assert_eq!(request, "request");
+///
+/// // Our half is still open.
+/// stream.write_all(b"response").await?;
+/// stream.shutdown().await?;
+/// let mut response = [0; 100];
+/// assert_eq!(poll_fn(|cx| peer.poll_read(cx, &mut response)).await?, 8);
+/// assert_eq!(poll_fn(|cx| peer.poll_read(cx, &mut response)).await?, 0);
+/// # Ok(())
+/// # }
+/// ```
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    /// The address that the peer connected to.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// The peer's address.
+    fn peer_addr(&self) -> SocketAddr;
+
+    /// Calls `sink` with received bytes in the stack's memory, which saves a copy when the bytes are forwarded.
+    /// If the sink took all bytes, it is called again with the next ones. Returns how many bytes it took, 0 after the
+    /// peer's FIN.
+    ///
+    /// Returns pending if the sink refuses the first bytes with [`io::ErrorKind::WouldBlock`], or takes none; the
+    /// caller must then arrange its own wake-up. The sink must not block: the stack is locked during the call.
+    ///
+    /// # Errors
+    ///
+    /// The errors of a read and of the sink. A stack that cannot lend its memory always returns
+    /// [`io::ErrorKind::Unsupported`]; use a read instead.
+    ///
+    /// ```
+    /// use std::future::poll_fn;
+    ///
+    /// # use netstacks::peer::Peer;
+    /// # use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
+    /// use netstacks::Stream;
+    /// # use platform::MemoryLink;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+    /// # let mut stack = Smoltcp::start(link, &StackConfig::default())?;
+    /// # tokio::spawn(stack.driver);
+    /// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "10.0.0.2:80".parse()?)?;
+    /// # let (connected, accepted) = tokio::join!(poll_fn(|cx| peer.poll_connect(cx)), stack.listener.accept());
+    /// # connected?;
+    /// # let mut stream = accepted?;
+    /// poll_fn(|cx| peer.poll_write(cx, b"hello")).await?;
+    /// let mut taken = Vec::new();
+    /// let len = poll_fn(|cx| {
+    ///     stream.poll_read_with(cx, &mut |slices| {
+    ///         slices.iter().for_each(|slice| taken.extend_from_slice(slice));
+    ///         Ok(slices.iter().map(|slice| slice.len()).sum())
+    ///     })
+    /// });
+    /// assert_eq!(len.await?, 5);
+    /// assert_eq!(taken, b"hello");
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn poll_read_with(&mut self, _cx: &mut Context<'_>, _sink: &mut Sink<'_>) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Calls `source` with room in the stack's send buffer, which saves a copy when bytes are forwarded. If the
+    /// source filled all the room, it is called again with more. Returns how many bytes it wrote, 0 if it wrote none
+    /// because it has ended.
+    ///
+    /// Returns pending if the source fails with [`io::ErrorKind::WouldBlock`] before it wrote anything; the caller
+    /// must then arrange its own wake-up. The source must not block: the stack is locked during the call. An error
+    /// after the first bytes is not reported. The source must return it again at the next call, or remember it.
+    ///
+    /// # Errors
+    ///
+    /// The errors of a write and of the source. A stack that cannot lend its buffer always returns
+    /// [`io::ErrorKind::Unsupported`]; use a write instead.
+    ///
+    /// ```
+    /// use std::future::poll_fn;
+    /// use std::io::Read;
+    ///
+    /// # use netstacks::peer::Peer;
+    /// # use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
+    /// use netstacks::Stream;
+    /// # use platform::MemoryLink;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+    /// # let mut stack = Smoltcp::start(link, &StackConfig::default())?;
+    /// # tokio::spawn(stack.driver);
+    /// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "10.0.0.2:80".parse()?)?;
+    /// # let (connected, accepted) = tokio::join!(poll_fn(|cx| peer.poll_connect(cx)), stack.listener.accept());
+    /// # connected?;
+    /// # let mut stream = accepted?;
+    /// let mut file = &b"hello"[..];
+    /// let len = poll_fn(|cx| stream.poll_write_with(cx, &mut |room| file.read(room))).await?;
+    /// assert_eq!(len, 5);
+    /// let mut buffer = [0; 100];
+    /// assert_eq!(poll_fn(|cx| peer.poll_read(cx, &mut buffer)).await?, 5);
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn poll_write_with(&mut self, _cx: &mut Context<'_>, _source: &mut Source<'_>) -> Poll<io::Result<usize>> {
+        Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Whether a RST, a timeout or a failure has ended the connection, even if bytes are left to read. This end
+    /// wakes a task that waits to read. Always `false` if the stack does not report it.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    /// Ready when [`Stream::has_failed`]. A task that waits neither to read nor to write, because one half is closed and
+    /// the other is idle, hears of a RST or a timeout by this. It wakes one task: the last that called it or a read.
+    fn poll_failed(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        if self.has_failed() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Ends the connection with a RST; unsent and unread bytes are lost. The RST is sent once, if the link has
+    /// room: a peer that misses it gets another for its next packet. A stack that cannot send a RST closes the
+    /// connection instead.
+    fn reset(self)
+    where
+        Self: Sized,
+    {
+        drop(self);
+    }
+}
+
+/// The addresses of a connection, or of a flow of datagrams.
+///
+/// ```
+/// use netstacks::FlowKey;
+///
+/// let key = FlowKey { local: "192.0.2.7:443".parse()?, peer: "10.0.0.1:4000".parse()? };
+/// println!("{} connects to {}", key.peer, key.local);
+/// # Ok::<_, std::net::AddrParseError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowKey {
+    /// The address that the peer sends to.
+    pub local: SocketAddr,
+    /// The peer's address.
+    pub peer: SocketAddr,
+}

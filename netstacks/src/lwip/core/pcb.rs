@@ -1,0 +1,94 @@
+//! Reads and fills one of lwIP's connections.
+
+use std::io;
+use std::slice;
+
+use lwip_sys::{ERR_OK, TCP_WRITE_FLAG_MORE, TcpPcb};
+
+use crate::Source;
+use crate::lwip::ring::{Chunks, Ring};
+use crate::recovery::{Edges, Lost};
+
+/// The sequence numbers of a connection.
+///
+/// # Safety
+///
+/// The pcb is alive.
+pub(super) unsafe fn edges(pcb: *const TcpPcb) -> Edges {
+    let mut edges = lwip_sys::Edges::default();
+    // SAFETY: the caller's promise.
+    unsafe { lwip_sys::lwip_sys_pcb_edges(pcb, &raw mut edges) };
+    let lwip_sys::Edges { rcv_nxt: expected, rcv_end: window_end, snd_una: unacknowledged, snd_nxt: sent } = edges;
+    Edges { unacknowledged, sent, expected, window_end }
+}
+
+/// Queues the first unacknowledged segment again. The next flush sends it.
+///
+/// # Safety
+///
+/// The pcb is alive.
+pub(super) unsafe fn retransmit(pcb: *mut TcpPcb, lost: Lost) {
+    // SAFETY: the caller's promise. The calls only queue, and make no callback.
+    unsafe {
+        match lost {
+            Lost::Probe => drop(lwip_sys::lwip_sys_pcb_probe(pcb)),
+            Lost::New | Lost::Again => lwip_sys::lwip_sys_pcb_retransmit(pcb, u8::from(lost == Lost::New)),
+        }
+    }
+}
+
+/// Takes at most `most` bytes from the source into the ring, and queues them in lwIP. Returns how many, or `None` if
+/// bytes were lost for lack of memory.
+///
+/// RFC 9293, 3.9.1 asks for a PSH at the end of the queued bytes. Without it the peer may delay its acknowledgement.
+///
+/// # Safety
+///
+/// The pcb is alive, and the ring holds all bytes that were written to this pcb before and are not acknowledged.
+pub(super) unsafe fn fill(
+    pcb: *mut TcpPcb,
+    ring: &mut Ring,
+    chunks: &mut Chunks,
+    most: usize,
+    source: &mut Source<'_>,
+) -> Option<io::Result<usize>> {
+    // SAFETY: the caller's promise.
+    let room = unsafe { lwip_sys::lwip_sys_pcb_room(pcb, most) };
+    let (mut filled, mut pushed) = (0, true);
+    while filled < room {
+        let (tail, contiguous) = ring.tail(room - filled, chunks);
+        // A chunk is not longer than the limit of one `tcp_write`.
+        let len = (room - filled).min(contiguous);
+        if len == 0 {
+            if filled == 0 {
+                return Some(Err(io::ErrorKind::OutOfMemory.into()));
+            }
+            break;
+        }
+        // SAFETY: the tail has room for `len` bytes. They are initialised, and lwIP does not know them yet.
+        let given = match source(unsafe { slice::from_raw_parts_mut(tail.as_ptr(), len) }) {
+            Ok(0) if filled == 0 => return Some(Ok(0)),
+            Err(error) if filled == 0 => return Some(Err(error)),
+            Ok(0) | Err(_) => break,
+            Ok(given) => given.min(len),
+        };
+        filled += given;
+        // If only the end of the chunk was the limit, more bytes follow at once.
+        pushed = given < len || filled == room;
+        let flags = if pushed { 0 } else { TCP_WRITE_FLAG_MORE };
+        // SAFETY: the bytes do not change until they are acknowledged. The call only queues, and makes no callback.
+        // Within `room` it fails only for lack of memory.
+        if unsafe { lwip_sys::lwip_sys_pcb_write(pcb, tail.as_ptr().cast(), given as u16, flags) } != ERR_OK {
+            return None;
+        }
+        ring.push(given);
+        if given < len {
+            break;
+        }
+    }
+    if !pushed {
+        // SAFETY: the caller's promise.
+        unsafe { lwip_sys::lwip_sys_pcb_push(pcb) };
+    }
+    Some(if filled == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(filled) })
+}

@@ -1,0 +1,176 @@
+//! The interface of a stack: datagrams.
+
+use std::future::Future;
+use std::io;
+use std::iter;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Whether an address can belong to a single host on a network.
+pub(crate) fn is_host(address: IpAddr) -> bool {
+    let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+    !(broadcast || address.is_multicast() || address.is_unspecified() || address.is_loopback())
+}
+
+/// Largest number of datagrams, or super-packets of them, that wait for [`Datagrams::recv`]. Further ones are dropped.
+pub const MAX_WAITING_DATAGRAMS: usize = 1024;
+
+/// Largest number of payload bytes that wait for [`Datagrams::recv`].
+pub const MAX_WAITING_BYTES: usize = 4 << 20;
+
+/// UDP, to and from any address and port. All clones share one queue: a datagram is received once.
+///
+/// - The queue is bounded in number and bytes ([`MAX_WAITING_DATAGRAMS`], [`MAX_WAITING_BYTES`]); further datagrams are
+///   dropped. After the last clone is dropped, all datagrams are dropped, without an ICMP message.
+/// - Only unicast is received: no multicast, no broadcast, no port 0. A datagram is dropped if its UDP length is not the
+///   length of its packet, and over IPv6 if it has no checksum (RFC 8200, 8.1).
+/// - Datagrams that are longer than a packet of the MTU: over IPv4, lwIP and smoltcp fragment up to 65,507 bytes, and
+///   reassemble about four datagrams at once; ipstack does neither. Over IPv6 no stack does.
+/// - ipstack only replies: it sends nothing between two addresses before a datagram has arrived between them.
+///
+/// ```
+/// use netstacks::peer::Peers;
+/// use netstacks::{Datagrams, Netstack, Smoltcp, StackConfig};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+/// let stack = Smoltcp::start(link, &StackConfig::default())?;
+/// tokio::spawn(stack.driver);
+/// let mut peers = Peers::new(other_end, "10.0.0.1".parse()?);
+/// peers.send_datagram(4000, "10.0.0.2:53".parse()?, b"query")?;
+///
+/// let mut buffer = [0; 1500];
+/// let query = stack.datagrams.recv(&mut buffer).await?;
+/// assert_eq!(&buffer[..query.len], b"query");
+/// stack.datagrams.try_send(query.local, query.peer, b"answer")?;
+/// // The same for datagrams that came in one packet. Each is passed on with its own length.
+/// peers.send_datagram(4000, "10.0.0.2:53".parse()?, b"another")?;
+/// let batch = stack.datagrams.recv_batch(&mut buffer).await?;
+/// assert!(batch.payloads(&buffer).eq([b"another"]));
+/// stack.datagrams.try_send_batch(batch.local, batch.peer, &buffer[..batch.len], batch.segment_len)?;
+/// # Ok(())
+/// # }
+/// ```
+pub trait Datagrams: Clone + Send + Sync + 'static {
+    /// Waits for the next datagram and copies its payload into `buffer`, as far as it fits. A buffer of 65,535
+    /// bytes holds any.
+    ///
+    /// # Errors
+    ///
+    /// The stack or its link has failed.
+    fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<Datagram>> + Send;
+
+    /// The same for several datagrams between the same addresses, if they came in one super-packet. A buffer of 65,535 bytes
+    /// holds any; a shorter one may cut the last. A stack that does not take super-packets returns one datagram.
+    ///
+    /// # Errors
+    ///
+    /// The stack or its link has failed.
+    fn recv_batch(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<DatagramBatch>> + Send {
+        async { self.recv(buffer).await.map(DatagramBatch::from) }
+    }
+
+    /// Sends a datagram from `local` to `peer`. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// - [`io::ErrorKind::WouldBlock`] if the link or a queue is full; the datagram is not sent.
+    /// - [`io::ErrorKind::InvalidInput`] if it is longer than the stack can send, the addresses are of two
+    ///   IP versions, one of them cannot belong to a host, or the stack only answers and nothing has come.
+    /// - The stack or its link has failed.
+    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
+
+    /// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. Returns
+    /// the bytes of those that were sent. A stack on a link with UDP super-packets sends as many as fit in one packet. A
+    /// `segment_len` of 0 means one datagram.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Datagrams::try_send`]; none was sent.
+    fn try_send_batch(
+        &self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        payloads: &[u8],
+        segment_len: usize,
+    ) -> io::Result<usize> {
+        let mut sent = 0;
+        for payload in segments(payloads, segment_len) {
+            match self.try_send(local, peer, payload) {
+                Ok(()) => sent += payload.len(),
+                Err(_) if sent > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(sent)
+    }
+}
+
+/// The datagrams of a stack or an adapter without UDP: none ever arrives.
+///
+/// ```
+/// use netstacks::{Effective, NoDatagrams, Started};
+///
+/// /// The end of an adapter's `Netstack::start`.
+/// fn started<L>(listener: L, effective: Effective) -> Started<L, NoDatagrams> {
+///     Started { listener, datagrams: NoDatagrams, driver: Box::pin(std::future::pending()), effective }
+/// }
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDatagrams;
+
+impl Datagrams for NoDatagrams {
+    async fn recv(&self, _: &mut [u8]) -> io::Result<Datagram> {
+        std::future::pending().await
+    }
+
+    /// Always returns [`io::ErrorKind::Unsupported`].
+    fn try_send(&self, _: SocketAddr, _: SocketAddr, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// A datagram that has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Bytes of payload in the receiver's buffer.
+    pub len: usize,
+    /// The address that the peer sent it to.
+    pub local: SocketAddr,
+    /// The peer's address.
+    pub peer: SocketAddr,
+}
+
+/// Datagrams between two addresses that have arrived together: one, or several of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramBatch {
+    /// Bytes of all payloads, which lie back to back in the receiver's buffer.
+    pub len: usize,
+    /// Payload of each datagram, in bytes. The last may be shorter.
+    pub segment_len: usize,
+    /// The address that the peer sent them to.
+    pub local: SocketAddr,
+    /// The peer's address.
+    pub peer: SocketAddr,
+}
+
+impl DatagramBatch {
+    /// The payload of each datagram, out of the buffer that they were received into.
+    pub fn payloads<'a>(&self, buffer: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        segments(&buffer[..self.len], self.segment_len)
+    }
+}
+
+impl From<Datagram> for DatagramBatch {
+    fn from(Datagram { len, local, peer }: Datagram) -> Self {
+        Self { len, segment_len: len, local, peer }
+    }
+}
+
+/// The payloads of datagrams that lie back to back. An empty one is a datagram, too.
+pub(crate) fn segments(payloads: &[u8], segment_len: usize) -> impl Iterator<Item = &[u8]> {
+    let segment_len = if segment_len == 0 { payloads.len() } else { segment_len };
+    let (first, rest) = payloads.split_at(segment_len.min(payloads.len()));
+    iter::once(first).chain(rest.chunks(segment_len.max(1)))
+}
