@@ -133,7 +133,7 @@ fn a_run_that_is_not_possible_is_refused_with_the_reason() {
         ("-n external -m rr", Some(" "), "no program is named"),
         ("-n external -m rr --layer stack", Some("true"), "the layer path alone"),
         ("-n external -m reader --bitrate 1M", Some("true"), "--bitrate"),
-        ("-n external -m both --protocol udp", Some("true"), "--protocol"),
+        ("-n external -m both --protocol udp", Some("true"), "--parallel"),
         ("-n external -m reader --protocol udp", Some("python3 examples/external.py"), "requests over TCP alone"),
         ("-n external -m rr", Some("true"), "exit code 0"),
         ("-n external -m rr", Some("sh -c 'echo error: no luck >&2; exit 3'"), "no luck"),

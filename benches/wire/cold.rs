@@ -1,7 +1,7 @@
 //! Packets that are not in the cache.
 
-use rand::SeedableRng;
 use rand::seq::SliceRandom;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// Size of all packets together in bytes: several times the last-level cache of most machines. With a larger cache,
@@ -28,7 +28,7 @@ pub(crate) struct Packets<'a> {
 /// Returns the memory that the packets are in.
 pub(crate) fn set() -> Vec<u8> {
     let mut bytes = Vec::with_capacity(SET);
-    bytes.extend(super::sums::random(PATTERN));
+    bytes.extend(random(PATTERN));
     while bytes.len() < SET {
         bytes.extend_from_within(..bytes.len());
     }
@@ -52,4 +52,11 @@ impl<'a> Packets<'a> {
         self.next = if self.next + 1 == self.order.len() { 0 } else { self.next + 1 };
         &self.bytes[at..at + self.len]
     }
+}
+
+/// Returns random bytes, the same ones each time.
+pub(crate) fn random(len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    ChaCha8Rng::seed_from_u64(1).fill_bytes(&mut bytes);
+    bytes
 }

@@ -17,10 +17,8 @@ use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
 use platform::packet::checksum;
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 
-use crate::cold::{self, Packets};
+use crate::cold::{self, Packets, random};
 use crate::table::Table;
 
 /// Lengths in bytes: a bare header, the packet that every host must accept (RFC 791, 3.1), the MTU of Ethernet, the MTU
@@ -107,11 +105,4 @@ fn plain(bytes: &[u8]) -> u16 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     sum as u16
-}
-
-/// Returns random bytes, the same ones each time.
-pub(crate) fn random(len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    ChaCha8Rng::seed_from_u64(1).fill_bytes(&mut bytes);
-    bytes
 }

@@ -23,7 +23,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod check;
 mod child;
+mod connection;
 mod counted;
 mod device;
 pub mod doctor;

@@ -2,30 +2,14 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mio::{Events, Poll};
 use socket2::Socket;
 
+pub use crate::connection::{Received, TcpStatistics};
 use crate::packet::{IPV6_HEADER_LEN, UDP_HEADER_LEN};
 use crate::sys::{Native, System};
-
-/// The kernel's statistics of a connection. A value is `None` if the kernel does not report it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TcpStatistics {
-    /// Segments that the kernel retransmitted. Not on Windows.
-    pub retransmits: Option<u64>,
-    /// Smoothed round-trip time. On macOS in whole milliseconds, and `None` if it is less than one.
-    pub rtt: Option<Duration>,
-    /// Smallest recent round-trip time (Linux), or the smallest of the whole connection (Windows). Not on macOS.
-    pub min_rtt: Option<Duration>,
-    /// Congestion window, in bytes.
-    pub congestion_window_bytes: Option<u64>,
-    /// Window that the other end advertises, in bytes. On Linux since 5.4.
-    pub send_window_bytes: Option<u64>,
-    /// Window that this end advertises, in bytes. On Linux since 6.2.
-    pub receive_window_bytes: Option<u64>,
-}
 
 /// Waits for events until exactly `end`. [`Poll::poll`] alone may wait up to a millisecond longer: it counts in whole
 /// milliseconds on Linux (`epoll_wait(2)`) and Windows (`GetQueuedCompletionStatusEx`). This waits to the microsecond on
@@ -147,17 +131,6 @@ pub const MAX_DATAGRAMS_TOGETHER: usize = 64;
 /// The most bytes of their payloads. Over IPv4 there would be room for 20 more.
 pub const MAX_BYTES_TOGETHER: usize = 65_535 - IPV6_HEADER_LEN - UDP_HEADER_LEN;
 
-/// Datagrams that one call has received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Received {
-    /// Bytes in the buffer: one datagram, or several of one sender, back to back.
-    pub len: usize,
-    /// Payload of each datagram, in bytes. The last may be shorter.
-    pub segment_len: usize,
-    /// The sender.
-    pub from: Option<SocketAddr>,
-}
-
 /// Gives a socket a receive and a send buffer of so many bytes. On Linux without root's rights in the socket's network, they
 /// are at most as large as the system allows all users.
 ///
@@ -207,6 +180,7 @@ mod datagram_tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use std::net::UdpSocket;
+    use std::time::Duration;
 
     use socket2::SockRef;
 
@@ -251,6 +225,7 @@ mod tests {
 
     use std::io::{Read, Write};
     use std::net::TcpListener;
+    use std::time::Duration;
 
     use super::*;
 

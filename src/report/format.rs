@@ -4,7 +4,6 @@ use std::mem::{self, Discriminant};
 
 use crate::measure::metric::{Metric, speed_of};
 use crate::measure::{CellSummary, Estimate, Summary};
-use crate::report::series::Series;
 use crate::sample::Warning;
 use crate::scenario::{Cell, Layer};
 
@@ -17,12 +16,6 @@ const DETAIL_CHARACTERS: usize = 200;
 /// A speed of a cell, without its unit.
 pub(super) fn speed(row: &CellSummary, speed: f64) -> String {
     speed_of(&row.cell).write(speed)
-}
-
-/// The unit of a series' speeds.
-pub(super) fn unit(one: &Series) -> String {
-    let Metric { title, unit, .. } = one.speed();
-    format!("{title} {unit}").trim_start().replace(" /", "/")
 }
 
 /// The value of a metric of a cell.

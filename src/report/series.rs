@@ -92,6 +92,12 @@ impl Series {
         self.samples.first().map_or(&GBPS, |sample| speed_of(&sample.cell))
     }
 
+    /// The unit of its speeds.
+    pub(super) fn unit(&self) -> String {
+        let Metric { title, unit, .. } = self.speed();
+        format!("{title} {unit}").trim_start().replace(" /", "/")
+    }
+
     /// The machine in a line.
     pub(super) fn machine(&self) -> String {
         let machine = &self.environment.machine;

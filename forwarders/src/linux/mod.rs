@@ -12,6 +12,7 @@ mod failure;
 mod framed;
 mod order;
 mod packets;
+mod pipe;
 mod segments;
 mod tasks;
 #[cfg(test)]
@@ -30,9 +31,10 @@ pub use self::counters::Counters;
 use self::counters::DirectionCounters;
 use self::device::Port;
 use self::devices::NamedDevice;
+use self::pipe::Executor;
 use self::tasks::Tasks;
 use self::threads::Threads;
-use self::worker::{Executor, WorkerSpec, start, start_framed};
+use self::worker::{WorkerSpec, start, start_framed};
 use crate::{DevicePair, ForwardConfig, Io};
 
 /// Two TUN devices, and the way to carry packets between them.

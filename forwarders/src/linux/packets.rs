@@ -8,7 +8,7 @@ use platform::Error;
 use super::counters::Counter;
 use super::device::{Device, Port};
 use super::failure::{failed, is_refused};
-use super::worker::{Sink, Source};
+use super::pipe::{Sink, Source};
 
 /// The framing and size of packets.
 #[derive(Clone, Copy)]

@@ -9,7 +9,7 @@ use tun_rs::{GROTable, IDEAL_BATCH_SIZE, VIRTIO_NET_HDR_LEN};
 use super::counters::Counter;
 use super::device::{Device, Port};
 use super::failure::{failed, is_malformed, is_refused};
-use super::worker::{LARGEST, Sink, Source};
+use super::pipe::{LARGEST, Sink, Source};
 
 /// The capacity that tun-rs needs in a buffer to coalesce packets in: the largest packet and two headers
 /// (`src/platform/linux/offload.rs`, `coalesce_tcp_packets`). It ignores the buffer's length.

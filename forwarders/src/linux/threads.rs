@@ -16,7 +16,7 @@ use tun_rs::SyncDevice;
 
 use super::device::Port;
 use super::failure::failed;
-use super::worker::{Executor, Sink, Source, Supply};
+use super::pipe::{Executor, Sink, Source, Supply};
 use super::{Event, ExitGuard};
 use crate::Handoff;
 

@@ -5,7 +5,7 @@
 
 use std::mem;
 
-use platform::packet::TcpSegment;
+use platform::packet::{TcpSegment, offset};
 use platform::packet::flags::{ACK, FIN, RST, SYN};
 
 use crate::recovery::is_before;
@@ -286,4 +286,9 @@ pub(super) fn stray(segment: &TcpSegment<'_>) -> Verdict {
         flags if flags & (RST | ACK) == ACK => Verdict::Rst(segment.acknowledgement()),
         _ => Verdict::Drop,
     }
+}
+
+/// Changes the acknowledgement number in headers.
+pub(super) fn write_acknowledgement(headers: &mut [u8], tcp_at: usize, number: u32) {
+    headers[tcp_at + offset::ACKNOWLEDGEMENT..][..4].copy_from_slice(&number.to_be_bytes());
 }

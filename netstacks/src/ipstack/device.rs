@@ -13,9 +13,9 @@ use platform::{Checksum, Link, PacketBuffer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
 
-use super::check::{PIECE, Piece};
+use super::check::{PIECE, Piece, write_acknowledgement};
 use super::flow::{Flow, Hub};
-use super::guard::{Guard, KNOWN, Reply, flow_key, patch, write_acknowledgement};
+use super::guard::{Guard, KNOWN, Reply, flow_key, patch};
 use crate::FlowKey;
 use crate::driven::segment::are_checksums_right;
 use crate::offload::{Offload, header_len};

@@ -14,9 +14,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 
 use super::MAX_WINDOW;
-use super::check::{Numbers, Stage, Verdict};
+use super::check::{Numbers, Stage, Verdict, write_acknowledgement};
 use super::datagrams::Exchange;
-use super::guard::write_acknowledgement;
 use super::stream::IpstackStream;
 use crate::driven::most_half_open;
 use crate::{FlowKey, StackConfig};

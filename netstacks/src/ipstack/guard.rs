@@ -13,7 +13,7 @@ use platform::packet::flags::{ACK, FIN, RST, SYN};
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout, TcpSegment, offset, write_ip_len};
 use tokio::time::{Instant, Sleep};
 
-use super::check::{Piece, Verdict, stray};
+use super::check::{Piece, Verdict, stray, write_acknowledgement};
 use super::flow::{Flow, Hub};
 use crate::FlowKey;
 use crate::driven::MAX_FLOWS;
@@ -220,11 +220,6 @@ pub(super) fn patch(headers: &mut [u8], segment: &TcpSegment<'_>, from: usize, l
     let sequence = segment.sequence().wrapping_add(from as u32);
     headers[tcp_at + offset::SEQUENCE..][..4].copy_from_slice(&sequence.to_be_bytes());
     headers[tcp_at + offset::FLAGS] = flags;
-}
-
-/// Changes the acknowledgement number in headers.
-pub(super) fn write_acknowledgement(headers: &mut [u8], tcp_at: usize, number: u32) {
-    headers[tcp_at + offset::ACKNOWLEDGEMENT..][..4].copy_from_slice(&number.to_be_bytes());
 }
 
 /// The RST for a segment of no connection.

@@ -14,11 +14,10 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll};
 use socket2::Socket;
 
-use crate::doctor::Check;
-use crate::socket::Received;
+use crate::check::Check;
+use crate::connection::{Received, TcpStatistics};
 use crate::{
-    DropCounter, Error, Feature, Interface, InterfaceCounts, Link, Loopback, Namespace, ProcessEnd, TcpStatistics,
-    TunConfig,
+    DropCounter, Error, Feature, Interface, InterfaceCounts, Link, Loopback, Namespace, ProcessEnd, TunConfig,
 };
 
 #[cfg(target_os = "linux")]

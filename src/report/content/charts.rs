@@ -265,7 +265,7 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
         plot: Plot::Plane { size: Size::Full, x, y, strokes: strokes.into_iter().collect(), baseline: Some(0.0) },
     };
     let cells = gallery(one, "over the time", |row| Some(over_time(one, &clock, row)));
-    let title = format!("Each cell alone: {} by {}", format::unit(one), clock.name);
+    let title = format!("Each cell alone: {} by {}", one.unit(), clock.name);
     vec![Block::Chart(chart), Block::Details(title, vec![Block::Gallery(cells)])]
 }
 
@@ -286,7 +286,7 @@ pub(super) fn within_runs(one: &Series) -> Vec<Block> {
 fn gallery(one: &Series, of: &str, plot: impl Fn(&CellSummary) -> Option<Plot>) -> Vec<Chart> {
     let rows = one.summary.cells.iter().filter(|row| row.estimate.is_some());
     let charts = rows.filter_map(|row| {
-        let label = format!("{} {of}: {}", format::unit(one), row.cell);
+        let label = format!("{} {of}: {}", one.unit(), row.cell);
         Some(Chart { label, captions: vec![row.cell.to_string()], legend: Vec::new(), plot: plot(row)? })
     });
     charts.collect()

@@ -14,7 +14,7 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
     let (key, table) = if one.is_forward() {
         (published::KEY, published::table(one))
     } else {
-        (&*format!("Median {}, and its 95 % interval:", format::unit(one)), main_table(one))
+        (&*format!("Median {}, and its 95 % interval:", one.unit()), main_table(one))
     };
     let shared = one.shared().into_iter().chain([runs(one), one.machine()]).collect::<Vec<_>>();
     let shared = format!("In every run: {}.", shared.join(", "));
@@ -57,7 +57,7 @@ fn main_table(one: &Series) -> Table {
             let row = rows.iter().find(|row| head(&row.cell) == wanted && side(&row.cell) == *place);
             row.map_or_else(|| UNKNOWN.to_owned(), |row| format::median_or_failures(row))
         };
-        let title = if wanted.is_empty() { format::unit(one) } else { wanted.clone() };
+        let title = if wanted.is_empty() { one.unit() } else { wanted.clone() };
         table.push(Column::new(title, true), sides.iter().map(figure));
     }
     table
@@ -81,7 +81,7 @@ pub(super) fn side_by_side(all: &[Series]) -> Vec<Block> {
         let series: Vec<_> = all.iter().filter(|one| one.kind() == kind).collect();
         if series.len() > 1 {
             let of = if kind == Kind::Streams { "stacks" } else { kind.name() };
-            blocks.push(Block::Text(format!("Median {} of {of}, and its 95 % interval:", format::unit(series[0]))));
+            blocks.push(Block::Text(format!("Median {} of {of}, and its 95 % interval:", series[0].unit())));
             blocks.push(Block::Table(compared(of, &series)));
         }
     }
