@@ -5,6 +5,7 @@ mod axes;
 mod check;
 mod command;
 mod conform;
+mod devices;
 mod forward;
 mod matrix;
 

@@ -192,8 +192,14 @@ fn datagrams_cross_every_stack_and_layer() {
         "--layer stack -n ipstack",
         "--layer stack -n smoltcp",
     ];
-    let options = ["--datagram 100 --bitrate 2M", "--bitrate 10M", "--mtu 1300 --bitrate 10M"];
-    for [subject, mode, version, options] in pairwise([&subjects, &["reader", "writer"], &["", "--ipv6"], &options]) {
+    let options = [
+        "--datagram 100 --bitrate 2M",
+        "--bitrate 10M",
+        "--mtu 1300 --bitrate 10M",
+        "--parallel 5 --client-threads 2 --bitrate 10M",
+    ];
+    let modes = ["reader", "writer", "both"];
+    for [subject, mode, version, options] in pairwise([&subjects, &modes, &["", "--ipv6"], &options]) {
         let arguments = format!("-m {mode} {subject} {version} {options} --protocol udp --time 0.3 --verify full");
         let sample = success(&arguments);
         let datagrams = &sample["datagrams"];
@@ -203,6 +209,9 @@ fn datagrams_cross_every_stack_and_layer() {
         let payload = arrived * count(&sample["datagram_bytes"]);
         // Datagrams that arrive after the end are counted, but their bytes are not.
         assert!((0.8 * payload..=payload).contains(&count(&sample["bytes"])), "{arguments}\n{sample}");
+        if mode == "both" {
+            assert!((0.3..0.7).contains(&(count(&sample["bytes_back"]) / payload)), "{arguments}\n{sample}");
+        }
     }
 }
 
@@ -270,6 +279,62 @@ fn requests_over_udp_are_answered_on_every_stack_and_layer() {
         assert_eq!(datagrams["duplicated"], 0, "{arguments}\n{sample}");
         let has_stream = options.contains("background");
         assert_eq!(sample["background_bytes"].as_u64().is_some_and(|bytes| bytes > 0), has_stream, "{sample}");
+    }
+}
+
+/// Each request over UDP has a port of its own, and no connection is left open.
+#[test]
+fn requests_over_udp_from_new_ports_are_answered() {
+    skip_if!(no_device());
+    for subject in ["-n lwip", "-n smoltcp", "--layer loopback", "--layer stack -n smoltcp", "--layer stack -n ipstack"]
+    {
+        let sample = success(&format!("-m crr {subject} --protocol udp --parallel 4 --time 0.3 --verify full"));
+        let (datagrams, answered) = (&sample["datagrams"], count(&sample["requests"]["answered"]));
+        assert!(answered > 100.0 && count(&datagrams["arrived"]) >= answered, "{subject}\n{sample}");
+        assert_eq!(datagrams["duplicated"], 0, "{subject}\n{sample}");
+    }
+}
+
+/// A few threads drive many streams, and every byte arrives.
+#[test]
+fn many_streams_share_a_few_threads() {
+    skip_if!(no_device());
+    let subjects = [
+        "--layer loopback --parallel 1500",
+        "--layer kernel --parallel 300",
+        "-n lwip --parallel 500 --window 64KiB",
+        "-n smoltcp --parallel 500 --window 64KiB",
+        "--layer stack -n smoltcp --parallel 400 --window 64KiB",
+    ];
+    let options = ["--bytes 30MB --client-threads 1", "--bytes 30MB --client-threads 2", "--time 0.5"];
+    for [subject, mode, options] in pairwise([&subjects, &["reader", "writer", "both"], &options]) {
+        let arguments = format!("-m {mode} {subject} {options} --warmup 2MB --buffer 16KiB --verify full");
+        let sample = success(&arguments);
+        let bytes = count(&sample["bytes"]);
+        let expected = if mode == "both" { 60e6 } else { 30e6 };
+        assert!(bytes > 0.0 && (options.contains("time") || bytes == expected), "{arguments}\n{sample}");
+    }
+}
+
+/// The requests of several threads are one load: its rate, its counts and its latencies.
+#[test]
+fn threads_share_the_requests_and_their_rate() {
+    skip_if!(no_device());
+    for subject in ["--layer loopback", "-n smoltcp", "--layer stack -n lwip"] {
+        let sample = success(&format!("-m rr {subject} --parallel 5 --client-threads 3 --rate 600 --time 0.5"));
+        assert_eq!(sample["client_threads"], 3, "{sample}");
+        assert!((count(&sample["requests"]["answered"]) - 300.0).abs() < 15.0, "{subject}\n{sample}");
+    }
+}
+
+/// Over a link in memory, too, streams run beside requests.
+#[test]
+fn streams_run_beside_requests_over_memory() {
+    for (stack, protocol) in [("lwip", "tcp"), ("ipstack", "tcp"), ("smoltcp", "tcp"), ("smoltcp", "udp")] {
+        let arguments = format!("-m rr -n {stack} --layer stack --protocol {protocol} --background both --time 0.3");
+        let sample = success(&arguments);
+        assert!(count(&sample["requests"]["answered"]) > 10.0, "{arguments}\n{sample}");
+        assert!(count(&sample["background_bytes"]) > 0.0, "{arguments}\n{sample}");
     }
 }
 

@@ -104,6 +104,8 @@ pub(crate) struct Flows {
     payload: Vec<u8>,
     each: Vec<Flow>,
     trial: watch::Sender<Trial>,
+    /// Whether the trials before the timed window are over.
+    is_warm: AtomicBool,
     /// End the waits of the client threads, when a trial begins.
     wakes: Mutex<Vec<Cancel>>,
     finish: OnceLock<Delivery>,
@@ -261,6 +263,7 @@ impl Flows {
             payload: Pattern::new(SEED, len).slice(0, len).to_vec(),
             each: directions.iter().flat_map(|direction| (0..parallel).map(|_| flow(*direction))).collect(),
             trial: watch::Sender::new(first),
+            is_warm: AtomicBool::new(false),
             wakes: Mutex::default(),
             finish: OnceLock::new(),
         })
@@ -298,8 +301,27 @@ impl Flows {
         let burst = rate.map_or(1, |rate| (rate * BURST.as_secs_f64()) as u64).clamp(1, self.batch as u64);
         let trial = Trial { number, begin: Instant::now(), time, rate, burst, is_timed };
         self.trial.send_replace(trial);
-        self.wakes.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|wake| wake());
+        self.wake();
         trial
+    }
+
+    /// Whether the server knows where all clients are to which it sends.
+    fn are_greeted(&self) -> bool {
+        self.each.iter().all(|flow| flow.direction == Direction::ToServer || flow.is_greeted())
+    }
+
+    /// The trials before the timed window are over, for all threads.
+    fn end_warm_up(&self) {
+        self.is_warm.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn is_warm(&self) -> bool {
+        self.is_warm.load(Ordering::Acquire)
+    }
+
+    fn wake(&self) {
+        self.wakes.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|wake| wake());
     }
 
     /// Ends the wait of a thread when a trial begins.

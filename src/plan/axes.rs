@@ -79,6 +79,11 @@ impl Kind {
         matches!(self.layer, Layer::Path | Layer::Proxy | Layer::Kernel)
     }
 
+    /// Whether the MTU has an effect: over loopback, it is the room of a datagram.
+    fn has_packets(&self) -> bool {
+        self.layer != Layer::Loopback || self.protocol == Protocol::Udp
+    }
+
     fn has_bulk_datagrams(&self) -> bool {
         self.protocol == Protocol::Udp && self.is_bulk()
     }
@@ -151,7 +156,7 @@ pub(super) static AXES: [Axis; 34] = [
             Offload::Off => Some("off".to_owned()),
         }
     }),
-    axis!("--mtu", mtu, |kind| kind.layer != Layer::Loopback, "the layer loopback has no device", |run| {
+    axis!("--mtu", mtu, Kind::has_packets, "the layer loopback has no device", |run| {
         unless(DEFAULT_MTU, run.mtu).filter(|_| run.tun_fd().is_none())
     }),
     axis!("--parallel", parallel, Kind::has_client, "the layer device has one stream", |run| unless(

@@ -8,7 +8,8 @@ use forwarders::{ForwardConfig, Offload};
 use netstacks::StackConfig;
 
 use super::PlanError;
-use super::check::{FORWARD_INTERVAL, buffer, check_mtu, check_version, congestion, name, time, timeout, warmup};
+use super::check::{FORWARD_INTERVAL, buffer, congestion, time, timeout, warmup};
+use super::devices::{check_mtu, check_version, name};
 use crate::cli::Forward;
 use crate::cli::forward::{ForwarderName, ForwarderOptions};
 use crate::scenario::{

@@ -81,12 +81,13 @@ impl<S: Sockets> Work<S> for Datagrams {
         engine.connect(self, 0..self.ends.len())?;
         self.greet(engine)?;
         if !self.leads {
-            return Ok(());
+            return engine.turn_while(self, |work| !work.flows.is_warm());
         }
         self.rate = match self.flows.rate {
             Some(rate) => self.trial(engine, Some(rate), TRIAL.min(self.flows.time)).map(|_| Some(rate)),
             None => search(|rate, time| self.trial(engine, rate, time)),
         }?;
+        self.flows.end_warm_up();
         Ok(())
     }
 
@@ -196,9 +197,9 @@ impl Datagrams {
         &self.flows.each[self.ends[index].flow]
     }
 
-    /// Says where the clients are until the server knows.
+    /// Says where the clients are until the server knows those of all threads: only then may a trial begin.
     fn greet<S: Sockets>(&mut self, engine: &mut Engine<S>) -> Result<(), LoadError> {
-        let is_known = |work: &Self| work.unknown().next().is_none();
+        let is_known = |work: &Self| work.flows.are_greeted();
         if is_known(self) {
             return Ok(());
         }

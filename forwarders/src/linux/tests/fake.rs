@@ -15,9 +15,9 @@ use tun_rs::{GROTable, VIRTIO_NET_HDR_LEN};
 use super::super::counters::{Counter, Counters};
 use super::super::device::{Device, Port};
 use super::super::packets::{Batch, Format, PacketSink, PacketSource};
+use super::super::pipe::{Sink, Source, Supply};
 use super::super::tasks::{self, AsyncSink, AsyncSource};
 use super::super::threads::{self, Stop};
-use super::super::worker::{Sink, Source, Supply};
 use crate::{Carried, Counts, Handoff};
 
 /// A device that delivers given packets in order, and records the packets that are sent to it.

@@ -1,0 +1,89 @@
+//! The results of requests, datagrams and idle connections.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::latency::{self, Latency};
+
+/// The requests of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RequestFacts {
+    /// How many were answered in the timed window.
+    pub answered: u64,
+    /// How many failed, by reason. A run in which any failed has failed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub errors: BTreeMap<String, u64>,
+    /// The time of each request of the window, from when it was due to the last byte of its response, even if the
+    /// response came after the window.
+    #[schemars(with = "latency::Fields")]
+    pub latency: Latency,
+}
+
+/// The datagrams of a run: those of the payload, or requests and their responses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DatagramFacts {
+    /// Datagrams, or requests, that were sent.
+    pub sent: u64,
+    /// How many of them arrived, or were answered in time; each counts once.
+    pub arrived: u64,
+    /// Datagrams that arrived after one that was sent later (RFC 4737, 3.3).
+    pub reordered: u64,
+    /// Datagrams, or responses, that arrived again.
+    pub duplicated: u64,
+    /// The highest rate that a search found, in datagrams a second. There is none if the sender is slower than the
+    /// path: then it sent all that it could send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found_per_second: Option<u64>,
+}
+
+impl DatagramFacts {
+    /// How many were sent and did not arrive.
+    pub const fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.arrived)
+    }
+
+    /// The share of the sent datagrams that were lost; `None` if none were sent.
+    pub fn lost_share(&self) -> Option<f64> {
+        (self.sent > 0).then(|| self.lost() as f64 / self.sent as f64)
+    }
+}
+
+/// The memory of connections: the resident set of the subject's process, in bytes. `None` where the system does not
+/// say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct IdleFacts {
+    /// How many connections there were.
+    pub connections: u64,
+    /// With the first of them alone.
+    pub rss_before_bytes: Option<u64>,
+    /// With all of them, after a byte each way.
+    pub rss_open_bytes: Option<u64>,
+    /// The same at the end of the timed window.
+    pub rss_idle_bytes: Option<u64>,
+    /// A second after all were closed.
+    pub rss_closed_bytes: Option<u64>,
+    /// How often threads of the subject's process slept in the timed window, including the client's threads.
+    pub wakeups: Option<u64>,
+}
+
+impl IdleFacts {
+    /// Memory of each connection, without the first one.
+    pub fn bytes_per_connection(&self) -> Option<f64> {
+        let others = self.connections.checked_sub(1).filter(|others| *others > 0)?;
+        Some(self.taken()? as f64 / others as f64)
+    }
+
+    /// The share of this memory that was released after all connections were closed.
+    pub fn released_share(&self) -> Option<f64> {
+        let released = self.rss_idle_bytes?.saturating_sub(self.rss_closed_bytes?);
+        Some((released as f64 / self.taken()? as f64).min(1.0))
+    }
+
+    /// Memory of all connections but the first. It is unknown if the resident set did not grow: they used memory that the
+    /// process had before.
+    fn taken(&self) -> Option<u64> {
+        self.rss_idle_bytes?.checked_sub(self.rss_before_bytes?).filter(|taken| *taken > 0)
+    }
+}

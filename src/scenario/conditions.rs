@@ -1,0 +1,75 @@
+//! What the link does to packets.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::nanoseconds;
+
+/// What the link between device and stack does to packets beside carrying them, each way. A super-packet is one
+/// packet. The default is nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Conditions {
+    /// How long every packet takes: half of what it adds to a round trip.
+    #[schemars(with = "u64")]
+    #[serde(rename = "delay_ns", with = "nanoseconds", skip_serializing_if = "Duration::is_zero")]
+    pub delay: Duration,
+    /// A packet takes up to this much more or less, evenly distributed; jitter makes no packet overtake another.
+    #[schemars(with = "u64")]
+    #[serde(rename = "jitter_ns", with = "nanoseconds", skip_serializing_if = "Duration::is_zero")]
+    pub jitter: Duration,
+    /// Packets that are lost, of a million.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub loss_ppm: u32,
+    /// Packets that the next three overtake, of a million.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub reorder_ppm: u32,
+    /// Packets that come twice, of a million.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub duplicate_ppm: u32,
+    /// Packets of which a bit is changed, of a million.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub corrupt_ppm: u32,
+    /// Bits a second at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_limit: Option<NonZeroU64>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+impl Conditions {
+    /// The conditions that differ from the default: the option of each, and its value as the command line takes it.
+    pub fn options(&self) -> impl Iterator<Item = (&'static str, String)> {
+        let time = |time: Duration| (!time.is_zero()).then(|| format!("{}ms", time.as_nanos() as f64 / 1e6));
+        let share = |ppm: u32| (ppm > 0).then(|| (f64::from(ppm) / 1e4).to_string());
+        let options = [
+            ("--delay", time(self.delay)),
+            ("--jitter", time(self.jitter)),
+            ("--loss", share(self.loss_ppm)),
+            ("--reorder", share(self.reorder_ppm)),
+            ("--duplicate", share(self.duplicate_ppm)),
+            ("--corrupt", share(self.corrupt_ppm)),
+            ("--rate-limit", self.rate_limit.map(|rate| rate.to_string())),
+        ];
+        options.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
+}
+
+/// For people: `delay 5 ms, loss 1 %`.
+impl fmt::Display for Conditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.options().map(|(name, value)| match name.trim_start_matches("--") {
+            name @ ("delay" | "jitter") => format!("{name} {} ms", value.trim_end_matches("ms")),
+            "rate-limit" => format!("rate limit {value} bit/s"),
+            name => format!("{name} {value} %"),
+        });
+        f.write_str(&words.collect::<Vec<_>>().join(", "))
+    }
+}
