@@ -1,10 +1,9 @@
 //! Executes one scenario and returns its sample. The only stage that touches a device.
 //!
-//! A run has a client side and a server side. Each stream has its own client, a plain blocking thread (`client`).
-//! Requests have one client, which is driven by readiness (`requester`). Datagrams have one client, which also leads
-//! the trials of a search (`datagram_client`). The server side is a set of tasks on the tokio runtime under test: a
-//! task for each stream (`server`) or connection, and the driver of the stack (`server_side`). The `supervise` module
-//! races the sides against each other, the user and the clock, and joins every thread and task.
+//! A run has a client side and a server side. The client side is a few threads, which the engine of the load drives
+//! (`load`). The server side is a set of tasks on the tokio runtime under test: a task for each connection,
+//! and the driver of the stack (`server_side`). The `supervise` module races the sides against each other, the user and
+//! the clock, and joins every thread and task.
 //!
 //! The scenario's [layer](crate::scenario::Layer) decides how the two sides are connected. Each layer is a file with a
 //! function `prepare`, which returns a `Prepared`. `Prepared::run` runs every layer in the same way.
@@ -18,26 +17,6 @@
 //! | `kernel` (`between`) | kernel sockets | TUN device, link, TUN device | kernel sockets in another network |
 //! | `proxy` | kernel sockets | a proxy's process | kernel sockets in another network |
 //! | `forward` | kernel sockets, or iperf3 | a forwarder's process | kernel sockets in another network, or iperf3 |
-//!
-//! A file imports only files above it, or to its left, in this list:
-//!
-//! ```text
-//! error  pattern  stopped                        errors, payload, stops of the process
-//! meter  executor  protocol  clock               readings, the trait, messages to child processes, a clock
-//! transfer  barrier                              a stream, and the moment when all begin
-//! requests  datagrams  load                      what the two sides of each load share
-//! failure  intervals  process  profile  runtime  go
-//! client  server  server_side                    the two sides
-//! kernel  sockets  requester  datagram_client  kernel_clients    the clients and their sockets
-//! stack  tun  networks                           stacks, devices and namespaces
-//! supervise  carrier  datagram_process
-//! prepared                                       a layer's result, and the one way to run it
-//! kernel_load
-//! path  between  memory  loopback  device  proxy  forward  the layers
-//! conform                                        cases of conformance
-//! carry  child  process_executor                 the child process, and the parent
-//! run
-//! ```
 //!
 //! # A stack of your own
 //!

@@ -312,7 +312,7 @@ fn many_streams_share_a_few_threads() {
         let sample = success(&arguments);
         let bytes = count(&sample["bytes"]);
         let expected = if mode == "both" { 60e6 } else { 30e6 };
-        assert!(bytes > 0.0 && (options.contains("time") || bytes == expected), "{arguments}\n{sample}");
+        assert!(bytes > 0.0 && (options.contains("time") || (bytes - expected).abs() < 1.0), "{arguments}\n{sample}");
     }
 }
 

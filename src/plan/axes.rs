@@ -64,7 +64,27 @@ impl Kind {
     }
 
     fn has_requests(&self) -> bool {
-        matches!(self.mode, Some(Mode::Rr | Mode::Crr))
+        self.has_client() && matches!(self.mode, Some(Mode::Rr | Mode::Crr))
+    }
+
+    fn has_depth(&self) -> bool {
+        self.mode == Some(Mode::Rr) && self.protocol == Protocol::Tcp
+    }
+
+    fn has_amount(&self) -> bool {
+        self.has_streams && !self.has_requests()
+    }
+
+    fn has_bitrate(&self) -> bool {
+        self.has_client() && (self.is_bulk() || self.has_streams)
+    }
+
+    fn has_client_threads(&self) -> bool {
+        self.has_client() && self.mode != Some(Mode::Idle)
+    }
+
+    fn has_window(&self) -> bool {
+        self.has_stack() || self.layer == Layer::Device || self.has_bulk_datagrams()
     }
 
     fn has_stack(&self) -> bool {
@@ -93,166 +113,106 @@ impl Kind {
     }
 }
 
-/// An entry of the table: the option and the field of [`Axes`], the cells that take it, and its typed value.
-macro_rules! axis {
-    ($option:literal, $field:ident, $takes:expr, $who:expr, $typed:expr) => {
-        Axis {
+/// The table: for each axis, whether a preset chooses it or it is free beside one; its field of [`Axes`] and its option;
+/// the cells that take it, and the words for those that do not; and its value as it is typed.
+macro_rules! axes {
+    ($($use:ident $field:ident $option:literal: $takes:expr, $who:expr => $typed:expr;)+) => {
+        /// All axes. The first ones decide which of the others a cell takes.
+        pub(super) static AXES: &[Axis] = &[$(Axis {
             option: $option,
             takes: $takes,
             who: $who,
-            is_free: false,
+            is_free: Use::$use.is_free(),
             len: |axes| axes.$field.as_ref().map(|list| list.values().len()),
             pick: |axes, index| axes.$field.iter_mut().for_each(|list| list.pick(index)),
             clear: |axes| axes.$field = None,
             typed: $typed,
-        }
+        }),+];
     };
 }
 
-impl Axis {
-    const fn free(self) -> Self {
-        Self { is_free: true, ..self }
+/// Whether a preset chooses an axis.
+#[derive(Clone, Copy)]
+enum Use {
+    Chosen,
+    Free,
+}
+
+impl Use {
+    const fn is_free(self) -> bool {
+        matches!(self, Self::Free)
     }
 }
 
 const NO_CLIENT: &str = "the layer device has packets without connections";
+const NO_DEVICE: &str = "the layer loopback has no device";
 const NO_REQUESTS: &str = "only rr and crr have requests";
 const NO_BYTES: &str = "requests, idle connections and datagrams last for a time; use --time";
 const NO_LINK: &str = "only the layers path, proxy and kernel have a link with conditions";
 
-/// All axes. The first ones decide which of the others a cell takes.
-pub(super) static AXES: [Axis; 34] = [
-    axis!("--layer", layer, |_| true, "", |run| unless(Layer::Path, run.subject.layer())),
-    axis!("--mode", mode, Kind::has_client, NO_CLIENT, |run| { run.workload.mode().map(text) }),
-    axis!("--netstack", netstack, Kind::has_stack, "only the layers stack, path and proxy have one", |run| {
-        run.subject.stack().map(text)
-    })
-    .free(),
-    axis!("--protocol", protocol, Kind::has_client, NO_CLIENT, |run| {
-        unless(Protocol::Tcp, run.workload.protocol().unwrap_or_default())
-    }),
-    axis!("--runtime", runtime, |_| true, "", |run| {
-        (run.runtime == RuntimeKind::CurrentThread).then(|| "--current-thread".to_owned())
-    }),
-    axis!(
-        "--background",
-        background,
-        |kind| kind.has_client() && kind.has_requests(),
-        "only the requests of rr and crr have a stream beside them",
-        |run| { run.background.map(text) }
-    ),
-    axis!(
-        "--worker-threads",
-        worker_threads,
-        |kind| kind.runtime == RuntimeName::MultiThread,
-        "the current-thread runtime has none",
-        |run| { run.runtime.workers().map(text) }
-    )
-    .free(),
-    axis!("--offload", offload, |kind| kind.layer != Layer::Loopback, "the layer loopback has no device", |run| {
-        match run.offload {
+axes! {
+    Chosen layer "--layer": |_| true, "" => |run| unless(Layer::Path, run.subject.layer());
+    Chosen mode "--mode": Kind::has_client, NO_CLIENT => |run| run.workload.mode().map(text);
+    Free netstack "--netstack": Kind::has_stack, "only the layers stack, path and proxy have one"
+        => |run| run.subject.stack().map(text);
+    Chosen protocol "--protocol": Kind::has_client, NO_CLIENT
+        => |run| unless(Protocol::Tcp, run.workload.protocol().unwrap_or_default());
+    Chosen runtime "--runtime": |_| true, ""
+        => |run| (run.runtime == RuntimeKind::CurrentThread).then(|| "--current-thread".to_owned());
+    Chosen background "--background": Kind::has_requests, "only the requests of rr and crr have a stream beside them"
+        => |run| run.background.map(text);
+    Free worker_threads "--worker-threads": |kind| kind.runtime == RuntimeName::MultiThread, "the current-thread runtime has none"
+        => |run| run.runtime.workers().map(text);
+    Chosen offload "--offload": |kind| kind.layer != Layer::Loopback, NO_DEVICE
+        => |run| match run.offload {
             Offload::Auto => None,
             Offload::On => Some("on".to_owned()),
             Offload::Off => Some("off".to_owned()),
-        }
-    }),
-    axis!("--mtu", mtu, Kind::has_packets, "the layer loopback has no device", |run| {
-        unless(DEFAULT_MTU, run.mtu).filter(|_| run.tun_fd().is_none())
-    }),
-    axis!("--parallel", parallel, Kind::has_client, "the layer device has one stream", |run| unless(
-        1,
-        run.parallel.get()
-    )),
-    axis!(
-        "--client-threads",
-        client_threads,
-        |kind| kind.has_client() && kind.mode != Some(Mode::Idle),
-        "idle connections have one thread, and the layer device has no clients",
-        |run| { run.client_threads.map(text) }
-    )
-    .free(),
-    axis!("--ipv6", ipv6, |_| true, "", |run| run.ipv6().then(|| "--ipv6".to_owned())),
-    axis!(
-        "--datagram",
-        datagram,
-        Kind::has_bulk_datagrams,
-        "only reader, writer and both over UDP have it; requests have --request",
-        |run| { run.workload.datagram_bytes().map(text) }
-    ),
-    axis!(
-        "--bitrate",
-        bitrate,
-        |kind| kind.has_client() && (kind.is_bulk() || kind.has_streams),
-        "there are no bulk bytes; requests have --rate",
-        |run| { run.bitrate.map(text) }
-    ),
-    axis!("--request", request, Kind::has_requests, NO_REQUESTS, |run| {
-        of_requests(run, |requests| requests.request_bytes)
-    }),
-    axis!("--response", response, Kind::has_requests, NO_REQUESTS, |run| {
-        of_requests(run, |requests| requests.response_bytes)
-    }),
-    axis!(
-        "--depth",
-        depth,
-        |kind| kind.mode == Some(Mode::Rr) && kind.protocol == Protocol::Tcp,
-        "only rr over TCP has several requests under way on a connection; raise --parallel",
-        |run| { of_requests(run, |requests| requests.depth) }
-    ),
-    axis!("--rate", rate, Kind::has_requests, "only rr and crr have requests; bulk bytes have --bitrate", |run| {
-        run.workload.requests()?.rate.map(text)
-    }),
-    axis!("--bytes", bytes, |kind| kind.has_streams && !kind.has_requests(), NO_BYTES, |run| match run.amount {
-        Amount::Bytes(bytes) => Some(text(bytes)),
-        Amount::Time { .. } => None,
-    })
-    .free(),
-    axis!("--time", time, |_| true, "", |run| match run.amount {
-        Amount::Time { time, bytes: 0 } => Some(text(time.as_secs_f64())),
-        Amount::Time { .. } | Amount::Bytes(_) => None,
-    })
-    .free(),
-    axis!("--warmup", warmup, |kind| kind.has_streams && !kind.has_requests(), NO_BYTES, |run| {
-        run.workload.is_stream().then(|| text(run.warmup_bytes))
-    })
-    .free(),
-    axis!(
-        "--window",
-        window,
-        |kind| kind.has_stack() || kind.layer == Layer::Device || kind.has_bulk_datagrams(),
-        "there is no stack; leave it out",
-        |run| { run.subject.has_window(run.workload).then(|| text(run.window_bytes)) }
-    )
-    .free(),
-    axis!("--buffer", buffer, |kind| kind.has_streams, "only streams have it", |run| {
-        (run.workload.is_stream() || run.background.is_some()).then(|| text(run.buffer_bytes))
-    })
-    .free(),
-    axis!("--congestion", congestion, Kind::has_kernel_tcp, "there are no TCP sockets of the kernel", |run| run
-        .congestion
-        .clone())
-    .free(),
-    axis!("--verify", verify, |_| true, "", |run| unless(Verify::Sample, run.verify)).free(),
-    axis!(
-        "--command",
-        command,
-        |kind| kind.stack == Some(StackKind::External),
-        "only --netstack external takes it",
-        |run| { run.command.clone() }
-    )
-    .free(),
-    axis!("--delay", delay, Kind::has_link, NO_LINK, |run| of_link(run, "--delay")),
-    axis!("--jitter", jitter, Kind::has_link, NO_LINK, |run| of_link(run, "--jitter")),
-    axis!("--loss", loss, Kind::has_link, NO_LINK, |run| of_link(run, "--loss")),
-    axis!("--reorder", reorder, Kind::has_link, NO_LINK, |run| of_link(run, "--reorder")),
-    axis!("--duplicate", duplicate, Kind::has_link, NO_LINK, |run| of_link(run, "--duplicate")),
-    axis!("--corrupt", corrupt, Kind::has_link, NO_LINK, |run| of_link(run, "--corrupt")),
-    axis!("--rate-limit", rate_limit, Kind::has_link, NO_LINK, |run| of_link(run, "--rate-limit")),
-    axis!("--link-seed", link_seed, Kind::has_link, NO_LINK, |run| {
-        unless(1, run.link_seed).filter(|_| run.conditions != Conditions::default())
-    })
-    .free(),
-];
+        };
+    Chosen mtu "--mtu": Kind::has_packets, NO_DEVICE
+        => |run| unless(DEFAULT_MTU, run.mtu).filter(|_| run.tun_fd().is_none());
+    Chosen parallel "--parallel": Kind::has_client, "the layer device has one stream"
+        => |run| unless(1, run.parallel.get());
+    Free client_threads "--client-threads": Kind::has_client_threads, "idle connections have one thread, and the layer device has no client"
+        => |run| run.client_threads.map(text);
+    Chosen ipv6 "--ipv6": |_| true, "" => |run| run.ipv6().then(|| "--ipv6".to_owned());
+    Chosen datagram "--datagram": Kind::has_bulk_datagrams, "only reader, writer and both over UDP have it; requests have --request"
+        => |run| run.workload.datagram_bytes().map(text);
+    Chosen bitrate "--bitrate": Kind::has_bitrate, "there are no bulk bytes; requests have --rate"
+        => |run| run.bitrate.map(text);
+    Chosen request "--request": Kind::has_requests, NO_REQUESTS
+        => |run| of_requests(run, |requests| requests.request_bytes);
+    Chosen response "--response": Kind::has_requests, NO_REQUESTS
+        => |run| of_requests(run, |requests| requests.response_bytes);
+    Chosen depth "--depth": Kind::has_depth, "only rr over TCP has several requests under way on a connection; raise --parallel"
+        => |run| of_requests(run, |requests| requests.depth);
+    Chosen rate "--rate": Kind::has_requests, "only rr and crr have requests; bulk bytes have --bitrate"
+        => |run| run.workload.requests()?.rate.map(text);
+    Free bytes "--bytes": Kind::has_amount, NO_BYTES
+        => |run| if let Amount::Bytes(bytes) = run.amount { Some(text(bytes)) } else { None };
+    Free time "--time": |_| true, ""
+        => |run| if let Amount::Time { time, bytes: 0 } = run.amount { Some(text(time.as_secs_f64())) } else { None };
+    Free warmup "--warmup": Kind::has_amount, NO_BYTES
+        => |run| run.workload.is_stream().then(|| text(run.warmup_bytes));
+    Free window "--window": Kind::has_window, "there is no stack; leave it out"
+        => |run| run.subject.has_window(run.workload).then(|| text(run.window_bytes));
+    Free buffer "--buffer": |kind| kind.has_streams, "only streams have it"
+        => |run| (run.workload.is_stream() || run.background.is_some()).then(|| text(run.buffer_bytes));
+    Free congestion "--congestion": Kind::has_kernel_tcp, "there are no TCP sockets of the kernel"
+        => |run| run.congestion.clone();
+    Free verify "--verify": |_| true, "" => |run| unless(Verify::Sample, run.verify);
+    Free command "--command": |kind| kind.stack == Some(StackKind::External), "only --netstack external takes it"
+        => |run| run.command.clone();
+    Chosen delay "--delay": Kind::has_link, NO_LINK => |run| of_link(run, "--delay");
+    Chosen jitter "--jitter": Kind::has_link, NO_LINK => |run| of_link(run, "--jitter");
+    Chosen loss "--loss": Kind::has_link, NO_LINK => |run| of_link(run, "--loss");
+    Chosen reorder "--reorder": Kind::has_link, NO_LINK => |run| of_link(run, "--reorder");
+    Chosen duplicate "--duplicate": Kind::has_link, NO_LINK => |run| of_link(run, "--duplicate");
+    Chosen corrupt "--corrupt": Kind::has_link, NO_LINK => |run| of_link(run, "--corrupt");
+    Chosen rate_limit "--rate-limit": Kind::has_link, NO_LINK => |run| of_link(run, "--rate-limit");
+    Free link_seed "--link-seed": Kind::has_link, NO_LINK
+        => |run| unless(1, run.link_seed).filter(|_| run.conditions != Conditions::default());
+}
 
 /// The value as text.
 fn text(value: impl Display) -> String {
@@ -279,7 +239,7 @@ fn of_link(run: &Scenario, option: &str) -> Option<String> {
 /// Names an option of `asked` that no cell takes. The other options of `axes` are defaults.
 pub(super) fn product(axes: &Axes, asked: &Axes) -> Result<Vec<Axes>, PlanError> {
     let mut cells = vec![axes.clone()];
-    for axis in &AXES {
+    for axis in AXES {
         let Some(len) = (axis.len)(axes) else { continue };
         let mut is_taken = false;
         cells = cells.into_iter().fold(Vec::new(), |mut all, cell| {
