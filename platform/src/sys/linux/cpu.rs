@@ -22,8 +22,8 @@ const ARM_PARTS: [(&str, &str); 15] = [
     ("0xc09", "Cortex-A9"),
 ];
 
-/// The keys of a name or, failing that, of an architecture, best first.
-const NAMES: [&str; 7] = ["model name", "Model Name", "cpu model", "uarch", "cpu", "isa", "Hardware"];
+/// The keys of a name or, failing that, of an architecture, best first. x86 has another.
+const NAMES: [&str; 6] = ["Model Name", "cpu model", "uarch", "cpu", "isa", "Hardware"];
 
 /// Returns the name of this machine's processor.
 pub(super) fn name() -> Option<String> {
