@@ -21,6 +21,7 @@
 mod check;
 mod datagrams;
 mod device;
+mod exchange;
 mod flow;
 mod guard;
 mod stream;
@@ -36,10 +37,10 @@ use platform::{Capabilities, Link};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use self::datagrams::{Exchange, IpstackDatagrams};
+use self::datagrams::{IpstackDatagrams, receive};
 use self::device::Device;
-use self::flow::Hub;
-use self::stream::{IpstackListener, IpstackStream};
+use self::exchange::Exchange;
+use self::stream::{Hub, IpstackListener, IpstackStream};
 use crate::offload::{Offload, header_len};
 use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started};
 
@@ -160,7 +161,7 @@ async fn serve(mut stack: IpStack, hub: Ending, offload: Offload) -> io::Result<
             IpStackStream::Udp(inner) => {
                 let taken = hub.exchange().insert(key, inner);
                 if taken {
-                    readers.spawn(Exchange::receive(Arc::clone(hub), key));
+                    readers.spawn(receive(Arc::clone(hub), key));
                 }
             }
             _ => {}

@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::coop;
 
 use super::check::{PIECE, Piece, write_acknowledgement};
-use super::flow::{Flow, Hub};
 use super::guard::{Guard, KNOWN, Reply, flow_key, patch};
+use super::stream::{Flow, Hub};
 use crate::FlowKey;
 use crate::driven::segment::are_checksums_right;
 use crate::offload::{Offload, header_len};
@@ -263,7 +263,7 @@ mod tests {
     use platform::{MemoryLink, PacketMeta};
     use tokio::sync::mpsc;
 
-    use super::super::datagrams::Exchange;
+    use super::super::exchange::Exchange;
     use super::*;
     use crate::StackConfig;
 

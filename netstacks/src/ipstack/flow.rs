@@ -15,40 +15,39 @@ use tokio::sync::{Notify, mpsc};
 
 use super::MAX_WINDOW;
 use super::check::{Numbers, Stage, Verdict, write_acknowledgement};
-use super::datagrams::Exchange;
-use super::stream::IpstackStream;
+use super::exchange::Exchange;
 use crate::driven::most_half_open;
 use crate::{FlowKey, StackConfig};
 
-/// The state that all parts of one stack share.
+/// The state that all parts of one stack share. `S` is the stream that the application gets.
 #[derive(Debug)]
-pub(super) struct Hub {
+pub(super) struct Hub<S> {
     pub(super) runtime: Handle,
     pub(super) user_timeout: Duration,
     /// Most bytes of a connection that wait for the application.
     most_unread: u32,
     /// Most connections in their handshake.
     pub(super) most_half_open: usize,
-    flows: Mutex<HashMap<FlowKey, Arc<Flow>>>,
+    flows: Mutex<HashMap<FlowKey, Arc<Flow<S>>>>,
     exchange: Mutex<Exchange>,
     /// The accept queue. `None` once the stack has ended.
-    offer: Mutex<Option<mpsc::Sender<IpstackStream>>>,
-    reopened: Mutex<Reopened>,
+    offer: Mutex<Option<mpsc::Sender<S>>>,
+    reopened: Mutex<Reopened<S>>,
     /// The error that ended the stack.
     failure: OnceLock<(io::ErrorKind, String)>,
     ended: Notify,
 }
 
 /// Connections with peers that must get a window update, and the device that sends it.
-#[derive(Debug, Default)]
-struct Reopened {
-    flows: Vec<Arc<Flow>>,
+#[derive(Debug)]
+struct Reopened<S> {
+    flows: Vec<Arc<Flow<S>>>,
     device: Option<Waker>,
 }
 
-impl Hub {
+impl<S> Hub<S> {
     /// Must be called within a runtime.
-    pub(super) fn new(config: &StackConfig, exchange: Exchange, offer: mpsc::Sender<IpstackStream>) -> Self {
+    pub(super) fn new(config: &StackConfig, exchange: Exchange, offer: mpsc::Sender<S>) -> Self {
         Self {
             runtime: Handle::current(),
             user_timeout: config.user_timeout,
@@ -57,7 +56,7 @@ impl Hub {
             flows: Mutex::default(),
             exchange: Mutex::new(exchange),
             offer: Mutex::new(Some(offer)),
-            reopened: Mutex::default(),
+            reopened: Mutex::new(Reopened { flows: Vec::new(), device: None }),
             failure: OnceLock::new(),
             ended: Notify::new(),
         }
@@ -97,12 +96,12 @@ impl Hub {
         lock(&self.exchange)
     }
 
-    fn flows(&self) -> MutexGuard<'_, HashMap<FlowKey, Arc<Flow>>> {
+    fn flows(&self) -> MutexGuard<'_, HashMap<FlowKey, Arc<Flow<S>>>> {
         lock(&self.flows)
     }
 
     /// Adds a connection with this initial number of the peer.
-    pub(super) fn open(&self, key: FlowKey, irs: u32) -> Arc<Flow> {
+    pub(super) fn open(&self, key: FlowKey, irs: u32) -> Arc<Flow<S>> {
         let flow = Flow::new(key, irs, self.most_unread);
         let before = self.flows().insert(key, Arc::clone(&flow));
         if let Some(before) = before {
@@ -111,7 +110,7 @@ impl Hub {
         flow
     }
 
-    pub(super) fn flow(&self, key: FlowKey) -> Option<Arc<Flow>> {
+    pub(super) fn flow(&self, key: FlowKey) -> Option<Arc<Flow<S>>> {
         self.flows().get(&key).cloned()
     }
 
@@ -121,7 +120,7 @@ impl Hub {
     }
 
     /// The connection of a new stream of ipstack. The device has already seen its SYN.
-    pub(super) fn take(&self, key: FlowKey) -> Arc<Flow> {
+    pub(super) fn take(&self, key: FlowKey) -> Arc<Flow<S>> {
         let Some(flow) = self.flow(key) else {
             // It was forgotten meanwhile.
             let flow = Flow::new(key, 0, 0);
@@ -138,7 +137,7 @@ impl Hub {
     }
 
     /// Lets the device send a window update.
-    pub(super) fn reopen(&self, flow: &Arc<Flow>) {
+    pub(super) fn reopen(&self, flow: &Arc<Flow<S>>) {
         let mut reopened = lock(&self.reopened);
         if !flow.is_reduced.swap(false, Ordering::Relaxed) {
             return;
@@ -152,7 +151,7 @@ impl Hub {
     }
 
     /// A connection with a peer that must get a window update. Without one, the device is woken for the next.
-    pub(super) fn poll_reopened(&self, cx: &Context<'_>) -> Option<Arc<Flow>> {
+    pub(super) fn poll_reopened(&self, cx: &Context<'_>) -> Option<Arc<Flow<S>>> {
         let mut reopened = lock(&self.reopened);
         let flow = reopened.flows.pop();
         if flow.is_none() && !reopened.device.as_ref().is_some_and(|device| device.will_wake(cx.waker())) {
@@ -168,14 +167,14 @@ impl Hub {
 
     /// Puts a connection into the accept queue. If that is full or the listener is gone, the stream is dropped, which
     /// closes it.
-    pub(super) fn offer(&self, stream: IpstackStream) {
+    pub(super) fn offer(&self, stream: S) {
         let offer = lock(&self.offer).clone();
         if let Some(offer) = offer {
             let _dropped = offer.try_send(stream);
         }
     }
 
-    pub(super) fn forget(&self, flow: &Arc<Flow>) {
+    pub(super) fn forget(&self, flow: &Arc<Flow<S>>) {
         let mut flows = self.flows();
         if flows.get(&flow.key).is_some_and(|current| Arc::ptr_eq(current, flow)) {
             flows.remove(&flow.key);
@@ -186,7 +185,7 @@ impl Hub {
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct Flow<S> {
     pub(super) key: FlowKey,
     /// Sequence number of the peer's first byte.
     first: u32,
@@ -196,19 +195,19 @@ pub(super) struct Flow {
     is_reduced: AtomicBool,
     /// Whether the hub has it no longer.
     is_forgotten: AtomicBool,
-    seen: Mutex<Seen>,
+    seen: Mutex<Seen<S>>,
 }
 
 /// The packets that have crossed the device, and the tasks that wait for them.
-#[derive(Debug, Default)]
-struct Seen {
+#[derive(Debug)]
+struct Seen<S> {
     numbers: Numbers,
     /// The peer's FIN, held back until ours was sent.
     held: Option<Vec<u8>>,
     /// Whether the driver has taken the stream of ipstack.
     taken: bool,
     /// The stream until the handshake is complete.
-    half_open: Option<IpstackStream>,
+    half_open: Option<S>,
     /// Whether the closer was woken for an ACK.
     acked: bool,
     failure: Option<io::ErrorKind>,
@@ -218,16 +217,26 @@ struct Seen {
     closer: Option<Waker>,
 }
 
-impl Flow {
+impl<S> Flow<S> {
     fn new(key: FlowKey, irs: u32, most_unread: u32) -> Arc<Self> {
-        let seen = Mutex::new(Seen { numbers: Numbers::new(irs, most_unread), ..Seen::default() });
+        let seen = Seen {
+            numbers: Numbers::new(irs, most_unread),
+            held: None,
+            taken: false,
+            half_open: None,
+            acked: false,
+            failure: None,
+            reader: None,
+            writer: None,
+            closer: None,
+        };
         Arc::new(Self {
             key,
             first: irs.wrapping_add(1),
             read: AtomicU32::new(0),
             is_reduced: AtomicBool::new(false),
             is_forgotten: AtomicBool::new(false),
-            seen,
+            seen: Mutex::new(seen),
         })
     }
 
@@ -237,7 +246,7 @@ impl Flow {
     }
 
     /// Changes the state, and wakes all waiting tasks.
-    fn see<T>(&self, change: impl FnOnce(&mut Seen) -> T) -> T {
+    fn see<T>(&self, change: impl FnOnce(&mut Seen<S>) -> T) -> T {
         let mut seen = lock(&self.seen);
         let result = change(&mut seen);
         let wakers = [seen.reader.take(), seen.writer.take(), seen.closer.take()];
@@ -280,14 +289,14 @@ impl Flow {
     }
 
     /// The handshake is complete. Returns the stream, if the driver has taken it.
-    pub(super) fn establish(&self) -> Option<IpstackStream> {
+    pub(super) fn establish(&self) -> Option<S> {
         let mut seen = lock(&self.seen);
         seen.numbers.stage = Stage::Established;
         seen.half_open.take()
     }
 
     /// Takes the stream of ipstack. Returns it if the handshake is complete.
-    pub(super) fn keep(&self, stream: IpstackStream) -> Option<IpstackStream> {
+    pub(super) fn keep(&self, stream: S) -> Option<S> {
         let mut seen = lock(&self.seen);
         if seen.numbers.stage >= Stage::Established {
             return Some(stream);
@@ -392,7 +401,7 @@ impl Flow {
     }
 }
 
-impl Seen {
+impl<S> Seen<S> {
     /// The peer's FIN, if ipstack may read it now.
     fn release(&mut self) -> Option<Vec<u8>> {
         if !self.numbers.may_close() {

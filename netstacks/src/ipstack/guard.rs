@@ -14,7 +14,7 @@ use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout, TcpSeg
 use tokio::time::{Instant, Sleep};
 
 use super::check::{Piece, Verdict, stray, write_acknowledgement};
-use super::flow::{Flow, Hub};
+use super::stream::{Flow, Hub};
 use crate::FlowKey;
 use crate::driven::MAX_FLOWS;
 

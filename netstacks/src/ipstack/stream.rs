@@ -14,8 +14,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, Sleep};
 
-use super::flow::{Flow, Hub};
+use super::flow;
 use crate::{Listener, Stream};
+
+/// The hub and the connections of these streams.
+pub(super) type Hub = flow::Hub<IpstackStream>;
+pub(super) type Flow = flow::Flow<IpstackStream>;
 
 /// How long a stream in `shutdown` waits before it polls ipstack again. The wait doubles each time, up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
