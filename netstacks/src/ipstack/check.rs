@@ -5,8 +5,8 @@
 
 use std::mem;
 
-use platform::packet::{TcpSegment, offset};
 use platform::packet::flags::{ACK, FIN, RST, SYN};
+use platform::packet::{TcpSegment, offset};
 
 use crate::recovery::is_before;
 

@@ -18,16 +18,16 @@ use platform::packet::Ipv4Fragment;
 use platform::{Checksum, Link, PacketBuffer};
 use tokio::time::Instant;
 
-use crate::datagrams::Inbox;
-use crate::driven::isn::InitialNumbers;
-use crate::driven::{FlowId, Stage, Table, segment};
-use crate::recovery::Recovery;
-use crate::{Sink, Source, StackConfig};
 use self::pcb::{edges, fill, retransmit};
 use super::flow::{Flow, Open, Patience};
 use super::output::Output;
 use super::pool::Pool;
 use super::ring::Chunks;
+use crate::datagrams::Inbox;
+use crate::driven::isn::InitialNumbers;
+use crate::driven::{FlowId, Stage, Table, segment};
+use crate::recovery::Recovery;
+use crate::{Sink, Source, StackConfig};
 
 /// TIME-WAIT lasts two maximum segment lifetimes: 60 seconds, as on Linux (`TCP_TIMEWAIT_LEN`, `include/net/tcp.h`).
 const TIME_WAIT: Duration = Duration::from_mins(1);

@@ -9,11 +9,11 @@ use platform::{Capabilities, Link};
 use smoltcp::socket::tcp::State;
 use tokio::time::Instant;
 
+use super::connection::{Fin, Place};
+use super::{EGRESS_PACKETS, FLOW_PACKETS, SmoltcpEngine};
 use crate::datagrams::Inbox;
 use crate::driven::{Accepted, Engine, FlowId, Intake};
 use crate::{Sink, Source};
-use super::connection::{Fin, Place};
-use super::{SmoltcpEngine, EGRESS_PACKETS, FLOW_PACKETS};
 
 impl<L: Link> Engine for SmoltcpEngine<L> {
     fn ingress(&mut self, now: Instant) -> io::Result<Intake> {

@@ -7,10 +7,10 @@ use std::slice;
 
 use lwip_sys::{ERR_ABRT, ERR_CLSD, ERR_OK, ERR_RST, Endpoints, ErrT, Pbuf, TcpPcb};
 
+use super::Core;
 use crate::FlowKey;
 use crate::driven::{FlowId, Stage};
 use crate::lwip::flow::{Flow, Open, both_ends};
-use super::Core;
 
 /// lwIP's callbacks; see [`lwip_sys::Callbacks`]. None of them panics.
 ///
