@@ -28,10 +28,10 @@ pub struct StackConfig {
     /// A connection fails with [`io::ErrorKind::TimedOut`] if a response is due and the peer is silent for this
     /// long. RFC 1122, 4.2.3.5 asks for at least 100 seconds.
     pub user_timeout: Duration,
-    /// Largest number of established connections that wait for [`Listener::accept`]. While there are this many, SYNs
-    /// are dropped, and so are the ACKs that would complete a handshake: their clients try again. Half-open
-    /// connections do not count. With lwIP, smoltcp and ipstack at most 4,096 of them exist, or as many as the backlog if that
-    /// is more, and the oldest gives way to a new one (RFC 4987).
+    /// Largest number of established connections that wait for [`Listener::accept`](crate::Listener::accept). While
+    /// there are this many, SYNs are dropped, and so are the ACKs that would complete a handshake: their clients try
+    /// again. Half-open connections do not count. With lwIP, smoltcp and ipstack at most 4,096 of them exist, or as
+    /// many as the backlog if that is more, and the oldest gives way to a new one (RFC 4987).
     pub backlog: usize,
 }
 

@@ -109,7 +109,7 @@ pub trait Netstack<L: Link>: 'static {
     type Stream: Stream;
     /// Yields the connections.
     type Listener: Listener<Stream = Self::Stream>;
-    /// UDP; [`NoDatagrams`] for a stack without it.
+    /// UDP; [`NoDatagrams`](crate::NoDatagrams) for a stack without it.
     type Datagrams: Datagrams;
 
     /// Starts the stack on a link. Must be called within a tokio runtime; the stack runs on that runtime.
