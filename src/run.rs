@@ -117,6 +117,7 @@ use self::runtime::runtime;
 use self::stack::{StackStarter, Start, StartedStack};
 use self::supervise::Outcome;
 use crate::load::meter::difference;
+use crate::load::request::Requested;
 use crate::remedy::WithRemedy;
 use crate::sample::{CpuTime, Environment, Measurements, RequestFacts, Sample, TcpFacts};
 use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, RuntimeKind, Scenario, Subject, Verify};
@@ -401,11 +402,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         background_bytes: delivered.background_bytes,
         datagrams: delivered.datagrams,
         idle: delivered.requested.as_ref().and_then(|made| made.idle),
-        requests: delivered.requested.filter(|_| scenario.workload.requests().is_some()).map(|made| RequestFacts {
-            answered: made.answered,
-            errors: made.errors.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
-            latency: made.latency,
-        }),
+        requests: delivered.requested.filter(|_| scenario.workload.requests().is_some()).map(requests),
         started_unix_ms: started
             .duration_since(SystemTime::UNIX_EPOCH)
             .ok()
@@ -418,6 +415,14 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
     let mut environment = Environment::detect();
     environment.program.go_forwarder = go::version([scenario]);
     Sample { cell, measured, environment: Arc::new(environment) }
+}
+
+fn requests(made: Requested) -> RequestFacts {
+    RequestFacts {
+        answered: made.answered,
+        errors: made.errors.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
+        latency: made.latency,
+    }
 }
 
 /// `None` if the system has no statistics at all.

@@ -1,6 +1,5 @@
 //! Warnings: what the reader of a figure should know.
 
-use std::fmt;
 use std::mem;
 use std::time::Duration;
 
@@ -9,47 +8,78 @@ use crate::scenario::{Forwarder, MAX_LOST_SHARE, Protocol, plural};
 
 /// Something about a sample, or about all samples of a cell, that its figure does not show. Each is a line
 /// of advice.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Warning {
     /// The program was built without optimisation.
+    #[error("this is a debug build; build with --release")]
     DebugBuild,
     /// The timed window was shorter than [`SHORTEST_WINDOW`].
+    #[error("the timed window was only {:.3} s; deliver for longer, with --time 2", .0.as_secs_f64())]
     ShortWindow(Duration),
     /// The kernel retransmitted segments.
+    #[error("the kernel retransmitted {}; packets were lost or reordered, or the stack paused", plural(.0, "segment"))]
     Retransmits(u64),
     /// The kernel retransmitted segments, with a forwarder on the path.
+    #[error("the kernel retransmitted {}; packets were lost or reordered on the way", plural(.0, "segment"))]
     SentAgain(u64),
     /// The device dropped packets.
+    #[error("the device dropped {}; lower --window, or lengthen its queue", plural(.0, "packet"))]
     DeviceDrops(u64),
     /// The devices of a forwarder dropped packets, or it could not write them.
+    #[error(
+        "{} {} dropped on the way; lengthen the devices' queues, with --queue",
+        plural(.0, "packet"), if *.0 == 1 { "was" } else { "were" }
+    )]
     QueueDrops(u64),
     /// This share of the datagrams was lost at a rate that had lost next to none before.
+    #[error(
+        "{:.2} % of the datagrams were lost, although next to none was when the rate was found; keep the machine idle",
+        .0 * 100.0
+    )]
     LostMore(f64),
     /// The host took this share of the processors' time, more than 5 %.
+    #[error("the host took {:.0} % of the processors' time; run again when the host is idle", .0 * 100.0)]
     Stolen(f64),
     /// The process was stopped, or not scheduled, for this many seconds of the timed window.
+    #[error("the process was stopped for {0:.1} s of the timed window; run again without interruption")]
     Stopped(f64),
     /// The client ran with a congestion control other than cubic.
+    #[error("the client ran with {0} instead of cubic; compare only with runs of the same")]
     CongestionControl(String),
     /// The processor saves power.
+    #[error("the frequency governor is {0}; set it to performance for steady figures")]
     Governor(String),
     /// The machine is a virtual machine.
+    #[error("this is a virtual machine, whose host may be shared; compare ratios measured side by side")]
     VirtualMachine,
     /// The stack has a smaller window than was asked for: requested and actual, in bytes.
+    #[error("the stack has a window of at most {1} bytes instead of {0}")]
     SmallerWindow(usize, usize),
     /// Super-packets could cross the link, but the packets with the payload are no larger than its MTU: their mean
     /// size in bytes.
+    #[error("offload is on, but packets of {0:.0} bytes are no super-packets; offload has no effect here")]
     NoSuperPackets(f64),
     /// The rate fell within the run: the share of it that was lost from the first third to the last.
+    #[error("the rate fell by {:.0} % within the run; let the machine cool, or deliver for longer", .0 * 100.0)]
     Decay(f64),
     /// Of a cell: only this many runs did not fail, fewer than [`FEWEST_RUNS`].
+    #[error(
+        "{} {} little about the spread; make at least {FEWEST_RUNS}, with --runs",
+        plural(.0, "run"), if *.0 == 1 { "says" } else { "say" }
+    )]
     FewRuns(usize),
     /// Of a cell: the interval of the median is wider than [`WIDEST_INTERVAL`], as a share of the median.
+    #[error("the interval is {:.0} % of the median wide; keep the machine idle, or make more runs", .0 * 100.0)]
     HighSpread(f64),
     /// Of a cell: this many runs lie far from the others.
+    #[error(
+        "{} far from the others; check what else the machine did",
+        if *.0 == 1 { "one run lies".to_owned() } else { format!("{} runs lie", .0) }
+    )]
     Outliers(usize),
     /// A warning of several runs, the number of these runs, and the number of all. Its amount, if it has one, is the
     /// median of theirs.
+    #[error("in {1} of {2} runs: {0}")]
     InRuns(Box<Self>, usize, usize),
 }
 
@@ -77,85 +107,6 @@ const FEWEST_INTERVALS: usize = 2;
 
 /// Above this MTU not even two segments fit into the largest packet that IP can have, 65,535 bytes.
 const LARGEST_MTU_TO_SEGMENT: usize = 65_535 / 2;
-
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::DebugBuild => write!(f, "this is a debug build; build with --release"),
-            Self::ShortWindow(time) => {
-                write!(f, "the timed window was only {:.3} s; deliver for longer, with --time 2", time.as_secs_f64())
-            }
-            Self::Retransmits(count) => write!(
-                f,
-                "the kernel retransmitted {}; packets were lost or reordered, or the stack paused",
-                plural(count, "segment")
-            ),
-            Self::SentAgain(count) => write!(
-                f,
-                "the kernel retransmitted {}; packets were lost or reordered on the way",
-                plural(count, "segment")
-            ),
-            Self::DeviceDrops(count) => {
-                write!(f, "the device dropped {}; lower --window, or lengthen its queue", plural(count, "packet"))
-            }
-            Self::QueueDrops(count) => write!(
-                f,
-                "{} {} dropped on the way; lengthen the devices' queues, with --queue",
-                plural(count, "packet"),
-                if *count == 1 { "was" } else { "were" }
-            ),
-            Self::LostMore(share) => write!(
-                f,
-                "{:.2} % of the datagrams were lost, although next to none was when the rate was found; keep the machine idle",
-                share * 100.0
-            ),
-            Self::Stolen(share) => write!(
-                f,
-                "the host took {:.0} % of the processors' time; run again when the host is idle",
-                share * 100.0
-            ),
-            Self::Stopped(seconds) => write!(
-                f,
-                "the process was stopped for {seconds:.1} s of the timed window; run again without interruption"
-            ),
-            Self::CongestionControl(name) => {
-                write!(f, "the client ran with {name} instead of cubic; compare only with runs of the same")
-            }
-            Self::Governor(name) => {
-                write!(f, "the frequency governor is {name}; set it to performance for steady figures")
-            }
-            Self::VirtualMachine => {
-                write!(f, "this is a virtual machine, whose host may be shared; compare ratios measured side by side")
-            }
-            Self::SmallerWindow(asked, got) => {
-                write!(f, "the stack has a window of at most {got} bytes instead of {asked}")
-            }
-            Self::NoSuperPackets(bytes) => write!(
-                f,
-                "offload is on, but packets of {bytes:.0} bytes are no super-packets; offload has no effect here"
-            ),
-            Self::Decay(lost) => write!(
-                f,
-                "the rate fell by {:.0} % within the run; let the machine cool, or deliver for longer",
-                lost * 100.0
-            ),
-            Self::FewRuns(runs) => {
-                let (runs, says) = (plural(runs, "run"), if *runs == 1 { "says" } else { "say" });
-                write!(f, "{runs} {says} little about the spread; make at least {FEWEST_RUNS}, with --runs")
-            }
-            Self::HighSpread(width) => write!(
-                f,
-                "the interval is {:.0} % of the median wide; keep the machine idle, or make more runs",
-                width * 100.0
-            ),
-            Self::Outliers(1) => write!(f, "one run lies far from the others; check what else the machine did"),
-            Self::Outliers(count) => {
-                write!(f, "{count} runs lie far from the others; check what else the machine did")
-            }
-            Self::InRuns(warning, runs, of) => write!(f, "in {runs} of {of} runs: {warning}"),
-        }
-    }
-}
 
 impl Warning {
     /// The warning about a frequency governor.

@@ -24,7 +24,7 @@ pub enum Workload {
     UdpCrr(Requests),
     /// TCP connections that are held open: a byte each way on each, and then nothing.
     Idle,
-    /// Packets without TCP, there and back: only [`Subject::Device`] has it, and it has no other.
+    /// Packets without TCP, there and back: only [the device](crate::scenario::Subject::Device) has it, and it has no other.
     Packets,
 }
 

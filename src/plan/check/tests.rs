@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[cfg(feature = "smoltcp")]
 use clap::Parser;
 
 use super::*;
