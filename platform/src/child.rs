@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use crate::sys::{Native, System};
 use crate::{Namespace, ProcessEnd, ProcessMeter};
 
 /// Most bytes of a line, and of a whole standard output. The intervals of a run take 5 MB at most.
@@ -55,7 +56,7 @@ pub struct Child {
     pid: u32,
     orders: Orders,
     end: watch::Receiver<Option<Arc<End>>>,
-    /// When this is dropped, the process is killed.
+    /// When it changes, the process is asked to end. When this is dropped, the process is killed.
     alive: watch::Sender<()>,
 }
 
@@ -77,7 +78,7 @@ impl Child {
     ///
     /// The process or its thread cannot be started.
     pub fn start(command: Command, input: impl Into<Vec<u8>>) -> io::Result<Self> {
-        let child = Self::spawn(command, Stdio::piped(), None)?;
+        let child = Self::spawn(command, Stdio::piped(), Stdio::piped(), None)?;
         // Never full: it is the first order.
         child.orders.send(input)?;
         child.orders.close();
@@ -96,7 +97,7 @@ impl Child {
         listen: impl FnOnce(Orders, BufReader<PipeReader>) + Send + 'static,
     ) -> io::Result<Self> {
         let (output, stdout) = pipe()?;
-        let child = Self::spawn(command, stdout.into(), network)?;
+        let child = Self::spawn(command, stdout.into(), Stdio::piped(), network)?;
         let orders = child.orders();
         thread::Builder::new().name("listen".to_owned()).spawn(move || listen(orders, BufReader::new(output)))?;
         Ok(child)
@@ -118,9 +119,25 @@ impl Child {
         Ok((child, conversation))
     }
 
-    fn spawn(mut command: Command, stdout: Stdio, network: Option<&Namespace>) -> io::Result<Self> {
+    /// Starts a process in the calling thread's network or in `network`. The end of what it prints can be read at any time.
+    /// Call it within a runtime.
+    ///
+    /// # Errors
+    ///
+    /// The process or one of its threads cannot be started.
+    pub fn watch(command: Command, network: Option<&Namespace>) -> io::Result<(Self, Printed)> {
+        let (output, stdout) = pipe()?;
+        let stderr = stdout.try_clone()?;
+        let child = Self::spawn(command, stdout.into(), stderr.into(), network)?;
+        let printed = Printed::default();
+        let kept = printed.clone();
+        thread::Builder::new().name("listen".to_owned()).spawn(move || kept.keep(output))?;
+        Ok((child, printed))
+    }
+
+    fn spawn(mut command: Command, stdout: Stdio, stderr: Stdio, network: Option<&Namespace>) -> io::Result<Self> {
         let (stdin, input) = pipe()?;
-        command.stdin(stdin).stdout(stdout).stderr(Stdio::piped());
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
         let mut command = process::Command::from(command);
         command.kill_on_drop(true);
         let runtime = Handle::current();
@@ -165,6 +182,22 @@ impl Child {
         }
     }
 
+    /// Asks it to end, as `kill` does (SIGTERM), and kills it if it does not within `limit`. Returns its end and whether it
+    /// had to be killed; no end if even then it does not end. A system without such a request kills at once.
+    pub async fn terminate(self, limit: Duration) -> (Option<Arc<End>>, bool) {
+        self.orders.close();
+        if let Some(end) = self.end.borrow().clone() {
+            return (Some(end), false);
+        }
+        if Native::TERMINATES
+            && self.alive.send(()).is_ok()
+            && let Ok(end) = timeout(limit, self.ended()).await
+        {
+            return (end, false);
+        }
+        (self.kill().await, true)
+    }
+
     /// Kills it, and waits for its end; `None` if it does not end. It may have ended before.
     pub async fn kill(self) -> Option<Arc<End>> {
         let ended = self.ended();
@@ -186,12 +219,18 @@ async fn attend(mut child: process::Child, kill: watch::Receiver<()>, ended: wat
         true
     });
     let end = async {
-        tokio::select! {
-            status = child.wait() => status,
-            () = closed(kill) => {
+        let mut told = kill;
+        loop {
+            let told = tokio::select! {
+                status = child.wait() => break status,
+                told = told.changed() => told,
+            };
+            if told.is_err() {
                 let _ended = child.start_kill();
-                child.wait().await
+                break child.wait().await;
             }
+            // Without a number it has ended.
+            child.id().into_iter().for_each(Native::terminate);
         }
     };
     let (status, stdout, stderr) = tokio::join!(end, stdout, stderr);
@@ -220,6 +259,27 @@ async fn read(
 /// Waits until the sender of a channel is dropped.
 async fn closed(mut channel: watch::Receiver<()>) {
     while channel.changed().await.is_ok() {}
+}
+
+/// The end of what a process has printed so far on both its outputs.
+#[derive(Clone, Debug, Default)]
+pub struct Printed(Arc<Mutex<Vec<u8>>>);
+
+impl Printed {
+    /// Its last bytes, up to 64 KiB.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+    }
+
+    fn keep(&self, mut output: impl Read) {
+        let mut bytes = [0; 4096];
+        while let Ok(len @ 1..) = output.read(&mut bytes) {
+            let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.extend_from_slice(&bytes[..len]);
+            let excess = kept.len().saturating_sub(MAX_ERRORS);
+            kept.drain(..excess);
+        }
+    }
 }
 
 /// The standard input of a process, for any thread. A thread writes to it, because a write blocks while the process does
@@ -354,6 +414,39 @@ mod tests {
         let end = child.stop(Duration::from_millis(300)).await.unwrap();
         assert_eq!((&end.by, end.stderr.as_str()), (&ProcessEnd::Crashed("SIGKILL".to_owned()), "words\n"));
         assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+
+    #[tokio::test]
+    async fn a_process_is_asked_to_end_before_it_is_killed() {
+        // A sleep of the shell itself would delay its trap.
+        let obeys = "trap 'echo bye >&2; exit 7' TERM; echo up; while :; do read -r line || sleep 0.01; done";
+        let (child, conversation) = Child::converse(shell(obeys), None).unwrap();
+        assert_eq!(conversation.receive(SOON).as_deref(), Some("up\n"));
+        let (end, was_killed) = child.terminate(SOON).await;
+        let end = end.unwrap();
+        assert_eq!((&end.by, end.stderr.as_str(), was_killed), (&ProcessEnd::Exited(7), "bye\n", false));
+        let (child, _) = Child::converse(shell("exit 5"), None).unwrap();
+        child.ended().await.unwrap();
+        let (end, was_killed) = child.terminate(SOON).await;
+        assert_eq!((&end.unwrap().by, was_killed), (&ProcessEnd::Exited(5), false), "it had ended before");
+        let ignores = "trap '' TERM; echo up; while :; do sleep 0.01; done";
+        let (child, conversation) = Child::converse(shell(ignores), None).unwrap();
+        assert_eq!(conversation.receive(SOON).as_deref(), Some("up\n"));
+        let (end, was_killed) = child.terminate(Duration::from_millis(100)).await;
+        assert_eq!((&end.unwrap().by, was_killed), (&ProcessEnd::Crashed("SIGKILL".to_owned()), true));
+    }
+
+    #[tokio::test]
+    async fn both_outputs_of_a_process_are_read_while_it_runs() {
+        let script = "head -c 100000 /dev/zero; echo out; echo err >&2; exec sleep 60";
+        let (child, printed) = Child::watch(shell(script), None).unwrap();
+        let begun = Instant::now();
+        while !printed.text().ends_with("out\nerr\n") && begun.elapsed() < SOON {
+            sleep(Duration::from_millis(5)).await;
+        }
+        let text = printed.text();
+        assert_eq!((text.len(), text.ends_with("out\nerr\n")), (MAX_ERRORS, true));
+        drop(child);
     }
 
     #[tokio::test]

@@ -50,7 +50,7 @@ mod usage;
 mod utun;
 pub mod vnet;
 
-pub use child::{Child, Conversation, End, MAX_OUTPUT, Orders, read_line};
+pub use child::{Child, Conversation, End, MAX_OUTPUT, Orders, Printed, read_line};
 pub use counted::{Counted, PacketCounts, Traffic};
 pub use device::{
     DropCounter, Network, NetworkError, Offload, TunConfig, TunDevice, network_of, validate_host, validate_name,
@@ -61,10 +61,13 @@ pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, Which};
 pub use kernel::{Loopback, enable_forwarding, set_loopback_up};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
-pub use namespace::{Interface, InterfaceCounts, Namespace, add_host_route, folder_of_thread, interface_counts};
+pub use namespace::{
+    Adopted, Interface, InterfaceCounts, Namespace, add_address, add_host_route, folder_of_thread, interface_counts,
+    interface_is_up, interface_names,
+};
 pub use process::{
-    ProcessEnd, ProcessMeter, allow_open_files, end_with_parent, end_with_this_thread, return_large_buffers,
-    sharpen_timers, this_program,
+    ProcessCondition, ProcessEnd, ProcessMeter, allow_open_files, end_with_parent, end_with_this_thread, processes_in,
+    return_large_buffers, sharpen_timers, this_program,
 };
 pub use signal::Interrupts;
 pub use socket::{

@@ -163,6 +163,17 @@ pub fn interface_counts(thread: &Path, interface: &str) -> Option<InterfaceCount
     Native::interface_counts(thread, interface)
 }
 
+/// Whether the link of an interface in the calling thread's network is up.
+pub fn interface_is_up(interface: &str) -> bool {
+    Native::interface_is_up(interface)
+}
+
+/// The names of all interfaces in the network of a thread, by the thread's folder under `/proc`. Empty if the system does
+/// not report them.
+pub fn interface_names(thread: &Path) -> Vec<String> {
+    Native::interface_names(thread)
+}
+
 /// The calling thread's folder under `/proc`, for [`interface_counts`]. Empty on systems other than Linux.
 pub fn folder_of_thread() -> PathBuf {
     Native::folder_of_thread()
@@ -195,6 +206,45 @@ impl Interface {
     pub fn set_up(&self) -> Result<(), Error> {
         Native::set_up(self)
     }
+}
+
+/// A device that another program has made, as it was before [`Interface::adopt`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Adopted {
+    /// Its MTU, in bytes.
+    pub mtu: u32,
+    /// Whether its link was up.
+    pub is_up: bool,
+    /// Its address of the wanted IP version, if the program gave it one.
+    pub address: Option<IpAddr>,
+    /// How many packets may wait in its queue before the kernel drops packets (`txqueuelen`).
+    pub tx_queue_len: u32,
+    /// Whether its packets have a virtio header, without which nothing can be offloaded. `None` if it is no TUN or TAP
+    /// device.
+    pub vnet_header: Option<bool>,
+    /// How many queues the program has opened. `None` if it is no TUN or TAP device.
+    pub queues: Option<u32>,
+}
+
+impl Interface {
+    /// Sets up the device of another program, in the calling thread's network: the MTU, and where the program has not
+    /// done it, the address and the link. The queue stays as the program made it. `route_to` gets a route of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Class::Unavailable`] if the kernel lacks the IP version, else [`Class::Failed`].
+    pub fn adopt(&self) -> Result<Adopted, Error> {
+        Native::adopt(self)
+    }
+}
+
+/// Gives an interface of the calling thread's network one more address. When this returns, the interface answers for it.
+///
+/// # Errors
+///
+/// [`Class::Unavailable`] if the kernel lacks the IP version, else [`Class::Failed`].
+pub fn add_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
+    Native::add_address(interface, address, prefix_len)
 }
 
 /// Adds a route to the calling thread's network: all packets to a host go out of an interface.

@@ -1,6 +1,6 @@
 //! Processes: this one and its limits, the end of another one, and the CPU time and memory of another one.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ pub fn end_with_this_thread(command: &mut Command) {
 /// let meter = ProcessMeter::of(std::process::id());
 /// println!("{:?} of CPU time, at most {:?} bytes", meter.cpu(), meter.peak_rss_bytes());
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessMeter {
     pid: u32,
 }
@@ -113,10 +113,47 @@ impl ProcessMeter {
         Native::rss_bytes_of(self.pid)
     }
 
+    /// Its memory, threads, files and context switches now. `None` if it has ended, or the system does not report them.
+    pub fn condition(self) -> Option<ProcessCondition> {
+        Native::condition_of(self.pid)
+    }
+
+    /// Kills it.
+    pub fn kill(self) {
+        Native::kill(self.pid);
+    }
+
     /// Its largest resident set so far, in bytes. `None` if the system does not report it.
     pub fn peak_rss_bytes(self) -> Option<u64> {
         Native::peak_rss_bytes_of(self.pid)
     }
+}
+
+/// What a process has at a moment, and how often its threads have been switched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessCondition {
+    /// Its memory: pages that several processes share are divided among them (proportional set size). `None` if the
+    /// system does not report it.
+    pub pss_bytes: Option<u64>,
+    /// Its threads.
+    pub threads: u64,
+    /// Its open files. `None` if the system does not report them.
+    pub open_files: Option<u64>,
+    /// How often its threads have waited so far, which is how often they were woken up.
+    pub waits: u64,
+    /// How often the system has taken the processor from its threads so far.
+    pub preemptions: u64,
+}
+
+/// The processes in the network of the thread with this folder under `/proc`, other than this one. Empty if the system
+/// does not report them.
+///
+/// ```no_run
+/// let inside = platform::processes_in(&platform::folder_of_thread());
+/// println!("{} processes in this network", inside.len());
+/// ```
+pub fn processes_in(thread: &Path) -> Vec<ProcessMeter> {
+    Native::processes_in(thread).into_iter().map(ProcessMeter::of).collect()
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -143,10 +180,29 @@ mod tests {
     }
 
     #[test]
+    fn a_process_is_found_in_its_network_with_its_threads_and_files() {
+        let mut inside = Command::new("sleep").arg("60").spawn().unwrap();
+        let meter = ProcessMeter::of(inside.id());
+        let found = processes_in(&crate::folder_of_thread());
+        let condition = meter.condition().unwrap();
+        meter.kill();
+        inside.wait().unwrap();
+        assert!(found.contains(&meter) && !found.contains(&ProcessMeter::of(process::id())), "{found:?}");
+        assert_eq!((condition.threads, condition.pss_bytes > Some(0)), (1, true));
+        assert!(condition.open_files >= Some(3), "{condition:?}");
+        let own = ProcessMeter::of(process::id());
+        let before = own.condition().unwrap().waits;
+        thread::sleep(Duration::from_millis(1));
+        assert!(own.condition().unwrap().waits > before);
+        assert_eq!(processes_in(Path::new("/proc/0/task/0")), []);
+    }
+
+    #[test]
     fn nothing_is_said_of_a_process_that_is_not_there() {
         // Larger than any process ID (`PID_MAX_LIMIT`, `include/linux/threads.h`).
         let meter = ProcessMeter::of((1 << 22) + 1);
         assert_eq!((meter.cpu(), meter.rss_bytes(), meter.peak_rss_bytes()), (None, None, None));
+        assert_eq!(meter.condition(), None);
     }
 
     #[test]

@@ -17,7 +17,8 @@ use socket2::Socket;
 use crate::check::Check;
 use crate::connection::{Received, TcpStatistics};
 use crate::{
-    DropCounter, Error, Feature, Interface, InterfaceCounts, Link, Loopback, Namespace, ProcessEnd, TunConfig,
+    Adopted, DropCounter, Error, Feature, Interface, InterfaceCounts, Link, Loopback, Namespace, ProcessCondition,
+    ProcessEnd, TunConfig,
 };
 
 #[cfg(target_os = "linux")]
@@ -57,6 +58,9 @@ pub(crate) trait System {
     /// Whether the system has network namespaces.
     const NETNS: bool = false;
 
+    /// Whether a process can be asked to end.
+    const TERMINATES: bool = false;
+
     /// The checksum function of tun-rs, for a bench.
     const TUN_RS_SUM: Option<fn(&[u8]) -> u16> = None;
 
@@ -87,6 +91,18 @@ pub(crate) trait System {
         Self::enter_netns()
     }
 
+    fn add_address(_interface: &str, _address: IpAddr, _prefix_len: u8) -> Result<(), Error> {
+        Self::enter_netns()
+    }
+
+    fn adopt(_interface: &Interface) -> Result<Adopted, Error> {
+        Err(Error::unsupported(Feature::Netns, "set up", "the device of another program"))
+    }
+
+    fn processes_in(_thread: &Path) -> Vec<u32> {
+        Vec::new()
+    }
+
     fn set_loopback_up() -> Result<Option<Loopback>, Error> {
         Ok(None)
     }
@@ -101,6 +117,14 @@ pub(crate) trait System {
 
     fn interface_counts(_thread: &Path, _interface: &str) -> Option<InterfaceCounts> {
         None
+    }
+
+    fn interface_is_up(_interface: &str) -> bool {
+        false
+    }
+
+    fn interface_names(_thread: &Path) -> Vec<String> {
+        Vec::new()
     }
 
     // Sockets.
@@ -171,6 +195,14 @@ pub(crate) trait System {
 
     fn end_with_parent(_parent: u32) -> bool {
         true
+    }
+
+    fn terminate(_process: u32) {}
+
+    fn kill(_process: u32) {}
+
+    fn condition_of(_process: u32) -> Option<ProcessCondition> {
+        None
     }
 
     fn cpu_of(_process: u32) -> Option<Duration> {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Poll};
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::signal::Signal;
 use socket2::{SockRef, Socket};
 
 mod cpu;
@@ -33,7 +34,9 @@ use super::unix::{self, TerminationSignals, socket_option};
 use super::{System, program_on_disk};
 use crate::doctor::Check;
 use crate::socket::Received;
-use crate::{Error, Interface, InterfaceCounts, Loopback, Namespace, ProcessEnd, TcpStatistics};
+use crate::{
+    Adopted, Error, Interface, InterfaceCounts, Loopback, Namespace, ProcessCondition, ProcessEnd, TcpStatistics,
+};
 
 /// From this size on, a buffer is the system's again when it is freed. It is glibc's default, which glibc itself raises
 /// when a larger buffer is freed, up to 32 MiB, unless a program sets it.
@@ -50,6 +53,7 @@ impl System for Linux {
 
     const OFFLOAD: bool = true;
     const NETNS: bool = true;
+    const TERMINATES: bool = true;
     /// tun-rs hides this public function in its documentation.
     const TUN_RS_SUM: Option<fn(&[u8]) -> u16> = Some(|bytes| tun_rs::checksum(bytes, 0));
 
@@ -87,6 +91,18 @@ impl System for Linux {
         network::add_host_route(interface, host)
     }
 
+    fn add_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
+        network::add_ready_address(interface, address, prefix_len)
+    }
+
+    fn adopt(interface: &Interface) -> Result<Adopted, Error> {
+        network::adopt(interface)
+    }
+
+    fn processes_in(thread: &Path) -> Vec<u32> {
+        process::processes_in(thread)
+    }
+
     fn set_loopback_up() -> Result<Option<Loopback>, Error> {
         network::set_loopback_up().map(Some)
     }
@@ -101,6 +117,14 @@ impl System for Linux {
 
     fn interface_counts(thread: &Path, interface: &str) -> Option<InterfaceCounts> {
         network::interface_counts(thread, interface)
+    }
+
+    fn interface_is_up(interface: &str) -> bool {
+        network::is_up(interface)
+    }
+
+    fn interface_names(thread: &Path) -> Vec<String> {
+        network::interface_names(thread)
     }
 
     /// `TCP_INFO` of `tcp(7)`.
@@ -159,6 +183,18 @@ impl System for Linux {
 
     fn end_with_parent(parent: u32) -> bool {
         process::end_with_parent(parent)
+    }
+
+    fn terminate(process: u32) {
+        process::signal(process, Signal::SIGTERM);
+    }
+
+    fn kill(process: u32) {
+        process::signal(process, Signal::SIGKILL);
+    }
+
+    fn condition_of(process: u32) -> Option<ProcessCondition> {
+        process::condition_of(process)
     }
 
     fn cpu_of(process: u32) -> Option<Duration> {

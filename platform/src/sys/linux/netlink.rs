@@ -6,9 +6,11 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload, Nla};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoTun, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -42,6 +44,36 @@ pub(super) struct Interface {
     pub(super) up: bool,
     /// Whether packets pass.
     pub(super) running: bool,
+    pub(super) tx_queue_len: u32,
+    pub(super) tun: TunLink,
+}
+
+/// What only a TUN or TAP device has; `None` for other interfaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TunLink {
+    /// Whether its packets have a virtio header, without which it cannot offload (`IFF_VNET_HDR`).
+    pub(super) vnet_header: Option<bool>,
+    /// Its queues: the program's open files of the device.
+    pub(super) queues: Option<u32>,
+}
+
+/// `IFLA_TUN_VNET_HDR`, `IFLA_TUN_MULTI_QUEUE` and `IFLA_TUN_NUM_QUEUES` of `linux/if_link.h`.
+const TUN_VNET_HDR: u16 = 5;
+const TUN_MULTI_QUEUE: u16 = 7;
+const TUN_NUM_QUEUES: u16 = 8;
+
+/// The kernel tells the number of queues only of a device that may have several (`drivers/net/tun.c`, `tun_fill_info`).
+fn tun_link(attributes: &[InfoTun]) -> TunLink {
+    let value = |kind: u16| {
+        let attribute = attributes.iter().find(|attribute| attribute.kind() == kind)?;
+        let mut bytes = vec![0; attribute.value_len()];
+        attribute.emit_value(&mut bytes);
+        Some(bytes)
+    };
+    let flag = |kind| value(kind)?.first().map(|byte| *byte != 0);
+    let queues = value(TUN_NUM_QUEUES).and_then(|bytes| Some(u32::from_ne_bytes(*bytes.first_chunk()?)));
+    let has_one = flag(TUN_MULTI_QUEUE) == Some(false);
+    TunLink { vnet_header: flag(TUN_VNET_HDR), queues: if has_one { Some(1) } else { queues } }
 }
 
 /// Reads the state of an interface with `RTM_GETLINK`.
@@ -54,12 +86,26 @@ pub(super) fn interface(index: u32) -> io::Result<Interface> {
         return Err(unexpected());
     };
     let has = |flag| link.header.flags.contains(flag);
-    let mut interface =
-        Interface { name: String::new(), mtu: 0, up: has(LinkFlags::Up), running: has(LinkFlags::Running) };
+    let mut interface = Interface {
+        name: String::new(),
+        mtu: 0,
+        up: has(LinkFlags::Up),
+        running: has(LinkFlags::Running),
+        tx_queue_len: 0,
+        tun: TunLink::default(),
+    };
     for attribute in link.attributes {
         match attribute {
             LinkAttribute::IfName(name) => interface.name = name,
             LinkAttribute::Mtu(mtu) => interface.mtu = mtu,
+            LinkAttribute::TxQueueLen(packets) => interface.tx_queue_len = packets,
+            LinkAttribute::LinkInfo(infos) => {
+                let tun = infos.iter().find_map(|info| match info {
+                    LinkInfo::Data(InfoData::Tun(attributes)) => Some(tun_link(attributes)),
+                    _ => None,
+                });
+                interface.tun = tun.unwrap_or_default();
+            }
             _ => {}
         }
     }

@@ -5,10 +5,12 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
+use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
+use nix::sys::socket::SockaddrStorage;
 
 use super::{netlink, process};
-use crate::{Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, PacketCounts, network_of};
+use crate::{Adopted, Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, PacketCounts, network_of};
 
 /// The interface index of the loopback in every namespace (`include/net/flow.h`).
 const LOOPBACK_IFINDEX: u32 = 1;
@@ -53,21 +55,22 @@ pub(super) fn join(near: &Interface, far: &Interface, network: &Namespace) -> Re
 /// (`net/ipv6/addrconf.c`, `addrconf_dad_begin`). A solicitation that comes earlier is lost, and comes again after a
 /// second.
 fn wait_until_ready(interface: &Interface) -> Result<(), Error> {
-    let ready = || Ok(netlink::interface(index_of(&interface.name)?)?.running && is_solicited(interface)?);
+    let Interface { name, address, .. } = interface;
+    let ready = || Ok(netlink::interface(index_of(name)?)?.running && is_solicited(name, *address)?);
     let failed = |source| Error::new(Class::Failed, "wait for the interface", &interface.name, source);
     netlink::wait_until(ready).map_err(failed)
 }
 
-/// Whether an interface receives neighbour solicitations for its address, if that is an IPv6 address.
-fn is_solicited(interface: &Interface) -> io::Result<bool> {
-    let IpAddr::V6(address) = interface.address else { return Ok(true) };
+/// Whether an interface receives neighbour solicitations for an address, if that is an IPv6 address.
+fn is_solicited(interface: &str, address: IpAddr) -> io::Result<bool> {
+    let IpAddr::V6(address) = address else { return Ok(true) };
     let [.., a, b, c] = address.octets();
     let group = format!("ff0200000000000000000001ff{a:02x}{b:02x}{c:02x}");
     let groups = fs::read_to_string(process::folder_of_thread().join("net/igmp6"))?;
     // The fields of a line: the interface's index and name, a group, and others (`net/ipv6/mcast.c`, `igmp6_mc_seq_show`).
     Ok(groups.lines().any(|line| {
         let mut fields = line.split_whitespace().skip(1);
-        fields.next() == Some(&interface.name) && fields.next() == Some(&group)
+        fields.next() == Some(interface) && fields.next() == Some(&group)
     }))
 }
 
@@ -75,6 +78,64 @@ pub(super) fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error>
     let prefix_len = if host.is_ipv6() { 128 } else { 32 };
     let added = index_of(interface).and_then(|index| netlink::add_route(index, host, prefix_len));
     added.map_err(|source| Error::new(Class::Failed, "set a route through", interface, source))
+}
+
+/// Adds one more address, and waits until the interface answers for it.
+pub(super) fn add_ready_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
+    let failed = |source| Error::new(Class::Failed, "set the address of", interface, source);
+    add_address(index_of(interface).map_err(failed)?, interface, address, prefix_len)?;
+    netlink::wait_until(|| is_solicited(interface, address)).map_err(failed)
+}
+
+/// Sets up what the program of a device has left undone.
+pub(super) fn adopt(interface: &Interface) -> Result<Adopted, Error> {
+    let Interface { name, address, prefix_len, route_to, mtu, .. } = interface;
+    let failed = |operation| move |source| Error::new(Class::Failed, operation, name, source);
+    let index = index_of(name).map_err(failed("ask the number of"))?;
+    let found = netlink::interface(index).map_err(failed("ask for"))?;
+    let addresses = addresses_of(name).map_err(failed("ask for the addresses of"))?;
+    let address_of_program =
+        addresses.into_iter().find(|own| own.is_ipv6() == address.is_ipv6() && !is_link_local(*own));
+    if found.mtu != u32::from(*mtu) {
+        netlink::set_mtu(index, (*mtu).into()).map_err(failed("set the MTU of"))?;
+    }
+    if address_of_program.is_none() {
+        add_address(index, name, *address, *prefix_len)?;
+    }
+    if !found.up {
+        netlink::set_link_up(index).map_err(failed("set up"))?;
+    }
+    if let Some(host) = route_to {
+        let added = netlink::add_route(index, *host, if host.is_ipv6() { 128 } else { 32 });
+        // The program may have the same route.
+        let added = added.or_else(|source| match source.raw_os_error() {
+            Some(libc::EEXIST) => Ok(()),
+            _ => Err(source),
+        });
+        added.map_err(failed("set a route through"))?;
+    }
+    Ok(Adopted {
+        mtu: found.mtu,
+        is_up: found.up,
+        address: address_of_program,
+        tx_queue_len: found.tx_queue_len,
+        vnet_header: found.tun.vnet_header,
+        queues: found.tun.queues,
+    })
+}
+
+fn addresses_of(interface: &str) -> io::Result<Vec<IpAddr>> {
+    let all = getifaddrs()?.filter(|of| of.interface_name == interface);
+    let address = |address: &SockaddrStorage| {
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|address| address.ip().into()))
+    };
+    Ok(all.filter_map(|of| of.address.as_ref().and_then(address)).collect())
+}
+
+/// The kernel gives every interface such an address by itself (RFC 4862, 5.3).
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
 pub(super) fn add_address(index: u32, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
@@ -152,6 +213,17 @@ fn set(name: &str, value: &str) -> Result<(), Error> {
 /// The counters of an interface in the network of the thread with this folder under `/proc`.
 pub(super) fn interface_counts(thread: &Path, interface: &str) -> Option<InterfaceCounts> {
     parse_counts(&fs::read_to_string(thread.join("net/dev")).ok()?, interface)
+}
+
+/// Whether the link of an interface in this network is up.
+pub(super) fn is_up(interface: &str) -> bool {
+    index_of(interface).and_then(netlink::interface).is_ok_and(|interface| interface.up)
+}
+
+/// The first word of each line of `/proc/net/dev` after its two heads.
+pub(super) fn interface_names(thread: &Path) -> Vec<String> {
+    let table = fs::read_to_string(thread.join("net/dev")).unwrap_or_default();
+    table.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect()
 }
 
 /// Parses a line of `/proc/net/dev`. Each half of it begins with bytes, packets, errors and drops. The first half

@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, getpid, getppid, gettid, sysconf};
+
+use crate::ProcessCondition;
 
 /// The flag of a process that is about to end (`include/linux/sched.h`).
 const PF_EXITING: u64 = 0x4;
@@ -52,6 +55,45 @@ pub(super) fn end_with_this_thread(command: &mut Command) {
 
 pub(super) fn folder_of_thread() -> PathBuf {
     format!("/proc/{}/task/{}", getpid(), gettid()).into()
+}
+
+/// Sends a signal. The process may have ended.
+pub(super) fn signal(process: u32, signal: Signal) {
+    let _gone = pid(process).map(|process| kill(process, signal));
+}
+
+/// The processes, other than this one, whose main thread is in the network of the thread with this folder under `/proc`.
+pub(super) fn processes_in(thread: &Path) -> Vec<u32> {
+    // A namespace is a file of its own file system (`namespaces(7)`).
+    let network = |folder: &Path| fs::metadata(folder.join("ns/net")).map(|file| (file.dev(), file.ino())).ok();
+    let (Some(wanted), Ok(entries)) = (network(thread), fs::read_dir("/proc")) else { return Vec::new() };
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let is_inside = |process: &u32| network(Path::new(&format!("/proc/{process}"))) == Some(wanted);
+    numbers.filter(|process| *process != std::process::id()).filter(is_inside).collect()
+}
+
+/// The proportional set size of `/proc/PID/smaps_rollup`, the open files of `/proc/PID/fd`, and the context switches of
+/// all threads (`proc_pid_status(5)`).
+pub(super) fn condition_of(process: u32) -> Option<ProcessCondition> {
+    let folder = PathBuf::from(format!("/proc/{process}"));
+    let number = |text: &str, name: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        value.trim().trim_end_matches(" kB").parse::<u64>().ok()
+    };
+    let pss = fs::read_to_string(folder.join("smaps_rollup")).ok().and_then(|text| number(&text, "Pss"));
+    let mut condition = ProcessCondition {
+        pss_bytes: pss.map(|kibibytes| kibibytes * 1024),
+        open_files: fs::read_dir(folder.join("fd")).ok().map(|files| files.count() as u64),
+        ..ProcessCondition::default()
+    };
+    for thread in fs::read_dir(folder.join("task")).ok()? {
+        // A thread may end meanwhile.
+        let Ok(status) = thread.and_then(|thread| fs::read_to_string(thread.path().join("status"))) else { continue };
+        condition.threads += 1;
+        condition.waits += number(&status, "voluntary_ctxt_switches").unwrap_or_default();
+        condition.preemptions += number(&status, "nonvoluntary_ctxt_switches").unwrap_or_default();
+    }
+    Some(condition)
 }
 
 /// Uses the CPU clock of the process, because `/proc/PID/stat` counts in ticks of 10 ms.
