@@ -82,6 +82,9 @@ pub enum Command {
     Conform(Conform),
     /// Measure a forwarder between two TUN devices, or all rows of a table
     Forward(Box<Forward>),
+    /// List the programs that have a profile, or show or check a profile
+    #[command(subcommand)]
+    Programs(Programs),
     /// Say what this machine can run and what it lacks
     Doctor,
     /// Print the file that lets a shell complete this program's options and values
@@ -98,6 +101,25 @@ pub enum Command {
     /// Do what the process that has started this one asks for on standard input
     #[command(hide = true)]
     Child,
+}
+
+/// What to do with profiles of programs.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Programs {
+    /// Print the name of each profile, and whether this machine has its program
+    List,
+    /// Print a profile
+    Show {
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Check a profile, and print what each placeholder stands for
+    Check {
+        /// Its name or its path, or a command
+        #[arg(value_name = "PROFILE")]
+        profile: String,
+    },
 }
 
 /// One run.

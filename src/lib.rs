@@ -17,6 +17,7 @@ pub mod cli;
 mod load;
 pub mod measure;
 pub mod plan;
+pub mod program;
 pub mod proxy;
 pub mod remedy;
 pub mod report;
@@ -156,6 +157,9 @@ pub fn main_with<X: Executor>(
         }
         Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), console.out),
         Plan::Conform(plan) => conform(&plan, console),
+        Plan::Programs(profiles) => Ok(report::programs(&profiles, console.out)?),
+        Plan::ShowProgram(text) => Ok(write!(console.out, "{text}")?),
+        Plan::CheckProgram(profile) => Ok(report::program(&profile, console.out)?),
         Plan::Doctor => doctor(&apart(platform::this_program()), console.out),
         Plan::Completions(shell) => Ok(console.out.write_all(&cli::completions(shell))?),
         Plan::Man => Ok(console.out.write_all(&cli::manual()?)?),

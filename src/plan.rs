@@ -15,7 +15,8 @@ use clap_complete::Shell;
 
 pub use self::conform::ConformPlan;
 pub use self::matrix::MatrixPlan;
-use crate::cli::{Cli, Command, Format};
+use crate::cli::{Cli, Command, Format, Programs};
+use crate::program::{self, Profile};
 use crate::sample::Build;
 use crate::scenario::Scenario;
 
@@ -55,6 +56,12 @@ pub enum Plan {
     },
     /// Cases of conformance.
     Conform(ConformPlan),
+    /// A list of the programs that have a profile.
+    Programs(Vec<Profile>),
+    /// The text of a profile.
+    ShowProgram(&'static str),
+    /// A profile that has been checked.
+    CheckProgram(Box<Profile>),
     /// A check of what this machine can run.
     Doctor,
     /// The completions of the command line for a shell.
@@ -81,6 +88,10 @@ impl PlanError {
     }
 }
 
+fn profile(typed: &str) -> Result<Profile, PlanError> {
+    Profile::named(typed).map_err(|reason| PlanError::new("PROFILE", reason))
+}
+
 impl TryFrom<Cli> for Plan {
     type Error = PlanError;
 
@@ -105,6 +116,17 @@ impl TryFrom<Cli> for Plan {
                 Self::Report { files: report.files, format: report.format, out: report.out }
             }
             Some(Command::Conform(conform)) => Self::Conform(ConformPlan::try_from(conform)?),
+            Some(Command::Programs(Programs::List)) => {
+                Self::Programs(program::names().map(profile).collect::<Result<_, _>>()?)
+            }
+            Some(Command::Programs(Programs::Show { name })) => match program::text(&name) {
+                Some(text) => Self::ShowProgram(text),
+                // It says which names there are.
+                None => profile(&name).and_then(|_| Err(PlanError::new("NAME", "it is no profile of this program")))?,
+            },
+            Some(Command::Programs(Programs::Check { profile: typed })) => {
+                Self::CheckProgram(Box::new(profile(&typed)?))
+            }
             Some(Command::Doctor) => Self::Doctor,
             Some(Command::Completions { shell }) => Self::Completions(shell),
             Some(Command::Man) => Self::Man,

@@ -16,6 +16,7 @@
 //! | `device` | none | TUN device, and the kernel's routing | a task that writes packets and reads them again |
 //! | `kernel` (`between`) | kernel sockets | TUN device, link, TUN device | kernel sockets in another network |
 //! | `proxy` | kernel sockets | a proxy's process | kernel sockets in another network |
+//! | `program` | kernel sockets | a program as it is | kernel sockets in another network |
 //! | `forward` | kernel sockets, or iperf3 | a forwarder's process | kernel sockets in another network, or iperf3 |
 //!
 //! # A stack of your own
@@ -78,10 +79,12 @@ mod prepared;
 mod process;
 mod process_executor;
 mod profile;
+mod program;
 mod protocol;
 mod proxy;
 mod runtime;
 mod server_side;
+mod socks5;
 mod stack;
 mod stopped;
 mod supervise;
@@ -253,7 +256,8 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
         }
         subject
             if !scenario.isolated
-                && (matches!(subject, Subject::Proxy(_) | Subject::Kernel) || subject.has_process()) =>
+                && (matches!(subject, Subject::Proxy(_) | Subject::Program(_) | Subject::Kernel)
+                    || subject.has_process()) =>
         {
             let source = io::Error::new(io::ErrorKind::Unsupported, "it needs networks of its own");
             let operation = "run two sides in";
@@ -261,7 +265,9 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
                 .remedy("leave out --netns host; only Linux has networks of a run's own")
                 .into())
         }
-        Subject::Proxy(_) | Subject::Kernel => Ok(Network::Pair(Networks::new()?, platform::this_program())),
+        Subject::Proxy(_) | Subject::Program(_) | Subject::Kernel => {
+            Ok(Network::Pair(Networks::new()?, platform::this_program()))
+        }
         Subject::Stack(_) => Ok(Network::Host),
         _ if !scenario.isolated => Ok(Network::Host),
         Subject::Path(_) | Subject::Device => {
@@ -309,7 +315,9 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
     };
     let sockets = match scenario.subject {
         // Both ends of a stream, and a listener.
-        Subject::Loopback | Subject::Kernel | Subject::Forward(_) | Subject::Proxy(_) => 3 * connections,
+        Subject::Loopback | Subject::Kernel | Subject::Forward(_) | Subject::Proxy(_) | Subject::Program(_) => {
+            3 * connections
+        }
         Subject::Device | Subject::Stack(_) | Subject::Path(_) => connections,
     };
     platform::allow_open_files((sockets + 2 * DESCRIPTORS) as u64);
@@ -349,6 +357,9 @@ async fn prepare(
         (Subject::Proxy(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
             proxy::prepare(scenario, tun, networks, interrupts).await
         }
+        (Subject::Program(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
+            program::prepare(scenario, tun, networks, interrupts).await
+        }
         (subject, ..) => {
             let source = io::Error::new(io::ErrorKind::InvalidInput, "it has other devices");
             Err(platform::Error::new(Class::Invalid, "run", format!("the layer {}", subject.layer()), source).into())
@@ -358,7 +369,7 @@ async fn prepare(
 
 /// The sample of a run that was made.
 fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample {
-    let RunOutput { outcome, congestion, device, effective } = output;
+    let RunOutput { outcome, congestion, device, effective, program } = output;
     let Outcome { delivered, usage, counters, .. } = outcome;
     let is_carried = scenario.subject.is_carrier() || scenario.subject.has_process();
     let has_own_load = scenario.generator == Generator::Own;
@@ -403,6 +414,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         datagrams: delivered.datagrams,
         idle: delivered.requested.as_ref().and_then(|made| made.idle),
         requests: delivered.requested.filter(|_| scenario.workload.requests().is_some()).map(requests),
+        program: program.map(Box::new),
         started_unix_ms: started
             .duration_since(SystemTime::UNIX_EPOCH)
             .ok()

@@ -25,7 +25,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::environment::{Environment, Program};
-pub use self::facts::{DatagramFacts, IdleFacts, RequestFacts};
+pub use self::facts::{AdoptedFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts};
 pub use self::fields::{field_text, fields};
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
@@ -124,6 +124,9 @@ pub struct Measurements {
     /// The memory of the connections, if they were only held open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<IdleFacts>,
+    /// The program, if the run was of one as it is.
+    #[serde(rename = "program_facts", default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Box<ProgramFacts>>,
     /// When the run began, in milliseconds since 1970 (UTC).
     pub started_unix_ms: Option<u64>,
     /// The device, once it was open.
@@ -333,6 +336,7 @@ impl Measurements {
             background_bytes: None,
             datagrams: None,
             idle: None,
+            program: None,
             started_unix_ms: None,
             device: None,
             effective: None,

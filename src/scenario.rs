@@ -21,6 +21,8 @@ use platform::{Network, Offload};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::program::Profile;
+
 pub use self::cell::Cell;
 pub(crate) use self::cell::si;
 pub use self::conditions::Conditions;
@@ -123,6 +125,9 @@ pub struct Scenario {
     /// The command of a stack that is a process of its own; gVisor has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// The program that carries the bytes, if it is none of this one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Box<Profile>>,
     /// The file for a flame graph. A run that makes one is not scored.
     pub profile: Option<PathBuf>,
 }

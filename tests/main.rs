@@ -59,6 +59,8 @@ mod matrix;
 mod pages;
 #[cfg(all(unix, feature = "smoltcp"))]
 mod process;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod program;
 #[cfg(all(target_os = "linux", any(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
 mod proxy;
 #[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]

@@ -17,6 +17,8 @@ mod wire;
 use crate::machine::{missing_program, no_root};
 use crate::proxy::lab::Between;
 
+pub(crate) use self::lab::proxy_path;
+
 /// The programs that every test calls.
 const TOOLS: [&str; 4] = ["ip", "setpriv", "unshare", "kill"];
 

@@ -9,6 +9,7 @@ use platform::Offload;
 
 use super::list::{List, Names, One, names, number, of, one};
 use super::{Switch, values};
+use crate::program::Profile;
 use crate::scenario::{Layer, Mode, Protocol, RuntimeName, Verify};
 
 /// The heading of the conditions.
@@ -25,6 +26,11 @@ pub struct Axes {
     /// The stack in the process [default of matrix: all that this build has; gvisor and external only if named]
     #[arg(short, long, value_name = "STACK", value_parser = Names(compiled_in))]
     pub netstack: Option<List<StackKind>>,
+
+    /// A program as it is in place of a stack: the name of a profile, the path of one, or a command with {tun}; a
+    /// stack's name is our proxy on it. See docs/your-program.md
+    #[arg(long, value_name = "PROGRAM", value_parser = programs, conflicts_with_all = ["layer", "netstack"])]
+    pub program: Option<List<Contender>>,
 
     /// Run the stack on tokio's current-thread runtime instead of the multi-thread one
     #[arg(long, conflicts_with = "runtime")]
@@ -166,6 +172,46 @@ pub struct Axes {
     pub link_seed: Option<List<u64>>,
 }
 
+/// A value of `--program`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contender {
+    /// Our proxy on this stack.
+    Own(StackKind),
+    /// Another program.
+    Other(Box<Profile>),
+}
+
+impl Contender {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Own(stack) => stack.name(),
+            Self::Other(profile) => profile.name.as_str(),
+        }
+    }
+}
+
+/// A list of names and paths, or one command.
+fn programs(text: &str) -> Result<List<Contender>, String> {
+    if text.contains(char::is_whitespace) {
+        return contender(text).map(|command| List::new([command]))?.ok_or_else(String::new);
+    }
+    let programs = of(contender)(text)?;
+    let mut names: Vec<_> = programs.values().iter().map(Contender::name).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(format!("two programs have the name {}", pair[0])),
+        None => Ok(programs),
+    }
+}
+
+fn contender(typed: &str) -> Result<Contender, String> {
+    match StackKind::ALL.into_iter().find(|stack| stack.name() == typed) {
+        Some(stack) => Ok(Contender::Own(stack)),
+        None => Profile::named(typed).map(|profile| Contender::Other(Box::new(profile))),
+    }
+}
+
 impl Axes {
     /// The runtimes, if any were named.
     pub(crate) fn runtimes(&self) -> Option<List<RuntimeName>> {
@@ -174,7 +220,19 @@ impl Axes {
 
     /// The layer of one run.
     pub(crate) fn layer(&self) -> Layer {
-        self.layer.one().unwrap_or(Layer::Path)
+        match self.program.one() {
+            Some(Contender::Own(_)) => Layer::Proxy,
+            Some(Contender::Other(_)) => Layer::Program,
+            None => self.layer.one().unwrap_or(Layer::Path),
+        }
+    }
+
+    /// The stack of one run.
+    pub(crate) fn stack(&self) -> Option<StackKind> {
+        match self.program.one() {
+            Some(Contender::Own(stack)) => Some(stack),
+            _ => self.netstack.one(),
+        }
     }
 }
 

@@ -59,10 +59,12 @@ pub(crate) struct Counters {
     pub(crate) faults: Option<LinkFacts>,
     /// The carrier's largest resident set so far, in bytes.
     pub(crate) carrier_peak_rss_bytes: Option<u64>,
+    /// CPU time of the SOCKS5 server.
+    pub(crate) upstream_cpu: Option<Duration>,
 }
 
 impl Counters {
-    /// The packets since `then`, and the largest memory ever.
+    /// The packets and CPU time since `then`, and the largest memory ever.
     pub(crate) fn since(self, then: Self) -> Self {
         let counted = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Self {
@@ -70,6 +72,7 @@ impl Counters {
             drops: counted(self.drops, then.drops),
             reordered: counted(self.reordered, then.reordered),
             faults: self.faults.zip(then.faults).map(|(now, then)| now.since(then)),
+            upstream_cpu: difference(self.upstream_cpu, then.upstream_cpu),
             ..self
         }
     }

@@ -1,7 +1,7 @@
 //! The figures of a run. Each is one entry of [`METRICS`]. Tables, files, charts and the report of a single run are
 //! made from this list.
 
-use crate::sample::{Sample, gbps};
+use crate::sample::{ProgramFacts, Sample, gbps};
 use crate::scenario::{Cell, Layer, Mode, Protocol, Workload};
 
 /// A figure of a run, and of all runs of a cell.
@@ -101,7 +101,7 @@ const CONNECTIONS: Metric =
         .better(Some(true));
 
 /// All figures, in the order of the columns of tables.
-pub static METRICS: [Metric; 43] = [
+pub static METRICS: [Metric; 48] = [
     GBPS,
     REQUESTS,
     CONNECTIONS,
@@ -246,6 +246,29 @@ pub static METRICS: [Metric; 43] = [
         .about("peak resident memory of the subject's process, in 10⁶ bytes")
         .written(Millions)
         .text("memory", "peak {}"),
+    median("start_ms", "start", "ms", |sample| Some(program(sample)?.start_seconds * 1e3))
+        .about("from the start of the program to the first answer through it, in milliseconds")
+        .of(is_program)
+        .written(Digits(0))
+        .text("program", "ready after {}"),
+    median("rest_bytes", "at rest", "MB", |sample| count(program(sample)?.at_rest.pss_bytes))
+        .about("memory of the program's processes without a load; pages that they share count once")
+        .of(is_program)
+        .written(Millions)
+        .text("program", "{} at rest"),
+    median("files", "files", "", |sample| count(program(sample)?.under_load.open_files))
+        .about("open files of the program at the end of the timed window")
+        .of(is_program)
+        .text("program", "{} files under load"),
+    median("program_threads", "threads", "", |sample| Some(program(sample)?.under_load.threads as f64).filter(|threads| *threads > 0.0))
+        .about("threads of the program at the end of the timed window")
+        .of(is_program)
+        .text("program", "{} threads"),
+    median("upstream_cpu_seconds", "SOCKS5 CPU", "s", |sample| program(sample)?.upstream_seconds)
+        .about("CPU time of the SOCKS5 server in the timed window")
+        .of(is_program)
+        .written(Digits(3))
+        .text("program", "{} of CPU time of the SOCKS5 server"),
     median("packets_in", "packets in", "", |sample| Some(sample.measured.packets.rx as f64))
         .about("packets from the device to the stack, or those that the forwarder read")
         .of(has_link)
@@ -452,6 +475,14 @@ fn per_request(sample: &Sample, seconds: Option<f64>) -> Option<f64> {
 
 fn has_client(cell: &Cell) -> bool {
     cell.layer() != Layer::Device
+}
+
+fn is_program(cell: &Cell) -> bool {
+    cell.program().is_some()
+}
+
+fn program(sample: &Sample) -> Option<&ProgramFacts> {
+    sample.measured.program.as_deref()
 }
 
 fn is_carrier(cell: &Cell) -> bool {

@@ -37,6 +37,7 @@ pub(super) struct Axis {
 struct Kind {
     layer: Layer,
     stack: Option<StackKind>,
+    is_program: bool,
     mode: Option<Mode>,
     protocol: Protocol,
     runtime: RuntimeName,
@@ -51,7 +52,8 @@ impl Kind {
         let is_stream = protocol == Protocol::Tcp && mode.is_some_and(Mode::is_bulk);
         Self {
             layer: axes.layer(),
-            stack: axes.netstack.one(),
+            stack: axes.stack(),
+            is_program: axes.program.is_some(),
             mode,
             protocol,
             runtime: axes.runtimes().one().unwrap_or(RuntimeName::MultiThread),
@@ -89,6 +91,11 @@ impl Kind {
 
     fn has_stack(&self) -> bool {
         matches!(self.layer, Layer::Stack | Layer::Path | Layer::Proxy)
+    }
+
+    /// Whether the subject is of this program, and not a program as it is.
+    fn is_own(&self) -> bool {
+        self.layer != Layer::Program
     }
 
     fn has_client(&self) -> bool {
@@ -145,25 +152,29 @@ impl Use {
 }
 
 const NO_CLIENT: &str = "the layer device has packets without connections";
-const NO_DEVICE: &str = "the layer loopback has no device";
+const NO_DEVICE: &str = "the layer loopback has no device, and a program opens its own";
+const PROGRAM: &str = "--program chooses it";
+const FOREIGN: &str = "a program has its own";
 const NO_REQUESTS: &str = "only rr and crr have requests";
 const NO_BYTES: &str = "requests, idle connections and datagrams last for a time; use --time";
 const NO_LINK: &str = "only the layers path, proxy and kernel have a link with conditions";
 
 axes! {
-    Chosen layer "--layer": |_| true, "" => |run| unless(Layer::Path, run.subject.layer());
+    Free program "--program": |_| true, "" => |run| run.program.as_ref().map(|profile| profile.typed.clone());
+    Chosen layer "--layer": |kind| !kind.is_program, PROGRAM
+        => |run| unless(Layer::Path, run.subject.layer()).filter(|_| run.program.is_none());
     Chosen mode "--mode": Kind::has_client, NO_CLIENT => |run| run.workload.mode().map(text);
-    Free netstack "--netstack": Kind::has_stack, "only the layers stack, path and proxy have one"
+    Free netstack "--netstack": |kind| kind.has_stack() && !kind.is_program, "only the layers stack, path and proxy have one"
         => |run| run.subject.stack().map(text);
     Chosen protocol "--protocol": Kind::has_client, NO_CLIENT
         => |run| unless(Protocol::Tcp, run.workload.protocol().unwrap_or_default());
-    Chosen runtime "--runtime": |_| true, ""
+    Chosen runtime "--runtime": Kind::is_own, FOREIGN
         => |run| (run.runtime == RuntimeKind::CurrentThread).then(|| "--current-thread".to_owned());
     Chosen background "--background": Kind::has_requests, "only the requests of rr and crr have a stream beside them"
         => |run| run.background.map(text);
-    Free worker_threads "--worker-threads": |kind| kind.runtime == RuntimeName::MultiThread, "the current-thread runtime has none"
+    Free worker_threads "--worker-threads": |kind| kind.is_own() && kind.runtime == RuntimeName::MultiThread, "the current-thread runtime has none"
         => |run| run.runtime.workers().map(text);
-    Chosen offload "--offload": |kind| kind.layer != Layer::Loopback, NO_DEVICE
+    Chosen offload "--offload": |kind| kind.layer != Layer::Loopback && kind.is_own(), NO_DEVICE
         => |run| match run.offload {
             Offload::Auto => None,
             Offload::On => Some("on".to_owned()),

@@ -74,6 +74,7 @@ impl Scenario {
             devices: Devices::Pair { near, far },
             go_forwarder: arguments.go_forwarder.clone(),
             command: None,
+            program: None,
             profile: arguments.profile.clone(),
         })
     }

@@ -177,14 +177,18 @@ fn left_out(layer: Layer, isolated: bool, supported: bool) -> Option<String> {
         Layer::Device => {
             Some(format!("the layer device: it makes a router of its network, so it needs one of its own; {networks}"))
         }
-        Layer::Proxy | Layer::Kernel => Some(format!("the layer {layer}: it needs networks of its own; {networks}")),
+        Layer::Proxy | Layer::Program | Layer::Kernel => {
+            Some(format!("the layer {layer}: it needs networks of its own; {networks}"))
+        }
         Layer::Loopback | Layer::Stack | Layer::Path | Layer::Forward => None,
     }
 }
 
 /// Names a combination that was left out.
 fn name(axes: &Axes) -> String {
-    let stack = axes.netstack.one().map(|stack| format!("{stack} ")).unwrap_or_default();
+    let contender = axes.program.one().map(|program| program.name().to_owned());
+    let contender = contender.or_else(|| axes.netstack.one().map(|stack| stack.to_string()));
+    let stack = contender.map(|name| format!("{name} ")).unwrap_or_default();
     let mode = axes.mode.one().map(|mode| format!("{mode} ")).unwrap_or_default();
     let version = if axes.ipv6.one() == Some(Switch::On) { ", IPv6" } else { "" };
     let streams = axes.parallel.one().filter(|count| *count != 1);

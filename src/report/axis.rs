@@ -29,10 +29,19 @@ pub(super) struct Axis {
 }
 
 /// All axes, in the order of their columns.
-pub(super) static AXES: [Axis; 28] = [
-    axis("layer", "layer", |cell| Some(cell.layer().to_string()))
-        .said(|cell, value| (!matches!(cell.layer(), Layer::Path | Layer::Forward)).then(|| format!("layer {value}"))),
-    axis("netstack", "stack", |cell| cell.stack().map(|stack| stack.to_string())).work(|_| false),
+pub(super) static AXES: [Axis; 29] = [
+    axis("layer", "layer", |cell| Some(cell.layer().to_string())).said(|cell, value| {
+        (!matches!(cell.layer(), Layer::Path | Layer::Program | Layer::Forward)).then(|| format!("layer {value}"))
+    }),
+    axis("netstack", "stack", |cell| {
+        let stack = cell.stack().map(|stack| stack.to_string());
+        stack.or_else(|| cell.program().map(|program| program.to_string()))
+    })
+    .machine(|cell| cell.stack().map(|stack| stack.to_string()))
+    .work(|_| false),
+    axis("program", "program", |_| None)
+        .machine(|cell| cell.program().map(|program| program.to_string()))
+        .work(|_| false),
     number("row", "#", |cell| cell.forwarder()?.row().map(|row| row.to_string())).work(|_| false).said(|_, _| None),
     axis("forwarder", "forwarder", |cell| Some(cell.forwarder()?.config().map_or("go", |_| "rust").to_owned()))
         .work(|_| false),

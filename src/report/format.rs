@@ -78,6 +78,7 @@ pub(super) fn sides(cells: &[&Cell]) -> [&'static str; 2] {
         Layer::Device => "device",
         Layer::Stack | Layer::Path => "stack",
         Layer::Proxy => "proxy",
+        Layer::Program => "program",
         Layer::Forward => "forwarder",
     };
     // A table of stacks may also have their layers.

@@ -95,6 +95,10 @@ fn subject(sample: &Sample) -> Option<(&'static str, String)> {
         let row = forwarder.row().map(|row| format!(" (row {row} of the table)")).unwrap_or_default();
         return Some(("forwarder", format!("{forwarder}{row}")));
     }
+    if let (Some(program), Some(facts)) = (cell.program(), sample.measured.program.as_deref()) {
+        let version = facts.version.as_deref().map(|version| format!(", {version}")).unwrap_or_default();
+        return Some(("subject", format!("{program}{version}")));
+    }
     let (stack, effective) = (cell.stack()?, effective?);
     let runtime = cell.runtime.map(|runtime| format!(" on {runtime}")).unwrap_or_default();
     let [window_in, window_out] =

@@ -47,11 +47,17 @@ pub(super) struct CarrierProgram {
 impl CarrierProgram {
     /// A child process of this program.
     pub(super) fn this(name: &'static str, carry: Carry) -> Self {
+        let has_profile = carry.scenario.profile.is_some();
+        Self { has_profile, ..Self::with_task(name, Task::Carry(Box::new(carry))) }
+    }
+
+    /// A child process of this program with any task that has orders.
+    pub(super) fn with_task(name: &'static str, task: Task) -> Self {
         Self {
             name,
             program: Program { path: platform::this_program(), arguments: vec![CHILD.to_owned()] },
-            has_profile: carry.scenario.profile.is_some(),
-            task: Message::line(Task::Carry(Box::new(carry))),
+            has_profile: false,
+            task: Message::line(task),
             stacks: None,
         }
     }

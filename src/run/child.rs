@@ -9,6 +9,7 @@ use super::carry::carry;
 use super::error::RunError;
 use super::executor::Executor;
 use super::protocol::{Greeting, Message, PROTOCOL, Task};
+use super::socks5;
 use crate::sample::{self, Environment, Sample};
 
 /// Does the task in the first line of `input`, and prints the result to `output`. `executor` executes scenarios.
@@ -35,6 +36,7 @@ pub fn child(
             Ok(Some(sample))
         }
         Task::Carry(task) => carry(&task, input, output).map(|()| None),
+        Task::Socks5(address) => socks5::serve(address, input, output).map(|()| None),
     }
 }
 

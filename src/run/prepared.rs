@@ -8,12 +8,13 @@ use platform::Interrupts;
 use super::carrier::Carrier;
 use super::error::RunError;
 use super::failure::Failure;
+use super::program::Running;
 use super::server_side::ServerSide;
 use super::supervise::{Outcome, Supervisor};
 use crate::load::Load;
 use crate::load::engine::Client;
 use crate::load::window::Window;
-use crate::sample::{DeviceFacts, Status};
+use crate::sample::{DeviceFacts, ProgramFacts, Status};
 use crate::scenario::Scenario;
 
 /// A run that is prepared: every layer makes one.
@@ -31,6 +32,8 @@ pub(super) struct Prepared {
     pub(super) effective: Option<Effective>,
     /// The process that carries the bytes, if it is not this one.
     pub(super) carrier: Option<Carrier>,
+    /// The program that carries them, if the run is of one as it is.
+    pub(super) program: Option<Running>,
 }
 
 /// A run that was made.
@@ -39,6 +42,7 @@ pub(super) struct RunOutput {
     pub(super) congestion: Option<String>,
     pub(super) device: Option<DeviceFacts>,
     pub(super) effective: Option<Effective>,
+    pub(super) program: Option<ProgramFacts>,
 }
 
 impl Prepared {
@@ -53,17 +57,22 @@ impl Prepared {
             device: None,
             effective: None,
             carrier: None,
+            program: None,
         }
     }
 
     /// Starts, times, supervises and ends the run.
     pub(super) async fn run(self, scenario: &Scenario, interrupts: Interrupts) -> Result<RunOutput, RunError> {
-        let Self { load, window, server, clients, congestion, device, effective, carrier } = self;
+        let Self { load, window, server, clients, congestion, device, effective, carrier, program } = self;
         let counted = load.clone();
         let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, window);
         let mut outcome = supervisor.supervise(server, clients, interrupts).await;
+        let program = match program {
+            Some(program) => Some(program.finish(outcome.as_ref().ok().map(|made| &made.counters)).await),
+            None => None,
+        };
         let Some(carrier) = carrier else {
-            return Ok(RunOutput { outcome: outcome?, congestion, device, effective });
+            return Ok(RunOutput { outcome: outcome?, congestion, device, effective, program });
         };
         let name = carrier.name();
         if let Ok(made) = &mut outcome
@@ -79,6 +88,6 @@ impl Prepared {
             outcome.status = Status::Stalled;
             outcome.detail = Some(format!("the {name} did not report how much it carried"));
         }
-        Ok(RunOutput { outcome, congestion, device, effective })
+        Ok(RunOutput { outcome, congestion, device, effective, program })
     }
 }

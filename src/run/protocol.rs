@@ -7,8 +7,9 @@
 //! | hello | prints a [`Greeting`] as one line of JSON |
 //! | run | makes the run, and prints its sample as one line of JSON |
 //! | carry | carries packets or connections for a run of the parent |
+//! | socks5 | is a SOCKS5 server for a run of the parent |
 //!
-//! A child that carries then takes orders. Each is a string in JSON, on a line of its own:
+//! A child that carries or serves then takes orders. Each is a string in JSON, on a line of its own:
 //!
 //! | it reads | it does |
 //! |---|---|
@@ -20,6 +21,7 @@
 //! The forwarder in Go takes its task as arguments, and then the same orders. A stack in a process of its own takes
 //! another task ([`conformance::Task`], with the load of `external`), and then the same orders.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use conformance::{Ready, line};
@@ -68,6 +70,8 @@ pub(super) enum Task {
     Run(Box<Scenario>),
     /// Carry packets or connections.
     Carry(Box<Carry>),
+    /// Be a SOCKS5 server at this address.
+    Socks5(SocketAddr),
 }
 
 /// The counts of a carrier so far.
@@ -168,9 +172,10 @@ mod tests {
             Task::Hello,
             Task::Run(Box::new(scenario.clone())),
             Task::Carry(Box::new(Carry { scenario, far_namespace: "/proc/1/ns/net".into() })),
+            Task::Socks5("[::1]:1080".parse().unwrap()),
         ] {
             let line = Message::line(task.clone());
-            assert!(line.ends_with("}\n") || line.ends_with("\"hello\"}\n"), "{line}");
+            assert!(line.ends_with("}\n"), "{line}");
             assert_eq!(Message::parse(&line).unwrap(), Message { protocol: PROTOCOL, task });
         }
     }

@@ -27,7 +27,7 @@ use crate::scenario::{Scenario, Tun};
 pub(super) const NEAR: &str = "to-far";
 
 /// Its other end.
-const FAR: &str = "to-near";
+pub(super) const FAR: &str = "to-near";
 
 /// The addresses of the two interfaces, each in a network of its own: from the networks for benchmarks (RFC 2544, RFC
 /// 5180), or private ones if the device is in the same network.
@@ -66,7 +66,7 @@ pub(super) async fn prepare(
 }
 
 /// Joins the networks. Returns the address of the servers.
-fn join(scenario: &Scenario, device: &Network, networks: &Networks) -> Result<IpAddr, platform::Error> {
+pub(super) fn join(scenario: &Scenario, device: &Network, networks: &Networks) -> Result<IpAddr, platform::Error> {
     let (ends, prefix_len) = ends(device);
     let interface = |name: &str, address, route_to| Interface {
         name: name.to_owned(),

@@ -1,6 +1,7 @@
-//! The results of requests, datagrams and idle connections.
+//! The results of requests, datagrams, idle connections and programs.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,63 @@ pub struct RequestFacts {
     /// response came after the window.
     #[schemars(with = "latency::Fields")]
     pub latency: Latency,
+}
+
+/// A program that was run as it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ProgramFacts {
+    /// What it says its version is.
+    pub version: Option<String>,
+    /// From its start to the first answer through it, in seconds.
+    pub start_seconds: f64,
+    /// The device as the program made it; none if it made none.
+    pub device: Option<AdoptedFacts>,
+    /// Its processes when they were ready, without a load.
+    pub at_rest: ProcessFacts,
+    /// The share of one processor that they took then.
+    pub rest_cpu_share: Option<f64>,
+    /// Its processes at the end of the timed window.
+    pub under_load: ProcessFacts,
+    /// Its processes after all connections were closed.
+    pub afterwards: ProcessFacts,
+    /// CPU time of the SOCKS5 server in the timed window, in seconds.
+    pub upstream_seconds: Option<f64>,
+    /// Whether it had to be killed, because it did not end when it was asked to.
+    pub was_killed: bool,
+    /// Processes that it left behind.
+    pub left_behind: u64,
+}
+
+/// The device of a program as the program made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AdoptedFacts {
+    /// Its MTU, in bytes.
+    pub mtu: u32,
+    /// Whether its link was up.
+    pub is_up: bool,
+    /// Its address, if it had one.
+    pub address: Option<IpAddr>,
+    /// Whether its packets have a virtio header, without which nothing can be offloaded.
+    pub vnet_header: Option<bool>,
+    /// Its queues.
+    pub queues: Option<u32>,
+}
+
+/// The processes of a program at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessFacts {
+    /// How many there are.
+    pub processes: u64,
+    /// Their memory; pages that processes share are divided among them (PSS).
+    pub pss_bytes: Option<u64>,
+    /// Their threads.
+    pub threads: u64,
+    /// Their open files.
+    pub open_files: Option<u64>,
+    /// How often their threads have waited since they started, which is how often they were woken up.
+    pub waits: u64,
+    /// How often the system has taken the processor from their threads since they started.
+    pub preemptions: u64,
 }
 
 /// The datagrams of a run: those of the payload, or requests and their responses.

@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
-use super::{Interval, Sample, Status};
+use super::{Interval, ProgramFacts, Sample, Status};
 use crate::scenario::{Forwarder, MAX_LOST_SHARE, Protocol, plural};
 
 /// Something about a sample, or about all samples of a cell, that its figure does not show. Each is a line
@@ -59,6 +59,18 @@ pub enum Warning {
     /// size in bytes.
     #[error("offload is on, but packets of {0:.0} bytes are no super-packets; offload has no effect here")]
     NoSuperPackets(f64),
+    /// A program took this share of a processor without a load, more than 20 %.
+    #[error("the program took {:.0} % of a processor at rest", .0 * 100.0)]
+    BusyAtRest(f64),
+    /// After the load, a program had this many more open files than before it.
+    #[error("after all connections were closed the program had {} more open than before", plural(.0, "file"))]
+    FilesLeft(u64),
+    /// A program did not end when it was asked to.
+    #[error("the program did not end by SIGTERM within 2 seconds, and was killed")]
+    Killed,
+    /// A program left processes behind.
+    #[error("the program left {} behind", if *.0 == 1 { "a process".to_owned() } else { format!("{} processes", .0) })]
+    LeftBehind(u64),
     /// The rate fell within the run: the share of it that was lost from the first third to the last.
     #[error("the rate fell by {:.0} % within the run; let the machine cool, or deliver for longer", .0 * 100.0)]
     Decay(f64),
@@ -99,6 +111,12 @@ pub const FEWEST_RUNS: usize = 6;
 /// An interval that is a larger share of its median says little about changes of a few percent.
 pub const WIDEST_INTERVAL: f64 = 0.1;
 
+/// A program that takes a larger share of a processor without a load is busy.
+const MOST_AT_REST: f64 = 0.2;
+
+/// A program may open this many files for good at its first connections: pools, logs, timers.
+const MOST_FILES_LEFT: u64 = 32;
+
 /// A smaller fall of the rate within a run may be chance.
 const LEAST_DECAY: f64 = 0.15;
 
@@ -127,10 +145,14 @@ impl Warning {
     pub fn amount(&self) -> Option<f64> {
         match self {
             Self::ShortWindow(time) => Some(time.as_secs_f64()),
-            Self::Retransmits(count) | Self::SentAgain(count) | Self::DeviceDrops(count) | Self::QueueDrops(count) => {
-                Some(*count as f64)
-            }
+            Self::Retransmits(count)
+            | Self::SentAgain(count)
+            | Self::DeviceDrops(count)
+            | Self::QueueDrops(count)
+            | Self::FilesLeft(count)
+            | Self::LeftBehind(count) => Some(*count as f64),
             Self::NoSuperPackets(amount)
+            | Self::BusyAtRest(amount)
             | Self::Decay(amount)
             | Self::LostMore(amount)
             | Self::Stolen(amount)
@@ -178,7 +200,22 @@ pub(super) fn of(sample: &Sample) -> Vec<Warning> {
     warnings.extend(smaller_window(sample));
     warnings.extend(no_super_packets(sample).map(Warning::NoSuperPackets));
     warnings.extend(decay(&measured.intervals).map(Warning::Decay));
+    warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));
     warnings
+}
+
+/// The warnings about a program.
+fn of_program(facts: &ProgramFacts) -> impl Iterator<Item = Warning> {
+    let files = facts.afterwards.open_files.zip(facts.at_rest.open_files);
+    let left = files.map(|(after, before)| after.saturating_sub(before)).filter(|left| *left > MOST_FILES_LEFT);
+    [
+        facts.rest_cpu_share.filter(|share| *share > MOST_AT_REST).map(Warning::BusyAtRest),
+        left.map(Warning::FilesLeft),
+        facts.was_killed.then_some(Warning::Killed),
+        (facts.left_behind > 0).then_some(Warning::LeftBehind(facts.left_behind)),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// A warning if the window of the stack is smaller than was asked for.

@@ -12,6 +12,7 @@ use super::{
     Conditions, DEFAULT_MTU, Forwarder, Generator, Layer, Mode, Protocol, Requests, RuntimeKind, Scenario, Subject,
     Workload, plural,
 };
+use crate::program::ProgramName;
 
 /// A scenario without its amounts: samples of equal cells are runs of the same thing. `None` is what the
 /// subject does not have.
@@ -55,6 +56,8 @@ pub struct Cell {
 struct Fields {
     layer: Layer,
     netstack: Option<StackKind>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    program: Option<ProgramName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     forwarder: Option<Forwarder>,
     mode: Option<Mode>,
@@ -104,6 +107,7 @@ impl From<Cell> for Fields {
         Self {
             layer: cell.subject.layer(),
             netstack: cell.subject.stack(),
+            program: cell.subject.program(),
             forwarder: cell.subject.forwarder(),
             mode: cell.workload.mode(),
             protocol: cell.workload.protocol().unwrap_or_default(),
@@ -134,7 +138,8 @@ impl TryFrom<Fields> for Cell {
         let layer = fields.layer;
         let missing = |name: &str| format!("no \"{name}\", which the layer {layer} has");
         let stack = || fields.netstack.ok_or_else(|| missing("netstack"));
-        let subject = Subject::of(layer, stack, || fields.forwarder.ok_or_else(|| missing("forwarder")))?;
+        let program = || fields.program.ok_or_else(|| missing("program"));
+        let subject = Subject::of(layer, stack, program, || fields.forwarder.ok_or_else(|| missing("forwarder")))?;
         if let Subject::Forward(forwarder) = subject {
             forwarder.check()?;
         }
@@ -147,11 +152,12 @@ impl TryFrom<Fields> for Cell {
                 .ok_or_else(|| format!("the mode {mode} over UDP lacks \"datagram_bytes\" or \"request_bytes\""))?,
             (_, None, _) => return Err(missing("mode")),
         };
-        if fields.runtime.is_none() && layer != Layer::Forward {
+        if fields.runtime.is_none() && !matches!(layer, Layer::Forward | Layer::Program) {
             return Err(missing("runtime"));
         }
         for (name, is_there, may_be) in [
             ("netstack", fields.netstack.is_some(), subject.stack().is_some()),
+            ("program", fields.program.is_some(), subject.program().is_some()),
             ("forwarder", fields.forwarder.is_some(), subject.forwarder().is_some()),
             ("mode", fields.mode.is_some(), workload.mode().is_some()),
         ] {
@@ -193,19 +199,21 @@ impl Cell {
         let subject = scenario.subject;
         let has_device = subject != Subject::Loopback;
         let is_forward = subject.forwarder().is_some();
+        // A program has its own runtime, device and buffers.
+        let is_own = !is_forward && subject.program().is_none();
         Self {
             subject,
             workload: scenario.workload,
             conditions: scenario.conditions,
-            runtime: (!is_forward).then_some(scenario.runtime),
-            offload: (has_device && !is_forward).then_some(offload),
+            runtime: is_own.then_some(scenario.runtime),
+            offload: (has_device && is_own).then_some(offload),
             mtu: has_device.then_some(scenario.mtu.into()),
             parallel: scenario.parallel.get(),
             client_threads: scenario.client_threads,
             bitrate: scenario.bitrate,
             background: scenario.background,
             ipv6: scenario.ipv6(),
-            window_bytes: (has_device && !is_forward && subject != Subject::Kernel).then_some(scenario.window_bytes),
+            window_bytes: (has_device && is_own && subject != Subject::Kernel).then_some(scenario.window_bytes),
             buffer_bytes: scenario.buffer_bytes.get(),
             queue_packets: scenario.queue_packets.filter(|_| is_forward),
             generator: scenario.generator,
@@ -220,6 +228,16 @@ impl Cell {
     /// The stack in it.
     pub const fn stack(&self) -> Option<StackKind> {
         self.subject.stack()
+    }
+
+    /// The program that it is.
+    pub const fn program(&self) -> Option<ProgramName> {
+        self.subject.program()
+    }
+
+    /// Whether it is one of those that are compared: a stack or a program, and not the kernel beside them.
+    pub fn is_contender(&self) -> bool {
+        self.stack().is_some() || self.program().is_some_and(|program| program.as_str() != "kernel")
     }
 
     /// The forwarder in it.
@@ -240,10 +258,18 @@ impl Cell {
         }
     }
 
-    /// Whether `other` does the same work: only the stack, the runtime or the forwarder may differ.
+    /// Whether `other` does the same work: only the stack, the runtime, the program or the forwarder may differ. A
+    /// program does the work of our proxy, and has a device and buffers of its own.
     pub fn same_work(&self, other: &Self) -> bool {
-        self.layer() == other.layer()
-            && Self { subject: other.subject, runtime: other.runtime, ..self.clone() } == *other
+        let is_proxy = |cell: &Self| matches!(cell.layer(), Layer::Proxy | Layer::Program);
+        let mut own = Self { subject: other.subject, runtime: other.runtime, ..self.clone() };
+        if self.layer() != other.layer() {
+            if !(is_proxy(self) && is_proxy(other)) {
+                return false;
+            }
+            (own.offload, own.window_bytes) = (other.offload, other.window_bytes);
+        }
+        own == *other
     }
 }
 
@@ -255,6 +281,7 @@ impl fmt::Display for Cell {
             Subject::Path(stack) => stack.to_string(),
             Subject::Stack(stack) => format!("{stack} in memory"),
             Subject::Proxy(stack) => format!("proxy on {stack}"),
+            Subject::Program(program) => program.to_string(),
             Subject::Forward(forwarder) => forwarder.to_string(),
             Subject::Loopback | Subject::Kernel | Subject::Device => self.layer().to_string(),
         });

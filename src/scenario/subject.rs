@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::forwarder::Forwarder;
 use super::workload::Workload;
+use crate::program::ProgramName;
 
 /// What carries the bytes. The first four are the layers from the kernel's own loopback to the whole path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -24,6 +25,8 @@ pub enum Subject {
     Path(StackKind),
     /// A TUN proxy on the stack, between a kernel client and a kernel server.
     Proxy(StackKind),
+    /// A program as it is, between a kernel client and a kernel server.
+    Program(ProgramName),
     /// A forwarder between two TUN devices, with kernel clients and servers.
     Forward(Forwarder),
 }
@@ -31,13 +34,14 @@ pub enum Subject {
 impl Subject {
     /// Whether the window is of any effect: it is the buffer of a stack, of UDP sockets, or of the packets on the way.
     pub(crate) fn has_window(self, workload: Workload) -> bool {
-        !matches!(self, Self::Loopback | Self::Kernel) || workload.datagram_bytes().is_some()
+        !matches!(self, Self::Loopback | Self::Kernel | Self::Program(_)) || workload.datagram_bytes().is_some()
     }
 
-    /// The subject of a layer, with the stack or the forwarder that it needs.
+    /// The subject of a layer, with the stack, the program or the forwarder that it needs.
     pub(crate) fn of<E>(
         layer: Layer,
         stack: impl FnOnce() -> Result<StackKind, E>,
+        program: impl FnOnce() -> Result<ProgramName, E>,
         forwarder: impl FnOnce() -> Result<Forwarder, E>,
     ) -> Result<Self, E> {
         Ok(match layer {
@@ -47,6 +51,7 @@ impl Subject {
             Layer::Stack => Self::Stack(stack()?),
             Layer::Path => Self::Path(stack()?),
             Layer::Proxy => Self::Proxy(stack()?),
+            Layer::Program => Self::Program(program()?),
             Layer::Forward => Self::Forward(forwarder()?),
         })
     }
@@ -65,6 +70,7 @@ impl Subject {
             Self::Stack(_) => Layer::Stack,
             Self::Path(_) => Layer::Path,
             Self::Proxy(_) => Layer::Proxy,
+            Self::Program(_) => Layer::Program,
             Self::Forward(_) => Layer::Forward,
         }
     }
@@ -73,7 +79,15 @@ impl Subject {
     pub const fn stack(self) -> Option<StackKind> {
         match self {
             Self::Stack(stack) | Self::Path(stack) | Self::Proxy(stack) => Some(stack),
-            Self::Loopback | Self::Kernel | Self::Device | Self::Forward(_) => None,
+            Self::Loopback | Self::Kernel | Self::Device | Self::Program(_) | Self::Forward(_) => None,
+        }
+    }
+
+    /// The program that it is.
+    pub const fn program(self) -> Option<ProgramName> {
+        match self {
+            Self::Program(program) => Some(program),
+            _ => None,
         }
     }
 
@@ -87,7 +101,7 @@ impl Subject {
 
     /// Whether another process carries the bytes between two networks, under a load from this process.
     pub const fn is_carrier(self) -> bool {
-        matches!(self, Self::Proxy(_) | Self::Forward(_))
+        matches!(self, Self::Proxy(_) | Self::Program(_) | Self::Forward(_))
     }
 
     /// Whether its stack is a process of its own.
@@ -115,6 +129,9 @@ pub enum Layer {
     Path,
     /// A TUN proxy on the stack, between a kernel client and a kernel server
     Proxy,
+    /// A program as it is, between a kernel client and a kernel server; --program chooses it
+    #[value(hide = true)]
+    Program,
     /// A forwarder between two TUN devices; it has a command of its own
     #[value(hide = true)]
     Forward,

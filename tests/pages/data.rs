@@ -249,6 +249,7 @@ fn measured(cell: &Cell, gbps: f64) -> Measurements {
         background_bytes: None,
         datagrams: None,
         idle: None,
+        program: None,
         intervals: Vec::new(),
         started_unix_ms: None,
         device: (cell.layer() == Layer::Path).then(|| DeviceFacts {

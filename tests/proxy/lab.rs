@@ -252,7 +252,7 @@ impl Lab {
 }
 
 /// Returns the example that cargo has built beside this test.
-fn proxy_path() -> PathBuf {
+pub(crate) fn proxy_path() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join("examples/proxy");
     assert!(path.exists(), "there is no {}; build it: cargo build --example proxy", path.display());

@@ -22,7 +22,7 @@ const REFERENCE_ROW: usize = 10;
 pub(super) fn headline(one: &Series) -> String {
     let rows = one.main_rows();
     if one.kind() == Kind::Connections {
-        let stacks = figures(&rows, |cell| cell.stack().is_some());
+        let stacks = figures(&rows, Cell::is_contender);
         let most = fastest(&stacks).map(|(best, estimate)| (name(&best.cell), format::rate(best, estimate)));
         return most
             .map_or_else(String::new, |(name, rate)| format!("The most connections in a megabyte: {name}, {rate}."));
@@ -43,12 +43,12 @@ pub(super) fn headline(one: &Series) -> String {
 /// or says that there are too few runs to know.
 fn fastest_stack(all: &[&CellSummary], mode: Mode) -> Option<String> {
     // The kernel is only for comparison.
-    let has_stacks = all.iter().any(|row| row.cell.stack().is_some());
-    let rows = figures(all, |cell| cell.mode() == Some(mode) && (cell.stack().is_some() || !has_stacks));
+    let has_stacks = all.iter().any(|row| row.cell.is_contender());
+    let rows = figures(all, |cell| cell.mode() == Some(mode) && (cell.is_contender() || !has_stacks));
     let (best, estimate) = fastest(&rows)?;
-    let settings = settings(all, &best.cell, |axis| !matches!(axis.name, "netstack" | "mode"));
+    let settings = settings(all, &best.cell, |axis| !matches!(axis.name, "netstack" | "program" | "mode"));
     let settings = settings.filter(|_| best.cell.stack().is_some()).map(|settings| format!(" with {settings}"));
-    let is_rival = |cell: &Cell| cell.stack() != best.cell.stack() && cell.same_work(&best.cell);
+    let is_rival = |cell: &Cell| cell.subject != best.cell.subject && cell.same_work(&best.cell);
     Some(format!(
         "{mode} is {} at {}{}{}",
         name(&best.cell),

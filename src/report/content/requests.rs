@@ -101,9 +101,9 @@ fn charts(
 
 /// The rows of each work and runtime: those of the stacks, and those of the kernel for comparison.
 fn works<'a>(rows: &[&'a CellSummary], alike: fn(Cell) -> Cell) -> Vec<(Cell, Vec<&'a CellSummary>)> {
-    let has_stacks = rows.iter().any(|row| row.cell.stack().is_some());
+    let has_stacks = rows.iter().any(|row| row.cell.is_contender());
     let mut works: Vec<(Cell, Vec<_>)> = Vec::new();
-    for row in rows.iter().filter(|row| row.cell.stack().is_some() || !has_stacks) {
+    for row in rows.iter().filter(|row| row.cell.is_contender() || !has_stacks) {
         let work = alike(row.cell.clone());
         if works.iter().any(|(other, _)| is_rival(other, &work)) {
             continue;

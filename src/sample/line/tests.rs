@@ -85,6 +85,7 @@ pub(in crate::sample) fn sample() -> Sample {
             background_bytes: None,
             datagrams: None,
             idle: None,
+            program: None,
             started_unix_ms: Some(1_700_000_000_123),
             device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(4308) }),
             effective: Some(Effective {

@@ -1,0 +1,66 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use super::*;
+
+#[test]
+fn every_profile_of_this_program_is_read_by_its_name() {
+    for name in names() {
+        let profile = Profile::named(name).unwrap();
+        assert_eq!((profile.name.as_str(), profile.typed.as_str()), (name, name));
+        assert_eq!(profile.command.is_empty(), profile.role == Role::Route, "{name}");
+    }
+    let refused = Profile::named("no-such").unwrap_err();
+    assert!(refused.contains("tun2proxy") && refused.contains("by their path"), "{refused}");
+}
+
+#[test]
+fn an_error_in_a_profile_has_its_line_and_column() {
+    let text = "name = \"x\"\nrole = \"proxy\"\n  comand = [\"x\"]\n";
+    let refused = Profile::parse(text).unwrap_err();
+    assert!(refused.starts_with("line 3, column 3: unknown field `comand`"), "{refused}");
+    let refused = Profile::parse("name = \"a b\"\nrole = \"proxy\"\n").unwrap_err();
+    assert!(refused.starts_with("line 1, column 8: a name has"), "{refused}");
+    let refused = Profile::parse("name = \"x\"\nrole = \"cook\"\n").unwrap_err();
+    assert!(refused.starts_with("line 2, column 8: unknown variant `cook`"), "{refused}");
+}
+
+#[test]
+fn a_profile_that_no_run_could_use_is_refused() {
+    let refused = |lines: &str| Profile::parse(&format!("name = \"x\"\nrole = \"proxy\"\n{lines}")).unwrap_err();
+    assert_eq!(refused(""), "the command is empty");
+    assert!(refused("command = [\"x\", \"{tap}\"]").starts_with("{tap} is no placeholder: these are {tun}, "));
+    assert!(refused("command = [\"x\", \"{tun}\", \"{config}\"]").contains("no config"));
+    assert!(refused("command = [\"x\"]").contains("do not use {tun}"));
+    let both = refused("command = [\"x\", \"{tun}\", \"{socks5}\"]\nupstream = \"direct\"");
+    assert!(both.contains("leave out upstream"), "{both}");
+    let reserved = Profile::parse("name = \"lwip\"\nrole = \"proxy\"\ncommand = [\"x\", \"{tun}\"]").unwrap_err();
+    assert_eq!(reserved, "the name lwip is that of a stack");
+}
+
+#[test]
+fn a_command_is_a_profile() {
+    let profile = Profile::named("./bin/my-proxy --tun {tun} --proxy 'socks5://{socks5}'").unwrap();
+    assert_eq!(profile.name.as_str(), "my-proxy");
+    assert_eq!(profile.command, ["./bin/my-proxy", "--tun", "{tun}", "--proxy", "socks5://{socks5}"]);
+    assert_eq!(profile.upstream, Upstream::Socks5);
+    assert_eq!(Profile::named("my-proxy {tun} {interface}").unwrap().upstream, Upstream::Direct);
+    assert_eq!(Profile::named("my-proxy 'x {tun}").unwrap_err(), "a quote is not closed");
+    assert!(Profile::named("my-proxy --tun tun0").unwrap_err().contains("do not use {tun}"));
+}
+
+#[test]
+fn a_file_is_a_profile_with_a_name_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.toml");
+    let named = |text: &str| {
+        fs::write(&path, text).unwrap();
+        Profile::named(path.to_str().unwrap())
+    };
+    let text = "name = \"mine\"\nrole = \"proxy\"\ncommand = [\"x\", \"{tun}\"]\n";
+    assert_eq!(named(text).unwrap().name.as_str(), "mine");
+    assert!(named(&text.replace("mine", "tun2proxy")).unwrap_err().ends_with("is that of a profile of this program"));
+    assert!(named(&"#".repeat(70_000)).unwrap_err().contains("at most 65536 bytes"));
+    fs::write(&path, [0xff, 0xfe]).unwrap();
+    Profile::named(path.to_str().unwrap()).unwrap_err();
+    assert!(Profile::named("/no/such.toml").unwrap_err().starts_with("/no/such.toml: "));
+}

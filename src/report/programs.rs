@@ -1,0 +1,47 @@
+//! The programs that have a profile.
+
+use std::io::{self, Write};
+
+use crate::program::{PLACEHOLDERS, Profile, Role, Upstream};
+
+/// Writes a line for each profile: its name, whether this machine has its program, and how to install it.
+///
+/// # Errors
+///
+/// Errors of the writer.
+pub fn programs(profiles: &[Profile], out: &mut impl Write) -> io::Result<()> {
+    for profile in profiles {
+        let found = match (&profile.install, profile.is_installed()) {
+            (_, true) => "installed",
+            (Some(install), false) => install,
+            (None, false) => "not installed",
+        };
+        writeln!(out, "{:<24} {:<36} {found}", profile.name.as_str(), carries(profile))?;
+    }
+    Ok(())
+}
+
+/// Writes what a checked profile does, and what each placeholder stands for.
+///
+/// # Errors
+///
+/// Errors of the writer.
+pub fn program(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}: {}", profile.name, carries(profile))?;
+    if !profile.command.is_empty() {
+        let words = shlex::try_join(profile.command.iter().map(String::as_str)).unwrap_or_default();
+        writeln!(out, "command: {words}")?;
+        writeln!(out, "installed: {}", if profile.is_installed() { "yes" } else { "no" })?;
+    }
+    writeln!(out, "placeholders:")?;
+    PLACEHOLDERS.iter().try_for_each(|(name, meaning)| writeln!(out, "  {:<14} {meaning}", format!("{{{name}}}")))
+}
+
+fn carries(profile: &Profile) -> String {
+    let protocols = if profile.udp { "TCP and UDP" } else { "TCP" };
+    match (profile.role, profile.upstream) {
+        (Role::Route, _) => "the kernel alone, without a program".to_owned(),
+        (Role::Proxy, Upstream::Socks5) => format!("{protocols}, through SOCKS5"),
+        (Role::Proxy, Upstream::Direct) => format!("{protocols}, by itself"),
+    }
+}

@@ -1,0 +1,141 @@
+//! The processes of a program: all that live in its network.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use platform::ProcessMeter;
+use tokio::time::sleep;
+
+use crate::load::meter::{Counters, Meter, Usage};
+use crate::sample::ProcessFacts;
+
+/// Most memory of a program, in bytes.
+const MOST_MEMORY: u64 = 4 << 30;
+
+/// How often its processes are looked for during a run.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// The processes in a network other than this one. Dropping it kills them.
+pub(super) struct Residents {
+    /// The folder under `/proc` of a thread in the network.
+    network: PathBuf,
+    known: Mutex<Vec<ProcessMeter>>,
+    /// What they had at the last reading of the meter.
+    read: Mutex<ProcessFacts>,
+}
+
+impl Residents {
+    pub(super) fn new(network: PathBuf) -> Self {
+        Self { network, known: Mutex::default(), read: Mutex::default() }
+    }
+
+    /// Looks for the processes.
+    pub(super) fn find(&self) {
+        let found = platform::processes_in(&self.network);
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = found;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    fn known(&self) -> Vec<ProcessMeter> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// CPU time of those that were found.
+    pub(super) fn cpu(&self) -> Duration {
+        self.known().into_iter().filter_map(ProcessMeter::cpu).sum()
+    }
+
+    /// Their resident sets.
+    fn rss_bytes(&self) -> u64 {
+        self.known().into_iter().filter_map(ProcessMeter::rss_bytes).sum()
+    }
+
+    /// Looks for them again, and says what they have.
+    pub(super) fn facts(&self) -> ProcessFacts {
+        self.find();
+        let conditions: Vec<_> = self.known().into_iter().filter_map(ProcessMeter::condition).collect();
+        ProcessFacts {
+            processes: conditions.len() as u64,
+            pss_bytes: conditions.iter().map(|one| one.pss_bytes).sum(),
+            threads: conditions.iter().map(|one| one.threads).sum(),
+            open_files: conditions.iter().map(|one| one.open_files).sum(),
+            waits: conditions.iter().map(|one| one.waits).sum(),
+            preemptions: conditions.iter().map(|one| one.preemptions).sum(),
+        }
+    }
+
+    /// What they had when the meter was read last: at the end of the timed window.
+    pub(super) fn read(&self) -> ProcessFacts {
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Kills them. Returns how many there were.
+    pub(super) fn kill(&self) -> u64 {
+        self.find();
+        let left = self.known();
+        for process in &left {
+            process.kill();
+        }
+        left.len() as u64
+    }
+
+    /// Waits until they take too much memory, or all of them are gone.
+    pub(super) async fn misbehave(&self) -> String {
+        loop {
+            sleep(LOOK).await;
+            self.find();
+            if self.rss_bytes() > MOST_MEMORY {
+                return format!("takes more than {} GiB of memory", MOST_MEMORY >> 30);
+            }
+            if self.is_empty() {
+                return "has ended".to_owned();
+            }
+        }
+    }
+}
+
+impl Drop for Residents {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The meter of a program: the cost of its processes, and the packets of its device.
+pub(super) struct ProgramMeter {
+    /// None for the kernel alone.
+    pub(super) residents: Option<Arc<Residents>>,
+    /// The folder under `/proc` of a thread in the near network.
+    pub(super) network: PathBuf,
+    pub(super) device: String,
+    pub(super) drops: Box<dyn Fn() -> Option<u64> + Send + Sync>,
+    /// The SOCKS5 server.
+    pub(super) upstream: Option<ProcessMeter>,
+}
+
+impl Meter for ProgramMeter {
+    fn usage(&self) -> Usage {
+        Usage {
+            own_cpu: platform::cpu_of_process(),
+            carrier_cpu: self.residents.as_ref().map(|residents| residents.cpu()),
+            carrier_rss_bytes: self.residents.as_ref().map(|residents| residents.rss_bytes()),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        let counts = platform::interface_counts(&self.network, &self.device);
+        let counters = Counters {
+            packets: counts.map(|counts| counts.packets),
+            drops: (self.drops)(),
+            upstream_cpu: self.upstream.and_then(ProcessMeter::cpu),
+            ..Counters::default()
+        };
+        let Some(residents) = &self.residents else { return counters };
+        *residents.read.lock().unwrap_or_else(PoisonError::into_inner) = residents.facts();
+        let peaks = residents.known().into_iter().filter_map(ProcessMeter::peak_rss_bytes);
+        Counters { carrier_peak_rss_bytes: Some(peaks.sum()), ..counters }
+    }
+}

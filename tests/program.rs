@@ -1,0 +1,237 @@
+//! Programs as they are, between two networks of a run: our proxy as a program, and programs that misbehave. A test that
+//! cannot run prints SKIP with the reason.
+
+use std::fs;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::machine::{is_root, no_device_node, no_namespace};
+use crate::processes::{PROGRAM, STACKS, folder, run, stderr, stdout, write_script};
+use crate::proxy::proxy_path;
+
+/// A reason if no run is possible here. A run writes settings of its network.
+fn no_device() -> Option<String> {
+    let flag = if is_root() { "-n" } else { "-rn" };
+    no_device_node().or_else(|| no_namespace(&[flag, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter"]))
+}
+
+/// The words that start our proxy as a program. Its device has a network of four addresses.
+fn proxy(marker: &str) -> String {
+    let (proxy, path) =
+        (proxy_path(), "--interface {interface} --tun-name {tun} --tun-addr {address} --tun-dest 10.10.10.10");
+    // The proxy takes no notice of this variable. It finds its processes.
+    format!("env MARKER={marker} {} {path}", proxy.display())
+}
+
+/// Runs a mode through a program. Afterwards no process of it is left.
+fn through(marker: &str, command: &str, options: &str) -> Output {
+    let output = Command::new(PROGRAM).args(options.split_whitespace()).args(["--program", command]).output().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while !marked(marker).is_empty() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(marked(marker), Vec::<u32>::new(), "{command} is left: {output:?}");
+    output
+}
+
+/// The processes with this marker in their environment.
+fn marked(marker: &str) -> Vec<u32> {
+    let marker = format!("MARKER={marker}\0");
+    let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let has = |process: &u32| {
+        let environment = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        environment.windows(marker.len()).any(|part| part == marker.as_bytes())
+    };
+    processes.filter(has).collect()
+}
+
+fn sample(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+fn has_warning(sample: &Value, text: &str) -> bool {
+    sample["warnings"].as_array().unwrap().iter().any(|warning| warning.as_str().unwrap().contains(text))
+}
+
+#[test]
+fn every_load_goes_through_a_program() {
+    skip_if!(no_device());
+    let command = proxy("loads");
+    for options in [
+        "-m reader --bytes 8MB --warmup 1MB",
+        "-m writer --bytes 8MB --warmup 1MB --parallel 3",
+        "-m both --time 0.1 --warmup 1MB --mtu 9000",
+        "-m rr --time 0.1 --parallel 20 --request 100 --response 10KB",
+        "-m crr --time 0.1 --parallel 5",
+        "-m rr --time 0.1 --protocol udp",
+        "-m crr --time 0.1 --protocol udp",
+        "-m writer --time 0.1 --protocol udp --bitrate 20M",
+        "-m idle --time 0.1 --parallel 50",
+    ] {
+        let output = through("loads", &command, &format!("{options} --verify full --json"));
+        let sample = sample(&output);
+        assert_eq!((&sample["status"], &sample["layer"]), (&"ok".into(), &"program".into()), "{options}: {sample}");
+        let facts = &sample["program_facts"];
+        assert_eq!(
+            (&sample["program"], &facts["was_killed"], &facts["left_behind"]),
+            (&"env".into(), &false.into(), &0.into())
+        );
+        assert_eq!(facts["device"]["address"], "10.10.10.9", "{facts}");
+        assert_eq!((&facts["device"]["vnet_header"], &facts["device"]["queues"]), (&true.into(), &1.into()), "{facts}");
+        for state in ["at_rest", "under_load", "afterwards"] {
+            assert_eq!(facts[state]["processes"], 1, "{facts}");
+            assert!(facts[state]["pss_bytes"].as_u64() > Some(1_000_000), "{facts}");
+        }
+        // Idle connections cost nothing.
+        if sample["mode"] != "idle" {
+            assert!(sample["cpu"]["subject_seconds"].as_f64() > Some(0.0), "{sample}");
+            assert!(sample["packets"]["rx"].as_u64() > Some(0), "{sample}");
+        }
+    }
+}
+
+#[test]
+fn a_profile_is_a_cell_of_a_matrix_beside_the_kernel_and_our_proxies() {
+    skip_if!(no_device());
+    let folder = folder("program-matrix");
+    let (profile, file) = (folder.join("mine.toml"), folder.join("samples.jsonl"));
+    let words: Vec<_> = proxy("matrix").split(' ').map(|word| format!("{word:?}")).collect();
+    let lines =
+        ["name = \"mine\"", "role = \"proxy\"", "upstream = \"direct\"", &format!("command = [{}]", words.join(", "))];
+    fs::write(&profile, lines.join("\n")).unwrap();
+    let list = format!("kernel,{},{}", STACKS[2], profile.display());
+    let (list, file) = (format!("--program={list}"), file.display().to_string());
+    let fixed = ["matrix", "-m", "crr", "--runs", "2", "--time", "0.1", "--offload", "on", "--runtime", "multi-thread"];
+    let output = Command::new(PROGRAM).args(fixed).args([&list, "--out", &file]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let table = stdout(&output);
+    for row in [" program  kernel ", " program  mine ", " proxy    smoltcp "] {
+        assert!(table.contains(row), "{table}");
+    }
+    // The file is read again, and continued.
+    let again = Command::new(PROGRAM).args(fixed).args([&list, "--out", &file]).output().unwrap();
+    assert!(stderr(&again).contains("6 runs, 6 of them made before") || stdout(&again).contains("mine"), "{again:?}");
+    let report = run(&format!("report {file} --format csv"));
+    assert!(stdout(&report).contains(",mine,"), "{}", stdout(&report));
+}
+
+#[test]
+fn a_program_that_forks_leaves_or_daemonises_is_measured_and_ended() {
+    skip_if!(no_device());
+    let command = |marker: &str, script: &str| format!("sh -c '{}'", script.replace("PROXY", &proxy(marker)));
+    let run =
+        |marker: &str, script: &str| sample(&through(marker, &command(marker, script), "-m rr --time 0.3 --json"));
+    // Two processes, one of which works at rest and stays.
+    let busy = run("busy", "env MARKER=busy sh -c \"while :; do :; done\" & exec PROXY");
+    assert_eq!((&busy["status"], &busy["program_facts"]["at_rest"]["processes"]), (&"ok".into(), &2.into()), "{busy}");
+    assert!(has_warning(&busy, "at rest") && has_warning(&busy, "left a process behind"), "{busy}");
+    // The process that was started ends, and another one carries.
+    let daemon = run("daemon", "setsid PROXY & sleep 0.2");
+    assert_eq!(daemon["status"], "ok", "{daemon}");
+    assert!(daemon["cpu"]["subject_seconds"].as_f64() > Some(0.0), "{daemon}");
+    // It does not hear SIGTERM.
+    let deaf = run("deaf", "trap : TERM; PROXY & while :; do sleep 0.05; done");
+    assert!(deaf["program_facts"]["was_killed"] == true && has_warning(&deaf, "SIGTERM"), "{deaf}");
+    // It prints without end, on both outputs.
+    let loud = run("loud", "env MARKER=loud yes & env MARKER=loud yes >&2 & exec PROXY");
+    assert_eq!(loud["status"], "ok", "{loud}");
+}
+
+#[test]
+fn a_program_that_dies_under_load_has_failed() {
+    skip_if!(no_device());
+    let script = format!("sh -c '{} & sleep 1; kill -KILL $!; echo the reason >&2; exit 9'", proxy("dies"));
+    let output = through("dies", &script, "-m reader --time 5 --json");
+    let sample = sample(&output);
+    assert_eq!((output.status.code(), &sample["status"]), (Some(1), &"panicked".into()), "{sample}");
+    let detail = sample["detail"].as_str().unwrap();
+    assert!(detail.starts_with("the program sh ended with exit code 9; its last words: "), "{detail}");
+    assert!(detail.ends_with(" / the reason"), "{detail}");
+    assert_eq!(sample["program_facts"]["was_killed"], false, "{sample}");
+}
+
+#[test]
+fn a_program_that_does_not_get_ready_says_why_and_leaves_nothing() {
+    skip_if!(no_device());
+    for (marker, script, expected) in [
+        (
+            "ends",
+            "echo {tun} is bad >&2; echo sorry >&2; exit 3",
+            "ended with exit code 3; its last words: utun8 is bad / sorry",
+        ),
+        (
+            "none",
+            "echo on the wrong output; env MARKER=none sleep 60 # {tun}",
+            "made no device utun8; its last words: on the wrong output",
+        ),
+        (
+            "named",
+            "ip tuntap add mode tun name other; env MARKER=named sleep 60 # {tun}",
+            "made the device other instead of utun8; its name is {tun}",
+        ),
+        ("mute", "ip tuntap add mode tun name {tun}; env MARKER=mute sleep 60", "has let no answer through over TCP: "),
+    ] {
+        let output = through(marker, &format!("sh -c '{script}'"), "-m rr --time 0.3");
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{script}: {said}");
+        assert!(said.starts_with("error: ") && said.contains(expected), "{script}: {said}");
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_run_is_refused_by_name() {
+    let refused = |arguments: &[&str], code: i32, expected: &str| {
+        let output = Command::new(PROGRAM).args(arguments).output().unwrap();
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+    };
+    let folder = folder("program-refused");
+    let bad = folder.join("bad.toml");
+    fs::write(&bad, "name = \"bad\"\nrole = \"proxy\"\ncommand = [\"x\", \"{tun}\"]\nnme = 1\n").unwrap();
+    let bad = bad.display().to_string();
+    refused(&["-m", "rr", "--program", &bad], 2, "line 4, column 1: unknown field `nme`");
+    refused(&["-m", "rr", "--program", "x --device {device}"], 2, "{device} is no placeholder: these are {tun}, ");
+    refused(&["-m", "rr", "--program", "nonesuch"], 2, "no program has this name; there are kernel, tun2proxy, ");
+    refused(&["-m", "rr", "--program", "kernel,tun2proxy"], 2, "--program: has 2 values; use matrix");
+    refused(&["-m", "rr", "--program", "kernel", "--layer", "stack"], 2, "cannot be used with");
+    refused(&["-m", "rr", "--program", "kernel", "--offload", "on"], 2, "--offload: ");
+    refused(&["-m", "rr", "--program", "kernel", "--window", "1MB"], 2, "--window: ");
+    refused(&["-m", "rr", "--program", "kernel", "--netns", "host"], 3, "--netns host");
+    refused(&["programs", "show", "nonesuch"], 2, "no program has this name");
+    skip_if!(no_device());
+    refused(&["-m", "rr", "--program", "kernel,kernel", "--time", "0.1"], 0, "");
+    let missing = folder.join("missing");
+    refused(&["-m", "rr", "--program", &format!("{} {{tun}}", missing.display())], 3, "install it, or give its path");
+}
+
+#[test]
+fn a_relative_path_is_that_of_the_users_folder_and_a_configuration_is_a_file() {
+    skip_if!(no_device());
+    let folder = folder("program-paths");
+    write_script(&folder.join("start"), "cat $1 >&2; pwd >&2; ls >&2; exit 5");
+    let profile = "name = \"start\"\nrole = \"proxy\"\ncommand = [\"./start\", \"{config}\"]\nenvironment = { X = \"{mtu}\" }\n\
+                   config = \"{ {{tun}} is {tun}, mtu {mtu}\"\n";
+    fs::write(folder.join("p.toml"), profile).unwrap();
+    let mut command = Command::new(PROGRAM);
+    let output =
+        command.current_dir(&folder).args(["-m", "rr", "--program", "./p.toml", "--mtu", "1400"]).output().unwrap();
+    let said = stderr(&output);
+    assert!(said.contains("its last words: { {tun} is utun8, mtu 1400") && said.contains(" / config"), "{said}");
+}
+
+#[test]
+fn profiles_are_listed_shown_and_checked() {
+    let list = stdout(&run("programs list"));
+    assert!(list.starts_with("kernel ") && list.contains("\ntun2proxy "), "{list}");
+    for name in list.lines().map(|line| line.split(' ').next().unwrap()) {
+        let shown = stdout(&run(&format!("programs show {name}")));
+        assert!(shown.starts_with(&format!("name = {name:?}\n")), "{shown}");
+        let checked = run(&format!("programs check {name}"));
+        assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+        assert!(stdout(&checked).contains("{socks5_port}"), "{checked:?}");
+    }
+}
