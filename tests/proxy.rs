@@ -17,6 +17,7 @@ mod wire;
 use crate::machine::{missing_program, no_root};
 use crate::proxy::lab::Between;
 
+#[cfg(feature = "smoltcp")]
 pub(crate) use self::lab::proxy_path;
 
 /// The programs that every test calls.

@@ -15,13 +15,12 @@
 //! even those that have left their parent (`residents`).
 
 mod echo;
+mod place;
 mod residents;
 
 use std::future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{self, Path};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,6 +31,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use self::echo::Echo;
+use self::place::{Place, command, invalid};
 use self::residents::{ProgramMeter, Residents};
 use super::carrier::{Carrier, CarrierProgram};
 use super::error::RunError;
@@ -43,7 +43,7 @@ use super::process;
 use super::protocol::Task;
 use super::proxy::{self, FAR, NEAR};
 use crate::load::meter::Counters;
-use crate::program::{Profile, ProgramName, Role, Unknown, Upstream, fill};
+use crate::program::{Profile, ProgramName, Role, Upstream};
 use crate::remedy::WithRemedy;
 use crate::sample::{AdoptedFacts, DeviceFacts, ProgramFacts, Status};
 use crate::scenario::{Scenario, Tun};
@@ -135,70 +135,6 @@ fn next(address: IpAddr) -> IpAddr {
         IpAddr::V4(address) => IpAddr::V4((u32::from(address) + 1).into()),
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) + 1).into()),
     }
-}
-
-/// Where a program runs: what its placeholders stand for.
-struct Place<'a> {
-    scenario: &'a Scenario,
-    tun: &'a Tun,
-    server: IpAddr,
-    socks5: Option<SocketAddr>,
-}
-
-impl Place<'_> {
-    /// The value of a placeholder.
-    fn value(&self, placeholder: &str, folder: &Path) -> Option<String> {
-        let network = &self.tun.network;
-        Some(match placeholder {
-            "tun" => self.tun.name.clone(),
-            "mtu" => self.scenario.mtu.to_string(),
-            "address" => network.address.to_string(),
-            "peer" => network.peer.to_string(),
-            "prefix" => network.prefix_len.to_string(),
-            "interface" => NEAR.to_owned(),
-            "socks5" => self.socks5?.to_string(),
-            "socks5_host" => self.socks5?.ip().to_string(),
-            "socks5_port" => self.socks5?.port().to_string(),
-            "server" => self.server.to_string(),
-            "config" => folder.join("config").display().to_string(),
-            "dir" => folder.display().to_string(),
-            _ => return None,
-        })
-    }
-
-    /// The command of a profile, with its files in `folder`.
-    fn command(&self, profile: &Profile, folder: &Path) -> Result<Command, RunError> {
-        let fill = |template: &String| {
-            let unknown = |Unknown(name)| invalid(&format!("its profile uses {{{name}}}, which this run has not"));
-            fill(template, |placeholder| self.value(placeholder, folder)).map_err(unknown)
-        };
-        if let Some(config) = &profile.config {
-            let failed = |source| platform::Error::new(Class::Failed, "write", "the program's configuration", source);
-            std::fs::write(folder.join("config"), fill(config)?).map_err(failed)?;
-        }
-        let words = profile.command.iter().map(fill).collect::<Result<Vec<_>, _>>()?;
-        let mut command = command(&words);
-        for (name, value) in &profile.environment {
-            command.env(name, fill(value)?);
-        }
-        command.current_dir(folder);
-        platform::end_with_this_thread(&mut command);
-        Ok(command)
-    }
-}
-
-/// A command of words. The first is a program's name, or its path from the user's folder.
-fn command(words: &[String]) -> Command {
-    let name = words.first().cloned().unwrap_or_default();
-    let program = if name.contains('/') { path::absolute(&name).unwrap_or_else(|_| name.into()) } else { name.into() };
-    let mut command = Command::new(program);
-    command.args(words.iter().skip(1));
-    command
-}
-
-fn invalid(reason: &str) -> RunError {
-    let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
-    platform::Error::new(Class::Invalid, "run", "the program", source).into()
 }
 
 /// A running program. Dropping it kills all its processes.
