@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::loopback::{self, Figure};
-use super::metric::speed_of;
+use super::metric::{speed, speed_of};
 use super::rank::{self, RankTest, SIGNIFICANCE};
 use super::{Estimate, conditions, statistics};
 use crate::sample::{Sample, Status};
@@ -61,7 +61,7 @@ impl Method {
 /// The runs of a cell on one side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Side {
-    /// The speeds of the good runs ([`Sample::speed`]).
+    /// The speeds of the good runs ([`speed`]).
     pub speeds: Vec<f64>,
     /// The median of these; `None` without good runs.
     pub median: Option<f64>,
@@ -151,7 +151,7 @@ impl Comparison {
     ///
     /// [`CompareError::NoCommonCell`].
     pub fn of(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
-        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, sample.speed()))));
+        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, speed(sample)))));
         Self::between(sides, floor, Method::AllRuns, all_runs)
     }
 
@@ -178,7 +178,7 @@ impl Comparison {
     /// [`CompareError::NoCommonCell`].
     pub fn within_rounds(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
         let [old_rounds, new_rounds] = [old, new].map(rounds);
-        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, sample.speed()))));
+        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, speed(sample)))));
         Self::between(sides, floor, Method::WithinRounds, |cell| {
             let (old, new) = (old_rounds.get(&cell.cell)?, new_rounds.get(&cell.cell)?);
             let pairs = old.iter().filter_map(|(round, speed)| Some((*speed, *new.get(round)?)));
@@ -344,7 +344,7 @@ fn sides<'a>(figures: impl IntoIterator<Item = Figure<'a>>) -> BTreeMap<Cell, Si
 fn rounds(samples: &[Sample]) -> BTreeMap<&Cell, BTreeMap<u32, f64>> {
     let mut rounds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| sample.is_ok()) {
-        if let (Some(round), Some(speed)) = (sample.measured.round, sample.speed()) {
+        if let (Some(round), Some(speed)) = (sample.measured.round, speed(sample)) {
             rounds.entry(&sample.cell).or_default().insert(round, speed);
         }
     }

@@ -5,7 +5,7 @@ use netstacks::StackKind;
 
 use super::published;
 use crate::measure::CellSummary;
-use crate::measure::metric::METRICS;
+use crate::measure::metric::{METRICS, speed};
 use crate::report::axis::{self, Axis};
 use crate::report::format;
 use crate::report::model::{self, Bar, Block, Chart, Group, Guide, Mark, Plot, Scale, Shape, Size, Strokes};
@@ -29,22 +29,13 @@ pub(super) fn bars(all: &[&Series]) -> Chart {
     }
     let key =
         "Bar and number: median. Line: its 95 % interval. Dot: a run. Ring: an outlier, which counts like any other.";
-    match all.first().map(|one| one.kind()) {
-        Some(Kind::Requests) => return of_groups("requests a second", groups, "Requests of each cell", key),
-        Some(Kind::Rated) => {
-            return of_groups(
-                "p99 of the latencies, µs",
-                groups,
-                "Latency of each cell",
-                &format!("{key} Less is better."),
-            );
-        }
-        Some(Kind::Connections) => {
-            return of_groups("connections in a megabyte", groups, "Connections of each cell", key);
-        }
-        _ => {}
-    }
-    of_groups(THROUGHPUT, groups, "Throughput of each cell", key)
+    let (scale, label, more) = match all.first().map(|one| one.kind()) {
+        Some(Kind::Requests) => ("requests a second", "Requests of each cell", ""),
+        Some(Kind::Rated) => ("p99 of the latencies, µs", "Latency of each cell", " Less is better."),
+        Some(Kind::Connections) => ("connections in a megabyte", "Connections of each cell", ""),
+        _ => (THROUGHPUT, "Throughput of each cell", ""),
+    };
+    of_groups(scale, groups, label, &format!("{key}{more}"))
 }
 
 /// Groups of bars as a chart, on a scale with this name.
@@ -244,7 +235,7 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
         let median = row.and_then(|row| row.estimate).map(|estimate| estimate.median).filter(|gbps| *gbps > 0.0);
         let of_mark = strokes.iter_mut().find(|strokes| strokes.mark == mark(&sample.cell));
         if let (Some(median), Some(strokes)) = (median, of_mark) {
-            strokes.points.extend(sample.speed().map(|speed| (*time, (speed / median - 1.0) * 100.0)));
+            strokes.points.extend(speed(sample).map(|speed| (*time, (speed / median - 1.0) * 100.0)));
         }
     }
     let points = || strokes.iter().flat_map(|strokes| &strokes.points);
@@ -303,7 +294,7 @@ pub(super) fn small(x: model::Axis, strokes: Vec<Strokes>) -> Plot {
 fn over_time(one: &Series, clock: &Clock, row: &CellSummary) -> Plot {
     let x = clock.axis("", clock.times.iter().copied());
     let runs = one.samples.iter().zip(&clock.times).filter(|(sample, _)| sample.is_ok() && sample.cell == row.cell);
-    let points = runs.filter_map(|(sample, time)| Some((*time, sample.speed()?))).collect();
+    let points = runs.filter_map(|(sample, time)| Some((*time, speed(sample)?))).collect();
     small(x, vec![Strokes { mark: mark(&row.cell), shape: Shape::Dots, points }])
 }
 
