@@ -229,11 +229,13 @@ pub static METRICS: [Metric; 43] = [
         .of(|cell| has_client(cell) && has_bytes(cell))
         .written(Digits(3))
         .only_cells(),
-    median("subject_cpu_seconds_per_gb", "{subject}", "s/GB", |sample| per_gb(sample, sample.measured.cpu.subject_seconds))
-        .about("the subject's CPU time for a gigabyte of payload")
-        .of(has_bytes)
-        .written(Digits(3))
-        .only_cells(),
+    median("subject_cpu_seconds_per_gb", "{subject}", "s/GB", |sample| {
+        per_gb(sample, sample.measured.cpu.subject_seconds)
+    })
+    .about("the subject's CPU time for a gigabyte of payload")
+    .of(has_bytes)
+    .written(Digits(3))
+    .only_cells(),
     median("rss_bytes", "mem. avg", "MB", |sample| Some(sample.measured.memory_bytes()?.average))
         .about("resident memory of the subject, in 10⁶ bytes, at the ends of the intervals")
         .of(is_carrier)
