@@ -336,8 +336,7 @@ fn lock(path: &Path) -> Result<File, FileError> {
 /// Whether a file with only these bytes is empty, or has only the beginning of a head line.
 fn begins_head(torn: &[u8]) -> bool {
     let begin = Head::BEGIN.as_bytes();
-    let common = torn.len().min(begin.len());
-    torn[..common] == begin[..common]
+    torn.starts_with(begin) || begin.starts_with(torn)
 }
 
 /// Checks that results of `new` may follow the results of `old`. The error names the difference.
