@@ -4,7 +4,7 @@ mod chart;
 
 use comfy_table::{CellAlignment, TableStyle};
 
-pub(super) use self::chart::{Axis, Bar, Chart, Group, Guide, Mark, Plot, Scale, Shape, Size, Strokes};
+pub(super) use self::chart::{Axis, Bar, Chart, Group, Guide, Mark, Plot, Scale, Shape, Strokes};
 
 /// A report.
 pub(super) struct Document {

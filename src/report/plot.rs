@@ -89,7 +89,7 @@ pub(super) fn draw(plot: &Plot, width: Width) -> io::Result<Picture> {
     match plot {
         Plot::Bars(name, groups) => bars::bars(name, groups, width),
         Plot::Marks { names, points, guides } => marks::marks(*names, points, guides, width),
-        Plot::Plane { size, x, y, strokes, baseline } => plane::plane(*size, x, y, strokes, *baseline, width),
+        Plot::Plane { is_small, x, y, strokes, baseline } => plane::plane(*is_small, x, y, strokes, *baseline, width),
     }
 }
 

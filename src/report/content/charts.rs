@@ -8,7 +8,7 @@ use crate::measure::CellSummary;
 use crate::measure::metric::{METRICS, speed};
 use crate::report::axis::{self, Axis};
 use crate::report::format;
-use crate::report::model::{self, Bar, Block, Chart, Group, Guide, Mark, Plot, Scale, Shape, Size, Strokes};
+use crate::report::model::{self, Bar, Block, Chart, Group, Guide, Mark, Plot, Scale, Shape, Strokes};
 use crate::report::series::{Kind, Series};
 use crate::sample::{Sample, gbps};
 use crate::scenario::{Cell, Forwarder};
@@ -253,7 +253,7 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
              from the machine, not from a {subject}."
         )],
         legend: Vec::new(),
-        plot: Plot::Plane { size: Size::Full, x, y, strokes: strokes.into_iter().collect(), baseline: Some(0.0) },
+        plot: Plot::Plane { is_small: false, x, y, strokes: strokes.into_iter().collect(), baseline: Some(0.0) },
     };
     let cells = gallery(one, "over the time", |row| Some(over_time(one, &clock, row)));
     let title = format!("Each cell alone: {} by {}", one.unit(), clock.name);
@@ -287,7 +287,7 @@ fn gallery(one: &Series, of: &str, plot: impl Fn(&CellSummary) -> Option<Plot>) 
 pub(super) fn small(x: model::Axis, strokes: Vec<Strokes>) -> Plot {
     let top = strokes.iter().flat_map(|strokes| &strokes.points).map(|(_, gbps)| *gbps).fold(0.0, f64::max);
     let y = model::Axis { name: "", range: 0.0..top.max(0.01) * 1.1, scale: Scale::Linear };
-    Plot::Plane { size: Size::Small, x, y, strokes, baseline: None }
+    Plot::Plane { is_small: true, x, y, strokes, baseline: None }
 }
 
 /// The runs of a cell over time.
