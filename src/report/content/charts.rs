@@ -91,12 +91,10 @@ pub(super) fn name(cell: &Cell) -> String {
 
 /// A row as a bar.
 pub(super) fn bar(label: String, row: &CellSummary) -> Bar {
-    let failures = format::failures(row);
-    let note = match row.estimate {
-        None => format::no_figure(row),
-        Some(estimate) if failures.is_empty() => format::speed(row, estimate.median),
-        Some(estimate) => format!("{} ({failures})", format::speed(row, estimate.median)),
-    };
+    let mut note = format::figure_or_failures(row);
+    if row.estimate.is_some() && !row.failures.is_empty() {
+        note = format!("{note} ({})", format::failures(row));
+    }
     Bar {
         label,
         mark: mark(&row.cell),
