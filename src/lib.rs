@@ -245,7 +245,7 @@ fn report(files: &[PathBuf], format: Format, file: Option<&Path>, out: &mut impl
         (Some(scores), Some(samples)) => {
             let samples = samples.path.display();
             let reason = format!("has results of conform, and {samples} has samples; make a report of each kind");
-            return Err(FileError::Foreign { path: scores.path.clone(), reason }.into());
+            return Err(FileError::Foreign(scores.path.clone(), reason).into());
         }
         (Some(_), None) => report::scorecard(&files, format, &mut content)?,
         (None, _) => report::report(&Series::of(&files), format, &mut content)?,

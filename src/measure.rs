@@ -17,3 +17,4 @@ pub use self::compare::{CellChange, Change, CompareError, Comparison, Method, Si
 pub use self::conditions::{Difference, Differences, differences};
 pub use self::rank::SIGNIFICANCE;
 pub use self::summary::{CellSummary, Estimate, Summary, latency};
+pub(crate) use self::warnings::grouped;

@@ -1,20 +1,19 @@
 //! Samples and figures as text. `content` makes the parts of a report, of the types of `model`. A format writes them,
 //! and knows no figure by name.
+//!
+//! Functions that write return the errors of their writer.
 
 mod axis;
 mod compare;
 mod content;
-mod continuous;
-mod csv;
-mod doctor;
 mod format;
 mod html;
-mod json;
 mod markdown;
 mod model;
 mod plot;
 mod programs;
 mod progress;
+mod records;
 mod save;
 mod series;
 mod svg;
@@ -24,10 +23,9 @@ mod text;
 use std::io::{self, Write};
 
 use conformance::Case;
+use platform::doctor::Check;
 
 pub use self::compare::comparison;
-pub use self::doctor::check;
-pub use self::json::json;
 use self::model::{Block, Document};
 pub use self::programs::{program, programs};
 pub use self::progress::Progress;
@@ -35,22 +33,14 @@ pub use self::save::{SaveError, save};
 pub use self::series::Series;
 pub use self::text::text;
 use crate::cli::Format;
-use crate::sample::{Sample, SampleFile, Score};
+use crate::sample::{self, Sample, SampleFile, Score};
 
 /// Writes the report of one or more series in a format.
-///
-/// # Errors
-///
-/// Errors of the writer.
 pub fn report(series: &[Series], format: Format, out: &mut impl Write) -> io::Result<()> {
     write(&content::document(series), format, out)
 }
 
 /// Writes the results of conformance of one or more files in a format.
-///
-/// # Errors
-///
-/// Errors of the writer.
 pub fn scorecard(files: &[SampleFile], format: Format, out: &mut impl Write) -> io::Result<()> {
     write(&content::scorecard::document(files), format, out)
 }
@@ -60,28 +50,20 @@ fn write(document: &Document, format: Format, out: &mut impl Write) -> io::Resul
         Format::Markdown => markdown::markdown(document, out)?,
         Format::Html => html::html(document, out)?,
         Format::Svg => svg::svg(document, out)?,
-        Format::Csv => csv::csv(document, out)?,
-        Format::Bmf => continuous::bmf(document, out)?,
-        Format::Gha => continuous::gha(document, out)?,
+        Format::Csv => records::csv(document, out)?,
+        Format::Bmf => records::bmf(document, out)?,
+        Format::Gha => records::gha(document, out)?,
     }
     out.flush()
 }
 
 /// Writes results of conformance for a terminal with this many `columns`; `None` is no limit.
-///
-/// # Errors
-///
-/// Errors of the writer.
 pub fn scores(scores: &[Score], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     terminal::terminal(content::scorecard::outcome(scores), columns, out)?;
     out.flush()
 }
 
 /// Writes a list of cases for a terminal with this many `columns`; `None` is no limit.
-///
-/// # Errors
-///
-/// Errors of the writer.
 pub fn cases(cases: &[Case], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     terminal::terminal(vec![Block::Table(content::scorecard::list(cases))], columns, out)?;
     out.flush()
@@ -90,10 +72,6 @@ pub fn cases(cases: &[Case], columns: Option<u16>, out: &mut impl Write) -> io::
 /// Writes the result of a matrix for a terminal with this many `columns`; `None` is no limit. It is a table of the
 /// cells, or for forwarders the published table as Markdown. Samples of each environment and program have a table of
 /// their own.
-///
-/// # Errors
-///
-/// Errors of the writer.
 pub fn outcome(samples: &[Sample], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     let all = Series::split("", samples, &[]);
     for (index, one) in all.iter().enumerate() {
@@ -109,5 +87,22 @@ pub fn outcome(samples: &[Sample], columns: Option<u16>, out: &mut impl Write) -
             terminal::terminal(content::cells(one), columns, out)?;
         }
     }
+    out.flush()
+}
+
+/// Writes the sample as one JSON object on a line, and nothing else.
+pub fn json(sample: &Sample, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}", sample::line_of_its_own(sample))?;
+    out.flush()
+}
+
+/// Writes a check of the doctor at once: the next may take a while.
+pub fn check(check: &Check, out: &mut impl Write) -> io::Result<()> {
+    let Check { name, verdict, finding, remedy, .. } = check;
+    write!(out, "{verdict:<8} {name:<18} {finding}")?;
+    if let Some(remedy) = remedy {
+        write!(out, "; {remedy}")?;
+    }
+    writeln!(out)?;
     out.flush()
 }

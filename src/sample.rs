@@ -5,7 +5,6 @@
 
 mod environment;
 mod facts;
-mod fields;
 mod file;
 mod latency;
 mod line;
@@ -24,16 +23,15 @@ use platform::{FaultCounts, PacketCounts};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use self::environment::{Environment, Program};
+pub use self::environment::{Environment, Program, field_text, fields};
 pub use self::facts::{AdoptedFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts};
-pub use self::fields::{field_text, fields};
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, schema, score_line};
 pub use self::load::Load;
 pub use self::score::Score;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_INTERVAL, Warning};
-use crate::scenario::{Cell, Mode, Subject, Verify, Workload, nanoseconds};
+use crate::scenario::{Cell, Mode, Subject, Verify, nanoseconds};
 
 /// One run. A value that the system does not report is `None`.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +61,7 @@ impl Build {
 }
 
 /// How a run ended, and what it cost.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Measurements {
     /// How it ended.
     pub status: Status,
@@ -258,10 +256,11 @@ pub struct DeviceFacts {
 }
 
 /// How a run ended. A failure is a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
     /// Everything was delivered.
+    #[default]
     Ok,
     /// Time ran out, and nothing had arrived for a while.
     Stalled,
@@ -285,18 +284,8 @@ pub enum Status {
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Ok => "ok",
-            Self::Stalled => "stalled",
-            Self::Reset => "reset",
-            Self::Short => "short",
-            Self::Corrupt => "corrupt",
-            Self::Timeout => "timeout",
-            Self::Panicked => "panicked",
-            Self::DeviceLost => "device-lost",
-            Self::NotStarted => "not-started",
-            Self::Unavailable => "unavailable",
-        })
+        // A file has the same names.
+        self.serialize(f)
     }
 }
 
@@ -312,37 +301,7 @@ impl Measurements {
 
     /// The measurements of a run that failed before its timed window.
     pub fn failed(status: Status, detail: impl Into<String>) -> Self {
-        Self {
-            status,
-            detail: Some(detail.into()),
-            congestion: None,
-            warmup_bytes: 0,
-            bytes: 0,
-            bytes_back: None,
-            elapsed: Duration::ZERO,
-            verified: Verify::Off,
-            cpu: CpuTime::default(),
-            stolen_share: None,
-            stopped_seconds: None,
-            peak_rss_bytes: None,
-            retransmits: None,
-            reordered: None,
-            device_drops: None,
-            link: None,
-            packets: Packets::default(),
-            tcp: None,
-            intervals: Vec::new(),
-            requests: None,
-            background_bytes: None,
-            datagrams: None,
-            idle: None,
-            program: None,
-            started_unix_ms: None,
-            device: None,
-            effective: None,
-            round: None,
-            against: false,
-        }
+        Self { status, detail: Some(detail.into()), ..Self::default() }
     }
 }
 
@@ -369,23 +328,6 @@ impl Sample {
         self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes)
     }
 
-    /// The figure by which runs of a cell are compared: [`Sample::gbps`], answered requests a second, or connections in
-    /// a megabyte. More is better. For requests at a rate it is the 99th percentile of their latency, in microseconds;
-    /// less is better. `None` if it is unknown.
-    pub fn speed(&self) -> Option<f64> {
-        match self.cell.workload {
-            Workload::Stream(_) | Workload::Datagrams(_) | Workload::Packets => Some(self.gbps()),
-            Workload::Rr(requests)
-            | Workload::Crr(requests)
-            | Workload::UdpRr(requests)
-            | Workload::UdpCrr(requests) => match requests.rate {
-                Some(_) => self.measured.requests.as_ref()?.latency.quantile_us(0.99),
-                None => self.requests_per_second(),
-            },
-            Workload::Idle => self.connections_per_mb(),
-        }
-    }
-
     /// Mean size of the packets in the direction of the payload, or in both if it has both, in bytes, with IP headers: it
     /// shows at once whether super-packets crossed the device. `None` without packets.
     pub fn bytes_per_packet(&self) -> Option<f64> {
@@ -398,36 +340,6 @@ impl Sample {
             }
         };
         (count > 0 && bytes > 0).then(|| bytes as f64 / count as f64)
-    }
-
-    /// CPU seconds of the load for each gigabyte, 10⁹ bytes, of payload.
-    pub fn client_cpu_per_gb(&self) -> Option<f64> {
-        self.per_gb(self.measured.cpu.client_seconds)
-    }
-
-    /// CPU seconds of the subject for each gigabyte, 10⁹ bytes, of payload.
-    pub fn subject_cpu_per_gb(&self) -> Option<f64> {
-        self.per_gb(self.measured.cpu.subject_seconds)
-    }
-
-    fn per_gb(&self, seconds: Option<f64>) -> Option<f64> {
-        seconds.filter(|_| self.measured.bytes > 0).map(|seconds| seconds / (self.measured.bytes as f64 / 1e9))
-    }
-
-    /// The load of the forwarder or proxy on the processors, in percent of one; `None` for a stack.
-    pub fn cpu_percent(&self) -> Option<Load> {
-        load::cpu_percent(&self.measured).filter(|_| self.cell.subject.is_carrier())
-    }
-
-    /// The resident set of the forwarder or proxy at the ends of the intervals, in bytes; `None` for a stack, and
-    /// without intervals.
-    pub fn memory_bytes(&self) -> Option<Load> {
-        load::memory_bytes(&self.measured)
-    }
-
-    /// The warnings about its figure.
-    pub fn warnings(&self) -> Vec<Warning> {
-        warning::of(self)
     }
 }
 

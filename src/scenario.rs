@@ -238,7 +238,7 @@ impl From<RuntimeFields> for RuntimeKind {
 }
 
 /// How much of the payload is compared with the pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Verify {
     /// Every byte of the warm-up, then only the count
@@ -246,6 +246,7 @@ pub enum Verify {
     /// Every byte
     Full,
     /// Only the count
+    #[default]
     Off,
 }
 

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::loopback::{self, Figure};
-use super::metric::speed_of;
-use super::rank::{self, RankTest, SIGNIFICANCE};
+use super::metric::{speed, speed_of};
+use super::rank::{self, Count, RankTest, SIGNIFICANCE};
 use super::{Estimate, conditions, statistics};
 use crate::sample::{Sample, Status};
 use crate::scenario::Cell;
@@ -49,19 +49,19 @@ impl Method {
     /// The number of runs of each cell on each side with which a change of one of this many cells can be significant,
     /// however the others changed.
     pub fn runs_needed(self, cells: usize) -> usize {
-        let smallest = match self {
-            Self::AllRuns | Self::Normalised => rank::smallest_between,
-            Self::WithinRounds => rank::smallest_within,
+        let count = |runs| match self {
+            Self::AllRuns | Self::Normalised => Count::between(runs, runs),
+            Self::WithinRounds => Count::within(runs),
         };
         let tests = cells.max(1) as f64;
-        (1..rank::MANY).find(|runs| smallest(*runs) * tests <= SIGNIFICANCE).unwrap_or(rank::MANY)
+        (1..rank::MANY).find(|runs| count(*runs).smallest_p_value() * tests <= SIGNIFICANCE).unwrap_or(rank::MANY)
     }
 }
 
 /// The runs of a cell on one side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Side {
-    /// The speeds of the good runs ([`Sample::speed`]).
+    /// The speeds of the good runs ([`speed`]).
     pub speeds: Vec<f64>,
     /// The median of these; `None` without good runs.
     pub median: Option<f64>,
@@ -151,7 +151,7 @@ impl Comparison {
     ///
     /// [`CompareError::NoCommonCell`].
     pub fn of(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
-        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, sample.speed()))));
+        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, speed(sample)))));
         Self::between(sides, floor, Method::AllRuns, all_runs)
     }
 
@@ -178,7 +178,7 @@ impl Comparison {
     /// [`CompareError::NoCommonCell`].
     pub fn within_rounds(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
         let [old_rounds, new_rounds] = [old, new].map(rounds);
-        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, sample.speed()))));
+        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, speed(sample)))));
         Self::between(sides, floor, Method::WithinRounds, |cell| {
             let (old, new) = (old_rounds.get(&cell.cell)?, new_rounds.get(&cell.cell)?);
             let pairs = old.iter().filter_map(|(round, speed)| Some((*speed, *new.get(round)?)));
@@ -205,10 +205,18 @@ impl Comparison {
             p_value: None,
         });
         let mut cells: Vec<_> = cells.collect();
-        fill_in_changes(&mut cells, test);
-        let broken = p_values_of_failures(&cells, |[old, new]| [new, old]);
-        let recovered = p_values_of_failures(&cells, |sides| sides);
-        for ((cell, broken), recovered) in cells.iter_mut().zip(broken).zip(recovered) {
+        let tests: Vec<_> = cells.iter().map(test).collect();
+        let of_tests =
+            |p_value: fn(&RankTest) -> f64| corrected(tests.iter().map(|test| test.as_ref().map(p_value)), rank::holm);
+        let p_values = of_tests(RankTest::p_value).into_iter().zip(of_tests(|test| test.count.smallest_p_value()));
+        let [broken, recovered] = [true, false]
+            .map(|more| corrected(cells.iter().map(|cell| cell.p_value_of_failures(more)), rank::hochberg));
+        let failures = broken.into_iter().zip(recovered);
+        for (((cell, test), p_values), (broken, recovered)) in cells.iter_mut().zip(&tests).zip(p_values).zip(failures)
+        {
+            if let (Some(test), (Some(p_value), Some(smallest_p_value))) = (test, p_values) {
+                cell.change = Some(Change { ratio: test.ratio(), p_value, smallest_p_value });
+            }
             (cell.verdict, cell.p_value) = cell.judge(floor, broken, recovered);
         }
         Ok(Self { floor, method, cells })
@@ -274,8 +282,20 @@ impl CellChange {
         Some([self.old.as_ref()?, self.new.as_ref()?])
     }
 
+    /// Tests whether its runs fail more often than before, or else less often.
+    ///
+    /// `None` if it has so few failures that no distribution of them over both sides is significant (Tarone, Biometrics
+    /// 46, 1990). So a flaky cell does not hide behind 23 cells without failures.
+    fn p_value_of_failures(&self, more: bool) -> Option<f64> {
+        let [old, new] = self.sides()?.map(|side| [side.failed(), side.speeds.len()]);
+        let (group, other) = if more { (new, old) } else { (old, new) };
+        let can_be_significant = rank::smallest_p_value_of_failures(group, other) <= SIGNIFICANCE;
+        can_be_significant.then(|| rank::p_value_of_failures(group, other))
+    }
+
     /// The verdict and its p-value, with the p-values of more and of fewer failures.
-    fn judge(&self, floor: f64, broken: f64, recovered: f64) -> (Verdict, Option<f64>) {
+    fn judge(&self, floor: f64, broken: Option<f64>, recovered: Option<f64>) -> (Verdict, Option<f64>) {
+        let is_significant = |p_value: Option<f64>| p_value.is_some_and(|p_value| p_value <= SIGNIFICANCE);
         let [old, new] = match (&self.old, &self.new) {
             (Some(old), Some(new)) => [old, new],
             (_, None) => return (Verdict::OnlyOld, None),
@@ -284,8 +304,8 @@ impl CellChange {
         if old.runs() == 0 || new.runs() == 0 {
             return (Verdict::NotRun, None);
         }
-        if broken <= SIGNIFICANCE {
-            return (Verdict::Broken, Some(broken));
+        if is_significant(broken) {
+            return (Verdict::Broken, broken);
         }
         let speed = match &self.change {
             Some(change) => change.judge(floor, speed_of(&self.cell).less_is_better()),
@@ -293,8 +313,8 @@ impl CellChange {
             None => Verdict::TooFewRuns,
         };
         // Fewer failures do not excuse a slower cell.
-        if speed != Verdict::Slower && recovered <= SIGNIFICANCE {
-            return (Verdict::Recovered, Some(recovered));
+        if speed != Verdict::Slower && is_significant(recovered) {
+            return (Verdict::Recovered, recovered);
         }
         (speed, self.change.map(|change| change.p_value))
     }
@@ -344,7 +364,7 @@ fn sides<'a>(figures: impl IntoIterator<Item = Figure<'a>>) -> BTreeMap<Cell, Si
 fn rounds(samples: &[Sample]) -> BTreeMap<&Cell, BTreeMap<u32, f64>> {
     let mut rounds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| sample.is_ok()) {
-        if let (Some(round), Some(speed)) = (sample.measured.round, sample.speed()) {
+        if let (Some(round), Some(speed)) = (sample.measured.round, speed(sample)) {
             rounds.entry(&sample.cell).or_default().insert(round, speed);
         }
     }
@@ -356,37 +376,11 @@ fn all_runs(cell: &CellChange) -> Option<RankTest> {
     RankTest::between(&old.speeds, &new.speeds)
 }
 
-/// Fills in the changes of the cells that have runs to compare.
-fn fill_in_changes(cells: &mut [CellChange], test: impl Fn(&CellChange) -> Option<RankTest>) {
-    let (cells, tests): (Vec<_>, Vec<_>) =
-        cells.iter_mut().filter_map(|cell| test(cell).map(|test| (cell, test))).unzip();
-    let p_values: Vec<_> = tests.iter().map(RankTest::p_value).collect();
-    let smallest: Vec<_> = tests.iter().map(RankTest::smallest_p_value).collect();
-    let adjusted = rank::holm(&p_values).into_iter().zip(rank::holm(&smallest));
-    for ((cell, test), (p_value, smallest_p_value)) in cells.into_iter().zip(tests).zip(adjusted) {
-        cell.change = Some(Change { ratio: test.ratio(), p_value, smallest_p_value });
-    }
-}
-
-/// Tests whether the runs of a cell fail more often on the first side. Returns the corrected p-value of each cell.
-/// `order` returns the two sides in the order of the test.
-///
-/// A cell is not tested if it has so few failures that no distribution of them over both sides is significant (Tarone,
-/// Biometrics 46, 1990). So a flaky cell does not hide behind 23 cells without failures.
-fn p_values_of_failures(cells: &[CellChange], order: fn([&Side; 2]) -> [&Side; 2]) -> Vec<f64> {
-    let mut p_values = vec![1.0; cells.len()];
-    let outcomes = cells.iter().map(|cell| Some(order(cell.sides()?).map(|side| [side.failed(), side.speeds.len()])));
-    let tests: Vec<_> = outcomes
-        .enumerate()
-        .filter_map(|(index, outcomes)| Some((index, outcomes?)))
-        .filter(|(_, [group, other])| rank::smallest_p_value_of_failures(*group, *other) <= SIGNIFICANCE)
-        .map(|(index, [group, other])| (index, rank::p_value_of_failures(group, other)))
-        .collect();
-    let adjusted = rank::hochberg(&tests.iter().map(|(_, p_value)| *p_value).collect::<Vec<_>>());
-    for ((index, _), adjusted) in tests.into_iter().zip(adjusted) {
-        p_values[index] = adjusted;
-    }
-    p_values
+/// Corrects the p-values of the cells that have one.
+fn corrected(p_values: impl Iterator<Item = Option<f64>>, by: fn(&[f64]) -> Vec<f64>) -> Vec<Option<f64>> {
+    let p_values: Vec<_> = p_values.collect();
+    let mut corrected = by(&p_values.iter().copied().flatten().collect::<Vec<_>>()).into_iter();
+    p_values.into_iter().map(|p_value| p_value.and_then(|_| corrected.next())).collect()
 }
 
 #[cfg(test)]

@@ -32,44 +32,39 @@ pub struct Difference {
     pub new: Vec<String>,
 }
 
-/// The values of each field.
-type Fields = BTreeMap<String, BTreeSet<String>>;
-
 /// Compares the environments and the settings. Machine and program are also reported if they differ within a side.
 pub fn differences(old: &[Sample], new: &[Sample]) -> Differences {
-    let [old_cells, new_cells] = [old, new].map(|samples| cells(samples.iter().map(|sample| &sample.cell)));
-    let good =
-        |sample: &&Sample| sample.is_ok() && old_cells.contains(&sample.cell) && new_cells.contains(&sample.cell);
-    let machine = |sample: &Sample| fields(&sample.environment.machine);
-    let program = |sample: &Sample| fields(&sample.environment.program);
-    let settings = |sample: &Sample| {
+    let sides = [old, new].map(|samples| samples.iter().collect::<Vec<_>>());
+    let cells = [old, new].map(|samples| samples.iter().map(|sample| &sample.cell).collect::<BTreeSet<_>>());
+    let is_common = |sample: &Sample| cells.iter().all(|cells| cells.contains(&sample.cell));
+    let good = [old, new]
+        .map(|samples| samples.iter().filter(|sample| sample.is_ok() && is_common(sample)).collect::<Vec<_>>());
+    let mut settings = between(&good, |sample| {
         let facts = &sample.measured;
         fields(&json!({
             "congestion": facts.congestion, "verified": facts.verified, "warmup_bytes": facts.warmup_bytes,
         }))
-    };
-    let mut differences = Differences {
-        machine: between(&gather(old.iter(), machine), &gather(new.iter(), machine)),
-        program: between(&gather(old.iter(), program), &gather(new.iter(), program)),
-        settings: between(&gather(old.iter().filter(good), settings), &gather(new.iter().filter(good), settings)),
-    };
+    });
     // The cells of a matrix may have different settings.
-    differences.settings.retain(|field| field.old != field.new);
-    differences
-        .settings
-        .extend(length(&old.iter().filter(good).collect::<Vec<_>>(), &new.iter().filter(good).collect::<Vec<_>>()));
-    differences
+    settings.retain(|field| field.old != field.new);
+    settings.extend(length(&good));
+    Differences {
+        machine: between(&sides, |sample| fields(&sample.environment.machine)),
+        program: between(&sides, |sample| fields(&sample.environment.program)),
+        settings,
+    }
 }
 
 /// The lengths of the runs, if they differ. With a fixed number of bytes the length is a result, not a setting.
-fn length(old: &[&Sample], new: &[&Sample]) -> Option<Difference> {
-    let transfers = |samples: &[&Sample]| -> BTreeSet<(Cell, u64)> {
+fn length(sides: &[Vec<&Sample>; 2]) -> Option<Difference> {
+    let transfers = |samples: &Vec<&Sample>| -> BTreeSet<(Cell, u64)> {
         samples.iter().map(|sample| (sample.cell.clone(), sample.measured.bytes)).collect()
     };
+    let [old, new] = sides;
     if transfers(old) == transfers(new) {
         return None;
     }
-    let median = |samples: &[&Sample]| {
+    let median = |samples: &Vec<&Sample>| {
         let seconds: Vec<_> = samples.iter().map(|sample| sample.measured.elapsed.as_secs_f64()).collect();
         statistics::median(&seconds).map(|seconds| format!("{seconds:.1}"))
     };
@@ -77,27 +72,20 @@ fn length(old: &[&Sample], new: &[&Sample]) -> Option<Difference> {
     (old != new).then(|| Difference { name: "elapsed_seconds".to_owned(), old, new })
 }
 
-fn cells<'a>(cells: impl Iterator<Item = &'a Cell>) -> BTreeSet<&'a Cell> {
-    cells.collect()
-}
-
-fn gather<'a>(
-    samples: impl Iterator<Item = &'a Sample>,
-    fields: impl Fn(&Sample) -> BTreeMap<String, String>,
-) -> Fields {
-    let mut values = Fields::new();
-    for (name, value) in samples.flat_map(fields) {
-        values.entry(name).or_default().insert(value);
+/// The fields with several values.
+fn between(sides: &[Vec<&Sample>; 2], fields: impl Fn(&Sample) -> BTreeMap<String, String>) -> Vec<Difference> {
+    let mut values: BTreeMap<String, [BTreeSet<String>; 2]> = BTreeMap::new();
+    for (side, samples) in sides.iter().enumerate() {
+        for (name, value) in samples.iter().flat_map(|sample| fields(sample)) {
+            values.entry(name).or_default()[side].insert(value);
+        }
     }
-    values
-}
-
-fn between(old: &Fields, new: &Fields) -> Vec<Difference> {
-    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-    let values = |fields: &Fields, name: &String| fields.get(name).cloned().unwrap_or_default();
-    let differing = names.into_iter().filter(|name| (&values(old, name) | &values(new, name)).len() > 1);
-    let list = |fields, name| values(fields, name).into_iter().collect();
-    differing.map(|name| Difference { name: name.clone(), old: list(old, name), new: list(new, name) }).collect()
+    let differing = values.into_iter().filter(|(_, [old, new])| old.union(new).count() > 1);
+    let difference = |(name, sides): (_, [BTreeSet<String>; 2])| {
+        let [old, new] = sides.map(|values| values.into_iter().collect());
+        Difference { name, old, new }
+    };
+    differing.map(difference).collect()
 }
 
 /// The fields of a structure, as text, by their names in the file.

@@ -25,11 +25,11 @@ const MOST_RUNS: usize = 1000;
 pub(super) struct RankTest {
     /// Logarithms of new/old, in ascending order.
     changes: Vec<f64>,
-    count: Count,
+    pub(super) count: Count,
 }
 
 /// The distribution of the number of changes above the true one.
-enum Count {
+pub(super) enum Count {
     /// The probability of at most this many, by index.
     Exact(Vec<f64>),
     /// The approximation for many runs.
@@ -75,21 +75,6 @@ impl RankTest {
         let not_faster = self.changes.iter().filter(|change| **change <= 0.0).count();
         (2.0 * self.count.at_most(not_slower.min(not_faster))).min(1.0)
     }
-
-    /// The smallest p-value that any change could have with this many runs.
-    pub(super) fn smallest_p_value(&self) -> f64 {
-        self.count.smallest_p_value()
-    }
-}
-
-/// The smallest p-value of [`RankTest::between`] with this many runs on each side.
-pub(super) fn smallest_between(runs: usize) -> f64 {
-    Count::between(runs, runs).smallest_p_value()
-}
-
-/// The smallest p-value of [`RankTest::within`] with this many rounds.
-pub(super) fn smallest_within(rounds: usize) -> f64 {
-    Count::within(rounds).smallest_p_value()
 }
 
 impl Count {
@@ -97,7 +82,7 @@ impl Count {
     ///
     /// statrs has this test, but its exact method (0.19.1) returns the wrong tail if the first group is not the
     /// longer, and tries all orders one by one.
-    fn between(left: usize, right: usize) -> Self {
+    pub(super) fn between(left: usize, right: usize) -> Self {
         if left.max(right) >= MANY {
             let pairs = (left * right) as f64;
             let deviation = (pairs * (left + right + 1) as f64 / 12.0).sqrt();
@@ -122,7 +107,7 @@ impl Count {
     }
 
     /// Of Wilcoxon's sum of positive ranks, for this many rounds. Each rank is positive in half of the cases.
-    fn within(rounds: usize) -> Self {
+    pub(super) fn within(rounds: usize) -> Self {
         if rounds >= MANY {
             let n = rounds as f64;
             let deviation = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
@@ -159,7 +144,8 @@ impl Count {
         }
     }
 
-    fn smallest_p_value(&self) -> f64 {
+    /// The smallest two-sided p-value that any change could have.
+    pub(super) fn smallest_p_value(&self) -> f64 {
         (2.0 * self.at_most(0)).min(1.0)
     }
 }
@@ -198,13 +184,7 @@ pub(super) fn smallest_p_value_of_failures(group: Outcomes, other: Outcomes) -> 
 /// share: there each cell that is really faster makes a false "slower" more likely. Bonferroni bounds the number
 /// too, but finds less.
 pub(super) fn holm(p_values: &[f64]) -> Vec<f64> {
-    let mut adjusted = vec![1.0; p_values.len()];
-    let mut largest: f64 = 0.0;
-    for (index, p_value) in multiplied(p_values) {
-        largest = largest.max(p_value);
-        adjusted[index] = largest;
-    }
-    adjusted
+    accumulated(multiplied(p_values).into_iter(), 0.0, f64::max)
 }
 
 /// Corrects by Hochberg's method (Biometrika 75, 1988), which bounds the same probability for independent tests.
@@ -212,13 +192,22 @@ pub(super) fn holm(p_values: &[f64]) -> Vec<f64> {
 /// Failures need it because their p-values have few steps: with five runs a side no p-value is below 1/252, so
 /// Holm's method could not find that all of 24 cells broke. This one can.
 pub(super) fn hochberg(p_values: &[f64]) -> Vec<f64> {
-    let mut adjusted = vec![1.0; p_values.len()];
-    let mut smallest: f64 = 1.0;
-    for (index, p_value) in multiplied(p_values).into_iter().rev() {
-        smallest = smallest.min(p_value);
-        adjusted[index] = smallest;
+    accumulated(multiplied(p_values).into_iter().rev(), 1.0, f64::min)
+}
+
+/// The largest or the smallest value so far, for each value in this order, at its index.
+fn accumulated(
+    values: impl ExactSizeIterator<Item = (usize, f64)>,
+    start: f64,
+    of_two: fn(f64, f64) -> f64,
+) -> Vec<f64> {
+    let mut so_far = start;
+    let mut accumulated = vec![start; values.len()];
+    for (index, value) in values {
+        so_far = of_two(so_far, value);
+        accumulated[index] = so_far;
     }
-    adjusted
+    accumulated
 }
 
 /// Each p-value, in ascending order, times the number of those that are not before it; with its index.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::metric::{METRICS, Taken, speed_of};
+use super::metric::{METRICS, Taken, speed, speed_of};
 use super::{statistics, warnings};
 use crate::sample::{Latency, Sample, Status, Warning};
 use crate::scenario::Cell;
@@ -29,7 +29,7 @@ pub struct CellSummary {
     pub cell: Cell,
     /// How many runs there are, with the failed ones.
     pub runs: usize,
-    /// The speed of each run that did not fail ([`Sample::speed`]) and has one, in the order of the file.
+    /// The speed of each run that did not fail ([`speed`]) and has one, in the order of the file.
     pub speeds: Vec<f64>,
     /// Their median and its interval; `None` if there are none.
     pub estimate: Option<Estimate>,
@@ -81,7 +81,7 @@ impl Summary {
 impl CellSummary {
     fn of(cell: &Cell, samples: &[&Sample]) -> Self {
         let good: Vec<_> = samples.iter().copied().filter(|sample| sample.is_ok()).collect();
-        let speeds: Vec<f64> = good.iter().filter_map(|sample| sample.speed()).collect();
+        let speeds: Vec<f64> = good.iter().filter_map(|sample| speed(sample)).collect();
         let mut failures = BTreeMap::new();
         for sample in samples.iter().filter(|sample| !sample.is_ok()) {
             *failures.entry(sample.measured.status).or_default() += 1;

@@ -26,14 +26,20 @@ pub(super) fn of_cell(samples: &[&Sample], estimate: Option<Estimate>, runs: usi
 /// The warnings of the samples, each kind once, in the order in which they come.
 fn merged<'a>(samples: impl ExactSizeIterator<Item = &'a Sample>, wanted: fn(&Warning) -> bool) -> Vec<Warning> {
     let of = samples.len();
-    let mut groups: Vec<Vec<Warning>> = Vec::new();
-    for warning in samples.flat_map(Sample::warnings).filter(wanted) {
-        match groups.iter_mut().find(|group| group[0].is_like(&warning)) {
-            Some(group) => group.push(warning),
-            None => groups.push(vec![warning]),
+    let groups = grouped(samples.flat_map(Sample::warnings).filter(wanted), Warning::is_like);
+    groups.into_iter().map(|group| in_runs(group, of)).collect()
+}
+
+/// The values in groups, in their order. A value joins the group with a first value like it.
+pub(crate) fn grouped<T>(values: impl IntoIterator<Item = T>, is_like: impl Fn(&T, &T) -> bool) -> Vec<Vec<T>> {
+    let mut groups: Vec<Vec<T>> = Vec::new();
+    for value in values {
+        match groups.iter_mut().find(|group| is_like(&group[0], &value)) {
+            Some(group) => group.push(value),
+            None => groups.push(vec![value]),
         }
     }
-    groups.into_iter().map(|group| in_runs(group, of)).collect()
+    groups
 }
 
 /// The warnings of several runs as one. The warning of a single run, or of all runs in the same words, stays as it is.

@@ -3,45 +3,25 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::presets;
 
 use super::format;
+use super::model::{Column, Table};
 use crate::measure::metric::speed_of;
 use crate::measure::{CellChange, Change, Comparison, Difference, Differences, Method, SIGNIFICANCE, Side, Verdict};
 use crate::scenario::{Cell, Subject, plural};
-
-/// The columns, and whether they hold numbers, which are aligned to the right. [`NORMALISED`] and [`REQUESTS`]
-/// replace two titles.
-const COLUMNS: [(&str, bool); 9] = [
-    ("cell", false),
-    ("old Gbps", true),
-    ("runs", true),
-    ("new Gbps", true),
-    ("runs", true),
-    ("change", true),
-    ("95 % interval", true),
-    ("p", true),
-    ("verdict", false),
-];
-
-/// Titles of the columns of figures that are divided by the speed of loopback.
-const NORMALISED: [(usize, &str); 2] = [(1, "old normalised"), (3, "new normalised")];
-
-/// Titles of the same columns if there are requests. The values then have their units, because rows may differ in it.
-const REQUESTS: [(usize, &str); 2] = [(1, "old"), (3, "new")];
 
 /// Stands for a missing figure.
 const NONE: &str = "-";
 
 /// Writes what differs between the samples, a row for each cell, and the verdicts in a sentence.
-///
-/// # Errors
-///
-/// Errors of the writer.
 pub fn comparison(comparison: &Comparison, differences: &Differences, out: &mut impl Write) -> io::Result<()> {
     notes(comparison, differences, out)?;
-    writeln!(out, "{}\n", table(comparison).trim_fmt())?;
-    writeln!(out, "{}", counts(comparison))?;
+    for line in table(comparison).lines(presets::NOTHING, |text, _| text.to_owned()) {
+        // A log needs no space at the left.
+        writeln!(out, "{}", line.strip_prefix(' ').unwrap_or(&line))?;
+    }
+    writeln!(out, "\n{}", counts(comparison))?;
     advice(comparison, out)?;
     out.flush()
 }
@@ -82,46 +62,33 @@ fn difference(field: &Difference) -> String {
 }
 
 fn table(comparison: &Comparison) -> Table {
-    let mut table = Table::new();
-    let mut titles = COLUMNS.map(|(title, _)| title);
-    let has_requests = comparison.cells.iter().any(|cell| !cell.cell.workload.is_bulk());
-    for (column, title) in match comparison.method {
-        Method::Normalised => NORMALISED.to_vec(),
-        _ if has_requests => REQUESTS.to_vec(),
-        _ => Vec::new(),
-    } {
-        titles[column] = title;
-    }
-    table.load_style(presets::NOTHING).set_header(titles);
-    for cell in &comparison.cells {
-        let is_plain = !has_requests || comparison.method == Method::Normalised;
-        table.add_row(row(cell, &comparison.cells, if is_plain { "" } else { speed_of(&cell.cell).unit }));
-    }
-    for (column, (_, is_number)) in table.column_iter_mut().zip(COLUMNS) {
-        column.set_padding((0, 2));
-        column.set_cell_alignment(if is_number { CellAlignment::Right } else { CellAlignment::Left });
-    }
+    let (cells, is_normalised) = (&comparison.cells, comparison.method == Method::Normalised);
+    let has_requests = cells.iter().any(|cell| !cell.cell.workload.is_bulk());
+    let [old, new] = match (is_normalised, has_requests) {
+        (true, _) => ["old normalised", "new normalised"],
+        (false, true) => ["old", "new"],
+        (false, false) => ["old Gbps", "new Gbps"],
+    };
+    // With requests the values have their units, because rows may differ in it.
+    let median = |cell: &CellChange, side: &Option<Side>| {
+        let unit = if has_requests && !is_normalised { speed_of(&cell.cell).unit } else { "" };
+        Some(format!("{:.3} {unit}", side.as_ref()?.median?).trim_end().to_owned())
+    };
+    let mut table = Table::new("");
+    let mut push = |title, is_number, value: &dyn Fn(&CellChange) -> Option<String>| {
+        let values = cells.iter().map(|cell| value(cell).unwrap_or_else(|| NONE.to_owned()));
+        table.push(Column::new(title, is_number), values);
+    };
+    push("cell", false, &|cell| Some(name(&cell.cell, cells)));
+    push(old, true, &|cell| median(cell, &cell.old));
+    push("runs", true, &|cell| runs(cell.old.as_ref()?));
+    push(new, true, &|cell| median(cell, &cell.new));
+    push("runs", true, &|cell| runs(cell.new.as_ref()?));
+    push("change", true, &|cell| Some(format!("{} %", percent(cell.change?.ratio.median))));
+    push("95 % interval", true, &|cell| cell.change.as_ref().map(interval));
+    push("p", true, &|cell| cell.p_value.map(p_value));
+    push("verdict", false, &|cell| Some(verdict(cell)));
     table
-}
-
-fn row(cell: &CellChange, all: &[CellChange], unit: &str) -> [String; COLUMNS.len()] {
-    let [old, new] = [&cell.old, &cell.new].map(Option::as_ref);
-    let change = cell.change.as_ref();
-    [
-        name(&cell.cell, all),
-        median(old, unit),
-        runs(old),
-        median(new, unit),
-        runs(new),
-        change.map_or_else(none, |change| format!("{} %", percent(change.ratio.median))),
-        change.map_or_else(none, interval),
-        cell.p_value.map_or_else(none, p_value),
-        verdict(cell),
-    ]
-}
-
-fn none() -> String {
-    NONE.to_owned()
 }
 
 /// The cell's name, with window, buffer and queue if another cell has the same name.
@@ -133,18 +100,9 @@ fn name(cell: &Cell, all: &[CellChange]) -> String {
     format::full_name(cell)
 }
 
-/// The median of a side, with its unit if rows of the table differ in it.
-fn median(side: Option<&Side>, unit: &str) -> String {
-    side.and_then(|side| side.median).map_or_else(none, |median| format!("{median:.3} {unit}").trim_end().to_owned())
-}
-
-fn runs(side: Option<&Side>) -> String {
-    match side {
-        None => none(),
-        Some(side) if side.runs() == 0 => none(),
-        Some(side) if side.failures.is_empty() => side.speeds.len().to_string(),
-        Some(side) => format!("{} of {}", side.speeds.len(), side.runs()),
-    }
+fn runs(side: &Side) -> Option<String> {
+    let (good, all) = (side.speeds.len(), side.runs());
+    (all > 0).then(|| if side.failures.is_empty() { good.to_string() } else { format!("{good} of {all}") })
 }
 
 fn percent(ratio: f64) -> String {

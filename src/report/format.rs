@@ -3,7 +3,7 @@
 use std::mem::{self, Discriminant};
 
 use crate::measure::metric::{Metric, speed_of};
-use crate::measure::{CellSummary, Estimate, Summary};
+use crate::measure::{CellSummary, Estimate, Summary, grouped};
 use crate::sample::Warning;
 use crate::scenario::{Cell, Layer};
 
@@ -41,9 +41,14 @@ pub(super) fn no_figure(row: &CellSummary) -> String {
     if row.failures.is_empty() { UNKNOWN.to_owned() } else { failures(row) }
 }
 
+/// The median; or how the runs failed.
+pub(super) fn figure_or_failures(row: &CellSummary) -> String {
+    row.estimate.map_or_else(|| no_figure(row), |estimate| speed(row, estimate.median))
+}
+
 /// The median, and its interval if there is one; or how the runs failed.
 pub(super) fn median_or_failures(row: &CellSummary) -> String {
-    row.estimate.map_or_else(|| no_figure(row), |estimate| with_interval(row, speed(row, estimate.median)))
+    with_interval(row, figure_or_failures(row))
 }
 
 /// The median with its unit, and its interval if there is one.
@@ -117,10 +122,15 @@ pub(super) fn details(summary: &Summary) -> Vec<String> {
     lines.collect()
 }
 
+/// Each of the values once, in their order.
+pub(super) fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    grouped(values, T::eq).into_iter().filter_map(|group| group.into_iter().next()).collect()
+}
+
 /// A text without line feeds and other control characters. It cannot control a terminal or break a table.
 pub(super) fn one_line(text: &str) -> String {
-    let words: Vec<_> = text.split(|character: char| character.is_control() || character == ' ').collect();
-    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+    let words = text.split(|character: char| character.is_control() || character == ' ');
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 /// A text of one line, cut where it is too long for a table.
@@ -134,19 +144,12 @@ pub(super) fn shortened(text: &str) -> String {
 
 /// The warnings: first those about all cells, then each kind once, with the number of cells that have it.
 pub(super) fn warnings(summary: &Summary) -> Vec<String> {
-    let mut kinds: Vec<(&Cell, &Warning, usize)> = Vec::new();
-    for row in &summary.cells {
-        for warning in &row.warnings {
-            match kinds.iter_mut().find(|(_, first, _)| kind(first) == kind(warning)) {
-                Some((_, _, count)) => *count += 1,
-                None => kinds.push((&row.cell, warning, 1)),
-            }
-        }
-    }
+    let all = summary.cells.iter().flat_map(|row| row.warnings.iter().map(|warning| (&row.cell, warning)));
+    let kinds = grouped(all, |(_, first), (_, warning)| kind(first) == kind(warning));
     let cells = summary.cells.len();
-    let of_cells = kinds.into_iter().map(|(cell, warning, count)| match count {
-        1 => format!("{}: {warning}", name(cell)),
-        _ => format!("{count} of {cells} cells, the first {}: {warning}", name(cell)),
+    let of_cells = kinds.into_iter().map(|group| match group[..] {
+        [(cell, warning)] => format!("{}: {warning}", name(cell)),
+        _ => format!("{} of {cells} cells, the first {}: {}", group.len(), name(group[0].0), group[0].1),
     });
     let of_all = summary.warnings.iter().map(ToString::to_string);
     of_all.chain(of_cells).map(|line| one_line(&line)).collect()

@@ -4,7 +4,8 @@ mod chart;
 
 use comfy_table::{CellAlignment, TableStyle};
 
-pub(super) use self::chart::{Axis, Bar, Chart, Group, Guide, Mark, Plot, Scale, Shape, Size, Strokes};
+pub(super) use self::chart::{Axis, Bar, Chart, Group, Guide, Mark, Plot, Scale, Shape, Strokes};
+use super::format::UNKNOWN;
 
 /// A report.
 pub(super) struct Document {
@@ -95,10 +96,11 @@ impl Table {
         Self { name: name.into(), columns: Vec::new(), rows: Vec::new() }
     }
 
-    /// Appends a column, with a value for each row.
-    pub(super) fn push(&mut self, column: Column, values: impl IntoIterator<Item = String>) {
+    /// Appends a column, with a value for each row; [`UNKNOWN`] for `None`.
+    pub(super) fn push<T: Into<Option<String>>>(&mut self, column: Column, values: impl IntoIterator<Item = T>) {
         self.columns.push(column);
         for (index, value) in values.into_iter().enumerate() {
+            let value = value.into().unwrap_or_else(|| UNKNOWN.to_owned());
             match self.rows.get_mut(index) {
                 Some(row) => row.push(value),
                 None => self.rows.push(vec![value]),

@@ -9,7 +9,6 @@ mod plane;
 
 use std::io;
 
-use askama::Template;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -18,7 +17,7 @@ use super::format;
 use super::model::{Mark, Plot};
 
 /// A colour: its use, and its values in the light and the dark theme.
-struct Ink {
+pub(super) struct Ink {
     light: RGBColor,
     dark: &'static str,
 }
@@ -40,7 +39,7 @@ const INKS: [&Ink; 10] = [&GROUND, &TEXT, &FAINT, &GRID, &BLUE, &ORANGE, &GREEN,
 
 impl Mark {
     /// Its colour, the colour's name in the style sheet of the page, and its shape in text.
-    const fn look(self) -> (&'static Ink, &'static str, char) {
+    pub(super) const fn look(self) -> (&'static Ink, &'static str, char) {
         match self {
             Self::Circle => (&BLUE, "blue", '●'),
             Self::Triangle => (&ORANGE, "orange", '▲'),
@@ -56,14 +55,6 @@ impl Mark {
 
     const fn ink(self) -> &'static Ink {
         self.look().0
-    }
-
-    pub(super) const fn class(self) -> &'static str {
-        self.look().1
-    }
-
-    pub(super) const fn sign(self) -> char {
-        self.look().2
     }
 }
 
@@ -89,7 +80,7 @@ pub(super) fn draw(plot: &Plot, width: Width) -> io::Result<Picture> {
     match plot {
         Plot::Bars(name, groups) => bars::bars(name, groups, width),
         Plot::Marks { names, points, guides } => marks::marks(*names, points, guides, width),
-        Plot::Plane { size, x, y, strokes, baseline } => plane::plane(*size, x, y, strokes, *baseline, width),
+        Plot::Plane { is_small, x, y, strokes, baseline } => plane::plane(*is_small, x, y, strokes, *baseline, width),
     }
 }
 
@@ -113,30 +104,10 @@ impl Width {
 
 /// A drawing.
 pub(super) struct Picture {
-    width: u32,
-    height: u32,
+    pub(super) width: u32,
+    pub(super) height: u32,
     /// The elements within the `svg` element.
-    body: String,
-}
-
-#[derive(Template)]
-#[template(path = "inline.svg")]
-struct Inline<'a> {
-    picture: &'a Picture,
-    label: &'a str,
-}
-
-#[derive(Template)]
-#[template(path = "standalone.svg")]
-struct Standalone<'a> {
-    picture: &'a Picture,
-    title: &'a str,
-    /// Each with the height at which it stands.
-    captions: Vec<(u32, &'a str)>,
-    theme: String,
-    top: u32,
-    width: u32,
-    height: u32,
+    pub(super) body: String,
 }
 
 impl Picture {
@@ -154,23 +125,6 @@ impl Picture {
         let body = text.split_once(">\n").map_or("", |(_, body)| body);
         let body = body.trim_end().trim_end_matches("</svg>").to_owned();
         Ok(Self { width, height, body })
-    }
-
-    /// An element for a page; `label` is its text for screen readers.
-    pub(super) fn inline(&self, label: &str) -> io::Result<String> {
-        Inline { picture: self, label }.render().map_err(io::Error::other)
-    }
-
-    /// A document with its own background, theme, title and captions.
-    pub(super) fn standalone(&self, title: &str, captions: &[String]) -> io::Result<String> {
-        let top = 44;
-        let first = top + self.height + 20;
-        let width = self.width + 24;
-        let height = first + 18 * captions.len() as u32;
-        let captions = (first..).step_by(18).zip(captions.iter().map(String::as_str)).collect();
-        Standalone { picture: self, title, captions, theme: theme(), top, width, height }
-            .render()
-            .map_err(io::Error::other)
     }
 }
 

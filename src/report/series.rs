@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::axis;
 use super::format;
 use crate::measure::metric::{GBPS, Metric, speed_of};
-use crate::measure::{CellSummary, Summary};
+use crate::measure::{CellSummary, Summary, grouped};
 use crate::sample::{Environment, Head, Sample, SampleFile};
 use crate::scenario::{Cell, Layer, Workload, plural};
 
@@ -46,18 +46,11 @@ impl Series {
 
     /// The series of some samples, each with its kind in its name if there are several kinds.
     pub(super) fn split(stem: &str, samples: &[Sample], heads: &[Head]) -> Vec<Self> {
-        let mut groups: Vec<Vec<Sample>> = Vec::new();
-        for sample in samples {
-            let is_alike = |group: &&mut Vec<Sample>| {
-                group[0].environment == sample.environment
-                    && group[0].measured.against == sample.measured.against
-                    && Kind::of(&group[0].cell) == Kind::of(&sample.cell)
-            };
-            match groups.iter_mut().find(is_alike) {
-                Some(samples) => samples.push(sample.clone()),
-                None => groups.push(vec![sample.clone()]),
-            }
-        }
+        let groups = grouped(samples.iter().cloned(), |first, sample| {
+            first.environment == sample.environment
+                && first.measured.against == sample.measured.against
+                && Kind::of(&first.cell) == Kind::of(&sample.cell)
+        });
         let is_mixed = samples.iter().any(|sample| Kind::of(&sample.cell) != Kind::of(&samples[0].cell));
         let series = groups.into_iter().map(|samples| {
             let first = &samples[0];
@@ -148,7 +141,7 @@ impl Series {
 }
 
 /// The kind of a series: samples that fit into one table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// Stacks and layers with bulk bytes.
     Streams,
@@ -165,25 +158,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Streams, Self::Datagrams, Self::Requests, Self::Rated, Self::Connections, Self::Forwarders];
-
     fn of(cell: &Cell) -> Self {
-        match cell.workload {
+        match (cell.workload, cell.workload.requests()) {
             _ if cell.forwarder().is_some() => Self::Forwarders,
-            Workload::Stream(_) | Workload::Packets => Self::Streams,
-            Workload::Datagrams(_) => Self::Datagrams,
-            Workload::Rr(requests)
-            | Workload::Crr(requests)
-            | Workload::UdpRr(requests)
-            | Workload::UdpCrr(requests) => {
-                if requests.rate.is_some() {
-                    Self::Rated
-                } else {
-                    Self::Requests
-                }
-            }
-            Workload::Idle => Self::Connections,
+            (_, Some(requests)) if requests.rate.is_some() => Self::Rated,
+            (_, Some(_)) => Self::Requests,
+            (Workload::Datagrams(_), None) => Self::Datagrams,
+            (Workload::Idle, None) => Self::Connections,
+            (_, None) => Self::Streams,
         }
     }
 

@@ -103,7 +103,7 @@ impl Rounds {
                 let seed = earlier.heads[0].seed;
                 if let Some(asked) = plan.seed.filter(|asked| *asked != seed) {
                     let reason = format!("has the seed {seed}, and not {asked}; leave out --seed to continue it");
-                    return Err(FileError::Foreign { path: path.clone(), reason });
+                    return Err(FileError::Foreign(path.clone(), reason));
                 }
                 (Some(file), earlier.heads, earlier.samples)
             }

@@ -8,8 +8,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::fields::{field_text, fields};
-
 /// The machine and the program, as far as they change a figure. `None` is what is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Environment {
@@ -76,19 +74,9 @@ impl Program {
         self.commit.as_deref().or(self.version.as_deref()).unwrap_or("unknown")
     }
 
-    /// The version of a stack, if it is compiled in.
-    pub fn version_of(&self, stack: StackKind) -> Option<&str> {
-        let version = match stack {
-            StackKind::Lwip => &self.lwip,
-            StackKind::Ipstack => &self.ipstack,
-            StackKind::Smoltcp => &self.smoltcp,
-            StackKind::TcpIp => &self.tcp_ip,
-            StackKind::NetstackSmoltcp => &self.netstack_smoltcp,
-            StackKind::LwipPublished => &self.lwip_published,
-            // Its process reports its version.
-            StackKind::Gvisor | StackKind::External => &None,
-        };
-        version.as_deref()
+    /// The version of a stack, if it is compiled in: the field with its name.
+    pub fn version_of(&self, stack: StackKind) -> Option<String> {
+        fields(self).get(stack.name())?.as_str().map(ToOwned::to_owned)
     }
 }
 
@@ -125,4 +113,22 @@ pub(super) fn id(fields: &Map<String, Value>) -> String {
         hasher.write(value.to_string().as_bytes());
     }
     format!("{:016x}", hasher.finish())
+}
+
+/// All fields of a structure by their names in a file, sorted.
+pub fn fields(structure: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(structure) {
+        Ok(Value::Object(fields)) => fields,
+        // A structure of text and numbers is always an object.
+        _ => Map::new(),
+    }
+}
+
+/// The value of a field as text, without the quotes of JSON.
+pub fn field_text(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => "unknown".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    }
 }

@@ -22,63 +22,33 @@ const MAX_LEN: u64 = 1 << 30;
 /// fails here.
 const MAX_LINE_LEN: u64 = 16 << 20;
 
-/// Why a file of samples cannot be used.
+/// Why a file of samples cannot be used. Each variant begins with the file's path.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It cannot be read.
-    #[error("read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    #[error("read {}: {}", .0.display(), .1)]
+    Read(PathBuf, #[source] io::Error),
     /// It cannot be created, or opened for writing.
-    #[error("open {} for the samples: {source}; choose another file", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    #[error("open {} for the samples: {}; choose another file", .0.display(), .1)]
+    Open(PathBuf, #[source] io::Error),
     /// It cannot be written. All earlier lines are intact.
-    #[error("write {}: {source}; what was measured before is intact, and the same command goes on with it", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A line of it is wrong.
-    #[error("{}, line {line}: {reason}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// The line's number, from 1.
-        line: usize,
-        /// What is wrong.
-        reason: String,
-    },
+    #[error(
+        "write {}: {}; what was measured before is intact, and the same command goes on with it",
+        .0.display(), .1
+    )]
+    Write(PathBuf, #[source] io::Error),
+    /// The line with this number, from 1, is wrong, for this reason.
+    #[error("{}, line {}: {}", .0.display(), .1, .2)]
+    Line(PathBuf, usize, String),
     /// It is longer than any file of samples.
-    #[error("read {}: longer than {} MiB; give files of one matrix each", path.display(), MAX_LEN >> 20)]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("read {}: longer than {} MiB; give files of one matrix each", .0.display(), MAX_LEN >> 20)]
+    TooLong(PathBuf),
     /// It has no sample.
-    #[error("{}: contains no samples", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Its samples do not belong with others, or it cannot be used by this process.
-    #[error("{}: {reason}", path.display())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-        /// The difference.
-        reason: String,
-    },
+    #[error("{}: contains no samples", .0.display())]
+    Empty(PathBuf),
+    /// Its samples do not belong with others, or it cannot be used by this process, for this reason.
+    #[error("{}: {}", .0.display(), .1)]
+    Foreign(PathBuf, String),
 }
 
 impl FileError {
@@ -109,12 +79,12 @@ impl SampleFile {
     /// [`FileError::Read`], [`FileError::TooLong`], and [`FileError::Line`] for the first line that is
     /// wrong.
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let failed = |source| FileError::Read { path: path.to_owned(), source };
+        let failed = |source| FileError::Read(path.to_owned(), source);
         let bytes = read(path, File::open(path).map_err(failed)?, MAX_LEN)?;
         let no_text = |_| failed(io::Error::new(io::ErrorKind::InvalidData, "it contains bytes that are no text"));
         let file = Self::parse(path, str::from_utf8(&bytes).map_err(no_text)?)?;
         if file.samples.is_empty() && file.scores.is_empty() {
-            Err(FileError::Empty { path: path.to_owned() })
+            Err(FileError::Empty(path.to_owned()))
         } else {
             Ok(file)
         }
@@ -136,13 +106,13 @@ impl SampleFile {
                     "has runs of two builds: this ({this}), and against ({against}); choose one with {option} this or \
                      {option} against"
                 );
-                return Err(FileError::Foreign { path: self.path, reason });
+                return Err(FileError::Foreign(self.path, reason));
             }
             (None, None, Some(_)) => Build::Against,
             (None, ..) => Build::This,
         };
         self.samples.retain(|sample| build.made(sample));
-        if self.samples.is_empty() { Err(FileError::Empty { path: self.path }) } else { Ok(self.samples) }
+        if self.samples.is_empty() { Err(FileError::Empty(self.path)) } else { Ok(self.samples) }
     }
 
     /// Reads the text of a file, which may be empty. An incomplete last line is an error like any other.
@@ -151,33 +121,31 @@ impl SampleFile {
     ///
     /// [`FileError::Line`] for the first line that is wrong.
     pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
-        let mut file = Reader::default();
-        for (index, line) in text.lines().enumerate() {
-            if line.trim().is_empty() {
-                continue;
-            }
-            file.take(line).map_err(|reason| {
+        let mut reader = Reader {
+            file: Self { path: path.to_owned(), heads: Vec::new(), samples: Vec::new(), scores: Vec::new() },
+            environments: HashMap::new(),
+            known: HashMap::new(),
+        };
+        for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            reader.take(line).map_err(|reason| {
                 let torn = index + 1 == text.lines().count() && !text.ends_with('\n');
                 let reason = if torn {
                     format!("ends in the middle; the command that made it goes on with the file ({reason})")
                 } else {
                     reason
                 };
-                FileError::Line { path: path.to_owned(), line: index + 1, reason }
+                FileError::Line(path.to_owned(), index + 1, reason)
             })?;
         }
         // The scores of several stacks came in between each other. Stable: those of a stack keep their order.
-        file.scores.sort_by_key(|score| score.netstack);
-        Ok(Self { path: path.to_owned(), heads: file.heads, samples: file.samples, scores: file.scores })
+        reader.file.scores.sort_by_key(|score| score.netstack);
+        Ok(reader.file)
     }
 }
 
-/// The part of a file that has been read so far.
-#[derive(Default)]
+/// A file of which a part has been read.
 struct Reader {
-    heads: Vec<Head>,
-    samples: Vec<Sample>,
-    scores: Vec<Score>,
+    file: SampleFile,
     /// The environments that have been described, by the ids that they have in the file.
     environments: HashMap<String, Arc<Environment>>,
     /// The index of each sample of a matrix, by the environment's id, the round, the program and the cell.
@@ -190,9 +158,9 @@ impl Reader {
             Line::Head(head) => {
                 let environment = || Arc::new(head.environment.clone());
                 self.environments.entry(head.id.clone()).or_insert_with(environment);
-                self.heads.push(*head);
+                self.file.heads.push(*head);
             }
-            Line::Score(score) => self.scores.push(*score),
+            Line::Score(score) => self.file.scores.push(*score),
             Line::Sample { cell, measured, id, environment } => {
                 if let Some(environment) = environment {
                     self.environments.insert(id.clone(), environment);
@@ -212,7 +180,7 @@ impl Reader {
             let line: Value = serde_json::from_str(text).ok()?;
             Program::deserialize(line.get("environment").unwrap_or(&line)).ok()
         };
-        let head = self.heads.last().map(|head| head.environment.program.clone());
+        let head = self.file.heads.last().map(|head| head.environment.program.clone());
         let (this, written) = (Program::this(), head.or_else(described).unwrap_or_default());
         let [ours, theirs] = [&this, &written].map(|program| (&program.version, &program.commit));
         if written.version.is_none() || ours == theirs {
@@ -228,16 +196,16 @@ impl Reader {
     /// Adds a sample. An unavailable run may have been tried again in the same round: the new sample replaces it.
     fn keep(&mut self, sample: Sample, id: String) -> Result<(), String> {
         let Some(round) = sample.measured.round else {
-            self.samples.push(sample);
+            self.file.samples.push(sample);
             return Ok(());
         };
         let key = (id, round, sample.measured.against, sample.cell.clone());
-        match self.known.get(&key).map(|index| &mut self.samples[*index]) {
+        match self.known.get(&key).map(|index| &mut self.file.samples[*index]) {
             Some(earlier) if earlier.measured.status == Status::Unavailable => *earlier = sample,
             Some(_) => return Err(format!("a second sample of round {round} of {}", sample.cell)),
             None => {
-                self.known.insert(key, self.samples.len());
-                self.samples.push(sample);
+                self.known.insert(key, self.file.samples.len());
+                self.file.samples.push(sample);
             }
         }
         Ok(())
@@ -252,13 +220,13 @@ fn read(path: &Path, from: impl Read, max_len: u64) -> Result<Vec<u8>, FileError
     let mut bytes = Vec::new();
     for line in 1.. {
         let source = from.by_ref().take(MAX_LINE_LEN).read_until(b'\n', &mut bytes);
-        let len = source.map_err(|source| FileError::Read { path: path(), source })? as u64;
+        let len = source.map_err(|source| FileError::Read(path(), source))? as u64;
         if len == MAX_LINE_LEN && !bytes.ends_with(b"\n") {
             let reason = format!("longer than {} MiB: this is no file of samples", MAX_LINE_LEN >> 20);
-            return Err(FileError::Line { path: path(), line, reason });
+            return Err(FileError::Line(path(), line, reason));
         }
         if bytes.len() as u64 > max_len {
-            return Err(FileError::TooLong { path: path() });
+            return Err(FileError::TooLong(path()));
         }
         if len == 0 {
             break;
@@ -285,7 +253,7 @@ impl Appender {
     /// [`FileError::Foreign`] if the file is of another kind, plan, build or environment, or still in use after a second;
     /// [`FileError::TooLong`], [`FileError::Line`] and [`FileError::Write`]. A file that is refused stays unchanged.
     pub fn open(path: &Path, heads: &[Head]) -> Result<(Self, SampleFile), FileError> {
-        let foreign = |reason: String| FileError::Foreign { path: path.to_owned(), reason };
+        let foreign = |reason: String| FileError::Foreign(path.to_owned(), reason);
         let file = lock(path)?;
         // Through the same handle: Windows locks a file against all other handles.
         let bytes = read(path, &file, MAX_LEN)?;
@@ -304,7 +272,7 @@ impl Appender {
         let kept = if is_new { 0 } else { whole.len() };
         let mut appender = Self { path: path.to_owned(), file, len: kept as u64 };
         if kept < bytes.len() {
-            appender.cut().map_err(|source| FileError::Write { path: path.to_owned(), source })?;
+            appender.cut().map_err(|source| FileError::Write(path.to_owned(), source))?;
         }
         if is_new {
             heads.iter().try_for_each(|head| appender.append(&head.line()))?;
@@ -323,7 +291,7 @@ impl Appender {
         self.write(text.as_bytes()).map_err(|source| {
             // If this fails too, the next `open` cuts the incomplete line off.
             let _torn = self.cut();
-            FileError::Write { path: self.path.clone(), source }
+            FileError::Write(self.path.clone(), source)
         })?;
         self.len += text.len() as u64;
         Ok(())
@@ -343,8 +311,8 @@ impl Appender {
 
 /// Opens a file for this process alone. Creates it if it does not exist.
 fn lock(path: &Path) -> Result<File, FileError> {
-    let failed = |source| FileError::Open { path: path.to_owned(), source };
-    let foreign = |reason: &str| FileError::Foreign { path: path.to_owned(), reason: reason.to_owned() };
+    let failed = |source| FileError::Open(path.to_owned(), source);
+    let foreign = |reason: &str| FileError::Foreign(path.to_owned(), reason.to_owned());
     // Not in append mode: in that mode Windows does not let the program truncate the file.
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
     // A device may be endless.
@@ -368,8 +336,7 @@ fn lock(path: &Path) -> Result<File, FileError> {
 /// Whether a file with only these bytes is empty, or has only the beginning of a head line.
 fn begins_head(torn: &[u8]) -> bool {
     let begin = Head::BEGIN.as_bytes();
-    let common = torn.len().min(begin.len());
-    torn[..common] == begin[..common]
+    torn.starts_with(begin) || begin.starts_with(torn)
 }
 
 /// Checks that results of `new` may follow the results of `old`. The error names the difference.

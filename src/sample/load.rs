@@ -13,34 +13,36 @@ pub struct Load {
     pub maximum: f64,
 }
 
-/// CPU time by time, in percent of one processor: over the timed window, and in the busiest interval.
-pub(super) fn cpu_percent(facts: &Measurements) -> Option<Load> {
-    let average = percent(facts.cpu.subject_seconds?, facts.elapsed)?;
-    let rates = interval_rates(facts);
-    Some(Load { average, maximum: rates.into_iter().fold(average, f64::max) })
-}
-
-/// The rate of each interval. A short last interval is left out: one tick of the kernel's clock would change its
-/// rate too much.
-fn interval_rates(facts: &Measurements) -> Vec<f64> {
-    let mut parts: Vec<_> = facts.parts().map(|(_, length, interval)| (length, interval.cpu_seconds)).collect();
-    let longest = parts.iter().map(|(length, _)| *length).max().unwrap_or_default();
-    if parts.len() > 1 {
-        parts.pop_if(|(length, _)| *length < longest / 2);
+impl Measurements {
+    /// The load of the forwarder or proxy on the processors, in percent of one: over the timed window, and in the
+    /// busiest interval.
+    pub fn cpu_percent(&self) -> Option<Load> {
+        let average = percent(self.cpu.subject_seconds?, self.elapsed)?;
+        Some(Load { average, maximum: self.interval_rates().into_iter().fold(average, f64::max) })
     }
-    parts.into_iter().filter_map(|(length, seconds)| percent(seconds?, length)).collect()
+
+    /// The rate of each interval. A short last interval is left out: one tick of the kernel's clock would change its
+    /// rate too much.
+    fn interval_rates(&self) -> Vec<f64> {
+        let mut parts: Vec<_> = self.parts().map(|(_, length, interval)| (length, interval.cpu_seconds)).collect();
+        let longest = parts.iter().map(|(length, _)| *length).max().unwrap_or_default();
+        if parts.len() > 1 {
+            parts.pop_if(|(length, _)| *length < longest / 2);
+        }
+        parts.into_iter().filter_map(|(length, seconds)| percent(seconds?, length)).collect()
+    }
+
+    /// The resident set of the forwarder or proxy at the ends of the intervals, in bytes; `None` without intervals. A
+    /// larger one in between is `peak_rss_bytes`.
+    pub fn memory_bytes(&self) -> Option<Load> {
+        let sizes: Vec<f64> = self.intervals.iter().filter_map(|interval| Some(interval.rss_bytes? as f64)).collect();
+        let maximum = sizes.iter().copied().reduce(f64::max)?;
+        Some(Load { average: sizes.iter().sum::<f64>() / sizes.len() as f64, maximum })
+    }
 }
 
 fn percent(seconds: f64, elapsed: Duration) -> Option<f64> {
     (!elapsed.is_zero()).then(|| seconds / elapsed.as_secs_f64() * 100.0)
-}
-
-/// The resident set at the ends of the intervals, in bytes. A larger one in between is
-/// [`Measurements::peak_rss_bytes`].
-pub(super) fn memory_bytes(facts: &Measurements) -> Option<Load> {
-    let sizes: Vec<f64> = facts.intervals.iter().filter_map(|interval| Some(interval.rss_bytes? as f64)).collect();
-    let maximum = sizes.iter().copied().reduce(f64::max)?;
-    Some(Load { average: sizes.iter().sum::<f64>() / sizes.len() as f64, maximum })
 }
 
 #[cfg(test)]
@@ -75,27 +77,27 @@ mod tests {
     #[test]
     fn the_busiest_interval_is_the_maximum() {
         let facts = facts(&[(1000, 800, 5), (2000, 1200, 9), (3000, 1000, 7)]);
-        assert_eq!(rounded(cpu_percent(&facts)), Some((100, 120)));
-        assert_eq!(rounded(memory_bytes(&facts)), Some((7, 9)));
+        assert_eq!(rounded(facts.cpu_percent()), Some((100, 120)));
+        assert_eq!(rounded(facts.memory_bytes()), Some((7, 9)));
     }
 
     #[test]
     fn a_rest_is_no_rate_beside_whole_intervals() {
-        assert_eq!(rounded(cpu_percent(&facts(&[(1000, 800, 5), (2000, 800, 5), (2010, 30, 5)]))), Some((81, 81)));
-        assert_eq!(rounded(cpu_percent(&facts(&[(1000, 800, 5), (1600, 640, 5)]))), Some((90, 107)));
+        assert_eq!(rounded(facts(&[(1000, 800, 5), (2000, 800, 5), (2010, 30, 5)]).cpu_percent()), Some((81, 81)));
+        assert_eq!(rounded(facts(&[(1000, 800, 5), (1600, 640, 5)]).cpu_percent()), Some((90, 107)));
         // A single interval counts, however short it is.
-        assert_eq!(rounded(cpu_percent(&facts(&[(300, 270, 5)]))), Some((90, 90)));
+        assert_eq!(rounded(facts(&[(300, 270, 5)]).cpu_percent()), Some((90, 90)));
     }
 
     #[test]
     fn without_intervals_the_average_is_all_there_is() {
         let mut facts = facts(&[(1000, 800, 5)]);
         facts.intervals.clear();
-        assert_eq!(rounded(cpu_percent(&facts)), Some((80, 80)));
-        assert_eq!(memory_bytes(&facts), None);
+        assert_eq!(rounded(facts.cpu_percent()), Some((80, 80)));
+        assert_eq!(facts.memory_bytes(), None);
         facts.elapsed = Duration::ZERO;
-        assert_eq!(cpu_percent(&facts), None);
+        assert_eq!(facts.cpu_percent(), None);
         facts.cpu = CpuTime::default();
-        assert_eq!(cpu_percent(&facts), None);
+        assert_eq!(facts.cpu_percent(), None);
     }
 }

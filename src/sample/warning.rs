@@ -167,41 +167,43 @@ impl Warning {
     }
 }
 
-/// The warnings of one sample.
-pub(super) fn of(sample: &Sample) -> Vec<Warning> {
-    let mut warnings = Vec::new();
-    let (measured, environment) = (&sample.measured, &sample.environment);
-    if environment.program.build.as_deref() == Some("debug") {
-        warnings.push(Warning::DebugBuild);
+impl Sample {
+    /// The warnings about its figure.
+    pub fn warnings(&self) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        let (measured, environment) = (&self.measured, &self.environment);
+        if environment.program.build.as_deref() == Some("debug") {
+            warnings.push(Warning::DebugBuild);
+        }
+        if measured.status == Status::Ok && measured.elapsed < SHORTEST_WINDOW {
+            warnings.push(Warning::ShortWindow(measured.elapsed));
+        }
+        warnings.extend(measured.stolen_share.filter(|share| *share > MOST_STOLEN).map(Warning::Stolen));
+        let most_stopped = measured.elapsed.as_secs_f64() * MOST_STOPPED;
+        warnings.extend(measured.stopped_seconds.filter(|stopped| *stopped > most_stopped).map(Warning::Stopped));
+        let [sent_again, dropped]: [fn(u64) -> Warning; 2] = if self.cell.forwarder().is_some() {
+            [Warning::SentAgain, Warning::QueueDrops]
+        } else {
+            [Warning::Retransmits, Warning::DeviceDrops]
+        };
+        warnings.extend(measured.retransmits.filter(|count| *count > 0).map(sent_again));
+        // Lost datagrams are a figure of their own.
+        let is_udp = self.cell.workload.protocol() == Some(Protocol::Udp);
+        warnings.extend(measured.device_drops.filter(|count| *count > 0 && !is_udp).map(dropped));
+        warnings.extend(lost_more(self).map(Warning::LostMore));
+        if let Some(name) = measured.congestion.as_deref().filter(|name| *name != "cubic") {
+            warnings.push(Warning::CongestionControl(name.to_owned()));
+        }
+        warnings.extend(environment.machine.governor.as_deref().and_then(Warning::of_governor));
+        if environment.machine.virtual_machine == Some(true) {
+            warnings.push(Warning::VirtualMachine);
+        }
+        warnings.extend(smaller_window(self));
+        warnings.extend(no_super_packets(self).map(Warning::NoSuperPackets));
+        warnings.extend(decay(&measured.intervals).map(Warning::Decay));
+        warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));
+        warnings
     }
-    if measured.status == Status::Ok && measured.elapsed < SHORTEST_WINDOW {
-        warnings.push(Warning::ShortWindow(measured.elapsed));
-    }
-    warnings.extend(measured.stolen_share.filter(|share| *share > MOST_STOLEN).map(Warning::Stolen));
-    let most_stopped = measured.elapsed.as_secs_f64() * MOST_STOPPED;
-    warnings.extend(measured.stopped_seconds.filter(|stopped| *stopped > most_stopped).map(Warning::Stopped));
-    let [sent_again, dropped]: [fn(u64) -> Warning; 2] = if sample.cell.forwarder().is_some() {
-        [Warning::SentAgain, Warning::QueueDrops]
-    } else {
-        [Warning::Retransmits, Warning::DeviceDrops]
-    };
-    warnings.extend(measured.retransmits.filter(|count| *count > 0).map(sent_again));
-    // Lost datagrams are a figure of their own.
-    let is_udp = sample.cell.workload.protocol() == Some(Protocol::Udp);
-    warnings.extend(measured.device_drops.filter(|count| *count > 0 && !is_udp).map(dropped));
-    warnings.extend(lost_more(sample).map(Warning::LostMore));
-    if let Some(name) = measured.congestion.as_deref().filter(|name| *name != "cubic") {
-        warnings.push(Warning::CongestionControl(name.to_owned()));
-    }
-    warnings.extend(environment.machine.governor.as_deref().and_then(Warning::of_governor));
-    if environment.machine.virtual_machine == Some(true) {
-        warnings.push(Warning::VirtualMachine);
-    }
-    warnings.extend(smaller_window(sample));
-    warnings.extend(no_super_packets(sample).map(Warning::NoSuperPackets));
-    warnings.extend(decay(&measured.intervals).map(Warning::Decay));
-    warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));
-    warnings
 }
 
 /// The warnings about a program.

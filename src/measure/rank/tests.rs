@@ -85,10 +85,10 @@ fn smallest_p_value_is_that_of_groups_that_do_not_overlap() {
         let low: Vec<f64> = (0..left).map(|value| f64::from(value) + 1.0).collect();
         let high: Vec<f64> = (0..right).map(|value| f64::from(value) + 100.0).collect();
         let test = RankTest::between(&low, &high).unwrap();
-        close(test.smallest_p_value(), test.p_value(), 1e-12);
+        close(test.count.smallest_p_value(), test.p_value(), 1e-12);
     }
-    close(smallest_between(10), 2.0 / 184_756.0, 1e-12);
-    close(smallest_within(10), 2.0 / 1024.0, 1e-12);
+    close(Count::between(10, 10).smallest_p_value(), 2.0 / 184_756.0, 1e-12);
+    close(Count::within(10).smallest_p_value(), 2.0 / 1024.0, 1e-12);
 }
 
 /// Hollander and Wolfe, 1973, table 3.1, and R's documentation of `wilcox.test`: depression of nine patients before

@@ -3,7 +3,7 @@
 use crate::measure::CellSummary;
 use crate::measure::metric::{METRICS, Metric, Taken, speed_of};
 use crate::report::axis::{self, AXES};
-use crate::report::format::{self, UNKNOWN};
+use crate::report::format;
 use crate::report::model::{Benchmark, Block, Column, Measure, Table};
 use crate::report::series::Series;
 use crate::sample::Sample;
@@ -57,26 +57,20 @@ fn table(one: &Series) -> Table {
     for axis in axis::differing(&cells) {
         table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
     }
-    let text = |figure: Option<String>| figure.unwrap_or_else(|| UNKNOWN.to_owned());
     for metric in metrics(&cells, |metric| metric.in_cells) {
         let head = Column::new(format::head(metric, &cells), true);
         if metric.name == one.speed().name {
-            let rate = |row: &CellSummary| match row.estimate {
-                Some(estimate) => format::speed(row, estimate.median),
-                None => format::no_figure(row),
-            };
-            table.push(head, rows.iter().map(rate));
-            table.push(Column::new("95 % interval", true), rows.iter().map(|row| text(format::interval(row))));
+            table.push(head, rows.iter().map(format::figure_or_failures));
+            table.push(Column::new("95 % interval", true), rows.iter().map(format::interval));
             let runs = Column { may_go: true, ..Column::new("runs", true) };
             table.push(runs, rows.iter().map(|row| row.speeds.len().to_string()));
         } else {
-            let figures = rows.iter().map(|row| text(format::figure(row, metric)));
-            table.push(Column { may_go: true, ..head }, figures);
+            table.push(Column { may_go: true, ..head }, rows.iter().map(|row| format::figure(row, metric)));
         }
     }
     let is_mixed = |row: &CellSummary| !row.failures.is_empty() && row.estimate.is_some();
     if rows.iter().any(is_mixed) {
-        let failed = rows.iter().map(|row| text(is_mixed(row).then(|| format::failures(row))));
+        let failed = rows.iter().map(|row| is_mixed(row).then(|| format::failures(row)));
         table.push(Column::new("failed", false), failed);
     }
     table
@@ -87,8 +81,7 @@ pub(super) fn samples(one: &Series) -> Table {
     let (samples, cells) = (&one.samples, axis::cells(&one.summary.cells));
     let mut table = Table::new(format!("Samples of {}", one.label));
     let mut push = |title: String, is_number, value: &dyn Fn(&Sample) -> Option<String>| {
-        let values = samples.iter().map(|sample| value(sample).unwrap_or_else(|| UNKNOWN.to_owned()));
-        table.push(Column::new(title, is_number), values);
+        table.push(Column::new(title, is_number), samples.iter().map(value));
     };
     push("round".to_owned(), true, &|sample| sample.measured.round.map(|round| round.to_string()));
     push("cell".to_owned(), false, &|sample| Some(sample.cell.to_string()));

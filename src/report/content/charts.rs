@@ -5,10 +5,10 @@ use netstacks::StackKind;
 
 use super::published;
 use crate::measure::CellSummary;
-use crate::measure::metric::METRICS;
+use crate::measure::metric::{METRICS, speed};
 use crate::report::axis::{self, Axis};
 use crate::report::format;
-use crate::report::model::{self, Bar, Block, Chart, Group, Guide, Mark, Plot, Scale, Shape, Size, Strokes};
+use crate::report::model::{self, Bar, Block, Chart, Group, Guide, Mark, Plot, Scale, Shape, Strokes};
 use crate::report::series::{Kind, Series};
 use crate::sample::{Sample, gbps};
 use crate::scenario::{Cell, Forwarder};
@@ -29,22 +29,13 @@ pub(super) fn bars(all: &[&Series]) -> Chart {
     }
     let key =
         "Bar and number: median. Line: its 95 % interval. Dot: a run. Ring: an outlier, which counts like any other.";
-    match all.first().map(|one| one.kind()) {
-        Some(Kind::Requests) => return of_groups("requests a second", groups, "Requests of each cell", key),
-        Some(Kind::Rated) => {
-            return of_groups(
-                "p99 of the latencies, µs",
-                groups,
-                "Latency of each cell",
-                &format!("{key} Less is better."),
-            );
-        }
-        Some(Kind::Connections) => {
-            return of_groups("connections in a megabyte", groups, "Connections of each cell", key);
-        }
-        _ => {}
-    }
-    of_groups(THROUGHPUT, groups, "Throughput of each cell", key)
+    let (scale, label, more) = match all.first().map(|one| one.kind()) {
+        Some(Kind::Requests) => ("requests a second", "Requests of each cell", ""),
+        Some(Kind::Rated) => ("p99 of the latencies, µs", "Latency of each cell", " Less is better."),
+        Some(Kind::Connections) => ("connections in a megabyte", "Connections of each cell", ""),
+        _ => (THROUGHPUT, "Throughput of each cell", ""),
+    };
+    of_groups(scale, groups, label, &format!("{key}{more}"))
 }
 
 /// Groups of bars as a chart, on a scale with this name.
@@ -100,12 +91,10 @@ pub(super) fn name(cell: &Cell) -> String {
 
 /// A row as a bar.
 pub(super) fn bar(label: String, row: &CellSummary) -> Bar {
-    let failures = format::failures(row);
-    let note = match row.estimate {
-        None => format::no_figure(row),
-        Some(estimate) if failures.is_empty() => format::speed(row, estimate.median),
-        Some(estimate) => format!("{} ({failures})", format::speed(row, estimate.median)),
-    };
+    let mut note = format::figure_or_failures(row);
+    if row.estimate.is_some() && !row.failures.is_empty() {
+        note = format!("{note} ({})", format::failures(row));
+    }
     Bar {
         label,
         mark: mark(&row.cell),
@@ -244,7 +233,7 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
         let median = row.and_then(|row| row.estimate).map(|estimate| estimate.median).filter(|gbps| *gbps > 0.0);
         let of_mark = strokes.iter_mut().find(|strokes| strokes.mark == mark(&sample.cell));
         if let (Some(median), Some(strokes)) = (median, of_mark) {
-            strokes.points.extend(sample.speed().map(|speed| (*time, (speed / median - 1.0) * 100.0)));
+            strokes.points.extend(speed(sample).map(|speed| (*time, (speed / median - 1.0) * 100.0)));
         }
     }
     let points = || strokes.iter().flat_map(|strokes| &strokes.points);
@@ -262,7 +251,7 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
              from the machine, not from a {subject}."
         )],
         legend: Vec::new(),
-        plot: Plot::Plane { size: Size::Full, x, y, strokes: strokes.into_iter().collect(), baseline: Some(0.0) },
+        plot: Plot::Plane { is_small: false, x, y, strokes: strokes.into_iter().collect(), baseline: Some(0.0) },
     };
     let cells = gallery(one, "over the time", |row| Some(over_time(one, &clock, row)));
     let title = format!("Each cell alone: {} by {}", one.unit(), clock.name);
@@ -296,14 +285,14 @@ fn gallery(one: &Series, of: &str, plot: impl Fn(&CellSummary) -> Option<Plot>) 
 pub(super) fn small(x: model::Axis, strokes: Vec<Strokes>) -> Plot {
     let top = strokes.iter().flat_map(|strokes| &strokes.points).map(|(_, gbps)| *gbps).fold(0.0, f64::max);
     let y = model::Axis { name: "", range: 0.0..top.max(0.01) * 1.1, scale: Scale::Linear };
-    Plot::Plane { size: Size::Small, x, y, strokes, baseline: None }
+    Plot::Plane { is_small: true, x, y, strokes, baseline: None }
 }
 
 /// The runs of a cell over time.
 fn over_time(one: &Series, clock: &Clock, row: &CellSummary) -> Plot {
     let x = clock.axis("", clock.times.iter().copied());
     let runs = one.samples.iter().zip(&clock.times).filter(|(sample, _)| sample.is_ok() && sample.cell == row.cell);
-    let points = runs.filter_map(|(sample, time)| Some((*time, sample.speed()?))).collect();
+    let points = runs.filter_map(|(sample, time)| Some((*time, speed(sample)?))).collect();
     small(x, vec![Strokes { mark: mark(&row.cell), shape: Shape::Dots, points }])
 }
 

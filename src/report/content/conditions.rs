@@ -1,9 +1,11 @@
 //! Goodput under the conditions of the link: delay, loss and so on.
 
+use std::collections::BTreeSet;
+
 use super::charts;
 use crate::measure::CellSummary;
-use crate::report::axis::{self, Axis};
-use crate::report::format::{self, UNKNOWN};
+use crate::report::axis;
+use crate::report::format;
 use crate::report::model::{Block, Column, Table};
 use crate::report::series::{Kind, Series};
 use crate::scenario::{Cell, Conditions, Mode};
@@ -19,9 +21,7 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
     }
     let mut rows = one.main_rows();
     rows.retain(|row| row.cell.subject.has_conditions());
-    let mut modes: Vec<Mode> = rows.iter().filter_map(|row| row.cell.mode()).collect();
-    modes.sort_unstable();
-    modes.dedup();
+    let modes: BTreeSet<Mode> = rows.iter().filter_map(|row| row.cell.mode()).collect();
     let tables = modes.into_iter().filter_map(|mode| {
         let rows: Vec<_> = rows.iter().copied().filter(|row| row.cell.mode() == Some(mode)).collect();
         let mut table = table(&rows)?;
@@ -39,21 +39,20 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
 fn table(rows: &[&CellSummary]) -> Option<Table> {
     let without = |cell: &Cell| Cell { conditions: Conditions::default(), ..cell.clone() };
     let mut places: Vec<Cell> = Vec::new();
-    let mut conditions: Vec<Conditions> = Vec::new();
+    let mut conditions: BTreeSet<Conditions> = BTreeSet::new();
     for row in rows {
         let place = without(&row.cell);
         let alike = rows.iter().filter(|other| without(&other.cell) == place);
         if alike.count() > 1 {
-            conditions.push(row.cell.conditions);
+            conditions.insert(row.cell.conditions);
             places.extend(Some(place).filter(|place| !places.contains(place)));
         }
     }
-    conditions.sort_unstable();
-    conditions.dedup();
     let cells: Vec<_> = places.iter().collect();
     let mut table = Table::new("");
     table.push(Column::new("subject", false), cells.iter().map(|cell| charts::name(cell)));
-    for axis in axis::differing(&cells).into_iter().filter(|axis| !is_in_name(axis)) {
+    // The name of a subject includes its layer and its stack.
+    for axis in axis::differing(&cells).into_iter().filter(|axis| !matches!(axis.name, "layer" | "netstack")) {
         table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
     }
     for conditions in &conditions {
@@ -70,19 +69,9 @@ fn table(rows: &[&CellSummary]) -> Option<Table> {
             percent_of_best: medians.map(|median| (median / best * 100.0) as u8).collect(),
             ..Column::new(title, true)
         };
-        table.push(head, column.iter().map(|row| row.map_or_else(|| UNKNOWN.to_owned(), |row| figure(row))));
+        table.push(head, column.iter().map(|row| row.map(|row| format::figure_or_failures(row))));
     }
     (!places.is_empty()).then_some(table)
-}
-
-/// Whether the name of a subject includes the property.
-fn is_in_name(axis: &Axis) -> bool {
-    matches!(axis.name, "layer" | "netstack")
-}
-
-/// The median, or how the runs failed.
-fn figure(row: &CellSummary) -> String {
-    row.estimate.map_or_else(|| format::no_figure(row), |estimate| format::speed(row, estimate.median))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::charts;
 use crate::measure::{CellSummary, Summary};
 use crate::report::axis::{self, Axis};
-use crate::report::format::{self, UNKNOWN};
+use crate::report::format;
 use crate::report::model::{Block, Column, Group, Table};
 use crate::report::series::{Kind, Series};
 use crate::scenario::{Cell, Subject, Workload};
@@ -63,8 +63,7 @@ fn table(one: &Series, paths: &[Layers<'_>], axes: &[&Axis]) -> Table {
     }
     let median = |row: Option<&CellSummary>| row.and_then(|row| row.estimate).map(|estimate| estimate.median);
     let mut push = |title, value: &dyn Fn(&Layers<'_>) -> Option<String>| {
-        let values = paths.iter().map(|layers| value(layers).unwrap_or_else(|| UNKNOWN.to_owned()));
-        table.push(Column::new(title, true), values);
+        table.push(Column::new(title, true), paths.iter().map(value));
     };
     let figure = |row: Option<&CellSummary>| Some(format::speed(row?, median(row)?));
     push("loopback", &|layers| figure(layers.loopback));
@@ -77,14 +76,10 @@ fn table(one: &Series, paths: &[Layers<'_>], axes: &[&Axis]) -> Table {
 
 /// A group of bars for each piece of work and runtime. The layers that all stacks share are at its top.
 fn groups(paths: &[Layers<'_>], axes: &[&Axis]) -> Vec<Group> {
-    let mut works: Vec<&Layers<'_>> = Vec::new();
-    for layers in paths {
-        let is_same = |other: &&Layers<'_>| is_same(&layers.path.cell, &other.path.cell);
-        if !works.iter().any(is_same) {
-            works.push(layers);
-        }
-    }
-    let groups = works.into_iter().map(|work| {
+    let is_first = |(index, work): &(usize, &Layers<'_>)| {
+        !paths[..*index].iter().any(|earlier| is_same(&earlier.path.cell, &work.path.cell))
+    };
+    let groups = paths.iter().enumerate().filter(is_first).map(|(_, work)| {
         let mine = || paths.iter().filter(|layers| is_same(&layers.path.cell, &work.path.cell));
         let mut rows: Vec<&CellSummary> = Vec::new();
         rows.extend(mine().find_map(|layers| layers.loopback));

@@ -1,10 +1,11 @@
 //! A short table of a series, and several series side by side.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use super::published;
 use crate::report::axis;
-use crate::report::format::{self, UNKNOWN};
+use crate::report::format::{self, unique};
 use crate::report::model::{Block, Column, Table};
 use crate::report::series::{Kind, Series};
 use crate::scenario::{Cell, plural};
@@ -55,7 +56,7 @@ fn main_table(one: &Series) -> Table {
     for wanted in heads {
         let figure = |place: &Vec<String>| {
             let row = rows.iter().find(|row| head(&row.cell) == wanted && side(&row.cell) == *place);
-            row.map_or_else(|| UNKNOWN.to_owned(), |row| format::median_or_failures(row))
+            row.map(|row| format::median_or_failures(row))
         };
         let title = if wanted.is_empty() { one.unit() } else { wanted.clone() };
         table.push(Column::new(title, true), sides.iter().map(figure));
@@ -63,21 +64,10 @@ fn main_table(one: &Series) -> Table {
     table
 }
 
-/// Each of the values once, in their order.
-fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
-    let mut unique = Vec::new();
-    for value in values {
-        if !unique.contains(&value) {
-            unique.push(value);
-        }
-    }
-    unique
-}
-
 /// The cells of all series, and the median of each: a table for each kind that has several series.
 pub(super) fn side_by_side(all: &[Series]) -> Vec<Block> {
     let mut blocks = Vec::new();
-    for kind in Kind::ALL {
+    for kind in all.iter().map(Series::kind).collect::<BTreeSet<_>>() {
         let series: Vec<_> = all.iter().filter(|one| one.kind() == kind).collect();
         if series.len() > 1 {
             let of = if kind == Kind::Streams { "stacks" } else { kind.name() };
@@ -104,7 +94,7 @@ fn compared(of: &str, all: &[&Series]) -> Table {
     for one in all {
         let figures = cells.iter().map(|cell| {
             let row = one.summary.cells.iter().find(|row| row.cell == **cell);
-            row.map_or_else(|| UNKNOWN.to_owned(), format::median_or_failures)
+            row.map(format::median_or_failures)
         });
         table.push(Column::new(one.label.clone(), true), figures);
     }

@@ -38,9 +38,7 @@ pub(super) fn table(one: &Series) -> Table {
     table.push(Column::new("Gbps", true), rows.iter().map(rate));
     for (title, name) in FIGURES {
         let metric = METRICS.iter().find(|metric| metric.name == name);
-        let figure = |row| metric.and_then(|metric| format::figure(row, metric));
-        let figures = rows.iter().map(|row| figure(row).unwrap_or_else(|| UNKNOWN.to_owned()));
-        table.push(Column::new(title, true), figures);
+        table.push(Column::new(title, true), rows.iter().map(|row| format::figure(row, metric?)));
     }
     table
 }
@@ -79,10 +77,13 @@ fn rate(row: &CellSummary) -> String {
 /// The published name of a forwarder, without offload and channel, which have columns of their own.
 fn mode(forwarder: Forwarder) -> String {
     let (io, workers, threads) = match forwarder {
-        Forwarder::Rust(ForwardConfig { io: Io::Sync, workers, threads, .. }) => ("Sync", workers.get(), threads),
-        Forwarder::Rust(ForwardConfig { io: Io::Async, workers, threads, .. }) => ("Async", workers.get(), threads),
-        Forwarder::Rust(ForwardConfig { io: Io::Framed, workers, threads, .. }) => {
-            ("AsyncFramed", workers.get(), threads)
+        Forwarder::Rust(ForwardConfig { io, workers, threads, .. }) => {
+            let name = match io {
+                Io::Sync => "Sync",
+                Io::Async => "Async",
+                Io::Framed => "AsyncFramed",
+            };
+            (name, workers.get(), threads)
         }
         Forwarder::Go { .. } => ("Golang", 1, None),
     };

@@ -3,7 +3,6 @@
 use crate::report::format;
 use crate::report::model::{Block, Table};
 use crate::report::series::Series;
-use crate::sample::Head;
 
 /// The blocks of a series, which the reader unfolds.
 pub(super) fn repeat(one: &Series, label: Option<String>, samples: Table) -> Vec<Block> {
@@ -11,12 +10,14 @@ pub(super) fn repeat(one: &Series, label: Option<String>, samples: Table) -> Vec
     let mut blocks = Vec::new();
     if let Some(head) = &one.head {
         let rounds = one.samples.iter().filter_map(|sample| sample.measured.round).max();
+        let mut all = without_out_and_runs(&head.arguments);
+        all.extend(rounds.map(|rounds| format!("--runs={rounds}")));
         let cells = head.plan.iter().map(|scenario| command(&scenario.arguments())).collect();
         blocks.push(Block::Details(
             format!("How to repeat the runs{of}"),
             vec![
                 Block::Text(format!("All runs, in the same order with --seed {}:", head.seed)),
-                Block::Code(vec![command(&arguments(head, rounds))]),
+                Block::Code(vec![command(&all)]),
                 Block::Text("A single run of each cell:".to_owned()),
                 Block::Code(cells),
             ],
@@ -32,12 +33,8 @@ fn command(arguments: &[String]) -> String {
     format::one_line(&format!("rust-tun-perf {}", words.join(" ")))
 }
 
-/// The arguments that make the same number of rounds, without a file: if the reader had a file with that name, the
-/// command would continue it.
-fn arguments(head: &Head, rounds: Option<u32>) -> Vec<String> {
-    without_out_and_runs(&head.arguments).into_iter().chain(rounds.map(|rounds| format!("--runs={rounds}"))).collect()
-}
-
+/// The arguments without a file and a number of rounds: if the reader had a file with that name, the command would
+/// continue it.
 fn without_out_and_runs(all: &[String]) -> Vec<String> {
     let mut arguments = Vec::new();
     let mut words = all.iter();

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::charts;
 use crate::measure::{self, CellSummary};
 use crate::report::axis::{self, AXES};
-use crate::report::model::{Axis, Block, Chart, Mark, Plot, Scale, Shape, Size, Strokes};
+use crate::report::model::{Axis, Block, Chart, Mark, Plot, Scale, Shape, Strokes};
 use crate::report::series::{Kind, Series};
 use crate::sample::Latency;
 use crate::scenario::{Cell, Subject};
@@ -54,7 +54,7 @@ fn curves(one: &Series, rows: &[&CellSummary]) -> Option<Plot> {
     // A little more than the last percentile, which gives its label room.
     let end = 1.0 - 10_f64.powf(-0.2 - f64::from(DECADES));
     let x = Axis { name: "", range: 0.0..end, scale: Scale::Percentiles };
-    Some(Plot::Plane { size: Size::Small, x, y, strokes, baseline: None })
+    Some(Plot::Plane { is_small: true, x, y, strokes, baseline: None })
 }
 
 /// A line for each mark, from few connections to many; `None` if all rows have the same number.

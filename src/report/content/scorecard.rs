@@ -6,7 +6,7 @@ use conformance::{Layer, Outcome};
 use netstacks::StackKind;
 
 use super::charts;
-use crate::report::format::UNKNOWN;
+use crate::report::format::{UNKNOWN, unique};
 use crate::report::model::{Bar, Benchmark, Block, Column, Document, Group, Measure, Section, Table};
 use crate::sample::{Head, SampleFile, Score};
 
@@ -20,12 +20,11 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
         let name = file.path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
         let of = (files.len() > 1).then_some(name);
         let section = |kind, title, headline, blocks| Section { kind, title, of: of.clone(), headline, blocks };
-        let scores = &file.scores;
-        let about = about(scores, file.heads.first());
-        let blocks = vec![Block::Table(totals(scores)), Block::Text(about)];
-        sections.push(section("overview", "Overview", Some(headline(scores)), blocks));
-        sections.push(section("cells", "Cases", None, vec![Block::Table(cases(scores))]));
-        sections.push(section("failures", "Failures", None, vec![Block::Table(failures(scores))]));
+        let scores: Vec<_> = file.scores.iter().collect();
+        let blocks = vec![Block::Table(totals(&scores)), Block::Text(about(&scores, file.heads.first()))];
+        sections.push(section("overview", "Overview", Some(headline(&scores)), blocks));
+        sections.push(section("cells", "Cases", None, vec![Block::Table(cases(&scores))]));
+        sections.push(section("failures", "Failures", None, vec![Block::Table(failures(&scores))]));
         all.extend(scores);
     }
     let picture = charts::of_groups("cases passed, %", groups(&all), "Cases that each stack passes", KEY);
@@ -40,8 +39,9 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
 
 /// The results for a terminal: the tables, and the results that are not the known ones.
 pub(in crate::report) fn outcome(scores: &[Score]) -> Vec<Block> {
-    let mut blocks = vec![Block::Table(cases(scores)), Block::Table(totals(scores)), Block::Text(headline(scores))];
-    let changes: Vec<_> = scores.iter().filter(|score| !score.is_as_known()).map(change).collect();
+    let scores: Vec<_> = scores.iter().collect();
+    let mut blocks = vec![Block::Table(cases(&scores)), Block::Table(totals(&scores)), Block::Text(headline(&scores))];
+    let changes: Vec<_> = scores.iter().copied().filter(|score| !score.is_as_known()).map(change).collect();
     if !changes.is_empty() {
         blocks.push(Block::List("Not as known:", changes));
     }
@@ -61,17 +61,6 @@ fn stacks(scores: &[&Score]) -> BTreeSet<StackKind> {
     scores.iter().map(|score| score.netstack).collect()
 }
 
-/// Each of the texts once, in their order.
-fn unique<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut all: Vec<&str> = Vec::new();
-    for text in texts {
-        if !all.contains(&text) {
-            all.push(text);
-        }
-    }
-    all
-}
-
 /// How many cases the stack passes, and how many apply to it: of one subject, or of all.
 fn count(scores: &[&Score], stack: StackKind, subject: Option<&str>) -> (usize, usize) {
     let is_its = |score: &&&Score| score.netstack == stack && subject.is_none_or(|subject| score.subject == subject);
@@ -80,20 +69,19 @@ fn count(scores: &[&Score], stack: StackKind, subject: Option<&str>) -> (usize, 
     (passed, passed + of(|outcome| matches!(outcome, Outcome::Fail(_))))
 }
 
-fn headline(scores: &[Score]) -> String {
-    let scores: Vec<_> = scores.iter().collect();
-    let words = stacks(&scores).into_iter().map(|stack| {
-        let (passed, applied) = count(&scores, stack, None);
+fn headline(scores: &[&Score]) -> String {
+    let words = stacks(scores).into_iter().map(|stack| {
+        let (passed, applied) = count(scores, stack, None);
         format!("{stack} passes {passed} of {applied}")
     });
     format!("{}.", words.collect::<Vec<_>>().join(", "))
 }
 
 /// How the cases were run.
-fn about(scores: &[Score], head: Option<&Head>) -> String {
+fn about(scores: &[&Score], head: Option<&Head>) -> String {
     let mut words = Vec::new();
     for (layer, place) in [(Layer::Stack, "over a link in memory"), (Layer::Path, "between two TUN devices")] {
-        let here: Vec<_> = scores.iter().filter(|score| score.layer == layer).collect();
+        let here: Vec<_> = scores.iter().copied().filter(|score| score.layer == layer).collect();
         if here.len() == scores.len() {
             words.push(place.to_owned());
         } else if !here.is_empty() {
@@ -109,15 +97,14 @@ fn about(scores: &[Score], head: Option<&Head>) -> String {
     format!("All cases: {}.", words.join("; "))
 }
 
-fn totals(scores: &[Score]) -> Table {
-    let scores: Vec<_> = scores.iter().collect();
+fn totals(scores: &[&Score]) -> Table {
     let subjects = unique(scores.iter().map(|score| score.subject.as_str()));
     let mut table = Table::new("Cases passed of each subject");
     let names = subjects.iter().map(|subject| (*subject).to_owned()).chain(["all".to_owned()]);
     table.push(Column::new("subject", false), names);
-    for stack in stacks(&scores) {
+    for stack in stacks(scores) {
         let of = |subject: Option<&str>| {
-            let (passed, applied) = count(&scores, stack, subject);
+            let (passed, applied) = count(scores, stack, subject);
             format!("{passed} of {applied}")
         };
         let values = subjects.iter().map(|subject| of(Some(subject))).chain([of(None)]);
@@ -126,20 +113,18 @@ fn totals(scores: &[Score]) -> Table {
     table
 }
 
-fn cases(scores: &[Score]) -> Table {
-    let scores: Vec<_> = scores.iter().collect();
+fn cases(scores: &[&Score]) -> Table {
     let names = unique(scores.iter().map(|score| score.case.as_str()));
-    let of = |name: &str| scores.iter().find(|score| score.case == name);
     let text = |field: fn(&Score) -> &String| {
-        let values = names.iter().map(|name| of(name).map_or_else(String::new, |score| field(score).clone()));
-        values.collect::<Vec<_>>()
+        let of_case = names.iter().filter_map(|name| scores.iter().find(|score| score.case == *name));
+        of_case.map(|score| field(score).clone()).collect::<Vec<_>>()
     };
     let mut table = Table::new("Stacks and cases");
     table.push(Column::new("case", false), text(|score| &score.case));
-    for stack in stacks(&scores) {
+    for stack in stacks(scores) {
         let values = names.iter().map(|name| {
             let score = scores.iter().find(|score| score.netstack == stack && score.case == *name);
-            score.map_or_else(|| UNKNOWN.to_owned(), |score| word(score))
+            score.map(|score| word(score))
         });
         table.push(Column::new(stack.name(), false), values);
     }
@@ -157,24 +142,26 @@ fn word(score: &Score) -> String {
     }
 }
 
-fn failures(scores: &[Score]) -> Table {
-    let failed: Vec<_> = scores.iter().filter_map(|score| Some((score, seen(score)?))).collect();
+fn failures(scores: &[&Score]) -> Table {
+    let failed: Vec<_> = scores.iter().filter(|score| matches!(score.outcome, Outcome::Fail(_))).collect();
     let mut table = Table::new("Failures");
-    let mut push = |title, value: &dyn Fn(&Score, &str) -> String| {
-        table.push(Column::new(title, false), failed.iter().map(|(score, seen)| value(score, seen)));
+    let mut push = |title, value: fn(&Score) -> String| {
+        table.push(Column::new(title, false), failed.iter().map(|score| value(score)));
     };
-    push("stack", &|score, _| score.netstack.to_string());
-    push("case", &|score, _| score.case.clone());
-    push("the RFC asks", &|score, _| format!("{} ({})", score.expects, score.rfc));
-    push("what came", &|_, seen| seen.to_owned());
-    push("why", &|score, _| score.known.clone().unwrap_or_else(|| "not known".to_owned()));
+    push("stack", |score| score.netstack.to_string());
+    push("case", |score| score.case.clone());
+    push("the RFC asks", |score| format!("{} ({})", score.expects, score.rfc));
+    push("what came", |score| outcome_of(score).1.to_owned());
+    push("why", |score| score.known.clone().unwrap_or_else(|| "not known".to_owned()));
     table
 }
 
-fn seen(score: &Score) -> Option<&str> {
+/// The result in a word, and what was seen or why the case does not apply.
+fn outcome_of(score: &Score) -> (&'static str, &str) {
     match &score.outcome {
-        Outcome::Fail(seen) => Some(seen),
-        Outcome::Pass | Outcome::NotApplicable(_) => None,
+        Outcome::Pass => ("pass", ""),
+        Outcome::Fail(seen) => ("fail", seen),
+        Outcome::NotApplicable(why) => ("not-applicable", why),
     }
 }
 
@@ -205,22 +192,17 @@ fn benchmarks(files: &[SampleFile]) -> Vec<Benchmark> {
         let prefix = if files.len() > 1 { stem } else { String::new() };
         let scores: Vec<_> = file.scores.iter().collect();
         let of_stack = |stack: StackKind| {
-            let passed = |score: &&Score| score.netstack == stack && score.outcome == Outcome::Pass;
-            let failed = |score: &&Score| score.netstack == stack && matches!(score.outcome, Outcome::Fail(_));
-            let measure = |name, more_is_better, count| Measure {
+            let (passed, applied) = count(&scores, stack, None);
+            let measure = |name, more_is_better, count: usize| Measure {
                 name,
                 unit: "cases",
                 value: count as f64,
                 interval: None,
                 more_is_better: Some(more_is_better),
             };
-            Benchmark {
-                name: format!("{prefix}{stack} conformance"),
-                measures: vec![
-                    measure("passed_cases", true, file.scores.iter().filter(passed).count()),
-                    measure("failed_cases", false, file.scores.iter().filter(failed).count()),
-                ],
-            }
+            let measures =
+                vec![measure("passed_cases", true, passed), measure("failed_cases", false, applied - passed)];
+            Benchmark { name: format!("{prefix}{stack} conformance"), measures }
         };
         stacks(&scores).into_iter().map(of_stack).collect::<Vec<_>>()
     };
@@ -240,13 +222,8 @@ fn records(scores: &[&Score]) -> Table {
     push("title", &|score| score.title.clone());
     push("rfc", &|score| score.rfc.clone());
     push("expects", &|score| score.expects.clone());
-    let outcome = |score: &Score| match &score.outcome {
-        Outcome::Pass => ["pass", ""].map(str::to_owned),
-        Outcome::Fail(seen) => ["fail".to_owned(), seen.clone()],
-        Outcome::NotApplicable(why) => ["not-applicable".to_owned(), why.clone()],
-    };
-    push("outcome", &|score| outcome(score)[0].clone());
-    push("seen", &|score| outcome(score)[1].clone());
+    push("outcome", &|score| outcome_of(score).0.to_owned());
+    push("seen", &|score| outcome_of(score).1.to_owned());
     push("known", &|score| score.known.clone().unwrap_or_default());
     push("workaround", &|score| score.workaround.clone().unwrap_or_default());
     table

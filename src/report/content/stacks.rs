@@ -8,7 +8,9 @@ use crate::measure::CellSummary;
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Block, Column, Table};
 use crate::report::series::Series;
-use crate::scenario::{Cell, Conditions, DEFAULT_MTU, Generator, Mode, Requests, RuntimeKind, Subject, Workload};
+use crate::scenario::{
+    Cell, Conditions, DEFAULT_MTU, Generator, Layer, Mode, Requests, RuntimeKind, Subject, Workload,
+};
 
 /// A column of the table: a question that cells of the preset `stacks` answer.
 struct Question {
@@ -158,10 +160,7 @@ fn push(table: &mut Table, title: &str, texts: Vec<String>, figures: &[Option<f6
 
 /// The stack of a cell of the whole path.
 fn path(cell: &Cell) -> Option<StackKind> {
-    match cell.subject {
-        Subject::Path(stack) => Some(stack),
-        _ => None,
-    }
+    cell.stack().filter(|_| cell.layer() == Layer::Path)
 }
 
 #[cfg(test)]

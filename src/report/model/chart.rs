@@ -19,8 +19,8 @@ pub(crate) enum Plot {
     Bars(&'static str, Vec<Group>),
     /// Marks on two logarithmic axes with these names.
     Marks { names: [&'static str; 2], points: Vec<(f64, f64, Mark)>, guides: Vec<Guide> },
-    /// Dots, marks or lines on two axes.
-    Plane { size: Size, x: Axis, y: Axis, strokes: Vec<Strokes>, baseline: Option<f64> },
+    /// Dots, marks or lines on two axes, as wide as the page or one of many small ones.
+    Plane { is_small: bool, x: Axis, y: Axis, strokes: Vec<Strokes>, baseline: Option<f64> },
 }
 
 /// Bars that are compared with each other.
@@ -65,15 +65,6 @@ pub(crate) enum Scale {
     Logarithmic,
     /// Shares from 0 to below 1, as percentiles: 0, 0.9, 0.99 and so on are at equal distances.
     Percentiles,
-}
-
-/// The size of a chart.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Size {
-    /// As wide as the page.
-    Full,
-    /// One of many.
-    Small,
 }
 
 /// Points of one colour.

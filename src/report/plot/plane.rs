@@ -9,7 +9,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::{FAINT, GRID, Picture, Width, marks, steps, text_style, tick, width_of};
-use crate::report::model::{Axis, Scale, Shape, Size, Strokes};
+use crate::report::model::{Axis, Scale, Shape, Strokes};
 
 /// The size of one of many small pictures, in pixels.
 const SMALL: (u32, u32) = (260, 130);
@@ -78,19 +78,18 @@ impl Ranged for Coordinate<'_> {
 
 /// Draws the strokes, and a line at the height of `baseline`.
 pub(super) fn plane(
-    size: Size,
+    is_small: bool,
     x: &Axis,
     y: &Axis,
     strokes: &[Strokes],
     baseline: Option<f64>,
     width: Width,
 ) -> io::Result<Picture> {
-    let (width, height) = match (size, width) {
-        (Size::Small, _) => SMALL,
-        (Size::Full, Width::Wide) => (width.px(), 280),
-        (Size::Full, Width::Narrow) => (width.px(), 240),
+    let (width, height) = match (is_small, width) {
+        (true, _) => SMALL,
+        (false, Width::Wide) => (width.px(), 280),
+        (false, Width::Narrow) => (width.px(), 240),
     };
-    let is_small = size == Size::Small;
     let (x_ticks, y_ticks) = if is_small { (4, 4) } else { (7, 6) };
     let labels = Coordinate::of(y).key_points(y_ticks).into_iter().map(|value| width_of(&y.scale.label(value)));
     let widest = labels.fold(0.0, f64::max) as u32;
