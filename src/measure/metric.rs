@@ -1,8 +1,14 @@
 //! The figures of a run. Each is one entry of [`METRICS`]. Tables, files, charts and the report of a single run are
 //! made from this list.
 
+mod kinds;
+
+use self::kinds::{
+    has_bytes, has_client, has_idle, has_link, has_other_mode, has_requests, is_carrier, is_datagrams, is_other_mode,
+    is_program, is_udp,
+};
 use crate::sample::{ProgramFacts, Sample, gbps};
-use crate::scenario::{Cell, Layer, Mode, Protocol, Workload};
+use crate::scenario::{Cell, Layer, Mode, Workload};
 
 /// A figure of a run, and of all runs of a cell.
 #[derive(Clone, Copy, Debug)]
@@ -439,29 +445,6 @@ impl Metric {
     }
 }
 
-fn has_requests(cell: &Cell) -> bool {
-    cell.workload.requests().is_some()
-}
-
-/// Whether its connections are only held open.
-fn has_idle(cell: &Cell) -> bool {
-    cell.workload == Workload::Idle
-}
-
-/// Whether its load is bulk bytes in datagrams.
-fn is_datagrams(cell: &Cell) -> bool {
-    cell.workload.datagram_bytes().is_some()
-}
-
-fn is_udp(cell: &Cell) -> bool {
-    cell.workload.protocol() == Some(Protocol::Udp)
-}
-
-/// Whether its load is bulk bytes.
-fn has_bytes(cell: &Cell) -> bool {
-    cell.workload.is_bulk()
-}
-
 fn per_second(sample: &Sample, count: u64) -> Option<f64> {
     let seconds = sample.measured.elapsed.as_secs_f64();
     (seconds > 0.0).then(|| count as f64 / seconds)
@@ -483,34 +466,8 @@ fn per_gb(sample: &Sample, seconds: Option<f64>) -> Option<f64> {
     seconds.filter(|_| bytes > 0).map(|seconds| seconds / (bytes as f64 / 1e9))
 }
 
-fn has_client(cell: &Cell) -> bool {
-    cell.layer() != Layer::Device
-}
-
-fn is_program(cell: &Cell) -> bool {
-    cell.program().is_some()
-}
-
 fn program(sample: &Sample) -> Option<&ProgramFacts> {
     sample.measured.program.as_deref()
-}
-
-fn is_carrier(cell: &Cell) -> bool {
-    cell.subject.is_carrier()
-}
-
-/// Whether packets cross a link in it.
-fn has_link(cell: &Cell) -> bool {
-    cell.layer() != Layer::Loopback
-}
-
-fn has_other_mode(cell: &Cell) -> bool {
-    cell.forwarder().is_none() && matches!(cell.mode(), Some(Mode::Reader | Mode::Writer))
-}
-
-/// Whether the other cell differs in the mode alone. Both directions at once have no opposite.
-fn is_other_mode(cell: &Cell, other: &Cell) -> bool {
-    has_other_mode(other) && cell.mode() != other.mode() && *cell == Cell { workload: cell.workload, ..other.clone() }
 }
 
 fn count(count: Option<u64>) -> Option<f64> {
