@@ -11,7 +11,8 @@
 //! ```
 //!
 //! With a time instead of an amount, the server of a reader sends until the client tells it to stop, and then
-//! closes; the client of a writer closes its half when its time is over. The client's clock decides.
+//! closes; the client of a writer closes its half when its time is over. The client's clock decides. Through a program as it
+//! is, no half is closed: the client tells the server its total beside the connection.
 
 pub(crate) mod client;
 pub(crate) mod server;
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant};
 use platform::TcpStatistics;
 use portable_atomic::AtomicU64;
 use serde::Serialize;
+use tokio::sync::Notify;
 
 use super::error::LoadError;
 use super::pattern::Pattern;
@@ -64,6 +66,13 @@ pub(crate) struct Stream {
     verify: Verify,
     /// Whether the server is another process, which sees only the connection.
     pub(crate) is_served_elsewhere: bool,
+    /// Whether both halves of the connection stay open until the total is acknowledged. Some programs end a connection when
+    /// its client has ended its half.
+    keeps_halves: bool,
+    /// How many bytes the client of such a writer has sent in all, set at the end of the window.
+    sent: OnceLock<u64>,
+    /// Wakes its server then.
+    is_sent: Notify,
     /// Bytes that arrived until the end of the timed window, including the warm-up.
     arrived: AtomicU64,
     finish: OnceLock<Finish>,
@@ -135,6 +144,9 @@ impl Stream {
             bytes_per_second: scenario.bitrate.map(|bits| bits.get() as f64 / 8.0 / streams as f64),
             verify: scenario.verify,
             is_served_elsewhere: scenario.subject.has_process(),
+            keeps_halves: scenario.subject.program().is_some(),
+            sent: OnceLock::new(),
+            is_sent: Notify::new(),
             crossed: OnceLock::new(),
             arrived: AtomicU64::new(0),
             finish: OnceLock::new(),
@@ -226,6 +238,12 @@ impl Stream {
             (Direction::ToClient, Some(server)) => platform::tcp_statistics(server).retransmits,
             _ => client.retransmits,
         }
+    }
+
+    /// Tells the server beside the connection how many bytes the client of a writer has sent in all.
+    fn tell_sent(&self, bytes: u64) {
+        let _earlier = self.sent.set(bytes);
+        self.is_sent.notify_one();
     }
 
     pub(crate) fn tell_to_stop(&self) {

@@ -95,3 +95,90 @@ async fn connection(socket: TcpStream, address: SocketAddr) -> Result<(), SocksS
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use fast_socks5::client::{Config, Socks5Datagram, Socks5Stream};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UdpSocket;
+
+    use super::*;
+
+    /// The end of one half passes it, as do bytes and datagrams, over both versions of IP.
+    #[tokio::test]
+    async fn connections_and_datagrams_pass_the_server() {
+        for own in [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()] {
+            let address = SocketAddr::new(own, 0);
+            // A machine may have no IPv6.
+            let Ok(listener) = listen(address) else { continue };
+            let proxy = listener.local_addr().unwrap();
+            let serving = tokio::spawn(accept(listener, proxy));
+
+            let target = TcpListener::bind(address).await.unwrap();
+            let server = target.local_addr().unwrap();
+            let answering = tokio::spawn(async move {
+                let (mut stream, _) = target.accept().await.unwrap();
+                let mut asked = Vec::new();
+                stream.read_to_end(&mut asked).await.unwrap();
+                stream.write_all(&[&asked[..], b" pong"].concat()).await.unwrap();
+            });
+            let host = server.ip().to_string();
+            let mut stream = Socks5Stream::connect(proxy, host, server.port(), Config::default()).await.unwrap();
+            stream.write_all(b"ping").await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.unwrap();
+            assert_eq!(answer, b"ping pong");
+            answering.await.unwrap();
+
+            let socket = UdpSocket::bind(address).await.unwrap();
+            let server = socket.local_addr().unwrap();
+            let answering = tokio::spawn(async move {
+                let mut bytes = [0; 16];
+                let (len, from) = socket.recv_from(&mut bytes).await.unwrap();
+                socket.send_to(&bytes[..len], from).await.unwrap();
+            });
+            let control = TcpStream::connect(proxy).await.unwrap();
+            let datagrams = Socks5Datagram::bind(control, address).await.unwrap();
+            datagrams.send_to(b"datagram", server).await.unwrap();
+            let mut bytes = [0; 16];
+            let (len, from) = Box::pin(datagrams.recv_from(&mut bytes)).await.unwrap();
+            assert_eq!((&bytes[..len], from.to_string()), (&b"datagram"[..], server.to_string()));
+            answering.await.unwrap();
+            serving.abort();
+        }
+    }
+
+    /// A program under test, or anybody else, may send anything.
+    #[tokio::test]
+    async fn what_is_no_socks5_ends_a_connection_and_nothing_else() {
+        let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let proxy = listener.local_addr().unwrap();
+        let serving = tokio::spawn(accept(listener, proxy));
+        // Not version 5; no method that the server has; a command that there is not; a host that is cut off.
+        for wrong in [
+            &b"GET / HTTP/1.1\r\n\r\n"[..],
+            b"\x05\x01\x02",
+            b"\x05\x01\x00\x05\x09\x00\x01",
+            b"\x05\x01\x00\x05\x01\x00\x03\xff",
+        ] {
+            let mut stream = TcpStream::connect(proxy).await.unwrap();
+            stream.write_all(wrong).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut answer = Vec::new();
+            // A reset is an end, too.
+            let _reset = stream.read_to_end(&mut answer).await;
+            assert!(answer.len() < 16, "{answer:?}");
+        }
+        // A server that is not there is refused at once.
+        let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap().local_addr().unwrap();
+        let refused = Socks5Stream::connect(proxy, closed.ip().to_string(), closed.port(), Config::default()).await;
+        assert!(refused.is_err(), "there is no server");
+        assert!(!serving.is_finished());
+        serving.abort();
+    }
+}

@@ -366,7 +366,11 @@ impl Clients {
         let ends_writing = match self.flows[index].step {
             Step::Write => {
                 self.flows[index].step = Step::Total;
-                true
+                let stream = self.stream(index);
+                if stream.keeps_halves {
+                    stream.tell_sent(self.flows[index].offset);
+                }
+                !stream.keeps_halves
             }
             Step::Read => {
                 self.end(sockets, index);

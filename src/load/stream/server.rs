@@ -105,9 +105,21 @@ impl<S: netstacks::Stream> Server<'_, S> {
         self.acknowledge().await
     }
 
-    /// Receives until the client closes, and confirms the total.
+    /// Receives until the client closes its half, or everything is there that it has said it sent, and confirms the total.
     async fn receive_to_end(&mut self) -> Result<(), LoadError> {
-        while self.receive_some(Phase::Timed, self.buffer.len()).await? > 0 {}
+        let stream = self.stream;
+        while stream.sent.get() != Some(&self.offset) {
+            tokio::select! {
+                // The order is that of most cases: no random choice for each read.
+                biased;
+                received = self.receive_some(Phase::Timed, self.buffer.len()) => {
+                    if received? == 0 {
+                        break;
+                    }
+                }
+                () = stream.is_sent.notified() => {}
+            }
+        }
         self.acknowledge().await
     }
 
