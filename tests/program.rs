@@ -223,6 +223,38 @@ fn a_relative_path_is_that_of_the_users_folder_and_a_configuration_is_a_file() {
     assert!(said.contains("its last words: { {tun} is utun8, mtu 1400") && said.contains(" / config"), "{said}");
 }
 
+/// Why a program of a profile cannot be run here.
+fn not_installed(name: &str) -> Option<String> {
+    let list = stdout(&run("programs list"));
+    let line = list.lines().find(|line| line.split(' ').next() == Some(name)).unwrap().to_owned();
+    let missing = !line.ends_with(" installed");
+    no_device().or_else(|| missing.then(|| format!("{name} is not installed: scripts/programs.sh")))
+}
+
+/// A real program carries requests, datagrams and a writer's bytes, and our SOCKS5 server is paid for.
+fn is_measured(name: &str) {
+    for options in ["-m rr --time 0.3", "-m rr --time 0.3 --protocol udp", "-m writer --time 0.3 --warmup 100KB"] {
+        let output = run(&format!("{options} --program {name} --verify full --json"));
+        let sample = sample(&output);
+        assert_eq!((&sample["status"], &sample["program"]), (&"ok".into(), &name.into()), "{options}: {sample}");
+        let facts = &sample["program_facts"];
+        assert!(facts["version"].as_str().unwrap().contains('.'), "{facts}");
+        assert!(facts["upstream_seconds"].as_f64() > Some(0.0), "{facts}");
+    }
+}
+
+#[test]
+fn tun2proxy_is_measured_as_it_is() {
+    skip_if!(not_installed("tun2proxy"));
+    is_measured("tun2proxy");
+}
+
+#[test]
+fn sing_box_is_measured_as_it_is() {
+    skip_if!(not_installed("sing-box-gvisor"));
+    is_measured("sing-box-gvisor");
+}
+
 #[test]
 fn profiles_are_listed_shown_and_checked() {
     let list = stdout(&run("programs list"));
