@@ -124,15 +124,18 @@ impl Profile {
     ///
     /// Says what is wrong with it: in a file with line and column.
     pub fn named(typed: &str) -> Result<Self, String> {
-        let profile = if typed.contains(char::is_whitespace) {
+        // A command has at least the placeholder of its device.
+        let is_command = typed.contains(char::is_whitespace) && typed.contains('{');
+        let is_path = typed.contains('/') || Path::new(typed).extension().is_some_and(|end| end == "toml");
+        let profile = if is_command {
             Self::of_command(typed)
-        } else if typed.contains('/') || Path::new(typed).extension().is_some_and(|end| end == "toml") {
+        } else if is_path {
             Self::read(Path::new(typed))
         } else {
             let text = text(typed).ok_or_else(|| {
                 let names: Vec<_> = names().collect();
                 format!(
-                    "no program has this name; there are {}, the stacks, and profiles by their path",
+                    "no program has this name; there are {}, the stacks, and profiles by their path; a command has {{tun}}",
                     names.join(", ")
                 )
             })?;

@@ -45,13 +45,15 @@ fn a_command_is_a_profile() {
     assert_eq!(profile.upstream, Upstream::Socks5);
     assert_eq!(Profile::named("my-proxy {tun} {interface}").unwrap().upstream, Upstream::Direct);
     assert_eq!(Profile::named("my-proxy 'x {tun}").unwrap_err(), "a quote is not closed");
-    assert!(Profile::named("my-proxy --tun tun0").unwrap_err().contains("do not use {tun}"));
+    assert!(Profile::named("my-proxy --tun {mtu}").unwrap_err().contains("do not use {tun}"));
+    assert!(Profile::named("my-proxy --tun tun0").unwrap_err().contains("a command has {tun}"));
+    assert_eq!(Profile::named("x {tun} -c conf.toml").unwrap().command, ["x", "{tun}", "-c", "conf.toml"]);
 }
 
 #[test]
 fn a_file_is_a_profile_with_a_name_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("p.toml");
+    let path = folder.path().join("a profile.toml");
     let named = |text: &str| {
         fs::write(&path, text).unwrap();
         Profile::named(path.to_str().unwrap())
