@@ -3,6 +3,7 @@
 pub(crate) mod axes;
 pub mod forward;
 pub(crate) mod list;
+mod proxy;
 mod settings;
 mod values;
 
@@ -17,6 +18,7 @@ pub use self::axes::Axes;
 pub use self::forward::Forward;
 pub use self::list::List;
 use self::list::Names;
+pub use self::proxy::Proxy;
 pub use self::settings::Settings;
 use crate::sample::Build;
 
@@ -82,6 +84,8 @@ pub enum Command {
     Conform(Conform),
     /// Measure a forwarder between two TUN devices, or all rows of a table
     Forward(Box<Forward>),
+    /// Serve as a transparent TUN proxy on a userspace stack, until it is interrupted
+    Proxy(Box<Proxy>),
     /// List the programs that have a profile, or show or check a profile
     #[command(subcommand)]
     Programs(Programs),

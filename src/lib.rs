@@ -157,6 +157,7 @@ pub fn main_with<X: Executor>(
         }
         Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), console.out),
         Plan::Conform(plan) => conform(&plan, console),
+        Plan::Proxy(plan) => Ok(run::serve(&plan, console.out)?),
         Plan::Programs(profiles) => Ok(report::programs(&profiles, console.out)?),
         Plan::ShowProgram(text) => Ok(write!(console.out, "{text}")?),
         Plan::CheckProgram(profile) => Ok(report::program(&profile, console.out)?),

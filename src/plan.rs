@@ -8,6 +8,7 @@ mod conform;
 mod devices;
 mod forward;
 mod matrix;
+mod proxy;
 
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ use clap_complete::Shell;
 
 pub use self::conform::ConformPlan;
 pub use self::matrix::MatrixPlan;
+pub use self::proxy::ProxyPlan;
 use crate::cli::{Cli, Command, Format, Programs};
 use crate::program::{self, Profile};
 use crate::sample::Build;
@@ -56,6 +58,8 @@ pub enum Plan {
     },
     /// Cases of conformance.
     Conform(ConformPlan),
+    /// The proxy, until the user ends it.
+    Proxy(Box<ProxyPlan>),
     /// A list of the programs that have a profile.
     Programs(Vec<Profile>),
     /// The text of a profile.
@@ -116,6 +120,7 @@ impl TryFrom<Cli> for Plan {
                 Self::Report { files: report.files, format: report.format, out: report.out }
             }
             Some(Command::Conform(conform)) => Self::Conform(ConformPlan::try_from(conform)?),
+            Some(Command::Proxy(proxy)) => Self::Proxy(Box::new(ProxyPlan::try_from(*proxy)?)),
             Some(Command::Programs(Programs::List)) => {
                 Self::Programs(program::names().map(profile).collect::<Result<_, _>>()?)
             }

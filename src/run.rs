@@ -83,6 +83,7 @@ mod program;
 mod protocol;
 mod proxy;
 mod runtime;
+mod serve;
 mod server_side;
 mod socks5;
 mod stack;
@@ -111,6 +112,7 @@ pub use self::matrix::{Observer, matrix};
 pub use self::process::end_with_parent;
 pub use self::process_executor::ProcessExecutor;
 pub use self::protocol::PROTOCOL;
+pub use self::serve::serve;
 
 use self::networks::Networks;
 use self::path::DeviceLink;

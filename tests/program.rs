@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use crate::machine::{is_root, no_device_node, no_namespace};
 use crate::processes::{PROGRAM, STACKS, folder, run, stderr, stdout, write_script};
-use crate::proxy::proxy_path;
 
 /// A reason if no run is possible here. A run writes settings of its network.
 fn no_device() -> Option<String> {
@@ -18,12 +17,12 @@ fn no_device() -> Option<String> {
     no_device_node().or_else(|| no_namespace(&[flag, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter"]))
 }
 
-/// The words that start our proxy as a program. Its device has a network of four addresses.
+/// The words that start our proxy as a program.
 fn proxy(marker: &str) -> String {
-    let (proxy, path) =
-        (proxy_path(), "--interface {interface} --tun-name {tun} --tun-addr {address} --tun-dest 10.10.10.10");
+    let options =
+        "--interface {interface} --tun-name {tun} --tun-addr {address} --tun-dest {peer} --tun-prefix {prefix}";
     // The proxy takes no notice of this variable. It finds its processes.
-    format!("env MARKER={marker} {} {path}", proxy.display())
+    format!("env MARKER={marker} {PROGRAM} proxy {options}")
 }
 
 /// Runs a mode through a program. Afterwards no process of it is left.

@@ -21,6 +21,14 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| "not a time that can be waited".to_owned())
 }
 
+/// A time after which a proxy gives up. With less than a millisecond nothing would work, and more than a century is for ever.
+pub(super) fn patience(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_millis(1)..Duration::from_secs(4_000_000_000);
+    time(text).and_then(|time| {
+        range.contains(&time).then_some(time).ok_or_else(|| "must be 0.001 seconds to a century".to_owned())
+    })
+}
+
 /// A time that a packet takes on a link.
 pub(super) fn delay(text: &str) -> Result<Duration, String> {
     let time = time(text)?;
