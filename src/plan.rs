@@ -10,6 +10,7 @@ mod forward;
 mod matrix;
 mod proxy;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use clap_complete::Shell;
@@ -63,7 +64,7 @@ pub enum Plan {
     /// A list of the programs that have a profile.
     Programs(Vec<Profile>),
     /// The text of a profile.
-    ShowProgram(&'static str),
+    ShowProgram(Cow<'static, str>),
     /// A profile that has been checked.
     CheckProgram(Box<Profile>),
     /// A check of what this machine can run.

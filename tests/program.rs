@@ -93,7 +93,7 @@ fn every_load_goes_through_a_program() {
 }
 
 #[test]
-fn a_profile_is_a_cell_of_a_matrix_beside_the_kernel_and_our_proxies() {
+fn a_profile_is_a_cell_of_a_matrix_beside_the_kernel_and_our_proxy() {
     skip_if!(no_device());
     let folder = folder("program-matrix");
     let (profile, file) = (folder.join("mine.toml"), folder.join("samples.jsonl"));
@@ -103,11 +103,11 @@ fn a_profile_is_a_cell_of_a_matrix_beside_the_kernel_and_our_proxies() {
     fs::write(&profile, lines.join("\n")).unwrap();
     let list = format!("kernel,{},{}", STACKS[2], profile.display());
     let (list, file) = (format!("--program={list}"), file.display().to_string());
-    let fixed = ["matrix", "-m", "crr", "--runs", "2", "--time", "0.1", "--offload", "on", "--runtime", "multi-thread"];
+    let fixed = ["matrix", "-m", "crr", "--runs", "2", "--time", "0.1"];
     let output = Command::new(PROGRAM).args(fixed).args([&list, "--out", &file]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let table = stdout(&output);
-    for row in [" program  kernel ", " program  mine ", " proxy    smoltcp "] {
+    for row in [" kernel ", " mine ", " smoltcp "] {
         assert!(table.contains(row), "{table}");
     }
     // The file is read again, and continued.

@@ -30,7 +30,7 @@ pub struct Axes {
     /// A program as it is in place of a stack: the name of a profile, the path of one, or a command with {tun}; a
     /// stack's name is our proxy on it. See docs/your-program.md
     #[arg(long, value_name = "PROGRAM", value_parser = programs, conflicts_with_all = ["layer", "netstack"])]
-    pub program: Option<List<Contender>>,
+    pub program: Option<List<Profile>>,
 
     /// Run the stack on tokio's current-thread runtime instead of the multi-thread one
     #[arg(long, conflicts_with = "runtime")]
@@ -172,44 +172,9 @@ pub struct Axes {
     pub link_seed: Option<List<u64>>,
 }
 
-/// A value of `--program`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Contender {
-    /// Our proxy on this stack.
-    Own(StackKind),
-    /// Another program.
-    Other(Box<Profile>),
-}
-
-impl Contender {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Own(stack) => stack.name(),
-            Self::Other(profile) => profile.name.as_str(),
-        }
-    }
-}
-
 /// A list of names and paths, or one command.
-fn programs(text: &str) -> Result<List<Contender>, String> {
-    if text.contains(char::is_whitespace) {
-        return contender(text).map(|command| List::new([command]))?.ok_or_else(String::new);
-    }
-    let programs = of(contender)(text)?;
-    let mut names: Vec<_> = programs.values().iter().map(Contender::name).collect();
-    names.sort_unstable();
-    match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(format!("two programs have the name {}", pair[0])),
-        None => Ok(programs),
-    }
-}
-
-fn contender(typed: &str) -> Result<Contender, String> {
-    match StackKind::ALL.into_iter().find(|stack| stack.name() == typed) {
-        Some(stack) => Ok(Contender::Own(stack)),
-        None => Profile::named(typed).map(|profile| Contender::Other(Box::new(profile))),
-    }
+fn programs(text: &str) -> Result<List<Profile>, String> {
+    if text.contains(char::is_whitespace) { one(Profile::named)(text) } else { of(Profile::named)(text) }
 }
 
 impl Axes {
@@ -220,19 +185,7 @@ impl Axes {
 
     /// The layer of one run.
     pub(crate) fn layer(&self) -> Layer {
-        match self.program.one() {
-            Some(Contender::Own(_)) => Layer::Proxy,
-            Some(Contender::Other(_)) => Layer::Program,
-            None => self.layer.one().unwrap_or(Layer::Path),
-        }
-    }
-
-    /// The stack of one run.
-    pub(crate) fn stack(&self) -> Option<StackKind> {
-        match self.program.one() {
-            Some(Contender::Own(stack)) => Some(stack),
-            _ => self.netstack.one(),
-        }
+        if self.program.is_some() { Layer::Program } else { self.layer.one().unwrap_or(Layer::Path) }
     }
 }
 

@@ -37,7 +37,6 @@ pub(super) struct Axis {
 struct Kind {
     layer: Layer,
     stack: Option<StackKind>,
-    is_program: bool,
     mode: Option<Mode>,
     protocol: Protocol,
     runtime: RuntimeName,
@@ -52,8 +51,7 @@ impl Kind {
         let is_stream = protocol == Protocol::Tcp && mode.is_some_and(Mode::is_bulk);
         Self {
             layer: axes.layer(),
-            stack: axes.stack(),
-            is_program: axes.program.is_some(),
+            stack: axes.netstack.one(),
             mode,
             protocol,
             runtime: axes.runtimes().one().unwrap_or(RuntimeName::MultiThread),
@@ -161,10 +159,10 @@ const NO_LINK: &str = "only the layers path, proxy and kernel have a link with c
 
 axes! {
     Free program "--program": |_| true, "" => |run| run.program.as_ref().map(|profile| profile.typed.clone());
-    Chosen layer "--layer": |kind| !kind.is_program, PROGRAM
+    Chosen layer "--layer": Kind::is_own, PROGRAM
         => |run| unless(Layer::Path, run.subject.layer()).filter(|_| run.program.is_none());
     Chosen mode "--mode": Kind::has_client, NO_CLIENT => |run| run.workload.mode().map(text);
-    Free netstack "--netstack": |kind| kind.has_stack() && !kind.is_program, "only the layers stack, path and proxy have one"
+    Free netstack "--netstack": Kind::has_stack, "only the layers stack, path and proxy have one"
         => |run| run.subject.stack().map(text);
     Chosen protocol "--protocol": Kind::has_client, NO_CLIENT
         => |run| unless(Protocol::Tcp, run.workload.protocol().unwrap_or_default());

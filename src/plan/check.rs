@@ -8,7 +8,6 @@ use netstacks::{StackConfig, StackKind};
 
 use super::devices::{check_mtu, name, network, tun_fd};
 use super::{PlanError, axes};
-use crate::cli::axes::Contender;
 use crate::cli::list::One;
 use crate::cli::{Axes, Cli, Netns, Run, Settings, Switch};
 use crate::scenario::{
@@ -126,10 +125,7 @@ impl TryFrom<Run> for Scenario {
             }),
             go_forwarder: None,
             command: axes.command.one(),
-            program: axes.program.one().and_then(|program| match program {
-                Contender::Own(_) => None,
-                Contender::Other(profile) => Some(profile),
-            }),
+            program: axes.program.one().map(Box::new),
             profile,
         };
         check_process(&scenario)?;
@@ -148,11 +144,9 @@ fn subject(axes: &Axes, mtu: u16, ipv6: bool) -> Result<(Subject, Workload), Pla
     if axes.mode.is_none() && axes.netstack.is_none() && layer == Layer::Path {
         return Err(PlanError::new("--mode, --netstack", "a run needs both; --help has examples"));
     }
-    let stack = || compiled_in(axes.stack().ok_or_else(|| missing("--netstack"))?, layer);
-    let program = || match axes.program.one() {
-        Some(Contender::Other(profile)) => Ok(profile.name),
-        _ => Err(PlanError::new("--layer", "programs have an option of their own: --program")),
-    };
+    let stack = || compiled_in(axes.netstack.one().ok_or_else(|| missing("--netstack"))?, layer);
+    let no_program = || PlanError::new("--layer", "programs have an option of their own: --program");
+    let program = || axes.program.one().map(|profile| profile.name).ok_or_else(no_program);
     let forwarder = || Err(PlanError::new("--layer", "forwarders have a command of their own: forward"));
     let subject = Subject::of(layer, stack, program, forwarder)?;
     let workload = match (subject, axes.mode.one()) {

@@ -186,7 +186,7 @@ fn left_out(layer: Layer, isolated: bool, supported: bool) -> Option<String> {
 
 /// Names a combination that was left out.
 fn name(axes: &Axes) -> String {
-    let contender = axes.program.one().map(|program| program.name().to_owned());
+    let contender = axes.program.one().map(|program| program.name.to_string());
     let contender = contender.or_else(|| axes.netstack.one().map(|stack| stack.to_string()));
     let stack = contender.map(|name| format!("{name} ")).unwrap_or_default();
     let mode = axes.mode.one().map(|mode| format!("{mode} ")).unwrap_or_default();

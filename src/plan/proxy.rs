@@ -32,7 +32,7 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
 
     fn try_from(proxy: cli::Proxy) -> Result<Self, PlanError> {
         let stack = proxy.netstack;
-        if !stack.compiled_in() || stack.is_process() {
+        if !stack.compiled_in() {
             return Err(PlanError::new("--netstack", NotCompiledIn(stack).to_string()));
         }
         let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
