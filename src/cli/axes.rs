@@ -28,9 +28,10 @@ pub struct Axes {
     pub netstack: Option<List<StackKind>>,
 
     /// A program as it is in place of a stack: the name of a profile, the path of one, or a command with {tun}; a
-    /// stack's name is our proxy on it. See docs/your-program.md
+    /// stack's name is our proxy on it. A command is a value of its own; repeat the option for more. See
+    /// docs/your-program.md
     #[arg(long, value_name = "PROGRAM", value_parser = programs, conflicts_with_all = ["layer", "netstack"])]
-    pub program: Option<List<Profile>>,
+    pub program: Vec<List<Profile>>,
 
     /// Run the stack on tokio's current-thread runtime instead of the multi-thread one
     #[arg(long, conflicts_with = "runtime")]
@@ -185,7 +186,7 @@ impl Axes {
 
     /// The layer of one run.
     pub(crate) fn layer(&self) -> Layer {
-        if self.program.is_some() { Layer::Program } else { self.layer.one().unwrap_or(Layer::Path) }
+        if self.program.is_empty() { self.layer.one().unwrap_or(Layer::Path) } else { Layer::Program }
     }
 }
 

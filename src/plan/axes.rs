@@ -8,7 +8,7 @@ use platform::Offload;
 
 use super::PlanError;
 use crate::cli::Axes;
-use crate::cli::list::One;
+use crate::cli::list::{One, Values};
 use crate::scenario::{
     Amount, Conditions, DEFAULT_MTU, Layer, Mode, Protocol, Requests, RuntimeKind, RuntimeName, Scenario, Verify,
 };
@@ -128,9 +128,9 @@ macro_rules! axes {
             takes: $takes,
             who: $who,
             is_free: Use::$use.is_free(),
-            len: |axes| axes.$field.as_ref().map(|list| list.values().len()),
-            pick: |axes, index| axes.$field.iter_mut().for_each(|list| list.pick(index)),
-            clear: |axes| axes.$field = None,
+            len: |axes| axes.$field.count(),
+            pick: |axes, index| axes.$field.pick(index),
+            clear: |axes| axes.$field = Default::default(),
             typed: $typed,
         }),+];
     };

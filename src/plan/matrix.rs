@@ -15,6 +15,7 @@ use crate::cli::axes::{compiled_in, offloads};
 use crate::cli::list::One;
 use crate::cli::{Axes, Forward, List, Matrix, Preset, Run, Switch};
 use crate::measure::Method;
+use crate::program::Profile;
 use crate::scenario::{Amount, Cell, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario, Workload};
 
 /// The timeout of a run over a bad network in a preset. The run lasts for a second, but some stacks wait for a minute.
@@ -200,6 +201,7 @@ fn name(axes: &Axes) -> String {
 
 /// The cells of a matrix, or of its preset.
 fn runs(matrix: &Matrix) -> Result<Vec<Axes>, PlanError> {
+    check_names(&matrix.axes.program)?;
     let Some(preset) = matrix.preset else { return axes::product(&with_defaults(matrix, &matrix.axes), &matrix.axes) };
     if let Some(option) = axes::chosen_by_presets(&matrix.axes) {
         return Err(PlanError::new(option, "--preset chooses it; leave one of them out"));
@@ -209,6 +211,16 @@ fn runs(matrix: &Matrix) -> Result<Vec<Axes>, PlanError> {
         cells.extend(axes::product(&with_defaults(matrix, &lists), &Axes::default())?);
     }
     Ok(cells)
+}
+
+/// Refuses two programs with one name: they would share a row.
+fn check_names(lists: &[List<Profile>]) -> Result<(), PlanError> {
+    let programs: Vec<_> = lists.iter().flat_map(List::values).collect();
+    let is_other = |program: &Profile, other: &Profile| program.name == other.name && program != other;
+    match programs.iter().find(|program| programs.iter().any(|other| is_other(program, other))) {
+        Some(program) => Err(PlanError::new("--program", format!("two programs have the name {}", program.name))),
+        None => Ok(()),
+    }
 }
 
 /// The lists of a matrix, with the defaults of those that were left out.
