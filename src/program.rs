@@ -12,6 +12,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use netstacks::StackKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -90,13 +91,13 @@ pub enum Role {
 }
 
 /// Where a program sends connections and datagrams.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Upstream {
-    /// To a SOCKS5 server of this program (RFC 1928).
+    /// To a SOCKS5 server of this program (RFC 1928)
     #[default]
     Socks5,
-    /// To the servers, through `{interface}`.
+    /// To the servers, through {interface}
     Direct,
 }
 

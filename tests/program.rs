@@ -199,6 +199,9 @@ fn a_program_that_cannot_be_run_is_refused_by_name() {
     refused(&["-m", "rr", "--program", "kernel", "--layer", "stack"], 2, "cannot be used with");
     refused(&["-m", "rr", "--program", "kernel", "--offload", "on"], 2, "--offload: ");
     refused(&["-m", "rr", "--program", "kernel", "--window", "1MB"], 2, "--window: ");
+    refused(&["-m", "rr", "--program", "kernel", "--program", "tun2proxy"], 2, "--program: has 2 values; use matrix");
+    refused(&["-m", "rr", "--program", "tun2proxy", "--upstream", "direct"], 2, "--upstream: tun2proxy sends its ");
+    refused(&["-m", "rr", "-n", "smoltcp", "--upstream", "direct"], 2, "--upstream: only the programs of --program");
     refused(&["-m", "rr", "--program", "kernel", "--netns", "host"], 3, "--netns host");
     refused(&["programs", "show", "nonesuch"], 2, "no program has this name");
     skip_if!(no_device());

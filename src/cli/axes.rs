@@ -9,7 +9,7 @@ use platform::Offload;
 
 use super::list::{List, Names, One, names, number, of, one};
 use super::{Switch, values};
-use crate::program::Profile;
+use crate::program::{Profile, Upstream};
 use crate::scenario::{Layer, Mode, Protocol, RuntimeName, Verify};
 
 /// The heading of the conditions.
@@ -32,6 +32,10 @@ pub struct Axes {
     /// docs/your-program.md
     #[arg(long, value_name = "PROGRAM", value_parser = programs, conflicts_with_all = ["layer", "netstack"])]
     pub program: Vec<List<Profile>>,
+
+    /// Only programs that send their connections to the SOCKS5 server, or open them themselves
+    #[arg(long, value_name = "UPSTREAM", value_parser = names::<Upstream>(), hide_short_help = true)]
+    pub upstream: Option<List<Upstream>>,
 
     /// Run the stack on tokio's current-thread runtime instead of the multi-thread one
     #[arg(long, conflicts_with = "runtime")]

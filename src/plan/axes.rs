@@ -159,6 +159,7 @@ const NO_LINK: &str = "only the layers path, proxy and kernel have a link with c
 
 axes! {
     Free program "--program": |_| true, "" => |run| run.program.as_ref().map(|profile| profile.typed.clone());
+    Free upstream "--upstream": |kind| !kind.is_own(), "only the programs of --program have one" => |_| None;
     Chosen layer "--layer": Kind::is_own, PROGRAM
         => |run| unless(Layer::Path, run.subject.layer()).filter(|_| run.program.is_none());
     Chosen mode "--mode": Kind::has_client, NO_CLIENT => |run| run.workload.mode().map(text);

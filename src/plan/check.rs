@@ -10,6 +10,7 @@ use super::devices::{check_mtu, name, network, tun_fd};
 use super::{PlanError, axes};
 use crate::cli::list::One;
 use crate::cli::{Axes, Cli, Netns, Run, Settings, Switch};
+use crate::program::Upstream;
 use crate::scenario::{
     Amount, Conditions, DEFAULT_MTU, Devices, Generator, Layer, Mode, Protocol, RELEASE_DELAY, Requests, RuntimeKind,
     RuntimeName, SHORTEST_DATAGRAM, Scenario, Subject, Tun, Verify, Workload, plural,
@@ -129,6 +130,7 @@ impl TryFrom<Run> for Scenario {
             profile,
         };
         check_process(&scenario)?;
+        check_program(&scenario, axes.upstream.one())?;
         Ok(scenario)
     }
 }
@@ -448,6 +450,22 @@ fn check_process(run: &Scenario) -> Result<(), PlanError> {
     }
     if run.tun_fd().is_some() {
         return refuse("--tun-fd", "it opens its device itself");
+    }
+    Ok(())
+}
+
+/// Refuses what the program of a profile does not do.
+fn check_program(run: &Scenario, asked: Option<Upstream>) -> Result<(), PlanError> {
+    let Some(profile) = &run.program else { return Ok(()) };
+    if asked.is_some_and(|asked| asked != profile.upstream) {
+        let does = match profile.upstream {
+            Upstream::Socks5 => "sends its connections to the SOCKS5 server",
+            Upstream::Direct => "opens its connections itself",
+        };
+        return Err(PlanError::new("--upstream", format!("{} {does}; choose another profile", profile.name)));
+    }
+    if !profile.udp && run.workload.protocol() == Some(Protocol::Udp) {
+        return Err(PlanError::new("--protocol", format!("{} carries TCP alone", profile.name)));
     }
     Ok(())
 }
