@@ -86,7 +86,7 @@ fn yes() -> bool {
 pub enum Role {
     /// It makes a TUN device, ends the connections in it and opens others.
     Proxy,
-    /// There is no program: the kernel routes to the servers.
+    /// There is no program: the kernel routes to the servers, or the client itself asks the SOCKS5 server for connections.
     Route,
 }
 
@@ -102,8 +102,9 @@ pub enum Upstream {
 }
 
 /// The profiles of this program: name and text.
-static BUILT_IN: [(&str, &str); 7] = [
+static BUILT_IN: [(&str, &str); 8] = [
     ("kernel", include_str!("program/profiles/kernel.toml")),
+    ("socks5", include_str!("program/profiles/socks5.toml")),
     ("tun2proxy", include_str!("program/profiles/tun2proxy.toml")),
     ("sing-box-gvisor", include_str!("program/profiles/sing-box-gvisor.toml")),
     ("sing-box-system", include_str!("program/profiles/sing-box-system.toml")),

@@ -194,7 +194,7 @@ fn a_program_that_cannot_be_run_is_refused_by_name() {
     let bad = bad.display().to_string();
     refused(&["-m", "rr", "--program", &bad], 2, "line 4, column 1: unknown field `nme`");
     refused(&["-m", "rr", "--program", "x --device {device}"], 2, "{device} is no placeholder: these are {tun}, ");
-    refused(&["-m", "rr", "--program", "nonesuch"], 2, "no program has this name; there are kernel, tun2proxy, ");
+    refused(&["-m", "rr", "--program", "nonesuch"], 2, "no program has this name; there are kernel, socks5, ");
     refused(&["-m", "rr", "--program", "kernel,tun2proxy"], 2, "--program: has 2 values; use matrix");
     refused(&["-m", "rr", "--program", "kernel", "--layer", "stack"], 2, "cannot be used with");
     refused(&["-m", "rr", "--program", "kernel", "--offload", "on"], 2, "--offload: ");
@@ -223,6 +223,24 @@ fn a_relative_path_is_that_of_the_users_folder_and_a_configuration_is_a_file() {
         command.current_dir(&folder).args(["-m", "rr", "--program", "./p.toml", "--mtu", "1400"]).output().unwrap();
     let said = stderr(&output);
     assert!(said.contains("its last words: { {tun} is utun8, mtu 1400") && said.contains(" / config"), "{said}");
+}
+
+/// The baseline of programs that use the SOCKS5 server: its client asks it for connections, without a device.
+#[test]
+fn the_client_alone_goes_through_the_socks5_server() {
+    skip_if!(no_device());
+    for options in [
+        "-m crr --time 0.1 --parallel 20",
+        "-m rr --time 0.1 --ipv6 --request 100 --response 10KB",
+        "-m reader --bytes 8MB --warmup 1MB --parallel 2",
+        "-m writer --bytes 8MB --warmup 1MB",
+    ] {
+        let sample = sample(&run(&format!("{options} --program socks5 --verify full --json")));
+        assert_eq!((&sample["status"], &sample["program"]), (&"ok".into(), &"socks5".into()), "{options}: {sample}");
+        assert!(sample["program_facts"]["upstream_seconds"].as_f64() > Some(0.0), "{options}: {sample}");
+    }
+    let udp = run("-m rr --protocol udp --program socks5");
+    assert!(stderr(&udp).contains("--protocol: socks5 carries TCP alone"), "{}", stderr(&udp));
 }
 
 /// Why a program of a profile cannot be run here.

@@ -1,8 +1,12 @@
 //! The two networks of a run with a carrier.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use platform::Namespace;
+
+/// The port of the SOCKS5 server (RFC 1928, 3).
+const SOCKS5_PORT: u16 = 1080;
 
 /// The near network, which the calling thread is in, and the far one. The far network ends with this value, the near
 /// one with the thread.
@@ -33,4 +37,13 @@ impl Networks {
         let devices = [of(&self.near, near), of(self.far.folder(), far)].concat();
         move || devices.iter().map(|(folder, name)| Some(platform::interface_counts(folder, name)?.dropped)).sum()
     }
+}
+
+/// The address of the SOCKS5 server beside servers at this address: the next, which is in the same network, as ours end in 1.
+pub(super) fn socks5_address(server: IpAddr) -> SocketAddr {
+    let next = match server {
+        IpAddr::V4(address) => IpAddr::V4((u32::from(address) + 1).into()),
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) + 1).into()),
+    };
+    SocketAddr::new(next, SOCKS5_PORT)
 }

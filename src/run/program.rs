@@ -37,7 +37,7 @@ use super::carrier::{Carrier, CarrierProgram};
 use super::error::RunError;
 use super::failure::Failure;
 use super::kernel_load;
-use super::networks::Networks;
+use super::networks::{Networks, socks5_address};
 use super::prepared::Prepared;
 use super::process;
 use super::protocol::Task;
@@ -72,9 +72,6 @@ const CLOSE: Duration = Duration::from_millis(100);
 /// How often its state is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The port of the SOCKS5 server (RFC 1928, 3).
-const SOCKS5_PORT: u16 = 1080;
-
 /// How many of its last lines are in an error.
 const LAST_LINES: usize = 3;
 
@@ -87,9 +84,9 @@ pub(super) async fn prepare(
 ) -> Result<Prepared, RunError> {
     let profile = scenario.program.as_deref().ok_or_else(|| invalid("the scenario has no profile of it"))?;
     let server = proxy::join(scenario, &tun.network, networks)?;
-    let upstream = match (profile.role, profile.upstream) {
-        (Role::Proxy, Upstream::Socks5) => Some(Socks5::start(tun, server, networks, interrupts).await?),
-        _ => None,
+    let upstream = match profile.upstream {
+        Upstream::Socks5 => Some(Socks5::start(tun, server, networks, interrupts).await?),
+        Upstream::Direct => None,
     };
     let place = Place { scenario, tun, server, socks5: upstream.as_ref().map(|upstream| upstream.address) };
     let mut running = Running::start(profile, &place, upstream).await?;
@@ -116,24 +113,15 @@ impl Socks5 {
         interrupts: &mut Interrupts,
     ) -> Result<Self, RunError> {
         let (_, prefix_len) = proxy::ends(&tun.network);
-        let own = next(server);
+        let address = socks5_address(server);
         // The packets to the servers, which are in the same network, pass the loopback.
-        networks
-            .far()
-            .run(move || platform::set_loopback_up().and_then(|_| platform::add_address(FAR, own, prefix_len)))??;
-        let address = SocketAddr::new(own, SOCKS5_PORT);
+        networks.far().run(move || {
+            platform::set_loopback_up().and_then(|_| platform::add_address(FAR, address.ip(), prefix_len))
+        })??;
         let program = CarrierProgram::with_task("SOCKS5 server", Task::Socks5(address));
         let (process, _) = Carrier::start(program, Some(networks.far()), interrupts).await?;
         process.begin();
         Ok(Self { address, process })
-    }
-}
-
-/// The address after this one. It is in the same network: ours end in 1.
-fn next(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(address) => IpAddr::V4((u32::from(address) + 1).into()),
-        IpAddr::V6(address) => IpAddr::V6((u128::from(address) + 1).into()),
     }
 }
 

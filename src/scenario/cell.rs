@@ -235,9 +235,10 @@ impl Cell {
         self.subject.program()
     }
 
-    /// Whether it is one of those that are compared: a stack or a program, and not the kernel beside them.
+    /// Whether it is one of those that are compared: a stack or a program, and not the kernel alone beside them.
     pub fn is_contender(&self) -> bool {
-        self.stack().is_some() || self.program().is_some_and(|program| program.as_str() != "kernel")
+        self.stack().is_some()
+            || self.program().is_some_and(|program| !["kernel", "socks5"].contains(&program.as_str()))
     }
 
     /// The forwarder in it.
