@@ -20,6 +20,7 @@ pub use self::list::List;
 use self::list::Names;
 pub use self::proxy::Proxy;
 pub use self::settings::Settings;
+use crate::program::ProgramName;
 use crate::sample::Build;
 
 /// Changes up to this percentage are ignored by default.
@@ -205,16 +206,23 @@ pub enum Preset {
     All,
 }
 
-/// Two files of samples.
+/// Two files of samples, or two programs in one file.
 #[derive(Clone, Debug, Args)]
+#[command(override_usage = "rust-tun-perf compare [OPTIONS] <OLD.jsonl> <NEW.jsonl>\n       \
+                            rust-tun-perf compare [OPTIONS] --programs <OLD,NEW> <FILE.jsonl>")]
 pub struct Compare {
-    /// The samples from before
+    /// The samples from before; with --programs, those of both programs
     #[arg(value_name = "OLD.jsonl")]
     pub old: PathBuf,
 
     /// The samples from after
-    #[arg(value_name = "NEW.jsonl")]
-    pub new: PathBuf,
+    #[arg(value_name = "NEW.jsonl", required_unless_present = "programs")]
+    pub new: Option<PathBuf>,
+
+    /// Compare two programs that matrix --program has run in the same rounds, by their names in the one file
+    #[arg(long, value_name = "OLD,NEW", value_parser = values::two_programs,
+        conflicts_with_all = ["new", "old_build", "relative"])]
+    pub programs: Option<[ProgramName; 2]>,
 
     /// The build to take of the old file; needed for a file of matrix --against
     #[arg(long, value_enum, value_name = "BUILD")]

@@ -18,8 +18,8 @@ use clap_complete::Shell;
 pub use self::conform::ConformPlan;
 pub use self::matrix::MatrixPlan;
 pub use self::proxy::ProxyPlan;
-use crate::cli::{Cli, Command, Format, Programs};
-use crate::program::{self, Profile};
+use crate::cli::{Cli, Command, Compare, Format, Programs};
+use crate::program::{self, Profile, ProgramName};
 use crate::sample::Build;
 use crate::scenario::Scenario;
 
@@ -47,6 +47,17 @@ pub enum Plan {
         floor: f64,
         /// Whether figures are divided by the speed of loopback in their round.
         relative: bool,
+    },
+    /// A verdict for each cell of two programs that ran in the same rounds.
+    ComparePrograms {
+        /// The samples of both.
+        file: PathBuf,
+        /// The old one and the new one.
+        programs: [ProgramName; 2],
+        /// The build to take.
+        build: Option<Build>,
+        /// Changes up to this fraction are ignored.
+        floor: f64,
     },
     /// A page, a table or a picture.
     Report {
@@ -110,13 +121,15 @@ impl TryFrom<Cli> for Plan {
             Some(Command::Forward(forward)) => {
                 Self::Run { json: forward.json, scenario: Box::new(Scenario::try_from(*forward)?) }
             }
-            Some(Command::Compare(compare)) => Self::Compare {
-                old: compare.old,
-                new: compare.new,
-                builds: [compare.old_build, compare.new_build],
-                floor: compare.floor / 100.0,
-                relative: compare.relative,
-            },
+            Some(Command::Compare(compare)) => {
+                let Compare { old, new, programs, old_build, new_build, floor, relative } = compare;
+                let floor = floor / 100.0;
+                match (programs, new) {
+                    (Some(programs), _) => Self::ComparePrograms { file: old, programs, build: new_build, floor },
+                    (None, Some(new)) => Self::Compare { old, new, builds: [old_build, new_build], floor, relative },
+                    (None, None) => return Err(PlanError::new("NEW.jsonl", "is missing")),
+                }
+            }
             Some(Command::Report(report)) => {
                 Self::Report { files: report.files, format: report.format, out: report.out }
             }

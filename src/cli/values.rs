@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
+use crate::program::ProgramName;
+
 /// A time: `5s`, `200ms`, `50us`, `2min`, or `5`, a number of seconds.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let wrong = || "not a time; write seconds, or a number with a unit, such as 5, 0.5s, 200ms or 50us".to_owned();
@@ -76,6 +78,12 @@ pub(super) fn share(text: &str) -> Result<u32, String> {
 pub(super) fn command(text: &str) -> Result<String, String> {
     let words = shlex::split(text).ok_or("a quotation mark is not closed")?;
     if words.is_empty() { Err("no program is named".to_owned()) } else { Ok(text.to_owned()) }
+}
+
+/// The names of two programs.
+pub(super) fn two_programs(text: &str) -> Result<[ProgramName; 2], String> {
+    let (old, new) = text.split_once(',').ok_or("must be two names with a comma between them")?;
+    Ok([old.parse()?, new.parse()?])
 }
 
 /// A change that is ignored, in percent.
