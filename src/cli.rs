@@ -204,6 +204,8 @@ pub enum Preset {
     Stacks,
     /// All of these
     All,
+    /// Programs as they are: streams, requests, connections and start; the kernel, and the programs that are installed
+    Programs,
 }
 
 /// Two files of samples, or two programs in one file.

@@ -276,6 +276,8 @@ pub enum Status {
     Panicked,
     /// The device or the stack on it failed.
     DeviceLost,
+    /// In a matrix: the run was not tried, because two of its cell had timed out or stalled.
+    GivenUp,
     /// In a matrix: the run could not begin although nothing that it needs is missing.
     NotStarted,
     /// In a matrix: the run could not begin because this system lacks something that it needs.
