@@ -115,6 +115,9 @@ fn a_profile_is_a_cell_of_a_matrix_beside_the_kernel_and_our_proxy() {
     assert!(stderr(&again).contains("6 runs, 6 of them made before") || stdout(&again).contains("mine"), "{again:?}");
     let report = run(&format!("report {file} --format csv"));
     assert!(stdout(&report).contains(",mine,"), "{}", stdout(&report));
+    let compared = run(&format!("compare --programs smoltcp,mine {file}"));
+    assert!(stdout(&compared).contains("mine crr MTU 1500"), "{compared:?}");
+    assert!(stderr(&compared).contains("too few runs for a verdict: 2 a side"), "{}", stderr(&compared));
 }
 
 #[test]
