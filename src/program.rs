@@ -8,7 +8,8 @@ mod template;
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use netstacks::StackKind;
@@ -156,13 +157,12 @@ impl Profile {
     }
 
     fn read(path: &Path) -> Result<Self, String> {
-        let shown = path.display();
-        let of_file = |reason: String| format!("{shown}: {reason}");
-        let size = fs::metadata(path).map_err(|error| of_file(error.to_string()))?.len();
-        if size > MAX_PROFILE {
-            return Err(of_file(format!("a profile has at most {MAX_PROFILE} bytes, and this file {size}")));
+        let of_file = |reason: String| format!("{}: {reason}", path.display());
+        let bytes = beginning(path).map_err(|error| of_file(error.to_string()))?;
+        if bytes.len() as u64 > MAX_PROFILE {
+            return Err(of_file(format!("a profile has at most {MAX_PROFILE} bytes")));
         }
-        let text = fs::read_to_string(path).map_err(|error| of_file(error.to_string()))?;
+        let text = String::from_utf8(bytes).map_err(|error| of_file(error.utf8_error().to_string()))?;
         let profile = Self::parse(&text).map_err(of_file)?;
         if names().any(|name| name == profile.name.as_str()) {
             return Err(of_file(format!("the name {} is that of a profile of this program", profile.name)));
@@ -233,10 +233,22 @@ impl Profile {
     }
 }
 
+/// The bytes of a regular file, up to one more than a profile may have.
+fn beginning(path: &Path) -> io::Result<Vec<u8>> {
+    // Opening a FIFO waits for a writer, and a device may have no end.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_PROFILE + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// An error in a profile, with its line and column, both from 1.
 fn at(text: &str, error: &toml::de::Error) -> String {
-    let message = error.message();
-    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message.to_owned() };
+    // It names what it found, which may be anything.
+    let message = error.message().replace(char::is_control, " ");
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message };
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     format!("line {line}, column {column}: {message}")
