@@ -56,6 +56,8 @@ mod fuzz;
 mod layers;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod matrix;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod misbehave;
 mod pages;
 #[cfg(all(unix, feature = "smoltcp"))]
 mod process;

@@ -13,13 +13,13 @@ use crate::processes::{PROGRAM, STACKS, folder, run, stderr, stdout, write_scrip
 use crate::proxy::proxy_path;
 
 /// A reason if no run is possible here. A run writes settings of its network.
-fn no_device() -> Option<String> {
+pub(crate) fn no_device() -> Option<String> {
     let flag = if is_root() { "-n" } else { "-rn" };
     no_device_node().or_else(|| no_namespace(&[flag, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter"]))
 }
 
 /// The words that start our proxy as a program. Its device has a network of four addresses.
-fn proxy(marker: &str) -> String {
+pub(crate) fn proxy(marker: &str) -> String {
     let (proxy, path) =
         (proxy_path(), "--interface {interface} --tun-name {tun} --tun-addr {address} --tun-dest 10.10.10.10");
     // The proxy takes no notice of this variable. It finds its processes.
@@ -27,7 +27,7 @@ fn proxy(marker: &str) -> String {
 }
 
 /// Runs a mode through a program. Afterwards no process of it is left.
-fn through(marker: &str, command: &str, options: &str) -> Output {
+pub(crate) fn through(marker: &str, command: &str, options: &str) -> Output {
     let output = Command::new(PROGRAM).args(options.split_whitespace()).args(["--program", command]).output().unwrap();
     let deadline = Instant::now() + Duration::from_secs(2);
     while !marked(marker).is_empty() && Instant::now() < deadline {
@@ -48,11 +48,11 @@ fn marked(marker: &str) -> Vec<u32> {
     processes.filter(has).collect()
 }
 
-fn sample(output: &Output) -> Value {
+pub(crate) fn sample(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-fn has_warning(sample: &Value, text: &str) -> bool {
+pub(crate) fn has_warning(sample: &Value, text: &str) -> bool {
     sample["warnings"].as_array().unwrap().iter().any(|warning| warning.as_str().unwrap().contains(text))
 }
 
