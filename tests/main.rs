@@ -55,6 +55,8 @@ mod forward;
 mod fuzz;
 mod layers;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod leftovers;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod matrix;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod misbehave;
