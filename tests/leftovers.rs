@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(5);
 /// What there is in the namespaces of this process, in lines.
 fn state(files: &Path) -> BTreeSet<String> {
     let mut state: BTreeSet<String> =
-        fs::read_dir(files).unwrap().map(|file| format!("file {:?}", file.unwrap().file_name())).collect();
+        fs::read_dir(files).unwrap().map(|file| format!("file {}", file.unwrap().file_name().display())).collect();
     for arguments in ["link", "-4 route show table all", "-6 route show table all", "-4 rule", "-6 rule", "netns"] {
         let output = Command::new("ip").arg("-o").args(arguments.split(' ')).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -35,7 +35,7 @@ fn state(files: &Path) -> BTreeSet<String> {
         state.insert(format!("process {process}: {command}{}", stat.split(' ').nth(1).unwrap()));
         for thread in entries(&format!("/proc/{process}/task")) {
             let namespaces = entries(thread.path().join("ns").to_str().unwrap());
-            state.extend(namespaces.filter_map(|file| Some(format!("{:?}", fs::read_link(file.path()).ok()?))));
+            state.extend(namespaces.filter_map(|file| Some(fs::read_link(file.path()).ok()?.display().to_string())));
         }
     }
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -147,32 +147,32 @@ fn flawed(bytes: &mut [u8], flaw: Flaw, bit: u8) -> Vec<u8> {
 }
 
 async fn serve_datagrams(datagrams: impl Datagrams, flaw: Flaw, interface: Arc<str>) -> io::Result<()> {
-    let mut flows: HashMap<(SocketAddr, SocketAddr), Arc<UdpSocket>> = HashMap::new();
+    let mut sockets: HashMap<(SocketAddr, SocketAddr), Arc<UdpSocket>> = HashMap::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
         let datagram = datagrams.recv(&mut buffer).await?;
         let (server, client) = (datagram.local, datagram.peer);
-        let flow = match flows.get(&(client, server)) {
-            Some(flow) => Arc::clone(flow),
-            None => {
-                let socket = socket(server, Type::DGRAM, Protocol::UDP, &interface)?;
-                socket.connect(&server.into())?;
-                let flow = Arc::new(UdpSocket::from_std(socket.into())?);
-                tokio::spawn(answer(datagrams.clone(), Arc::clone(&flow), server, client, flaw));
-                flows.insert((client, server), Arc::clone(&flow));
-                flow
-            }
+        let known = sockets.get(&(client, server)).map(Arc::clone);
+        let own = if let Some(own) = known {
+            own
+        } else {
+            let socket = socket(server, Type::DGRAM, Protocol::UDP, &interface)?;
+            socket.connect(&server.into())?;
+            let own = Arc::new(UdpSocket::from_std(socket.into())?);
+            tokio::spawn(answer(datagrams.clone(), Arc::clone(&own), server, client, flaw));
+            sockets.insert((client, server), Arc::clone(&own));
+            own
         };
         for payload in flawed_datagram(&mut buffer[..datagram.len], flaw, 1) {
             // A datagram may be lost.
-            let _lost = flow.send(payload).await;
+            let _lost = own.send(payload).await;
         }
     }
 }
 
-async fn answer(datagrams: impl Datagrams, flow: Arc<UdpSocket>, server: SocketAddr, client: SocketAddr, flaw: Flaw) {
+async fn answer(datagrams: impl Datagrams, own: Arc<UdpSocket>, server: SocketAddr, client: SocketAddr, flaw: Flaw) {
     let mut buffer = vec![0; 64 << 10];
-    while let Ok(len) = flow.recv(&mut buffer).await {
+    while let Ok(len) = own.recv(&mut buffer).await {
         for payload in flawed_datagram(&mut buffer[..len], flaw, 2) {
             let _lost = datagrams.try_send(server, client, payload);
         }

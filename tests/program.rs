@@ -202,8 +202,26 @@ fn a_program_that_cannot_be_run_is_refused_by_name() {
     refused(&["-m", "rr", "--program", "kernel", "--window", "1MB"], 2, "--window: ");
     refused(&["-m", "rr", "--program", "kernel", "--netns", "host"], 3, "--netns host");
     refused(&["programs", "show", "nonesuch"], 2, "no program has this name");
+    // It would wait for a writer.
+    let fifo = folder.join("fifo.toml").display().to_string();
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for file in [&fifo, "/dev/zero", "/"] {
+        refused(&["-m", "rr", "--program", file], 2, ": it is not a regular file");
+    }
+    refused(&["-m", "rr", "--program", "x {tun} 'y"], 2, "a quote is not closed");
+    refused(&["-m", "rr", "--program", "\u{1b}[2J {tun}"], 2, r#"not "\u{1b}[2J""#);
+    for option in [["--netstack", "lwip"], ["--runtime", "current-thread"], ["--layer", "device"]] {
+        refused(&[&["-m", "rr", "--program", "kernel"], &option[..]].concat(), 2, option[0]);
+    }
     skip_if!(no_device());
     refused(&["-m", "rr", "--program", "kernel,kernel", "--time", "0.1"], 0, "");
+    for name in ["lo", "to-far"] {
+        refused(
+            &["-m", "rr", "--tun-name", name, "--program", "true {tun}"],
+            2,
+            "the name is taken; choose another one",
+        );
+    }
     let missing = folder.join("missing");
     refused(&["-m", "rr", "--program", &format!("{} {{tun}}", missing.display())], 3, "install it, or give its path");
 }
