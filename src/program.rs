@@ -9,7 +9,8 @@ mod template;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -172,11 +173,11 @@ impl Profile {
     }
 
     fn read(path: &Path) -> Result<Self, String> {
-        let size = fs::metadata(path).map_err(|error| error.to_string())?.len();
-        if size > MAX_PROFILE {
-            return Err(format!("a profile has at most {MAX_PROFILE} bytes, and this file {size}"));
+        let bytes = beginning(path).map_err(|error| error.to_string())?;
+        if bytes.len() as u64 > MAX_PROFILE {
+            return Err(format!("a profile has at most {MAX_PROFILE} bytes"));
         }
-        Self::parse(&fs::read_to_string(path).map_err(|error| error.to_string())?)
+        Self::parse(&String::from_utf8(bytes).map_err(|error| error.utf8_error().to_string())?)
     }
 
     /// Refuses a user's profile with the name of a profile or a stack of this program.
@@ -247,10 +248,22 @@ impl Profile {
     }
 }
 
+/// The bytes of a regular file, up to one more than a profile may have.
+fn beginning(path: &Path) -> io::Result<Vec<u8>> {
+    // Opening a FIFO waits for a writer, and a device may have no end.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_PROFILE + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// An error in a profile, with its line and column, both from 1.
 fn at(text: &str, error: &toml::de::Error) -> String {
-    let message = error.message();
-    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message.to_owned() };
+    // It names what it found, which may be anything.
+    let message = error.message().replace(char::is_control, " ");
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message };
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     format!("line {line}, column {column}: {message}")

@@ -12,13 +12,13 @@ use crate::machine::{is_root, no_device_node, no_namespace};
 use crate::processes::{PROGRAM, STACKS, folder, run, stderr, stdout, write_script};
 
 /// A reason if no run is possible here. A run writes settings of its network.
-fn no_device() -> Option<String> {
+pub(crate) fn no_device() -> Option<String> {
     let flag = if is_root() { "-n" } else { "-rn" };
     no_device_node().or_else(|| no_namespace(&[flag, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter"]))
 }
 
 /// The words that start our proxy as a program.
-fn proxy(marker: &str) -> String {
+pub(crate) fn proxy(marker: &str) -> String {
     let options =
         "--interface {interface} --tun-name {tun} --tun-addr {address} --tun-dest {peer} --tun-prefix {prefix}";
     // The proxy takes no notice of this variable. It finds its processes.
@@ -26,7 +26,7 @@ fn proxy(marker: &str) -> String {
 }
 
 /// Runs a mode through a program. Afterwards no process of it is left.
-fn through(marker: &str, command: &str, options: &str) -> Output {
+pub(crate) fn through(marker: &str, command: &str, options: &str) -> Output {
     let output = Command::new(PROGRAM).args(options.split_whitespace()).args(["--program", command]).output().unwrap();
     let deadline = Instant::now() + Duration::from_secs(2);
     while !marked(marker).is_empty() && Instant::now() < deadline {
@@ -47,11 +47,11 @@ fn marked(marker: &str) -> Vec<u32> {
     processes.filter(has).collect()
 }
 
-fn sample(output: &Output) -> Value {
+pub(crate) fn sample(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-fn has_warning(sample: &Value, text: &str) -> bool {
+pub(crate) fn has_warning(sample: &Value, text: &str) -> bool {
     sample["warnings"].as_array().unwrap().iter().any(|warning| warning.as_str().unwrap().contains(text))
 }
 
@@ -207,8 +207,26 @@ fn a_program_that_cannot_be_run_is_refused_by_name() {
     refused(&["-m", "rr", "-n", "smoltcp", "--upstream", "direct"], 2, "--upstream: only the programs of --program");
     refused(&["-m", "rr", "--program", "kernel", "--netns", "host"], 3, "--netns host");
     refused(&["programs", "show", "nonesuch"], 2, "no program has this name");
+    // It would wait for a writer.
+    let fifo = folder.join("fifo.toml").display().to_string();
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for file in [&fifo, "/dev/zero", "/"] {
+        refused(&["-m", "rr", "--program", file], 2, ": it is not a regular file");
+    }
+    refused(&["-m", "rr", "--program", "x {tun} 'y"], 2, "a quote is not closed");
+    refused(&["-m", "rr", "--program", "\u{1b}[2J {tun}"], 2, r#"not "\u{1b}[2J""#);
+    for option in [["--netstack", "lwip"], ["--runtime", "current-thread"], ["--layer", "device"]] {
+        refused(&[&["-m", "rr", "--program", "kernel"], &option[..]].concat(), 2, option[0]);
+    }
     skip_if!(no_device());
     refused(&["-m", "rr", "--program", "kernel,kernel", "--time", "0.1"], 0, "");
+    for name in ["lo", "to-far"] {
+        refused(
+            &["-m", "rr", "--tun-name", name, "--program", "true {tun}"],
+            2,
+            "the name is taken; choose another one",
+        );
+    }
     let missing = folder.join("missing");
     refused(&["-m", "rr", "--program", &format!("{} {{tun}}", missing.display())], 3, "install it, or give its path");
 }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use platform::{Adopted, Child, Class, Interface, Interrupts, Printed, ProcessEnd};
+use platform::{Adopted, Cause, Child, Class, Interface, Interrupts, Printed, ProcessEnd};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -84,6 +84,10 @@ pub(super) async fn prepare(
 ) -> Result<Prepared, RunError> {
     let profile = scenario.program.as_deref().ok_or_else(|| invalid("the scenario has no profile of it"))?;
     let server = proxy::join(scenario, &tun.network, networks)?;
+    if profile.role == Role::Proxy && platform::interface_names(&platform::folder_of_thread()).contains(&tun.name) {
+        let source = io::ErrorKind::AlreadyExists.into();
+        return Err(platform::Error::new(Cause::NameTaken, "let a program make the device", &tun.name, source).into());
+    }
     let upstream = match profile.upstream {
         Upstream::Socks5 => Some(Socks5::start(tun, server, networks, interrupts).await?),
         Upstream::Direct => None,
@@ -292,7 +296,7 @@ impl Running {
             Reason::Program(text) => {
                 // What it prints when it is asked to end is no reason.
                 let printed = if is_running && !before.is_empty() { before } else { self.printed.text() };
-                RunError::Process { class: Class::Failed, text: last_lines(&text, &printed) }
+                RunError::Process { class: Class::Failed, text: process::last_lines(&text, &printed, LAST_LINES) }
             }
         }
     }
@@ -340,7 +344,7 @@ impl Running {
                     Some(end) => {
                         // The thread that reads the output may be a moment behind.
                         sleep(LOOK).await;
-                        failed(last_lines(&process::ending(&name, &end.by), &printed.text()))
+                        failed(process::last_lines(&process::ending(&name, &end.by), &printed.text(), LAST_LINES))
                     }
                     None => failed(format!("the {name} is lost")),
                 }
@@ -405,14 +409,6 @@ impl<E: Into<RunError>> From<E> for Reason {
     }
 }
 
-/// A reason with the last lines that the program printed.
-fn last_lines(reason: &str, printed: &str) -> String {
-    let mut lines: Vec<_> =
-        printed.lines().rev().map(str::trim).filter(|line| !line.is_empty()).take(LAST_LINES).collect();
-    lines.reverse();
-    if lines.is_empty() { reason.to_owned() } else { format!("{reason}; its last words: {}", lines.join(" / ")) }
-}
-
 fn cannot_start(profile: &Profile, source: io::Error) -> RunError {
     let class = if source.kind() == io::ErrorKind::NotFound { Class::Unavailable } else { Class::Failed };
     let program = profile.command.first().cloned().unwrap_or_default();
@@ -430,5 +426,9 @@ async fn version(profile: &Profile) -> Option<String> {
     }
     let command = command(&profile.version);
     let printed = spawn_blocking(move || process::printed(command, VERSION_TIMEOUT)).await.ok()??;
-    printed.lines().map(str::trim).find(|line| line.contains(|letter: char| letter.is_ascii_digit())).map(str::to_owned)
+    printed
+        .lines()
+        .map(str::trim)
+        .find(|line| line.contains(|letter: char| letter.is_ascii_digit()))
+        .map(process::shown)
 }
