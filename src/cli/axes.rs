@@ -105,6 +105,11 @@ pub struct Axes {
     #[arg(long, value_name = "N", value_parser = of(number(1..=1_000_000_u32)))]
     pub rate: Option<List<u32>>,
 
+    /// How long a connection of rr waits between a response and its next request, such as 1s: connections that mostly
+    /// wait. Latency counts from the end of this time
+    #[arg(long, value_name = "TIME", value_parser = of(values::delay), hide_short_help = true)]
+    pub think: Option<List<Duration>>,
+
     /// How much to deliver [default: what arrives in a second, and up to ten seconds until it is 1GB; matrix: --time 1]
     #[arg(long, value_name = "SIZE", value_parser = one(values::size))]
     pub bytes: Option<List<u64>>,

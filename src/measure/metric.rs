@@ -68,8 +68,8 @@ pub enum Written {
 use Written::{Digits, Kibibytes, Millions, Percent};
 
 /// The figure by which runs of a cell are compared: [`Sample::gbps`], answered requests a second, or connections in a
-/// megabyte. More is better. For requests at a rate it is the 99th percentile of their latency, in microseconds; less
-/// is better. `None` if it is unknown, or if the run failed.
+/// megabyte. More is better. For requests at a rate, or with pauses between them, it is the 99th percentile of their
+/// latency, in microseconds; less is better. `None` if it is unknown, or if the run failed.
 pub fn speed(sample: &Sample) -> Option<f64> {
     speed_of(&sample.cell).of_run(sample)
 }
@@ -77,7 +77,7 @@ pub fn speed(sample: &Sample) -> Option<f64> {
 /// The metric that is the [`speed`] of a cell.
 pub fn speed_of(cell: &Cell) -> &'static Metric {
     match (cell.workload, cell.workload.requests()) {
-        (_, Some(requests)) if requests.rate.is_some() => &P99,
+        (_, Some(requests)) if requests.is_paced() => &P99,
         (_, Some(_)) => &REQUESTS,
         (Workload::Idle, None) => &CONNECTIONS,
         (_, None) => &GBPS,
@@ -98,7 +98,7 @@ const REQUESTS: Metric =
         .of(has_requests)
         .better(Some(true));
 
-/// The speed of requests that are made at a rate. The number of responses a second is the rate itself.
+/// The speed of requests at a rate or with pauses, which decide the number of responses a second.
 const P99: Metric = quantile("latency_p99_us", "p99", 0.99).about("the same for 99 %");
 
 /// The speed of idle connections: the number of them that fits into a megabyte.

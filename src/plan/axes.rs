@@ -2,6 +2,7 @@
 //! options that a cell does not take, and the command line that repeats a run.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use netstacks::StackKind;
 use platform::Offload;
@@ -71,6 +72,10 @@ impl Kind {
 
     fn has_depth(&self) -> bool {
         self.mode == Some(Mode::Rr) && self.protocol == Protocol::Tcp
+    }
+
+    fn has_think(&self) -> bool {
+        self.has_client() && self.mode == Some(Mode::Rr)
     }
 
     fn has_amount(&self) -> bool {
@@ -199,10 +204,12 @@ axes! {
         => |run| of_requests(run, |requests| requests.depth);
     Chosen rate "--rate": Kind::has_requests, "only rr and crr have requests; bulk bytes have --bitrate"
         => |run| run.workload.requests()?.rate.map(text);
+    Chosen think "--think": Kind::has_think, "only the connections of rr wait between requests"
+        => |run| Some(run.workload.requests()?.think).filter(|think| !think.is_zero()).map(time);
     Free bytes "--bytes": Kind::has_amount, NO_BYTES
         => |run| if let Amount::Bytes(bytes) = run.amount { Some(text(bytes)) } else { None };
     Free time "--time": |_| true, ""
-        => |run| if let Amount::Time { time, bytes: 0 } = run.amount { Some(text(time.as_secs_f64())) } else { None };
+        => |run| if let Amount::Time { time, bytes: 0 } = run.amount { Some(self::time(time)) } else { None };
     Free warmup "--warmup": Kind::has_amount, NO_BYTES
         => |run| run.workload.is_stream().then(|| text(run.warmup_bytes));
     Free window "--window": Kind::has_window, "there is no stack; leave it out"
@@ -228,6 +235,10 @@ axes! {
 /// The value as text.
 fn text(value: impl Display) -> String {
     value.to_string()
+}
+
+fn time(value: Duration) -> String {
+    value.as_secs_f64().to_string()
 }
 
 /// The value as text, unless it is the default.

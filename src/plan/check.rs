@@ -294,7 +294,18 @@ fn requests(axes: &Axes, mode: Mode) -> Result<Option<Requests>, PlanError> {
         // The command line refuses 0.
         depth: axes.depth.one().and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN),
         rate: axes.rate.one().and_then(NonZeroU32::new),
+        think: think(axes)?,
     }))
+}
+
+/// The time between a response and the next request of its connection.
+fn think(axes: &Axes) -> Result<Duration, PlanError> {
+    match axes.think.one() {
+        Some(_) if axes.rate.is_some() => {
+            Err(PlanError::new("--think", "a rate has its own schedule; leave out --rate"))
+        }
+        think => Ok(think.unwrap_or_default()),
+    }
 }
 
 fn parallel(axes: &Axes, workload: Workload) -> Result<NonZeroU16, PlanError> {

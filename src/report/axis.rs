@@ -29,7 +29,7 @@ pub(super) struct Axis {
 }
 
 /// All axes, in the order of their columns.
-pub(super) static AXES: [Axis; 29] = [
+pub(super) static AXES: [Axis; 30] = [
     axis("layer", "layer", |cell| Some(cell.layer().to_string())).said(|cell, value| {
         (!matches!(cell.layer(), Layer::Path | Layer::Program | Layer::Forward)).then(|| format!("layer {value}"))
     }),
@@ -103,6 +103,11 @@ pub(super) static AXES: [Axis; 29] = [
         .said(|_, value| (value != "1").then(|| format!("depth {value}"))),
     number("rate", "rate /s", |cell| Some(cell.workload.requests()?.rate?.to_string()))
         .said(|_, value| Some(format!("{value} requests a second"))),
+    number("think_seconds", "think s", |cell| {
+        let think = cell.workload.requests()?.think;
+        (!think.is_zero()).then(|| think.as_secs_f64().to_string())
+    })
+    .said(|_, value| Some(format!("{value} s between a response and the next request"))),
     axis("ipv6", "IP", |cell| Some(if cell.ipv6 { "IPv6" } else { "IPv4" }.to_owned()))
         .machine(|cell| Some(cell.ipv6.to_string())),
     axis("conditions", "link", |cell| {

@@ -149,7 +149,7 @@ pub(super) enum Kind {
     Datagrams,
     /// The same with requests, as many as are answered.
     Requests,
-    /// The same with requests at a rate.
+    /// The same with requests at a rate, or with pauses between them.
     Rated,
     /// The same with connections that are held open.
     Connections,
@@ -161,7 +161,7 @@ impl Kind {
     fn of(cell: &Cell) -> Self {
         match (cell.workload, cell.workload.requests()) {
             _ if cell.forwarder().is_some() => Self::Forwarders,
-            (_, Some(requests)) if requests.rate.is_some() => Self::Rated,
+            (_, Some(requests)) if requests.is_paced() => Self::Rated,
             (_, Some(_)) => Self::Requests,
             (Workload::Datagrams(_), None) => Self::Datagrams,
             (Workload::Idle, None) => Self::Connections,

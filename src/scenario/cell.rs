@@ -323,7 +323,7 @@ pub(crate) fn si(number: u64) -> String {
 
 /// The words for requests, without settings at their default.
 fn load(requests: Requests, connections: u16) -> impl Iterator<Item = String> {
-    let Requests { request_bytes, response_bytes, depth, rate } = requests;
+    let Requests { request_bytes, response_bytes, depth, rate, think } = requests;
     let usual = Requests::default();
     [
         (connections != 1).then(|| format!("{connections} connections")),
@@ -331,6 +331,7 @@ fn load(requests: Requests, connections: u16) -> impl Iterator<Item = String> {
             .then(|| format!("{request_bytes} for {}", plural(response_bytes, "byte"))),
         (depth != usual.depth).then(|| format!("depth {depth}")),
         rate.map(|rate| format!("at {rate}/s")),
+        (think != usual.think).then(|| format!("thinking {think:?}")),
     ]
     .into_iter()
     .flatten()

@@ -1,10 +1,13 @@
 //! The work of the clients.
 
 use std::num::{NonZeroU16, NonZeroU32};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::nanoseconds;
 
 /// The work of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -127,7 +130,8 @@ pub enum Protocol {
     Udp,
 }
 
-/// The requests of a [`Workload`]. The next request of a connection follows the response, unless there is a rate.
+/// The requests of a [`Workload`]. The next request of a connection follows the response, unless there is a rate or a
+/// time to think.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Requests {
     /// Length of a request, in bytes.
@@ -138,12 +142,29 @@ pub struct Requests {
     pub depth: NonZeroU16,
     /// Requests a second in all, evenly spaced; `None` for as many as are answered.
     pub rate: Option<NonZeroU32>,
+    /// How long a connection waits after a response until its next request is due.
+    #[schemars(with = "u64")]
+    #[serde(rename = "think_ns", with = "nanoseconds", default, skip_serializing_if = "Duration::is_zero")]
+    pub think: Duration,
 }
 
 /// One byte each way, one request at a time, as in netperf's `TCP_RR`.
 impl Default for Requests {
     fn default() -> Self {
-        Self { request_bytes: NonZeroU32::MIN, response_bytes: NonZeroU32::MIN, depth: NonZeroU16::MIN, rate: None }
+        Self {
+            request_bytes: NonZeroU32::MIN,
+            response_bytes: NonZeroU32::MIN,
+            depth: NonZeroU16::MIN,
+            rate: None,
+            think: Duration::ZERO,
+        }
+    }
+}
+
+impl Requests {
+    /// Whether the clock decides how many there are, and not how fast they are answered.
+    pub const fn is_paced(self) -> bool {
+        self.rate.is_some() || !self.think.is_zero()
     }
 }
 

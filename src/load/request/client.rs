@@ -18,6 +18,7 @@ use crate::load::error::LoadError;
 use crate::load::sockets::Sockets;
 use crate::load::window::Window;
 use crate::sample::{DatagramFacts, IdleFacts};
+use crate::scenario::Requests;
 
 /// How long a thread makes requests before the timed window.
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -67,8 +68,9 @@ pub(super) struct Requester {
     slots: Vec<Slot>,
     pub(super) counts: Counts,
     pace: Pace,
-    /// Slots that wait for a request to be due. A slot is listed once for each request that it has room for.
-    idle: VecDeque<usize>,
+    /// Slots that wait for a request to be due, in the order of the times from which they are free. A slot is listed once
+    /// for each request that it has room for.
+    idle: VecDeque<(usize, Instant)>,
     /// Connections with an unfinished handshake.
     handshakes: usize,
     /// Connections made so far.
@@ -211,9 +213,9 @@ impl<S: Sockets> Work<S> for Requester {
         self.start_due(&mut engine.sockets)
     }
 
-    fn due_at(&self, now: Instant) -> Option<Instant> {
+    fn due_at(&self, _: Instant) -> Option<Instant> {
         // Without an idle slot, a request that is due waits for an event.
-        let next = self.pace.next(now).filter(|_| !self.idle.is_empty());
+        let next = self.idle.front().and_then(|(_, free)| self.pace.next(*free));
         let look = self.exchange.is_udp().then(|| self.looked + LOOK);
         next.into_iter().chain(look).min()
     }
@@ -249,11 +251,17 @@ impl Requester {
         self.counts.verdict(self.answered)
     }
 
-    /// Sets the pace at which requests are started from now on.
+    /// Sets the pace at which requests are started from now on. The first time to think is not as long for all slots: else
+    /// all requests would be due together for ever.
     fn begin<S: Sockets>(&mut self, engine: &mut Engine<S>, pace: Pace) -> Result<(), LoadError> {
         self.pace = pace;
-        let depth = self.exchange.requests.depth.get().into();
-        self.idle = (0..depth).flat_map(|_| 0..self.slots.len()).collect();
+        let Requests { depth, think, .. } = self.exchange.requests;
+        let (now, (index, threads)) = (engine.now(), self.thread);
+        let all = self.slots.len() * threads * usize::from(depth.get());
+        let free = |turn: usize| now + think.mul_f64((turn * threads + index) as f64 / all as f64);
+        self.idle = (0..self.slots.len() * usize::from(depth.get()))
+            .map(|turn| (turn % self.slots.len(), free(turn)))
+            .collect();
         self.start_due(&mut engine.sockets)
     }
 
@@ -266,10 +274,10 @@ impl Requester {
         }
         engine.turn_until(self, engine.now() + self.exchange.drain, |work, now| {
             let has_closed = |slot: &Slot| !(work.exchange.closes() && slot.is_taken);
-            work.slots.iter().all(|slot| slot.due.is_empty() && has_closed(slot)) && work.pace.due(now).is_none()
+            work.slots.iter().all(|slot| slot.due.is_empty() && has_closed(slot)) && work.pace.due(now, now).is_none()
         })?;
         let now = engine.now();
-        while let Some(due) = self.pace.due(now).filter(|_| self.counts.failed <= MAX_ERRORS) {
+        while let Some(due) = self.pace.due(now, now).filter(|_| self.counts.failed <= MAX_ERRORS) {
             self.pace.start();
             self.counts.unanswered(now - due);
         }
@@ -294,8 +302,9 @@ impl Requester {
     fn start_due<S: Sockets>(&mut self, sockets: &mut S) -> Result<(), LoadError> {
         // Each slot once: a request that fails at once is not retried before the next events are handled.
         for _ in 0..self.idle.len() {
-            let Some(due) = self.pace.due(sockets.now()) else { break };
-            let Some(index) = self.idle.pop_front() else { break };
+            let Some(&(index, free)) = self.idle.front() else { break };
+            let Some(due) = self.pace.due(free, sockets.now()) else { break };
+            self.idle.pop_front();
             self.pace.start();
             self.start(sockets, index, due)?;
         }
@@ -421,13 +430,15 @@ impl Requester {
         if self.exchange.connects && self.slots[index].is_taken {
             self.close(sockets, index);
         }
+        let now = sockets.now();
+        let free = now + self.exchange.requests.think;
         if self.idle.is_empty()
-            && let Some(due) = self.pace.due(sockets.now())
+            && let Some(due) = self.pace.due(free, now)
         {
             self.pace.start();
             return self.start(sockets, index, due);
         }
-        self.idle.push_back(index);
+        self.idle.push_back((index, free));
         Ok(())
     }
 
@@ -455,7 +466,8 @@ impl Requester {
             self.open(sockets, index).map_err(LoadError::io("connect again"))?;
         }
         // Tried again later, so that the clock is checked between failures.
-        self.idle.extend((0..lost.max(usize::from(self.exchange.connects))).map(|_| index));
+        let free = sockets.now() + self.exchange.requests.think;
+        self.idle.extend((0..lost.max(usize::from(self.exchange.connects))).map(|_| (index, free)));
         Ok(())
     }
 }

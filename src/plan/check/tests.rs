@@ -105,6 +105,7 @@ fn every_axis_is_taken_and_repeated_or_refused_by_its_name() {
         ("--response", "2KB"),
         ("--depth", "3"),
         ("--rate", "77"),
+        ("--think", "1.5s"),
         ("--bytes", "5MB"),
         ("--time", "300ms"),
         ("--warmup", "1MB"),
