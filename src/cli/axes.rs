@@ -61,7 +61,7 @@ pub struct Axes {
     #[arg(long, value_name = "N", value_parser = of(number(576..=u16::MAX)))]
     pub mtu: Option<List<u16>>,
 
-    /// Connections at once, to 10000; flows of datagrams, to 256 [default: 1]
+    /// Connections at once, to 10000; bulk UDP flows, to 256 [default: 1]
     #[arg(long, value_name = "N", value_parser = of(number(1..=10_000_u16)))]
     pub parallel: Option<List<u16>>,
 
@@ -117,6 +117,11 @@ pub struct Axes {
     /// Deliver for this time instead
     #[arg(long, value_name = "TIME", conflicts_with = "bytes", value_parser = one(values::time))]
     pub time: Option<List<Duration>>,
+
+    /// Read the memory of idle connections again this long after they were closed. A UDP flow has no end: it lives until
+    /// the subject's own time-out [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = one(values::time), hide_short_help = true)]
+    pub release: Option<List<Duration>>,
 
     /// How much to deliver first, not counted [default: 64MB, or less where the payload or the rate is less]
     #[arg(long, value_name = "SIZE", value_parser = one(values::size), hide_short_help = true)]

@@ -9,7 +9,7 @@
 //!        client ◄─ response ── server
 //!        client ◄─── close ─── server      as servers of short connections do
 //!
-//! idle   client ── byte ─────► server      once on each connection, and then nothing
+//! idle   client ── byte ─────► server      once on each connection or UDP flow, and then nothing
 //!        client ◄─ byte ────── server
 //! ```
 //!
@@ -69,8 +69,10 @@ pub(crate) struct Exchange {
     streams: Arc<[Stream]>,
     /// Whether each request has a connection of its own.
     pub(crate) connects: bool,
-    /// Whether the connections are only held open.
+    /// Whether the connections or flows are only held open.
     pub(crate) is_idle: bool,
+    /// How long their memory may take to be released.
+    release: Duration,
     /// Connections at once.
     pub(crate) connections: usize,
     /// The length of the timed window.
@@ -132,21 +134,25 @@ impl Exchange {
     pub(crate) fn of(scenario: &Scenario, streams: &Arc<[Stream]>) -> Option<Self> {
         let requests = match scenario.workload {
             // A byte each way.
-            Workload::Idle => Requests::default(),
+            workload if workload.held().is_some() => Requests::default(),
             workload => workload.requests()?,
         };
         let Amount::Time { time, .. } = scenario.amount else { return None };
         let Conditions { delay, jitter, duplicate_ppm, .. } = scenario.conditions;
         let protocol = scenario.workload.protocol().unwrap_or_default();
+        let is_idle = scenario.workload.held().is_some();
+        let drain = DRAIN_TIMEOUT + 4 * (delay + jitter);
         Some(Self {
             requests,
             protocol,
             copies: if protocol == Protocol::Udp && duplicate_ppm > 0 { 2 } else { 1 },
-            patience: PATIENCE + 4 * (delay + jitter),
-            drain: DRAIN_TIMEOUT + 4 * (delay + jitter),
+            // A flow is asked once, and a program may take long to make it.
+            patience: if is_idle { drain } else { PATIENCE + 4 * (delay + jitter) },
+            drain,
             streams: Arc::clone(streams),
             connects: matches!(scenario.workload, Workload::Crr(_) | Workload::UdpCrr(_)),
-            is_idle: scenario.workload == Workload::Idle,
+            is_idle,
+            release: scenario.release,
             connections: scenario.parallel.get().into(),
             time,
             request: Pattern::of_messages(SEED, requests.request_bytes.get() as usize),

@@ -8,7 +8,7 @@ use self::kinds::{
     is_program, is_udp,
 };
 use crate::sample::{ProgramFacts, Sample, gbps};
-use crate::scenario::{Cell, Layer, Mode, Workload};
+use crate::scenario::{Cell, Layer, Mode};
 
 /// A figure of a run, and of all runs of a cell.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ pub fn speed_of(cell: &Cell) -> &'static Metric {
     match (cell.workload, cell.workload.requests()) {
         (_, Some(requests)) if requests.is_paced() => &P99,
         (_, Some(_)) => &REQUESTS,
-        (Workload::Idle, None) => &CONNECTIONS,
+        (workload, None) if workload.held().is_some() => &CONNECTIONS,
         (_, None) => &GBPS,
     }
 }
@@ -104,7 +104,7 @@ const P99: Metric = quantile("latency_p99_us", "p99", 0.99).about("the same for 
 /// The speed of idle connections: the number of them that fits into a megabyte.
 const CONNECTIONS: Metric =
     median("connections_per_mb", "connections", "/MB", |sample| sample.connections_per_mb().filter(|_| sample.is_ok()))
-        .about("connections that were held open in a megabyte, 10⁶ bytes, of the subject's memory")
+        .about("connections or flows that were held open in a megabyte, 10⁶ bytes, of the subject's memory")
         .of(has_idle)
         .better(Some(true));
 
@@ -115,13 +115,13 @@ pub static METRICS: [Metric; 48] = [
     CONNECTIONS,
     median("bytes_per_connection", "memory each", "KiB", |sample| sample.measured.idle?.bytes_per_connection())
         .about(
-            "memory that each connection takes once a byte has crossed it each way, with its task of the server and \
-                a little of the client",
+            "memory that each connection or flow takes once a byte has crossed it each way, with its task of the server \
+                and a little of the client",
         )
         .of(has_idle)
         .written(Kibibytes),
     median("released_share", "released", "", |sample| sample.measured.idle?.released_share())
-        .about("share of that memory that is given back a second after all connections were closed")
+        .about("share of that memory that is given back in --release, a second by default, after all were closed")
         .of(has_idle)
         .written(Percent)
         .better(Some(true)),
@@ -169,7 +169,7 @@ pub static METRICS: [Metric; 48] = [
         .only_samples()
         .text("datagrams", "{} found as the highest rate"),
     median("lost_share", "lost", "%", |sample| Some(sample.measured.datagrams?.lost_share()? * 100.0))
-        .about("datagrams that were sent and did not arrive, or requests without a response in time")
+        .about("datagrams that were sent and did not arrive, or requests and flows without a response in time")
         .of(is_udp)
         .written(Digits(3))
         .text("datagrams", "{} lost"),
@@ -486,7 +486,7 @@ mod tests {
     use crate::measure::fixture::{cell, sample};
     use crate::measure::{Comparison, Summary, Verdict};
     use crate::sample::{IdleFacts, Latency, Packets, RequestFacts};
-    use crate::scenario::Requests;
+    use crate::scenario::{Requests, Workload};
 
     #[test]
     fn every_metric_has_a_name_of_its_own_a_head_and_a_meaning() {

@@ -11,7 +11,8 @@ use super::PlanError;
 use crate::cli::Axes;
 use crate::cli::list::One;
 use crate::scenario::{
-    Amount, Conditions, DEFAULT_MTU, Layer, Mode, Protocol, Requests, RuntimeKind, RuntimeName, Scenario, Verify,
+    Amount, Conditions, DEFAULT_MTU, DEFAULT_RELEASE, Layer, Mode, Protocol, Requests, RuntimeKind, RuntimeName,
+    Scenario, Verify,
 };
 
 /// A property of a cell that has an option.
@@ -86,8 +87,12 @@ impl Kind {
         self.has_client() && (self.is_bulk() || self.has_streams)
     }
 
+    fn is_idle(&self) -> bool {
+        self.mode == Some(Mode::Idle)
+    }
+
     fn has_client_threads(&self) -> bool {
-        self.has_client() && self.mode != Some(Mode::Idle)
+        self.has_client() && !self.is_idle()
     }
 
     fn has_window(&self) -> bool {
@@ -210,6 +215,8 @@ axes! {
         => |run| if let Amount::Bytes(bytes) = run.amount { Some(text(bytes)) } else { None };
     Free time "--time": |_| true, ""
         => |run| if let Amount::Time { time, bytes: 0 } = run.amount { Some(self::time(time)) } else { None };
+    Free release "--release": Kind::is_idle, "only idle connections and flows are closed to see what is released"
+        => |run| Some(run.release).filter(|release| *release != DEFAULT_RELEASE).map(time);
     Free warmup "--warmup": Kind::has_amount, NO_BYTES
         => |run| run.workload.is_stream().then(|| text(run.warmup_bytes));
     Free window "--window": Kind::has_window, "there is no stack; leave it out"

@@ -12,7 +12,7 @@ use crate::cli::axes::Contender;
 use crate::cli::list::One;
 use crate::cli::{Axes, Cli, Netns, Run, Settings, Switch};
 use crate::scenario::{
-    Amount, Conditions, DEFAULT_MTU, Devices, Generator, Layer, Mode, Protocol, RELEASE_DELAY, Requests, RuntimeKind,
+    Amount, Conditions, DEFAULT_MTU, DEFAULT_RELEASE, Devices, Generator, Layer, Mode, Protocol, Requests, RuntimeKind,
     RuntimeName, SHORTEST_DATAGRAM, Scenario, Subject, Tun, Verify, Workload, plural,
 };
 
@@ -95,6 +95,7 @@ impl TryFrom<Run> for Scenario {
             check_mtu(mtu, ipv6)?;
         }
         let bitrate = bitrate(&axes, workload, &conditions)?;
+        let release = release(&axes, settings.timeout)?;
         let offload = axes.offload.one().unwrap_or_default();
         let scenario = Self {
             subject,
@@ -114,7 +115,8 @@ impl TryFrom<Run> for Scenario {
             congestion: congestion(axes.congestion.one())?,
             verify: axes.verify.one().unwrap_or(Verify::Sample),
             generator: Generator::Own,
-            amount: amount(&axes, timeout(settings.timeout)?, workload, parallel, &conditions)?,
+            amount: amount(&axes, timeout(settings.timeout)?, release, workload, parallel, &conditions)?,
+            release,
             warmup_bytes: warmup_of(&axes, workload, bitrate, &conditions)?,
             interval: interval(&settings, subject)?,
             timeout: settings.timeout,
@@ -315,18 +317,29 @@ fn parallel(axes: &Axes, workload: Workload) -> Result<NonZeroU16, PlanError> {
         count if count > MAX_FLOWS && workload.datagram_bytes().is_some() => {
             Err(PlanError::new("--parallel", format!("at most {MAX_FLOWS} flows of datagrams")))
         }
-        1 if workload == Workload::Idle => Err(PlanError::new(
+        1 if workload.held().is_some() => Err(PlanError::new(
             "--parallel",
-            "idle compares the memory of many connections with that of one; at least 2",
+            "idle compares the memory of many connections with the memory of one; at least 2",
         )),
         _ => Ok(parallel),
     }
+}
+
+/// How long the mode idle waits for the subject to release memory.
+fn release(axes: &Axes, timeout: Duration) -> Result<Duration, PlanError> {
+    let release = axes.release.one().unwrap_or(DEFAULT_RELEASE);
+    if axes.release.is_some() && release >= timeout {
+        let [release, timeout] = [release, timeout].map(|time| time.as_secs_f64());
+        return Err(PlanError::new("--release", format!("{release} seconds do not fit into --timeout {timeout}")));
+    }
+    Ok(release)
 }
 
 /// How much is delivered. A default must fit a short `--timeout`.
 fn amount(
     axes: &Axes,
     timeout: Duration,
+    release: Duration,
     workload: Workload,
     streams: NonZeroU16,
     conditions: &Conditions,
@@ -334,7 +347,7 @@ fn amount(
     let asked = axes.time.one();
     if !workload.is_stream() {
         // After its window, the mode idle waits for the stack to release memory.
-        let afterwards = if workload == Workload::Idle { RELEASE_DELAY } else { Duration::ZERO };
+        let afterwards = if workload.held().is_some() { release } else { Duration::ZERO };
         let timeout = timeout.saturating_sub(afterwards);
         return time(asked.unwrap_or(DEFAULT_REQUEST_TIME.min(timeout / 2)), timeout).map(Amount::time);
     }

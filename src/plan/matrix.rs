@@ -15,7 +15,7 @@ use crate::cli::axes::{compiled_in, offloads};
 use crate::cli::list::One;
 use crate::cli::{Axes, Forward, List, Matrix, Preset, Run, Switch};
 use crate::measure::Method;
-use crate::scenario::{Amount, Cell, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario, Workload};
+use crate::scenario::{Amount, Cell, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario};
 
 /// The timeout of a run over a bad network in a preset. The run lasts for a second, but some stacks wait for a minute.
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(15);
@@ -66,7 +66,9 @@ impl MatrixPlan {
     /// About how long the matrix takes; `None` if the length of a run is a number of bytes.
     pub fn time(&self) -> Option<Duration> {
         let of_round = self.scenarios.iter().map(|scenario| match scenario.amount {
-            Amount::Time { time, .. } if scenario.workload == Workload::Idle => Some(time + 4 * OVERHEAD),
+            Amount::Time { time, .. } if scenario.workload.held().is_some() => {
+                Some(time + scenario.release + 2 * OVERHEAD)
+            }
             Amount::Time { time, .. } if scenario.searches() => Some(time + SEARCH),
             Amount::Time { time, .. } => Some(time + OVERHEAD),
             Amount::Bytes(_) => None,

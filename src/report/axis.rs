@@ -74,9 +74,10 @@ pub(super) static AXES: [Axis; 30] = [
     number("mtu_bytes", "MTU", |cell| cell.mtu.map(|mtu| mtu.to_string()))
         .said(|_, value| Some(format!("MTU {value}"))),
     number("parallel", "connections", |cell| Some(cell.parallel.to_string())).said(|cell, value| {
-        match cell.workload.datagram_bytes() {
-            Some(_) => None,
-            None => Some(plural(value, if cell.workload.is_bulk() { "stream" } else { "connection" })),
+        match (cell.workload.datagram_bytes(), cell.workload.held()) {
+            (Some(_), _) => None,
+            (None, Some(held)) => Some(plural(value, held)),
+            (None, None) => Some(plural(value, if cell.workload.is_bulk() { "stream" } else { "connection" })),
         }
     }),
     number("client_threads", "client threads", |cell| cell.client_threads.map(|threads| threads.to_string()))

@@ -151,7 +151,7 @@ pub(super) enum Kind {
     Requests,
     /// The same with requests at a rate, or with pauses between them.
     Rated,
-    /// The same with connections that are held open.
+    /// The same with connections or flows that are held open.
     Connections,
     /// Forwarders.
     Forwarders,
@@ -164,7 +164,7 @@ impl Kind {
             (_, Some(requests)) if requests.is_paced() => Self::Rated,
             (_, Some(_)) => Self::Requests,
             (Workload::Datagrams(_), None) => Self::Datagrams,
-            (Workload::Idle, None) => Self::Connections,
+            (workload, None) if workload.held().is_some() => Self::Connections,
             (_, None) => Self::Streams,
         }
     }

@@ -297,8 +297,10 @@ impl fmt::Display for Cell {
         words.extend(self.mtu.filter(|_| !usual_mtu).map(|mtu| format!("MTU {mtu}")));
         match self.workload.requests() {
             Some(requests) => words.extend(load(requests, self.parallel)),
-            None if self.workload == Workload::Idle => words.push(plural(self.parallel, "connection")),
-            None => words.extend((self.parallel != 1).then(|| format!("{} streams", self.parallel))),
+            None => match self.workload.held() {
+                Some(held) => words.push(plural(self.parallel, held)),
+                None => words.extend((self.parallel != 1).then(|| format!("{} streams", self.parallel))),
+            },
         }
         words.extend(self.client_threads.map(|threads| plural(threads, "client thread")));
         words.extend(self.workload.datagram_bytes().map(|len| format!("{len}-byte datagrams")));

@@ -27,6 +27,8 @@ pub enum Workload {
     UdpCrr(Requests),
     /// TCP connections that are held open: a byte each way on each, and then nothing.
     Idle,
+    /// UDP flows that are held open: a datagram each way on each, and then nothing.
+    UdpIdle,
     /// Packets without TCP, there and back: only [the device](crate::scenario::Subject::Device) has it, and it has no other.
     Packets,
 }
@@ -43,13 +45,13 @@ impl Workload {
         }
     }
 
-    /// The work of a mode over UDP; `None` if UDP does not have the mode, or if an argument that the mode needs is
-    /// missing.
+    /// The work of a mode over UDP; `None` if an argument that the mode needs is missing.
     pub const fn udp(mode: Mode, requests: Option<Requests>, datagram_bytes: Option<NonZeroU16>) -> Option<Self> {
         match (mode, requests, datagram_bytes) {
             (Mode::Reader | Mode::Writer | Mode::Both, _, Some(len)) => Some(Self::Datagrams(Datagrams { mode, len })),
             (Mode::Rr, Some(requests), _) => Some(Self::UdpRr(requests)),
             (Mode::Crr, Some(requests), _) => Some(Self::UdpCrr(requests)),
+            (Mode::Idle, ..) => Some(Self::UdpIdle),
             _ => None,
         }
     }
@@ -58,7 +60,7 @@ impl Workload {
     pub const fn protocol(self) -> Option<Protocol> {
         match self {
             Self::Stream(_) | Self::Rr(_) | Self::Crr(_) | Self::Idle => Some(Protocol::Tcp),
-            Self::Datagrams(_) | Self::UdpRr(_) | Self::UdpCrr(_) => Some(Protocol::Udp),
+            Self::Datagrams(_) | Self::UdpRr(_) | Self::UdpCrr(_) | Self::UdpIdle => Some(Protocol::Udp),
             Self::Packets => None,
         }
     }
@@ -69,7 +71,7 @@ impl Workload {
             Self::Stream(mode) | Self::Datagrams(Datagrams { mode, .. }) => Some(mode),
             Self::Rr(_) | Self::UdpRr(_) => Some(Mode::Rr),
             Self::Crr(_) | Self::UdpCrr(_) => Some(Mode::Crr),
-            Self::Idle => Some(Mode::Idle),
+            Self::Idle | Self::UdpIdle => Some(Mode::Idle),
             Self::Packets => None,
         }
     }
@@ -78,7 +80,7 @@ impl Workload {
     pub const fn requests(self) -> Option<Requests> {
         match self {
             Self::Rr(requests) | Self::UdpRr(requests) | Self::Crr(requests) | Self::UdpCrr(requests) => Some(requests),
-            Self::Stream(_) | Self::Datagrams(_) | Self::Idle | Self::Packets => None,
+            Self::Stream(_) | Self::Datagrams(_) | Self::Idle | Self::UdpIdle | Self::Packets => None,
         }
     }
 
@@ -86,6 +88,15 @@ impl Workload {
     pub const fn datagram_bytes(self) -> Option<NonZeroU16> {
         match self {
             Self::Datagrams(datagrams) => Some(datagrams.len),
+            _ => None,
+        }
+    }
+
+    /// The noun for each of the things that it only holds open; `None` if it does more.
+    pub const fn held(self) -> Option<&'static str> {
+        match self {
+            Self::Idle => Some("connection"),
+            Self::UdpIdle => Some("flow"),
             _ => None,
         }
     }
@@ -182,6 +193,6 @@ pub enum Mode {
     Rr,
     /// A connection for each request: connect, request, response, close
     Crr,
-    /// Connections that are held open: what they cost in memory
+    /// Connections, or flows of datagrams, that are held open: what they cost in memory
     Idle,
 }

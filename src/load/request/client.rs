@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::counts::{Counts, kind};
 use super::pace::Pace;
-use super::{Exchange, Requested};
+use super::{Exchange, PATIENCE, Requested};
 use crate::load::engine::{Client, Engine, Work};
 use crate::load::error::LoadError;
 use crate::load::sockets::Sockets;
@@ -25,6 +25,9 @@ const WARM_UP: Duration = Duration::from_millis(100);
 
 /// A run with more failures than this ends early.
 const MAX_ERRORS: u64 = 10_000;
+
+/// Most flows that are asked at once: a device's queue may hold 500 packets.
+const AT_ONCE: usize = 256;
 
 /// How often a thread checks for lost requests over UDP.
 const LOOK: Duration = Duration::from_millis(20);
@@ -133,10 +136,11 @@ impl<S: Sockets> Work<S> for Requester {
     fn run(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
         // What was counted so far does not count.
         self.exchange.begin();
-        (self.is_warm_up, self.counts) = (false, Counts::default());
+        self.is_warm_up = false;
         if self.exchange.is_idle {
             return self.hold_idle(engine, window);
         }
+        self.counts = Counts::default();
         let warm = self.answered;
         self.background_bytes = self.background_bytes();
         let begin = engine.now();
@@ -216,7 +220,9 @@ impl<S: Sockets> Work<S> for Requester {
     fn due_at(&self, _: Instant) -> Option<Instant> {
         // Without an idle slot, a request that is due waits for an event.
         let next = self.idle.front().and_then(|(_, free)| self.pace.next(*free));
-        let look = self.exchange.is_udp().then(|| self.looked + LOOK);
+        // Flows at rest wait for nothing.
+        let looks = self.exchange.is_udp() && (self.is_warm_up || !self.exchange.is_idle);
+        let look = looks.then(|| self.looked + LOOK);
         next.into_iter().chain(look).min()
     }
 }
@@ -237,15 +243,33 @@ impl Requester {
         if self.thread.0 == 0 { self.exchange.background_bytes() } else { 0 }
     }
 
-    /// Makes a request on some connections, and waits for the responses.
+    /// How long the memory of connections at rest may take to be released.
+    pub(super) fn release(&self) -> Duration {
+        self.exchange.release
+    }
+
+    /// The number of requests that were answered.
+    pub(super) fn answered(&self) -> u64 {
+        self.answered
+    }
+
+    /// Makes a request on some connections, and waits for the responses. Over UDP only so many are sent at once that no
+    /// queue on the way is too short for them.
     pub(super) fn ask_each<S: Sockets>(
         &mut self,
         engine: &mut Engine<S>,
         slots: Range<usize>,
     ) -> Result<(), LoadError> {
+        let at_once = if self.exchange.is_udp() { AT_ONCE } else { usize::MAX };
+        let mut asked = slots.start;
         for index in slots {
             let now = engine.now();
             self.start(&mut engine.sockets, index, now)?;
+            if index + 1 - asked == at_once {
+                let is_answered = |slot: &Slot| slot.due.is_empty();
+                engine.turn_until(self, now + PATIENCE, |work, _| work.slots[asked..=index].iter().all(is_answered))?;
+                asked = index + 1;
+            }
         }
         self.stop(engine)?;
         self.counts.verdict(self.answered)

@@ -1,4 +1,6 @@
-//! Idle connections: opened, asked once, held open, and closed. The memory is read after each step.
+//! Idle connections and UDP flows: opened, asked once, held open, and closed. The memory is read after each step.
+//!
+//! A connection that breaks fails the run. A flow without an answer counts as lost, as any datagram does.
 
 use std::process;
 
@@ -9,7 +11,6 @@ use crate::load::engine::Engine;
 use crate::load::error::LoadError;
 use crate::load::sockets::Sockets;
 use crate::load::window::Window;
-use crate::scenario::RELEASE_DELAY;
 
 impl Requester {
     /// Opens all connections, and makes a request on each.
@@ -19,7 +20,8 @@ impl Requester {
         self.ask_each(engine, 0..1)?;
         self.idle_facts.rss_before_bytes = rss_bytes(window);
         engine.connect(self, 1..self.connections())?;
-        self.ask_each(engine, 1..self.connections())
+        self.ask_each(engine, 1..self.connections())?;
+        if self.answered() == 0 { Err(LoadError::Silent { sent: self.counts.sent }) } else { Ok(()) }
     }
 
     /// Holds the connections open for the time of the window.
@@ -34,12 +36,12 @@ impl Requester {
         Ok(())
     }
 
-    /// Closes all connections, and waits for the stack to release their memory.
+    /// Closes all connections, and waits for the subject to release their memory.
     pub(super) fn close_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
-        self.idle_facts.connections = self.connections() as u64;
+        (self.idle_facts.connections, self.idle_facts.release) = (self.answered(), self.release());
         self.idle_facts.rss_idle_bytes = rss_bytes(window);
         (0..self.connections()).for_each(|index| self.close(&mut engine.sockets, index));
-        engine.turn_until(self, engine.now() + RELEASE_DELAY, |_, _| false)?;
+        engine.turn_until(self, engine.now() + self.release(), |_, _| false)?;
         self.idle_facts.rss_closed_bytes = rss_bytes(window);
         self.counts.verdict(self.idle_facts.connections)
     }
