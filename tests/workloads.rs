@@ -151,6 +151,25 @@ fn an_idle_flow_without_an_answer_is_lost() {
     assert_eq!((&datagrams["sent"], &idle["connections"]), (&400.into(), &datagrams["arrived"]), "{sample}");
 }
 
+/// The client's half is closed and the server's is open: a byte comes back at the end.
+#[test]
+fn half_closed_connections_rest_and_end() {
+    skip_if!(no_device());
+    for subject in [
+        "--layer loopback",
+        "--layer kernel",
+        "-n lwip",
+        "-n ipstack",
+        "-n smoltcp --ipv6",
+        "--layer proxy -n lwip",
+        "--layer stack -n smoltcp",
+    ] {
+        let sample = success(&format!("-m idle --half-closed {subject} --parallel 300 --time 0.3"));
+        let cell = (&sample["idle"]["connections"], &sample["half_closed"]);
+        assert_eq!(cell, (&300.into(), &true.into()), "{subject}\n{sample}");
+    }
+}
+
 /// A request and its response each cross the link once, so they take twice the delay, plus the time of the path.
 #[test]
 fn a_delay_is_in_the_latency_of_every_request() {

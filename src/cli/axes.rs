@@ -118,6 +118,11 @@ pub struct Axes {
     #[arg(long, value_name = "TIME", conflicts_with = "bytes", value_parser = one(values::time))]
     pub time: Option<List<Duration>>,
 
+    /// Idle connections of which the client has closed its sending side and the server has not
+    #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_missing_value = "on",
+        value_parser = names::<Switch>(), hide_short_help = true)]
+    pub half_closed: Option<List<Switch>>,
+
     /// Read the memory of idle connections again this long after they were closed. A UDP flow has no end: it lives until
     /// the subject's own time-out [default: 1s]
     #[arg(long, value_name = "TIME", value_parser = one(values::time), hide_short_help = true)]

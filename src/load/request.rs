@@ -11,6 +11,8 @@
 //!
 //! idle   client ── byte ─────► server      once on each connection or UDP flow, and then nothing
 //!        client ◄─ byte ────── server
+//!        client ── FIN ──────► server      with --half-closed; at the end, the server sends its half's last byte
+//!        client ◄─ byte, FIN ─ server
 //! ```
 //!
 //! Over UDP, a request and its response are one datagram each. Both begin with the same number, which matches them. A
@@ -32,6 +34,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use portable_atomic::AtomicU64;
+use tokio::sync::Semaphore;
 
 use super::pattern::Pattern;
 use super::stream::Stream;
@@ -73,6 +76,12 @@ pub(crate) struct Exchange {
     pub(crate) is_idle: bool,
     /// How long their memory may take to be released.
     release: Duration,
+    /// Whether the client closes its half of each of them.
+    is_half_closed: bool,
+    /// The connections of which the server has read the end.
+    half_closed: AtomicU64,
+    /// Closed when the servers of half-closed connections may end them.
+    rest: Semaphore,
     /// Connections at once.
     pub(crate) connections: usize,
     /// The length of the timed window.
@@ -152,6 +161,9 @@ impl Exchange {
             streams: Arc::clone(streams),
             connects: matches!(scenario.workload, Workload::Crr(_) | Workload::UdpCrr(_)),
             is_idle,
+            is_half_closed: scenario.workload == Workload::HalfClosed,
+            half_closed: AtomicU64::new(0),
+            rest: Semaphore::const_new(0),
             release: scenario.release,
             connections: scenario.parallel.get().into(),
             time,
@@ -173,9 +185,21 @@ impl Exchange {
         self.protocol == Protocol::Udp
     }
 
-    /// Whether the server closes each connection.
+    /// Whether the server closes each connection after its next response.
     pub(crate) fn closes(&self) -> bool {
-        self.connects && !self.is_udp()
+        self.connects && !self.is_udp() || self.rest.is_closed()
+    }
+
+    /// Holds a connection whose client has closed its half, until the client wants its end.
+    async fn rest(&self) {
+        self.half_closed.fetch_add(1, Ordering::Relaxed);
+        // Nothing is acquired: the semaphore is only ever closed.
+        let _closed = self.rest.acquire().await;
+    }
+
+    /// The connections of which the server has read the end.
+    fn half_closed(&self) -> u64 {
+        self.half_closed.load(Ordering::Relaxed)
     }
 
     /// Bytes that have arrived of the streams beside the requests.

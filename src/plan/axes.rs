@@ -12,7 +12,7 @@ use crate::cli::Axes;
 use crate::cli::list::One;
 use crate::scenario::{
     Amount, Conditions, DEFAULT_MTU, DEFAULT_RELEASE, Layer, Mode, Protocol, Requests, RuntimeKind, RuntimeName,
-    Scenario, Verify,
+    Scenario, Verify, Workload,
 };
 
 /// A property of a cell that has an option.
@@ -215,6 +215,8 @@ axes! {
         => |run| if let Amount::Bytes(bytes) = run.amount { Some(text(bytes)) } else { None };
     Free time "--time": |_| true, ""
         => |run| if let Amount::Time { time, bytes: 0 } = run.amount { Some(self::time(time)) } else { None };
+    Chosen half_closed "--half-closed": |kind| kind.is_idle() && kind.protocol == Protocol::Tcp, "only the TCP connections of idle can be half-closed"
+        => |run| (run.workload == Workload::HalfClosed).then(|| "--half-closed".to_owned());
     Free release "--release": Kind::is_idle, "only idle connections and flows are closed to see what is released"
         => |run| Some(run.release).filter(|release| *release != DEFAULT_RELEASE).map(time);
     Free warmup "--warmup": Kind::has_amount, NO_BYTES

@@ -169,7 +169,9 @@ fn subject(axes: &Axes, mtu: u16, ipv6: bool) -> Result<(Subject, Workload), Pla
 fn workload(axes: &Axes, mode: Mode, room: u16) -> Result<Workload, PlanError> {
     let requests = requests(axes, mode)?;
     if axes.protocol.one().unwrap_or_default() == Protocol::Tcp {
-        return Workload::tcp(mode, requests).ok_or_else(|| PlanError::new("--mode", "it needs requests"));
+        let workload = Workload::tcp(mode, requests).ok_or_else(|| PlanError::new("--mode", "it needs requests"))?;
+        let is_half = axes.half_closed.one() == Some(Switch::On);
+        return Ok(workload.half_closed().filter(|_| is_half).unwrap_or(workload));
     }
     let datagram = NonZeroU16::new(datagram(axes.datagram.one(), room)?);
     if let Some(requests) = requests {
@@ -466,6 +468,9 @@ fn check_process(run: &Scenario) -> Result<(), PlanError> {
     let is_bulk_udp = run.workload.datagram_bytes().is_some();
     if stack == StackKind::External && run.command.is_none() {
         return Err(PlanError::new("--command", "the stack external needs it"));
+    }
+    if run.workload == Workload::HalfClosed {
+        return refuse("--half-closed", "its server closes a connection when the client has");
     }
     if run.profile.is_some() {
         return refuse("--profile", "only this program draws flame graphs of itself");

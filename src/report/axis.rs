@@ -5,7 +5,7 @@ use forwarders::Io;
 
 use super::format::UNKNOWN;
 use crate::measure::CellSummary;
-use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind, plural, si};
+use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind, Workload, plural, si};
 
 /// The number of threads of a runtime if none was given.
 const AS_PROCESSORS: &str = "as processors";
@@ -29,7 +29,7 @@ pub(super) struct Axis {
 }
 
 /// All axes, in the order of their columns.
-pub(super) static AXES: [Axis; 30] = [
+pub(super) static AXES: [Axis; 31] = [
     axis("layer", "layer", |cell| Some(cell.layer().to_string())).said(|cell, value| {
         (!matches!(cell.layer(), Layer::Path | Layer::Program | Layer::Forward)).then(|| format!("layer {value}"))
     }),
@@ -109,6 +109,13 @@ pub(super) static AXES: [Axis; 30] = [
         (!think.is_zero()).then(|| think.as_secs_f64().to_string())
     })
     .said(|_, value| Some(format!("{value} s between a response and the next request"))),
+    axis("half_closed", "half-closed", |cell| match cell.workload {
+        Workload::Idle => Some("no".to_owned()),
+        Workload::HalfClosed => Some("yes".to_owned()),
+        _ => None,
+    })
+    .machine(|cell| (cell.workload == Workload::HalfClosed).then(|| "true".to_owned()))
+    .said(|_, _| None),
     axis("ipv6", "IP", |cell| Some(if cell.ipv6 { "IPv6" } else { "IPv4" }.to_owned()))
         .machine(|cell| Some(cell.ipv6.to_string())),
     axis("conditions", "link", |cell| {

@@ -65,6 +65,8 @@ struct Fields {
     protocol: Protocol,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     datagram_bytes: Option<NonZeroU16>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    half_closed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client_threads: Option<NonZeroU16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,6 +114,7 @@ impl From<Cell> for Fields {
             mode: cell.workload.mode(),
             protocol: cell.workload.protocol().unwrap_or_default(),
             datagram_bytes: cell.workload.datagram_bytes(),
+            half_closed: cell.workload == Workload::HalfClosed,
             client_threads: cell.client_threads,
             bitrate: cell.bitrate,
             background: cell.background,
@@ -143,7 +146,7 @@ impl TryFrom<Fields> for Cell {
         if let Subject::Forward(forwarder) = subject {
             forwarder.check()?;
         }
-        let workload = match (layer, fields.mode, fields.protocol) {
+        let mut workload = match (layer, fields.mode, fields.protocol) {
             (Layer::Device, ..) => Workload::Packets,
             (_, Some(mode), Protocol::Tcp) => {
                 Workload::tcp(mode, fields.requests).ok_or_else(|| missing("request_bytes"))?
@@ -152,6 +155,10 @@ impl TryFrom<Fields> for Cell {
                 .ok_or_else(|| format!("the mode {mode} over UDP lacks \"datagram_bytes\" or \"request_bytes\""))?,
             (_, None, _) => return Err(missing("mode")),
         };
+        if fields.half_closed {
+            workload =
+                workload.half_closed().ok_or("there is a \"half_closed\", and the load holds no connections open")?;
+        }
         if fields.runtime.is_none() && !matches!(layer, Layer::Forward | Layer::Program) {
             return Err(missing("runtime"));
         }

@@ -27,6 +27,8 @@ pub enum Workload {
     UdpCrr(Requests),
     /// TCP connections that are held open: a byte each way on each, and then nothing.
     Idle,
+    /// The same connections, of which the client has closed its sending side and the server has not.
+    HalfClosed,
     /// UDP flows that are held open: a datagram each way on each, and then nothing.
     UdpIdle,
     /// Packets without TCP, there and back: only [the device](crate::scenario::Subject::Device) has it, and it has no other.
@@ -45,6 +47,14 @@ impl Workload {
         }
     }
 
+    /// The same work with connections that are half-closed; `None` if it does not hold connections open.
+    pub const fn half_closed(self) -> Option<Self> {
+        match self {
+            Self::Idle => Some(Self::HalfClosed),
+            _ => None,
+        }
+    }
+
     /// The work of a mode over UDP; `None` if an argument that the mode needs is missing.
     pub const fn udp(mode: Mode, requests: Option<Requests>, datagram_bytes: Option<NonZeroU16>) -> Option<Self> {
         match (mode, requests, datagram_bytes) {
@@ -59,7 +69,7 @@ impl Workload {
     /// Its protocol; `None` if it has none.
     pub const fn protocol(self) -> Option<Protocol> {
         match self {
-            Self::Stream(_) | Self::Rr(_) | Self::Crr(_) | Self::Idle => Some(Protocol::Tcp),
+            Self::Stream(_) | Self::Rr(_) | Self::Crr(_) | Self::Idle | Self::HalfClosed => Some(Protocol::Tcp),
             Self::Datagrams(_) | Self::UdpRr(_) | Self::UdpCrr(_) | Self::UdpIdle => Some(Protocol::Udp),
             Self::Packets => None,
         }
@@ -71,7 +81,7 @@ impl Workload {
             Self::Stream(mode) | Self::Datagrams(Datagrams { mode, .. }) => Some(mode),
             Self::Rr(_) | Self::UdpRr(_) => Some(Mode::Rr),
             Self::Crr(_) | Self::UdpCrr(_) => Some(Mode::Crr),
-            Self::Idle | Self::UdpIdle => Some(Mode::Idle),
+            Self::Idle | Self::HalfClosed | Self::UdpIdle => Some(Mode::Idle),
             Self::Packets => None,
         }
     }
@@ -80,7 +90,9 @@ impl Workload {
     pub const fn requests(self) -> Option<Requests> {
         match self {
             Self::Rr(requests) | Self::UdpRr(requests) | Self::Crr(requests) | Self::UdpCrr(requests) => Some(requests),
-            Self::Stream(_) | Self::Datagrams(_) | Self::Idle | Self::UdpIdle | Self::Packets => None,
+            Self::Stream(_) | Self::Datagrams(_) | Self::Idle | Self::HalfClosed | Self::UdpIdle | Self::Packets => {
+                None
+            }
         }
     }
 
@@ -96,6 +108,7 @@ impl Workload {
     pub const fn held(self) -> Option<&'static str> {
         match self {
             Self::Idle => Some("connection"),
+            Self::HalfClosed => Some("half-closed connection"),
             Self::UdpIdle => Some("flow"),
             _ => None,
         }

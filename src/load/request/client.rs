@@ -64,7 +64,7 @@ pub(crate) fn client(
 
 /// The requests of a thread.
 pub(super) struct Requester {
-    exchange: Arc<Exchange>,
+    pub(super) exchange: Arc<Exchange>,
     targets: Vec<SocketAddr>,
     /// The number of this thread, and of all.
     thread: (usize, usize),
@@ -80,7 +80,7 @@ pub(super) struct Requester {
     made: usize,
     is_warm_up: bool,
     /// Requests that were answered so far, and those in the window.
-    answered: u64,
+    pub(super) answered: u64,
     in_window: u64,
     /// Bytes of the streams beside the requests: first the count when the window began, at its end the bytes in it.
     background_bytes: u64,
@@ -228,11 +228,6 @@ impl<S: Sockets> Work<S> for Requester {
 }
 
 impl Requester {
-    /// The length of the window.
-    pub(super) fn time(&self) -> Duration {
-        self.exchange.time
-    }
-
     /// The number of connections.
     pub(super) fn connections(&self) -> usize {
         self.slots.len()
@@ -241,16 +236,6 @@ impl Requester {
     /// Bytes of the streams beside the requests, which the first thread counts.
     fn background_bytes(&self) -> u64 {
         if self.thread.0 == 0 { self.exchange.background_bytes() } else { 0 }
-    }
-
-    /// How long the memory of connections at rest may take to be released.
-    pub(super) fn release(&self) -> Duration {
-        self.exchange.release
-    }
-
-    /// The number of requests that were answered.
-    pub(super) fn answered(&self) -> u64 {
-        self.answered
     }
 
     /// Makes a request on some connections, and waits for the responses. Over UDP only so many are sent at once that no
@@ -273,6 +258,18 @@ impl Requester {
         }
         self.stop(engine)?;
         self.counts.verdict(self.answered)
+    }
+
+    /// Has the server end the half-closed connections that are left, and waits for its last bytes.
+    pub(super) fn end_other_half<S: Sockets>(&mut self, engine: &mut Engine<S>) -> Result<(), LoadError> {
+        let answered = self.answered;
+        let now = engine.now();
+        self.slots.iter_mut().filter(|slot| slot.is_taken).for_each(|slot| slot.due.push_back(now));
+        self.exchange.rest.close();
+        self.stop(engine)?;
+        // They answer once more for the same connection.
+        self.answered = answered;
+        Ok(())
     }
 
     /// Sets the pace at which requests are started from now on. The first time to think is not as long for all slots: else
@@ -404,7 +401,7 @@ impl Requester {
             }
             match sockets.read(index, &mut self.room) {
                 Ok(len) if self.exchange.is_udp() => self.take_datagram(sockets, index, len)?,
-                Ok(0) if self.exchange.connects && slot.due.is_empty() => {
+                Ok(0) if self.exchange.closes() && slot.due.is_empty() => {
                     self.close(sockets, index);
                     return self.free(sockets, index);
                 }
@@ -486,7 +483,8 @@ impl Requester {
         if self.counts.failed > MAX_ERRORS {
             return self.counts.verdict(self.answered);
         }
-        if !self.exchange.connects {
+        // A connection at rest is not made again.
+        if !self.exchange.connects && !self.exchange.is_idle {
             self.open(sockets, index).map_err(LoadError::io("connect again"))?;
         }
         // Tried again later, so that the clock is checked between failures.

@@ -2,7 +2,10 @@
 //!
 //! A connection that breaks fails the run. A flow without an answer counts as lost, as any datagram does.
 
+use std::io;
+use std::ops::Range;
 use std::process;
+use std::sync::Arc;
 
 use platform::ProcessMeter;
 
@@ -18,10 +21,30 @@ impl Requester {
         // The first connection pays one-time costs, which are left out.
         engine.connect(self, 0..1)?;
         self.ask_each(engine, 0..1)?;
+        self.end_half(engine, 0..1)?;
         self.idle_facts.rss_before_bytes = rss_bytes(window);
         engine.connect(self, 1..self.connections())?;
         self.ask_each(engine, 1..self.connections())?;
-        if self.answered() == 0 { Err(LoadError::Silent { sent: self.counts.sent }) } else { Ok(()) }
+        self.end_half(engine, 1..self.connections())?;
+        if self.answered == 0 { Err(LoadError::Silent { sent: self.counts.sent }) } else { Ok(()) }
+    }
+
+    /// Closes the client's half of some connections, and waits until the server has read the end of each. Only
+    /// half-closed connections have that.
+    fn end_half<S: Sockets>(&mut self, engine: &mut Engine<S>, slots: Range<usize>) -> Result<(), LoadError> {
+        let exchange = Arc::clone(&self.exchange);
+        if !exchange.is_half_closed {
+            return Ok(());
+        }
+        let ended = slots.end as u64;
+        for index in slots {
+            engine.sockets.end_writing(index).map_err(LoadError::io("half-close a connection"))?;
+        }
+        engine.turn_until(self, engine.now() + exchange.drain, |_, _| exchange.half_closed() >= ended)?;
+        if exchange.half_closed() < ended {
+            return Err(LoadError::io("half-close a connection")(io::ErrorKind::TimedOut.into()));
+        }
+        Ok(())
     }
 
     /// Holds the connections open for the time of the window.
@@ -31,17 +54,20 @@ impl Requester {
         let wakeups = || platform::wakeups_of_process().filter(|_| !is_carried);
         let slept = wakeups();
         self.idle_facts.rss_open_bytes = rss_bytes(window);
-        engine.turn_until(self, engine.now() + self.time(), |_, _| false)?;
+        engine.turn_until(self, engine.now() + self.exchange.time, |_, _| false)?;
         self.idle_facts.wakeups = slept.and_then(|slept| Some(wakeups()? - slept));
         Ok(())
     }
 
     /// Closes all connections, and waits for the subject to release their memory.
     pub(super) fn close_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
-        (self.idle_facts.connections, self.idle_facts.release) = (self.answered(), self.release());
+        (self.idle_facts.connections, self.idle_facts.release) = (self.answered, self.exchange.release);
         self.idle_facts.rss_idle_bytes = rss_bytes(window);
+        if self.exchange.is_half_closed {
+            self.end_other_half(engine)?;
+        }
         (0..self.connections()).for_each(|index| self.close(&mut engine.sockets, index));
-        engine.turn_until(self, engine.now() + self.release(), |_, _| false)?;
+        engine.turn_until(self, engine.now() + self.exchange.release, |_, _| false)?;
         self.idle_facts.rss_closed_bytes = rss_bytes(window);
         self.counts.verdict(self.idle_facts.connections)
     }

@@ -108,6 +108,7 @@ fn every_axis_is_taken_and_repeated_or_refused_by_its_name() {
         ("--rate", "77"),
         ("--think", "1.5s"),
         ("--release", "3s"),
+        ("--half-closed", "on"),
         ("--bytes", "5MB"),
         ("--time", "300ms"),
         ("--warmup", "1MB"),
