@@ -305,8 +305,9 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
         let connections = usize::from(scenario.parallel.get()) * streams.max(1);
         (connections, connections)
     } else {
-        // The thread of the client, and the thread of its clock.
-        (usize::from(scenario.parallel.get()) + streams, 2 + streams)
+        let holes = scenario.workload.requests().map_or(0, |requests| requests.blackholes);
+        // The threads of the client and of its black holes, and the thread of its clock.
+        (usize::from(scenario.parallel.get() + holes) + streams, 3 + streams)
     };
     let workers = match runtime_kind(scenario) {
         RuntimeKind::CurrentThread => 0,
@@ -434,6 +435,7 @@ fn requests(made: Requested) -> RequestFacts {
         answered: made.answered,
         errors: made.errors.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
         latency: made.latency,
+        blackholes: made.blackholes,
     }
 }
 

@@ -24,7 +24,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::environment::{Environment, Program, field_text, fields};
-pub use self::facts::{AdoptedFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts};
+pub use self::facts::{
+    AdoptedFacts, BlackHoleFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts,
+};
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, schema, score_line};

@@ -100,6 +100,8 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
         "--mode rr --netstack smoltcp --buffer 1KB",
         "--mode idle --netstack smoltcp --parallel 2 --release 70",
         "--mode rr --netstack smoltcp --release 1",
+        "--mode crr --netstack smoltcp --blackholes 10",
+        "--mode rr --layer proxy --netstack smoltcp --blackholes 10",
         "--mode idle --netstack smoltcp --parallel 2 --protocol udp --half-closed",
         "--mode idle --netstack gvisor --parallel 2 --half-closed",
         "--mode rr --netstack smoltcp --think 1 --rate 5",

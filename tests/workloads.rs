@@ -170,6 +170,18 @@ fn half_closed_connections_rest_and_end() {
     }
 }
 
+/// Connects that get no answer are held beside the requests, which do not wait for them.
+#[test]
+fn black_holes_are_held_beside_the_requests() {
+    skip_if!(no_device());
+    for subject in ["--layer proxy -n lwip", "--layer proxy -n smoltcp --ipv6", "--program kernel"] {
+        let sample = success(&format!("-m crr {subject} --parallel 3 --blackholes 20 --time 0.5"));
+        assert!(count(&sample["requests"]["answered"]) > 0.0, "{sample}");
+        let holes = (&sample["requests"]["blackholes"], &sample["blackholes"]);
+        assert_eq!(holes, (&serde_json::json!({"open": 20, "ended": 0}), &20.into()), "{subject}\n{sample}");
+    }
+}
+
 /// A request and its response each cross the link once, so they take twice the delay, plus the time of the path.
 #[test]
 fn a_delay_is_in_the_latency_of_every_request() {

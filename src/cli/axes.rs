@@ -110,6 +110,11 @@ pub struct Axes {
     #[arg(long, value_name = "TIME", value_parser = of(values::delay), hide_short_help = true)]
     pub think: Option<List<Duration>>,
 
+    /// Connects at once to an address behind a program or a proxy that stays silent, held open beside the requests of
+    /// crr, to 1000
+    #[arg(long, value_name = "N", value_parser = of(number(1..=1000_u16)), hide_short_help = true)]
+    pub blackholes: Option<List<u16>>,
+
     /// How much to deliver [default: what arrives in a second, and up to ten seconds until it is 1GB; matrix: --time 1]
     #[arg(long, value_name = "SIZE", value_parser = one(values::size))]
     pub bytes: Option<List<u64>>,

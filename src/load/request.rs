@@ -22,6 +22,7 @@
 //! nothing is due. With a rate, requests are due at even intervals, whether earlier ones were answered or not (an open
 //! loop).
 
+pub(crate) mod black_holes;
 pub(crate) mod client;
 mod counts;
 pub(crate) mod idle;
@@ -38,7 +39,7 @@ use tokio::sync::Semaphore;
 
 use super::pattern::Pattern;
 use super::stream::Stream;
-use crate::sample::{DatagramFacts, IdleFacts, Latency};
+use crate::sample::{BlackHoleFacts, DatagramFacts, IdleFacts, Latency};
 use crate::scenario::{Amount, Conditions, Protocol, Requests, Scenario, Verify, Workload};
 
 /// The seed of the payload of requests and responses.
@@ -114,6 +115,8 @@ pub(crate) struct Requested {
     pub(crate) datagrams: Option<DatagramFacts>,
     /// Payload bytes of the streams beside them.
     pub(crate) background_bytes: u64,
+    /// The connects to a silent address beside them.
+    pub(crate) blackholes: Option<BlackHoleFacts>,
 }
 
 impl Requested {
@@ -135,6 +138,7 @@ impl Requested {
             (own, other) => own.or(other),
         };
         self.background_bytes += other.background_bytes;
+        self.blackholes = self.blackholes.or(other.blackholes);
     }
 }
 

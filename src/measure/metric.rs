@@ -109,7 +109,7 @@ const CONNECTIONS: Metric =
         .better(Some(true));
 
 /// All figures, in the order of the columns of tables.
-pub static METRICS: [Metric; 48] = [
+pub static METRICS: [Metric; 49] = [
     GBPS,
     REQUESTS,
     CONNECTIONS,
@@ -146,6 +146,12 @@ pub static METRICS: [Metric; 48] = [
         .of(has_requests)
         .only_samples()
         .text("requests", "{} failed"),
+    median("blackholes_open", "black holes", "", |sample| count(Some(sample.measured.requests.as_ref()?.blackholes?.open)))
+        .about("connects to a silent address that were open at the end of the timed window")
+        .of(|cell| cell.workload.requests().is_some_and(|requests| requests.blackholes > 0))
+        .better(None)
+        .only_samples()
+        .text("requests", "{} black holes open"),
     median("background_gbps", "beside", "Gbps", |sample| {
         Some(gbps(sample.measured.background_bytes?, sample.measured.elapsed))
     })

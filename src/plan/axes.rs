@@ -79,6 +79,12 @@ impl Kind {
         self.has_client() && self.mode == Some(Mode::Rr)
     }
 
+    fn has_black_holes(&self) -> bool {
+        self.mode == Some(Mode::Crr)
+            && self.protocol == Protocol::Tcp
+            && matches!(self.layer, Layer::Proxy | Layer::Program)
+    }
+
     fn has_amount(&self) -> bool {
         self.has_streams && !self.has_requests()
     }
@@ -166,6 +172,7 @@ const NO_DEVICE: &str = "the layer loopback has no device, and a program opens i
 const PROGRAM: &str = "--program chooses it";
 const FOREIGN: &str = "a program has its own";
 const NO_REQUESTS: &str = "only rr and crr have requests";
+const BLACK_HOLES: &str = "only crr over TCP through a proxy or a program has them; a stack answers for every address, and nothing is behind it";
 const NO_BYTES: &str = "requests, idle connections and datagrams last for a time; use --time";
 const NO_LINK: &str = "only the layers path, proxy and kernel have a link with conditions";
 
@@ -211,6 +218,8 @@ axes! {
         => |run| run.workload.requests()?.rate.map(text);
     Chosen think "--think": Kind::has_think, "only the connections of rr wait between requests"
         => |run| Some(run.workload.requests()?.think).filter(|think| !think.is_zero()).map(time);
+    Chosen blackholes "--blackholes": Kind::has_black_holes, BLACK_HOLES
+        => |run| unless(0, run.workload.requests()?.blackholes);
     Free bytes "--bytes": Kind::has_amount, NO_BYTES
         => |run| if let Amount::Bytes(bytes) = run.amount { Some(text(bytes)) } else { None };
     Free time "--time": |_| true, ""

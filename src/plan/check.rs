@@ -299,6 +299,7 @@ fn requests(axes: &Axes, mode: Mode) -> Result<Option<Requests>, PlanError> {
         depth: axes.depth.one().and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN),
         rate: axes.rate.one().and_then(NonZeroU32::new),
         think: think(axes)?,
+        blackholes: axes.blackholes.one().unwrap_or_default(),
     }))
 }
 

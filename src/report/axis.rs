@@ -29,7 +29,7 @@ pub(super) struct Axis {
 }
 
 /// All axes, in the order of their columns.
-pub(super) static AXES: [Axis; 31] = [
+pub(super) static AXES: [Axis; 32] = [
     axis("layer", "layer", |cell| Some(cell.layer().to_string())).said(|cell, value| {
         (!matches!(cell.layer(), Layer::Path | Layer::Program | Layer::Forward)).then(|| format!("layer {value}"))
     }),
@@ -109,6 +109,11 @@ pub(super) static AXES: [Axis; 31] = [
         (!think.is_zero()).then(|| think.as_secs_f64().to_string())
     })
     .said(|_, value| Some(format!("{value} s between a response and the next request"))),
+    number("blackholes", "black holes", |cell| {
+        let holes = cell.workload.requests()?.blackholes;
+        (holes > 0).then(|| holes.to_string())
+    })
+    .said(|_, value| Some(format!("beside {}", plural(value, "black hole")))),
     axis("half_closed", "half-closed", |cell| match cell.workload {
         Workload::Idle => Some("no".to_owned()),
         Workload::HalfClosed => Some("yes".to_owned()),

@@ -125,7 +125,18 @@ fn subject(sample: &Sample) -> Option<(&'static str, String)> {
 
 /// The load of the clients. The device alone has none.
 fn client(sample: &Sample) -> Option<String> {
-    let names = ["mode", "generator", "parallel", "protocol", "datagram_bytes", "bitrate", "background", "ipv6"];
+    let names = [
+        "mode",
+        "generator",
+        "parallel",
+        "protocol",
+        "datagram_bytes",
+        "bitrate",
+        "background",
+        "think_seconds",
+        "blackholes",
+        "ipv6",
+    ];
     let load = axis::phrase(&sample.cell, AXES.iter().filter(|axis| names.contains(&axis.name)));
     let is_udp = sample.cell.workload.protocol() == Some(Protocol::Udp);
     match sample.cell.layer() {

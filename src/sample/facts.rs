@@ -22,6 +22,18 @@ pub struct RequestFacts {
     /// response came after the window.
     #[schemars(with = "latency::Fields")]
     pub latency: Latency,
+    /// The connects to a silent address beside them, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blackholes: Option<BlackHoleFacts>,
+}
+
+/// Connects to an address that stays silent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BlackHoleFacts {
+    /// How many were open at the end of the timed window: in their handshake, or connected to the subject.
+    pub open: u64,
+    /// How many ended in the timed window, by a refusal or a time-out of the subject. Each is tried again.
+    pub ended: u64,
 }
 
 /// A program that was run as it is.

@@ -332,7 +332,7 @@ pub(crate) fn si(number: u64) -> String {
 
 /// The words for requests, without settings at their default.
 fn load(requests: Requests, connections: u16) -> impl Iterator<Item = String> {
-    let Requests { request_bytes, response_bytes, depth, rate, think } = requests;
+    let Requests { request_bytes, response_bytes, depth, rate, think, blackholes } = requests;
     let usual = Requests::default();
     [
         (connections != 1).then(|| format!("{connections} connections")),
@@ -341,6 +341,7 @@ fn load(requests: Requests, connections: u16) -> impl Iterator<Item = String> {
         (depth != usual.depth).then(|| format!("depth {depth}")),
         rate.map(|rate| format!("at {rate}/s")),
         (think != usual.think).then(|| format!("thinking {think:?}")),
+        (blackholes > 0).then(|| format!("beside {}", plural(blackholes, "black hole"))),
     ]
     .into_iter()
     .flatten()

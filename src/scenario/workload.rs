@@ -170,6 +170,14 @@ pub struct Requests {
     #[schemars(with = "u64")]
     #[serde(rename = "think_ns", with = "nanoseconds", default, skip_serializing_if = "Duration::is_zero")]
     pub think: Duration,
+    /// Connects to an address that stays silent, which are held open beside the requests.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub blackholes: u16,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+const fn is_zero(count: &u16) -> bool {
+    *count == 0
 }
 
 /// One byte each way, one request at a time, as in netperf's `TCP_RR`.
@@ -181,6 +189,7 @@ impl Default for Requests {
             depth: NonZeroU16::MIN,
             rate: None,
             think: Duration::ZERO,
+            blackholes: 0,
         }
     }
 }

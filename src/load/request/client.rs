@@ -178,6 +178,7 @@ impl<S: Sockets> Work<S> for Requester {
             idle: Some(self.idle_facts).filter(|idle| idle.connections > 0),
             datagrams: self.exchange.is_udp().then_some(facts),
             background_bytes: self.background_bytes,
+            blackholes: None,
         });
     }
 
@@ -469,7 +470,11 @@ impl Requester {
         let slot = &mut self.slots[index];
         if self.is_warm_up {
             self.counts.fail(kind(error), 1);
-            let operation = if slot.is_open { "wait for a response" } else { "connect" };
+            let operation = match (slot.is_open, slot.due.is_empty()) {
+                (false, _) => "connect",
+                (true, false) => "wait for a response",
+                (true, true) => "hold a connection open",
+            };
             return Err(LoadError::Io { operation, source: io::Error::new(error.kind(), error.to_string()) });
         }
         if slot.is_taken && !slot.is_open {
