@@ -6,7 +6,7 @@
 //! | load | work of a client thread | server |
 //! |---|---|---|
 //! | bulk bytes over TCP | `stream::client` | `stream::server`, a task for each connection |
-//! | requests, idle connections | `request::client`, `request::idle` | `request::server`, a task for each connection |
+//! | requests, idle connections | `request::client`, `request::black_holes` | `request::server`, a task for each connection |
 //! | bulk bytes over UDP | `datagram::client`, `datagram::search` | `datagram::server` |
 //!
 //! All client threads do their warm-up, begin together, and take the same readings at the end (`window`).

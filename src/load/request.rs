@@ -25,7 +25,6 @@
 pub(crate) mod black_holes;
 pub(crate) mod client;
 mod counts;
-pub(crate) mod idle;
 mod pace;
 pub(crate) mod server;
 

@@ -1,18 +1,18 @@
 //! The client side of requests: the connections of a thread, driven by readiness.
 
 mod datagrams;
+mod idle;
 
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::counts::{Counts, kind};
 use super::pace::Pace;
-use super::{Exchange, PATIENCE, Requested};
+use super::{Exchange, Requested};
 use crate::load::engine::{Client, Engine, Work};
 use crate::load::error::LoadError;
 use crate::load::sockets::Sockets;
@@ -25,9 +25,6 @@ const WARM_UP: Duration = Duration::from_millis(100);
 
 /// A run with more failures than this ends early.
 const MAX_ERRORS: u64 = 10_000;
-
-/// Most flows that are asked at once: a device's queue may hold 500 packets.
-const AT_ONCE: usize = 256;
 
 /// How often a thread checks for lost requests over UDP.
 const LOOK: Duration = Duration::from_millis(20);
@@ -64,12 +61,12 @@ pub(crate) fn client(
 
 /// The requests of a thread.
 pub(super) struct Requester {
-    pub(super) exchange: Arc<Exchange>,
+    exchange: Arc<Exchange>,
     targets: Vec<SocketAddr>,
     /// The number of this thread, and of all.
     thread: (usize, usize),
     slots: Vec<Slot>,
-    pub(super) counts: Counts,
+    counts: Counts,
     pace: Pace,
     /// Slots that wait for a request to be due, in the order of the times from which they are free. A slot is listed once
     /// for each request that it has room for.
@@ -80,12 +77,12 @@ pub(super) struct Requester {
     made: usize,
     is_warm_up: bool,
     /// Requests that were answered so far, and those in the window.
-    pub(super) answered: u64,
+    answered: u64,
     in_window: u64,
     /// Bytes of the streams beside the requests: first the count when the window began, at its end the bytes in it.
     background_bytes: u64,
     /// The memory of idle connections.
-    pub(super) idle_facts: IdleFacts,
+    idle_facts: IdleFacts,
     /// The datagram of a request.
     request: Vec<u8>,
     /// When it last checked for lost requests.
@@ -229,48 +226,9 @@ impl<S: Sockets> Work<S> for Requester {
 }
 
 impl Requester {
-    /// The number of connections.
-    pub(super) fn connections(&self) -> usize {
-        self.slots.len()
-    }
-
     /// Bytes of the streams beside the requests, which the first thread counts.
     fn background_bytes(&self) -> u64 {
         if self.thread.0 == 0 { self.exchange.background_bytes() } else { 0 }
-    }
-
-    /// Makes a request on some connections, and waits for the responses. Over UDP only so many are sent at once that no
-    /// queue on the way is too short for them.
-    pub(super) fn ask_each<S: Sockets>(
-        &mut self,
-        engine: &mut Engine<S>,
-        slots: Range<usize>,
-    ) -> Result<(), LoadError> {
-        let at_once = if self.exchange.is_udp() { AT_ONCE } else { usize::MAX };
-        let mut asked = slots.start;
-        for index in slots {
-            let now = engine.now();
-            self.start(&mut engine.sockets, index, now)?;
-            if index + 1 - asked == at_once {
-                let is_answered = |slot: &Slot| slot.due.is_empty();
-                engine.turn_until(self, now + PATIENCE, |work, _| work.slots[asked..=index].iter().all(is_answered))?;
-                asked = index + 1;
-            }
-        }
-        self.stop(engine)?;
-        self.counts.verdict(self.answered)
-    }
-
-    /// Has the server end the half-closed connections that are left, and waits for its last bytes.
-    pub(super) fn end_other_half<S: Sockets>(&mut self, engine: &mut Engine<S>) -> Result<(), LoadError> {
-        let answered = self.answered;
-        let now = engine.now();
-        self.slots.iter_mut().filter(|slot| slot.is_taken).for_each(|slot| slot.due.push_back(now));
-        self.exchange.rest.close();
-        self.stop(engine)?;
-        // They answer once more for the same connection.
-        self.answered = answered;
-        Ok(())
     }
 
     /// Sets the pace at which requests are started from now on. The first time to think is not as long for all slots: else
@@ -347,7 +305,7 @@ impl Requester {
         self.write(sockets, index)
     }
 
-    pub(super) fn close<S: Sockets>(&mut self, sockets: &mut S, index: usize) {
+    fn close<S: Sockets>(&mut self, sockets: &mut S, index: usize) {
         sockets.close(index);
         self.slots[index].is_taken = false;
     }
