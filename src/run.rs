@@ -123,7 +123,7 @@ use crate::load::meter::difference;
 use crate::load::request::Requested;
 use crate::remedy::WithRemedy;
 use crate::sample::{CpuTime, Environment, Measurements, RequestFacts, Sample, TcpFacts};
-use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, RuntimeKind, Scenario, Subject, Verify};
+use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, Protocol, RuntimeKind, Scenario, Subject, Verify};
 
 /// How long the runtime's threads may take to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -315,13 +315,15 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
         RuntimeKind::MultiThread(None) => thread::available_parallelism().map_or(1, Into::into),
     };
     let sockets = match scenario.subject {
-        // Both ends of a stream, and a listener.
-        Subject::Loopback | Subject::Kernel | Subject::Forward(_) | Subject::Proxy(_) | Subject::Program(_) => {
-            3 * connections
-        }
         Subject::Device | Subject::Stack(_) | Subject::Path(_) => connections,
+        // All flows of datagrams have one server.
+        _ if scenario.workload.protocol() == Some(Protocol::Udp) => connections,
+        // Both ends of a stream, and a listener.
+        _ if scenario.workload.is_stream() => 3 * connections,
+        _ => 2 * connections,
     };
-    platform::allow_open_files((sockets + 2 * DESCRIPTORS) as u64);
+    // A carrier has the same limit, and may need more.
+    platform::allow_open_files((3 * connections + 2 * DESCRIPTORS) as u64);
     // The sockets are not bound: the system may have fewer ports than descriptors.
     let socket = |_| Socket::new(Domain::IPV4, Type::DGRAM, None);
     let descriptors: Vec<_> = (0..sockets + DESCRIPTORS).map(socket).collect();
