@@ -125,7 +125,7 @@ use crate::load::meter::difference;
 use crate::load::request::Requested;
 use crate::remedy::WithRemedy;
 use crate::sample::{CpuTime, Environment, Measurements, RequestFacts, Sample, TcpFacts};
-use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, RuntimeKind, Scenario, Subject, Verify};
+use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, Protocol, RuntimeKind, Scenario, Subject, Verify};
 
 /// How long the runtime's threads may take to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -307,8 +307,9 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
         let connections = usize::from(scenario.parallel.get()) * streams.max(1);
         (connections, connections)
     } else {
-        // The thread of the client, and the thread of its clock.
-        (usize::from(scenario.parallel.get()) + streams, 2 + streams)
+        let holes = scenario.workload.requests().map_or(0, |requests| requests.blackholes);
+        // The threads of the client and of its black holes, and the thread of its clock.
+        (usize::from(scenario.parallel.get() + holes) + streams, 3 + streams)
     };
     let workers = match runtime_kind(scenario) {
         RuntimeKind::CurrentThread => 0,
@@ -316,13 +317,15 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
         RuntimeKind::MultiThread(None) => thread::available_parallelism().map_or(1, Into::into),
     };
     let sockets = match scenario.subject {
-        // Both ends of a stream, and a listener.
-        Subject::Loopback | Subject::Kernel | Subject::Forward(_) | Subject::Proxy(_) | Subject::Program(_) => {
-            3 * connections
-        }
         Subject::Device | Subject::Stack(_) | Subject::Path(_) => connections,
+        // All flows of datagrams have one server.
+        _ if scenario.workload.protocol() == Some(Protocol::Udp) => connections,
+        // Both ends of a stream, and a listener.
+        _ if scenario.workload.is_stream() => 3 * connections,
+        _ => 2 * connections,
     };
-    platform::allow_open_files((sockets + 2 * DESCRIPTORS) as u64);
+    // A carrier has the same limit, and may need more.
+    platform::allow_open_files((3 * connections + 2 * DESCRIPTORS) as u64);
     // The sockets are not bound: the system may have fewer ports than descriptors.
     let socket = |_| Socket::new(Domain::IPV4, Type::DGRAM, None);
     let descriptors: Vec<_> = (0..sockets + DESCRIPTORS).map(socket).collect();
@@ -436,6 +439,7 @@ fn requests(made: Requested) -> RequestFacts {
         answered: made.answered,
         errors: made.errors.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
         latency: made.latency,
+        blackholes: made.blackholes,
     }
 }
 

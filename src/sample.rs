@@ -24,7 +24,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::environment::{Environment, Program, field_text, fields};
-pub use self::facts::{AdoptedFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts};
+pub use self::facts::{
+    AdoptedFacts, BlackHoleFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts,
+};
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, schema, score_line};
@@ -325,7 +327,7 @@ impl Sample {
         Some(if seconds > 0.0 { answered as f64 / seconds } else { 0.0 })
     }
 
-    /// Idle connections in a megabyte (10⁶ bytes) of memory; `None` for other loads, or if the memory is unknown.
+    /// Idle connections, or flows, in a megabyte (10⁶ bytes) of memory; `None` for other loads, or if the memory is unknown.
     pub fn connections_per_mb(&self) -> Option<f64> {
         self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes)
     }

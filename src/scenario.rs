@@ -39,8 +39,12 @@ pub const MAX_LOST_SHARE: f64 = 0.001;
 /// The shortest datagram of [`Workload::Datagrams`], in bytes: it must hold its number.
 pub const SHORTEST_DATAGRAM: u16 = 12;
 
-/// [`Mode::Idle`] reads the memory this long after it has closed its last connection.
-pub const RELEASE_DELAY: Duration = Duration::from_secs(1);
+/// How long [`Mode::Idle`] lets the subject release memory by default.
+pub const DEFAULT_RELEASE: Duration = Duration::from_secs(1);
+
+pub(crate) const fn default_release() -> Duration {
+    DEFAULT_RELEASE
+}
 
 /// Bytes for each stream in [`Scenario::path_check`].
 const CHECKED_BYTES: u64 = 1_000_000;
@@ -106,6 +110,10 @@ pub struct Scenario {
     pub generator: Generator,
     /// How much is delivered in the timed window, by all streams of a direction together.
     pub amount: Amount,
+    /// [`Mode::Idle`] reads the memory this long after it has closed its last connection.
+    #[schemars(with = "u64")]
+    #[serde(rename = "release_ns", with = "nanoseconds", default = "default_release")]
+    pub release: Duration,
     /// How much is delivered before the timed window, in bytes, by all streams of a direction together.
     pub warmup_bytes: u64,
     /// How often arrived bytes are recorded.

@@ -66,7 +66,7 @@ pub struct Axes {
     #[arg(long, value_name = "N", value_parser = of(number(576..=u16::MAX)))]
     pub mtu: Option<List<u16>>,
 
-    /// Connections at once, to 10000; flows of datagrams, to 256 [default: 1]
+    /// Connections at once, to 10000; bulk UDP flows, to 256 [default: 1]
     #[arg(long, value_name = "N", value_parser = of(number(1..=10_000_u16)))]
     pub parallel: Option<List<u16>>,
 
@@ -110,6 +110,16 @@ pub struct Axes {
     #[arg(long, value_name = "N", value_parser = of(number(1..=1_000_000_u32)))]
     pub rate: Option<List<u32>>,
 
+    /// How long a connection of rr waits between a response and its next request, such as 1s: connections that mostly
+    /// wait. Latency counts from the end of this time
+    #[arg(long, value_name = "TIME", value_parser = of(values::delay), hide_short_help = true)]
+    pub think: Option<List<Duration>>,
+
+    /// Connects at once to an address behind a program or a proxy that stays silent, held open beside the requests of
+    /// crr, to 1000
+    #[arg(long, value_name = "N", value_parser = of(number(1..=1000_u16)), hide_short_help = true)]
+    pub blackholes: Option<List<u16>>,
+
     /// How much to deliver [default: what arrives in a second, and up to ten seconds until it is 1GB; matrix: --time 1]
     #[arg(long, value_name = "SIZE", value_parser = one(values::size))]
     pub bytes: Option<List<u64>>,
@@ -117,6 +127,16 @@ pub struct Axes {
     /// Deliver for this time instead
     #[arg(long, value_name = "TIME", conflicts_with = "bytes", value_parser = one(values::time))]
     pub time: Option<List<Duration>>,
+
+    /// Idle connections of which the client has closed its sending side and the server has not
+    #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_missing_value = "on",
+        value_parser = names::<Switch>(), hide_short_help = true)]
+    pub half_closed: Option<List<Switch>>,
+
+    /// Read the memory of idle connections again this long after they were closed. A UDP flow has no end: it lives until
+    /// the subject's own time-out [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = one(values::time), hide_short_help = true)]
+    pub release: Option<List<Duration>>,
 
     /// How much to deliver first, not counted [default: 64MB, or less where the payload or the rate is less]
     #[arg(long, value_name = "SIZE", value_parser = one(values::size), hide_short_help = true)]

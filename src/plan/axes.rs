@@ -2,6 +2,7 @@
 //! options that a cell does not take, and the command line that repeats a run.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use netstacks::StackKind;
 use platform::Offload;
@@ -10,7 +11,8 @@ use super::PlanError;
 use crate::cli::Axes;
 use crate::cli::list::{One, Values};
 use crate::scenario::{
-    Amount, Conditions, DEFAULT_MTU, Layer, Mode, Protocol, Requests, RuntimeKind, RuntimeName, Scenario, Verify,
+    Amount, Conditions, DEFAULT_MTU, DEFAULT_RELEASE, Layer, Mode, Protocol, Requests, RuntimeKind, RuntimeName,
+    Scenario, Verify, Workload,
 };
 
 /// A property of a cell that has an option.
@@ -71,6 +73,16 @@ impl Kind {
         self.mode == Some(Mode::Rr) && self.protocol == Protocol::Tcp
     }
 
+    fn has_think(&self) -> bool {
+        self.has_client() && self.mode == Some(Mode::Rr)
+    }
+
+    fn has_black_holes(&self) -> bool {
+        self.mode == Some(Mode::Crr)
+            && self.protocol == Protocol::Tcp
+            && matches!(self.layer, Layer::Proxy | Layer::Program)
+    }
+
     fn has_amount(&self) -> bool {
         self.has_streams && !self.has_requests()
     }
@@ -79,8 +91,12 @@ impl Kind {
         self.has_client() && (self.is_bulk() || self.has_streams)
     }
 
+    fn is_idle(&self) -> bool {
+        self.mode == Some(Mode::Idle)
+    }
+
     fn has_client_threads(&self) -> bool {
-        self.has_client() && self.mode != Some(Mode::Idle)
+        self.has_client() && !self.is_idle()
     }
 
     fn has_window(&self) -> bool {
@@ -154,6 +170,7 @@ const NO_DEVICE: &str = "the layer loopback has no device, and a program opens i
 const PROGRAM: &str = "--program chooses it";
 const FOREIGN: &str = "a program has its own";
 const NO_REQUESTS: &str = "only rr and crr have requests";
+const BLACK_HOLES: &str = "only crr over TCP through a proxy or a program has them; a stack answers for every address, and nothing is behind it";
 const NO_BYTES: &str = "requests, idle connections and datagrams last for a time; use --time";
 const NO_LINK: &str = "only the layers path, proxy and kernel have a link with conditions";
 
@@ -198,10 +215,18 @@ axes! {
         => |run| of_requests(run, |requests| requests.depth);
     Chosen rate "--rate": Kind::has_requests, "only rr and crr have requests; bulk bytes have --bitrate"
         => |run| run.workload.requests()?.rate.map(text);
+    Chosen think "--think": Kind::has_think, "only the connections of rr wait between requests"
+        => |run| Some(run.workload.requests()?.think).filter(|think| !think.is_zero()).map(time);
+    Chosen blackholes "--blackholes": Kind::has_black_holes, BLACK_HOLES
+        => |run| unless(0, run.workload.requests()?.blackholes);
     Free bytes "--bytes": Kind::has_amount, NO_BYTES
         => |run| if let Amount::Bytes(bytes) = run.amount { Some(text(bytes)) } else { None };
     Free time "--time": |_| true, ""
-        => |run| if let Amount::Time { time, bytes: 0 } = run.amount { Some(text(time.as_secs_f64())) } else { None };
+        => |run| if let Amount::Time { time, bytes: 0 } = run.amount { Some(self::time(time)) } else { None };
+    Chosen half_closed "--half-closed": |kind| kind.is_idle() && kind.protocol == Protocol::Tcp, "only the TCP connections of idle can be half-closed"
+        => |run| (run.workload == Workload::HalfClosed).then(|| "--half-closed".to_owned());
+    Free release "--release": Kind::is_idle, "only idle connections and flows are closed to see what is released"
+        => |run| Some(run.release).filter(|release| *release != DEFAULT_RELEASE).map(time);
     Free warmup "--warmup": Kind::has_amount, NO_BYTES
         => |run| run.workload.is_stream().then(|| text(run.warmup_bytes));
     Free window "--window": Kind::has_window, "there is no stack; leave it out"
@@ -227,6 +252,10 @@ axes! {
 /// The value as text.
 fn text(value: impl Display) -> String {
     value.to_string()
+}
+
+fn time(value: Duration) -> String {
+    value.as_secs_f64().to_string()
 }
 
 /// The value as text, unless it is the default.

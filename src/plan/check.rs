@@ -12,7 +12,7 @@ use crate::cli::list::One;
 use crate::cli::{Axes, Cli, Netns, Run, Settings, Switch};
 use crate::program::Upstream;
 use crate::scenario::{
-    Amount, Conditions, DEFAULT_MTU, Devices, Generator, Layer, Mode, Protocol, RELEASE_DELAY, Requests, RuntimeKind,
+    Amount, Conditions, DEFAULT_MTU, DEFAULT_RELEASE, Devices, Generator, Layer, Mode, Protocol, Requests, RuntimeKind,
     RuntimeName, SHORTEST_DATAGRAM, Scenario, Subject, Tun, Verify, Workload, plural,
 };
 
@@ -95,6 +95,7 @@ impl TryFrom<Run> for Scenario {
             check_mtu(mtu, ipv6)?;
         }
         let bitrate = bitrate(&axes, workload, &conditions)?;
+        let release = release(&axes, settings.timeout)?;
         let offload = axes.offload.one().unwrap_or_default();
         let scenario = Self {
             subject,
@@ -114,7 +115,8 @@ impl TryFrom<Run> for Scenario {
             congestion: congestion(axes.congestion.one())?,
             verify: axes.verify.one().unwrap_or(Verify::Sample),
             generator: Generator::Own,
-            amount: amount(&axes, timeout(settings.timeout)?, workload, parallel, &conditions)?,
+            amount: amount(&axes, timeout(settings.timeout)?, release, workload, parallel, &conditions)?,
+            release,
             warmup_bytes: warmup_of(&axes, workload, bitrate, &conditions)?,
             interval: interval(&settings, subject)?,
             timeout: settings.timeout,
@@ -163,7 +165,9 @@ fn subject(axes: &Axes, mtu: u16, ipv6: bool) -> Result<(Subject, Workload), Pla
 fn workload(axes: &Axes, mode: Mode, room: u16) -> Result<Workload, PlanError> {
     let requests = requests(axes, mode)?;
     if axes.protocol.one().unwrap_or_default() == Protocol::Tcp {
-        return Workload::tcp(mode, requests).ok_or_else(|| PlanError::new("--mode", "it needs requests"));
+        let workload = Workload::tcp(mode, requests).ok_or_else(|| PlanError::new("--mode", "it needs requests"))?;
+        let is_half = axes.half_closed.one() == Some(Switch::On);
+        return Ok(workload.half_closed().filter(|_| is_half).unwrap_or(workload));
     }
     let datagram = NonZeroU16::new(datagram(axes.datagram.one(), room)?);
     if let Some(requests) = requests {
@@ -290,7 +294,19 @@ fn requests(axes: &Axes, mode: Mode) -> Result<Option<Requests>, PlanError> {
         // The command line refuses 0.
         depth: axes.depth.one().and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN),
         rate: axes.rate.one().and_then(NonZeroU32::new),
+        think: think(axes)?,
+        blackholes: axes.blackholes.one().unwrap_or_default(),
     }))
+}
+
+/// The time between a response and the next request of its connection.
+fn think(axes: &Axes) -> Result<Duration, PlanError> {
+    match axes.think.one() {
+        Some(_) if axes.rate.is_some() => {
+            Err(PlanError::new("--think", "a rate has its own schedule; leave out --rate"))
+        }
+        think => Ok(think.unwrap_or_default()),
+    }
 }
 
 fn parallel(axes: &Axes, workload: Workload) -> Result<NonZeroU16, PlanError> {
@@ -300,18 +316,29 @@ fn parallel(axes: &Axes, workload: Workload) -> Result<NonZeroU16, PlanError> {
         count if count > MAX_FLOWS && workload.datagram_bytes().is_some() => {
             Err(PlanError::new("--parallel", format!("at most {MAX_FLOWS} flows of datagrams")))
         }
-        1 if workload == Workload::Idle => Err(PlanError::new(
+        1 if workload.held().is_some() => Err(PlanError::new(
             "--parallel",
-            "idle compares the memory of many connections with that of one; at least 2",
+            "idle compares the memory of many connections with the memory of one; at least 2",
         )),
         _ => Ok(parallel),
     }
+}
+
+/// How long the mode idle waits for the subject to release memory.
+fn release(axes: &Axes, timeout: Duration) -> Result<Duration, PlanError> {
+    let release = axes.release.one().unwrap_or(DEFAULT_RELEASE);
+    if axes.release.is_some() && release >= timeout {
+        let [release, timeout] = [release, timeout].map(|time| time.as_secs_f64());
+        return Err(PlanError::new("--release", format!("{release} seconds do not fit into --timeout {timeout}")));
+    }
+    Ok(release)
 }
 
 /// How much is delivered. A default must fit a short `--timeout`.
 fn amount(
     axes: &Axes,
     timeout: Duration,
+    release: Duration,
     workload: Workload,
     streams: NonZeroU16,
     conditions: &Conditions,
@@ -319,7 +346,7 @@ fn amount(
     let asked = axes.time.one();
     if !workload.is_stream() {
         // After its window, the mode idle waits for the stack to release memory.
-        let afterwards = if workload == Workload::Idle { RELEASE_DELAY } else { Duration::ZERO };
+        let afterwards = if workload.held().is_some() { release } else { Duration::ZERO };
         let timeout = timeout.saturating_sub(afterwards);
         return time(asked.unwrap_or(DEFAULT_REQUEST_TIME.min(timeout / 2)), timeout).map(Amount::time);
     }
@@ -438,6 +465,9 @@ fn check_process(run: &Scenario) -> Result<(), PlanError> {
     let is_bulk_udp = run.workload.datagram_bytes().is_some();
     if stack == StackKind::External && run.command.is_none() {
         return Err(PlanError::new("--command", "the stack external needs it"));
+    }
+    if run.workload == Workload::HalfClosed {
+        return refuse("--half-closed", "its server closes a connection when the client has");
     }
     if run.profile.is_some() {
         return refuse("--profile", "only this program draws flame graphs of itself");

@@ -13,7 +13,8 @@ use super::devices::{check_mtu, check_version, name};
 use crate::cli::Forward;
 use crate::cli::forward::{ForwarderName, ForwarderOptions};
 use crate::scenario::{
-    Amount, Conditions, Devices, End, Forwarder, Generator, Mode, RuntimeKind, Scenario, Subject, Verify, Workload,
+    Amount, Conditions, DEFAULT_RELEASE, Devices, End, Forwarder, Generator, Mode, RuntimeKind, Scenario, Subject,
+    Verify, Workload,
 };
 
 /// The default timeout of a forwarder's run is this much longer than its load: it starts, warms up and ends.
@@ -68,6 +69,7 @@ impl Scenario {
             generator: arguments.generator,
             amount: Amount::time(time(arguments.time, timeout)?),
             warmup_bytes: warmup(arguments.warmup)?,
+            release: DEFAULT_RELEASE,
             interval: Some(FORWARD_INTERVAL),
             timeout,
             isolated: true,

@@ -16,7 +16,7 @@ use crate::cli::list::One;
 use crate::cli::{Axes, Forward, List, Matrix, Preset, Run, Switch};
 use crate::measure::Method;
 use crate::program::{self, Profile};
-use crate::scenario::{Amount, Cell, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario, Workload};
+use crate::scenario::{Amount, Cell, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario};
 
 /// The timeout of a run over a bad network in a preset. The run lasts for a second, but some stacks wait for a minute.
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(15);
@@ -80,7 +80,9 @@ impl MatrixPlan {
         let of_round = self.scenarios.iter().map(|scenario| {
             let program = if scenario.program.is_some() { PROGRAM } else { Duration::ZERO };
             match scenario.amount {
-                Amount::Time { time, .. } if scenario.workload == Workload::Idle => Some(time + 4 * OVERHEAD + program),
+                Amount::Time { time, .. } if scenario.workload.held().is_some() => {
+                    Some(time + scenario.release + 2 * OVERHEAD + program)
+                }
                 Amount::Time { time, .. } if scenario.searches() => Some(time + SEARCH + program),
                 Amount::Time { time, .. } => Some(time + OVERHEAD + program),
                 Amount::Bytes(_) => None,
@@ -344,7 +346,7 @@ fn programs(free: &Axes) -> Vec<Axes> {
         of(&[Mode::Crr], &[50]),
         of(&[Mode::Idle], &[1000]),
         over_udp(of(&[Mode::Rr], &[1])),
-        // Idle flows of datagrams: over_udp(of(&[Mode::Idle], &[1000])),
+        over_udp(of(&[Mode::Idle], &[1000])),
     ]
 }
 

@@ -83,7 +83,8 @@ fn proxy(
     let (_, congestion) = kernel::socket((tun.network.peer, 0).into(), scenario.congestion.as_deref())?;
     let defaults = Config::new(NEAR);
     // Only half of the flows may wait for their servers.
-    let max_flows = defaults.max_flows.max(2 * usize::from(scenario.parallel.get()));
+    let holes = scenario.workload.requests().map_or(0, |requests| requests.blackholes);
+    let max_flows = defaults.max_flows.max(2 * usize::from(scenario.parallel.get() + holes));
     let faults = plan(scenario);
     // The network is the run's own.
     let datagram_buffer = Some(scenario.window_bytes);

@@ -495,3 +495,15 @@ fn an_unknown_congestion_control_is_reported_as_missing() {
     assert_eq!(error.exit_code(), 3);
     assert!(error.to_string().contains("no-such-thing"), "{error}");
 }
+
+/// A connection at rest must live, also one that is half-closed.
+#[test]
+fn a_connection_that_ends_at_rest_fails_the_run() {
+    for arguments in ["-m idle --parallel 5 --time 0.3", "-m idle --half-closed --parallel 5 --time 0.3"] {
+        assert_eq!(status(arguments, Fault::None).0, Status::Ok, "{arguments}");
+        // It breaks after a byte each way.
+        let (status, detail) = status(arguments, Fault::Reset(2));
+        assert!(matches!(status, Status::Short | Status::Reset), "{arguments}: {status}: {detail}");
+        assert!(detail.contains("hold a connection open"), "{arguments}: {detail}");
+    }
+}

@@ -147,7 +147,7 @@ fn requests() -> Sample {
     let mut latency = Latency::new();
     (1..500).for_each(|index| latency.record(Duration::from_micros(index * index)));
     let errors = [("reset".to_owned(), 3)].into();
-    sample.measured.requests = Some(RequestFacts { answered: 499, errors, latency });
+    sample.measured.requests = Some(RequestFacts { answered: 499, errors, latency, blackholes: None });
     sample.measured.link = Some(LinkFacts { lost: 3, duplicated: 2, ..LinkFacts::default() });
     sample
 }
