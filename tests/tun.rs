@@ -85,6 +85,19 @@ fn the_sample_has_every_measurement() {
     assert_eq!(sample["environment"]["id"].as_str().unwrap().len(), 16);
 }
 
+#[test]
+fn a_short_queue_overflows_and_the_drops_are_counted() {
+    skip_if!(no_device());
+    let fixed = "-m writer -n smoltcp --offload off --bytes 20MB --warmup 1MB --parallel 4 --verify full";
+    for layer in ["path", "proxy"] {
+        let output = run(&format!("{fixed} --layer {layer} --queue 4 --json"));
+        let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&sample["status"], &sample["queue_packets"]), (&"ok".into(), &4.into()), "{sample}");
+        assert_eq!(sample["device"]["tx_queue_len"], 4, "{sample}");
+        assert!(sample["device_drops"].as_u64() > Some(0), "{sample}");
+    }
+}
+
 /// Replaces the device node in a mount namespace, or removes it, and runs a shell line there.
 fn with_device_node(make: &str, then: &str) -> Output {
     shell(&["-m"], &format!("mount -t tmpfs none /dev/net; {make}; {then}"))

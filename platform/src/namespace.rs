@@ -100,7 +100,7 @@ impl Namespace {
     ///     prefix_len: 24,
     ///     route_to: Some("10.0.2.1".parse()?),
     ///     mtu: 1500,
-    ///     tx_queue_len: 1000,
+    ///     tx_queue_len: None,
     /// };
     /// let far = Interface {
     ///     name: "to-near".to_owned(),
@@ -193,8 +193,8 @@ pub struct Interface {
     pub route_to: Option<IpAddr>,
     /// Its MTU, in bytes.
     pub mtu: u16,
-    /// How many packets may wait in its queue before the kernel drops packets (`txqueuelen`).
-    pub tx_queue_len: u32,
+    /// How many packets may wait in its queue before the kernel drops packets (`txqueuelen`); `None` to leave it as it is.
+    pub tx_queue_len: Option<u32>,
 }
 
 impl Interface {
@@ -228,7 +228,7 @@ pub struct Adopted {
 
 impl Interface {
     /// Sets up the device of another program, in the calling thread's network: the MTU, and where the program has not
-    /// done it, the address and the link. The queue stays as the program made it. `route_to` gets a route of its own.
+    /// done it, the address and the link. `route_to` gets a route of its own.
     ///
     /// # Errors
     ///
@@ -285,7 +285,7 @@ mod tests {
                 prefix_len,
                 route_to: Some(route_to.parse().unwrap()),
                 mtu: 1400,
-                tx_queue_len: 1000,
+                tx_queue_len: None,
             };
             let ends = (interface("to-far", here, there), interface("to-near", there, here));
             let (other, address) = (Arc::clone(&far), SocketAddr::new(ends.1.address, 0));

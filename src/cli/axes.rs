@@ -126,6 +126,11 @@ pub struct Axes {
     #[arg(long, value_name = "SIZE", value_parser = of(values::size), hide_short_help = true)]
     pub buffer: Option<List<u64>>,
 
+    /// Packets that may wait in the device before the kernel drops, to 262144 [default: room for every window; a program:
+    /// as it made it]
+    #[arg(long, value_name = "PACKETS", value_parser = of(number(1..=262_144_u32)), hide_short_help = true)]
+    pub queue: Option<List<u32>>,
+
     /// The congestion control of the kernel's sockets [default: cubic, or else the kernel's own]
     #[arg(long, value_name = "NAME", value_parser = one(name), hide_short_help = true)]
     pub congestion: Option<List<String>>,

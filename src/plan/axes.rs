@@ -106,6 +106,11 @@ impl Kind {
         matches!(self.layer, Layer::Path | Layer::Proxy | Layer::Kernel)
     }
 
+    /// Whether packets wait in a device for the subject.
+    fn has_queue(&self) -> bool {
+        self.has_link() || self.layer == Layer::Program
+    }
+
     /// Whether the MTU has an effect: over loopback, it is the room of a datagram.
     fn has_packets(&self) -> bool {
         self.layer != Layer::Loopback || self.protocol == Protocol::Udp
@@ -209,6 +214,8 @@ axes! {
         => |run| run.subject.has_window(run.workload).then(|| text(run.window_bytes));
     Free buffer "--buffer": |kind| kind.has_streams, "only streams have it"
         => |run| (run.workload.is_stream() || run.background.is_some()).then(|| text(run.buffer_bytes));
+    Chosen queue "--queue": Kind::has_queue, "only the layers path, proxy and kernel have a device with it, and programs"
+        => |run| run.queue_packets.map(text);
     Free congestion "--congestion": Kind::has_kernel_tcp, "there are no TCP sockets of the kernel"
         => |run| run.congestion.clone();
     Free verify "--verify": |_| true, "" => |run| unless(Verify::Sample, run.verify);

@@ -110,7 +110,7 @@ impl TryFrom<Run> for Scenario {
             background: background(&axes)?,
             window_bytes: window(&axes, streams)?,
             buffer_bytes: buffer(axes.buffer.one(), streams)?,
-            queue_packets: None,
+            queue_packets: queue(&axes, fd)?,
             congestion: congestion(axes.congestion.one())?,
             verify: axes.verify.one().unwrap_or(Verify::Sample),
             generator: Generator::Own,
@@ -423,6 +423,13 @@ pub(super) fn buffer(asked: Option<u64>, streams: u16) -> Result<NonZeroUsize, P
     usize::try_from(bytes).ok().filter(|buffer| *buffer <= MAX_BUFFER).and_then(NonZeroUsize::new).ok_or_else(|| {
         PlanError::new("--buffer", format!("{bytes} bytes; it must be at least 1 byte and at most 64 MiB"))
     })
+}
+
+fn queue(axes: &Axes, tun_fd: Option<i32>) -> Result<Option<u32>, PlanError> {
+    match axes.queue.one() {
+        Some(_) if tun_fd.is_some() => Err(PlanError::new("--queue", "a device that is taken over keeps its queue")),
+        queue => Ok(queue),
+    }
 }
 
 pub(super) fn congestion(name: Option<String>) -> Result<Option<String>, PlanError> {

@@ -220,7 +220,7 @@ fn interface(scenario: &Scenario, tun: &Tun) -> Interface {
         prefix_len: tun.network.prefix_len,
         route_to: None,
         mtu: scenario.mtu,
-        tx_queue_len: tx_queue_len(scenario),
+        tx_queue_len: Some(tx_queue_len(scenario)),
     }
 }
 

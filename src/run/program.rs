@@ -257,10 +257,10 @@ impl Running {
             prefix_len: network.prefix_len,
             route_to: Some(place.server),
             mtu: place.scenario.mtu,
-            tx_queue_len: 0,
+            tx_queue_len: place.scenario.queue_packets,
         };
         let Adopted { mtu, is_up, address, tx_queue_len, vnet_header, queues } = interface.adopt()?;
-        self.tx_queue_len = Some(tx_queue_len);
+        self.tx_queue_len = place.scenario.queue_packets.or(Some(tx_queue_len));
         self.facts.device = Some(AdoptedFacts { mtu, is_up, address, vnet_header, queues });
         Ok(())
     }

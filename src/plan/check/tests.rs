@@ -67,6 +67,8 @@ fn an_option_without_effect_is_refused() {
         ("-m writer --layer loopback --window 1MiB", "--window"),
         ("-m rr --layer loopback --protocol udp --window 1MiB", "--window"),
         ("-m writer --layer kernel --window 1MiB", "--window"),
+        ("-m writer --layer loopback --queue 5", "--queue"),
+        ("-m writer -n smoltcp --tun-fd 9 --queue 5", "--queue"),
     ] {
         let refused = of(words).unwrap_err().to_string();
         assert!(refused.contains(option), "{words}: {refused}");
@@ -95,6 +97,7 @@ fn every_axis_is_taken_and_repeated_or_refused_by_its_name() {
     ];
     let values = [
         ("--worker-threads", "2"),
+        ("--queue", "7"),
         ("--offload", "off"),
         ("--mtu", "9000"),
         ("--client-threads", "1"),
