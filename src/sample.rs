@@ -188,6 +188,9 @@ pub struct LinkFacts {
     pub corrupted: u64,
     /// Packets that were lost because too many waited.
     pub overflowed: u64,
+    /// Packets that were dropped because they were too long for the path.
+    #[serde(default)]
+    pub too_big: u64,
 }
 
 impl LinkFacts {
@@ -199,14 +202,15 @@ impl LinkFacts {
             duplicated: self.duplicated.saturating_sub(earlier.duplicated),
             corrupted: self.corrupted.saturating_sub(earlier.corrupted),
             overflowed: self.overflowed.saturating_sub(earlier.overflowed),
+            too_big: self.too_big.saturating_sub(earlier.too_big),
         }
     }
 }
 
 impl From<FaultCounts> for LinkFacts {
     fn from(counts: FaultCounts) -> Self {
-        let FaultCounts { lost, reordered, duplicated, corrupted, overflowed, .. } = counts;
-        Self { lost, reordered, duplicated, corrupted, overflowed }
+        let FaultCounts { lost, reordered, duplicated, corrupted, overflowed, too_big, .. } = counts;
+        Self { lost, reordered, duplicated, corrupted, overflowed, too_big }
     }
 }
 

@@ -371,3 +371,25 @@ fn an_unknown_congestion_control_is_reported() {
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("no-such-thing"), "{}", stderr(&output));
 }
+
+/// A router behind the device carries only short packets: both ends send again, or the run stalls. lwIP's packets may be
+/// fragmented.
+#[test]
+fn a_path_carries_short_packets_and_says_so_or_not() {
+    skip_if!(no_device());
+    let of = |options: &str| {
+        let output = run(&format!("{options} --bytes 4MB --warmup 1MB --verify full --timeout 5 --json"));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    for options in ["-m writer -n smoltcp", "-m reader -n lwip --ipv6 off", "-m reader --layer kernel --ipv6"] {
+        let sample = of(&format!("{options} --path-mtu 1300"));
+        assert_eq!((&sample["status"], &sample["verified"]), (&"ok".into(), &"full".into()), "{options}: {sample}");
+    }
+    let told = of("-m writer --layer kernel --path-mtu 1300 --offload off");
+    assert!(told["status"] == "ok" && told["conditions"]["path_mtu"] == 1300, "{told}");
+    for options in ["-m writer --layer kernel --path-mtu 1300 --no-icmp", "-m reader -n smoltcp --path-mtu 1300"] {
+        let hole = of(options);
+        assert_eq!(hole["status"], "stalled", "{options}: {hole}");
+        assert!(hole["link"]["too_big"].as_u64() > Some(0), "{hole}");
+    }
+}

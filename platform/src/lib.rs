@@ -57,7 +57,7 @@ pub use device::{
 };
 pub use environment::Environment;
 pub use error::{Cause, Class, Error, Feature};
-pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, Which};
+pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, PathMtu, Which};
 pub use kernel::{Loopback, enable_forwarding, set_loopback_up};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;

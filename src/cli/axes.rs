@@ -171,6 +171,16 @@ pub struct Axes {
     #[arg(long, value_name = "BITRATE", value_parser = of(values::rate), help_heading = LINK, hide_short_help = true)]
     pub rate_limit: Option<List<NonZeroU64>>,
 
+    /// The longest packet that the path carries, in bytes, 576 to 65534; IPv6 at least 1280. ICMP tells the sender of a
+    /// longer one
+    #[arg(long, value_name = "N", value_parser = of(number(576..=u16::MAX - 1)), help_heading = LINK, hide_short_help = true)]
+    pub path_mtu: Option<List<u16>>,
+
+    /// Drop packets that are longer than --path-mtu silently: a black hole; all for both
+    #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_missing_value = "on",
+        value_parser = names::<Switch>(), help_heading = LINK, hide_short_help = true)]
+    pub no_icmp: Option<List<Switch>>,
+
     /// Seed of all chance on the link, in the first round; the next round has the next seed [default: 1]
     #[arg(long, value_name = "N", value_parser = one(number(0..=u64::MAX)), help_heading = LINK,
         hide_short_help = true)]

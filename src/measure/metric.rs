@@ -109,7 +109,7 @@ const CONNECTIONS: Metric =
         .better(Some(true));
 
 /// All figures, in the order of the columns of tables.
-pub static METRICS: [Metric; 48] = [
+pub static METRICS: [Metric; 49] = [
     GBPS,
     REQUESTS,
     CONNECTIONS,
@@ -311,6 +311,10 @@ pub static METRICS: [Metric; 48] = [
         .about("packets that the device dropped")
         .of(|cell| !matches!(cell.layer(), Layer::Loopback | Layer::Stack))
         .text("packets", "{} dropped"),
+    median("too_big", "too big", "", |sample| count(Some(sample.measured.link?.too_big)))
+        .about("packets that were too long for the path; a super-packet counts once")
+        .of(|cell| cell.conditions.path_mtu.is_some())
+        .text("packets", "{} too long for the path"),
     maximum("stolen_share", "stolen", "", |sample| sample.measured.stolen_share)
         .about("share of the processors' time that the host of this virtual machine took")
         .written(Percent)

@@ -163,6 +163,8 @@ const FOREIGN: &str = "a program has its own";
 const NO_REQUESTS: &str = "only rr and crr have requests";
 const NO_BYTES: &str = "requests, idle connections and datagrams last for a time; use --time";
 const NO_LINK: &str = "only the layers path, proxy and kernel have a link with conditions";
+const NO_PATH: &str = "only the layers path, proxy and kernel have a link that can limit packets; a program's packets to its \
+    clients cross none";
 
 axes! {
     Free program "--program": |_| true, "" => |run| run.program.as_ref().map(|profile| profile.typed.clone());
@@ -228,6 +230,8 @@ axes! {
     Chosen duplicate "--duplicate": Kind::has_link, NO_LINK => |run| of_link(run, "--duplicate");
     Chosen corrupt "--corrupt": Kind::has_link, NO_LINK => |run| of_link(run, "--corrupt");
     Chosen rate_limit "--rate-limit": Kind::has_link, NO_LINK => |run| of_link(run, "--rate-limit");
+    Chosen path_mtu "--path-mtu": Kind::has_link, NO_PATH => |run| of_link(run, "--path-mtu");
+    Chosen no_icmp "--no-icmp": Kind::has_link, NO_PATH => |run| of_link(run, "--no-icmp");
     Free link_seed "--link-seed": Kind::has_link, NO_LINK
         => |run| unless(1, run.link_seed).filter(|_| run.conditions != Conditions::default());
 }

@@ -88,12 +88,13 @@ impl TryFrom<Run> for Scenario {
         let mtu = fd.and_then(platform::mtu_of_descriptor).or(axes.mtu.one()).unwrap_or(DEFAULT_MTU);
         let ipv6 = axes.ipv6.one() == Some(Switch::On);
         let (subject, workload) = subject(&axes, mtu, ipv6)?;
-        let conditions = conditions(&axes)?;
+        let conditions = conditions(&axes, mtu)?;
         let parallel = parallel(&axes, workload)?;
         let streams = if workload.is_stream() { parallel.get() } else { 1 };
         if fd.is_none() {
-            check_mtu(mtu, ipv6)?;
+            check_mtu("--mtu", mtu, ipv6)?;
         }
+        conditions.path_mtu.map_or(Ok(()), |path| check_mtu("--path-mtu", path.get(), ipv6))?;
         let bitrate = bitrate(&axes, workload, &conditions)?;
         let offload = axes.offload.one().unwrap_or_default();
         let scenario = Self {
@@ -203,8 +204,7 @@ fn fits_datagram(requests: Requests, room: u16) -> Result<(), PlanError> {
 
 fn bitrate(axes: &Axes, workload: Workload, conditions: &Conditions) -> Result<Option<NonZeroU64>, PlanError> {
     let bitrate = axes.bitrate.one();
-    let loses = conditions.loss_ppm > 0 || conditions.corrupt_ppm > 0;
-    if bitrate.is_none() && workload.datagram_bytes().is_some() && loses {
+    if bitrate.is_none() && workload.datagram_bytes().is_some() && conditions.loses() {
         let reason =
             "must be set: on a link that loses datagrams, the search for a rate with almost no loss finds none";
         return Err(PlanError::new("--bitrate", reason));
@@ -241,7 +241,8 @@ fn client_threads(axes: &Axes, workload: Workload, parallel: NonZeroU16) -> Resu
     }
 }
 
-fn conditions(axes: &Axes) -> Result<Conditions, PlanError> {
+/// The conditions of a link behind a device with this MTU.
+fn conditions(axes: &Axes, mtu: u16) -> Result<Conditions, PlanError> {
     let conditions = Conditions {
         delay: axes.delay.one().unwrap_or_default(),
         jitter: axes.jitter.one().unwrap_or_default(),
@@ -250,7 +251,15 @@ fn conditions(axes: &Axes) -> Result<Conditions, PlanError> {
         duplicate_ppm: axes.duplicate.one().unwrap_or_default(),
         corrupt_ppm: axes.corrupt.one().unwrap_or_default(),
         rate_limit: axes.rate_limit.one(),
+        path_mtu: axes.path_mtu.one().and_then(NonZeroU16::new),
+        no_icmp: axes.no_icmp.one() == Some(Switch::On),
     };
+    if conditions.path_mtu.is_some_and(|path| path.get() >= mtu) {
+        return Err(PlanError::new("--path-mtu", format!("must be less than the device's MTU, {mtu}")));
+    }
+    if conditions.no_icmp && conditions.path_mtu.is_none() {
+        return Err(PlanError::new("--no-icmp", "there is nothing to tell without --path-mtu"));
+    }
     if conditions.jitter > conditions.delay {
         return Err(PlanError::new("--jitter", "must not be more than --delay"));
     }

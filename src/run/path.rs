@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use netstacks::StackKind;
-use platform::{Counted, FaultPlan, Faults, Faulty, TunDevice, Which};
+use platform::{Counted, FaultPlan, Faults, Faulty, PathMtu, TunDevice, Which};
 
 use super::error::RunError;
 use super::prepared::Prepared;
@@ -27,7 +27,7 @@ const OVERTAKEN_BY: usize = 3;
 
 /// The conditions of a scenario, for both directions.
 pub(super) fn plan(scenario: &Scenario) -> FaultPlan {
-    let Conditions { delay, jitter, loss_ppm, reorder_ppm, duplicate_ppm, corrupt_ppm, rate_limit } =
+    let Conditions { delay, jitter, loss_ppm, reorder_ppm, duplicate_ppm, corrupt_ppm, rate_limit, path_mtu, no_icmp } =
         scenario.conditions;
     let which = |ppm| if ppm == 0 { Which::None } else { Which::PerMillion(ppm) };
     let faults = Faults {
@@ -39,6 +39,7 @@ pub(super) fn plan(scenario: &Scenario) -> FaultPlan {
         delay,
         jitter,
         rate: rate_limit.map(Into::into),
+        path_mtu: path_mtu.map(|len| PathMtu { len: len.get(), tells: !no_icmp }),
     };
     FaultPlan { seed: scenario.link_seed, rx: faults, tx: faults, ..FaultPlan::default() }
 }

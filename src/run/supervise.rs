@@ -236,13 +236,18 @@ impl Supervisor {
             detail,
             elapsed,
             usage,
-            counters: window.map(Timed::counters).unwrap_or_default(),
+            counters: window.map_or_else(|| before_the_window(failed_at), Timed::counters),
             stolen_share: window.and_then(Timed::stolen_share),
             stopped: window.zip(gaps).map(|(window, gaps)| stopped::time_in(gaps, window.begin.at, window.end.at)),
             intervals: intervals.finish(elapsed, delivered.bytes, usage),
             delivered,
         }
     }
+}
+
+/// Of a run that has failed before its window, the faults of the link may be the reason.
+fn before_the_window(failed_at: Option<Snapshot>) -> Counters {
+    Counters { faults: failed_at.and_then(|read| read.counters.faults), ..Counters::default() }
 }
 
 /// The readings at the begin of the timed window, and when the last client ended.
