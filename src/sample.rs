@@ -110,6 +110,9 @@ pub struct Measurements {
     /// What arrived in each part of the timed window, where that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
+    /// Payload bytes that arrived in each third of the timed window, if it was long enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thirds: Option<[u64; 3]>,
     /// The requests of the timed window, if the load was of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestFacts>,

@@ -13,6 +13,7 @@ use super::failure::{CLIENT, Failure};
 use super::intervals::Intervals;
 use super::server_side::ServerSide;
 use super::stopped::{self, Gap, StopWatcher};
+use super::thirds::Readings;
 use crate::load::engine::Client;
 use crate::load::meter::{Counters, Snapshot, Usage, difference};
 use crate::load::sockets::Cancel;
@@ -52,6 +53,8 @@ pub(super) struct Outcome {
     /// How long this process was stopped in the timed window.
     pub(super) stopped: Option<Duration>,
     pub(super) intervals: Vec<Interval>,
+    /// The bytes of each third of the timed window.
+    pub(super) thirds: Option<[u64; 3]>,
 }
 
 /// Runs a load to its end.
@@ -60,6 +63,18 @@ pub(super) struct Supervisor {
     interval: Option<Duration>,
     load: Load,
     window: Arc<Window>,
+}
+
+/// What has arrived over time.
+struct Records {
+    intervals: Intervals,
+    readings: Readings,
+}
+
+impl Records {
+    fn new(interval: Option<Duration>) -> Self {
+        Self { intervals: Intervals::new(interval), readings: Readings::default() }
+    }
 }
 
 /// The clients at work.
@@ -85,7 +100,7 @@ impl Supervisor {
         interrupts: Interrupts,
     ) -> Result<Outcome, RunError> {
         let (report, mut reports) = mpsc::unbounded_channel();
-        let (mut threads, mut intervals) = (Threads::default(), Intervals::new(self.interval));
+        let (mut threads, mut records) = (Threads::default(), Records::new(self.interval));
         // The run does not need this thread. Without it, nothing is known of stops.
         let watcher = StopWatcher::start().ok();
         // Each client reports, and a server that ends by itself.
@@ -93,7 +108,7 @@ impl Supervisor {
         let started = self.start(clients, &report, &mut threads);
         drop(report);
         let verdict = match started {
-            Ok(()) => self.race(awaited, &mut server, &mut reports, &mut intervals, interrupts).await,
+            Ok(()) => self.race(awaited, &mut server, &mut reports, &mut records, interrupts).await,
             Err(error) => Err(error),
         };
         // Read before the parts are ended, because that takes time.
@@ -103,7 +118,7 @@ impl Supervisor {
         drop(connections);
         let gaps = watcher.map(StopWatcher::finish);
         let verdict = verdict?.and(ended);
-        Ok(self.outcome(verdict, failed_at, intervals, gaps.as_deref()))
+        Ok(self.outcome(verdict, failed_at, records, gaps.as_deref()))
     }
 
     fn start(&self, clients: Vec<Client>, report: &Reporter, threads: &mut Threads) -> Result<(), RunError> {
@@ -146,7 +161,7 @@ impl Supervisor {
         mut awaited: usize,
         server: &mut ServerSide,
         clients: &mut Reports,
-        intervals: &mut Intervals,
+        records: &mut Records,
         mut interrupts: Interrupts,
     ) -> Result<Result<(), Failure>, RunError> {
         let deadline = tokio::time::Instant::now() + self.timeout;
@@ -162,11 +177,14 @@ impl Supervisor {
                     progress.update(self.load.arrived());
                     return Ok(Err(self.late(&progress)));
                 }
-                () = intervals.due(&self.window) => {
-                    intervals.record(self.load.timed_bytes(), self.window.usage());
+                () = records.intervals.due(&self.window) => {
+                    records.intervals.record(self.load.timed_bytes(), self.window.usage());
                     continue;
                 }
                 _ = look.tick() => {
+                    if self.window.opened().is_some() {
+                        records.readings.add(Instant::now(), self.load.timed_bytes());
+                    }
                     progress.update(self.load.arrived());
                     continue;
                 }
@@ -207,7 +225,7 @@ impl Supervisor {
         self,
         verdict: Result<(), Failure>,
         failed_at: Option<Snapshot>,
-        mut intervals: Intervals,
+        mut records: Records,
         gaps: Option<&[Gap]>,
     ) -> Outcome {
         let mut delivered = self.load.delivered();
@@ -228,9 +246,11 @@ impl Supervisor {
         let mut elapsed = window.map_or(Duration::ZERO, Timed::length);
         if let Some(clock) = delivered.clock.as_ref().filter(|_| status == Status::Ok) {
             elapsed = clock.elapsed;
-            intervals.count_by(&clock.parts);
+            records.intervals.count_by(&clock.parts);
         }
         let usage = window.map(Timed::usage).unwrap_or_default();
+        // Another program's bytes are not seen before its end.
+        let has_readings = status == Status::Ok && !matches!(self.load, Load::External(_));
         Outcome {
             status,
             detail,
@@ -239,7 +259,12 @@ impl Supervisor {
             counters: window.map_or_else(|| before_the_window(failed_at), Timed::counters),
             stolen_share: window.and_then(Timed::stolen_share),
             stopped: window.zip(gaps).map(|(window, gaps)| stopped::time_in(gaps, window.begin.at, window.end.at)),
-            intervals: intervals.finish(elapsed, delivered.bytes, usage),
+            thirds: self
+                .window
+                .opened()
+                .filter(|_| has_readings)
+                .and_then(|opened| records.readings.thirds(opened.at, elapsed, delivered.bytes)),
+            intervals: records.intervals.finish(elapsed, delivered.bytes, usage),
             delivered,
         }
     }
