@@ -74,6 +74,7 @@ mod loopback;
 mod matrix;
 mod memory;
 mod networks;
+mod outage;
 mod path;
 mod prepared;
 mod process;
@@ -412,6 +413,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         tcp: delivered.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,
         thirds: outcome.thirds,
+        recovery_seconds: seconds(outcome.recovery),
         background_bytes: delivered.background_bytes,
         datagrams: delivered.datagrams,
         idle: delivered.requested.as_ref().and_then(|made| made.idle),

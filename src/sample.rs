@@ -113,6 +113,9 @@ pub struct Measurements {
     /// Payload bytes that arrived in each third of the timed window, if it was long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thirds: Option<[u64; 3]>,
+    /// From the end of the outage until something arrived again, in seconds; `None` if nothing did, or without an outage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_seconds: Option<f64>,
     /// The requests of the timed window, if the load was of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestFacts>,
@@ -181,7 +184,7 @@ impl From<PacketCounts> for Packets {
 /// What the link did to packets, both ways together. A super-packet counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkFacts {
-    /// Packets that were lost by chance.
+    /// Packets that were lost by chance, or in the outage.
     pub lost: u64,
     /// Packets that were held back so that later ones overtook them.
     pub reordered: u64,

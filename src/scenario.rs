@@ -25,7 +25,7 @@ use crate::program::Profile;
 
 pub use self::cell::Cell;
 pub(crate) use self::cell::si;
-pub use self::conditions::Conditions;
+pub use self::conditions::{Conditions, Outage};
 pub use self::forwarder::{Forwarder, ROWS};
 pub use self::subject::{Layer, Subject};
 pub use self::workload::{Datagrams, Mode, Protocol, Requests, Workload};

@@ -109,6 +109,16 @@ fn a_program_keeps_its_queue_unless_another_is_given() {
 }
 
 #[test]
+fn an_outage_behind_a_program_is_recovered_from() {
+    skip_if!(no_device());
+    let options = "-m rr --outage 0.3s,300ms --time 3 --verify full --json";
+    let sample = sample(&through("outage", &proxy("outage"), options));
+    assert_eq!(sample["status"], "ok", "{sample}");
+    assert!(sample["recovery_seconds"].as_f64().is_some_and(|seconds| seconds < 2.4), "{sample}");
+    assert!(sample["program_facts"]["afterwards"]["open_files"].as_u64() > Some(0), "{sample}");
+}
+
+#[test]
 fn a_profile_is_a_cell_of_a_matrix_beside_the_kernel_and_our_proxies() {
     skip_if!(no_device());
     let folder = folder("program-matrix");

@@ -372,6 +372,20 @@ fn an_unknown_congestion_control_is_reported() {
     assert!(stderr(&output).contains("no-such-thing"), "{}", stderr(&output));
 }
 
+/// The path carries nothing for a while, and the connections survive it: the kernel sends again.
+#[test]
+fn a_path_is_cut_in_the_timed_window_and_recovers() {
+    skip_if!(no_device());
+    for options in ["-n smoltcp -m writer", "-n smoltcp -m rr --layer proxy", "-m reader --layer kernel"] {
+        let output = run(&format!("{options} --outage 0.5s,300ms --time 4 --verify full --json"));
+        let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&sample["status"], &sample["verified"]), (&"ok".into(), &"full".into()), "{options}: {sample}");
+        assert_eq!(sample["conditions"]["outage"]["lasts_ns"], 300_000_000, "{sample}");
+        let recovery = sample["recovery_seconds"].as_f64().unwrap();
+        assert!((0.0..3.2).contains(&recovery), "{options}: {recovery}");
+    }
+}
+
 /// A router behind the device carries only short packets: both ends send again, or the run stalls. lwIP's packets may be
 /// fragmented.
 #[test]

@@ -8,6 +8,7 @@ mod plan;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -57,6 +58,21 @@ pub struct Faulty<L> {
     faults: Arc<FaultCounter>,
 }
 
+/// Cuts a [`Faulty`] link, and joins it again. While it is cut, all packets are lost.
+#[derive(Clone, Debug, Default)]
+pub struct LinkSwitch(Arc<AtomicBool>);
+
+impl LinkSwitch {
+    /// Cuts the link, or joins it again.
+    pub fn cut(&self, is_cut: bool) {
+        self.0.store(is_cut, Ordering::Relaxed);
+    }
+
+    fn is_cut(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 #[derive(Debug)]
 struct State {
     rx: Path,
@@ -64,6 +80,7 @@ struct State {
     block: Dice,
     fail: Dice,
     fail_with: i32,
+    switch: LinkSwitch,
     /// Packets to be delivered.
     arrived: VecDeque<Packet>,
     /// Whether the last receive found the link empty while packets were held back.
@@ -91,6 +108,11 @@ impl<L: Link> Faulty<L> {
         Self { link, state, faults: Arc::default() }
     }
 
+    /// A switch that cuts the link. Packets may be copied from now on.
+    pub fn switch(&mut self) -> LinkSwitch {
+        self.state.get_or_insert_with(|| Box::new(State::new(&FaultPlan::default()))).switch.clone()
+    }
+
     /// A handle to the counters.
     pub fn faults(&self) -> Arc<FaultCounter> {
         Arc::clone(&self.faults)
@@ -106,6 +128,7 @@ impl State {
             block: Dice::new(plan.block, seed(6)),
             fail: Dice::new(plan.fail, seed(7)),
             fail_with: plan.fail_with,
+            switch: LinkSwitch::default(),
             arrived: VecDeque::new(),
             found_empty: false,
             drained: true,
@@ -127,7 +150,8 @@ impl State {
             }
             return;
         }
-        match self.rx.fate(packet.1.len()) {
+        let fate = self.rx.fate(packet.1.len());
+        match if self.switch.is_cut() { Fate::Lose } else { fate } {
             Fate::Lose => return count(&faults.lost),
             Fate::Reorder => {
                 count(&faults.reordered);
@@ -212,7 +236,8 @@ impl State {
             count(&faults.failed);
             return Err(io::Error::from_raw_os_error(self.fail_with));
         }
-        Ok(self.tx.fate(len))
+        let fate = self.tx.fate(len);
+        Ok(if self.switch.is_cut() { Fate::Lose } else { fate })
     }
 
     fn try_recv(

@@ -247,6 +247,16 @@ pub fn add_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(
     Native::add_address(interface, address, prefix_len)
 }
 
+/// Makes an interface of the calling thread's network drop every packet that it should send, or send them again. Its link
+/// stays up, and so do addresses and routes.
+///
+/// # Errors
+///
+/// [`Class::Failed`] if the interface does not exist, or is in that state already.
+pub fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
+    Native::set_black_hole(interface, is_on)
+}
+
 /// Adds a route to the calling thread's network: all packets to a host go out of an interface.
 ///
 /// # Errors
@@ -296,6 +306,11 @@ mod tests {
             let connected = near.run(move || TcpStream::connect_timeout(&target, Duration::from_millis(900))).unwrap();
             assert_eq!(connected.unwrap().peer_addr().unwrap(), target);
             near.run(move || add_host_route("to-far", target.ip())).unwrap().unwrap();
+            near.run(|| set_black_hole("to-far", true)).unwrap().unwrap();
+            let connect = move || TcpStream::connect_timeout(&target, Duration::from_millis(100));
+            near.run(connect).unwrap().unwrap_err();
+            near.run(|| set_black_hole("to-far", false)).unwrap().unwrap();
+            near.run(connect).unwrap().unwrap();
         }
     }
 

@@ -10,7 +10,7 @@ use platform::Offload;
 use super::list::{List, Names, One, names, number, of, one};
 use super::{Switch, values};
 use crate::program::Profile;
-use crate::scenario::{Layer, Mode, Protocol, RuntimeName, Verify};
+use crate::scenario::{Layer, Mode, Outage, Protocol, RuntimeName, Verify};
 
 /// The heading of the conditions.
 const LINK: &str = "Conditions of the link between device and stack, each way";
@@ -180,6 +180,10 @@ pub struct Axes {
     #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_missing_value = "on",
         value_parser = names::<Switch>(), help_heading = LINK, hide_short_help = true)]
     pub no_icmp: Option<List<Switch>>,
+
+    /// The path carries nothing: from when, after the beginning of the timed window, and for how long, such as 1s,500ms
+    #[arg(long, value_name = "AT,FOR", value_parser = one(values::outage), help_heading = LINK, hide_short_help = true)]
+    pub outage: Option<List<Outage>>,
 
     /// Seed of all chance on the link, in the first round; the next round has the next seed [default: 1]
     #[arg(long, value_name = "N", value_parser = one(number(0..=u64::MAX)), help_heading = LINK,

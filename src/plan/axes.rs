@@ -163,6 +163,8 @@ const FOREIGN: &str = "a program has its own";
 const NO_REQUESTS: &str = "only rr and crr have requests";
 const NO_BYTES: &str = "requests, idle connections and datagrams last for a time; use --time";
 const NO_LINK: &str = "only the layers path, proxy and kernel have a link with conditions";
+const NO_OUTAGE: &str = "only the layers path, proxy and kernel, and programs, have a path that can be cut, and nothing crosses it in \
+    the mode idle";
 const NO_PATH: &str = "only the layers path, proxy and kernel have a link that can limit packets; a program's packets to its \
     clients cross none";
 
@@ -232,6 +234,8 @@ axes! {
     Chosen rate_limit "--rate-limit": Kind::has_link, NO_LINK => |run| of_link(run, "--rate-limit");
     Chosen path_mtu "--path-mtu": Kind::has_link, NO_PATH => |run| of_link(run, "--path-mtu");
     Chosen no_icmp "--no-icmp": Kind::has_link, NO_PATH => |run| of_link(run, "--no-icmp");
+    Chosen outage "--outage": |kind| kind.has_queue() && kind.mode != Some(Mode::Idle), NO_OUTAGE
+        => |run| of_link(run, "--outage");
     Free link_seed "--link-seed": Kind::has_link, NO_LINK
         => |run| unless(1, run.link_seed).filter(|_| run.conditions != Conditions::default());
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use netstacks::{StackConfig, StackKind};
 
+use super::conditions::{check_outage, conditions};
 use super::devices::{check_mtu, name, network, tun_fd};
 use super::{PlanError, axes};
 use crate::cli::axes::Contender;
@@ -88,13 +89,12 @@ impl TryFrom<Run> for Scenario {
         let mtu = fd.and_then(platform::mtu_of_descriptor).or(axes.mtu.one()).unwrap_or(DEFAULT_MTU);
         let ipv6 = axes.ipv6.one() == Some(Switch::On);
         let (subject, workload) = subject(&axes, mtu, ipv6)?;
-        let conditions = conditions(&axes, mtu)?;
+        let conditions = conditions(&axes, mtu, ipv6)?;
         let parallel = parallel(&axes, workload)?;
         let streams = if workload.is_stream() { parallel.get() } else { 1 };
         if fd.is_none() {
             check_mtu("--mtu", mtu, ipv6)?;
         }
-        conditions.path_mtu.map_or(Ok(()), |path| check_mtu("--path-mtu", path.get(), ipv6))?;
         let bitrate = bitrate(&axes, workload, &conditions)?;
         let offload = axes.offload.one().unwrap_or_default();
         let scenario = Self {
@@ -133,6 +133,7 @@ impl TryFrom<Run> for Scenario {
             }),
             profile,
         };
+        check_outage(&scenario)?;
         check_process(&scenario)?;
         Ok(scenario)
     }
@@ -239,35 +240,6 @@ fn client_threads(axes: &Axes, workload: Workload, parallel: NonZeroU16) -> Resu
         }
         threads => Ok(threads.and_then(NonZeroU16::new)),
     }
-}
-
-/// The conditions of a link behind a device with this MTU.
-fn conditions(axes: &Axes, mtu: u16) -> Result<Conditions, PlanError> {
-    let conditions = Conditions {
-        delay: axes.delay.one().unwrap_or_default(),
-        jitter: axes.jitter.one().unwrap_or_default(),
-        loss_ppm: axes.loss.one().unwrap_or_default(),
-        reorder_ppm: axes.reorder.one().unwrap_or_default(),
-        duplicate_ppm: axes.duplicate.one().unwrap_or_default(),
-        corrupt_ppm: axes.corrupt.one().unwrap_or_default(),
-        rate_limit: axes.rate_limit.one(),
-        path_mtu: axes.path_mtu.one().and_then(NonZeroU16::new),
-        no_icmp: axes.no_icmp.one() == Some(Switch::On),
-    };
-    if conditions.path_mtu.is_some_and(|path| path.get() >= mtu) {
-        return Err(PlanError::new("--path-mtu", format!("must be less than the device's MTU, {mtu}")));
-    }
-    if conditions.no_icmp && conditions.path_mtu.is_none() {
-        return Err(PlanError::new("--no-icmp", "there is nothing to tell without --path-mtu"));
-    }
-    if conditions.jitter > conditions.delay {
-        return Err(PlanError::new("--jitter", "must not be more than --delay"));
-    }
-    if conditions.corrupt_ppm > 0 && axes.offload.one() == Some(platform::Offload::On) {
-        let reason = "needs --offload off: nobody verifies the checksum of a super-packet";
-        return Err(PlanError::new("--corrupt", reason));
-    }
-    Ok(conditions)
 }
 
 fn compiled_in(kind: StackKind, layer: Layer) -> Result<StackKind, PlanError> {

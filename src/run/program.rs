@@ -98,7 +98,8 @@ pub(super) async fn prepare(
     }
     let meter = running.meter(networks, tun);
     let prepared = kernel_load::prepare_between(scenario, networks, server, running.driver(), meter)?;
-    Ok(Prepared { device: running.device(scenario, tun), program: Some(running), ..prepared })
+    let cut = Some(networks.cut(NEAR, FAR));
+    Ok(Prepared { device: running.device(scenario, tun), program: Some(running), cut, ..prepared })
 }
 
 /// The SOCKS5 server of a run.

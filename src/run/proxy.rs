@@ -58,6 +58,7 @@ pub(super) async fn prepare(
         device: Some(tun::facts(scenario, tun, ready.offload)),
         effective: ready.effective,
         carrier: Some(carrier),
+        cut: Some(networks.cut(NEAR, FAR)),
         ..prepared
     })
 }

@@ -1,5 +1,6 @@
 //! Races the parts of a run against each other, the user and the clock, and joins every one of them.
 
+use std::future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -11,6 +12,7 @@ use tokio::sync::mpsc;
 use super::error::RunError;
 use super::failure::{CLIENT, Failure};
 use super::intervals::Intervals;
+use super::outage::Interruption;
 use super::server_side::ServerSide;
 use super::stopped::{self, Gap, StopWatcher};
 use super::thirds::Readings;
@@ -55,6 +57,8 @@ pub(super) struct Outcome {
     pub(super) intervals: Vec<Interval>,
     /// The bytes of each third of the timed window.
     pub(super) thirds: Option<[u64; 3]>,
+    /// From the end of the outage until something arrived.
+    pub(super) recovery: Option<Duration>,
 }
 
 /// Runs a load to its end.
@@ -63,6 +67,7 @@ pub(super) struct Supervisor {
     interval: Option<Duration>,
     load: Load,
     window: Arc<Window>,
+    outage: Option<Interruption>,
 }
 
 /// What has arrived over time.
@@ -88,13 +93,18 @@ struct Threads {
 impl Supervisor {
     /// A supervisor of this load, which is timed in `window` and must end within `timeout`.
     pub(super) fn new(timeout: Duration, interval: Option<Duration>, load: Load, window: Arc<Window>) -> Self {
-        Self { timeout, interval, load, window }
+        Self { timeout, interval, load, window, outage: None }
+    }
+
+    /// The same with an outage of the path in the timed window.
+    pub(super) fn with_outage(self, outage: Option<Interruption>) -> Self {
+        Self { outage, ..self }
     }
 
     /// Runs the clients against the server side until all is delivered, or something fails. Every thread and task has
     /// ended when this returns.
     pub(super) async fn supervise(
-        self,
+        mut self,
         mut server: ServerSide,
         clients: Vec<Client>,
         interrupts: Interrupts,
@@ -157,7 +167,7 @@ impl Supervisor {
 
     /// Waits until every client and the server are done, or until something goes wrong.
     async fn race(
-        &self,
+        &mut self,
         mut awaited: usize,
         server: &mut ServerSide,
         clients: &mut Reports,
@@ -179,6 +189,11 @@ impl Supervisor {
                 }
                 () = records.intervals.due(&self.window) => {
                     records.intervals.record(self.load.timed_bytes(), self.window.usage());
+                    continue;
+                }
+                () = outage_due(self.outage.as_ref(), &self.window) => {
+                    let arrived = self.load.arrived();
+                    self.outage.as_mut().map_or(Ok(()), |outage| outage.step(arrived))?;
                     continue;
                 }
                 _ = look.tick() => {
@@ -252,6 +267,7 @@ impl Supervisor {
         // Another program's bytes are not seen before its end.
         let has_readings = status == Status::Ok && !matches!(self.load, Load::External(_));
         Outcome {
+            recovery: self.outage.as_ref().and_then(Interruption::recovery),
             status,
             detail,
             elapsed,
@@ -273,6 +289,14 @@ impl Supervisor {
 /// Of a run that has failed before its window, the faults of the link may be the reason.
 fn before_the_window(failed_at: Option<Snapshot>) -> Counters {
     Counters { faults: failed_at.and_then(|read| read.counters.faults), ..Counters::default() }
+}
+
+/// Waits for the next step of an outage, if there is one.
+async fn outage_due(outage: Option<&Interruption>, window: &Window) {
+    match outage {
+        Some(outage) => outage.due(window).await,
+        None => future::pending().await,
+    }
 }
 
 /// The readings at the begin of the timed window, and when the last client ended.

@@ -82,6 +82,9 @@ pub enum Warning {
         (1.0 - .0) * 100.0
     )]
     SlowerByTheEnd(f64),
+    /// Nothing arrived between the end of the outage and the end of the run.
+    #[error("nothing arrived after the outage; deliver for longer, with --time, to see whether it recovers")]
+    NotRecovered,
     /// Of a cell: only this many runs did not fail, fewer than [`FEWEST_RUNS`].
     #[error(
         "{} {} little about the spread; make at least {FEWEST_RUNS}, with --runs",
@@ -218,6 +221,9 @@ impl Sample {
         }
         warnings.extend(smaller_window(self));
         warnings.extend(no_super_packets(self).map(Warning::NoSuperPackets));
+        let has_outage = self.cell.conditions.outage.is_some();
+        let not_recovered = has_outage && self.is_ok() && measured.recovery_seconds.is_none();
+        warnings.extend(not_recovered.then_some(Warning::NotRecovered));
         let slower = slower_by_the_end(self).map(Warning::SlowerByTheEnd);
         warnings.extend(slower.or_else(|| decay(&measured.intervals).map(Warning::Decay)));
         warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));
@@ -268,7 +274,7 @@ fn no_super_packets(sample: &Sample) -> Option<f64> {
 
 /// The share of the rate that was lost from the first third of the timed window to the last, if that is more than a half.
 fn slower_by_the_end(sample: &Sample) -> Option<f64> {
-    let [first, _, last] = sample.measured.thirds?;
+    let [first, _, last] = sample.measured.thirds.filter(|_| sample.cell.conditions.outage.is_none())?;
     (last < first / 2).then(|| 1.0 - last as f64 / first as f64)
 }
 

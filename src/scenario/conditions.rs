@@ -43,6 +43,29 @@ pub struct Conditions {
     /// Whether the sender of a longer packet is not told so by ICMP.
     #[serde(skip_serializing_if = "is_false")]
     pub no_icmp: bool,
+    /// A time in which the path carries nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outage: Option<Outage>,
+}
+
+/// A time in which the path carries nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Outage {
+    /// When it begins, from the beginning of the timed window.
+    #[schemars(with = "u64")]
+    #[serde(rename = "at_ns", with = "nanoseconds")]
+    pub at: Duration,
+    /// How long it lasts.
+    #[schemars(with = "u64")]
+    #[serde(rename = "lasts_ns", with = "nanoseconds")]
+    pub lasts: Duration,
+}
+
+/// As the command line takes it: `1s,0.5s`.
+impl fmt::Display for Outage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}s,{}s", self.at.as_secs_f64(), self.lasts.as_secs_f64())
+    }
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
@@ -58,7 +81,7 @@ fn is_zero(value: &u32) -> bool {
 impl Conditions {
     /// Whether packets are lost, and not only late.
     pub const fn loses(&self) -> bool {
-        self.loss_ppm > 0 || self.corrupt_ppm > 0 || self.path_mtu.is_some()
+        self.loss_ppm > 0 || self.corrupt_ppm > 0 || self.path_mtu.is_some() || self.outage.is_some()
     }
 
     /// The conditions that differ from the default: the option of each, and its value as the command line takes it.
@@ -75,6 +98,7 @@ impl Conditions {
             ("--rate-limit", self.rate_limit.map(|rate| rate.to_string())),
             ("--path-mtu", self.path_mtu.map(|bytes| bytes.to_string())),
             ("--no-icmp", self.no_icmp.then(|| "on".to_owned())),
+            ("--outage", self.outage.map(|outage| outage.to_string())),
         ];
         options.into_iter().filter_map(|(name, value)| Some((name, value?)))
     }
@@ -88,6 +112,7 @@ impl fmt::Display for Conditions {
             "rate-limit" => format!("rate limit {value} bit/s"),
             "path-mtu" => format!("path MTU {value}"),
             "no-icmp" => "no ICMP".to_owned(),
+            "outage" => format!("outage {}", value.replace(',', " for ")),
             name => format!("{name} {value} %"),
         });
         f.write_str(&words.collect::<Vec<_>>().join(", "))

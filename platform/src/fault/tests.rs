@@ -294,6 +294,19 @@ fn one_bit_of_a_packet_is_changed_behind_its_header_and_somebody_has_to_verify()
 }
 
 #[test]
+fn a_link_that_is_cut_loses_everything_until_it_is_joined_again() {
+    let (mut link, mut other) = faulty(FaultPlan::default(), 100);
+    let switch = link.switch();
+    for (is_cut, arrived) in [(false, vec![1]), (true, vec![]), (false, vec![1])] {
+        switch.cut(is_cut);
+        send(&mut link, 1).unwrap();
+        send(&mut other, 1).unwrap();
+        assert_eq!([received(&mut other), received(&mut link)], [arrived.clone(), arrived]);
+    }
+    assert_eq!(link.faults().counts(), FaultCounts { lost: 2, ..FaultCounts::default() });
+}
+
+#[test]
 fn a_share_of_a_million_is_lost() {
     let tx = Faults { lose: Which::PerMillion(10_000), ..Faults::default() };
     let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 256);

@@ -70,6 +70,12 @@ fn an_option_without_effect_is_refused() {
         ("-m writer --layer loopback --queue 5", "--queue"),
         ("-m writer -n smoltcp --path-mtu 1500", "--path-mtu: must be less than the device's MTU, 1500"),
         ("-m writer -n smoltcp --path-mtu 1200 --ipv6", "--path-mtu: 1200 bytes; IPv6 needs at least 1280"),
+        (
+            "-m writer -n smoltcp --outage 1s,1s --time 2",
+            "--outage: must end within the timed window; use a --time of more than 2 s",
+        ),
+        ("-m writer -n smoltcp --outage 1s,1s --bytes 2GB", "--outage: must end within"),
+        ("-m idle --parallel 9 -n smoltcp --outage 1s,1s --time 5", "--outage: only the layers"),
         ("-m writer -n smoltcp --no-icmp", "--no-icmp: there is nothing to tell"),
         ("-m rr --program kernel --path-mtu 1400", "--path-mtu: only the layers"),
         ("-m writer -n smoltcp --tun-fd 9 --queue 5", "--queue"),
@@ -126,6 +132,7 @@ fn every_axis_is_taken_and_repeated_or_refused_by_its_name() {
         ("--corrupt", "1"),
         ("--rate-limit", "100M"),
         ("--path-mtu", "1400"),
+        ("--time 3 --outage", "1s,500ms"),
         ("--no-icmp --path-mtu", "1400"),
         ("--runtime", "current-thread"),
     ];
@@ -140,9 +147,11 @@ fn every_axis_is_taken_and_repeated_or_refused_by_its_name() {
                 Ok(scenario) => {
                     taken += 1;
                     let arguments = scenario.arguments();
-                    let option = option.split(' ').next().unwrap();
-                    let is_there = |word: &String| word.starts_with(option) || word == "--current-thread";
-                    assert!(arguments.iter().any(is_there), "{kind}: {option}: {arguments:?}");
+                    let is_there = |option: &str| {
+                        arguments.iter().any(|word| word.starts_with(option) || word == "--current-thread")
+                    };
+                    let mut options = option.split(' ').filter(|word| word.starts_with("--"));
+                    assert!(options.all(is_there), "{kind}: {option}: {arguments:?}");
                     assert_eq!(run(&arguments.join(" ")).unwrap(), scenario, "{arguments:?}");
                     let json = serde_json::to_string(&scenario).unwrap();
                     assert_eq!(serde_json::from_str::<Scenario>(&json).unwrap(), scenario, "{json}");

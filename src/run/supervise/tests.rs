@@ -170,7 +170,7 @@ impl netstacks::Stream for LoopbackStream {
 
 /// A driver that never ends.
 async fn healthy() -> io::Result<()> {
-    std::future::pending().await
+    future::pending().await
 }
 
 fn scenario(arguments: &str) -> Scenario {

@@ -86,6 +86,12 @@ pub(super) fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error>
     added.map_err(|source| Error::new(Class::Failed, "set a route through", interface, source))
 }
 
+/// Makes an interface drop every packet that it should send, or send them again.
+pub(super) fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
+    let set = index_of(interface).and_then(|index| netlink::set_black_hole(index, is_on));
+    set.map_err(|source| Error::new(Class::Failed, "cut or join", interface, source))
+}
+
 /// Adds one more address, and waits until the interface answers for it.
 pub(super) fn add_ready_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
     let failed = |source| Error::new(Class::Failed, "set the address of", interface, source);
