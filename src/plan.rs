@@ -4,6 +4,7 @@
 mod axes;
 mod check;
 mod command;
+mod conditions;
 mod conform;
 mod devices;
 mod forward;

@@ -74,6 +74,7 @@ mod loopback;
 mod matrix;
 mod memory;
 mod networks;
+mod outage;
 mod path;
 mod prepared;
 mod process;
@@ -89,6 +90,7 @@ mod socks5;
 mod stack;
 mod stopped;
 mod supervise;
+mod thirds;
 mod tun;
 
 use std::fmt;
@@ -415,15 +417,14 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         packets: counters.packets.unwrap_or_default().into(),
         tcp: delivered.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,
+        thirds: outcome.thirds,
+        recovery_seconds: seconds(outcome.recovery),
         background_bytes: delivered.background_bytes,
         datagrams: delivered.datagrams,
         idle: delivered.requested.as_ref().and_then(|made| made.idle),
         requests: delivered.requested.filter(|_| scenario.workload.requests().is_some()).map(requests),
         program: program.map(Box::new),
-        started_unix_ms: started
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .ok()
-            .and_then(|time| u64::try_from(time.as_millis()).ok()),
+        started_unix_ms: unix_ms(started),
         device,
         effective,
         round: None,
@@ -432,6 +433,11 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
     let mut environment = Environment::detect();
     environment.program.go_forwarder = go::version([scenario]);
     Sample { cell, measured, environment: Arc::new(environment) }
+}
+
+/// Milliseconds since 1970 (UTC).
+fn unix_ms(time: SystemTime) -> Option<u64> {
+    u64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
 fn requests(made: Requested) -> RequestFacts {

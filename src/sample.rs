@@ -112,6 +112,12 @@ pub struct Measurements {
     /// What arrived in each part of the timed window, where that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
+    /// Payload bytes that arrived in each third of the timed window, if it was long enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thirds: Option<[u64; 3]>,
+    /// From the end of the outage until something arrived again, in seconds; `None` if nothing did, or without an outage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_seconds: Option<f64>,
     /// The requests of the timed window, if the load was of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestFacts>,
@@ -180,7 +186,7 @@ impl From<PacketCounts> for Packets {
 /// What the link did to packets, both ways together. A super-packet counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkFacts {
-    /// Packets that were lost by chance.
+    /// Packets that were lost by chance, or in the outage.
     pub lost: u64,
     /// Packets that were held back so that later ones overtook them.
     pub reordered: u64,
@@ -190,6 +196,9 @@ pub struct LinkFacts {
     pub corrupted: u64,
     /// Packets that were lost because too many waited.
     pub overflowed: u64,
+    /// Packets that were dropped because they were too long for the path.
+    #[serde(default)]
+    pub too_big: u64,
 }
 
 impl LinkFacts {
@@ -201,14 +210,15 @@ impl LinkFacts {
             duplicated: self.duplicated.saturating_sub(earlier.duplicated),
             corrupted: self.corrupted.saturating_sub(earlier.corrupted),
             overflowed: self.overflowed.saturating_sub(earlier.overflowed),
+            too_big: self.too_big.saturating_sub(earlier.too_big),
         }
     }
 }
 
 impl From<FaultCounts> for LinkFacts {
     fn from(counts: FaultCounts) -> Self {
-        let FaultCounts { lost, reordered, duplicated, corrupted, overflowed, .. } = counts;
-        Self { lost, reordered, duplicated, corrupted, overflowed }
+        let FaultCounts { lost, reordered, duplicated, corrupted, overflowed, too_big, .. } = counts;
+        Self { lost, reordered, duplicated, corrupted, overflowed, too_big }
     }
 }
 

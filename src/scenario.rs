@@ -25,7 +25,7 @@ use crate::program::Profile;
 
 pub use self::cell::Cell;
 pub(crate) use self::cell::si;
-pub use self::conditions::Conditions;
+pub use self::conditions::{Conditions, Outage};
 pub use self::forwarder::{Forwarder, ROWS};
 pub use self::subject::{Layer, Subject};
 pub use self::workload::{Datagrams, Mode, Protocol, Requests, Workload};
@@ -100,7 +100,8 @@ pub struct Scenario {
     pub window_bytes: usize,
     /// Size of one read or write of client and server, in bytes.
     pub buffer_bytes: NonZeroUsize,
-    /// How many packets may wait in the device before the kernel drops; `None` for room for every window.
+    /// How many packets may wait in the device before the kernel drops; `None` for room for every window, or for the queue
+    /// that a program has made.
     pub queue_packets: Option<u32>,
     /// The congestion control of the kernel's sockets; `None` for cubic, or else the kernel's own.
     pub congestion: Option<String>,

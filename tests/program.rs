@@ -93,6 +93,31 @@ fn every_load_goes_through_a_program() {
 }
 
 #[test]
+fn a_program_keeps_its_queue_unless_another_is_given() {
+    skip_if!(no_device());
+    let command = proxy("queue");
+    let measured = |options: &str| {
+        let options = format!("-m writer --bytes 20MB --warmup 1MB --parallel 4 --verify full --json {options}");
+        sample(&through("queue", &command, &options))
+    };
+    let kept = measured("");
+    assert_eq!((&kept["queue_packets"], &kept["device"]["tx_queue_len"]), (&Value::Null, &16384.into()), "{kept}");
+    let given = measured("--queue 4");
+    assert_eq!((&given["status"], &given["device"]["tx_queue_len"]), (&"ok".into(), &4.into()), "{given}");
+    assert!(given["device_drops"].as_u64() > Some(0), "{given}");
+}
+
+#[test]
+fn an_outage_behind_a_program_is_recovered_from() {
+    skip_if!(no_device());
+    let options = "-m rr --outage 0.3s,300ms --time 3 --verify full --json";
+    let sample = sample(&through("outage", &proxy("outage"), options));
+    assert_eq!(sample["status"], "ok", "{sample}");
+    assert!(sample["recovery_seconds"].as_f64().is_some_and(|seconds| seconds < 2.4), "{sample}");
+    assert!(sample["program_facts"]["afterwards"]["open_files"].as_u64() > Some(0), "{sample}");
+}
+
+#[test]
 fn a_profile_is_a_cell_of_a_matrix_beside_the_kernel_and_our_proxy() {
     skip_if!(no_device());
     let folder = folder("program-matrix");

@@ -10,7 +10,7 @@ use platform::Offload;
 use super::list::{List, Names, One, names, number, of, one};
 use super::{Switch, values};
 use crate::program::{Profile, Upstream};
-use crate::scenario::{Layer, Mode, Protocol, RuntimeName, Verify};
+use crate::scenario::{Layer, Mode, Outage, Protocol, RuntimeName, Verify};
 
 /// The heading of the conditions.
 const LINK: &str = "Conditions of the link between device and stack, each way";
@@ -151,6 +151,11 @@ pub struct Axes {
     #[arg(long, value_name = "SIZE", value_parser = of(values::size), hide_short_help = true)]
     pub buffer: Option<List<u64>>,
 
+    /// Packets that may wait in the device before the kernel drops, to 262144 [default: room for every window; a program:
+    /// as it made it]
+    #[arg(long, value_name = "PACKETS", value_parser = of(number(1..=262_144_u32)), hide_short_help = true)]
+    pub queue: Option<List<u32>>,
+
     /// The congestion control of the kernel's sockets [default: cubic, or else the kernel's own]
     #[arg(long, value_name = "NAME", value_parser = one(name), hide_short_help = true)]
     pub congestion: Option<List<String>>,
@@ -190,6 +195,20 @@ pub struct Axes {
     /// Bits a second at most, such as 100M
     #[arg(long, value_name = "BITRATE", value_parser = of(values::rate), help_heading = LINK, hide_short_help = true)]
     pub rate_limit: Option<List<NonZeroU64>>,
+
+    /// The longest packet that the path carries, in bytes, 576 to 65534; IPv6 at least 1280. ICMP tells the sender of a
+    /// longer one
+    #[arg(long, value_name = "N", value_parser = of(number(576..=u16::MAX - 1)), help_heading = LINK, hide_short_help = true)]
+    pub path_mtu: Option<List<u16>>,
+
+    /// Drop packets that are longer than --path-mtu silently: a black hole; all for both
+    #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_missing_value = "on",
+        value_parser = names::<Switch>(), help_heading = LINK, hide_short_help = true)]
+    pub no_icmp: Option<List<Switch>>,
+
+    /// The path carries nothing: from when, after the beginning of the timed window, and for how long, such as 1s,500ms
+    #[arg(long, value_name = "AT,FOR", value_parser = one(values::outage), help_heading = LINK, hide_short_help = true)]
+    pub outage: Option<List<Outage>>,
 
     /// Seed of all chance on the link, in the first round; the next round has the next seed [default: 1]
     #[arg(long, value_name = "N", value_parser = one(number(0..=u64::MAX)), help_heading = LINK,

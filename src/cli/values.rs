@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 
 use crate::program::ProgramName;
+use crate::scenario::Outage;
 
 /// A time: `5s`, `200ms`, `50us`, `2min`, or `5`, a number of seconds.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
@@ -35,6 +36,16 @@ pub(super) fn patience(text: &str) -> Result<Duration, String> {
 pub(super) fn delay(text: &str) -> Result<Duration, String> {
     let time = time(text)?;
     if time > Duration::from_mins(1) { Err("more than a minute".to_owned()) } else { Ok(time) }
+}
+
+/// An outage: when it begins, and how long it lasts.
+pub(super) fn outage(text: &str) -> Result<Outage, String> {
+    let (at, lasts) =
+        text.split_once(',').ok_or("not two times; write when it begins and how long it lasts: 2s,500ms")?;
+    match (time(at)?, time(lasts)?) {
+        (_, Duration::ZERO) => Err("it must last longer than 0 seconds".to_owned()),
+        (at, lasts) => Ok(Outage { at, lasts }),
+    }
 }
 
 /// A size in bytes, with an SI or binary suffix.
@@ -105,6 +116,14 @@ mod tests {
             assert!(time(text).is_err(), "{text}");
         }
         assert!(delay("60s").is_ok() && delay("61").is_err());
+    }
+
+    #[test]
+    fn an_outage_is_two_times() {
+        let (at, lasts) = (Duration::from_secs(2), Duration::from_millis(500));
+        assert_eq!(outage("2s,500ms"), Ok(Outage { at, lasts }));
+        assert_eq!(outage(&Outage { at, lasts }.to_string()), Ok(Outage { at, lasts }));
+        assert!(["2s", "2s,0", "2s,1s,1s", ",1s", ""].iter().all(|text| outage(text).is_err()));
     }
 
     #[test]

@@ -109,7 +109,7 @@ const CONNECTIONS: Metric =
         .better(Some(true));
 
 /// All figures, in the order of the columns of tables.
-pub static METRICS: [Metric; 49] = [
+pub static METRICS: [Metric; 51] = [
     GBPS,
     REQUESTS,
     CONNECTIONS,
@@ -317,6 +317,14 @@ pub static METRICS: [Metric; 49] = [
         .about("packets that the device dropped")
         .of(|cell| !matches!(cell.layer(), Layer::Loopback | Layer::Stack))
         .text("packets", "{} dropped"),
+    median("too_big", "too big", "", |sample| count(Some(sample.measured.link?.too_big)))
+        .about("packets that were too long for the path; a super-packet counts once")
+        .of(|cell| cell.conditions.path_mtu.is_some())
+        .text("packets", "{} too long for the path"),
+    median("recovery_ms", "recovery", "ms", |sample| Some(sample.measured.recovery_seconds? * 1e3))
+        .about("from the end of the outage until something arrived again, in milliseconds")
+        .of(|cell| cell.conditions.outage.is_some())
+        .text("outage", "recovered after {}"),
     maximum("stolen_share", "stolen", "", |sample| sample.measured.stolen_share)
         .about("share of the processors' time that the host of this virtual machine took")
         .written(Percent)

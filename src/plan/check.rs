@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use netstacks::{StackConfig, StackKind};
 
+use super::conditions::{check_outage, conditions};
 use super::devices::{check_mtu, name, network, tun_fd};
 use super::{PlanError, axes};
 use crate::cli::list::One;
@@ -88,11 +89,11 @@ impl TryFrom<Run> for Scenario {
         let mtu = fd.and_then(platform::mtu_of_descriptor).or(axes.mtu.one()).unwrap_or(DEFAULT_MTU);
         let ipv6 = axes.ipv6.one() == Some(Switch::On);
         let (subject, workload) = subject(&axes, mtu, ipv6)?;
-        let conditions = conditions(&axes)?;
+        let conditions = conditions(&axes, mtu, ipv6)?;
         let parallel = parallel(&axes, workload)?;
         let streams = if workload.is_stream() { parallel.get() } else { 1 };
         if fd.is_none() {
-            check_mtu(mtu, ipv6)?;
+            check_mtu("--mtu", mtu, ipv6)?;
         }
         let bitrate = bitrate(&axes, workload, &conditions)?;
         let release = release(&axes, settings.timeout)?;
@@ -111,7 +112,7 @@ impl TryFrom<Run> for Scenario {
             background: background(&axes)?,
             window_bytes: window(&axes, streams)?,
             buffer_bytes: buffer(axes.buffer.one(), streams)?,
-            queue_packets: None,
+            queue_packets: queue(&axes, fd)?,
             congestion: congestion(axes.congestion.one())?,
             verify: axes.verify.one().unwrap_or(Verify::Sample),
             generator: Generator::Own,
@@ -131,6 +132,7 @@ impl TryFrom<Run> for Scenario {
             program: axes.program.one().map(Box::new),
             profile,
         };
+        check_outage(&scenario)?;
         check_process(&scenario)?;
         check_program(&scenario, axes.upstream.one())?;
         Ok(scenario)
@@ -203,8 +205,7 @@ fn fits_datagram(requests: Requests, room: u16) -> Result<(), PlanError> {
 
 fn bitrate(axes: &Axes, workload: Workload, conditions: &Conditions) -> Result<Option<NonZeroU64>, PlanError> {
     let bitrate = axes.bitrate.one();
-    let loses = conditions.loss_ppm > 0 || conditions.corrupt_ppm > 0;
-    if bitrate.is_none() && workload.datagram_bytes().is_some() && loses {
+    if bitrate.is_none() && workload.datagram_bytes().is_some() && conditions.loses() {
         let reason =
             "must be set: on a link that loses datagrams, the search for a rate with almost no loss finds none";
         return Err(PlanError::new("--bitrate", reason));
@@ -239,26 +240,6 @@ fn client_threads(axes: &Axes, workload: Workload, parallel: NonZeroU16) -> Resu
         }
         threads => Ok(threads.and_then(NonZeroU16::new)),
     }
-}
-
-fn conditions(axes: &Axes) -> Result<Conditions, PlanError> {
-    let conditions = Conditions {
-        delay: axes.delay.one().unwrap_or_default(),
-        jitter: axes.jitter.one().unwrap_or_default(),
-        loss_ppm: axes.loss.one().unwrap_or_default(),
-        reorder_ppm: axes.reorder.one().unwrap_or_default(),
-        duplicate_ppm: axes.duplicate.one().unwrap_or_default(),
-        corrupt_ppm: axes.corrupt.one().unwrap_or_default(),
-        rate_limit: axes.rate_limit.one(),
-    };
-    if conditions.jitter > conditions.delay {
-        return Err(PlanError::new("--jitter", "must not be more than --delay"));
-    }
-    if conditions.corrupt_ppm > 0 && axes.offload.one() == Some(platform::Offload::On) {
-        let reason = "needs --offload off: nobody verifies the checksum of a super-packet";
-        return Err(PlanError::new("--corrupt", reason));
-    }
-    Ok(conditions)
 }
 
 fn compiled_in(kind: StackKind, layer: Layer) -> Result<StackKind, PlanError> {
@@ -446,6 +427,13 @@ pub(super) fn buffer(asked: Option<u64>, streams: u16) -> Result<NonZeroUsize, P
     usize::try_from(bytes).ok().filter(|buffer| *buffer <= MAX_BUFFER).and_then(NonZeroUsize::new).ok_or_else(|| {
         PlanError::new("--buffer", format!("{bytes} bytes; it must be at least 1 byte and at most 64 MiB"))
     })
+}
+
+fn queue(axes: &Axes, tun_fd: Option<i32>) -> Result<Option<u32>, PlanError> {
+    match axes.queue.one() {
+        Some(_) if tun_fd.is_some() => Err(PlanError::new("--queue", "a device that is taken over keeps its queue")),
+        queue => Ok(queue),
+    }
 }
 
 pub(super) fn congestion(name: Option<String>) -> Result<Option<String>, PlanError> {

@@ -2,8 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use platform::Namespace;
+
+use super::outage::Cut;
 
 /// The port of the SOCKS5 server (RFC 1928, 3).
 const SOCKS5_PORT: u16 = 1080;
@@ -13,19 +16,28 @@ const SOCKS5_PORT: u16 = 1080;
 pub(super) struct Networks {
     /// The calling thread's folder under `/proc`.
     near: PathBuf,
-    far: Namespace,
+    far: Arc<Namespace>,
 }
 
 impl Networks {
     /// Makes both. The calling thread stays in the near one.
     pub(super) fn new() -> Result<Self, platform::Error> {
         platform::enter_netns()?;
-        Ok(Self { near: platform::folder_of_thread(), far: Namespace::new()? })
+        Ok(Self { near: platform::folder_of_thread(), far: Arc::new(Namespace::new()?) })
     }
 
     /// The far network.
     pub(super) fn far(&self) -> &Namespace {
         &self.far
+    }
+
+    /// Returns a function that lets the pair of interfaces between both networks carry nothing, or carry again.
+    pub(super) fn cut(&self, near: &'static str, far: &'static str) -> Cut {
+        let network = Arc::clone(&self.far);
+        Box::new(move |is_cut| {
+            platform::set_black_hole(near, is_cut)?;
+            Ok(network.run(move || platform::set_black_hole(far, is_cut))??)
+        })
     }
 
     /// Returns a function that reads how many packets these devices of the near and the far network have dropped. Any

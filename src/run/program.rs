@@ -99,7 +99,8 @@ pub(super) async fn prepare(
     }
     let meter = running.meter(networks, tun);
     let prepared = kernel_load::prepare_between(scenario, networks, server, running.driver(), meter)?;
-    Ok(Prepared { device: running.device(scenario, tun), program: Some(running), ..prepared })
+    let cut = Some(networks.cut(NEAR, FAR));
+    Ok(Prepared { device: running.device(scenario, tun), program: Some(running), cut, ..prepared })
 }
 
 /// The SOCKS5 server of a run.
@@ -249,10 +250,10 @@ impl Running {
             prefix_len: network.prefix_len,
             route_to: Some(place.server),
             mtu: place.scenario.mtu,
-            tx_queue_len: 0,
+            tx_queue_len: place.scenario.queue_packets,
         };
         let Adopted { mtu, is_up, address, tx_queue_len, vnet_header, queues } = interface.adopt()?;
-        self.tx_queue_len = Some(tx_queue_len);
+        self.tx_queue_len = place.scenario.queue_packets.or(Some(tx_queue_len));
         self.facts.device = Some(AdoptedFacts { mtu, is_up, address, vnet_header, queues });
         Ok(())
     }

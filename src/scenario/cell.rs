@@ -45,7 +45,7 @@ pub struct Cell {
     pub window_bytes: Option<usize>,
     /// Size of one read or write of a stream, in bytes.
     pub buffer_bytes: usize,
-    /// How many packets may wait in each device of a forwarder before the kernel drops.
+    /// How many packets may wait in each device before the kernel drops; `None` for the default.
     pub queue_packets: Option<u32>,
     /// The program that makes the load.
     pub generator: Generator,
@@ -222,7 +222,7 @@ impl Cell {
             ipv6: scenario.ipv6(),
             window_bytes: (has_device && is_own && subject != Subject::Kernel).then_some(scenario.window_bytes),
             buffer_bytes: scenario.buffer_bytes.get(),
-            queue_packets: scenario.queue_packets.filter(|_| is_forward),
+            queue_packets: scenario.queue_packets,
             generator: scenario.generator,
         }
     }
@@ -318,6 +318,7 @@ impl fmt::Display for Cell {
         }));
         words.extend(self.bitrate.map(|rate| format!("at {}bit/s", si(rate.get()))));
         words.extend(self.ipv6.then(|| "IPv6".to_owned()));
+        words.extend(self.queue_packets.filter(|_| !is_forward).map(|packets| format!("queue {packets}")));
         words.extend((self.conditions != Conditions::default()).then(|| self.conditions.to_string()));
         words.extend((self.generator != Generator::Own).then(|| format!("by {}", self.generator)));
         f.pad(&words.join(if is_forward { ", " } else { " " }))

@@ -218,8 +218,8 @@ fn run_unless_known<S: 'static>(name: &str, flavour: Flavour, test: fn(Flavour))
         return Some(reason);
     }
     let panic = catch_unwind(|| test(flavour)).err()?;
-    let (stack, text, reason) = KNOWN_PANIC;
-    if name_of::<S>() == stack && panic.downcast_ref::<String>().is_some_and(|message| message.contains(text)) {
+    let (stack, words, reason) = KNOWN_PANIC;
+    if name_of::<S>() == stack && panic.downcast_ref::<String>().is_some_and(|message| message.contains(words)) {
         return Some(reason);
     }
     resume_unwind(panic)

@@ -285,7 +285,7 @@ fn programs_come_from_lists_and_from_commands() {
 #[cfg(target_os = "linux")]
 fn the_preset_of_programs_has_the_installed_ones_and_takes_minutes() {
     let six = plan("--preset programs --program kernel,lwip,smoltcp,tun2proxy,sing-box-gvisor,sing-box-gvisor-direct");
-    assert_eq!((six.scenarios.len(), six.runs, six.gives_up), (6 * 8, 3, true));
+    assert_eq!((six.scenarios.len(), six.runs, six.gives_up), (6 * 9, 3, true));
     assert!(six.skipped.is_empty(), "{:?}", six.skipped);
     assert!(six.time().unwrap() < Duration::from_mins(15), "{:?}", six.time());
     let limits = |scenario: &Scenario| (scenario.amount, scenario.timeout);
