@@ -17,7 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = ROOT / "target" / "release" / "rust-tun-perf"
-PROXY = ROOT / os.environ.get("ENDURE_PROXY", "target/release/examples/proxy")
+# The program that serves as the proxy.
+PROXY = ROOT / os.environ.get("ENDURE_PROXY", "target/release/rust-tun-perf")
 STACKS = ("lwip", "ipstack", "smoltcp")
 PARTS = 30
 # Connections that are opened and closed, and so many of them at once; see docs/reliability.md for the differences.
@@ -207,7 +208,7 @@ class Proxy:
         (self.folder / "small").write_bytes(large[:1000])
         (self.folder / "nginx.conf").write_text(self.nginx())
         self.serve()
-        words = [PROXY, "--interface", "to-server", "--netstack", self.stack]
+        words = [PROXY, "proxy", "--interface", "to-server", "--netstack", self.stack]
         self.proxy = self.spawn("middle", words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         if not self.proxy.stdout.readline():
             raise SystemExit(f"the proxy on {self.stack} did not start")

@@ -3,6 +3,7 @@
 pub(crate) mod axes;
 pub mod forward;
 pub(crate) mod list;
+mod proxy;
 mod settings;
 mod values;
 
@@ -17,7 +18,9 @@ pub use self::axes::Axes;
 pub use self::forward::Forward;
 pub use self::list::List;
 use self::list::Names;
+pub use self::proxy::Proxy;
 pub use self::settings::Settings;
+use crate::program::ProgramName;
 use crate::sample::Build;
 
 /// Changes up to this percentage are ignored by default.
@@ -82,6 +85,8 @@ pub enum Command {
     Conform(Conform),
     /// Measure a forwarder between two TUN devices, or all rows of a table
     Forward(Box<Forward>),
+    /// Serve as a transparent TUN proxy on a userspace stack, until it is interrupted
+    Proxy(Box<Proxy>),
     /// List the programs that have a profile, or show or check a profile
     #[command(subcommand)]
     Programs(Programs),
@@ -199,18 +204,27 @@ pub enum Preset {
     Stacks,
     /// All of these
     All,
+    /// Programs as they are: streams, requests, connections and start; the kernel, and the programs that are installed
+    Programs,
 }
 
-/// Two files of samples.
+/// Two files of samples, or two programs in one file.
 #[derive(Clone, Debug, Args)]
+#[command(override_usage = "rust-tun-perf compare [OPTIONS] <OLD.jsonl> <NEW.jsonl>\n       \
+                            rust-tun-perf compare [OPTIONS] --programs <OLD,NEW> <FILE.jsonl>")]
 pub struct Compare {
-    /// The samples from before
+    /// The samples from before; with --programs, those of both programs
     #[arg(value_name = "OLD.jsonl")]
     pub old: PathBuf,
 
     /// The samples from after
-    #[arg(value_name = "NEW.jsonl")]
-    pub new: PathBuf,
+    #[arg(value_name = "NEW.jsonl", required_unless_present = "programs")]
+    pub new: Option<PathBuf>,
+
+    /// Compare two programs that matrix --program has run in the same rounds, by their names in the one file
+    #[arg(long, value_name = "OLD,NEW", value_parser = values::two_programs,
+        conflicts_with_all = ["new", "old_build", "relative"])]
+    pub programs: Option<[ProgramName; 2]>,
 
     /// The build to take of the old file; needed for a file of matrix --against
     #[arg(long, value_enum, value_name = "BUILD")]

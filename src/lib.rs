@@ -155,8 +155,13 @@ pub fn main_with<X: Executor>(
             let compare = if relative { Comparison::relative } else { Comparison::of };
             verdict(&compare(&old, &new, floor)?, &old, &new, console.out)
         }
+        Plan::ComparePrograms { file, programs, build, floor } => {
+            let [old, new] = SampleFile::read(&file)?.into_programs(programs, build, "--new-build")?;
+            verdict(&Comparison::within_rounds(&old, &new, floor)?, &old, &new, console.out)
+        }
         Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), console.out),
         Plan::Conform(plan) => conform(&plan, console),
+        Plan::Proxy(plan) => Ok(run::serve(&plan, console.out)?),
         Plan::Programs(profiles) => Ok(report::programs(&profiles, console.out)?),
         Plan::ShowProgram(text) => Ok(write!(console.out, "{text}")?),
         Plan::CheckProgram(profile) => Ok(report::program(&profile, console.out)?),

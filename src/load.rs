@@ -6,7 +6,7 @@
 //! | load | work of a client thread | server |
 //! |---|---|---|
 //! | bulk bytes over TCP | `stream::client` | `stream::server`, a task for each connection |
-//! | requests, idle connections | `request::client`, `request::idle` | `request::server`, a task for each connection |
+//! | requests, idle connections | `request::client`, `request::black_holes` | `request::server`, a task for each connection |
 //! | bulk bytes over UDP | `datagram::client`, `datagram::search` | `datagram::server` |
 //!
 //! All client threads do their warm-up, begin together, and take the same readings at the end (`window`).
@@ -111,7 +111,8 @@ impl Load {
         }
     }
 
-    /// The client threads. The first targets are for the streams, one for each; the others are for requests or datagrams.
+    /// The client threads. The first targets are for the streams, one for each; the others are for requests or datagrams,
+    /// and the last one for black holes, if there are any.
     /// `sockets` makes the sockets of a thread: so many of a protocol.
     pub(crate) fn client_threads<S: Sockets, E>(
         &self,
@@ -133,6 +134,11 @@ impl Load {
         }
         match self {
             Self::Requests(exchange, threads, _) => {
+                let holes = usize::from(exchange.requests.blackholes);
+                let (others, silent) = others.split_at(others.len() - usize::from(holes > 0));
+                if let [silent] = silent {
+                    clients.push(request::black_holes::client(exchange, *silent, sockets(Protocol::Tcp, holes)?));
+                }
                 for thread in 0..*threads {
                     let mine = share(exchange.connections, thread, *threads);
                     let sockets = sockets(exchange.protocol(), mine.len())?;
@@ -198,7 +204,9 @@ impl Load {
     pub(crate) fn clients(&self) -> usize {
         match self {
             Self::Streams(_, threads) | Self::Datagrams(_, threads) => *threads,
-            Self::Requests(_, threads, streams) => threads + streams.len(),
+            Self::Requests(exchange, threads, streams) => {
+                threads + streams.len() + usize::from(exchange.requests.blackholes > 0)
+            }
             Self::External(_) => 1,
         }
     }

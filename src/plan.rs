@@ -4,19 +4,23 @@
 mod axes;
 mod check;
 mod command;
+mod conditions;
 mod conform;
 mod devices;
 mod forward;
 mod matrix;
+mod proxy;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use clap_complete::Shell;
 
 pub use self::conform::ConformPlan;
 pub use self::matrix::MatrixPlan;
-use crate::cli::{Cli, Command, Format, Programs};
-use crate::program::{self, Profile};
+pub use self::proxy::ProxyPlan;
+use crate::cli::{Cli, Command, Compare, Format, Programs};
+use crate::program::{self, Profile, ProgramName};
 use crate::sample::Build;
 use crate::scenario::Scenario;
 
@@ -45,6 +49,17 @@ pub enum Plan {
         /// Whether figures are divided by the speed of loopback in their round.
         relative: bool,
     },
+    /// A verdict for each cell of two programs that ran in the same rounds.
+    ComparePrograms {
+        /// The samples of both.
+        file: PathBuf,
+        /// The old one and the new one.
+        programs: [ProgramName; 2],
+        /// The build to take.
+        build: Option<Build>,
+        /// Changes up to this fraction are ignored.
+        floor: f64,
+    },
     /// A page, a table or a picture.
     Report {
         /// Files of samples.
@@ -56,10 +71,12 @@ pub enum Plan {
     },
     /// Cases of conformance.
     Conform(ConformPlan),
+    /// The proxy, until the user ends it.
+    Proxy(Box<ProxyPlan>),
     /// A list of the programs that have a profile.
     Programs(Vec<Profile>),
     /// The text of a profile.
-    ShowProgram(&'static str),
+    ShowProgram(Cow<'static, str>),
     /// A profile that has been checked.
     CheckProgram(Box<Profile>),
     /// A check of what this machine can run.
@@ -105,17 +122,20 @@ impl TryFrom<Cli> for Plan {
             Some(Command::Forward(forward)) => {
                 Self::Run { json: forward.json, scenario: Box::new(Scenario::try_from(*forward)?) }
             }
-            Some(Command::Compare(compare)) => Self::Compare {
-                old: compare.old,
-                new: compare.new,
-                builds: [compare.old_build, compare.new_build],
-                floor: compare.floor / 100.0,
-                relative: compare.relative,
-            },
+            Some(Command::Compare(compare)) => {
+                let Compare { old, new, programs, old_build, new_build, floor, relative } = compare;
+                let floor = floor / 100.0;
+                match (programs, new) {
+                    (Some(programs), _) => Self::ComparePrograms { file: old, programs, build: new_build, floor },
+                    (None, Some(new)) => Self::Compare { old, new, builds: [old_build, new_build], floor, relative },
+                    (None, None) => return Err(PlanError::new("NEW.jsonl", "is missing")),
+                }
+            }
             Some(Command::Report(report)) => {
                 Self::Report { files: report.files, format: report.format, out: report.out }
             }
             Some(Command::Conform(conform)) => Self::Conform(ConformPlan::try_from(conform)?),
+            Some(Command::Proxy(proxy)) => Self::Proxy(Box::new(ProxyPlan::try_from(*proxy)?)),
             Some(Command::Programs(Programs::List)) => {
                 Self::Programs(program::names().map(profile).collect::<Result<_, _>>()?)
             }

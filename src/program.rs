@@ -6,11 +6,14 @@
 mod name;
 mod template;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::env;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use netstacks::StackKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,6 +36,9 @@ pub const PLACEHOLDERS: [(&str, &str); 12] = [
     ("config", "path of the configuration"),
     ("dir", "a folder for the program's files, its working directory; it is deleted after the run"),
 ];
+
+/// The name of this program in a command: it is this executable, wherever it is.
+pub(crate) const THIS: &str = env!("CARGO_PKG_NAME");
 
 /// Longest profile, in bytes.
 const MAX_PROFILE: u64 = 64 << 10;
@@ -81,24 +87,25 @@ fn yes() -> bool {
 pub enum Role {
     /// It makes a TUN device, ends the connections in it and opens others.
     Proxy,
-    /// There is no program: the kernel routes to the servers.
+    /// There is no program: the kernel routes to the servers, or the client itself asks the SOCKS5 server for connections.
     Route,
 }
 
 /// Where a program sends connections and datagrams.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Upstream {
-    /// To a SOCKS5 server of this program (RFC 1928).
+    /// To a SOCKS5 server of this program (RFC 1928)
     #[default]
     Socks5,
-    /// To the servers, through `{interface}`.
+    /// To the servers, through {interface}
     Direct,
 }
 
 /// The profiles of this program: name and text.
-static BUILT_IN: [(&str, &str); 7] = [
+static BUILT_IN: [(&str, &str); 8] = [
     ("kernel", include_str!("program/profiles/kernel.toml")),
+    ("socks5", include_str!("program/profiles/socks5.toml")),
     ("tun2proxy", include_str!("program/profiles/tun2proxy.toml")),
     ("sing-box-gvisor", include_str!("program/profiles/sing-box-gvisor.toml")),
     ("sing-box-system", include_str!("program/profiles/sing-box-system.toml")),
@@ -107,14 +114,23 @@ static BUILT_IN: [(&str, &str); 7] = [
     ("sing-box-system-direct", include_str!("program/profiles/sing-box-system-direct.toml")),
 ];
 
-/// The names of the profiles that are part of this program.
+/// The profile of our proxy on the stack STACK.
+const OWN: &str = include_str!("program/profiles/own.toml");
+
+/// The stacks that our proxy can run on in this build.
+fn stacks() -> impl Iterator<Item = StackKind> {
+    StackKind::ALL.into_iter().filter(|stack| stack.compiled_in())
+}
+
+/// The names of the profiles that are part of this program: those of stacks are our proxy.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    BUILT_IN.iter().map(|(name, _)| *name)
+    BUILT_IN.iter().map(|(name, _)| *name).chain(stacks().map(StackKind::name))
 }
 
 /// The text of a profile that is part of this program.
-pub fn text(name: &str) -> Option<&'static str> {
-    BUILT_IN.iter().find(|(of, _)| *of == name).map(|(_, text)| *text)
+pub fn text(name: &str) -> Option<Cow<'static, str>> {
+    let own = || stacks().find(|stack| stack.name() == name).map(|_| OWN.replace("STACK", name).into());
+    BUILT_IN.iter().find(|(of, _)| *of == name).map(|(_, text)| Cow::Borrowed(*text)).or_else(own)
 }
 
 impl Profile {
@@ -128,18 +144,19 @@ impl Profile {
         let is_command = typed.contains(char::is_whitespace) && typed.contains('{');
         let is_path = typed.contains('/') || Path::new(typed).extension().is_some_and(|end| end == "toml");
         let profile = if is_command {
-            Self::of_command(typed)
+            Self::of_command(typed).and_then(Self::with_own_name)
         } else if is_path {
-            Self::read(Path::new(typed))
+            let of_file = |reason| format!("{typed}: {reason}");
+            Self::read(Path::new(typed)).and_then(Self::with_own_name).map_err(of_file)
         } else {
             let text = text(typed).ok_or_else(|| {
                 let names: Vec<_> = names().collect();
                 format!(
-                    "no program has this name; there are {}, the stacks, and profiles by their path; a command has {{tun}}",
+                    "no program has this name; there are {}, and profiles by their path; a command has {{tun}}",
                     names.join(", ")
                 )
             })?;
-            Self::parse(text)
+            Self::parse(&text)
         }?;
         Ok(Self { typed: typed.to_owned(), ..profile })
     }
@@ -156,18 +173,19 @@ impl Profile {
     }
 
     fn read(path: &Path) -> Result<Self, String> {
-        let shown = path.display();
-        let of_file = |reason: String| format!("{shown}: {reason}");
-        let size = fs::metadata(path).map_err(|error| of_file(error.to_string()))?.len();
-        if size > MAX_PROFILE {
-            return Err(of_file(format!("a profile has at most {MAX_PROFILE} bytes, and this file {size}")));
+        let bytes = beginning(path).map_err(|error| error.to_string())?;
+        if bytes.len() as u64 > MAX_PROFILE {
+            return Err(format!("a profile has at most {MAX_PROFILE} bytes"));
         }
-        let text = fs::read_to_string(path).map_err(|error| of_file(error.to_string()))?;
-        let profile = Self::parse(&text).map_err(of_file)?;
-        if names().any(|name| name == profile.name.as_str()) {
-            return Err(of_file(format!("the name {} is that of a profile of this program", profile.name)));
+        Self::parse(&String::from_utf8(bytes).map_err(|error| error.utf8_error().to_string())?)
+    }
+
+    /// Refuses a user's profile with the name of a profile or a stack of this program.
+    fn with_own_name(self) -> Result<Self, String> {
+        if names().chain(StackKind::ALL.map(StackKind::name)).any(|name| name == self.name.as_str()) {
+            return Err(format!("the name {} is that of a profile or a stack of this program", self.name));
         }
-        Ok(profile)
+        Ok(self)
     }
 
     /// A command that uses the SOCKS5 server if it names it, and else opens its connections itself.
@@ -194,7 +212,7 @@ impl Profile {
 
     /// Whether this machine has the program, in a folder of `PATH` or at its path.
     pub fn is_installed(&self) -> bool {
-        let Some(program) = self.command.first() else { return true };
+        let Some(program) = self.command.first().filter(|program| *program != THIS) else { return true };
         let folders = env::var_os("PATH").unwrap_or_default();
         let named = |folder: PathBuf| folder.join(program).is_file();
         Path::new(program).is_file() || (!program.contains('/') && env::split_paths(&folders).any(named))
@@ -202,9 +220,6 @@ impl Profile {
 
     /// Refuses a profile that no run could use.
     fn check(&self) -> Result<(), String> {
-        if StackKind::ALL.iter().any(|stack| stack.name() == self.name.as_str()) {
-            return Err(format!("the name {} is that of a stack", self.name));
-        }
         if self.role == Role::Proxy && self.command.first().is_none_or(String::is_empty) {
             return Err("the command is empty".to_owned());
         }
@@ -233,10 +248,22 @@ impl Profile {
     }
 }
 
+/// The bytes of a regular file, up to one more than a profile may have.
+fn beginning(path: &Path) -> io::Result<Vec<u8>> {
+    // Opening a FIFO waits for a writer, and a device may have no end.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_PROFILE + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// An error in a profile, with its line and column, both from 1.
 fn at(text: &str, error: &toml::de::Error) -> String {
-    let message = error.message();
-    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message.to_owned() };
+    // It names what it found, which may be anything.
+    let message = error.message().replace(char::is_control, " ");
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message };
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
     format!("line {line}, column {column}: {message}")

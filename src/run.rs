@@ -74,6 +74,7 @@ mod loopback;
 mod matrix;
 mod memory;
 mod networks;
+mod outage;
 mod path;
 mod prepared;
 mod process;
@@ -83,11 +84,13 @@ mod program;
 mod protocol;
 mod proxy;
 mod runtime;
+mod serve;
 mod server_side;
 mod socks5;
 mod stack;
 mod stopped;
 mod supervise;
+mod thirds;
 mod tun;
 
 use std::fmt;
@@ -111,6 +114,7 @@ pub use self::matrix::{Observer, matrix};
 pub use self::process::end_with_parent;
 pub use self::process_executor::ProcessExecutor;
 pub use self::protocol::PROTOCOL;
+pub use self::serve::serve;
 
 use self::networks::Networks;
 use self::path::DeviceLink;
@@ -123,7 +127,7 @@ use crate::load::meter::difference;
 use crate::load::request::Requested;
 use crate::remedy::WithRemedy;
 use crate::sample::{CpuTime, Environment, Measurements, RequestFacts, Sample, TcpFacts};
-use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, RuntimeKind, Scenario, Subject, Verify};
+use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, Protocol, RuntimeKind, Scenario, Subject, Verify};
 
 /// How long the runtime's threads may take to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -305,8 +309,9 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
         let connections = usize::from(scenario.parallel.get()) * streams.max(1);
         (connections, connections)
     } else {
-        // The thread of the client, and the thread of its clock.
-        (usize::from(scenario.parallel.get()) + streams, 2 + streams)
+        let holes = scenario.workload.requests().map_or(0, |requests| requests.blackholes);
+        // The threads of the client and of its black holes, and the thread of its clock.
+        (usize::from(scenario.parallel.get() + holes) + streams, 3 + streams)
     };
     let workers = match runtime_kind(scenario) {
         RuntimeKind::CurrentThread => 0,
@@ -314,13 +319,15 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
         RuntimeKind::MultiThread(None) => thread::available_parallelism().map_or(1, Into::into),
     };
     let sockets = match scenario.subject {
-        // Both ends of a stream, and a listener.
-        Subject::Loopback | Subject::Kernel | Subject::Forward(_) | Subject::Proxy(_) | Subject::Program(_) => {
-            3 * connections
-        }
         Subject::Device | Subject::Stack(_) | Subject::Path(_) => connections,
+        // All flows of datagrams have one server.
+        _ if scenario.workload.protocol() == Some(Protocol::Udp) => connections,
+        // Both ends of a stream, and a listener.
+        _ if scenario.workload.is_stream() => 3 * connections,
+        _ => 2 * connections,
     };
-    platform::allow_open_files((sockets + 2 * DESCRIPTORS) as u64);
+    // A carrier has the same limit, and may need more.
+    platform::allow_open_files((3 * connections + 2 * DESCRIPTORS) as u64);
     // The sockets are not bound: the system may have fewer ports than descriptors.
     let socket = |_| Socket::new(Domain::IPV4, Type::DGRAM, None);
     let descriptors: Vec<_> = (0..sockets + DESCRIPTORS).map(socket).collect();
@@ -410,15 +417,14 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         packets: counters.packets.unwrap_or_default().into(),
         tcp: delivered.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,
+        thirds: outcome.thirds,
+        recovery_seconds: seconds(outcome.recovery),
         background_bytes: delivered.background_bytes,
         datagrams: delivered.datagrams,
         idle: delivered.requested.as_ref().and_then(|made| made.idle),
         requests: delivered.requested.filter(|_| scenario.workload.requests().is_some()).map(requests),
         program: program.map(Box::new),
-        started_unix_ms: started
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .ok()
-            .and_then(|time| u64::try_from(time.as_millis()).ok()),
+        started_unix_ms: unix_ms(started),
         device,
         effective,
         round: None,
@@ -429,11 +435,17 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
     Sample { cell, measured, environment: Arc::new(environment) }
 }
 
+/// Milliseconds since 1970 (UTC).
+fn unix_ms(time: SystemTime) -> Option<u64> {
+    u64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis()).ok()
+}
+
 fn requests(made: Requested) -> RequestFacts {
     RequestFacts {
         answered: made.answered,
         errors: made.errors.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
         latency: made.latency,
+        blackholes: made.blackholes,
     }
 }
 

@@ -24,7 +24,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::environment::{Environment, Program, field_text, fields};
-pub use self::facts::{AdoptedFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts};
+pub use self::facts::{
+    AdoptedFacts, BlackHoleFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts,
+};
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, schema, score_line};
@@ -110,6 +112,12 @@ pub struct Measurements {
     /// What arrived in each part of the timed window, where that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
+    /// Payload bytes that arrived in each third of the timed window, if it was long enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thirds: Option<[u64; 3]>,
+    /// From the end of the outage until something arrived again, in seconds; `None` if nothing did, or without an outage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_seconds: Option<f64>,
     /// The requests of the timed window, if the load was of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestFacts>,
@@ -178,7 +186,7 @@ impl From<PacketCounts> for Packets {
 /// What the link did to packets, both ways together. A super-packet counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkFacts {
-    /// Packets that were lost by chance.
+    /// Packets that were lost by chance, or in the outage.
     pub lost: u64,
     /// Packets that were held back so that later ones overtook them.
     pub reordered: u64,
@@ -188,6 +196,9 @@ pub struct LinkFacts {
     pub corrupted: u64,
     /// Packets that were lost because too many waited.
     pub overflowed: u64,
+    /// Packets that were dropped because they were too long for the path.
+    #[serde(default)]
+    pub too_big: u64,
 }
 
 impl LinkFacts {
@@ -199,14 +210,15 @@ impl LinkFacts {
             duplicated: self.duplicated.saturating_sub(earlier.duplicated),
             corrupted: self.corrupted.saturating_sub(earlier.corrupted),
             overflowed: self.overflowed.saturating_sub(earlier.overflowed),
+            too_big: self.too_big.saturating_sub(earlier.too_big),
         }
     }
 }
 
 impl From<FaultCounts> for LinkFacts {
     fn from(counts: FaultCounts) -> Self {
-        let FaultCounts { lost, reordered, duplicated, corrupted, overflowed, .. } = counts;
-        Self { lost, reordered, duplicated, corrupted, overflowed }
+        let FaultCounts { lost, reordered, duplicated, corrupted, overflowed, too_big, .. } = counts;
+        Self { lost, reordered, duplicated, corrupted, overflowed, too_big }
     }
 }
 
@@ -276,6 +288,8 @@ pub enum Status {
     Panicked,
     /// The device or the stack on it failed.
     DeviceLost,
+    /// In a matrix: the run was not tried, because two of its cell had timed out or stalled.
+    GivenUp,
     /// In a matrix: the run could not begin although nothing that it needs is missing.
     NotStarted,
     /// In a matrix: the run could not begin because this system lacks something that it needs.
@@ -323,7 +337,7 @@ impl Sample {
         Some(if seconds > 0.0 { answered as f64 / seconds } else { 0.0 })
     }
 
-    /// Idle connections in a megabyte (10⁶ bytes) of memory; `None` for other loads, or if the memory is unknown.
+    /// Idle connections, or flows, in a megabyte (10⁶ bytes) of memory; `None` for other loads, or if the memory is unknown.
     pub fn connections_per_mb(&self) -> Option<f64> {
         self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes)
     }

@@ -25,7 +25,7 @@ use crate::program::Profile;
 
 pub use self::cell::Cell;
 pub(crate) use self::cell::si;
-pub use self::conditions::Conditions;
+pub use self::conditions::{Conditions, Outage};
 pub use self::forwarder::{Forwarder, ROWS};
 pub use self::subject::{Layer, Subject};
 pub use self::workload::{Datagrams, Mode, Protocol, Requests, Workload};
@@ -39,8 +39,12 @@ pub const MAX_LOST_SHARE: f64 = 0.001;
 /// The shortest datagram of [`Workload::Datagrams`], in bytes: it must hold its number.
 pub const SHORTEST_DATAGRAM: u16 = 12;
 
-/// [`Mode::Idle`] reads the memory this long after it has closed its last connection.
-pub const RELEASE_DELAY: Duration = Duration::from_secs(1);
+/// How long [`Mode::Idle`] lets the subject release memory by default.
+pub const DEFAULT_RELEASE: Duration = Duration::from_secs(1);
+
+pub(crate) const fn default_release() -> Duration {
+    DEFAULT_RELEASE
+}
 
 /// Bytes for each stream in [`Scenario::path_check`].
 const CHECKED_BYTES: u64 = 1_000_000;
@@ -96,7 +100,8 @@ pub struct Scenario {
     pub window_bytes: usize,
     /// Size of one read or write of client and server, in bytes.
     pub buffer_bytes: NonZeroUsize,
-    /// How many packets may wait in the device before the kernel drops; `None` for room for every window.
+    /// How many packets may wait in the device before the kernel drops; `None` for room for every window, or for the queue
+    /// that a program has made.
     pub queue_packets: Option<u32>,
     /// The congestion control of the kernel's sockets; `None` for cubic, or else the kernel's own.
     pub congestion: Option<String>,
@@ -106,6 +111,10 @@ pub struct Scenario {
     pub generator: Generator,
     /// How much is delivered in the timed window, by all streams of a direction together.
     pub amount: Amount,
+    /// [`Mode::Idle`] reads the memory this long after it has closed its last connection.
+    #[schemars(with = "u64")]
+    #[serde(rename = "release_ns", with = "nanoseconds", default = "default_release")]
+    pub release: Duration,
     /// How much is delivered before the timed window, in bytes, by all streams of a direction together.
     pub warmup_bytes: u64,
     /// How often arrived bytes are recorded.

@@ -12,7 +12,8 @@ use netstacks::StackKind;
 use rust_tun_perf::measure::{Comparison, Verdict, differences};
 use rust_tun_perf::report;
 use rust_tun_perf::sample::{
-    Environment, Head, Latency, Measurements, Program, RequestFacts, Sample, SampleFile, Status, line, line_of_its_own,
+    Environment, Head, Latency, Measurements, Program, ProgramFacts, RequestFacts, Sample, SampleFile, Status, line,
+    line_of_its_own,
 };
 use rust_tun_perf::scenario::{
     Cell, Conditions, Generator, Layer, Mode, Requests, RuntimeKind, Scenario, Subject, Workload,
@@ -259,6 +260,41 @@ fn two_programs_in_the_same_rounds() {
     let mut table = Vec::new();
     report::comparison(&comparison, &differences(&old, &new), &mut table).unwrap();
     insta::assert_snapshot!(String::from_utf8(table).unwrap());
+}
+
+/// Both programs are in one file, and so may be others.
+#[test]
+fn two_programs_of_one_file() {
+    let files = Files::new("two_programs_of_one_file");
+    let of = |program: &str, factor: f64| {
+        let subject = Subject::Program(program.parse().unwrap());
+        let cell = Cell {
+            subject,
+            runtime: None,
+            offload: None,
+            window_bytes: None,
+            ..cell(StackKind::Smoltcp, Mode::Writer)
+        };
+        let version = Some(format!("{program} 1.{factor}"));
+        let facts = Box::new(ProgramFacts { version, ..ProgramFacts::default() });
+        let runs = ten(&cell, factor).into_iter().zip(1..).map(move |(mut run, round)| {
+            // The rounds differ by more than the programs.
+            run.measured.bytes *= u64::from(round);
+            (run.measured.round, run.measured.program) = (Some(round), Some(facts.clone()));
+            run
+        });
+        runs.collect::<Vec<_>>()
+    };
+    files.write("programs.jsonl", &[of("old", 4.0), of("kernel", 9.0), of("new", 3.6)].concat());
+    let answers = [
+        "--programs old,new programs.jsonl",
+        "--programs new,old programs.jsonl",
+        "--programs old,newer programs.jsonl",
+        "--programs old programs.jsonl",
+        "--programs old,new programs.jsonl other.jsonl",
+    ]
+    .map(|arguments| files.compare(arguments));
+    insta::assert_snapshot!(answers.join("\n"));
 }
 
 /// The cell without a rate is compared by its answers per second.

@@ -55,7 +55,11 @@ mod forward;
 mod fuzz;
 mod layers;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod leftovers;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod matrix;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod misbehave;
 mod pages;
 #[cfg(all(unix, feature = "smoltcp"))]
 mod process;

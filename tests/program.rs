@@ -10,24 +10,23 @@ use serde_json::Value;
 
 use crate::machine::{is_root, no_device_node, no_namespace};
 use crate::processes::{PROGRAM, STACKS, folder, run, stderr, stdout, write_script};
-use crate::proxy::proxy_path;
 
 /// A reason if no run is possible here. A run writes settings of its network.
-fn no_device() -> Option<String> {
+pub(crate) fn no_device() -> Option<String> {
     let flag = if is_root() { "-n" } else { "-rn" };
     no_device_node().or_else(|| no_namespace(&[flag, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter"]))
 }
 
-/// The words that start our proxy as a program. Its device has a network of four addresses.
-fn proxy(marker: &str) -> String {
-    let (proxy, path) =
-        (proxy_path(), "--interface {interface} --tun-name {tun} --tun-addr {address} --tun-dest 10.10.10.10");
+/// The words that start our proxy as a program.
+pub(crate) fn proxy(marker: &str) -> String {
+    let options =
+        "--interface {interface} --tun-name {tun} --tun-addr {address} --tun-dest {peer} --tun-prefix {prefix}";
     // The proxy takes no notice of this variable. It finds its processes.
-    format!("env MARKER={marker} {} {path}", proxy.display())
+    format!("env MARKER={marker} {PROGRAM} proxy {options}")
 }
 
 /// Runs a mode through a program. Afterwards no process of it is left.
-fn through(marker: &str, command: &str, options: &str) -> Output {
+pub(crate) fn through(marker: &str, command: &str, options: &str) -> Output {
     let output = Command::new(PROGRAM).args(options.split_whitespace()).args(["--program", command]).output().unwrap();
     let deadline = Instant::now() + Duration::from_secs(2);
     while !marked(marker).is_empty() && Instant::now() < deadline {
@@ -48,11 +47,11 @@ fn marked(marker: &str) -> Vec<u32> {
     processes.filter(has).collect()
 }
 
-fn sample(output: &Output) -> Value {
+pub(crate) fn sample(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-fn has_warning(sample: &Value, text: &str) -> bool {
+pub(crate) fn has_warning(sample: &Value, text: &str) -> bool {
     sample["warnings"].as_array().unwrap().iter().any(|warning| warning.as_str().unwrap().contains(text))
 }
 
@@ -94,7 +93,32 @@ fn every_load_goes_through_a_program() {
 }
 
 #[test]
-fn a_profile_is_a_cell_of_a_matrix_beside_the_kernel_and_our_proxies() {
+fn a_program_keeps_its_queue_unless_another_is_given() {
+    skip_if!(no_device());
+    let command = proxy("queue");
+    let measured = |options: &str| {
+        let options = format!("-m writer --bytes 20MB --warmup 1MB --parallel 4 --verify full --json {options}");
+        sample(&through("queue", &command, &options))
+    };
+    let kept = measured("");
+    assert_eq!((&kept["queue_packets"], &kept["device"]["tx_queue_len"]), (&Value::Null, &16384.into()), "{kept}");
+    let given = measured("--queue 4");
+    assert_eq!((&given["status"], &given["device"]["tx_queue_len"]), (&"ok".into(), &4.into()), "{given}");
+    assert!(given["device_drops"].as_u64() > Some(0), "{given}");
+}
+
+#[test]
+fn an_outage_behind_a_program_is_recovered_from() {
+    skip_if!(no_device());
+    let options = "-m rr --outage 0.3s,300ms --time 3 --verify full --json";
+    let sample = sample(&through("outage", &proxy("outage"), options));
+    assert_eq!(sample["status"], "ok", "{sample}");
+    assert!(sample["recovery_seconds"].as_f64().is_some_and(|seconds| seconds < 2.4), "{sample}");
+    assert!(sample["program_facts"]["afterwards"]["open_files"].as_u64() > Some(0), "{sample}");
+}
+
+#[test]
+fn a_profile_is_a_cell_of_a_matrix_beside_the_kernel_and_our_proxy() {
     skip_if!(no_device());
     let folder = folder("program-matrix");
     let (profile, file) = (folder.join("mine.toml"), folder.join("samples.jsonl"));
@@ -104,11 +128,11 @@ fn a_profile_is_a_cell_of_a_matrix_beside_the_kernel_and_our_proxies() {
     fs::write(&profile, lines.join("\n")).unwrap();
     let list = format!("kernel,{},{}", STACKS[2], profile.display());
     let (list, file) = (format!("--program={list}"), file.display().to_string());
-    let fixed = ["matrix", "-m", "crr", "--runs", "2", "--time", "0.1", "--offload", "on", "--runtime", "multi-thread"];
+    let fixed = ["matrix", "-m", "crr", "--runs", "2", "--time", "0.1"];
     let output = Command::new(PROGRAM).args(fixed).args([&list, "--out", &file]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let table = stdout(&output);
-    for row in [" program  kernel ", " program  mine ", " proxy    smoltcp "] {
+    for row in [" kernel ", " mine ", " smoltcp "] {
         assert!(table.contains(row), "{table}");
     }
     // The file is read again, and continued.
@@ -116,6 +140,9 @@ fn a_profile_is_a_cell_of_a_matrix_beside_the_kernel_and_our_proxies() {
     assert!(stderr(&again).contains("6 runs, 6 of them made before") || stdout(&again).contains("mine"), "{again:?}");
     let report = run(&format!("report {file} --format csv"));
     assert!(stdout(&report).contains(",mine,"), "{}", stdout(&report));
+    let compared = run(&format!("compare --programs smoltcp,mine {file}"));
+    assert!(stdout(&compared).contains("mine crr MTU 1500"), "{compared:?}");
+    assert!(stderr(&compared).contains("too few runs for a verdict: 2 a side"), "{}", stderr(&compared));
 }
 
 #[test]
@@ -195,15 +222,36 @@ fn a_program_that_cannot_be_run_is_refused_by_name() {
     let bad = bad.display().to_string();
     refused(&["-m", "rr", "--program", &bad], 2, "line 4, column 1: unknown field `nme`");
     refused(&["-m", "rr", "--program", "x --device {device}"], 2, "{device} is no placeholder: these are {tun}, ");
-    refused(&["-m", "rr", "--program", "nonesuch"], 2, "no program has this name; there are kernel, tun2proxy, ");
+    refused(&["-m", "rr", "--program", "nonesuch"], 2, "no program has this name; there are kernel, socks5, ");
     refused(&["-m", "rr", "--program", "kernel,tun2proxy"], 2, "--program: has 2 values; use matrix");
     refused(&["-m", "rr", "--program", "kernel", "--layer", "stack"], 2, "cannot be used with");
     refused(&["-m", "rr", "--program", "kernel", "--offload", "on"], 2, "--offload: ");
     refused(&["-m", "rr", "--program", "kernel", "--window", "1MB"], 2, "--window: ");
+    refused(&["-m", "rr", "--program", "kernel", "--program", "tun2proxy"], 2, "--program: has 2 values; use matrix");
+    refused(&["-m", "rr", "--program", "tun2proxy", "--upstream", "direct"], 2, "--upstream: tun2proxy sends its ");
+    refused(&["-m", "rr", "-n", "smoltcp", "--upstream", "direct"], 2, "--upstream: only the programs of --program");
     refused(&["-m", "rr", "--program", "kernel", "--netns", "host"], 3, "--netns host");
     refused(&["programs", "show", "nonesuch"], 2, "no program has this name");
+    // It would wait for a writer.
+    let fifo = folder.join("fifo.toml").display().to_string();
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for file in [&fifo, "/dev/zero", "/"] {
+        refused(&["-m", "rr", "--program", file], 2, ": it is not a regular file");
+    }
+    refused(&["-m", "rr", "--program", "x {tun} 'y"], 2, "a quote is not closed");
+    refused(&["-m", "rr", "--program", "\u{1b}[2J {tun}"], 2, r#"not "\u{1b}[2J""#);
+    for option in [["--netstack", "lwip"], ["--runtime", "current-thread"], ["--layer", "device"]] {
+        refused(&[&["-m", "rr", "--program", "kernel"], &option[..]].concat(), 2, option[0]);
+    }
     skip_if!(no_device());
     refused(&["-m", "rr", "--program", "kernel,kernel", "--time", "0.1"], 0, "");
+    for name in ["lo", "to-far"] {
+        refused(
+            &["-m", "rr", "--tun-name", name, "--program", "true {tun}"],
+            2,
+            "the name is taken; choose another one",
+        );
+    }
     let missing = folder.join("missing");
     refused(&["-m", "rr", "--program", &format!("{} {{tun}}", missing.display())], 3, "install it, or give its path");
 }
@@ -221,6 +269,24 @@ fn a_relative_path_is_that_of_the_users_folder_and_a_configuration_is_a_file() {
         command.current_dir(&folder).args(["-m", "rr", "--program", "./p.toml", "--mtu", "1400"]).output().unwrap();
     let said = stderr(&output);
     assert!(said.contains("its last words: { {tun} is utun8, mtu 1400") && said.contains(" / config"), "{said}");
+}
+
+/// The baseline of programs that use the SOCKS5 server: its client asks it for connections, without a device.
+#[test]
+fn the_client_alone_goes_through_the_socks5_server() {
+    skip_if!(no_device());
+    for options in [
+        "-m crr --time 0.1 --parallel 20",
+        "-m rr --time 0.1 --ipv6 --request 100 --response 10KB",
+        "-m reader --bytes 8MB --warmup 1MB --parallel 2",
+        "-m writer --bytes 8MB --warmup 1MB",
+    ] {
+        let sample = sample(&run(&format!("{options} --program socks5 --verify full --json")));
+        assert_eq!((&sample["status"], &sample["program"]), (&"ok".into(), &"socks5".into()), "{options}: {sample}");
+        assert!(sample["program_facts"]["upstream_seconds"].as_f64() > Some(0.0), "{options}: {sample}");
+    }
+    let udp = run("-m rr --protocol udp --program socks5");
+    assert!(stderr(&udp).contains("--protocol: socks5 carries TCP alone"), "{}", stderr(&udp));
 }
 
 /// Why a program of a profile cannot be run here.

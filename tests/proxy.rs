@@ -1,4 +1,4 @@
-//! Real clients of real servers, with the proxy of `examples/proxy` between them, in namespaces of their own.
+//! Real clients of real servers, with the command `proxy` between them, in namespaces of their own.
 //!
 //! They need root, `/dev/net/tun` and the programs that each test names. A test that cannot run prints SKIP with the
 //! reason. Every test runs on each stack, and once without a proxy: a failure there is not the fault of the proxy.
@@ -16,9 +16,6 @@ mod wire;
 
 use crate::machine::{missing_program, no_root};
 use crate::proxy::lab::Between;
-
-#[cfg(feature = "smoltcp")]
-pub(crate) use self::lab::proxy_path;
 
 /// The programs that every test calls.
 const TOOLS: [&str; 4] = ["ip", "setpriv", "unshare", "kill"];

@@ -48,6 +48,8 @@ impl Executor for Fixed {
             idle: None,
             program: None,
             intervals: Vec::new(),
+            thirds: None,
+            recovery_seconds: None,
             started_unix_ms: Some(1_700_000_000_000),
             device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: false, tx_queue_len: Some(4308) }),
             effective: Some(Effective {

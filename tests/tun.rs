@@ -85,6 +85,19 @@ fn the_sample_has_every_measurement() {
     assert_eq!(sample["environment"]["id"].as_str().unwrap().len(), 16);
 }
 
+#[test]
+fn a_short_queue_overflows_and_the_drops_are_counted() {
+    skip_if!(no_device());
+    let fixed = "-m writer -n smoltcp --offload off --bytes 20MB --warmup 1MB --parallel 4 --verify full";
+    for layer in ["path", "proxy"] {
+        let output = run(&format!("{fixed} --layer {layer} --queue 4 --json"));
+        let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&sample["status"], &sample["queue_packets"]), (&"ok".into(), &4.into()), "{sample}");
+        assert_eq!(sample["device"]["tx_queue_len"], 4, "{sample}");
+        assert!(sample["device_drops"].as_u64() > Some(0), "{sample}");
+    }
+}
+
 /// Replaces the device node in a mount namespace, or removes it, and runs a shell line there.
 fn with_device_node(make: &str, then: &str) -> Output {
     shell(&["-m"], &format!("mount -t tmpfs none /dev/net; {make}; {then}"))
@@ -357,4 +370,40 @@ fn an_unknown_congestion_control_is_reported() {
     let output = run("-m reader -n smoltcp --congestion no-such-thing");
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("no-such-thing"), "{}", stderr(&output));
+}
+
+/// The path carries nothing for a while, and the connections survive it: the kernel sends again.
+#[test]
+fn a_path_is_cut_in_the_timed_window_and_recovers() {
+    skip_if!(no_device());
+    for options in ["-n smoltcp -m writer", "-n smoltcp -m rr --layer proxy", "-m reader --layer kernel"] {
+        let output = run(&format!("{options} --outage 0.5s,300ms --time 4 --verify full --json"));
+        let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&sample["status"], &sample["verified"]), (&"ok".into(), &"full".into()), "{options}: {sample}");
+        assert_eq!(sample["conditions"]["outage"]["lasts_ns"], 300_000_000, "{sample}");
+        let recovery = sample["recovery_seconds"].as_f64().unwrap();
+        assert!((0.0..3.2).contains(&recovery), "{options}: {recovery}");
+    }
+}
+
+/// A router behind the device carries only short packets: both ends send again, or the run stalls. lwIP's packets may be
+/// fragmented.
+#[test]
+fn a_path_carries_short_packets_and_says_so_or_not() {
+    skip_if!(no_device());
+    let of = |options: &str| {
+        let output = run(&format!("{options} --bytes 4MB --warmup 1MB --verify full --timeout 5 --json"));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    for options in ["-m writer -n smoltcp", "-m reader -n lwip --ipv6 off", "-m reader --layer kernel --ipv6"] {
+        let sample = of(&format!("{options} --path-mtu 1300"));
+        assert_eq!((&sample["status"], &sample["verified"]), (&"ok".into(), &"full".into()), "{options}: {sample}");
+    }
+    let told = of("-m writer --layer kernel --path-mtu 1300 --offload off");
+    assert!(told["status"] == "ok" && told["conditions"]["path_mtu"] == 1300, "{told}");
+    for options in ["-m writer --layer kernel --path-mtu 1300 --no-icmp", "-m reader -n smoltcp --path-mtu 1300"] {
+        let hole = of(options);
+        assert_eq!(hole["status"], "stalled", "{options}: {hole}");
+        assert!(hole["link"]["too_big"].as_u64() > Some(0), "{hole}");
+    }
 }

@@ -116,6 +116,72 @@ fn idle_connections_have_their_memory() {
     }
 }
 
+/// A flow takes memory where it is remembered, and its memory is read again when the program may have forgotten it.
+#[test]
+fn idle_flows_have_their_memory() {
+    skip_if!(no_device());
+    for (subject, has_flows) in [
+        ("--layer loopback", false),
+        ("-n lwip", false),
+        ("--layer stack -n smoltcp", false),
+        ("-n ipstack --ipv6", true),
+        ("--layer proxy -n lwip", true),
+    ] {
+        let output = run(&format!("-m idle --protocol udp {subject} --parallel 600 --time 0.3 --release 0.2"));
+        let line = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(line.starts_with("client io mode: idle, flows: 600, memory: "), "{subject}: {line}{}", stderr(&output));
+        assert!(line.ends_with(" after 0.2 s\n"), "{line}");
+        let sample = success(&format!("-m idle --protocol udp {subject} --parallel 600 --time 0.3 --release 0.2"));
+        let (idle, datagrams) = (&sample["idle"], &sample["datagrams"]);
+        assert_eq!((&idle["connections"], &idle["release_ns"]), (&600.into(), &200_000_000.into()), "{sample}");
+        assert_eq!((&datagrams["sent"], &datagrams["arrived"]), (&600.into(), &600.into()), "{sample}");
+        let [before, open] = ["rss_before_bytes", "rss_idle_bytes"].map(|name| count(&idle[name]));
+        assert!(!has_flows || (open - before) / 599.0 > 200.0, "{subject}\n{sample}");
+    }
+}
+
+/// Flows without an answer are counted, and the others are measured.
+#[test]
+fn an_idle_flow_without_an_answer_is_lost() {
+    skip_if!(no_device());
+    let sample =
+        success("-m idle --protocol udp -n lwip --offload off --parallel 400 --time 0.1 --loss 20 --link-seed 3");
+    let (datagrams, idle) = (&sample["datagrams"], &sample["idle"]);
+    assert!((150.0..390.0).contains(&count(&datagrams["arrived"])), "{sample}");
+    assert_eq!((&datagrams["sent"], &idle["connections"]), (&400.into(), &datagrams["arrived"]), "{sample}");
+}
+
+/// The client's half is closed and the server's is open: a byte comes back at the end.
+#[test]
+fn half_closed_connections_rest_and_end() {
+    skip_if!(no_device());
+    for subject in [
+        "--layer loopback",
+        "--layer kernel",
+        "-n lwip",
+        "-n ipstack",
+        "-n smoltcp --ipv6",
+        "--layer proxy -n lwip",
+        "--layer stack -n smoltcp",
+    ] {
+        let sample = success(&format!("-m idle --half-closed {subject} --parallel 300 --time 0.3"));
+        let cell = (&sample["idle"]["connections"], &sample["half_closed"]);
+        assert_eq!(cell, (&300.into(), &true.into()), "{subject}\n{sample}");
+    }
+}
+
+/// Connects that get no answer are held beside the requests, which do not wait for them.
+#[test]
+fn black_holes_are_held_beside_the_requests() {
+    skip_if!(no_device());
+    for subject in ["--layer proxy -n lwip", "--layer proxy -n smoltcp --ipv6", "--program kernel"] {
+        let sample = success(&format!("-m crr {subject} --parallel 3 --blackholes 20 --time 0.5"));
+        assert!(count(&sample["requests"]["answered"]) > 0.0, "{sample}");
+        let holes = (&sample["requests"]["blackholes"], &sample["blackholes"]);
+        assert_eq!(holes, (&serde_json::json!({"open": 20, "ended": 0}), &20.into()), "{subject}\n{sample}");
+    }
+}
+
 /// A request and its response each cross the link once, so they take twice the delay, plus the time of the path.
 #[test]
 fn a_delay_is_in_the_latency_of_every_request() {

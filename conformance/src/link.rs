@@ -160,6 +160,6 @@ pub fn try_device() -> Result<(), platform::Error> {
 pub(crate) fn set_up(side: Side, ipv6: bool) -> Result<(), platform::Error> {
     let Network { address, prefix_len, .. } = side.network(ipv6);
     let name = side.name().to_owned();
-    Interface { name, address, prefix_len, route_to: None, mtu: MTU, tx_queue_len: DEPTH.into() }.set_up()?;
+    Interface { name, address, prefix_len, route_to: None, mtu: MTU, tx_queue_len: Some(DEPTH.into()) }.set_up()?;
     platform::enable_forwarding(side.name(), ipv6)
 }

@@ -1,19 +1,22 @@
 //! A link with the faults of networks and devices.
 
 mod alarm;
+mod limit;
 mod path;
 mod plan;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use self::alarm::Alarm;
+use self::limit::Limit;
 use self::path::{Dice, Fate, Packet, Path};
 use self::plan::count;
-pub use self::plan::{FaultCounter, FaultCounts, FaultPlan, Faults, Which};
+pub use self::plan::{FaultCounter, FaultCounts, FaultPlan, Faults, PathMtu, Which};
 use crate::link::packet_len;
 use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
 
@@ -55,6 +58,21 @@ pub struct Faulty<L> {
     faults: Arc<FaultCounter>,
 }
 
+/// Cuts a [`Faulty`] link, and joins it again. While it is cut, all packets are lost.
+#[derive(Clone, Debug, Default)]
+pub struct LinkSwitch(Arc<AtomicBool>);
+
+impl LinkSwitch {
+    /// Cuts the link, or joins it again.
+    pub fn cut(&self, is_cut: bool) {
+        self.0.store(is_cut, Ordering::Relaxed);
+    }
+
+    fn is_cut(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 #[derive(Debug)]
 struct State {
     rx: Path,
@@ -62,6 +80,7 @@ struct State {
     block: Dice,
     fail: Dice,
     fail_with: i32,
+    switch: LinkSwitch,
     /// Packets to be delivered.
     arrived: VecDeque<Packet>,
     /// Whether the last receive found the link empty while packets were held back.
@@ -72,6 +91,9 @@ struct State {
     decided: Option<Fate>,
     /// Whether the plan, not the link, denied room for the last packet.
     denied: bool,
+    /// The limits on the length of received and of sent packets.
+    rx_limit: Limit,
+    tx_limit: Limit,
     /// `None` if packets have no delay.
     alarm: Option<Alarm>,
     /// The task that polled for packets last and is waiting.
@@ -84,6 +106,11 @@ impl<L: Link> Faulty<L> {
         let is_none = FaultPlan { seed: plan.seed, ..FaultPlan::default() } == plan;
         let state = (!is_none).then(|| Box::new(State::new(&plan)));
         Self { link, state, faults: Arc::default() }
+    }
+
+    /// A switch that cuts the link. Packets may be copied from now on.
+    pub fn switch(&mut self) -> LinkSwitch {
+        self.state.get_or_insert_with(|| Box::new(State::new(&FaultPlan::default()))).switch.clone()
     }
 
     /// A handle to the counters.
@@ -101,11 +128,14 @@ impl State {
             block: Dice::new(plan.block, seed(6)),
             fail: Dice::new(plan.fail, seed(7)),
             fail_with: plan.fail_with,
+            switch: LinkSwitch::default(),
             arrived: VecDeque::new(),
             found_empty: false,
             drained: true,
             decided: None,
             denied: false,
+            rx_limit: Limit::new(plan.rx.path_mtu),
+            tx_limit: Limit::new(plan.tx.path_mtu),
             alarm: (plan.rx.takes_time() || plan.tx.takes_time()).then(Alarm::new),
             waiting: None,
         }
@@ -113,7 +143,15 @@ impl State {
 
     /// Decides the fate of a packet that has arrived.
     fn arrive(&mut self, mut packet: Packet, faults: &FaultCounter) {
-        match self.rx.fate(packet.1.len()) {
+        if self.rx_limit.stops(packet.0, &packet.1) {
+            count(&faults.too_big);
+            if let Some(error) = self.rx_limit.error(&packet.1) {
+                self.tx.put_back(error);
+            }
+            return;
+        }
+        let fate = self.rx.fate(packet.1.len());
+        match if self.switch.is_cut() { Fate::Lose } else { fate } {
             Fate::Lose => return count(&faults.lost),
             Fate::Reorder => {
                 count(&faults.reordered);
@@ -198,7 +236,8 @@ impl State {
             count(&faults.failed);
             return Err(io::Error::from_raw_os_error(self.fail_with));
         }
-        Ok(self.tx.fate(len))
+        let fate = self.tx.fate(len);
+        Ok(if self.switch.is_cut() { Fate::Lose } else { fate })
     }
 
     fn try_recv(
@@ -244,11 +283,14 @@ impl State {
         faults: &FaultCounter,
     ) -> io::Result<()> {
         let len = packet_len(slices);
+        if self.tx_limit.may_stop(len) && self.stops((meta, slices), faults) {
+            return self.send_due(link, faults);
+        }
         let fate = match self.decided.take() {
             Some(fate) => fate,
             None => self.decide(len, faults)?,
         };
-        let copy = || (meta, slices.iter().flat_map(|slice| slice.iter().copied()).collect::<Vec<_>>());
+        let copy = || (meta, copy(slices));
         match fate {
             Fate::Lose => count(&faults.lost),
             Fate::Reorder => {
@@ -277,6 +319,24 @@ impl State {
         self.send_due(link, faults)
     }
 
+    /// Drops a packet that is too long for the path. Returns whether it was.
+    #[cold]
+    fn stops(&mut self, (meta, slices): (PacketMeta, &[IoSlice<'_>]), faults: &FaultCounter) -> bool {
+        let packet = copy(slices);
+        if !self.tx_limit.stops(meta, &packet) {
+            return false;
+        }
+        count(&faults.too_big);
+        if let Some(error) = self.tx_limit.error(&packet) {
+            self.arrived.push_back(error);
+            // The task may already be waiting.
+            if let Some(waker) = self.waiting.take() {
+                waker.wake();
+            }
+        }
+        true
+    }
+
     /// Sends a packet now, or queues it until it is due.
     fn pass(
         &mut self,
@@ -287,7 +347,7 @@ impl State {
     ) -> io::Result<()> {
         if self.tx.takes_time() {
             let was_empty = self.tx.due_at().is_none();
-            self.tx.wait((meta, slices.iter().flat_map(|slice| slice.iter().copied()).collect()), faults);
+            self.tx.wait((meta, copy(slices)), faults);
             // The task may already be waiting.
             if was_empty {
                 self.set_alarm(Instant::now());
@@ -322,10 +382,8 @@ impl State {
             self.send_due(link, faults)?;
             link.flush()?;
         }
-        if self.alarm.is_some() {
-            self.waiting = readable.is_pending().then(|| cx.waker().clone());
-            self.set_alarm(now);
-        }
+        self.waiting = readable.is_pending().then(|| cx.waker().clone());
+        self.set_alarm(now);
         readable
     }
 
@@ -351,6 +409,11 @@ impl State {
         self.send_due(link, faults)?;
         link.poll_writable(cx)
     }
+}
+
+/// The bytes of a packet in one piece.
+fn copy(slices: &[IoSlice<'_>]) -> Vec<u8> {
+    slices.iter().flat_map(|slice| slice.iter().copied()).collect()
 }
 
 impl<L: Link> Link for Faulty<L> {

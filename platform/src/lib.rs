@@ -57,13 +57,13 @@ pub use device::{
 };
 pub use environment::Environment;
 pub use error::{Cause, Class, Error, Feature};
-pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, Which};
+pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, LinkSwitch, PathMtu, Which};
 pub use kernel::{Loopback, enable_forwarding, set_loopback_up};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
 pub use namespace::{
     Adopted, Interface, InterfaceCounts, Namespace, add_address, add_host_route, folder_of_thread, interface_counts,
-    interface_is_up, interface_names,
+    interface_is_up, interface_names, set_black_hole,
 };
 pub use process::{
     ProcessCondition, ProcessEnd, ProcessMeter, allow_open_files, end_with_parent, end_with_this_thread, processes_in,

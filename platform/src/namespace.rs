@@ -100,7 +100,7 @@ impl Namespace {
     ///     prefix_len: 24,
     ///     route_to: Some("10.0.2.1".parse()?),
     ///     mtu: 1500,
-    ///     tx_queue_len: 1000,
+    ///     tx_queue_len: None,
     /// };
     /// let far = Interface {
     ///     name: "to-near".to_owned(),
@@ -193,8 +193,8 @@ pub struct Interface {
     pub route_to: Option<IpAddr>,
     /// Its MTU, in bytes.
     pub mtu: u16,
-    /// How many packets may wait in its queue before the kernel drops packets (`txqueuelen`).
-    pub tx_queue_len: u32,
+    /// How many packets may wait in its queue before the kernel drops packets (`txqueuelen`); `None` to leave it as it is.
+    pub tx_queue_len: Option<u32>,
 }
 
 impl Interface {
@@ -228,7 +228,7 @@ pub struct Adopted {
 
 impl Interface {
     /// Sets up the device of another program, in the calling thread's network: the MTU, and where the program has not
-    /// done it, the address and the link. The queue stays as the program made it. `route_to` gets a route of its own.
+    /// done it, the address and the link. `route_to` gets a route of its own.
     ///
     /// # Errors
     ///
@@ -245,6 +245,16 @@ impl Interface {
 /// [`Class::Unavailable`] if the kernel lacks the IP version, else [`Class::Failed`].
 pub fn add_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
     Native::add_address(interface, address, prefix_len)
+}
+
+/// Makes an interface of the calling thread's network drop every packet that it should send, or send them again. Its link
+/// stays up, and so do addresses and routes.
+///
+/// # Errors
+///
+/// [`Class::Failed`] if the interface does not exist, or is in that state already.
+pub fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
+    Native::set_black_hole(interface, is_on)
 }
 
 /// Adds a route to the calling thread's network: all packets to a host go out of an interface.
@@ -285,7 +295,7 @@ mod tests {
                 prefix_len,
                 route_to: Some(route_to.parse().unwrap()),
                 mtu: 1400,
-                tx_queue_len: 1000,
+                tx_queue_len: None,
             };
             let ends = (interface("to-far", here, there), interface("to-near", there, here));
             let (other, address) = (Arc::clone(&far), SocketAddr::new(ends.1.address, 0));
@@ -296,6 +306,11 @@ mod tests {
             let connected = near.run(move || TcpStream::connect_timeout(&target, Duration::from_millis(900))).unwrap();
             assert_eq!(connected.unwrap().peer_addr().unwrap(), target);
             near.run(move || add_host_route("to-far", target.ip())).unwrap().unwrap();
+            near.run(|| set_black_hole("to-far", true)).unwrap().unwrap();
+            let connect = move || TcpStream::connect_timeout(&target, Duration::from_millis(100));
+            near.run(connect).unwrap().unwrap_err();
+            near.run(|| set_black_hole("to-far", false)).unwrap().unwrap();
+            near.run(connect).unwrap().unwrap();
         }
     }
 

@@ -9,8 +9,8 @@ use platform::Offload;
 
 use super::list::{List, Names, One, names, number, of, one};
 use super::{Switch, values};
-use crate::program::Profile;
-use crate::scenario::{Layer, Mode, Protocol, RuntimeName, Verify};
+use crate::program::{Profile, Upstream};
+use crate::scenario::{Layer, Mode, Outage, Protocol, RuntimeName, Verify};
 
 /// The heading of the conditions.
 const LINK: &str = "Conditions of the link between device and stack, each way";
@@ -28,9 +28,14 @@ pub struct Axes {
     pub netstack: Option<List<StackKind>>,
 
     /// A program as it is in place of a stack: the name of a profile, the path of one, or a command with {tun}; a
-    /// stack's name is our proxy on it. See docs/your-program.md
+    /// stack's name is our proxy on it. A command is a value of its own; repeat the option for more. See
+    /// docs/your-program.md
     #[arg(long, value_name = "PROGRAM", value_parser = programs, conflicts_with_all = ["layer", "netstack"])]
-    pub program: Option<List<Contender>>,
+    pub program: Vec<List<Profile>>,
+
+    /// Only programs that send their connections to the SOCKS5 server, or open them themselves
+    #[arg(long, value_name = "UPSTREAM", value_parser = names::<Upstream>(), hide_short_help = true)]
+    pub upstream: Option<List<Upstream>>,
 
     /// Run the stack on tokio's current-thread runtime instead of the multi-thread one
     #[arg(long, conflicts_with = "runtime")]
@@ -61,7 +66,7 @@ pub struct Axes {
     #[arg(long, value_name = "N", value_parser = of(number(576..=u16::MAX)))]
     pub mtu: Option<List<u16>>,
 
-    /// Connections at once, to 10000; flows of datagrams, to 256 [default: 1]
+    /// Connections at once, to 10000; bulk UDP flows, to 256 [default: 1]
     #[arg(long, value_name = "N", value_parser = of(number(1..=10_000_u16)))]
     pub parallel: Option<List<u16>>,
 
@@ -105,6 +110,16 @@ pub struct Axes {
     #[arg(long, value_name = "N", value_parser = of(number(1..=1_000_000_u32)))]
     pub rate: Option<List<u32>>,
 
+    /// How long a connection of rr waits between a response and its next request, such as 1s: connections that mostly
+    /// wait. Latency counts from the end of this time
+    #[arg(long, value_name = "TIME", value_parser = of(values::delay), hide_short_help = true)]
+    pub think: Option<List<Duration>>,
+
+    /// Connects at once to an address behind a program or a proxy that stays silent, held open beside the requests of
+    /// crr, to 1000
+    #[arg(long, value_name = "N", value_parser = of(number(1..=1000_u16)), hide_short_help = true)]
+    pub blackholes: Option<List<u16>>,
+
     /// How much to deliver [default: what arrives in a second, and up to ten seconds until it is 1GB; matrix: --time 1]
     #[arg(long, value_name = "SIZE", value_parser = one(values::size))]
     pub bytes: Option<List<u64>>,
@@ -112,6 +127,16 @@ pub struct Axes {
     /// Deliver for this time instead
     #[arg(long, value_name = "TIME", conflicts_with = "bytes", value_parser = one(values::time))]
     pub time: Option<List<Duration>>,
+
+    /// Idle connections of which the client has closed its sending side and the server has not
+    #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_missing_value = "on",
+        value_parser = names::<Switch>(), hide_short_help = true)]
+    pub half_closed: Option<List<Switch>>,
+
+    /// Read the memory of idle connections again this long after they were closed. A UDP flow has no end: it lives until
+    /// the subject's own time-out [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = one(values::time), hide_short_help = true)]
+    pub release: Option<List<Duration>>,
 
     /// How much to deliver first, not counted [default: 64MB, or less where the payload or the rate is less]
     #[arg(long, value_name = "SIZE", value_parser = one(values::size), hide_short_help = true)]
@@ -125,6 +150,11 @@ pub struct Axes {
     /// Size of the reads and writes of a stream, to 64MiB [default: 1MB, less for more than 256 streams]
     #[arg(long, value_name = "SIZE", value_parser = of(values::size), hide_short_help = true)]
     pub buffer: Option<List<u64>>,
+
+    /// Packets that may wait in the device before the kernel drops, to 262144 [default: room for every window; a program:
+    /// as it made it]
+    #[arg(long, value_name = "PACKETS", value_parser = of(number(1..=262_144_u32)), hide_short_help = true)]
+    pub queue: Option<List<u32>>,
 
     /// The congestion control of the kernel's sockets [default: cubic, or else the kernel's own]
     #[arg(long, value_name = "NAME", value_parser = one(name), hide_short_help = true)]
@@ -166,50 +196,29 @@ pub struct Axes {
     #[arg(long, value_name = "BITRATE", value_parser = of(values::rate), help_heading = LINK, hide_short_help = true)]
     pub rate_limit: Option<List<NonZeroU64>>,
 
+    /// The longest packet that the path carries, in bytes, 576 to 65534; IPv6 at least 1280. ICMP tells the sender of a
+    /// longer one
+    #[arg(long, value_name = "N", value_parser = of(number(576..=u16::MAX - 1)), help_heading = LINK, hide_short_help = true)]
+    pub path_mtu: Option<List<u16>>,
+
+    /// Drop packets that are longer than --path-mtu silently: a black hole; all for both
+    #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_missing_value = "on",
+        value_parser = names::<Switch>(), help_heading = LINK, hide_short_help = true)]
+    pub no_icmp: Option<List<Switch>>,
+
+    /// The path carries nothing: from when, after the beginning of the timed window, and for how long, such as 1s,500ms
+    #[arg(long, value_name = "AT,FOR", value_parser = one(values::outage), help_heading = LINK, hide_short_help = true)]
+    pub outage: Option<List<Outage>>,
+
     /// Seed of all chance on the link, in the first round; the next round has the next seed [default: 1]
     #[arg(long, value_name = "N", value_parser = one(number(0..=u64::MAX)), help_heading = LINK,
         hide_short_help = true)]
     pub link_seed: Option<List<u64>>,
 }
 
-/// A value of `--program`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Contender {
-    /// Our proxy on this stack.
-    Own(StackKind),
-    /// Another program.
-    Other(Box<Profile>),
-}
-
-impl Contender {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Own(stack) => stack.name(),
-            Self::Other(profile) => profile.name.as_str(),
-        }
-    }
-}
-
 /// A list of names and paths, or one command.
-fn programs(text: &str) -> Result<List<Contender>, String> {
-    if text.contains(char::is_whitespace) {
-        return contender(text).map(|command| List::new([command]))?.ok_or_else(String::new);
-    }
-    let programs = of(contender)(text)?;
-    let mut names: Vec<_> = programs.values().iter().map(Contender::name).collect();
-    names.sort_unstable();
-    match names.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(format!("two programs have the name {}", pair[0])),
-        None => Ok(programs),
-    }
-}
-
-fn contender(typed: &str) -> Result<Contender, String> {
-    match StackKind::ALL.into_iter().find(|stack| stack.name() == typed) {
-        Some(stack) => Ok(Contender::Own(stack)),
-        None => Profile::named(typed).map(|profile| Contender::Other(Box::new(profile))),
-    }
+fn programs(text: &str) -> Result<List<Profile>, String> {
+    if text.contains(char::is_whitespace) { one(Profile::named)(text) } else { of(Profile::named)(text) }
 }
 
 impl Axes {
@@ -220,19 +229,7 @@ impl Axes {
 
     /// The layer of one run.
     pub(crate) fn layer(&self) -> Layer {
-        match self.program.one() {
-            Some(Contender::Own(_)) => Layer::Proxy,
-            Some(Contender::Other(_)) => Layer::Program,
-            None => self.layer.one().unwrap_or(Layer::Path),
-        }
-    }
-
-    /// The stack of one run.
-    pub(crate) fn stack(&self) -> Option<StackKind> {
-        match self.program.one() {
-            Some(Contender::Own(stack)) => Some(stack),
-            _ => self.netstack.one(),
-        }
+        if self.program.is_empty() { self.layer.one().unwrap_or(Layer::Path) } else { Layer::Program }
     }
 }
 

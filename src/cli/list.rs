@@ -29,11 +29,6 @@ impl<T: Clone + PartialEq> List<T> {
     pub fn values(&self) -> &[T] {
         &self.0
     }
-
-    /// Keeps only the value at this index.
-    pub(crate) fn pick(&mut self, index: usize) {
-        self.0 = self.0.get(index).cloned().into_iter().collect();
-    }
 }
 
 /// An option that has one value at most.
@@ -45,6 +40,48 @@ pub(crate) trait One<T> {
 impl<T: Clone> One<T> for Option<List<T>> {
     fn one(&self) -> Option<T> {
         self.as_ref().and_then(|list| list.0.first().cloned())
+    }
+}
+
+impl<T: Clone> One<T> for Vec<List<T>> {
+    fn one(&self) -> Option<T> {
+        self.iter().flat_map(|list| &list.0).next().cloned()
+    }
+}
+
+/// All values of an option.
+pub(crate) trait Values {
+    /// How many there are; `None` if the option was not given.
+    fn count(&self) -> Option<usize>;
+
+    /// Keeps only the value at this index.
+    fn pick(&mut self, index: usize);
+}
+
+impl<T: Clone> Values for Option<List<T>> {
+    fn count(&self) -> Option<usize> {
+        self.as_ref().map(|list| list.0.len())
+    }
+
+    fn pick(&mut self, index: usize) {
+        *self = self.iter().flat_map(|list| &list.0).nth(index).map(|value| List(vec![value.clone()]));
+    }
+}
+
+/// An option that may be repeated.
+impl<T: Clone> Values for Vec<List<T>> {
+    fn count(&self) -> Option<usize> {
+        (!self.is_empty()).then(|| self.iter().map(|list| list.0.len()).sum())
+    }
+
+    fn pick(&mut self, index: usize) {
+        *self = self
+            .iter()
+            .flat_map(|list| &list.0)
+            .nth(index)
+            .map(|value| List(vec![value.clone()]))
+            .into_iter()
+            .collect();
     }
 }
 

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 
+use crate::program::ProgramName;
+use crate::scenario::Outage;
+
 /// A time: `5s`, `200ms`, `50us`, `2min`, or `5`, a number of seconds.
 pub(super) fn time(text: &str) -> Result<Duration, String> {
     let wrong = || "not a time; write seconds, or a number with a unit, such as 5, 0.5s, 200ms or 50us".to_owned();
@@ -21,10 +24,28 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| "not a time that can be waited".to_owned())
 }
 
+/// A time after which a proxy gives up. With less than a millisecond nothing would work, and more than a century is for ever.
+pub(super) fn patience(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_millis(1)..Duration::from_secs(4_000_000_000);
+    time(text).and_then(|time| {
+        range.contains(&time).then_some(time).ok_or_else(|| "must be 0.001 seconds to a century".to_owned())
+    })
+}
+
 /// A time that a packet takes on a link.
 pub(super) fn delay(text: &str) -> Result<Duration, String> {
     let time = time(text)?;
     if time > Duration::from_mins(1) { Err("more than a minute".to_owned()) } else { Ok(time) }
+}
+
+/// An outage: when it begins, and how long it lasts.
+pub(super) fn outage(text: &str) -> Result<Outage, String> {
+    let (at, lasts) =
+        text.split_once(',').ok_or("not two times; write when it begins and how long it lasts: 2s,500ms")?;
+    match (time(at)?, time(lasts)?) {
+        (_, Duration::ZERO) => Err("it must last longer than 0 seconds".to_owned()),
+        (at, lasts) => Ok(Outage { at, lasts }),
+    }
 }
 
 /// A size in bytes, with an SI or binary suffix.
@@ -70,6 +91,12 @@ pub(super) fn command(text: &str) -> Result<String, String> {
     if words.is_empty() { Err("no program is named".to_owned()) } else { Ok(text.to_owned()) }
 }
 
+/// The names of two programs.
+pub(super) fn two_programs(text: &str) -> Result<[ProgramName; 2], String> {
+    let (old, new) = text.split_once(',').ok_or("must be two names with a comma between them")?;
+    Ok([old.parse()?, new.parse()?])
+}
+
 /// A change that is ignored, in percent.
 pub(super) fn floor(text: &str) -> Result<f64, String> {
     percent(text).ok().filter(|floor| *floor < 100.0).ok_or_else(|| "must be at least 0 and below 100".to_owned())
@@ -89,6 +116,14 @@ mod tests {
             assert!(time(text).is_err(), "{text}");
         }
         assert!(delay("60s").is_ok() && delay("61").is_err());
+    }
+
+    #[test]
+    fn an_outage_is_two_times() {
+        let (at, lasts) = (Duration::from_secs(2), Duration::from_millis(500));
+        assert_eq!(outage("2s,500ms"), Ok(Outage { at, lasts }));
+        assert_eq!(outage(&Outage { at, lasts }.to_string()), Ok(Outage { at, lasts }));
+        assert!(["2s", "2s,0", "2s,1s,1s", ",1s", ""].iter().all(|text| outage(text).is_err()));
     }
 
     #[test]

@@ -9,8 +9,10 @@
 //!        client ◄─ response ── server
 //!        client ◄─── close ─── server      as servers of short connections do
 //!
-//! idle   client ── byte ─────► server      once on each connection, and then nothing
+//! idle   client ── byte ─────► server      once on each connection or UDP flow, and then nothing
 //!        client ◄─ byte ────── server
+//!        client ── FIN ──────► server      with --half-closed; at the end, the server sends its half's last byte
+//!        client ◄─ byte, FIN ─ server
 //! ```
 //!
 //! Over UDP, a request and its response are one datagram each. Both begin with the same number, which matches them. A
@@ -20,9 +22,9 @@
 //! nothing is due. With a rate, requests are due at even intervals, whether earlier ones were answered or not (an open
 //! loop).
 
+pub(crate) mod black_holes;
 pub(crate) mod client;
 mod counts;
-pub(crate) mod idle;
 mod pace;
 pub(crate) mod server;
 
@@ -32,10 +34,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use portable_atomic::AtomicU64;
+use tokio::sync::Semaphore;
 
 use super::pattern::Pattern;
 use super::stream::Stream;
-use crate::sample::{DatagramFacts, IdleFacts, Latency};
+use crate::sample::{BlackHoleFacts, DatagramFacts, IdleFacts, Latency};
 use crate::scenario::{Amount, Conditions, Protocol, Requests, Scenario, Verify, Workload};
 
 /// The seed of the payload of requests and responses.
@@ -69,8 +72,16 @@ pub(crate) struct Exchange {
     streams: Arc<[Stream]>,
     /// Whether each request has a connection of its own.
     pub(crate) connects: bool,
-    /// Whether the connections are only held open.
+    /// Whether the connections or flows are only held open.
     pub(crate) is_idle: bool,
+    /// How long their memory may take to be released.
+    release: Duration,
+    /// Whether the client closes its half of each of them.
+    is_half_closed: bool,
+    /// The connections of which the server has read the end.
+    half_closed: AtomicU64,
+    /// Closed when the servers of half-closed connections may end them.
+    rest: Semaphore,
     /// Connections at once.
     pub(crate) connections: usize,
     /// The length of the timed window.
@@ -103,6 +114,8 @@ pub(crate) struct Requested {
     pub(crate) datagrams: Option<DatagramFacts>,
     /// Payload bytes of the streams beside them.
     pub(crate) background_bytes: u64,
+    /// The connects to a silent address beside them.
+    pub(crate) blackholes: Option<BlackHoleFacts>,
 }
 
 impl Requested {
@@ -124,6 +137,7 @@ impl Requested {
             (own, other) => own.or(other),
         };
         self.background_bytes += other.background_bytes;
+        self.blackholes = self.blackholes.or(other.blackholes);
     }
 }
 
@@ -132,21 +146,28 @@ impl Exchange {
     pub(crate) fn of(scenario: &Scenario, streams: &Arc<[Stream]>) -> Option<Self> {
         let requests = match scenario.workload {
             // A byte each way.
-            Workload::Idle => Requests::default(),
+            workload if workload.held().is_some() => Requests::default(),
             workload => workload.requests()?,
         };
         let Amount::Time { time, .. } = scenario.amount else { return None };
         let Conditions { delay, jitter, duplicate_ppm, .. } = scenario.conditions;
         let protocol = scenario.workload.protocol().unwrap_or_default();
+        let is_idle = scenario.workload.held().is_some();
+        let drain = DRAIN_TIMEOUT + 4 * (delay + jitter);
         Some(Self {
             requests,
             protocol,
             copies: if protocol == Protocol::Udp && duplicate_ppm > 0 { 2 } else { 1 },
-            patience: PATIENCE + 4 * (delay + jitter),
-            drain: DRAIN_TIMEOUT + 4 * (delay + jitter),
+            // A flow is asked once, and a program may take long to make it.
+            patience: if is_idle { drain } else { PATIENCE + 4 * (delay + jitter) },
+            drain,
             streams: Arc::clone(streams),
             connects: matches!(scenario.workload, Workload::Crr(_) | Workload::UdpCrr(_)),
-            is_idle: scenario.workload == Workload::Idle,
+            is_idle,
+            is_half_closed: scenario.workload == Workload::HalfClosed,
+            half_closed: AtomicU64::new(0),
+            rest: Semaphore::const_new(0),
+            release: scenario.release,
             connections: scenario.parallel.get().into(),
             time,
             request: Pattern::of_messages(SEED, requests.request_bytes.get() as usize),
@@ -167,9 +188,21 @@ impl Exchange {
         self.protocol == Protocol::Udp
     }
 
-    /// Whether the server closes each connection.
+    /// Whether the server closes each connection after its next response.
     pub(crate) fn closes(&self) -> bool {
-        self.connects && !self.is_udp()
+        self.connects && !self.is_udp() || self.rest.is_closed()
+    }
+
+    /// Holds a connection whose client has closed its half, until the client wants its end.
+    async fn rest(&self) {
+        self.half_closed.fetch_add(1, Ordering::Relaxed);
+        // Nothing is acquired: the semaphore is only ever closed.
+        let _closed = self.rest.acquire().await;
+    }
+
+    /// The connections of which the server has read the end.
+    fn half_closed(&self) -> u64 {
+        self.half_closed.load(Ordering::Relaxed)
     }
 
     /// Bytes that have arrived of the streams beside the requests.

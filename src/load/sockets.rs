@@ -2,6 +2,7 @@
 
 pub(crate) mod kernel;
 pub(crate) mod memory;
+mod socks5;
 
 use std::io;
 use std::net::SocketAddr;

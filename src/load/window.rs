@@ -14,7 +14,7 @@ pub(crate) struct Window {
     meter: Box<dyn Meter>,
     state: Mutex<State>,
     changed: Condvar,
-    /// Wakes at most one task when the window opens.
+    /// Wakes the tasks that wait for it to open.
     opening: Notify,
 }
 
@@ -61,7 +61,7 @@ impl Window {
         if let Some((stolen, counters)) = counters {
             state.opened = Some(Snapshot { at: Instant::now(), usage: self.meter.usage(), counters, stolen });
             self.changed.notify_all();
-            self.opening.notify_one();
+            self.opening.notify_waiters();
         }
         while state.opened.is_none() && !state.cancelled {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -108,10 +108,12 @@ impl Window {
     /// Waits in a task until the window opens. Safe to cancel and call again.
     pub(crate) async fn opening(&self) -> Snapshot {
         loop {
+            // Made before the check: it hears of an opening between the two.
+            let opening = self.opening.notified();
             if let Some(snapshot) = self.opened() {
                 return snapshot;
             }
-            self.opening.notified().await;
+            opening.await;
         }
     }
 

@@ -50,7 +50,12 @@ pub fn differences(old: &[Sample], new: &[Sample]) -> Differences {
     settings.extend(length(&good));
     Differences {
         machine: between(&sides, |sample| fields(&sample.environment.machine)),
-        program: between(&sides, |sample| fields(&sample.environment.program)),
+        program: between(&sides, |sample| {
+            let mut fields = fields(&sample.environment.program);
+            let version = sample.measured.program.as_ref().and_then(|facts| facts.version.clone());
+            fields.extend(version.map(|version| ("program_version".to_owned(), version)));
+            fields
+        }),
         settings,
     }
 }

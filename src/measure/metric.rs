@@ -8,7 +8,7 @@ use self::kinds::{
     is_program, is_udp,
 };
 use crate::sample::{ProgramFacts, Sample, gbps};
-use crate::scenario::{Cell, Layer, Mode, Workload};
+use crate::scenario::{Cell, Layer, Mode};
 
 /// A figure of a run, and of all runs of a cell.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +68,8 @@ pub enum Written {
 use Written::{Digits, Kibibytes, Millions, Percent};
 
 /// The figure by which runs of a cell are compared: [`Sample::gbps`], answered requests a second, or connections in a
-/// megabyte. More is better. For requests at a rate it is the 99th percentile of their latency, in microseconds; less
-/// is better. `None` if it is unknown, or if the run failed.
+/// megabyte. More is better. For requests at a rate, or with pauses between them, it is the 99th percentile of their
+/// latency, in microseconds; less is better. `None` if it is unknown, or if the run failed.
 pub fn speed(sample: &Sample) -> Option<f64> {
     speed_of(&sample.cell).of_run(sample)
 }
@@ -77,9 +77,9 @@ pub fn speed(sample: &Sample) -> Option<f64> {
 /// The metric that is the [`speed`] of a cell.
 pub fn speed_of(cell: &Cell) -> &'static Metric {
     match (cell.workload, cell.workload.requests()) {
-        (_, Some(requests)) if requests.rate.is_some() => &P99,
+        (_, Some(requests)) if requests.is_paced() => &P99,
         (_, Some(_)) => &REQUESTS,
-        (Workload::Idle, None) => &CONNECTIONS,
+        (workload, None) if workload.held().is_some() => &CONNECTIONS,
         (_, None) => &GBPS,
     }
 }
@@ -98,30 +98,30 @@ const REQUESTS: Metric =
         .of(has_requests)
         .better(Some(true));
 
-/// The speed of requests that are made at a rate. The number of responses a second is the rate itself.
+/// The speed of requests at a rate or with pauses, which decide the number of responses a second.
 const P99: Metric = quantile("latency_p99_us", "p99", 0.99).about("the same for 99 %");
 
 /// The speed of idle connections: the number of them that fits into a megabyte.
 const CONNECTIONS: Metric =
     median("connections_per_mb", "connections", "/MB", |sample| sample.connections_per_mb().filter(|_| sample.is_ok()))
-        .about("connections that were held open in a megabyte, 10⁶ bytes, of the subject's memory")
+        .about("connections or flows that were held open in a megabyte, 10⁶ bytes, of the subject's memory")
         .of(has_idle)
         .better(Some(true));
 
 /// All figures, in the order of the columns of tables.
-pub static METRICS: [Metric; 48] = [
+pub static METRICS: [Metric; 51] = [
     GBPS,
     REQUESTS,
     CONNECTIONS,
     median("bytes_per_connection", "memory each", "KiB", |sample| sample.measured.idle?.bytes_per_connection())
         .about(
-            "memory that each connection takes once a byte has crossed it each way, with its task of the server and \
-                a little of the client",
+            "memory that each connection or flow takes once a byte has crossed it each way, with its task of the server \
+                and a little of the client",
         )
         .of(has_idle)
         .written(Kibibytes),
     median("released_share", "released", "", |sample| sample.measured.idle?.released_share())
-        .about("share of that memory that is given back a second after all connections were closed")
+        .about("share of that memory that is given back in --release, a second by default, after all were closed")
         .of(has_idle)
         .written(Percent)
         .better(Some(true)),
@@ -146,6 +146,12 @@ pub static METRICS: [Metric; 48] = [
         .of(has_requests)
         .only_samples()
         .text("requests", "{} failed"),
+    median("blackholes_open", "black holes", "", |sample| count(Some(sample.measured.requests.as_ref()?.blackholes?.open)))
+        .about("connects to a silent address that were open at the end of the timed window")
+        .of(|cell| cell.workload.requests().is_some_and(|requests| requests.blackholes > 0))
+        .better(None)
+        .only_samples()
+        .text("requests", "{} black holes open"),
     median("background_gbps", "beside", "Gbps", |sample| {
         Some(gbps(sample.measured.background_bytes?, sample.measured.elapsed))
     })
@@ -169,7 +175,7 @@ pub static METRICS: [Metric; 48] = [
         .only_samples()
         .text("datagrams", "{} found as the highest rate"),
     median("lost_share", "lost", "%", |sample| Some(sample.measured.datagrams?.lost_share()? * 100.0))
-        .about("datagrams that were sent and did not arrive, or requests without a response in time")
+        .about("datagrams that were sent and did not arrive, or requests and flows without a response in time")
         .of(is_udp)
         .written(Digits(3))
         .text("datagrams", "{} lost"),
@@ -311,6 +317,14 @@ pub static METRICS: [Metric; 48] = [
         .about("packets that the device dropped")
         .of(|cell| !matches!(cell.layer(), Layer::Loopback | Layer::Stack))
         .text("packets", "{} dropped"),
+    median("too_big", "too big", "", |sample| count(Some(sample.measured.link?.too_big)))
+        .about("packets that were too long for the path; a super-packet counts once")
+        .of(|cell| cell.conditions.path_mtu.is_some())
+        .text("packets", "{} too long for the path"),
+    median("recovery_ms", "recovery", "ms", |sample| Some(sample.measured.recovery_seconds? * 1e3))
+        .about("from the end of the outage until something arrived again, in milliseconds")
+        .of(|cell| cell.conditions.outage.is_some())
+        .text("outage", "recovered after {}"),
     maximum("stolen_share", "stolen", "", |sample| sample.measured.stolen_share)
         .about("share of the processors' time that the host of this virtual machine took")
         .written(Percent)
@@ -486,7 +500,7 @@ mod tests {
     use crate::measure::fixture::{cell, sample};
     use crate::measure::{Comparison, Summary, Verdict};
     use crate::sample::{IdleFacts, Latency, Packets, RequestFacts};
-    use crate::scenario::Requests;
+    use crate::scenario::{Requests, Workload};
 
     #[test]
     fn every_metric_has_a_name_of_its_own_a_head_and_a_meaning() {

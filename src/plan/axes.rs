@@ -2,15 +2,17 @@
 //! options that a cell does not take, and the command line that repeats a run.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use netstacks::StackKind;
 use platform::Offload;
 
 use super::PlanError;
 use crate::cli::Axes;
-use crate::cli::list::One;
+use crate::cli::list::{One, Values};
 use crate::scenario::{
-    Amount, Conditions, DEFAULT_MTU, Layer, Mode, Protocol, Requests, RuntimeKind, RuntimeName, Scenario, Verify,
+    Amount, Conditions, DEFAULT_MTU, DEFAULT_RELEASE, Layer, Mode, Protocol, Requests, RuntimeKind, RuntimeName,
+    Scenario, Verify, Workload,
 };
 
 /// A property of a cell that has an option.
@@ -37,7 +39,6 @@ pub(super) struct Axis {
 struct Kind {
     layer: Layer,
     stack: Option<StackKind>,
-    is_program: bool,
     mode: Option<Mode>,
     protocol: Protocol,
     runtime: RuntimeName,
@@ -52,8 +53,7 @@ impl Kind {
         let is_stream = protocol == Protocol::Tcp && mode.is_some_and(Mode::is_bulk);
         Self {
             layer: axes.layer(),
-            stack: axes.stack(),
-            is_program: axes.program.is_some(),
+            stack: axes.netstack.one(),
             mode,
             protocol,
             runtime: axes.runtimes().one().unwrap_or(RuntimeName::MultiThread),
@@ -73,6 +73,16 @@ impl Kind {
         self.mode == Some(Mode::Rr) && self.protocol == Protocol::Tcp
     }
 
+    fn has_think(&self) -> bool {
+        self.has_client() && self.mode == Some(Mode::Rr)
+    }
+
+    fn has_black_holes(&self) -> bool {
+        self.mode == Some(Mode::Crr)
+            && self.protocol == Protocol::Tcp
+            && matches!(self.layer, Layer::Proxy | Layer::Program)
+    }
+
     fn has_amount(&self) -> bool {
         self.has_streams && !self.has_requests()
     }
@@ -81,8 +91,12 @@ impl Kind {
         self.has_client() && (self.is_bulk() || self.has_streams)
     }
 
+    fn is_idle(&self) -> bool {
+        self.mode == Some(Mode::Idle)
+    }
+
     fn has_client_threads(&self) -> bool {
-        self.has_client() && self.mode != Some(Mode::Idle)
+        self.has_client() && !self.is_idle()
     }
 
     fn has_window(&self) -> bool {
@@ -104,6 +118,11 @@ impl Kind {
 
     fn has_link(&self) -> bool {
         matches!(self.layer, Layer::Path | Layer::Proxy | Layer::Kernel)
+    }
+
+    /// Whether packets wait in a device for the subject.
+    fn has_queue(&self) -> bool {
+        self.has_link() || self.layer == Layer::Program
     }
 
     /// Whether the MTU has an effect: over loopback, it is the room of a datagram.
@@ -130,9 +149,9 @@ macro_rules! axes {
             takes: $takes,
             who: $who,
             is_free: Use::$use.is_free(),
-            len: |axes| axes.$field.as_ref().map(|list| list.values().len()),
-            pick: |axes, index| axes.$field.iter_mut().for_each(|list| list.pick(index)),
-            clear: |axes| axes.$field = None,
+            len: |axes| axes.$field.count(),
+            pick: |axes, index| axes.$field.pick(index),
+            clear: |axes| axes.$field = Default::default(),
             typed: $typed,
         }),+];
     };
@@ -156,15 +175,21 @@ const NO_DEVICE: &str = "the layer loopback has no device, and a program opens i
 const PROGRAM: &str = "--program chooses it";
 const FOREIGN: &str = "a program has its own";
 const NO_REQUESTS: &str = "only rr and crr have requests";
+const BLACK_HOLES: &str = "only crr over TCP through a proxy or a program has them; a stack answers for every address, and nothing is behind it";
 const NO_BYTES: &str = "requests, idle connections and datagrams last for a time; use --time";
 const NO_LINK: &str = "only the layers path, proxy and kernel have a link with conditions";
+const NO_OUTAGE: &str = "only the layers path, proxy and kernel, and programs, have a path that can be cut, and nothing crosses it in \
+    the mode idle";
+const NO_PATH: &str = "only the layers path, proxy and kernel have a link that can limit packets; a program's packets to its \
+    clients cross none";
 
 axes! {
     Free program "--program": |_| true, "" => |run| run.program.as_ref().map(|profile| profile.typed.clone());
-    Chosen layer "--layer": |kind| !kind.is_program, PROGRAM
+    Free upstream "--upstream": |kind| !kind.is_own(), "only the programs of --program have one" => |_| None;
+    Chosen layer "--layer": Kind::is_own, PROGRAM
         => |run| unless(Layer::Path, run.subject.layer()).filter(|_| run.program.is_none());
     Chosen mode "--mode": Kind::has_client, NO_CLIENT => |run| run.workload.mode().map(text);
-    Free netstack "--netstack": |kind| kind.has_stack() && !kind.is_program, "only the layers stack, path and proxy have one"
+    Free netstack "--netstack": Kind::has_stack, "only the layers stack, path and proxy have one"
         => |run| run.subject.stack().map(text);
     Chosen protocol "--protocol": Kind::has_client, NO_CLIENT
         => |run| unless(Protocol::Tcp, run.workload.protocol().unwrap_or_default());
@@ -199,16 +224,26 @@ axes! {
         => |run| of_requests(run, |requests| requests.depth);
     Chosen rate "--rate": Kind::has_requests, "only rr and crr have requests; bulk bytes have --bitrate"
         => |run| run.workload.requests()?.rate.map(text);
+    Chosen think "--think": Kind::has_think, "only the connections of rr wait between requests"
+        => |run| Some(run.workload.requests()?.think).filter(|think| !think.is_zero()).map(time);
+    Chosen blackholes "--blackholes": Kind::has_black_holes, BLACK_HOLES
+        => |run| unless(0, run.workload.requests()?.blackholes);
     Free bytes "--bytes": Kind::has_amount, NO_BYTES
         => |run| if let Amount::Bytes(bytes) = run.amount { Some(text(bytes)) } else { None };
     Free time "--time": |_| true, ""
-        => |run| if let Amount::Time { time, bytes: 0 } = run.amount { Some(text(time.as_secs_f64())) } else { None };
+        => |run| if let Amount::Time { time, bytes: 0 } = run.amount { Some(self::time(time)) } else { None };
+    Chosen half_closed "--half-closed": |kind| kind.is_idle() && kind.protocol == Protocol::Tcp, "only the TCP connections of idle can be half-closed"
+        => |run| (run.workload == Workload::HalfClosed).then(|| "--half-closed".to_owned());
+    Free release "--release": Kind::is_idle, "only idle connections and flows are closed to see what is released"
+        => |run| Some(run.release).filter(|release| *release != DEFAULT_RELEASE).map(time);
     Free warmup "--warmup": Kind::has_amount, NO_BYTES
         => |run| run.workload.is_stream().then(|| text(run.warmup_bytes));
     Free window "--window": Kind::has_window, "there is no stack; leave it out"
         => |run| run.subject.has_window(run.workload).then(|| text(run.window_bytes));
     Free buffer "--buffer": |kind| kind.has_streams, "only streams have it"
         => |run| (run.workload.is_stream() || run.background.is_some()).then(|| text(run.buffer_bytes));
+    Chosen queue "--queue": Kind::has_queue, "only the layers path, proxy and kernel have a device with it, and programs"
+        => |run| run.queue_packets.map(text);
     Free congestion "--congestion": Kind::has_kernel_tcp, "there are no TCP sockets of the kernel"
         => |run| run.congestion.clone();
     Free verify "--verify": |_| true, "" => |run| unless(Verify::Sample, run.verify);
@@ -221,6 +256,10 @@ axes! {
     Chosen duplicate "--duplicate": Kind::has_link, NO_LINK => |run| of_link(run, "--duplicate");
     Chosen corrupt "--corrupt": Kind::has_link, NO_LINK => |run| of_link(run, "--corrupt");
     Chosen rate_limit "--rate-limit": Kind::has_link, NO_LINK => |run| of_link(run, "--rate-limit");
+    Chosen path_mtu "--path-mtu": Kind::has_link, NO_PATH => |run| of_link(run, "--path-mtu");
+    Chosen no_icmp "--no-icmp": Kind::has_link, NO_PATH => |run| of_link(run, "--no-icmp");
+    Chosen outage "--outage": |kind| kind.has_queue() && kind.mode != Some(Mode::Idle), NO_OUTAGE
+        => |run| of_link(run, "--outage");
     Free link_seed "--link-seed": Kind::has_link, NO_LINK
         => |run| unless(1, run.link_seed).filter(|_| run.conditions != Conditions::default());
 }
@@ -228,6 +267,10 @@ axes! {
 /// The value as text.
 fn text(value: impl Display) -> String {
     value.to_string()
+}
+
+fn time(value: Duration) -> String {
+    value.as_secs_f64().to_string()
 }
 
 /// The value as text, unless it is the default.

@@ -6,13 +6,14 @@ use std::time::Duration;
 use clap::Parser;
 use netstacks::{StackConfig, StackKind};
 
+use super::conditions::{check_outage, conditions};
 use super::devices::{check_mtu, name, network, tun_fd};
 use super::{PlanError, axes};
-use crate::cli::axes::Contender;
 use crate::cli::list::One;
 use crate::cli::{Axes, Cli, Netns, Run, Settings, Switch};
+use crate::program::Upstream;
 use crate::scenario::{
-    Amount, Conditions, DEFAULT_MTU, Devices, Generator, Layer, Mode, Protocol, RELEASE_DELAY, Requests, RuntimeKind,
+    Amount, Conditions, DEFAULT_MTU, DEFAULT_RELEASE, Devices, Generator, Layer, Mode, Protocol, Requests, RuntimeKind,
     RuntimeName, SHORTEST_DATAGRAM, Scenario, Subject, Tun, Verify, Workload, plural,
 };
 
@@ -88,13 +89,14 @@ impl TryFrom<Run> for Scenario {
         let mtu = fd.and_then(platform::mtu_of_descriptor).or(axes.mtu.one()).unwrap_or(DEFAULT_MTU);
         let ipv6 = axes.ipv6.one() == Some(Switch::On);
         let (subject, workload) = subject(&axes, mtu, ipv6)?;
-        let conditions = conditions(&axes)?;
+        let conditions = conditions(&axes, mtu, ipv6)?;
         let parallel = parallel(&axes, workload)?;
         let streams = if workload.is_stream() { parallel.get() } else { 1 };
         if fd.is_none() {
-            check_mtu(mtu, ipv6)?;
+            check_mtu("--mtu", mtu, ipv6)?;
         }
         let bitrate = bitrate(&axes, workload, &conditions)?;
+        let release = release(&axes, settings.timeout)?;
         let offload = axes.offload.one().unwrap_or_default();
         let scenario = Self {
             subject,
@@ -110,11 +112,12 @@ impl TryFrom<Run> for Scenario {
             background: background(&axes)?,
             window_bytes: window(&axes, streams)?,
             buffer_bytes: buffer(axes.buffer.one(), streams)?,
-            queue_packets: None,
+            queue_packets: queue(&axes, fd)?,
             congestion: congestion(axes.congestion.one())?,
             verify: axes.verify.one().unwrap_or(Verify::Sample),
             generator: Generator::Own,
-            amount: amount(&axes, timeout(settings.timeout)?, workload, parallel, &conditions)?,
+            amount: amount(&axes, timeout(settings.timeout)?, release, workload, parallel, &conditions)?,
+            release,
             warmup_bytes: warmup_of(&axes, workload, bitrate, &conditions)?,
             interval: interval(&settings, subject)?,
             timeout: settings.timeout,
@@ -126,13 +129,12 @@ impl TryFrom<Run> for Scenario {
             }),
             go_forwarder: None,
             command: axes.command.one(),
-            program: axes.program.one().and_then(|program| match program {
-                Contender::Own(_) => None,
-                Contender::Other(profile) => Some(profile),
-            }),
+            program: axes.program.one().map(Box::new),
             profile,
         };
+        check_outage(&scenario)?;
         check_process(&scenario)?;
+        check_program(&scenario, axes.upstream.one())?;
         Ok(scenario)
     }
 }
@@ -148,11 +150,9 @@ fn subject(axes: &Axes, mtu: u16, ipv6: bool) -> Result<(Subject, Workload), Pla
     if axes.mode.is_none() && axes.netstack.is_none() && layer == Layer::Path {
         return Err(PlanError::new("--mode, --netstack", "a run needs both; --help has examples"));
     }
-    let stack = || compiled_in(axes.stack().ok_or_else(|| missing("--netstack"))?, layer);
-    let program = || match axes.program.one() {
-        Some(Contender::Other(profile)) => Ok(profile.name),
-        _ => Err(PlanError::new("--layer", "programs have an option of their own: --program")),
-    };
+    let stack = || compiled_in(axes.netstack.one().ok_or_else(|| missing("--netstack"))?, layer);
+    let no_program = || PlanError::new("--layer", "programs have an option of their own: --program");
+    let program = || axes.program.one().map(|profile| profile.name).ok_or_else(no_program);
     let forwarder = || Err(PlanError::new("--layer", "forwarders have a command of their own: forward"));
     let subject = Subject::of(layer, stack, program, forwarder)?;
     let workload = match (subject, axes.mode.one()) {
@@ -167,7 +167,9 @@ fn subject(axes: &Axes, mtu: u16, ipv6: bool) -> Result<(Subject, Workload), Pla
 fn workload(axes: &Axes, mode: Mode, room: u16) -> Result<Workload, PlanError> {
     let requests = requests(axes, mode)?;
     if axes.protocol.one().unwrap_or_default() == Protocol::Tcp {
-        return Workload::tcp(mode, requests).ok_or_else(|| PlanError::new("--mode", "it needs requests"));
+        let workload = Workload::tcp(mode, requests).ok_or_else(|| PlanError::new("--mode", "it needs requests"))?;
+        let is_half = axes.half_closed.one() == Some(Switch::On);
+        return Ok(workload.half_closed().filter(|_| is_half).unwrap_or(workload));
     }
     let datagram = NonZeroU16::new(datagram(axes.datagram.one(), room)?);
     if let Some(requests) = requests {
@@ -203,8 +205,7 @@ fn fits_datagram(requests: Requests, room: u16) -> Result<(), PlanError> {
 
 fn bitrate(axes: &Axes, workload: Workload, conditions: &Conditions) -> Result<Option<NonZeroU64>, PlanError> {
     let bitrate = axes.bitrate.one();
-    let loses = conditions.loss_ppm > 0 || conditions.corrupt_ppm > 0;
-    if bitrate.is_none() && workload.datagram_bytes().is_some() && loses {
+    if bitrate.is_none() && workload.datagram_bytes().is_some() && conditions.loses() {
         let reason =
             "must be set: on a link that loses datagrams, the search for a rate with almost no loss finds none";
         return Err(PlanError::new("--bitrate", reason));
@@ -241,26 +242,6 @@ fn client_threads(axes: &Axes, workload: Workload, parallel: NonZeroU16) -> Resu
     }
 }
 
-fn conditions(axes: &Axes) -> Result<Conditions, PlanError> {
-    let conditions = Conditions {
-        delay: axes.delay.one().unwrap_or_default(),
-        jitter: axes.jitter.one().unwrap_or_default(),
-        loss_ppm: axes.loss.one().unwrap_or_default(),
-        reorder_ppm: axes.reorder.one().unwrap_or_default(),
-        duplicate_ppm: axes.duplicate.one().unwrap_or_default(),
-        corrupt_ppm: axes.corrupt.one().unwrap_or_default(),
-        rate_limit: axes.rate_limit.one(),
-    };
-    if conditions.jitter > conditions.delay {
-        return Err(PlanError::new("--jitter", "must not be more than --delay"));
-    }
-    if conditions.corrupt_ppm > 0 && axes.offload.one() == Some(platform::Offload::On) {
-        let reason = "needs --offload off: nobody verifies the checksum of a super-packet";
-        return Err(PlanError::new("--corrupt", reason));
-    }
-    Ok(conditions)
-}
-
 fn compiled_in(kind: StackKind, layer: Layer) -> Result<StackKind, PlanError> {
     let refuse = |reason: &str| Err(PlanError::new("--netstack", format!("{kind} is a process of its own; {reason}")));
     if kind.is_process() {
@@ -294,7 +275,19 @@ fn requests(axes: &Axes, mode: Mode) -> Result<Option<Requests>, PlanError> {
         // The command line refuses 0.
         depth: axes.depth.one().and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN),
         rate: axes.rate.one().and_then(NonZeroU32::new),
+        think: think(axes)?,
+        blackholes: axes.blackholes.one().unwrap_or_default(),
     }))
+}
+
+/// The time between a response and the next request of its connection.
+fn think(axes: &Axes) -> Result<Duration, PlanError> {
+    match axes.think.one() {
+        Some(_) if axes.rate.is_some() => {
+            Err(PlanError::new("--think", "a rate has its own schedule; leave out --rate"))
+        }
+        think => Ok(think.unwrap_or_default()),
+    }
 }
 
 fn parallel(axes: &Axes, workload: Workload) -> Result<NonZeroU16, PlanError> {
@@ -304,18 +297,29 @@ fn parallel(axes: &Axes, workload: Workload) -> Result<NonZeroU16, PlanError> {
         count if count > MAX_FLOWS && workload.datagram_bytes().is_some() => {
             Err(PlanError::new("--parallel", format!("at most {MAX_FLOWS} flows of datagrams")))
         }
-        1 if workload == Workload::Idle => Err(PlanError::new(
+        1 if workload.held().is_some() => Err(PlanError::new(
             "--parallel",
-            "idle compares the memory of many connections with that of one; at least 2",
+            "idle compares the memory of many connections with the memory of one; at least 2",
         )),
         _ => Ok(parallel),
     }
+}
+
+/// How long the mode idle waits for the subject to release memory.
+fn release(axes: &Axes, timeout: Duration) -> Result<Duration, PlanError> {
+    let release = axes.release.one().unwrap_or(DEFAULT_RELEASE);
+    if axes.release.is_some() && release >= timeout {
+        let [release, timeout] = [release, timeout].map(|time| time.as_secs_f64());
+        return Err(PlanError::new("--release", format!("{release} seconds do not fit into --timeout {timeout}")));
+    }
+    Ok(release)
 }
 
 /// How much is delivered. A default must fit a short `--timeout`.
 fn amount(
     axes: &Axes,
     timeout: Duration,
+    release: Duration,
     workload: Workload,
     streams: NonZeroU16,
     conditions: &Conditions,
@@ -323,7 +327,7 @@ fn amount(
     let asked = axes.time.one();
     if !workload.is_stream() {
         // After its window, the mode idle waits for the stack to release memory.
-        let afterwards = if workload == Workload::Idle { RELEASE_DELAY } else { Duration::ZERO };
+        let afterwards = if workload.held().is_some() { release } else { Duration::ZERO };
         let timeout = timeout.saturating_sub(afterwards);
         return time(asked.unwrap_or(DEFAULT_REQUEST_TIME.min(timeout / 2)), timeout).map(Amount::time);
     }
@@ -425,6 +429,13 @@ pub(super) fn buffer(asked: Option<u64>, streams: u16) -> Result<NonZeroUsize, P
     })
 }
 
+fn queue(axes: &Axes, tun_fd: Option<i32>) -> Result<Option<u32>, PlanError> {
+    match axes.queue.one() {
+        Some(_) if tun_fd.is_some() => Err(PlanError::new("--queue", "a device that is taken over keeps its queue")),
+        queue => Ok(queue),
+    }
+}
+
 pub(super) fn congestion(name: Option<String>) -> Result<Option<String>, PlanError> {
     match name {
         Some(name) if name.is_empty() || name.contains('\0') => {
@@ -443,6 +454,9 @@ fn check_process(run: &Scenario) -> Result<(), PlanError> {
     if stack == StackKind::External && run.command.is_none() {
         return Err(PlanError::new("--command", "the stack external needs it"));
     }
+    if run.workload == Workload::HalfClosed {
+        return refuse("--half-closed", "its server closes a connection when the client has");
+    }
     if run.profile.is_some() {
         return refuse("--profile", "only this program draws flame graphs of itself");
     }
@@ -454,6 +468,22 @@ fn check_process(run: &Scenario) -> Result<(), PlanError> {
     }
     if run.tun_fd().is_some() {
         return refuse("--tun-fd", "it opens its device itself");
+    }
+    Ok(())
+}
+
+/// Refuses what the program of a profile does not do.
+fn check_program(run: &Scenario, asked: Option<Upstream>) -> Result<(), PlanError> {
+    let Some(profile) = &run.program else { return Ok(()) };
+    if asked.is_some_and(|asked| asked != profile.upstream) {
+        let does = match profile.upstream {
+            Upstream::Socks5 => "sends its connections to the SOCKS5 server",
+            Upstream::Direct => "opens its connections itself",
+        };
+        return Err(PlanError::new("--upstream", format!("{} {does}; choose another profile", profile.name)));
+    }
+    if !profile.udp && run.workload.protocol() == Some(Protocol::Udp) {
+        return Err(PlanError::new("--protocol", format!("{} carries TCP alone", profile.name)));
     }
     Ok(())
 }

@@ -20,9 +20,9 @@ const DEFAULT_V6: [Ipv6Addr; 3] = [
 /// RFC 8200, 5.
 const MIN_MTU_V6: u16 = 1280;
 
-pub(super) fn check_mtu(mtu: u16, ipv6: bool) -> Result<(), PlanError> {
+pub(super) fn check_mtu(option: &'static str, mtu: u16, ipv6: bool) -> Result<(), PlanError> {
     if ipv6 && mtu < MIN_MTU_V6 {
-        return Err(PlanError::new("--mtu", format!("{mtu} bytes; IPv6 needs at least {MIN_MTU_V6}")));
+        return Err(PlanError::new(option, format!("{mtu} bytes; IPv6 needs at least {MIN_MTU_V6}")));
     }
     Ok(())
 }

@@ -13,7 +13,8 @@ use super::devices::{check_mtu, check_version, name};
 use crate::cli::Forward;
 use crate::cli::forward::{ForwarderName, ForwarderOptions};
 use crate::scenario::{
-    Amount, Conditions, Devices, End, Forwarder, Generator, Mode, RuntimeKind, Scenario, Subject, Verify, Workload,
+    Amount, Conditions, DEFAULT_RELEASE, Devices, End, Forwarder, Generator, Mode, RuntimeKind, Scenario, Subject,
+    Verify, Workload,
 };
 
 /// The default timeout of a forwarder's run is this much longer than its load: it starts, warms up and ends.
@@ -68,6 +69,7 @@ impl Scenario {
             generator: arguments.generator,
             amount: Amount::time(time(arguments.time, timeout)?),
             warmup_bytes: warmup(arguments.warmup)?,
+            release: DEFAULT_RELEASE,
             interval: Some(FORWARD_INTERVAL),
             timeout,
             isolated: true,
@@ -132,7 +134,7 @@ fn takes_iperf3(arguments: &Forward) -> Result<(), PlanError> {
 
 fn pair(arguments: &Forward) -> Result<[End; 2], PlanError> {
     let ipv6 = arguments.ipv6;
-    check_mtu(arguments.mtu, ipv6)?;
+    check_mtu("--mtu", arguments.mtu, ipv6)?;
     let defaults: [IpAddr; 2] = if ipv6 { DEFAULT_PAIR_V6.map(Into::into) } else { DEFAULT_PAIR_V4.map(Into::into) };
     let near = end(("--near-name", &arguments.near_name), ("--near-addr", arguments.near_addr, defaults[0]), ipv6)?;
     let far = end(("--far-name", &arguments.far_name), ("--far-addr", arguments.far_addr, defaults[1]), ipv6)?;

@@ -15,13 +15,23 @@ use crate::cli::axes::{compiled_in, offloads};
 use crate::cli::list::One;
 use crate::cli::{Axes, Forward, List, Matrix, Preset, Run, Switch};
 use crate::measure::Method;
-use crate::scenario::{Amount, Cell, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario, Workload};
+use crate::program::{self, Profile};
+use crate::scenario::{Amount, Cell, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario};
 
 /// The timeout of a run over a bad network in a preset. The run lasts for a second, but some stacks wait for a minute.
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// The timeout of a run of a program in a preset.
+const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Rounds of the preset of programs.
+const PROGRAM_RUNS: u32 = 3;
+
 /// About how long a run takes beyond its timed window: for its process, its network, its warm-up and its end.
 const OVERHEAD: Duration = Duration::from_millis(350);
+
+/// About how long a program takes to start, to rest and to end.
+const PROGRAM: Duration = Duration::from_millis(700);
 
 /// The same for a run that searches for the highest rate.
 const SEARCH: Duration = Duration::from_millis(2500);
@@ -50,6 +60,8 @@ pub struct MatrixPlan {
     pub against: Option<PathBuf>,
     /// Seed of the order of each round, if the user gave one.
     pub seed: Option<u64>,
+    /// Whether a cell of which two runs have timed out or stalled is not tried again.
+    pub gives_up: bool,
 }
 
 impl MatrixPlan {
@@ -65,11 +77,16 @@ impl MatrixPlan {
 
     /// About how long the matrix takes; `None` if the length of a run is a number of bytes.
     pub fn time(&self) -> Option<Duration> {
-        let of_round = self.scenarios.iter().map(|scenario| match scenario.amount {
-            Amount::Time { time, .. } if scenario.workload == Workload::Idle => Some(time + 4 * OVERHEAD),
-            Amount::Time { time, .. } if scenario.searches() => Some(time + SEARCH),
-            Amount::Time { time, .. } => Some(time + OVERHEAD),
-            Amount::Bytes(_) => None,
+        let of_round = self.scenarios.iter().map(|scenario| {
+            let program = if scenario.program.is_some() { PROGRAM } else { Duration::ZERO };
+            match scenario.amount {
+                Amount::Time { time, .. } if scenario.workload.held().is_some() => {
+                    Some(time + scenario.release + 2 * OVERHEAD + program)
+                }
+                Amount::Time { time, .. } if scenario.searches() => Some(time + SEARCH + program),
+                Amount::Time { time, .. } => Some(time + OVERHEAD + program),
+                Amount::Bytes(_) => None,
+            }
         });
         let programs = 1 + u32::from(self.against.is_some());
         Some(of_round.sum::<Option<Duration>>()? * self.runs * programs)
@@ -95,6 +112,7 @@ impl TryFrom<Matrix> for MatrixPlan {
             out: matrix.out.clone(),
             against: matrix.against.clone(),
             seed: matrix.seed,
+            gives_up: matrix.preset == Some(Preset::Programs),
         };
         let mut cells = HashSet::new();
         // If every cell has an error, only the first error is reported, with its option.
@@ -112,6 +130,9 @@ impl TryFrom<Matrix> for MatrixPlan {
             if matrix.preset.is_some() && axes.loss.is_some() {
                 settings.timeout = settings.timeout.min(NETWORK_TIMEOUT);
             }
+            if matrix.preset == Some(Preset::Programs) {
+                settings.timeout = settings.timeout.min(PROGRAM_TIMEOUT);
+            }
             match Scenario::try_from(Run { axes, settings, tun_fd: None, json, profile: None }) {
                 // A run is known by its cell, so a second scenario of a cell would not run.
                 Ok(scenario) if !cells.insert(Cell::planned(&scenario)) => {}
@@ -127,7 +148,8 @@ impl TryFrom<Matrix> for MatrixPlan {
         {
             return Err(error);
         }
-        plan.runs = rounds(matrix.runs, DEFAULT_RUNS, &plan)?;
+        let default = if matrix.preset == Some(Preset::Programs) { PROGRAM_RUNS } else { DEFAULT_RUNS };
+        plan.runs = rounds(matrix.runs, default, &plan)?;
         Ok(plan)
     }
 }
@@ -149,6 +171,7 @@ impl TryFrom<Forward> for MatrixPlan {
             out: arguments.out,
             against: arguments.against,
             seed: arguments.seed,
+            gives_up: false,
         };
         plan.runs = rounds(arguments.runs, DEFAULT_FORWARD_RUNS, &plan)?;
         Ok(plan)
@@ -186,7 +209,7 @@ fn left_out(layer: Layer, isolated: bool, supported: bool) -> Option<String> {
 
 /// Names a combination that was left out.
 fn name(axes: &Axes) -> String {
-    let contender = axes.program.one().map(|program| program.name().to_owned());
+    let contender = axes.program.one().map(|program| program.name.to_string());
     let contender = contender.or_else(|| axes.netstack.one().map(|stack| stack.to_string()));
     let stack = contender.map(|name| format!("{name} ")).unwrap_or_default();
     let mode = axes.mode.one().map(|mode| format!("{mode} ")).unwrap_or_default();
@@ -200,15 +223,29 @@ fn name(axes: &Axes) -> String {
 
 /// The cells of a matrix, or of its preset.
 fn runs(matrix: &Matrix) -> Result<Vec<Axes>, PlanError> {
+    check_names(&matrix.axes.program)?;
     let Some(preset) = matrix.preset else { return axes::product(&with_defaults(matrix, &matrix.axes), &matrix.axes) };
     if let Some(option) = axes::chosen_by_presets(&matrix.axes) {
         return Err(PlanError::new(option, "--preset chooses it; leave one of them out"));
+    }
+    if preset == Preset::Programs && matrix.axes.netstack.is_some() {
+        return Err(PlanError::new("--netstack", "the preset has programs; --program takes the name of a stack, too"));
     }
     let mut cells = Vec::new();
     for lists in presets(preset, &matrix.axes) {
         cells.extend(axes::product(&with_defaults(matrix, &lists), &Axes::default())?);
     }
     Ok(cells)
+}
+
+/// Refuses two programs with one name: they would share a row.
+fn check_names(lists: &[List<Profile>]) -> Result<(), PlanError> {
+    let programs: Vec<_> = lists.iter().flat_map(List::values).collect();
+    let is_other = |program: &Profile, other: &Profile| program.name == other.name && program != other;
+    match programs.iter().find(|program| programs.iter().any(|other| is_other(program, other))) {
+        Some(program) => Err(PlanError::new("--program", format!("two programs have the name {}", program.name))),
+        None => Ok(()),
+    }
 }
 
 /// The lists of a matrix, with the defaults of those that were left out.
@@ -237,7 +274,7 @@ fn with_defaults(matrix: &Matrix, asked: &Axes) -> Axes {
 
 /// The lists of a preset. `free` has the options that a preset does not choose.
 fn presets(preset: Preset, free: &Axes) -> Vec<Axes> {
-    use crate::cli::Preset::{All, Connections, Datagrams, Networks, Requests, Stacks, Streams};
+    use crate::cli::Preset::{All, Connections, Datagrams, Networks, Programs, Requests, Stacks, Streams};
     let (multi_thread, off) = (List::new([RuntimeName::MultiThread]), List::new([Offload::Off]));
     let of = |modes: &[Mode], parallel: &[u16]| Axes {
         mode: List::new(modes.iter().copied()),
@@ -282,12 +319,35 @@ fn presets(preset: Preset, free: &Axes) -> Vec<Axes> {
                 ..of(&[Mode::Reader], &[1])
             },
         ],
+        Programs => programs(free),
         All => Vec::new(),
     };
     match preset {
         All => [Streams, Requests, Connections, Datagrams, Networks, Stacks].into_iter().flat_map(of_preset).collect(),
         one => of_preset(one),
     }
+}
+
+/// The lists of the preset of programs: those that were named, or all that this machine has.
+fn programs(free: &Axes) -> Vec<Axes> {
+    let installed = || program::names().filter_map(|name| Profile::named(name).ok()).filter(Profile::is_installed);
+    let named = free.program.clone();
+    let programs = if named.is_empty() { List::new(installed()).into_iter().collect() } else { named };
+    let of = |modes: &[Mode], parallel: &[u16]| Axes {
+        program: programs.clone(),
+        mode: List::new(modes.iter().copied()),
+        parallel: List::new(parallel.iter().copied()),
+        ..free.clone()
+    };
+    let over_udp = |axes: Axes| Axes { protocol: List::new([Protocol::Udp]), ..axes };
+    vec![
+        of(&[Mode::Reader, Mode::Writer], &[1]),
+        of(&[Mode::Rr], &[1, 100, 1000]),
+        of(&[Mode::Crr], &[50]),
+        of(&[Mode::Idle], &[1000]),
+        over_udp(of(&[Mode::Rr], &[1])),
+        over_udp(of(&[Mode::Idle], &[1000])),
+    ]
 }
 
 #[cfg(test)]

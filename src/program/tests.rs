@@ -22,6 +22,13 @@ fn an_error_in_a_profile_has_its_line_and_column() {
     assert!(refused.starts_with("line 1, column 8: a name has"), "{refused}");
     let refused = Profile::parse("name = \"x\"\nrole = \"cook\"\n").unwrap_err();
     assert!(refused.starts_with("line 2, column 8: unknown variant `cook`"), "{refused}");
+    // Nothing in a file reaches the terminal as a control character.
+    for text in
+        ["\"\\u001b[2J\" = 1", "name = \"\\u001b[2J\"", "name = \"x\"\nrole = \"\\u001b[2J\"", "name = \"\u{1b}[2J\""]
+    {
+        let refused = Profile::parse(text).unwrap_err();
+        assert!(refused.starts_with("line ") && !refused.contains(char::is_control), "{refused:?}");
+    }
 }
 
 #[test]
@@ -33,8 +40,6 @@ fn a_profile_that_no_run_could_use_is_refused() {
     assert!(refused("command = [\"x\"]").contains("do not use {tun}"));
     let both = refused("command = [\"x\", \"{tun}\", \"{socks5}\"]\nupstream = \"direct\"");
     assert!(both.contains("leave out upstream"), "{both}");
-    let reserved = Profile::parse("name = \"lwip\"\nrole = \"proxy\"\ncommand = [\"x\", \"{tun}\"]").unwrap_err();
-    assert_eq!(reserved, "the name lwip is that of a stack");
 }
 
 #[test]
@@ -60,9 +65,17 @@ fn a_file_is_a_profile_with_a_name_of_its_own() {
     };
     let text = "name = \"mine\"\nrole = \"proxy\"\ncommand = [\"x\", \"{tun}\"]\n";
     assert_eq!(named(text).unwrap().name.as_str(), "mine");
-    assert!(named(&text.replace("mine", "tun2proxy")).unwrap_err().ends_with("is that of a profile of this program"));
+    for reserved in ["tun2proxy", "lwip-published"] {
+        let refused = named(&text.replace("mine", reserved)).unwrap_err();
+        assert!(refused.ends_with("is that of a profile or a stack of this program"), "{refused}");
+    }
     assert!(named(&"#".repeat(70_000)).unwrap_err().contains("at most 65536 bytes"));
-    fs::write(&path, [0xff, 0xfe]).unwrap();
-    Profile::named(path.to_str().unwrap()).unwrap_err();
+    fs::write(&path, [b'#', 0xff, 0xfe]).unwrap();
+    let refused = Profile::named(path.to_str().unwrap()).unwrap_err();
+    assert!(refused.ends_with("a profile.toml: invalid utf-8 sequence of 1 bytes from index 1"), "{refused}");
+    // A gigabyte with a hole.
+    File::create(&path).unwrap().set_len(1 << 30).unwrap();
+    assert!(Profile::named(path.to_str().unwrap()).unwrap_err().contains("at most 65536 bytes"));
     assert!(Profile::named("/no/such.toml").unwrap_err().starts_with("/no/such.toml: "));
+    assert!(Profile::named("./").unwrap_err().ends_with(": it is not a regular file"));
 }

@@ -5,7 +5,7 @@ use forwarders::Io;
 
 use super::format::UNKNOWN;
 use crate::measure::CellSummary;
-use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind, plural, si};
+use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind, Workload, plural, si};
 
 /// The number of threads of a runtime if none was given.
 const AS_PROCESSORS: &str = "as processors";
@@ -29,7 +29,7 @@ pub(super) struct Axis {
 }
 
 /// All axes, in the order of their columns.
-pub(super) static AXES: [Axis; 29] = [
+pub(super) static AXES: [Axis; 32] = [
     axis("layer", "layer", |cell| Some(cell.layer().to_string())).said(|cell, value| {
         (!matches!(cell.layer(), Layer::Path | Layer::Program | Layer::Forward)).then(|| format!("layer {value}"))
     }),
@@ -74,9 +74,10 @@ pub(super) static AXES: [Axis; 29] = [
     number("mtu_bytes", "MTU", |cell| cell.mtu.map(|mtu| mtu.to_string()))
         .said(|_, value| Some(format!("MTU {value}"))),
     number("parallel", "connections", |cell| Some(cell.parallel.to_string())).said(|cell, value| {
-        match cell.workload.datagram_bytes() {
-            Some(_) => None,
-            None => Some(plural(value, if cell.workload.is_bulk() { "stream" } else { "connection" })),
+        match (cell.workload.datagram_bytes(), cell.workload.held()) {
+            (Some(_), _) => None,
+            (None, Some(held)) => Some(plural(value, held)),
+            (None, None) => Some(plural(value, if cell.workload.is_bulk() { "stream" } else { "connection" })),
         }
     }),
     number("client_threads", "client threads", |cell| cell.client_threads.map(|threads| threads.to_string()))
@@ -103,6 +104,23 @@ pub(super) static AXES: [Axis; 29] = [
         .said(|_, value| (value != "1").then(|| format!("depth {value}"))),
     number("rate", "rate /s", |cell| Some(cell.workload.requests()?.rate?.to_string()))
         .said(|_, value| Some(format!("{value} requests a second"))),
+    number("think_seconds", "think s", |cell| {
+        let think = cell.workload.requests()?.think;
+        (!think.is_zero()).then(|| think.as_secs_f64().to_string())
+    })
+    .said(|_, value| Some(format!("{value} s between a response and the next request"))),
+    number("blackholes", "black holes", |cell| {
+        let holes = cell.workload.requests()?.blackholes;
+        (holes > 0).then(|| holes.to_string())
+    })
+    .said(|_, value| Some(format!("beside {}", plural(value, "black hole")))),
+    axis("half_closed", "half-closed", |cell| match cell.workload {
+        Workload::Idle => Some("no".to_owned()),
+        Workload::HalfClosed => Some("yes".to_owned()),
+        _ => None,
+    })
+    .machine(|cell| (cell.workload == Workload::HalfClosed).then(|| "true".to_owned()))
+    .said(|_, _| None),
     axis("ipv6", "IP", |cell| Some(if cell.ipv6 { "IPv6" } else { "IPv4" }.to_owned()))
         .machine(|cell| Some(cell.ipv6.to_string())),
     axis("conditions", "link", |cell| {

@@ -108,7 +108,9 @@ pub(super) fn name(cell: &Cell) -> String {
 /// A cell's full name, which also has the window, the buffer and the queue.
 pub(super) fn full_name(cell: &Cell) -> String {
     let window = cell.window_bytes.map(|bytes| format!(" window {bytes}")).unwrap_or_default();
-    let queue = cell.queue_packets.map(|packets| format!(" queue {packets}")).unwrap_or_default();
+    // The name of another cell has it already.
+    let queue = cell.queue_packets.filter(|_| cell.forwarder().is_some());
+    let queue = queue.map(|packets| format!(" queue {packets}")).unwrap_or_default();
     format!("{cell}{window} buffer {}{queue}", cell.buffer_bytes)
 }
 

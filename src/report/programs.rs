@@ -40,7 +40,8 @@ pub fn program(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
 fn carries(profile: &Profile) -> String {
     let protocols = if profile.udp { "TCP and UDP" } else { "TCP" };
     match (profile.role, profile.upstream) {
-        (Role::Route, _) => "the kernel alone, without a program".to_owned(),
+        (Role::Route, Upstream::Direct) => "the kernel alone, without a program".to_owned(),
+        (Role::Route, Upstream::Socks5) => format!("{protocols}, the client through SOCKS5"),
         (Role::Proxy, Upstream::Socks5) => format!("{protocols}, through SOCKS5"),
         (Role::Proxy, Upstream::Direct) => format!("{protocols}, by itself"),
     }

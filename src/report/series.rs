@@ -149,9 +149,9 @@ pub(super) enum Kind {
     Datagrams,
     /// The same with requests, as many as are answered.
     Requests,
-    /// The same with requests at a rate.
+    /// The same with requests at a rate, or with pauses between them.
     Rated,
-    /// The same with connections that are held open.
+    /// The same with connections or flows that are held open.
     Connections,
     /// Forwarders.
     Forwarders,
@@ -161,10 +161,10 @@ impl Kind {
     fn of(cell: &Cell) -> Self {
         match (cell.workload, cell.workload.requests()) {
             _ if cell.forwarder().is_some() => Self::Forwarders,
-            (_, Some(requests)) if requests.rate.is_some() => Self::Rated,
+            (_, Some(requests)) if requests.is_paced() => Self::Rated,
             (_, Some(_)) => Self::Requests,
             (Workload::Datagrams(_), None) => Self::Datagrams,
-            (Workload::Idle, None) => Self::Connections,
+            (workload, None) if workload.held().is_some() => Self::Connections,
             (_, None) => Self::Streams,
         }
     }

@@ -8,7 +8,7 @@ use super::axis::{self, AXES};
 use super::format::with_sides;
 use crate::measure::metric::METRICS;
 use crate::sample::{IdleFacts, Interval, Sample, gbps};
-use crate::scenario::{Layer, Protocol, Verify, plural};
+use crate::scenario::{DEFAULT_RELEASE, Layer, Protocol, Verify, Workload, plural};
 
 /// Writes the line to `out` if the run succeeded, and everything else to `err`.
 ///
@@ -25,7 +25,7 @@ pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::
         };
         match (sample.requests_per_second(), &sample.measured.idle) {
             (Some(rate), _) => writeln!(out, "{name} transactions: {rate:.1} /s, {}", latencies(sample))?,
-            (None, Some(idle)) => writeln!(out, "{name} {}", memory(idle))?,
+            (None, Some(idle)) => writeln!(out, "{name} {}", memory(sample, idle))?,
             (None, None) => writeln!(out, "{name} throughput: {:.3} Gbps{}", sample.gbps(), lost(sample))?,
         }
     }
@@ -52,13 +52,21 @@ fn lost(sample: &Sample) -> String {
     share.map(|share| format!(", lost: {:.3} %", share * 100.0)).unwrap_or_default()
 }
 
-/// The memory of connections.
-fn memory(idle: &IdleFacts) -> String {
+/// The memory of connections, or of flows. How long it took to be released is said unless it is the second that
+/// connections have.
+fn memory(sample: &Sample, idle: &IdleFacts) -> String {
     let each =
         idle.bytes_per_connection().map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.1} KiB", bytes / 1024.0));
     let released =
         idle.released_share().map_or_else(|| "unknown".to_owned(), |share| format!("{:.0} %", share * 100.0));
-    format!("connections: {}, memory: {each} each, released: {released}", idle.connections)
+    let is_usual = sample.cell.workload == Workload::Idle && idle.release == DEFAULT_RELEASE;
+    let after = if is_usual { String::new() } else { format!(" after {} s", idle.release.as_secs_f64()) };
+    format!("{}s: {}, memory: {each} each, released: {released}{after}", held(sample), idle.connections)
+}
+
+/// The noun for what a run held open.
+fn held(sample: &Sample) -> &'static str {
+    sample.cell.workload.held().unwrap_or("connection")
 }
 
 /// Writes a line for each part of the run.
@@ -117,7 +125,18 @@ fn subject(sample: &Sample) -> Option<(&'static str, String)> {
 
 /// The load of the clients. The device alone has none.
 fn client(sample: &Sample) -> Option<String> {
-    let names = ["mode", "generator", "parallel", "protocol", "datagram_bytes", "bitrate", "background", "ipv6"];
+    let names = [
+        "mode",
+        "generator",
+        "parallel",
+        "protocol",
+        "datagram_bytes",
+        "bitrate",
+        "background",
+        "think_seconds",
+        "blackholes",
+        "ipv6",
+    ];
     let load = axis::phrase(&sample.cell, AXES.iter().filter(|axis| names.contains(&axis.name)));
     let is_udp = sample.cell.workload.protocol() == Some(Protocol::Udp);
     match sample.cell.layer() {
@@ -148,7 +167,7 @@ fn delivered(sample: &Sample) -> String {
     let measured = &sample.measured;
     let what = match (&measured.requests, &measured.idle) {
         (Some(requests), _) => plural(requests.answered, "response"),
-        (None, Some(idle)) => format!("{} held open", plural(idle.connections, "connection")),
+        (None, Some(idle)) => format!("{} held open", plural(idle.connections, held(sample))),
         (None, None) => plural(measured.bytes, "byte"),
     };
     let verified = match measured.verified {

@@ -11,14 +11,14 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
-use platform::{Counted, Faulty, Link, Network, PacketBuffer, TunDevice};
+use platform::{Counted, Link, Network, PacketBuffer, TunDevice};
 use tokio::runtime::Handle;
 
 use super::error::RunError;
 use super::failure::Failure;
 use super::kernel_load;
 use super::networks::Networks;
-use super::path::plan;
+use super::path::with_conditions;
 use super::prepared::Prepared;
 use super::tun;
 use crate::load::meter::LinkMeter;
@@ -35,12 +35,12 @@ pub(super) fn prepare(scenario: &Scenario, near: &Tun, networks: &Networks) -> R
     let _has_udp = far.enable_udp_segmentation() && device.enable_udp_segmentation();
     let counted = Counted::new(device);
     let traffic = counted.traffic();
-    let link = Faulty::new(counted, plan(scenario));
+    let (link, cut) = with_conditions(counted, scenario);
     let drops = networks.drops(&[&near.name], &[FAR]);
     let meter = LinkMeter::new(traffic, drops).with_faults(link.faults());
     let driver = async move { Failure::of_driver(pass(link, far).await) };
     let prepared = kernel_load::prepare_between(scenario, networks, near.network.peer, driver, meter)?;
-    Ok(Prepared { device: Some(facts), ..prepared })
+    Ok(Prepared { device: Some(facts), cut, ..prepared })
 }
 
 /// Opens the device in the far network.

@@ -16,6 +16,7 @@ use super::profile::profiled;
 use super::protocol::{Answer, Carry, REPORT, Report};
 use super::proxy::{NEAR, counts};
 use super::runtime::runtime;
+use super::serve::report;
 use super::tun;
 use crate::load::sockets::kernel;
 use crate::proxy::{Config, Proxy};
@@ -80,12 +81,10 @@ fn proxy(
     let entered = runtime.enter();
     // A socket shows which congestion control the proxy gets.
     let (_, congestion) = kernel::socket((tun.network.peer, 0).into(), scenario.congestion.as_deref())?;
-    let report = |text: &str| {
-        let _closed = writeln!(io::stderr(), "{text}");
-    };
     let defaults = Config::new(NEAR);
     // Only half of the flows may wait for their servers.
-    let max_flows = defaults.max_flows.max(2 * usize::from(scenario.parallel.get()));
+    let holes = scenario.workload.requests().map_or(0, |requests| requests.blackholes);
+    let max_flows = defaults.max_flows.max(2 * usize::from(scenario.parallel.get() + holes));
     let faults = plan(scenario);
     // The network is the run's own.
     let datagram_buffer = Some(scenario.window_bytes);

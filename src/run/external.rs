@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance::{Device, Program, Ready, Task, line};
-use platform::{Class, FaultCounter, Faulty, Interface, Interrupts, Network, Offload, ProcessMeter};
+use platform::{Class, FaultCounter, Interface, Interrupts, Network, Offload, ProcessMeter};
 use serde::Serialize;
 
 use super::between::{self, FAR};
@@ -32,7 +32,8 @@ use super::failure::Failure;
 use super::go;
 use super::kernel_load;
 use super::networks::Networks;
-use super::path::{plan, targets};
+use super::outage::Cut;
+use super::path::{targets, with_conditions};
 use super::prepared::Prepared;
 use super::proxy;
 use super::server_side::ServerSide;
@@ -151,10 +152,14 @@ pub(super) async fn prepare(
     let load = Load::of(scenario);
     let (carrier, ready) = start(scenario, tun, command, task(scenario, tun, &load), networks, interrupts).await?;
     let link = match networks {
-        Some(networks) => Some(behind_link(scenario, tun, networks)?),
+        Some(networks) => {
+            let (passing, faults, cut) = behind_link(scenario, tun, networks)?;
+            Some((passing, (faults, cut)))
+        }
         None => interface(scenario, tun).set_up().map(|()| None)?,
     };
-    let (passing, faults) = link.unzip();
+    let (passing, of_link) = link.unzip();
+    let (faults, cut) = of_link.unzip();
     carrier.begin();
     let window = Window::new(load.clients(), carrier.meter(count(tun, networks, faults)));
     let ends = load.ends();
@@ -188,6 +193,7 @@ pub(super) async fn prepare(
         device: Some(tun::facts(scenario, tun, ready.offload)),
         effective: ready.effective,
         carrier: Some(carrier),
+        cut: cut.flatten(),
         ..Prepared::new(load, window, server)
     })
 }
@@ -220,17 +226,17 @@ fn interface(scenario: &Scenario, tun: &Tun) -> Interface {
         prefix_len: tun.network.prefix_len,
         route_to: None,
         mtu: scenario.mtu,
-        tx_queue_len: tx_queue_len(scenario),
+        tx_queue_len: Some(tx_queue_len(scenario)),
     }
 }
 
-/// Sets up the process's device behind a link with conditions. Returns the future that passes the packets, and the
-/// counter of the link's faults.
+/// Sets up the process's device behind a link with conditions. Returns the future that passes the packets, the
+/// counter of the link's faults, and the function that cuts the link.
 fn behind_link(
     scenario: &Scenario,
     tun: &Tun,
     networks: &Networks,
-) -> Result<(impl Future<Output = Failure> + Send + use<>, Arc<FaultCounter>), RunError> {
+) -> Result<(impl Future<Output = Failure> + Send + use<>, Arc<FaultCounter>, Option<Cut>), RunError> {
     let Network { address: client, peer: stack, .. } = tun.network;
     let ([of_link, of_device], prefix_len) = proxy::ends(&tun.network);
     let (near, _) = tun::open(scenario, tun)?;
@@ -243,9 +249,9 @@ fn behind_link(
         platform::enable_forwarding(FAR, client.is_ipv6())?;
         platform::enable_forwarding(&device.name, client.is_ipv6())
     })??;
-    let near = Faulty::new(near, plan(scenario));
+    let (near, cut) = with_conditions(near, scenario);
     let faults = near.faults();
-    Ok((async move { Failure::of_driver(between::pass(near, far).await) }, faults))
+    Ok((async move { Failure::of_driver(between::pass(near, far).await) }, faults, cut))
 }
 
 /// Reads the kernel's counts of the process's device, and those of the link in front of it.

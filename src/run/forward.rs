@@ -113,7 +113,7 @@ fn set_up(scenario: &Scenario, (near, far): (&End, &End), networks: &Networks) -
         prefix_len: end.prefix_len(),
         route_to: Some(other),
         mtu: scenario.mtu,
-        tx_queue_len: queue_packets(scenario),
+        tx_queue_len: Some(queue_packets(scenario)),
     };
     interface(near, far.address).set_up()?;
     let far = interface(far, near.address);

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -17,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 use super::error::RunError;
 use super::failure::Failure;
-use super::networks::Networks;
+use super::networks::{Networks, socks5_address};
 use super::prepared::Prepared;
 use super::server_side::ServerSide;
 use crate::load::Load;
@@ -25,6 +26,7 @@ use crate::load::engine::Client;
 use crate::load::meter::Meter;
 use crate::load::sockets::kernel::{self, Bulk, KernelSockets, Settings};
 use crate::load::window::Window;
+use crate::program::{Profile, Role, Upstream};
 use crate::remedy::WithRemedy;
 use crate::scenario::{Protocol, Scenario};
 
@@ -44,6 +46,7 @@ pub(super) struct Sockets {
     listeners: Vec<std::net::TcpListener>,
     datagrams: std::net::UdpSocket,
     targets: Vec<SocketAddr>,
+    silent: Option<Silent>,
 }
 
 /// The sockets of a load's server. Accepted connections inherit their congestion control.
@@ -52,12 +55,40 @@ pub(super) fn sockets(scenario: &Scenario, address: IpAddr, load: &Load) -> Resu
     let has_requests = !is_udp && load.exchange().is_some();
     let listeners = load.streams().len() + usize::from(has_requests);
     let any_port = SocketAddr::new(address, 0);
-    let listeners = (0..listeners).map(|_| listen(any_port, scenario.congestion.as_deref()));
+    let listeners = (0..listeners).map(|_| listen(any_port, scenario.congestion.as_deref(), BACKLOG));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     let datagrams = std::net::UdpSocket::bind(any_port).map_err(|source| cannot_bind(any_port, source))?;
     let targets = listeners.iter().map(std::net::TcpListener::local_addr);
-    let targets = targets.chain(is_udp.then(|| datagrams.local_addr())).collect::<io::Result<_>>().map_err(failed)?;
-    Ok(Sockets { listeners, datagrams, targets })
+    let has_holes = load.exchange().is_some_and(|exchange| exchange.requests.blackholes > 0);
+    let silent = if has_holes { Some(Silent::at(any_port)?) } else { None };
+    let silent_target = silent.as_ref().map(|silent| silent.listener.local_addr());
+    let targets = targets.chain(is_udp.then(|| datagrams.local_addr())).chain(silent_target);
+    let targets = targets.collect::<io::Result<_>>().map_err(failed)?;
+    Ok(Sockets { listeners, datagrams, targets, silent })
+}
+
+/// A port that stays silent: a listener with a full accept queue, whose SYNs the kernel drops.
+struct Silent {
+    listener: std::net::TcpListener,
+    _queued: std::net::TcpStream,
+}
+
+impl Silent {
+    /// How long an answer may take. It would cross only the loopback.
+    const PATIENCE: Duration = Duration::from_millis(100);
+
+    fn at(address: SocketAddr) -> Result<Self, RunError> {
+        platform::set_loopback_up()?;
+        let listener = listen(address, None, 0)?;
+        let target = listener.local_addr().map_err(failed)?;
+        let connect = || std::net::TcpStream::connect_timeout(&target, Self::PATIENCE);
+        let queued = connect().map_err(failed)?;
+        match connect() {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(Self { listener, _queued: queued }),
+            Err(error) => Err(failed(error)),
+            Ok(_) => Err(failed(io::Error::other("it answers although its accept queue is full"))),
+        }
+    }
 }
 
 fn cannot_bind(address: SocketAddr, source: io::Error) -> RunError {
@@ -69,11 +100,11 @@ fn cannot_bind(address: SocketAddr, source: io::Error) -> RunError {
     }
 }
 
-fn listen(address: SocketAddr, congestion: Option<&str>) -> Result<std::net::TcpListener, RunError> {
+fn listen(address: SocketAddr, congestion: Option<&str>, backlog: i32) -> Result<std::net::TcpListener, RunError> {
     let (socket, _) = kernel::socket(address, congestion)?;
     let socket = Socket::from(socket);
     socket.bind(&address.into()).map_err(|source| cannot_bind(address, source))?;
-    socket.listen(BACKLOG).and_then(|()| socket.set_nonblocking(true)).map_err(failed)?;
+    socket.listen(backlog).and_then(|()| socket.set_nonblocking(true)).map_err(failed)?;
     Ok(socket.into())
 }
 
@@ -82,7 +113,7 @@ fn listen(address: SocketAddr, congestion: Option<&str>) -> Result<std::net::Tcp
 pub(super) fn prepare(
     scenario: &Scenario,
     load: Load,
-    Sockets { listeners, datagrams, targets }: Sockets,
+    Sockets { listeners, datagrams, targets, silent }: Sockets,
     driver: impl Future<Output = Failure> + Send + 'static,
     meter: impl Meter,
 ) -> Result<Prepared, RunError> {
@@ -99,6 +130,10 @@ pub(super) fn prepare(
         Some(index)
     };
     let window = Window::new(load.clients(), meter);
+    let driver = async move {
+        let _open = silent;
+        driver.await
+    };
     let datagrams = KernelDatagrams::of(datagrams, &load, scenario.window_bytes).map_err(failed)?;
     let server = ServerSide::spawn(Listeners::of(listeners), datagrams, driver, &load, stream_of);
     let (clients, congestion) = clients(scenario, &load, &targets)?;
@@ -115,9 +150,11 @@ pub(super) fn clients(
     let Some(target) = targets.first() else { return Ok((Vec::new(), None)) };
     let has_tcp = !load.streams().is_empty() || scenario.workload.protocol() == Some(Protocol::Tcp);
     let congestion = if has_tcp { kernel::socket(*target, scenario.congestion.as_deref())?.1 } else { None };
+    let uses_socks5 = |profile: &&Profile| profile.role == Role::Route && profile.upstream == Upstream::Socks5;
+    let socks5 = scenario.program.as_deref().filter(uses_socks5).map(|_| socks5_address(target.ip()));
     let bulk = load.flows().map(|flows| flows.bulk(scenario.window_bytes));
     let clients = load.client_threads(targets, |protocol, count| {
-        let settings = Settings { protocol, congestion: scenario.congestion.clone(), bulk };
+        let settings = Settings { protocol, congestion: scenario.congestion.clone(), socks5, bulk };
         KernelSockets::new(settings, count)
     })?;
     Ok((clients, congestion))

@@ -54,6 +54,9 @@ pub fn matrix<X: Executor, E: From<RunError> + From<FileError>>(
     (rounds.samples, result)
 }
 
+/// After so many runs of a cell that timed out or stalled, a matrix that gives up does not try it again.
+const ENOUGH: usize = 2;
+
 /// A run of a matrix.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Run {
@@ -148,7 +151,13 @@ impl Rounds {
             // Each round has its own seed for the link.
             let link_seed = scenario.link_seed.wrapping_add(u64::from(round) - 1);
             let scenario = Scenario { link_seed, ..scenario.clone() };
-            let measured = match self.execute(&scenario, against, executor) {
+            let result = if plan.gives_up && self.hangs(&cell, against) {
+                let detail = format!("not tried: {ENOUGH} of its runs had timed out or stalled");
+                Ok(Measurements::failed(Status::GivenUp, detail))
+            } else {
+                self.execute(&scenario, against, executor)
+            };
+            let measured = match result {
                 Ok(measured) => measured,
                 Err(RunError::Interrupted) => return Err(RunError::Interrupted.into()),
                 Err(error) => {
@@ -170,6 +179,15 @@ impl Rounds {
             Some(error) if self.samples.is_empty() => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    /// Whether enough runs of a cell have timed out or stalled.
+    fn hangs(&self, cell: &Cell, against: bool) -> bool {
+        let hung = self.samples.iter().filter(|sample| {
+            let Measurements { status, against: by, .. } = sample.measured;
+            matches!(status, Status::Timeout | Status::Stalled) && by == against && sample.cell == *cell
+        });
+        hung.count() >= ENOUGH
     }
 
     /// Runs a scenario, after a check of its path if that has not succeeded yet.

@@ -1,27 +1,43 @@
 //! The two networks of a run with a carrier.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use platform::Namespace;
+
+use super::outage::Cut;
+
+/// The port of the SOCKS5 server (RFC 1928, 3).
+const SOCKS5_PORT: u16 = 1080;
 
 /// The near network, which the calling thread is in, and the far one. The far network ends with this value, the near
 /// one with the thread.
 pub(super) struct Networks {
     /// The calling thread's folder under `/proc`.
     near: PathBuf,
-    far: Namespace,
+    far: Arc<Namespace>,
 }
 
 impl Networks {
     /// Makes both. The calling thread stays in the near one.
     pub(super) fn new() -> Result<Self, platform::Error> {
         platform::enter_netns()?;
-        Ok(Self { near: platform::folder_of_thread(), far: Namespace::new()? })
+        Ok(Self { near: platform::folder_of_thread(), far: Arc::new(Namespace::new()?) })
     }
 
     /// The far network.
     pub(super) fn far(&self) -> &Namespace {
         &self.far
+    }
+
+    /// Returns a function that lets the pair of interfaces between both networks carry nothing, or carry again.
+    pub(super) fn cut(&self, near: &'static str, far: &'static str) -> Cut {
+        let network = Arc::clone(&self.far);
+        Box::new(move |is_cut| {
+            platform::set_black_hole(near, is_cut)?;
+            Ok(network.run(move || platform::set_black_hole(far, is_cut))??)
+        })
     }
 
     /// Returns a function that reads how many packets these devices of the near and the far network have dropped. Any
@@ -33,4 +49,13 @@ impl Networks {
         let devices = [of(&self.near, near), of(self.far.folder(), far)].concat();
         move || devices.iter().map(|(folder, name)| Some(platform::interface_counts(folder, name)?.dropped)).sum()
     }
+}
+
+/// The address of the SOCKS5 server beside servers at this address: the next, which is in the same network, as ours end in 1.
+pub(super) fn socks5_address(server: IpAddr) -> SocketAddr {
+    let next = match server {
+        IpAddr::V4(address) => IpAddr::V4((u32::from(address) + 1).into()),
+        IpAddr::V6(address) => IpAddr::V6((u128::from(address) + 1).into()),
+    };
+    SocketAddr::new(next, SOCKS5_PORT)
 }

@@ -3,16 +3,17 @@
 use std::net::{IpAddr, SocketAddr};
 
 use netstacks::StackKind;
-use platform::{Counted, FaultPlan, Faults, Faulty, TunDevice, Which};
+use platform::{Counted, FaultPlan, Faults, Faulty, Link, PathMtu, TunDevice, Which};
 
 use super::error::RunError;
+use super::outage::Cut;
 use super::prepared::Prepared;
 use super::stack::{FIRST_PORT, StackStarter, Start, StartedStack};
 use super::{kernel_load, tun};
 use crate::load::Load;
 use crate::load::meter::LinkMeter;
 use crate::load::window::Window;
-use crate::scenario::{Conditions, Scenario, Tun};
+use crate::scenario::{Scenario, Tun};
 
 /// Server ports for connections that carry one request. The stack keeps each connection for a while after its end
 /// (TIME-WAIT), and the client reuses its own ports. With a prime number of server ports, no pair of ports returns
@@ -27,20 +28,34 @@ const OVERTAKEN_BY: usize = 3;
 
 /// The conditions of a scenario, for both directions.
 pub(super) fn plan(scenario: &Scenario) -> FaultPlan {
-    let Conditions { delay, jitter, loss_ppm, reorder_ppm, duplicate_ppm, corrupt_ppm, rate_limit } =
-        scenario.conditions;
+    let link = scenario.conditions;
     let which = |ppm| if ppm == 0 { Which::None } else { Which::PerMillion(ppm) };
     let faults = Faults {
-        lose: which(loss_ppm),
-        duplicate: which(duplicate_ppm),
-        reorder: which(reorder_ppm),
-        reorder_by: if reorder_ppm == 0 { 0 } else { OVERTAKEN_BY },
-        corrupt: which(corrupt_ppm),
-        delay,
-        jitter,
-        rate: rate_limit.map(Into::into),
+        lose: which(link.loss_ppm),
+        duplicate: which(link.duplicate_ppm),
+        reorder: which(link.reorder_ppm),
+        reorder_by: if link.reorder_ppm == 0 { 0 } else { OVERTAKEN_BY },
+        corrupt: which(link.corrupt_ppm),
+        delay: link.delay,
+        jitter: link.jitter,
+        rate: link.rate_limit.map(Into::into),
+        path_mtu: link.path_mtu.map(|len| PathMtu { len: len.get(), tells: !link.no_icmp }),
     };
     FaultPlan { seed: scenario.link_seed, rx: faults, tx: faults, ..FaultPlan::default() }
+}
+
+/// The link with the conditions of a scenario, and the function that cuts it if it has an outage.
+pub(super) fn with_conditions<L: Link>(link: L, scenario: &Scenario) -> (Faulty<L>, Option<Cut>) {
+    let mut link = Faulty::new(link, plan(scenario));
+    let cut = scenario.conditions.outage.map(|_| {
+        let switch = link.switch();
+        let cut: Cut = Box::new(move |is_cut| {
+            switch.cut(is_cut);
+            Ok(())
+        });
+        cut
+    });
+    (link, cut)
 }
 
 /// The addresses at a stack to which the clients of a load connect: one for each stream, and then those for requests or
@@ -65,7 +80,7 @@ pub(super) fn prepare(
     let drops = device.drop_counter();
     let counted = Counted::new(device);
     let traffic = counted.traffic();
-    let link = Faulty::new(counted, plan(scenario));
+    let (link, cut) = with_conditions(counted, scenario);
     let faults = link.faults();
     let load = Load::of(scenario);
     let window = Window::new(load.clients(), LinkMeter::new(traffic, move || drops.read()).with_faults(faults));
@@ -76,6 +91,7 @@ pub(super) fn prepare(
         congestion,
         device: Some(facts),
         effective: Some(effective),
+        cut,
         ..Prepared::new(load, window, server)
     })
 }

@@ -8,6 +8,7 @@ use platform::Interrupts;
 use super::carrier::Carrier;
 use super::error::RunError;
 use super::failure::Failure;
+use super::outage::{Cut, Interruption};
 use super::program::Running;
 use super::server_side::ServerSide;
 use super::supervise::{Outcome, Supervisor};
@@ -34,6 +35,8 @@ pub(super) struct Prepared {
     pub(super) carrier: Option<Carrier>,
     /// The program that carries them, if the run is of one as it is.
     pub(super) program: Option<Running>,
+    /// Cuts the path for an outage.
+    pub(super) cut: Option<Cut>,
 }
 
 /// A run that was made.
@@ -58,14 +61,16 @@ impl Prepared {
             effective: None,
             carrier: None,
             program: None,
+            cut: None,
         }
     }
 
     /// Starts, times, supervises and ends the run.
     pub(super) async fn run(self, scenario: &Scenario, interrupts: Interrupts) -> Result<RunOutput, RunError> {
-        let Self { load, window, server, clients, congestion, device, effective, carrier, program } = self;
+        let Self { load, window, server, clients, congestion, device, effective, carrier, program, cut } = self;
         let counted = load.clone();
-        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, window);
+        let outage = scenario.conditions.outage.zip(cut).map(|(outage, cut)| Interruption::new(outage, cut));
+        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, window).with_outage(outage);
         let mut outcome = supervisor.supervise(server, clients, interrupts).await;
         let program = match program {
             Some(program) => Some(program.finish(outcome.as_ref().ok().map(|made| &made.counters)).await),

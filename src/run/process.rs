@@ -21,6 +21,9 @@ const ERROR: &str = "error: ";
 /// The advice at the end of a panic's message begins with this.
 const PANIC_NOTE: &str = "note: ";
 
+/// Longest line of another process in an error, in characters.
+const MAX_LINE: usize = 1000;
+
 /// If another process started this one for a run, ties this process to it: when the parent is killed, this process ends
 /// too, and does not disturb later runs. Does nothing on a system that cannot do it.
 ///
@@ -60,7 +63,7 @@ pub(super) fn stated_error(End { by, stderr, .. }: &End) -> Option<RunError> {
         _ => return None,
     };
     let text = stderr.lines().rev().find_map(|line| line.strip_prefix(ERROR))?;
-    Some(RunError::Process { class, text: text.to_owned() })
+    Some(RunError::Process { class, text: shown(text) })
 }
 
 /// How a process of this name ended.
@@ -73,17 +76,36 @@ pub(super) fn ending(name: &str, by: &ProcessEnd) -> String {
 }
 
 /// The end of a process, with the last line that it printed.
-pub(super) fn last_words(end: &str, stderr: &str) -> String {
-    let mut lines = stderr.lines().rev().map(str::trim);
-    match lines.find(|line| !line.is_empty() && !line.starts_with(PANIC_NOTE)) {
-        Some(line) => format!("{end}; its last words: {line}"),
-        None => end.to_owned(),
-    }
+pub(super) fn last_words(end: &str, printed: &str) -> String {
+    last_lines(end, printed, 1)
+}
+
+/// The same with up to so many lines.
+pub(super) fn last_lines(end: &str, printed: &str, count: usize) -> String {
+    let is_said = |line: &&str| !line.is_empty() && !line.starts_with(PANIC_NOTE);
+    let mut lines: Vec<_> = printed.lines().rev().map(str::trim).filter(is_said).take(count).map(shown).collect();
+    lines.reverse();
+    if lines.is_empty() { end.to_owned() } else { format!("{end}; its last words: {}", lines.join(" / ")) }
+}
+
+/// A line of another process. It cannot control a terminal.
+pub(super) fn shown(line: &str) -> String {
+    line.chars().take(MAX_LINE).map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn last_words_are_short_and_cannot_control_a_terminal() {
+        let note = "note: run with `RUST_BACKTRACE=1`";
+        let printed = format!("first\n\u{1b}[2Jone\u{9b}\n\n two \r\n{note}\n");
+        assert_eq!(last_words("it ended", &printed), "it ended; its last words: two");
+        assert_eq!(last_lines("it ended", &printed, 2), "it ended; its last words:  [2Jone  / two");
+        assert_eq!(last_words("it ended", note), "it ended");
+        assert_eq!(last_words("", &"ü".repeat(70_000)).chars().filter(|letter| *letter == 'ü').count(), MAX_LINE);
+    }
 
     const DEADLINE: Duration = Duration::from_mins(1);
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use platform::{Adopted, Child, Class, Interface, Interrupts, Printed, ProcessEnd};
+use platform::{Adopted, Cause, Child, Class, Interface, Interrupts, Printed, ProcessEnd};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -37,7 +37,7 @@ use super::carrier::{Carrier, CarrierProgram};
 use super::error::RunError;
 use super::failure::Failure;
 use super::kernel_load;
-use super::networks::Networks;
+use super::networks::{Networks, socks5_address};
 use super::prepared::Prepared;
 use super::process;
 use super::protocol::Task;
@@ -72,9 +72,6 @@ const CLOSE: Duration = Duration::from_millis(100);
 /// How often its state is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// The port of the SOCKS5 server (RFC 1928, 3).
-const SOCKS5_PORT: u16 = 1080;
-
 /// How many of its last lines are in an error.
 const LAST_LINES: usize = 3;
 
@@ -87,9 +84,13 @@ pub(super) async fn prepare(
 ) -> Result<Prepared, RunError> {
     let profile = scenario.program.as_deref().ok_or_else(|| invalid("the scenario has no profile of it"))?;
     let server = proxy::join(scenario, &tun.network, networks)?;
-    let upstream = match (profile.role, profile.upstream) {
-        (Role::Proxy, Upstream::Socks5) => Some(Socks5::start(tun, server, networks, interrupts).await?),
-        _ => None,
+    if profile.role == Role::Proxy && platform::interface_names(&platform::folder_of_thread()).contains(&tun.name) {
+        let source = io::ErrorKind::AlreadyExists.into();
+        return Err(platform::Error::new(Cause::NameTaken, "let a program make the device", &tun.name, source).into());
+    }
+    let upstream = match profile.upstream {
+        Upstream::Socks5 => Some(Socks5::start(tun, server, networks, interrupts).await?),
+        Upstream::Direct => None,
     };
     let place = Place { scenario, tun, server, socks5: upstream.as_ref().map(|upstream| upstream.address) };
     let mut running = Running::start(profile, &place, upstream).await?;
@@ -98,7 +99,8 @@ pub(super) async fn prepare(
     }
     let meter = running.meter(networks, tun);
     let prepared = kernel_load::prepare_between(scenario, networks, server, running.driver(), meter)?;
-    Ok(Prepared { device: running.device(scenario, tun), program: Some(running), ..prepared })
+    let cut = Some(networks.cut(NEAR, FAR));
+    Ok(Prepared { device: running.device(scenario, tun), program: Some(running), cut, ..prepared })
 }
 
 /// The SOCKS5 server of a run.
@@ -116,24 +118,15 @@ impl Socks5 {
         interrupts: &mut Interrupts,
     ) -> Result<Self, RunError> {
         let (_, prefix_len) = proxy::ends(&tun.network);
-        let own = next(server);
+        let address = socks5_address(server);
         // The packets to the servers, which are in the same network, pass the loopback.
-        networks
-            .far()
-            .run(move || platform::set_loopback_up().and_then(|_| platform::add_address(FAR, own, prefix_len)))??;
-        let address = SocketAddr::new(own, SOCKS5_PORT);
+        networks.far().run(move || {
+            platform::set_loopback_up().and_then(|_| platform::add_address(FAR, address.ip(), prefix_len))
+        })??;
         let program = CarrierProgram::with_task("SOCKS5 server", Task::Socks5(address));
         let (process, _) = Carrier::start(program, Some(networks.far()), interrupts).await?;
         process.begin();
         Ok(Self { address, process })
-    }
-}
-
-/// The address after this one. It is in the same network: ours end in 1.
-fn next(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(address) => IpAddr::V4((u32::from(address) + 1).into()),
-        IpAddr::V6(address) => IpAddr::V6((u128::from(address) + 1).into()),
     }
 }
 
@@ -257,10 +250,10 @@ impl Running {
             prefix_len: network.prefix_len,
             route_to: Some(place.server),
             mtu: place.scenario.mtu,
-            tx_queue_len: 0,
+            tx_queue_len: place.scenario.queue_packets,
         };
         let Adopted { mtu, is_up, address, tx_queue_len, vnet_header, queues } = interface.adopt()?;
-        self.tx_queue_len = Some(tx_queue_len);
+        self.tx_queue_len = place.scenario.queue_packets.or(Some(tx_queue_len));
         self.facts.device = Some(AdoptedFacts { mtu, is_up, address, vnet_header, queues });
         Ok(())
     }
@@ -304,7 +297,7 @@ impl Running {
             Reason::Program(text) => {
                 // What it prints when it is asked to end is no reason.
                 let printed = if is_running && !before.is_empty() { before } else { self.printed.text() };
-                RunError::Process { class: Class::Failed, text: last_lines(&text, &printed) }
+                RunError::Process { class: Class::Failed, text: process::last_lines(&text, &printed, LAST_LINES) }
             }
         }
     }
@@ -352,7 +345,7 @@ impl Running {
                     Some(end) => {
                         // The thread that reads the output may be a moment behind.
                         sleep(LOOK).await;
-                        failed(last_lines(&process::ending(&name, &end.by), &printed.text()))
+                        failed(process::last_lines(&process::ending(&name, &end.by), &printed.text(), LAST_LINES))
                     }
                     None => failed(format!("the {name} is lost")),
                 }
@@ -417,14 +410,6 @@ impl<E: Into<RunError>> From<E> for Reason {
     }
 }
 
-/// A reason with the last lines that the program printed.
-fn last_lines(reason: &str, printed: &str) -> String {
-    let mut lines: Vec<_> =
-        printed.lines().rev().map(str::trim).filter(|line| !line.is_empty()).take(LAST_LINES).collect();
-    lines.reverse();
-    if lines.is_empty() { reason.to_owned() } else { format!("{reason}; its last words: {}", lines.join(" / ")) }
-}
-
 fn cannot_start(profile: &Profile, source: io::Error) -> RunError {
     let class = if source.kind() == io::ErrorKind::NotFound { Class::Unavailable } else { Class::Failed };
     let program = profile.command.first().cloned().unwrap_or_default();
@@ -442,5 +427,9 @@ async fn version(profile: &Profile) -> Option<String> {
     }
     let command = command(&profile.version);
     let printed = spawn_blocking(move || process::printed(command, VERSION_TIMEOUT)).await.ok()??;
-    printed.lines().map(str::trim).find(|line| line.contains(|letter: char| letter.is_ascii_digit())).map(str::to_owned)
+    printed
+        .lines()
+        .map(str::trim)
+        .find(|line| line.contains(|letter: char| letter.is_ascii_digit()))
+        .map(process::shown)
 }

@@ -40,9 +40,6 @@ const ENDS_V6: [[Ipv6Addr; 2]; 2] = [
     [Ipv6Addr::new(0xfd18, 0, 1, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd18, 0, 2, 0, 0, 0, 0, 1)],
 ];
 
-/// Packets that may wait in an interface. The kernel passes them on at once, so in practice none waits.
-const TX_QUEUE_LEN: u32 = 1000;
-
 /// Prepares a proxy between the two networks.
 pub(super) async fn prepare(
     scenario: &Scenario,
@@ -61,6 +58,7 @@ pub(super) async fn prepare(
         device: Some(tun::facts(scenario, tun, ready.offload)),
         effective: ready.effective,
         carrier: Some(carrier),
+        cut: Some(networks.cut(NEAR, FAR)),
         ..prepared
     })
 }
@@ -74,7 +72,8 @@ pub(super) fn join(scenario: &Scenario, device: &Network, networks: &Networks) -
         prefix_len,
         route_to: Some(route_to),
         mtu: scenario.mtu,
-        tx_queue_len: TX_QUEUE_LEN,
+        // The kernel passes packets on at once, so none waits.
+        tx_queue_len: None,
     };
     let [near, far] = ends;
     networks.far().join(&interface(NEAR, near, far), &interface(FAR, far, near))?;

@@ -1,5 +1,6 @@
 //! Races the parts of a run against each other, the user and the clock, and joins every one of them.
 
+use std::future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -11,8 +12,10 @@ use tokio::sync::mpsc;
 use super::error::RunError;
 use super::failure::{CLIENT, Failure};
 use super::intervals::Intervals;
+use super::outage::Interruption;
 use super::server_side::ServerSide;
 use super::stopped::{self, Gap, StopWatcher};
+use super::thirds::Readings;
 use crate::load::engine::Client;
 use crate::load::meter::{Counters, Snapshot, Usage, difference};
 use crate::load::sockets::Cancel;
@@ -52,6 +55,10 @@ pub(super) struct Outcome {
     /// How long this process was stopped in the timed window.
     pub(super) stopped: Option<Duration>,
     pub(super) intervals: Vec<Interval>,
+    /// The bytes of each third of the timed window.
+    pub(super) thirds: Option<[u64; 3]>,
+    /// From the end of the outage until something arrived.
+    pub(super) recovery: Option<Duration>,
 }
 
 /// Runs a load to its end.
@@ -60,6 +67,19 @@ pub(super) struct Supervisor {
     interval: Option<Duration>,
     load: Load,
     window: Arc<Window>,
+    outage: Option<Interruption>,
+}
+
+/// What has arrived over time.
+struct Records {
+    intervals: Intervals,
+    readings: Readings,
+}
+
+impl Records {
+    fn new(interval: Option<Duration>) -> Self {
+        Self { intervals: Intervals::new(interval), readings: Readings::default() }
+    }
 }
 
 /// The clients at work.
@@ -73,19 +93,24 @@ struct Threads {
 impl Supervisor {
     /// A supervisor of this load, which is timed in `window` and must end within `timeout`.
     pub(super) fn new(timeout: Duration, interval: Option<Duration>, load: Load, window: Arc<Window>) -> Self {
-        Self { timeout, interval, load, window }
+        Self { timeout, interval, load, window, outage: None }
+    }
+
+    /// The same with an outage of the path in the timed window.
+    pub(super) fn with_outage(self, outage: Option<Interruption>) -> Self {
+        Self { outage, ..self }
     }
 
     /// Runs the clients against the server side until all is delivered, or something fails. Every thread and task has
     /// ended when this returns.
     pub(super) async fn supervise(
-        self,
+        mut self,
         mut server: ServerSide,
         clients: Vec<Client>,
         interrupts: Interrupts,
     ) -> Result<Outcome, RunError> {
         let (report, mut reports) = mpsc::unbounded_channel();
-        let (mut threads, mut intervals) = (Threads::default(), Intervals::new(self.interval));
+        let (mut threads, mut records) = (Threads::default(), Records::new(self.interval));
         // The run does not need this thread. Without it, nothing is known of stops.
         let watcher = StopWatcher::start().ok();
         // Each client reports, and a server that ends by itself.
@@ -93,7 +118,7 @@ impl Supervisor {
         let started = self.start(clients, &report, &mut threads);
         drop(report);
         let verdict = match started {
-            Ok(()) => self.race(awaited, &mut server, &mut reports, &mut intervals, interrupts).await,
+            Ok(()) => self.race(awaited, &mut server, &mut reports, &mut records, interrupts).await,
             Err(error) => Err(error),
         };
         // Read before the parts are ended, because that takes time.
@@ -103,7 +128,7 @@ impl Supervisor {
         drop(connections);
         let gaps = watcher.map(StopWatcher::finish);
         let verdict = verdict?.and(ended);
-        Ok(self.outcome(verdict, failed_at, intervals, gaps.as_deref()))
+        Ok(self.outcome(verdict, failed_at, records, gaps.as_deref()))
     }
 
     fn start(&self, clients: Vec<Client>, report: &Reporter, threads: &mut Threads) -> Result<(), RunError> {
@@ -142,11 +167,11 @@ impl Supervisor {
 
     /// Waits until every client and the server are done, or until something goes wrong.
     async fn race(
-        &self,
+        &mut self,
         mut awaited: usize,
         server: &mut ServerSide,
         clients: &mut Reports,
-        intervals: &mut Intervals,
+        records: &mut Records,
         mut interrupts: Interrupts,
     ) -> Result<Result<(), Failure>, RunError> {
         let deadline = tokio::time::Instant::now() + self.timeout;
@@ -162,11 +187,19 @@ impl Supervisor {
                     progress.update(self.load.arrived());
                     return Ok(Err(self.late(&progress)));
                 }
-                () = intervals.due(&self.window) => {
-                    intervals.record(self.load.timed_bytes(), self.window.usage());
+                () = records.intervals.due(&self.window) => {
+                    records.intervals.record(self.load.timed_bytes(), self.window.usage());
+                    continue;
+                }
+                () = outage_due(self.outage.as_ref(), &self.window) => {
+                    let arrived = self.load.arrived();
+                    self.outage.as_mut().map_or(Ok(()), |outage| outage.step(arrived))?;
                     continue;
                 }
                 _ = look.tick() => {
+                    if self.window.opened().is_some() {
+                        records.readings.add(Instant::now(), self.load.timed_bytes());
+                    }
                     progress.update(self.load.arrived());
                     continue;
                 }
@@ -207,7 +240,7 @@ impl Supervisor {
         self,
         verdict: Result<(), Failure>,
         failed_at: Option<Snapshot>,
-        mut intervals: Intervals,
+        mut records: Records,
         gaps: Option<&[Gap]>,
     ) -> Outcome {
         let mut delivered = self.load.delivered();
@@ -228,20 +261,41 @@ impl Supervisor {
         let mut elapsed = window.map_or(Duration::ZERO, Timed::length);
         if let Some(clock) = delivered.clock.as_ref().filter(|_| status == Status::Ok) {
             elapsed = clock.elapsed;
-            intervals.count_by(&clock.parts);
+            records.intervals.count_by(&clock.parts);
         }
         let usage = window.map(Timed::usage).unwrap_or_default();
+        // Another program's bytes are not seen before its end.
+        let has_readings = status == Status::Ok && !matches!(self.load, Load::External(_));
         Outcome {
+            recovery: self.outage.as_ref().and_then(Interruption::recovery),
             status,
             detail,
             elapsed,
             usage,
-            counters: window.map(Timed::counters).unwrap_or_default(),
+            counters: window.map_or_else(|| before_the_window(failed_at), Timed::counters),
             stolen_share: window.and_then(Timed::stolen_share),
             stopped: window.zip(gaps).map(|(window, gaps)| stopped::time_in(gaps, window.begin.at, window.end.at)),
-            intervals: intervals.finish(elapsed, delivered.bytes, usage),
+            thirds: self
+                .window
+                .opened()
+                .filter(|_| has_readings)
+                .and_then(|opened| records.readings.thirds(opened.at, elapsed, delivered.bytes)),
+            intervals: records.intervals.finish(elapsed, delivered.bytes, usage),
             delivered,
         }
+    }
+}
+
+/// Of a run that has failed before its window, the faults of the link may be the reason.
+fn before_the_window(failed_at: Option<Snapshot>) -> Counters {
+    Counters { faults: failed_at.and_then(|read| read.counters.faults), ..Counters::default() }
+}
+
+/// Waits for the next step of an outage, if there is one.
+async fn outage_due(outage: Option<&Interruption>, window: &Window) {
+    match outage {
+        Some(outage) => outage.due(window).await,
+        None => future::pending().await,
     }
 }
 

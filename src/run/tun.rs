@@ -12,7 +12,7 @@ use crate::scenario::{Scenario, Tun};
 /// The shortest queue in front of the stack, in packets.
 const MIN_TX_QUEUE_LEN: u32 = 4096;
 
-/// The longest queue. The kernel keeps a pointer for each place, in one piece of at most 4 MiB
+/// The longest default queue. The kernel keeps a pointer for each place, in one piece of at most 4 MiB
 /// (`include/linux/ptr_ring.h`), and refuses more.
 const MAX_TX_QUEUE_LEN: u64 = 1 << 18;
 
@@ -35,6 +35,11 @@ pub(super) fn open(scenario: &Scenario, tun: &Tun) -> Result<(TunDevice, DeviceF
         offload: device.capabilities().segmentation.any(),
         tx_queue_len: device.tx_queue_len().ok().flatten(),
     };
+    if scenario.queue_packets.is_some() && facts.tx_queue_len.is_none() {
+        let source = io::Error::new(io::ErrorKind::Unsupported, "this system has no such queue");
+        return Err(platform::Error::new(Class::Unavailable, "set the queue of", &facts.name, source)
+            .remedy("leave out --queue"));
+    }
     Ok((device, facts))
 }
 
@@ -55,9 +60,12 @@ fn refuse_used_address(address: IpAddr) -> Result<(), SystemError> {
         .remedy(format!("choose others with --tun-addr and --tun-dest{or}")))
 }
 
-/// The length of the queue in front of the stack, for all packets that the kernel may have in flight: a window for each
-/// stream in packets of the MTU, and half as much again for ACKs and small packets.
+/// The length of the queue in front of the stack. By default it holds all packets that the kernel may have in flight: a
+/// window for each stream in packets of the MTU, and half as much again for ACKs and small packets.
 pub(super) fn tx_queue_len(scenario: &Scenario) -> u32 {
+    if let Some(packets) = scenario.queue_packets {
+        return packets;
+    }
     let payload = u64::from(scenario.mtu).saturating_sub(40).max(1);
     let packets = scenario.window_bytes as u64 * u64::from(scenario.parallel.get()) / payload;
     let len = (packets + packets / 2).min(MAX_TX_QUEUE_LEN);
@@ -83,5 +91,6 @@ mod tests {
         assert_eq!(queue("--window 64KiB"), MIN_TX_QUEUE_LEN);
         assert_eq!(queue("--mtu 576 --parallel 8"), 93_901);
         assert_eq!(queue("--window 1GB --parallel 256"), 1 << 18);
+        assert_eq!(queue("--queue 7"), 7);
     }
 }

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::latency::{self, Latency};
+use crate::scenario::{default_release, nanoseconds};
 
 /// The requests of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +22,18 @@ pub struct RequestFacts {
     /// response came after the window.
     #[schemars(with = "latency::Fields")]
     pub latency: Latency,
+    /// The connects to a silent address beside them, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blackholes: Option<BlackHoleFacts>,
+}
+
+/// Connects to an address that stays silent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BlackHoleFacts {
+    /// How many were open at the end of the timed window: in their handshake, or connected to the subject.
+    pub open: u64,
+    /// How many ended in the timed window, by a refusal or a time-out of the subject. Each is tried again.
+    pub ended: u64,
 }
 
 /// A program that was run as it is.
@@ -108,20 +122,24 @@ impl DatagramFacts {
     }
 }
 
-/// The memory of connections: the resident set of the subject's process, in bytes. `None` where the system does not
+/// The memory of connections, or of flows of datagrams: the resident set of the subject's process, in bytes. `None` where the system does not
 /// say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IdleFacts {
-    /// How many connections there were.
+    /// How many connections there were; of flows of datagrams, how many were answered.
     pub connections: u64,
     /// With the first of them alone.
     pub rss_before_bytes: Option<u64>,
-    /// With all of them, after a byte each way.
+    /// With all of them, after a byte or a datagram each way.
     pub rss_open_bytes: Option<u64>,
     /// The same at the end of the timed window.
     pub rss_idle_bytes: Option<u64>,
-    /// A second after all were closed.
+    /// A while after all were closed.
     pub rss_closed_bytes: Option<u64>,
+    /// How long after: a flow of datagrams has no end, and lives until the time-out of the subject.
+    #[schemars(with = "u64")]
+    #[serde(rename = "release_ns", with = "nanoseconds", default = "default_release")]
+    pub release: Duration,
     /// How often threads of the subject's process slept in the timed window, including the client's threads.
     pub wakeups: Option<u64>,
 }

@@ -1,6 +1,6 @@
 //! A file of samples: a head line, then a line for each sample as it came.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use super::line::{self, Line};
 use super::{Build, Environment, Head, Program, Sample, Score, Status};
-use crate::scenario::Cell;
+use crate::program::ProgramName;
+use crate::scenario::{Cell, Subject};
 
 /// The longest file that is read, in bytes: hundreds of thousands of samples. All are kept in memory.
 const MAX_LEN: u64 = 1 << 30;
@@ -113,6 +114,37 @@ impl SampleFile {
         };
         self.samples.retain(|sample| build.made(sample));
         if self.samples.is_empty() { Err(FileError::Empty(self.path)) } else { Ok(self.samples) }
+    }
+
+    /// Its samples of two programs, the old and the new one, as samples of the same cells: those of the new program. For the
+    /// build see [`SampleFile::into_samples`].
+    ///
+    /// # Errors
+    ///
+    /// [`FileError::Foreign`] if it has no sample of one of them.
+    pub fn into_programs(
+        self,
+        programs: [ProgramName; 2],
+        build: Option<Build>,
+        option: &str,
+    ) -> Result<[Vec<Sample>; 2], FileError> {
+        let path = self.path.clone();
+        let samples = self.into_samples(build, option)?;
+        let subject = Subject::Program(programs[1]);
+        let of = |program: ProgramName| {
+            let own = samples.iter().filter(|sample| sample.cell.program() == Some(program)).cloned();
+            own.map(|sample| Sample { cell: Cell { subject, ..sample.cell }, ..sample }).collect()
+        };
+        let sides: [Vec<_>; 2] = programs.map(of);
+        match programs.into_iter().zip(&sides).find(|(_, samples)| samples.is_empty()) {
+            None => Ok(sides),
+            Some((missing, _)) => {
+                let names: BTreeSet<_> = samples.iter().filter_map(|sample| sample.cell.program()).collect();
+                let names: Vec<_> = names.iter().map(ProgramName::as_str).collect();
+                let reason = format!("has no runs of a program {missing}; its programs: {}", names.join(", "));
+                Err(FileError::Foreign(path, reason))
+            }
+        }
     }
 
     /// Reads the text of a file, which may be empty. An incomplete last line is an error like any other.

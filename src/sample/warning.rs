@@ -74,6 +74,17 @@ pub enum Warning {
     /// The rate fell within the run: the share of it that was lost from the first third to the last.
     #[error("the rate fell by {:.0} % within the run; let the machine cool, or deliver for longer", .0 * 100.0)]
     Decay(f64),
+    /// The run finished, but it was slower by the end: the share of the rate that was lost from the first third of the
+    /// timed window to the last, more than a half.
+    #[error(
+        "slower by the end: the rate of the last third of the timed window was {:.0} % of the first third's; deliver for \
+            longer to see where it ends",
+        (1.0 - .0) * 100.0
+    )]
+    SlowerByTheEnd(f64),
+    /// Nothing arrived between the end of the outage and the end of the run.
+    #[error("nothing arrived after the outage; deliver for longer, with --time, to see whether it recovers")]
+    NotRecovered,
     /// Of a cell: only this many runs did not fail, fewer than [`FEWEST_RUNS`].
     #[error(
         "{} {} little about the spread; make at least {FEWEST_RUNS}, with --runs",
@@ -141,6 +152,15 @@ impl Warning {
         }
     }
 
+    /// Of a cell of so many runs: in how many of them it was, if it is that they were slower by the end.
+    pub fn slower_runs(&self, runs: usize) -> Option<usize> {
+        match self {
+            Self::SlowerByTheEnd(_) => Some(runs),
+            Self::InRuns(warning, count, _) => warning.slower_runs(*count),
+            _ => None,
+        }
+    }
+
     /// Its amount, if that differs from run to run.
     pub fn amount(&self) -> Option<f64> {
         match self {
@@ -154,6 +174,7 @@ impl Warning {
             Self::NoSuperPackets(amount)
             | Self::BusyAtRest(amount)
             | Self::Decay(amount)
+            | Self::SlowerByTheEnd(amount)
             | Self::LostMore(amount)
             | Self::Stolen(amount)
             | Self::Stopped(amount) => Some(*amount),
@@ -200,7 +221,11 @@ impl Sample {
         }
         warnings.extend(smaller_window(self));
         warnings.extend(no_super_packets(self).map(Warning::NoSuperPackets));
-        warnings.extend(decay(&measured.intervals).map(Warning::Decay));
+        let has_outage = self.cell.conditions.outage.is_some();
+        let not_recovered = has_outage && self.is_ok() && measured.recovery_seconds.is_none();
+        warnings.extend(not_recovered.then_some(Warning::NotRecovered));
+        let slower = slower_by_the_end(self).map(Warning::SlowerByTheEnd);
+        warnings.extend(slower.or_else(|| decay(&measured.intervals).map(Warning::Decay)));
         warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));
         warnings
     }
@@ -247,6 +272,12 @@ fn no_super_packets(sample: &Sample) -> Option<f64> {
     sample.bytes_per_packet().filter(|bytes| could_be && *bytes <= mtu as f64)
 }
 
+/// The share of the rate that was lost from the first third of the timed window to the last, if that is more than a half.
+fn slower_by_the_end(sample: &Sample) -> Option<f64> {
+    let [first, _, last] = sample.measured.thirds.filter(|_| sample.cell.conditions.outage.is_none())?;
+    (last < first / 2).then(|| 1.0 - last as f64 / first as f64)
+}
+
 /// The share of the rate that was lost from the first third of a run to the last.
 fn decay(intervals: &[Interval]) -> Option<f64> {
     let third = intervals.len() / 3;
@@ -263,7 +294,10 @@ fn decay(intervals: &[Interval]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use netstacks::StackKind;
+
     use super::*;
+    use crate::scenario::Mode;
 
     fn intervals(megabytes: &[u64]) -> Vec<Interval> {
         let ends = (1..).map(|index| Duration::from_millis(100 * index));
@@ -286,6 +320,18 @@ mod tests {
         assert_eq!(decay(&[Interval { bytes: 1, ..Interval::default() }; 6]), None);
         let most = intervals(&[1; 6]).into_iter().map(|interval| Interval { bytes: u64::MAX, ..interval });
         assert_eq!(decay(&most.collect::<Vec<_>>()), None);
+    }
+
+    #[test]
+    fn a_last_third_under_half_of_the_first_is_a_warning_of_a_run_that_finished() {
+        let slower = |thirds| {
+            let mut run =
+                crate::measure::fixture::sample(&crate::measure::fixture::cell(StackKind::Lwip, Mode::Writer), 1.0);
+            run.measured.thirds = thirds;
+            run.warnings().into_iter().find_map(|warning| warning.slower_runs(1).and(warning.amount()))
+        };
+        assert_eq!(slower(Some([100, 70, 40])), Some(0.6));
+        assert_eq!([None, Some([100, 70, 50]), Some([0, 5, 0]), Some([40, 70, 100])].map(slower), [None; 4]);
     }
 
     #[test]

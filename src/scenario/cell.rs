@@ -45,7 +45,7 @@ pub struct Cell {
     pub window_bytes: Option<usize>,
     /// Size of one read or write of a stream, in bytes.
     pub buffer_bytes: usize,
-    /// How many packets may wait in each device of a forwarder before the kernel drops.
+    /// How many packets may wait in each device before the kernel drops; `None` for the default.
     pub queue_packets: Option<u32>,
     /// The program that makes the load.
     pub generator: Generator,
@@ -65,6 +65,8 @@ struct Fields {
     protocol: Protocol,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     datagram_bytes: Option<NonZeroU16>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    half_closed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client_threads: Option<NonZeroU16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,6 +114,7 @@ impl From<Cell> for Fields {
             mode: cell.workload.mode(),
             protocol: cell.workload.protocol().unwrap_or_default(),
             datagram_bytes: cell.workload.datagram_bytes(),
+            half_closed: cell.workload == Workload::HalfClosed,
             client_threads: cell.client_threads,
             bitrate: cell.bitrate,
             background: cell.background,
@@ -143,7 +146,7 @@ impl TryFrom<Fields> for Cell {
         if let Subject::Forward(forwarder) = subject {
             forwarder.check()?;
         }
-        let workload = match (layer, fields.mode, fields.protocol) {
+        let mut workload = match (layer, fields.mode, fields.protocol) {
             (Layer::Device, ..) => Workload::Packets,
             (_, Some(mode), Protocol::Tcp) => {
                 Workload::tcp(mode, fields.requests).ok_or_else(|| missing("request_bytes"))?
@@ -152,6 +155,10 @@ impl TryFrom<Fields> for Cell {
                 .ok_or_else(|| format!("the mode {mode} over UDP lacks \"datagram_bytes\" or \"request_bytes\""))?,
             (_, None, _) => return Err(missing("mode")),
         };
+        if fields.half_closed {
+            workload =
+                workload.half_closed().ok_or("there is a \"half_closed\", and the load holds no connections open")?;
+        }
         if fields.runtime.is_none() && !matches!(layer, Layer::Forward | Layer::Program) {
             return Err(missing("runtime"));
         }
@@ -215,7 +222,7 @@ impl Cell {
             ipv6: scenario.ipv6(),
             window_bytes: (has_device && is_own && subject != Subject::Kernel).then_some(scenario.window_bytes),
             buffer_bytes: scenario.buffer_bytes.get(),
-            queue_packets: scenario.queue_packets.filter(|_| is_forward),
+            queue_packets: scenario.queue_packets,
             generator: scenario.generator,
         }
     }
@@ -235,9 +242,10 @@ impl Cell {
         self.subject.program()
     }
 
-    /// Whether it is one of those that are compared: a stack or a program, and not the kernel beside them.
+    /// Whether it is one of those that are compared: a stack or a program, and not the kernel alone beside them.
     pub fn is_contender(&self) -> bool {
-        self.stack().is_some() || self.program().is_some_and(|program| program.as_str() != "kernel")
+        self.stack().is_some()
+            || self.program().is_some_and(|program| !["kernel", "socks5"].contains(&program.as_str()))
     }
 
     /// The forwarder in it.
@@ -297,8 +305,10 @@ impl fmt::Display for Cell {
         words.extend(self.mtu.filter(|_| !usual_mtu).map(|mtu| format!("MTU {mtu}")));
         match self.workload.requests() {
             Some(requests) => words.extend(load(requests, self.parallel)),
-            None if self.workload == Workload::Idle => words.push(plural(self.parallel, "connection")),
-            None => words.extend((self.parallel != 1).then(|| format!("{} streams", self.parallel))),
+            None => match self.workload.held() {
+                Some(held) => words.push(plural(self.parallel, held)),
+                None => words.extend((self.parallel != 1).then(|| format!("{} streams", self.parallel))),
+            },
         }
         words.extend(self.client_threads.map(|threads| plural(threads, "client thread")));
         words.extend(self.workload.datagram_bytes().map(|len| format!("{len}-byte datagrams")));
@@ -308,6 +318,7 @@ impl fmt::Display for Cell {
         }));
         words.extend(self.bitrate.map(|rate| format!("at {}bit/s", si(rate.get()))));
         words.extend(self.ipv6.then(|| "IPv6".to_owned()));
+        words.extend(self.queue_packets.filter(|_| !is_forward).map(|packets| format!("queue {packets}")));
         words.extend((self.conditions != Conditions::default()).then(|| self.conditions.to_string()));
         words.extend((self.generator != Generator::Own).then(|| format!("by {}", self.generator)));
         f.pad(&words.join(if is_forward { ", " } else { " " }))
@@ -323,7 +334,7 @@ pub(crate) fn si(number: u64) -> String {
 
 /// The words for requests, without settings at their default.
 fn load(requests: Requests, connections: u16) -> impl Iterator<Item = String> {
-    let Requests { request_bytes, response_bytes, depth, rate } = requests;
+    let Requests { request_bytes, response_bytes, depth, rate, think, blackholes } = requests;
     let usual = Requests::default();
     [
         (connections != 1).then(|| format!("{connections} connections")),
@@ -331,6 +342,8 @@ fn load(requests: Requests, connections: u16) -> impl Iterator<Item = String> {
             .then(|| format!("{request_bytes} for {}", plural(response_bytes, "byte"))),
         (depth != usual.depth).then(|| format!("depth {depth}")),
         rate.map(|rate| format!("at {rate}/s")),
+        (think != usual.think).then(|| format!("thinking {think:?}")),
+        (blackholes > 0).then(|| format!("beside {}", plural(blackholes, "black hole"))),
     ]
     .into_iter()
     .flatten()

@@ -58,7 +58,7 @@ impl Subject {
 
     /// Whether it has a link with conditions.
     pub const fn has_conditions(self) -> bool {
-        matches!(self, Self::Path(_) | Self::Proxy(_) | Self::Kernel)
+        matches!(self, Self::Path(_) | Self::Proxy(_) | Self::Kernel | Self::Program(_))
     }
 
     /// Its layer.

@@ -1,10 +1,13 @@
 //! The work of the clients.
 
 use std::num::{NonZeroU16, NonZeroU32};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::nanoseconds;
 
 /// The work of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -24,6 +27,10 @@ pub enum Workload {
     UdpCrr(Requests),
     /// TCP connections that are held open: a byte each way on each, and then nothing.
     Idle,
+    /// The same connections, of which the client has closed its sending side and the server has not.
+    HalfClosed,
+    /// UDP flows that are held open: a datagram each way on each, and then nothing.
+    UdpIdle,
     /// Packets without TCP, there and back: only [the device](crate::scenario::Subject::Device) has it, and it has no other.
     Packets,
 }
@@ -40,13 +47,21 @@ impl Workload {
         }
     }
 
-    /// The work of a mode over UDP; `None` if UDP does not have the mode, or if an argument that the mode needs is
-    /// missing.
+    /// The same work with connections that are half-closed; `None` if it does not hold connections open.
+    pub const fn half_closed(self) -> Option<Self> {
+        match self {
+            Self::Idle => Some(Self::HalfClosed),
+            _ => None,
+        }
+    }
+
+    /// The work of a mode over UDP; `None` if an argument that the mode needs is missing.
     pub const fn udp(mode: Mode, requests: Option<Requests>, datagram_bytes: Option<NonZeroU16>) -> Option<Self> {
         match (mode, requests, datagram_bytes) {
             (Mode::Reader | Mode::Writer | Mode::Both, _, Some(len)) => Some(Self::Datagrams(Datagrams { mode, len })),
             (Mode::Rr, Some(requests), _) => Some(Self::UdpRr(requests)),
             (Mode::Crr, Some(requests), _) => Some(Self::UdpCrr(requests)),
+            (Mode::Idle, ..) => Some(Self::UdpIdle),
             _ => None,
         }
     }
@@ -54,8 +69,8 @@ impl Workload {
     /// Its protocol; `None` if it has none.
     pub const fn protocol(self) -> Option<Protocol> {
         match self {
-            Self::Stream(_) | Self::Rr(_) | Self::Crr(_) | Self::Idle => Some(Protocol::Tcp),
-            Self::Datagrams(_) | Self::UdpRr(_) | Self::UdpCrr(_) => Some(Protocol::Udp),
+            Self::Stream(_) | Self::Rr(_) | Self::Crr(_) | Self::Idle | Self::HalfClosed => Some(Protocol::Tcp),
+            Self::Datagrams(_) | Self::UdpRr(_) | Self::UdpCrr(_) | Self::UdpIdle => Some(Protocol::Udp),
             Self::Packets => None,
         }
     }
@@ -66,7 +81,7 @@ impl Workload {
             Self::Stream(mode) | Self::Datagrams(Datagrams { mode, .. }) => Some(mode),
             Self::Rr(_) | Self::UdpRr(_) => Some(Mode::Rr),
             Self::Crr(_) | Self::UdpCrr(_) => Some(Mode::Crr),
-            Self::Idle => Some(Mode::Idle),
+            Self::Idle | Self::HalfClosed | Self::UdpIdle => Some(Mode::Idle),
             Self::Packets => None,
         }
     }
@@ -75,7 +90,9 @@ impl Workload {
     pub const fn requests(self) -> Option<Requests> {
         match self {
             Self::Rr(requests) | Self::UdpRr(requests) | Self::Crr(requests) | Self::UdpCrr(requests) => Some(requests),
-            Self::Stream(_) | Self::Datagrams(_) | Self::Idle | Self::Packets => None,
+            Self::Stream(_) | Self::Datagrams(_) | Self::Idle | Self::HalfClosed | Self::UdpIdle | Self::Packets => {
+                None
+            }
         }
     }
 
@@ -83,6 +100,16 @@ impl Workload {
     pub const fn datagram_bytes(self) -> Option<NonZeroU16> {
         match self {
             Self::Datagrams(datagrams) => Some(datagrams.len),
+            _ => None,
+        }
+    }
+
+    /// The noun for each of the things that it only holds open; `None` if it does more.
+    pub const fn held(self) -> Option<&'static str> {
+        match self {
+            Self::Idle => Some("connection"),
+            Self::HalfClosed => Some("half-closed connection"),
+            Self::UdpIdle => Some("flow"),
             _ => None,
         }
     }
@@ -127,7 +154,8 @@ pub enum Protocol {
     Udp,
 }
 
-/// The requests of a [`Workload`]. The next request of a connection follows the response, unless there is a rate.
+/// The requests of a [`Workload`]. The next request of a connection follows the response, unless there is a rate or a
+/// time to think.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Requests {
     /// Length of a request, in bytes.
@@ -138,12 +166,38 @@ pub struct Requests {
     pub depth: NonZeroU16,
     /// Requests a second in all, evenly spaced; `None` for as many as are answered.
     pub rate: Option<NonZeroU32>,
+    /// How long a connection waits after a response until its next request is due.
+    #[schemars(with = "u64")]
+    #[serde(rename = "think_ns", with = "nanoseconds", default, skip_serializing_if = "Duration::is_zero")]
+    pub think: Duration,
+    /// Connects to an address that stays silent, which are held open beside the requests.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub blackholes: u16,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+const fn is_zero(count: &u16) -> bool {
+    *count == 0
 }
 
 /// One byte each way, one request at a time, as in netperf's `TCP_RR`.
 impl Default for Requests {
     fn default() -> Self {
-        Self { request_bytes: NonZeroU32::MIN, response_bytes: NonZeroU32::MIN, depth: NonZeroU16::MIN, rate: None }
+        Self {
+            request_bytes: NonZeroU32::MIN,
+            response_bytes: NonZeroU32::MIN,
+            depth: NonZeroU16::MIN,
+            rate: None,
+            think: Duration::ZERO,
+            blackholes: 0,
+        }
+    }
+}
+
+impl Requests {
+    /// Whether the clock decides how many there are, and not how fast they are answered.
+    pub const fn is_paced(self) -> bool {
+        self.rate.is_some() || !self.think.is_zero()
     }
 }
 
@@ -161,6 +215,6 @@ pub enum Mode {
     Rr,
     /// A connection for each request: connect, request, response, close
     Crr,
-    /// Connections that are held open: what they cost in memory
+    /// Connections, or flows of datagrams, that are held open: what they cost in memory
     Idle,
 }

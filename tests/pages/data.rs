@@ -251,6 +251,8 @@ fn measured(cell: &Cell, gbps: f64) -> Measurements {
         idle: None,
         program: None,
         intervals: Vec::new(),
+        thirds: None,
+        recovery_seconds: None,
         started_unix_ms: None,
         device: (cell.layer() == Layer::Path).then(|| DeviceFacts {
             name: "utun8".to_owned(),

@@ -12,13 +12,13 @@
 //! forwards: then a test checks everything but the proxy.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use platform::Namespace;
 
 use super::process::{Ended, Program, wait_until};
+use crate::processes::PROGRAM;
 
 /// The middle, between the client and the server.
 #[derive(Clone, Copy)]
@@ -135,7 +135,7 @@ impl Lab {
     /// Sets up the networks, and starts a proxy with these options if `between` asks for one.
     pub(crate) fn new(between: Between, options: &[&str]) -> Self {
         // Each of the tests that run at once needs a dozen descriptors.
-        rlimit::increase_nofile_limit(16_384).unwrap();
+        platform::allow_open_files(16_384);
         let mut lab = Self { proxy: None, client: Host::new(), middle: Host::new(), server: Host::new() };
         lab.join();
         if let Between::Proxy(stack) = between {
@@ -190,8 +190,7 @@ impl Lab {
 
     /// Starts the proxy. Once it serves packets, routes the client's packets into its TUN.
     fn start_proxy(&mut self, stack: &str, options: &[&str]) {
-        let path = proxy_path();
-        let fixed = [path.to_str().unwrap(), "--interface", "to-server", "--netstack", stack];
+        let fixed = [PROGRAM, "proxy", "--interface", "to-server", "--netstack", stack];
         let mut program = self.middle.start(&[&fixed, options].concat());
         wait_until("the proxy serves packets", || {
             assert!(program.runs(), "the proxy ended before it served packets");
@@ -249,12 +248,4 @@ impl Lab {
             assert!(status.success() && !stderr.contains("panicked"), "the proxy: {status}: {stderr}");
         }
     }
-}
-
-/// Returns the example that cargo has built beside this test.
-pub(crate) fn proxy_path() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let path = test.parent().and_then(Path::parent).unwrap().join("examples/proxy");
-    assert!(path.exists(), "there is no {}; build it: cargo build --example proxy", path.display());
-    path
 }

@@ -62,6 +62,20 @@ pub struct Faults {
     /// The rate limit, in bits a second. Packets wait in a queue; one that would wait longer than [`Faults::QUEUE`] is
     /// dropped.
     pub rate: Option<u64>,
+    /// The limit on the length of packets.
+    pub path_mtu: Option<PathMtu>,
+}
+
+/// A path that carries only packets of up to a length, as if a router with a smaller MTU were on it. A longer packet is
+/// dropped: one over IPv6, or over IPv4 with "don't fragment". The length of a super-packet is that of a segment of it. A
+/// packet that may be fragmented passes: a router would split it, and its receiver would put it together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathMtu {
+    /// The longest packet, in bytes.
+    pub len: u16,
+    /// Whether senders are told by ICMP (RFC 1191, RFC 8201), at most once each millisecond. If not, the path is a black
+    /// hole for long packets.
+    pub tells: bool,
 }
 
 impl Faults {
@@ -104,6 +118,7 @@ pub struct FaultCounter {
     pub(super) failed: AtomicU64,
     pub(super) corrupted: AtomicU64,
     pub(super) overflowed: AtomicU64,
+    pub(super) too_big: AtomicU64,
 }
 
 /// The faults of a [`Faulty`](super::Faulty) link so far, in both directions together.
@@ -123,6 +138,8 @@ pub struct FaultCounts {
     pub corrupted: u64,
     /// Packets that were dropped because the queue was full.
     pub overflowed: u64,
+    /// Packets that were dropped because the path carries only shorter ones.
+    pub too_big: u64,
 }
 
 impl FaultCounter {
@@ -137,6 +154,7 @@ impl FaultCounter {
             failed: read(&self.failed),
             corrupted: read(&self.corrupted),
             overflowed: read(&self.overflowed),
+            too_big: read(&self.too_big),
         }
     }
 }

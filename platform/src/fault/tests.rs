@@ -1,11 +1,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::large_types_passed_by_value, reason = "a plan is made where it is passed")]
 
+use std::num::NonZeroU16;
 use std::task::Waker;
 use std::time::Duration;
 
 use super::*;
-use crate::MemoryLink;
+use crate::packet::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, MAX_HEADERS_LEN, TcpFields, TcpHeaders, UDP, write_ip};
+use crate::{Checksum, MemoryLink};
 
 const MTU: usize = 100;
 
@@ -292,6 +294,19 @@ fn one_bit_of_a_packet_is_changed_behind_its_header_and_somebody_has_to_verify()
 }
 
 #[test]
+fn a_link_that_is_cut_loses_everything_until_it_is_joined_again() {
+    let (mut link, mut other) = faulty(FaultPlan::default(), 100);
+    let switch = link.switch();
+    for (is_cut, arrived) in [(false, vec![1]), (true, vec![]), (false, vec![1])] {
+        switch.cut(is_cut);
+        send(&mut link, 1).unwrap();
+        send(&mut other, 1).unwrap();
+        assert_eq!([received(&mut other), received(&mut link)], [arrived.clone(), arrived]);
+    }
+    assert_eq!(link.faults().counts(), FaultCounts { lost: 2, ..FaultCounts::default() });
+}
+
+#[test]
 fn a_share_of_a_million_is_lost() {
     let tx = Faults { lose: Which::PerMillion(10_000), ..Faults::default() };
     let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 256);
@@ -321,4 +336,77 @@ fn a_packet_that_is_sent_while_the_task_waits_wakes_it_when_it_is_due() {
     }
     assert_eq!(out, [7]);
     assert!(begin.elapsed() < Duration::from_secs(10), "nobody woke it");
+}
+
+/// A packet of so many bytes from the first address to the second, which must not be fragmented.
+fn datagram(addresses: [&str; 2], len: usize) -> Vec<u8> {
+    let [source, destination] = addresses.map(|address| address.parse().unwrap());
+    let mut packet = vec![0; len];
+    let header = if addresses[0].contains(':') { IPV6_HEADER_LEN } else { IPV4_HEADER_LEN };
+    write_ip(&mut packet, source, destination, UDP, len - header);
+    packet
+}
+
+#[test]
+fn a_packet_that_is_too_long_for_the_path_is_dropped_and_its_sender_is_told_either_way() {
+    const V4: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
+    const V6: [&str; 2] = ["fd00::1", "fd00::2"];
+    for (tells, inward, ends) in [(true, true, V4), (true, false, V6), (false, true, V6), (false, false, V4)] {
+        let faults = Faults { path_mtu: Some(PathMtu { len: 1280, tells }), ..Faults::default() };
+        let plan = FaultPlan { rx: faults, tx: faults, ..FaultPlan::default() };
+        let (link, mut other) = MemoryLink::pair(1500, 8);
+        let mut link = Faulty::new(link, plan);
+        let waker = Arc::new(Unpark(std::thread::current())).into();
+        assert!(link.poll_readable(&mut Context::from_waker(&waker)).is_pending());
+        for len in [1280, 1281] {
+            let (packet, meta) = (datagram(ends, len), PacketMeta::default());
+            let slices = [IoSlice::new(&packet[..40]), IoSlice::new(&packet[40..])];
+            if inward { other.try_send(meta, &slices) } else { link.try_send(meta, &slices) }.unwrap();
+        }
+        let mut buffers: Vec<_> = (0..4).map(|_| PacketBuffer::new(1500)).collect();
+        let mut lens = |link: &mut dyn FnMut(&mut [PacketBuffer]) -> io::Result<usize>| {
+            let count = link(&mut buffers).unwrap_or(0);
+            buffers[..count].iter().map(|buffer| buffer.packet().len()).collect::<Vec<_>>()
+        };
+        let mut at_link = lens(&mut |buffers| link.try_recv(buffers));
+        // The error in the other direction goes out before the task sleeps.
+        let is_told = link.poll_readable(&mut Context::from_waker(&waker)).is_ready();
+        let mut at_other = lens(&mut |buffers| other.try_recv(buffers));
+        if inward {
+            std::mem::swap(&mut at_link, &mut at_other);
+        }
+        let error_len = if ends == V6 { 1280 } else { 576 };
+        assert_eq!(at_other, [1280], "the other end of the direction");
+        assert_eq!(at_link, if tells { vec![error_len] } else { Vec::new() }, "the sender");
+        assert!(!is_told, "nothing is left");
+        assert_eq!(link.faults().counts(), FaultCounts { too_big: 1, ..FaultCounts::default() });
+    }
+}
+
+#[test]
+fn a_super_packet_is_as_long_as_its_segments_and_a_packet_that_may_be_fragmented_passes() {
+    let stops = |len, gso_size, packet: &[u8]| {
+        let meta = PacketMeta { gso_size: NonZeroU16::new(gso_size), ..PacketMeta::default() };
+        Limit::new(Some(PathMtu { len, tells: true })).stops(meta, packet)
+    };
+    let headers = TcpHeaders::new("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap()).unwrap();
+    let payload = [0; 4000];
+    let mut header = [0; MAX_HEADERS_LEN];
+    let len = headers.write(TcpFields::default(), &[0; 12], &payload, Checksum::Partial, &mut header);
+    let mut packet = [&header[..len], &payload].concat();
+    assert!(!stops(1452, 1400, &packet) && stops(1451, 1400, &packet));
+    assert!(stops(4051, 0, &packet) && !stops(4052, 0, &packet));
+    assert!(!stops(4052, u16::MAX, &packet));
+    packet[6] = 0;
+    assert!(!stops(1451, 1400, &packet));
+    assert!(stops(5, 0, &[0x45; 6]), "a scrap");
+}
+
+#[test]
+fn errors_are_limited() {
+    let mut limit = Limit::new(Some(PathMtu { len: 1280, tells: true }));
+    let packet = datagram(["fd00::1", "fd00::2"], 1281);
+    let begin = Instant::now();
+    let told = (0..10_000).filter(|_| limit.error(&packet).is_some()).count();
+    assert!(told as u128 <= begin.elapsed().as_millis() + 1, "{told} in {:?}", begin.elapsed());
 }

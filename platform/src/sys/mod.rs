@@ -95,6 +95,10 @@ pub(crate) trait System {
         Self::enter_netns()
     }
 
+    fn set_black_hole(_interface: &str, _is_on: bool) -> Result<(), Error> {
+        Self::enter_netns()
+    }
+
     fn adopt(_interface: &Interface) -> Result<Adopted, Error> {
         Err(Error::unsupported(Feature::Netns, "set up", "the device of another program"))
     }

@@ -1,12 +1,12 @@
 //! The client side of requests: the connections of a thread, driven by readiness.
 
 mod datagrams;
+mod idle;
 
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,7 @@ use crate::load::error::LoadError;
 use crate::load::sockets::Sockets;
 use crate::load::window::Window;
 use crate::sample::{DatagramFacts, IdleFacts};
+use crate::scenario::Requests;
 
 /// How long a thread makes requests before the timed window.
 const WARM_UP: Duration = Duration::from_millis(100);
@@ -65,10 +66,11 @@ pub(super) struct Requester {
     /// The number of this thread, and of all.
     thread: (usize, usize),
     slots: Vec<Slot>,
-    pub(super) counts: Counts,
+    counts: Counts,
     pace: Pace,
-    /// Slots that wait for a request to be due. A slot is listed once for each request that it has room for.
-    idle: VecDeque<usize>,
+    /// Slots that wait for a request to be due, in the order of the times from which they are free. A slot is listed once
+    /// for each request that it has room for.
+    idle: VecDeque<(usize, Instant)>,
     /// Connections with an unfinished handshake.
     handshakes: usize,
     /// Connections made so far.
@@ -80,7 +82,7 @@ pub(super) struct Requester {
     /// Bytes of the streams beside the requests: first the count when the window began, at its end the bytes in it.
     background_bytes: u64,
     /// The memory of idle connections.
-    pub(super) idle_facts: IdleFacts,
+    idle_facts: IdleFacts,
     /// The datagram of a request.
     request: Vec<u8>,
     /// When it last checked for lost requests.
@@ -131,10 +133,11 @@ impl<S: Sockets> Work<S> for Requester {
     fn run(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
         // What was counted so far does not count.
         self.exchange.begin();
-        (self.is_warm_up, self.counts) = (false, Counts::default());
+        self.is_warm_up = false;
         if self.exchange.is_idle {
             return self.hold_idle(engine, window);
         }
+        self.counts = Counts::default();
         let warm = self.answered;
         self.background_bytes = self.background_bytes();
         let begin = engine.now();
@@ -172,6 +175,7 @@ impl<S: Sockets> Work<S> for Requester {
             idle: Some(self.idle_facts).filter(|idle| idle.connections > 0),
             datagrams: self.exchange.is_udp().then_some(facts),
             background_bytes: self.background_bytes,
+            blackholes: None,
         });
     }
 
@@ -211,49 +215,33 @@ impl<S: Sockets> Work<S> for Requester {
         self.start_due(&mut engine.sockets)
     }
 
-    fn due_at(&self, now: Instant) -> Option<Instant> {
+    fn due_at(&self, _: Instant) -> Option<Instant> {
         // Without an idle slot, a request that is due waits for an event.
-        let next = self.pace.next(now).filter(|_| !self.idle.is_empty());
-        let look = self.exchange.is_udp().then(|| self.looked + LOOK);
+        let next = self.idle.front().and_then(|(_, free)| self.pace.next(*free));
+        // Flows at rest wait for nothing.
+        let looks = self.exchange.is_udp() && (self.is_warm_up || !self.exchange.is_idle);
+        let look = looks.then(|| self.looked + LOOK);
         next.into_iter().chain(look).min()
     }
 }
 
 impl Requester {
-    /// The length of the window.
-    pub(super) fn time(&self) -> Duration {
-        self.exchange.time
-    }
-
-    /// The number of connections.
-    pub(super) fn connections(&self) -> usize {
-        self.slots.len()
-    }
-
     /// Bytes of the streams beside the requests, which the first thread counts.
     fn background_bytes(&self) -> u64 {
         if self.thread.0 == 0 { self.exchange.background_bytes() } else { 0 }
     }
 
-    /// Makes a request on some connections, and waits for the responses.
-    pub(super) fn ask_each<S: Sockets>(
-        &mut self,
-        engine: &mut Engine<S>,
-        slots: Range<usize>,
-    ) -> Result<(), LoadError> {
-        for index in slots {
-            let now = engine.now();
-            self.start(&mut engine.sockets, index, now)?;
-        }
-        self.stop(engine)?;
-        self.counts.verdict(self.answered)
-    }
-
-    /// Sets the pace at which requests are started from now on.
+    /// Sets the pace at which requests are started from now on. The first time to think is not as long for all slots: else
+    /// all requests would be due together for ever.
     fn begin<S: Sockets>(&mut self, engine: &mut Engine<S>, pace: Pace) -> Result<(), LoadError> {
         self.pace = pace;
-        let depth = self.exchange.requests.depth.get().into();
-        self.idle = (0..depth).flat_map(|_| 0..self.slots.len()).collect();
+        let Requests { depth, think, .. } = self.exchange.requests;
+        let (now, (index, threads)) = (engine.now(), self.thread);
+        let all = self.slots.len() * threads * usize::from(depth.get());
+        let free = |turn: usize| now + think.mul_f64((turn * threads + index) as f64 / all as f64);
+        self.idle = (0..self.slots.len() * usize::from(depth.get()))
+            .map(|turn| (turn % self.slots.len(), free(turn)))
+            .collect();
         self.start_due(&mut engine.sockets)
     }
 
@@ -266,10 +254,10 @@ impl Requester {
         }
         engine.turn_until(self, engine.now() + self.exchange.drain, |work, now| {
             let has_closed = |slot: &Slot| !(work.exchange.closes() && slot.is_taken);
-            work.slots.iter().all(|slot| slot.due.is_empty() && has_closed(slot)) && work.pace.due(now).is_none()
+            work.slots.iter().all(|slot| slot.due.is_empty() && has_closed(slot)) && work.pace.due(now, now).is_none()
         })?;
         let now = engine.now();
-        while let Some(due) = self.pace.due(now).filter(|_| self.counts.failed <= MAX_ERRORS) {
+        while let Some(due) = self.pace.due(now, now).filter(|_| self.counts.failed <= MAX_ERRORS) {
             self.pace.start();
             self.counts.unanswered(now - due);
         }
@@ -294,8 +282,9 @@ impl Requester {
     fn start_due<S: Sockets>(&mut self, sockets: &mut S) -> Result<(), LoadError> {
         // Each slot once: a request that fails at once is not retried before the next events are handled.
         for _ in 0..self.idle.len() {
-            let Some(due) = self.pace.due(sockets.now()) else { break };
-            let Some(index) = self.idle.pop_front() else { break };
+            let Some(&(index, free)) = self.idle.front() else { break };
+            let Some(due) = self.pace.due(free, sockets.now()) else { break };
+            self.idle.pop_front();
             self.pace.start();
             self.start(sockets, index, due)?;
         }
@@ -316,7 +305,7 @@ impl Requester {
         self.write(sockets, index)
     }
 
-    pub(super) fn close<S: Sockets>(&mut self, sockets: &mut S, index: usize) {
+    fn close<S: Sockets>(&mut self, sockets: &mut S, index: usize) {
         sockets.close(index);
         self.slots[index].is_taken = false;
     }
@@ -371,7 +360,7 @@ impl Requester {
             }
             match sockets.read(index, &mut self.room) {
                 Ok(len) if self.exchange.is_udp() => self.take_datagram(sockets, index, len)?,
-                Ok(0) if self.exchange.connects && slot.due.is_empty() => {
+                Ok(0) if self.exchange.closes() && slot.due.is_empty() => {
                     self.close(sockets, index);
                     return self.free(sockets, index);
                 }
@@ -421,13 +410,15 @@ impl Requester {
         if self.exchange.connects && self.slots[index].is_taken {
             self.close(sockets, index);
         }
+        let now = sockets.now();
+        let free = now + self.exchange.requests.think;
         if self.idle.is_empty()
-            && let Some(due) = self.pace.due(sockets.now())
+            && let Some(due) = self.pace.due(free, now)
         {
             self.pace.start();
             return self.start(sockets, index, due);
         }
-        self.idle.push_back(index);
+        self.idle.push_back((index, free));
         Ok(())
     }
 
@@ -437,7 +428,11 @@ impl Requester {
         let slot = &mut self.slots[index];
         if self.is_warm_up {
             self.counts.fail(kind(error), 1);
-            let operation = if slot.is_open { "wait for a response" } else { "connect" };
+            let operation = match (slot.is_open, slot.due.is_empty()) {
+                (false, _) => "connect",
+                (true, false) => "wait for a response",
+                (true, true) => "hold a connection open",
+            };
             return Err(LoadError::Io { operation, source: io::Error::new(error.kind(), error.to_string()) });
         }
         if slot.is_taken && !slot.is_open {
@@ -451,11 +446,13 @@ impl Requester {
         if self.counts.failed > MAX_ERRORS {
             return self.counts.verdict(self.answered);
         }
-        if !self.exchange.connects {
+        // A connection at rest is not made again.
+        if !self.exchange.connects && !self.exchange.is_idle {
             self.open(sockets, index).map_err(LoadError::io("connect again"))?;
         }
         // Tried again later, so that the clock is checked between failures.
-        self.idle.extend((0..lost.max(usize::from(self.exchange.connects))).map(|_| index));
+        let free = sockets.now() + self.exchange.requests.think;
+        self.idle.extend((0..lost.max(usize::from(self.exchange.connects))).map(|_| (index, free)));
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ pub(super) enum Pace {
     /// Never: nothing is started.
     #[default]
     Stopped,
-    /// As soon as the one before it has been answered.
+    /// As soon as the slot is free: the one before it has been answered, and its time to think is over.
     Closed,
     /// At even intervals from `begin` on, `rate` a second, of which this thread starts every one of number `next` and
     /// then of each `step`th after it.
@@ -16,11 +16,11 @@ pub(super) enum Pace {
 }
 
 impl Pace {
-    /// When the next request is due, which may be later than `now`; `None` if none will be.
-    pub(super) fn next(self, now: Instant) -> Option<Instant> {
+    /// When the next request of a slot that is free from `free` on is due; `None` if none will be.
+    pub(super) fn next(self, free: Instant) -> Option<Instant> {
         match self {
             Self::Stopped => None,
-            Self::Closed => Some(now),
+            Self::Closed => Some(free),
             Self::Even { begin, rate, next, end, .. } => {
                 let nanoseconds = u128::from(next) * 1_000_000_000 / u128::from(rate);
                 let due = begin + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
@@ -29,9 +29,9 @@ impl Pace {
         }
     }
 
-    /// When the next request was due; `None` if none is by `now`.
-    pub(super) fn due(self, now: Instant) -> Option<Instant> {
-        self.next(now).filter(|due| *due <= now)
+    /// When the next request of such a slot was due; `None` if none is by `now`.
+    pub(super) fn due(self, free: Instant, now: Instant) -> Option<Instant> {
+        self.next(free).filter(|due| *due <= now)
     }
 
     /// Counts a request that has been started.

@@ -11,7 +11,8 @@ use crate::load::error::LoadError;
 /// Requests over UDP that the server answers before it yields.
 const BATCH: usize = 64;
 
-/// Answers the requests of one connection until the client closes it, or answers one and closes.
+/// Answers the requests of one connection until the client closes it, or answers one and closes. Its half of a half-closed
+/// connection ends when the client wants it.
 ///
 /// A connection that breaks is no failure of the server: the client counts it.
 pub(crate) async fn serve(mut connection: impl netstacks::Stream, exchange: &Exchange) -> Result<(), LoadError> {
@@ -28,6 +29,12 @@ async fn answer(connection: &mut impl netstacks::Stream, exchange: &Exchange) ->
     loop {
         let len = connection.read(&mut buffer).await.map_err(LoadError::io("read a request"))?;
         if len == 0 {
+            if exchange.is_half_closed {
+                // Boxed, so that it adds nothing to the memory of other connections.
+                Box::pin(exchange.rest()).await;
+                let last = response.slice(0, response.period);
+                connection.write_all(last).await.map_err(LoadError::io("write a response"))?;
+            }
             break;
         }
         if exchange.verifies(!exchange.is_timed()) {

@@ -11,6 +11,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use platform::{Class, TcpStatistics};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use super::socks5::Handshake;
 use super::{Cancel, Sockets};
 use crate::remedy::{SystemError, WithRemedy};
 use crate::scenario;
@@ -30,6 +31,8 @@ pub(crate) struct KernelSockets {
     events: Events,
     waker: Arc<Waker>,
     sockets: Vec<Option<KernelSocket>>,
+    /// Those with the SOCKS5 server.
+    handshakes: Vec<Option<Handshake>>,
     /// The connection whose reads and writes block.
     blocking: Arc<OnceLock<net::TcpStream>>,
 }
@@ -39,6 +42,8 @@ pub(crate) struct KernelSockets {
 pub(crate) struct Settings {
     pub(crate) protocol: scenario::Protocol,
     pub(crate) congestion: Option<String>,
+    /// A SOCKS5 server that opens the connections.
+    pub(crate) socks5: Option<SocketAddr>,
     /// The buffers of sockets for bulk datagrams.
     pub(crate) bulk: Option<Bulk>,
 }
@@ -75,8 +80,9 @@ impl KernelSockets {
         let poll = Poll::new().map_err(failed)?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE).map_err(failed)?);
         let sockets = (0..count).map(|_| None).collect();
+        let handshakes = (0..count).map(|_| None).collect();
         let events = Events::with_capacity(EVENTS);
-        Ok(Self { settings, poll, events, waker, sockets, blocking: Arc::default() })
+        Ok(Self { settings, poll, events, waker, sockets, handshakes, blocking: Arc::default() })
     }
 
     fn open(&self, target: SocketAddr) -> io::Result<KernelSocket> {
@@ -89,7 +95,7 @@ impl KernelSockets {
             }
             return Ok(KernelSocket::Udp(UdpSocket::from_std(socket)));
         }
-        let socket = net::TcpStream::from(TcpStream::connect(target)?);
+        let socket = net::TcpStream::from(TcpStream::connect(self.settings.socks5.unwrap_or(target))?);
         set_up(&socket, self.settings.congestion.as_deref()).map_err(io::Error::other)?;
         Ok(KernelSocket::Tcp(TcpStream::from_std(socket)))
     }
@@ -115,18 +121,21 @@ impl Sockets for KernelSockets {
             KernelSocket::Udp(socket) => registry.register(socket, Token(index), both)?,
         }
         self.sockets[index] = Some(socket);
+        self.handshakes[index] = self.settings.socks5.map(|_| Handshake::new(target));
         Ok(())
     }
 
     fn is_connected(&mut self, index: usize) -> io::Result<bool> {
-        let KernelSocket::Tcp(socket) = self.socket(index)? else { return Ok(true) };
+        let socket = self.sockets[index].as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        let KernelSocket::Tcp(socket) = socket else { return Ok(true) };
         if let Some(error) = socket.take_error()? {
             return Err(error);
         }
-        match socket.peer_addr() {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
-            Err(error) => Err(error),
+        match (socket.peer_addr(), &mut self.handshakes[index]) {
+            (Err(error), _) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+            (Err(error), _) => Err(error),
+            (Ok(_), None) => Ok(true),
+            (Ok(_), Some(handshake)) => handshake.go_on(socket),
         }
     }
 

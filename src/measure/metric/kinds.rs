@@ -1,14 +1,14 @@
 //! Kinds of cells, for the metrics that not all cells have.
 
-use crate::scenario::{Cell, Layer, Mode, Protocol, Workload};
+use crate::scenario::{Cell, Layer, Mode, Protocol};
 
 pub(super) fn has_requests(cell: &Cell) -> bool {
     cell.workload.requests().is_some()
 }
 
-/// Whether its connections are only held open.
+/// Whether its connections or flows are only held open.
 pub(super) fn has_idle(cell: &Cell) -> bool {
-    cell.workload == Workload::Idle
+    cell.workload.held().is_some()
 }
 
 /// Whether its load is bulk bytes in datagrams.

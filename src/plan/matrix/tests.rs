@@ -248,3 +248,56 @@ fn the_preset_of_datagrams_has_the_same_modes_for_gvisor() {
     assert_eq!(modes(StackKind::Gvisor), modes(StackKind::Smoltcp));
     assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
 }
+
+/// A list has names and paths, and a command is one value, so the option may be repeated.
+#[test]
+#[cfg(target_os = "linux")]
+fn programs_come_from_lists_and_from_commands() {
+    let words = [
+        "rust-tun-perf",
+        "matrix",
+        "-m",
+        "rr",
+        "--program",
+        "kernel,lwip",
+        "--program",
+        "a {tun},1",
+        "--program",
+        "kernel",
+    ];
+    let planned = |words: &[&str]| match Cli::try_parse_from(words).unwrap().command {
+        Some(Command::Matrix(matrix)) => MatrixPlan::try_from(*matrix),
+        command => panic!("{command:?}"),
+    };
+    let names = |plan: &MatrixPlan| -> Vec<_> {
+        plan.scenarios.iter().map(|scenario| scenario.subject.program().unwrap().to_string()).collect()
+    };
+    assert_eq!(names(&planned(&words).unwrap()), ["kernel", "lwip", "a"]);
+    let twice = planned(&[&words[..], &["--program", "x/a {tun},2"]].concat()).unwrap_err();
+    assert_eq!(twice.to_string(), "--program: two programs have the name a");
+    let filtered = planned(&[&words[..8], &["--program", "tun2proxy", "--upstream", "socks5"]].concat()).unwrap();
+    assert_eq!(names(&filtered), ["tun2proxy"]);
+    assert_eq!(filtered.skipped.len(), 3, "{:?}", filtered.skipped);
+    assert!(filtered.skipped[2].contains("a rr program, MTU 1500: --upstream: a opens its connections itself"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_preset_of_programs_has_the_installed_ones_and_takes_minutes() {
+    let six = plan("--preset programs --program kernel,lwip,smoltcp,tun2proxy,sing-box-gvisor,sing-box-gvisor-direct");
+    assert_eq!((six.scenarios.len(), six.runs, six.gives_up), (6 * 9, 3, true));
+    assert!(six.skipped.is_empty(), "{:?}", six.skipped);
+    assert!(six.time().unwrap() < Duration::from_mins(15), "{:?}", six.time());
+    let limits = |scenario: &Scenario| (scenario.amount, scenario.timeout);
+    let expected = (Amount::time(Duration::from_secs(1)), Duration::from_secs(10));
+    assert!(six.scenarios.iter().all(|scenario| limits(scenario) == expected));
+    assert_eq!(plan("--preset programs --program kernel --timeout 5").scenarios[0].timeout, Duration::from_secs(5));
+    // The kernel is always there, and our proxy; the client through SOCKS5 has no UDP.
+    let all = plan("--preset programs");
+    let names: HashSet<_> = all.scenarios.iter().filter_map(|scenario| scenario.subject.program()).collect();
+    assert!(["kernel", "socks5", "lwip"].iter().all(|name| names.contains(&name.parse().unwrap())), "{names:?}");
+    assert!(all.skipped.iter().any(|cell| cell.ends_with("--protocol: socks5 carries TCP alone")), "{:?}", all.skipped);
+    assert!(!plan("--preset stacks").gives_up);
+    let refused = planned("--preset programs --netstack lwip").unwrap_err().to_string();
+    assert!(refused.starts_with("--netstack: the preset has programs"), "{refused}");
+}

@@ -68,6 +68,13 @@ fn table(one: &Series) -> Table {
             table.push(Column { may_go: true, ..head }, rows.iter().map(|row| format::figure(row, metric)));
         }
     }
+    let slower = |row: &CellSummary| {
+        let runs = row.speeds.len();
+        row.warnings.iter().find_map(|warning| warning.slower_runs(runs)).map(|slower| format!("{slower} of {runs}"))
+    };
+    if rows.iter().any(|row| slower(row).is_some()) {
+        table.push(Column::new("slower by the end", false), rows.iter().map(slower));
+    }
     let is_mixed = |row: &CellSummary| !row.failures.is_empty() && row.estimate.is_some();
     if rows.iter().any(is_mixed) {
         let failed = rows.iter().map(|row| is_mixed(row).then(|| format::failures(row)));

@@ -101,6 +101,48 @@ fn a_run_that_was_unavailable_is_tried_again_when_the_file_is_continued() {
     assert_eq!(SampleFile::read(&plan.out.unwrap()).unwrap().samples, samples);
 }
 
+/// An executor whose runs of one cell stall.
+struct Stalling(Fake<fn(usize) -> Result<(), RunError>>, Cell);
+
+impl Executor for Stalling {
+    fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
+        let mut sample = self.0.execute(scenario)?;
+        if sample.cell == self.1 && *scenario != scenario.path_check() {
+            sample.measured.status = Status::Stalled;
+        }
+        Ok(sample)
+    }
+
+    fn prepare(&self, scenarios: &[Scenario]) -> Result<Environment, RunError> {
+        self.0.prepare(scenarios)
+    }
+}
+
+#[test]
+fn a_matrix_that_gives_up_tries_a_cell_twice_also_when_it_is_continued() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = MatrixPlan { runs: 3, gives_up: true, ..plan(&folder) };
+    let cell = Cell::planned(&plan.scenarios[0]);
+    let this = || Stalling(executor("new", |_| Ok(())), cell.clone());
+    let of_cell = |samples: &[Sample]| -> Vec<Status> {
+        samples.iter().filter(|sample| sample.cell == cell).map(|sample| sample.measured.status).collect()
+    };
+    let first = this();
+    let (samples, ended) = made(&plan, &first, None);
+    ended.unwrap();
+    assert_eq!(of_cell(&samples), [Status::Stalled, Status::Stalled, Status::GivenUp]);
+    assert_eq!(first.0.runs.borrow().len(), 2 + 3, "the other cell goes on");
+    // A run that was given up is done; the file's failures count for a longer matrix.
+    let again = this();
+    let (samples, ended) = made(&MatrixPlan { runs: 4, ..plan.clone() }, &again, None);
+    ended.unwrap();
+    assert_eq!(of_cell(&samples)[2..], [Status::GivenUp, Status::GivenUp]);
+    assert_eq!(again.0.runs.borrow().len(), 1);
+    let stubborn = this();
+    let plan = MatrixPlan { gives_up: false, out: None, ..plan };
+    assert_eq!(of_cell(&made(&plan, &stubborn, None).0), [Status::Stalled; 3]);
+}
+
 #[test]
 fn another_build_runs_every_cell_in_the_same_rounds() {
     let folder = tempfile::tempdir().unwrap();

@@ -9,8 +9,9 @@ use std::process::Command;
 use platform::Class;
 
 use super::super::error::RunError;
+use super::super::process::PARENT;
 use super::super::proxy::NEAR;
-use crate::program::{Profile, Unknown, fill};
+use crate::program::{Profile, THIS, Unknown, fill};
 use crate::scenario::{Scenario, Tun};
 
 /// Where a program runs: what its placeholders stand for.
@@ -63,12 +64,17 @@ impl Place<'_> {
     }
 }
 
-/// A command of words. The first is a program's name, or its path from the user's folder.
+/// A command of words. The first is a program's name, or its path from the user's folder. It does not end with the process
+/// that has started this one.
 pub(super) fn command(words: &[String]) -> Command {
     let name = words.first().cloned().unwrap_or_default();
-    let program = if name.contains('/') { path::absolute(&name).unwrap_or_else(|_| name.into()) } else { name.into() };
+    let program = match name {
+        name if name == THIS => platform::this_program(),
+        name if name.contains('/') => path::absolute(&name).unwrap_or_else(|_| name.into()),
+        name => name.into(),
+    };
     let mut command = Command::new(program);
-    command.args(words.iter().skip(1));
+    command.args(words.iter().skip(1)).env_remove(PARENT);
     command
 }
 

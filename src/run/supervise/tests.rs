@@ -34,6 +34,8 @@ enum Fault {
     Leak(usize),
     /// It does nothing for the first fifth of every half second.
     Pauses,
+    /// From this time after it accepted, it rests before each read and write.
+    Slows(Duration),
 }
 
 /// The length of its pauses, and how often they come.
@@ -79,6 +81,14 @@ impl LoopbackStream {
                     self.pause = Some(Box::pin(tokio::time::sleep(rest)));
                 }
                 if self.pause.as_mut()?.as_mut().poll(cx).is_pending() {
+                    return Some(Poll::Pending);
+                }
+                self.pause = None;
+                None
+            }
+            Fault::Slows(after) if self.since.elapsed() >= after => {
+                let pause = self.pause.get_or_insert_with(|| Box::pin(tokio::time::sleep(PAUSE)));
+                if pause.as_mut().poll(cx).is_pending() {
                     return Some(Poll::Pending);
                 }
                 self.pause = None;
@@ -160,7 +170,7 @@ impl netstacks::Stream for LoopbackStream {
 
 /// A driver that never ends.
 async fn healthy() -> io::Result<()> {
-    std::future::pending().await
+    future::pending().await
 }
 
 fn scenario(arguments: &str) -> Scenario {
@@ -413,6 +423,16 @@ fn the_intervals_add_up_to_the_bytes_that_arrived() {
 }
 
 #[test]
+fn the_thirds_of_a_server_that_slows_down_show_it() {
+    let outcome = run("-m rr --time 1.5", Fault::Slows(Duration::from_millis(800)), healthy()).unwrap();
+    assert_eq!(outcome.status, Status::Ok, "{:?}", outcome.detail);
+    let [first, second, last] = outcome.thirds.unwrap();
+    assert!(last < first / 2, "{first}, {second}, {last}");
+    assert_eq!(first + second + last, outcome.delivered.bytes);
+    assert_eq!(run("-m reader --bytes 1MB", Fault::None, healthy()).unwrap().thirds, None, "it is too short");
+}
+
+#[test]
 fn corruption_is_found_in_the_bytes_that_are_checked() {
     for mode in ["reader", "writer"] {
         let full = format!("-m {mode} --bytes 1MB --verify full");
@@ -494,4 +514,16 @@ fn an_unknown_congestion_control_is_reported_as_missing() {
     let error = run("-m reader --congestion no-such-thing", Fault::None, healthy()).err().unwrap();
     assert_eq!(error.exit_code(), 3);
     assert!(error.to_string().contains("no-such-thing"), "{error}");
+}
+
+/// A connection at rest must live, also one that is half-closed.
+#[test]
+fn a_connection_that_ends_at_rest_fails_the_run() {
+    for arguments in ["-m idle --parallel 5 --time 0.3", "-m idle --half-closed --parallel 5 --time 0.3"] {
+        assert_eq!(status(arguments, Fault::None).0, Status::Ok, "{arguments}");
+        // It breaks after a byte each way.
+        let (status, detail) = status(arguments, Fault::Reset(2));
+        assert!(matches!(status, Status::Short | Status::Reset), "{arguments}: {status}: {detail}");
+        assert!(detail.contains("hold a connection open"), "{arguments}: {detail}");
+    }
 }

@@ -76,6 +76,8 @@ pub(in crate::sample) fn sample() -> Sample {
             device_drops: Some(8),
             packets: Packets { rx: 700_001, rx_bytes: 1_036_400_123, tx: 15_600, tx_bytes: 811_200 },
             tcp: Some(TcpFacts { rtt_us: Some(33), send_window_bytes: Some(1 << 22), ..TcpFacts::default() }),
+            thirds: Some([300_000_000, 400_000_000, 300_000_007]),
+            recovery_seconds: None,
             intervals: vec![
                 Interval { end: Duration::from_millis(100), bytes: 500_000_000, ..Interval::default() },
                 Interval { end: Duration::from_nanos(179_321_123), bytes: 500_000_007, ..Interval::default() },
@@ -147,7 +149,7 @@ fn requests() -> Sample {
     let mut latency = Latency::new();
     (1..500).for_each(|index| latency.record(Duration::from_micros(index * index)));
     let errors = [("reset".to_owned(), 3)].into();
-    sample.measured.requests = Some(RequestFacts { answered: 499, errors, latency });
+    sample.measured.requests = Some(RequestFacts { answered: 499, errors, latency, blackholes: None });
     sample.measured.link = Some(LinkFacts { lost: 3, duplicated: 2, ..LinkFacts::default() });
     sample
 }

@@ -95,6 +95,10 @@ impl System for Linux {
         network::add_ready_address(interface, address, prefix_len)
     }
 
+    fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
+        network::set_black_hole(interface, is_on)
+    }
+
     fn adopt(interface: &Interface) -> Result<Adopted, Error> {
         network::adopt(interface)
     }

@@ -14,6 +14,7 @@ use netlink_packet_route::link::{
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -127,6 +128,19 @@ pub(super) fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
     link.header.index = index;
     link.attributes.push(LinkAttribute::Mtu(mtu));
     request(RouteNetlinkMessage::SetLink(link))
+}
+
+/// Makes an interface drop every packet that it should send, or send them again: the queueing discipline `blackhole`
+/// (`net/sched/sch_blackhole.c`). The link stays up, and addresses and routes stay.
+pub(super) fn set_black_hole(index: u32, is_on: bool) -> io::Result<()> {
+    let mut message = TcMessage::with_index(index.cast_signed());
+    message.header.parent = TcHandle::ROOT;
+    if is_on {
+        message.attributes.push(TcAttribute::Kind("blackhole".to_owned()));
+        create(RouteNetlinkMessage::NewQueueDiscipline(message))
+    } else {
+        request(RouteNetlinkMessage::DelQueueDiscipline(message))
+    }
 }
 
 /// Creates a veth pair: two interfaces that are joined like the ends of a cable, one in this network and one in the

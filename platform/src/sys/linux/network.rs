@@ -21,11 +21,17 @@ pub(super) fn set_up(interface: &Interface) -> Result<(), Error> {
     let failed = |operation| move |source| Error::new(Class::Failed, operation, name, source);
     let index = index_of(name).map_err(failed("ask the number of"))?;
     netlink::set_mtu(index, (*mtu).into()).map_err(failed("set the MTU of"))?;
-    netlink::set_tx_queue_len(index, *tx_queue_len).map_err(failed("set the queue length of"))?;
+    set_queue(index, name, *tx_queue_len)?;
     add_address(index, name, *address, *prefix_len)?;
     netlink::set_link_up(index).map_err(failed("set up"))?;
     let Some(beyond) = route_to else { return Ok(()) };
     netlink::add_route(index, network_of(*beyond, *prefix_len), *prefix_len).map_err(failed("set a route through"))
+}
+
+fn set_queue(index: u32, name: &str, tx_queue_len: Option<u32>) -> Result<(), Error> {
+    let Some(packets) = tx_queue_len else { return Ok(()) };
+    let failed = |source| Error::new(Class::Failed, "set the queue length of", name, source);
+    netlink::set_tx_queue_len(index, packets).map_err(failed)
 }
 
 fn index_of(interface: &str) -> io::Result<u32> {
@@ -80,6 +86,12 @@ pub(super) fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error>
     added.map_err(|source| Error::new(Class::Failed, "set a route through", interface, source))
 }
 
+/// Makes an interface drop every packet that it should send, or send them again.
+pub(super) fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
+    let set = index_of(interface).and_then(|index| netlink::set_black_hole(index, is_on));
+    set.map_err(|source| Error::new(Class::Failed, "cut or join", interface, source))
+}
+
 /// Adds one more address, and waits until the interface answers for it.
 pub(super) fn add_ready_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
     let failed = |source| Error::new(Class::Failed, "set the address of", interface, source);
@@ -89,7 +101,7 @@ pub(super) fn add_ready_address(interface: &str, address: IpAddr, prefix_len: u8
 
 /// Sets up what the program of a device has left undone.
 pub(super) fn adopt(interface: &Interface) -> Result<Adopted, Error> {
-    let Interface { name, address, prefix_len, route_to, mtu, .. } = interface;
+    let Interface { name, address, prefix_len, route_to, mtu, tx_queue_len } = interface;
     let failed = |operation| move |source| Error::new(Class::Failed, operation, name, source);
     let index = index_of(name).map_err(failed("ask the number of"))?;
     let found = netlink::interface(index).map_err(failed("ask for"))?;
@@ -99,6 +111,7 @@ pub(super) fn adopt(interface: &Interface) -> Result<Adopted, Error> {
     if found.mtu != u32::from(*mtu) {
         netlink::set_mtu(index, (*mtu).into()).map_err(failed("set the MTU of"))?;
     }
+    set_queue(index, name, *tx_queue_len)?;
     if address_of_program.is_none() {
         add_address(index, name, *address, *prefix_len)?;
     }

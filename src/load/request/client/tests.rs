@@ -1,4 +1,4 @@
-//! Requests at a rate, by a clock of the test's own.
+//! When requests are due, by a clock of the test's own.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -94,10 +94,10 @@ impl Sockets for Timed {
     }
 }
 
-/// Runs requests at a rate. Returns when they were due and sent after the begin of the window.
-fn schedule(rate: u32, parallel: usize, delay: Duration) -> Vec<(Duration, Duration)> {
-    let words = format!("x -n lwip -m rr --layer loopback --rate {rate} --parallel {parallel} --time 2 --verify off");
-    let scenario = Scenario::try_from(Cli::try_parse_from(words.replace("-n lwip ", "").split(' ')).unwrap().run);
+/// Runs requests for two seconds. Returns when they were sent after the begin of the window, and their results.
+fn run(options: &str, parallel: usize, delay: Duration) -> (Vec<Duration>, Requested) {
+    let words = format!("x -m rr --layer loopback {options} --parallel {parallel} --time 2 --verify off");
+    let scenario = Scenario::try_from(Cli::try_parse_from(words.split(' ')).unwrap().run);
     let exchange = Arc::new(Exchange::of(&scenario.unwrap(), &Arc::from([])).unwrap());
     let sent = Arc::new(Mutex::new(Vec::new()));
     let sockets =
@@ -107,8 +107,14 @@ fn schedule(rate: u32, parallel: usize, delay: Duration) -> Vec<(Duration, Durat
     let answered = exchange.timed() as usize;
     let mut sent = sent.lock().unwrap().clone();
     let timed = sent.split_off(sent.len() - answered);
+    (timed.iter().map(|at| *at - timed[0]).collect(), exchange.finished().unwrap())
+}
+
+/// Runs requests at a rate. Returns when they were due and sent after the begin of the window.
+fn schedule(rate: u32, parallel: usize, delay: Duration) -> Vec<(Duration, Duration)> {
+    let (sent, _) = run(&format!("--rate {rate}"), parallel, delay);
     let due = |index: usize| Duration::from_nanos(index as u64 * 1_000_000_000 / u64::from(rate));
-    timed.iter().enumerate().map(|(index, at)| (due(index), *at - timed[0])).collect()
+    sent.iter().enumerate().map(|(index, at)| (due(index), *at)).collect()
 }
 
 #[test]
@@ -127,4 +133,20 @@ fn a_late_answer_delays_the_next_request() {
     assert!(late.iter().enumerate().all(|(index, (_, at))| *at == Duration::from_micros(1500) * index as u32));
     let two = schedule(1000, 2, Duration::from_micros(1500));
     assert!(two.iter().all(|(due, at)| due == at), "{two:?}");
+}
+
+/// A connection thinks between a response and its next request, and the first times to think are evenly spread.
+#[test]
+fn a_request_is_due_when_its_connection_has_thought() {
+    let delay = Duration::from_millis(1);
+    let (sent, made) = run("--think 299ms", 3, delay);
+    let due = |index: u32| {
+        let (turn, connection) = (index / 3, index % 3);
+        Duration::from_millis(299).mul_f64(f64::from(connection) / 3.0) + Duration::from_millis(300) * turn
+    };
+    assert_eq!(sent, (0..21).map(due).collect::<Vec<_>>());
+    // The last response comes after the window.
+    assert_eq!((made.answered, made.latency.count()), (20, 21));
+    // Latency counts from then. The histogram has three digits.
+    assert!(made.latency.quantile_us(1.0).unwrap() <= 1001.0);
 }

@@ -1,0 +1,65 @@
+//! The limit of a path on the length of packets.
+
+use std::time::{Duration, Instant};
+
+use super::path::Packet;
+use super::plan::PathMtu;
+use crate::PacketMeta;
+use crate::packet::{TcpLayout, Transport, UDP, UDP_HEADER_LEN, packet_too_big};
+
+/// The shortest time between two errors (RFC 1812, 4.3.2.8; RFC 4443, 2.4 f).
+const BETWEEN_ERRORS: Duration = Duration::from_millis(1);
+
+/// "Don't fragment", in the seventh byte of an IPv4 header (RFC 791, 3.1).
+const DONT_FRAGMENT: u8 = 0x40;
+
+/// The limit of one direction.
+#[derive(Debug)]
+pub(super) struct Limit {
+    mtu: Option<PathMtu>,
+    /// When the last error was made.
+    told: Option<Instant>,
+}
+
+impl Limit {
+    pub(super) const fn new(mtu: Option<PathMtu>) -> Self {
+        Self { mtu, told: None }
+    }
+
+    /// Whether a packet of this length may be too long.
+    pub(super) fn may_stop(&self, len: usize) -> bool {
+        self.mtu.is_some_and(|mtu| len > mtu.len.into())
+    }
+
+    /// Whether a packet is too long.
+    pub(super) fn stops(&self, meta: PacketMeta, packet: &[u8]) -> bool {
+        let may_fragment = |packet: &[u8]| matches!(packet, [first, _, _, _, _, _, flags, ..] if first >> 4 == 4 && flags & DONT_FRAGMENT == 0);
+        self.may_stop(packet.len()) && self.may_stop(segment_len(meta, packet)) && !may_fragment(packet)
+    }
+
+    /// The error about a packet that was too long, if its sender is told now.
+    pub(super) fn error(&mut self, packet: &[u8]) -> Option<Packet> {
+        let mtu = self.mtu.filter(|mtu| mtu.tells)?;
+        let now = Instant::now();
+        if self.told.is_some_and(|told| now - told < BETWEEN_ERRORS) {
+            return None;
+        }
+        let error = packet_too_big(mtu.len, packet)?;
+        self.told = Some(now);
+        Some((PacketMeta::default(), error))
+    }
+}
+
+/// The length of a packet or, for a super-packet, that of its first segment.
+fn segment_len(meta: PacketMeta, packet: &[u8]) -> usize {
+    let headers = || {
+        let Transport { protocol, at, .. } = Transport::parse(packet)?;
+        if protocol == UDP {
+            Some(at + UDP_HEADER_LEN)
+        } else {
+            TcpLayout::parse(packet).map(|layout| layout.payload_at)
+        }
+    };
+    let segment = meta.gso_size.and_then(|payload| Some(headers()? + usize::from(payload.get())));
+    segment.map_or(packet.len(), |len| len.min(packet.len()))
+}

@@ -1,0 +1,98 @@
+//! Writes ICMP errors.
+
+use super::checksum::{fold, sum};
+use super::{
+    ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP, Transport, UDP, addresses, pseudo_header_sum_of, write_ip,
+};
+
+/// Length of the header of an ICMP error, in bytes.
+const ICMP_HEADER_LEN: usize = 8;
+
+/// The longest error, in bytes (RFC 1812, 4.3.2.3; RFC 4443, 2.4 c).
+const LONGEST_V4: usize = 576;
+const LONGEST_V6: usize = 1280;
+
+/// The message of a router that could not pass on a packet because it is longer than the `mtu` of the next link: ICMP's
+/// "fragmentation needed" (RFC 1191, 4) or `ICMPv6`'s "packet too big" (RFC 4443, 3.2). It comes from the destination of
+/// the packet: a router would have an address of its own. `None` for packets other than TCP and UDP, and for fragments:
+/// an ICMP error must have no error as its reply (RFC 1812, 4.3.2.7).
+///
+/// ```
+/// use platform::packet::{ICMP, IPV4_HEADER_LEN, Transport, UDP, packet_too_big, write_ip};
+///
+/// let mut packet = [0; 1500];
+/// write_ip(&mut packet, "10.0.0.1".parse()?, "10.0.0.2".parse()?, UDP, 1480);
+/// let error = packet_too_big(1400, &packet).ok_or("neither TCP nor UDP")?;
+/// assert_eq!(Transport::parse(&error), Some(Transport { ipv6: false, protocol: ICMP, at: IPV4_HEADER_LEN }));
+/// // Destination unreachable, fragmentation needed, and the MTU.
+/// assert_eq!((&error[20..22], &error[24..28]), (&[3, 4][..], &1400_u32.to_be_bytes()[..]));
+/// assert_eq!(packet_too_big(1400, &error), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn packet_too_big(mtu: u16, packet: &[u8]) -> Option<Vec<u8>> {
+    let Transport { ipv6, .. } =
+        Transport::parse(packet).filter(|transport| matches!(transport.protocol, TCP | UDP))?;
+    let (source, destination) = addresses(packet)?;
+    let (protocol, kind, at, longest) =
+        if ipv6 { (ICMPV6, [2, 0], IPV6_HEADER_LEN, LONGEST_V6) } else { (ICMP, [3, 4], IPV4_HEADER_LEN, LONGEST_V4) };
+    let quoted = &packet[..packet.len().min(longest - at - ICMP_HEADER_LEN)];
+    let len = at + ICMP_HEADER_LEN + quoted.len();
+    let mut error = vec![0; len];
+    write_ip(&mut error, destination, source, protocol, len - at)?;
+    error[at..at + 2].copy_from_slice(&kind);
+    error[at + 4..at + ICMP_HEADER_LEN].copy_from_slice(&u32::from(mtu).to_be_bytes());
+    error[at + ICMP_HEADER_LEN..].copy_from_slice(quoted);
+    // Only ICMPv6 sums a pseudo-header (RFC 4443, 2.3).
+    let pseudo_header = if ipv6 { pseudo_header_sum_of(protocol, &error, at, len) } else { 0 };
+    let checksum = !fold(u64::from(pseudo_header) + u64::from(sum(&error[at..])));
+    error[at + 2..at + 4].copy_from_slice(&checksum.to_be_bytes());
+    Some(error)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use etherparse::icmpv4::DestUnreachableHeader;
+    use etherparse::{Icmpv4Type, Icmpv6Type, PacketBuilder, PacketHeaders, TransportHeader};
+
+    use super::*;
+
+    #[test]
+    fn an_error_is_as_etherparse_reads_it_and_quotes_the_packet() {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 9).tcp(1, 2, 3, 4).write(&mut v4, &[5; 1460]).unwrap();
+        PacketBuilder::ipv6([1; 16], [2; 16], 9).udp(1, 2).write(&mut v6, &[5; 1452]).unwrap();
+        for (packet, mtu, len) in [(&v4, 1300, LONGEST_V4), (&v6, 1280, LONGEST_V6)] {
+            let error = packet_too_big(mtu, packet).unwrap();
+            assert_eq!(error.len(), len);
+            let (to, from) = addresses(packet).unwrap();
+            assert_eq!(addresses(&error), Some((from, to)));
+            let headers = PacketHeaders::from_ip_slice(&error).unwrap();
+            match headers.transport.unwrap() {
+                TransportHeader::Icmpv4(icmp) => {
+                    let needed = DestUnreachableHeader::FragmentationNeeded { next_hop_mtu: mtu };
+                    assert_eq!(icmp.icmp_type, Icmpv4Type::DestinationUnreachable(needed));
+                    assert_eq!(icmp.checksum, icmp.icmp_type.calc_checksum(headers.payload.slice()));
+                }
+                TransportHeader::Icmpv6(icmp) => {
+                    assert_eq!(icmp.icmp_type, Icmpv6Type::PacketTooBig { mtu: mtu.into() });
+                    let checksum = icmp.icmp_type.calc_checksum([2; 16], [1; 16], headers.payload.slice());
+                    assert_eq!(icmp.checksum, checksum.unwrap());
+                }
+                other => unreachable!("{other:?}"),
+            }
+            assert!(packet.starts_with(headers.payload.slice()));
+        }
+    }
+
+    #[test]
+    fn there_is_no_error_about_an_error_a_fragment_or_a_scrap() {
+        let mut packet = Vec::new();
+        PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 9).udp(1, 2).write(&mut packet, &[5; 1460]).unwrap();
+        assert_eq!(packet_too_big(1300, &packet[..7]), None);
+        assert_eq!(packet_too_big(1300, &packet_too_big(1300, &packet).unwrap()), None);
+        packet[6] = 0x20;
+        assert_eq!(packet_too_big(1300, &packet), None);
+    }
+}

@@ -1,0 +1,113 @@
+//! Idle connections and UDP flows: opened, asked once, held open, and closed. The memory is read after each step.
+//!
+//! A connection that breaks fails the run. A flow without an answer counts as lost, as any datagram does.
+
+use std::io;
+use std::ops::Range;
+use std::process;
+use std::sync::Arc;
+
+use platform::ProcessMeter;
+
+use super::{Requester, Slot};
+use crate::load::engine::Engine;
+use crate::load::error::LoadError;
+use crate::load::request::PATIENCE;
+use crate::load::sockets::Sockets;
+use crate::load::window::Window;
+
+/// Most flows that are asked at once: a device's queue may hold 500 packets.
+const AT_ONCE: usize = 256;
+
+impl Requester {
+    /// Opens all connections, and makes a request on each.
+    pub(super) fn open_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
+        // The first connection pays one-time costs, which are left out.
+        engine.connect(self, 0..1)?;
+        self.ask_each(engine, 0..1)?;
+        self.end_half(engine, 0..1)?;
+        self.idle_facts.rss_before_bytes = rss_bytes(window);
+        engine.connect(self, 1..self.slots.len())?;
+        self.ask_each(engine, 1..self.slots.len())?;
+        self.end_half(engine, 1..self.slots.len())?;
+        if self.answered == 0 { Err(LoadError::Silent { sent: self.counts.sent }) } else { Ok(()) }
+    }
+
+    /// Makes a request on some connections, and waits for the responses. Over UDP only so many are sent at once that no
+    /// queue on the way is too short for them.
+    fn ask_each<S: Sockets>(&mut self, engine: &mut Engine<S>, slots: Range<usize>) -> Result<(), LoadError> {
+        let at_once = if self.exchange.is_udp() { AT_ONCE } else { usize::MAX };
+        let mut asked = slots.start;
+        for index in slots {
+            let now = engine.now();
+            self.start(&mut engine.sockets, index, now)?;
+            if index + 1 - asked == at_once {
+                let is_answered = |slot: &Slot| slot.due.is_empty();
+                engine.turn_until(self, now + PATIENCE, |work, _| work.slots[asked..=index].iter().all(is_answered))?;
+                asked = index + 1;
+            }
+        }
+        self.stop(engine)?;
+        self.counts.verdict(self.answered)
+    }
+
+    /// Closes the client's half of some connections, and waits until the server has read the end of each. Only
+    /// half-closed connections have that.
+    fn end_half<S: Sockets>(&mut self, engine: &mut Engine<S>, slots: Range<usize>) -> Result<(), LoadError> {
+        let exchange = Arc::clone(&self.exchange);
+        if !exchange.is_half_closed {
+            return Ok(());
+        }
+        let ended = slots.end as u64;
+        for index in slots {
+            engine.sockets.end_writing(index).map_err(LoadError::io("half-close a connection"))?;
+        }
+        engine.turn_until(self, engine.now() + exchange.drain, |_, _| exchange.half_closed() >= ended)?;
+        if exchange.half_closed() < ended {
+            return Err(LoadError::io("half-close a connection")(io::ErrorKind::TimedOut.into()));
+        }
+        Ok(())
+    }
+
+    /// Holds the connections open for the time of the window.
+    pub(super) fn hold_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
+        // The wakeups of another process are not known.
+        let is_carried = window.usage().carrier_rss_bytes.is_some();
+        let wakeups = || platform::wakeups_of_process().filter(|_| !is_carried);
+        let slept = wakeups();
+        self.idle_facts.rss_open_bytes = rss_bytes(window);
+        engine.turn_until(self, engine.now() + self.exchange.time, |_, _| false)?;
+        self.idle_facts.wakeups = slept.and_then(|slept| Some(wakeups()? - slept));
+        Ok(())
+    }
+
+    /// Has the server end the half-closed connections that are left, and waits for its last bytes.
+    fn end_other_half<S: Sockets>(&mut self, engine: &mut Engine<S>) -> Result<(), LoadError> {
+        let answered = self.answered;
+        let now = engine.now();
+        self.slots.iter_mut().filter(|slot| slot.is_taken).for_each(|slot| slot.due.push_back(now));
+        self.exchange.rest.close();
+        self.stop(engine)?;
+        // They answer once more for the same connection.
+        self.answered = answered;
+        Ok(())
+    }
+
+    /// Closes all connections, and waits for the subject to release their memory.
+    pub(super) fn close_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
+        (self.idle_facts.connections, self.idle_facts.release) = (self.answered, self.exchange.release);
+        self.idle_facts.rss_idle_bytes = rss_bytes(window);
+        if self.exchange.is_half_closed {
+            self.end_other_half(engine)?;
+        }
+        (0..self.slots.len()).for_each(|index| self.close(&mut engine.sockets, index));
+        engine.turn_until(self, engine.now() + self.exchange.release, |_, _| false)?;
+        self.idle_facts.rss_closed_bytes = rss_bytes(window);
+        self.counts.verdict(self.idle_facts.connections)
+    }
+}
+
+/// The resident set of the subject's process.
+fn rss_bytes(window: &Window) -> Option<u64> {
+    window.usage().carrier_rss_bytes.or_else(|| ProcessMeter::of(process::id()).rss_bytes())
+}

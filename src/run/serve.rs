@@ -1,0 +1,55 @@
+//! The proxy as a program.
+
+use std::io::{self, Write};
+
+use platform::{Class, Error, Interrupts, Link, TunDevice};
+
+use super::error::RunError;
+use super::runtime::runtime;
+use crate::plan::ProxyPlan;
+use crate::proxy::{Config, Proxy, Running};
+
+/// Open files other than the sockets of flows.
+const SPARE_DESCRIPTORS: u64 = 64;
+
+/// Serves until the user interrupts it, or the device or the stack fails. Writes a line to `out` when packets are served:
+/// callers wait for this line.
+///
+/// # Errors
+///
+/// The interface or the device cannot be used, or has failed.
+pub fn serve(plan: &ProxyPlan, out: &mut impl Write) -> Result<(), RunError> {
+    // One socket for each connection, and one for each UDP flow. If the limit stays lower, flows beyond it fail.
+    platform::allow_open_files(2 * plan.config.max_flows as u64 + SPARE_DESCRIPTORS);
+    let failed = |operation, object: &str| {
+        let object = object.to_owned();
+        move |source| RunError::from(Error::new(Class::Failed, operation, object, source))
+    };
+    let runtime = runtime(plan.runtime).map_err(failed("start", "the runtime"))?;
+    runtime.block_on(async {
+        let proxy = Proxy::new(Config { report, ..plan.config.clone() })?;
+        let device = TunDevice::open(&plan.device)?;
+        let mut interrupts = Interrupts::catch().map_err(failed("watch", "interrupts"))?;
+        let (name, offload) = (device.name().to_owned(), device.capabilities().segmentation.any());
+        let mut running = proxy.start(device, plan.stack)?;
+        announce(&name, offload, plan, &running, out).map_err(failed("write to", "standard output"))?;
+        tokio::select! {
+            () = interrupts.next() => Ok(()),
+            ended = running.ended() => ended.map_err(failed("serve", &name)),
+        }
+    })
+}
+
+fn announce(name: &str, offload: bool, plan: &ProxyPlan, running: &Running, out: &mut impl Write) -> io::Result<()> {
+    let (stack, version) = (plan.stack, &running.effective().stack_version);
+    let (mtu, interface) = (plan.device.mtu, &plan.config.interface);
+    let offload = if offload { "on" } else { "off" };
+    writeln!(out, "{name}: {stack} {version}, MTU {mtu}, offload {offload}, on to {interface}")?;
+    out.flush()
+}
+
+/// Prints an error that no message can report to a client.
+pub(super) fn report(text: &str) {
+    // If standard error is closed, nobody wants to know.
+    let _closed = writeln!(io::stderr(), "{text}");
+}
