@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use platform::packet::checksum::sum;
-use platform::packet::{ICMP, ICMPV6, TCP, Transport, UDP, addresses, write_ip};
+use platform::packet::{TCP, Transport, UDP, addresses, icmp_error, write_ip};
 
 use crate::wire::transport_sum;
 
@@ -17,16 +17,8 @@ fn packet(from: IpAddr, to: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
 /// Returns an ICMP error (RFC 792, RFC 4443) about a packet of the stack, sent by the packet's receiver. `rest` is the
 /// four bytes after the checksum.
 pub(crate) fn error(kind: u8, code: u8, rest: u32, about: &[u8]) -> Vec<u8> {
-    let Some((source, destination)) = addresses(about) else { return Vec::new() };
-    let mut message = vec![kind, code, 0, 0];
-    message.extend(rest.to_be_bytes());
-    message.extend(&about[..about.len().min(if source.is_ipv6() { 500 } else { 28 })]);
-    let protocol = if source.is_ipv6() { ICMPV6 } else { ICMP };
-    let mut packet = packet(destination, source, protocol, &message);
-    let at = packet.len() - message.len();
-    let checksum = !if source.is_ipv6() { transport_sum(&packet, at, protocol) } else { sum(&message) };
-    packet[at + 2..at + 4].copy_from_slice(&checksum.to_be_bytes());
-    packet
+    let quoted = if addresses(about).is_some_and(|(source, _)| source.is_ipv6()) { 500 } else { 28 };
+    icmp_error(kind, code, rest, about, quoted).unwrap_or_default()
 }
 
 /// Replaces bytes of the TCP header of a packet. The checksum is right afterwards.

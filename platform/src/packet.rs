@@ -45,7 +45,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use self::checksum::{fold, sum};
 pub(crate) use self::headers::write_ipv4_checksum;
 pub use self::headers::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, write_ip, write_ip_len, write_tcp};
-pub use self::icmp::packet_too_big;
+pub use self::icmp::{icmp_error, packet_too_big};
 pub use self::tcp::{TcpLayout, TcpOption, TcpOptions, TcpSegment, flags, offset};
 
 /// Protocol number of ICMP over IPv4.

@@ -32,18 +32,28 @@ const LONGEST_V6: usize = 1280;
 pub fn packet_too_big(mtu: u16, packet: &[u8]) -> Option<Vec<u8>> {
     let Transport { ipv6, .. } =
         Transport::parse(packet).filter(|transport| matches!(transport.protocol, TCP | UDP))?;
-    let (source, destination) = addresses(packet)?;
-    let (protocol, kind, at, longest) =
-        if ipv6 { (ICMPV6, [2, 0], IPV6_HEADER_LEN, LONGEST_V6) } else { (ICMP, [3, 4], IPV4_HEADER_LEN, LONGEST_V4) };
-    let quoted = &packet[..packet.len().min(longest - at - ICMP_HEADER_LEN)];
+    let (kind, code, quoted) = if ipv6 {
+        (2, 0, LONGEST_V6 - IPV6_HEADER_LEN - ICMP_HEADER_LEN)
+    } else {
+        (3, 4, LONGEST_V4 - IPV4_HEADER_LEN - ICMP_HEADER_LEN)
+    };
+    icmp_error(kind, code, mtu.into(), packet, quoted)
+}
+
+/// An ICMP error (RFC 792, RFC 4443) about a packet, sent by the packet's receiver. `rest` is the four bytes after the
+/// checksum. Up to so many bytes of the packet are quoted. `None` for something that is no IP packet.
+pub fn icmp_error(kind: u8, code: u8, rest: u32, about: &[u8], quoted: usize) -> Option<Vec<u8>> {
+    let (source, destination) = addresses(about)?;
+    let (protocol, at) = if source.is_ipv6() { (ICMPV6, IPV6_HEADER_LEN) } else { (ICMP, IPV4_HEADER_LEN) };
+    let quoted = &about[..about.len().min(quoted)];
     let len = at + ICMP_HEADER_LEN + quoted.len();
     let mut error = vec![0; len];
     write_ip(&mut error, destination, source, protocol, len - at)?;
-    error[at..at + 2].copy_from_slice(&kind);
-    error[at + 4..at + ICMP_HEADER_LEN].copy_from_slice(&u32::from(mtu).to_be_bytes());
+    error[at..at + 2].copy_from_slice(&[kind, code]);
+    error[at + 4..at + ICMP_HEADER_LEN].copy_from_slice(&rest.to_be_bytes());
     error[at + ICMP_HEADER_LEN..].copy_from_slice(quoted);
     // Only ICMPv6 sums a pseudo-header (RFC 4443, 2.3).
-    let pseudo_header = if ipv6 { pseudo_header_sum_of(protocol, &error, at, len) } else { 0 };
+    let pseudo_header = if source.is_ipv6() { pseudo_header_sum_of(protocol, &error, at, len) } else { 0 };
     let checksum = !fold(u64::from(pseudo_header) + u64::from(sum(&error[at..])));
     error[at + 2..at + 4].copy_from_slice(&checksum.to_be_bytes());
     Some(error)
