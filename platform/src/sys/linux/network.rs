@@ -81,9 +81,12 @@ fn is_solicited(interface: &str, address: IpAddr) -> io::Result<bool> {
 }
 
 pub(super) fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
-    let prefix_len = if host.is_ipv6() { 128 } else { 32 };
-    let added = index_of(interface).and_then(|index| netlink::add_route(index, host, prefix_len));
+    let added = index_of(interface).and_then(|index| route_to_host(index, host));
     added.map_err(|source| Error::new(Class::Failed, "set a route through", interface, source))
+}
+
+fn route_to_host(index: u32, host: IpAddr) -> io::Result<()> {
+    netlink::add_route(index, host, if host.is_ipv6() { 128 } else { 32 })
 }
 
 /// Makes an interface drop every packet that it should send, or send them again.
@@ -99,7 +102,7 @@ pub(super) fn add_ready_address(interface: &str, address: IpAddr, prefix_len: u8
     netlink::wait_until(|| is_solicited(interface, address)).map_err(failed)
 }
 
-/// Sets up what the program of a device has left undone.
+/// Sets up a device where its program has not.
 pub(super) fn adopt(interface: &Interface) -> Result<Adopted, Error> {
     let Interface { name, address, prefix_len, route_to, mtu, tx_queue_len } = interface;
     let failed = |operation| move |source| Error::new(Class::Failed, operation, name, source);
@@ -119,9 +122,8 @@ pub(super) fn adopt(interface: &Interface) -> Result<Adopted, Error> {
         netlink::set_link_up(index).map_err(failed("set up"))?;
     }
     if let Some(host) = route_to {
-        let added = netlink::add_route(index, *host, if host.is_ipv6() { 128 } else { 32 });
         // The program may have the same route.
-        let added = added.or_else(|source| match source.raw_os_error() {
+        let added = route_to_host(index, *host).or_else(|source| match source.raw_os_error() {
             Some(libc::EEXIST) => Ok(()),
             _ => Err(source),
         });
