@@ -213,9 +213,7 @@ async fn attend(mut child: process::Child, kill: watch::Receiver<()>, ended: wat
         bytes.len() < MAX_OUTPUT
     });
     let stderr = read(child.stderr.take(), kill.clone(), |bytes| {
-        if bytes.len() >= 2 * MAX_ERRORS {
-            bytes.drain(..bytes.len() - MAX_ERRORS);
-        }
+        keep_end(bytes);
         true
     });
     let end = async {
@@ -235,7 +233,7 @@ async fn attend(mut child: process::Child, kill: watch::Receiver<()>, ended: wat
     };
     let (status, stdout, stderr) = tokio::join!(end, stdout, stderr);
     let by = status.map_or_else(|error| ProcessEnd::Crashed(error.to_string()), ProcessEnd::of);
-    let stderr = String::from_utf8_lossy(&stderr[stderr.len().saturating_sub(MAX_ERRORS)..]).into_owned();
+    let stderr = end_of(&stderr);
     // The receiver may be gone.
     let _unheard = ended.send(Some(Arc::new(End { by, stdout, stderr })));
 }
@@ -256,6 +254,18 @@ async fn read(
     bytes
 }
 
+/// Drops the beginning of an output that has become long, so rarely that it costs little for each byte.
+fn keep_end(output: &mut Vec<u8>) {
+    if output.len() >= 2 * MAX_ERRORS {
+        output.drain(..output.len() - MAX_ERRORS);
+    }
+}
+
+/// The last part of an output.
+fn end_of(output: &[u8]) -> String {
+    String::from_utf8_lossy(&output[output.len().saturating_sub(MAX_ERRORS)..]).into_owned()
+}
+
 /// Waits until the sender of a channel is dropped.
 async fn closed(mut channel: watch::Receiver<()>) {
     while channel.changed().await.is_ok() {}
@@ -268,7 +278,7 @@ pub struct Printed(Arc<Mutex<Vec<u8>>>);
 impl Printed {
     /// Its last bytes, up to 64 KiB.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+        end_of(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn keep(&self, mut output: impl Read) {
@@ -276,8 +286,7 @@ impl Printed {
         while let Ok(len @ 1..) = output.read(&mut bytes) {
             let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             kept.extend_from_slice(&bytes[..len]);
-            let excess = kept.len().saturating_sub(MAX_ERRORS);
-            kept.drain(..excess);
+            keep_end(&mut kept);
         }
     }
 }
