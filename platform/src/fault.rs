@@ -382,8 +382,11 @@ impl State {
             self.send_due(link, faults)?;
             link.flush()?;
         }
-        self.waiting = readable.is_pending().then(|| cx.waker().clone());
-        self.set_alarm(now);
+        // Only a packet that becomes due and an error about a packet that was sent wake the task.
+        if self.alarm.is_some() || self.tx_limit.is_set() {
+            self.waiting = readable.is_pending().then(|| cx.waker().clone());
+            self.set_alarm(now);
+        }
         readable
     }
 

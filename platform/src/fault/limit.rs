@@ -26,6 +26,11 @@ impl Limit {
         Self { mtu, told: None }
     }
 
+    /// Whether there is one.
+    pub(super) const fn is_set(&self) -> bool {
+        self.mtu.is_some()
+    }
+
     /// Whether a packet of this length may be too long.
     pub(super) fn may_stop(&self, len: usize) -> bool {
         self.mtu.is_some_and(|mtu| len > mtu.len.into())
