@@ -11,7 +11,6 @@ mod forward;
 mod matrix;
 mod proxy;
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 
 use clap_complete::Shell;
@@ -76,7 +75,7 @@ pub enum Plan {
     /// A list of the programs that have a profile.
     Programs(Vec<Profile>),
     /// The text of a profile.
-    ShowProgram(Cow<'static, str>),
+    ShowProgram(String),
     /// A profile that has been checked.
     CheckProgram(Box<Profile>),
     /// A check of what this machine can run.

@@ -6,7 +6,6 @@
 mod name;
 mod template;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, File};
@@ -102,35 +101,38 @@ pub enum Upstream {
     Direct,
 }
 
-/// The profiles of this program: name and text.
-static BUILT_IN: [(&str, &str); 8] = [
-    ("kernel", include_str!("program/profiles/kernel.toml")),
-    ("socks5", include_str!("program/profiles/socks5.toml")),
-    ("tun2proxy", include_str!("program/profiles/tun2proxy.toml")),
-    ("sing-box-gvisor", include_str!("program/profiles/sing-box-gvisor.toml")),
-    ("sing-box-system", include_str!("program/profiles/sing-box-system.toml")),
-    ("sing-box-mixed", include_str!("program/profiles/sing-box-mixed.toml")),
-    ("sing-box-gvisor-direct", include_str!("program/profiles/sing-box-gvisor-direct.toml")),
-    ("sing-box-system-direct", include_str!("program/profiles/sing-box-system-direct.toml")),
+/// The profiles of this program, but for our proxy: the name, the text, and the word that stands for STACK in the text.
+static BUILT_IN: [(&str, &str, &str); 8] = [
+    ("kernel", include_str!("program/profiles/kernel.toml"), ""),
+    ("socks5", include_str!("program/profiles/socks5.toml"), ""),
+    ("tun2proxy", include_str!("program/profiles/tun2proxy.toml"), ""),
+    ("sing-box-gvisor", SING_BOX, "gvisor"),
+    ("sing-box-system", SING_BOX, "system"),
+    ("sing-box-mixed", SING_BOX, "mixed"),
+    ("sing-box-gvisor-direct", SING_BOX_DIRECT, "gvisor"),
+    ("sing-box-system-direct", SING_BOX_DIRECT, "system"),
 ];
 
-/// The profile of our proxy on the stack STACK.
+const SING_BOX: &str = include_str!("program/profiles/sing-box.toml");
+const SING_BOX_DIRECT: &str = include_str!("program/profiles/sing-box-direct.toml");
+
+/// The profile of our proxy on a stack.
 const OWN: &str = include_str!("program/profiles/own.toml");
 
-/// The stacks that our proxy can run on in this build.
-fn stacks() -> impl Iterator<Item = StackKind> {
-    StackKind::ALL.into_iter().filter(|stack| stack.compiled_in())
+/// All profiles of this program: those of stacks that this build has are our proxy.
+fn built_in() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let stacks = StackKind::ALL.into_iter().filter(|stack| stack.compiled_in());
+    BUILT_IN.into_iter().chain(stacks.map(|stack| (stack.name(), OWN, stack.name())))
 }
 
-/// The names of the profiles that are part of this program: those of stacks are our proxy.
+/// The names of the profiles that are part of this program.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    BUILT_IN.iter().map(|(name, _)| *name).chain(stacks().map(StackKind::name))
+    built_in().map(|(name, ..)| name)
 }
 
 /// The text of a profile that is part of this program.
-pub fn text(name: &str) -> Option<Cow<'static, str>> {
-    let own = || stacks().find(|stack| stack.name() == name).map(|_| OWN.replace("STACK", name).into());
-    BUILT_IN.iter().find(|(of, _)| *of == name).map(|(_, text)| Cow::Borrowed(*text)).or_else(own)
+pub fn text(name: &str) -> Option<String> {
+    built_in().find(|(of, ..)| *of == name).map(|(_, text, stack)| text.replace("STACK", stack))
 }
 
 impl Profile {
