@@ -125,6 +125,14 @@ fn built_in() -> impl Iterator<Item = (&'static str, &'static str, &'static str)
     BUILT_IN.into_iter().chain(stacks.map(|stack| (stack.name(), OWN, stack.name())))
 }
 
+/// The profiles without a program, with which the others are compared.
+const BASELINES: [&str; 2] = ["kernel", "socks5"];
+
+/// Whether the name is that of a profile without a program.
+pub(crate) fn is_baseline(name: ProgramName) -> bool {
+    BASELINES.contains(&name.as_str())
+}
+
 /// The names of the profiles that are part of this program.
 pub fn names() -> impl Iterator<Item = &'static str> {
     built_in().map(|(name, ..)| name)

@@ -8,6 +8,7 @@ fn every_profile_of_this_program_is_read_by_its_name() {
         let profile = Profile::named(name).unwrap();
         assert_eq!((profile.name.as_str(), profile.typed.as_str()), (name, name));
         assert_eq!(profile.command.is_empty(), profile.role == Role::Route, "{name}");
+        assert_eq!(is_baseline(profile.name), profile.role == Role::Route, "{name}");
     }
     let refused = Profile::named("no-such").unwrap_err();
     assert!(refused.contains("tun2proxy") && refused.contains("by their path"), "{refused}");

@@ -12,7 +12,7 @@ use super::{
     Conditions, DEFAULT_MTU, Forwarder, Generator, Layer, Mode, Protocol, Requests, RuntimeKind, Scenario, Subject,
     Workload, plural,
 };
-use crate::program::ProgramName;
+use crate::program::{ProgramName, is_baseline};
 
 /// A scenario without its amounts: samples of equal cells are runs of the same thing. `None` is what the
 /// subject does not have.
@@ -244,8 +244,7 @@ impl Cell {
 
     /// Whether it is one of those that are compared: a stack or a program, and not the kernel alone beside them.
     pub fn is_contender(&self) -> bool {
-        self.stack().is_some()
-            || self.program().is_some_and(|program| !["kernel", "socks5"].contains(&program.as_str()))
+        self.stack().is_some() || self.program().is_some_and(|program| !is_baseline(program))
     }
 
     /// The forwarder in it.
