@@ -188,11 +188,12 @@ impl Running {
     ) -> Result<(), Reason> {
         if self.process.is_some() {
             let near = platform::folder_of_thread();
-            while platform::interface_counts(&near, &place.tun.name).is_none() {
-                let made: Vec<_> = platform::interface_names(&near)
-                    .into_iter()
-                    .filter(|name| !["lo", NEAR].contains(&name.as_str()))
-                    .collect();
+            loop {
+                let mut made = platform::interface_names(&near);
+                if made.contains(&place.tun.name) {
+                    break;
+                }
+                made.retain(|name| !["lo", NEAR].contains(&name.as_str()));
                 let late = if made.is_empty() {
                     format!("made no device {}", place.tun.name)
                 } else {
