@@ -64,7 +64,7 @@ impl<T: Clone> Values for Option<List<T>> {
     }
 
     fn pick(&mut self, index: usize) {
-        *self = self.iter().flat_map(|list| &list.0).nth(index).map(|value| List(vec![value.clone()]));
+        *self = nth(&*self, index);
     }
 }
 
@@ -75,14 +75,13 @@ impl<T: Clone> Values for Vec<List<T>> {
     }
 
     fn pick(&mut self, index: usize) {
-        *self = self
-            .iter()
-            .flat_map(|list| &list.0)
-            .nth(index)
-            .map(|value| List(vec![value.clone()]))
-            .into_iter()
-            .collect();
+        *self = nth(&*self, index).into_iter().collect();
     }
+}
+
+/// The value at an index of several lists, as a list.
+fn nth<'a, T: Clone + 'a>(lists: impl IntoIterator<Item = &'a List<T>>, index: usize) -> Option<List<T>> {
+    lists.into_iter().flat_map(|list| &list.0).nth(index).map(|value| List(vec![value.clone()]))
 }
 
 /// Parses a list with this parser of an item.
