@@ -42,7 +42,7 @@ pub(crate) const THIS: &str = env!("CARGO_PKG_NAME");
 /// Longest profile, in bytes.
 const MAX_PROFILE: u64 = 64 << 10;
 
-/// How a program is started and what it needs.
+/// The start of a program, and the things that it needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
@@ -128,7 +128,7 @@ fn built_in() -> impl Iterator<Item = (&'static str, &'static str, &'static str)
 /// The profiles without a program, with which the others are compared.
 const BASELINES: [&str; 2] = ["kernel", "socks5"];
 
-/// Whether the name is that of a profile without a program.
+/// Whether a profile without a program has this name.
 pub(crate) fn is_baseline(name: ProgramName) -> bool {
     BASELINES.contains(&name.as_str())
 }
@@ -148,7 +148,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// Says what is wrong with it: in a file with line and column.
+    /// The reason why it is refused: for a file, with line and column.
     pub fn named(typed: &str) -> Result<Self, String> {
         // A command has at least the placeholder of its device.
         let is_command = typed.contains(char::is_whitespace) && typed.contains('{');
@@ -193,7 +193,7 @@ impl Profile {
     /// Refuses a user's profile with the name of a profile or a stack of this program.
     fn with_own_name(self) -> Result<Self, String> {
         if names().chain(StackKind::ALL.map(StackKind::name)).any(|name| name == self.name.as_str()) {
-            return Err(format!("the name {} is that of a profile or a stack of this program", self.name));
+            return Err(format!("the name {} belongs to a profile or a stack of this program", self.name));
         }
         Ok(self)
     }

@@ -128,7 +128,7 @@ pub struct Axes {
     #[arg(long, value_name = "TIME", conflicts_with = "bytes", value_parser = one(values::time))]
     pub time: Option<List<Duration>>,
 
-    /// Idle connections of which the client has closed its sending side and the server has not
+    /// Close the client's side of each idle connection; the server leaves its side open
     #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_missing_value = "on",
         value_parser = names::<Switch>(), hide_short_help = true)]
     pub half_closed: Option<List<Switch>>,

@@ -234,7 +234,7 @@ axes! {
         => |run| if let Amount::Time { time, bytes: 0 } = run.amount { Some(self::time(time)) } else { None };
     Chosen half_closed "--half-closed": |kind| kind.is_idle() && kind.protocol == Protocol::Tcp, "only the TCP connections of idle can be half-closed"
         => |run| (run.workload == Workload::HalfClosed).then(|| "--half-closed".to_owned());
-    Free release "--release": Kind::is_idle, "only idle connections and flows are closed to see what is released"
+    Free release "--release": Kind::is_idle, "only the mode idle reads the memory again after its connections have closed"
         => |run| Some(run.release).filter(|release| *release != DEFAULT_RELEASE).map(time);
     Free warmup "--warmup": Kind::has_amount, NO_BYTES
         => |run| run.workload.is_stream().then(|| text(run.warmup_bytes));

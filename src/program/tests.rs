@@ -68,7 +68,7 @@ fn a_file_is_a_profile_with_a_name_of_its_own() {
     assert_eq!(named(text).unwrap().name.as_str(), "mine");
     for reserved in ["tun2proxy", "lwip-published"] {
         let refused = named(&text.replace("mine", reserved)).unwrap_err();
-        assert!(refused.ends_with("is that of a profile or a stack of this program"), "{refused}");
+        assert!(refused.ends_with("belongs to a profile or a stack of this program"), "{refused}");
     }
     assert!(named(&"#".repeat(70_000)).unwrap_err().contains("at most 65536 bytes"));
     fs::write(&path, [b'#', 0xff, 0xfe]).unwrap();

@@ -64,7 +64,7 @@ fn memory(sample: &Sample, idle: &IdleFacts) -> String {
     format!("{}s: {}, memory: {each} each, released: {released}{after}", held(sample), idle.connections)
 }
 
-/// The noun for what a run held open.
+/// The noun for the connections or flows that a run held open.
 fn held(sample: &Sample) -> &'static str {
     sample.cell.workload.held().unwrap_or("connection")
 }

@@ -296,7 +296,7 @@ impl Running {
         match reason {
             Reason::Other(error) => error,
             Reason::Program(text) => {
-                // What it prints when it is asked to end is no reason.
+                // Its output after it was asked to end is no reason.
                 let printed = if is_running && !before.is_empty() { before } else { self.printed.text() };
                 RunError::Process { class: Class::Failed, text: process::last_lines(&text, &printed, LAST_LINES) }
             }

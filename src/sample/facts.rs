@@ -122,8 +122,8 @@ impl DatagramFacts {
     }
 }
 
-/// The memory of connections, or of flows of datagrams: the resident set of the subject's process, in bytes. `None` where the system does not
-/// say.
+/// The memory of connections, or of flows of datagrams: the resident set of the subject's process, in bytes. `None` where
+/// the system does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IdleFacts {
     /// How many connections there were; of flows of datagrams, how many were answered.

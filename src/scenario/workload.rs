@@ -27,7 +27,7 @@ pub enum Workload {
     UdpCrr(Requests),
     /// TCP connections that are held open: a byte each way on each, and then nothing.
     Idle,
-    /// The same connections, of which the client has closed its sending side and the server has not.
+    /// The same connections, half-closed: the client has closed its side, and the server has not.
     HalfClosed,
     /// UDP flows that are held open: a datagram each way on each, and then nothing.
     UdpIdle,
@@ -215,6 +215,6 @@ pub enum Mode {
     Rr,
     /// A connection for each request: connect, request, response, close
     Crr,
-    /// Connections, or flows of datagrams, that are held open: what they cost in memory
+    /// Connections or UDP flows that are held open, and the memory that they take
     Idle,
 }

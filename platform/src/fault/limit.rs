@@ -55,7 +55,7 @@ impl Limit {
     }
 }
 
-/// The length of a packet or, for a super-packet, that of its first segment.
+/// The length of a packet, or of the first segment of a super-packet.
 fn segment_len(meta: PacketMeta, packet: &[u8]) -> usize {
     let headers = || {
         let Transport { protocol, at, .. } = Transport::parse(packet)?;

@@ -67,8 +67,8 @@ pub struct Faults {
 }
 
 /// A path that carries only packets of up to a length, as if a router with a smaller MTU were on it. A longer packet is
-/// dropped: one over IPv6, or over IPv4 with "don't fragment". The length of a super-packet is that of a segment of it. A
-/// packet that may be fragmented passes: a router would split it, and its receiver would put it together.
+/// dropped, if it is IPv6, or IPv4 with "don't fragment". A super-packet is as long as one of its segments. A packet that
+/// may be fragmented passes: a router would split it, and its receiver would put it together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathMtu {
     /// The longest packet, in bytes.

@@ -19,7 +19,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 /// What is asked, and answered.
 const QUESTION: [u8; 6] = *b"ready?";
 
-/// A server that answers with what it reads, over TCP and UDP. It ends when this value is dropped.
+/// A server that sends back everything that it reads, over TCP and UDP. It ends when this value is dropped.
 pub(super) struct Echo {
     tcp: SocketAddr,
     udp: SocketAddr,

@@ -21,7 +21,7 @@ pub(super) struct Residents {
     /// The folder under `/proc` of a thread in the network.
     network: PathBuf,
     known: Mutex<Vec<ProcessMeter>>,
-    /// What they had at the last reading of the meter.
+    /// Their state at the last reading of the meter.
     read: Mutex<ProcessFacts>,
 }
 
@@ -68,7 +68,7 @@ impl Residents {
         }
     }
 
-    /// What they had when the meter was read last: at the end of the timed window.
+    /// The state at the end of the timed window, when the meter was read last.
     pub(super) fn read(&self) -> ProcessFacts {
         *self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
