@@ -9,6 +9,7 @@ mod conform;
 mod devices;
 mod forward;
 mod matrix;
+mod profile;
 mod proxy;
 
 use std::path::PathBuf;

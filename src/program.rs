@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -20,21 +21,31 @@ use serde::{Deserialize, Serialize};
 pub use self::name::ProgramName;
 pub(crate) use self::template::{Unknown, fill, placeholders};
 
-/// The placeholders of a profile, and what the run puts in their place.
-pub const PLACEHOLDERS: [(&str, &str); 12] = [
-    ("tun", "name of the device that the program must make"),
-    ("mtu", "MTU of the device, in bytes"),
-    ("address", "the client's address on the device"),
-    ("peer", "the address on the other side of the device"),
-    ("prefix", "prefix length of the device's network, in bits"),
-    ("interface", "interface for the program's own connections to the servers"),
-    ("socks5", "address and port of the SOCKS5 server"),
-    ("socks5_host", "its address"),
-    ("socks5_port", "its port"),
-    ("server", "address of the servers"),
-    ("config", "path of the configuration"),
-    ("dir", "a folder for the program's files, its working directory; it is deleted after the run"),
+/// The placeholders of a profile, the role that they are for, if it is only one, and what the run puts in their place.
+pub const PLACEHOLDERS: [(&str, Option<Role>, &str); 19] = [
+    ("tun", None, "name of the device that the program must make"),
+    ("mtu", None, "MTU of the device, in bytes"),
+    ("address", None, "address of the device at this end"),
+    ("peer", None, "the address on the other side of the device"),
+    ("prefix", None, "prefix length of the device's network, in bits"),
+    ("interface", None, "interface for the program's own connections"),
+    ("socks5", Some(Role::Proxy), "address and port of the SOCKS5 server"),
+    ("socks5_host", Some(Role::Proxy), "its address"),
+    ("socks5_port", Some(Role::Proxy), "its port"),
+    ("server", None, "address of the servers"),
+    ("port", Some(Role::Tunnel), "port of this end for the packets of the tunnel"),
+    ("peer_endpoint", Some(Role::Tunnel), "address and port of the other end"),
+    ("key", Some(Role::Tunnel), "private key of this end: X25519, in base64, made for the run"),
+    ("key_file", Some(Role::Tunnel), "path of a file with this key"),
+    ("peer_key", Some(Role::Tunnel), "public key of the other end"),
+    ("netns", Some(Role::Attach), "path of the clients' network namespace, which the program must join"),
+    ("pid", Some(Role::Attach), "number of a thread in it"),
+    ("config", None, "path of the configuration"),
+    ("dir", None, "a folder for the program's files, its working directory; it is deleted after the run"),
 ];
+
+/// The bytes of the headers that a tunnel adds by default: 40 of IPv6, 8 of UDP and 32 of `WireGuard`.
+const TUNNEL_OVERHEAD: u16 = 80;
 
 /// The name of this program in a command: it is this executable, wherever it is.
 pub(crate) const THIS: &str = env!("CARGO_PKG_NAME");
@@ -53,6 +64,13 @@ pub struct Profile {
     /// The program and its arguments, with placeholders.
     #[serde(default)]
     pub command: Vec<String>,
+    /// The same for the far end of a tunnel, if it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_command: Option<Vec<String>>,
+    /// Commands with placeholders that set the program up when it runs, at each end of a tunnel. A command is tried again
+    /// until it succeeds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub setup: Vec<Vec<String>>,
     /// The command that prints its version: the first line with a digit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub version: Vec<String>,
@@ -68,6 +86,12 @@ pub struct Profile {
     /// The text of `{config}`, with placeholders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
+    /// The same for the far end of a tunnel, if it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_config: Option<String>,
+    /// The bytes of the headers that a tunnel adds to a packet: the MTU of its devices is so much less than that of the link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<u16>,
     /// Environment variables, with placeholders in their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
@@ -86,6 +110,10 @@ fn yes() -> bool {
 pub enum Role {
     /// It makes a TUN device, ends the connections in it and opens others.
     Proxy,
+    /// It has two processes, one in each network. Each makes a TUN device, and packets from one come out of the other.
+    Tunnel,
+    /// It runs in the servers' network, and makes a TUN or TAP device in the clients' network, as for a container.
+    Attach,
     /// There is no program: the kernel routes to the servers, or the client itself asks the SOCKS5 server for connections.
     Route,
 }
@@ -102,7 +130,7 @@ pub enum Upstream {
 }
 
 /// The profiles of this program, but for our proxy: the name, the text, and the word that stands for STACK in the text.
-static BUILT_IN: [(&str, &str, &str); 8] = [
+static BUILT_IN: [(&str, &str, &str); 14] = [
     ("kernel", include_str!("program/profiles/kernel.toml"), ""),
     ("socks5", include_str!("program/profiles/socks5.toml"), ""),
     ("tun2proxy", include_str!("program/profiles/tun2proxy.toml"), ""),
@@ -111,6 +139,12 @@ static BUILT_IN: [(&str, &str, &str); 8] = [
     ("sing-box-mixed", SING_BOX, "mixed"),
     ("sing-box-gvisor-direct", SING_BOX_DIRECT, "gvisor"),
     ("sing-box-system-direct", SING_BOX_DIRECT, "system"),
+    ("wireguard-go", include_str!("program/profiles/wireguard-go.toml"), ""),
+    ("boringtun", include_str!("program/profiles/boringtun.toml"), ""),
+    ("gotatun", include_str!("program/profiles/gotatun.toml"), ""),
+    ("wireguard-kernel", include_str!("program/profiles/wireguard-kernel.toml"), ""),
+    ("slirp4netns", include_str!("program/profiles/slirp4netns.toml"), ""),
+    ("pasta", include_str!("program/profiles/pasta.toml"), ""),
 ];
 
 const SING_BOX: &str = include_str!("program/profiles/sing-box.toml");
@@ -198,21 +232,27 @@ impl Profile {
         Ok(self)
     }
 
-    /// A command that uses the SOCKS5 server if it names it, and else opens its connections itself.
+    /// A command: its placeholders tell its role. It uses the SOCKS5 server if it names it, and else opens its connections
+    /// itself.
     fn of_command(typed: &str) -> Result<Self, String> {
         let command = shlex::split(typed).ok_or("a quote is not closed")?;
         let program = command.first().map(String::as_str).unwrap_or_default();
         let name = Path::new(program).file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let uses_socks5 = command.iter().any(|word| word.contains("{socks5"));
+        let role = command.iter().flat_map(|word| placeholders(word)).find_map(role_of).unwrap_or(Role::Proxy);
         let profile = Self {
             name: name.parse()?,
-            role: Role::Proxy,
+            role,
             command,
+            far_command: None,
+            setup: Vec::new(),
             version: Vec::new(),
             install: None,
             upstream: if uses_socks5 { Upstream::Socks5 } else { Upstream::Direct },
             udp: true,
             config: None,
+            far_config: None,
+            overhead: None,
             environment: BTreeMap::new(),
             typed: String::new(),
         };
@@ -220,26 +260,50 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Whether this machine has the program, in a folder of `PATH` or at its path.
+    /// Whether this machine has the program and those that set it up, in a folder of `PATH` or at their paths.
     pub fn is_installed(&self) -> bool {
-        let Some(program) = self.command.first().filter(|program| *program != THIS) else { return true };
         let folders = env::var_os("PATH").unwrap_or_default();
-        let named = |folder: PathBuf| folder.join(program).is_file();
-        Path::new(program).is_file() || (!program.contains('/') && env::split_paths(&folders).any(named))
+        self.commands().filter_map(|words| words.first()).filter(|program| *program != THIS).all(|program| {
+            let named = |folder: PathBuf| folder.join(program).is_file();
+            Path::new(program).is_file() || (!program.contains('/') && env::split_paths(&folders).any(named))
+        })
+    }
+
+    /// Whether it, or the client itself, sends connections to the SOCKS5 server.
+    pub(crate) fn uses_socks5(&self) -> bool {
+        self.upstream == Upstream::Socks5 && matches!(self.role, Role::Proxy | Role::Route)
+    }
+
+    /// The MTU of its devices over a link with this one, in bytes.
+    pub(crate) fn device_mtu(&self, mtu: u16) -> u16 {
+        let default = if self.role == Role::Tunnel { TUNNEL_OVERHEAD } else { 0 };
+        mtu.saturating_sub(self.overhead.unwrap_or(default))
+    }
+
+    /// All commands that a run starts.
+    fn commands(&self) -> impl Iterator<Item = &Vec<String>> {
+        iter::once(&self.command).chain(&self.far_command).chain(&self.setup)
     }
 
     /// Refuses a profile that no run could use.
     fn check(&self) -> Result<(), String> {
-        if self.role == Role::Proxy && self.command.first().is_none_or(String::is_empty) {
+        let has_process = self.role != Role::Route && (self.role != Role::Tunnel || self.setup.is_empty());
+        let is_empty = |command: &Vec<String>| command.first().is_none_or(String::is_empty);
+        if (has_process && is_empty(&self.command)) || self.far_command.iter().chain(&self.setup).any(is_empty) {
             return Err("the command is empty".to_owned());
         }
-        if self.command.iter().chain(&self.version).any(|word| word.contains('\0')) {
+        if self.commands().flatten().chain(&self.version).any(|word| word.contains('\0')) {
             return Err("a word of a command has a zero byte".to_owned());
         }
-        let templates = self.command.iter().chain(&self.config).chain(self.environment.values());
+        let is_of_tunnel = self.far_command.is_some() || self.far_config.is_some() || self.overhead.is_some();
+        if is_of_tunnel && self.role != Role::Tunnel {
+            return Err("far_command, far_config and overhead are for role = \"tunnel\"".to_owned());
+        }
+        let templates = self.commands().flatten().chain(&self.config).chain(&self.far_config);
+        let templates = templates.chain(self.environment.values());
         let used: Vec<_> = templates.flat_map(|template| placeholders(template)).collect();
-        if let Some(unknown) = used.iter().find(|used| PLACEHOLDERS.iter().all(|(known, _)| known != *used)) {
-            let known: Vec<_> = PLACEHOLDERS.iter().map(|(name, _)| format!("{{{name}}}")).collect();
+        if let Some(unknown) = used.iter().find(|used| PLACEHOLDERS.iter().all(|(known, ..)| known != *used)) {
+            let known: Vec<_> = PLACEHOLDERS.iter().map(|(name, ..)| format!("{{{name}}}")).collect();
             return Err(format!(
                 "{{{unknown}}} is no placeholder: these are {}; {{{{{unknown}}}}} is the text {{{unknown}}}",
                 known.join(", ")
@@ -248,14 +312,23 @@ impl Profile {
         if self.config.is_none() && used.contains(&"config") {
             return Err("{config} is used, and the profile has no config".to_owned());
         }
+        let other = |used: &&&str| role_of(used).is_some_and(|role| role != self.role);
+        if let Some(other) = used.iter().find(other) {
+            return Err(format!("{{{other}}} is not for this role; see programs show, and its placeholders"));
+        }
         if self.upstream == Upstream::Direct && used.iter().any(|used| used.starts_with("socks5")) {
             return Err("it uses the SOCKS5 server; leave out upstream = \"direct\"".to_owned());
         }
-        if self.role == Role::Proxy && !used.contains(&"tun") {
+        if self.role != Role::Route && !used.contains(&"tun") {
             return Err("the command and the config do not use {tun}, the name of the device".to_owned());
         }
         Ok(())
     }
+}
+
+/// The role that a placeholder is for, if it is only one.
+fn role_of(placeholder: &str) -> Option<Role> {
+    PLACEHOLDERS.iter().find(|(name, ..)| *name == placeholder)?.1
 }
 
 /// The bytes of a regular file, up to one more than a profile may have.

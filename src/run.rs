@@ -387,7 +387,8 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
     };
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     let mut cell = Cell::of(scenario, device.as_ref().is_some_and(|device| device.offload));
-    if let (Some(mtu), Some(device)) = (&mut cell.mtu, &device) {
+    // The devices of a tunnel have less than the link, which the run is named after.
+    if let (Some(mtu), Some(device), None) = (&mut cell.mtu, &device, &scenario.program) {
         *mtu = device.mtu;
     }
     let warmup_bytes = if has_own_load { scenario.warmup_bytes } else { 0 };

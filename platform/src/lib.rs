@@ -62,12 +62,12 @@ pub use kernel::{Loopback, enable_forwarding, set_loopback_up};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
 pub use namespace::{
-    Adopted, Interface, InterfaceCounts, Namespace, add_address, add_host_route, folder_of_thread, interface_counts,
-    interface_is_up, interface_names, set_black_hole,
+    Adopted, Interface, InterfaceCounts, Namespace, add_address, add_host_route, add_route, folder_of_thread,
+    interface_counts, interface_is_up, interface_names, set_black_hole,
 };
 pub use process::{
     ProcessCondition, ProcessEnd, ProcessMeter, allow_open_files, end_with_parent, end_with_this_thread, processes_in,
-    return_large_buffers, sharpen_timers, this_program,
+    return_large_buffers, sharpen_timers, this_program, with_mounts,
 };
 pub use signal::Interrupts;
 pub use socket::{

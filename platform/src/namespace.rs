@@ -263,7 +263,17 @@ pub fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
 ///
 /// [`Class::Failed`] if the interface does not exist or is down.
 pub fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
-    Native::add_host_route(interface, host)
+    add_route(interface, host, if host.is_ipv6() { 128 } else { 32 }, None)
+}
+
+/// The same for all packets to a network with this prefix length, in bits: 0 is the default route. The packets go to a
+/// gateway that the interface reaches, or else to their destinations.
+///
+/// # Errors
+///
+/// [`Class::Failed`] if the interface does not exist, is down, or does not reach the gateway.
+pub fn add_route(interface: &str, network: IpAddr, prefix_len: u8, gateway: Option<IpAddr>) -> Result<(), Error> {
+    Native::add_route(interface, network, prefix_len, gateway)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Processes: this one and its limits, the end of another one, and the CPU time and memory of another one.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
@@ -84,6 +85,16 @@ pub fn end_with_this_thread(command: &mut Command) {
     Native::end_with_this_thread(command);
 }
 
+/// Gives the process of this command a view of the file system of its own: each first path, a file or a folder, is bound to
+/// the second one, which must exist.
+///
+/// # Errors
+///
+/// A path has a zero byte, or the system has no such mounts; only Linux has them.
+pub fn with_mounts(command: &mut Command, mounts: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+    Native::with_mounts(command, mounts)
+}
+
 /// Reads the CPU time and memory of another process.
 ///
 /// ```
@@ -160,6 +171,8 @@ pub fn processes_in(thread: &Path) -> Vec<ProcessMeter> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use std::fs;
+    use std::io::Write as _;
     use std::process;
     use std::thread;
 
@@ -216,6 +229,30 @@ mod tests {
         parent.wait().unwrap();
         assert!(gone(parent.id()));
         assert!(!gone(process::id()));
+    }
+
+    #[test]
+    fn a_process_has_mounts_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+        for made in [&from, &to] {
+            fs::create_dir(made).unwrap();
+        }
+        fs::write(from.join("file"), "inside").unwrap();
+        let print = move || {
+            let mut command = Command::new("cat");
+            command.arg(to.join("file"));
+            with_mounts(&mut command, &[(from, to.clone())]).unwrap();
+            (to, command.output())
+        };
+        // It has the right to mount in a user namespace.
+        let (to, printed) = match crate::Namespace::new() {
+            Ok(namespace) => namespace.run(print).unwrap(),
+            // The test harness would hide it if it were printed.
+            Err(error) => return drop(writeln!(io::stderr(), "SKIP {}: {error}", module_path!())),
+        };
+        assert_eq!(printed.unwrap().stdout, b"inside");
+        assert!(fs::read_dir(to).unwrap().next().is_none(), "the system sees the mount");
     }
 
     #[test]

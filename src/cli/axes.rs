@@ -30,7 +30,7 @@ pub struct Axes {
     /// A program as it is in place of a stack: the name of a profile, the path of one, or a command with {tun}; a
     /// stack's name is our proxy on it. A command is a value of its own; repeat the option for more. See
     /// docs/your-program.md
-    #[arg(long, value_name = "PROGRAM", value_parser = programs, conflicts_with_all = ["layer", "netstack"])]
+    #[arg(long, alias = "tunnel", value_name = "PROGRAM", value_parser = programs, conflicts_with_all = ["layer", "netstack"])]
     pub program: Vec<List<Profile>>,
 
     /// Only programs that send their connections to the SOCKS5 server, or open them themselves

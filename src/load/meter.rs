@@ -60,7 +60,7 @@ pub(crate) struct Counters {
     /// The carrier's largest resident set so far, in bytes.
     pub(crate) carrier_peak_rss_bytes: Option<u64>,
     /// CPU time of the SOCKS5 server.
-    pub(crate) upstream_cpu: Option<Duration>,
+    pub(crate) far_cpu: Option<Duration>,
 }
 
 impl Counters {
@@ -72,7 +72,7 @@ impl Counters {
             drops: counted(self.drops, then.drops),
             reordered: counted(self.reordered, then.reordered),
             faults: self.faults.zip(then.faults).map(|(now, then)| now.since(then)),
-            upstream_cpu: difference(self.upstream_cpu, then.upstream_cpu),
+            far_cpu: difference(self.far_cpu, then.far_cpu),
             ..self
         }
     }

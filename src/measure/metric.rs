@@ -280,11 +280,11 @@ pub static METRICS: [Metric; 51] = [
         .about("threads of the program at the end of the timed window")
         .of(is_program)
         .text("program", "{} threads"),
-    median("upstream_cpu_seconds", "SOCKS5 CPU", "s", |sample| program(sample)?.upstream_seconds)
-        .about("CPU time of the SOCKS5 server in the timed window")
+    median("far_cpu_seconds", "far CPU", "s", |sample| program(sample)?.far_seconds)
+        .about("CPU time of the SOCKS5 server, or of the far end of a tunnel, in the timed window")
         .of(is_program)
         .written(Digits(3))
-        .text("program", "{} of CPU time of the SOCKS5 server"),
+        .text("program", "{} of CPU time at the far end"),
     median("packets_in", "packets in", "", |sample| Some(sample.measured.packets.rx as f64))
         .about("packets from the device to the stack, or those that the forwarder read")
         .of(has_link)

@@ -117,12 +117,7 @@ impl Kind {
     }
 
     fn has_link(&self) -> bool {
-        matches!(self.layer, Layer::Path | Layer::Proxy | Layer::Kernel)
-    }
-
-    /// Whether packets wait in a device for the subject.
-    fn has_queue(&self) -> bool {
-        self.has_link() || self.layer == Layer::Program
+        matches!(self.layer, Layer::Path | Layer::Proxy | Layer::Kernel | Layer::Program)
     }
 
     /// Whether the MTU has an effect: over loopback, it is the room of a datagram.
@@ -177,11 +172,9 @@ const FOREIGN: &str = "a program has its own";
 const NO_REQUESTS: &str = "only rr and crr have requests";
 const BLACK_HOLES: &str = "only crr over TCP through a proxy or a program has them; a stack answers for every address, and nothing is behind it";
 const NO_BYTES: &str = "requests, idle connections and datagrams last for a time; use --time";
-const NO_LINK: &str = "only the layers path, proxy and kernel have a link with conditions";
+const NO_LINK: &str = "only the layers path, proxy and kernel, and programs, have a link with conditions";
 const NO_OUTAGE: &str = "only the layers path, proxy and kernel, and programs, have a path that can be cut, and nothing crosses it in \
     the mode idle";
-const NO_PATH: &str = "only the layers path, proxy and kernel have a link that can limit packets; a program's packets to its \
-    clients cross none";
 
 axes! {
     Free program "--program": |_| true, "" => |run| run.program.as_ref().map(|profile| profile.typed.clone());
@@ -242,7 +235,7 @@ axes! {
         => |run| run.subject.has_window(run.workload).then(|| text(run.window_bytes));
     Free buffer "--buffer": |kind| kind.has_streams, "only streams have it"
         => |run| (run.workload.is_stream() || run.background.is_some()).then(|| text(run.buffer_bytes));
-    Chosen queue "--queue": Kind::has_queue, "only the layers path, proxy and kernel have a device with it, and programs"
+    Chosen queue "--queue": Kind::has_link, "only the layers path, proxy and kernel have a device with it, and programs"
         => |run| run.queue_packets.map(text);
     Free congestion "--congestion": Kind::has_kernel_tcp, "there are no TCP sockets of the kernel"
         => |run| run.congestion.clone();
@@ -256,9 +249,9 @@ axes! {
     Chosen duplicate "--duplicate": Kind::has_link, NO_LINK => |run| of_link(run, "--duplicate");
     Chosen corrupt "--corrupt": Kind::has_link, NO_LINK => |run| of_link(run, "--corrupt");
     Chosen rate_limit "--rate-limit": Kind::has_link, NO_LINK => |run| of_link(run, "--rate-limit");
-    Chosen path_mtu "--path-mtu": Kind::has_link, NO_PATH => |run| of_link(run, "--path-mtu");
-    Chosen no_icmp "--no-icmp": Kind::has_link, NO_PATH => |run| of_link(run, "--no-icmp");
-    Chosen outage "--outage": |kind| kind.has_queue() && kind.mode != Some(Mode::Idle), NO_OUTAGE
+    Chosen path_mtu "--path-mtu": Kind::has_link, NO_LINK => |run| of_link(run, "--path-mtu");
+    Chosen no_icmp "--no-icmp": Kind::has_link, NO_LINK => |run| of_link(run, "--no-icmp");
+    Chosen outage "--outage": |kind| kind.has_link() && kind.mode != Some(Mode::Idle), NO_OUTAGE
         => |run| of_link(run, "--outage");
     Free link_seed "--link-seed": Kind::has_link, NO_LINK
         => |run| unless(1, run.link_seed).filter(|_| run.conditions != Conditions::default());

@@ -8,10 +8,10 @@ use netstacks::{StackConfig, StackKind};
 
 use super::conditions::{check_outage, conditions};
 use super::devices::{check_mtu, name, network, tun_fd};
+use super::profile::check_program;
 use super::{PlanError, axes};
 use crate::cli::list::One;
 use crate::cli::{Axes, Cli, Netns, Run, Settings, Switch};
-use crate::program::Upstream;
 use crate::scenario::{
     Amount, Conditions, DEFAULT_MTU, DEFAULT_RELEASE, Devices, Generator, Layer, Mode, Protocol, Requests, RuntimeKind,
     RuntimeName, SHORTEST_DATAGRAM, Scenario, Subject, Tun, Verify, Workload, plural,
@@ -88,12 +88,14 @@ impl TryFrom<Run> for Scenario {
         // A device that is taken over keeps its MTU. If the descriptor is no device, the run will say so.
         let mtu = fd.and_then(platform::mtu_of_descriptor).or(axes.mtu.one()).unwrap_or(DEFAULT_MTU);
         let ipv6 = axes.ipv6.one() == Some(Switch::On);
-        let (subject, workload) = subject(&axes, mtu, ipv6)?;
+        let program = axes.program.one();
+        let device_mtu = program.as_ref().map_or(mtu, |profile| profile.device_mtu(mtu));
+        let (subject, workload) = subject(&axes, device_mtu, ipv6)?;
         let conditions = conditions(&axes, mtu, ipv6)?;
         let parallel = parallel(&axes, workload)?;
         let streams = if workload.is_stream() { parallel.get() } else { 1 };
         if fd.is_none() {
-            check_mtu("--mtu", mtu, ipv6)?;
+            check_mtu("--mtu", device_mtu, ipv6)?;
         }
         let bitrate = bitrate(&axes, workload, &conditions)?;
         let release = release(&axes, settings.timeout)?;
@@ -129,7 +131,7 @@ impl TryFrom<Run> for Scenario {
             }),
             go_forwarder: None,
             command: axes.command.one(),
-            program: axes.program.one().map(Box::new),
+            program: program.map(Box::new),
             profile,
         };
         check_outage(&scenario)?;
@@ -468,22 +470,6 @@ fn check_process(run: &Scenario) -> Result<(), PlanError> {
     }
     if run.tun_fd().is_some() {
         return refuse("--tun-fd", "it opens its device itself");
-    }
-    Ok(())
-}
-
-/// Refuses what the program of a profile does not do.
-fn check_program(run: &Scenario, asked: Option<Upstream>) -> Result<(), PlanError> {
-    let Some(profile) = &run.program else { return Ok(()) };
-    if asked.is_some_and(|asked| asked != profile.upstream) {
-        let does = match profile.upstream {
-            Upstream::Socks5 => "sends its connections to the SOCKS5 server",
-            Upstream::Direct => "opens its connections itself",
-        };
-        return Err(PlanError::new("--upstream", format!("{} {does}; choose another profile", profile.name)));
-    }
-    if !profile.udp && run.workload.protocol() == Some(Protocol::Udp) {
-        return Err(PlanError::new("--protocol", format!("{} carries TCP alone", profile.name)));
     }
     Ok(())
 }

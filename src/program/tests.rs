@@ -7,7 +7,8 @@ fn every_profile_of_this_program_is_read_by_its_name() {
     for name in names() {
         let profile = Profile::named(name).unwrap();
         assert_eq!((profile.name.as_str(), profile.typed.as_str()), (name, name));
-        assert_eq!(profile.command.is_empty(), profile.role == Role::Route, "{name}");
+        let is_of_kernel = profile.role == Role::Route || name == "wireguard-kernel";
+        assert_eq!(profile.command.is_empty(), is_of_kernel, "{name}");
         assert_eq!(is_baseline(profile.name), profile.role == Role::Route, "{name}");
     }
     let refused = Profile::named("no-such").unwrap_err();
@@ -39,6 +40,9 @@ fn a_profile_that_no_run_could_use_is_refused() {
     assert!(refused("command = [\"x\", \"{tap}\"]").starts_with("{tap} is no placeholder: these are {tun}, "));
     assert!(refused("command = [\"x\", \"{tun}\", \"{config}\"]").contains("no config"));
     assert!(refused("command = [\"x\"]").contains("do not use {tun}"));
+    assert!(refused("command = [\"x\", \"{tun}\", \"{key_file}\"]").contains("{key_file} is not for this role"));
+    assert!(refused("command = [\"x\", \"{tun}\"]\nsetup = [[]]").contains("the command is empty"));
+    assert!(refused("command = [\"x\", \"{tun}\"]\noverhead = 40").contains("are for role = \"tunnel\""));
     let both = refused("command = [\"x\", \"{tun}\", \"{socks5}\"]\nupstream = \"direct\"");
     assert!(both.contains("leave out upstream"), "{both}");
 }
@@ -50,6 +54,16 @@ fn a_command_is_a_profile() {
     assert_eq!(profile.command, ["./bin/my-proxy", "--tun", "{tun}", "--proxy", "socks5://{socks5}"]);
     assert_eq!(profile.upstream, Upstream::Socks5);
     assert_eq!(Profile::named("my-proxy {tun} {interface}").unwrap().upstream, Upstream::Direct);
+    for (typed, role, mtu) in [
+        ("x {tun} {peer_endpoint}", Role::Tunnel, 1420),
+        ("x {tun} --netns={netns}", Role::Attach, 1500),
+        ("x {tun} {pid}", Role::Attach, 1500),
+        ("x {tun}", Role::Proxy, 1500),
+    ] {
+        let profile = Profile::named(typed).unwrap();
+        assert_eq!((profile.role, profile.device_mtu(1500)), (role, mtu), "{typed}");
+    }
+    assert!(Profile::named("x {tun} {pid} {port}").unwrap_err().contains("{port} is not for this role"));
     assert_eq!(Profile::named("my-proxy 'x {tun}").unwrap_err(), "a quote is not closed");
     assert!(Profile::named("my-proxy --tun {mtu}").unwrap_err().contains("do not use {tun}"));
     assert!(Profile::named("my-proxy --tun tun0").unwrap_err().contains("a command has {tun}"));

@@ -34,7 +34,9 @@ pub fn program(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "installed: {}", if profile.is_installed() { "yes" } else { "no" })?;
     }
     writeln!(out, "placeholders:")?;
-    PLACEHOLDERS.iter().try_for_each(|(name, meaning)| writeln!(out, "  {:<14} {meaning}", format!("{{{name}}}")))
+    let is_for = |role: &Option<Role>| role.is_none_or(|role| role == profile.role);
+    let mut known = PLACEHOLDERS.iter().filter(|(_, role, _)| is_for(role));
+    known.try_for_each(|(name, _, meaning)| writeln!(out, "  {:<16} {meaning}", format!("{{{name}}}")))
 }
 
 fn carries(profile: &Profile) -> String {
@@ -44,5 +46,7 @@ fn carries(profile: &Profile) -> String {
         (Role::Route, Upstream::Socks5) => format!("{protocols}, the client through SOCKS5"),
         (Role::Proxy, Upstream::Socks5) => format!("{protocols}, through SOCKS5"),
         (Role::Proxy, Upstream::Direct) => format!("{protocols}, by itself"),
+        (Role::Tunnel, _) => "a tunnel between two networks".to_owned(),
+        (Role::Attach, _) => format!("{protocols}, for another namespace"),
     }
 }

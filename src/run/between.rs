@@ -9,19 +9,24 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use platform::{Counted, Link, Network, PacketBuffer, TunDevice};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use platform::{Counted, FaultCounter, Link, Network, PacketBuffer, Traffic, TunDevice};
 use tokio::runtime::Handle;
 
 use super::error::RunError;
 use super::failure::Failure;
 use super::kernel_load;
 use super::networks::Networks;
+use super::outage::Cut;
 use super::path::with_conditions;
 use super::prepared::Prepared;
 use super::tun;
 use crate::load::meter::LinkMeter;
+use crate::sample::DeviceFacts;
 use crate::scenario::{Scenario, Tun};
 
 /// The device in the network of the server.
@@ -29,23 +34,42 @@ pub(super) const FAR: &str = "far";
 
 /// Prepares two devices, the link between them, clients and servers.
 pub(super) fn prepare(scenario: &Scenario, near: &Tun, networks: &Networks) -> Result<Prepared, RunError> {
+    let far = Tun { name: FAR.to_owned(), network: turned(&near.network), fd: None };
+    let Between { device, traffic, faults, cut, driver } = join(scenario, near, far, networks)?;
+    let drops = networks.drops(&[&near.name], &[FAR]);
+    let meter = LinkMeter::new(traffic, drops).with_faults(faults);
+    let prepared = kernel_load::prepare_between(scenario, networks, near.network.peer, driver, meter)?;
+    Ok(Prepared { device: Some(device), cut, ..prepared })
+}
+
+/// Two devices, and the link between them.
+pub(super) struct Between {
+    /// The near device.
+    pub(super) device: DeviceFacts,
+    pub(super) traffic: Arc<Traffic>,
+    pub(super) faults: Arc<FaultCounter>,
+    /// Cuts the link for an outage.
+    pub(super) cut: Option<Cut>,
+    /// Passes the packets until a device fails.
+    pub(super) driver: BoxFuture<'static, Failure>,
+}
+
+/// Joins the networks with a link that has the conditions of a scenario.
+pub(super) fn join(scenario: &Scenario, near: &Tun, far: Tun, networks: &Networks) -> Result<Between, RunError> {
     let (mut device, facts) = tun::open(scenario, near)?;
-    let mut far = open_far(scenario, turned(&near.network), networks)?;
+    let mut far = open_far(scenario, far, networks)?;
     // Both are devices of one kernel, so both have it or neither.
     let _has_udp = far.enable_udp_segmentation() && device.enable_udp_segmentation();
     let counted = Counted::new(device);
     let traffic = counted.traffic();
     let (link, cut) = with_conditions(counted, scenario);
-    let drops = networks.drops(&[&near.name], &[FAR]);
-    let meter = LinkMeter::new(traffic, drops).with_faults(link.faults());
-    let driver = async move { Failure::of_driver(pass(link, far).await) };
-    let prepared = kernel_load::prepare_between(scenario, networks, near.network.peer, driver, meter)?;
-    Ok(Prepared { device: Some(facts), cut, ..prepared })
+    let faults = link.faults();
+    let driver = async move { Failure::of_driver(pass(link, far).await) }.boxed();
+    Ok(Between { device: facts, traffic, faults, cut, driver })
 }
 
 /// Opens the device in the far network.
-pub(super) fn open_far(scenario: &Scenario, network: Network, networks: &Networks) -> Result<TunDevice, RunError> {
-    let far = Tun { name: FAR.to_owned(), network, fd: None };
+pub(super) fn open_far(scenario: &Scenario, far: Tun, networks: &Networks) -> Result<TunDevice, RunError> {
     let (scenario, runtime) = (scenario.clone(), Handle::current());
     let opened = networks.far().run(move || {
         let _entered = runtime.enter();

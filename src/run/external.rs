@@ -238,9 +238,11 @@ fn behind_link(
     networks: &Networks,
 ) -> Result<(impl Future<Output = Failure> + Send + use<>, Arc<FaultCounter>, Option<Cut>), RunError> {
     let Network { address: client, peer: stack, .. } = tun.network;
-    let ([of_link, of_device], prefix_len) = proxy::ends(&tun.network);
+    let ([of_link, of_device, _], prefix_len) = proxy::ends(&tun.network);
     let (near, _) = tun::open(scenario, tun)?;
-    let far = between::open_far(scenario, Network { address: of_link, peer: client, prefix_len }, networks)?;
+    let of_far =
+        Tun { name: FAR.to_owned(), network: Network { address: of_link, peer: client, prefix_len }, fd: None };
+    let far = between::open_far(scenario, of_far, networks)?;
     // The route to the stack's network covers the client too, so the client gets a host route.
     let device = Interface { address: of_device, prefix_len, route_to: Some(stack), ..interface(scenario, tun) };
     networks.far().run(move || {

@@ -31,11 +31,11 @@ impl Networks {
         &self.far
     }
 
-    /// Returns a function that lets the pair of interfaces between both networks carry nothing, or carry again.
-    pub(super) fn cut(&self, near: &'static str, far: &'static str) -> Cut {
-        let network = Arc::clone(&self.far);
+    /// Returns a function that lets an interface of each network send nothing, or send again.
+    pub(super) fn cut(&self, near: &str, far: &'static str) -> Cut {
+        let (network, near) = (Arc::clone(&self.far), near.to_owned());
         Box::new(move |is_cut| {
-            platform::set_black_hole(near, is_cut)?;
+            platform::set_black_hole(&near, is_cut)?;
             Ok(network.run(move || platform::set_black_hole(far, is_cut))??)
         })
     }
@@ -53,9 +53,13 @@ impl Networks {
 
 /// The address of the SOCKS5 server beside servers at this address: the next, which is in the same network, as ours end in 1.
 pub(super) fn socks5_address(server: IpAddr) -> SocketAddr {
-    let next = match server {
+    SocketAddr::new(next(server), SOCKS5_PORT)
+}
+
+/// The next address. Those of this program do not end in ones alone.
+pub(super) fn next(address: IpAddr) -> IpAddr {
+    match address {
         IpAddr::V4(address) => IpAddr::V4((u32::from(address) + 1).into()),
         IpAddr::V6(address) => IpAddr::V6((u128::from(address) + 1).into()),
-    };
-    SocketAddr::new(next, SOCKS5_PORT)
+    }
 }

@@ -1,37 +1,43 @@
 //! A program as it is, between two networks of the run's own, under load.
 //!
 //! ```text
-//!        near network                                                    far network
-//! client ── kernel TCP ── TUN ──► program ──► to-far ── veth ── to-near ── kernel TCP ── server
-//!                                                                   └── SOCKS5 server ──┘
+//!            near network                                                    far network
+//! proxy:     client ── kernel TCP ── TUN ──► program ──► to-far ── link ── to-near ── kernel TCP ── server
+//!                                                                       └── SOCKS5 server ──┘
+//! tunnel:    client ── kernel TCP ── TUN ──► program ──► to-far ── link ── to-near ──► program ──► TUN ── kernel TCP ── server
+//! attach:    client ── kernel TCP ── TAP or TUN ──────────────────────────────────────► program ── kernel TCP ── server
 //! ```
 //!
-//! The networks are as for our proxy (`proxy`). The program is started from its profile and makes its device. This process
-//! sets the device up where the program has not, and gives the servers' address a route into it. The program sends its
-//! connections to a SOCKS5 server, which has an address of its own, or to the servers, through `to-far`. It is ready when
-//! an answer has come back through it (`echo`).
+//! The networks are as for our proxy (`proxy`). The link has the conditions of the run (`link`). The program is started from
+//! its profile and makes its device. This process sets the device up where the program has not, and gives the servers'
+//! address a route into it. A proxy sends its connections to a SOCKS5 server, which has an address of its own, or to the
+//! servers. The program is ready when an answer has come back through it (`echo`).
 //!
-//! Everything that lives in the near network is the program's: its processes are found, measured and ended by their network,
-//! even those that have left their parent (`residents`).
+//! Everything that lives in the network of a process is the program's: processes are found, measured and ended by their
+//! network, even those that have left their parent (`end`, `residents`).
 
 mod echo;
+mod end;
+mod keys;
+mod link;
 mod place;
 mod residents;
 
-use std::future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use platform::{Adopted, Cause, Child, Class, Interface, Interrupts, Printed, ProcessEnd};
-use tempfile::TempDir;
+use futures_util::future::{self, BoxFuture, join_all, select_all};
+use platform::{Adopted, Cause, Class, FaultCounter, Interface, Interrupts};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use self::echo::Echo;
-use self::place::{Place, command, invalid};
+use self::end::End;
+use self::keys::Keys;
+use self::place::{Run, Side, command, invalid};
 use self::residents::{ProgramMeter, Residents};
 use super::carrier::{Carrier, CarrierProgram};
 use super::error::RunError;
@@ -43,22 +49,18 @@ use super::process;
 use super::protocol::Task;
 use super::proxy::{self, FAR, NEAR};
 use crate::load::meter::Counters;
-use crate::program::{Profile, ProgramName, Role, Upstream};
-use crate::remedy::WithRemedy;
-use crate::sample::{AdoptedFacts, DeviceFacts, ProgramFacts, Status};
+use crate::program::{Profile, Role};
+use crate::sample::{AdoptedFacts, DeviceFacts, ProgramFacts};
 use crate::scenario::{Scenario, Tun};
 
 /// How long a program may take until an answer comes back through it.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long it may take to end when it is asked to.
-const END_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// How long its other processes may take after it.
-const OTHERS_TIMEOUT: Duration = Duration::from_millis(200);
-
 /// How long its version may take.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How many lines its version may take: others are about its licence and its parts.
+const VERSION_LINES: usize = 2;
 
 /// How long it may take from the making of its device to the link's being up, if it sets it up at all.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -83,24 +85,39 @@ pub(super) async fn prepare(
     interrupts: &mut Interrupts,
 ) -> Result<Prepared, RunError> {
     let profile = scenario.program.as_deref().ok_or_else(|| invalid("the scenario has no profile of it"))?;
-    let server = proxy::join(scenario, &tun.network, networks)?;
-    if profile.role == Role::Proxy && platform::interface_names(&platform::folder_of_thread()).contains(&tun.name) {
+    let link = link::join(scenario, profile.role, tun, networks)?;
+    let makes_device = profile.role != Role::Route;
+    if makes_device && platform::interface_names(&platform::folder_of_thread()).contains(&tun.name) {
         let source = io::ErrorKind::AlreadyExists.into();
         return Err(platform::Error::new(Cause::NameTaken, "let a program make the device", &tun.name, source).into());
     }
-    let upstream = match profile.upstream {
-        Upstream::Socks5 => Some(Socks5::start(tun, server, networks, interrupts).await?),
-        Upstream::Direct => None,
+    let upstream =
+        if profile.uses_socks5() { Some(Socks5::start(tun, link.server, networks, interrupts).await?) } else { None };
+    let run = Run {
+        scenario,
+        profile,
+        networks,
+        device: &tun.name,
+        network: tun.network,
+        link: link.ends,
+        server: link.server,
+        socks5: upstream.as_ref().map(|upstream| upstream.address),
+        keys: Keys::new()?,
     };
-    let place = Place { scenario, tun, server, socks5: upstream.as_ref().map(|upstream| upstream.address) };
-    let mut running = Running::start(profile, &place, upstream).await?;
-    if let Err(reason) = running.get_ready(profile, &place, networks, interrupts).await {
+    let mut running = Running::start(&run, upstream).await?;
+    let mut carrying = Box::pin(link.driver);
+    let ready = tokio::select! {
+        ready = running.get_ready(&run, interrupts) => ready,
+        failure = &mut carrying => Err(Reason::Program(failure.detail)),
+    };
+    if let Err(reason) = ready {
         return Err(running.refuse(reason).await);
     }
-    let meter = running.meter(networks, tun);
-    let prepared = kernel_load::prepare_between(scenario, networks, server, running.driver(), meter)?;
-    let cut = Some(networks.cut(NEAR, FAR));
-    Ok(Prepared { device: running.device(scenario, tun), program: Some(running), cut, ..prepared })
+    let meter = running.meter(&run, link.faults);
+    let driver = future::select(running.driver(), carrying).map(|ended| ended.factor_first().0);
+    let prepared = kernel_load::prepare_between(scenario, networks, link.server, driver, meter)?;
+    let device = running.device(&run);
+    Ok(Prepared { device, program: Some(running), cut: link.cut, ..prepared })
 }
 
 /// The SOCKS5 server of a run.
@@ -132,129 +149,150 @@ impl Socks5 {
 
 /// A running program. Dropping it kills all its processes.
 pub(super) struct Running {
-    name: ProgramName,
-    /// The process that was started; `None` for the kernel alone.
-    process: Option<Child>,
-    /// Whether that process has ended in good order and left others.
-    is_daemon: bool,
-    printed: Printed,
-    /// Empty for the kernel alone.
-    residents: Arc<Residents>,
+    /// Where it has processes; the first one's cost is the program's. None if the kernel alone routes.
+    ends: Vec<End>,
     upstream: Option<Socks5>,
     tx_queue_len: Option<u32>,
     facts: ProgramFacts,
     begun: Instant,
-    /// Deleted last.
-    _folder: TempDir,
 }
 
 impl Running {
     /// Starts a program.
-    async fn start(profile: &Profile, place: &Place<'_>, upstream: Option<Socks5>) -> Result<Self, RunError> {
-        let failed = |source| platform::Error::new(Class::Failed, "make", "a folder for the program", source);
-        let folder = TempDir::new().map_err(failed)?;
-        let facts = ProgramFacts { version: version(profile).await, ..ProgramFacts::default() };
-        let residents = Arc::new(Residents::new(platform::folder_of_thread()));
+    async fn start(run: &Run<'_>, upstream: Option<Socks5>) -> Result<Self, RunError> {
+        let facts = ProgramFacts { version: version(run.profile).await, ..ProgramFacts::default() };
         let begun = Instant::now();
-        let (process, printed) = match profile.role {
-            Role::Route => (None, Printed::default()),
-            Role::Proxy => {
-                let command = place.command(profile, folder.path())?;
-                let (process, printed) = Child::watch(command, None).map_err(|source| cannot_start(profile, source))?;
-                (Some(process), printed)
-            }
+        let sides: &[Side] = match run.profile.role {
+            Role::Route => &[],
+            Role::Proxy => &[Side::Near],
+            Role::Tunnel => &[Side::Near, Side::Far],
+            Role::Attach => &[Side::Far],
         };
-        Ok(Self {
-            name: profile.name,
-            process,
-            is_daemon: false,
-            printed,
-            residents,
-            upstream,
-            tx_queue_len: None,
-            facts,
-            begun,
-            _folder: folder,
-        })
+        let ends = sides.iter().enumerate().map(|(index, side)| End::start(run, *side, index > 0));
+        let ends = ends.collect::<Result<_, _>>()?;
+        Ok(Self { ends, upstream, tx_queue_len: None, facts, begun })
     }
 
-    /// Waits for the device, sets it up, and waits for the first answers.
-    async fn get_ready(
-        &mut self,
-        profile: &Profile,
-        place: &Place<'_>,
-        networks: &Networks,
-        interrupts: &mut Interrupts,
-    ) -> Result<(), Reason> {
-        if self.process.is_some() {
-            let near = platform::folder_of_thread();
-            loop {
-                let mut made = platform::interface_names(&near);
-                if made.contains(&place.tun.name) {
-                    break;
-                }
-                made.retain(|name| !["lo", NEAR].contains(&name.as_str()));
-                let late = if made.is_empty() {
-                    format!("made no device {}", place.tun.name)
-                } else {
-                    format!("made the device {} instead of {}; its name is {{tun}}", made.join(", "), place.tun.name)
-                };
-                self.look(interrupts, &late).await?;
-            }
-            let waited = self.settle(place, interrupts).await?;
-            self.adopt(place)?;
+    /// Waits for the devices, sets them up, and waits for the first answers.
+    async fn get_ready(&mut self, run: &Run<'_>, interrupts: &mut Interrupts) -> Result<(), Reason> {
+        let role = run.profile.role;
+        let has_process = self.ends.iter().any(End::has_process);
+        if !has_process {
+            self.set_up(run, interrupts).await?;
+        }
+        if role != Role::Route {
+            self.find_device(run, Side::Near, interrupts).await?;
+        }
+        if role == Role::Tunnel {
+            self.find_device(run, Side::Far, interrupts).await?;
+        }
+        if matches!(role, Role::Proxy | Role::Tunnel) {
+            let waited = self.settle(run, interrupts).await?;
+            self.adopt(run)?;
             self.begun += waited;
         }
-        let echo = Echo::start(networks, place.server)?;
+        if has_process && !run.profile.setup.is_empty() {
+            // The programs learn that their devices are up.
+            sleep(LOOK).await;
+            self.set_up(run, interrupts).await?;
+        }
+        let echo = Echo::start(run.networks, run.server)?;
         while let Err(error) = echo.over_tcp().await {
-            self.look(interrupts, &format!("let no answer through over TCP: {error}")).await?;
+            self.look(run, interrupts, &format!("let no answer through over TCP: {error}")).await?;
         }
         self.facts.start_seconds = self.begun.elapsed().as_secs_f64();
-        if profile.udp {
+        if run.profile.udp {
             while let Err(error) = echo.over_udp().await {
-                self.look(interrupts, &format!("let no answer through over UDP: {error}; udp = false if it has none"))
-                    .await?;
+                let late = format!("let no answer through over UDP: {error}; udp = false if it has none");
+                self.look(run, interrupts, &late).await?;
             }
         }
         drop(echo);
-        if self.process.is_some() {
-            self.residents.find();
-            let before = self.residents.cpu();
+        if role == Role::Attach {
+            // It has set its device up itself: an address of ours before would have been one too many.
+            self.adopt(run)?;
+        }
+        if let Some(residents) = self.residents() {
+            residents.find();
+            let before = residents.cpu();
             sleep(REST).await;
-            self.facts.at_rest = self.residents.facts();
-            let taken = self.residents.cpu().saturating_sub(before);
+            self.facts.at_rest = residents.facts();
+            let taken = residents.cpu().saturating_sub(before);
             self.facts.rest_cpu_share = Some(taken.as_secs_f64() / REST.as_secs_f64());
         }
         Ok(())
     }
 
+    /// Runs the commands that set the program up, each until it succeeds: first at the far end, which must answer when the
+    /// near one calls.
+    async fn set_up(&mut self, run: &Run<'_>, interrupts: &mut Interrupts) -> Result<(), Reason> {
+        let ends = (0..self.ends.len()).rev();
+        for (index, words) in ends.flat_map(|index| run.profile.setup.iter().map(move |words| (index, words))) {
+            while let Err(reason) = self.ends[index].set_up(run, words).await? {
+                if !self.ends[index].has_process() {
+                    // Nothing will change.
+                    let text = format!("{} cannot be set up: {reason}", run.profile.name);
+                    return Err(RunError::Process { class: Class::Unavailable, text }.into());
+                }
+                self.look(run, interrupts, &format!("not been set up: {reason}")).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the device of a side exists.
+    async fn find_device(&mut self, run: &Run<'_>, side: Side, interrupts: &mut Interrupts) -> Result<(), Reason> {
+        let network = run.folder_at(side);
+        loop {
+            let mut made = platform::interface_names(&network);
+            if made.iter().any(|name| name == run.device) {
+                return Ok(());
+            }
+            made.retain(|name| !["lo", NEAR, FAR].contains(&name.as_str()));
+            let late = if made.is_empty() {
+                format!("made no device {}", run.device)
+            } else {
+                format!("made the device {} instead of {}; its name is {{tun}}", made.join(", "), run.device)
+            };
+            self.look(run, interrupts, &late).await?;
+        }
+    }
+
     /// Gives the program time to set up its device, until the link is up. Returns the time that was in vain.
-    async fn settle(&mut self, place: &Place<'_>, interrupts: &mut Interrupts) -> Result<Duration, Reason> {
+    async fn settle(&mut self, run: &Run<'_>, interrupts: &mut Interrupts) -> Result<Duration, Reason> {
         let found = Instant::now();
-        while found.elapsed() < SETTLE {
-            if platform::interface_is_up(&place.tun.name) {
+        while self.ends.iter().any(End::has_process) && found.elapsed() < SETTLE {
+            if platform::interface_is_up(run.device) {
                 // The address comes before it or with it, for a route needs both.
                 sleep(LOOK).await;
                 return Ok(Duration::ZERO);
             }
-            self.look(interrupts, "kept its device down").await?;
+            self.look(run, interrupts, "kept its device down").await?;
         }
         Ok(found.elapsed())
     }
 
-    /// Sets up what the program has left undone on its device.
-    fn adopt(&mut self, place: &Place<'_>) -> Result<(), Reason> {
-        let network = &place.tun.network;
-        let interface = Interface {
-            name: place.tun.name.clone(),
-            address: network.address,
-            prefix_len: network.prefix_len,
-            route_to: Some(place.server),
-            mtu: place.scenario.mtu,
-            tx_queue_len: place.scenario.queue_packets,
+    /// Sets up what the program has left undone on its devices.
+    fn adopt(&mut self, run: &Run<'_>) -> Result<(), Reason> {
+        let role = run.profile.role;
+        let interface = |side| {
+            let network = run.network_at(side);
+            Interface {
+                name: run.device.to_owned(),
+                address: network.address,
+                prefix_len: network.prefix_len,
+                route_to: (role == Role::Proxy).then_some(run.server),
+                mtu: run.mtu(),
+                tx_queue_len: run.scenario.queue_packets,
+            }
         };
-        let Adopted { mtu, is_up, address, tx_queue_len, vnet_header, queues } = interface.adopt()?;
-        self.tx_queue_len = place.scenario.queue_packets.or(Some(tx_queue_len));
+        if role == Role::Tunnel {
+            // First: a near end that is up calls the far one at once, and waits long before it calls again.
+            let far = interface(Side::Far);
+            run.networks.far().run(move || far.adopt())??;
+        }
+        let Adopted { mtu, is_up, address, tx_queue_len, vnet_header, queues } = interface(Side::Near).adopt()?;
+        self.tx_queue_len = run.scenario.queue_packets.or(Some(tx_queue_len));
         self.facts.device = Some(AdoptedFacts { mtu, is_up, address, vnet_header, queues });
         Ok(())
     }
@@ -264,17 +302,13 @@ impl Running {
     /// # Errors
     ///
     /// The program has ended, the user interrupted it, or the time is over, for the reason `late`.
-    async fn look(&mut self, interrupts: &mut Interrupts, late: &str) -> Result<(), Reason> {
-        if let Some(by) = self.ended() {
-            self.residents.find();
-            if by != ProcessEnd::Exited(0) || self.residents.is_empty() {
-                return Err(Reason::Program(process::ending(&format!("program {}", self.name), &by)));
-            }
-            self.is_daemon = true;
+    async fn look(&mut self, run: &Run<'_>, interrupts: &mut Interrupts, late: &str) -> Result<(), Reason> {
+        for end in &mut self.ends {
+            end.look().map_err(Reason::Program)?;
         }
         if self.begun.elapsed() > READY_TIMEOUT {
-            let seconds = READY_TIMEOUT.as_secs();
-            return Err(Reason::Program(format!("after {seconds} s the program {} has {late}", self.name)));
+            let (seconds, name) = (READY_TIMEOUT.as_secs(), run.profile.name);
+            return Err(Reason::Program(format!("after {seconds} s the program {name} has {late}")));
         }
         tokio::select! {
             biased;
@@ -283,97 +317,80 @@ impl Running {
         }
     }
 
-    /// How the process has ended, if it has and it is the whole program.
-    fn ended(&self) -> Option<ProcessEnd> {
-        let end = self.process.as_ref().filter(|_| !self.is_daemon)?.ended().now_or_never()?;
-        Some(end.map_or_else(|| ProcessEnd::Crashed("an unknown cause".to_owned()), |end| end.by.clone()))
-    }
-
     /// Ends a program that did not become ready, and says why it did not.
     async fn refuse(mut self, reason: Reason) -> RunError {
-        let (is_running, before) = (self.ended().is_none(), self.printed.text());
+        // The end that has ended has the reason; what a running one prints after it was asked to end is none.
+        let speaks = self.ends.iter().map(End::printed).min_by_key(|(is_running, _)| *is_running);
+        let before = speaks.as_ref().map(|(_, printed)| printed.text()).unwrap_or_default();
         self.end().await;
         match reason {
             Reason::Other(error) => error,
             Reason::Program(text) => {
-                // Its output after it was asked to end is no reason.
-                let printed = if is_running && !before.is_empty() { before } else { self.printed.text() };
+                let printed = match speaks {
+                    Some((is_running, printed)) if !is_running || before.is_empty() => printed.text(),
+                    _ => before,
+                };
                 RunError::Process { class: Class::Failed, text: process::last_lines(&text, &printed, LAST_LINES) }
             }
         }
     }
 
+    /// The processes whose cost is the program's.
+    fn residents(&self) -> Option<Arc<Residents>> {
+        self.ends.first().filter(|end| end.has_process()).map(|end| Arc::clone(&end.residents))
+    }
+
+    /// The processes at the far end of a tunnel.
+    fn far_residents(&self) -> Option<Arc<Residents>> {
+        self.ends.get(1).filter(|end| end.has_process()).map(|end| Arc::clone(&end.residents))
+    }
+
     /// The device of the run.
-    fn device(&self, scenario: &Scenario, tun: &Tun) -> Option<DeviceFacts> {
+    fn device(&self, run: &Run<'_>) -> Option<DeviceFacts> {
         let adopted = self.facts.device?;
         Some(DeviceFacts {
-            name: tun.name.clone(),
-            mtu: scenario.mtu.into(),
+            name: run.device.to_owned(),
+            mtu: run.mtu().into(),
             offload: adopted.vnet_header == Some(true),
             tx_queue_len: self.tx_queue_len,
         })
     }
 
-    fn meter(&self, networks: &Networks, tun: &Tun) -> ProgramMeter {
-        let device = if self.process.is_some() { tun.name.as_str() } else { NEAR };
+    fn meter(&self, run: &Run<'_>, faults: Option<Arc<FaultCounter>>) -> ProgramMeter {
+        let device = if run.profile.role == Role::Route { NEAR } else { run.device };
+        let far: &[&str] = if run.profile.role == Role::Tunnel { &[FAR, run.device] } else { &[FAR] };
         ProgramMeter {
-            residents: self.process.is_some().then(|| Arc::clone(&self.residents)),
+            residents: self.residents(),
             network: platform::folder_of_thread(),
             device: device.to_owned(),
-            drops: Box::new(networks.drops(&[device, NEAR], &[FAR])),
+            drops: Box::new(run.networks.drops(&[device, NEAR], far)),
             upstream: self.upstream.as_ref().map(|upstream| upstream.process.process()),
+            far: self.far_residents(),
+            faults,
         }
     }
 
-    /// Ends when the program or the SOCKS5 server ends by itself, or when the program takes too much memory.
-    fn driver(&self) -> impl Future<Output = Failure> + Send + use<> {
-        let name = format!("program {}", self.name);
-        let ended = self.process.as_ref().filter(|_| !self.is_daemon).map(Child::ended);
-        let (is_program, residents, printed) =
-            (self.process.is_some(), Arc::clone(&self.residents), self.printed.clone());
-        let upstream = self.upstream.as_ref().map(|upstream| upstream.process.ended());
-        async move {
-            let failed = |detail| Failure { status: Status::Panicked, detail };
-            let program = async {
-                let end = match ended {
-                    Some(ended) => ended.await,
-                    None => future::pending().await,
-                };
-                residents.find();
-                match end {
-                    // It has left the work to another process.
-                    Some(end) if end.by == ProcessEnd::Exited(0) && !residents.is_empty() => future::pending().await,
-                    Some(end) => {
-                        // The thread that reads the output may be a moment behind.
-                        sleep(LOOK).await;
-                        failed(process::last_lines(&process::ending(&name, &end.by), &printed.text(), LAST_LINES))
-                    }
-                    None => failed(format!("the {name} is lost")),
-                }
-            };
-            let upstream = async {
-                match upstream {
-                    Some(ended) => ended.await,
-                    None => future::pending().await,
-                }
-            };
-            tokio::select! {
-                failure = program => failure,
-                failure = upstream => failure,
-                what = residents.misbehave(), if is_program => failed(format!("the {name} {what}")),
-            }
+    /// Ends when a process of the program or the SOCKS5 server ends by itself, or when the program takes too much memory.
+    fn driver(&self) -> BoxFuture<'static, Failure> {
+        let upstream = self.upstream.as_ref().map(|upstream| upstream.process.ended().boxed());
+        let parts: Vec<_> = self.ends.iter().map(|end| end.driver().boxed()).chain(upstream).collect();
+        if parts.is_empty() {
+            future::pending().boxed()
+        } else {
+            select_all(parts).map(|(failure, ..)| failure).boxed()
         }
     }
 
     /// Ends the program after a run.
     pub(super) async fn finish(mut self, counters: Option<&Counters>) -> ProgramFacts {
         if let Some(counters) = counters {
-            self.facts.upstream_seconds = counters.upstream_cpu.map(|time| time.as_secs_f64());
+            self.facts.far_seconds = counters.far_cpu.map(|time| time.as_secs_f64());
         }
-        if self.process.is_some() {
-            self.facts.under_load = self.residents.read();
+        self.facts.far = self.far_residents().map(|residents| residents.read());
+        if let Some(residents) = self.residents() {
+            self.facts.under_load = residents.read();
             sleep(CLOSE).await;
-            self.facts.afterwards = self.residents.facts();
+            self.facts.afterwards = residents.facts();
         }
         self.end().await;
         if let Some(upstream) = self.upstream.take() {
@@ -383,18 +400,12 @@ impl Running {
         self.facts.clone()
     }
 
-    /// Asks it to end, and kills what is left of it.
+    /// Asks all processes to end, and kills those that are left.
     async fn end(&mut self) {
-        let Some(process) = self.process.take() else { return };
-        let (_, was_killed) = process.terminate(END_TIMEOUT).await;
-        let deadline = Instant::now() + OTHERS_TIMEOUT;
-        self.residents.find();
-        while !self.is_daemon && !self.residents.is_empty() && Instant::now() < deadline {
-            sleep(LOOK).await;
-            self.residents.find();
+        for (was_killed, left) in join_all(self.ends.iter_mut().map(End::end)).await {
+            self.facts.was_killed |= was_killed;
+            self.facts.left_behind += left;
         }
-        self.facts.was_killed = was_killed;
-        self.facts.left_behind = self.residents.kill();
     }
 }
 
@@ -411,17 +422,7 @@ impl<E: Into<RunError>> From<E> for Reason {
     }
 }
 
-fn cannot_start(profile: &Profile, source: io::Error) -> RunError {
-    let class = if source.kind() == io::ErrorKind::NotFound { Class::Unavailable } else { Class::Failed };
-    let program = profile.command.first().cloned().unwrap_or_default();
-    let remedy = match &profile.install {
-        Some(install) => format!("install it: {install}"),
-        None => "install it, or give its path".to_owned(),
-    };
-    platform::Error::new(class, "start the program", program, source).remedy(remedy).into()
-}
-
-/// The first line with a digit of what a program prints as its version.
+/// The first line with a digit at the beginning of what a program prints as its version.
 async fn version(profile: &Profile) -> Option<String> {
     if profile.version.is_empty() {
         return None;
@@ -430,6 +431,7 @@ async fn version(profile: &Profile) -> Option<String> {
     let printed = spawn_blocking(move || process::printed(command, VERSION_TIMEOUT)).await.ok()??;
     printed
         .lines()
+        .take(VERSION_LINES)
         .map(str::trim)
         .find(|line| line.contains(|letter: char| letter.is_ascii_digit()))
         .map(process::shown)

@@ -29,15 +29,23 @@ pub(super) const NEAR: &str = "to-far";
 /// Its other end.
 pub(super) const FAR: &str = "to-near";
 
-/// The addresses of the two interfaces, each in a network of its own: from the networks for benchmarks (RFC 2544, RFC
-/// 5180), or private ones if the device is in the same network.
-const ENDS_V4: [[Ipv4Addr; 2]; 2] = [
-    [Ipv4Addr::new(198, 18, 1, 1), Ipv4Addr::new(198, 18, 2, 1)],
-    [Ipv4Addr::new(10, 18, 1, 1), Ipv4Addr::new(10, 18, 2, 1)],
+/// The addresses of the two interfaces and of a host beyond the far one, each in a network of its own: from the networks
+/// for benchmarks (RFC 2544, RFC 5180), or private ones if the device is in the same network.
+const ENDS_V4: [[Ipv4Addr; 3]; 2] = [
+    [Ipv4Addr::new(198, 18, 1, 1), Ipv4Addr::new(198, 18, 2, 1), Ipv4Addr::new(198, 18, 3, 1)],
+    [Ipv4Addr::new(10, 18, 1, 1), Ipv4Addr::new(10, 18, 2, 1), Ipv4Addr::new(10, 18, 3, 1)],
 ];
-const ENDS_V6: [[Ipv6Addr; 2]; 2] = [
-    [Ipv6Addr::new(0x2001, 2, 0, 1, 0, 0, 0, 1), Ipv6Addr::new(0x2001, 2, 0, 2, 0, 0, 0, 1)],
-    [Ipv6Addr::new(0xfd18, 0, 1, 0, 0, 0, 0, 1), Ipv6Addr::new(0xfd18, 0, 2, 0, 0, 0, 0, 1)],
+const ENDS_V6: [[Ipv6Addr; 3]; 2] = [
+    [
+        Ipv6Addr::new(0x2001, 2, 0, 1, 0, 0, 0, 1),
+        Ipv6Addr::new(0x2001, 2, 0, 2, 0, 0, 0, 1),
+        Ipv6Addr::new(0x2001, 2, 0, 3, 0, 0, 0, 1),
+    ],
+    [
+        Ipv6Addr::new(0xfd18, 0, 1, 0, 0, 0, 0, 1),
+        Ipv6Addr::new(0xfd18, 0, 2, 0, 0, 0, 0, 1),
+        Ipv6Addr::new(0xfd18, 0, 3, 0, 0, 0, 0, 1),
+    ],
 ];
 
 /// Prepares a proxy between the two networks.
@@ -65,7 +73,7 @@ pub(super) async fn prepare(
 
 /// Joins the networks. Returns the address of the servers.
 pub(super) fn join(scenario: &Scenario, device: &Network, networks: &Networks) -> Result<IpAddr, platform::Error> {
-    let (ends, prefix_len) = ends(device);
+    let ([near, far, _], prefix_len) = ends(device);
     let interface = |name: &str, address, route_to| Interface {
         name: name.to_owned(),
         address,
@@ -75,20 +83,19 @@ pub(super) fn join(scenario: &Scenario, device: &Network, networks: &Networks) -
         // The kernel passes packets on at once, so none waits.
         tx_queue_len: None,
     };
-    let [near, far] = ends;
     networks.far().join(&interface(NEAR, near, far), &interface(FAR, far, near))?;
     Ok(far)
 }
 
-/// The addresses of both interfaces, and the length of the prefix of their networks.
-pub(super) fn ends(device: &Network) -> ([IpAddr; 2], u8) {
-    let (pairs, prefix_len) = match device.address {
-        IpAddr::V4(_) => (ENDS_V4.map(|pair| pair.map(IpAddr::from)), 24),
-        IpAddr::V6(_) => (ENDS_V6.map(|pair| pair.map(IpAddr::from)), 64),
+/// The addresses of both interfaces and of the host beyond, and the length of the prefix of their networks.
+pub(super) fn ends(device: &Network) -> ([IpAddr; 3], u8) {
+    let (all, prefix_len) = match device.address {
+        IpAddr::V4(_) => (ENDS_V4.map(|ends| ends.map(IpAddr::from)), 24),
+        IpAddr::V6(_) => (ENDS_V6.map(|ends| ends.map(IpAddr::from)), 64),
     };
     // The route of a larger network is less specific, so it does not conflict.
     let is_taken = |end: &IpAddr| network_of(*end, prefix_len) == network_of(device.address, prefix_len);
-    let [usual, other] = pairs;
+    let [usual, other] = all;
     (if usual.iter().any(is_taken) { other } else { usual }, prefix_len)
 }
 
@@ -117,9 +124,9 @@ mod tests {
         for (address, mask, near) in [
             ("10.10.10.9", "255.255.255.0", "198.18.1.1"),
             ("10.0.0.9", "255.0.0.0", "198.18.1.1"),
-            ("198.18.3.9", "255.255.255.0", "198.18.1.1"),
+            ("198.18.4.9", "255.255.255.0", "198.18.1.1"),
             ("198.18.2.9", "255.255.255.252", "10.18.1.1"),
-            ("198.18.3.9", "255.254.0.0", "198.18.1.1"),
+            ("198.18.4.9", "255.254.0.0", "198.18.1.1"),
             ("fd10::9", "ffff:ffff:ffff:ffff::", "2001:2:0:1::1"),
             ("2001:2:0:2::9", "ffff:ffff:ffff:ffff:ffff::", "fd18:0:1::1"),
         ] {

@@ -87,7 +87,7 @@ pub(crate) trait System {
         Self::enter_netns()
     }
 
-    fn add_host_route(_interface: &str, _host: IpAddr) -> Result<(), Error> {
+    fn add_route(_interface: &str, _network: IpAddr, _prefix_len: u8, _via: Option<IpAddr>) -> Result<(), Error> {
         Self::enter_netns()
     }
 
@@ -196,6 +196,10 @@ pub(crate) trait System {
     fn return_large_buffers() {}
 
     fn end_with_this_thread(_command: &mut Command) {}
+
+    fn with_mounts(_command: &mut Command, _mounts: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     fn end_with_parent(_parent: u32) -> bool {
         true

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use platform::ProcessMeter;
+use platform::{FaultCounter, ProcessMeter};
 use tokio::time::sleep;
 
 use crate::load::meter::{Counters, Meter, Usage};
@@ -114,6 +114,10 @@ pub(super) struct ProgramMeter {
     pub(super) drops: Box<dyn Fn() -> Option<u64> + Send + Sync>,
     /// The SOCKS5 server.
     pub(super) upstream: Option<ProcessMeter>,
+    /// The processes at the far end of a tunnel.
+    pub(super) far: Option<Arc<Residents>>,
+    /// Of the link between the networks.
+    pub(super) faults: Option<Arc<FaultCounter>>,
 }
 
 impl Meter for ProgramMeter {
@@ -127,14 +131,18 @@ impl Meter for ProgramMeter {
 
     fn counters(&self) -> Counters {
         let counts = platform::interface_counts(&self.network, &self.device);
+        for residents in [&self.residents, &self.far].into_iter().flatten() {
+            *residents.read.lock().unwrap_or_else(PoisonError::into_inner) = residents.facts();
+        }
+        let of_far = self.far.as_ref().map(|residents| residents.cpu());
         let counters = Counters {
             packets: counts.map(|counts| counts.packets),
             drops: (self.drops)(),
-            upstream_cpu: self.upstream.and_then(ProcessMeter::cpu),
+            faults: self.faults.as_ref().map(|faults| faults.counts().into()),
+            far_cpu: self.upstream.and_then(ProcessMeter::cpu).or(of_far),
             ..Counters::default()
         };
         let Some(residents) = &self.residents else { return counters };
-        *residents.read.lock().unwrap_or_else(PoisonError::into_inner) = residents.facts();
         let peaks = residents.known().into_iter().filter_map(ProcessMeter::peak_rss_bytes);
         Counters { carrier_peak_rss_bytes: Some(peaks.sum()), ..counters }
     }

@@ -87,8 +87,8 @@ impl System for Linux {
         network::join(near, far, network)
     }
 
-    fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
-        network::add_host_route(interface, host)
+    fn add_route(interface: &str, network: IpAddr, prefix_len: u8, via: Option<IpAddr>) -> Result<(), Error> {
+        network::add_route(interface, network, prefix_len, via)
     }
 
     fn add_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
@@ -183,6 +183,10 @@ impl System for Linux {
 
     fn end_with_this_thread(command: &mut Command) {
         process::end_with_this_thread(command);
+    }
+
+    fn with_mounts(command: &mut Command, mounts: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+        process::with_mounts(command, mounts)
     }
 
     fn end_with_parent(parent: u32) -> bool {

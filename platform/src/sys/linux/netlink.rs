@@ -179,22 +179,28 @@ pub(super) fn wait_until(ready: impl Fn() -> io::Result<bool>) -> io::Result<()>
     Ok(())
 }
 
-/// Routes all packets to a network out of an interface with `RTM_NEWROUTE`, as `ip route add NETWORK dev NAME` does.
-pub(super) fn add_route(interface_index: u32, network: IpAddr, prefix_len: u8) -> io::Result<()> {
+/// Routes all packets to a network out of an interface with `RTM_NEWROUTE`, as `ip route add NETWORK [via GATEWAY] dev NAME`
+/// does.
+pub(super) fn add_route(
+    interface_index: u32,
+    network: IpAddr,
+    prefix_len: u8,
+    gateway: Option<IpAddr>,
+) -> io::Result<()> {
+    let address = |address| match address {
+        IpAddr::V4(address) => RouteAddress::Inet(address),
+        IpAddr::V6(address) => RouteAddress::Inet6(address),
+    };
     let mut route = RouteMessage::default();
     route.header.address_family = if network.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
     route.header.destination_prefix_length = prefix_len;
     route.header.table = RouteHeader::RT_TABLE_MAIN;
     route.header.protocol = RouteProtocol::Boot;
-    route.header.scope = if network.is_ipv6() { RouteScope::Universe } else { RouteScope::Link };
+    let is_beyond = network.is_ipv6() || gateway.is_some();
+    route.header.scope = if is_beyond { RouteScope::Universe } else { RouteScope::Link };
     route.header.kind = RouteType::Unicast;
-    route.attributes = vec![
-        RouteAttribute::Destination(match network {
-            IpAddr::V4(network) => RouteAddress::Inet(network),
-            IpAddr::V6(network) => RouteAddress::Inet6(network),
-        }),
-        RouteAttribute::Oif(interface_index),
-    ];
+    route.attributes = vec![RouteAttribute::Destination(address(network)), RouteAttribute::Oif(interface_index)];
+    route.attributes.extend(gateway.map(|gateway| RouteAttribute::Gateway(address(gateway))));
     create(RouteNetlinkMessage::NewRoute(route))
 }
 

@@ -25,7 +25,8 @@ pub(super) fn set_up(interface: &Interface) -> Result<(), Error> {
     add_address(index, name, *address, *prefix_len)?;
     netlink::set_link_up(index).map_err(failed("set up"))?;
     let Some(beyond) = route_to else { return Ok(()) };
-    netlink::add_route(index, network_of(*beyond, *prefix_len), *prefix_len).map_err(failed("set a route through"))
+    netlink::add_route(index, network_of(*beyond, *prefix_len), *prefix_len, None)
+        .map_err(failed("set a route through"))
 }
 
 fn set_queue(index: u32, name: &str, tx_queue_len: Option<u32>) -> Result<(), Error> {
@@ -80,13 +81,14 @@ fn is_solicited(interface: &str, address: IpAddr) -> io::Result<bool> {
     }))
 }
 
-pub(super) fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
-    let added = index_of(interface).and_then(|index| route_to_host(index, host));
+pub(super) fn add_route(
+    interface: &str,
+    network: IpAddr,
+    prefix_len: u8,
+    gateway: Option<IpAddr>,
+) -> Result<(), Error> {
+    let added = index_of(interface).and_then(|index| netlink::add_route(index, network, prefix_len, gateway));
     added.map_err(|source| Error::new(Class::Failed, "set a route through", interface, source))
-}
-
-fn route_to_host(index: u32, host: IpAddr) -> io::Result<()> {
-    netlink::add_route(index, host, if host.is_ipv6() { 128 } else { 32 })
 }
 
 /// Makes an interface drop every packet that it should send, or send them again.
@@ -98,8 +100,11 @@ pub(super) fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> 
 /// Adds one more address, and waits until the interface answers for it.
 pub(super) fn add_ready_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
     let failed = |source| Error::new(Class::Failed, "set the address of", interface, source);
-    add_address(index_of(interface).map_err(failed)?, interface, address, prefix_len)?;
-    netlink::wait_until(|| is_solicited(interface, address)).map_err(failed)
+    let index = index_of(interface).map_err(failed)?;
+    add_address(index, interface, address, prefix_len)?;
+    // Nobody solicits on the loopback (`net/ipv6/addrconf.c`, `addrconf_join_solict`).
+    let is_ready = || Ok(index == LOOPBACK_IFINDEX || is_solicited(interface, address)?);
+    netlink::wait_until(is_ready).map_err(failed)
 }
 
 /// Sets up a device where its program has not.
@@ -123,7 +128,8 @@ pub(super) fn adopt(interface: &Interface) -> Result<Adopted, Error> {
     }
     if let Some(host) = route_to {
         // The program may have the same route.
-        let added = route_to_host(index, *host).or_else(|source| match source.raw_os_error() {
+        let whole = if host.is_ipv6() { 128 } else { 32 };
+        let added = netlink::add_route(index, *host, whole, None).or_else(|source| match source.raw_os_error() {
             Some(libc::EEXIST) => Ok(()),
             _ => Err(source),
         });

@@ -1,13 +1,17 @@
 //! The life, CPU time and memory of processes.
 
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
@@ -51,6 +55,25 @@ pub(super) fn end_with_this_thread(command: &mut Command) {
     unsafe { command.pre_exec(bind) };
     // An interrupt from the terminal should reach only this process. It then ends the other one in order.
     command.process_group(0);
+}
+
+/// Binds files and folders to other paths (`mount(2)`) in a mount namespace of the process's own.
+pub(super) fn with_mounts(command: &mut Command, mounts: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+    let text = |path: &PathBuf| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other);
+    let mounts = mounts.iter().map(|(from, to)| Ok((text(from)?, text(to)?))).collect::<io::Result<Vec<_>>>()?;
+    let bind = move || {
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        // What is mounted from here on must not appear in the system's own namespace.
+        let nothing = None::<&CStr>;
+        mount(nothing, c"/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)?;
+        for (from, to) in &mounts {
+            mount(Some(from.as_c_str()), to.as_c_str(), nothing, MsFlags::MS_BIND, nothing)?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes system calls with paths that exist already, and neither allocates nor locks.
+    unsafe { command.pre_exec(bind) };
+    Ok(())
 }
 
 pub(super) fn folder_of_thread() -> PathBuf {

@@ -1,0 +1,80 @@
+//! The link between the networks of a program.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{self, BoxFuture};
+use platform::{FaultCounter, Network, network_of};
+
+use super::super::between::{self, Between};
+use super::super::error::RunError;
+use super::super::failure::Failure;
+use super::super::networks::{Networks, next};
+use super::super::outage::Cut;
+use super::super::proxy::{self, FAR, NEAR};
+use crate::program::Role;
+use crate::scenario::{Conditions, Scenario, Tun};
+
+/// The link between the networks.
+pub(super) struct Joined {
+    /// The addresses of its ends.
+    pub(super) ends: [IpAddr; 2],
+    /// The address of the servers.
+    pub(super) server: IpAddr,
+    /// Cuts the path for an outage.
+    pub(super) cut: Option<Cut>,
+    pub(super) faults: Option<Arc<FaultCounter>>,
+    /// Ends if the link fails.
+    pub(super) driver: BoxFuture<'static, Failure>,
+}
+
+/// Joins the networks, with a link that has the conditions of a scenario.
+pub(super) fn join(scenario: &Scenario, role: Role, tun: &Tun, networks: &Networks) -> Result<Joined, RunError> {
+    let ([near, far, beyond], prefix_len) = proxy::ends(&tun.network);
+    let conditions = Conditions { outage: None, ..scenario.conditions };
+    let (cut, faults, driver) = if conditions == Conditions::default() {
+        proxy::join(scenario, &tun.network, networks)?;
+        (Some(networks.cut(NEAR, FAR)), None, future::pending().boxed())
+    } else {
+        let Between { faults, cut, driver, .. } = with_conditions(scenario, [near, far], prefix_len, networks)?;
+        (cut, Some(faults), driver)
+    };
+    let ends = [near, far];
+    Ok(match role {
+        Role::Proxy | Role::Route => Joined { ends, server: far, cut, faults, driver },
+        Role::Tunnel => Joined { ends, server: tun.network.peer, cut, faults, driver },
+        Role::Attach => {
+            let hosts = if near.is_ipv6() { 128 } else { 32 };
+            networks.far().run(move || {
+                platform::set_loopback_up()?;
+                platform::add_address("lo", beyond, hosts)?;
+                // A program that gives the clients' network the address and routes of this one looks for this route. Nobody
+                // has the gateway's address, so the clients' network takes it too.
+                platform::add_route(FAR, network_of(near, 0), 0, Some(next(far)))
+            })??;
+            Joined { ends, server: beyond, cut: Some(networks.cut(&tun.name, "lo")), faults, driver }
+        }
+    })
+}
+
+/// Two TUN devices in place of a veth pair, and what passes their packets.
+fn with_conditions(
+    scenario: &Scenario,
+    ends: [IpAddr; 2],
+    prefix_len: u8,
+    networks: &Networks,
+) -> Result<Between, RunError> {
+    // The queue that was asked for is the program's.
+    let scenario = Scenario { queue_packets: None, ..scenario.clone() };
+    let tun = |name: &str, [own, other]: [IpAddr; 2]| Tun {
+        name: name.to_owned(),
+        network: Network { address: own, peer: other, prefix_len },
+        fd: None,
+    };
+    let [near, far] = ends;
+    let between = between::join(&scenario, &tun(NEAR, [near, far]), tun(FAR, [far, near]), networks)?;
+    platform::add_route(NEAR, network_of(far, prefix_len), prefix_len, None)?;
+    networks.far().run(move || platform::add_route(FAR, network_of(near, prefix_len), prefix_len, None))??;
+    Ok(between)
+}
