@@ -85,6 +85,8 @@ mod stopped;
     feature = "netstack-smoltcp"
 ))]
 mod tun;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod tunnel;
 #[cfg(all(
     target_os = "linux",
     feature = "lwip",

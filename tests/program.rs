@@ -290,7 +290,7 @@ fn the_client_alone_goes_through_the_socks5_server() {
 }
 
 /// Why a program of a profile cannot be run here.
-fn not_installed(name: &str) -> Option<String> {
+pub(crate) fn not_installed(name: &str) -> Option<String> {
     let list = stdout(&run("programs list"));
     let line = list.lines().find(|line| line.split(' ').next() == Some(name)).unwrap().to_owned();
     let missing = !line.ends_with(" installed");

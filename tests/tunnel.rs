@@ -1,0 +1,218 @@
+//! Tunnels and programs that join a namespace: a plain tunnel of this test program's own, and real ones where they are
+//! installed. A test that cannot run prints SKIP with the reason.
+
+use std::env;
+use std::fs;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use platform::{Link, Network, Offload, PacketBuffer, PacketMeta, TunConfig, TunDevice};
+use serde_json::Value;
+use tokio::net::UdpSocket;
+
+use crate::processes::{PROGRAM, folder, run, stderr};
+use crate::program::{no_device, not_installed, sample, through};
+
+/// The environment variables of an end of the tunnel.
+const DEVICE: &str = "TUNNEL_DEVICE";
+const ADDRESS: &str = "TUNNEL_ADDRESS";
+const INSIDE: &str = "TUNNEL_INSIDE";
+const PREFIX: &str = "TUNNEL_PREFIX";
+const MTU: &str = "TUNNEL_MTU";
+const PORT: &str = "TUNNEL_PORT";
+const PEER: &str = "TUNNEL_PEER";
+/// For how many seconds it carries.
+const LIFE: &str = "TUNNEL_LIFE";
+
+/// The words that start an end of a tunnel without encryption, for so many seconds. The marker finds its processes.
+fn tunnel(marker: &str, life: f64) -> String {
+    let test = env::current_exe().unwrap();
+    let variables = format!(
+        "MARKER={marker} {DEVICE}={{tun}} {ADDRESS}={{address}} {INSIDE}={{peer}} {PREFIX}={{prefix}} {MTU}={{mtu}} \
+         {PORT}={{port}} {PEER}={{peer_endpoint}} {LIFE}={life}"
+    );
+    format!("env {variables} {} --exact tunnel::carry --ignored", test.display())
+}
+
+/// An end of the tunnel: each packet of the device is a datagram.
+#[test]
+#[ignore = "carries until it is ended"]
+fn carry() {
+    let of = |name: &str| env::var(name).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let life = Duration::from_secs_f64(of(LIFE).parse().unwrap());
+    let carried = runtime.block_on(tokio::time::timeout(life, async {
+        let network = Network {
+            address: of(ADDRESS).parse().unwrap(),
+            peer: of(INSIDE).parse().unwrap(),
+            prefix_len: of(PREFIX).parse().unwrap(),
+        };
+        let mtu = of(MTU).parse().unwrap();
+        let config = TunConfig { name: of(DEVICE), network, mtu, tx_queue_len: 1000, offload: Offload::Off, fd: None };
+        let mut device = TunDevice::open(&config).unwrap();
+        let peer: SocketAddr = of(PEER).parse().unwrap();
+        let any = if peer.is_ipv6() { "[::]" } else { "0.0.0.0" };
+        let socket = UdpSocket::bind(format!("{any}:{}", of(PORT))).await.unwrap();
+        socket.connect(peer).await.unwrap();
+        let mut packets: Vec<_> = (0..device.capabilities().batch).map(|_| PacketBuffer::new(65536)).collect();
+        let mut datagram = vec![0; 65536];
+        loop {
+            tokio::select! {
+                ready = poll_fn(|cx| device.poll_readable(cx)) => {
+                    ready.unwrap();
+                    for packet in &packets[..device.try_recv(&mut packets).unwrap_or_default()] {
+                        // The other end may not be there yet.
+                        let _lost = socket.send(packet.packet()).await;
+                    }
+                }
+                received = socket.recv(&mut datagram) => {
+                    let Ok(len) = received else { continue };
+                    // A device that is full, or still down, drops it.
+                    let _lost = device.try_send(PacketMeta::default(), &[IoSlice::new(&datagram[..len])]);
+                    device.flush().unwrap();
+                }
+            }
+        }
+    }));
+    assert!(carried.is_err(), "its life is over");
+    eprintln!("its life is over");
+    std::process::exit(7);
+}
+
+/// A profile with these lines, as a file in a folder of the test.
+fn profile(folder: &Path, lines: &str) -> String {
+    let path = folder.join("mine.toml");
+    fs::write(&path, format!("name = \"mine\"\nrole = \"tunnel\"\n{lines}\n")).unwrap();
+    path.display().to_string()
+}
+
+/// A command as a list of TOML.
+fn words(command: &str) -> String {
+    let words: Vec<_> = shlex::split(command).unwrap().iter().map(|word| format!("{word:?}")).collect();
+    format!("[{}]", words.join(", "))
+}
+
+#[test]
+fn every_load_goes_through_a_tunnel_and_both_ends_are_paid_for() {
+    skip_if!(no_device());
+    for options in [
+        "-m reader --bytes 4MB --warmup 1MB",
+        "-m writer --bytes 4MB --warmup 1MB --parallel 3 --ipv6",
+        "-m rr --time 0.2 --parallel 20 --request 100 --response 10KB",
+        "-m crr --time 0.2 --parallel 5 --mtu 9000",
+        "-m writer --time 0.2 --protocol udp --bitrate 5M",
+        "-m rr --time 0.2 --delay 2ms",
+    ] {
+        let output = through("tunnel", &tunnel("tunnel", 60.0), &format!("{options} --verify full --json"));
+        let sample = sample(&output);
+        assert_eq!((&sample["status"], &sample["program"]), (&"ok".into(), &"env".into()), "{options}: {output:?}");
+        let facts = &sample["program_facts"];
+        assert!(sample["cpu"]["subject_seconds"].as_f64() > Some(0.0), "{sample}");
+        assert!(facts["far_seconds"].as_f64() > Some(0.0), "{facts}");
+        assert_eq!((&facts["far"]["processes"], &facts["under_load"]["processes"]), (&1.into(), &1.into()), "{facts}");
+        assert_eq!((&facts["was_killed"], &facts["left_behind"]), (&false.into(), &0.into()), "{facts}");
+        let mtu = if options.contains("9000") { 9000 } else { 1500 };
+        assert_eq!((&sample["mtu"], &sample["device"]["mtu"]), (&mtu.into(), &(mtu - 80).into()), "{sample}");
+        if options.contains("delay") {
+            assert!(sample["requests"]["latency"]["p50_us"].as_f64() > Some(4000.0), "{sample}");
+        }
+    }
+}
+
+#[test]
+fn a_far_end_that_dies_under_load_is_named() {
+    skip_if!(no_device());
+    let folder = folder("tunnel-dies");
+    let [near, far] = [60.0, 1.5].map(|life| words(&tunnel("tunnel-dies", life)));
+    let profile = profile(&folder, &format!("command = {near}\nfar_command = {far}"));
+    let output = through("tunnel-dies", &profile, "-m rr --time 5 --json");
+    let sample = sample(&output);
+    assert_eq!((output.status.code(), &sample["status"]), (Some(1), &"panicked".into()), "{sample}");
+    let detail = sample["detail"].as_str().unwrap();
+    assert!(detail.starts_with("the far end of the program mine ended with exit code 7"), "{detail}");
+    assert!(detail.ends_with("its life is over"), "{detail}");
+}
+
+/// Runs `rr` through a profile, for what it says.
+fn rr(profile: &str) -> (Option<i32>, String) {
+    let output = Command::new(PROGRAM).args(["-m", "rr", "--time", "0.2", "--program", profile]).output().unwrap();
+    (output.status.code(), stderr(&output))
+}
+
+/// Each end writes a file of the same path, which the other must not see, and its commands see what it wrote. The keys of
+/// both ends fit together.
+#[test]
+fn each_end_has_a_run_folder_and_keys_of_its_own() {
+    skip_if!(no_device());
+    let folder = folder("tunnel-run");
+    let script = format!("test ! -e /run/one && echo {{key}} >/run/one && exec {}", tunnel("tunnel-run", 60.0));
+    let check = "test \"$(cat /var/run/one)\" = \"$(cat {key_file})\" && test {key} != {peer_key} && \
+                 test \"$(cat {config})\" = \"{address} to {peer}, {peer_endpoint} on {interface}\"";
+    let lines = |script: &str, check: &str| {
+        format!(
+            "command = [\"sh\", \"-c\", {script:?}]\nsetup = [[\"sh\", \"-c\", {check:?}]]\n\
+             config = \"10.10.10.9 to 10.10.10.1, 198.18.2.1:51820 on to-far\"\n\
+             far_config = \"10.10.10.1 to 10.10.10.9, 198.18.1.1:51820 on to-near\""
+        )
+    };
+    let (code, said) = rr(&profile(&folder, &lines(&script, check)));
+    assert_eq!(code, Some(0), "{said}");
+    // Nothing of it is in the system's own folder.
+    assert!(!Path::new("/run/one").exists());
+    let (code, said) = rr(&profile(&folder, &lines(&script, "echo it is shut; exit 4")));
+    assert_eq!(code, Some(1), "{said}");
+    let expected = "has not been set up: the sh ended with exit code 4; its last words: it is shut";
+    assert!(said.contains("after 10 s the program mine ") && said.contains(expected), "{said}");
+}
+
+#[test]
+fn a_tunnel_that_cannot_be_set_up_is_unavailable() {
+    skip_if!(no_device());
+    let folder = folder("tunnel-setup");
+    let command = words(&tunnel("tunnel-setup", 60.0));
+    let (code, said) = rr(&profile(&folder, &format!("command = {command}\nsetup = [[\"./no-such\", \"{{tun}}\"]]")));
+    assert!(code == Some(3) && said.contains("./no-such") && said.contains("install it"), "{said}");
+    // Without a process, the kernel is to make the device; it says at once that it does not.
+    let of_kernel = "setup = [[\"ip\", \"link\", \"add\", \"{tun}\", \"type\", \"no-such\"]]";
+    let (code, said) = rr(&profile(&folder, of_kernel));
+    assert!(code == Some(3) && said.contains("mine cannot be set up: the ip ended with exit code "), "{said}");
+}
+
+/// A real program carries requests, datagrams and bytes both ways.
+fn is_measured(name: &str, loads: &[&str]) {
+    for load in loads {
+        let output: Output = run(&format!("-m {load} --program {name} --verify full --json"));
+        let sample: Value = sample(&output);
+        assert_eq!((&sample["status"], &sample["program"]), (&"ok".into(), &name.into()), "{load}: {sample}");
+        assert!(sample["cpu"]["subject_seconds"].as_f64() > Some(0.0), "{sample}");
+    }
+}
+
+const LOADS: [&str; 4] = [
+    "rr --time 0.3",
+    "rr --time 0.3 --protocol udp",
+    "writer --time 0.3 --warmup 100KB",
+    "reader --time 0.3 --warmup 100KB --mtu 9000",
+];
+
+#[test]
+fn wireguard_is_measured_as_it_is() {
+    skip_if!(not_installed("wireguard-go"));
+    is_measured("wireguard-go", &LOADS);
+}
+
+#[test]
+fn slirp4netns_is_measured_as_it_is() {
+    skip_if!(not_installed("slirp4netns"));
+    is_measured("slirp4netns", &LOADS);
+}
+
+#[test]
+fn pasta_is_measured_as_it_is() {
+    skip_if!(not_installed("pasta"));
+    is_measured("pasta", &[&LOADS[..3], &["rr --time 0.3 --ipv6"]].concat());
+}
