@@ -74,6 +74,11 @@ fn from_bits(bits: u128, width: u32) -> IpAddr {
     if width == 32 { Ipv4Addr::from_bits((bits >> 96) as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
 }
 
+/// The length of the prefix that is a whole address, in bits: the network of one host.
+pub const fn host_prefix_len(host: IpAddr) -> u8 {
+    if host.is_ipv6() { 128 } else { 32 }
+}
+
 /// The first address of the network that contains an address.
 ///
 /// ```

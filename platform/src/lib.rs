@@ -53,7 +53,8 @@ pub mod vnet;
 pub use child::{Child, Conversation, End, MAX_OUTPUT, Orders, Printed, read_line};
 pub use counted::{Counted, PacketCounts, Traffic};
 pub use device::{
-    DropCounter, Network, NetworkError, Offload, TunConfig, TunDevice, network_of, validate_host, validate_name,
+    DropCounter, Network, NetworkError, Offload, TunConfig, TunDevice, host_prefix_len, network_of, validate_host,
+    validate_name,
 };
 pub use environment::Environment;
 pub use error::{Cause, Class, Error, Feature};

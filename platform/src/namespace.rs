@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use crate::sys::{Native, System};
-use crate::{Class, Error, PacketCounts};
+use crate::{Class, Error, PacketCounts, host_prefix_len};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -263,7 +263,7 @@ pub fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
 ///
 /// [`Class::Failed`] if the interface does not exist or is down.
 pub fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
-    add_route(interface, host, if host.is_ipv6() { 128 } else { 32 }, None)
+    add_route(interface, host, host_prefix_len(host), None)
 }
 
 /// The same for all packets to a network with this prefix length, in bits: 0 is the default route. The packets go to a

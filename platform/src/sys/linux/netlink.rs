@@ -45,6 +45,8 @@ pub(super) struct Interface {
     pub(super) up: bool,
     /// Whether packets pass.
     pub(super) running: bool,
+    /// Whether it asks neighbours for their addresses.
+    pub(super) has_neighbours: bool,
     pub(super) tx_queue_len: u32,
     pub(super) tun: TunLink,
 }
@@ -92,6 +94,7 @@ pub(super) fn interface(index: u32) -> io::Result<Interface> {
         mtu: 0,
         up: has(LinkFlags::Up),
         running: has(LinkFlags::Running),
+        has_neighbours: !has(LinkFlags::Loopback) && !has(LinkFlags::Noarp),
         tx_queue_len: 0,
         tun: TunLink::default(),
     };

@@ -10,7 +10,10 @@ use nix::net::if_::if_nametoindex;
 use nix::sys::socket::SockaddrStorage;
 
 use super::{netlink, process};
-use crate::{Adopted, Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, PacketCounts, network_of};
+use crate::{
+    Adopted, Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, PacketCounts, host_prefix_len,
+    network_of,
+};
 
 /// The interface index of the loopback in every namespace (`include/net/flow.h`).
 const LOOPBACK_IFINDEX: u32 = 1;
@@ -102,9 +105,11 @@ pub(super) fn add_ready_address(interface: &str, address: IpAddr, prefix_len: u8
     let failed = |source| Error::new(Class::Failed, "set the address of", interface, source);
     let index = index_of(interface).map_err(failed)?;
     add_address(index, interface, address, prefix_len)?;
-    // Nobody solicits on the loopback (`net/ipv6/addrconf.c`, `addrconf_join_solict`).
-    let is_ready = || Ok(index == LOOPBACK_IFINDEX || is_solicited(interface, address)?);
-    netlink::wait_until(is_ready).map_err(failed)
+    // Nobody solicits on the loopback or a TUN device (`net/ipv6/addrconf.c`, `addrconf_join_solict`).
+    if !netlink::interface(index).map_err(failed)?.has_neighbours {
+        return Ok(());
+    }
+    netlink::wait_until(|| is_solicited(interface, address)).map_err(failed)
 }
 
 /// Sets up a device where its program has not.
@@ -128,10 +133,11 @@ pub(super) fn adopt(interface: &Interface) -> Result<Adopted, Error> {
     }
     if let Some(host) = route_to {
         // The program may have the same route.
-        let whole = if host.is_ipv6() { 128 } else { 32 };
-        let added = netlink::add_route(index, *host, whole, None).or_else(|source| match source.raw_os_error() {
-            Some(libc::EEXIST) => Ok(()),
-            _ => Err(source),
+        let added = netlink::add_route(index, *host, host_prefix_len(*host), None).or_else(|source| {
+            match source.raw_os_error() {
+                Some(libc::EEXIST) => Ok(()),
+                _ => Err(source),
+            }
         });
         added.map_err(failed("set a route through"))?;
     }

@@ -113,6 +113,8 @@ pub(super) fn condition_of(process: u32) -> Option<ProcessCondition> {
         // A thread may end meanwhile.
         let Ok(status) = thread.and_then(|thread| fs::read_to_string(thread.path().join("status"))) else { continue };
         condition.threads += 1;
+        // Running or ready, or waiting without interruption.
+        condition.busy_threads += u64::from(["State:\tR", "State:\tD"].iter().any(|state| status.contains(state)));
         condition.waits += number(&status, "voluntary_ctxt_switches").unwrap_or_default();
         condition.preemptions += number(&status, "nonvoluntary_ctxt_switches").unwrap_or_default();
     }
