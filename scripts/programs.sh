@@ -13,7 +13,7 @@ has tun2proxy-bin || cargo install tun2proxy --version 0.8.7 --locked
 has boringtun-cli || cargo install boringtun-cli --version 0.7.1 --locked
 has gotatun || cargo install gotatun-cli --version 0.10.2 --locked
 has sing-box || go install -tags with_gvisor github.com/sagernet/sing-box/cmd/sing-box@v1.14.1
-has wireguard || go install golang.zx2c4.com/wireguard@latest
+has wireguard || go install golang.zx2c4.com/wireguard@v0.0.0-20260522210424-ecfc5a8d5446
 missing=()
 for program in slirp4netns:slirp4netns pasta:passt wg:wireguard-tools; do
     has "${program%%:*}" || missing+=("${program##*:}")

@@ -21,27 +21,42 @@ use serde::{Deserialize, Serialize};
 pub use self::name::ProgramName;
 pub(crate) use self::template::{Unknown, fill, placeholders};
 
-/// The placeholders of a profile, the role that they are for, if it is only one, and what the run puts in their place.
-pub const PLACEHOLDERS: [(&str, Option<Role>, &str); 19] = [
-    ("tun", None, "name of the device that the program must make"),
-    ("mtu", None, "MTU of the device, in bytes"),
-    ("address", None, "address of the device at this end"),
-    ("peer", None, "the address on the other side of the device"),
-    ("prefix", None, "prefix length of the device's network, in bits"),
-    ("interface", None, "interface for the program's own connections"),
-    ("socks5", Some(Role::Proxy), "address and port of the SOCKS5 server"),
-    ("socks5_host", Some(Role::Proxy), "its address"),
-    ("socks5_port", Some(Role::Proxy), "its port"),
-    ("server", None, "address of the servers"),
-    ("port", Some(Role::Tunnel), "port of this end for the packets of the tunnel"),
-    ("peer_endpoint", Some(Role::Tunnel), "address and port of the other end"),
-    ("key", Some(Role::Tunnel), "private key of this end: X25519, in base64, made for the run"),
-    ("key_file", Some(Role::Tunnel), "path of a file with this key"),
-    ("peer_key", Some(Role::Tunnel), "public key of the other end"),
-    ("netns", Some(Role::Attach), "path of the clients' network namespace, which the program must join"),
-    ("pid", Some(Role::Attach), "number of a thread in it"),
-    ("config", None, "path of the configuration"),
-    ("dir", None, "a folder for the program's files, its working directory; it is deleted after the run"),
+/// A name that stands for a value in a profile.
+#[derive(Clone, Copy, Debug)]
+pub struct Placeholder {
+    /// Without braces.
+    pub name: &'static str,
+    /// The role that it is for, if it is only one.
+    pub role: Option<Role>,
+    /// The value that a run puts in its place.
+    pub meaning: &'static str,
+}
+
+const fn placeholder(name: &'static str, role: Option<Role>, meaning: &'static str) -> Placeholder {
+    Placeholder { name, role, meaning }
+}
+
+/// All placeholders.
+pub const PLACEHOLDERS: [Placeholder; 19] = [
+    placeholder("tun", None, "name of the device that the program must make"),
+    placeholder("mtu", None, "MTU of the device, in bytes"),
+    placeholder("address", None, "address of the device at this end"),
+    placeholder("peer", None, "the address on the other side of the device"),
+    placeholder("prefix", None, "prefix length of the device's network, in bits"),
+    placeholder("interface", None, "interface for the program's own connections"),
+    placeholder("socks5", Some(Role::Proxy), "address and port of the SOCKS5 server"),
+    placeholder("socks5_host", Some(Role::Proxy), "its address"),
+    placeholder("socks5_port", Some(Role::Proxy), "its port"),
+    placeholder("server", None, "address of the servers"),
+    placeholder("port", Some(Role::Tunnel), "port of this end for the packets of the tunnel"),
+    placeholder("peer_endpoint", Some(Role::Tunnel), "address and port of the other end"),
+    placeholder("key", Some(Role::Tunnel), "private key of this end: X25519, in base64, made for the run"),
+    placeholder("key_file", Some(Role::Tunnel), "path of a file with this key"),
+    placeholder("peer_key", Some(Role::Tunnel), "public key of the other end"),
+    placeholder("netns", Some(Role::Attach), "path of the clients' network namespace, which the program must join"),
+    placeholder("pid", Some(Role::Attach), "number of a thread in it"),
+    placeholder("config", None, "path of the configuration"),
+    placeholder("dir", None, "a folder for the program's files, its working directory; it is deleted after the run"),
 ];
 
 /// The bytes of the headers that a tunnel adds by default: 40 of IPv6, 8 of UDP and 32 of `WireGuard`.
@@ -77,9 +92,9 @@ pub struct Profile {
     /// The command that installs it, for messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub install: Option<String>,
-    /// Where it sends connections.
-    #[serde(default)]
-    pub upstream: Upstream,
+    /// Where a proxy sends connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<Upstream>,
     /// Whether it carries UDP.
     #[serde(default = "yes")]
     pub udp: bool,
@@ -248,7 +263,7 @@ impl Profile {
             setup: Vec::new(),
             version: Vec::new(),
             install: None,
-            upstream: if uses_socks5 { Upstream::Socks5 } else { Upstream::Direct },
+            upstream: (role == Role::Proxy && !uses_socks5).then_some(Upstream::Direct),
             udp: true,
             config: None,
             far_config: None,
@@ -269,15 +284,28 @@ impl Profile {
         })
     }
 
-    /// Whether it, or the client itself, sends connections to the SOCKS5 server.
-    pub(crate) fn uses_socks5(&self) -> bool {
-        self.upstream == Upstream::Socks5 && matches!(self.role, Role::Proxy | Role::Route)
+    /// Where it, or the client itself, sends connections; none for a tunnel, which has packets alone.
+    pub(crate) fn upstream(&self) -> Option<Upstream> {
+        match self.role {
+            Role::Proxy | Role::Route => Some(self.upstream.unwrap_or(Upstream::Socks5)),
+            Role::Attach => Some(Upstream::Direct),
+            Role::Tunnel => None,
+        }
+    }
+
+    /// The bytes that it adds to each packet.
+    pub(crate) fn overhead(&self) -> u16 {
+        self.overhead.unwrap_or(if self.role == Role::Tunnel { TUNNEL_OVERHEAD } else { 0 })
     }
 
     /// The MTU of its devices over a link with this one, in bytes.
     pub(crate) fn device_mtu(&self, mtu: u16) -> u16 {
-        let default = if self.role == Role::Tunnel { TUNNEL_OVERHEAD } else { 0 };
-        mtu.saturating_sub(self.overhead.unwrap_or(default))
+        mtu.saturating_sub(self.overhead())
+    }
+
+    /// Whether the kernel does the work of a tunnel.
+    pub(crate) fn is_of_kernel(&self) -> bool {
+        self.role == Role::Tunnel && self.command.is_empty()
     }
 
     /// All commands that a run starts.
@@ -285,12 +313,27 @@ impl Profile {
         iter::once(&self.command).chain(&self.far_command).chain(&self.setup)
     }
 
+    /// The texts with placeholders at one end.
+    fn templates(&self, is_far: bool) -> impl Iterator<Item = &String> {
+        let command = self.far_command.as_ref().filter(|_| is_far).unwrap_or(&self.command);
+        command.iter().chain(self.setup.iter().flatten()).chain(self.environment.values())
+    }
+
+    /// The template of `{config}` at one end.
+    pub(crate) fn config_at(&self, is_far: bool) -> Option<&String> {
+        self.far_config.as_ref().filter(|_| is_far).or(self.config.as_ref())
+    }
+
     /// Refuses a profile that no run could use.
     fn check(&self) -> Result<(), String> {
-        let has_process = self.role != Role::Route && (self.role != Role::Tunnel || self.setup.is_empty());
         let is_empty = |command: &Vec<String>| command.first().is_none_or(String::is_empty);
-        if (has_process && is_empty(&self.command)) || self.far_command.iter().chain(&self.setup).any(is_empty) {
+        let may_be_empty = self.role == Role::Route
+            || (self.role == Role::Tunnel && self.far_command.is_none() && !self.setup.is_empty());
+        if (!may_be_empty && is_empty(&self.command)) || self.far_command.iter().chain(&self.setup).any(is_empty) {
             return Err("the command is empty".to_owned());
+        }
+        if self.role == Role::Route && self.commands().any(|command| !command.is_empty()) {
+            return Err("role = \"route\" has no program, so it has no commands".to_owned());
         }
         if self.commands().flatten().chain(&self.version).any(|word| word.contains('\0')) {
             return Err("a word of a command has a zero byte".to_owned());
@@ -299,27 +342,35 @@ impl Profile {
         if is_of_tunnel && self.role != Role::Tunnel {
             return Err("far_command, far_config and overhead are for role = \"tunnel\"".to_owned());
         }
-        let templates = self.commands().flatten().chain(&self.config).chain(&self.far_config);
-        let templates = templates.chain(self.environment.values());
-        let used: Vec<_> = templates.flat_map(|template| placeholders(template)).collect();
-        if let Some(unknown) = used.iter().find(|used| PLACEHOLDERS.iter().all(|(known, ..)| known != *used)) {
-            let known: Vec<_> = PLACEHOLDERS.iter().map(|(name, ..)| format!("{{{name}}}")).collect();
+        if self.upstream.is_some() && matches!(self.role, Role::Tunnel | Role::Attach) {
+            return Err("upstream is for role = \"proxy\"".to_owned());
+        }
+        let used_at = |is_far| {
+            let templates = self.templates(is_far).chain(self.config_at(is_far));
+            templates.flat_map(|template| placeholders(template)).collect::<Vec<_>>()
+        };
+        let ends = [used_at(false), used_at(true)];
+        let used = ends.concat();
+        if let Some(unknown) = used.iter().find(|used| PLACEHOLDERS.iter().all(|known| known.name != **used)) {
+            let known: Vec<_> = PLACEHOLDERS.iter().map(|known| format!("{{{}}}", known.name)).collect();
             return Err(format!(
                 "{{{unknown}}} is no placeholder: these are {}; {{{{{unknown}}}}} is the text {{{unknown}}}",
                 known.join(", ")
             ));
         }
-        if self.config.is_none() && used.contains(&"config") {
+        let lacks_config =
+            |is_far: bool| self.config_at(is_far).is_none() && ends[usize::from(is_far)].contains(&"config");
+        if lacks_config(false) || lacks_config(self.role == Role::Tunnel) {
             return Err("{config} is used, and the profile has no config".to_owned());
         }
         let other = |used: &&&str| role_of(used).is_some_and(|role| role != self.role);
         if let Some(other) = used.iter().find(other) {
             return Err(format!("{{{other}}} is not for this role; see programs show, and its placeholders"));
         }
-        if self.upstream == Upstream::Direct && used.iter().any(|used| used.starts_with("socks5")) {
+        if self.upstream == Some(Upstream::Direct) && used.iter().any(|used| used.starts_with("socks5")) {
             return Err("it uses the SOCKS5 server; leave out upstream = \"direct\"".to_owned());
         }
-        if self.role != Role::Route && !used.contains(&"tun") {
+        if self.role != Role::Route && ends.iter().any(|used| !used.contains(&"tun")) {
             return Err("the command and the config do not use {tun}, the name of the device".to_owned());
         }
         Ok(())
@@ -328,7 +379,7 @@ impl Profile {
 
 /// The role that a placeholder is for, if it is only one.
 fn role_of(placeholder: &str) -> Option<Role> {
-    PLACEHOLDERS.iter().find(|(name, ..)| *name == placeholder)?.1
+    PLACEHOLDERS.iter().find(|known| known.name == placeholder)?.role
 }
 
 /// The bytes of a regular file, up to one more than a profile may have.

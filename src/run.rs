@@ -387,7 +387,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
     };
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     let mut cell = Cell::of(scenario, device.as_ref().is_some_and(|device| device.offload));
-    // The devices of a tunnel have less than the link, which the run is named after.
+    // Of a program, the MTU is the link's, which a tunnel's devices do not have.
     if let (Some(mtu), Some(device), None) = (&mut cell.mtu, &device, &scenario.program) {
         *mtu = device.mtu;
     }

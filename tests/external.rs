@@ -203,6 +203,19 @@ fn a_program_that_does_not_start_has_failed_and_says_why() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("unlucky"), "{output:?}");
 }
 
+#[test]
+fn a_program_that_does_not_get_ready_is_told_the_cause() {
+    skip_if!(no_root());
+    for (command, cause) in [
+        ("sleep 60", "it was not ready within 10 s, and was killed"),
+        ("sh -c 'echo hello; exec sleep 60'", "it printed \"hello\" before it was ready"),
+    ] {
+        let output = run("-m rr -n external --time 0.1", Some(command));
+        let said = stderr(&output);
+        assert!(output.status.code() == Some(1) && said.contains(cause), "{command}: {said}");
+    }
+}
+
 /// Each case has one result, and each result is the known one, by the rules of `conformance/tests/scorecard.rs`.
 #[test]
 fn gvisor_has_its_known_failures_and_no_others() {

@@ -304,7 +304,8 @@ fn is_measured(name: &str) {
         let sample = sample(&output);
         assert_eq!((&sample["status"], &sample["program"]), (&"ok".into(), &name.into()), "{options}: {sample}");
         let facts = &sample["program_facts"];
-        assert!(facts["version"].as_str().unwrap().contains('.'), "{facts}");
+        // sing-box does not know its version if go has fetched it as a module.
+        assert!(name.starts_with("sing-box") || facts["version"].as_str().unwrap().contains('.'), "{facts}");
         assert!(facts["far_seconds"].as_f64() > Some(0.0), "{facts}");
     }
 }
@@ -330,6 +331,6 @@ fn profiles_are_listed_shown_and_checked() {
         assert!(shown.starts_with(&format!("name = {name:?}\n")), "{shown}");
         let checked = run(&format!("programs check {name}"));
         assert_eq!(checked.status.code(), Some(0), "{checked:?}");
-        assert!(stdout(&checked).contains("{socks5_port}"), "{checked:?}");
+        assert!(stdout(&checked).contains("{config}"), "{checked:?}");
     }
 }

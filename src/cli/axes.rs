@@ -13,7 +13,7 @@ use crate::program::{Profile, Upstream};
 use crate::scenario::{Layer, Mode, Outage, Protocol, RuntimeName, Verify};
 
 /// The heading of the conditions.
-const LINK: &str = "Conditions of the link between device and stack, each way";
+const LINK: &str = "Conditions of the link between device and stack, or between both networks of a program, each way";
 
 /// The properties of a cell. `None` is the default. Behind `matrix`, each option takes several values, separated by
 /// commas, and names also "all".
@@ -27,10 +27,10 @@ pub struct Axes {
     #[arg(short, long, value_name = "STACK", value_parser = Names(compiled_in))]
     pub netstack: Option<List<StackKind>>,
 
-    /// A program as it is in place of a stack: the name of a profile, the path of one, or a command with {tun}; a
-    /// stack's name is our proxy on it. A command is a value of its own; repeat the option for more. See
-    /// docs/your-program.md
-    #[arg(long, alias = "tunnel", value_name = "PROGRAM", value_parser = programs, conflicts_with_all = ["layer", "netstack"])]
+    /// A program as it is in place of a stack, such as a proxy, a tunnel or a container's network: the name of a profile,
+    /// the path of one, or a command with {tun}; a stack's name is our proxy on it. A command is a value of its own;
+    /// repeat the option for more. See docs/your-program.md
+    #[arg(long, visible_alias = "tunnel", value_name = "PROGRAM", value_parser = programs, conflicts_with_all = ["layer", "netstack"])]
     pub program: Vec<List<Profile>>,
 
     /// Only programs that send their connections to the SOCKS5 server, or open them themselves

@@ -59,7 +59,7 @@ pub(crate) struct Counters {
     pub(crate) faults: Option<LinkFacts>,
     /// The carrier's largest resident set so far, in bytes.
     pub(crate) carrier_peak_rss_bytes: Option<u64>,
-    /// CPU time of the SOCKS5 server.
+    /// CPU time of the SOCKS5 server, or of the far end of a tunnel.
     pub(crate) far_cpu: Option<Duration>,
 }
 

@@ -8,7 +8,7 @@ use netstacks::{StackConfig, StackKind};
 
 use super::conditions::{check_outage, conditions};
 use super::devices::{check_mtu, name, network, tun_fd};
-use super::profile::check_program;
+use super::profile::{check_program, device_mtu};
 use super::{PlanError, axes};
 use crate::cli::list::One;
 use crate::cli::{Axes, Cli, Netns, Run, Settings, Switch};
@@ -16,6 +16,14 @@ use crate::scenario::{
     Amount, Conditions, DEFAULT_MTU, DEFAULT_RELEASE, Devices, Generator, Layer, Mode, Protocol, Requests, RuntimeKind,
     RuntimeName, SHORTEST_DATAGRAM, Scenario, Subject, Tun, Verify, Workload, plural,
 };
+
+/// What to type first, for somebody who typed nothing.
+const FIRST: &str = "a run needs both. Try first:
+    rust-tun-perf doctor                     what this machine can run
+    rust-tun-perf -m reader -n smoltcp       one run
+    rust-tun-perf matrix --preset stacks     the main figures of every stack
+    rust-tun-perf programs list              programs to measure as they are
+    rust-tun-perf --help                     the main options";
 
 /// Largest `--buffer`: a larger one only wastes memory.
 const MAX_BUFFER: usize = 64 << 20;
@@ -89,7 +97,7 @@ impl TryFrom<Run> for Scenario {
         let mtu = fd.and_then(platform::mtu_of_descriptor).or(axes.mtu.one()).unwrap_or(DEFAULT_MTU);
         let ipv6 = axes.ipv6.one() == Some(Switch::On);
         let program = axes.program.one();
-        let device_mtu = program.as_ref().map_or(mtu, |profile| profile.device_mtu(mtu));
+        let device_mtu = device_mtu(program.as_ref(), mtu, ipv6)?;
         let (subject, workload) = subject(&axes, device_mtu, ipv6)?;
         let conditions = conditions(&axes, mtu, ipv6)?;
         let parallel = parallel(&axes, workload)?;
@@ -150,7 +158,7 @@ fn subject(axes: &Axes, mtu: u16, ipv6: bool) -> Result<(Subject, Workload), Pla
     let layer = axes.layer();
     let missing = |option| PlanError::new(option, format!("the layer {layer} needs it"));
     if axes.mode.is_none() && axes.netstack.is_none() && layer == Layer::Path {
-        return Err(PlanError::new("--mode, --netstack", "a run needs both; --help has examples"));
+        return Err(PlanError::new("--mode, --netstack", FIRST));
     }
     let stack = || compiled_in(axes.netstack.one().ok_or_else(|| missing("--netstack"))?, layer);
     let no_program = || PlanError::new("--layer", "programs have an option of their own: --program");

@@ -18,7 +18,7 @@ const DEFAULT_V6: [Ipv6Addr; 3] = [
 ];
 
 /// RFC 8200, 5.
-const MIN_MTU_V6: u16 = 1280;
+pub(super) const MIN_MTU_V6: u16 = 1280;
 
 pub(super) fn check_mtu(option: &'static str, mtu: u16, ipv6: bool) -> Result<(), PlanError> {
     if ipv6 && mtu < MIN_MTU_V6 {

@@ -330,7 +330,9 @@ fn presets(preset: Preset, free: &Axes) -> Vec<Axes> {
 
 /// The lists of the preset of programs: those that were named, or all that this machine has.
 fn programs(free: &Axes) -> Vec<Axes> {
-    let installed = || program::names().filter_map(|name| Profile::named(name).ok()).filter(Profile::is_installed);
+    // The kernel's tunnel is only known to work when it has been tried.
+    let is_here = |profile: &Profile| profile.is_installed() && !profile.is_of_kernel();
+    let installed = || program::names().filter_map(|name| Profile::named(name).ok()).filter(is_here);
     let named = free.program.clone();
     let programs = if named.is_empty() { List::new(installed()).into_iter().collect() } else { named };
     let of = |modes: &[Mode], parallel: &[u16]| Axes {

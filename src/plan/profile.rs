@@ -1,26 +1,44 @@
 //! Checks a run of a program against its profile.
 
 use super::PlanError;
-use crate::program::{Role, Upstream};
-use crate::scenario::{Conditions, Protocol, Scenario};
+use super::devices::MIN_MTU_V6;
+use crate::program::{Profile, Role, Upstream};
+use crate::scenario::{Protocol, Scenario};
+
+/// Shortest MTU of a device, in bytes, over IPv4: as of `--mtu`.
+const LEAST_MTU: u16 = 576;
+
+/// The MTU of the device over a link with this one.
+pub(super) fn device_mtu(profile: Option<&Profile>, mtu: u16, ipv6: bool) -> Result<u16, PlanError> {
+    let Some(profile) = profile else { return Ok(mtu) };
+    let (device, overhead) = (profile.device_mtu(mtu), profile.overhead());
+    let least = if ipv6 { MIN_MTU_V6 } else { LEAST_MTU };
+    if overhead > 0 && device < least {
+        let reason = format!(
+            "{mtu} bytes less the {overhead} of {} are {device} for its device, which needs at least {least}",
+            profile.name
+        );
+        return Err(PlanError::new("--mtu", reason));
+    }
+    Ok(device)
+}
 
 /// Refuses what the program of a profile does not do.
 pub(super) fn check_program(run: &Scenario, asked: Option<Upstream>) -> Result<(), PlanError> {
     let Some(profile) = &run.program else { return Ok(()) };
     let name = profile.name;
-    if asked.is_some_and(|asked| asked != profile.upstream || matches!(profile.role, Role::Tunnel | Role::Attach)) {
-        let does = match (profile.role, profile.upstream) {
-            (Role::Tunnel, _) => "has no upstream",
-            (Role::Proxy | Role::Route, Upstream::Socks5) => "sends its connections to the SOCKS5 server",
-            _ => "opens its connections itself",
+    if asked.is_some() && asked != profile.upstream() {
+        let does = match profile.upstream() {
+            None => "has no upstream",
+            Some(Upstream::Socks5) => "sends its connections to the SOCKS5 server",
+            Some(Upstream::Direct) => "opens its connections itself",
         };
         return Err(PlanError::new("--upstream", format!("{name} {does}; choose another profile")));
     }
     if !profile.udp && run.workload.protocol() == Some(Protocol::Udp) {
         return Err(PlanError::new("--protocol", format!("{name} carries TCP alone")));
     }
-    let link = Conditions { outage: None, ..run.conditions };
-    if profile.role == Role::Attach && link != Conditions::default() {
+    if profile.role == Role::Attach && run.conditions.has_link() {
         let reason = format!("{name} runs in the servers' network: there is no link that could have conditions");
         return Err(PlanError::new("--program", reason));
     }

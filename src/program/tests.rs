@@ -52,8 +52,8 @@ fn a_command_is_a_profile() {
     let profile = Profile::named("./bin/my-proxy --tun {tun} --proxy 'socks5://{socks5}'").unwrap();
     assert_eq!(profile.name.as_str(), "my-proxy");
     assert_eq!(profile.command, ["./bin/my-proxy", "--tun", "{tun}", "--proxy", "socks5://{socks5}"]);
-    assert_eq!(profile.upstream, Upstream::Socks5);
-    assert_eq!(Profile::named("my-proxy {tun} {interface}").unwrap().upstream, Upstream::Direct);
+    assert_eq!(profile.upstream(), Some(Upstream::Socks5));
+    assert_eq!(Profile::named("my-proxy {tun} {interface}").unwrap().upstream(), Some(Upstream::Direct));
     for (typed, role, mtu) in [
         ("x {tun} {peer_endpoint}", Role::Tunnel, 1420),
         ("x {tun} --netns={netns}", Role::Attach, 1500),

@@ -12,6 +12,7 @@ use crate::program::{PLACEHOLDERS, Profile, Role, Upstream};
 pub fn programs(profiles: &[Profile], out: &mut impl Write) -> io::Result<()> {
     for profile in profiles {
         let found = match (&profile.install, profile.is_installed()) {
+            (_, true) if profile.is_of_kernel() => "if this kernel has it",
             (_, true) => "installed",
             (Some(install), false) => install,
             (None, false) => "not installed",
@@ -34,18 +35,17 @@ pub fn program(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "installed: {}", if profile.is_installed() { "yes" } else { "no" })?;
     }
     writeln!(out, "placeholders:")?;
-    let is_for = |role: &Option<Role>| role.is_none_or(|role| role == profile.role);
-    let mut known = PLACEHOLDERS.iter().filter(|(_, role, _)| is_for(role));
-    known.try_for_each(|(name, _, meaning)| writeln!(out, "  {:<16} {meaning}", format!("{{{name}}}")))
+    let mut known = PLACEHOLDERS.iter().filter(|known| known.role.is_none_or(|role| role == profile.role));
+    known.try_for_each(|known| writeln!(out, "  {:<16} {}", format!("{{{}}}", known.name), known.meaning))
 }
 
 fn carries(profile: &Profile) -> String {
     let protocols = if profile.udp { "TCP and UDP" } else { "TCP" };
-    match (profile.role, profile.upstream) {
-        (Role::Route, Upstream::Direct) => "the kernel alone, without a program".to_owned(),
-        (Role::Route, Upstream::Socks5) => format!("{protocols}, the client through SOCKS5"),
-        (Role::Proxy, Upstream::Socks5) => format!("{protocols}, through SOCKS5"),
-        (Role::Proxy, Upstream::Direct) => format!("{protocols}, by itself"),
+    match (profile.role, profile.upstream()) {
+        (Role::Route, Some(Upstream::Direct)) => "the kernel alone, without a program".to_owned(),
+        (Role::Route, _) => format!("{protocols}, the client through SOCKS5"),
+        (Role::Proxy, Some(Upstream::Socks5)) => format!("{protocols}, through SOCKS5"),
+        (Role::Proxy, _) => format!("{protocols}, by itself"),
         (Role::Tunnel, _) => "a tunnel between two networks".to_owned(),
         (Role::Attach, _) => format!("{protocols}, for another namespace"),
     }

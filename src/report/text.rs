@@ -201,9 +201,10 @@ fn figures(sample: &Sample) -> impl Iterator<Item = (&'static str, String)> {
     lines.into_iter().map(|(line, figures)| (line, figures.join(", ")))
 }
 
-/// The parts of the timed window, if they were asked for.
+/// The parts of the timed window, if it has bulk bytes.
 fn intervals(sample: &Sample) -> impl Iterator<Item = String> {
-    sample.measured.parts().map(|(begin, length, part)| {
+    let has_bytes = sample.cell.workload.is_bulk();
+    sample.measured.parts().filter(move |_| has_bytes).map(|(begin, length, part)| {
         let (from, to) = (begin.as_secs_f64(), part.end.as_secs_f64());
         let rate = gbps(part.bytes, length);
         format!("{from:.2}–{to:.2} s  {rate:.2} Gbit/s{}", load(part))

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use conformance::{Program, Ready, START};
 use forwarders::{Carried, Counts};
+use futures_util::FutureExt;
 use platform::{Child, Class, Conversation, End, Interrupts, Namespace, PacketCounts, ProcessEnd, ProcessMeter};
 use serde::de::DeserializeOwned;
 use tokio::task::spawn_blocking;
 
 use super::error::RunError;
 use super::failure::Failure;
-use super::process::{PARENT, ending, last_words, stated_error};
+use super::process::{PARENT, ending, last_words, shown, stated_error};
 use super::profile::FoldedStacks;
 use super::protocol::{Answer, CHILD, Carry, Message, REPORT, Report, StackReport, Task};
 use crate::load::Load;
@@ -101,21 +102,32 @@ impl Carrier {
                 carrier.stop().await;
                 Err(RunError::Interrupted)
             }
-            answer = answer => match answer.ok().flatten().as_deref().and_then(parse_ready) {
-                Some(ready) => Ok((carrier, ready)),
-                None => Err(carrier.refusal().await),
-            },
+            answer = answer => {
+                let said = answer.ok().flatten();
+                match said.as_deref().and_then(parse_ready) {
+                    Some(ready) => Ok((carrier, ready)),
+                    None => Err(carrier.refusal(said).await),
+                }
+            }
         }
     }
 
-    /// The reason why it did not become ready.
-    async fn refusal(self) -> RunError {
+    /// The reason why it did not become ready: a line that it `said` in place of that, its end, or the time.
+    async fn refusal(self, said: Option<String>) -> RunError {
         let name = self.name;
-        let late = || {
-            let source = io::Error::new(io::ErrorKind::TimedOut, "it was not ready in time");
-            RunError::from(platform::Error::new(Class::Failed, "start", format!("the {name}"), source))
-        };
-        self.stop().await.map_or_else(late, |end| error(name, &end))
+        let was_running = self.process.ended().now_or_never().is_none();
+        let by = ProcessEnd::Crashed("SIGKILL".to_owned());
+        match self.stop().await {
+            // Killed by this process, which is the consequence and not the cause.
+            Some(end) if !(was_running && end.by == by) => error(name, &end),
+            _ => {
+                let late = || format!("it was not ready within {} s, and was killed", READY_TIMEOUT.as_secs());
+                let reason =
+                    said.map_or_else(late, |line| format!("it printed {:?} before it was ready", shown(line.trim())));
+                let source = io::Error::new(io::ErrorKind::TimedOut, reason);
+                platform::Error::new(Class::Failed, "start", format!("the {name}"), source).into()
+            }
+        }
     }
 
     /// Its name in errors.

@@ -26,7 +26,7 @@ use crate::load::engine::Client;
 use crate::load::meter::Meter;
 use crate::load::sockets::kernel::{self, Bulk, KernelSockets, Settings};
 use crate::load::window::Window;
-use crate::program::{Profile, Role};
+use crate::program::{Profile, Role, Upstream};
 use crate::remedy::WithRemedy;
 use crate::scenario::{Protocol, Scenario};
 
@@ -150,7 +150,7 @@ pub(super) fn clients(
     let Some(target) = targets.first() else { return Ok((Vec::new(), None)) };
     let has_tcp = !load.streams().is_empty() || scenario.workload.protocol() == Some(Protocol::Tcp);
     let congestion = if has_tcp { kernel::socket(*target, scenario.congestion.as_deref())?.1 } else { None };
-    let asks = |profile: &&Profile| profile.role == Role::Route && profile.uses_socks5();
+    let asks = |profile: &&Profile| profile.role == Role::Route && profile.upstream() == Some(Upstream::Socks5);
     let socks5 = scenario.program.as_deref().filter(asks).map(|_| socks5_address(target.ip()));
     let bulk = load.flows().map(|flows| flows.bulk(scenario.window_bytes));
     let clients = load.client_threads(targets, |protocol, count| {

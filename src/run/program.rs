@@ -49,7 +49,7 @@ use super::process;
 use super::protocol::Task;
 use super::proxy::{self, FAR, NEAR};
 use crate::load::meter::Counters;
-use crate::program::{Profile, Role};
+use crate::program::{Profile, Role, Upstream};
 use crate::sample::{AdoptedFacts, DeviceFacts, ProgramFacts};
 use crate::scenario::{Scenario, Tun};
 
@@ -62,8 +62,11 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many lines its version may take: others are about its licence and its parts.
 const VERSION_LINES: usize = 2;
 
-/// How long it may take from the making of its device to the link's being up, if it sets it up at all.
+/// How long it may do nothing from the making of its device to the link's being up, if it sets it up at all.
 const SETTLE: Duration = Duration::from_millis(100);
+
+/// How long it may take in all.
+const LONGEST_SETTLE: Duration = Duration::from_secs(1);
 
 /// How long it is measured at rest.
 const REST: Duration = Duration::from_millis(200);
@@ -91,8 +94,11 @@ pub(super) async fn prepare(
         let source = io::ErrorKind::AlreadyExists.into();
         return Err(platform::Error::new(Cause::NameTaken, "let a program make the device", &tun.name, source).into());
     }
-    let upstream =
-        if profile.uses_socks5() { Some(Socks5::start(tun, link.server, networks, interrupts).await?) } else { None };
+    let upstream = if profile.upstream() == Some(Upstream::Socks5) {
+        Some(Socks5::start(tun, link.server, networks, interrupts).await?)
+    } else {
+        None
+    };
     let run = Run {
         scenario,
         profile,
@@ -102,13 +108,13 @@ pub(super) async fn prepare(
         link: link.ends,
         server: link.server,
         socks5: upstream.as_ref().map(|upstream| upstream.address),
-        keys: Keys::new()?,
+        keys: if profile.role == Role::Tunnel { Some(Keys::new()?) } else { None },
     };
     let mut running = Running::start(&run, upstream).await?;
-    let mut carrying = Box::pin(link.driver);
+    let mut carrying = link.driver;
     let ready = tokio::select! {
         ready = running.get_ready(&run, interrupts) => ready,
-        failure = &mut carrying => Err(Reason::Program(failure.detail)),
+        failure = &mut carrying => Err(RunError::Process { class: Class::Failed, text: failure.detail }.into()),
     };
     if let Err(reason) = ready {
         return Err(running.refuse(reason).await);
@@ -160,7 +166,8 @@ pub(super) struct Running {
 impl Running {
     /// Starts a program.
     async fn start(run: &Run<'_>, upstream: Option<Socks5>) -> Result<Self, RunError> {
-        let facts = ProgramFacts { version: version(run.profile).await, ..ProgramFacts::default() };
+        let (role, version) = (Some(run.profile.role), version(run.profile).await);
+        let facts = ProgramFacts { role, version, ..ProgramFacts::default() };
         let begun = Instant::now();
         let sides: &[Side] = match run.profile.role {
             Role::Route => &[],
@@ -168,8 +175,9 @@ impl Running {
             Role::Tunnel => &[Side::Near, Side::Far],
             Role::Attach => &[Side::Far],
         };
-        let ends = sides.iter().enumerate().map(|(index, side)| End::start(run, *side, index > 0));
-        let ends = ends.collect::<Result<_, _>>()?;
+        // The far end first: it may be a server, which the near one calls once.
+        let mut ends = sides.iter().rev().map(|side| End::start(run, *side)).collect::<Result<Vec<_>, _>>()?;
+        ends.reverse();
         Ok(Self { ends, upstream, tx_queue_len: None, facts, begun })
     }
 
@@ -186,25 +194,28 @@ impl Running {
         if role == Role::Tunnel {
             self.find_device(run, Side::Far, interrupts).await?;
         }
+        if role == Role::Tunnel {
+            self.settle(run, Side::Far, interrupts).await?;
+        }
         if matches!(role, Role::Proxy | Role::Tunnel) {
-            let waited = self.settle(run, interrupts).await?;
+            self.settle(run, Side::Near, interrupts).await?;
             self.adopt(run)?;
-            self.begun += waited;
         }
         if has_process && !run.profile.setup.is_empty() {
             // The programs learn that their devices are up.
             sleep(LOOK).await;
+            self.begun += LOOK;
             self.set_up(run, interrupts).await?;
         }
         let echo = Echo::start(run.networks, run.server)?;
         while let Err(error) = echo.over_tcp().await {
-            self.look(run, interrupts, &format!("let no answer through over TCP: {error}")).await?;
+            self.look(0, interrupts, &format!("let no answer through over TCP: {error}")).await?;
         }
         self.facts.start_seconds = self.begun.elapsed().as_secs_f64();
         if run.profile.udp {
             while let Err(error) = echo.over_udp().await {
                 let late = format!("let no answer through over UDP: {error}; udp = false if it has none");
-                self.look(run, interrupts, &late).await?;
+                self.look(0, interrupts, &late).await?;
             }
         }
         drop(echo);
@@ -228,13 +239,19 @@ impl Running {
     async fn set_up(&mut self, run: &Run<'_>, interrupts: &mut Interrupts) -> Result<(), Reason> {
         let ends = (0..self.ends.len()).rev();
         for (index, words) in ends.flat_map(|index| run.profile.setup.iter().map(move |words| (index, words))) {
-            while let Err(reason) = self.ends[index].set_up(run, words).await? {
+            loop {
+                let limit = READY_TIMEOUT.saturating_sub(self.begun.elapsed());
+                let set_up = tokio::select! {
+                    set_up = self.ends[index].set_up(run, words, limit) => set_up?,
+                    () = interrupts.next() => return Err(Reason::Other(RunError::Interrupted)),
+                };
+                let Err(reason) = set_up else { break };
                 if !self.ends[index].has_process() {
                     // Nothing will change.
                     let text = format!("{} cannot be set up: {reason}", run.profile.name);
                     return Err(RunError::Process { class: Class::Unavailable, text }.into());
                 }
-                self.look(run, interrupts, &format!("not been set up: {reason}")).await?;
+                self.look(index, interrupts, &format!("not been set up: {reason}")).await?;
             }
         }
         Ok(())
@@ -243,6 +260,7 @@ impl Running {
     /// Waits until the device of a side exists.
     async fn find_device(&mut self, run: &Run<'_>, side: Side, interrupts: &mut Interrupts) -> Result<(), Reason> {
         let network = run.folder_at(side);
+        let end = self.ends.iter().position(|end| end.side == side).unwrap_or_default();
         loop {
             let mut made = platform::interface_names(&network);
             if made.iter().any(|name| name == run.device) {
@@ -254,22 +272,29 @@ impl Running {
             } else {
                 format!("made the device {} instead of {}; its name is {{tun}}", made.join(", "), run.device)
             };
-            self.look(run, interrupts, &late).await?;
+            self.look(end, interrupts, &late).await?;
         }
     }
 
-    /// Gives the program time to set up its device, until the link is up. Returns the time that was in vain.
-    async fn settle(&mut self, run: &Run<'_>, interrupts: &mut Interrupts) -> Result<Duration, Reason> {
+    /// Gives the program time to set up its device, until the link is up. That time is not the program's, if it was in vain.
+    async fn settle(&mut self, run: &Run<'_>, side: Side, interrupts: &mut Interrupts) -> Result<(), Reason> {
         let found = Instant::now();
-        while self.ends.iter().any(End::has_process) && found.elapsed() < SETTLE {
-            if platform::interface_is_up(run.device) {
+        let mut worked = found;
+        while self.ends.iter().any(End::has_process) && worked.elapsed() < SETTLE && found.elapsed() < LONGEST_SETTLE {
+            if run.is_up(side)? {
                 // The address comes before it or with it, for a route needs both.
                 sleep(LOOK).await;
-                return Ok(Duration::ZERO);
+                self.begun += LOOK;
+                return Ok(());
             }
-            self.look(run, interrupts, "kept its device down").await?;
+            // On a busy machine it may be about to set it up for long.
+            if self.ends.iter().any(|end| end.residents.is_busy()) {
+                worked = Instant::now();
+            }
+            self.look(0, interrupts, "kept its device down").await?;
         }
-        Ok(found.elapsed())
+        self.begun += found.elapsed();
+        Ok(())
     }
 
     /// Sets up what the program has left undone on its devices.
@@ -289,7 +314,13 @@ impl Running {
         if role == Role::Tunnel {
             // First: a near end that is up calls the far one at once, and waits long before it calls again.
             let far = interface(Side::Far);
-            run.networks.far().run(move || far.adopt())??;
+            let wanted = far.address;
+            let found = run.networks.far().run(move || far.adopt())??.address;
+            if let Some(other) = found.filter(|found| *found != wanted) {
+                let reason =
+                    format!("given its far device the address {other}; the servers have {wanted}, {{address}} there");
+                return Err(Reason::Program(1, format!("the program {} has {reason}", run.profile.name)));
+            }
         }
         let Adopted { mtu, is_up, address, tx_queue_len, vnet_header, queues } = interface(Side::Near).adopt()?;
         self.tx_queue_len = run.scenario.queue_packets.or(Some(tx_queue_len));
@@ -297,18 +328,19 @@ impl Running {
         Ok(())
     }
 
-    /// Waits a moment.
+    /// Waits a moment for the end with this index.
     ///
     /// # Errors
     ///
     /// The program has ended, the user interrupted it, or the time is over, for the reason `late`.
-    async fn look(&mut self, run: &Run<'_>, interrupts: &mut Interrupts, late: &str) -> Result<(), Reason> {
-        for end in &mut self.ends {
-            end.look().map_err(Reason::Program)?;
+    async fn look(&mut self, of: usize, interrupts: &mut Interrupts, late: &str) -> Result<(), Reason> {
+        for (index, end) in self.ends.iter_mut().enumerate() {
+            end.look().map_err(|reason| Reason::Program(index, reason))?;
         }
         if self.begun.elapsed() > READY_TIMEOUT {
-            let (seconds, name) = (READY_TIMEOUT.as_secs(), run.profile.name);
-            return Err(Reason::Program(format!("after {seconds} s the program {name} has {late}")));
+            let name = self.ends.get(of).map_or("kernel", |end| end.name.as_str());
+            let reason = format!("after {} s the {name} has {late}", READY_TIMEOUT.as_secs());
+            return Err(Reason::Program(of, reason));
         }
         tokio::select! {
             biased;
@@ -319,20 +351,22 @@ impl Running {
 
     /// Ends a program that did not become ready, and says why it did not.
     async fn refuse(mut self, reason: Reason) -> RunError {
-        // The end that has ended has the reason; what a running one prints after it was asked to end is none.
-        let speaks = self.ends.iter().map(End::printed).min_by_key(|(is_running, _)| *is_running);
+        let (index, text) = match reason {
+            Reason::Program(index, text) => (index, text),
+            Reason::Other(error) => {
+                self.end().await;
+                return error;
+            }
+        };
+        let speaks = self.ends.get(index).map(End::printed);
         let before = speaks.as_ref().map(|(_, printed)| printed.text()).unwrap_or_default();
         self.end().await;
-        match reason {
-            Reason::Other(error) => error,
-            Reason::Program(text) => {
-                let printed = match speaks {
-                    Some((is_running, printed)) if !is_running || before.is_empty() => printed.text(),
-                    _ => before,
-                };
-                RunError::Process { class: Class::Failed, text: process::last_lines(&text, &printed, LAST_LINES) }
-            }
-        }
+        // What a running one prints after it was asked to end is no reason.
+        let printed = match speaks {
+            Some((is_running, printed)) if !is_running || before.is_empty() => printed.text(),
+            _ => before,
+        };
+        RunError::Process { class: Class::Failed, text: process::last_lines(&text, &printed, LAST_LINES) }
     }
 
     /// The processes whose cost is the program's.
@@ -357,13 +391,14 @@ impl Running {
     }
 
     fn meter(&self, run: &Run<'_>, faults: Option<Arc<FaultCounter>>) -> ProgramMeter {
-        let device = if run.profile.role == Role::Route { NEAR } else { run.device };
+        let (device, near): (_, &[&str]) =
+            if run.profile.role == Role::Route { (NEAR, &[NEAR]) } else { (run.device, &[run.device, NEAR]) };
         let far: &[&str] = if run.profile.role == Role::Tunnel { &[FAR, run.device] } else { &[FAR] };
         ProgramMeter {
             residents: self.residents(),
             network: platform::folder_of_thread(),
             device: device.to_owned(),
-            drops: Box::new(run.networks.drops(&[device, NEAR], far)),
+            drops: Box::new(run.networks.drops(near, far)),
             upstream: self.upstream.as_ref().map(|upstream| upstream.process.process()),
             far: self.far_residents(),
             faults,
@@ -411,8 +446,8 @@ impl Running {
 
 /// Why a program is not ready.
 enum Reason {
-    /// For a reason of its own, which its last words may explain.
-    Program(String),
+    /// For a reason of the end with this index, which its last words may explain.
+    Program(usize, String),
     Other(RunError),
 }
 

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::latency::{self, Latency};
+use crate::program::Role;
 use crate::scenario::{default_release, nanoseconds};
 
 /// The requests of a run.
@@ -39,6 +40,9 @@ pub struct BlackHoleFacts {
 /// A program that was run as it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProgramFacts {
+    /// What it does; unknown of older files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
     /// What it says its version is.
     pub version: Option<String>,
     /// From its start to the first answer through it, in seconds.

@@ -37,6 +37,9 @@ pub enum Warning {
         .0 * 100.0
     )]
     LostMore(f64),
+    /// So many datagrams, or responses, arrived again, and the link has no such condition.
+    #[error("{} arrived again, and the link repeats none", plural(.0, "datagram"))]
+    Repeated(u64),
     /// The host took this share of the processors' time, more than 5 %.
     #[error("the host took {:.0} % of the processors' time; run again when the host is idle", .0 * 100.0)]
     Stolen(f64),
@@ -169,6 +172,7 @@ impl Warning {
             | Self::SentAgain(count)
             | Self::DeviceDrops(count)
             | Self::QueueDrops(count)
+            | Self::Repeated(count)
             | Self::FilesLeft(count)
             | Self::LeftBehind(count) => Some(*count as f64),
             Self::NoSuperPackets(amount)
@@ -210,8 +214,12 @@ impl Sample {
         warnings.extend(measured.retransmits.filter(|count| *count > 0).map(sent_again));
         // Lost datagrams are a figure of their own.
         let is_udp = self.cell.workload.protocol() == Some(Protocol::Udp);
-        warnings.extend(measured.device_drops.filter(|count| *count > 0 && !is_udp).map(dropped));
+        let has_outage = self.cell.conditions.outage.is_some();
+        warnings.extend(measured.device_drops.filter(|count| *count > 0 && !is_udp && !has_outage).map(dropped));
         warnings.extend(lost_more(self).map(Warning::LostMore));
+        let repeated = measured.datagrams.map(|datagrams| datagrams.duplicated);
+        let repeats_none = self.cell.conditions.duplicate_ppm == 0;
+        warnings.extend(repeated.filter(|count| *count > 0 && repeats_none).map(Warning::Repeated));
         if let Some(name) = measured.congestion.as_deref().filter(|name| *name != "cubic") {
             warnings.push(Warning::CongestionControl(name.to_owned()));
         }
@@ -221,7 +229,6 @@ impl Sample {
         }
         warnings.extend(smaller_window(self));
         warnings.extend(no_super_packets(self).map(Warning::NoSuperPackets));
-        let has_outage = self.cell.conditions.outage.is_some();
         let not_recovered = has_outage && self.is_ok() && measured.recovery_seconds.is_none();
         warnings.extend(not_recovered.then_some(Warning::NotRecovered));
         let slower = slower_by_the_end(self).map(Warning::SlowerByTheEnd);

@@ -79,6 +79,11 @@ fn is_zero(value: &u32) -> bool {
 }
 
 impl Conditions {
+    /// Whether it needs a link that changes packets: an outage alone does not.
+    pub fn has_link(&self) -> bool {
+        Self { outage: None, ..*self } != Self::default()
+    }
+
     /// Whether packets are lost, and not only late.
     pub const fn loses(&self) -> bool {
         self.loss_ppm > 0 || self.corrupt_ppm > 0 || self.path_mtu.is_some() || self.outage.is_some()

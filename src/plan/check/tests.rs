@@ -78,9 +78,9 @@ fn an_option_without_effect_is_refused() {
         ("-m idle --parallel 9 -n smoltcp --outage 1s,1s --time 5", "--outage: only the layers"),
         ("-m writer -n smoltcp --no-icmp", "--no-icmp: there is nothing to tell"),
         ("-m rr --program pasta --path-mtu 1400", "--program: pasta runs in the servers' network"),
-        ("-m rr --program pasta --upstream direct", "--upstream: pasta opens its connections itself"),
+        ("-m rr --program pasta --upstream socks5", "--upstream: pasta opens its connections itself"),
         ("-m rr --program gotatun --upstream direct", "--upstream: gotatun has no upstream"),
-        ("-m rr --program gotatun --ipv6 --mtu 1300", "--mtu: 1220 bytes; IPv6 needs at least 1280"),
+        ("-m rr --program gotatun --ipv6 --mtu 1300", "--mtu: 1300 bytes less the 80 of gotatun are 1220"),
         ("-m writer --protocol udp --program gotatun --datagram 1450", "--datagram: must be"),
         ("-m writer -n smoltcp --tun-fd 9 --queue 5", "--queue"),
     ] {

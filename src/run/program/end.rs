@@ -12,11 +12,11 @@ use tokio::time::{sleep, timeout};
 
 use super::super::error::RunError;
 use super::super::failure::Failure;
-use super::super::process::{ending, last_lines};
+use super::super::process::{ending, last_lines, last_words};
 use super::place::{Place, Run, Side};
 use super::residents::Residents;
 use super::{LAST_LINES, LOOK};
-use crate::program::Profile;
+use crate::program::{Profile, Role};
 use crate::remedy::WithRemedy;
 use crate::sample::Status;
 
@@ -26,13 +26,10 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the others may take after it.
 const OTHERS_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// How long a command that sets the program up may take.
-const SETUP_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// A process of a program, and the others in its network. Dropping it kills them all.
 pub(super) struct End {
     /// Its name in messages.
-    name: String,
+    pub(super) name: String,
     pub(super) side: Side,
     /// `None` if the kernel does the work.
     process: Option<Child>,
@@ -46,40 +43,57 @@ pub(super) struct End {
 
 impl End {
     /// Starts the process.
-    pub(super) fn start(run: &Run<'_>, side: Side, is_second: bool) -> Result<Self, RunError> {
+    pub(super) fn start(run: &Run<'_>, side: Side) -> Result<Self, RunError> {
         let failed = |source| platform::Error::new(Class::Failed, "make", "a folder for the program", source);
         let folder = TempDir::new().map_err(failed)?;
         let place = Place { run, side, folder: folder.path() };
         place.write()?;
-        let residents = Arc::new(Residents::new(run.folder_at(side)));
+        // A program that attaches itself may also have processes in the clients' network.
+        let sides: &[Side] = if run.profile.role == Role::Attach { &[Side::Near, Side::Far] } else { &[side] };
+        let residents = Arc::new(Residents::new(sides.iter().map(|side| run.folder_at(*side)).collect()));
         let started = place.command()?.map(|command| Child::watch(command, run.namespace(side)));
-        let started = started.transpose().map_err(|source| cannot_start(run.profile, &run.profile.command, source))?;
+        let started = started.transpose().map_err(|source| cannot_start(run.profile, place.words(), source))?;
         let (process, printed) =
             started.map_or((None, Printed::default()), |(process, printed)| (Some(process), printed));
-        let whose = if is_second { "far end of the program" } else { "program" };
-        let name = format!("{whose} {}", run.profile.name);
+        let whose = match (run.profile.role, side) {
+            (Role::Tunnel, Side::Near) => "near end of ",
+            (Role::Tunnel, Side::Far) => "far end of ",
+            _ => "",
+        };
+        let name = format!("{whose}program {}", run.profile.name);
         Ok(Self { name, side, process, is_daemon: false, printed, residents, folder })
     }
 
-    /// Runs a command that sets it up. Returns the reason if it failed.
-    pub(super) async fn set_up(&self, run: &Run<'_>, words: &[String]) -> Result<Result<(), String>, RunError> {
+    /// Runs a command that sets it up, for at most this long. Returns the reason if it failed.
+    pub(super) async fn set_up(
+        &self,
+        run: &Run<'_>,
+        words: &[String],
+        limit: Duration,
+    ) -> Result<Result<(), String>, RunError> {
         let place = Place { run, side: self.side, folder: self.folder.path() };
         let command = place.command_of(words)?;
         let cannot = |source| cannot_start(run.profile, words, source);
         let (process, printed) = Child::watch(command, run.namespace(self.side)).map_err(cannot)?;
-        let ended = timeout(SETUP_TIMEOUT, process.ended()).await;
+        let ended = timeout(limit, process.ended()).await;
+        let name = format!("command {}", words.first().map_or("", String::as_str));
         let reason = match ended.ok().flatten() {
-            Some(end) if end.by == ProcessEnd::Exited(0) => return Ok(Ok(())),
-            Some(end) => ending(words.first().map_or("command", String::as_str), &end.by),
-            None => format!("it took longer than {} s", SETUP_TIMEOUT.as_secs()),
+            Some(end) if end.by == ProcessEnd::Exited(0) => {
+                // It may have started what does the work.
+                self.residents.find();
+                return Ok(Ok(()));
+            }
+            Some(end) => ending(&name, &end.by),
+            None => format!("the {name} did not end in time"),
         };
         // The thread that reads the output may be a moment behind.
         sleep(LOOK).await;
-        Ok(Err(last_lines(&reason, &printed.text(), 1)))
+        Ok(Err(last_words(&reason, &printed.text())))
     }
 
+    /// Whether it has a process; otherwise the kernel does the work.
     pub(super) fn has_process(&self) -> bool {
-        self.process.is_some()
+        self.process.is_some() || !self.residents.is_empty()
     }
 
     /// Looks whether it still runs, as the process that was started or as others. Returns the reason if not.
@@ -107,7 +121,7 @@ impl End {
     /// Ends when the process ends by itself, or takes too much memory.
     pub(super) fn driver(&self) -> impl Future<Output = Failure> + Send + use<> {
         let ended = self.process.as_ref().filter(|_| !self.is_daemon).map(Child::ended);
-        let is_program = self.process.is_some();
+        let is_program = self.has_process();
         let (name, residents, printed) = (self.name.clone(), Arc::clone(&self.residents), self.printed.clone());
         async move {
             let failed = |detail| Failure { status: Status::Panicked, detail };
@@ -130,31 +144,45 @@ impl End {
             };
             tokio::select! {
                 failure = process => failure,
-                what = residents.misbehave(), if is_program => failed(format!("the {name} {what}")),
+                what = Arc::clone(&residents).misbehave(), if is_program => failed(format!("the {name} {what}")),
             }
         }
     }
 
     /// Asks it to end, and kills what is left of it. Returns whether it had to be killed, and how many others it left.
     pub(super) async fn end(&mut self) -> (bool, u64) {
-        let Some(process) = self.process.take() else { return (false, 0) };
-        let (_, was_killed) = process.terminate(END_TIMEOUT).await;
-        let deadline = Instant::now() + OTHERS_TIMEOUT;
+        // The processes that do the work are then not the one that was started.
+        let is_elsewhere = self.is_daemon || self.process.is_none();
+        let was_killed = match self.process.take() {
+            Some(process) => process.terminate(END_TIMEOUT).await.1,
+            None => false,
+        };
         self.residents.find();
-        while !self.is_daemon && !self.residents.is_empty() && Instant::now() < deadline {
+        let limit = if is_elsewhere { END_TIMEOUT } else { OTHERS_TIMEOUT };
+        if is_elsewhere {
+            self.residents.terminate();
+        }
+        let deadline = Instant::now() + limit;
+        while !self.residents.is_empty() && Instant::now() < deadline {
             sleep(LOOK).await;
             self.residents.find();
         }
-        (was_killed, self.residents.kill())
+        let left = self.residents.kill();
+        if is_elsewhere { (left > 0, 0) } else { (was_killed, left) }
     }
 }
 
 fn cannot_start(profile: &Profile, words: &[String], source: io::Error) -> RunError {
     let class = if source.kind() == io::ErrorKind::NotFound { Class::Unavailable } else { Class::Failed };
     let program = words.first().cloned().unwrap_or_default();
+    let is_missing = source.kind() == io::ErrorKind::NotFound;
+    let error = platform::Error::new(class, "start the program", program, source);
+    if !is_missing {
+        return error.into();
+    }
     let remedy = match &profile.install {
         Some(install) => format!("install it: {install}"),
         None => "install it, or give its path".to_owned(),
     };
-    platform::Error::new(class, "start the program", program, source).remedy(remedy).into()
+    error.remedy(remedy).into()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
-use platform::{FaultCounter, Network, network_of};
+use platform::{FaultCounter, Network, host_prefix_len, network_of};
 
 use super::super::between::{self, Between};
 use super::super::error::RunError;
@@ -14,7 +14,10 @@ use super::super::networks::{Networks, next};
 use super::super::outage::Cut;
 use super::super::proxy::{self, FAR, NEAR};
 use crate::program::Role;
-use crate::scenario::{Conditions, Scenario, Tun};
+use crate::scenario::{Scenario, Tun};
+
+/// The loopback interface of every network.
+const LOOPBACK: &str = "lo";
 
 /// The link between the networks.
 pub(super) struct Joined {
@@ -32,28 +35,26 @@ pub(super) struct Joined {
 /// Joins the networks, with a link that has the conditions of a scenario.
 pub(super) fn join(scenario: &Scenario, role: Role, tun: &Tun, networks: &Networks) -> Result<Joined, RunError> {
     let ([near, far, beyond], prefix_len) = proxy::ends(&tun.network);
-    let conditions = Conditions { outage: None, ..scenario.conditions };
-    let (cut, faults, driver) = if conditions == Conditions::default() {
-        proxy::join(scenario, &tun.network, networks)?;
-        (Some(networks.cut(NEAR, FAR)), None, future::pending().boxed())
-    } else {
+    let (cut, faults, driver) = if scenario.conditions.has_link() {
         let Between { faults, cut, driver, .. } = with_conditions(scenario, [near, far], prefix_len, networks)?;
         (cut, Some(faults), driver)
+    } else {
+        proxy::join(scenario, &tun.network, networks)?;
+        (Some(networks.cut(NEAR, FAR)), None, future::pending().boxed())
     };
     let ends = [near, far];
     Ok(match role {
         Role::Proxy | Role::Route => Joined { ends, server: far, cut, faults, driver },
         Role::Tunnel => Joined { ends, server: tun.network.peer, cut, faults, driver },
         Role::Attach => {
-            let hosts = if near.is_ipv6() { 128 } else { 32 };
             networks.far().run(move || {
                 platform::set_loopback_up()?;
-                platform::add_address("lo", beyond, hosts)?;
-                // A program that gives the clients' network the address and routes of this one looks for this route. Nobody
-                // has the gateway's address, so the clients' network takes it too.
+                platform::add_address(LOOPBACK, beyond, host_prefix_len(beyond))?;
+                // A program that copies this network's routes looks for this one. The gateway need not exist: such a program
+                // answers in its place.
                 platform::add_route(FAR, network_of(near, 0), 0, Some(next(far)))
             })??;
-            Joined { ends, server: beyond, cut: Some(networks.cut(&tun.name, "lo")), faults, driver }
+            Joined { ends, server: beyond, cut: Some(networks.cut(&tun.name, LOOPBACK)), faults, driver }
         }
     })
 }

@@ -42,7 +42,8 @@ pub(super) struct Run<'a> {
     pub(super) link: [IpAddr; 2],
     pub(super) server: IpAddr,
     pub(super) socks5: Option<SocketAddr>,
-    pub(super) keys: Keys,
+    /// Of a tunnel.
+    pub(super) keys: Option<Keys>,
 }
 
 impl Run<'_> {
@@ -61,6 +62,15 @@ impl Run<'_> {
     /// The network of a side, if it is not the calling thread's.
     pub(super) fn namespace(&self, side: Side) -> Option<&Namespace> {
         (side == Side::Far).then(|| self.networks.far())
+    }
+
+    /// Whether the device of a side is up.
+    pub(super) fn is_up(&self, side: Side) -> Result<bool, platform::Error> {
+        let device = self.device.to_owned();
+        self.namespace(side).map_or_else(
+            || Ok(platform::interface_is_up(self.device)),
+            |network| network.run(move || platform::interface_is_up(&device)),
+        )
     }
 
     /// The folder under `/proc` of a thread in the network of a side.
@@ -85,14 +95,17 @@ impl Place<'_> {
         let write = |name: &str, text: String| fs::write(folder.join(name), text).map_err(failed);
         match run.profile.role {
             Role::Tunnel => {
-                write("key", run.keys.own(*side))?;
+                if RUN_FOLDERS.iter().any(|hidden| folder.starts_with(hidden)) {
+                    let reason = "a tunnel has a /run of its own, and TMPDIR is in there; set it to another folder";
+                    return Err(invalid(reason));
+                }
+                write("key", run.keys.as_ref().map(|keys| keys.own(*side)).unwrap_or_default())?;
                 fs::create_dir(folder.join("run")).map_err(failed)?;
             }
             Role::Attach => write("netns", String::new())?,
             Role::Proxy | Role::Route => {}
         }
-        let far_config = run.profile.far_config.as_ref().filter(|_| *side == Side::Far);
-        if let Some(config) = far_config.or(run.profile.config.as_ref()) {
+        if let Some(config) = run.profile.config_at(*side == Side::Far) {
             write("config", self.fill(config)?)?;
         }
         Ok(())
@@ -118,9 +131,9 @@ impl Place<'_> {
             "server" => run.server.to_string(),
             "port" => PORT.to_string(),
             "peer_endpoint" => SocketAddr::new(other, PORT).to_string(),
-            "key" => run.keys.own(self.side),
+            "key" => run.keys.as_ref()?.own(self.side),
             "key_file" => path("key"),
-            "peer_key" => run.keys.of_peer(self.side),
+            "peer_key" => run.keys.as_ref()?.of_peer(self.side),
             "netns" => path("netns"),
             "pid" => platform::folder_of_thread().file_name()?.to_str()?.to_owned(),
             "config" => path("config"),
@@ -134,10 +147,15 @@ impl Place<'_> {
         fill(template, |placeholder| self.value(placeholder)).map_err(unknown)
     }
 
+    /// The words that start the process.
+    pub(super) fn words(&self) -> &[String] {
+        let profile = self.run.profile;
+        profile.far_command.as_ref().filter(|_| self.side == Side::Far).unwrap_or(&profile.command)
+    }
+
     /// The command that starts the process; none if the kernel does its work.
     pub(super) fn command(&self) -> Result<Option<Command>, RunError> {
-        let profile = self.run.profile;
-        let words = profile.far_command.as_ref().filter(|_| self.side == Side::Far).unwrap_or(&profile.command);
+        let words = self.words();
         if words.is_empty() { Ok(None) } else { self.command_of(words).map(Some) }
     }
 

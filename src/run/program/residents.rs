@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use platform::{FaultCounter, ProcessMeter};
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::load::meter::{Counters, Meter, Usage};
@@ -16,23 +18,29 @@ const MOST_MEMORY: u64 = 4 << 30;
 /// How often its processes are looked for during a run.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The processes in a network other than this one. Dropping it kills them.
+/// How often processes are killed until none is left: a program may start others while they are killed.
+const KILL_PASSES: u32 = 50;
+
+/// How long a killed process may take to end.
+const KILL_PAUSE: Duration = Duration::from_millis(1);
+
+/// The processes in some networks other than this one. Dropping it kills them.
 pub(super) struct Residents {
-    /// The folder under `/proc` of a thread in the network.
-    network: PathBuf,
+    /// For each network, the folder under `/proc` of a thread in it.
+    networks: Vec<PathBuf>,
     known: Mutex<Vec<ProcessMeter>>,
     /// Their state at the last reading of the meter.
     read: Mutex<ProcessFacts>,
 }
 
 impl Residents {
-    pub(super) fn new(network: PathBuf) -> Self {
-        Self { network, known: Mutex::default(), read: Mutex::default() }
+    pub(super) fn new(networks: Vec<PathBuf>) -> Self {
+        Self { networks, known: Mutex::default(), read: Mutex::default() }
     }
 
     /// Looks for the processes.
     pub(super) fn find(&self) {
-        let found = platform::processes_in(&self.network);
+        let found = self.networks.iter().flat_map(|network| platform::processes_in(network)).collect();
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = found;
     }
 
@@ -42,6 +50,12 @@ impl Residents {
 
     fn known(&self) -> Vec<ProcessMeter> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Looks for them again. Returns whether any has something to do.
+    pub(super) fn is_busy(&self) -> bool {
+        self.find();
+        self.known().into_iter().filter_map(ProcessMeter::condition).any(|condition| condition.busy_threads > 0)
     }
 
     /// CPU time of those that were found.
@@ -73,21 +87,38 @@ impl Residents {
         *self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Kills them. Returns how many there were.
+    /// Asks them to end.
+    pub(super) fn terminate(&self) {
+        for process in self.known() {
+            process.terminate();
+        }
+    }
+
+    /// Kills them, and those that they start meanwhile. Returns how many there were at first.
     pub(super) fn kill(&self) -> u64 {
         self.find();
-        let left = self.known();
-        for process in &left {
-            process.kill();
+        let first = self.known().len();
+        for _ in 0..KILL_PASSES {
+            let left = self.known();
+            if left.is_empty() {
+                break;
+            }
+            for process in left {
+                process.kill();
+            }
+            thread::sleep(KILL_PAUSE);
+            self.find();
         }
-        left.len() as u64
+        first as u64
     }
 
     /// Waits until they take too much memory, or all of them are gone.
-    pub(super) async fn misbehave(&self) -> String {
+    pub(super) async fn misbehave(self: Arc<Self>) -> String {
         loop {
             sleep(LOOK).await;
-            self.find();
+            // It reads a file for each process of the machine, and packets may be waiting for this task's thread.
+            let looking = Arc::clone(&self);
+            let _lost = spawn_blocking(move || looking.find()).await;
             if self.rss_bytes() > MOST_MEMORY {
                 return format!("takes more than {} GiB of memory", MOST_MEMORY >> 30);
             }
