@@ -16,5 +16,6 @@ mod warnings;
 pub use self::compare::{CellChange, Change, CompareError, Comparison, Method, Side, Verdict};
 pub use self::conditions::{Difference, Differences, differences};
 pub use self::rank::SIGNIFICANCE;
+pub(crate) use self::statistics::median;
 pub use self::summary::{CellSummary, Estimate, Summary, latency};
 pub(crate) use self::warnings::grouped;

@@ -23,7 +23,7 @@ const FEWEST_FOR_OUTLIERS: usize = 7;
 const OUTER_FENCE: f64 = 3.0;
 
 /// The median; for an even number, the mean of the two in the middle. `None` without values.
-pub(super) fn median(values: &[f64]) -> Option<f64> {
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| Data::new(values.to_vec()).median())
 }
 

@@ -6,7 +6,9 @@ mod conditions;
 mod headline;
 mod layers;
 mod overview;
+mod programs;
 mod published;
+mod questions;
 mod repeat;
 mod requests;
 pub(super) mod scorecard;
@@ -41,6 +43,9 @@ pub(super) fn document(all: &[Series]) -> Document {
         }
         sections.push(overview);
         let mut push = |kind, title, blocks| sections.extend(section(kind, title, of.clone(), blocks));
+        for (title, blocks) in programs::sections(one) {
+            push("programs", title, blocks);
+        }
         push("cells", "Cells", cells::blocks(one));
         push("ladder", "Layers", layers::blocks(one));
         push("conditions", "Goodput under loss and delay", conditions::blocks(one));

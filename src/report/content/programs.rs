@@ -1,0 +1,162 @@
+//! The main figures of programs as they are: a table for each role.
+
+use std::collections::BTreeMap;
+
+use super::questions::{self, Figures, MEMORY, NEW, Question, READ, REQUESTS, Row, THOUSAND, WRITE};
+use crate::measure::{self, CellSummary, Summary};
+use crate::program::{self, Profile, ProgramName, Role, is_baseline};
+use crate::report::format::{self, UNKNOWN};
+use crate::report::model::{Block, Column};
+use crate::report::series::Series;
+use crate::sample::ProgramFacts;
+use crate::scenario::{Requests, Workload};
+
+/// Those of the preset `programs`.
+const QUESTIONS: [Question; 9] = [
+    READ,
+    WRITE,
+    REQUESTS,
+    Question { title: "on 100 connections", parallel: 100, ..REQUESTS },
+    THOUSAND,
+    NEW,
+    Question { title: "requests/s over UDP", workload: || Workload::UdpRr(Requests::default()), ..REQUESTS },
+    MEMORY,
+    Question { title: "KiB a UDP flow", workload: || Workload::UdpIdle, ..MEMORY },
+];
+
+/// The title of a table, by the role of its programs.
+const ROLES: [(Role, &str); 3] =
+    [(Role::Proxy, "Proxies"), (Role::Tunnel, "Tunnels"), (Role::Attach, "Container networks")];
+
+/// The tables of a series: its programs by their role, each with the rows of the baselines, and what failed.
+pub(super) fn sections(one: &Series) -> Vec<(&'static str, Vec<Block>)> {
+    let programs = programs(one);
+    let of = |(role, title)| (title, blocks(one, &programs, role, title));
+    ROLES.into_iter().map(of).filter(|(_, blocks)| !blocks.is_empty()).collect()
+}
+
+/// What is known of each program of a series.
+fn programs(one: &Series) -> BTreeMap<ProgramName, Vec<&ProgramFacts>> {
+    let mut programs: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for sample in &one.samples {
+        let Some(program) = sample.cell.program() else { continue };
+        programs.entry(program).or_default().extend(sample.measured.program.as_deref());
+    }
+    programs
+}
+
+/// The role of a program: as a run of it says, or as its profile does. One that never ran has made no device.
+fn role(program: ProgramName, facts: &[&ProgramFacts]) -> Role {
+    let of_run = facts.iter().find_map(|facts| facts.role);
+    let of_profile = || Some(Profile::parse(&program::text(program.as_str())?).ok()?.role);
+    of_run.or_else(of_profile).unwrap_or(Role::Proxy)
+}
+
+fn blocks(
+    one: &Series,
+    programs: &BTreeMap<ProgramName, Vec<&ProgramFacts>>,
+    wanted: Role,
+    title: &'static str,
+) -> Vec<Block> {
+    let is_wanted = |(program, facts): &(&ProgramName, &Vec<&ProgramFacts>)| {
+        // The client alone through the SOCKS5 server is only compared with proxies.
+        let is_compared = program.as_str() == "kernel" || (wanted == Role::Proxy && is_baseline(**program));
+        role(**program, facts) == wanted || is_compared
+    };
+    let mut shown: Vec<_> = programs.iter().filter(is_wanted).collect();
+    shown.sort_by_key(|(program, _)| is_baseline(**program));
+    if shown.iter().all(|(program, _)| is_baseline(**program)) {
+        return Vec::new();
+    }
+    let row = |(program, _): &(&ProgramName, &Vec<&ProgramFacts>)| {
+        let program = **program;
+        let is_rival = !is_baseline(program);
+        Row { name: program.to_string(), has: Box::new(move |_, cell| cell.program() == Some(program)), is_rival }
+    };
+    let rows: Vec<_> = shown.iter().map(row).collect();
+    let cells: Vec<&CellSummary> = one.summary.cells.iter().collect();
+    let mut table = questions::table(title, "program", &rows, &QUESTIONS, &cells, Figures::Intervals);
+    if table.columns.len() == 1 {
+        return Vec::new();
+    }
+    let facts = || shown.iter().map(|(_, facts)| facts.as_slice());
+    table.push(
+        Column::new("ready after ms", true),
+        facts().map(|facts| median(facts, |facts| facts.start_seconds * 1e3, 0)),
+    );
+    let at_rest = |facts: &ProgramFacts| facts.at_rest.pss_bytes.unwrap_or_default() as f64 / 1e6;
+    table.push(Column::new("MB at rest", true), facts().map(|facts| median(facts, at_rest, 1)));
+    table.push(Column::new("version", false), facts().map(version));
+    let note = format!(
+        "Medians of the runs that succeeded, with their intervals, on {}, with one stream or as many connections as the column \
+         says. The best program of each column is bold, of those that never failed. Memory is of the near end of a tunnel.",
+        one.machine()
+    );
+    let is_shown = |row: &&CellSummary| shown.iter().any(|(program, _)| row.cell.program() == Some(**program));
+    let failed = Summary { cells: cells.into_iter().filter(is_shown).cloned().collect(), warnings: Vec::new() };
+    let failures = format::details(&failed);
+    let mut blocks = vec![Block::Table(table), Block::Text(note)];
+    blocks.extend((!failures.is_empty()).then_some(Block::List("Failures:", failures)));
+    blocks
+}
+
+fn median(facts: &[&ProgramFacts], of: impl Fn(&ProgramFacts) -> f64, decimals: usize) -> String {
+    let values: Vec<f64> = facts.iter().map(|facts| of(facts)).collect();
+    let median = measure::median(&values).filter(|value| *value > 0.0);
+    median.map_or(UNKNOWN.to_owned(), |value| format!("{value:.decimals$}"))
+}
+
+fn version(facts: &[&ProgramFacts]) -> String {
+    facts.iter().find_map(|facts| facts.version.as_deref()).map_or(UNKNOWN.to_owned(), format::one_line)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use netstacks::StackKind;
+
+    use super::*;
+    use crate::measure::fixture::{cell, failed, sample};
+    use crate::sample::{ProcessFacts, Sample, Status};
+    use crate::scenario::{Cell, Mode, Subject};
+
+    /// A run of a program as a reader.
+    fn run(program: &str, role: Option<Role>, gbps: f64) -> Sample {
+        let like = cell(StackKind::Lwip, Mode::Reader);
+        let subject = Subject::Program(program.parse().unwrap());
+        let cell = Cell { subject, runtime: None, offload: None, window_bytes: None, ..like };
+        let mut run = sample(&cell, gbps);
+        let at_rest = ProcessFacts { pss_bytes: Some(2_500_000), ..ProcessFacts::default() };
+        let facts = ProgramFacts { role, start_seconds: 0.012, at_rest, ..ProgramFacts::default() };
+        run.measured.program = Some(Box::new(facts));
+        run
+    }
+
+    #[test]
+    fn programs_are_beside_those_of_their_role_and_the_kernel() {
+        let mine = run("mine", Some(Role::Tunnel), 4.0);
+        let stalled = failed(&mine.cell, Status::Stalled);
+        // An older file does not say the role; the profile does.
+        let runs = [
+            run("kernel", Some(Role::Route), 9.0),
+            run("socks5", Some(Role::Route), 8.0),
+            run("gotatun", None, 2.0),
+            run("boringtun", None, 1.0),
+            mine,
+            stalled,
+            run("tun2proxy", Some(Role::Proxy), 3.0),
+        ];
+        let series = Series::split("programs", &runs, &[]);
+        let mut text = String::new();
+        for (title, blocks) in sections(&series[0]) {
+            let Block::Table(table) = &blocks[0] else { unreachable!() };
+            let bold = |text: &str, is_bold: bool| if is_bold { format!("*{text}*") } else { text.to_owned() };
+            text.push_str(&format!("{title}\n{}\n", table.lines(comfy_table::presets::NOTHING, bold).join("\n")));
+            assert_eq!(blocks.len(), if title == "Tunnels" { 3 } else { 2 }, "a list of failures");
+        }
+        insta::assert_snapshot!(text);
+        let others = runs.map(|run| Sample { cell: Cell { mtu: Some(9000), ..run.cell.clone() }, ..run });
+        assert!(sections(&Series::split("programs", &others, &[])[0]).is_empty(), "no column has an answer");
+    }
+}

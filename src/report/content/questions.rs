@@ -1,0 +1,158 @@
+//! Tables of the main figures: a row for each subject, a column for each question that cells of a preset answer.
+
+use netstacks::StackConfig;
+
+use crate::measure::CellSummary;
+use crate::report::format::{self, UNKNOWN};
+use crate::report::model::{Column, Table};
+use crate::scenario::{Cell, Conditions, DEFAULT_MTU, Generator, Mode, Requests, RuntimeKind, Workload};
+
+/// A column of the table: a question that cells answer.
+pub(super) struct Question {
+    pub(super) title: &'static str,
+    pub(super) workload: fn() -> Workload,
+    /// Streams or connections.
+    pub(super) parallel: u16,
+    pub(super) loss_ppm: u32,
+    /// The value of the column, from the figure by which runs are compared.
+    pub(super) answer: fn(f64) -> f64,
+    pub(super) less_is_better: bool,
+    pub(super) decimals: usize,
+}
+
+/// The first column. The others say in what they differ.
+pub(super) const READ: Question = Question {
+    title: "read Gbps",
+    workload: || Workload::Stream(Mode::Reader),
+    parallel: 1,
+    loss_ppm: 0,
+    answer: |figure| figure,
+    less_is_better: false,
+    decimals: 1,
+};
+
+pub(super) const WRITE: Question =
+    Question { title: "write Gbps", workload: || Workload::Stream(Mode::Writer), ..READ };
+
+pub(super) const REQUESTS: Question =
+    Question { title: "requests/s", workload: || Workload::Rr(Requests::default()), decimals: 0, ..READ };
+
+pub(super) const THOUSAND: Question = Question { title: "on 1,000 connections", parallel: 1000, ..REQUESTS };
+
+pub(super) const NEW: Question =
+    Question { title: "new connections/s", workload: || Workload::Crr(Requests::default()), parallel: 50, ..REQUESTS };
+
+pub(super) const MEMORY: Question = Question {
+    title: "KiB a connection",
+    workload: || Workload::Idle,
+    parallel: 1000,
+    // The figure is connections in a megabyte.
+    answer: |connections| 1e6 / connections / 1024.0,
+    less_is_better: true,
+    ..READ
+};
+
+/// The default of `--buffer`, in bytes.
+const DEFAULT_BUFFER: usize = 1_000_000;
+
+impl Question {
+    /// Whether a cell answers it, with offload or without. All that the title does not say is as in the preset.
+    pub(super) fn asks(&self, cell: &Cell) -> bool {
+        let asked = Cell {
+            workload: (self.workload)(),
+            parallel: self.parallel,
+            conditions: Conditions { loss_ppm: self.loss_ppm, ..Conditions::default() },
+            runtime: cell.runtime.and(Some(RuntimeKind::MultiThread(None))),
+            mtu: cell.mtu.and(Some(DEFAULT_MTU.into())),
+            client_threads: None,
+            bitrate: None,
+            background: None,
+            ipv6: false,
+            window_bytes: cell.window_bytes.and(Some(StackConfig::default().window)),
+            buffer_bytes: DEFAULT_BUFFER,
+            queue_packets: None,
+            generator: Generator::Own,
+            ..cell.clone()
+        };
+        asked == *cell
+    }
+}
+
+/// A row of the table.
+pub(super) struct Row<'a> {
+    pub(super) name: String,
+    /// Whether a cell is of its subject.
+    pub(super) has: Box<dyn Fn(&Question, &Cell) -> bool + 'a>,
+    /// Whether it may be the best of a column. Others are for comparison.
+    pub(super) is_rival: bool,
+}
+
+/// How a figure is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Figures {
+    Medians,
+    /// With their intervals.
+    Intervals,
+}
+
+/// The table. The first cell that answers a question for a row counts. A question without an answer has no column.
+pub(super) fn table(
+    title: &'static str,
+    head: &str,
+    rows: &[Row],
+    questions: &[Question],
+    cells: &[&CellSummary],
+    figures: Figures,
+) -> Table {
+    let mut table = Table::new(title);
+    table.push(Column::new(head, false), rows.iter().map(|row| row.name.clone()));
+    for question in questions {
+        let answer = |row: &Row| cells.iter().find(|one| (row.has)(question, &one.cell) && question.asks(&one.cell));
+        let answers: Vec<_> = rows.iter().map(answer).collect();
+        if answers.iter().all(Option::is_none) {
+            continue;
+        }
+        let texts = answers.iter().map(|answer| answer.map_or(UNKNOWN.to_owned(), |row| text(question, row, figures)));
+        // A subject that fails in any run cannot be the best.
+        let worth = |(row, answer): (&Row, &Option<&&CellSummary>)| {
+            let answer = answer.filter(|answer| row.is_rival && answer.failures.is_empty())?;
+            let figure = (question.answer)(answer.estimate?.median);
+            Some(if question.less_is_better { -figure } else { figure })
+        };
+        let worths: Vec<_> = rows.iter().zip(&answers).map(worth).collect();
+        let best = worths.iter().flatten().copied().reduce(f64::max);
+        let mut column = Column::new(question.title, true);
+        column.bold = worths.iter().map(|worth| worth.is_some() && *worth == best).collect();
+        let texts: Vec<_> = texts.collect();
+        table.push(column, texts);
+    }
+    table
+}
+
+/// The answer of a cell.
+fn text(question: &Question, row: &CellSummary, figures: Figures) -> String {
+    let Some(estimate) = row.estimate else { return format::no_figure(row) };
+    let figure = |figure| written((question.answer)(figure), question.decimals);
+    let mut text = figure(estimate.median);
+    if figures == Figures::Intervals {
+        let mut ends = [estimate.low, estimate.high].map(figure);
+        if question.less_is_better {
+            ends.reverse();
+        }
+        text = format!("{text} ({} to {})", ends[0], ends[1]);
+    }
+    if row.failures.is_empty() { text } else { format!("{text} ({})", format::failures(row)) }
+}
+
+/// A number with this many decimals, and commas between its thousands.
+fn written(figure: f64, decimals: usize) -> String {
+    let text = format!("{figure:.decimals$}");
+    let whole = text.find('.').unwrap_or(text.len());
+    let is_place = |index: usize| index > 0 && index < whole && (whole - index).is_multiple_of(3);
+    let mut grouped = String::new();
+    for (index, digit) in text.char_indices() {
+        grouped.extend(is_place(index).then_some(','));
+        grouped.push(digit);
+    }
+    grouped
+}
