@@ -66,7 +66,7 @@ const VERSION_LINES: usize = 2;
 const SETTLE: Duration = Duration::from_millis(100);
 
 /// How long it may take in all.
-const LONGEST_SETTLE: Duration = Duration::from_secs(1);
+const LONGEST_SETTLE: Duration = Duration::from_secs(3);
 
 /// How long it is measured at rest.
 const REST: Duration = Duration::from_millis(200);
@@ -240,9 +240,8 @@ impl Running {
         let ends = (0..self.ends.len()).rev();
         for (index, words) in ends.flat_map(|index| run.profile.setup.iter().map(move |words| (index, words))) {
             loop {
-                let limit = READY_TIMEOUT.saturating_sub(self.begun.elapsed());
                 let set_up = tokio::select! {
-                    set_up = self.ends[index].set_up(run, words, limit) => set_up?,
+                    set_up = self.ends[index].set_up(run, words) => set_up?,
                     () = interrupts.next() => return Err(Reason::Other(RunError::Interrupted)),
                 };
                 let Err(reason) = set_up else { break };

@@ -15,7 +15,7 @@ use super::super::failure::Failure;
 use super::super::process::{ending, last_lines, last_words};
 use super::place::{Place, Run, Side};
 use super::residents::Residents;
-use super::{LAST_LINES, LOOK};
+use super::{LAST_LINES, LOOK, READY_TIMEOUT};
 use crate::program::{Profile, Role};
 use crate::remedy::WithRemedy;
 use crate::sample::Status;
@@ -64,18 +64,13 @@ impl End {
         Ok(Self { name, side, process, is_daemon: false, printed, residents, folder })
     }
 
-    /// Runs a command that sets it up, for at most this long. Returns the reason if it failed.
-    pub(super) async fn set_up(
-        &self,
-        run: &Run<'_>,
-        words: &[String],
-        limit: Duration,
-    ) -> Result<Result<(), String>, RunError> {
+    /// Runs a command that sets it up. Returns the reason if it failed.
+    pub(super) async fn set_up(&self, run: &Run<'_>, words: &[String]) -> Result<Result<(), String>, RunError> {
         let place = Place { run, side: self.side, folder: self.folder.path() };
         let command = place.command_of(words)?;
         let cannot = |source| cannot_start(run.profile, words, source);
         let (process, printed) = Child::watch(command, run.namespace(self.side)).map_err(cannot)?;
-        let ended = timeout(limit, process.ended()).await;
+        let ended = timeout(READY_TIMEOUT, process.ended()).await;
         let name = format!("command {}", words.first().map_or("", String::as_str));
         let reason = match ended.ok().flatten() {
             Some(end) if end.by == ProcessEnd::Exited(0) => {
