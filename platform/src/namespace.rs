@@ -238,7 +238,8 @@ impl Interface {
     }
 }
 
-/// Gives an interface of the calling thread's network one more address. When this returns, the interface answers for it.
+/// Gives an interface of the calling thread's network, which is up, one more address. When this returns, it is in use: the
+/// interface answers for it, and packets to it are delivered.
 ///
 /// # Errors
 ///
@@ -321,6 +322,24 @@ mod tests {
             near.run(connect).unwrap().unwrap_err();
             near.run(|| set_black_hole("to-far", false)).unwrap().unwrap();
             near.run(connect).unwrap().unwrap();
+        }
+    }
+
+    #[test]
+    fn an_added_address_is_reached_at_once() {
+        let namespace = match Namespace::new() {
+            Ok(namespace) => namespace,
+            Err(error) => return skip("an_added_address", &error),
+        };
+        namespace.run(|| crate::set_loopback_up().unwrap()).unwrap();
+        for host in 1..50 {
+            let address = SocketAddr::new(IpAddr::from([0xfd10, 0, 1, 0, 0, 0, 0, host]), 0);
+            namespace.run(move || add_address("lo", address.ip(), 128)).unwrap().unwrap();
+            let connect = move || {
+                let listener = TcpListener::bind(address)?;
+                TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_millis(900))
+            };
+            namespace.run(connect).unwrap().unwrap();
         }
     }
 

@@ -20,9 +20,9 @@ use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use socket2::SockRef;
 
-/// The multicast groups of events of interfaces and of IPv6 addresses (`RTMGRP_LINK` and `RTMGRP_IPV6_IFADDR` of
-/// `linux/rtnetlink.h`).
-const EVENTS: u32 = 0x1 | 0x100;
+/// The multicast groups of events of interfaces and of IPv6 addresses and routes (`RTMGRP_LINK`, `RTMGRP_IPV6_IFADDR` and
+/// `RTMGRP_IPV6_ROUTE` of `linux/rtnetlink.h`).
+const EVENTS: u32 = 0x1 | 0x100 | 0x400;
 
 /// How long it may take until an interface that is up is ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -162,7 +162,7 @@ pub(super) fn create_veth(near: &str, far: &str, far_namespace: &File) -> io::Re
     create(RouteNetlinkMessage::NewLink(link))
 }
 
-/// Waits for a condition that an event of an interface or an IPv6 address announces.
+/// Waits for a condition that an event of an interface or of an IPv6 address or route announces.
 pub(super) fn wait_until(ready: impl Fn() -> io::Result<bool>) -> io::Result<()> {
     let mut events = Socket::new(NETLINK_ROUTE)?;
     events.bind(&SocketAddr::new(0, EVENTS))?;

@@ -106,10 +106,25 @@ pub(super) fn add_ready_address(interface: &str, address: IpAddr, prefix_len: u8
     let index = index_of(interface).map_err(failed)?;
     add_address(index, interface, address, prefix_len)?;
     // Nobody solicits on the loopback or a TUN device (`net/ipv6/addrconf.c`, `addrconf_join_solict`).
-    if !netlink::interface(index).map_err(failed)?.has_neighbours {
-        return Ok(());
-    }
-    netlink::wait_until(|| is_solicited(interface, address)).map_err(failed)
+    let has_neighbours = netlink::interface(index).map_err(failed)?.has_neighbours;
+    let is_ready = || {
+        let is_found = !has_neighbours || is_solicited(interface, address)?;
+        Ok(is_found && is_routed(address)?)
+    };
+    netlink::wait_until(is_ready).map_err(failed)
+}
+
+/// Whether packets to an address of this network are delivered, if that is an IPv6 address. The kernel adds the route in
+/// the worker that joins the group, after it (`net/ipv6/addrconf.c`, `__ipv6_ifa_notify`).
+fn is_routed(address: IpAddr) -> io::Result<bool> {
+    let IpAddr::V6(address) = address else { return Ok(true) };
+    let host = format!("{:032x} 80 ", address.to_bits());
+    let routes = fs::read_to_string(process::folder_of_thread().join("net/ipv6_route"))?;
+    // The field before the interface's name has the flags, of which the first is `RTF_LOCAL` (`linux/ipv6_route.h`).
+    let is_local = |flags: &str| u32::from_str_radix(flags, 16).is_ok_and(|flags| flags >> 31 == 1);
+    Ok(routes
+        .lines()
+        .any(|route| route.starts_with(&host) && route.split_whitespace().nth_back(1).is_some_and(is_local)))
 }
 
 /// Sets up a device where its program has not.
