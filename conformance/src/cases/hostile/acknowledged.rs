@@ -181,7 +181,7 @@ fn damaged_copies(setup: &Setup) -> Step {
     const LEN: usize = 300_000;
     let mut lab = setup.start()?;
     needs_checksums(&lab)?;
-    let (mut client, served) = lab.connect_with(&Offer { extra: vec![1, 1, 4, 2], ..Offer::default() })?;
+    let (mut client, served) = lab.connect()?;
     let sending = served.send(pattern(102, LEN), Then::Keep);
     let (mut bytes, mut seen, mut count, mut copies) = (Vec::new(), HashSet::new(), 0, 0);
     let (mut previous, mut longest) = (Instant::now(), Duration::ZERO);
