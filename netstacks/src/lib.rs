@@ -177,6 +177,7 @@ mod datagrams;
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "not every stack uses it")]
 mod driven;
 mod gate;
+pub mod kernel;
 #[allow(dead_code, reason = "not every stack uses it")]
 mod mss_rewrite;
 #[allow(dead_code, reason = "not every stack uses it")]

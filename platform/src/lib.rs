@@ -74,7 +74,7 @@ pub use signal::Interrupts;
 pub use socket::{
     MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Received, TcpStatistics, bind_to_interface, coalesce_datagrams,
     default_congestion_control, end_connection, poll_until, recv_datagrams, send_datagrams, set_congestion_control,
-    set_socket_buffers, tcp_statistics,
+    set_socket_buffers, set_user_timeout, tcp_statistics, unsent,
 };
 pub use trace::{Trace, Traced};
 pub use usage::{cpu_of_process, cpu_of_thread, peak_rss_bytes, stolen_time, wakeups_of_process};

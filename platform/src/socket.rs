@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use mio::{Events, Poll};
 use socket2::Socket;
@@ -141,6 +141,16 @@ pub fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {
     Native::set_socket_buffers(socket, bytes)
 }
 
+/// Makes a connection fail with [`io::ErrorKind::TimedOut`] if sent data stays unacknowledged for this long, or the peer's
+/// window closed. Connections of a listener inherit it (`TCP_USER_TIMEOUT` of `tcp(7)`, RFC 5482).
+///
+/// # Errors
+///
+/// [`io::ErrorKind::Unsupported`] on systems other than Linux.
+pub fn set_user_timeout(socket: &Socket, timeout: Duration) -> io::Result<()> {
+    Native::set_user_timeout(socket, timeout)
+}
+
 /// Lets [`recv_datagrams`] return several datagrams at once (`UDP_GRO`). Returns `true` on Linux 5.0 and newer. Then no other
 /// call may receive from the socket, because it would not say how long each datagram is.
 pub fn coalesce_datagrams(socket: &Socket) -> bool {
@@ -164,6 +174,24 @@ pub fn send_datagrams(
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "datagrams without a length"));
     }
     Native::send_datagrams(socket, to, payloads, segment_len)
+}
+
+/// Names the error of a datagram that was not sent: [`io::ErrorKind::WouldBlock`] if there is no room for it, and
+/// [`io::ErrorKind::InvalidInput`] if it is too long. Rust's library has no names for these errors.
+pub fn unsent(error: io::Error) -> io::Error {
+    // ENOBUFS and EMSGSIZE. Some systems return the first if the queue of a device is full.
+    const NO_ROOM_OR_TOO_LONG: [i32; 2] = if cfg!(windows) {
+        [10_055, 10_040]
+    } else if cfg!(target_os = "linux") {
+        [105, 90]
+    } else {
+        [55, 40]
+    };
+    match NO_ROOM_OR_TOO_LONG.map(|number| error.raw_os_error() == Some(number)) {
+        [true, _] => io::ErrorKind::WouldBlock.into(),
+        [_, true] => io::Error::new(io::ErrorKind::InvalidInput, error),
+        _ => error,
+    }
 }
 
 /// Receives a datagram, or several if [`coalesce_datagrams`] allows it: a buffer of 65,535 bytes holds any.

@@ -1,20 +1,13 @@
 //! Kernel sockets for a load: its clients, and servers if the subject has none.
 
-use std::future;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use netstacks::{Datagram, DatagramBatch, Listener};
-use platform::{Class, Received};
+use netstacks::Stream;
+use netstacks::kernel::{KernelDatagrams, KernelListener, KernelStream};
+use platform::Class;
 use socket2::{SockRef, Socket};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 use super::error::RunError;
 use super::failure::Failure;
@@ -104,7 +97,7 @@ fn listen(address: SocketAddr, congestion: Option<&str>, backlog: i32) -> Result
     let (socket, _) = kernel::socket(address, congestion)?;
     let socket = Socket::from(socket);
     socket.bind(&address.into()).map_err(|source| cannot_bind(address, source))?;
-    socket.listen(backlog).and_then(|()| socket.set_nonblocking(true)).map_err(failed)?;
+    socket.listen(backlog).map_err(failed)?;
     Ok(socket.into())
 }
 
@@ -117,13 +110,12 @@ pub(super) fn prepare(
     driver: impl Future<Output = Failure> + Send + 'static,
     meter: impl Meter,
 ) -> Result<Prepared, RunError> {
-    let listeners = listeners.into_iter().map(TcpListener::from_std).collect::<io::Result<_>>().map_err(failed)?;
     let ports: Vec<u16> = targets.iter().map(SocketAddr::port).collect();
     let known = load.clone();
     let stream_of = move |connection: &KernelStream| {
-        let index = ports.iter().position(|port| *port == connection.local.port())?;
+        let index = ports.iter().position(|port| *port == connection.local_addr().port())?;
         // Without a second handle, the server's retransmits stay unknown.
-        if let (Some(stream), Ok(socket)) = (known.streams().get(index), SockRef::from(&connection.socket).try_clone())
+        if let (Some(stream), Ok(socket)) = (known.streams().get(index), SockRef::from(connection.socket()).try_clone())
         {
             stream.served_by(socket.into());
         }
@@ -134,8 +126,9 @@ pub(super) fn prepare(
         let _open = silent;
         driver.await
     };
-    let datagrams = KernelDatagrams::of(datagrams, &load, scenario.window_bytes).map_err(failed)?;
-    let server = ServerSide::spawn(Listeners::of(listeners), datagrams, driver, &load, stream_of);
+    let listener = KernelListener::new(listeners).map_err(failed)?;
+    let datagrams = datagrams_for(datagrams, &load, scenario.window_bytes).map_err(failed)?;
+    let server = ServerSide::spawn(listener, datagrams, driver, &load, stream_of);
     let (clients, congestion) = clients(scenario, &load, &targets)?;
     Ok(Prepared { clients, congestion, ..Prepared::new(load, window, server) })
 }
@@ -174,127 +167,13 @@ pub(super) fn prepare_between(
     prepare(scenario, load, sockets, driver, meter)
 }
 
-/// Several listeners as one. Each is polled only when it has become ready: there may be thousands.
-struct Listeners(FuturesUnordered<Accepting>);
-
-/// Waits for the next connection of a listener, and returns the listener with it.
-type Accepting = Pin<Box<dyn Future<Output = (TcpListener, io::Result<(TcpStream, SocketAddr)>)> + Send>>;
-
-impl Listeners {
-    fn of(listeners: Vec<TcpListener>) -> Self {
-        Self(listeners.into_iter().map(Self::accepting).collect())
-    }
-
-    fn accepting(listener: TcpListener) -> Accepting {
-        Box::pin(async move {
-            let accepted = listener.accept().await;
-            (listener, accepted)
-        })
-    }
-}
-
-impl Listener for Listeners {
-    type Stream = KernelStream;
-
-    async fn accept(&mut self) -> io::Result<KernelStream> {
-        let Some((listener, accepted)) = self.0.next().await else { return future::pending().await };
-        self.0.push(Self::accepting(listener));
-        let (socket, peer) = accepted?;
-        socket.set_nodelay(true)?;
-        Ok(KernelStream { local: socket.local_addr()?, socket, peer })
-    }
-}
-
-/// A kernel socket in place of a stack's datagrams. If it coalesces, use `recv_batch` alone.
-#[derive(Clone)]
-pub(super) struct KernelDatagrams(Arc<UdpSocket>);
-
-impl KernelDatagrams {
-    /// Sets the socket up for a load, with buffers of so many bytes.
-    pub(super) fn of(socket: std::net::UdpSocket, load: &Load, buffer_bytes: usize) -> io::Result<Self> {
-        let requests = Bulk { buffer_bytes, coalesces: false };
-        load.flows().map_or(requests, |flows| flows.bulk(buffer_bytes)).set_up(&socket);
-        socket.set_nonblocking(true)?;
-        UdpSocket::from_std(socket).map(|socket| Self(Arc::new(socket)))
-    }
-}
-
-impl netstacks::Datagrams for KernelDatagrams {
-    async fn recv(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
-        let (len, peer) = self.0.recv_from(buffer).await?;
-        Ok(Datagram { len, local: self.0.local_addr()?, peer })
-    }
-
-    async fn recv_batch(&self, buffer: &mut [u8]) -> io::Result<DatagramBatch> {
-        let local = self.0.local_addr()?;
-        let socket = SockRef::from(&*self.0);
-        let receive = || platform::recv_datagrams(&socket, buffer);
-        let Received { len, segment_len, from } = self.0.async_io(Interest::READABLE, receive).await?;
-        let peer = from.ok_or_else(|| io::Error::other("the kernel does not say where a datagram came from"))?;
-        Ok(DatagramBatch { len, segment_len, local, peer })
-    }
-
-    /// The socket has only one local address.
-    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
-        self.try_send_batch(local, peer, payload, payload.len()).map(drop)
-    }
-
-    fn try_send_batch(
-        &self,
-        _local: SocketAddr,
-        peer: SocketAddr,
-        payloads: &[u8],
-        segment_len: usize,
-    ) -> io::Result<usize> {
-        // Not tokio's `try_send_to`: tokio does not know yet that a new socket is writable.
-        platform::send_datagrams(&SockRef::from(&*self.0), Some(peer), payloads, segment_len)
-            .map_err(kernel::without_room)
-    }
-}
-
-/// A kernel socket in place of a stack's stream.
-struct KernelStream {
-    socket: TcpStream,
-    local: SocketAddr,
-    peer: SocketAddr,
-}
-
-impl netstacks::Stream for KernelStream {
-    fn local_addr(&self) -> SocketAddr {
-        self.local
-    }
-
-    fn peer_addr(&self) -> SocketAddr {
-        self.peer
-    }
-
-    /// The kernel reports a failure at the next read or write.
-    fn has_failed(&self) -> bool {
-        false
-    }
-
-    fn reset(self) {
-        // If that fails, the drop closes the connection with a FIN.
-        let _abrupt = self.socket.set_zero_linger();
-    }
-}
-
-impl AsyncRead for KernelStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for KernelStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
-    }
+/// The socket of a server of datagrams, set up for a load, with buffers of so many bytes.
+pub(super) fn datagrams_for(
+    socket: std::net::UdpSocket,
+    load: &Load,
+    buffer_bytes: usize,
+) -> io::Result<KernelDatagrams> {
+    let requests = Bulk { buffer_bytes, coalesces: false };
+    load.flows().map_or(requests, |flows| flows.bulk(buffer_bytes)).set_up(&socket);
+    KernelDatagrams::new([socket])
 }

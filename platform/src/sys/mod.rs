@@ -158,6 +158,10 @@ pub(crate) trait System {
         socket.set_send_buffer_size(bytes)
     }
 
+    fn set_user_timeout(_socket: &Socket, _timeout: Duration) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn coalesce_datagrams(_socket: &Socket) -> bool {
         false
     }

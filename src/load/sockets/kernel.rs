@@ -149,17 +149,17 @@ impl Sockets for KernelSockets {
     fn write(&mut self, index: usize, bytes: &[u8]) -> io::Result<usize> {
         match self.socket(index)? {
             KernelSocket::Tcp(socket) => socket.write(bytes),
-            KernelSocket::Udp(socket) => socket.send(bytes).map_err(without_room),
+            KernelSocket::Udp(socket) => socket.send(bytes).map_err(platform::unsent),
         }
     }
 
     fn read_datagrams(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<(usize, usize)> {
-        let received = platform::recv_datagrams(&*self.udp(index)?, buffer).map_err(without_room)?;
+        let received = platform::recv_datagrams(&*self.udp(index)?, buffer)?;
         Ok((received.len, received.segment_len))
     }
 
     fn write_datagrams(&mut self, index: usize, datagrams: &[u8], segment_len: usize) -> io::Result<usize> {
-        platform::send_datagrams(&*self.udp(index)?, None, datagrams, segment_len).map_err(without_room)
+        platform::send_datagrams(&*self.udp(index)?, None, datagrams, segment_len).map_err(platform::unsent)
     }
 
     fn end_writing(&mut self, index: usize) -> io::Result<()> {
@@ -246,19 +246,6 @@ fn set_up(socket: &net::TcpStream, congestion: Option<&str>) -> Result<Option<St
             ))
         }
     }
-}
-
-/// Returns [`io::ErrorKind::WouldBlock`] if a datagram was not sent because there is no room for it.
-pub(crate) fn without_room(error: io::Error) -> io::Error {
-    // ENOBUFS, and its number on Windows: some systems return it if the queue of a device is full.
-    const NO_BUFFERS: i32 = if cfg!(windows) {
-        10_055
-    } else if cfg!(target_os = "linux") {
-        105
-    } else {
-        55
-    };
-    if error.raw_os_error() == Some(NO_BUFFERS) { io::ErrorKind::WouldBlock.into() } else { error }
 }
 
 /// The unspecified address, with any port. A socket that sends to `target` can be bound to it.

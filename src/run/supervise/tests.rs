@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::cli::Cli;
 use crate::load::meter::LinkMeter;
-use crate::run::kernel_load::{self, KernelDatagrams};
+use crate::run::kernel_load;
 use crate::scenario::{Amount, Protocol, Scenario};
 
 /// A fault of the stack, after a number of bytes of a stream.
@@ -202,7 +202,7 @@ fn execute(
         let driver = async { Failure::of_driver(driver.await) };
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let udp_target = socket.local_addr().unwrap();
-        let datagrams = KernelDatagrams::of(socket, &load, scenario.window_bytes).unwrap();
+        let datagrams = kernel_load::datagrams_for(socket, &load, scenario.window_bytes).unwrap();
         let server = ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, &load, |_| Some(0));
         let meter = LinkMeter::new(Arc::new(Traffic::default()), || Some(0));
         let window = Arc::new(Window::new(load.clients(), meter));

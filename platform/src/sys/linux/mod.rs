@@ -154,6 +154,10 @@ impl System for Linux {
         datagrams::set_buffers(socket, bytes)
     }
 
+    fn set_user_timeout(socket: &Socket, timeout: Duration) -> io::Result<()> {
+        socket.set_tcp_user_timeout(Some(timeout))
+    }
+
     fn coalesce_datagrams(socket: &Socket) -> bool {
         datagrams::coalesce(socket)
     }

@@ -1,0 +1,213 @@
+//! Sockets of the kernel behind the interface of a stack: for a program that runs without a stack, and for tests that
+//! compare a stack with the kernel.
+
+use std::future::{self, poll_fn};
+use std::io;
+use std::net::{self, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use platform::Received;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+
+use crate::{Datagram, DatagramBatch, Datagrams, Listener, Stream};
+
+/// Several listeners as one. Each is polled only when it has become ready: there may be thousands.
+///
+/// ```
+/// use netstacks::kernel::KernelListener;
+/// use netstacks::{Listener, Stream};
+/// use std::net::{TcpListener, TcpStream};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let socket = TcpListener::bind("127.0.0.1:0")?;
+/// let address = socket.local_addr()?;
+/// let mut listener = KernelListener::new([socket])?;
+/// let client = TcpStream::connect(address)?;
+/// assert_eq!(listener.accept().await?.peer_addr(), client.local_addr()?);
+/// # Ok(())
+/// # }
+/// ```
+pub struct KernelListener(FuturesUnordered<Accepting>);
+
+/// Waits for the next connection of a listener, and returns the listener with it.
+type Accepting = Pin<Box<dyn Future<Output = (TcpListener, io::Result<(TcpStream, SocketAddr)>)> + Send>>;
+
+impl KernelListener {
+    /// Takes over sockets that listen. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system.
+    pub fn new(sockets: impl IntoIterator<Item = net::TcpListener>) -> io::Result<Self> {
+        let accepting = |socket: net::TcpListener| {
+            socket.set_nonblocking(true)?;
+            Ok(Self::accepting(TcpListener::from_std(socket)?))
+        };
+        sockets.into_iter().map(accepting).collect::<io::Result<_>>().map(Self)
+    }
+
+    fn accepting(listener: TcpListener) -> Accepting {
+        Box::pin(async move {
+            let accepted = listener.accept().await;
+            (listener, accepted)
+        })
+    }
+}
+
+impl Listener for KernelListener {
+    type Stream = KernelStream;
+
+    async fn accept(&mut self) -> io::Result<KernelStream> {
+        let Some((listener, accepted)) = self.0.next().await else { return future::pending().await };
+        self.0.push(Self::accepting(listener));
+        let (socket, peer) = accepted?;
+        socket.set_nodelay(true)?;
+        Ok(KernelStream { local: socket.local_addr()?, socket, peer })
+    }
+}
+
+/// A connection of a [`KernelListener`].
+pub struct KernelStream {
+    socket: TcpStream,
+    local: SocketAddr,
+    peer: SocketAddr,
+}
+
+impl KernelStream {
+    /// Its socket.
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+}
+
+impl Stream for KernelStream {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The kernel reports a failure at the next read or write.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    fn reset(self) {
+        // If that fails, the drop closes the connection with a FIN.
+        let _abrupt = self.socket.set_zero_linger();
+    }
+}
+
+impl AsyncRead for KernelStream {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for KernelStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+/// A few UDP sockets as one. Only one task may receive.
+///
+/// ```
+/// use netstacks::Datagrams;
+/// use netstacks::kernel::KernelDatagrams;
+/// use std::net::UdpSocket;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
+/// let (server, client) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
+/// let address = server.local_addr()?;
+/// let datagrams = KernelDatagrams::new([server])?;
+/// client.send_to(b"query", address)?;
+/// let query = datagrams.recv(&mut [0; 1500]).await?;
+/// assert_eq!((query.local, query.peer), (address, client.local_addr()?));
+/// datagrams.try_send(query.local, query.peer, b"answer")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct KernelDatagrams(Arc<[(SocketAddr, UdpSocket)]>);
+
+impl KernelDatagrams {
+    /// Takes over sockets, each bound to an address of its own. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system.
+    pub fn new(sockets: impl IntoIterator<Item = net::UdpSocket>) -> io::Result<Self> {
+        let bound = |socket: net::UdpSocket| {
+            socket.set_nonblocking(true)?;
+            Ok((socket.local_addr()?, UdpSocket::from_std(socket)?))
+        };
+        sockets.into_iter().map(bound).collect::<io::Result<_>>().map(Self)
+    }
+
+    fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<DatagramBatch>> {
+        for (local, socket) in &*self.0 {
+            while socket.poll_recv_ready(cx)?.is_ready() {
+                let receive = || platform::recv_datagrams(&SockRef::from(socket), buffer);
+                match socket.try_io(Interest::READABLE, receive) {
+                    // The next call waits.
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    received => return Poll::Ready(received.and_then(|received| batch(*local, received))),
+                }
+            }
+        }
+        Poll::Pending
+    }
+}
+
+fn batch(local: SocketAddr, received: Received) -> io::Result<DatagramBatch> {
+    let Received { len, segment_len, from } = received;
+    let peer = from.ok_or_else(|| io::Error::other("the kernel does not say where a datagram came from"))?;
+    Ok(DatagramBatch { len, segment_len, local, peer })
+}
+
+impl Datagrams for KernelDatagrams {
+    /// Not for sockets that coalesce datagrams ([`platform::coalesce_datagrams`]).
+    async fn recv(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
+        let DatagramBatch { len, local, peer, .. } = self.recv_batch(buffer).await?;
+        Ok(Datagram { len, local, peer })
+    }
+
+    async fn recv_batch(&self, buffer: &mut [u8]) -> io::Result<DatagramBatch> {
+        poll_fn(|cx| self.poll_recv(cx, buffer)).await
+    }
+
+    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        self.try_send_batch(local, peer, payload, payload.len()).map(drop)
+    }
+
+    fn try_send_batch(
+        &self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        payloads: &[u8],
+        segment_len: usize,
+    ) -> io::Result<usize> {
+        let (_, socket) = self.0.iter().find(|(own, _)| *own == local).ok_or(io::ErrorKind::InvalidInput)?;
+        // Not tokio's `try_send_to`: tokio does not know yet that a new socket is writable.
+        platform::send_datagrams(&SockRef::from(socket), Some(peer), payloads, segment_len).map_err(platform::unsent)
+    }
+}
