@@ -262,7 +262,7 @@ pub struct Report {
 /// Cases that say whether a stack does what the RFCs ask. A LIST is comma-separated, or "all".
 #[derive(Clone, Debug, Args)]
 pub struct Conform {
-    /// The stacks [default: all that this build has; gvisor and external only if named]
+    /// The stacks [default: all that this build has; gvisor, external and kernel only if named]
     #[arg(short, long, value_name = "LIST", value_parser = Names(axes::compiled_in))]
     pub netstack: Option<List<StackKind>>,
 
@@ -270,7 +270,7 @@ pub struct Conform {
     #[arg(long, value_name = "LIST", default_value = "all", value_delimiter = ',')]
     pub case: Vec<String>,
 
-    /// Where the cases are run [default: stack, or path for a stack in a process of its own]
+    /// Where the cases are run [default: stack; path for gvisor, external and kernel]
     #[arg(long, value_enum)]
     pub layer: Option<conformance::Layer>,
 

@@ -203,6 +203,12 @@ fn a_name_that_is_too_long_for_the_system() {
 }
 
 #[test]
+fn the_kernel_is_no_stack_of_a_run() {
+    let refusal = refusal(&run_with("--netstack kernel")).unwrap();
+    assert!(refusal.starts_with("exit 2\n") && refusal.contains("for conform alone"), "{refusal}");
+}
+
+#[test]
 #[cfg(not(feature = "lwip"))]
 fn a_stack_that_is_not_compiled_in() {
     let refusal = refusal(&run_with("--netstack lwip")).unwrap();

@@ -9,12 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netstacks::{Datagram, Effective, StackConfig, StackKind, StartError};
-use platform::Child;
+use platform::{Child, Link};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::client::{Client, Offer};
+use crate::kernel;
 use crate::link::{self, AnyLink, Side};
 use crate::process::{self, Program};
 use crate::protocol::Device;
@@ -49,9 +50,6 @@ pub(crate) fn patient(limit: Duration) -> Duration {
 
 /// Size of the stack's receive buffer and of its send buffer in bytes, if the case sets no other.
 pub(crate) const WINDOW: usize = 256 << 10;
-
-/// The server's port.
-pub(crate) const PORT: u16 = 5201;
 
 /// The port of the first client.
 const FIRST_PORT: u16 = 40_000;
@@ -138,6 +136,9 @@ impl Setup {
         change(&mut config);
         let (peer, running) = match &self.program {
             Some(program) => self.start_process(program, &config)?,
+            None if self.stack == StackKind::Kernel => {
+                kernel::start(self.ipv6, self.offload, &config).map_err(|error| Stop::fail(error.to_string()))?
+            }
             None => self.start_here(&config)?,
         };
         let Running { listener, datagrams, driver, effective, process } = running;
@@ -146,6 +147,8 @@ impl Setup {
             None => peer,
         };
         *self.effective.borrow_mut() = effective;
+        // On a link that vouches for them, only the kernel itself does.
+        let verifies_checksums = self.stack == StackKind::Kernel || !peer.capabilities().checksum.rx;
         Ok(Lab {
             wire: Rc::new(RefCell::new(Wire::new(peer, link::is_stack))),
             listener: Some(listener),
@@ -153,6 +156,7 @@ impl Setup {
             driver: self.runtime.spawn(driver),
             process,
             runtime: self.runtime.handle().clone(),
+            verifies_checksums,
             ipv6: self.ipv6,
             next_port: Cell::new(FIRST_PORT),
         })
@@ -200,6 +204,7 @@ pub(crate) struct Lab {
     /// The stack's process, if it has one of its own.
     process: Option<Child>,
     runtime: Handle,
+    verifies_checksums: bool,
     ipv6: bool,
     next_port: Cell<u16>,
 }
@@ -226,9 +231,18 @@ impl Lab {
         check(!self.driver.is_finished(), || "the stack's driver has ended".to_owned())
     }
 
+    /// Ends the case if the stack need not verify checksums.
+    pub(crate) fn needs_checksums(&self) -> Step {
+        if self.verifies_checksums {
+            return Ok(());
+        }
+        Err(Stop::NotApplicable("the link vouches for checksums, so that stacks need not verify them".to_owned()))
+    }
+
     /// The server's address.
     pub(crate) fn server(&self) -> SocketAddr {
-        SocketAddr::new(link::stack_ip(self.ipv6), PORT)
+        let [server, ..] = link::stack_addresses(self.ipv6);
+        server
     }
 
     /// Returns a client with a new port. It has sent nothing yet.

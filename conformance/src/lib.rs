@@ -7,6 +7,7 @@
 
 mod cases;
 mod client;
+mod kernel;
 pub mod known;
 mod lab;
 mod link;
@@ -106,7 +107,7 @@ pub enum Layer {
     /// The stack alone, over a link in memory
     #[default]
     Stack,
-    /// The stack behind a TUN device; the kernel forwards between it and the device of the client
+    /// The stack behind a TUN device; the kernel forwards between it and the device of the client, or is the stack
     Path,
 }
 
@@ -146,9 +147,9 @@ pub struct Ran {
 pub struct Run {
     /// The stack.
     pub stack: StackKind,
-    /// The stack's program, if the stack runs in another process. This needs [`Layer::Path`].
+    /// The stack's program, if the stack runs in another process.
     pub program: Option<Program>,
-    /// The link.
+    /// The link. A stack in another process and the kernel need [`Layer::Path`].
     pub layer: Layer,
     /// Whether the link takes super-packets and partial checksums.
     pub offload: bool,

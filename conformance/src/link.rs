@@ -1,7 +1,7 @@
 //! The two ends of the link of a case.
 
 use std::io::{self, IoSlice, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::{Context, Poll};
 
 use platform::{
@@ -22,7 +22,7 @@ const DEPTH: u16 = 4096;
 pub(crate) struct AnyLink(Box<dyn Link>);
 
 impl AnyLink {
-    fn new(link: impl Link) -> Self {
+    pub(crate) fn new(link: impl Link) -> Self {
         Self(Box::new(link))
     }
 
@@ -67,11 +67,6 @@ pub(crate) fn peer_ip(ipv6: bool) -> IpAddr {
     ip(ipv6, 1, 2)
 }
 
-/// Returns the stack's address. The stack also takes packets for all other addresses of its network.
-pub(crate) fn stack_ip(ipv6: bool) -> IpAddr {
-    ip(ipv6, 2, 2)
-}
-
 /// Returns the address of a host in network 1, the peer's, or network 2, the stack's.
 pub(crate) fn ip(ipv6: bool, network: u16, host: u16) -> IpAddr {
     if ipv6 {
@@ -79,6 +74,13 @@ pub(crate) fn ip(ipv6: bool, network: u16, host: u16) -> IpAddr {
     } else {
         Ipv4Addr::from_bits(0x0a00_0000 | u32::from(network) << 16 | u32::from(host)).into()
     }
+}
+
+/// Returns the addresses of the stack that cases use; the first is the usual one. The kernel as a stack listens at these
+/// alone. All others take packets for every address of their network, and for every port.
+pub(crate) fn stack_addresses(ipv6: bool) -> [SocketAddr; 5] {
+    [(2, 5201), (2, 1), (3, 53), (0x1234, 443), (0xfe, 65_535)]
+        .map(|(host, port)| SocketAddr::new(ip(ipv6, 2, host), port))
 }
 
 /// Returns whether an address is in the stack's network.
@@ -128,16 +130,21 @@ impl Side {
     }
 }
 
-/// Opens a device. The kernel forwards its packets.
-pub(crate) fn device(side: Side, ipv6: bool, offload: bool) -> Result<AnyLink, platform::Error> {
-    let device = TunDevice::open(&TunConfig {
+/// Opens a device.
+pub(crate) fn open(side: Side, ipv6: bool, offload: bool) -> Result<TunDevice, platform::Error> {
+    TunDevice::open(&TunConfig {
         name: side.name().to_owned(),
         network: side.network(ipv6),
         mtu: MTU,
         tx_queue_len: DEPTH.into(),
         offload: if offload { Offload::On } else { Offload::Off },
         fd: None,
-    })?;
+    })
+}
+
+/// Opens a device. The kernel forwards its packets.
+pub(crate) fn device(side: Side, ipv6: bool, offload: bool) -> Result<AnyLink, platform::Error> {
+    let device = open(side, ipv6, offload)?;
     platform::enable_forwarding(device.name(), ipv6)?;
     Ok(AnyLink::new(device))
 }

@@ -148,10 +148,6 @@ impl Wire {
         }
     }
 
-    pub(crate) fn capabilities(&self) -> Capabilities {
-        self.capabilities
-    }
-
     pub(crate) fn send(&mut self, packet: &[u8]) -> Step {
         self.send_with(PacketMeta::default(), packet)
     }

@@ -25,7 +25,8 @@ use netstacks::StackKind;
 const AT_ONCE: usize = 8;
 
 fn run(stack: StackKind, case: &Case, offload: bool) -> Ran {
-    conformance::run(case, Run { stack, program: None, layer: Layer::Stack, offload, trace: None })
+    let layer = if stack == StackKind::Kernel { Layer::Path } else { Layer::Stack };
+    conformance::run(case, Run { stack, program: None, layer, offload, trace: None })
 }
 
 /// Runs cases over one kind of link, and returns the results that are not the known ones.
@@ -123,7 +124,7 @@ fn the_list_names_cases() {
     let ids: Vec<_> = Case::all().map(|case| case.id).collect();
     for (stack, known) in known::all() {
         let is_its_name = |kind: StackKind| kind.name() == stack;
-        assert!(StackKind::ALL.into_iter().chain([StackKind::Gvisor]).any(is_its_name), "{stack}");
+        assert!(StackKind::ALL.into_iter().chain([StackKind::Gvisor, StackKind::Kernel]).any(is_its_name), "{stack}");
         let named = [&known.failures, &known.failures_with_offload, &known.at_times];
         let named =
             named.into_iter().chain([&known.when_busy, &known.when_busy_with_offload, &known.seen, &known.workarounds]);
@@ -184,4 +185,17 @@ fn netstack_smoltcp() {
 #[test]
 fn lwip_published() {
     scorecard(StackKind::LwipPublished);
+}
+
+/// Its own TCP judges the cases. It needs the right to make networks in a process with several threads, which root has.
+#[test]
+fn kernel() {
+    use std::io::Write as _;
+
+    let device = || platform::enter_netns().and_then(|()| conformance::try_device());
+    match std::thread::spawn(device).join().unwrap() {
+        Ok(()) => scorecard(StackKind::Kernel),
+        // Past the test harness, which would hide it.
+        Err(error) => drop(writeln!(std::io::stderr(), "SKIP {}::kernel: {error}", module_path!())),
+    }
 }

@@ -54,8 +54,8 @@ macro_rules! stacks {
             pub use crate::$module::$stack;
         )*
 
-        /// The stacks that users can choose: those that this crate knows, compiled in or not, and those that are
-        /// processes of their own.
+        /// The stacks that users can choose: those that this crate knows, compiled in or not, those that are processes of
+        /// their own, and the kernel's.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
         #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
@@ -74,6 +74,10 @@ macro_rules! stacks {
             #[serde(rename = "external")]
             #[cfg_attr(feature = "clap", value(name = "external"))]
             External,
+            /// The kernel's own TCP and UDP, for conform alone
+            #[serde(rename = "kernel")]
+            #[cfg_attr(feature = "clap", value(name = "kernel"))]
+            Kernel,
         }
 
         impl StackKind {
@@ -101,6 +105,7 @@ macro_rules! stacks {
                     $(Self::$stack => $feature,)*
                     Self::Gvisor => "gvisor",
                     Self::External => "external",
+                    Self::Kernel => "kernel",
                 }
             }
 
@@ -118,7 +123,7 @@ macro_rules! stacks {
                         #[cfg(not(feature = $feature))]
                         Self::$stack => None,
                     )*
-                    Self::Gvisor | Self::External => None,
+                    Self::Gvisor | Self::External | Self::Kernel => None,
                 }
             }
 
@@ -137,7 +142,7 @@ macro_rules! stacks {
                         #[cfg(not(feature = $feature))]
                         Self::$stack => Err(NotCompiledIn(self)),
                     )*
-                    Self::Gvisor | Self::External => Err(NotCompiledIn(self)),
+                    Self::Gvisor | Self::External | Self::Kernel => Err(NotCompiledIn(self)),
                 }
             }
         }
@@ -210,8 +215,18 @@ impl fmt::Display for StackKind {
 
 /// The error for a stack that this build does not include.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this build is without {0}; build it with --features {0}")]
 pub struct NotCompiledIn(pub StackKind);
+
+impl fmt::Display for NotCompiledIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(stack) = self;
+        match stack {
+            StackKind::Gvisor | StackKind::External => write!(f, "{stack} is a process of its own"),
+            StackKind::Kernel => write!(f, "{stack} is for conform alone"),
+            _ => write!(f, "this build is without {stack}; build it with --features {stack}"),
+        }
+    }
+}
 
 /// Work for a stack that is chosen at run time.
 ///

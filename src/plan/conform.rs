@@ -43,16 +43,14 @@ impl TryFrom<Conform> for ConformPlan {
         let cases: Vec<_> = Case::all().filter(|one| case.iter().any(|id| id == "all" || id == one.id)).collect();
         // A named stack that this build lacks is refused below.
         let stacks = netstack.map_or_else(cli::axes::compiled_in, |list| list.values().to_vec());
-        if let Some(process) = stacks.iter().find(|stack| stack.is_process() && layer == Some(Layer::Stack)) {
-            return Err(PlanError::new(
-                "--layer",
-                format!("{process} is a process of its own, which has no link in memory"),
-            ));
+        let has_link = |stack: &&StackKind| StackKind::ALL.contains(stack);
+        if let Some(stack) = stacks.iter().find(|stack| !has_link(stack) && layer == Some(Layer::Stack)) {
+            return Err(PlanError::new("--layer", format!("{stack} has no link in memory; leave it out")));
         }
         if command.is_some() != stacks.contains(&StackKind::External) {
             return Err(PlanError::new("--command", "goes with --netstack external, which needs it"));
         }
-        if let Some(missing) = stacks.iter().find(|stack| !stack.compiled_in() && !stack.is_process()) {
+        if let Some(missing) = stacks.iter().find(|stack| has_link(stack) && !stack.compiled_in()) {
             return Err(PlanError::new("--netstack", netstacks::NotCompiledIn(*missing).to_string()));
         }
         if pcap.is_some() && (stacks.len() != 1 || cases.len() != 1) {
@@ -66,12 +64,14 @@ impl TryFrom<Conform> for ConformPlan {
 impl ConformPlan {
     /// The layer at which the cases of a stack run.
     pub fn layer_of(&self, stack: StackKind) -> Layer {
-        self.layer.unwrap_or(if stack.is_process() { Layer::Path } else { Layer::Stack })
+        self.layer.unwrap_or(if StackKind::ALL.contains(&stack) { Layer::Stack } else { Layer::Path })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
     use clap::Parser;
 
     use super::*;
@@ -91,6 +91,15 @@ mod tests {
         assert_eq!(ids("").map(|ids| ids.len()), Ok(Case::all().count()));
         let unknown = ids("--case handshakes").err();
         assert_eq!(unknown.as_deref(), Some("--case: there is no case \"handshakes\"; --list has the names"));
+    }
+
+    #[test]
+    fn the_kernel_is_run_behind_a_device_if_it_is_named() {
+        let named = plan("--netstack all,kernel").unwrap();
+        assert_eq!(named.stacks.last(), Some(&StackKind::Kernel));
+        assert_eq!(named.layer_of(StackKind::Kernel), Layer::Path);
+        assert!(!plan("").unwrap().stacks.contains(&StackKind::Kernel));
+        assert!(plan("--netstack kernel --layer stack").unwrap_err().starts_with("--layer: kernel has no link"));
     }
 
     #[cfg(all(feature = "lwip", feature = "smoltcp"))]

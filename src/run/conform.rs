@@ -92,7 +92,9 @@ fn of_stack<'a>(
 fn enter_network() -> Result<(), RunError> {
     if !platform::netns_supported() {
         let error = platform::Error::unsupported(Feature::Forwarding, "forward packets between", "two devices");
-        return Err(error.remedy("only Linux has networks of the program's own; leave out --layer path").into());
+        return Err(error
+            .remedy("only Linux has networks of the program's own; leave out --layer path and the stacks that need it")
+            .into());
     }
     platform::enter_netns()?;
     Ok(conformance::try_device()?)

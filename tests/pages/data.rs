@@ -204,7 +204,7 @@ fn typical(cell: &Cell) -> f64 {
         Some(StackKind::TcpIp) => 10.0,
         Some(StackKind::NetstackSmoltcp) => 12.0,
         Some(StackKind::LwipPublished) => 1.5,
-        Some(StackKind::Gvisor | StackKind::External) => 5.0,
+        Some(StackKind::Gvisor | StackKind::External | StackKind::Kernel) => 5.0,
         None => 75.0,
     };
     let layer = if cell.layer() == Layer::Stack { 1.7 } else { 1.0 };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use platform::packet::Ipv4Fragment;
 
-use crate::link::{ip, peer_ip};
+use crate::link::{peer_ip, stack_addresses};
 use crate::{Case, Lab, SOON, Setup, Step, check, packets, patient, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
@@ -113,8 +113,7 @@ fn echo(setup: &Setup) -> Step {
 
 fn any_address(setup: &Setup) -> Step {
     let lab = setup.start()?;
-    for (host, port) in [(2, 1), (3, 53), (0x1234, 443), (0xfe, 65_535)] {
-        let to = SocketAddr::new(ip(setup.ipv6, 2, host), port);
+    for to in stack_addresses(setup.ipv6) {
         arrives(&lab, client(setup), to, b"question")?;
         answered(&lab, to, client(setup), b"answer")?;
     }
@@ -146,10 +145,7 @@ fn no_checksum_ipv6(setup: &Setup) -> Step {
 
 fn wrong_checksum(setup: &Setup) -> Step {
     let lab = setup.start()?;
-    if lab.wire().capabilities().checksum.rx {
-        let why = "the link vouches for checksums, so that stacks need not verify them";
-        return Err(crate::Stop::NotApplicable(why.to_owned()));
-    }
+    lab.needs_checksums()?;
     let mut packet = packets::datagram(client(setup), lab.server(), b"damaged");
     packet[30] ^= 0x10;
     dropped(setup, &lab, &packet)?;

@@ -1,12 +1,11 @@
 //! How connections begin.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
 
 use crate::lab::exchange;
-use crate::link::ip;
+use crate::link::stack_addresses;
 use crate::{Case, Offer, Out, SOON, Setup, Step, Then, check, same};
 
 pub(super) const CASES: &[Case] = &[
@@ -125,8 +124,8 @@ fn handshake(setup: &Setup) -> Step {
 
 fn any_address(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
-    for (host, port) in [(2, 1), (3, 53), (0x1234, 443), (0xfe, 65_535)] {
-        let mut client = lab.client_to(SocketAddr::new(ip(false, 2, host), port));
+    for address in stack_addresses(setup.ipv6) {
+        let mut client = lab.client_to(address);
         client.open(&Offer::default())?;
         let mut served = lab.accept()?;
         let [local, _] = served.addresses();

@@ -54,12 +54,3 @@ fn named<T>(step: Step<T>, name: impl FnOnce() -> String) -> Step<T> {
         other @ Stop::NotApplicable(_) => other,
     })
 }
-
-/// Ends the case if the stack need not verify checksums.
-fn needs_checksums(lab: &Lab) -> Step {
-    if lab.wire().capabilities().checksum.rx {
-        let why = "the link vouches for checksums, so that stacks need not verify them";
-        return Err(Stop::NotApplicable(why.to_owned()));
-    }
-    Ok(())
-}

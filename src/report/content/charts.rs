@@ -127,6 +127,7 @@ pub(super) const fn mark_of(stack: StackKind) -> Mark {
         StackKind::LwipPublished => Mark::Frame,
         StackKind::Gvisor => Mark::Nabla,
         StackKind::External => Mark::Bar,
+        StackKind::Kernel => Mark::Diamond,
     }
 }
 

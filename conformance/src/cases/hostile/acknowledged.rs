@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use platform::packet::flags::{ACK, PSH};
 
 use super::super::segments::from_the_stack;
-use super::needs_checksums;
 use crate::lab::exchange;
 use crate::{
     Case, Client, LATE, Lab, Offer, Out, SOON, Setup, Step, Stop, Then, check, distance, packets, patient, pattern,
@@ -71,7 +70,7 @@ fn forged(setup: &Setup, needs_sums: bool, forge: impl Fn(&Client, u32) -> Vec<u
     const LEN: usize = 40_000;
     let mut lab = setup.start()?;
     if needs_sums {
-        needs_checksums(&lab)?;
+        lab.needs_checksums()?;
     }
     // With SACK.
     let (mut client, served) = lab.connect_with(&Offer { extra: vec![1, 1, 4, 2], ..Offer::default() })?;
@@ -180,7 +179,7 @@ fn damaged(packet: &[u8], number: usize) -> Vec<u8> {
 fn damaged_copies(setup: &Setup) -> Step {
     const LEN: usize = 300_000;
     let mut lab = setup.start()?;
-    needs_checksums(&lab)?;
+    lab.needs_checksums()?;
     let (mut client, served) = lab.connect()?;
     let sending = served.send(pattern(102, LEN), Then::Keep);
     let (mut bytes, mut seen, mut count, mut copies) = (Vec::new(), HashSet::new(), 0, 0);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use platform::packet::flags::{ACK, FIN, RST, SYN};
 
 use super::super::handshake::time_wait;
-use super::{again, named, needs_checksums};
+use super::{again, named};
 use crate::lab::{WINDOW, exchange};
 use crate::{Case, Client, Offer, Out, SOON, Served, Setup, Step, Then, check, pattern, same};
 
@@ -195,7 +195,7 @@ fn restarted_client_in_flight(setup: &Setup) -> Step {
 fn stays_in_time_wait(setup: &Setup, packet: impl FnOnce(&Client) -> Vec<u8>, is_damaged: bool) -> Step {
     let mut lab = setup.start()?;
     if is_damaged {
-        needs_checksums(&lab)?;
+        lab.needs_checksums()?;
     }
     let (mut client, served) = time_wait(&mut lab)?;
     drop(served);
