@@ -61,7 +61,7 @@ def part(data, title):
 
 
 def with_failed_cases(body):
-    """The table of the stacks with one more column. A stack without scores, such as the kernel, has a dash."""
+    """The table of the stacks with one more column. A stack without scores has a dash. The kernel is no rival."""
     table, _, rest = body.partition("\n\n")
     scores = [json.loads(line) for line in SCORES.read_text().splitlines()]
     scores = [score for score in scores if score["kind"] == "score"]
@@ -69,8 +69,8 @@ def with_failed_cases(body):
     counts = {stack: failed[stack] for stack in {score["netstack"] for score in scores}}
     names = [row.split("|")[1].strip().replace("\\", "") for row in table.splitlines()]
     best = min(counts[name] for name in names if name in counts)
-    column = [str(counts.get(name, "–")) for name in names]
-    column = [f"**{cell}**" if cell == str(best) else cell for cell in column]
+    column = [str(counts.get(name.removeprefix("the "), "–")) for name in names]
+    column = [f"**{cell}**" if name in counts and cell == str(best) else cell for name, cell in zip(names, column)]
     column[:2] = ["failed cases", ""]
     width = max(map(len, column))
     column[1] = ":".rjust(width + 2, "-")

@@ -28,7 +28,7 @@ program=target/release/rust-tun-perf
 for preset in stacks requests connections datagrams networks; do
     "$program" matrix --preset "$preset" --netstack all,gvisor --runs "$runs" --out "target/$preset.jsonl"
 done
-"$program" conform --netstack all,gvisor --out target/conformance.jsonl >/dev/null
+"$program" conform --netstack all,gvisor,kernel --out target/conformance.jsonl >/dev/null
 # Only complete files replace the old ones.
 mv target/{conformance,linux,linux-ipv6,proxy,forward,requests,connections,datagrams,networks,stacks}.jsonl docs/data/
 # Flame graphs of three forwarders, in runs that are not scored.

@@ -48,7 +48,7 @@ fn results_are_printed_and_written_and_become_pages() {
     }
     for (format, text) in [
         ("markdown", "| half-close   | pass"),
-        ("html", "Conformance of userspace"),
+        ("html", "Conformance of TCP/IP stacks"),
         ("svg", "1 of 2"),
         ("csv", "smoltcp,stack,false,segments,icmp-too-big"),
         ("bmf", "\"smoltcp conformance\": {\n    \"failed_cases\": {\n      \"value\": 1.0"),

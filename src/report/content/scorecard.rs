@@ -1,6 +1,6 @@
 //! Results of conformance: stacks and cases.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use conformance::{Layer, Outcome};
 use netstacks::StackKind;
@@ -29,7 +29,7 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
     }
     let picture = charts::of_groups("cases passed, %", groups(&all), "Cases that each stack passes", KEY);
     Document {
-        title: "Conformance of userspace TCP/IP stacks",
+        title: "Conformance of TCP/IP stacks",
         picture,
         sections,
         records: records(&all),
@@ -61,9 +61,15 @@ fn stacks(scores: &[&Score]) -> BTreeSet<StackKind> {
     scores.iter().map(|score| score.netstack).collect()
 }
 
-/// How many cases the stack passes, and how many apply to it: of one subject, or of all.
-fn count(scores: &[&Score], stack: StackKind, subject: Option<&str>) -> (usize, usize) {
-    let is_its = |score: &&&Score| score.netstack == stack && subject.is_none_or(|subject| score.subject == subject);
+/// The results of the kernel's TCP, by case: its passes show that a case is right.
+fn of_kernel<'a>(scores: &[&'a Score]) -> HashMap<&'a str, &'a Score> {
+    let of_kernel = scores.iter().filter(|score| score.netstack == StackKind::Kernel);
+    of_kernel.map(|score| (score.case.as_str(), *score)).collect()
+}
+
+/// How many of the cases that are counted the stack passes, and how many of them apply to it.
+fn count(scores: &[&Score], stack: StackKind, is_counted: impl Fn(&Score) -> bool) -> (usize, usize) {
+    let is_its = |score: &&&Score| score.netstack == stack && is_counted(score);
     let of = |wanted: fn(&Outcome) -> bool| scores.iter().filter(is_its).filter(|score| wanted(&score.outcome)).count();
     let passed = of(|outcome| *outcome == Outcome::Pass);
     (passed, passed + of(|outcome| matches!(outcome, Outcome::Fail(_))))
@@ -71,7 +77,7 @@ fn count(scores: &[&Score], stack: StackKind, subject: Option<&str>) -> (usize, 
 
 fn headline(scores: &[&Score]) -> String {
     let words = stacks(scores).into_iter().map(|stack| {
-        let (passed, applied) = count(scores, stack, None);
+        let (passed, applied) = count(scores, stack, |_| true);
         format!("{stack} passes {passed} of {applied}")
     });
     format!("{}.", words.collect::<Vec<_>>().join(", "))
@@ -80,7 +86,7 @@ fn headline(scores: &[&Score]) -> String {
 /// How the cases were run.
 fn about(scores: &[&Score], head: Option<&Head>) -> String {
     let mut words = Vec::new();
-    for (layer, place) in [(Layer::Stack, "over a link in memory"), (Layer::Path, "between two TUN devices")] {
+    for (layer, place) in [(Layer::Stack, "over a link in memory"), (Layer::Path, "behind a TUN device")] {
         let here: Vec<_> = scores.iter().copied().filter(|score| score.layer == layer).collect();
         if here.len() == scores.len() {
             words.push(place.to_owned());
@@ -93,22 +99,27 @@ fn about(scores: &[&Score], head: Option<&Head>) -> String {
         let program = &head.environment.program;
         let version = |stack: StackKind| program.version_of(stack).map(|version| format!("{stack} {version}"));
         words.extend(StackKind::ALL.into_iter().filter_map(version));
+        let release = head.environment.machine.kernel.as_ref().filter(|_| !of_kernel(scores).is_empty());
+        words.extend(release.map(|release| format!("{} {release}", StackKind::Kernel)));
     }
     format!("All cases: {}.", words.join("; "))
 }
 
 fn totals(scores: &[&Score]) -> Table {
     let subjects = unique(scores.iter().map(|score| score.subject.as_str()));
+    let judge = of_kernel(scores);
+    let is_judged = |score: &Score| judge.get(score.case.as_str()).is_some_and(|judge| judge.outcome == Outcome::Pass);
+    let has_judge = !judge.is_empty();
     let mut table = Table::new("Cases passed of each subject");
-    let names = subjects.iter().map(|subject| (*subject).to_owned()).chain(["all".to_owned()]);
-    table.push(Column::new("subject", false), names);
+    let totals = ["all"].into_iter().chain(has_judge.then_some("passed by the kernel"));
+    table.push(Column::new("subject", false), subjects.iter().copied().chain(totals).map(ToOwned::to_owned));
     for stack in stacks(scores) {
-        let of = |subject: Option<&str>| {
-            let (passed, applied) = count(scores, stack, subject);
+        let of = |is_counted: &dyn Fn(&Score) -> bool| {
+            let (passed, applied) = count(scores, stack, is_counted);
             format!("{passed} of {applied}")
         };
-        let values = subjects.iter().map(|subject| of(Some(subject))).chain([of(None)]);
-        table.push(Column::new(stack.name(), true), values);
+        let values = subjects.iter().map(|subject| of(&|score| score.subject == *subject)).chain([of(&|_| true)]);
+        table.push(Column::new(stack.name(), true), values.chain(has_judge.then(|| of(&is_judged))));
     }
     table
 }
@@ -145,14 +156,18 @@ fn word(score: &Score) -> String {
 fn failures(scores: &[&Score]) -> Table {
     let failed: Vec<_> = scores.iter().filter(|score| matches!(score.outcome, Outcome::Fail(_))).collect();
     let mut table = Table::new("Failures");
-    let mut push = |title, value: fn(&Score) -> String| {
+    let mut push = |title, value: &dyn Fn(&Score) -> String| {
         table.push(Column::new(title, false), failed.iter().map(|score| value(score)));
     };
-    push("stack", |score| score.netstack.to_string());
-    push("case", |score| score.case.clone());
-    push("the RFC asks", |score| format!("{} ({})", score.expects, score.rfc));
-    push("what came", |score| outcome_of(score).1.to_owned());
-    push("why", |score| score.known.clone().unwrap_or_else(|| "not known".to_owned()));
+    push("stack", &|score| score.netstack.to_string());
+    push("case", &|score| score.case.clone());
+    push("the RFC asks", &|score| format!("{} ({})", score.expects, score.rfc));
+    push("what came", &|score| outcome_of(score).1.to_owned());
+    push("why", &|score| score.known.clone().unwrap_or_else(|| "not known".to_owned()));
+    let judge = of_kernel(scores);
+    if !judge.is_empty() {
+        push("kernel", &|score| judge.get(score.case.as_str()).map_or_else(|| UNKNOWN.to_owned(), |judge| word(judge)));
+    }
     table
 }
 
@@ -170,7 +185,7 @@ fn groups(scores: &[&Score]) -> Vec<Group> {
     let subjects = unique(scores.iter().map(|score| score.subject.as_str())).into_iter();
     let group = |subject: &str| {
         let bars = stacks(scores).into_iter().map(|stack| {
-            let (passed, applied) = count(scores, stack, Some(subject));
+            let (passed, applied) = count(scores, stack, |score| score.subject == subject);
             let percent = 100.0 * passed as f64 / applied.max(1) as f64;
             Bar {
                 label: stack.to_string(),
@@ -192,7 +207,7 @@ fn benchmarks(files: &[SampleFile]) -> Vec<Benchmark> {
         let prefix = if files.len() > 1 { stem } else { String::new() };
         let scores: Vec<_> = file.scores.iter().collect();
         let of_stack = |stack: StackKind| {
-            let (passed, applied) = count(&scores, stack, None);
+            let (passed, applied) = count(&scores, stack, |_| true);
             let measure = |name, more_is_better, count: usize| Measure {
                 name,
                 unit: "cases",
@@ -240,4 +255,46 @@ pub(in crate::report) fn list(cases: &[conformance::Case]) -> Table {
     push("RFC", |case| case.rfc);
     push("expected", |case| case.expects);
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn score(netstack: StackKind, case: &str, outcome: Outcome) -> Score {
+        let text = String::new;
+        Score {
+            netstack,
+            layer: Layer::Path,
+            offload: false,
+            case: case.to_owned(),
+            subject: "ends".to_owned(),
+            title: text(),
+            rfc: text(),
+            expects: text(),
+            outcome,
+            known: None,
+            workaround: None,
+        }
+    }
+
+    #[test]
+    fn the_kernel_is_the_last_column_and_judges_the_cases() {
+        let fail = || Outcome::Fail("silence".to_owned());
+        let scores = [
+            score(StackKind::Kernel, "a", Outcome::Pass),
+            score(StackKind::Kernel, "b", fail()),
+            score(StackKind::Gvisor, "a", fail()),
+            score(StackKind::Gvisor, "b", Outcome::Pass),
+        ];
+        let scores: Vec<_> = scores.iter().collect();
+        let titles: Vec<_> = totals(&scores).columns.into_iter().map(|column| column.title).collect();
+        assert_eq!(titles, ["subject", "gvisor", "kernel"]);
+        assert_eq!(totals(&scores).rows[2], ["passed by the kernel", "0 of 1", "1 of 1"]);
+        assert_eq!(cases(&scores).rows[0][..3], ["a", "FAIL", "pass"]);
+        let judged: Vec<_> = failures(&scores).rows.into_iter().map(|mut row| (row.remove(0), row.pop())).collect();
+        let word = |word: &str| Some(word.to_owned());
+        assert_eq!(judged, [("kernel".to_owned(), word("FAIL")), ("gvisor".to_owned(), word("pass"))]);
+        assert_eq!(totals(&scores[2..]).rows.len(), 2, "without the kernel there is no judge");
+    }
 }
