@@ -34,6 +34,9 @@ pub(super) fn document(all: &[Series]) -> Document {
     }));
     let mut sections = Vec::new();
     sections.extend(section("stacks", "Stacks", None, stacks::blocks(all)));
+    for (title, blocks) in programs::sections(all) {
+        sections.extend(section("programs", title, None, blocks));
+    }
     sections.extend(section("side", "Side by side", None, overview::side_by_side(all)));
     for one in all {
         let of = label(one, all);
@@ -43,9 +46,6 @@ pub(super) fn document(all: &[Series]) -> Document {
         }
         sections.push(overview);
         let mut push = |kind, title, blocks| sections.extend(section(kind, title, of.clone(), blocks));
-        for (title, blocks) in programs::sections(one) {
-            push("programs", title, blocks);
-        }
         push("cells", "Cells", cells::blocks(one));
         push("ladder", "Layers", layers::blocks(one));
         push("conditions", "Goodput under loss and delay", conditions::blocks(one));

@@ -28,17 +28,19 @@ const QUESTIONS: [Question; 9] = [
 const ROLES: [(Role, &str); 3] =
     [(Role::Proxy, "Proxies"), (Role::Tunnel, "Tunnels"), (Role::Attach, "Container networks")];
 
-/// The tables of a series: its programs by their role, each with the rows of the baselines, and what failed.
-pub(super) fn sections(one: &Series) -> Vec<(&'static str, Vec<Block>)> {
-    let programs = programs(one);
-    let of = |(role, title)| (title, blocks(one, &programs, role, title));
+/// The tables of series of one machine and build: their programs by role, each with the rows of the baselines, and what
+/// failed.
+pub(super) fn sections(all: &[Series]) -> Vec<(&'static str, Vec<Block>)> {
+    let alike: Vec<_> = all.iter().filter(|one| one.environment == all[0].environment).collect();
+    let programs = programs(&alike);
+    let of = |(role, title)| (title, blocks(&alike, &programs, role, title));
     ROLES.into_iter().map(of).filter(|(_, blocks)| !blocks.is_empty()).collect()
 }
 
-/// What is known of each program of a series.
-fn programs(one: &Series) -> BTreeMap<ProgramName, Vec<&ProgramFacts>> {
+/// What is known of each program of some series.
+fn programs<'a>(all: &[&'a Series]) -> BTreeMap<ProgramName, Vec<&'a ProgramFacts>> {
     let mut programs: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for sample in &one.samples {
+    for sample in all.iter().flat_map(|one| &one.samples) {
         let Some(program) = sample.cell.program() else { continue };
         programs.entry(program).or_default().extend(sample.measured.program.as_deref());
     }
@@ -53,7 +55,7 @@ fn role(program: ProgramName, facts: &[&ProgramFacts]) -> Role {
 }
 
 fn blocks(
-    one: &Series,
+    all: &[&Series],
     programs: &BTreeMap<ProgramName, Vec<&ProgramFacts>>,
     wanted: Role,
     title: &'static str,
@@ -74,7 +76,7 @@ fn blocks(
         Row { name: program.to_string(), has: Box::new(move |_, cell| cell.program() == Some(program)), is_rival }
     };
     let rows: Vec<_> = shown.iter().map(row).collect();
-    let cells: Vec<&CellSummary> = one.summary.cells.iter().collect();
+    let cells: Vec<&CellSummary> = all.iter().flat_map(|one| &one.summary.cells).collect();
     let mut table = questions::table(title, "program", &rows, &QUESTIONS, &cells, Figures::Intervals);
     if table.columns.len() == 1 {
         return Vec::new();
@@ -90,7 +92,7 @@ fn blocks(
     let note = format!(
         "Medians of the runs that succeeded, with their intervals, on {}, with one stream or as many connections as the column \
          says. The best program of each column is bold, of those that never failed. Memory is of the near end of a tunnel.",
-        one.machine()
+        all[0].machine()
     );
     let is_shown = |row: &&CellSummary| shown.iter().any(|(program, _)| row.cell.program() == Some(**program));
     let failed = Summary { cells: cells.into_iter().filter(is_shown).cloned().collect(), warnings: Vec::new() };
@@ -118,7 +120,7 @@ mod tests {
 
     use super::*;
     use crate::measure::fixture::{cell, failed, sample};
-    use crate::sample::{ProcessFacts, Sample, Status};
+    use crate::sample::{ProcessFacts, RequestFacts, Sample, Status};
     use crate::scenario::{Cell, Mode, Subject};
 
     /// A run of a program as a reader.
@@ -137,8 +139,12 @@ mod tests {
     fn programs_are_beside_those_of_their_role_and_the_kernel() {
         let mine = run("mine", Some(Role::Tunnel), 4.0);
         let stalled = failed(&mine.cell, Status::Stalled);
-        // An older file does not say the role; the profile does.
+        let mut requests = run("tun2proxy", Some(Role::Proxy), 5.0);
+        requests.cell.workload = Workload::Rr(Requests::default());
+        requests.measured.requests = Some(RequestFacts { answered: 7000, ..RequestFacts::default() });
+        // An older file does not say the role; the profile does. Requests are a series of their own.
         let runs = [
+            requests,
             run("kernel", Some(Role::Route), 9.0),
             run("socks5", Some(Role::Route), 8.0),
             run("gotatun", None, 2.0),
@@ -149,7 +155,7 @@ mod tests {
         ];
         let series = Series::split("programs", &runs, &[]);
         let mut text = String::new();
-        for (title, blocks) in sections(&series[0]) {
+        for (title, blocks) in sections(&series) {
             let Block::Table(table) = &blocks[0] else { unreachable!() };
             let bold = |text: &str, is_bold: bool| if is_bold { format!("*{text}*") } else { text.to_owned() };
             text.push_str(&format!("{title}\n{}\n", table.lines(comfy_table::presets::NOTHING, bold).join("\n")));
@@ -157,6 +163,6 @@ mod tests {
         }
         insta::assert_snapshot!(text);
         let others = runs.map(|run| Sample { cell: Cell { mtu: Some(9000), ..run.cell.clone() }, ..run });
-        assert!(sections(&Series::split("programs", &others, &[])[0]).is_empty(), "no column has an answer");
+        assert!(sections(&Series::split("programs", &others, &[])).is_empty(), "no column has an answer");
     }
 }
