@@ -6,7 +6,7 @@
 use std::io::{self, IoSlice, Write};
 use std::sync::{Arc, Mutex};
 
-use platform::packet::{TcpSegment, Transport};
+use platform::packet::{PacketText, TcpSegment, Transport};
 use platform::{FaultPlan, Faults, Faulty, Link, MemoryLink, PacketBuffer, PacketMeta, Traced, Which};
 
 use super::input::{self, Input};
@@ -26,8 +26,10 @@ pub(crate) fn run(bytes: &[u8]) {
     while !input.is_empty() && packets.len() < 60 {
         packets.push(input.packet());
     }
+    let mut text = PacketText::default();
     for packet in &packets {
         headers(packet);
+        let _described = text.line(packet);
     }
     faulty(&packets, &plan);
     #[cfg(unix)]

@@ -39,6 +39,7 @@ pub(crate) mod reference;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -47,6 +48,7 @@ pub(crate) use self::headers::write_ipv4_checksum;
 pub use self::headers::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, write_ip, write_ip_len, write_tcp};
 pub use self::icmp::{icmp_error, packet_too_big};
 pub use self::tcp::{TcpLayout, TcpOption, TcpOptions, TcpSegment, flags, offset};
+pub use self::text::PacketText;
 
 /// Protocol number of ICMP over IPv4.
 pub const ICMP: u8 = 1;

@@ -39,9 +39,9 @@ pub mod offset {
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
 /// The kind of the maximum segment size option (RFC 9293, 3.2).
-const MSS: u8 = 2;
+pub(super) const MSS: u8 = 2;
 /// The kind of the window scale option (RFC 7323, 2.2), and the largest shift count (2.3).
-const WINDOW_SCALE: u8 = 3;
+pub(super) const WINDOW_SCALE: u8 = 3;
 const MAX_WINDOW_SCALE: u8 = 14;
 
 /// Offsets of the parts of a TCP packet, in bytes.
