@@ -282,6 +282,11 @@ pub struct Conform {
     #[arg(long, value_enum)]
     pub offload: Option<Switch>,
 
+    /// MTU of the link, in bytes, 576 to 65535; 1280 at least for cases over IPv6
+    #[arg(long, value_name = "N", default_value_t = conformance::MTU,
+        value_parser = clap::value_parser!(u16).range(576..))]
+    pub mtu: u16,
+
     /// Print one JSON object for each result, as in a file, instead of the table
     #[arg(long)]
     pub json: bool,
@@ -293,6 +298,10 @@ pub struct Conform {
     /// Write the packets of one case of one stack to this file
     #[arg(long, value_name = "FILE.pcap", conflicts_with = "out")]
     pub pcap: Option<PathBuf>,
+
+    /// Write a report of each case that fails, for the maintainers of its stack, to this directory
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "pcap"])]
+    pub issue: Option<PathBuf>,
 
     /// Print the cases and what is expected in each, and run none
     #[arg(long)]

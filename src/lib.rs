@@ -30,12 +30,14 @@ use std::io::{self, BufReader, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::slice;
 
+use conformance::{Ran, Recording};
+
 use crate::cli::{Cli, DEFAULT_FLOOR, Format};
 use crate::measure::{CompareError, Comparison};
 use crate::plan::{ConformPlan, MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
 use crate::run::{Executor, ProcessExecutor, RunError, TunExecutor};
-use crate::sample::{Appender, Environment, FileError, Head, Sample, SampleFile, Status};
+use crate::sample::{Appender, Environment, FileError, Head, Sample, SampleFile, Score, Status};
 use crate::scenario::{Scenario, plural};
 
 /// Why the program failed.
@@ -276,8 +278,11 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         writeln!(out, "{}", head.line())?;
         earlier.iter().try_for_each(|score| writeln!(out, "{}", sample::score_line(score)))?;
     }
+    if let Some(folder) = &plan.issue {
+        report::make_folder(folder)?;
+    }
     let mut done = earlier.len();
-    let scores = run::conform(plan, earlier, |score| {
+    let scores = run::conform(plan, earlier, |score, ran, recording| {
         done += 1;
         if terminal {
             write!(err, "\r{done} of {count} ")?;
@@ -288,16 +293,37 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         if let Some(file) = &mut file {
             file.append(&sample::score_line(score))?;
         }
-        Ok::<_, Error>(())
+        Ok::<_, Error>(write_packets(plan, score, ran, recording, &head.environment)?)
     })?;
     if terminal {
         writeln!(err)?;
+    }
+    if let Some(folder) = &plan.issue {
+        let failed = scores.iter().filter(|score| score.has_failed()).count();
+        writeln!(err, "{} in {}", plural(failed, "report"), folder.display())?;
     }
     if !plan.json {
         report::scores(&scores, columns, out)?;
     }
     let changed = scores.iter().filter(|score| !score.is_as_known()).count();
     none_bad(changed, scores.len(), "results are not as known; see the list")
+}
+
+/// Writes the trace of the one case, and the report of a case that failed, if they were asked for.
+fn write_packets(
+    plan: &ConformPlan,
+    score: &Score,
+    ran: &Ran,
+    recording: &Recording,
+    environment: &Environment,
+) -> Result<(), SaveError> {
+    if let Some(file) = &plan.pcap {
+        report::save(file, &recording.pcap())?;
+    }
+    match plan.issue.as_ref().filter(|_| score.has_failed()) {
+        Some(folder) => report::issue(folder, score, ran, recording, plan.command.as_deref(), environment),
+        None => Ok(()),
+    }
 }
 
 fn doctor(executor: &impl Executor, out: &mut impl Write) -> Result<(), Error> {

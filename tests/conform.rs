@@ -107,6 +107,66 @@ fn a_trace_has_the_packets_of_a_case() {
 }
 
 #[test]
+fn a_failure_becomes_a_report_for_the_maintainers() {
+    let folder = file("issues");
+    let _absent = std::fs::remove_dir_all(&folder);
+    let conform = |options: &str, folder: &Path| {
+        run(&format!(
+            "conform --netstack smoltcp --case half-close,icmp-too-big {options} --issue {}",
+            folder.display()
+        ))
+    };
+    for options in ["", "--mtu 9000 --json"] {
+        let output = conform(options, &folder);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["smoltcp-icmp-too-big.md", "smoltcp-icmp-too-big.pcap"], "the other case passes");
+        let text = std::fs::read_to_string(folder.join("smoltcp-icmp-too-big.md")).unwrap();
+        let mtu = if options.is_empty() { 1500 } else { 9000 };
+        for part in [
+            "# smoltcp 0.14.0: ICMP \"fragmentation needed\" with an MTU of 600\n",
+            "## What the RFC asks (RFC 1191, 3 and 6; RFC 9293, 3.7.2)\n\nThe data comes again",
+            "\n0 of 30000 bytes came within 5s; it sent ",
+            &format!(
+                "    rust-tun-perf conform --netstack smoltcp --case icmp-too-big --layer stack --offload off --mtu {mtu}\n"
+            ),
+            "         0.000 IP 10.1.0.2.40000 > 10.2.0.2.5201: Flags [S], seq 0, win 65535, options [mss 1460], length 0\n",
+            ": Flags [.], seq 1:1461, ack 1, win ",
+            ": ICMP too big, mtu 600, length ",
+            "- smoltcp 0.14.0\n- rust-tun-perf ",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        let pcap = std::fs::read(folder.join("smoltcp-icmp-too-big.pcap")).unwrap();
+        assert_eq!(pcap[..4], 0xa1b2_3c4d_u32.to_le_bytes());
+    }
+    let a_file = folder.join("smoltcp-icmp-too-big.md");
+    for bad in [a_file.clone(), a_file.join("below")] {
+        let output = conform("", &bad);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let text = stderr(&output);
+        assert!(text.contains(&bad.display().to_string()) && text.contains("choose another path"), "{text}");
+        assert!(output.stdout.is_empty(), "it ends before the first case");
+    }
+}
+
+#[test]
+fn cases_of_segment_sizes_have_any_mtu() {
+    for (mtu, count) in [(1280, "9 of 9"), (9000, "9 of 9"), (65_535, "8 of 8")] {
+        let cases = "mss-announced,mss-announced-ipv6,mss-small,mss-missing,mss-large,udp,udp-ipv6,udp-fragments-sent,\
+                     udp-too-large-ipv6";
+        let output = run(&format!("conform --netstack smoltcp --case {cases} --mtu {mtu}"));
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{text}");
+        assert!(text.contains(&format!("smoltcp passes {count}.")), "{text}");
+    }
+    let refused = run("conform --netstack smoltcp --mtu 1279");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("--mtu: 1279 bytes; IPv6 needs at least 1280"), "{}", stderr(&refused));
+}
+
+#[test]
 fn the_list_has_every_case() {
     let output = run("conform --list");
     let text = String::from_utf8(output.stdout).unwrap();

@@ -341,7 +341,7 @@ fn out_writes_a_whole_file_or_leaves_the_old_one() {
     assert_eq!(error.exit_code(), 1);
     let text = error.to_string();
     assert!(
-        text.starts_with("write ") && text.contains("page.html") && text.ends_with("choose another file"),
+        text.starts_with("write ") && text.contains("page.html") && text.ends_with("choose another path"),
         "{text}"
     );
 }

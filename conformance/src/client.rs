@@ -177,9 +177,10 @@ impl Client {
         Ok(segment)
     }
 
-    /// Sends bytes in segments of up to 1,000 bytes. Ignores the stack's window.
+    /// Sends bytes in segments of up to 1,000 bytes, as the MTU allows. Ignores the stack's window.
     pub(crate) fn data(&mut self, bytes: &[u8]) -> Step {
-        for payload in bytes.chunks(1000) {
+        let room = self.wire.borrow().capabilities().mtu - 60;
+        for payload in bytes.chunks(room.min(1000)) {
             self.put(Out { flags: ACK | PSH, payload, ..self.out() })?;
             self.next = self.next.wrapping_add(payload.len() as u32);
         }

@@ -19,13 +19,13 @@ use crate::server::Running;
 
 /// Moves the calling thread into a new network, and opens a device for the peer there. The kernel listens at the addresses
 /// of [`link::stack_addresses`]. Also returns the peer's end of the link. Must be called within a runtime.
-pub(crate) fn start(ipv6: bool, offload: bool, config: &StackConfig) -> Result<(AnyLink, Running), Error> {
+pub(crate) fn start(ipv6: bool, offload: bool, mtu: u16, config: &StackConfig) -> Result<(AnyLink, Running), Error> {
     // Some cases have a thousand connections, and several cases may run at once.
     platform::allow_open_files(16_384);
     platform::enter_netns()?;
     // The kernel takes packets for any of its addresses from any interface (RFC 1122, 3.3.4.2, weak model).
     platform::set_loopback_up()?;
-    let device = link::open(Side::Peer, ipv6, offload)?;
+    let device = link::open(Side::Peer, ipv6, offload, mtu)?;
     let addresses = link::stack_addresses(ipv6);
     for address in BTreeSet::from(addresses.map(|address| address.ip())) {
         platform::add_address("lo", address, if ipv6 { 128 } else { 32 })?;

@@ -1,7 +1,7 @@
 //! Runs a case: starts the stack on one end of a link, and gives the case the other end.
 
 use std::cell::{Cell, RefCell, RefMut};
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{OnceLock, mpsc};
@@ -19,9 +19,10 @@ use crate::kernel;
 use crate::link::{self, AnyLink, Side};
 use crate::process::{self, Program};
 use crate::protocol::Device;
+use crate::recording::Recording;
 use crate::server::{AnyDatagrams, AnyListener, Running, Served, Start};
 use crate::wire::{Arrived, Wire};
-use crate::{Case, Layer, Outcome, Ran, Run, Step, Stop, check, same};
+use crate::{Case, Layer, Outcome, Ran, Run, Step, Stop, applies, check, same};
 
 /// Timeout of an answer that is due at once.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
@@ -61,7 +62,7 @@ pub fn run(case: &Case, run: Run) -> Ran {
     let spawned = thread::Builder::new().name(case.id.to_owned()).spawn(move || {
         let _nobody_waits = done.send(within_deadline(&case, run));
     });
-    let failed = |seen: &str| Ran { outcome: Outcome::Fail(seen.to_owned()), workarounds: Vec::new() };
+    let failed = |seen: &str| Ran::of(Outcome::Fail(seen.to_owned()), None);
     let Ok(thread) = spawned else { return failed("there is no thread for the case") };
     match result.recv_timeout(patient(DEADLINE)) {
         Ok(ran) => {
@@ -74,22 +75,21 @@ pub fn run(case: &Case, run: Run) -> Ran {
 }
 
 fn within_deadline(case: &Case, run: Run) -> Ran {
-    let Run { stack, program, layer, offload, trace } = run;
+    let Run { stack, program, layer, offload, mtu, trace } = run;
     if let Some(needed) = case.offload().filter(|needed| *needed != offload) {
         let why = if needed { "needs a link that offloads" } else { "makes no sense with offload" };
-        return Ran { outcome: Outcome::NotApplicable(why.to_owned()), workarounds: Vec::new() };
+        return Ran::of(Outcome::NotApplicable(why.to_owned()), None);
     }
     let runtime = match Builder::new_multi_thread().worker_threads(1).enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            return Ran { outcome: Outcome::Fail(format!("no runtime: {error}")), workarounds: Vec::new() };
-        }
+        Err(error) => return Ran::of(Outcome::Fail(format!("no runtime: {error}")), None),
     };
     let setup = Setup {
         stack,
         program,
         layer,
         offload,
+        mtu,
         ipv6: case.ipv6,
         trace: RefCell::new(trace),
         runtime,
@@ -107,8 +107,15 @@ fn within_deadline(case: &Case, run: Run) -> Ran {
         Err(Stop::Fail(seen)) => Outcome::Fail(seen),
         Err(Stop::NotApplicable(why)) => Outcome::NotApplicable(why),
     };
-    let workarounds = effective.into_inner().map(|effective| effective.workarounds).unwrap_or_default();
-    Ran { outcome, workarounds: workarounds.into_iter().map(Into::into).collect() }
+    Ran::of(outcome, effective.into_inner())
+}
+
+impl Ran {
+    fn of(outcome: Outcome, effective: Option<Effective>) -> Self {
+        let version = effective.as_ref().map(|effective| effective.stack_version.to_string());
+        let workarounds = effective.map(|effective| effective.workarounds).unwrap_or_default();
+        Self { outcome, version, workarounds: workarounds.into_iter().map(Into::into).collect() }
+    }
 }
 
 /// Starts the stack of a case.
@@ -117,8 +124,9 @@ pub(crate) struct Setup {
     program: Option<Program>,
     layer: Layer,
     offload: bool,
+    pub(crate) mtu: u16,
     pub(crate) ipv6: bool,
-    trace: RefCell<Option<Box<dyn Write + Send>>>,
+    trace: RefCell<Option<Recording>>,
     runtime: Runtime,
     effective: RefCell<Option<Effective>>,
 }
@@ -136,9 +144,8 @@ impl Setup {
         change(&mut config);
         let (peer, running) = match &self.program {
             Some(program) => self.start_process(program, &config)?,
-            None if self.stack == StackKind::Kernel => {
-                kernel::start(self.ipv6, self.offload, &config).map_err(|error| Stop::fail(error.to_string()))?
-            }
+            None if self.stack == StackKind::Kernel => kernel::start(self.ipv6, self.offload, self.mtu, &config)
+                .map_err(|error| Stop::fail(error.to_string()))?,
             None => self.start_here(&config)?,
         };
         let Running { listener, datagrams, driver, effective, process } = running;
@@ -166,7 +173,7 @@ impl Setup {
     fn start_here(&self, config: &StackConfig) -> Step<(AnyLink, Running)> {
         let until = Instant::now() + patient(TURN);
         loop {
-            let [stack, peer] = link::ends(self.layer, self.ipv6, self.offload).map_err(no_link)?;
+            let [stack, peer] = link::ends(self.layer, self.ipv6, self.offload, self.mtu).map_err(no_link)?;
             let start = Start { link: stack, config: config.clone() };
             match self.stack.visit(start).map_err(|error| Stop::NotApplicable(error.to_string()))? {
                 // The stack of the previous case has not ended yet.
@@ -180,9 +187,10 @@ impl Setup {
 
     /// Starts a stack in another process, which opens its device itself.
     fn start_process(&self, program: &Program, config: &StackConfig) -> Step<(AnyLink, Running)> {
-        let peer = link::device(Side::Peer, self.ipv6, self.offload).map_err(no_link)?;
-        let device = Device { name: Side::Stack.name(), mtu: link::MTU, offload: self.offload };
-        match process::start(program, device, config, self.runtime.handle(), || link::set_up(Side::Stack, self.ipv6)) {
+        let peer = link::device(Side::Peer, self.ipv6, self.offload, self.mtu).map_err(no_link)?;
+        let device = Device { name: Side::Stack.name(), mtu: self.mtu, offload: self.offload };
+        let set_up = || link::set_up(Side::Stack, self.ipv6, self.mtu);
+        match process::start(program, device, config, self.runtime.handle(), set_up) {
             Ok(running) => Ok((peer, running)),
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(Stop::NotApplicable(error.to_string())),
             Err(error) => Err(Stop::fail(error.to_string())),
@@ -276,6 +284,13 @@ impl Lab {
         let mut client = self.client();
         client.open(offer)?;
         Ok((client, self.accept()?))
+    }
+
+    /// The same with an MSS that fills the MTU. Ends the case if a super-packet has no room for two segments.
+    pub(crate) fn connect_for_super_packets(&mut self) -> Step<(Client, Served)> {
+        let mss = self.wire().capabilities().mtu - if self.ipv6 { 60 } else { 40 };
+        applies(2 * mss <= usize::from(u16::MAX - 60), || "no super-packet has room for two segments".to_owned())?;
+        self.connect_with(&Offer { mss: Some(mss as u16), ..Offer::default() })
     }
 
     /// Accepts a connection, or fails if none is there.

@@ -14,10 +14,9 @@ mod link;
 mod packets;
 mod process;
 mod protocol;
+mod recording;
 mod server;
 mod wire;
-
-use std::io::Write;
 
 use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
@@ -26,11 +25,12 @@ pub(crate) use self::client::{Client, Offer, Out};
 pub(crate) use self::lab::{LATE, Lab, SOON, Setup, patient};
 pub use self::lab::{patience, run};
 pub(crate) use self::link::AnyLink;
-pub use self::link::try_device;
+pub use self::link::{MTU, try_device};
 pub use self::process::Program;
 #[doc(hidden)]
 pub use self::process::read_output;
 pub use self::protocol::{Device, PROTOCOL, Ready, START, Task, line};
+pub use self::recording::Recording;
 pub(crate) use self::server::{Served, Then};
 
 /// A test of one behaviour of a stack.
@@ -46,8 +46,9 @@ pub struct Case {
     pub expects: &'static str,
     /// The subject under which tables list it.
     pub subject: &'static str,
+    /// Whether it is over IPv6.
+    pub ipv6: bool,
     links: Links,
-    ipv6: bool,
     run: fn(&Setup) -> Step,
 }
 
@@ -139,11 +140,14 @@ pub enum Outcome {
 pub struct Ran {
     /// Its result.
     pub outcome: Outcome,
+    /// The stack's version, if the stack started.
+    pub version: Option<String>,
     /// The workarounds of the stack's adapter; see [`netstacks::Effective`].
     pub workarounds: Vec<String>,
 }
 
 /// How to run a case.
+#[derive(Clone, Debug)]
 pub struct Run {
     /// The stack.
     pub stack: StackKind,
@@ -153,8 +157,10 @@ pub struct Run {
     pub layer: Layer,
     /// Whether the link takes super-packets and partial checksums.
     pub offload: bool,
-    /// Receives a trace of the link in pcap format.
-    pub trace: Option<Box<dyn Write + Send>>,
+    /// The largest packet of the link, in bytes: 1280 or more for a case over IPv6.
+    pub mtu: u16,
+    /// Gets the packets of the link.
+    pub trace: Option<Recording>,
 }
 
 /// The result of a step of a case. An error ends the case.
@@ -176,6 +182,11 @@ impl Stop {
 /// Fails with the text of `seen`, unless `ok`.
 fn check(ok: bool, seen: impl FnOnce() -> String) -> Step {
     if ok { Ok(()) } else { Err(Stop::Fail(seen())) }
+}
+
+/// Ends the case as not applicable with the text of `why`, unless `ok`.
+fn applies(ok: bool, why: impl FnOnce() -> String) -> Step {
+    if ok { Ok(()) } else { Err(Stop::NotApplicable(why())) }
 }
 
 /// Fails unless the bytes are the expected ones.

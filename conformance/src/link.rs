@@ -1,6 +1,6 @@
 //! The two ends of the link of a case.
 
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::{Context, Poll};
 
@@ -11,9 +11,10 @@ use platform::{
 
 use tokio::runtime::Builder;
 
-use crate::Layer;
+use crate::{Layer, Recording};
 
-pub(crate) const MTU: u16 = 1500;
+/// The MTU of a link unless another is asked for.
+pub const MTU: u16 = 1500;
 
 /// Packets that can wait in each direction.
 const DEPTH: u16 = 4096;
@@ -26,8 +27,8 @@ impl AnyLink {
         Self(Box::new(link))
     }
 
-    /// Writes all packets to a pcap file.
-    pub(crate) fn traced(self, trace: Box<dyn Write + Send>) -> Self {
+    /// Records all packets.
+    pub(crate) fn traced(self, trace: Recording) -> Self {
         Self::new(Traced::new(self, trace))
     }
 }
@@ -91,21 +92,29 @@ pub(crate) fn is_stack(address: IpAddr) -> bool {
     }
 }
 
+/// Returns whether an address is in one of the networks of the cases. All other packets on a device are the system's own.
+pub(crate) fn is_of_a_case(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.octets()[0] == 10,
+        IpAddr::V6(address) => address.segments()[0] == 0xfd10,
+    }
+}
+
 /// Returns the stack's end and the peer's end. Must be called within a runtime.
-pub(crate) fn ends(layer: Layer, ipv6: bool, offload: bool) -> Result<[AnyLink; 2], platform::Error> {
+pub(crate) fn ends(layer: Layer, ipv6: bool, offload: bool, mtu: u16) -> Result<[AnyLink; 2], platform::Error> {
     match layer {
         Layer::Stack => {
             let mut capabilities = if offload {
-                Capabilities::offloading(MTU.into())
+                Capabilities::offloading(mtu.into())
             } else {
                 // The stack has to verify checksums.
-                Capabilities { checksum: ChecksumOffload::default(), ..Capabilities::plain(MTU.into()) }
+                Capabilities { checksum: ChecksumOffload::default(), ..Capabilities::plain(mtu.into()) }
             };
             capabilities.batch = 32;
             let (stack, peer) = MemoryLink::pair_of(capabilities, DEPTH.into());
             Ok([AnyLink::new(stack), AnyLink::new(peer)])
         }
-        Layer::Path => Ok([device(Side::Stack, ipv6, offload)?, device(Side::Peer, ipv6, offload)?]),
+        Layer::Path => Ok([device(Side::Stack, ipv6, offload, mtu)?, device(Side::Peer, ipv6, offload, mtu)?]),
     }
 }
 
@@ -131,11 +140,11 @@ impl Side {
 }
 
 /// Opens a device.
-pub(crate) fn open(side: Side, ipv6: bool, offload: bool) -> Result<TunDevice, platform::Error> {
+pub(crate) fn open(side: Side, ipv6: bool, offload: bool, mtu: u16) -> Result<TunDevice, platform::Error> {
     TunDevice::open(&TunConfig {
         name: side.name().to_owned(),
         network: side.network(ipv6),
-        mtu: MTU,
+        mtu,
         tx_queue_len: DEPTH.into(),
         offload: if offload { Offload::On } else { Offload::Off },
         fd: None,
@@ -143,8 +152,8 @@ pub(crate) fn open(side: Side, ipv6: bool, offload: bool) -> Result<TunDevice, p
 }
 
 /// Opens a device. The kernel forwards its packets.
-pub(crate) fn device(side: Side, ipv6: bool, offload: bool) -> Result<AnyLink, platform::Error> {
-    let device = open(side, ipv6, offload)?;
+pub(crate) fn device(side: Side, ipv6: bool, offload: bool, mtu: u16) -> Result<AnyLink, platform::Error> {
+    let device = open(side, ipv6, offload, mtu)?;
     platform::enable_forwarding(device.name(), ipv6)?;
     Ok(AnyLink::new(device))
 }
@@ -160,13 +169,13 @@ pub fn try_device() -> Result<(), platform::Error> {
         .build()
         .map_err(|source| platform::Error::new(Class::Failed, "start", "a runtime", source))?;
     let _entered = runtime.enter();
-    device(Side::Peer, false, false).map(drop)
+    device(Side::Peer, false, false, MTU).map(drop)
 }
 
 /// Sets up a device that another process has opened. The kernel forwards its packets.
-pub(crate) fn set_up(side: Side, ipv6: bool) -> Result<(), platform::Error> {
+pub(crate) fn set_up(side: Side, ipv6: bool, mtu: u16) -> Result<(), platform::Error> {
     let Network { address, prefix_len, .. } = side.network(ipv6);
     let name = side.name().to_owned();
-    Interface { name, address, prefix_len, route_to: None, mtu: MTU, tx_queue_len: Some(DEPTH.into()) }.set_up()?;
+    Interface { name, address, prefix_len, route_to: None, mtu, tx_queue_len: Some(DEPTH.into()) }.set_up()?;
     platform::enable_forwarding(side.name(), ipv6)
 }

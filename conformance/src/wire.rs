@@ -18,7 +18,7 @@ use platform::packet::{TCP, TcpSegment, Transport, UDP, addresses, ip_len};
 use platform::vnet::{self, SuperPacket};
 use platform::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 
-use crate::{AnyLink, Step, Stop};
+use crate::{AnyLink, Step, Stop, applies};
 
 /// How long a packet may wait for room on the link.
 const ROOM: Duration = Duration::from_secs(2);
@@ -148,7 +148,14 @@ impl Wire {
         }
     }
 
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// Sends a packet. A case does not apply if one of its packets is longer than the MTU.
     pub(crate) fn send(&mut self, packet: &[u8]) -> Step {
+        let (len, mtu) = (packet.len(), self.capabilities.mtu);
+        applies(len <= mtu, || format!("the client sends {len} bytes, and the MTU is {mtu}"))?;
         self.send_with(PacketMeta::default(), packet)
     }
 

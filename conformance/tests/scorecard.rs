@@ -26,7 +26,7 @@ const AT_ONCE: usize = 8;
 
 fn run(stack: StackKind, case: &Case, offload: bool) -> Ran {
     let layer = if stack == StackKind::Kernel { Layer::Path } else { Layer::Stack };
-    conformance::run(case, Run { stack, program: None, layer, offload, trace: None })
+    conformance::run(case, Run { stack, program: None, layer, offload, mtu: conformance::MTU, trace: None })
 }
 
 /// Runs cases over one kind of link, and returns the results that are not the known ones.
@@ -50,7 +50,7 @@ fn changes(stack: StackKind, known: &Known, cases: &[Case], offload: bool) -> BT
 
 /// Runs a case, again if its first result is not enough, and returns the result that is not the known one.
 fn changed(stack: StackKind, known: &Known, case: &Case, offload: bool) -> Option<Outcome> {
-    let Ran { outcome, workarounds } = run(stack, case, offload);
+    let Ran { outcome, workarounds, .. } = run(stack, case, offload);
     let expected = Expected::of(known, case.id, offload);
     // With more time than usual, cases pass that fail by their time.
     if conformance::patience() > 1 && !matches!(expected, Expected::Pass) {

@@ -6,6 +6,7 @@ use conformance::{Case, Layer};
 use netstacks::StackKind;
 
 use super::PlanError;
+use super::devices::check_mtu;
 use crate::cli::{self, Conform, Switch};
 
 /// The task of `conform`.
@@ -21,12 +22,16 @@ pub struct ConformPlan {
     pub command: Option<String>,
     /// Whether the link offloads; `None` if each case decides. A case without a preference runs without offload.
     pub offload: Option<bool>,
+    /// The MTU of the link.
+    pub mtu: u16,
     /// Whether results are printed as JSON.
     pub json: bool,
     /// The file for the results.
     pub out: Option<PathBuf>,
     /// The file for the packets of the one case.
     pub pcap: Option<PathBuf>,
+    /// The directory for reports of the cases that fail.
+    pub issue: Option<PathBuf>,
     /// Whether to list the cases and run none.
     pub list: bool,
 }
@@ -35,12 +40,13 @@ impl TryFrom<Conform> for ConformPlan {
     type Error = PlanError;
 
     fn try_from(conform: Conform) -> Result<Self, PlanError> {
-        let Conform { netstack, case, layer, command, offload, json, out, pcap, list } = conform;
+        let Conform { netstack, case, layer, command, offload, mtu, json, out, pcap, issue, list } = conform;
         let is_any = |id: &str| id == "all" || Case::all().any(|case| case.id == id);
         if let Some(unknown) = case.iter().find(|id| !is_any(id)) {
             return Err(PlanError::new("--case", format!("there is no case {unknown:?}; --list has the names")));
         }
         let cases: Vec<_> = Case::all().filter(|one| case.iter().any(|id| id == "all" || id == one.id)).collect();
+        check_mtu("--mtu", mtu, cases.iter().any(|case| case.ipv6))?;
         // A named stack that this build lacks is refused below.
         let stacks = netstack.map_or_else(cli::axes::compiled_in, |list| list.values().to_vec());
         let has_link = |stack: &&StackKind| StackKind::ALL.contains(stack);
@@ -57,7 +63,7 @@ impl TryFrom<Conform> for ConformPlan {
             return Err(PlanError::new("--pcap", "needs one stack and one case: --netstack NAME --case NAME"));
         }
         let offload = offload.map(|switch| switch == Switch::On);
-        Ok(Self { stacks, cases, layer, command, offload, json, out, pcap, list })
+        Ok(Self { stacks, cases, layer, command, offload, mtu, json, out, pcap, issue, list })
     }
 }
 
@@ -102,6 +108,20 @@ mod tests {
         assert!(plan("--netstack kernel --layer stack").unwrap_err().starts_with("--layer: kernel has no link"));
     }
 
+    #[test]
+    fn an_mtu_is_one_that_the_cases_can_have() {
+        for (arguments, is_refused) in [
+            ("--mtu 1280", false),
+            ("--mtu 65535", false),
+            ("--mtu 1279", true),
+            ("--mtu 1279 --case handshake", false),
+            ("--mtu 575 --case handshake", true),
+            ("--mtu 65536 --case handshake", true),
+        ] {
+            assert_eq!(plan(arguments).is_err(), is_refused, "{arguments}");
+        }
+    }
+
     #[cfg(all(feature = "lwip", feature = "smoltcp"))]
     #[test]
     fn a_trace_is_of_one_case_of_one_stack() {
@@ -110,6 +130,8 @@ mod tests {
             ("--pcap x --case handshake", true),
             ("--pcap x --case handshake --netstack lwip,smoltcp", true),
             ("--pcap x --case handshake --netstack lwip", false),
+            ("--issue x", false),
+            ("--issue x --out y", true),
         ] {
             assert_eq!(plan(arguments).is_err(), is_refused, "{arguments}");
         }

@@ -9,7 +9,7 @@ mod overview;
 mod programs;
 mod published;
 mod questions;
-mod repeat;
+pub(super) mod repeat;
 mod requests;
 pub(super) mod scorecard;
 mod stacks;

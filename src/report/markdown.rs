@@ -29,7 +29,7 @@ pub(super) fn blocks(blocks: &[Block], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a block after `before`. A document has no charts and no blocks to unfold.
+/// Writes a block after `before`. A document has no charts and no blocks to unfold. Code has lines as they are.
 fn write_block(block: &Block, before: &str, out: &mut impl Write) -> io::Result<()> {
     match block {
         Block::Text(text) => writeln!(out, "{before}{}", escaped(text)),
@@ -41,7 +41,11 @@ fn write_block(block: &Block, before: &str, out: &mut impl Write) -> io::Result<
             write!(out, "{before}")?;
             write_table(table, out)
         }
-        Block::Chart(_) | Block::Gallery(_) | Block::Code(_) | Block::Details(..) => Ok(()),
+        Block::Code(lines) => {
+            write!(out, "{before}")?;
+            lines.iter().try_for_each(|line| writeln!(out, "    {line}"))
+        }
+        Block::Chart(_) | Block::Gallery(_) | Block::Details(..) => Ok(()),
     }
 }
 
@@ -73,7 +77,7 @@ fn aligned(rule: &str, table: &Table) -> String {
 const WORD_JOINER: char = '\u{2060}';
 
 /// Text that a document shows as it is: no markup, no new cell, no new line, no link and no mention.
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     let line = format::one_line(text);
     let mut escaped = String::new();
     for (index, character) in line.char_indices() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// A file that could not be written. Its old content is intact.
 #[derive(Debug, thiserror::Error)]
-#[error("write {}: {source}; choose another file", path.display())]
+#[error("write {}: {source}; choose another path", path.display())]
 pub struct SaveError {
     path: PathBuf,
     source: io::Error,
@@ -20,6 +20,15 @@ pub struct SaveError {
 /// The path cannot be written to, or the disk is full.
 pub fn save(path: &Path, content: &[u8]) -> Result<(), SaveError> {
     write(path, content).map_err(|source| SaveError { path: path.to_owned(), source })
+}
+
+/// Makes a directory with its parents, unless it is there.
+///
+/// # Errors
+///
+/// It cannot be made, or a file has its name.
+pub fn make_folder(path: &Path) -> Result<(), SaveError> {
+    fs::create_dir_all(path).map_err(|source| SaveError { path: path.to_owned(), source })
 }
 
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {

@@ -1,14 +1,12 @@
 //! Runs conformance cases.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
-use std::io::BufWriter;
 use std::sync::mpsc;
 use std::thread;
 
-use conformance::{Case, Layer, Program, Run, known};
+use conformance::{Case, Layer, Program, Ran, Recording, Run, known};
 use netstacks::StackKind;
-use platform::{Class, Feature};
+use platform::Feature;
 
 use super::{RunError, external};
 use crate::plan::ConformPlan;
@@ -22,11 +20,11 @@ use crate::sample::Score;
 ///
 /// # Errors
 ///
-/// The network of the run or the file for the packets cannot be made; and the errors of `report`.
+/// The network of the run cannot be made; and the errors of `report`.
 pub fn conform<E: From<RunError>>(
     plan: &ConformPlan,
     earlier: Vec<Score>,
-    mut report: impl FnMut(&Score) -> Result<(), E>,
+    mut report: impl FnMut(&Score, &Ran, &Recording) -> Result<(), E>,
 ) -> Result<Vec<Score>, E> {
     // Before this thread leaves the host's network: go may fetch modules.
     let programs = plan.stacks.iter().filter(|stack| stack.is_process()).map(|stack| {
@@ -38,10 +36,6 @@ pub fn conform<E: From<RunError>>(
     if plan.stacks.iter().any(is_alone) {
         enter_network()?;
     }
-    let mut pcap = plan.pcap.as_ref().map(File::create).transpose().map_err(|source| {
-        let path = plan.pcap.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        RunError::from(platform::Error::new(Class::Invalid, "create", path, source))
-    })?;
     let done: HashSet<_> = earlier.iter().map(|score| (score.netstack, score.case.clone())).collect();
     let mut scores = earlier;
     // All cases use the same device names, so stacks behind a device run one after another.
@@ -49,14 +43,14 @@ pub fn conform<E: From<RunError>>(
         thread::scope(|scope| {
             let (send, results) = mpsc::channel();
             for stack in stacks {
-                let (send, pcap) = (send.clone(), pcap.take());
+                let send = send.clone();
                 let (program, done) = (programs.get(stack), &done);
                 let cases = plan.cases.iter().filter(|case| !done.contains(&(*stack, case.id.to_owned())));
-                scope.spawn(move || of_stack(plan, *stack, cases, program, pcap, |score| send.send(score).is_ok()));
+                scope.spawn(move || of_stack(plan, *stack, cases, program, |result| send.send(result).is_ok()));
             }
             drop(send);
-            results.into_iter().try_for_each(|score| {
-                report(&score)?;
+            results.into_iter().try_for_each(|(score, ran, recording)| {
+                report(&score, &ran, &recording)?;
                 scores.push(score);
                 Ok::<_, E>(())
             })
@@ -73,16 +67,17 @@ fn of_stack<'a>(
     stack: StackKind,
     cases: impl Iterator<Item = &'a Case>,
     program: Option<&Program>,
-    mut pcap: Option<File>,
-    keep: impl Fn(Score) -> bool,
+    keep: impl Fn((Score, Ran, Recording)) -> bool,
 ) {
-    let (known, layer) = (known::of(stack), plan.layer_of(stack));
+    let (known, layer, mtu) = (known::of(stack), plan.layer_of(stack), plan.mtu);
+    let is_recorded = plan.pcap.is_some() || plan.issue.is_some();
     for case in cases {
         let offload = plan.offload.or(case.offload()).unwrap_or(false);
-        let trace = pcap.take().map(|file| Box::new(BufWriter::new(file)) as Box<_>);
-        let run = Run { stack, program: program.cloned(), layer, offload, trace };
-        let score = Score::new(stack, layer, offload, case, conformance::run(case, run), &known);
-        if !keep(score) {
+        let recording = Recording::default();
+        let trace = is_recorded.then(|| recording.clone());
+        let run = Run { stack, program: program.cloned(), layer, offload, mtu, trace };
+        let ran = conformance::run(case, run.clone());
+        if !keep((Score::new(case, &run, &ran, &known), ran, recording)) {
             return;
         }
     }

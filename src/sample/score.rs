@@ -1,10 +1,19 @@
 //! The result of a case of conformance.
 
 use conformance::known::Known;
-use conformance::{Case, Layer, Outcome, Ran};
+use conformance::{Case, Layer, MTU, Outcome, Ran, Run};
 use netstacks::StackKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+const fn usual_mtu() -> u16 {
+    MTU
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_usual(mtu: &u16) -> bool {
+    *mtu == MTU
+}
 
 /// The result of a case on a stack, with what was expected of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -15,6 +24,9 @@ pub struct Score {
     pub layer: Layer,
     /// Whether the link took super-packets and partial checksums.
     pub offload: bool,
+    /// The link's MTU, in bytes; 1500 if it is left out.
+    #[serde(default = "usual_mtu", skip_serializing_if = "is_usual")]
+    pub mtu: u16,
     /// The case's name.
     pub case: String,
     /// What it is about.
@@ -38,22 +50,37 @@ pub struct Score {
 
 impl Score {
     /// The score of a case that was run.
-    pub fn new(netstack: StackKind, layer: Layer, offload: bool, case: &Case, ran: Ran, known: &Known) -> Self {
+    pub fn new(case: &Case, run: &Run, ran: &Ran, known: &Known) -> Self {
+        let Run { stack: netstack, layer, offload, mtu, .. } = *run;
         let at_times = known.fails_at_times(case.id, offload).filter(|_| matches!(ran.outcome, Outcome::Fail(_)));
         let workaround = known.workarounds.get(case.id).filter(|name| ran.workarounds.contains(*name));
         Self {
             netstack,
             layer,
             offload,
+            mtu,
             case: case.id.to_owned(),
             subject: case.subject.to_owned(),
             title: case.title.to_owned(),
             rfc: case.rfc.to_owned(),
             expects: case.expects.to_owned(),
-            outcome: ran.outcome,
+            outcome: ran.outcome.clone(),
             known: known.fails(case.id, offload).or(at_times).cloned(),
             workaround: workaround.cloned(),
         }
+    }
+
+    /// What was seen, or why the case does not apply; empty if it passed.
+    pub fn seen(&self) -> &str {
+        match &self.outcome {
+            Outcome::Pass => "",
+            Outcome::Fail(text) | Outcome::NotApplicable(text) => text,
+        }
+    }
+
+    /// Whether the case failed, known or not.
+    pub const fn has_failed(&self) -> bool {
+        matches!(self.outcome, Outcome::Fail(_))
     }
 
     /// Whether the result is the known one: a known failure failed, and every other case did not.

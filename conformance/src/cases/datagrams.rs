@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use platform::packet::Ipv4Fragment;
 
 use crate::link::{peer_ip, stack_addresses};
-use crate::{Case, Lab, SOON, Setup, Step, check, packets, patient, pattern, same};
+use crate::{Case, Lab, SOON, Setup, Step, applies, check, packets, patient, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
     Case::new("udp", echo).about(
-        "Datagrams of 0 to 1,472 bytes, both ways",
+        "Datagrams of no byte up to the MTU, both ways: 1,472 bytes at 1500",
         "RFC 768",
         "Each is received with its addresses, and each answer arrives.",
     ),
     Case::new("udp-ipv6", echo)
         .about(
-            "The same over IPv6, up to 1,452 bytes",
+            "The same over IPv6: up to 1,452 bytes",
             "RFC 768; RFC 8200, 8.1",
             "Each is received with its addresses, and each answer arrives.",
         )
@@ -49,9 +49,9 @@ pub(super) const CASES: &[Case] = &[
         "It is put together and received.",
     ),
     Case::new("udp-fragments-sent", fragments_sent).about(
-        "The server sends 4,000 bytes over IPv4 and an MTU of 1500",
+        "The server sends a datagram of 2,500 bytes more than the MTU over IPv4",
         "RFC 791, 2.3; RFC 1122, 3.3.3",
-        "Fragments that together are a datagram of 4,000 bytes.",
+        "Fragments that together are this datagram.",
     ),
     Case::new("udp-too-large", too_large).about(
         "The server sends a datagram that no IPv4 packet can hold",
@@ -102,7 +102,7 @@ pub(super) fn answered(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u
 
 fn echo(setup: &Setup) -> Step {
     let lab = setup.start()?;
-    let largest = if setup.ipv6 { 1452 } else { 1472 };
+    let largest = usize::from(setup.mtu) - if setup.ipv6 { 48 } else { 28 };
     for len in [0, 1, 2, 999, largest - 1, largest] {
         let payload = pattern(len as u64, len);
         arrives(&lab, client(setup), lab.server(), &payload)?;
@@ -168,7 +168,7 @@ fn fragments_received(setup: &Setup) -> Step {
     let lab = setup.start()?;
     let payload = pattern(50, 4000);
     let packet = packets::datagram(client(setup), lab.server(), &payload);
-    for fragment in packets::fragments_v4(&packet, 1400) {
+    for fragment in packets::fragments_v4(&packet, 1200) {
         lab.send_packet(&fragment)?;
     }
     match lab.received(SOON)? {
@@ -179,14 +179,16 @@ fn fragments_received(setup: &Setup) -> Step {
 }
 
 fn fragments_sent(setup: &Setup) -> Step {
+    let len = usize::from(setup.mtu) + 2500;
+    applies(len <= 65_507, || "no datagram is longer than the MTU".to_owned())?;
     let lab = setup.start()?;
-    let payload = pattern(51, 4000);
+    let payload = pattern(51, len);
     let refused = |error| crate::Stop::fail(format!("the datagram was refused: {error}"));
     lab.send_datagram(lab.server(), client(setup), &payload).map_err(refused)?;
     let until = Instant::now() + patient(SOON);
     let mut bytes = Vec::new();
     // Fragments may arrive in any order.
-    while bytes.len() < 4008 && Instant::now() < until {
+    while bytes.len() < len + 8 && Instant::now() < until {
         lab.wire().take()?;
         let mut fragments: Vec<_> = lab.wire().others.clone();
         fragments.retain(|packet| Ipv4Fragment::parse(packet).is_some());
@@ -209,7 +211,7 @@ fn too_large(setup: &Setup) -> Step {
 
 fn too_large_ipv6(setup: &Setup) -> Step {
     let lab = setup.start()?;
-    let result = lab.send_datagram(lab.server(), client(setup), &vec![0; 1453]);
+    let result = lab.send_datagram(lab.server(), client(setup), &vec![0; usize::from(setup.mtu) - 47]);
     let kind = result.map_err(|error| error.kind());
     check(matches!(kind, Ok(()) | Err(ErrorKind::InvalidInput)), || format!("the result is {kind:?}"))?;
     if kind.is_ok() {

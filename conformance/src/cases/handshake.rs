@@ -47,7 +47,7 @@ pub(super) const CASES: &[Case] = &[
         "The connection is accepted; the server reads the data and the end, and can still answer.",
     ),
     Case::new("simultaneous-syns", simultaneous_syns).about(
-        "The same SYN twice at once, and one from another port between them",
+        "A SYN twice at once, and one from another port between them",
         "RFC 9293, 3.10.7.4",
         "Two connections, one for each port, and no RST.",
     ),

@@ -201,7 +201,7 @@ fn super_packet_lost(setup: &Setup) -> Step {
     let (mut previous, mut victim, mut count) = (0, None, 0);
     let mut seen = HashSet::new();
     let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (mut client, served) = lab.connect_for_super_packets()?;
     let sending = served.send(pattern(21, 1 << 20), Then::Keep);
     let bytes = client.receive_with(1 << 20, Duration::from_secs(10), |segment| {
         count += 1;

@@ -81,10 +81,10 @@ pub(super) const CASES: &[Case] = &[
     Case::new("mss-announced", mss_announced).about(
         "The MSS of the stack's SYN+ACK",
         "RFC 9293, 3.7.1",
-        "The MTU without an IPv4 and a TCP header: 1460.",
+        "The MTU without an IPv4 and a TCP header: 1460 of 1500.",
     ),
     Case::new("mss-announced-ipv6", mss_announced)
-        .about("The same over IPv6", "RFC 8200, 8.3", "The MTU without an IPv6 and a TCP header: 1440.")
+        .about("The same over IPv6", "RFC 8200, 8.3", "The MTU without an IPv6 and a TCP header: 1440 of 1500.")
         .ipv6(),
     Case::new("mss-small", mss_small).about(
         "The client takes segments of 300 bytes",
@@ -100,7 +100,7 @@ pub(super) const CASES: &[Case] = &[
         .about("The same over IPv6", "RFC 9293, 3.7.1", "No segment has more than 1220 bytes.")
         .ipv6(),
     Case::new("mss-large", mss_large).about(
-        "The client takes segments of 9,000 bytes, and the MTU is 1500",
+        "The client takes segments of 7,500 bytes more than the MTU",
         "RFC 9293, 3.7.1; RFC 1122, 4.2.2.6",
         "No packet is longer than the MTU.",
     ),
@@ -299,7 +299,7 @@ fn super_packet(setup: &Setup) -> Step {
 
 fn super_packets_sent(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (mut client, served) = lab.connect_for_super_packets()?;
     let sending = served.send(pattern(35, 1 << 20), Then::Keep);
     same(&client.receive(1 << 20, LATE)?, &pattern(35, 1 << 20))?;
     drop(sending.finish()?);

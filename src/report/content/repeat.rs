@@ -28,7 +28,7 @@ pub(super) fn repeat(one: &Series, label: Option<String>, samples: Table) -> Vec
 }
 
 /// A command line of this program, for a shell.
-fn command(arguments: &[String]) -> String {
+pub(in crate::report) fn command(arguments: &[String]) -> String {
     let words: Vec<_> = arguments.iter().map(|word| quoted(word)).collect();
     format::one_line(&format!("rust-tun-perf {}", words.join(" ")))
 }

@@ -267,6 +267,7 @@ mod tests {
             netstack,
             layer: Layer::Path,
             offload: false,
+            mtu: 1500,
             case: case.to_owned(),
             subject: "ends".to_owned(),
             title: text(),

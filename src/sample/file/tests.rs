@@ -4,7 +4,7 @@ use std::env;
 use std::process::Command;
 use std::slice;
 
-use conformance::{Case, Layer, Outcome, Ran, known};
+use conformance::{Case, Layer, MTU, Outcome, Ran, Run, known};
 use netstacks::StackKind;
 use tempfile::TempDir;
 
@@ -241,8 +241,9 @@ fn a_file_has_one_kind_of_results() {
     let conformance = Head { plan: Vec::new(), ..head() };
     assert_eq!(refusal(&path, &conformance), ": has samples, and no results of conform; choose another file");
     let (stack, case) = (StackKind::Smoltcp, Case::all().next().unwrap());
-    let ran = Ran { outcome: Outcome::Pass, workarounds: Vec::new() };
-    let score = Score::new(stack, Layer::Stack, false, &case, ran, &known::of(stack));
+    let ran = Ran { outcome: Outcome::Pass, version: None, workarounds: Vec::new() };
+    let run = Run { stack, program: None, layer: Layer::Stack, offload: false, mtu: MTU, trace: None };
+    let score = Score::new(&case, &run, &ran, &known::of(stack));
     fs::write(&path, format!("{}\n{}\n", conformance.line(), line::score_line(&score))).unwrap();
     assert_eq!(refusal(&path, &head()), ": has results of conform, and no samples; choose another file");
     let other = Head { arguments: vec!["conform".to_owned()], ..conformance.clone() };

@@ -111,7 +111,7 @@ fn fragments_incomplete(setup: &Setup) -> Step {
     let first = |index: u16| {
         let packet = packets::datagram(stranger(&lab, index).local, lab.server(), &payload);
         let cut = if setup.ipv6 { packets::fragments_v6 } else { packets::fragments_v4 };
-        cut(&packet, 1400).swap_remove(0)
+        cut(&packet, 1200).swap_remove(0)
     };
     flood(&lab, (0..1000).map(first))?;
     is_served(&lab)?;

@@ -68,10 +68,10 @@ fn out_of_order(setup: &Setup, flags: u8) -> Step {
     const AT: usize = 65_000;
     let mut lab = setup.start()?;
     let (mut client, mut served) = lab.connect()?;
-    let bytes = pattern(90, AT + 1460);
+    let bytes = pattern(90, AT + 1220);
     client.put(Out { flags, ..part(&client, &bytes, AT, bytes.len()) })?;
-    for from in (1..AT).step_by(1460) {
-        client.put(part(&client, &bytes, from, (from + 1460).min(AT)))?;
+    for from in (1..AT).step_by(1220) {
+        client.put(part(&client, &bytes, from, (from + 1220).min(AT)))?;
     }
     client.put(part(&client, &bytes, 0, 1))?;
     complete(&mut client, &mut served, &bytes)?;
@@ -136,8 +136,8 @@ fn complete(client: &mut Client, served: &mut Served, bytes: &[u8]) -> Step {
 fn edge_in_order(setup: &Setup) -> Step {
     let (mut lab, mut client, mut served) = small(setup)?;
     let bytes = pattern(91, 60_000);
-    for from in (0..bytes.len()).step_by(1300) {
-        client.put(part(&client, &bytes, from, (from + 1300).min(bytes.len())))?;
+    for from in (0..bytes.len()).step_by(1200) {
+        client.put(part(&client, &bytes, from, (from + 1200).min(bytes.len())))?;
     }
     let (done, _) = progress(&mut client)?;
     check(done <= 32 << 10, || format!("{done} bytes are acknowledged of a window of 16 KiB"))?;

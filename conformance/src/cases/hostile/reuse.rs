@@ -40,7 +40,7 @@ pub(in super::super) const CASES: &[Case] = &[
     Case::new("restarted-client-lower", restarted_client_lower).about(
         "The same with a number below the window",
         "RFC 5961, 4.2",
-        "The same: the number of the SYN does not matter.",
+        "A challenge ACK: the number of the SYN does not matter. The RST that answers it ends the old connection.",
     ),
     Case::new("restarted-client-in-flight", restarted_client_in_flight).about(
         "The same while the server's data is not acknowledged, and is sent again",

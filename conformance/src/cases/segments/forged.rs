@@ -5,7 +5,7 @@ use std::time::Duration;
 use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
 
 use crate::lab::exchange;
-use crate::{Client, LATE, Lab, Out, Setup, Step, Then, check, packets, pattern, same};
+use crate::{Client, LATE, Lab, Out, Setup, Step, Then, applies, check, packets, pattern, same};
 
 /// Sends a forged segment. Checks that a challenge ACK comes if `is_challenged`, and that the connection stays open.
 fn forged(setup: &Setup, forge: impl FnOnce(&Client) -> Out<'static>, is_challenged: bool) -> Step {
@@ -67,10 +67,11 @@ pub(in crate::cases) fn from_the_stack(lab: &Lab, client: &Client) -> Vec<u8> {
 
 pub(super) fn icmp_too_big(setup: &Setup) -> Step {
     const LEN: usize = 30_000;
+    let mtu: usize = if setup.ipv6 { 1280 } else { 600 };
+    applies(mtu < setup.mtu.into(), || format!("no packet is longer than {mtu} bytes"))?;
     let mut lab = setup.start()?;
     let (mut client, served) = lab.connect()?;
     let sending = served.send(pattern(39, LEN), Then::Keep);
-    let mtu: usize = if setup.ipv6 { 1280 } else { 600 };
     let mut is_told = false;
     let about = from_the_stack(&lab, &client);
     let wire = lab.messenger();

@@ -7,14 +7,13 @@ use platform::packet::flags::SYN;
 use super::part;
 use crate::client::MSS;
 use crate::lab::exchange;
-use crate::link::MTU;
-use crate::{LATE, Offer, Out, SOON, Setup, Step, Then, check, packets, pattern, same};
+use crate::{LATE, Offer, Out, SOON, Setup, Step, Then, applies, check, packets, pattern, same};
 
 pub(super) fn mss_announced(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
     let mut client = lab.client();
     let syn_ack = client.open(&Offer::default())?;
-    let expected = MTU - if client.server.is_ipv6() { 60 } else { 40 };
+    let expected = setup.mtu - if client.server.is_ipv6() { 60 } else { 40 };
     match syn_ack.option(MSS) {
         Some([high, low]) => {
             let mss = u16::from_be_bytes([*high, *low]);
@@ -26,17 +25,18 @@ pub(super) fn mss_announced(setup: &Setup) -> Step {
     lab.finish()
 }
 
-/// Sends 50 KB from the server to a client with this MSS. No payload may be longer than `most`.
+/// Sends 50 KB or four segments from the server to a client with this MSS. No payload may be longer than `most`.
 fn segments_of(setup: &Setup, mss: Option<u16>, most: usize) -> Step {
+    let len = 50_000.max(4 * most);
     let mut lab = setup.start()?;
     let (mut client, served) = lab.connect_with(&Offer { mss, ..Offer::default() })?;
-    let sending = served.send(pattern(37, 50_000), Then::Keep);
+    let sending = served.send(pattern(37, len), Then::Keep);
     let mut longest = 0;
-    let bytes = client.receive_with(50_000, LATE, |segment| {
+    let bytes = client.receive_with(len, LATE, |segment| {
         longest = longest.max(segment.payload.len());
         false
     })?;
-    same(&bytes, &pattern(37, 50_000))?;
+    same(&bytes, &pattern(37, len))?;
     check(longest <= most, || format!("a segment had {longest} bytes"))?;
     drop(sending.finish()?);
     lab.finish()
@@ -47,11 +47,13 @@ pub(super) fn mss_small(setup: &Setup) -> Step {
 }
 
 pub(super) fn mss_missing(setup: &Setup) -> Step {
-    segments_of(setup, None, if setup.ipv6 { 1220 } else { 536 })
+    let (most, headers) = if setup.ipv6 { (1220, 60) } else { (536, 40) };
+    applies(most + headers < setup.mtu.into(), || "the MTU allows no more".to_owned())?;
+    segments_of(setup, None, most)
 }
 
 pub(super) fn mss_large(setup: &Setup) -> Step {
-    segments_of(setup, Some(9000), usize::from(MTU) - 40)
+    segments_of(setup, Some(setup.mtu.saturating_add(7500)), usize::from(setup.mtu) - 40)
 }
 
 pub(super) fn mss_zero(setup: &Setup) -> Step {

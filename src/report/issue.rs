@@ -1,0 +1,153 @@
+//! A report of a case that failed, for the maintainers of the stack.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use conformance::{Case, Layer, Ran, Recording};
+use netstacks::StackKind;
+
+use super::content::repeat;
+use super::format::UNKNOWN;
+use super::markdown::{blocks, escaped};
+use super::model::Block;
+use super::save::{SaveError, save};
+use crate::sample::{Environment, Score};
+
+/// How many packets of a longer trace are shown: the first ones, and the last ones.
+const SHOWN: [usize; 2] = [40, 80];
+
+/// Writes the report of a failed case and its packets, `STACK-CASE.md` and `STACK-CASE.pcap`, to a directory. They
+/// replace those of an earlier run. `command` is the command of the external stack.
+///
+/// # Errors
+///
+/// A file cannot be written.
+pub fn issue(
+    folder: &Path,
+    score: &Score,
+    ran: &Ran,
+    recording: &Recording,
+    command: Option<&str>,
+    environment: &Environment,
+) -> Result<(), SaveError> {
+    let [page, pcap] = ["md", "pcap"].map(|kind| format!("{}-{}.{kind}", score.netstack, score.case));
+    let Environment { machine, program } = environment;
+    let version = match score.netstack {
+        StackKind::Kernel => machine.kernel.clone(),
+        stack => ran.version.clone().or_else(|| program.version_of(stack)),
+    };
+    let version = version.unwrap_or_default();
+    let title = format!("{} {version}: {}", score.netstack, situation(score));
+    let sections = [
+        ("The situation".to_owned(), vec![Block::Text(place(score))]),
+        (format!("What the RFC asks ({})", score.rfc), vec![Block::Text(score.expects.clone())]),
+        ("What came instead".to_owned(), vec![Block::Text(score.seen().to_owned())]),
+        ("Why".to_owned(), why(score, ran)),
+        ("How to repeat it".to_owned(), vec![Block::Code(vec![again(score, command)])]),
+        ("Versions".to_owned(), vec![Block::List("This was run with:", versions(&version, score, environment))]),
+        ("The packets".to_owned(), packets(score, recording, &pcap)),
+    ];
+    let mut text = Vec::new();
+    // Writing to memory never fails.
+    let _written = write(&title, &sections, &mut text);
+    save(&folder.join(pcap), &recording.pcap())?;
+    save(&folder.join(page), &text)
+}
+
+fn write(title: &str, sections: &[(String, Vec<Block>)], out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "# {}", escaped(title))?;
+    sections.iter().try_for_each(|(heading, content)| {
+        writeln!(out, "\n## {}\n", escaped(heading))?;
+        blocks(content, out)
+    })
+}
+
+/// The title of the case. "The same over IPv6" comes after the title that it continues.
+fn situation(score: &Score) -> String {
+    let continues = |title: &str| title.starts_with("The same");
+    let earlier = Case::all().take_while(|case| case.id != score.case).filter(|case| !continues(case.title)).last();
+    match earlier {
+        Some(earlier) if continues(&score.title) => format!("{}. {}", earlier.title, score.title),
+        _ => score.title.clone(),
+    }
+}
+
+/// The second sentence about the situation: where it was tried.
+fn place(score: &Score) -> String {
+    let link = match score.layer {
+        Layer::Stack => "a link in memory connects the two",
+        Layer::Path if score.netstack == StackKind::Kernel => "a TUN device connects the two",
+        Layer::Path => "each of the two has a TUN device, and the kernel forwards between them",
+    };
+    let offload = if score.offload { "with" } else { "without" };
+    format!(
+        "{}. A script plays the client packet by packet and the application above the stack; {link}, {offload} offload \
+         and at an MTU of {}.",
+        situation(score),
+        score.mtu
+    )
+}
+
+/// The known reason, and the work of the adapter, which may be the cause.
+fn why(score: &Score, ran: &Ran) -> Vec<Block> {
+    let known = score.known.clone().unwrap_or_else(|| "The cause is not known yet.".to_owned());
+    let mut content = vec![Block::Text(known)];
+    if !ran.workarounds.is_empty() {
+        content.push(Block::List(
+            "rust-tun-perf runs the stack by an adapter, which does in its place:",
+            ran.workarounds.clone(),
+        ));
+    }
+    content
+}
+
+/// The command that runs the case again in the same way.
+fn again(score: &Score, command: Option<&str>) -> String {
+    let offload = if score.offload { "on" } else { "off" };
+    let options = [
+        ("--netstack", score.netstack.name()),
+        ("--case", &score.case),
+        ("--layer", score.layer.name()),
+        ("--offload", offload),
+        ("--mtu", &score.mtu.to_string()),
+    ];
+    let command = command.map(|command| ("--command", command));
+    let words = options.into_iter().chain(command).flat_map(|(option, value)| [option.to_owned(), value.to_owned()]);
+    repeat::command(&["conform".to_owned()].into_iter().chain(words).collect::<Vec<_>>())
+}
+
+fn versions(stack: &str, score: &Score, environment: &Environment) -> Vec<String> {
+    let Environment { machine, program } = environment;
+    let text = |text: &Option<String>| text.clone().unwrap_or_else(|| UNKNOWN.to_owned());
+    vec![
+        format!("{} {stack}", score.netstack),
+        format!(
+            "rust-tun-perf {}, commit {}, {} build",
+            text(&program.version),
+            text(&program.commit),
+            text(&program.build)
+        ),
+        format!("{} {}, {}", machine.system, text(&machine.kernel), machine.architecture),
+    ]
+}
+
+/// The packets as text.
+fn packets(score: &Score, recording: &Recording, pcap: &str) -> Vec<Block> {
+    let mut lines = recording.lines();
+    let [first, last] = SHOWN;
+    let left_out = lines.len().saturating_sub(first + last);
+    if left_out > 0 {
+        lines.splice(first..first + left_out, [format!("… {left_out} packets are left out …")]);
+    }
+    let [client, stack] = if lines.iter().any(|line| line.contains(" IP6 ")) {
+        ["fd10:0:1::2", "fd10:0:2::2"]
+    } else {
+        ["10.1.0.2", "10.2.0.2"]
+    };
+    let about = format!(
+        "{client} is the client, {stack} the stack ({}). Times are in milliseconds, and numbers count from the first \
+         of each side. {pcap} has all packets.",
+        score.netstack
+    );
+    vec![Block::Text(about), Block::Code(lines)]
+}
