@@ -9,7 +9,8 @@ A document has a part of a report between two comments, which name the file and 
     <!-- report docs/data/linux.jsonl: Overview -->
     <!-- end report -->
 
-or the output of a script in this folder:
+A part that a report has for each of several things, such as the failures of each stack, is shown for all of them, with links. Or a
+document has the output of a script in this folder:
 
     <!-- output scripts/wire.py report docs/data/offload/wire.jsonl sums -->
     <!-- end output -->
@@ -54,10 +55,20 @@ def part(data, title):
     """The part of a report under a heading."""
     parts = re.split(rf"^{HEADING}", report(data, "markdown"), flags=re.MULTILINE)[1:]
     bodies = {head.strip(): body.strip() for head, _, body in (part.partition("\n") for part in parts)}
+    of_each = {head.removeprefix(f"{title}: "): body for head, body in bodies.items() if head.startswith(f"{title}: ")}
+    if of_each:
+        return with_links(of_each) + "\n"
     if title not in bodies:
         sys.exit(f"the report of {data} has no part {title!r}; it has {', '.join(bodies)}")
     body = bodies[title]
     return (with_failed_cases(body) if title == "Stacks" else body) + "\n"
+
+
+def with_links(parts):
+    """Parts under headings of their own, and links to them."""
+    anchor = lambda name: name.replace("\\", "").lower()
+    links = ", ".join(f"[{name}](#{anchor(name)})" for name in parts)
+    return "\n\n".join([f"{links}.", *(f"{HEADING}{name}\n\n{body}" for name, body in parts.items())])
 
 
 def with_failed_cases(body):

@@ -306,7 +306,11 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         report::scores(&scores, columns, out)?;
     }
     let changed = scores.iter().filter(|score| !score.is_as_known()).count();
-    none_bad(changed, scores.len(), "results are not as known; see the list")
+    none_bad(
+        changed,
+        scores.len(),
+        "results are not the known ones (NEW, or passed although known to fail), so the exit code is 1",
+    )
 }
 
 /// Writes the trace of the one case, and the report of a case that failed, if they were asked for.

@@ -7,6 +7,7 @@
 
 mod cases;
 mod client;
+mod harm;
 mod kernel;
 pub mod known;
 mod lab;
@@ -22,6 +23,7 @@ use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::client::{Client, Offer, Out};
+pub use self::harm::Harm;
 pub(crate) use self::lab::{LATE, Lab, SOON, Setup, patient};
 pub use self::lab::{patience, run};
 pub(crate) use self::link::AnyLink;

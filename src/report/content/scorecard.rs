@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use conformance::{Layer, Outcome};
+use conformance::{Harm, Layer, Outcome};
 use netstacks::StackKind;
 
 use super::charts;
@@ -21,10 +21,18 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
         let of = (files.len() > 1).then_some(name);
         let section = |kind, title, headline, blocks| Section { kind, title, of: of.clone(), headline, blocks };
         let scores: Vec<_> = file.scores.iter().collect();
-        let blocks = vec![Block::Table(totals(&scores)), Block::Text(about(&scores, file.heads.first()))];
+        let about = about(&scores, file.heads.first());
+        let blocks = vec![Block::Table(totals(&scores)), Block::Table(harms(&scores)), Block::Text(about)];
         sections.push(section("overview", "Overview", Some(headline(&scores)), blocks));
         sections.push(section("cells", "Cases", None, vec![Block::Table(cases(&scores))]));
-        sections.push(section("failures", "Failures", None, vec![Block::Table(failures(&scores))]));
+        for stack in stacks(&scores) {
+            let table = failures(&scores, stack);
+            if !table.rows.is_empty() {
+                let of = of.iter().map(String::as_str).chain([stack.name()]).collect::<Vec<_>>().join(", ");
+                let blocks = vec![Block::Table(table)];
+                sections.push(Section { of: Some(of), ..section("failures", "Failures", None, blocks) });
+            }
+        }
         all.extend(scores);
     }
     let picture = charts::of_groups("cases passed, %", groups(&all), "Cases that each stack passes", KEY);
@@ -37,23 +45,43 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
     }
 }
 
-/// The results for a terminal: the tables, and the results that are not the known ones.
+/// The results for a terminal: the tables, a line for each failure, and why the program ends as it does.
 pub(in crate::report) fn outcome(scores: &[Score]) -> Vec<Block> {
     let scores: Vec<_> = scores.iter().collect();
     let mut blocks = vec![Block::Table(cases(&scores)), Block::Table(totals(&scores)), Block::Text(headline(&scores))];
-    let changes: Vec<_> = scores.iter().copied().filter(|score| !score.is_as_known()).map(change).collect();
-    if !changes.is_empty() {
-        blocks.push(Block::List("Not as known:", changes));
+    let failures: Vec<_> = failed(&scores).into_iter().map(failure).collect();
+    let count = failures.len();
+    if count > 0 {
+        blocks.push(Block::List("Failures, the worst first:", failures));
+    }
+    let passed = scores.iter().filter(|score| score.outcome == Outcome::Pass && score.known.is_some());
+    let passed: Vec<_> = passed.map(|score| format!("{} {}", score.netstack, with_known(score, &score.case))).collect();
+    if !passed.is_empty() {
+        blocks.push(Block::List("Passed, although known to fail:", passed));
+    }
+    if scores.iter().all(|score| score.is_as_known()) {
+        let failed = if count == 0 { "No case failed" } else { "Every failure is a known one" };
+        blocks.push(Block::Text(format!("{failed}, so the exit code is 0.")));
     }
     blocks
 }
 
-fn change(score: &Score) -> String {
-    let Score { netstack, case, expects, rfc, .. } = score;
-    match &score.outcome {
-        Outcome::Fail(seen) => format!("{netstack} {case}: {seen} (expected by {rfc}: {expects})"),
-        _ => format!("{netstack} {case} passes, and is known to fail: {}", score.known.as_deref().unwrap_or(UNKNOWN)),
-    }
+/// The scores of the cases that failed, of each stack the worst first.
+fn failed<'a>(scores: &[&'a Score]) -> Vec<&'a Score> {
+    let mut failed: Vec<_> = scores.iter().copied().filter(|score| score.has_failed()).collect();
+    // Stable: the cases keep their order.
+    failed.sort_by_key(|score| (score.netstack, score.outcome.harm()));
+    failed
+}
+
+fn failure(score: &Score) -> String {
+    let Score { netstack, case, rfc, expects, .. } = score;
+    with_known(score, &format!("{netstack} {case}: expected by {rfc}: {expects} Seen: {}", score.seen()))
+}
+
+/// A text about a score, and whether its failure is known.
+fn with_known(score: &Score, text: &str) -> String {
+    score.known.as_ref().map_or_else(|| format!("{text}; NEW"), |reason| format!("{text}; known: {reason}"))
 }
 
 /// The stacks, in the order in which tables list them.
@@ -153,16 +181,30 @@ fn word(score: &Score) -> String {
     }
 }
 
-fn failures(scores: &[&Score]) -> Table {
-    let failed: Vec<_> = scores.iter().filter(|score| matches!(score.outcome, Outcome::Fail(_))).collect();
+/// How many cases of each stack fail, by harm.
+fn harms(scores: &[&Score]) -> Table {
+    let mut table = Table::new("Failures");
+    table.push(Column::new("failures", false), Harm::ALL.map(|harm| harm.to_string()));
+    for stack in stacks(scores) {
+        let is_of = |score: &&&Score, harm| score.netstack == stack && score.outcome.harm() == Some(harm);
+        let count = |harm| scores.iter().filter(|score| is_of(score, harm)).count();
+        table.push(Column::new(stack.name(), true), Harm::ALL.map(|harm| count(harm).to_string()));
+    }
+    table
+}
+
+/// The failures of a stack, the worst first.
+fn failures(scores: &[&Score], stack: StackKind) -> Table {
+    let failed: Vec<_> = failed(scores).into_iter().filter(|score| score.netstack == stack).collect();
     let mut table = Table::new("Failures");
     let mut push = |title, value: &dyn Fn(&Score) -> String| {
         table.push(Column::new(title, false), failed.iter().map(|score| value(score)));
     };
-    push("stack", &|score| score.netstack.to_string());
+    push("harm", &|score| score.outcome.harm().map(|harm| harm.to_string()).unwrap_or_default());
+    push("subject", &|score| score.subject.clone());
     push("case", &|score| score.case.clone());
     push("the RFC asks", &|score| format!("{} ({})", score.expects, score.rfc));
-    push("what came", &|score| outcome_of(score).1.to_owned());
+    push("what came", &|score| score.seen().to_owned());
     push("why", &|score| score.known.clone().unwrap_or_else(|| "not known".to_owned()));
     let judge = of_kernel(scores);
     if !judge.is_empty() {
@@ -171,12 +213,12 @@ fn failures(scores: &[&Score]) -> Table {
     table
 }
 
-/// The result in a word, and what was seen or why the case does not apply.
-fn outcome_of(score: &Score) -> (&'static str, &str) {
-    match &score.outcome {
-        Outcome::Pass => ("pass", ""),
-        Outcome::Fail(seen) => ("fail", seen),
-        Outcome::NotApplicable(why) => ("not-applicable", why),
+/// The result in a word.
+const fn outcome_of(score: &Score) -> &'static str {
+    match score.outcome {
+        Outcome::Pass => "pass",
+        Outcome::Fail(_) => "fail",
+        Outcome::NotApplicable(_) => "not-applicable",
     }
 }
 
@@ -237,10 +279,12 @@ fn records(scores: &[&Score]) -> Table {
     push("title", &|score| score.title.clone());
     push("rfc", &|score| score.rfc.clone());
     push("expects", &|score| score.expects.clone());
-    push("outcome", &|score| outcome_of(score).0.to_owned());
-    push("seen", &|score| outcome_of(score).1.to_owned());
+    push("outcome", &|score| outcome_of(score).to_owned());
+    push("seen", &|score| score.seen().to_owned());
     push("known", &|score| score.known.clone().unwrap_or_default());
     push("workaround", &|score| score.workaround.clone().unwrap_or_default());
+    push("mtu", &|score| score.mtu.to_string());
+    push("harm", &|score| score.outcome.harm().map(|harm| harm.to_string()).unwrap_or_default());
     table
 }
 
@@ -259,43 +303,76 @@ pub(in crate::report) fn list(cases: &[conformance::Case]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    #![allow(clippy::expect_used, reason = "a test may panic")]
 
-    fn score(netstack: StackKind, case: &str, outcome: Outcome) -> Score {
-        let text = String::new;
-        Score {
-            netstack,
-            layer: Layer::Path,
-            offload: false,
-            mtu: 1500,
-            case: case.to_owned(),
-            subject: "ends".to_owned(),
-            title: text(),
-            rfc: text(),
-            expects: text(),
-            outcome,
-            known: None,
-            workaround: None,
-        }
+    use conformance::{Case, MTU, Ran, Run, known};
+
+    use super::*;
+    use crate::report::terminal::terminal;
+
+    fn score(stack: StackKind, case: &str, outcome: Outcome) -> Score {
+        let case = Case::all().find(|one| one.id == case).expect("a case");
+        let run = Run { stack, program: None, layer: Layer::Stack, offload: false, mtu: MTU, trace: None };
+        let ran = Ran { outcome, version: None, workarounds: Vec::new() };
+        Score::new(&case, &run, &ran, &known::of(stack))
+    }
+
+    fn printed(scores: &[Score]) -> String {
+        let mut out = Vec::new();
+        terminal(outcome(scores), None, &mut out).expect("memory has room");
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    /// The score of a case of ipstack. The list of known failures has `half-close` and not `handshake`.
+    fn of_ipstack(case: &str, outcome: Outcome) -> Score {
+        score(StackKind::Ipstack, case, outcome)
+    }
+
+    #[test]
+    fn each_failure_has_a_line_and_the_last_one_explains_the_exit_code() {
+        let fail = |seen: &str| Outcome::Fail(seen.to_owned());
+        let text = printed(&[
+            of_ipstack("handshake", fail("the MSS is 1")),
+            of_ipstack("half-close", fail("a read waited 2s in vain")),
+        ]);
+        let (_, failures) = text.split_once("Failures, the worst first:\n").unwrap_or_default();
+        let lines: Vec<_> = failures.lines().collect();
+        assert!(lines[0].starts_with("  ipstack half-close: expected by RFC 9293, 3.6, case 2: The server"), "{text}");
+        assert!(lines[0].contains(" Seen: a read waited 2s in vain; known: The adapter holds"), "{text}");
+        assert!(lines[1].ends_with(" Seen: the MSS is 1; NEW"), "{text}");
+        assert!(!text.contains("exit code"), "standard error has the reason: {text}");
+        let known = printed(&[
+            of_ipstack("handshake", Outcome::Pass),
+            of_ipstack("half-close", fail("a read waited 2s in vain")),
+        ]);
+        assert!(known.ends_with("\nEvery failure is a known one, so the exit code is 0.\n"), "{known}");
+        let passed = printed(&[of_ipstack("half-close", Outcome::Pass)]);
+        assert!(passed.contains("known to fail:\n  ipstack half-close; known: The adapter"), "{passed}");
+        let all_passed = printed(&[of_ipstack("handshake", Outcome::Pass)]);
+        assert!(all_passed.ends_with("No case failed, so the exit code is 0.\n"), "{all_passed}");
     }
 
     #[test]
     fn the_kernel_is_the_last_column_and_judges_the_cases() {
         let fail = || Outcome::Fail("silence".to_owned());
         let scores = [
-            score(StackKind::Kernel, "a", Outcome::Pass),
-            score(StackKind::Kernel, "b", fail()),
-            score(StackKind::Gvisor, "a", fail()),
-            score(StackKind::Gvisor, "b", Outcome::Pass),
+            score(StackKind::Kernel, "half-close", Outcome::Pass),
+            score(StackKind::Kernel, "fin-lost", fail()),
+            score(StackKind::Gvisor, "half-close", fail()),
+            score(StackKind::Gvisor, "fin-lost", Outcome::Pass),
         ];
         let scores: Vec<_> = scores.iter().collect();
         let titles: Vec<_> = totals(&scores).columns.into_iter().map(|column| column.title).collect();
         assert_eq!(titles, ["subject", "gvisor", "kernel"]);
         assert_eq!(totals(&scores).rows[2], ["passed by the kernel", "0 of 1", "1 of 1"]);
-        assert_eq!(cases(&scores).rows[0][..3], ["a", "FAIL", "pass"]);
-        let judged: Vec<_> = failures(&scores).rows.into_iter().map(|mut row| (row.remove(0), row.pop())).collect();
-        let word = |word: &str| Some(word.to_owned());
-        assert_eq!(judged, [("kernel".to_owned(), word("FAIL")), ("gvisor".to_owned(), word("pass"))]);
+        assert_eq!(cases(&scores).rows[0][..3], ["half-close", "FAIL", "pass"]);
+        for (stack, case, judgement) in
+            [(StackKind::Kernel, "fin-lost", "FAIL"), (StackKind::Gvisor, "half-close", "pass")]
+        {
+            let rows = failures(&scores, stack).rows;
+            assert_eq!((rows.len(), rows[0][2].as_str()), (1, case));
+            assert_eq!(rows[0].last().map(String::as_str), Some(judgement));
+        }
         assert_eq!(totals(&scores[2..]).rows.len(), 2, "without the kernel there is no judge");
     }
 }
