@@ -48,6 +48,8 @@ fn tcp(address: SocketAddr, config: &StackConfig) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     platform::set_socket_buffers(&socket, config.window)?;
     platform::set_user_timeout(&socket, config.user_timeout)?;
+    // Every kernel has it, and it is the one of RFC 5681. The default of a system may be another kind of control, as BBR.
+    platform::set_congestion_control(&socket, "reno")?;
     // The stacks deliver urgent bytes with the others.
     socket.set_out_of_band_inline(true)?;
     socket.bind(&address.into())?;

@@ -89,10 +89,10 @@ pub fn default_congestion_control() -> Option<String> {
 ///
 /// ```no_run
 /// let socket = std::net::TcpStream::connect("192.0.2.1:80")?;
-/// platform::set_congestion_control(&socket, "reno")?;
+/// platform::set_congestion_control(&socket2::SockRef::from(&socket), "reno")?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub fn set_congestion_control(socket: &TcpStream, name: &str) -> io::Result<()> {
+pub fn set_congestion_control(socket: &Socket, name: &str) -> io::Result<()> {
     Native::set_congestion_control(socket, name)
 }
 
@@ -255,6 +255,8 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
+    use socket2::SockRef;
+
     use super::*;
 
     #[test]
@@ -262,6 +264,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         assert_eq!(tcp_statistics(&socket).retransmits, Some(0));
+        let socket = SockRef::from(&socket);
         set_congestion_control(&socket, "reno").unwrap();
         assert_eq!(set_congestion_control(&socket, "no-such-thing").unwrap_err().kind(), io::ErrorKind::NotFound);
     }

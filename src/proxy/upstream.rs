@@ -41,11 +41,10 @@ impl Upstream {
     /// Connects to a server. Returns `TimedOut` if it does not reply.
     pub(super) async fn connect(&self, server: SocketAddr) -> io::Result<TcpStream> {
         let socket = self.socket(Domain::for_address(server), Type::STREAM, Protocol::TCP)?;
-        let socket = std::net::TcpStream::from(socket);
         if let Some(name) = &self.config.congestion {
             platform::set_congestion_control(&socket, name)?;
         }
-        let connecting = TcpSocket::from_std_stream(socket).connect(server);
+        let connecting = TcpSocket::from_std_stream(socket.into()).connect(server);
         let stream = tokio::time::timeout(self.config.connect_timeout, connecting).await??;
         // The client's bytes are forwarded as they come.
         stream.set_nodelay(true)?;

@@ -145,7 +145,7 @@ pub(crate) trait System {
         None
     }
 
-    fn set_congestion_control(_socket: &TcpStream, _name: &str) -> io::Result<()> {
+    fn set_congestion_control(_socket: &Socket, _name: &str) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

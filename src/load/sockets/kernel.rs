@@ -235,7 +235,7 @@ pub(crate) fn socket(
 fn set_up(socket: &net::TcpStream, congestion: Option<&str>) -> Result<Option<String>, SystemError> {
     // Small messages must not wait: a go, an acknowledgement, a request.
     socket.set_nodelay(true).map_err(|source| platform::Error::new(Class::Failed, "set up", "a socket", source))?;
-    match platform::set_congestion_control(socket, congestion.unwrap_or(CONGESTION)) {
+    match platform::set_congestion_control(&SockRef::from(socket), congestion.unwrap_or(CONGESTION)) {
         Ok(()) => Ok(Some(congestion.unwrap_or(CONGESTION).to_owned())),
         Err(_) if congestion.is_none() => Ok(platform::default_congestion_control()),
         Err(source) => {

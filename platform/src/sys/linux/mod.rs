@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
-use socket2::{SockRef, Socket};
+use socket2::Socket;
 
 mod cpu;
 mod datagrams;
@@ -142,8 +142,8 @@ impl System for Linux {
         line("/proc/sys/net/ipv4/tcp_congestion_control")
     }
 
-    fn set_congestion_control(socket: &TcpStream, name: &str) -> io::Result<()> {
-        SockRef::from(socket).set_tcp_congestion(name.as_bytes())
+    fn set_congestion_control(socket: &Socket, name: &str) -> io::Result<()> {
+        socket.set_tcp_congestion(name.as_bytes())
     }
 
     fn bind_to_interface(socket: &Socket, interface: &str, _ipv6: bool) -> io::Result<()> {
