@@ -146,11 +146,12 @@ lwip_sys_pcb_is_over(const struct tcp_pcb *pcb)
   return lwip_sys_failed == NULL && pcb->state == TIME_WAIT;
 }
 
-/* Whether a response of the peer is due: to data, to a FIN, or to a probe of its closed window. */
+/* Whether a response of the peer is due: to data or to a FIN. While its window is closed, lwIP's probes come ever more
+ * seldom, so the silence between two of them says nothing. */
 u8_t
 lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb)
 {
-  return lwip_sys_failed == NULL && (pcb->unacked != NULL || pcb->unsent != NULL);
+  return lwip_sys_failed == NULL && (pcb->unacked != NULL || (pcb->unsent != NULL && pcb->persist_backoff == 0));
 }
 
 /* Replaces tcp_recved(), which sends a window update at once. Here the flush at the end of the turn sends one
