@@ -16,6 +16,7 @@ pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[
     ("handshake", handshake::CASES),
     ("ends", ends::CASES),
     ("windows", windows::CASES),
+    ("windows", windows::receiver::CASES),
     ("loss", loss::CASES),
     ("segments", segments::CASES),
     ("datagrams", datagrams::CASES),

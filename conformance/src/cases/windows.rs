@@ -1,11 +1,14 @@
 //! Flow control.
 
+pub(super) mod receiver;
+
 use std::time::{Duration, Instant};
 
 use platform::packet::flags::{ACK, PSH};
 
 use crate::client::WINDOW_SCALE;
 use crate::lab::WINDOW;
+use crate::server::Sending;
 use crate::wire::Segment;
 use crate::{
     Case, Client, LATE, Lab, Offer, Out, SOON, Served, Setup, Step, Stop, Then, check, distance, patient, pattern, same,
@@ -94,8 +97,9 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// Sends until the window is full, or up to a limit, while the server does not read. Returns the bytes that were sent.
-fn fill(client: &mut Client, limit: usize) -> Step<Vec<u8>> {
+/// Sends until the window has room for `left` bytes, or up to a limit, while the server does not read. Returns the bytes
+/// that were sent.
+fn fill(client: &mut Client, limit: usize, left: usize) -> Step<Vec<u8>> {
     let bytes = pattern(9, limit);
     let mut sent = 0;
     let begin = client.next;
@@ -107,7 +111,7 @@ fn fill(client: &mut Client, limit: usize) -> Step<Vec<u8>> {
         let right = ack.ack.wrapping_sub(begin) + (u32::from(ack.window) << client.scale);
         check(right >= edge, || format!("the right edge moved from {edge} back to {right}"))?;
         edge = right;
-        let room = (edge as usize).min(limit) - sent;
+        let room = (edge as usize).min(limit).saturating_sub(sent + left);
         if room == 0 {
             return Ok(bytes[..sent].to_vec());
         }
@@ -191,7 +195,7 @@ fn fills(client: &mut Client, served: Served, window: u32) -> Step {
 fn window_closes(setup: &Setup) -> Step {
     let mut lab = setup.start_with(|config| config.window = 16 << 10)?;
     let (mut client, mut served) = lab.connect()?;
-    let bytes = fill(&mut client, 4 * WINDOW)?;
+    let bytes = fill(&mut client, 4 * WINDOW, 0)?;
     check(bytes.len() <= 32 << 10, || format!("{} bytes went into a window of 16 KiB", bytes.len()))?;
     same(&served.read(bytes.len())?, &bytes)?;
     lab.finish()
@@ -199,9 +203,14 @@ fn window_closes(setup: &Setup) -> Step {
 
 /// A connection with a full receive buffer, and the bytes in it.
 fn full(setup: &Setup) -> Step<(Lab, Client, Served, Vec<u8>)> {
+    full_but(setup, 0)
+}
+
+/// The same with room for `left` bytes.
+fn full_but(setup: &Setup, left: usize) -> Step<(Lab, Client, Served, Vec<u8>)> {
     let mut lab = setup.start_with(|config| config.window = 16 << 10)?;
     let (mut client, served) = lab.connect()?;
-    let bytes = fill(&mut client, 4 * WINDOW)?;
+    let bytes = fill(&mut client, 4 * WINDOW, left)?;
     Ok((lab, client, served, bytes))
 }
 
@@ -228,23 +237,26 @@ fn probe_answered(setup: &Setup) -> Step {
     lab.finish()
 }
 
-/// Returns a connection with a closed window of the client. The server has more to send.
-fn closed(setup: &Setup) -> Step<(Lab, Client, crate::server::Sending, Vec<u8>)> {
-    const WINDOW: u32 = 3000;
-    let mut lab = setup.start()?;
+/// Returns a connection with a closed window of the client. The server has more to send, and then ends its half.
+fn closed(setup: &Setup) -> Step<(Lab, Client, Sending, Vec<u8>)> {
     // Segments of 1,000 bytes fill the window exactly.
+    closed_with(setup.start()?, 3000, 20_000, Then::Shutdown)
+}
+
+/// Sends `len` bytes from the server to a client with this window, until the window is closed. Segments have up to
+/// 1,000 bytes.
+pub(super) fn closed_with(mut lab: Lab, window: u16, len: usize, then: Then) -> Step<(Lab, Client, Sending, Vec<u8>)> {
     let mut client = lab.client();
-    client.window = WINDOW as u16;
+    client.window = window;
     client.open(&Offer { mss: Some(1000), ..Offer::default() })?;
-    let served = lab.accept()?;
-    let sending = served.send(pattern(5, 20_000), Then::Shutdown);
-    let edge = client.expected.wrapping_add(WINDOW);
+    let sending = lab.accept()?.send(pattern(5, len), then);
+    let edge = client.expected.wrapping_add(window.into());
     let mut bytes = Vec::new();
-    while client.expected != edge {
+    while distance(client.expected, edge) > 0 {
         let segment =
             client.expect_within(LATE, "data that fills the window", |segment| !segment.payload.is_empty())?;
-        // The right edge stays where it is.
-        client.window = edge.wrapping_sub(segment.end()) as u16;
+        // The right edge stays where it is. A FIN may be the first number beyond it.
+        client.window = distance(segment.end(), edge).max(0) as u16;
         client.take(segment, &mut bytes)?;
     }
     Ok((lab, client, sending, bytes))
