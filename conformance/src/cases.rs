@@ -15,8 +15,10 @@ use crate::Case;
 pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[
     ("handshake", handshake::CASES),
     ("ends", ends::CASES),
+    ("ends", ends::window_zero::CASES),
     ("windows", windows::CASES),
     ("windows", windows::receiver::CASES),
+    ("windows", windows::sender::CASES),
     ("loss", loss::CASES),
     ("segments", segments::CASES),
     ("datagrams", datagrams::CASES),

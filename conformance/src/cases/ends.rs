@@ -1,5 +1,7 @@
 //! How connections end.
 
+pub(super) mod window_zero;
+
 use std::io::ErrorKind;
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! Flow control.
 
 pub(super) mod receiver;
+pub(super) mod sender;
 
 use std::time::{Duration, Instant};
 
