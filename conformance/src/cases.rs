@@ -6,6 +6,7 @@ mod handshake;
 mod hostile;
 mod loss;
 mod many;
+mod sack;
 mod segments;
 mod windows;
 
@@ -20,6 +21,7 @@ pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[
     ("windows", windows::receiver::CASES),
     ("windows", windows::sender::CASES),
     ("loss", loss::CASES),
+    ("loss", sack::CASES),
     ("segments", segments::CASES),
     ("datagrams", datagrams::CASES),
     ("many", many::CASES),

@@ -16,6 +16,9 @@ use crate::{LATE, SOON, Step, Stop, distance, patient};
 /// Kinds of options.
 pub(crate) const MSS: u8 = 2;
 pub(crate) const WINDOW_SCALE: u8 = 3;
+pub(crate) const SACK_PERMITTED: u8 = 4;
+pub(crate) const SACK: u8 = 5;
+pub(crate) const TIMESTAMPS: u8 = 8;
 
 /// The options and flags of a SYN.
 #[derive(Clone, Debug)]
@@ -83,6 +86,10 @@ pub(crate) struct Client {
     pub(crate) growth: u16,
     /// The shift count of the stack's windows.
     pub(crate) scale: u8,
+    /// The timestamp of our segments, and the newest one of the stack, which they echo. `None` sends neither.
+    pub(crate) stamps: Option<[u32; 2]>,
+    /// Whether our segments report the held ones (RFC 2018).
+    pub(crate) sack: bool,
     /// Whether the stack's FIN and all bytes before it have arrived.
     pub(crate) ended: bool,
     /// Segments that arrived out of order, by their sequence numbers.
@@ -107,6 +114,8 @@ impl Client {
             window: u16::MAX,
             growth: 0,
             scale: 0,
+            stamps: None,
+            sack: false,
             ended: false,
             held: BTreeMap::new(),
             seen: Vec::new(),
@@ -132,11 +141,39 @@ impl Client {
     /// Returns the packet of a segment.
     pub(crate) fn packet(&self, out: Out<'_>) -> Vec<u8> {
         let Out { flags, seq, ack, window, options, payload } = out;
+        let options = &[&self.options()[..], options].concat();
         let fields = TcpFields { sequence: seq, acknowledgement: ack, flags, window };
         let mut headers = [0; MAX_HEADERS_LEN];
         let Some(template) = &self.headers else { return Vec::new() };
         let len = template.write(fields, options, payload, Checksum::Filled, &mut headers);
         [&headers[..len], payload].concat()
+    }
+
+    /// Returns the options that all our segments have at present.
+    fn options(&self) -> Vec<u8> {
+        let mut options = Vec::new();
+        if let Some([own, echo]) = self.stamps {
+            options.extend([1, 1, TIMESTAMPS, 10]);
+            options.extend([own, echo].into_iter().flat_map(u32::to_be_bytes));
+        }
+        let blocks = self.blocks();
+        if self.sack && !blocks.is_empty() {
+            options.extend([1, 1, SACK, 2 + 8 * blocks.len() as u8]);
+            options.extend(blocks.into_iter().flatten().flat_map(u32::to_be_bytes));
+        }
+        options
+    }
+
+    /// Returns the last three ranges of sequence numbers that are held, the last one first.
+    fn blocks(&self) -> Vec<[u32; 2]> {
+        let mut blocks: Vec<[u32; 2]> = Vec::new();
+        for segment in self.held.values() {
+            match blocks.last_mut() {
+                Some([_, end]) if *end == segment.seq => *end = segment.end(),
+                _ => blocks.push([segment.seq, segment.end()]),
+            }
+        }
+        blocks.into_iter().rev().take(3).collect()
     }
 
     /// Sends a segment. The next sequence number stays the same.
@@ -222,6 +259,9 @@ impl Client {
         let segment = self.wire.borrow_mut().segment(self.key, until)?;
         if let Some(segment) = &segment {
             self.seen.push(self.describe(segment));
+            if let (Some([_, echo]), Some([own, _])) = (&mut self.stamps, segment.stamps()) {
+                *echo = own;
+            }
         }
         Ok(segment)
     }

@@ -18,6 +18,7 @@ use platform::packet::{TCP, TcpSegment, Transport, UDP, addresses, ip_len};
 use platform::vnet::{self, SuperPacket};
 use platform::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 
+use crate::client::{SACK, TIMESTAMPS};
 use crate::{AnyLink, Step, Stop, applies};
 
 /// How long a packet may wait for room on the link.
@@ -73,6 +74,22 @@ impl Segment {
                 _ => return None,
             };
         }
+    }
+
+    /// Returns its timestamp and its echo of ours (RFC 7323, 3).
+    pub(crate) fn stamps(&self) -> Option<[u32; 2]> {
+        let (own, echo) = self.option(TIMESTAMPS)?.split_first_chunk()?;
+        Some([u32::from_be_bytes(*own), u32::from_be_bytes(echo.try_into().ok()?)])
+    }
+
+    /// Returns the blocks of its SACK option (RFC 2018, 3).
+    pub(crate) fn blocks(&self) -> Vec<[u32; 2]> {
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
+        self.option(SACK)
+            .unwrap_or_default()
+            .chunks_exact(8)
+            .map(|block| [number(&block[..4]), number(&block[4..])])
+            .collect()
     }
 }
 
