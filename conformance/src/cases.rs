@@ -1,5 +1,6 @@
 //! The cases, by subject.
 
+mod congestion;
 mod datagrams;
 mod ends;
 mod handshake;
@@ -22,6 +23,7 @@ pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[
     ("windows", windows::sender::CASES),
     ("loss", loss::CASES),
     ("loss", sack::CASES),
+    ("congestion", congestion::CASES),
     ("segments", segments::CASES),
     ("datagrams", datagrams::CASES),
     ("many", many::CASES),

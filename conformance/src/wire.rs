@@ -39,6 +39,8 @@ pub(crate) struct Segment {
     /// Length of the IP packet, and whether routers may not fragment it.
     pub(crate) packet_len: usize,
     pub(crate) dont_fragment: bool,
+    /// The ECN field of the IP header (RFC 3168, 5).
+    pub(crate) ecn: u8,
     /// The number of the packet on the link. Segments of one super-packet have the same.
     pub(crate) packet: usize,
 }
@@ -293,6 +295,7 @@ impl Wire {
                 at: Instant::now(),
                 packet_len: packet.len(),
                 dont_fragment: packet[0] >> 4 == 6 || packet[6] & 0x40 != 0,
+                ecn: 3 & if packet[0] >> 4 == 6 { packet[1] >> 4 } else { packet[1] },
                 packet: self.packets,
             });
             return;
