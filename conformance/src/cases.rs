@@ -7,6 +7,7 @@ mod handshake;
 mod hostile;
 mod loss;
 mod many;
+mod options;
 mod sack;
 mod segments;
 mod windows;
@@ -24,6 +25,7 @@ pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[
     ("loss", loss::CASES),
     ("loss", sack::CASES),
     ("congestion", congestion::CASES),
+    ("options", options::CASES),
     ("segments", segments::CASES),
     ("datagrams", datagrams::CASES),
     ("many", many::CASES),
