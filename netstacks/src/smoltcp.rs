@@ -44,7 +44,7 @@ use crate::driven::segment::{self, Segment};
 use crate::driven::{self, DrivenDatagrams, DrivenListener, Flow, FlowId, Stage, Table};
 use crate::offload::Offload;
 use crate::recovery::{HEADERS, Lost};
-use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started};
+use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started, is_host};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "0.14.0";
@@ -170,7 +170,12 @@ impl<L: Link> SmoltcpEngine<L> {
             return Arrival::parse(packet).map_or(Class::Other, Class::Datagram);
         };
         let Some(flow) = self.table.find(&segment.key) else {
-            return if segment.opens { self.begin(segment.key, now) } else { Class::Other };
+            return match segment.key {
+                // RFC 9293, 3.9.2.3; RFC 1122, 3.2.1.3: groups and loopback addresses have no connections.
+                FlowKey { local, peer } if !is_host(local.ip()) || !is_host(peer.ip()) => Class::Unwelcome,
+                key if segment.opens => self.begin(key, now),
+                _ => Class::Other,
+            };
         };
         match &self.table[flow] {
             Place::HalfOpen(half_open) => {
@@ -187,7 +192,7 @@ impl<L: Link> SmoltcpEngine<L> {
                         Class::Segment(flow)
                     }
                     Verdict::Drop => Class::Unwelcome,
-                    Verdict::Challenge { is_throttled } => self.challenge(flow, &segment, is_throttled),
+                    Verdict::Challenge => self.challenge(flow, &segment),
                     Verdict::Reopen => {
                         if matches!(self.table.stage(flow), Some(Stage::Orphaned | Stage::TimeWait)) {
                             self.forget(flow);
@@ -202,8 +207,9 @@ impl<L: Link> SmoltcpEngine<L> {
     }
 
     /// Puts a segment in the place of the next packet to which smoltcp replies with an acknowledgement of what it
-    /// expects. smoltcp throttles replies to segments without data.
-    fn challenge(&mut self, flow: FlowId, segment: &Segment, is_throttled: bool) -> Class {
+    /// expects. If the segment has no data, smoltcp limits such replies to one a second (RFC 5961, 7). In TIME-WAIT that
+    /// would also delay the acknowledgement of the peer's FIN.
+    fn challenge(&mut self, flow: FlowId, segment: &Segment) -> Class {
         let Some(connection) = self.table[flow].open() else { return Class::Unwelcome };
         let edges = connection.edges();
         let fields = TcpFields {
@@ -214,7 +220,7 @@ impl<L: Link> SmoltcpEngine<L> {
         };
         let Some(headers) = TcpHeaders::new(segment.key.peer, segment.key.local) else { return Class::Unwelcome };
         let mut packet = [0; MAX_HEADERS_LEN];
-        let data: &[u8] = if is_throttled { &[] } else { &[0] };
+        let data: &[u8] = if connection.socket.state() == State::TimeWait { &[0] } else { &[] };
         let len = headers.write(fields, &[], data, Checksum::Partial, &mut packet);
         self.device.replace(&packet[..len + data.len()]);
         Class::Segment(flow)

@@ -14,10 +14,8 @@ pub(super) enum Verdict {
     /// smoltcp gets it.
     Pass,
     Drop,
-    /// The peer gets an acknowledgement of what is expected. If both sides could go on like that, it is throttled.
-    Challenge {
-        is_throttled: bool,
-    },
+    /// The peer gets an acknowledgement of what is expected.
+    Challenge,
     /// The SYN of a new connection: the old one is over.
     Reopen,
 }
@@ -43,16 +41,16 @@ fn screen_synchronized(edges: &Edges, oldest: u32, segment: &Segment) -> Verdict
             if segment.sequence == edges.expected {
                 Verdict::Pass
             } else if edges.has_room_for(segment.sequence, 0) {
-                Verdict::Challenge { is_throttled: false }
+                Verdict::Challenge
             } else {
                 Verdict::Drop
             }
         }
         // RFC 5961, 4.2. The peer answers with a RST, and not with another SYN.
-        flags if flags & SYN != 0 => Verdict::Challenge { is_throttled: false },
+        flags if flags & SYN != 0 => Verdict::Challenge,
         // smoltcp would take an acknowledgement of bytes that are queued and not sent. RFC 5961, 5.2 has the other limit.
         ACK if is_before(edges.sent, segment.acknowledgement) || is_before(segment.acknowledgement, oldest) => {
-            Verdict::Challenge { is_throttled: true }
+            Verdict::Challenge
         }
         _ => Verdict::Pass,
     }
@@ -88,18 +86,17 @@ mod tests {
 
     #[test]
     fn a_segment_that_cannot_be_the_peers_is_challenged_or_dropped() {
-        let challenge = |is_throttled| Verdict::Challenge { is_throttled };
         for (flags, sequence, acknowledgement, expected) in [
             (ACK, 1000, 100, Verdict::Pass),
             (ACK, 1000, 200, Verdict::Pass),
-            (ACK, 1000, 201, challenge(true)),
+            (ACK, 1000, 201, Verdict::Challenge),
             (ACK, 1000, 50, Verdict::Pass),
-            (ACK, 1000, 49, challenge(true)),
-            (SYN, 1000, 0, challenge(false)),
-            (SYN | ACK, 1000, 100, challenge(false)),
+            (ACK, 1000, 49, Verdict::Challenge),
+            (SYN, 1000, 0, Verdict::Challenge),
+            (SYN | ACK, 1000, 100, Verdict::Challenge),
             (RST, 1000, 0, Verdict::Pass),
-            (RST | ACK, 1001, 100, challenge(false)),
-            (RST, 1499, 0, challenge(false)),
+            (RST | ACK, 1001, 100, Verdict::Challenge),
+            (RST, 1499, 0, Verdict::Challenge),
             (RST, 1500, 0, Verdict::Drop),
             (RST, 999, 0, Verdict::Drop),
         ] {
