@@ -311,12 +311,14 @@ adopt_destination_v4(const struct pbuf *p)
 static u8_t
 adopt_destination_v6(const struct pbuf *p)
 {
-  ip6_addr_t to;
+  ip6_addr_t from, to;
   if (p->len < IP6_HLEN || is_unwanted(IP6H_NEXTH((const struct ip6_hdr *)p->payload))) {
     return 0;
   }
+  ip6_addr_copy_from_packed(from, ((const struct ip6_hdr *)p->payload)->src);
   ip6_addr_copy_from_packed(to, ((const struct ip6_hdr *)p->payload)->dest);
-  if (ip6_addr_ismulticast(&to) || ip6_addr_isloopback(&to) || ip6_addr_isany(&to)) {
+  /* lwIP would reply to the loopback address. No packet from outside may have it (RFC 4291, 2.5.3). */
+  if (ip6_addr_ismulticast(&to) || ip6_addr_isloopback(&to) || ip6_addr_isany(&to) || ip6_addr_isloopback(&from)) {
     return 0;
   }
   ip_addr_copy_from_ip6(interface.ip6_addr[0], to);
