@@ -31,6 +31,7 @@ pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[
     ("many", many::CASES),
     ("hostile", hostile::syns::CASES),
     ("hostile", hostile::reuse::CASES),
+    ("hostile", hostile::guesses::CASES),
     ("hostile", hostile::received::CASES),
     ("hostile", hostile::acknowledged::CASES),
     ("hostile", hostile::crowds::CASES),

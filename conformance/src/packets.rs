@@ -114,15 +114,16 @@ pub(crate) fn with_extension(packet: &[u8], number: u8, header: &[u8]) -> Vec<u8
     extended
 }
 
-/// Adds four bytes of options to an IPv4 packet: three no-operations, and the end of the list.
-pub(crate) fn with_ip_options(packet: &[u8]) -> Vec<u8> {
+/// Adds options to an IPv4 packet: a multiple of four bytes.
+pub(crate) fn with_ip_options(packet: &[u8], options: &[u8]) -> Vec<u8> {
     let mut extended = packet.to_vec();
-    extended.splice(20..20, [1, 1, 1, 0]);
-    extended[0] = 0x46;
+    extended.splice(20..20, options.iter().copied());
+    let header_len = 20 + options.len();
+    extended[0] = 0x40 | (header_len / 4) as u8;
     let len = extended.len() as u16;
     extended[2..4].copy_from_slice(&len.to_be_bytes());
     extended[10..12].fill(0);
-    let checksum = !sum(&extended[..24]);
+    let checksum = !sum(&extended[..header_len]);
     extended[10..12].copy_from_slice(&checksum.to_be_bytes());
     extended
 }

@@ -31,6 +31,11 @@ pub(super) const CASES: &[Case] = &[
         "RFC 9293, 3.10.7.4",
         "Reads fail with \"connection reset\".",
     ),
+    Case::new("rst-with-data", rst_with_data).about(
+        "The client resets the connection with a RST that has a text",
+        "RFC 9293, 3.5.3; RFC 1122, 4.2.2.12",
+        "The read fails with \"connection reset\". The text is not data.",
+    ),
     Case::new("rst-to-writer", rst_to_writer).about(
         "The client resets while the server waits for room to write",
         "RFC 9293, 3.10.7.4",
@@ -154,6 +159,15 @@ fn rst_to_reader(setup: &Setup) -> Step {
     let (client, mut served) = lab.connect()?;
     check(served.is_quiet(Duration::from_millis(20)), || "a read returned without data".to_owned())?;
     client.rst()?;
+    expect_reset(served.read_error()?)?;
+    lab.still_serves()?;
+    lab.finish()
+}
+
+fn rst_with_data(setup: &Setup) -> Step {
+    let mut lab = setup.start()?;
+    let (client, mut served) = lab.connect()?;
+    client.put(Out { flags: RST | ACK, payload: b"the server's time is over", ..client.out() })?;
     expect_reset(served.read_error()?)?;
     lab.still_serves()?;
     lab.finish()

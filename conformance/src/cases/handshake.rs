@@ -86,6 +86,11 @@ pub(super) const CASES: &[Case] = &[
         "RFC 9293, 3.10.7.1 and 3.10.7.2",
         "A RST with the number that the ACK has acknowledged.",
     ),
+    Case::new("syn-ack-without-connection", syn_ack_without_connection).about(
+        "A SYN+ACK to a port without a connection",
+        "RFC 9293, 3.10.7.1 and 3.10.7.2",
+        "A RST with the number that the SYN+ACK has acknowledged: the stack has sent no SYN.",
+    ),
     Case::new("rst-without-connection", rst_without_connection).about(
         "A RST to a port without a connection",
         "RFC 9293, 3.10.7.1",
@@ -328,10 +333,19 @@ fn backlog_full(setup: &Setup) -> Step {
 }
 
 fn ack_without_connection(setup: &Setup) -> Step {
+    without_connection(setup, ACK)
+}
+
+fn syn_ack_without_connection(setup: &Setup) -> Step {
+    without_connection(setup, SYN | ACK)
+}
+
+/// Sends a segment with these flags, which must be answered with a RST.
+fn without_connection(setup: &Setup, flags: u8) -> Step {
     let mut lab = setup.start()?;
     let mut client = lab.client();
     client.expected = 0x0102_0304;
-    client.ack()?;
+    client.put(Out { flags, ..client.out() })?;
     let rst = client.expect("RST", |segment| segment.has(RST))?;
     check(rst.seq == client.expected, || format!("the RST has the number {}, and not that of the ACK", rst.seq))?;
     lab.still_serves()?;

@@ -4,6 +4,7 @@
 
 pub(super) mod acknowledged;
 pub(super) mod crowds;
+pub(super) mod guesses;
 pub(super) mod malformed;
 pub(super) mod received;
 pub(super) mod reuse;
@@ -30,7 +31,7 @@ fn stranger(lab: &Lab, number: u16) -> Client {
 }
 
 /// Sends many packets.
-fn flood(lab: &Lab, packets: impl IntoIterator<Item = Vec<u8>>) -> Step {
+pub(super) fn flood(lab: &Lab, packets: impl IntoIterator<Item = Vec<u8>>) -> Step {
     for (index, packet) in packets.into_iter().enumerate() {
         lab.send_packet(&packet)?;
         if index % AT_ONCE == AT_ONCE - 1 {
@@ -48,7 +49,7 @@ fn again(client: &mut Client) -> Step<Segment> {
 }
 
 /// Says in the failure of a step which step it was.
-fn named<T>(step: Step<T>, name: impl FnOnce() -> String) -> Step<T> {
+pub(super) fn named<T>(step: Step<T>, name: impl FnOnce() -> String) -> Step<T> {
     step.map_err(|stop| match stop {
         Stop::Fail(seen) => Stop::Fail(format!("{}: {seen}", name())),
         other @ Stop::NotApplicable(_) => other,

@@ -9,7 +9,10 @@ use std::time::Duration;
 use platform::packet::flags::{ACK, PSH, URG};
 
 pub(super) use self::forged::from_the_stack;
-use self::forged::{ack_of_the_future, blind_rst, blind_syn, icmp_too_big, icmp_unreachable, rst_outside_window};
+use self::forged::{
+    ack_of_the_future, blind_fin, blind_rst, blind_syn, blind_syn_ack, icmp_too_big, icmp_unreachable,
+    rst_outside_window,
+};
 use self::options::{
     header_length_wrong, mss_announced, mss_large, mss_missing, mss_small, mss_zero, options_malformed, options_unknown,
 };
@@ -158,6 +161,16 @@ pub(super) const CASES: &[Case] = &[
         "A SYN within the window of an open connection",
         "RFC 5961, 4.2; RFC 9293, 3.10.7.4",
         "A challenge ACK. The connection stays open.",
+    ),
+    Case::new("blind-syn-ack", blind_syn_ack).about(
+        "A SYN+ACK within the window of an open connection",
+        "RFC 5961, 4.2; RFC 9293, 3.10.7.4",
+        "A challenge ACK. The connection stays open.",
+    ),
+    Case::new("blind-fin", blind_fin).about(
+        "A FIN with the expected number that acknowledges what was never sent",
+        "RFC 9293, 3.10.7.4; RFC 5961, 5.2",
+        "It is dropped and answered with an ACK. The stream does not end.",
     ),
     Case::new("ack-of-the-future", ack_of_the_future).about(
         "A data segment that acknowledges what was never sent",

@@ -37,6 +37,11 @@ pub(in super::super) const CASES: &[Case] = &[
             "They are dropped: the connection goes on, and new ones open.",
         )
         .ipv6(),
+    Case::new("ipv4-options-nonsense", ipv4_options_nonsense).about(
+        "IPv4 options of every usual type with wrong lengths and pointers",
+        "RFC 791, 3.1; RFC 1122, 3.2.1.8",
+        "The stack does not crash or hang: the connection goes on, and new ones open.",
+    ),
     Case::new("fragments-nonsense", fragments_nonsense).about(
         "Fragments that overlap, lie within each other, end beyond 65,535 bytes, or have no payload",
         "RFC 1858, 2 and 3; RFC 3128",
@@ -138,6 +143,17 @@ fn ip_length_wrong_ipv6(setup: &Setup) -> Step {
         let len = packet.len() as u16 - 40;
         let lens = [0, 1, 19, 20, 21, len - 1, len + 1, len + 1000, u16::MAX];
         lens.map(|len| packets::with_ip_bytes(packet.to_vec(), 4, &len.to_be_bytes())).into()
+    })
+}
+
+fn ipv4_options_nonsense(setup: &Setup) -> Step {
+    // Record route, time stamp, security, source routes, stream identifier, router alert, and an unknown one.
+    const KINDS: [u8; 8] = [7, 68, 130, 131, 137, 136, 148, 94];
+    const LENS: [u8; 9] = [0, 1, 2, 3, 4, 7, 8, 12, 255];
+    survives(setup, |packet| {
+        let options = KINDS.into_iter().flat_map(|kind| LENS.map(|len| (kind, len)));
+        let with_pointer = options.flat_map(|(kind, len)| [0, 4, 5, 9, 255].map(|pointer| [kind, len, pointer, 1]));
+        with_pointer.map(|first| packets::with_ip_options(packet, &[&first[..], &[10, 1, 0, 3]].concat())).collect()
     })
 }
 

@@ -62,6 +62,11 @@ pub(in super::super) const CASES: &[Case] = &[
             "Silence. New connections open.",
         )
         .ipv6(),
+    Case::new("port-zero", port_zero).about(
+        "SYNs from port 0 and to port 0",
+        "RFC 6335, 6",
+        "The stack does not crash or hang: new connections open.",
+    ),
     Case::new("mss-tiny", mss_tiny).about(
         "The SYN has an MSS of 1; the server writes 4,000 bytes",
         "RFC 9293, 3.7.1; CVE-2019-11479",
@@ -226,6 +231,18 @@ fn strange_sources(setup: &Setup) -> Step {
         client.syn(&Offer::default())?;
         let during = Duration::from_millis(50);
         named(client.expect_none(during, "an answer", |_| true), || format!("to {source}"))?;
+    }
+    lab.still_serves()?;
+    lab.finish()
+}
+
+fn port_zero(setup: &Setup) -> Step {
+    let mut lab = setup.start()?;
+    let with_port = |address: SocketAddr, port| SocketAddr::new(address.ip(), port);
+    let (peer, server) = (lab.client().local, lab.server());
+    let ends = [(with_port(peer, 0), server), (peer, with_port(server, 0)), (with_port(peer, 0), with_port(server, 0))];
+    for (from, to) in ends {
+        lab.send_packet(&syn(&lab.client_from(from, to)))?;
     }
     lab.still_serves()?;
     lab.finish()

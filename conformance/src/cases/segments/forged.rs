@@ -39,6 +39,14 @@ pub(super) fn blind_syn(setup: &Setup) -> Step {
     forged(setup, |client| Out { flags: SYN, seq: client.next.wrapping_add(100), ack: 0, ..client.out() }, true)
 }
 
+pub(super) fn blind_syn_ack(setup: &Setup) -> Step {
+    forged(setup, |client| Out { flags: SYN | ACK, seq: client.next.wrapping_add(100), ..client.out() }, true)
+}
+
+pub(super) fn blind_fin(setup: &Setup) -> Step {
+    forged(setup, |client| Out { flags: FIN | ACK, ack: client.expected.wrapping_add(100_000), ..client.out() }, true)
+}
+
 pub(super) fn ack_of_the_future(setup: &Setup) -> Step {
     let future = |client: &Client| Out {
         flags: ACK | PSH,

@@ -29,7 +29,8 @@ fn wrapped(setup: &Setup, wrap: impl Fn(&[u8]) -> Vec<u8>) -> Step {
 }
 
 pub(super) fn ipv4_options(setup: &Setup) -> Step {
-    wrapped(setup, packets::with_ip_options)
+    // Three no-operations, and the end of the list.
+    wrapped(setup, |packet| packets::with_ip_options(packet, &[1, 1, 1, 0]))
 }
 
 pub(super) fn ipv6_hop_by_hop(setup: &Setup) -> Step {
