@@ -28,6 +28,8 @@ pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[
     ("options", options::CASES),
     ("segments", segments::CASES),
     ("datagrams", datagrams::CASES),
+    ("datagrams", datagrams::unusual::CASES),
+    ("datagrams", datagrams::super_packets::CASES),
     ("many", many::CASES),
     ("hostile", hostile::syns::CASES),
     ("hostile", hostile::reuse::CASES),

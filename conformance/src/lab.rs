@@ -21,7 +21,7 @@ use crate::process::{self, Program};
 use crate::protocol::Device;
 use crate::recording::Recording;
 use crate::server::{AnyDatagrams, AnyListener, Running, Served, Start};
-use crate::wire::{Arrived, Wire};
+use crate::wire::{Arrived, Message, Wire};
 use crate::{Case, Layer, Outcome, Ran, Run, Step, Stop, applies, check, same};
 
 /// Timeout of an answer that is due at once.
@@ -157,7 +157,7 @@ impl Setup {
         // On a link that vouches for them, only the kernel itself does.
         let verifies_checksums = self.stack == StackKind::Kernel || !peer.capabilities().checksum.rx;
         Ok(Lab {
-            wire: Rc::new(RefCell::new(Wire::new(peer, link::is_stack))),
+            wire: Rc::new(RefCell::new(Wire::new(peer))),
             listener: Some(listener),
             datagrams: Some(datagrams),
             driver: self.runtime.spawn(driver),
@@ -338,6 +338,16 @@ impl Lab {
         self.wire().datagram(Instant::now() + patient(within))
     }
 
+    /// Waits for an ICMP message from the stack.
+    pub(crate) fn message(&self, within: Duration) -> Step<Option<Message>> {
+        self.wire().message(Instant::now() + patient(within))
+    }
+
+    /// Drops the server's datagrams: it has no open port any more.
+    pub(crate) fn drop_datagrams(&mut self) {
+        self.datagrams = None;
+    }
+
     /// Returns the next datagram that the server receives in time, with its destination and its sender.
     pub(crate) fn received(&self, within: Duration) -> Step<Option<(Vec<u8>, [SocketAddr; 2])>> {
         let Some(datagrams) = &self.datagrams else { return Ok(None) };
@@ -355,6 +365,17 @@ impl Lab {
     /// Sends a datagram from the server.
     pub(crate) fn send_datagram(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
         self.datagrams.as_ref().map_or(Ok(()), |datagrams| datagrams.try_send(local, peer, payload))
+    }
+
+    /// Sends datagrams of `segment_len` bytes each from the server. Returns the bytes of those that were sent.
+    pub(crate) fn send_datagrams(
+        &self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        payloads: &[u8],
+        segment_len: usize,
+    ) -> io::Result<usize> {
+        self.datagrams.as_ref().map_or(Ok(0), |datagrams| datagrams.try_send_batch(local, peer, payloads, segment_len))
     }
 }
 

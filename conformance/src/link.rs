@@ -2,6 +2,8 @@
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use platform::{
@@ -20,46 +22,58 @@ pub const MTU: u16 = 1500;
 const DEPTH: u16 = 4096;
 
 /// A link of any type. Its calls are indirect, which is fine: a case measures no speed.
-pub(crate) struct AnyLink(Box<dyn Link>);
+pub(crate) struct AnyLink {
+    link: Box<dyn Link>,
+    /// Whether UDP super-packets may be sent: the other end of a memory link has asked for them, or this is a device, which
+    /// cuts them if it has to.
+    segments_udp: Arc<AtomicBool>,
+}
 
 impl AnyLink {
     pub(crate) fn new(link: impl Link) -> Self {
-        Self(Box::new(link))
+        Self { link: Box::new(link), segments_udp: Arc::new(true.into()) }
     }
 
     /// Records all packets.
     pub(crate) fn traced(self, trace: Recording) -> Self {
-        Self::new(Traced::new(self, trace))
+        let segments_udp = Arc::clone(&self.segments_udp);
+        Self { segments_udp, ..Self::new(Traced::new(self, trace)) }
+    }
+
+    pub(crate) fn segments_udp(&self) -> bool {
+        self.segments_udp.load(Ordering::Relaxed)
     }
 }
 
 impl Link for AnyLink {
     fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+        self.link.capabilities()
     }
 
     fn enable_udp_segmentation(&mut self) -> bool {
-        self.0.enable_udp_segmentation()
+        let is_on = self.link.enable_udp_segmentation();
+        self.segments_udp.fetch_or(is_on, Ordering::Relaxed);
+        is_on
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
-        self.0.try_recv(buffers)
+        self.link.try_recv(buffers)
     }
 
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        self.0.try_send(meta, slices)
+        self.link.try_send(meta, slices)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.link.flush()
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_readable(cx)
+        self.link.poll_readable(cx)
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_writable(cx)
+        self.link.poll_writable(cx)
     }
 }
 
@@ -84,11 +98,32 @@ pub(crate) fn stack_addresses(ipv6: bool) -> [SocketAddr; 5] {
         .map(|(host, port)| SocketAddr::new(ip(ipv6, 2, host), port))
 }
 
-/// Returns whether an address is in the stack's network.
-pub(crate) fn is_stack(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.octets()[..2] == [10, 2],
-        IpAddr::V6(address) => address.segments()[..3] == [0xfd10, 0, 2],
+/// The sender of a packet, by its source address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Stack,
+    /// The stack, with an address of the peer's network, or one that no host can have.
+    Forged,
+    /// The system, which forwards packets and has the first address of each network.
+    System,
+}
+
+impl Origin {
+    pub(crate) fn of(source: IpAddr) -> Self {
+        let (network, host) = match source {
+            IpAddr::V4(source) if source.is_broadcast() || source.is_multicast() => return Self::Forged,
+            IpAddr::V6(source) if source.is_multicast() => return Self::Forged,
+            IpAddr::V4(source) => (source.to_bits() >> 16, source.to_bits() & 0xffff),
+            IpAddr::V6(source) => match source.segments() {
+                [0xfd10, 0, network, 0, 0, 0, 0, host] => (0x0a00 | u32::from(network), u32::from(host)),
+                _ => return Self::System,
+            },
+        };
+        match (network, host) {
+            (0x0a02, _) => Self::Stack,
+            (0x0a01, host) if host != 1 => Self::Forged,
+            _ => Self::System,
+        }
     }
 }
 
@@ -112,7 +147,9 @@ pub(crate) fn ends(layer: Layer, ipv6: bool, offload: bool, mtu: u16) -> Result<
             };
             capabilities.batch = 32;
             let (stack, peer) = MemoryLink::pair_of(capabilities, DEPTH.into());
-            Ok([AnyLink::new(stack), AnyLink::new(peer)])
+            let segments_udp = Arc::default();
+            let stack = AnyLink { segments_udp: Arc::clone(&segments_udp), ..AnyLink::new(stack) };
+            Ok([stack, AnyLink { segments_udp, ..AnyLink::new(peer) }])
         }
         Layer::Path => Ok([device(Side::Stack, ipv6, offload, mtu)?, device(Side::Peer, ipv6, offload, mtu)?]),
     }

@@ -53,6 +53,13 @@ impl<L: Listener> AnyListener for L {
 pub(crate) trait AnyDatagrams: Send {
     fn recv<'a>(&'a self, buffer: &'a mut [u8]) -> Boxed<'a, Datagram>;
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
+    fn try_send_batch(
+        &self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        payloads: &[u8],
+        segment_len: usize,
+    ) -> io::Result<usize>;
 }
 
 impl<D: Datagrams> AnyDatagrams for D {
@@ -62,6 +69,16 @@ impl<D: Datagrams> AnyDatagrams for D {
 
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
         Datagrams::try_send(self, local, peer, payload)
+    }
+
+    fn try_send_batch(
+        &self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        payloads: &[u8],
+        segment_len: usize,
+    ) -> io::Result<usize> {
+        Datagrams::try_send_batch(self, local, peer, payloads, segment_len)
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -14,12 +15,13 @@ use std::time::{Duration, Instant};
 
 use platform::packet::checksum::sum;
 use platform::packet::flags::{ACK, FIN, PSH, RST, SYN, URG};
-use platform::packet::{TCP, TcpSegment, Transport, UDP, addresses, ip_len};
+use platform::packet::{ICMP, ICMPV6, TCP, TcpSegment, Transport, UDP, addresses, ip_len, write_partial_udp_checksum};
 use platform::vnet::{self, SuperPacket};
 use platform::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 
 use crate::client::{SACK, TIMESTAMPS};
-use crate::{AnyLink, Step, Stop, applies};
+use crate::link::{AnyLink, Origin};
+use crate::{Step, Stop, applies, check};
 
 /// How long a packet may wait for room on the link.
 const ROOM: Duration = Duration::from_secs(2);
@@ -113,7 +115,36 @@ impl fmt::Display for Segment {
 pub(crate) struct Arrived {
     pub(crate) source: IpAddr,
     pub(crate) source_port: u16,
+    pub(crate) checksum: u16,
     pub(crate) payload: Vec<u8>,
+}
+
+/// An ICMP message from the stack (RFC 792, RFC 4443).
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    /// Its type and code.
+    pub(crate) kind: [u8; 2],
+    /// Everything after the checksum.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Message {
+    /// Checks that an ICMP error is about this packet: its addresses, and its quote of at least `least` bytes.
+    pub(crate) fn is_about(&self, packet: &[u8], least: usize) -> Step {
+        let ends = addresses(packet);
+        check(ends == Some((self.destination, self.source)), || {
+            format!("the error is from {} to {}", self.source, self.destination)
+        })?;
+        // Routers change the hop limit, and with it the checksum of an IPv4 header.
+        let changed = if self.source.is_ipv6() { 7..8 } else { 8..12 };
+        let kept = |bytes: &[u8]| [&bytes[..changed.start], &bytes[changed.end..]].concat();
+        let quote = self.body.get(4..).unwrap_or_default();
+        check(quote.len() >= least && kept(packet).starts_with(&kept(quote)), || {
+            format!("the error quotes {} bytes, and they are not the first of the packet", quote.len())
+        })
+    }
 }
 
 /// The ports and addresses of a TCP connection: the peer's port, the stack's address and port.
@@ -126,15 +157,14 @@ pub(crate) struct Wire {
     scratch: Vec<u8>,
     segments: HashMap<Key, VecDeque<Segment>>,
     datagrams: VecDeque<Arrived>,
-    /// Fragments and everything that is neither TCP nor UDP.
-    pub(crate) others: Vec<Vec<u8>>,
+    messages: VecDeque<Message>,
+    /// Fragments, and packets of other protocols.
+    others: VecDeque<Vec<u8>>,
     /// Why a packet of the stack is invalid; the first one only.
     pub(crate) violation: Option<String>,
     packets: usize,
     /// Super-packets that have arrived.
     pub(crate) super_packets: usize,
-    /// Returns whether an address is the stack's. Packets from others are the system's own, and ignored.
-    is_stack: fn(IpAddr) -> bool,
     waker: Waker,
 }
 
@@ -148,7 +178,7 @@ impl Wake for Unpark {
 
 impl Wire {
     /// Must be used on the calling thread only: the waker unparks that thread.
-    pub(crate) fn new(link: AnyLink, is_stack: fn(IpAddr) -> bool) -> Self {
+    pub(crate) fn new(link: AnyLink) -> Self {
         let capabilities = link.capabilities();
         let room = capabilities.max_packet_len.max(capabilities.mtu);
         Self {
@@ -158,11 +188,11 @@ impl Wire {
             link,
             segments: HashMap::new(),
             datagrams: VecDeque::new(),
-            others: Vec::new(),
+            messages: VecDeque::new(),
+            others: VecDeque::new(),
             violation: None,
             packets: 0,
             super_packets: 0,
-            is_stack,
             waker: Waker::from(Arc::new(Unpark(thread::current()))),
         }
     }
@@ -193,6 +223,19 @@ impl Wire {
         result
     }
 
+    /// Sends a datagram as a packet with a partial checksum: a super-packet of datagrams with `segment_len` bytes, if that
+    /// is less than its payload. Ends the case if the stack takes none.
+    pub(crate) fn send_unsummed(&mut self, mut datagram: Vec<u8>, segment_len: usize) -> Step {
+        let len = datagram.len();
+        write_partial_udp_checksum(&mut datagram, len);
+        let headers_len = if datagram[0] >> 4 == 6 { 48 } else { 28 };
+        let gso_size = NonZeroU16::new(segment_len as u16).filter(|_| len - headers_len > segment_len);
+        if gso_size.is_some() && !self.link.segments_udp() {
+            return Err(Stop::NotApplicable("the stack takes no UDP super-packets: the link cuts them".to_owned()));
+        }
+        self.send_with(PacketMeta { checksum: Checksum::Partial, gso_size }, &datagram)
+    }
+
     fn send_with(&mut self, meta: PacketMeta, packet: &[u8]) -> Step {
         let deadline = Instant::now() + crate::patient(ROOM);
         loop {
@@ -221,6 +264,16 @@ impl Wire {
     /// Returns the next datagram.
     pub(crate) fn datagram(&mut self, until: Instant) -> Step<Option<Arrived>> {
         self.next(until, |wire| wire.datagrams.pop_front())
+    }
+
+    /// Returns the next ICMP message.
+    pub(crate) fn message(&mut self, until: Instant) -> Step<Option<Message>> {
+        self.next(until, |wire| wire.messages.pop_front())
+    }
+
+    /// Returns the next fragment or packet of another protocol.
+    pub(crate) fn other(&mut self, until: Instant) -> Step<Option<Vec<u8>>> {
+        self.next(until, |wire| wire.others.pop_front())
     }
 
     fn next<T>(&mut self, until: Instant, mut pop: impl FnMut(&mut Self) -> Option<T>) -> Step<Option<T>> {
@@ -261,8 +314,12 @@ impl Wire {
     }
 
     fn sort(&mut self, meta: PacketMeta, packet: &[u8]) {
-        if !addresses(packet).is_some_and(|(source, _)| (self.is_stack)(source)) {
-            return;
+        match addresses(packet).map(|(source, _)| Origin::of(source)) {
+            Some(Origin::Stack) => {}
+            Some(Origin::Forged) => {
+                self.violation.get_or_insert_with(|| "the stack sent a packet from an address of others".to_owned());
+            }
+            Some(Origin::System) | None => return,
         }
         self.packets += 1;
         if let Some(violation) = violation(&self.capabilities, meta, packet) {
@@ -282,7 +339,7 @@ impl Wire {
     }
 
     fn store(&mut self, packet: &[u8]) {
-        let Some((source, _)) = addresses(packet) else { return };
+        let Some((source, destination)) = addresses(packet) else { return };
         if let Some(segment) = TcpSegment::parse(packet) {
             let key = (segment.destination_port(), source, segment.source_port());
             self.segments.entry(key).or_default().push_back(Segment {
@@ -300,14 +357,19 @@ impl Wire {
             });
             return;
         }
-        let udp = Transport::parse(packet).filter(|transport| transport.protocol == UDP);
-        match udp.and_then(|udp| packet.get(udp.at..)).and_then(|udp| udp.split_at_checked(8)) {
-            Some((header, payload)) => self.datagrams.push_back(Arrived {
+        let transport = Transport::parse(packet);
+        match transport.map(|transport| (transport.protocol, packet.get(transport.at..).unwrap_or_default())) {
+            Some((UDP, [a, b, _, _, _, _, c, d, payload @ ..])) => self.datagrams.push_back(Arrived {
                 source,
-                source_port: u16::from_be_bytes([header[0], header[1]]),
+                source_port: u16::from_be_bytes([*a, *b]),
+                checksum: u16::from_be_bytes([*c, *d]),
                 payload: payload.to_vec(),
             }),
-            None => self.others.push(packet.to_vec()),
+            Some((ICMP | ICMPV6, [kind, code, _, _, body @ ..])) => {
+                let kind = [*kind, *code];
+                self.messages.push_back(Message { source, destination, kind, body: body.to_vec() });
+            }
+            _ => self.others.push_back(packet.to_vec()),
         }
     }
 }
@@ -323,22 +385,63 @@ fn violation(capabilities: &Capabilities, meta: PacketMeta, packet: &[u8]) -> Op
     if packet[0] >> 4 == 4 && sum(&packet[..usize::from(packet[0] & 15) * 4]) != 0xffff {
         return Some("the stack sent an IPv4 header with a wrong checksum".to_owned());
     }
-    let transport = Transport::parse(packet)?;
-    let segment = packet.get(transport.at..)?;
-    let is_unsummed = transport.protocol == UDP && segment.get(6..8) == Some(&[0, 0]);
-    if !matches!(transport.protocol, TCP | UDP) || is_unsummed || meta.checksum == Checksum::Partial {
-        return None;
+    let Transport { at, protocol, .. } = Transport::parse(packet)?;
+    let checksum_at = match protocol {
+        TCP => at + 16,
+        UDP => at + 6,
+        ICMP | ICMPV6 => at + 2,
+        _ => return None,
+    };
+    let field = u16::from_be_bytes([*packet.get(checksum_at)?, *packet.get(checksum_at + 1)?]);
+    // In sums, 0 and 0xffff are the same number (RFC 1071, 2).
+    if meta.checksum == Checksum::Partial {
+        // The link adds the rest to the sum of the pseudo-header (virtio 1.2, 5.1.6.2).
+        let seed = sum(&pseudo_header(packet, at, protocol));
+        return (seed % 0xffff != field % 0xffff)
+            .then(|| "the stack sent a partial checksum that is not the sum of the pseudo-header".to_owned());
     }
-    (transport_sum(packet, transport.at, transport.protocol) != 0xffff)
-        .then(|| "the stack sent a wrong TCP or UDP checksum".to_owned())
+    if protocol == UDP && field == 0 {
+        // RFC 8200, 8.1; RFC 1122, 4.1.3.4: nobody has turned checksums off.
+        return Some("the stack sent a datagram without a checksum".to_owned());
+    }
+    (!transport_sum(packet, at, protocol).is_multiple_of(0xffff))
+        .then(|| "the stack sent a wrong TCP, UDP or ICMP checksum".to_owned())
 }
 
 /// Returns the sum (RFC 1071) of the pseudo-header and of the transport packet at `at`.
 pub(crate) fn transport_sum(packet: &[u8], at: usize, protocol: u8) -> u16 {
+    sum(&[&pseudo_header(packet, at, protocol), &packet[at..]].concat())
+}
+
+/// Returns the pseudo-header (RFC 9293, 3.1; RFC 8200, 8.1). ICMP over IPv4 has none.
+fn pseudo_header(packet: &[u8], at: usize, protocol: u8) -> Vec<u8> {
+    if protocol == ICMP {
+        return Vec::new();
+    }
     let addresses = if packet[0] >> 4 == 6 { &packet[8..40] } else { &packet[12..20] };
-    let mut bytes = addresses.to_vec();
-    bytes.extend(((packet.len() - at) as u32).to_be_bytes());
-    bytes.extend([0, 0, 0, protocol]);
-    bytes.extend(&packet[at..]);
-    sum(&bytes)
+    let len = ((packet.len() - at) as u32).to_be_bytes();
+    [addresses, &len, &[0, 0, 0, protocol]].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+    use crate::packets::datagram;
+
+    #[test]
+    fn a_partial_checksum_is_the_sum_of_the_pseudo_header() {
+        for [from, to] in [["10.2.0.2:53", "10.1.0.2:4000"], ["[fd10:0:2::2]:53", "[fd10:0:1::2]:4000"]] {
+            let is_refused = |checksum, packet: &[u8]| {
+                let meta = PacketMeta { checksum, gso_size: None };
+                violation(&Capabilities::offloading(1500), meta, packet).is_some()
+            };
+            let mut packet = datagram(from.parse().unwrap(), to.parse().unwrap(), b"data");
+            assert!(!is_refused(Checksum::Filled, &packet) && is_refused(Checksum::Partial, &packet));
+            let len = packet.len();
+            write_partial_udp_checksum(&mut packet, len);
+            assert!(is_refused(Checksum::Filled, &packet) && !is_refused(Checksum::Partial, &packet));
+        }
+    }
 }

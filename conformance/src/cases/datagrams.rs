@@ -1,5 +1,8 @@
 //! UDP.
 
+pub(super) mod super_packets;
+pub(super) mod unusual;
+
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -74,12 +77,12 @@ pub(super) const CASES: &[Case] = &[
 
 const CLIENT_PORT: u16 = 50_000;
 
-fn client(setup: &Setup) -> SocketAddr {
+pub(super) fn client(setup: &Setup) -> SocketAddr {
     SocketAddr::new(peer_ip(setup.ipv6), CLIENT_PORT)
 }
 
 /// Sends a datagram to the server, which must receive it.
-fn arrives(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Step {
+pub(super) fn arrives(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Step {
     lab.send_packet(&packets::datagram(from, to, payload))?;
     let Some((bytes, addresses)) = lab.received(SOON)? else {
         return check(false, || format!("a datagram of {} bytes was not received", payload.len()));
@@ -185,19 +188,27 @@ fn fragments_sent(setup: &Setup) -> Step {
     let payload = pattern(51, len);
     let refused = |error| crate::Stop::fail(format!("the datagram was refused: {error}"));
     lab.send_datagram(lab.server(), client(setup), &payload).map_err(refused)?;
-    let until = Instant::now() + patient(SOON);
-    let mut bytes = Vec::new();
-    // Fragments may arrive in any order.
-    while bytes.len() < len + 8 && Instant::now() < until {
-        lab.wire().take()?;
-        let mut fragments: Vec<_> = lab.wire().others.clone();
-        fragments.retain(|packet| Ipv4Fragment::parse(packet).is_some());
-        fragments.sort_by_key(|packet| u16::from_be_bytes([packet[6], packet[7]]) & 0x1fff);
-        bytes = fragments.iter().flat_map(|packet| packet[20..].to_vec()).collect();
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let mut fragments = fragments(&lab, len + 8)?;
+    // They may arrive in any order.
+    fragments.sort_by_key(|packet| u16::from_be_bytes([packet[6], packet[7]]) & 0x1fff);
+    let bytes: Vec<_> = fragments.iter().flat_map(|packet| packet[20..].to_vec()).collect();
     same(bytes.get(8..).unwrap_or_default(), &payload)?;
     lab.finish()
+}
+
+/// Returns the next IPv4 fragments of the stack, which have `len` bytes of payload together.
+pub(super) fn fragments(lab: &Lab, len: usize) -> Step<Vec<Vec<u8>>> {
+    let until = Instant::now() + patient(SOON);
+    let (mut fragments, mut got) = (Vec::new(), 0);
+    while got < len
+        && let Some(packet) = lab.wire().other(until)?
+    {
+        if Ipv4Fragment::parse(&packet).is_some() {
+            got += packet.len() - 20;
+            fragments.push(packet);
+        }
+    }
+    Ok(fragments)
 }
 
 fn too_large(setup: &Setup) -> Step {
@@ -215,9 +226,10 @@ fn too_large_ipv6(setup: &Setup) -> Step {
     let kind = result.map_err(|error| error.kind());
     check(matches!(kind, Ok(()) | Err(ErrorKind::InvalidInput)), || format!("the result is {kind:?}"))?;
     if kind.is_ok() {
-        std::thread::sleep(Duration::from_millis(50));
-        lab.wire().take()?;
-        let fragments = lab.wire().others.iter().filter(|packet| packet[0] >> 4 == 6 && packet[6] == 44).count();
+        let mut fragments = 0;
+        while let Some(packet) = lab.wire().other(Instant::now() + patient(Duration::from_millis(50)))? {
+            fragments += usize::from(packet[6] == 44);
+        }
         check(fragments >= 2, || format!("{fragments} fragments came"))?;
     }
     answered(&lab, lab.server(), client(setup), b"small")?;

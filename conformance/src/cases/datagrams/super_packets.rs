@@ -1,0 +1,92 @@
+//! Several datagrams in one packet, and checksums that are left to the link.
+
+use std::net::SocketAddr;
+
+use super::{arrives, client};
+use crate::{Case, SOON, Setup, Step, Stop, check, packets, pattern, same};
+
+pub(in super::super) const CASES: &[Case] = &[
+    Case::new("udp-partial-checksum", partial_checksum)
+        .about("Datagrams with a partial checksum, of 0 to 1,472 bytes", "virtio 1.2, 5.1.6.4", "Each is received.")
+        .offloading(),
+    Case::new("udp-super-packets-received", received)
+        .about(
+            "Five datagrams joined into a super-packet; the last is as long as the others, shorter, or one byte",
+            "virtio 1.2, 5.1.6",
+            "Each datagram is received on its own, whole and in order.",
+        )
+        .offloading(),
+    Case::new("udp-super-packets-received-ipv6", received)
+        .about("The same over IPv6", "virtio 1.2, 5.1.6", "Each datagram is received on its own, whole and in order.")
+        .offloading()
+        .ipv6(),
+    Case::new("udp-batches-sent", sent).about(
+        "The server sends batches of five datagrams; the last is as long as the others, shorter, or one byte",
+        "RFC 768; the promise of Datagrams::try_send_batch",
+        "Each datagram arrives on its own, whole.",
+    ),
+    Case::new("udp-batches-sent-ipv6", sent)
+        .about(
+            "The same over IPv6",
+            "RFC 768; the promise of Datagrams::try_send_batch",
+            "Each datagram arrives on its own, whole.",
+        )
+        .ipv6(),
+];
+
+/// Payload of each datagram of a batch but the last.
+const LEN: usize = 1200;
+
+/// Payloads of batches.
+const BATCHES: [usize; 4] = [5 * LEN, 4 * LEN + 500, 4 * LEN + 1, 2 * LEN];
+
+fn partial_checksum(setup: &Setup) -> Step {
+    let lab = setup.start()?;
+    for len in [0, 1, 2, 999, 1472] {
+        let payload = pattern(180 + len as u64, len);
+        lab.wire().send_unsummed(packets::datagram(client(setup), lab.server(), &payload), 0)?;
+        let received = lab.received(SOON)?;
+        let Some((bytes, _)) = received else {
+            return Err(Stop::fail(format!("a datagram of {len} bytes was not received")));
+        };
+        same(&bytes, &payload)?;
+    }
+    lab.finish()
+}
+
+fn received(setup: &Setup) -> Step {
+    let lab = setup.start()?;
+    for (len, seed) in BATCHES.into_iter().zip(190..) {
+        let payloads = pattern(seed, len);
+        lab.wire().send_unsummed(packets::datagram(client(setup), lab.server(), &payloads), LEN)?;
+        for payload in payloads.chunks(LEN) {
+            let Some((bytes, addresses)) = lab.received(SOON)? else {
+                return Err(Stop::fail(format!("a datagram of {} bytes was not received", payload.len())));
+            };
+            same(&bytes, payload)?;
+            check(addresses == [lab.server(), client(setup)], || format!("it has the addresses {addresses:?}"))?;
+        }
+    }
+    arrives(&lab, client(setup), lab.server(), b"one alone")?;
+    lab.finish()
+}
+
+fn sent(setup: &Setup) -> Step {
+    let lab = setup.start()?;
+    // Some stacks only answer.
+    arrives(&lab, client(setup), lab.server(), b"question")?;
+    for (len, seed) in BATCHES.into_iter().zip(200..) {
+        let payloads = pattern(seed, len);
+        let sent = lab.send_datagrams(lab.server(), client(setup), &payloads, LEN);
+        check(sent.as_ref().is_ok_and(|sent| *sent == len), || format!("sending {len} bytes returned {sent:?}"))?;
+        for payload in payloads.chunks(LEN) {
+            let Some(arrived) = lab.datagram(SOON)? else {
+                return Err(Stop::fail(format!("a datagram of {} bytes did not arrive", payload.len())));
+            };
+            same(&arrived.payload, payload)?;
+            let source = SocketAddr::new(arrived.source, arrived.source_port);
+            check(source == lab.server(), || format!("it came from {source}"))?;
+        }
+    }
+    lab.finish()
+}
