@@ -5,6 +5,7 @@ mod datagrams;
 mod ends;
 mod handshake;
 mod hostile;
+mod internet;
 mod loss;
 mod many;
 mod options;
@@ -27,6 +28,8 @@ pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[
     ("congestion", congestion::CASES),
     ("options", options::CASES),
     ("segments", segments::CASES),
+    ("internet", internet::CASES),
+    ("internet", internet::fragments::CASES),
     ("datagrams", datagrams::CASES),
     ("datagrams", datagrams::unusual::CASES),
     ("datagrams", datagrams::super_packets::CASES),

@@ -137,6 +137,11 @@ impl Setup {
         self.start_with(|_| ())
     }
 
+    /// Returns how many routers are between the peer and the stack. Each takes one from a packet's hop limit.
+    pub(crate) fn routers(&self) -> u8 {
+        u8::from(self.layer == Layer::Path && self.stack != StackKind::Kernel)
+    }
+
     /// Starts the stack with another configuration.
     pub(crate) fn start_with(&self, change: impl FnOnce(&mut StackConfig)) -> Step<Lab> {
         let mut config =

@@ -43,6 +43,7 @@ pub(crate) struct Segment {
     pub(crate) dont_fragment: bool,
     /// The ECN field of the IP header (RFC 3168, 5).
     pub(crate) ecn: u8,
+    pub(crate) hop_limit: u8,
     /// The number of the packet on the link. Segments of one super-packet have the same.
     pub(crate) packet: usize,
 }
@@ -116,6 +117,7 @@ pub(crate) struct Arrived {
     pub(crate) source: IpAddr,
     pub(crate) source_port: u16,
     pub(crate) checksum: u16,
+    pub(crate) hop_limit: u8,
     pub(crate) payload: Vec<u8>,
 }
 
@@ -340,6 +342,7 @@ impl Wire {
 
     fn store(&mut self, packet: &[u8]) {
         let Some((source, destination)) = addresses(packet) else { return };
+        let hop_limit = packet[if source.is_ipv6() { 7 } else { 8 }];
         if let Some(segment) = TcpSegment::parse(packet) {
             let key = (segment.destination_port(), source, segment.source_port());
             self.segments.entry(key).or_default().push_back(Segment {
@@ -353,6 +356,7 @@ impl Wire {
                 packet_len: packet.len(),
                 dont_fragment: packet[0] >> 4 == 6 || packet[6] & 0x40 != 0,
                 ecn: 3 & if packet[0] >> 4 == 6 { packet[1] >> 4 } else { packet[1] },
+                hop_limit,
                 packet: self.packets,
             });
             return;
@@ -363,6 +367,7 @@ impl Wire {
                 source,
                 source_port: u16::from_be_bytes([*a, *b]),
                 checksum: u16::from_be_bytes([*c, *d]),
+                hop_limit,
                 payload: payload.to_vec(),
             }),
             Some((ICMP | ICMPV6, [kind, code, _, _, body @ ..])) => {

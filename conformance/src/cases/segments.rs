@@ -16,6 +16,7 @@ use self::forged::{
 use self::options::{
     header_length_wrong, mss_announced, mss_large, mss_missing, mss_small, mss_zero, options_malformed, options_unknown,
 };
+pub(super) use self::wrapped::{exchange_wrapped, wrapped};
 use self::wrapped::{
     ipv4_fragments, ipv4_options, ipv6_atomic_fragments, ipv6_destination_options, ipv6_fragments, ipv6_hop_by_hop,
 };

@@ -4,11 +4,17 @@ use platform::packet::flags::SYN;
 
 use super::part;
 use crate::lab::exchange;
-use crate::{Out, SOON, Setup, Step, packets, pattern, same};
+use crate::{Lab, Out, SOON, Setup, Step, packets, pattern, same};
 
 /// Exchanges bytes while `wrap` changes each packet of the client.
-fn wrapped(setup: &Setup, wrap: impl Fn(&[u8]) -> Vec<u8>) -> Step {
+pub(in crate::cases) fn wrapped(setup: &Setup, wrap: impl Fn(&[u8]) -> Vec<u8>) -> Step {
     let mut lab = setup.start()?;
+    exchange_wrapped(&mut lab, wrap)?;
+    lab.finish()
+}
+
+/// The same on a new connection of a running stack.
+pub(in crate::cases) fn exchange_wrapped(lab: &mut Lab, wrap: impl Fn(&[u8]) -> Vec<u8>) -> Step {
     let mut client = lab.client();
     let options = [2, 4, 5, 0xa0];
     let syn = client.packet(Out { flags: SYN, ack: 0, options: &options, ..client.out() });
@@ -24,8 +30,7 @@ fn wrapped(setup: &Setup, wrap: impl Fn(&[u8]) -> Vec<u8>) -> Step {
     served.write(b"pong")?;
     let data = client.expect("data", |segment| segment.payload == b"pong")?;
     client.expected = data.end();
-    client.send_packet(&wrap(&client.packet(client.out())))?;
-    lab.finish()
+    client.send_packet(&wrap(&client.packet(client.out())))
 }
 
 pub(super) fn ipv4_options(setup: &Setup) -> Step {
