@@ -5,6 +5,7 @@ mod datagrams;
 mod ends;
 mod handshake;
 mod hostile;
+mod icmp;
 mod internet;
 mod loss;
 mod many;
@@ -30,6 +31,7 @@ pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[
     ("segments", segments::CASES),
     ("internet", internet::CASES),
     ("internet", internet::fragments::CASES),
+    ("icmp", icmp::CASES),
     ("datagrams", datagrams::CASES),
     ("datagrams", datagrams::unusual::CASES),
     ("datagrams", datagrams::super_packets::CASES),

@@ -3,12 +3,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use platform::packet::checksum::sum;
-use platform::packet::{TCP, Transport, UDP, addresses, icmp_error, write_ip};
+use platform::packet::{ICMP, ICMPV6, TCP, Transport, UDP, addresses, icmp_error, write_ip};
 
 use crate::wire::transport_sum;
 
 /// Returns an IP packet with this payload. It is empty if the addresses are of different IP versions. No case has this.
-fn packet(from: IpAddr, to: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn packet(from: IpAddr, to: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
     let mut header = [0; 40];
     let Some(len) = write_ip(&mut header, from, to, protocol, payload.len()) else { return Vec::new() };
     [&header[..len], payload].concat()
@@ -19,6 +19,16 @@ fn packet(from: IpAddr, to: IpAddr, protocol: u8, payload: &[u8]) -> Vec<u8> {
 pub(crate) fn error(kind: u8, code: u8, rest: u32, about: &[u8]) -> Vec<u8> {
     let quoted = if addresses(about).is_some_and(|(source, _)| source.is_ipv6()) { 500 } else { 28 };
     icmp_error(kind, code, rest, about, quoted).unwrap_or_default()
+}
+
+/// Returns an ICMP message (RFC 792, RFC 4443). `body` is everything after the checksum.
+pub(crate) fn message(from: IpAddr, to: IpAddr, kind: [u8; 2], body: &[u8]) -> Vec<u8> {
+    let protocol = if from.is_ipv6() { ICMPV6 } else { ICMP };
+    let mut packet = packet(from, to, protocol, &[&kind, &[0; 2], body].concat());
+    let at = packet.len() - body.len() - 4;
+    let checksum = !transport_sum(&packet, at, protocol);
+    packet[at + 2..at + 4].copy_from_slice(&checksum.to_be_bytes());
+    packet
 }
 
 /// Replaces bytes of the TCP header of a packet. The checksum is right afterwards.
