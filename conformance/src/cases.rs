@@ -32,6 +32,7 @@ pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[
     ("internet", internet::CASES),
     ("internet", internet::fragments::CASES),
     ("icmp", icmp::CASES),
+    ("icmp", icmp::replies::CASES),
     ("datagrams", datagrams::CASES),
     ("datagrams", datagrams::unusual::CASES),
     ("datagrams", datagrams::super_packets::CASES),

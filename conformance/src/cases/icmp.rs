@@ -1,5 +1,7 @@
 //! ICMP errors about connections and datagrams, true or forged.
 
+pub(super) mod replies;
+
 use std::time::Duration;
 
 use super::hostile::{flood, named};
