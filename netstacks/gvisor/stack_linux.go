@@ -172,6 +172,10 @@ func serve(s *stack.Stack, server *server) {
 	})
 	s.SetTransportProtocolHandler(tcp.ProtocolNumber, forwarder.HandlePacket)
 	datagrams := udp.NewForwarder(s, func(request *udp.ForwarderRequest) bool {
+		// gVisor takes port 0 for no address at all.
+		if id := request.ID(); id.LocalPort == 0 || id.RemotePort == 0 {
+			return true
+		}
 		var queue waiter.Queue
 		endpoint, err := request.CreateEndpoint(&queue)
 		if err != nil {
@@ -209,6 +213,9 @@ func (d dialer) dialUDP(of ends) (net.Conn, error) {
 		end, err := netip.ParseAddrPort(text)
 		if err != nil {
 			return nil, err
+		}
+		if end.Port() == 0 {
+			return nil, fmt.Errorf("send a datagram to or from %s: port 0 is no host's", end)
 		}
 		if end.Addr().Is6() {
 			protocol = ipv6.ProtocolNumber
