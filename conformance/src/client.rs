@@ -10,15 +10,13 @@ use platform::Checksum;
 use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
 
-use crate::wire::{Key, Segment, Wire};
+use crate::wire::{Key, SACK, Segment, TIMESTAMPS, Wire};
 use crate::{LATE, SOON, Step, Stop, distance, patient};
 
 /// Kinds of options.
 pub(crate) const MSS: u8 = 2;
 pub(crate) const WINDOW_SCALE: u8 = 3;
 pub(crate) const SACK_PERMITTED: u8 = 4;
-pub(crate) const SACK: u8 = 5;
-pub(crate) const TIMESTAMPS: u8 = 8;
 
 /// The options and flags of a SYN.
 #[derive(Clone, Debug)]

@@ -19,9 +19,12 @@ use platform::packet::{ICMP, ICMPV6, TCP, TcpSegment, Transport, UDP, addresses,
 use platform::vnet::{self, SuperPacket};
 use platform::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 
-use crate::client::{SACK, TIMESTAMPS};
 use crate::link::{AnyLink, Origin};
 use crate::{Step, Stop, applies, check};
+
+/// Kinds of TCP options (RFC 2018, 3; RFC 7323, 3.2).
+pub(crate) const SACK: u8 = 5;
+pub(crate) const TIMESTAMPS: u8 = 8;
 
 /// How long a packet may wait for room on the link.
 const ROOM: Duration = Duration::from_secs(2);

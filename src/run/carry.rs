@@ -11,10 +11,11 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::error::RunError;
+use super::networks::NEAR;
 use super::path::plan;
 use super::profile::profiled;
 use super::protocol::{Answer, Carry, REPORT, Report};
-use super::proxy::{NEAR, counts};
+use super::proxy::counts;
 use super::runtime::runtime;
 use super::serve::report;
 use super::tun;

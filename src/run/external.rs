@@ -31,11 +31,10 @@ use super::error::RunError;
 use super::failure::Failure;
 use super::go;
 use super::kernel_load;
-use super::networks::Networks;
+use super::networks::{self, Networks};
 use super::outage::Cut;
 use super::path::{targets, with_conditions};
 use super::prepared::Prepared;
-use super::proxy;
 use super::server_side::ServerSide;
 use super::stack::FIRST_PORT;
 use super::tun::{self, tx_queue_len};
@@ -238,7 +237,7 @@ fn behind_link(
     networks: &Networks,
 ) -> Result<(impl Future<Output = Failure> + Send + use<>, Arc<FaultCounter>, Option<Cut>), RunError> {
     let Network { address: client, peer: stack, .. } = tun.network;
-    let ([of_link, of_device, _], prefix_len) = proxy::ends(&tun.network);
+    let ([of_link, of_device, _], prefix_len) = networks::ends(&tun.network);
     let (near, _) = tun::open(scenario, tun)?;
     let of_far =
         Tun { name: FAR.to_owned(), network: Network { address: of_link, peer: client, prefix_len }, fd: None };

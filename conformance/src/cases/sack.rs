@@ -6,7 +6,8 @@ use std::time::Duration;
 use platform::packet::flags::ACK;
 
 use super::segments::{part, repair};
-use crate::client::{SACK, SACK_PERMITTED};
+use crate::client::SACK_PERMITTED;
+use crate::wire::SACK;
 use crate::wire::Segment;
 use crate::{Case, Client, LATE, Lab, Offer, SOON, Served, Setup, Step, Stop, Then, check, patient, pattern, same};
 

@@ -15,10 +15,18 @@ use super::super::failure::Failure;
 use super::super::process::{ending, last_lines, last_words};
 use super::place::{Place, Run, Side};
 use super::residents::Residents;
-use super::{LAST_LINES, LOOK, READY_TIMEOUT};
 use crate::program::{Profile, Role};
 use crate::remedy::WithRemedy;
 use crate::sample::Status;
+
+/// How long a program may take until an answer comes back through it.
+pub(super) const READY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often its state is looked at.
+pub(super) const LOOK: Duration = Duration::from_millis(5);
+
+/// How many of its last lines are in an error.
+pub(super) const LAST_LINES: usize = 3;
 
 /// How long a process may take to end when it is asked to.
 const END_TIMEOUT: Duration = Duration::from_secs(2);

@@ -10,9 +10,8 @@ use platform::{FaultCounter, Network, host_prefix_len, network_of};
 use super::super::between::{self, Between};
 use super::super::error::RunError;
 use super::super::failure::Failure;
-use super::super::networks::{Networks, next};
+use super::super::networks::{self, FAR, NEAR, Networks, next};
 use super::super::outage::Cut;
-use super::super::proxy::{self, FAR, NEAR};
 use crate::program::Role;
 use crate::scenario::{Scenario, Tun};
 
@@ -34,12 +33,12 @@ pub(super) struct Joined {
 
 /// Joins the networks, with a link that has the conditions of a scenario.
 pub(super) fn join(scenario: &Scenario, role: Role, tun: &Tun, networks: &Networks) -> Result<Joined, RunError> {
-    let ([near, far, beyond], prefix_len) = proxy::ends(&tun.network);
+    let ([near, far, beyond], prefix_len) = networks::ends(&tun.network);
     let (cut, faults, driver) = if scenario.conditions.has_link() {
         let Between { faults, cut, driver, .. } = with_conditions(scenario, [near, far], prefix_len, networks)?;
         (cut, Some(faults), driver)
     } else {
-        proxy::join(scenario, &tun.network, networks)?;
+        networks.join(scenario, &tun.network)?;
         (Some(networks.cut(NEAR, FAR)), None, future::pending().boxed())
     };
     let ends = [near, far];

@@ -9,9 +9,8 @@ use std::process::Command;
 use platform::{Class, Namespace, Network};
 
 use super::super::error::RunError;
-use super::super::networks::Networks;
+use super::super::networks::{FAR, NEAR, Networks};
 use super::super::process::PARENT;
-use super::super::proxy::{FAR, NEAR};
 use super::keys::Keys;
 use crate::program::{Profile, Role, THIS, Unknown, fill};
 use crate::scenario::Scenario;

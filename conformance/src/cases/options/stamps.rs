@@ -6,8 +6,8 @@ use std::time::Duration;
 use platform::packet::flags::{ACK, PSH, RST};
 
 use super::super::segments::part;
-use crate::client::TIMESTAMPS;
 use crate::lab::exchange;
+use crate::wire::TIMESTAMPS;
 use crate::{
     Client, LATE, Lab, Offer, Out, SOON, Served, Setup, Step, Stop, Then, check, distance, patient, pattern, same,
 };
