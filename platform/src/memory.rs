@@ -239,7 +239,11 @@ impl Link for MemoryLink {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        wake_reader(lock(&self.outgoing));
+        let queue = lock(&self.outgoing);
+        // Without a packet a wake would be in vain, and for ever so if the reader's task drives the writer too.
+        if !queue.packets.is_empty() {
+            wake_reader(queue);
+        }
         Ok(())
     }
 
