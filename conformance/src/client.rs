@@ -265,7 +265,7 @@ impl Client {
     }
 
     /// Describes a segment, with numbers relative to both initial sequence numbers.
-    fn describe(&self, segment: &Segment) -> String {
+    pub(crate) fn describe(&self, segment: &Segment) -> String {
         let seq = segment.seq.wrapping_sub(self.stack_isn);
         let ack = segment.ack.wrapping_sub(self.isn);
         let window = segment.window;

@@ -57,12 +57,35 @@ const FIRST_PORT: u16 = 40_000;
 
 /// Runs a case. A stack that does not start fails the case, and so does one that hangs or panics.
 pub fn run(case: &Case, run: Run) -> Ran {
+    if let Some(needed) = case.offload().filter(|needed| *needed != run.offload) {
+        let why = if needed { "needs a link that offloads" } else { "makes no sense with offload" };
+        return Ran::of(Outcome::NotApplicable(why.to_owned()), None);
+    }
+    let mut runtime = Builder::new_multi_thread();
+    runtime.worker_threads(1);
+    let (result, effective) = perform(case.id, runtime, case.ipv6, run, case.run);
+    let outcome = match result {
+        Ok(()) => Outcome::Pass,
+        Err(Stop::Fail(seen)) => Outcome::Fail(seen),
+        Err(Stop::NotApplicable(why)) => Outcome::NotApplicable(why),
+    };
+    Ran::of(outcome, effective)
+}
+
+/// Runs a script that starts a stack, on a thread and a runtime of its own. Fails if one of them hangs or panics. Also
+/// returns the settings of the stack.
+pub(crate) fn perform<T: Send + 'static>(
+    name: &str,
+    runtime: Builder,
+    ipv6: bool,
+    run: Run,
+    script: impl FnOnce(&Setup) -> Step<T> + Send + 'static,
+) -> (Step<T>, Option<Effective>) {
     let (done, result) = mpsc::channel();
-    let case = *case;
-    let spawned = thread::Builder::new().name(case.id.to_owned()).spawn(move || {
-        let _nobody_waits = done.send(within_deadline(&case, run));
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let _nobody_waits = done.send(within_deadline(runtime, ipv6, run, script));
     });
-    let failed = |seen: &str| Ran::of(Outcome::Fail(seen.to_owned()), None);
+    let failed = |seen: &str| (Err(Stop::fail(seen)), None);
     let Ok(thread) = spawned else { return failed("there is no thread for the case") };
     match result.recv_timeout(patient(DEADLINE)) {
         Ok(ran) => {
@@ -74,44 +97,31 @@ pub fn run(case: &Case, run: Run) -> Ran {
     }
 }
 
-fn within_deadline(case: &Case, run: Run) -> Ran {
+fn within_deadline<T>(
+    mut runtime: Builder,
+    ipv6: bool,
+    run: Run,
+    script: impl FnOnce(&Setup) -> Step<T>,
+) -> (Step<T>, Option<Effective>) {
     let Run { stack, program, layer, offload, mtu, trace } = run;
-    if let Some(needed) = case.offload().filter(|needed| *needed != offload) {
-        let why = if needed { "needs a link that offloads" } else { "makes no sense with offload" };
-        return Ran::of(Outcome::NotApplicable(why.to_owned()), None);
-    }
-    let runtime = match Builder::new_multi_thread().worker_threads(1).enable_all().build() {
+    let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return Ran::of(Outcome::Fail(format!("no runtime: {error}")), None),
+        Err(error) => return (Err(Stop::fail(format!("no runtime: {error}"))), None),
     };
-    let setup = Setup {
-        stack,
-        program,
-        layer,
-        offload,
-        mtu,
-        ipv6: case.ipv6,
-        trace: RefCell::new(trace),
-        runtime,
-        effective: RefCell::new(None),
-    };
+    let (trace, effective) = (RefCell::new(trace), RefCell::new(None));
+    let setup = Setup { stack, program, layer, offload, mtu, ipv6, trace, runtime, effective };
     let result = {
         let _entered = setup.runtime.enter();
-        (case.run)(&setup)
+        script(&setup)
     };
     let Setup { runtime, effective, .. } = setup;
     // This ends the tasks of the stack.
     runtime.shutdown_timeout(patient(SOON));
-    let outcome = match result {
-        Ok(()) => Outcome::Pass,
-        Err(Stop::Fail(seen)) => Outcome::Fail(seen),
-        Err(Stop::NotApplicable(why)) => Outcome::NotApplicable(why),
-    };
-    Ran::of(outcome, effective.into_inner())
+    (result, effective.into_inner())
 }
 
 impl Ran {
-    fn of(outcome: Outcome, effective: Option<Effective>) -> Self {
+    pub(crate) fn of(outcome: Outcome, effective: Option<Effective>) -> Self {
         let version = effective.as_ref().map(|effective| effective.stack_version.to_string());
         let workarounds = effective.map(|effective| effective.workarounds).unwrap_or_default();
         Self { outcome, version, workarounds: workarounds.into_iter().map(Into::into).collect() }
@@ -127,7 +137,7 @@ pub(crate) struct Setup {
     pub(crate) mtu: u16,
     pub(crate) ipv6: bool,
     trace: RefCell<Option<Recording>>,
-    runtime: Runtime,
+    pub(crate) runtime: Runtime,
     effective: RefCell<Option<Effective>>,
 }
 
@@ -153,25 +163,12 @@ impl Setup {
                 .map_err(|error| Stop::fail(error.to_string()))?,
             None => self.start_here(&config)?,
         };
-        let Running { listener, datagrams, driver, effective, process } = running;
         let peer = match self.trace.take() {
             Some(trace) => peer.traced(trace),
             None => peer,
         };
-        *self.effective.borrow_mut() = effective;
-        // On a link that vouches for them, only the kernel itself does.
-        let verifies_checksums = self.stack == StackKind::Kernel || !peer.capabilities().checksum.rx;
-        Ok(Lab {
-            wire: Rc::new(RefCell::new(Wire::new(peer))),
-            listener: Some(listener),
-            datagrams: Some(datagrams),
-            driver: self.runtime.spawn(driver),
-            process,
-            runtime: self.runtime.handle().clone(),
-            verifies_checksums,
-            ipv6: self.ipv6,
-            next_port: Cell::new(FIRST_PORT),
-        })
+        self.effective.borrow_mut().clone_from(&running.effective);
+        Ok(Lab::new(peer, running, self.stack, self.runtime.handle(), self.ipv6))
     }
 
     /// Starts a stack in this process. Also returns the peer's end of its link.
@@ -217,7 +214,7 @@ pub(crate) struct Lab {
     /// The stack's process, if it has one of its own.
     process: Option<Child>,
     runtime: Handle,
-    verifies_checksums: bool,
+    pub(crate) verifies_checksums: bool,
     ipv6: bool,
     next_port: Cell<u16>,
 }
@@ -231,6 +228,22 @@ impl Drop for Lab {
 }
 
 impl Lab {
+    pub(crate) fn new(peer: AnyLink, running: Running, stack: StackKind, runtime: &Handle, ipv6: bool) -> Self {
+        let Running { listener, datagrams, driver, process, .. } = running;
+        Self {
+            // On a link that vouches for them, only the kernel itself does.
+            verifies_checksums: stack == StackKind::Kernel || !peer.capabilities().checksum.rx,
+            wire: Rc::new(RefCell::new(Wire::new(peer))),
+            listener: Some(listener),
+            datagrams: Some(datagrams),
+            driver: runtime.spawn(driver),
+            process,
+            runtime: runtime.clone(),
+            ipv6,
+            next_port: Cell::new(FIRST_PORT),
+        }
+    }
+
     pub(crate) fn wire(&self) -> RefMut<'_, Wire> {
         self.wire.borrow_mut()
     }
@@ -316,8 +329,8 @@ impl Lab {
         }
     }
 
-    pub(crate) fn drop_listener(&mut self) {
-        self.listener = None;
+    pub(crate) fn take_listener(&mut self) -> Option<Box<dyn AnyListener>> {
+        self.listener.take()
     }
 
     /// Checks that the stack still works, with an exchange on a new connection.

@@ -7,6 +7,7 @@
 
 mod cases;
 mod client;
+mod explore;
 mod harm;
 mod kernel;
 pub mod known;
@@ -23,6 +24,7 @@ use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::client::{Client, Offer, Out};
+pub use self::explore::{Exploration, explore, invariants};
 pub use self::harm::Harm;
 pub(crate) use self::lab::{LATE, Lab, SOON, Setup, patient};
 pub use self::lab::{patience, run};

@@ -302,6 +302,11 @@ impl Wire {
         }
     }
 
+    /// Ready when packets wait, or the link has failed.
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.link.poll_readable(cx).map(drop)
+    }
+
     /// Receives the waiting packets. Returns whether there were any.
     pub(crate) fn take(&mut self) -> Step<bool> {
         let mut buffers = std::mem::take(&mut self.buffers);

@@ -400,7 +400,7 @@ fn listener_dropped(setup: &Setup) -> Step {
     for client in &mut clients {
         client.open(&Offer::default())?;
     }
-    lab.drop_listener();
+    drop(lab.take_listener());
     for client in &mut clients {
         client.expect("RST or FIN", |segment| segment.has(RST) || segment.has(FIN))?;
     }
@@ -414,7 +414,7 @@ fn listener_dropped_half_open(setup: &Setup) -> Step {
         client.syn(&Offer::default())?;
         client.syn_ack(SOON)?;
     }
-    lab.drop_listener();
+    drop(lab.take_listener());
     for client in &mut clients {
         client.ack()?;
         client.data(b"is anyone there?")?;

@@ -1,0 +1,188 @@
+//! The application above the stack in a play. It does what the moves have asked for as the stack has bytes and room.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::JoinHandle;
+
+use super::{Broken, Invariant, LONGEST, Played, Stream};
+use crate::server::{AnyListener, AnyStream};
+
+/// The most bytes of a read.
+const READ: usize = 4096;
+
+/// How the server ends its side, once it has written everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Close {
+    Shutdown,
+    Drop,
+    /// At once, whatever is left to write.
+    Reset,
+}
+
+type Accepted = (Box<dyn AnyListener>, io::Result<Box<dyn AnyStream>>);
+
+pub(super) struct App {
+    accepting: JoinHandle<Accepted>,
+    listener: Option<Box<dyn AnyListener>>,
+    stream: Option<Box<dyn AnyStream>>,
+    /// The bytes of both directions.
+    streams: [Stream; 2],
+    /// How many bytes it has read, and how many more it wants.
+    pub(super) read: usize,
+    wants: usize,
+    /// How many bytes the stack has taken, and how many the server writes in all.
+    written: usize,
+    pub(super) total: usize,
+    pub(super) close: Option<Close>,
+    /// Whether it has closed as it wanted.
+    pub(super) is_closed: bool,
+    /// Whether it was reading when it dropped its stream. Then a byte that is not read may be on its way to it.
+    pub(super) was_reading: bool,
+    pub(super) has_read_end: bool,
+    pub(super) failed: Option<io::ErrorKind>,
+}
+
+impl App {
+    /// Accepts a connection. Call it within the runtime of the play.
+    pub(super) fn new(listener: Box<dyn AnyListener>, streams: [Stream; 2]) -> Self {
+        Self::accepting(accept(listener), streams)
+    }
+
+    /// Lets go of its connection, and accepts one more.
+    pub(super) fn again(self) -> Self {
+        Self::accepting(self.listener.map_or(self.accepting, accept), self.streams)
+    }
+
+    fn accepting(accepting: JoinHandle<Accepted>, streams: [Stream; 2]) -> Self {
+        Self {
+            accepting,
+            listener: None,
+            stream: None,
+            streams,
+            read: 0,
+            wants: 0,
+            written: 0,
+            total: 0,
+            close: None,
+            is_closed: false,
+            was_reading: false,
+            has_read_end: false,
+            failed: None,
+        }
+    }
+
+    pub(super) fn write(&mut self, len: usize) {
+        if self.close.is_none() {
+            self.total = (self.total + len).min(LONGEST);
+        }
+    }
+
+    pub(super) fn wants(&mut self, len: usize) {
+        self.wants = self.wants.saturating_add(len);
+    }
+
+    /// Closes, unless it does already.
+    pub(super) fn close(&mut self, close: Close) {
+        self.close.get_or_insert(close);
+    }
+
+    /// Whether it has accepted its connection.
+    pub(super) fn has_accepted(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Describes it, for the text of a failure.
+    pub(super) fn state(&self) -> String {
+        let Self { read, written, total, .. } = self;
+        let end = match (self.failed, self.has_read_end, self.close) {
+            (Some(error), ..) => format!(", and failed with \"{error}\""),
+            (None, true, _) => " and the end".to_owned(),
+            (None, false, _) => String::new(),
+        };
+        let close = self.close.map_or_else(String::new, |close| format!(", then {close:?}"));
+        format!("the server read {read} bytes{end}, and the stack took {written} of its {total}{close}")
+    }
+
+    /// Does what it can. Ready if that was anything.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Played> {
+        if self.listener.is_none() {
+            let Poll::Ready(accepted) = Pin::new(&mut self.accepting).poll(cx) else { return Poll::Pending };
+            let (listener, stream) = accepted.map_err(|error| Broken::new(Invariant::Lives, error.to_string()))?;
+            self.stream =
+                Some(stream.map_err(|error| Broken::new(Invariant::Lives, format!("accept failed: {error}")))?);
+            self.listener = Some(listener);
+        }
+        let results = [self.poll_read(cx), self.poll_write(cx), self.poll_close(cx)];
+        let mut progress = Poll::Pending;
+        for result in results {
+            if let Poll::Ready(result) = result {
+                progress = Poll::Ready(());
+                result?;
+            }
+        }
+        progress.map(Ok)
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Played> {
+        let Some(stream) = &mut self.stream else { return Poll::Pending };
+        if self.wants == 0 || self.has_read_end || self.failed.is_some() {
+            return Poll::Pending;
+        }
+        let mut bytes = [0; READ];
+        let mut buffer = ReadBuf::new(&mut bytes[..READ.min(self.wants)]);
+        match ready!(Pin::new(stream).poll_read(cx, &mut buffer)) {
+            Ok(()) => {}
+            Err(error) => {
+                self.failed = Some(error.kind());
+                return Poll::Ready(Ok(()));
+            }
+        }
+        let (from, len) = (self.read, buffer.filled().len());
+        self.read += len;
+        self.wants -= len;
+        self.has_read_end = len == 0;
+        let expected = self.streams[0].get(from..self.read);
+        let is_right = expected == Some(buffer.filled());
+        Poll::Ready(Invariant::Bytes.holds(is_right, || format!("the server read wrong bytes from byte {from} on")))
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Played> {
+        let Some(stream) = &mut self.stream else { return Poll::Pending };
+        if self.written == self.total || self.close == Some(Close::Reset) || self.failed.is_some() {
+            return Poll::Pending;
+        }
+        match ready!(Pin::new(stream).poll_write(cx, &self.streams[1][self.written..self.total])) {
+            Ok(len) => self.written += len,
+            Err(error) => self.failed = Some(error.kind()),
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_close(&mut self, cx: &mut Context<'_>) -> Poll<Played> {
+        let (Some(close), Some(stream)) = (self.close, &mut self.stream) else { return Poll::Pending };
+        if self.is_closed || (close != Close::Reset && self.written < self.total && self.failed.is_none()) {
+            return Poll::Pending;
+        }
+        if close == Close::Shutdown {
+            // Reads and writes report the end of a connection.
+            let _reported = ready!(Pin::new(stream).poll_shutdown(cx));
+        } else if let Some(stream) = self.stream.take() {
+            self.was_reading = self.wants > 0 && !self.has_read_end;
+            if close == Close::Reset {
+                stream.abort();
+            }
+        }
+        self.is_closed = true;
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn accept(mut listener: Box<dyn AnyListener>) -> JoinHandle<Accepted> {
+    tokio::spawn(async move {
+        let stream = listener.accept().await;
+        (listener, stream)
+    })
+}
