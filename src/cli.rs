@@ -270,6 +270,15 @@ pub struct Conform {
     #[arg(long, value_name = "LIST", default_value = "all", value_delimiter = ',')]
     pub case: Vec<String>,
 
+    /// In place of the cases, run this many plays of a random client and server, and shrink those that break an invariant
+    #[arg(long, value_name = "PLAYS", value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with_all = ["case", "issue"])]
+    pub explore: Option<u32>,
+
+    /// Seed of the first play; each further one has the next seed
+    #[arg(long, value_name = "S", default_value_t = 1, requires = "explore")]
+    pub seed: u64,
+
     /// Where the cases are run [default: stack; path for gvisor, external and kernel]
     #[arg(long, value_enum)]
     pub layer: Option<conformance::Layer>,

@@ -188,6 +188,15 @@ fn cases_are_run_behind_devices() {
     }
 }
 
+#[test]
+fn random_play_has_a_result_for_each_invariant() {
+    let output = run("conform --netstack smoltcp --explore 20 --seed 5 --json");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let cases: Vec<_> = scores(std::str::from_utf8(&output.stdout).unwrap());
+    assert!(cases.iter().all(|score| score["subject"] == "random play" && score["outcome"] == "pass"), "{cases:?}");
+    assert_eq!(cases.len(), conformance::invariants().count());
+}
+
 /// A right that is missing is the machine's fault and not the stack's.
 #[cfg(unix)]
 #[test]

@@ -190,16 +190,16 @@ const HURRIED: Pace = Pace {
     user_timeout: Duration::from_secs(10),
 };
 
-/// Runs plays on a stack. `run` says where, each time anew. Returns the result of each invariant, with the first play of
+/// Runs plays on a stack. `run` says where. Returns the result of each invariant, with the first play of
 /// each kind of failure, as small as it becomes.
-pub fn explore(exploration: Exploration, run: &(impl Fn() -> Run + Sync)) -> Vec<(Case, Ran)> {
+pub fn explore(exploration: Exploration, run: &Run) -> Vec<(Case, Ran)> {
     let Exploration { plays, seed } = exploration;
-    let Run { stack, layer, .. } = run();
+    let Run { stack, layer, .. } = *run;
     let is_alone = layer == Layer::Path || matches!(stack, StackKind::Lwip | StackKind::LwipPublished);
     let turn = Mutex::new(());
     let perform = |play: &Play| {
         let _turn = is_alone.then(|| lock(&turn));
-        perform(play, run())
+        perform(play, run.clone())
     };
     let (next, broken) = (AtomicU64::new(0), Mutex::new(BTreeMap::<Kind, BTreeSet<u64>>::new()));
     let play_some = || {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use conformance::{Case, Layer};
+use conformance::{Case, Exploration, Layer, invariants};
 use netstacks::StackKind;
 
 use super::PlanError;
@@ -14,8 +14,10 @@ use crate::cli::{self, Conform, Switch};
 pub struct ConformPlan {
     /// The stacks, in the order of the list.
     pub stacks: Vec<StackKind>,
-    /// The cases, in the order of tables.
+    /// The cases, in the order of tables, or the invariants of random play.
     pub cases: Vec<Case>,
+    /// The random plays, if they take the place of the cases.
+    pub exploration: Option<Exploration>,
     /// The layer at which they run; `None` for the default of each stack.
     pub layer: Option<Layer>,
     /// The command of the external stack.
@@ -40,12 +42,18 @@ impl TryFrom<Conform> for ConformPlan {
     type Error = PlanError;
 
     fn try_from(conform: Conform) -> Result<Self, PlanError> {
-        let Conform { netstack, case, layer, command, offload, mtu, json, out, pcap, issue, list } = conform;
+        let Conform { netstack, case, explore, seed, layer, command, offload, mtu, json, out, pcap, issue, list } =
+            conform;
         let is_any = |id: &str| id == "all" || Case::all().any(|case| case.id == id);
         if let Some(unknown) = case.iter().find(|id| !is_any(id)) {
             return Err(PlanError::new("--case", format!("there is no case {unknown:?}; --list has the names")));
         }
-        let cases: Vec<_> = Case::all().filter(|one| case.iter().any(|id| id == "all" || id == one.id)).collect();
+        let exploration = explore.map(|plays| Exploration { plays, seed });
+        let is_named = |one: &Case| case.iter().any(|id| id == "all" || id == one.id);
+        let cases: Vec<_> = match exploration {
+            Some(_) => invariants().collect(),
+            None => Case::all().filter(is_named).collect(),
+        };
         check_mtu("--mtu", mtu, cases.iter().any(|case| case.ipv6))?;
         // A named stack that this build lacks is refused below.
         let stacks = netstack.map_or_else(cli::axes::compiled_in, |list| list.values().to_vec());
@@ -63,7 +71,7 @@ impl TryFrom<Conform> for ConformPlan {
             return Err(PlanError::new("--pcap", "needs one stack and one case: --netstack NAME --case NAME"));
         }
         let offload = offload.map(|switch| switch == Switch::On);
-        Ok(Self { stacks, cases, layer, command, offload, mtu, json, out, pcap, issue, list })
+        Ok(Self { stacks, cases, exploration, layer, command, offload, mtu, json, out, pcap, issue, list })
     }
 }
 
@@ -120,6 +128,16 @@ mod tests {
         ] {
             assert_eq!(plan(arguments).is_err(), is_refused, "{arguments}");
         }
+    }
+
+    #[test]
+    fn plays_take_the_place_of_the_cases() {
+        let explored = plan("--explore 20 --seed 7").unwrap();
+        assert_eq!(explored.exploration, Some(Exploration { plays: 20, seed: 7 }));
+        assert_eq!(explored.cases.len(), invariants().count());
+        assert_eq!(plan("").unwrap().exploration, None);
+        assert!(plan("--explore 20 --case handshake").is_err(), "plays have no cases");
+        assert!(plan("--seed 7").is_err(), "cases have no seed");
     }
 
     #[cfg(all(feature = "lwip", feature = "smoltcp"))]

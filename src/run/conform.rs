@@ -45,8 +45,9 @@ pub fn conform<E: From<RunError>>(
             for stack in stacks {
                 let send = send.clone();
                 let (program, done) = (programs.get(stack), &done);
-                let cases = plan.cases.iter().filter(|case| !done.contains(&(*stack, case.id.to_owned())));
-                scope.spawn(move || of_stack(plan, *stack, cases, program, |result| send.send(result).is_ok()));
+                let is_left = |case: &&Case| !done.contains(&(*stack, case.id.to_owned()));
+                let cases: Vec<_> = plan.cases.iter().filter(is_left).collect();
+                scope.spawn(move || of_stack(plan, *stack, &cases, program, |result| send.send(result).is_ok()));
             }
             drop(send);
             results.into_iter().try_for_each(|(score, ran, recording)| {
@@ -62,20 +63,27 @@ pub fn conform<E: From<RunError>>(
 }
 
 /// Runs the cases on a stack until `keep` returns false.
-fn of_stack<'a>(
+fn of_stack(
     plan: &ConformPlan,
     stack: StackKind,
-    cases: impl Iterator<Item = &'a Case>,
+    cases: &[&Case],
     program: Option<&Program>,
     keep: impl Fn((Score, Ran, Recording)) -> bool,
 ) {
     let (known, layer, mtu) = (known::of(stack), plan.layer_of(stack), plan.mtu);
+    let run = |offload, trace| Run { stack, program: program.cloned(), layer, offload, mtu, trace };
+    if let Some(exploration) = plan.exploration.filter(|_| !cases.is_empty()) {
+        let run = run(plan.offload.unwrap_or(false), None);
+        let results = conformance::explore(exploration, &run).into_iter();
+        let mut left = results.filter(|(case, _)| cases.iter().any(|left| left.id == case.id));
+        left.all(|(case, ran)| keep((Score::new(&case, &run, &ran, &known), ran, Recording::default())));
+        return;
+    }
     let is_recorded = plan.pcap.is_some() || plan.issue.is_some();
     for case in cases {
         let offload = plan.offload.or(case.offload()).unwrap_or(false);
         let recording = Recording::default();
-        let trace = is_recorded.then(|| recording.clone());
-        let run = Run { stack, program: program.cloned(), layer, offload, mtu, trace };
+        let run = run(offload, is_recorded.then(|| recording.clone()));
         let ran = conformance::run(case, run.clone());
         if !keep((Score::new(case, &run, &ran, &known), ran, recording)) {
             return;

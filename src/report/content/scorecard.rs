@@ -52,7 +52,9 @@ pub(in crate::report) fn outcome(scores: &[Score]) -> Vec<Block> {
     let failures: Vec<_> = failed(&scores).into_iter().map(failure).collect();
     let count = failures.len();
     if count > 0 {
-        blocks.push(Block::List("Failures, the worst first:", failures));
+        // A play of `--explore` has a line for each move.
+        let lines = failures.iter().flat_map(|text| text.lines()).map(str::to_owned);
+        blocks.push(Block::List("Failures, the worst first:", lines.collect()));
     }
     let passed = scores.iter().filter(|score| score.outcome == Outcome::Pass && score.known.is_some());
     let passed: Vec<_> = passed.map(|score| format!("{} {}", score.netstack, with_known(score, &score.case))).collect();
