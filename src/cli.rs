@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use netstacks::StackKind;
+use netstacks::{Repairs, StackKind};
 
 pub use self::axes::Axes;
 pub use self::forward::Forward;
@@ -295,6 +295,10 @@ pub struct Conform {
     #[arg(long, value_name = "N", default_value_t = conformance::MTU,
         value_parser = clap::value_parser!(u16).range(576..))]
     pub mtu: u16,
+
+    /// What our adapters do in the stacks' place: all, none, names of repairs, or -NAME for all but these
+    #[arg(long, value_name = "REPAIRS", default_value = "all", allow_hyphen_values = true)]
+    pub repairs: Repairs,
 
     /// Print one JSON object for each result, as in a file, instead of the table
     #[arg(long)]

@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netstacks::{
-    Effective, Gate, Gated, Netstack, NotCompiledIn, StackConfig, StackKind, StartError, Started, Visitor,
+    Effective, Gate, Gated, Netstack, NotCompiledIn, Repairs, StackConfig, StackCongestion, StackKind, StartError,
+    Started, Visitor,
 };
 use platform::{Counted, FaultCounter, FaultPlan, Faulty, Traffic, TunDevice};
 use tokio::task::JoinSet;
@@ -39,6 +40,10 @@ pub struct Config {
     /// Receive buffer and send buffer of each connection at the stack, in bytes. Clients are near, so a small
     /// one is enough.
     pub window: usize,
+    /// What the adapter does in the stack's place.
+    pub repairs: Repairs,
+    /// Congestion control of the stack, if it has a choice.
+    pub stack_congestion: StackCongestion,
     /// Receive buffer and send buffer of each UDP socket, in bytes, beyond the limit of the system if the proxy may; `None`
     /// for the system's default.
     pub datagram_buffer: Option<usize>,
@@ -72,6 +77,8 @@ impl Config {
         Self {
             interface: interface.into(),
             window: 512 << 10,
+            repairs: Repairs::ALL,
+            stack_congestion: StackCongestion::default(),
             datagram_buffer: None,
             max_flows: 1024,
             max_memory: None,
@@ -188,6 +195,8 @@ impl Visitor<Gated<Faulty<Counted<TunDevice>>>> for Start {
         let config = StackConfig {
             window: upstream.config.window,
             backlog: upstream.config.max_flows,
+            repairs: upstream.config.repairs,
+            congestion: upstream.config.stack_congestion,
             ..StackConfig::default()
         };
         let Started { listener, datagrams, driver, effective } = S::start(link, &config)?;

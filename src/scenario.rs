@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use netstacks::{Repairs, StackCongestion};
 use platform::{Network, Offload};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,11 @@ pub(crate) fn plural(count: impl fmt::Display, noun: &str) -> String {
     format!("{count} {noun}{}", if count == "1" { "" } else { "s" })
 }
 
+/// Whether a field is left out of JSON.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// Everything that describes one run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Scenario {
@@ -100,6 +106,12 @@ pub struct Scenario {
     pub window_bytes: usize,
     /// Size of one read or write of client and server, in bytes.
     pub buffer_bytes: NonZeroUsize,
+    /// What the adapter does in the stack's place.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub repairs: Repairs,
+    /// Congestion control of the stack, if it has a choice.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub stack_congestion: StackCongestion,
     /// How many packets may wait in the device before the kernel drops; `None` for room for every window, or for the queue
     /// that a program has made.
     pub queue_packets: Option<u32>,

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netstacks::StackKind;
+use netstacks::{Repairs, StackCongestion, StackKind};
 use rust_tun_perf::measure::{Comparison, Verdict, differences};
 use rust_tun_perf::report;
 use rust_tun_perf::sample::{
@@ -74,6 +74,8 @@ fn cell(netstack: StackKind, mode: Mode) -> Cell {
         ipv6: false,
         window_bytes: Some(4 << 20),
         buffer_bytes: 1_000_000,
+        repairs: Repairs::ALL,
+        stack_congestion: StackCongestion::None,
         queue_packets: None,
         generator: Generator::Own,
     }

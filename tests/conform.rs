@@ -50,7 +50,7 @@ fn results_are_printed_and_written_and_become_pages() {
         ("markdown", "| half-close   | pass"),
         ("html", "Conformance of TCP/IP stacks"),
         ("svg", "1 of 2"),
-        ("csv", "smoltcp,stack,false,segments,icmp-too-big"),
+        ("csv", "smoltcp,stack,false,all,segments,icmp-too-big"),
         ("bmf", "\"smoltcp conformance\": {\n    \"failed_cases\": {\n      \"value\": 1.0"),
         ("gha", "\"name\": \"smoltcp conformance: passed_cases\",\n    \"unit\": \"cases\",\n    \"value\": 2.0"),
     ] {

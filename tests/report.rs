@@ -61,7 +61,7 @@ impl Executor for Fixed {
                 congestion: "none".into(),
                 checksum_verified: false,
                 checksum_computed: true,
-                workarounds: Vec::new(),
+                repairs: Vec::new(),
             }),
             round: None,
             against: false,

@@ -8,7 +8,7 @@ use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netstacks::{Datagram, Effective, StackConfig, StackKind, StartError};
+use netstacks::{Datagram, Effective, Repairs, StackConfig, StackKind, StartError};
 use platform::{Child, Link};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
@@ -103,13 +103,13 @@ fn within_deadline<T>(
     run: Run,
     script: impl FnOnce(&Setup) -> Step<T>,
 ) -> (Step<T>, Option<Effective>) {
-    let Run { stack, program, layer, offload, mtu, trace } = run;
+    let Run { stack, program, layer, offload, mtu, repairs, trace } = run;
     let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return (Err(Stop::fail(format!("no runtime: {error}"))), None),
     };
     let (trace, effective) = (RefCell::new(trace), RefCell::new(None));
-    let setup = Setup { stack, program, layer, offload, mtu, ipv6, trace, runtime, effective };
+    let setup = Setup { stack, program, layer, offload, mtu, repairs, ipv6, trace, runtime, effective };
     let result = {
         let _entered = setup.runtime.enter();
         script(&setup)
@@ -123,7 +123,7 @@ fn within_deadline<T>(
 impl Ran {
     pub(crate) fn of(outcome: Outcome, effective: Option<Effective>) -> Self {
         let version = effective.as_ref().map(|effective| effective.stack_version.to_string());
-        let workarounds = effective.map(|effective| effective.workarounds).unwrap_or_default();
+        let workarounds = effective.map(|effective| effective.repairs).unwrap_or_default();
         Self { outcome, version, workarounds: workarounds.into_iter().map(Into::into).collect() }
     }
 }
@@ -135,6 +135,7 @@ pub(crate) struct Setup {
     layer: Layer,
     offload: bool,
     pub(crate) mtu: u16,
+    repairs: Repairs,
     pub(crate) ipv6: bool,
     trace: RefCell<Option<Recording>>,
     pub(crate) runtime: Runtime,
@@ -157,6 +158,7 @@ impl Setup {
         let mut config =
             StackConfig { window: WINDOW, user_timeout: Duration::from_secs(20), ..StackConfig::default() };
         change(&mut config);
+        config.repairs = self.repairs;
         let (peer, running) = match &self.program {
             Some(program) => self.start_process(program, &config)?,
             None if self.stack == StackKind::Kernel => kernel::start(self.ipv6, self.offload, self.mtu, &config)

@@ -19,14 +19,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use conformance::known::{self, Expected, Known};
 use conformance::{Case, Layer, Outcome, Ran, Run};
-use netstacks::StackKind;
+use netstacks::{Repairs, StackKind};
 
 /// How many cases run at once, if the stack can run more than once in a process. Cases wait most of the time.
 const AT_ONCE: usize = 8;
 
 fn run(stack: StackKind, case: &Case, offload: bool) -> Ran {
     let layer = if stack == StackKind::Kernel { Layer::Path } else { Layer::Stack };
-    conformance::run(case, Run { stack, program: None, layer, offload, mtu: conformance::MTU, trace: None })
+    conformance::run(case, Run { stack, program: None, layer, offload, mtu: conformance::MTU, repairs: Repairs::ALL, trace: None })
 }
 
 /// Runs cases over one kind of link, and returns the results that are not the known ones.
@@ -60,7 +60,7 @@ fn changed(stack: StackKind, known: &Known, case: &Case, offload: bool) -> Optio
         && outcome == Outcome::Pass
         && !workarounds.contains(name)
     {
-        return Some(Outcome::NotApplicable(format!("the adapter has no workaround {name}")));
+        return Some(Outcome::NotApplicable(format!("the adapter has no repair {name}")));
     }
     expected.judge(outcome, || {
         let outcome = run(stack, case, offload).outcome;

@@ -55,7 +55,12 @@ pub(crate) fn run<S: Netstack<MemoryLink>>(bytes: &[u8], promise: Promise) {
         capabilities.checksum.rx = shape & 3 != 2;
         let depth = if shape & 4 != 0 { 8 } else { 64 };
         let (link, other_end) = MemoryLink::pair_of(capabilities, depth);
-        let config = StackConfig { window: 16 << 10, user_timeout: Duration::from_mins(15), backlog: 4 };
+        let config = StackConfig {
+            window: 16 << 10,
+            user_timeout: Duration::from_mins(15),
+            backlog: 4,
+            ..StackConfig::default()
+        };
         let Started { listener, datagrams, driver, .. } = S::start(link, &config).unwrap();
         let driver = tokio::spawn(driver);
         let server = Server::new(listener);

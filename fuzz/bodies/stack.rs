@@ -30,7 +30,12 @@ pub(crate) fn run<S: Netstack<MemoryLink>>(bytes: &[u8]) {
         let offloading = input.byte() & 1 != 0;
         let pair = if offloading { MemoryLink::offloading_pair } else { MemoryLink::pair };
         let (link, other_end) = pair(1500, 64);
-        let config = StackConfig { window: 16 << 10, user_timeout: Duration::from_secs(5), backlog: 2 };
+        let config = StackConfig {
+            window: 16 << 10,
+            user_timeout: Duration::from_secs(5),
+            backlog: 2,
+            ..StackConfig::default()
+        };
         let Started { mut listener, datagrams, driver, .. } = S::start(link, &config).unwrap();
         let driver = tokio::spawn(driver);
         let answers = tokio::spawn(answer(datagrams));

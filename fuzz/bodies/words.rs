@@ -48,6 +48,8 @@ const VALUES: &[&str] = &[
     "on",
     "off",
     "all",
+    "none",
+    "-late-fin",
     "udp",
     "full",
     "10.1.2.3",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::StackKind;
+use crate::{Repairs, StackKind};
 
 /// The configuration that every stack gets. The MTU and the offloads come from the link.
 ///
@@ -33,6 +33,36 @@ pub struct StackConfig {
     /// again. Half-open connections do not count. With lwIP, smoltcp and ipstack at most 4,096 of them exist, or as
     /// many as the backlog if that is more, and the oldest gives way to a new one (RFC 4987).
     pub backlog: usize,
+    /// What the adapter does in the stack's place.
+    pub repairs: Repairs,
+    /// Congestion control of a stack that has a choice: of smoltcp alone.
+    pub congestion: StackCongestion,
+}
+
+/// The congestion control of a stack as a sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "lowercase")]
+pub enum StackCongestion {
+    /// No congestion control
+    #[default]
+    None,
+    /// Reno (RFC 5681)
+    Reno,
+    /// Cubic (RFC 9438)
+    Cubic,
+}
+
+impl StackCongestion {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Reno => "reno",
+            Self::Cubic => "cubic",
+        }
+    }
 }
 
 impl StackConfig {
@@ -46,7 +76,13 @@ impl Default for StackConfig {
     fn default() -> Self {
         // smoltcp reserves the addresses of two windows for each connection, and some 32-bit processes have only 2 GiB.
         let window = if cfg!(target_pointer_width = "32") { 512 << 10 } else { 4 << 20 };
-        Self { window, user_timeout: Duration::from_secs(100), backlog: 1024 }
+        Self {
+            window,
+            user_timeout: Duration::from_secs(100),
+            backlog: 1024,
+            repairs: Repairs::ALL,
+            congestion: StackCongestion::default(),
+        }
     }
 }
 
@@ -71,10 +107,10 @@ pub struct Effective {
     pub checksum_verified: bool,
     /// Whether checksums of packets that leave are computed by the stack.
     pub checksum_computed: bool,
-    /// What the adapter does in the stack's place, by name: without it the stack could not make a run, or would be
-    /// much slower.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub workarounds: Vec<Cow<'static, str>>,
+    /// The [`Repair`](crate::Repair)s that were active, by name: what the adapter did in the stack's place.
+    // Files of older versions have another name.
+    #[serde(default, alias = "workarounds", skip_serializing_if = "Vec::is_empty")]
+    pub repairs: Vec<Cow<'static, str>>,
 }
 
 /// The smallest shift count (RFC 7323, 2.3) that can announce a window of `window` bytes. All stacks use this one.

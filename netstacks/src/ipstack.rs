@@ -2,21 +2,7 @@
 //!
 //! ipstack runs a task for the device and one for each connection, with channels in between. The adapter gives it
 //! a device that moves packets to and from the link, and wraps its streams. `guard` decides which segments ipstack
-//! reads. Else the adapter does not repair ipstack, except for a few faults without which no run could finish. The
-//! report names these workarounds:
-//!
-//! | workaround | ipstack alone |
-//! |---|---|
-//! | `cuts-super-packets` | acknowledges 8,192 bytes for each packet; the rest of a larger packet waits for the next one |
-//! | `hands-fin-apart` | ignores a FIN that comes with data |
-//! | `holds-fin` | sends its own FIN as soon as the peer's arrives, even if the application has more to send; so the adapter holds the peer's FIN back until ipstack has sent its own |
-//! | `tells-end` | does not wake a reading task at the peer's FIN |
-//! | `waits-for-handshake` | yields a connection at its SYN, before it sends the SYN-ACK; bytes written before that would break the connection |
-//! | `checks-segments` | believes every RST, FIN and segment, whatever its number and checksum; ignores a SYN for a connection that it still has |
-//! | `polls-shutdown` | does not wake a task in `shutdown` when the last byte is acknowledged, so the FIN would never be sent |
-//! | `closes-in-a-task` | a stream that is dropped blocks its thread or panics |
-//! | `repeats-reset` | ends the task of a connection only at the packet after a RST |
-//! | `limits-datagrams` | queues datagrams without a limit |
+//! reads. `repairs.rs` lists all that it does in ipstack's place.
 
 mod check;
 mod datagrams;
@@ -42,24 +28,10 @@ use self::device::Device;
 use self::exchange::Exchange;
 use self::stream::{Hub, IpstackListener, IpstackStream};
 use crate::offload::{Offload, header_len};
-use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started};
+use crate::{Effective, FlowKey, Netstack, Repair, StackConfig, StackKind, StartError, Started};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "1.0.1";
-
-/// See the table above.
-const WORKAROUNDS: [&str; 10] = [
-    "cuts-super-packets",
-    "hands-fin-apart",
-    "holds-fin",
-    "tells-end",
-    "waits-for-handshake",
-    "checks-segments",
-    "polls-shutdown",
-    "closes-in-a-task",
-    "repeats-reset",
-    "limits-datagrams",
-];
 
 /// The largest window without window scaling (RFC 9293, 3.1), which ipstack does not support.
 const MAX_WINDOW: usize = u16::MAX as usize;
@@ -86,12 +58,14 @@ impl<L: Link> Netstack<L> for Ipstack {
         }
         let window = config.window.clamp(StackConfig::MIN_WINDOW, MAX_WINDOW);
         let max_packet_len = capabilities.max_packet_len.min(MAX_PACKET.max(capabilities.mtu));
+        let repairs = config.repairs;
         let offload = Offload::of(&Capabilities { max_packet_len, ..capabilities });
+        let offload = if repairs.has(Repair::LargeMtu) { offload } else { offload.without_segmentation() };
         let mtu = offload.largest_packet().min(MAX_WINDOW);
         let mut settings = IpStackConfig::default();
         settings.mtu_unchecked(mtu as u16).with_tcp_config(tcp_config(window, config.user_timeout, &offload));
         let (offer, accepted) = mpsc::channel(config.backlog.max(1));
-        let hub = Arc::new(Hub::new(config, Exchange::new(capabilities.mtu), offer));
+        let hub = Arc::new(Hub::new(config, Exchange::new(capabilities.mtu, repairs), offer));
         let stack = IpStack::new(settings, Device::new(link, offload, Arc::clone(&hub)));
         Ok(Started {
             listener: IpstackListener::new(accepted, Arc::clone(&hub)),
@@ -105,9 +79,9 @@ impl<L: Link> Netstack<L> for Ipstack {
                 window_scale: None,
                 largest_packet_bytes: offload.largest_tcp_packet(),
                 congestion: "none".into(),
-                checksum_verified: !capabilities.checksum.rx,
+                checksum_verified: !capabilities.checksum.rx && repairs.has(Repair::VerifiesChecksums),
                 checksum_computed: true,
-                workarounds: WORKAROUNDS.map(Into::into).to_vec(),
+                repairs: repairs.active(StackKind::Ipstack, offload.cuts()),
             },
         })
     }
@@ -150,7 +124,8 @@ async fn serve(mut stack: IpStack, hub: Ending, offload: Offload) -> io::Result<
         let key = FlowKey { peer: stream.local_addr(), local: stream.peer_addr() };
         match stream {
             IpStackStream::Tcp(inner) => {
-                let largest = usize::from(offload.largest_payload(key.local.is_ipv6()));
+                let largest = offload.largest_payload(key.local.is_ipv6()).into();
+                let largest = if hub.repairs.has(Repair::ShortWrites) { largest } else { usize::MAX };
                 let flow = hub.take(key);
                 let stream = IpstackStream::new(inner, Arc::clone(&flow), largest, hub);
                 // One that has ended already is dropped there.

@@ -174,6 +174,7 @@ compile_error!(
 
 mod config;
 mod interface;
+mod repairs;
 mod udp;
 
 // Modules that several stacks share. Some are unused in a build without these stacks.
@@ -195,9 +196,10 @@ mod recovery;
 #[allow(dead_code, reason = "not every stack uses it")]
 mod running;
 
-pub use crate::config::{Effective, StackConfig, StackFault, StartError};
+pub use crate::config::{Effective, StackConfig, StackCongestion, StackFault, StartError};
 pub use crate::gate::{Admission, Answers, Gate, Gated, Request, Unreachable, gate};
 pub use crate::interface::{Driver, FlowKey, Listener, Netstack, Sink, Source, Started, Stream};
+pub use crate::repairs::{Repair, Repairs};
 pub use crate::udp::{Datagram, DatagramBatch, Datagrams, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, NoDatagrams};
 #[allow(unused_imports, reason = "not every stack uses it")]
 use crate::{

@@ -24,7 +24,7 @@ use std::sync::Once;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use lwip_sys::{Callbacks, ERR_OK, Endpoints, MAX_WINDOW_SCALE, Options, TCP_TIMER_MS};
+use lwip_sys::{Callbacks, ERR_OK, Endpoints, MAX_WINDOW_SCALE, Options};
 use platform::{Capabilities, Link, PacketBuffer};
 use tokio::time::Instant;
 
@@ -36,35 +36,15 @@ use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flo
 use crate::offload::{Offload, header_len};
 use crate::recovery::HEADERS;
 use crate::running::Running;
-use crate::{Effective, Netstack, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started};
+use crate::{
+    Effective, Netstack, Repair, Repairs, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started,
+};
 
 /// The version that lwIP reports.
 pub(crate) const VERSION: &str = lwip_sys::VERSION;
 
 /// lwIP. Over IPv4 it fragments and reassembles datagrams; up to 192 fragments may wait.
 pub struct Lwip;
-
-/// The work that the adapter and our wrappers of lwIP's files do in lwIP's place.
-///
-/// - `large-segments`: super-packets are segments of several MSS; see `c/tcp_out.c`.
-/// - `one-ack-a-batch`: data is acknowledged at the end of a batch; see `c/tcp_in.c`.
-/// - `duplicate-ack-window`: duplicate acknowledgements keep their window; see `recovery.rs`.
-/// - `partial-ack`: several losses in a window are recovered without a timeout; see `recovery.rs`.
-/// - `tail-loss-probe`: the loss of the last segments in flight, or of their only acknowledgement, is recovered without
-///   a timeout; see `recovery.rs`.
-/// - `short-timeout`: the shortest timeout is 0.3 s instead of 1.5 s; see `c/lwipopts.h`.
-/// - `time-wait-syn`: a SYN may reopen a connection in TIME-WAIT; see `c/shim.c`.
-/// - `user-timeout`: a connection ends when its peer is silent for too long; see `Core::lose_patience`.
-const WORKAROUNDS: [&str; 8] = [
-    "large-segments",
-    "one-ack-a-batch",
-    "duplicate-ack-window",
-    "partial-ack",
-    "tail-loss-probe",
-    "short-timeout",
-    "time-wait-syn",
-    "user-timeout",
-];
 
 /// Every IPv4 host accepts packets of this size (RFC 791, 3.1).
 const MIN_MTU: usize = 576;
@@ -75,9 +55,6 @@ const MAX_QUEUED_SEGMENTS: usize = (0xffff - 3 - 64) / 2;
 
 /// At least this many segments of the largest size fit in the send buffer: some are in flight while one is filled.
 const MIN_BUFFERED_SEGMENTS: usize = 4;
-
-/// The interval of TCP's timer.
-const TICK: Duration = Duration::from_millis(TCP_TIMER_MS);
 
 /// Late ticks are made up, one for each egress, if the lag is at most this. With a longer lag they are skipped: they
 /// would retransmit segments although the acknowledgements may still wait unread.
@@ -103,7 +80,8 @@ impl<L: Link> Netstack<L> for Lwip {
             )));
         }
         let (window, scale) = scaled(window);
-        let segments = Segments::over(&capabilities, window);
+        let offload = offload(&capabilities, config.repairs);
+        let segments = Segments::over(&offload, window);
         let effective = Effective {
             stack_version: VERSION.into(),
             receive_buffer_bytes: window >> scale << scale,
@@ -114,11 +92,31 @@ impl<L: Link> Netstack<L> for Lwip {
             congestion: "newreno".into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
-            workarounds: WORKAROUNDS.map(Into::into).into(),
+            repairs: config.repairs.active(StackKind::Lwip, offload.cuts()),
         };
         let config = StackConfig { window, ..config.clone() };
-        let (listener, datagrams, driver) = driven::start(LwipEngine::start(link, config, segments, scale)?);
+        let repairs = config.repairs;
+        let (listener, datagrams, driver) = driven::start(LwipEngine::start(link, config, segments, scale)?, repairs);
         Ok(Started { listener, datagrams, driver, effective })
+    }
+}
+
+/// The offload of TCP, with or without segments of several MSS.
+fn offload(capabilities: &Capabilities, repairs: Repairs) -> Offload {
+    let offload = Offload::of(capabilities);
+    if repairs.has(Repair::LargeSegments) { offload } else { offload.without_segmentation() }
+}
+
+/// The repairs that are compiled into lwIP's files.
+fn compiled_in(repairs: Repairs) -> lwip_sys::Repairs {
+    lwip_sys::Repairs {
+        one_ack_a_batch: repairs.has(Repair::OneAckABatch),
+        quiet_timers: repairs.has(Repair::QuietTimers),
+        tail_pointer: repairs.has(Repair::TailPointer),
+        short_timeout: repairs.has(Repair::ShortTimeout),
+        time_wait_syn: repairs.has(Repair::TimeWaitSyn),
+        challenge_ack: repairs.has(Repair::ChallengeAck),
+        no_nagle: repairs.has(Repair::NoNagle),
     }
 }
 
@@ -136,8 +134,7 @@ struct Segments {
 }
 
 impl Segments {
-    fn over(capabilities: &Capabilities, window: usize) -> Self {
-        let offload = Offload::of(capabilities);
+    fn over(offload: &Offload, window: usize) -> Self {
         let largest = |ipv6| {
             let mss = offload.mss(header_len(ipv6));
             let most = (window / MIN_BUFFERED_SEGMENTS).min(usize::from(offload.largest_payload(ipv6))) as u16;
@@ -183,6 +180,8 @@ pub struct LwipEngine<L: Link> {
     output: *mut Output<L>,
     batch: Vec<PacketBuffer>,
     verify: bool,
+    /// The interval of TCP's timer.
+    tick: Duration,
     /// When TCP's timer is due, while a connection needs it.
     next_tick: Option<Instant>,
     /// Dropped last. Then another engine may start, on any thread.
@@ -228,14 +227,16 @@ impl<L: Link> LwipEngine<L> {
             largest_v6: segments.v6,
             scale,
             tcp_checksums: u8::from(!capabilities.checksum.tx),
+            repairs: compiled_in(config.repairs),
         };
         let core =
             Core::new(config, capabilities.mtu.saturating_sub(HEADERS), Pool::new(packet_len, window), Instant::now());
-        let engine = Self {
+        let mut engine = Self {
             core: Box::into_raw(Box::new(core)),
             output: Box::into_raw(Box::new(Output::new(link))),
             batch: (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(packet_len)).collect(),
             verify: !capabilities.checksum.rx,
+            tick: Duration::ZERO,
             next_tick: None,
             _running: running,
         };
@@ -250,6 +251,8 @@ impl<L: Link> LwipEngine<L> {
             )
         };
         if error == ERR_OK {
+            // SAFETY: only `lwip_sys_start` writes to it.
+            engine.tick = Duration::from_millis(unsafe { lwip_sys::lwip_sys_timer_ms }.into());
             Ok(engine)
         } else {
             let reason = format!("lwIP's error {error}: no memory for its listener or its UDP");
@@ -308,12 +311,12 @@ impl<L: Link> LwipEngine<L> {
             self.next_tick = None;
             return;
         }
-        let due = *self.next_tick.get_or_insert(now + TICK);
+        let due = *self.next_tick.get_or_insert(now + self.tick);
         if now < due {
             return;
         }
         let lag = now.saturating_duration_since(due);
-        self.next_tick = Some(if lag > MAX_LAG { now } else { due } + TICK);
+        self.next_tick = Some(if lag > MAX_LAG { now } else { due } + self.tick);
         // Send first. lwIP's persist timer assumes that a window that opened was used at once.
         // SAFETY: the engine's core; no reference into it is alive.
         unsafe {
@@ -356,7 +359,7 @@ impl<L: Link> Engine for LwipEngine<L> {
     }
 
     fn deadline(&mut self, now: Instant) -> Option<Instant> {
-        let tick = (!self.core().ticking.is_empty()).then(|| self.next_tick.unwrap_or(now + TICK));
+        let tick = (!self.core().ticking.is_empty()).then(|| self.next_tick.unwrap_or(now + self.tick));
         [tick, self.core().table.deadline()].into_iter().flatten().min()
     }
 

@@ -2,14 +2,7 @@
 //! programs use it. The difference from `lwip` shows the cost of an adapter.
 //!
 //! The window, the send buffer and the MTU are fixed at build time. One spin lock guards all of lwIP. The adapter moves
-//! packets as the crate's examples do, with four workarounds:
-//!
-//! | workaround | lwip alone |
-//! |---|---|
-//! | `accepts-between-packets` | its queue of connections and the wakers of its queues have no lock: a thread that accepts or receives a datagram races with the thread that passes packets in |
-//! | `drops-without-memory` | if lwIP has no memory for a packet, the task that passes packets in stops for ever |
-//! | `keeps-end` | a read that gets data and the FIN behind it reports only the data, and the next read waits for ever |
-//! | `ends-connections` | connections and timers outlive the stack, and the next stack in the process inherits them |
+//! packets as the crate's examples do, but for four repairs (`repairs.rs`).
 //!
 //! A program can have either this or `lwip`, not both; see `lib.rs`.
 
@@ -30,15 +23,13 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox};
+use crate::offload::Offload;
 use crate::port::{Port, leave, run_together};
 use crate::running::Running;
 use crate::{Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "0.4.0";
-
-/// See the table above.
-const WORKAROUNDS: [&str; 4] = ["accepts-between-packets", "drops-without-memory", "keeps-end", "ends-connections"];
 
 /// The MTU that `NetStackImpl::new` gives to the interface, whatever the link has.
 const MTU: usize = 1500;
@@ -58,15 +49,19 @@ impl<L: Link> Netstack<L> for LwipPublished {
     type Listener = LwipPublishedListener;
     type Datagrams = LwipPublishedDatagrams;
 
-    fn start(link: L, _: &StackConfig) -> Result<Started<LwipPublishedListener, LwipPublishedDatagrams>, StartError> {
-        let mtu = link.capabilities().mtu;
+    fn start(
+        link: L,
+        config: &StackConfig,
+    ) -> Result<Started<LwipPublishedListener, LwipPublishedDatagrams>, StartError> {
+        let capabilities = link.capabilities();
+        let mtu = capabilities.mtu;
         if mtu < MTU {
             return Err(unfit(&format!("an MTU of {mtu} bytes; it takes {MTU} or more, and makes packets of {MTU}")));
         }
         let (globals, sending) = Globals::start()?;
         let (offer, accepted) = mpsc::unbounded_channel();
         let (deliveries, mailbox) = mailbox();
-        let port = Arc::new(Port::new(link, false).without_super_packets());
+        let port = Arc::new(Port::new(link, Offload::of(&capabilities).without_segmentation(), false));
         let output = Arc::clone(&globals);
         Ok(Started {
             listener: LwipPublishedListener(accepted),
@@ -84,7 +79,7 @@ impl<L: Link> Netstack<L> for LwipPublished {
                 congestion: "reno".into(),
                 checksum_verified: false,
                 checksum_computed: true,
-                workarounds: WORKAROUNDS.map(Into::into).into(),
+                repairs: config.repairs.active(StackKind::LwipPublished, false),
             },
         })
     }

@@ -7,10 +7,18 @@
 //!
 //! The MSS is raised only if the peer accepts segments that fill the link's MTU.
 
+use platform::Capabilities;
 use platform::packet::TcpSegment;
 use platform::packet::flags::SYN;
 
 use crate::offload::{Offload, header_len};
+use crate::{Repair, Repairs};
+
+/// The offload of a stack that makes super-packets by this rewrite.
+pub(crate) fn offload(capabilities: &Capabilities, repairs: Repairs) -> Offload {
+    let offload = Offload::of(capabilities);
+    if repairs.has(Repair::MssRewrite) { offload } else { offload.without_segmentation() }
+}
 
 /// Raises the MSS in a SYN from the peer. Call it for every packet that arrives; it changes only SYNs. Returns whether
 /// it changed the packet.
@@ -55,7 +63,6 @@ fn offered_mss<'a>(offload: &Offload, packet: &'a mut [u8]) -> Option<(bool, &'a
 pub(crate) mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use platform::Capabilities;
     use platform::packet::TCP_HEADER_LEN;
 
     use super::*;
@@ -116,6 +123,15 @@ pub(crate) mod tests {
         for (ipv6, named_before, expected) in [(false, 65_495, 1460), (true, 65_475, 1440), (true, 1000, 1000)] {
             let mut packet = syn(ipv6, named_before);
             lower_mss(&offload(1500), &mut packet);
+            assert_eq!(named(&packet), expected);
+        }
+    }
+
+    #[test]
+    fn without_the_repair_the_mss_is_left_alone() {
+        for (repairs, expected) in [(Repairs::ALL, 44 * 1460), (Repairs::NONE, 1460)] {
+            let mut packet = syn(false, 1460);
+            raise_mss(&super::offload(&Capabilities::offloading(1500), repairs), &mut packet);
             assert_eq!(named(&packet), expected);
         }
     }

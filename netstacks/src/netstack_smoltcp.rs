@@ -1,11 +1,8 @@
 //! The `netstack-smoltcp` crate behind the common interface: smoltcp 0.12 with one runner for all connections, as
 //! published programs use it. The difference from `smoltcp` shows the cost of an adapter.
 //!
-//! The adapter moves packets as the crate's examples do, with one workaround:
-//!
-//! | workaround | netstack-smoltcp alone |
-//! |---|---|
-//! | `does-not-wait-for-close` | a `shutdown` waits until both sides have closed and TIME-WAIT is over |
+//! The adapter moves packets as the crate's examples do, but for two repairs: `mss-rewrite` and
+//! `does-not-wait-for-close`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,17 +18,15 @@ use platform::Link;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox, max_payload};
+use crate::mss_rewrite;
 use crate::port::{Port, leave, run_together};
 use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream,
+    Datagram, Datagrams, Effective, Listener, Netstack, Repair, StackConfig, StackKind, StartError, Started, Stream,
     window_scale,
 };
 
 /// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "0.2.4";
-
-/// See the table above.
-const WORKAROUND: &str = "does-not-wait-for-close";
 
 /// The `netstack-smoltcp` crate, version 0.2.4.
 #[derive(Clone, Copy, Debug)]
@@ -46,10 +41,11 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
         link: L,
         config: &StackConfig,
     ) -> Result<Started<NetstackSmoltcpListener, NetstackSmoltcpDatagrams>, StartError> {
-        let mtu = link.capabilities().mtu;
+        let capabilities = link.capabilities();
+        let mtu = capabilities.mtu;
         let unfit = |reason: &str| StartError::Unfit { stack: StackKind::NetstackSmoltcp, reason: reason.to_owned() };
-        let port = Arc::new(Port::new(link, true));
-        let offload = port.offload();
+        let offload = mss_rewrite::offload(&capabilities, config.repairs);
+        let port = Arc::new(Port::new(link, offload, true));
         let window = config.window.clamp(StackConfig::MIN_WINDOW, StackConfig::MAX_WINDOW);
         let builder = StackBuilder::default().enable_tcp(true).enable_udp(true).enable_icmp(true);
         let builder = builder.tcp_recv_buffer_size(window as u32).tcp_send_buffer_size(window as u32);
@@ -62,7 +58,7 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
         let (input, mut output) = stack.split();
         let (deliveries, mailbox) = mailbox();
         Ok(Started {
-            listener: NetstackSmoltcpListener(listener),
+            listener: NetstackSmoltcpListener { listener, waits: !config.repairs.has(Repair::DoesNotWaitForClose) },
             datagrams: NetstackSmoltcpDatagrams { mailbox, write: Arc::new(Mutex::new(write)), mtu },
             driver: run_together(vec![
                 Box::pin(runner),
@@ -79,7 +75,7 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
                 congestion: "none".into(),
                 checksum_verified: true,
                 checksum_computed: true,
-                workarounds: vec![WORKAROUND.into()],
+                repairs: config.repairs.active(StackKind::NetstackSmoltcp, offload.cuts()),
             },
         })
     }
@@ -101,15 +97,19 @@ async fn arrive<L: Link>(port: Arc<Port<L>>, mut input: SplitSink<Stack, AnyIpPk
 }
 
 /// The listener of netstack-smoltcp. It yields a connection at its SYN, before the handshake is complete.
-pub struct NetstackSmoltcpListener(TcpListener);
+pub struct NetstackSmoltcpListener {
+    listener: TcpListener,
+    /// Whether a `shutdown` waits for the whole close.
+    waits: bool,
+}
 
 impl Listener for NetstackSmoltcpListener {
     type Stream = NetstackSmoltcpStream;
 
     async fn accept(&mut self) -> io::Result<NetstackSmoltcpStream> {
-        match self.0.next().await {
+        match self.listener.next().await {
             // In the crate, the peer's address is the local one.
-            Some((stream, peer, local)) => Ok(NetstackSmoltcpStream { stream, local, peer }),
+            Some((stream, peer, local)) => Ok(NetstackSmoltcpStream { stream, local, peer, waits: self.waits }),
             None => Err(io::Error::new(io::ErrorKind::NotConnected, "netstack-smoltcp has ended")),
         }
     }
@@ -120,6 +120,7 @@ pub struct NetstackSmoltcpStream {
     stream: TcpStream,
     local: SocketAddr,
     peer: SocketAddr,
+    waits: bool,
 }
 
 impl Stream for NetstackSmoltcpStream {
@@ -147,7 +148,10 @@ impl AsyncWrite for NetstackSmoltcpStream {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.waits {
+            return Pin::new(&mut self.stream).poll_shutdown(cx);
+        }
         // This sends the FIN behind the written bytes. It does not wait for the rest of the close.
         match Pin::new(&mut self.stream).poll_shutdown(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),

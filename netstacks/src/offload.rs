@@ -37,6 +37,16 @@ impl Offload {
         }
     }
 
+    /// Without super-packets of TCP.
+    pub(crate) fn without_segmentation(self) -> Self {
+        Self { segmentation: SegmentationOffload::default(), ..self }
+    }
+
+    /// Whether super-packets of TCP may be sent, over IPv4 or IPv6.
+    pub(crate) fn cuts(&self) -> bool {
+        self.segmentation.any()
+    }
+
     /// Asks the link for UDP super-packets, if it leaves all checksums alone. Returns whether it has them.
     pub(crate) fn enable_udp(&self, link: &mut impl Link) -> bool {
         self.segmentation.any() && link.enable_udp_segmentation()
@@ -49,7 +59,7 @@ impl Offload {
 
     /// The largest packet that the link takes from a stack, in bytes.
     pub(crate) fn largest_packet(&self) -> usize {
-        if self.segmentation.any() { self.max_packet_len.max(self.mtu) } else { self.mtu }
+        if self.cuts() { self.max_packet_len.max(self.mtu) } else { self.mtu }
     }
 
     /// The largest TCP packet that a stack makes for the link, over IPv4 or IPv6, in bytes.

@@ -25,24 +25,12 @@ pub(crate) struct Port<L> {
     offload: Offload,
     /// Whether the stack verifies checksums.
     verifies: bool,
-    /// Whether the stack makes super-packets if its peer names a large MSS.
-    raises_mss: bool,
 }
 
 impl<L: Link> Port<L> {
-    pub(crate) fn new(link: L, verifies: bool) -> Self {
-        let offload = Offload::of(&link.capabilities());
-        Self { link: Mutex::new(link), offload, verifies, raises_mss: true }
-    }
-
-    /// For a stack with a fixed packet size.
-    #[cfg(feature = "lwip-published")]
-    pub(crate) fn without_super_packets(self) -> Self {
-        Self { raises_mss: false, ..self }
-    }
-
-    pub(crate) fn offload(&self) -> Offload {
-        self.offload
+    /// `offload` follows from the link, with or without super-packets.
+    pub(crate) fn new(link: L, offload: Offload, verifies: bool) -> Self {
+        Self { link: Mutex::new(link), offload, verifies }
     }
 
     /// Buffers for one batch.
@@ -76,8 +64,7 @@ impl<L: Link> Port<L> {
     fn arrive(&self, buffer: &mut PacketBuffer) {
         let mut partial = buffer.meta().checksum == Checksum::Partial;
         let packet = buffer.packet_mut();
-        if self.raises_mss
-            && raise_mss(&self.offload, packet)
+        if raise_mss(&self.offload, packet)
             && let Some(layout) = TcpLayout::parse(packet)
         {
             write_partial_checksum(packet, &layout, packet.len());

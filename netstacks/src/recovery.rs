@@ -24,6 +24,8 @@ use platform::packet::flags::{ACK, FIN, RST, SYN};
 use platform::packet::{TcpSegment, offset};
 use tokio::time::Instant;
 
+use crate::{Repair, Repairs};
+
 /// The kind of the SACK option (RFC 2018, 3).
 const SACK: u8 = 5;
 
@@ -80,6 +82,7 @@ impl Edges {
 /// The state of loss recovery of a connection. All positions are sequence numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recovery {
+    repairs: Repairs,
     mss: u32,
     /// The window of the last acknowledgement, as in the header.
     window: u16,
@@ -128,8 +131,9 @@ pub(crate) enum Lost {
 
 impl Recovery {
     /// `mss` is the payload of a segment on the wire, in bytes.
-    pub(crate) fn new(mss: usize) -> Self {
+    pub(crate) fn new(mss: usize, repairs: Repairs) -> Self {
         Self {
+            repairs,
             mss: mss as u32,
             window: 0,
             duplicates: 0,
@@ -170,7 +174,8 @@ impl Recovery {
             return self.advanced(Sacked::of(&segment, acknowledgement), &edges, now);
         }
         let sacked = if is_pure(&segment) { Sacked::of(&segment, acknowledgement) } else { Sacked::default() };
-        if !is_pure(&segment) || sacked.bytes == 0 && window != self.window {
+        let keeps_window = sacked.bytes > 0 && self.repairs.has(Repair::DuplicateAckWindow);
+        if !is_pure(&segment) || !keeps_window && window != self.window {
             if self.window == 0 {
                 self.since = Some(now);
             }
@@ -208,6 +213,9 @@ impl Recovery {
         if outstanding <= 0 || self.window == 0 || self.tries >= MAX_TRIES {
             return None;
         }
+        if self.episode.is_none() && !self.repairs.has(Repair::TailLossProbe) {
+            return None;
+        }
         let mut wait = match self.round_trip {
             Some(round_trip) => (2 * round_trip).max(SHORTEST_WAIT),
             None if self.episode.is_some() => FIRST_WAIT,
@@ -241,6 +249,9 @@ impl Recovery {
 
     /// Handles a duplicate acknowledgement.
     fn repeated(&mut self, sacked: Sacked, edges: &Edges, now: Instant) -> Option<Lost> {
+        if !self.repairs.has(Repair::PartialAck) {
+            return None;
+        }
         self.duplicates = self.duplicates.saturating_add(1);
         let Some(episode) = &mut self.episode else {
             let is_counted = self.duplicates >= DUPLICATES;
@@ -271,7 +282,8 @@ impl Recovery {
         (self.since, self.tries) = (Some(now), self.tries + 1);
         let Some(episode) = &mut self.episode else {
             let is_outstanding = |end| is_before(edges.unacknowledged, end);
-            if self.tries == 2 && self.probed.is_some_and(is_outstanding) {
+            let begins = self.tries == 2 && self.repairs.has(Repair::PartialAck);
+            if begins && self.probed.is_some_and(is_outstanding) {
                 return self.begin(Sacked::default(), edges, now);
             }
             self.probed = self.tail;
@@ -360,12 +372,32 @@ mod tests {
     fn only_a_repeated_acknowledgement_with_sack_blocks_keeps_the_window() {
         let sack = [1, 1, 5, 10, 0, 0, 0, 9, 0, 0, 0, 11];
         for (options, payload, expected) in [(&sack[..], 0, 100), (&sack, 5, 300), (&[], 0, 300)] {
-            let mut recovery = Recovery::new(10);
+            let mut recovery = Recovery::new(10, Repairs::ALL);
             recovery.on_packet(&mut acknowledgement(7, &[], 0, 100), &edges(7, 97), Instant::now());
             let mut repeated = acknowledgement(7, options, payload, 300);
             recovery.on_packet(&mut repeated, &edges(7, 97), Instant::now());
             assert_eq!(window(&repeated), expected);
         }
+    }
+
+    #[test]
+    fn each_part_is_off_when_it_is_off() {
+        let recovery = |off: Repair| Recovery::new(10, format!("-{}", off.name()).parse().unwrap());
+        let mut shown = Shown { recovery: recovery(Repair::DuplicateAckWindow), ..Shown::new() };
+        shown.ack(10, &[], 100);
+        let mut repeated = acknowledgement(10, &sack(20, 40), 0, 300);
+        shown.recovery.on_packet(&mut repeated, &edges(10, 100), shown.now);
+        assert_eq!(window(&repeated), 300, "it keeps its window");
+
+        let mut shown = Shown { recovery: recovery(Repair::PartialAck), ..Shown::new() };
+        for end in [10, 40, 70, 90, 100] {
+            assert_eq!(shown.ack(10, &sack(20, end), 100), None);
+        }
+        assert_eq!(shown.ack(50, &sack(60, 100), 120), None);
+
+        let mut shown = Shown { recovery: recovery(Repair::TailLossProbe), ..Shown::idle() };
+        shown.ack(100, &[], 100);
+        assert_eq!(shown.wait(200), None, "there is no probe");
     }
 
     #[test]
@@ -428,7 +460,7 @@ mod tests {
     impl Shown {
         /// With segments of ten bytes.
         fn new() -> Self {
-            let mut shown = Self { recovery: Recovery::new(10), unacknowledged: 10, now: Instant::now() };
+            let mut shown = Self { recovery: Recovery::new(10, Repairs::ALL), unacknowledged: 10, now: Instant::now() };
             assert_eq!(shown.ack(10, &[], 100), None);
             assert_eq!(shown.recovery.deadline(&edges(10, 10), shown.now), None);
             shown

@@ -23,6 +23,8 @@ mod half_open;
 mod handshake;
 mod numbers;
 mod screen;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -42,34 +44,12 @@ use crate::datagrams::Arrival;
 use crate::driven::isn::InitialNumbers;
 use crate::driven::segment::{self, Segment};
 use crate::driven::{self, DrivenDatagrams, DrivenListener, Flow, FlowId, Stage, Table};
-use crate::offload::Offload;
+use crate::mss_rewrite;
 use crate::recovery::{HEADERS, Lost};
-use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started, is_host};
+use crate::{Effective, FlowKey, Netstack, Repair, StackConfig, StackKind, StartError, Started, is_host};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "0.14.0";
-
-/// The work that the adapter does in smoltcp's place.
-///
-/// - `syn-queue`: half-open connections without sockets; see `smoltcp/half_open.rs`.
-/// - `challenge-ack`: RSTs, SYNs and ACKs that only an attacker or a restarted peer sends; see `smoltcp/screen.rs`.
-/// - `mss-rewrite`: super-packets come from a larger MSS; see `mss_rewrite.rs`.
-/// - `duplicate-ack-window`: duplicate acknowledgements keep their window; see `recovery.rs`.
-/// - `partial-ack`: several losses in a window are recovered without a timeout; see `recovery.rs`.
-/// - `tail-loss-probe`: the loss of the last segments in flight, or of their only acknowledgement, is recovered without
-///   a timeout; see `recovery.rs`.
-/// - `late-fin`: after the peer's FIN, our FIN waits until all bytes are acknowledged; see `SmoltcpEngine::close`.
-/// - `reset-unread`: dropping a stream with unread bytes sends a RST.
-const WORKAROUNDS: [&str; 8] = [
-    "syn-queue",
-    "challenge-ack",
-    "mss-rewrite",
-    "duplicate-ack-window",
-    "partial-ack",
-    "tail-loss-probe",
-    "late-fin",
-    "reset-unread",
-];
 
 /// The `smoltcp` crate. Over IPv4 it fragments datagrams, and reassembles four at once.
 pub struct Smoltcp;
@@ -87,18 +67,19 @@ impl<L: Link> Netstack<L> for Smoltcp {
             });
         }
         let capabilities = link.capabilities();
+        let offload = mss_rewrite::offload(&capabilities, config.repairs);
         let effective = Effective {
             stack_version: VERSION.into(),
             receive_buffer_bytes: config.window,
             send_buffer_bytes: config.window,
             window_scale: Some(crate::window_scale(config.window)),
-            largest_packet_bytes: Offload::of(&capabilities).largest_tcp_packet(),
-            congestion: "none".into(),
+            largest_packet_bytes: offload.largest_tcp_packet(),
+            congestion: config.congestion.name().into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
-            workarounds: WORKAROUNDS.map(Into::into).into(),
+            repairs: config.repairs.active(StackKind::Smoltcp, offload.cuts()),
         };
-        let (listener, datagrams, driver) = driven::start(SmoltcpEngine::new(link, config.clone()));
+        let (listener, datagrams, driver) = driven::start(SmoltcpEngine::new(link, config.clone()), config.repairs);
         Ok(Started { listener, datagrams, driver, effective })
     }
 }
@@ -136,7 +117,7 @@ pub struct SmoltcpEngine<L> {
 impl<L: Link> SmoltcpEngine<L> {
     fn new(link: L, config: StackConfig) -> Self {
         let (mss, now) = (link.capabilities().mtu.saturating_sub(HEADERS), Instant::now());
-        let mut device = Device::new(link);
+        let mut device = Device::new(link, config.repairs);
         let mut interface_config = Config::new(HardwareAddress::Ip);
         interface_config.random_seed = random_seed();
         let mut interface = Box::new(Interface::new(interface_config, &mut device, smoltcp::time::Instant::ZERO));
@@ -177,16 +158,21 @@ impl<L: Link> SmoltcpEngine<L> {
                 _ => Class::Other,
             };
         };
+        let repairs = self.config.repairs;
         match &self.table[flow] {
             Place::HalfOpen(half_open) => {
                 let next = half_open.next(&segment, self.config.window);
                 self.continue_handshake(flow, next, now)
             }
+            // Without a SYN queue the socket is there before the handshake is complete. Only then the stage is looked up.
+            Place::Open(_) if !repairs.has(Repair::SynQueue) && self.is_kept_out(flow) => Class::Unwelcome,
             Place::Open(connection) => {
                 let edges = connection.edges();
-                match screen(connection, &edges, &segment) {
+                match screen(connection, &edges, &segment, repairs) {
                     Verdict::Pass => {
-                        if let Some(packet) = self.device.next_packet_mut() {
+                        if repairs.has(Repair::ChallengeAck)
+                            && let Some(packet) = self.device.next_packet_mut()
+                        {
                             trim(&edges, &segment, packet);
                         }
                         Class::Segment(flow)
@@ -204,6 +190,11 @@ impl<L: Link> SmoltcpEngine<L> {
                 }
             }
         }
+    }
+
+    /// Whether the accept queue has no room for a connection in its handshake.
+    fn is_kept_out(&self, flow: FlowId) -> bool {
+        self.table.stage(flow) == Some(Stage::Handshake) && self.table.room() == 0
     }
 
     /// Puts a segment in the place of the next packet to which smoltcp replies with an acknowledgement of what it
@@ -254,7 +245,7 @@ impl<L: Link> SmoltcpEngine<L> {
                 self.table.set_changed(flow);
             }
             Stage::Orphaned | Stage::TimeWait => {
-                if socket.can_recv() {
+                if socket.can_recv() && self.config.repairs.has(Repair::ResetUnread) {
                     // No task will read the data, so the peer gets a RST (RFC 1122, 4.2.2.13).
                     socket.abort();
                 }
@@ -316,7 +307,8 @@ impl<L: Link> SmoltcpEngine<L> {
     /// until the connection times out.
     fn close(&mut self, flow: FlowId) {
         let Some(Connection { socket, fin, .. }) = self.table[flow].open_mut() else { return };
-        if socket.state() == State::CloseWait && socket.send_queue() > 0 {
+        let is_late = self.config.repairs.has(Repair::LateFin);
+        if is_late && socket.state() == State::CloseWait && socket.send_queue() > 0 {
             *fin = Fin::Due;
         } else {
             *fin = Fin::Asked;
@@ -345,7 +337,7 @@ impl<L: Link> SmoltcpEngine<L> {
 
     /// Keeps a socket for a new connection.
     fn reuse(&mut self, mut socket: Socket) {
-        if self.spare.len() < MAX_SPARE {
+        if self.spare.len() < MAX_SPARE && self.config.repairs.has(Repair::SpareSockets) {
             socket.abort();
             self.spare.push(socket);
         }

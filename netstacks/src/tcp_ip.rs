@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 
 use crate::datagrams::{MAX_PAYLOAD_V4, check, max_payload};
+use crate::mss_rewrite;
 use crate::port::{Port, now, run_together};
 use crate::{
     Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream,
@@ -39,12 +40,13 @@ impl<L: Link> Netstack<L> for TcpIp {
     type Datagrams = TcpIpDatagrams;
 
     fn start(link: L, config: &StackConfig) -> Result<Started<TcpIpListener, TcpIpDatagrams>, StartError> {
-        let Capabilities { mtu, checksum, .. } = link.capabilities();
+        let capabilities = link.capabilities();
+        let Capabilities { mtu, checksum, .. } = capabilities;
         let unfit = |error: io::Error| StartError::Unfit { stack: StackKind::TcpIp, reason: error.to_string() };
         let shift = window_scale(config.window);
         let unscaled = (config.window >> shift) as u16;
-        let port = Arc::new(Port::new(link, !checksum.rx));
-        let offload = port.offload();
+        let offload = mss_rewrite::offload(&capabilities, config.repairs);
+        let port = Arc::new(Port::new(link, offload, !checksum.rx));
         let largest = offload.largest_packet().min(usize::from(u16::MAX));
         let tcp = TcpConfig { rcv_wnd: unscaled, window_shift_cnt: shift, ..TcpConfig::default() };
         let settings = IpStackConfig::builder().mtu(largest as u16).tcp_config(tcp);
@@ -71,7 +73,7 @@ impl<L: Link> Netstack<L> for TcpIp {
                 congestion: "newreno".into(),
                 checksum_verified: !checksum.rx,
                 checksum_computed: true,
-                workarounds: Vec::new(),
+                repairs: config.repairs.active(StackKind::TcpIp, offload.cuts()),
             },
         })
     }

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use clap::Args;
-use netstacks::StackKind;
+use netstacks::{Repairs, StackCongestion, StackKind};
 use platform::Offload;
 
 use super::list::{List, Names, One, names, number, of, one};
@@ -159,6 +159,16 @@ pub struct Axes {
     /// The congestion control of the kernel's sockets [default: cubic, or else the kernel's own]
     #[arg(long, value_name = "NAME", value_parser = one(name), hide_short_help = true)]
     pub congestion: Option<List<String>>,
+
+    /// What our adapter does in the stack's place: all, none, the names of repairs, or -NAME for all but these; all,none are
+    /// two values, names are one. Repeat the option for more. See docs/repairs.md [default: all]
+    #[arg(long, value_name = "REPAIRS", value_parser = values::repairs, allow_hyphen_values = true,
+        hide_short_help = true)]
+    pub repairs: Vec<List<Repairs>>,
+
+    /// The congestion control of the stack smoltcp [default: none]
+    #[arg(long, value_name = "NAME", value_parser = names::<StackCongestion>(), hide_short_help = true)]
+    pub stack_congestion: Option<List<StackCongestion>>,
 
     /// Check the bytes against the seeded pattern: in the warm-up, all of them, or only their count [default: sample]
     #[arg(long, value_name = "VERIFY", value_parser = names::<Verify>(), hide_short_help = true)]

@@ -4,7 +4,9 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use netstacks::Repairs;
 
+use super::list::{self, List};
 use crate::program::ProgramName;
 use crate::scenario::Outage;
 
@@ -69,6 +71,12 @@ pub(super) fn rate(text: &str) -> Result<NonZeroU64, String> {
     })
 }
 
+/// The values of `--repairs`: `all` and `none`, separated by commas, or one value of names.
+pub(super) fn repairs(text: &str) -> Result<List<Repairs>, String> {
+    let is_whole = |word: &str| matches!(word, "all" | "none");
+    if text.split(',').all(is_whole) { list::of(str::parse)(text) } else { list::one(str::parse)(text) }
+}
+
 /// A percentage, with or without its sign.
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim_end().parse().ok();
@@ -116,6 +124,14 @@ mod tests {
             assert!(time(text).is_err(), "{text}");
         }
         assert!(delay("60s").is_ok() && delay("61").is_err());
+    }
+
+    #[test]
+    fn names_of_repairs_are_one_value_and_all_and_none_are_two() {
+        let values = |text| repairs(text).map(|list| list.values().to_vec());
+        assert_eq!(values("all,none"), Ok(vec![Repairs::ALL, Repairs::NONE]));
+        assert_eq!(values("-late-fin,-no-nagle"), "-late-fin,-no-nagle".parse().map(|one| vec![one]));
+        assert!(["none,late-fin", "", "all,"].iter().all(|text| values(text).is_err()));
     }
 
     #[test]

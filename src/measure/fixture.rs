@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netstacks::StackKind;
+use netstacks::{Repairs, StackCongestion, StackKind};
 
 use crate::sample::{Environment, Latency, Measurements, Program, RequestFacts, Sample, Status};
 use crate::scenario::{Cell, Conditions, Forwarder, Generator, Mode, Requests, RuntimeKind, Subject, Workload};
@@ -25,6 +25,8 @@ pub(crate) fn cell(netstack: StackKind, mode: Mode) -> Cell {
         ipv6: false,
         window_bytes: Some(4 << 20),
         buffer_bytes: 1_000_000,
+        repairs: Repairs::ALL,
+        stack_congestion: StackCongestion::None,
         queue_packets: None,
         generator: Generator::Own,
     }

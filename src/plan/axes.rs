@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use netstacks::StackKind;
+use netstacks::{Repairs, StackCongestion, StackKind};
 use platform::Offload;
 
 use super::PlanError;
@@ -105,6 +105,14 @@ impl Kind {
 
     fn has_stack(&self) -> bool {
         matches!(self.layer, Layer::Stack | Layer::Path | Layer::Proxy)
+    }
+
+    fn has_own_adapter(&self) -> bool {
+        self.has_stack() && !self.stack.is_some_and(StackKind::is_process)
+    }
+
+    fn has_congestion(&self) -> bool {
+        self.has_stack() && self.stack == Some(StackKind::Smoltcp)
     }
 
     /// Whether the subject is of this program, and not a program as it is.
@@ -239,6 +247,10 @@ axes! {
         => |run| run.queue_packets.map(text);
     Free congestion "--congestion": Kind::has_kernel_tcp, "there are no TCP sockets of the kernel"
         => |run| run.congestion.clone();
+    Free repairs "--repairs": Kind::has_own_adapter, "only a stack in this process has repairs"
+        => |run| unless(Repairs::ALL, run.repairs);
+    Free stack_congestion "--stack-congestion": Kind::has_congestion, "only the stack smoltcp has a choice"
+        => |run| Some(run.stack_congestion).filter(|name| *name != StackCongestion::None).map(|name| name.name().to_owned());
     Free verify "--verify": |_| true, "" => |run| unless(Verify::Sample, run.verify);
     Free command "--command": |kind| kind.stack == Some(StackKind::External), "only --netstack external takes it"
         => |run| run.command.clone();

@@ -4,7 +4,7 @@ use std::num::{NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use clap::Parser;
-use netstacks::{StackConfig, StackKind};
+use netstacks::{Repairs, StackConfig, StackKind};
 
 use super::conditions::{check_outage, conditions};
 use super::devices::{check_mtu, name, network, tun_fd};
@@ -122,6 +122,8 @@ impl TryFrom<Run> for Scenario {
             background: background(&axes)?,
             window_bytes: window(&axes, streams)?,
             buffer_bytes: buffer(axes.buffer.one(), streams)?,
+            repairs: repairs(&axes, subject)?,
+            stack_congestion: axes.stack_congestion.one().unwrap_or_default(),
             queue_packets: queue(&axes, fd)?,
             congestion: congestion(axes.congestion.one())?,
             verify: axes.verify.one().unwrap_or(Verify::Sample),
@@ -437,6 +439,13 @@ pub(super) fn buffer(asked: Option<u64>, streams: u16) -> Result<NonZeroUsize, P
     usize::try_from(bytes).ok().filter(|buffer| *buffer <= MAX_BUFFER).and_then(NonZeroUsize::new).ok_or_else(|| {
         PlanError::new("--buffer", format!("{bytes} bytes; it must be at least 1 byte and at most 64 MiB"))
     })
+}
+
+/// The repairs. A name must be one of the stack's.
+fn repairs(axes: &Axes, subject: Subject) -> Result<Repairs, PlanError> {
+    let repairs = axes.repairs.one().unwrap_or_default();
+    let checked = subject.stack().map_or(Ok(()), |stack| repairs.check(stack));
+    checked.map(|()| repairs).map_err(|reason| PlanError::new("--repairs", reason))
 }
 
 fn queue(axes: &Axes, tun_fd: Option<i32>) -> Result<Option<u32>, PlanError> {

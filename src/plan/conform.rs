@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use conformance::{Case, Exploration, Layer, invariants};
-use netstacks::StackKind;
+use netstacks::{Repairs, StackKind};
 
 use super::PlanError;
 use super::devices::check_mtu;
@@ -26,6 +26,8 @@ pub struct ConformPlan {
     pub offload: Option<bool>,
     /// The MTU of the link.
     pub mtu: u16,
+    /// What the adapters do in the stacks' place.
+    pub repairs: Repairs,
     /// Whether results are printed as JSON.
     pub json: bool,
     /// The file for the results.
@@ -42,8 +44,22 @@ impl TryFrom<Conform> for ConformPlan {
     type Error = PlanError;
 
     fn try_from(conform: Conform) -> Result<Self, PlanError> {
-        let Conform { netstack, case, explore, seed, layer, command, offload, mtu, json, out, pcap, issue, list } =
-            conform;
+        let Conform {
+            netstack,
+            case,
+            explore,
+            seed,
+            layer,
+            command,
+            offload,
+            mtu,
+            repairs,
+            json,
+            out,
+            pcap,
+            issue,
+            list,
+        } = conform;
         let is_any = |id: &str| id == "all" || Case::all().any(|case| case.id == id);
         if let Some(unknown) = case.iter().find(|id| !is_any(id)) {
             return Err(PlanError::new("--case", format!("there is no case {unknown:?}; --list has the names")));
@@ -70,8 +86,16 @@ impl TryFrom<Conform> for ConformPlan {
         if pcap.is_some() && (stacks.len() != 1 || cases.len() != 1) {
             return Err(PlanError::new("--pcap", "needs one stack and one case: --netstack NAME --case NAME"));
         }
+        for stack in &stacks {
+            let checked = match repairs {
+                Repairs::ALL => Ok(()),
+                _ if stack.is_process() => Err(format!("{stack} is a process of its own, without our adapter")),
+                _ => repairs.check(*stack),
+            };
+            checked.map_err(|reason| PlanError::new("--repairs", reason))?;
+        }
         let offload = offload.map(|switch| switch == Switch::On);
-        Ok(Self { stacks, cases, exploration, layer, command, offload, mtu, json, out, pcap, issue, list })
+        Ok(Self { stacks, cases, exploration, layer, command, offload, mtu, repairs, json, out, pcap, issue, list })
     }
 }
 

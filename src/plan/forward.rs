@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use forwarders::{ForwardConfig, Offload};
-use netstacks::StackConfig;
+use netstacks::{Repairs, StackConfig, StackCongestion};
 
 use super::PlanError;
 use super::check::{FORWARD_INTERVAL, buffer, congestion, time, timeout, warmup};
@@ -63,6 +63,8 @@ impl Scenario {
             background: None,
             window_bytes: StackConfig::default().window,
             buffer_bytes: buffer(Some(arguments.buffer), arguments.parallel)?,
+            repairs: Repairs::ALL,
+            stack_congestion: StackCongestion::None,
             queue_packets: Some(arguments.queue),
             congestion: congestion(arguments.congestion.clone())?,
             verify: arguments.verify,

@@ -156,7 +156,7 @@ mod tests {
             congestion: "none".into(),
             checksum_verified: false,
             checksum_computed: false,
-            workarounds: Vec::new(),
+            repairs: Vec::new(),
         };
         Arc::new(Limits::new(&config, &effective))
     }

@@ -2,6 +2,7 @@
 
 use bytesize::ByteSize;
 use forwarders::Io;
+use netstacks::{Repairs, StackCongestion, StackKind};
 
 use super::format::UNKNOWN;
 use crate::measure::CellSummary;
@@ -29,7 +30,7 @@ pub(super) struct Axis {
 }
 
 /// All axes, in the order of their columns.
-pub(super) static AXES: [Axis; 32] = [
+pub(super) static AXES: [Axis; 34] = [
     axis("layer", "layer", |cell| Some(cell.layer().to_string())).said(|cell, value| {
         (!matches!(cell.layer(), Layer::Path | Layer::Program | Layer::Forward)).then(|| format!("layer {value}"))
     }),
@@ -54,6 +55,16 @@ pub(super) static AXES: [Axis; 32] = [
             Some(Mode::Rr | Mode::Crr | Mode::Idle) | None => value.to_owned(),
         })
     }),
+    axis("repairs", "repairs", |cell| cell.stack().map(|_| cell.repairs.to_string()))
+        .machine(|cell| (cell.repairs != Repairs::ALL).then(|| cell.repairs.to_string()))
+        .work(|_| false)
+        .said(|_, value| (value != "all").then(|| format!("repairs {value}"))),
+    axis("stack_congestion", "stack's congestion control", |cell| {
+        cell.stack().filter(|stack| *stack == StackKind::Smoltcp).map(|_| cell.stack_congestion.name().to_owned())
+    })
+    .machine(|cell| (cell.stack_congestion != StackCongestion::None).then(|| cell.stack_congestion.name().to_owned()))
+    .work(|_| false)
+    .said(|_, value| (value != "none").then(|| format!("{value} in the stack"))),
     axis("runtime", "runtime", |cell| cell.runtime.map(|runtime| runtime.to_string())).work(|_| false),
     axis("offload", "offload", |cell| match cell.forwarder() {
         Some(forwarder) => Some(forwarder.offload().name().to_owned()),

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use bytesize::ByteSize;
+use netstacks::Repairs;
 
 use super::axis::{self, AXES};
 use super::format::with_sides;
@@ -74,6 +75,7 @@ fn details(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
     let mut lines: Vec<(&str, String)> = Vec::new();
     lines.extend(device(sample).map(|device| ("device", device)));
     lines.extend(subject(sample));
+    lines.extend(repairs(sample).map(|repairs| ("repairs", repairs)));
     lines.extend(client(sample).map(|client| ("client", client)));
     lines.extend(connection(sample).map(|connection| ("tcp", connection)));
     lines.push(("delivered", delivered(sample)));
@@ -121,6 +123,13 @@ fn subject(sample: &Sample) -> Option<(&'static str, String)> {
             effective.congestion
         ),
     ))
+}
+
+/// The repairs that were active, if some were switched off.
+fn repairs(sample: &Sample) -> Option<String> {
+    let active = sample.measured.effective.as_ref()?.repairs.join(", ");
+    let chosen = Some(sample.cell.repairs).filter(|repairs| *repairs != Repairs::ALL)?;
+    Some(if active.is_empty() { chosen.to_string() } else { format!("{chosen}; active: {active}") })
 }
 
 /// The load of the clients. The device alone has none.
@@ -229,7 +238,7 @@ mod tests {
 
     use std::time::Duration;
 
-    use netstacks::StackKind;
+    use netstacks::{Effective, StackKind};
 
     use super::*;
     use crate::measure::fixture::{cell, forwarder, sample};
@@ -290,6 +299,28 @@ mod tests {
     fn a_stack_alone() {
         let cell = of(Subject::Stack(StackKind::Smoltcp), Workload::Stream(Mode::Writer));
         insta::assert_snapshot!(printed(&cell, |measured| measured.cpu.client_seconds = None));
+    }
+
+    #[test]
+    fn repairs_are_named_if_some_are_off() {
+        for repairs in [Repairs::ALL, Repairs::NONE] {
+            let cell = Cell { repairs, ..of(Subject::Stack(StackKind::Smoltcp), Workload::Stream(Mode::Writer)) };
+            let printed = printed(&cell, |measured| {
+                measured.effective = Some(Effective {
+                    stack_version: "1".into(),
+                    receive_buffer_bytes: 1,
+                    send_buffer_bytes: 1,
+                    window_scale: None,
+                    largest_packet_bytes: 1,
+                    congestion: "none".into(),
+                    checksum_verified: false,
+                    checksum_computed: false,
+                    repairs: vec!["one".into(), "two".into()],
+                });
+            });
+            let is_named = printed.contains("\nrepairs:   none; active: one, two\n");
+            assert_eq!((is_named, printed.contains("repairs")), (repairs == Repairs::NONE, repairs == Repairs::NONE));
+        }
     }
 
     #[test]

@@ -90,7 +90,18 @@ fn proxy(
     // The network is the run's own.
     let datagram_buffer = Some(scenario.window_bytes);
     let window = scenario.window_bytes;
-    let config = Config { window, datagram_buffer, max_flows, congestion, faults, report, ..defaults };
+    let Scenario { repairs, stack_congestion, .. } = *scenario;
+    let config = Config {
+        window,
+        repairs,
+        stack_congestion,
+        datagram_buffer,
+        max_flows,
+        congestion,
+        faults,
+        report,
+        ..defaults
+    };
     let proxy = Proxy::new(config)?;
     let (device, facts) = tun::open(scenario, tun)?;
     let mut running = proxy.start(device, stack)?;

@@ -42,7 +42,8 @@ fn config(scenario: &Scenario) -> StackConfig {
     // All connections may be opened at once, behind some that are being closed. If a SYN is dropped, its client
     // waits for a second or more, and the scripted client for ever.
     let backlog = default.backlog.max(2 * usize::from(scenario.parallel.get()));
-    StackConfig { window: scenario.window_bytes, backlog, ..default }
+    let Scenario { repairs, stack_congestion: congestion, .. } = *scenario;
+    StackConfig { window: scenario.window_bytes, backlog, repairs, congestion, ..default }
 }
 
 impl<L: Link> Visitor<L> for Start<L> {

@@ -2,9 +2,11 @@
 
 use conformance::known::Known;
 use conformance::{Case, Layer, MTU, Outcome, Ran, Run};
-use netstacks::StackKind;
+use netstacks::{Repairs, StackKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::scenario::is_default;
 
 const fn usual_mtu() -> u16 {
     MTU
@@ -27,6 +29,9 @@ pub struct Score {
     /// The link's MTU, in bytes; 1500 if it is left out.
     #[serde(default = "usual_mtu", skip_serializing_if = "is_usual")]
     pub mtu: u16,
+    /// What the adapter did in the stack's place.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub repairs: Repairs,
     /// The case's name.
     pub case: String,
     /// What it is about.
@@ -51,7 +56,7 @@ pub struct Score {
 impl Score {
     /// The score of a case that was run.
     pub fn new(case: &Case, run: &Run, ran: &Ran, known: &Known) -> Self {
-        let Run { stack: netstack, layer, offload, mtu, .. } = *run;
+        let Run { stack: netstack, layer, offload, mtu, repairs, .. } = *run;
         let at_times = known.fails_at_times(case.id, offload).filter(|_| matches!(ran.outcome, Outcome::Fail(_)));
         let workaround = known.workarounds.get(case.id).filter(|name| ran.workarounds.contains(*name));
         Self {
@@ -59,6 +64,7 @@ impl Score {
             layer,
             offload,
             mtu,
+            repairs,
             case: case.id.to_owned(),
             subject: case.subject.to_owned(),
             title: case.title.to_owned(),

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU64};
 
-use netstacks::StackKind;
+use netstacks::{Repairs, StackCongestion, StackKind};
 use platform::Offload;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
     Conditions, DEFAULT_MTU, Forwarder, Generator, Layer, Mode, Protocol, Requests, RuntimeKind, Scenario, Subject,
-    Workload, plural,
+    Workload, is_default, plural,
 };
 use crate::program::{ProgramName, is_baseline};
 
@@ -45,6 +45,10 @@ pub struct Cell {
     pub window_bytes: Option<usize>,
     /// Size of one read or write of a stream, in bytes.
     pub buffer_bytes: usize,
+    /// What the adapter does in the stack's place.
+    pub repairs: Repairs,
+    /// Congestion control of the stack, if it has a choice.
+    pub stack_congestion: StackCongestion,
     /// How many packets may wait in each device before the kernel drops; `None` for the default.
     pub queue_packets: Option<u32>,
     /// The program that makes the load.
@@ -85,14 +89,14 @@ struct Fields {
     ipv6: bool,
     window_bytes: Option<usize>,
     buffer_bytes: usize,
+    #[serde(default, skip_serializing_if = "is_default")]
+    repairs: Repairs,
+    #[serde(default, skip_serializing_if = "is_default")]
+    stack_congestion: StackCongestion,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     queue_packets: Option<u32>,
     #[serde(default = "own", skip_serializing_if = "is_own")]
     generator: Generator,
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 fn own() -> Generator {
@@ -127,6 +131,8 @@ impl From<Cell> for Fields {
             ipv6: cell.ipv6,
             window_bytes: cell.window_bytes,
             buffer_bytes: cell.buffer_bytes,
+            repairs: cell.repairs,
+            stack_congestion: cell.stack_congestion,
             queue_packets: cell.queue_packets,
             generator: cell.generator,
         }
@@ -189,6 +195,8 @@ impl TryFrom<Fields> for Cell {
             ipv6: fields.ipv6,
             window_bytes: fields.window_bytes,
             buffer_bytes: fields.buffer_bytes,
+            repairs: fields.repairs,
+            stack_congestion: fields.stack_congestion,
             queue_packets: fields.queue_packets,
             generator: fields.generator,
         })
@@ -222,9 +230,30 @@ impl Cell {
             ipv6: scenario.ipv6(),
             window_bytes: (has_device && is_own && subject != Subject::Kernel).then_some(scenario.window_bytes),
             buffer_bytes: scenario.buffer_bytes.get(),
+            repairs: scenario.repairs,
+            stack_congestion: scenario.stack_congestion,
             queue_packets: scenario.queue_packets,
             generator: scenario.generator,
         }
+    }
+
+    /// The same cell with the stack of another and its settings.
+    pub(crate) fn with_subject_of(&self, other: &Self) -> Self {
+        let Self { subject, runtime, repairs, stack_congestion, .. } = *other;
+        Self { subject, runtime, repairs, stack_congestion, ..self.clone() }
+    }
+
+    /// Whether another cell has the same settings of its stack.
+    pub(crate) fn has_stack_settings_of(&self, other: &Self) -> bool {
+        let of = |cell: &Self| (cell.runtime, cell.repairs, cell.stack_congestion);
+        of(self) == of(other)
+    }
+
+    /// The settings of its stack that differ from the usual ones, as words.
+    pub(crate) fn variant(&self) -> impl Iterator<Item = String> {
+        let repairs = (self.repairs != Repairs::ALL).then(|| format!("repairs {}", self.repairs));
+        let congestion = self.stack_congestion;
+        repairs.into_iter().chain((congestion != StackCongestion::None).then(|| format!("with {}", congestion.name())))
     }
 
     /// Its layer.
@@ -265,11 +294,11 @@ impl Cell {
         }
     }
 
-    /// Whether `other` does the same work: only the stack, the runtime, the program or the forwarder may differ. A
+    /// Whether `other` does the same work: only the stack and its settings, the runtime, the program or the forwarder may differ. A
     /// program does the work of our proxy, and has a device and buffers of its own.
     pub fn same_work(&self, other: &Self) -> bool {
         let is_proxy = |cell: &Self| matches!(cell.layer(), Layer::Proxy | Layer::Program);
-        let mut own = Self { subject: other.subject, runtime: other.runtime, ..self.clone() };
+        let mut own = self.with_subject_of(other);
         if self.layer() != other.layer() {
             if !(is_proxy(self) && is_proxy(other)) {
                 return false;
@@ -317,6 +346,7 @@ impl fmt::Display for Cell {
         }));
         words.extend(self.bitrate.map(|rate| format!("at {}bit/s", si(rate.get()))));
         words.extend(self.ipv6.then(|| "IPv6".to_owned()));
+        words.extend(self.variant());
         words.extend(self.queue_packets.filter(|_| !is_forward).map(|packets| format!("queue {packets}")));
         words.extend((self.conditions != Conditions::default()).then(|| self.conditions.to_string()));
         words.extend((self.generator != Generator::Own).then(|| format!("by {}", self.generator)));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use netstacks::{Effective, StackKind};
+use netstacks::{Effective, Repairs, StackCongestion, StackKind};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rust_tun_perf::cli::Cli;
@@ -138,6 +138,8 @@ fn cell(subject: Subject, workload: Workload) -> Cell {
         ipv6: false,
         window_bytes: link.then_some(4 << 20),
         buffer_bytes: 1_000_000,
+        repairs: Repairs::ALL,
+        stack_congestion: StackCongestion::None,
         queue_packets: None,
         generator: Generator::Own,
     }
@@ -276,7 +278,7 @@ fn effective(stack: StackKind) -> Effective {
         congestion: "none".into(),
         checksum_verified: false,
         checksum_computed: false,
-        workarounds: Vec::new(),
+        repairs: Vec::new(),
     }
 }
 

@@ -154,8 +154,8 @@ lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb)
   return lwip_sys_failed == NULL && (pcb->unacked != NULL || (pcb->unsent != NULL && pcb->persist_backoff == 0));
 }
 
-/* Replaces tcp_recved(), which sends a window update at once. Here the flush at the end of the turn sends one
- * acknowledgement for everything. */
+/* Replaces tcp_recved(), which sends a window update at once. With one acknowledgement for a batch, the flush at the end
+ * of the turn sends it. */
 void
 lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len)
 {
@@ -164,7 +164,12 @@ lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len)
   closed = (tcpwnd_size_t)(TCP_WND_MAX(pcb) - pcb->rcv_wnd);
   pcb->rcv_wnd += (tcpwnd_size_t)LWIP_MIN(len, (size_t)closed);
   if (tcp_update_rcv_ann_wnd(pcb) >= TCP_WND_UPDATE_THRESHOLD) {
-    tcp_set_flags(pcb, TF_ACK_DELAY);
+    if (lwip_sys_repairs.one_ack_a_batch) {
+      tcp_set_flags(pcb, TF_ACK_DELAY);
+    } else {
+      tcp_ack_now(pcb);
+      tcp_output(pcb);
+    }
   }
   LWIP_SYS_LEAVE();
 }
@@ -174,7 +179,7 @@ lwip_sys_pcb_flush(struct tcp_pcb *pcb)
 {
   err_t err;
   LWIP_SYS_ENTER(ERR_IF);
-  if (tcp_is_flag_set(pcb, TF_ACK_DELAY)) {
+  if (lwip_sys_repairs.one_ack_a_batch && tcp_is_flag_set(pcb, TF_ACK_DELAY)) {
     tcp_ack_now(pcb);
   }
   lwip_sys_fit(pcb);

@@ -56,11 +56,13 @@ lwip_sys_pcb_tick(struct tcp_pcb *pcb)
   LWIP_SYS_LEAVE();
 }
 
-/* Whether a connection needs no timer until the next call for it or its next segment. */
+/* Whether a connection needs no timer until the next call for it or its next segment. A delayed acknowledgement that the
+ * flush does not send needs it. */
 u8_t
 lwip_sys_pcb_is_quiet(const struct tcp_pcb *pcb)
 {
-  return lwip_sys_failed == NULL &&
+  u8_t waits = TF_CLOSEPEND | (lwip_sys_repairs.one_ack_a_batch ? 0 : TF_ACK_DELAY);
+  return lwip_sys_failed == NULL && lwip_sys_repairs.quiet_timers &&
          (pcb->state == ESTABLISHED || pcb->state == CLOSE_WAIT || pcb->state == TIME_WAIT) && pcb->unacked == NULL &&
-         pcb->unsent == NULL && pcb->ooseq == NULL && pcb->persist_backoff == 0 && !(pcb->flags & TF_CLOSEPEND);
+         pcb->unsent == NULL && pcb->ooseq == NULL && pcb->persist_backoff == 0 && !(pcb->flags & waits);
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use std::future::poll_fn;
-use std::io::IoSlice;
+use std::io::{IoSlice, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
@@ -81,6 +81,38 @@ fn readiness_that_fails_wakes_a_parked_reader_and_accept() {
         });
         assert_eq!(ends.await.unwrap(), [io::ErrorKind::NetworkDown; 2]);
     });
+}
+
+#[test]
+fn a_lone_task_makes_the_turns_unless_that_is_off() {
+    for (repairs, is_on) in [(Repairs::ALL, true), ("-task-turns".parse().unwrap(), false)] {
+        let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+        let client = std::thread::spawn(|| {
+            let ends = ["10.0.0.1:4000", "10.0.0.2:80"].map(|address| address.parse().unwrap());
+            let mut client = Client::new(Peer::new(other_end, ends[0], ends[1]).unwrap(), Duration::from_secs(10));
+            client.connect().unwrap();
+            for _ in 0..20 {
+                client.write_all(&[0]).unwrap();
+                client.read_exact(&mut [0]).unwrap();
+            }
+        });
+        Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            let mut stack = Smoltcp::start(link, &StackConfig { repairs, ..StackConfig::default() }).unwrap();
+            let _driver = tokio::spawn(stack.driver);
+            let mut stream = stack.listener.accept().await.unwrap();
+            let mut has_driven = false;
+            for _ in 0..20 {
+                let byte = stream.read_u8().await.unwrap();
+                stream.write_u8(byte).await.unwrap();
+                has_driven |= matches!(stream.shared.lock().unwrap().owner, Owner::Task { .. });
+            }
+            assert_eq!(has_driven, is_on);
+            while !client.is_finished() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        client.join().unwrap();
+    }
 }
 
 #[test]

@@ -106,6 +106,8 @@ pub(super) enum Next {
 pub(super) struct State<E> {
     pub(super) engine: E,
     pub(super) owner: Owner,
+    /// Whether a task may make the turns.
+    pub(super) has_task_turns: bool,
     /// The only waiter in the driver's last turns, if there was just one, and the number of these turns.
     pub(super) alone: (Option<Waiter>, u32),
     pub(super) parked: Vec<Parked>,
@@ -287,6 +289,7 @@ impl<E: Engine> State<E> {
     /// Counts turns in a row for one waiter alone. Returns the waiter after [`ALONE`] of them.
     pub(super) fn who_is_alone(&mut self, changed: Changed) -> Option<Waiter> {
         let waiter = match changed {
+            _ if !self.has_task_turns => return None,
             Changed::Nobody => return None,
             Changed::One(waiter) => Some(waiter),
             Changed::Several => None,

@@ -9,6 +9,7 @@ use platform::packet::flags::{ACK, FIN, RST, SYN};
 use platform::packet::{TcpSegment, offset};
 
 use crate::recovery::is_before;
+use crate::{Repair, Repairs};
 
 /// Most segments out of order that ipstack holds. It walks all of them for each packet.
 const MAX_HELD: usize = 128;
@@ -27,6 +28,13 @@ pub(super) struct Piece {
     pub(super) nudges: usize,
     /// The acknowledgement number that it reads: the highest so far. It drops a segment with a lower one.
     pub(super) acknowledgement: Option<u32>,
+}
+
+impl Piece {
+    /// All of a segment, with its own number.
+    pub(super) fn whole(segment: &TcpSegment<'_>) -> Self {
+        Self { len: segment.payload().len(), ..Self::default() }
+    }
 }
 
 /// The decision about a segment.
@@ -92,13 +100,14 @@ pub(super) struct Numbers {
     /// Sequence number of the peer's FIN.
     pub(super) fin: Option<u32>,
     pub(super) sent_fin: bool,
+    pub(super) repairs: Repairs,
 }
 
 impl Numbers {
     /// A connection that a SYN with this number opens.
-    pub(super) fn new(irs: u32, most_unread: u32) -> Self {
+    pub(super) fn new(irs: u32, most_unread: u32, repairs: Repairs) -> Self {
         let first = irs.wrapping_add(1);
-        Self { irs, most_unread, acked: first, edge: first, passed: first, ..Self::default() }
+        Self { irs, most_unread, repairs, acked: first, edge: first, passed: first, ..Self::default() }
     }
 
     /// Decides about a segment of the peer. `has_room`: whether the accept queue takes another connection.
@@ -106,12 +115,29 @@ impl Numbers {
         let flags = segment.flags();
         match self.stage {
             Stage::Ended => stray(segment),
+            _ if !self.repairs.has(Repair::ChecksSegments) => self.believe(segment),
             _ if flags & RST != 0 => self.check_reset(segment.sequence()),
             _ if flags & SYN != 0 => self.check_syn(segment),
             Stage::Listening => Verdict::Drop,
             Stage::HalfOpen if !has_room() => Verdict::Drop,
             Stage::HalfOpen | Stage::Established => self.check_segment(segment),
         }
+    }
+
+    /// Passes every segment on, as ipstack does. Notes the end of the connection and of the peer's bytes.
+    fn believe(&mut self, segment: &TcpSegment<'_>) -> Verdict {
+        let flags = segment.flags();
+        if flags & RST != 0 {
+            return Verdict::End;
+        }
+        if flags & FIN != 0 {
+            let len = segment.payload().len() as u32;
+            self.fin.get_or_insert(segment.sequence().wrapping_add(len));
+        }
+        self.una = segment.acknowledgement();
+        let is_first = self.stage == Stage::HalfOpen && flags & (SYN | ACK) == ACK;
+        let piece = Piece::whole(segment);
+        if is_first { Verdict::Establish(piece) } else { Verdict::Pass(piece) }
     }
 
     /// RFC 5961, 3.2. ipstack may not have acknowledged all that it was given.
@@ -183,7 +209,8 @@ impl Numbers {
             let skip = self.passed.wrapping_sub(sequence) as usize;
             let len = end.wrapping_sub(self.passed) as usize;
             self.passed = end;
-            let nudges = self.join().div_ceil(PIECE);
+            let joined = self.join();
+            let nudges = if self.repairs.has(Repair::CutsSuperPackets) { joined.div_ceil(PIECE) } else { 0 };
             return Verdict::Pass(Piece { skip, len, nudges, ..self.piece() });
         }
         let place = self.held.partition_point(|held| is_before(held.0, sequence));
@@ -236,12 +263,13 @@ impl Numbers {
 
     /// Whether ipstack may read the peer's FIN: its own was sent, and it has all bytes before.
     pub(super) fn may_close(&self) -> bool {
-        self.sent_fin && self.fin == Some(self.acked)
+        !self.repairs.has(Repair::HoldsFin) || self.sent_fin && self.fin == Some(self.acked)
     }
 
     /// The window to send when the application has read so many bytes.
     pub(super) fn offer(&mut self, read: u32) -> u16 {
-        let room = self.most_unread.saturating_sub(self.unread(read)).min(u16::MAX.into()) as u16;
+        let unread = if self.repairs.has(Repair::ClosesWindow) { self.unread(read) } else { 0 };
+        let room = self.most_unread.saturating_sub(unread).min(u16::MAX.into()) as u16;
         let mut window = self.window.min(room);
         let edge = self.acked.wrapping_add(window.into());
         self.is_reduced = window < self.window;

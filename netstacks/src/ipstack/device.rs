@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use platform::packet::checksum::{sum, update};
-use platform::packet::flags::{ACK, SYN};
+use platform::packet::flags::{ACK, FIN, SYN};
 use platform::packet::{MAX_HEADERS_LEN, TcpHeaders, TcpSegment, Transport, UDP, offset};
 use platform::{Checksum, Link, PacketBuffer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -16,9 +16,9 @@ use tokio::task::coop;
 use super::check::{PIECE, Piece, write_acknowledgement};
 use super::guard::{Guard, KNOWN, Reply, flow_key, patch};
 use super::stream::{Flow, Hub};
-use crate::FlowKey;
 use crate::driven::segment::are_checksums_right;
 use crate::offload::{Offload, header_len};
+use crate::{FlowKey, Repair};
 
 /// The longest headers that ipstack makes, in bytes: IPv6, TCP, MSS option.
 const MAX_HEADER: usize = 40 + 20 + 4;
@@ -57,7 +57,7 @@ impl<L: Link> Device<L> {
         let capabilities = link.capabilities();
         let buffers = (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(capabilities.max_packet_len));
         Self {
-            verifies: !capabilities.checksum.rx,
+            verifies: hub.repairs.has(Repair::VerifiesChecksums) && !capabilities.checksum.rx,
             link,
             offload,
             guard: Guard::new(Arc::clone(&hub)),
@@ -112,7 +112,7 @@ impl<L: Link> Device<L> {
         let is_partial = buffer.meta().checksum == Checksum::Partial;
         if self.taken == 0
             && !is_partial
-            && (lacks_checksum(packet) || (self.verifies && !are_checksums_right(packet, true)))
+            && (self.lacks_checksum(packet) || (self.verifies && !are_checksums_right(packet, true)))
         {
             return false;
         }
@@ -131,11 +131,12 @@ impl<L: Link> Device<L> {
             (self.taken, self.end, self.acknowledgement, self.pending) = (skip, skip + len, acknowledgement, reply);
         }
         let rest = &payload[self.taken..self.end];
-        let len = rest.len().min(PIECE).min(out.remaining().saturating_sub(headers.len()));
+        let most = if self.hub.repairs.has(Repair::CutsSuperPackets) { PIECE } else { usize::MAX };
+        let len = rest.len().min(most).min(out.remaining().saturating_sub(headers.len()));
         // The FIN goes into the queue, or is held back. The rest of its segment must not wait: data, or the ACK of our
         // last byte. With PSH, ipstack drops data that is out of order.
         out.put_slice(headers);
-        patch(out.filled_mut(), &segment, self.taken, len, segment.flags() & KNOWN);
+        patch(out.filled_mut(), &segment, self.taken, len, self.flags(&segment));
         if let Some(number) = self.acknowledgement {
             write_acknowledgement(out.filled_mut(), segment.layout.tcp_at, number);
         }
@@ -151,6 +152,21 @@ impl<L: Link> Device<L> {
         let reply = self.pending.take();
         self.reply(reply);
         true
+    }
+
+    /// Whether a packet is to be dropped because it is UDP over IPv6 without a checksum (RFC 8200, 8.1).
+    fn lacks_checksum(&self, packet: &[u8]) -> bool {
+        let Some(Transport { ipv6: true, protocol: UDP, at }) = Transport::parse(packet) else { return false };
+        packet.get(at + 6..at + 8) == Some(&[0; 2]) && self.hub.repairs.has(Repair::VerifiesChecksums)
+    }
+
+    /// The flags of a segment that ipstack reads: those that it knows. The FIN becomes a packet of its own, unless that
+    /// repair is off and the segment has data.
+    fn flags(&self, segment: &TcpSegment<'_>) -> u8 {
+        let repairs = self.hub.repairs;
+        let known = if repairs.has(Repair::ChecksSegments) { KNOWN } else { !FIN };
+        let is_apart = repairs.has(Repair::HandsFinApart) || segment.payload().is_empty();
+        segment.flags() & if is_apart { known } else { known | FIN }
     }
 
     /// Sends a packet of the adapter. It is lost if the link is full.
@@ -174,12 +190,6 @@ fn write_window(headers: &mut [u8], tcp_at: usize, window: u16) {
     let sums = [&*old, &*checksum].map(sum);
     old.copy_from_slice(&window.to_be_bytes());
     checksum.copy_from_slice(&update(sums[1], sums[0], window).to_be_bytes());
-}
-
-/// Whether a packet is UDP over IPv6 without a checksum (RFC 8200, 8.1).
-fn lacks_checksum(packet: &[u8]) -> bool {
-    let Some(Transport { ipv6: true, protocol: UDP, at }) = Transport::parse(packet) else { return false };
-    packet.get(at + 6..at + 8) == Some(&[0; 2])
 }
 
 impl<L: Link> AsyncRead for Device<L> {
@@ -259,13 +269,13 @@ mod tests {
     use std::time::Duration;
 
     use platform::packet::TcpFields;
-    use platform::packet::flags::{FIN, PSH};
+    use platform::packet::flags::{PSH, RST};
     use platform::{MemoryLink, PacketMeta};
     use tokio::sync::mpsc;
 
     use super::super::exchange::Exchange;
     use super::*;
-    use crate::StackConfig;
+    use crate::{Repairs, StackConfig};
 
     const ISN: u32 = u32::MAX - 5;
 
@@ -288,16 +298,24 @@ mod tests {
         poll_fn(|cx| Pin::new(&mut *device).poll_write(cx, packet)).await.unwrap();
     }
 
+    /// A device for ipstack, whose listener exists.
+    fn device(link: MemoryLink, repairs: Repairs) -> (Device<MemoryLink>, Arc<Hub>) {
+        let (offer, accepted) = mpsc::channel(1);
+        // The receiver must live as long as the device.
+        mem::forget(accepted);
+        let config = StackConfig { repairs, ..StackConfig::default() };
+        let hub = Arc::new(Hub::new(&config, Exchange::new(1500, repairs), offer));
+        let offload = Offload::of(&link.capabilities());
+        (Device::new(link, offload, Arc::clone(&hub)), hub)
+    }
+
     /// A super-packet with a FIN arrives in pieces. The FIN comes after them, once our FIN was sent.
     #[tokio::test]
     async fn a_super_packet_is_cut_and_its_fin_is_held() {
         for [peer, local] in [["10.0.0.1:4000", "10.0.0.2:80"], ["[fd00::1]:4000", "[fd00::2]:80"]] {
             let (peer, local): (SocketAddr, SocketAddr) = (peer.parse().unwrap(), local.parse().unwrap());
             let (link, mut other_end) = MemoryLink::offloading_pair(1500, MemoryLink::DEFAULT_DEPTH);
-            let (offer, _accepted) = mpsc::channel(1);
-            let hub = Arc::new(Hub::new(&StackConfig::default(), Exchange::new(1500), offer));
-            let offload = Offload::of(&link.capabilities());
-            let mut device = Device::new(link, offload, Arc::clone(&hub));
+            let (mut device, hub) = device(link, Repairs::ALL);
             let payload: Vec<u8> = (0..20_000_u32).map(|index| index as u8).collect();
             let first = ISN.wrapping_add(1);
             let fields = |sequence, flags| TcpFields { sequence, acknowledgement: 100, flags, window: 500 };
@@ -331,6 +349,64 @@ mod tests {
             assert_eq!((segment.acknowledgement(), segment.payload()), (100, &[][..]));
             let flow = hub.flow(FlowKey { local, peer }).unwrap();
             assert!(poll_fn(|cx| Poll::Ready(flow.poll_end(cx, 20_000).is_ready())).await);
+        }
+    }
+
+    /// The packets that ipstack gets of a connection whose peer sends this after its SYN.
+    async fn given(off: Repair, flags: u8, payload: &[u8]) -> Vec<(u8, usize)> {
+        let [peer, local] = ["10.0.0.1:4000", "10.0.0.2:80"].map(|address| address.parse::<SocketAddr>().unwrap());
+        let (link, mut other_end) = MemoryLink::offloading_pair(1500, MemoryLink::DEFAULT_DEPTH);
+        let (mut device, hub) = device(link, format!("-{}", off.name()).parse().unwrap());
+        let first = ISN.wrapping_add(1);
+        let fields = |sequence, flags| TcpFields { sequence, acknowledgement: 100, flags, window: 500 };
+        let meta = PacketMeta { checksum: Checksum::Partial, gso_size: None };
+        other_end.try_send(meta, &[IoSlice::new(&packet(peer, local, fields(ISN, SYN), &[]))]).unwrap();
+        next(&mut device).await.unwrap();
+        let syn_ack = TcpFields { sequence: 99, acknowledgement: first, flags: SYN | ACK, window: u16::MAX };
+        leave(&mut device, &packet(local, peer, syn_ack, &[])).await;
+        let _taken = hub.take(FlowKey { local, peer });
+        let gso_size = NonZeroU16::new(1440).filter(|_| payload.len() > 1440);
+        let data = packet(peer, local, fields(first, flags), payload);
+        other_end.try_send(PacketMeta { gso_size, ..meta }, &[IoSlice::new(&data)]).unwrap();
+        let mut given = Vec::new();
+        while let Some(packet) = next(&mut device).await {
+            let segment = TcpSegment::parse(&packet).unwrap();
+            given.push((segment.flags(), segment.payload().len()));
+        }
+        given
+    }
+
+    #[tokio::test]
+    async fn each_repair_is_off_when_it_is_off() {
+        let large = [0; 10_000];
+        assert_eq!(given(Repair::ShortWrites, ACK, &large).await, [(ACK, PIECE), (ACK, 10_000 - PIECE)]);
+        assert_eq!(given(Repair::CutsSuperPackets, ACK, &large).await, [(ACK, 10_000)]);
+        assert_eq!(given(Repair::ShortWrites, ACK | FIN, b"end").await, [(ACK, 3)], "the FIN is held");
+        assert_eq!(given(Repair::HandsFinApart, ACK | FIN, b"end").await, [(ACK | FIN, 3)]);
+        assert_eq!(given(Repair::HoldsFin, ACK | FIN, b"end").await, [(ACK, 3), (ACK | FIN, 0)]);
+        assert_eq!(given(Repair::ShortWrites, RST, &[]).await, [(RST, 0); 2]);
+        assert_eq!(given(Repair::RepeatsReset, RST, &[]).await, [(RST, 0)]);
+    }
+
+    /// ipstack has not made a connection of the first SYN.
+    #[tokio::test]
+    async fn a_syn_is_not_repeated() {
+        for (repairs, is_on) in [(Repairs::ALL, true), ("-repeats-syn".parse().unwrap(), false)] {
+            let [peer, local] = ["10.0.0.1:4000", "10.0.0.2:80"].map(|address| address.parse().unwrap());
+            let (link, mut other_end) = MemoryLink::offloading_pair(1500, MemoryLink::DEFAULT_DEPTH);
+            let (mut device, _hub) = device(link, repairs);
+            let fields = TcpFields { sequence: ISN, acknowledgement: 0, flags: SYN, window: 500 };
+            let meta = PacketMeta { checksum: Checksum::Partial, gso_size: None };
+            other_end.try_send(meta, &[IoSlice::new(&packet(peer, local, fields, &[]))]).unwrap();
+            next(&mut device).await.unwrap();
+            assert_eq!(next(&mut device).await.is_some(), is_on);
+        }
+    }
+
+    #[test]
+    fn datagrams_are_not_limited() {
+        for (repairs, is_on) in [(Repairs::ALL, true), ("-limits-datagrams".parse().unwrap(), false)] {
+            assert_eq!(Exchange::new(1500, repairs).most_leaving < usize::MAX, is_on);
         }
     }
 }

@@ -9,7 +9,7 @@ use ipstack::IpStackUdpStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::datagrams::{Inbox, MAX_PAYLOAD_V4, Receivers, check, max_payload};
-use crate::{Datagram, FlowKey};
+use crate::{Datagram, FlowKey, Repair, Repairs};
 
 /// Largest number of streams at the same time. The datagrams of further ones are dropped.
 const MAX_FLOWS: usize = 4096;
@@ -26,14 +26,24 @@ pub(super) struct Exchange {
     room: Box<[u8]>,
     /// The MTU of the link.
     mtu: usize,
-    /// Datagrams in ipstack's queue to the device.
+    /// Datagrams in ipstack's queue to the device, and the most.
     leaving: usize,
+    pub(super) most_leaving: usize,
 }
 
 impl Exchange {
-    pub(super) fn new(mtu: usize) -> Self {
+    pub(super) fn new(mtu: usize, repairs: Repairs) -> Self {
+        let most_leaving = if repairs.has(Repair::LimitsDatagrams) { MAX_LEAVING } else { usize::MAX };
         let room = vec![0; usize::from(u16::MAX)].into_boxed_slice();
-        Self { inbox: Inbox::new(), receivers: Receivers::default(), flows: HashMap::new(), room, mtu, leaving: 0 }
+        Self {
+            inbox: Inbox::new(),
+            receivers: Receivers::default(),
+            flows: HashMap::new(),
+            room,
+            mtu,
+            leaving: 0,
+            most_leaving,
+        }
     }
 
     pub(super) fn wake(&mut self) {
@@ -78,7 +88,7 @@ impl Exchange {
             let reason = format!("send a datagram from {} to {}: ipstack only answers", key.local, key.peer);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
         };
-        if self.leaving >= MAX_LEAVING {
+        if self.leaving >= self.most_leaving {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         self.leaving += 1;

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
+use std::iter;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,8 +16,8 @@ use tokio::time::{Instant, Sleep};
 
 use super::check::{Piece, Verdict, stray, write_acknowledgement};
 use super::stream::{Flow, Hub};
-use crate::FlowKey;
 use crate::driven::MAX_FLOWS;
+use crate::{FlowKey, Repair};
 
 /// A SYN is given to ipstack again after this time, until it has made a connection of it, and at most so many times.
 /// ipstack ignores a SYN while it has not removed the connection before.
@@ -61,6 +62,7 @@ impl Guard {
             return match stray(segment) {
                 Verdict::Replace if !self.hub.is_listening() => (None, Some(refusal(key, segment))),
                 Verdict::Replace => (self.replace(key, None, segment, headers), None),
+                _ if !self.hub.repairs.has(Repair::ChecksSegments) => (Some(Piece::whole(segment)), None),
                 verdict => (None, reset(key, verdict)),
             };
         };
@@ -94,7 +96,8 @@ impl Guard {
         for _ in 0..piece.nudges {
             self.nudge(flow, segment, headers);
         }
-        if segment.flags() & FIN != 0 {
+        let is_apart = self.hub.repairs.has(Repair::HandsFinApart) || segment.payload().is_empty();
+        if segment.flags() & FIN != 0 && is_apart {
             let mut fin = headers.to_vec();
             patch(&mut fin, segment, segment.payload().len(), 0, FIN | ACK);
             self.queue.extend(flow.hold(fin));
@@ -127,7 +130,8 @@ impl Guard {
         if let Some(template) = TcpHeaders::new(flow.key.peer, flow.key.local) {
             let fields = TcpFields { flags: RST, ..TcpFields::default() };
             let len = template.write(fields, &[], &[], Checksum::Filled, &mut headers);
-            self.queue.extend([headers[..len].to_vec(), headers[..len].to_vec()]);
+            let times = if self.hub.repairs.has(Repair::RepeatsReset) { 2 } else { 1 };
+            self.queue.extend(iter::repeat_n(headers[..len].to_vec(), times));
         }
     }
 
@@ -164,7 +168,9 @@ impl Guard {
         if self.waiting.is_empty() {
             self.again.as_mut().reset(Instant::now() + AGAIN);
         }
-        self.waiting.push((Arc::clone(&flow), syn, TRIES));
+        if self.hub.repairs.has(Repair::RepeatsSyn) {
+            self.waiting.push((Arc::clone(&flow), syn, TRIES));
+        }
         self.opened.push_back(flow);
         old.is_none().then_some(Piece::default())
     }

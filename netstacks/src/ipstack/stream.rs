@@ -15,7 +15,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, Sleep};
 
 use super::flow;
-use crate::{Listener, Stream};
+use crate::{Listener, Repair, Stream};
 
 /// The hub and the connections of these streams.
 pub(super) type Hub = flow::Hub<IpstackStream>;
@@ -55,7 +55,7 @@ pub struct IpstackStream {
     flow: Arc<Flow>,
     hub: Arc<Hub>,
     /// Largest payload of a packet, in bytes.
-    largest: usize,
+    pub(super) largest: usize,
     /// The number of bytes read so far; it wraps.
     read: u32,
     closing: bool,
@@ -66,6 +66,8 @@ pub struct IpstackStream {
 #[derive(Debug)]
 struct Session {
     inner: ManuallyDrop<IpStackTcpStream>,
+    /// Whether a `shutdown` asks again.
+    polls: bool,
     retry: Pin<Box<Sleep>>,
     wait: Duration,
 }
@@ -73,7 +75,8 @@ struct Session {
 impl IpstackStream {
     pub(super) fn new(inner: IpStackTcpStream, flow: Arc<Flow>, largest: usize, hub: &Arc<Hub>) -> Self {
         let retry = Box::pin(tokio::time::sleep(FIRST_WAIT));
-        let session = Some(Session { inner: ManuallyDrop::new(inner), retry, wait: FIRST_WAIT });
+        let polls = hub.repairs.has(Repair::PollsShutdown);
+        let session = Some(Session { inner: ManuallyDrop::new(inner), polls, retry, wait: FIRST_WAIT });
         Self { session, flow, hub: Arc::clone(hub), largest, read: 0, closing: false, failed: false }
     }
 
@@ -92,6 +95,9 @@ impl Session {
     /// Ready when our FIN was sent, or the connection has ended.
     fn poll_close(&mut self, cx: &mut Context<'_>, flow: &Flow) -> Poll<()> {
         while flow.poll_closed(cx).is_pending() && Pin::new(&mut *self.inner).poll_shutdown(cx).is_pending() {
+            if !self.polls {
+                return Poll::Pending;
+            }
             ready!(self.retry.as_mut().poll(cx));
             self.wait = (self.wait * 2).min(LONGEST_WAIT);
             self.retry.as_mut().reset(Instant::now() + self.wait);

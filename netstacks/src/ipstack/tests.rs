@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::{Ipstack, IpstackListener, IpstackStream};
-use crate::{Listener, Netstack, StackConfig, Stream};
+use crate::{Listener, Netstack, Repair, Repairs, StackConfig, Stream};
 
 /// Time for everything that is due now; it does not really pass.
 const SOON: Duration = Duration::from_millis(300);
@@ -39,10 +39,14 @@ type Seen = (u8, u32, u32, usize);
 
 impl Net {
     fn new(backlog: usize, verifies: bool) -> Self {
+        Self::with(backlog, verifies, Repairs::ALL)
+    }
+
+    fn with(backlog: usize, verifies: bool, repairs: Repairs) -> Self {
         let mut capabilities = Capabilities::plain(1500);
         capabilities.checksum.rx = !verifies;
         let (link, other_end) = MemoryLink::pair_of(capabilities, 1 << 14);
-        let config = StackConfig { backlog, ..StackConfig::default() };
+        let config = StackConfig { backlog, repairs, ..StackConfig::default() };
         let started = Ipstack::start(link, &config).unwrap();
         Self { link: other_end, listener: started.listener, _driver: tokio::spawn(started.driver) }
     }
@@ -323,4 +327,90 @@ async fn a_reader_that_stops_closes_the_window() {
     assert_eq!(net.window(client).await, (0, client.sequence), "the byte is not taken");
     stream.read_exact(&mut vec![0; StackConfig::default().window / 4 * 3]).await.unwrap();
     assert_eq!(net.window(client).await, (u16::MAX, client.sequence));
+}
+
+/// All repairs, and all but one; and whether that is on.
+fn with_and_without(repair: Repair) -> [(Repairs, bool); 2] {
+    [(Repairs::ALL, true), (format!("-{}", repair.name()).parse().unwrap(), false)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_rst_ends_a_connection_without_checks() {
+    for (repairs, is_on) in with_and_without(Repair::ChecksSegments) {
+        let mut net = Net::with(4, false, repairs);
+        let client = net.connect(4000, 1_000).await;
+        let stream = net.accept().await;
+        net.send(client.at(70_000), RST, &[]);
+        net.seen(client).await;
+        assert_eq!(stream.has_failed(), !is_on);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_checksum_does_no_harm_without_a_look() {
+    for (repairs, is_on) in with_and_without(Repair::VerifiesChecksums) {
+        let mut net = Net::with(4, true, repairs);
+        let client = net.connect(4000, 1_000).await;
+        let mut stream = net.accept().await;
+        let mut packet = packet(client, ACK | PSH, b"data");
+        packet[37] ^= 1;
+        net.link.try_send(PacketMeta::default(), &[IoSlice::new(&packet)]).unwrap();
+        assert_eq!(timeout(SOON, stream.read_exact(&mut [0; 4])).await.is_err(), is_on);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_window_stays_open_without_a_limit() {
+    for (repairs, is_on) in with_and_without(Repair::ClosesWindow) {
+        let mut net = Net::with(4, true, repairs);
+        let mut client = net.connect(4000, 1_000).await;
+        let _stream = net.accept().await;
+        let (mut sent, mut window) = (0, u16::MAX);
+        while window > 0 && sent < 6 << 20 {
+            for _ in 0..40 {
+                let len = window.min(1_400);
+                net.send(client, ACK, &vec![7; len.into()]);
+                client.sequence = client.sequence.wrapping_add(len.into());
+                window -= len;
+            }
+            sent += 40 * 1_400;
+            (window, _) = net.window(client).await;
+        }
+        assert_eq!(window == 0, is_on);
+    }
+}
+
+/// ipstack does not wake the task when the last byte is acknowledged.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_if_it_does_not_ask_again() {
+    for (repairs, is_on) in with_and_without(Repair::PollsShutdown) {
+        let mut net = Net::with(4, false, repairs);
+        let client = net.connect(4000, 1_000).await;
+        let mut stream = net.accept().await;
+        stream.write_all(&[7; 100]).await.unwrap();
+        let shutdown = tokio::spawn(async move { timeout(10 * SOON, stream.shutdown()).await.is_ok() });
+        net.seen(client).await;
+        net.send(Client { acknowledgement: client.acknowledgement + 100, ..client }, ACK, &[]);
+        assert_eq!(shutdown.await.unwrap(), is_on);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_is_passed_on_whole() {
+    for (repairs, is_on) in with_and_without(Repair::ShortWrites) {
+        let mut net = Net::with(4, false, repairs);
+        net.connect(4000, 1_000).await;
+        assert_eq!(net.accept().await.largest == 1460, is_on);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_mtu_is_that_of_the_link() {
+    for (repairs, is_on) in with_and_without(Repair::LargeMtu) {
+        let (link, _other_end) = MemoryLink::offloading_pair(1500, 4);
+        let config = StackConfig { repairs, ..StackConfig::default() };
+        let effective = Ipstack::start(link, &config).unwrap().effective;
+        assert_eq!(effective.largest_packet_bytes > 1500, is_on);
+        assert_eq!(effective.repairs.contains(&"large-mtu".into()), is_on);
+    }
 }

@@ -27,7 +27,7 @@ use crate::datagrams::Inbox;
 use crate::driven::isn::InitialNumbers;
 use crate::driven::{FlowId, Stage, Table, segment};
 use crate::recovery::Recovery;
-use crate::{Sink, Source, StackConfig};
+use crate::{Repair, Sink, Source, StackConfig};
 
 /// TIME-WAIT lasts two maximum segment lifetimes: 60 seconds, as on Linux (`TCP_TIMEWAIT_LEN`, `include/net/tcp.h`).
 const TIME_WAIT: Duration = Duration::from_mins(1);
@@ -121,7 +121,7 @@ impl Core {
         unsafe {
             let known = segment.and_then(|segment| (*this).table.find(&segment.key));
             let (mut pcb, mut lost, mut first, now) = (ptr::null_mut(), None, None, (*this).now);
-            let mss = (*this).mss;
+            let (mss, repairs) = ((*this).mss, (*this).config.repairs);
             if let Some(flow) = known
                 && let Some(connection) = (*this).table.get_mut(flow)
             {
@@ -130,7 +130,7 @@ impl Core {
                     let recovery = match &mut connection.open {
                         Some(open) => &mut open.recovery,
                         // It may complete the handshake. Then it has the first window.
-                        None => first.insert(Recovery::new(mss)),
+                        None => first.insert(Recovery::new(mss, repairs)),
                     };
                     lost = recovery.on_packet(buffer.packet_mut(), &edges(pcb), now);
                 }
@@ -287,6 +287,9 @@ impl Core {
     unsafe fn lose_patience(this: *mut Self, flow: FlowId) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
+            if !(*this).config.repairs.has(Repair::UserTimeout) {
+                return;
+            }
             // lwIP itself aborts a handshake after 20 seconds.
             let Some(pcb) = (*this).pcb(flow).filter(|_| (*this).table.stage(flow) != Some(Stage::Handshake)) else {
                 return;

@@ -8,6 +8,7 @@ mod fault;
 mod hostile;
 mod offload;
 mod reorder;
+mod repairs;
 
 use std::io::IoSlice;
 use std::num::NonZeroU16;
@@ -170,13 +171,18 @@ impl Bench {
         Self::over(MemoryLink::offloading_pair(1500, 256), true, 256 << 10)
     }
 
-    fn over((link, wire): (MemoryLink, MemoryLink), verify: bool, window: usize) -> Self {
+    fn over(pair: (MemoryLink, MemoryLink), verify: bool, window: usize) -> Self {
+        Self::repaired(pair, verify, window, Repairs::ALL)
+    }
+
+    fn repaired((link, wire): (MemoryLink, MemoryLink), verify: bool, window: usize, repairs: Repairs) -> Self {
         let turn = turn();
         let (window, scale) = scaled(window);
-        let config = StackConfig { window, user_timeout: Duration::from_secs(4), backlog: 4 };
+        let user_timeout = Duration::from_secs(4);
+        let config = StackConfig { window, user_timeout, backlog: 4, repairs, ..StackConfig::default() };
         let buffers = (0..64).map(|_| PacketBuffer::new(link.capabilities().max_packet_len)).collect();
         let link = Dressed(link, verify, false);
-        let segments = Segments::over(&link.capabilities(), config.window);
+        let segments = Segments::over(&offload(&link.capabilities(), config.repairs), config.window);
         let engine = LwipEngine::start(link, config, segments, scale).unwrap();
         Self { engine, wire, buffers, now: Instant::now(), syn_ack: Segment::default(), _turn: turn }
     }

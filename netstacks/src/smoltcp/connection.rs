@@ -136,15 +136,21 @@ pub(super) const MAX_FIN_WAIT: Duration = Duration::from_mins(1);
 
 impl Connection {
     /// The connection of a socket that has answered the SYN of `begun`. `segment_len` is the largest payload that it
-    /// sends, and `mss` the payload of a segment on the wire.
-    pub(super) fn new(socket: Socket, numbers: Numbers, begun: &HalfOpen, segment_len: usize, mss: usize) -> Self {
+    /// sends.
+    pub(super) fn new(
+        socket: Socket,
+        numbers: Numbers,
+        begun: &HalfOpen,
+        segment_len: usize,
+        recovery: Recovery,
+    ) -> Self {
         Self {
             socket,
             numbers,
             peer_first: begun.peer_first(),
             peer_scale: begun.peer_scale.unwrap_or(0),
             segment_len,
-            recovery: Recovery::new(mss),
+            recovery,
             reset: false,
             peer_finished: false,
             fin: Fin::Open,
@@ -230,24 +236,23 @@ impl Connection {
         }
     }
 
-    /// Lends a source the room in its socket.
-    pub(super) fn fill(&mut self, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
-        let filled = self.fill_ring(most, source)?;
+    /// Lends a source the room in its socket, of a large write only that of whole segments if `cuts`.
+    pub(super) fn fill(&mut self, most: usize, cuts: bool, source: &mut Source<'_>) -> io::Result<usize> {
+        let filled = self.fill_ring(most, cuts, source)?;
         self.written += filled;
         Ok(filled)
     }
 
-    fn fill_ring(&mut self, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
+    fn fill_ring(&mut self, most: usize, cuts: bool, source: &mut Source<'_>) -> io::Result<usize> {
         if self.fin != Fin::Open {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         if !self.socket.may_send() {
             return Err(self.ended());
         }
-        // smoltcp sends all queued bytes, so take only whole segments of a large write. This avoids small segments in
-        // between.
+        // smoltcp sends all queued bytes, so there would be small segments in between.
         let room = (self.socket.send_capacity() - self.socket.send_queue()).min(most);
-        let whole = if room > self.segment_len { room - room % self.segment_len } else { room };
+        let whole = if cuts && room > self.segment_len { room - room % self.segment_len } else { room };
         if whole == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }

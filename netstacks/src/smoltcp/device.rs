@@ -10,8 +10,9 @@ use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
 use super::numbers::Numbers;
+use crate::Repairs;
 use crate::driven::{Intake, segment};
-use crate::mss_rewrite::{lower_mss, raise_mss};
+use crate::mss_rewrite::{self, lower_mss, raise_mss};
 use crate::offload::Offload;
 
 /// Lends received packets to smoltcp out of a batch, and sends what it makes from one buffer.
@@ -41,13 +42,12 @@ pub(super) struct Sender<L> {
 }
 
 impl<L: Link> Device<L> {
-    pub(super) fn new(mut link: L) -> Self {
+    pub(super) fn new(mut link: L, repairs: Repairs) -> Self {
         let capabilities = link.capabilities();
         let room = capabilities.max_packet_len;
-        let offload = Offload::of(&capabilities);
         let sender = Sender {
-            offload,
-            udp_segmentation: offload.enable_udp(&mut link),
+            offload: mss_rewrite::offload(&capabilities, repairs),
+            udp_segmentation: Offload::of(&capabilities).enable_udp(&mut link),
             udp_segment: None,
             packet: vec![0; room].into_boxed_slice(),
             held_back: None,

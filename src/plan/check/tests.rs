@@ -83,6 +83,12 @@ fn an_option_without_effect_is_refused() {
         ("-m rr --program gotatun --ipv6 --mtu 1300", "--mtu: 1300 bytes less the 80 of gotatun are 1220"),
         ("-m writer --protocol udp --program gotatun --datagram 1450", "--datagram: must be"),
         ("-m writer -n smoltcp --tun-fd 9 --queue 5", "--queue"),
+        (
+            "-m writer -n smoltcp --repairs quiet-timers",
+            "--repairs: smoltcp has no repair quiet-timers; it has task-turns",
+        ),
+        ("-m writer -n gvisor --repairs none", "--repairs: only a stack in this process"),
+        ("-m writer --layer loopback --repairs none", "--repairs"),
     ] {
         let refused = of(words).unwrap_err().to_string();
         assert!(refused.contains(option), "{words}: {refused}");
@@ -134,6 +140,9 @@ fn every_axis_is_taken_and_repeated_or_refused_by_its_name() {
         ("--window", "1MiB"),
         ("--buffer", "9KB"),
         ("--congestion", "reno"),
+        ("--repairs", "none"),
+        ("--repairs", "-late-fin,-no-nagle"),
+        ("--stack-congestion", "cubic"),
         ("--verify", "full"),
         ("--delay", "2ms"),
         ("--loss", "0.5%"),

@@ -100,6 +100,20 @@ fn lists_of_loads_multiply_for_the_modes_that_have_them() {
     assert_eq!((protocols.scenarios.len(), protocols.skipped.len()), (4, 0), "{:?}", protocols.skipped);
 }
 
+/// Names of repairs are one value, and a stack without them is left out. Only smoltcp has a choice of congestion control.
+#[test]
+fn repairs_multiply() {
+    let one = "-m reader --runtime current-thread --offload off";
+    let all = plan(&format!("{one} -n smoltcp,lwip --repairs all,none --repairs=-late-fin,-spare-sockets"));
+    let names: Vec<_> = all.scenarios.iter().map(|scenario| Cell::planned(scenario).to_string()).collect();
+    assert_eq!(names.len(), 5, "{names:?}");
+    assert_eq!(names[1], "smoltcp reader current-thread offload off MTU 1500 repairs none");
+    assert_eq!(names[2], "smoltcp reader current-thread offload off MTU 1500 repairs -late-fin,-spare-sockets");
+    assert!(all.skipped[0].contains("lwip has no repair late-fin"), "{:?}", all.skipped);
+    let several = plan(&format!("{one} -n smoltcp,lwip --stack-congestion all"));
+    assert_eq!(several.scenarios.len(), 3 + 1);
+}
+
 #[test]
 fn a_matrix_delivers_by_time_unless_it_is_told_how_many_bytes() {
     assert!(plan("").scenarios.iter().all(|scenario| scenario.amount == Amount::time(DEFAULT_TIME)));

@@ -58,6 +58,7 @@ fn groups_of(series: &[&Series]) -> Vec<Group> {
             let mut label = vec![name(&row.cell)];
             let is_runtime = |axis: &&&Axis| axis.name == "runtime";
             label.extend(axes.iter().find(is_runtime).and(row.cell.runtime).map(|runtime| runtime.to_string()));
+            label.extend(row.cell.variant());
             label.extend((series.len() > 1).then(|| one.label.clone()));
             bar(label.join(", "), row)
         });
@@ -71,7 +72,7 @@ fn groups_of(series: &[&Series]) -> Vec<Group> {
 pub(super) fn works<'a>(cells: &[&'a Cell]) -> Vec<&'a Cell> {
     let mut works = cells.to_vec();
     // Without the properties in which cells with the same work differ.
-    let work = |cell: &Cell| Cell { subject: cells[0].subject, runtime: None, ..cell.clone() };
+    let work = |cell: &Cell| cell.with_subject_of(cells[0]);
     works.sort_by_cached_key(|cell| (cell.layer(), work(cell)));
     works.dedup_by(|one, other| one.same_work(other));
     works

@@ -94,7 +94,7 @@ fn groups(paths: &[Layers<'_>], axes: &[&Axis]) -> Vec<Group> {
 
 /// Whether the cells differ only in the stack.
 fn is_same(cell: &Cell, other: &Cell) -> bool {
-    cell.runtime == other.runtime && cell.same_work(other)
+    cell.has_stack_settings_of(other) && cell.same_work(other)
 }
 
 fn name(subject: Subject) -> String {

@@ -1,6 +1,6 @@
 //! Tables of the main figures: a row for each subject, a column for each question that cells of a preset answer.
 
-use netstacks::StackConfig;
+use netstacks::{Repairs, StackConfig, StackCongestion};
 
 use crate::measure::CellSummary;
 use crate::report::format::{self, UNKNOWN};
@@ -70,6 +70,8 @@ impl Question {
             ipv6: false,
             window_bytes: cell.window_bytes.and(Some(StackConfig::default().window)),
             buffer_bytes: DEFAULT_BUFFER,
+            repairs: Repairs::ALL,
+            stack_congestion: StackCongestion::None,
             queue_packets: None,
             generator: Generator::Own,
             ..cell.clone()

@@ -276,6 +276,7 @@ fn records(scores: &[&Score]) -> Table {
     push("netstack", &|score| score.netstack.to_string());
     push("layer", &|score| score.layer.name().to_owned());
     push("offload", &|score| score.offload.to_string());
+    push("repairs", &|score| score.repairs.to_string());
     push("subject", &|score| score.subject.clone());
     push("case", &|score| score.case.clone());
     push("title", &|score| score.title.clone());
@@ -314,7 +315,15 @@ mod tests {
 
     fn score(stack: StackKind, case: &str, outcome: Outcome) -> Score {
         let case = Case::all().find(|one| one.id == case).expect("a case");
-        let run = Run { stack, program: None, layer: Layer::Stack, offload: false, mtu: MTU, trace: None };
+        let run = Run {
+            stack,
+            program: None,
+            layer: Layer::Stack,
+            offload: false,
+            mtu: MTU,
+            repairs: netstacks::Repairs::ALL,
+            trace: None,
+        };
         let ran = Ran { outcome, version: None, workarounds: Vec::new() };
         Score::new(&case, &run, &ran, &known::of(stack))
     }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::slice;
 
 use conformance::{Case, Layer, MTU, Outcome, Ran, Run, known};
-use netstacks::StackKind;
+use netstacks::{Repairs, StackKind};
 use tempfile::TempDir;
 
 use super::super::line::tests::{environment, head, sample, scenario};
@@ -242,7 +242,8 @@ fn a_file_has_one_kind_of_results() {
     assert_eq!(refusal(&path, &conformance), ": has samples, and no results of conform; choose another file");
     let (stack, case) = (StackKind::Smoltcp, Case::all().next().unwrap());
     let ran = Ran { outcome: Outcome::Pass, version: None, workarounds: Vec::new() };
-    let run = Run { stack, program: None, layer: Layer::Stack, offload: false, mtu: MTU, trace: None };
+    let run =
+        Run { stack, program: None, layer: Layer::Stack, offload: false, mtu: MTU, repairs: Repairs::ALL, trace: None };
     let score = Score::new(&case, &run, &ran, &known::of(stack));
     fs::write(&path, format!("{}\n{}\n", conformance.line(), line::score_line(&score))).unwrap();
     assert_eq!(refusal(&path, &head()), ": has results of conform, and no samples; choose another file");

@@ -6,7 +6,7 @@ use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use clap::Parser;
-use netstacks::{Effective, StackKind};
+use netstacks::{Effective, Repairs, StackCongestion, StackKind};
 use rand::RngExt;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -49,6 +49,8 @@ fn stack_cell() -> Cell {
         ipv6: true,
         window_bytes: Some(4 << 20),
         buffer_bytes: 999,
+        repairs: Repairs::ALL,
+        stack_congestion: StackCongestion::None,
         queue_packets: None,
         generator: Generator::Own,
     }
@@ -99,7 +101,7 @@ pub(in crate::sample) fn sample() -> Sample {
                 congestion: "none".into(),
                 checksum_verified: false,
                 checksum_computed: true,
-                workarounds: Vec::new(),
+                repairs: Vec::new(),
             }),
             round: Some(3),
             against: false,
@@ -145,7 +147,8 @@ fn requests() -> Sample {
     let requests = Requests { depth: NonZeroU16::new(4).unwrap(), rate: NonZeroU32::new(5000), ..Requests::default() };
     let conditions = Conditions { delay: Duration::from_micros(2500), loss_ppm: 1, ..Conditions::default() };
     let mut sample = sample();
-    sample.cell = Cell { workload: Workload::Rr(requests), conditions, ..sample.cell };
+    let (repairs, stack_congestion) = ("-late-fin".parse().unwrap(), StackCongestion::Cubic);
+    sample.cell = Cell { workload: Workload::Rr(requests), conditions, repairs, stack_congestion, ..sample.cell };
     let mut latency = Latency::new();
     (1..500).for_each(|index| latency.record(Duration::from_micros(index * index)));
     let errors = [("reset".to_owned(), 3)].into();

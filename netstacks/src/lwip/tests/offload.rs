@@ -103,15 +103,19 @@ fn a_peer_with_a_small_mss_gets_no_packet_above_it() {
 #[test]
 fn a_link_that_cuts_one_ip_version_gets_super_packets_of_that_alone() {
     let mut capabilities = Capabilities::offloading(1500);
-    assert_eq!(Segments::over(&capabilities, 4 << 20), Segments { v4: 44 * 1460, v6: 45 * 1440 });
-    assert_eq!(Segments::over(&capabilities, 64 << 10), Segments { v4: 11 * 1460, v6: 11 * 1440 }, "a quarter");
-    assert_eq!(Segments::over(&capabilities, 4096), Segments { v4: 1460, v6: 1440 });
+    assert_eq!(Segments::over(&Offload::of(&capabilities), 4 << 20), Segments { v4: 44 * 1460, v6: 45 * 1440 });
+    assert_eq!(
+        Segments::over(&Offload::of(&capabilities), 64 << 10),
+        Segments { v4: 11 * 1460, v6: 11 * 1440 },
+        "a quarter"
+    );
+    assert_eq!(Segments::over(&Offload::of(&capabilities), 4096), Segments { v4: 1460, v6: 1440 });
     capabilities.segmentation.tcpv6 = false;
-    assert_eq!(Segments::over(&capabilities, 4 << 20), Segments { v4: 44 * 1460, v6: 1440 });
+    assert_eq!(Segments::over(&Offload::of(&capabilities), 4 << 20), Segments { v4: 44 * 1460, v6: 1440 });
     capabilities.checksum.tx = false;
-    assert_eq!(Segments::over(&capabilities, 4 << 20), Segments { v4: 1460, v6: 1440 });
+    assert_eq!(Segments::over(&Offload::of(&capabilities), 4 << 20), Segments { v4: 1460, v6: 1440 });
     capabilities = Capabilities::offloading(65_535);
-    assert_eq!(Segments::over(&capabilities, 4 << 20), Segments { v4: 65_495, v6: 65_475 });
+    assert_eq!(Segments::over(&Offload::of(&capabilities), 4 << 20), Segments { v4: 65_495, v6: 65_475 });
 }
 
 #[test]

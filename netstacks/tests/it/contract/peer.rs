@@ -127,6 +127,7 @@ impl Peer {
         let mut socket = tcp::Socket::new(ring(), ring());
         socket.set_ack_delay(None);
         socket.set_nagle_enabled(false);
+        socket.set_congestion_control(tcp::CongestionControl::None);
         world.next_port += 1;
         let local = SocketAddr::new(address(to.is_ipv6()), world.next_port);
         socket.connect(world.interface.context(), IpEndpoint::from(to), IpEndpoint::from(local)).unwrap();

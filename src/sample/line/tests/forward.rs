@@ -77,6 +77,8 @@ fn any(random: &mut ChaCha8Rng) -> Cell {
         ipv6: random.random(),
         window_bytes: None,
         buffer_bytes: random.random_range(1..=1 << 24),
+        repairs: Repairs::ALL,
+        stack_congestion: StackCongestion::None,
         queue_packets: Some(random.random_range(1..=1 << 18)),
         generator: if random.random() { Generator::Own } else { Generator::Iperf3 },
     }

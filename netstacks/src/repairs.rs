@@ -1,0 +1,383 @@
+//! The repairs: what the adapters do in the place of a stack.
+//!
+//! A *repair* changes what a stack does on the wire, or what it costs with connections. A *translation* is none: the
+//! header of virtio, the state of a checksum, and cutting a super-packet. docs/repairs.md is the same list as a table.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::StackKind;
+
+/// When a repair is active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// Always: a peer could end the stack without it, or the price of a switch is too high.
+    Always,
+    /// Unless it is switched off by its name: runs of some mode do not finish without it.
+    Needed,
+    /// Unless it is switched off.
+    Chosen,
+    /// The same, and only on a link that cuts super-packets.
+    ChosenWithOffload,
+}
+
+/// Declares the repairs, each by its name, its stacks, and when it is active.
+macro_rules! repairs {
+    ($($(#[doc = $does:literal])+ $repair:ident $name:literal: $($stack:ident)|+, $when:ident;)+) => {
+        /// What an adapter does in the place of its stack.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Repair {
+            $($(#[doc = $does])+ $repair,)+
+        }
+
+        impl Repair {
+            /// All repairs.
+            ///
+            /// ```
+            /// use netstacks::{Repair, StackKind};
+            ///
+            /// for repair in Repair::ALL.iter().filter(|repair| repair.stacks().contains(&StackKind::Smoltcp)) {
+            ///     println!("{}: {}", repair.name(), repair.does());
+            /// }
+            /// assert!(Repair::LateFin.is_switchable());
+            /// ```
+            pub const ALL: &[Self] = &[$(Self::$repair),+];
+
+            /// Its name on the command line and in reports.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$repair => $name,)+
+                }
+            }
+
+            /// The stacks that have it.
+            pub const fn stacks(self) -> &'static [StackKind] {
+                match self {
+                    $(Self::$repair => &[$(StackKind::$stack),+],)+
+                }
+            }
+
+            /// What it does, in a sentence.
+            pub fn does(self) -> &'static str {
+                match self {
+                    $(Self::$repair => concat!($($does),+).trim(),)+
+                }
+            }
+
+            const fn when(self) -> When {
+                match self {
+                    $(Self::$repair => When::$when,)+
+                }
+            }
+        }
+    };
+}
+
+repairs! {
+    /// A task makes the turns of its stack itself if it has the only busy connection: a byte passes through no other task.
+    TaskTurns "task-turns": Lwip | Smoltcp, Chosen;
+    /// A duplicate acknowledgement with SACK blocks gets the window of the one before, so the stack counts it.
+    DuplicateAckWindow "duplicate-ack-window": Lwip | Smoltcp, Chosen;
+    /// Several losses in a window, and a lost retransmission, are recovered without a timeout.
+    PartialAck "partial-ack": Lwip | Smoltcp, Chosen;
+    /// The loss of the last segments in flight, or of their only acknowledgement, is recovered without a timeout.
+    TailLossProbe "tail-loss-probe": Lwip | Smoltcp, Chosen;
+    /// A RST, a SYN and an acknowledgement that only an attacker or a restarted peer sends get a challenge ACK, or are
+    /// dropped.
+    ChallengeAck "challenge-ack": Lwip | Smoltcp, Chosen;
+    /// Nagle's algorithm is off.
+    NoNagle "no-nagle": Lwip | Smoltcp, Chosen;
+    /// Connections are bounded: 65,536 in all, 4,096 half-open ones or as many as the backlog, and 64 in TIME-WAIT.
+    BoundedConnections "bounded-connections": Lwip | Smoltcp | Ipstack, Always;
+    /// Segments as large as a super-packet come from a larger MSS in the peer's SYN.
+    MssRewrite "mss-rewrite": Smoltcp | TcpIp | NetstackSmoltcp, ChosenWithOffload;
+
+    /// Segments are several MSS long, and the congestion window begins with two of these.
+    LargeSegments "large-segments": Lwip, ChosenWithOffload;
+    /// Data is acknowledged, and sent when the window opens, once for a batch of packets.
+    OneAckABatch "one-ack-a-batch": Lwip, Chosen;
+    /// A connection that waits for nothing has no timer.
+    QuietTimers "quiet-timers": Lwip, Chosen;
+    /// A pointer to the last segment in flight, instead of a walk through all of them for each that is sent.
+    TailPointer "tail-pointer": Lwip, Chosen;
+    /// The first timeout is 1 s instead of 3 s, and the shortest 0.3 s instead of 1.5 s.
+    ShortTimeout "short-timeout": Lwip, Chosen;
+    /// A SYN may reopen a connection in TIME-WAIT.
+    TimeWaitSyn "time-wait-syn": Lwip, Chosen;
+    /// A silent peer is probed, and its connection ends after the user timeout.
+    UserTimeout "user-timeout": Lwip, Chosen;
+    /// A map finds the connection of a packet, instead of a walk through all connections. It is compiled in.
+    HashLookup "hash-lookup": Lwip, Always;
+    /// One listener has all addresses and ports.
+    ListensEverywhere "listens-everywhere": Lwip, Always;
+    /// Segments out of order stay within the window, and cost a bounded number of steps. A peer could end lwIP without it.
+    BoundedReordering "bounded-reordering": Lwip, Always;
+    /// New bytes are never appended to a segment that waits for its retransmission: the peer would get wrong bytes.
+    SeparateRetransmissions "separate-retransmissions": Lwip, Always;
+    /// The MSS of a peer counts as 48 bytes at least. A smaller one could end lwIP.
+    LeastMss "least-mss": Lwip, Always;
+    /// Small received pieces are joined, because each would hold a buffer.
+    JoinedPieces "joined-pieces": Lwip, Always;
+    /// Initial sequence numbers are hashes (RFC 6528), not a counter. It is an option of lwIP, and compiled in.
+    HashedNumbers "hashed-numbers": Lwip, Always;
+    /// A closed connection delivers its unsent bytes, however long that takes.
+    PatientClose "patient-close": Lwip, Always;
+
+    /// A half-open connection has no socket, and so takes no buffers.
+    SynQueue "syn-queue": Smoltcp, Chosen;
+    /// An acknowledgement does not wait for 10 ms.
+    NoAckDelay "no-ack-delay": Smoltcp, Chosen;
+    /// After the peer's FIN, our FIN waits until all bytes are acknowledged. In LAST-ACK smoltcp ignores an ACK that only opens
+    /// the window.
+    LateFin "late-fin": Smoltcp, Chosen;
+    /// Dropping a stream with unread bytes sends a RST.
+    ResetUnread "reset-unread": Smoltcp, Chosen;
+    /// A large write is cut to whole segments, so there are no small ones in between.
+    WholeSegments "whole-segments": Smoltcp, Chosen;
+    /// Closed sockets that have carried few bytes are used again.
+    SpareSockets "spare-sockets": Smoltcp, Chosen;
+    /// Each connection has its own set of sockets, because smoltcp offers each packet to all sockets of a set. For smoltcp
+    /// with one set, measure netstack-smoltcp.
+    OwnSocketSet "own-socket-set": Smoltcp, Always;
+    /// Buffers are mapped memory, which takes no pages before it is used.
+    MappedRings "mapped-rings": Smoltcp, Always;
+    /// A closed connection is reset if its peer makes no progress for a minute.
+    OrphanTimeout "orphan-timeout": Smoltcp, Always;
+
+    /// A segment is compared with the numbers of its connection, and some get an ACK or a RST: ipstack believes every RST,
+    /// FIN and segment, and ignores a SYN for a connection that it still has.
+    ChecksSegments "checks-segments": Ipstack, Chosen;
+    /// Checksums of packets that arrive are verified, if the link leaves that to the stack. ipstack verifies none.
+    VerifiesChecksums "verifies-checksums": Ipstack, Chosen;
+    /// The window closes while much is unread. That of ipstack never closes.
+    ClosesWindow "closes-window": Ipstack, Chosen;
+    /// A packet reaches ipstack in pieces of 8,192 bytes, the most that it acknowledges for one.
+    CutsSuperPackets "cuts-super-packets": Ipstack, Chosen;
+    /// A FIN that comes with data becomes a packet of its own. ipstack ignores the FIN.
+    HandsFinApart "hands-fin-apart": Ipstack, Needed;
+    /// The peer's FIN waits until ipstack has sent its own: ipstack would send it at once, even if there is more to send.
+    HoldsFin "holds-fin": Ipstack, Needed;
+    /// A SYN is repeated until ipstack has made a connection of it. ipstack ignores it while an old one is left.
+    RepeatsSyn "repeats-syn": Ipstack, Chosen;
+    /// A RST is followed by another packet, at which ipstack ends the task of the connection.
+    RepeatsReset "repeats-reset": Ipstack, Chosen;
+    /// A task in `shutdown` asks again until the FIN was sent. ipstack does not wake it when the last byte is acknowledged.
+    PollsShutdown "polls-shutdown": Ipstack, Needed;
+    /// ipstack gets no more bytes of a write than fit into a segment. It copies all of them for each.
+    ShortWrites "short-writes": Ipstack, Chosen;
+    /// The queue of datagrams to the device is bounded.
+    LimitsDatagrams "limits-datagrams": Ipstack, Chosen;
+    /// ipstack has an MTU of a quarter of its window, so it sends super-packets.
+    LargeMtu "large-mtu": Ipstack, ChosenWithOffload;
+    /// A task that reads or writes hears of a FIN and of a RST. ipstack wakes none for a FIN, so no read would end.
+    TellsEnd "tells-end": Ipstack, Always;
+    /// A connection is accepted when its handshake is complete. ipstack yields it at its SYN, and bytes written before the
+    /// SYN-ACK break it.
+    WaitsForHandshake "waits-for-handshake": Ipstack, Always;
+    /// A stream is dropped in a task of its own, because the drop blocks its thread or panics.
+    ClosesInATask "closes-in-a-task": Ipstack, Always;
+
+    /// A task does the handshakes. The crate does them only while the program waits in `accept`.
+    AcceptsInATask "accepts-in-a-task": TcpIp, Always;
+
+    /// A `shutdown` returns when the FIN is queued. Otherwise it waits until both sides have closed and TIME-WAIT is over.
+    DoesNotWaitForClose "does-not-wait-for-close": NetstackSmoltcp, Needed;
+
+    /// Connections are accepted between packets: the crate's queue of connections has no lock.
+    AcceptsBetweenPackets "accepts-between-packets": LwipPublished, Always;
+    /// A packet is dropped if lwIP has no memory for it. Otherwise the task that passes packets in stops for ever.
+    DropsWithoutMemory "drops-without-memory": LwipPublished, Always;
+    /// The end of a stream is kept: a read that gets data and the FIN behind it reports only the data.
+    KeepsEnd "keeps-end": LwipPublished, Always;
+    /// Connections and timers end with the stack. The next stack in the process would inherit them.
+    EndsConnections "ends-connections": LwipPublished, Always;
+}
+
+impl Repair {
+    /// Whether it can be switched off.
+    pub const fn is_switchable(self) -> bool {
+        !matches!(self.when(), When::Always)
+    }
+
+    const fn bit(self) -> u64 {
+        1 << self as u8
+    }
+}
+
+/// Which repairs are on: all, none, only some, or all but some.
+///
+/// ```
+/// use netstacks::{Repair, Repairs};
+///
+/// let some: Repairs = "late-fin,mss-rewrite".parse()?;
+/// assert!(some.has(Repair::LateFin) && !some.has(Repair::SynQueue));
+/// let others: Repairs = "-late-fin".parse()?;
+/// assert!(!others.has(Repair::LateFin) && others.has(Repair::SynQueue));
+/// // This one cannot be switched off.
+/// assert!(Repairs::NONE.has(Repair::OwnSocketSet));
+/// # Ok::<_, String>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+#[serde(try_from = "String", into = "String")]
+pub struct Repairs {
+    /// Whether those that are named are on, and the others off; else it is the other way round. Tables begin with all.
+    only: bool,
+    named: u64,
+}
+
+impl Repairs {
+    /// All repairs.
+    pub const ALL: Self = Self { only: false, named: 0 };
+    /// None but those that are needed, or cannot be switched off.
+    pub const NONE: Self = Self { only: true, named: 0 };
+
+    /// Whether a repair is on.
+    #[inline]
+    pub const fn has(self, repair: Repair) -> bool {
+        match repair.when() {
+            When::Always => true,
+            When::Needed => self.only || !self.names(repair),
+            When::Chosen | When::ChosenWithOffload => self.names(repair) == self.only,
+        }
+    }
+
+    const fn names(self, repair: Repair) -> bool {
+        self.named & repair.bit() != 0
+    }
+
+    /// The names of the active repairs of a stack, on a link that cuts super-packets or does not.
+    pub(crate) fn active(self, stack: StackKind, cuts: bool) -> Vec<Cow<'static, str>> {
+        let is_active = |repair: &&Repair| self.has(**repair) && (cuts || repair.when() != When::ChosenWithOffload);
+        of(stack).filter(is_active).map(|repair| repair.name().into()).collect()
+    }
+
+    /// Checks that a stack has the repairs that are named.
+    ///
+    /// # Errors
+    ///
+    /// Names a repair that the stack does not have, and those that it has.
+    pub fn check(self, stack: StackKind) -> Result<(), String> {
+        let is_wrong = |repair: &&Repair| self.names(**repair) && !repair.stacks().contains(&stack);
+        let Some(wrong) = Repair::ALL.iter().find(is_wrong) else { return Ok(()) };
+        let own: Vec<_> = of(stack).filter(|repair| repair.is_switchable()).map(|repair| repair.name()).collect();
+        let own = if own.is_empty() { "none that can be switched off".to_owned() } else { own.join(", ") };
+        Err(format!("{stack} has no repair {}; it has {own}", wrong.name()))
+    }
+}
+
+/// The repairs of a stack.
+fn of(stack: StackKind) -> impl Iterator<Item = &'static Repair> {
+    Repair::ALL.iter().filter(move |repair| repair.stacks().contains(&stack))
+}
+
+/// `all`, `none`, `NAME,NAME` for these alone, or `-NAME,-NAME` for all others.
+impl fmt::Display for Repairs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.named == 0 {
+            return f.pad(if self.only { "none" } else { "all" });
+        }
+        let sign = if self.only { "" } else { "-" };
+        let words =
+            Repair::ALL.iter().filter(|repair| self.names(**repair)).map(|repair| sign.to_owned() + repair.name());
+        f.pad(&words.collect::<Vec<_>>().join(","))
+    }
+}
+
+impl FromStr for Repairs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "all" => return Ok(Self::ALL),
+            "none" => return Ok(Self::NONE),
+            _ => {}
+        }
+        let only = !text.starts_with('-');
+        let mut repairs = Self { only, named: 0 };
+        for word in text.split(',') {
+            let name = if only { Some(word) } else { word.strip_prefix('-') };
+            let Some(name) = name.filter(|name| !matches!(*name, "all" | "none") && !name.starts_with('-')) else {
+                return Err("write all, none, the names of repairs, or -NAME for all but these".to_owned());
+            };
+            let repair = Repair::ALL.iter().find(|repair| repair.name() == name);
+            let repair = repair.ok_or_else(|| format!("there is no repair {name:?}; docs/repairs.md has the names"))?;
+            if !repair.is_switchable() {
+                return Err(format!("{name} cannot be switched off; docs/repairs.md says why"));
+            }
+            repairs.named |= repair.bit();
+        }
+        Ok(repairs)
+    }
+}
+
+impl TryFrom<String> for Repairs {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Repairs> for String {
+    fn from(repairs: Repairs) -> Self {
+        repairs.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    /// One bit each.
+    const _: () = assert!(Repair::ALL.len() <= u64::BITS as usize);
+
+    #[test]
+    fn a_value_is_written_as_it_is_read() {
+        for text in ["all", "none", "late-fin", "-late-fin", "mss-rewrite,late-fin", "-mss-rewrite,-late-fin"] {
+            assert_eq!(text.parse::<Repairs>().unwrap().to_string(), text);
+        }
+        assert_eq!("late-fin,mss-rewrite,late-fin".parse::<Repairs>().unwrap().to_string(), "mss-rewrite,late-fin");
+        for text in ["", "late-fin,", "late-fin,-no-nagle", "all,late-fin", "none,all", "-all", "late", "hash-lookup"] {
+            assert!(text.parse::<Repairs>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_stack_names_its_own_repairs() {
+        let active = |text: &str, cuts| text.parse::<Repairs>().unwrap().active(StackKind::Smoltcp, cuts);
+        assert!(active("all", true).contains(&"mss-rewrite".into()));
+        assert!(!active("all", false).contains(&"mss-rewrite".into()));
+        let own = ["bounded-connections", "own-socket-set", "mapped-rings", "orphan-timeout"];
+        assert_eq!(active("none", true), own);
+        assert_eq!(active("late-fin", true)[1..], ["late-fin", "own-socket-set", "mapped-rings", "orphan-timeout"]);
+        let held = |text: &str| text.parse::<Repairs>().unwrap().has(Repair::HoldsFin);
+        assert!(held("none") && held("late-fin") && held("-late-fin") && !held("-holds-fin"));
+        assert_eq!(active("-late-fin", true).len() + 1, active("all", true).len());
+        let refused = "quiet-timers".parse::<Repairs>().unwrap().check(StackKind::TcpIp);
+        assert_eq!(refused.unwrap_err(), "tcp_ip has no repair quiet-timers; it has mss-rewrite");
+        assert_eq!(Repairs::NONE.check(StackKind::External), Ok(()));
+    }
+
+    /// docs/repairs.md has the table of this file.
+    #[test]
+    fn the_document_has_every_repair() {
+        let row = |repair: &Repair| {
+            let stacks: Vec<_> = repair.stacks().iter().map(|stack| stack.name()).collect();
+            let off = match repair.when() {
+                When::Always => "no",
+                When::Needed => "by its name",
+                When::Chosen => "yes",
+                When::ChosenWithOffload => "yes; only with offload",
+            };
+            format!("| `{}` | {} | {} | {off} |", repair.name(), stacks.join(", "), repair.does())
+        };
+        let table = Repair::ALL.iter().map(row).collect::<Vec<_>>().join("\n");
+        assert!(include_str!("../../docs/repairs.md").contains(&table), "docs/repairs.md lacks:\n{table}");
+    }
+}

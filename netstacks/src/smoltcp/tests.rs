@@ -1,0 +1,204 @@
+//! Each repair is off when it is off. The test plays the peer, segment by segment.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::io::IoSlice;
+use std::net::SocketAddr;
+
+use platform::packet::TcpSegment;
+use platform::packet::flags::{FIN, RST, SYN};
+use platform::{MemoryLink, PacketBuffer, PacketMeta};
+
+use super::*;
+use crate::driven::{Accepted, Engine};
+use crate::{Repairs, StackCongestion};
+
+const MSS_1460: [u8; 4] = [2, 4, 5, 180];
+
+/// Flags and length of the payload.
+type Seen = (u8, usize);
+
+/// An engine, its peer's end, and the peer's next numbers.
+struct Bench {
+    engine: SmoltcpEngine<MemoryLink>,
+    wire: MemoryLink,
+    now: Instant,
+    sequence: u32,
+    acknowledgement: u32,
+}
+
+impl Bench {
+    fn new((link, wire): (MemoryLink, MemoryLink), repairs: Repairs, congestion: StackCongestion) -> Self {
+        let config = StackConfig { window: 256 << 10, repairs, congestion, ..StackConfig::default() };
+        let engine = SmoltcpEngine::new(link, config);
+        Self { engine, wire, now: Instant::now(), sequence: 99, acknowledgement: 0 }
+    }
+
+    fn put(&mut self, flags: u8, options: &[u8], payload: &[u8]) {
+        let [from, to] = ["10.0.0.1:1000", "10.0.0.2:80"].map(|address| address.parse::<SocketAddr>().unwrap());
+        let fields =
+            TcpFields { sequence: self.sequence, acknowledgement: self.acknowledgement, flags, window: 60_000 };
+        let mut headers = [0; MAX_HEADERS_LEN];
+        let headers_len =
+            TcpHeaders::new(from, to).unwrap().write(fields, options, payload, Checksum::Filled, &mut headers);
+        let slices = [IoSlice::new(&headers[..headers_len]), IoSlice::new(payload)];
+        self.wire.try_send(PacketMeta::default(), &slices).unwrap();
+        self.sequence = self.sequence.wrapping_add(payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0));
+    }
+
+    fn turn(&mut self) -> Vec<Seen> {
+        self.engine.ingress(self.now).unwrap();
+        self.engine.egress(self.now).unwrap();
+        let mut buffers: Vec<_> = (0..64).map(|_| PacketBuffer::new(self.wire.capabilities().max_packet_len)).collect();
+        let mut seen = Vec::new();
+        while let Ok(count) = self.wire.try_recv(&mut buffers) {
+            for buffer in &buffers[..count] {
+                let segment = TcpSegment::parse(buffer.packet()).unwrap();
+                let len = segment.payload().len();
+                seen.push((segment.flags(), len));
+                self.acknowledgement =
+                    segment.sequence().wrapping_add(len as u32 + u32::from(segment.flags() & (SYN | FIN) != 0));
+            }
+        }
+        seen
+    }
+
+    fn open(&mut self) -> Accepted {
+        self.put(SYN, &MSS_1460, &[]);
+        assert_eq!(self.turn(), [(SYN | ACK, 0)]);
+        self.put(ACK, &[], &[]);
+        self.turn();
+        self.engine.accept().unwrap()
+    }
+
+    /// Lets time pass, and returns what is sent.
+    fn pass(&mut self, time: Duration) -> Vec<Seen> {
+        self.now += time;
+        self.turn()
+    }
+
+    fn send(&mut self, accepted: Accepted, len: usize) -> Vec<Seen> {
+        self.engine.send(accepted.flow, &vec![0; len]).unwrap();
+        self.turn()
+    }
+}
+
+/// Runs a test with all repairs, and with all but one. It gets whether that is on.
+fn with_and_without(repair: Repair, test: fn(Bench, bool)) {
+    for (repairs, is_on) in [(Repairs::ALL, true), (format!("-{}", repair.name()).parse().unwrap(), false)] {
+        test(Bench::new(MemoryLink::pair(1500, 256), repairs, StackCongestion::None), is_on);
+    }
+}
+
+#[test]
+fn a_half_open_connection_has_a_socket() {
+    with_and_without(Repair::SynQueue, |mut bench, is_on| {
+        bench.put(SYN, &MSS_1460, &[]);
+        assert_eq!(bench.turn(), [(SYN | ACK, 0)]);
+        let flow = bench.engine.table.flows()[0];
+        assert_eq!(bench.engine.table[flow].open().is_none(), is_on);
+        // It is repeated in both cases: by the adapter, or by smoltcp.
+        assert_eq!(bench.pass(Duration::from_millis(1100)), [(SYN | ACK, 0)]);
+        bench.put(ACK, &[], b"data");
+        bench.turn();
+        let accepted = bench.engine.accept().unwrap();
+        assert_eq!(bench.engine.recv(accepted.flow, &mut [0; 9]).unwrap(), 4);
+        assert_eq!(bench.send(accepted, 100), [(ACK | 8, 100)]);
+    });
+}
+
+#[test]
+fn an_acknowledgement_of_unsent_bytes_is_taken() {
+    with_and_without(Repair::ChallengeAck, |mut bench, is_on| {
+        let accepted = bench.open();
+        bench.engine.send(accepted.flow, &[0; 100]).unwrap();
+        bench.acknowledgement = bench.acknowledgement.wrapping_add(50);
+        bench.put(ACK, &[], &[]);
+        bench.engine.ingress(bench.now).unwrap();
+        let queued = bench.engine.table[accepted.flow].open().unwrap().socket.send_queue();
+        assert_eq!(queued, if is_on { 100 } else { 50 });
+    });
+}
+
+#[test]
+fn an_acknowledgement_waits() {
+    with_and_without(Repair::NoAckDelay, |mut bench, is_on| {
+        bench.open();
+        bench.put(ACK, &[], &[0; 100]);
+        assert_eq!(bench.turn().len(), usize::from(is_on));
+        assert_eq!(bench.pass(Duration::from_millis(11)).len(), usize::from(!is_on));
+    });
+}
+
+#[test]
+fn a_small_segment_waits_for_the_one_before() {
+    with_and_without(Repair::NoNagle, |mut bench, is_on| {
+        let accepted = bench.open();
+        assert_eq!(bench.send(accepted, 10), [(ACK | 8, 10)]);
+        assert_eq!(bench.send(accepted, 10).len(), usize::from(is_on));
+    });
+}
+
+#[test]
+fn a_fin_does_not_wait_for_the_bytes_before() {
+    with_and_without(Repair::LateFin, |mut bench, is_on| {
+        let accepted = bench.open();
+        bench.put(FIN | ACK, &[], &[]);
+        bench.turn();
+        bench.engine.send(accepted.flow, &[0; 100]).unwrap();
+        bench.engine.finish(accepted.flow);
+        let fins = bench.turn().iter().filter(|(flags, _)| flags & FIN != 0).count();
+        assert_eq!(fins, usize::from(!is_on));
+    });
+}
+
+#[test]
+fn a_close_with_unread_bytes_sends_no_rst() {
+    with_and_without(Repair::ResetUnread, |mut bench, is_on| {
+        let accepted = bench.open();
+        bench.put(ACK, &[], &[0; 100]);
+        bench.turn();
+        bench.engine.release(accepted.flow);
+        assert_eq!(bench.turn().last().unwrap().0 & (RST | FIN), if is_on { RST } else { FIN });
+    });
+}
+
+#[test]
+fn a_large_write_is_taken_whole() {
+    with_and_without(Repair::WholeSegments, |mut bench, is_on| {
+        let accepted = bench.open();
+        let taken = bench.engine.send(accepted.flow, &[0; 2000]).unwrap();
+        assert_eq!(taken, if is_on { 1460 } else { 2000 });
+    });
+}
+
+#[test]
+fn a_closed_socket_is_not_used_again() {
+    with_and_without(Repair::SpareSockets, |mut bench, is_on| {
+        bench.put(SYN, &MSS_1460, &[]);
+        bench.turn();
+        assert_eq!(bench.engine.spare.len(), usize::from(is_on));
+    });
+}
+
+#[test]
+fn no_packet_is_larger_than_the_mtu() {
+    for (repairs, is_on) in [(Repairs::ALL, true), (Repairs::NONE, false)] {
+        let mut bench = Bench::new(MemoryLink::offloading_pair(1500, 256), repairs, StackCongestion::None);
+        let accepted = bench.open();
+        let seen = bench.send(accepted, 50_000);
+        assert_eq!(seen.iter().any(|(_, len)| *len > 1460), is_on, "{seen:?}");
+    }
+}
+
+#[test]
+fn congestion_control_limits_the_first_flight() {
+    for (congestion, is_limited) in
+        [(StackCongestion::None, false), (StackCongestion::Reno, true), (StackCongestion::Cubic, true)]
+    {
+        let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, congestion);
+        let accepted = bench.open();
+        let sent: usize = bench.send(accepted, 50_000).iter().map(|(_, len)| len).sum();
+        assert_eq!(sent < 20_000, is_limited, "{congestion:?}: {sent} bytes");
+    }
+}
