@@ -194,7 +194,7 @@ impl Setup {
         let peer = link::device(Side::Peer, self.ipv6, self.offload, self.mtu).map_err(no_link)?;
         let device = Device { name: Side::Stack.name(), mtu: self.mtu, offload: self.offload };
         let set_up = || link::set_up(Side::Stack, self.ipv6, self.mtu);
-        match process::start(program, device, config, self.runtime.handle(), set_up) {
+        match process::start((self.stack, program), device, config, self.runtime.handle(), set_up) {
             Ok(running) => Ok((peer, running)),
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(Stop::NotApplicable(error.to_string())),
             Err(error) => Err(Stop::fail(error.to_string())),

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use netstacks::{Datagram, Datagrams, Effective, Listener, StackConfig, Stream};
+use netstacks::{Datagram, Datagrams, Effective, Listener, StackConfig, StackKind, Stream};
 use platform::{Child, read_line};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -83,7 +83,7 @@ enum Event {
 /// Starts the process and waits until it has opened its device. Then calls `set_up` for the device. The process ends with
 /// the calling thread at the latest, which must not be a thread of the runtime.
 pub(crate) fn start(
-    program: &Program,
+    (stack, program): (StackKind, &Program),
     device: Device<'_>,
     config: &StackConfig,
     runtime: &Handle,
@@ -106,7 +106,7 @@ pub(crate) fn start(
     let orders = Orders(Some(process.orders()));
     let application = Application { backlog: config.backlog, user_timeout_seconds: config.user_timeout.as_secs_f64() };
     let load = Load { streams: [], requests: None, application };
-    orders.write(&Task::new(device, config.window, None, load))?;
+    orders.write(&Task::new(device, config.window, None, (stack, config.repairs), load))?;
     let begun = is_ready.recv_timeout(READY).map(|ready| begin(ready, device, &process.orders(), set_up));
     let effective = match begun {
         Ok(Ok(effective)) => effective,

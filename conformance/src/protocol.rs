@@ -1,6 +1,8 @@
 //! The lines that a stack in a process of its own exchanges with this program. docs/external-stack.md describes them.
 
-use netstacks::Effective;
+use std::borrow::Cow;
+
+use netstacks::{Effective, Repairs, StackKind};
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol. It grows when a task or an order changes its meaning.
@@ -16,6 +18,7 @@ pub struct Task<'a, L> {
     device: Device<'a>,
     window_bytes: usize,
     threads: Option<usize>,
+    repairs: Vec<Cow<'static, str>>,
     #[serde(flatten)]
     load: L,
 }
@@ -44,9 +47,16 @@ pub struct Ready {
 
 impl<'a, L: Serialize> Task<'a, L> {
     /// A task with buffers of `window_bytes` for each connection. The process may run on `threads` threads at once; `None`
-    /// is no limit.
-    pub fn new(device: Device<'a>, window_bytes: usize, threads: Option<usize>, load: L) -> Self {
-        Self { protocol: PROTOCOL, device, window_bytes, threads, load }
+    /// is no limit. Of the stack's repairs, those that are chosen are on.
+    pub fn new(
+        device: Device<'a>,
+        window_bytes: usize,
+        threads: Option<usize>,
+        (stack, repairs): (StackKind, Repairs),
+        load: L,
+    ) -> Self {
+        let repairs = repairs.active(stack, device.offload);
+        Self { protocol: PROTOCOL, device, window_bytes, threads, repairs, load }
     }
 }
 

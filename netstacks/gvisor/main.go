@@ -16,6 +16,7 @@ import (
 	"path"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 )
 
@@ -51,17 +52,22 @@ type task struct {
 		MTU     int    `json:"mtu"`
 		Offload bool   `json:"offload"`
 	} `json:"device"`
-	WindowBytes int        `json:"window_bytes"`
-	Threads     *int       `json:"threads"`
-	Streams     []stream   `json:"streams"`
-	Requests    *requests  `json:"requests"`
-	Datagrams   *datagrams `json:"datagrams"`
+	WindowBytes int  `json:"window_bytes"`
+	Threads     *int `json:"threads"`
+	// What this program does in gVisor's place; see netstacks/src/repairs.rs.
+	Repairs   []string   `json:"repairs"`
+	Streams   []stream   `json:"streams"`
+	Requests  *requests  `json:"requests"`
+	Datagrams *datagrams `json:"datagrams"`
 	// If set, the run plays the application, and there is no load.
 	Application *struct {
 		Backlog            int     `json:"backlog"`
 		UserTimeoutSeconds float64 `json:"user_timeout_seconds"`
 	} `json:"application"`
 }
+
+// has returns whether a repair is on.
+func (t *task) has(name string) bool { return slices.Contains(t.Repairs, name) }
 
 // stream is a stream of payload. Each has its own port.
 type stream struct {
@@ -99,7 +105,7 @@ type effective struct {
 	Congestion         string   `json:"congestion"`
 	ChecksumVerified   bool     `json:"checksum_verified"`
 	ChecksumComputed   bool     `json:"checksum_computed"`
-	Workarounds        []string `json:"workarounds"`
+	Repairs            []string `json:"repairs"`
 }
 
 func run(arguments []string, input io.Reader, output io.Writer) error {

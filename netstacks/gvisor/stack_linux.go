@@ -62,7 +62,7 @@ func open(t *task, server *server) (failed <-chan error, settings effective, err
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
 		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4, icmp.NewProtocol6},
 	})
-	if err := configure(s, link, t.WindowBytes); err != nil {
+	if err := configure(s, link, t); err != nil {
 		return nil, settings, err
 	}
 	serve(s, server)
@@ -70,7 +70,7 @@ func open(t *task, server *server) (failed <-chan error, settings effective, err
 		server.application.stack = dialer{s}
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- link.receive(t.Device.Offload) }()
+	go func() { ended <- link.receive(t.Device.Offload, t.has("joins-arrivals")) }()
 	return ended, effective{
 		StackVersion:       version(),
 		ReceiveBufferBytes: t.WindowBytes,
@@ -79,7 +79,7 @@ func open(t *task, server *server) (failed <-chan error, settings effective, err
 		Congestion:         congestion(s),
 		ChecksumVerified:   !t.Device.Offload,
 		ChecksumComputed:   true,
-		Workarounds:        []string{},
+		Repairs:            t.Repairs,
 	}, nil
 }
 
@@ -94,7 +94,8 @@ func largest(t *task) int {
 	return t.Device.MTU
 }
 
-func configure(s *stack.Stack, link *link, window int) error {
+func configure(s *stack.Stack, link *link, t *task) error {
+	window := t.WindowBytes
 	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: receiveBuffer(window), Max: receiveBuffer(window)}
 	send := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: window, Max: window}
 	sack, fixed := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false)
@@ -112,7 +113,7 @@ func configure(s *stack.Stack, link *link, window int) error {
 		}
 	}
 	var options stack.NICOptions
-	if link.SupportedGSOKind != stack.GSONotSupported {
+	if t.has("joins-departures") {
 		// The queue collects packets, so that the tun package has segments to join.
 		options.QDisc = fifo.New(link, runtime.GOMAXPROCS(0), queueLength)
 	}
@@ -161,7 +162,7 @@ func serve(s *stack.Stack, server *server) {
 			return
 		}
 		request.Complete(false)
-		endpoint.SocketOptions().SetDelayOption(false)
+		endpoint.SocketOptions().SetDelayOption(!server.task.has("no-nagle"))
 		connection := gonet.NewTCPConn(&queue, endpoint)
 		if application == nil {
 			server.serve(connection, port)
@@ -261,10 +262,10 @@ func (l *link) WritePackets(packets stack.PacketBufferList) (int, tcpip.Error) {
 	return len(list), nil
 }
 
-// receive passes packets from the device to the stack, until the device fails. With offload it joins segments.
-func (l *link) receive(offload bool) error {
+// receive passes packets from the device to the stack, until the device fails. It may join segments.
+func (l *link) receive(offload, joins bool) error {
 	var joiner gro.GRO
-	joiner.Init(offload)
+	joiner.Init(joins)
 	joiner.Dispatcher = l.dispatcher
 	sizes := make([]int, l.device.BatchSize())
 	packets := make([][]byte, len(sizes))

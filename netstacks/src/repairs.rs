@@ -89,7 +89,7 @@ repairs! {
     /// dropped.
     ChallengeAck "challenge-ack": Lwip | Smoltcp, Chosen;
     /// Nagle's algorithm is off.
-    NoNagle "no-nagle": Lwip | Smoltcp, Chosen;
+    NoNagle "no-nagle": Lwip | Smoltcp | Gvisor, Chosen;
     /// Connections are bounded: 65,536 in all, 4,096 half-open ones or as many as the backlog, and 64 in TIME-WAIT.
     BoundedConnections "bounded-connections": Lwip | Smoltcp | Ipstack, Always;
     /// Segments as large as a super-packet come from a larger MSS in the peer's SYN.
@@ -186,6 +186,11 @@ repairs! {
     /// A `shutdown` returns when the FIN is queued. Otherwise it waits until both sides have closed and TIME-WAIT is over.
     DoesNotWaitForClose "does-not-wait-for-close": NetstackSmoltcp, Needed;
 
+    /// Segments that arrive are joined before gVisor sees them.
+    JoinsArrivals "joins-arrivals": Gvisor, ChosenWithOffload;
+    /// Segments that leave wait in a queue, so that the device's package has some to join.
+    JoinsDepartures "joins-departures": Gvisor, ChosenWithOffload;
+
     /// Connections are accepted between packets: the crate's queue of connections has no lock.
     AcceptsBetweenPackets "accepts-between-packets": LwipPublished, Always;
     /// A packet is dropped if lwIP has no memory for it. Otherwise the task that passes packets in stops for ever.
@@ -250,7 +255,7 @@ impl Repairs {
     }
 
     /// The names of the active repairs of a stack, on a link that cuts super-packets or does not.
-    pub(crate) fn active(self, stack: StackKind, cuts: bool) -> Vec<Cow<'static, str>> {
+    pub fn active(self, stack: StackKind, cuts: bool) -> Vec<Cow<'static, str>> {
         let is_active = |repair: &&Repair| self.has(**repair) && (cuts || repair.when() != When::ChosenWithOffload);
         of(stack).filter(is_active).map(|repair| repair.name().into()).collect()
     }

@@ -108,7 +108,7 @@ impl Kind {
     }
 
     fn has_own_adapter(&self) -> bool {
-        self.has_stack() && !self.stack.is_some_and(StackKind::is_process)
+        self.has_stack() && self.stack != Some(StackKind::External)
     }
 
     fn has_congestion(&self) -> bool {
@@ -247,7 +247,7 @@ axes! {
         => |run| run.queue_packets.map(text);
     Free congestion "--congestion": Kind::has_kernel_tcp, "there are no TCP sockets of the kernel"
         => |run| run.congestion.clone();
-    Free repairs "--repairs": Kind::has_own_adapter, "only a stack in this process has repairs"
+    Free repairs "--repairs": Kind::has_own_adapter, "only a stack with an adapter of this program has repairs"
         => |run| unless(Repairs::ALL, run.repairs);
     Free stack_congestion "--stack-congestion": Kind::has_congestion, "only the stack smoltcp has a choice"
         => |run| Some(run.stack_congestion).filter(|name| *name != StackCongestion::None).map(|name| name.name().to_owned());

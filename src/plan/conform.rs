@@ -89,7 +89,7 @@ impl TryFrom<Conform> for ConformPlan {
         for stack in &stacks {
             let checked = match repairs {
                 Repairs::ALL => Ok(()),
-                _ if stack.is_process() => Err(format!("{stack} is a process of its own, without our adapter")),
+                _ if *stack == StackKind::External => Err(format!("{stack} has no adapter of this program")),
                 _ => repairs.check(*stack),
             };
             checked.map_err(|reason| PlanError::new("--repairs", reason))?;

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance::{Device, Program, Ready, Task, line};
+use netstacks::StackKind;
 use platform::{Class, FaultCounter, Interface, Interrupts, Network, Offload, ProcessMeter};
 use serde::Serialize;
 
@@ -137,7 +138,8 @@ fn task(scenario: &Scenario, tun: &Tun, load: &Load) -> String {
         RuntimeKind::CurrentThread => Some(1),
         RuntimeKind::MultiThread(workers) => workers.map(Into::into),
     };
-    line(&Task::new(device, scenario.window_bytes, threads, LoadTask::of(load)))
+    let repairs = (scenario.subject.stack().unwrap_or(StackKind::External), scenario.repairs);
+    line(&Task::new(device, scenario.window_bytes, threads, repairs, LoadTask::of(load)))
 }
 
 /// Prepares a run with a stack in a process of its own.

@@ -87,7 +87,7 @@ fn an_option_without_effect_is_refused() {
             "-m writer -n smoltcp --repairs quiet-timers",
             "--repairs: smoltcp has no repair quiet-timers; it has task-turns",
         ),
-        ("-m writer -n gvisor --repairs none", "--repairs: only a stack in this process"),
+        ("-m writer -n external --command true --repairs none", "--repairs: only a stack with an adapter"),
         ("-m writer --layer loopback --repairs none", "--repairs"),
     ] {
         let refused = of(words).unwrap_err().to_string();
