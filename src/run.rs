@@ -56,6 +56,7 @@ mod between;
 mod carrier;
 mod carry;
 mod child;
+mod conditions;
 mod conform;
 mod datagram_process;
 mod device;
@@ -69,6 +70,7 @@ mod forward;
 pub mod fuzzing;
 mod go;
 mod intervals;
+mod kernel;
 mod kernel_load;
 mod loopback;
 mod matrix;
@@ -360,7 +362,7 @@ async fn prepare(
         (Subject::Forward(forwarder), Devices::Pair { near, far }, Network::Pair(networks, executable)) => {
             forward::prepare(scenario, forwarder, executable, (near, far), networks, interrupts).await
         }
-        (Subject::Kernel, Devices::Tun(tun), Network::Pair(networks, _)) => between::prepare(scenario, tun, networks),
+        (Subject::Kernel, Devices::Tun(tun), Network::Pair(networks, _)) => kernel::prepare(scenario, tun, networks),
         (Subject::Proxy(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
             proxy::prepare(scenario, tun, networks, interrupts).await
         }

@@ -26,7 +26,10 @@ const AT_ONCE: usize = 8;
 
 fn run(stack: StackKind, case: &Case, offload: bool) -> Ran {
     let layer = if stack == StackKind::Kernel { Layer::Path } else { Layer::Stack };
-    conformance::run(case, Run { stack, program: None, layer, offload, mtu: conformance::MTU, repairs: Repairs::ALL, trace: None })
+    conformance::run(
+        case,
+        Run { stack, program: None, layer, offload, mtu: conformance::MTU, repairs: Repairs::ALL, trace: None },
+    )
 }
 
 /// Runs cases over one kind of link, and returns the results that are not the known ones.

@@ -1,11 +1,7 @@
-//! The kernel's TCP on both sides of a link with conditions: the reference for a stack over this link.
+//! Two devices in two networks of the run's own, and a link with conditions between them.
 //!
-//! ```text
-//! client ── kernel TCP ── TUN ──► link with conditions ──► TUN ── kernel TCP ── server
-//! ```
-//!
-//! The two devices are in two networks of the run's own. A task on the runtime under test passes packets from one to
-//! the other unchanged, super-packets too. The conditions are on the client's device, as for a stack.
+//! A task on the runtime under test passes packets from one to the other unchanged, super-packets too. The conditions are on
+//! the near device.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -14,33 +10,20 @@ use std::task::{Context, Poll};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use platform::{Counted, FaultCounter, Link, Network, PacketBuffer, Traffic, TunDevice};
+use platform::{Counted, FaultCounter, Link, PacketBuffer, Traffic, TunDevice};
 use tokio::runtime::Handle;
 
+use super::conditions::with_conditions;
 use super::error::RunError;
 use super::failure::Failure;
-use super::kernel_load;
 use super::networks::Networks;
 use super::outage::Cut;
-use super::path::with_conditions;
-use super::prepared::Prepared;
 use super::tun;
-use crate::load::meter::LinkMeter;
 use crate::sample::DeviceFacts;
 use crate::scenario::{Scenario, Tun};
 
 /// The device in the network of the server.
 pub(super) const FAR: &str = "far";
-
-/// Prepares two devices, the link between them, clients and servers.
-pub(super) fn prepare(scenario: &Scenario, near: &Tun, networks: &Networks) -> Result<Prepared, RunError> {
-    let far = Tun { name: FAR.to_owned(), network: turned(&near.network), fd: None };
-    let Between { device, traffic, faults, cut, driver } = join(scenario, near, far, networks)?;
-    let drops = networks.drops(&[&near.name], &[FAR]);
-    let meter = LinkMeter::new(traffic, drops).with_faults(faults);
-    let prepared = kernel_load::prepare_between(scenario, networks, near.network.peer, driver, meter)?;
-    Ok(Prepared { device: Some(device), cut, ..prepared })
-}
 
 /// Two devices, and the link between them.
 pub(super) struct Between {
@@ -76,11 +59,6 @@ pub(super) fn open_far(scenario: &Scenario, far: Tun, networks: &Networks) -> Re
         tun::open(&scenario, &far)
     })?;
     Ok(opened?.0)
-}
-
-/// The same network, as the other side sees it.
-fn turned(network: &Network) -> Network {
-    Network { address: network.peer, peer: network.address, ..*network }
 }
 
 /// Passes packets both ways until one of the links fails.

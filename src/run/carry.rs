@@ -10,9 +10,9 @@ use platform::{Class, Error, read_line};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
+use super::conditions::plan;
 use super::error::RunError;
 use super::networks::NEAR;
-use super::path::plan;
 use super::profile::profiled;
 use super::protocol::{Answer, Carry, REPORT, Report};
 use super::proxy::counts;

@@ -27,6 +27,7 @@ use serde::Serialize;
 
 use super::between::{self, FAR};
 use super::carrier::{Carrier, CarrierProgram};
+use super::conditions::with_conditions;
 use super::datagram_process::{self, DatagramsTask};
 use super::error::RunError;
 use super::failure::Failure;
@@ -34,7 +35,7 @@ use super::go;
 use super::kernel_load;
 use super::networks::{self, Networks};
 use super::outage::Cut;
-use super::path::{targets, with_conditions};
+use super::path::targets;
 use super::prepared::Prepared;
 use super::server_side::ServerSide;
 use super::stack::FIRST_PORT;

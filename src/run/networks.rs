@@ -37,6 +37,13 @@ const ENDS_V6: [[Ipv6Addr; 3]; 2] = [
     ],
 ];
 
+/// One of the two networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Near,
+    Far,
+}
+
 /// The near network, which the calling thread is in, and the far one. The far network ends with this value, the near
 /// one with the thread.
 pub(super) struct Networks {

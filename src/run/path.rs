@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use netstacks::StackKind;
-use platform::{Counted, FaultPlan, Faults, Faulty, Link, PathMtu, TunDevice, Which};
+use platform::{Counted, Faulty, TunDevice};
 
+use super::conditions::with_conditions;
 use super::error::RunError;
-use super::outage::Cut;
 use super::prepared::Prepared;
 use super::stack::{FIRST_PORT, StackStarter, Start, StartedStack};
 use super::{kernel_load, tun};
@@ -22,41 +22,6 @@ const PORTS: usize = 61;
 
 /// The link between the device and the stack.
 pub(super) type DeviceLink = Faulty<Counted<TunDevice>>;
-
-/// How many later packets overtake a packet: as many as TCP takes for a sign of loss (RFC 5681, 3.2).
-const OVERTAKEN_BY: usize = 3;
-
-/// The conditions of a scenario, for both directions.
-pub(super) fn plan(scenario: &Scenario) -> FaultPlan {
-    let link = scenario.conditions;
-    let which = |ppm| if ppm == 0 { Which::None } else { Which::PerMillion(ppm) };
-    let faults = Faults {
-        lose: which(link.loss_ppm),
-        duplicate: which(link.duplicate_ppm),
-        reorder: which(link.reorder_ppm),
-        reorder_by: if link.reorder_ppm == 0 { 0 } else { OVERTAKEN_BY },
-        corrupt: which(link.corrupt_ppm),
-        delay: link.delay,
-        jitter: link.jitter,
-        rate: link.rate_limit.map(Into::into),
-        path_mtu: link.path_mtu.map(|len| PathMtu { len: len.get(), tells: !link.no_icmp }),
-    };
-    FaultPlan { seed: scenario.link_seed, rx: faults, tx: faults, ..FaultPlan::default() }
-}
-
-/// The link with the conditions of a scenario, and the function that cuts it if it has an outage.
-pub(super) fn with_conditions<L: Link>(link: L, scenario: &Scenario) -> (Faulty<L>, Option<Cut>) {
-    let mut link = Faulty::new(link, plan(scenario));
-    let cut = scenario.conditions.outage.map(|_| {
-        let switch = link.switch();
-        let cut: Cut = Box::new(move |is_cut| {
-            switch.cut(is_cut);
-            Ok(())
-        });
-        cut
-    });
-    (link, cut)
-}
 
 /// The addresses at a stack to which the clients of a load connect: one for each stream, and then those for requests or
 /// datagrams.

@@ -9,7 +9,7 @@ use super::carrier::Carrier;
 use super::error::RunError;
 use super::failure::Failure;
 use super::outage::{Cut, Interruption};
-use super::program::Running;
+use super::program::running::Running;
 use super::server_side::ServerSide;
 use super::supervise::{Outcome, Supervisor};
 use crate::load::Load;

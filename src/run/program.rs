@@ -22,7 +22,7 @@ mod keys;
 mod link;
 mod place;
 mod residents;
-mod running;
+pub(super) mod running;
 
 use std::io;
 
@@ -32,8 +32,7 @@ use platform::{Cause, Class, Interrupts};
 
 use self::keys::Keys;
 use self::place::{Run, invalid};
-pub(super) use self::running::Running;
-use self::running::Socks5;
+use self::running::{Running, Socks5};
 use super::error::RunError;
 use super::kernel_load;
 use super::networks::Networks;

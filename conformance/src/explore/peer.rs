@@ -11,8 +11,8 @@ use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
 use super::app::App;
 use super::play::{Fault, Play};
 use super::{Invariant, LONGEST, Played, Stream};
-use crate::client::{MSS, SACK, WINDOW_SCALE};
-use crate::wire::Segment;
+use crate::client::{MSS, WINDOW_SCALE};
+use crate::wire::{SACK, Segment};
 use crate::{Client, Out, distance};
 
 /// The most blocks of a SACK option that has no other option beside it (RFC 2018, 3).

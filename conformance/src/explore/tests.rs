@@ -5,7 +5,7 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
-use netstacks::{StackConfig, StackKind};
+use netstacks::{Repairs, StackConfig, StackKind};
 use platform::packet::TcpSegment;
 use platform::packet::flags::{FIN, RST, SYN};
 use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
@@ -167,7 +167,15 @@ fn a_play_shrinks_to_the_moves_that_matter() {
 #[test]
 fn lwip_and_smoltcp_keep_the_invariants() {
     for stack in [StackKind::Lwip, StackKind::Smoltcp] {
-        let run = Run { stack, program: None, layer: Layer::Stack, offload: false, mtu: link::MTU, repairs: Repairs::ALL, trace: None };
+        let run = Run {
+            stack,
+            program: None,
+            layer: Layer::Stack,
+            offload: false,
+            mtu: link::MTU,
+            repairs: Repairs::ALL,
+            trace: None,
+        };
         for (case, ran) in explore(Exploration { plays: 20, seed: 1 }, &run) {
             assert_eq!(ran.outcome, Outcome::Pass, "{stack} {}", case.id);
         }

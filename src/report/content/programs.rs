@@ -154,14 +154,15 @@ mod tests {
             run("tun2proxy", Some(Role::Proxy), 3.0),
         ];
         let series = Series::split("programs", &runs, &[]);
-        let mut text = String::new();
+        let mut lines = Vec::new();
         for (title, blocks) in sections(&series) {
             let Block::Table(table) = &blocks[0] else { unreachable!() };
             let bold = |text: &str, is_bold: bool| if is_bold { format!("*{text}*") } else { text.to_owned() };
-            text.push_str(&format!("{title}\n{}\n", table.lines(comfy_table::presets::NOTHING, bold).join("\n")));
+            lines.push(title.to_owned());
+            lines.extend(table.lines(comfy_table::presets::NOTHING, bold));
             assert_eq!(blocks.len(), if title == "Tunnels" { 3 } else { 2 }, "a list of failures");
         }
-        insta::assert_snapshot!(text);
+        insta::assert_snapshot!(lines.join("\n"));
         let others = runs.map(|run| Sample { cell: Cell { mtu: Some(9000), ..run.cell.clone() }, ..run });
         assert!(sections(&Series::split("programs", &others, &[])).is_empty(), "no column has an answer");
     }

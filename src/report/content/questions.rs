@@ -80,11 +80,14 @@ impl Question {
     }
 }
 
+/// Whether a cell that answers a question is of a row.
+type Has<'a> = dyn Fn(&Question, &Cell) -> bool + 'a;
+
 /// A row of the table.
 pub(super) struct Row<'a> {
     pub(super) name: String,
     /// Whether a cell is of its subject.
-    pub(super) has: Box<dyn Fn(&Question, &Cell) -> bool + 'a>,
+    pub(super) has: Box<Has<'a>>,
     /// Whether it may be the best of a column. Others are for comparison.
     pub(super) is_rival: bool,
 }
@@ -116,12 +119,12 @@ pub(super) fn table(
         }
         let texts = answers.iter().map(|answer| answer.map_or(UNKNOWN.to_owned(), |row| text(question, row, figures)));
         // A subject that fails in any run cannot be the best.
-        let worth = |(row, answer): (&Row, &Option<&&CellSummary>)| {
+        let worth = |(row, answer): (&Row, Option<&&CellSummary>)| {
             let answer = answer.filter(|answer| row.is_rival && answer.failures.is_empty())?;
             let figure = (question.answer)(answer.estimate?.median);
             Some(if question.less_is_better { -figure } else { figure })
         };
-        let worths: Vec<_> = rows.iter().zip(&answers).map(worth).collect();
+        let worths: Vec<_> = rows.iter().zip(answers.iter().copied()).map(worth).collect();
         let best = worths.iter().flatten().copied().reduce(f64::max);
         let mut column = Column::new(question.title, true);
         column.bold = worths.iter().map(|worth| worth.is_some() && *worth == best).collect();

@@ -12,8 +12,9 @@ use tokio::time::{sleep, timeout};
 
 use super::super::error::RunError;
 use super::super::failure::Failure;
+use super::super::networks::Side;
 use super::super::process::{ending, last_lines, last_words};
-use super::place::{Place, Run, Side};
+use super::place::{Place, Run};
 use super::residents::Residents;
 use crate::program::{Profile, Role};
 use crate::remedy::WithRemedy;

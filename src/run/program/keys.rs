@@ -8,7 +8,7 @@ use platform::Class;
 use x25519_dalek::{X25519_BASEPOINT_BYTES, x25519};
 
 use super::super::error::RunError;
-use super::place::Side;
+use super::super::networks::Side;
 
 /// The private keys of the near and the far end (X25519, RFC 7748, 5).
 pub(super) struct Keys([[u8; 32]; 2]);

@@ -9,7 +9,7 @@ use std::process::Command;
 use platform::{Class, Namespace, Network};
 
 use super::super::error::RunError;
-use super::super::networks::{FAR, NEAR, Networks};
+use super::super::networks::{FAR, NEAR, Networks, Side};
 use super::super::process::PARENT;
 use super::keys::Keys;
 use crate::program::{Profile, Role, THIS, Unknown, fill};
@@ -20,13 +20,6 @@ const PORT: u16 = 51820;
 
 /// The folder of sockets that control a program, by both its names.
 const RUN_FOLDERS: [&str; 2] = ["/run", "/var/run"];
-
-/// The network in which a process runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    Near,
-    Far,
-}
 
 /// What all processes of a program have in common.
 pub(super) struct Run<'a> {
