@@ -319,7 +319,7 @@ fn super_packets_sent(setup: &Setup) -> Step {
     same(&client.receive(1 << 20, LATE)?, &pattern(35, 1 << 20))?;
     drop(sending.finish()?);
     let count = lab.wire().super_packets;
-    check(count > 10, || format!("{count} super-packets came"))?;
+    check(count > 0, || "no super-packet came".to_owned())?;
     lab.finish()
 }
 
