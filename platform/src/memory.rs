@@ -239,11 +239,7 @@ impl Link for MemoryLink {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let queue = lock(&self.outgoing);
-        // Without a packet a wake would be in vain, and for ever so if the reader's task drives the writer too.
-        if !queue.packets.is_empty() {
-            wake_reader(queue);
-        }
+        wake_reader(lock(&self.outgoing));
         Ok(())
     }
 
