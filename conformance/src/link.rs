@@ -27,11 +27,13 @@ pub(crate) struct AnyLink {
     /// Whether UDP super-packets may be sent: the other end of a memory link has asked for them, or this is a device, which
     /// cuts them if it has to.
     segments_udp: Arc<AtomicBool>,
+    /// Whether a packet was sent since the last flush.
+    has_sent: bool,
 }
 
 impl AnyLink {
     pub(crate) fn new(link: impl Link) -> Self {
-        Self { link: Box::new(link), segments_udp: Arc::new(true.into()) }
+        Self { link: Box::new(link), segments_udp: Arc::new(true.into()), has_sent: false }
     }
 
     /// Records all packets.
@@ -61,11 +63,19 @@ impl Link for AnyLink {
     }
 
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        self.link.try_send(meta, slices)
+        self.link.try_send(meta, slices)?;
+        self.has_sent = true;
+        Ok(())
     }
 
+    /// A flush wakes the reader of a link in memory. Without a packet that would be in vain, and for ever if the reader's task
+    /// drives the writer too, as in random play.
     fn flush(&mut self) -> io::Result<()> {
-        self.link.flush()
+        if self.has_sent {
+            self.link.flush()?;
+            self.has_sent = false;
+        }
+        Ok(())
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

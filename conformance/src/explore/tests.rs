@@ -5,7 +5,7 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
-use netstacks::{Repairs, StackConfig, StackKind};
+use netstacks::{StackConfig, StackKind};
 use platform::packet::TcpSegment;
 use platform::packet::flags::{FIN, RST, SYN};
 use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
@@ -173,7 +173,7 @@ fn lwip_and_smoltcp_keep_the_invariants() {
             layer: Layer::Stack,
             offload: false,
             mtu: link::MTU,
-            repairs: Repairs::ALL,
+            repairs: netstacks::Repairs::ALL,
             trace: None,
         };
         for (case, ran) in explore(Exploration { plays: 20, seed: 1 }, &run) {
