@@ -13,6 +13,7 @@ use crate::machine::{is_root, missing_program};
 use crate::misbehave::Flaw;
 use crate::processes::{PROGRAM, folder, living, stderr};
 use crate::program::{no_device, proxy};
+use crate::tunnel::{profile, tunnel, words};
 
 /// How long what the run has closed may take to be gone.
 const SOON: Duration = Duration::from_secs(5);
@@ -149,6 +150,35 @@ fn interrupts() {
 
 #[test]
 #[ignore = "is called in namespaces of its own"]
+fn tunnels() {
+    let folder = folder("leftovers-tunnels");
+    let near = words(&tunnel("left", 60.0));
+    let profile = |name: &str, lines: &str| {
+        let folder = folder.join(name);
+        fs::create_dir_all(&folder).unwrap();
+        profile(&folder, lines)
+    };
+    let far = |script: &str| words(&format!("sh -c '{}'", script.replace("TUNNEL", &tunnel("left", 60.0))));
+    let [deaf, dies] =
+        ["trap : TERM; sleep 60 & TUNNEL & while :; do sleep 0.05; done", "sleep 1; exit 9 # {tun}"].map(far);
+    let late = Duration::from_secs(3);
+    leave_nothing([
+        Run::ends(0, "-m rr --time 0.2 --delay 1ms").through(profile("whole", &format!("command = {near}"))),
+        Run::ends(0, "-m rr --time 0.2").through(profile("deaf", &format!("command = {near}\nfar_command = {deaf}"))),
+        Run::ends(1, "-m rr").through(profile("dies", &format!("command = {near}\nfar_command = {dies}"))),
+        Run::ends(130, "-m rr")
+            .through(profile("waits", &format!("command = {near}\nsetup = [[\"sleep\", \"60\"]]")))
+            .gets("-INT", late),
+        Run::ends(3, "-m rr").through(profile("lacks", &format!("command = {near}\nsetup = [[\"/no/such\"]]"))),
+    ]);
+    if missing_program(&["slirp4netns", "nsenter"]).is_none() {
+        let attached = "nsenter --net={netns} sleep 60 & exec slirp4netns -c --netns-type=path {netns} {tun}";
+        leave_nothing([Run::ends(0, "-m rr --time 0.2").through(shell(attached))]);
+    }
+}
+
+#[test]
+#[ignore = "is called in namespaces of its own"]
 fn in_the_hosts_network() {
     leave_nothing([
         Run::ends(0, "-m reader -n smoltcp --bytes 1MB --netns host"),
@@ -161,6 +191,12 @@ fn in_the_hosts_network() {
 fn a_failed_run_leaves_nothing() {
     skip_if!(no_device().or_else(|| missing_program(&["ip"])));
     alone("leftovers::failures");
+}
+
+#[test]
+fn a_tunnel_leaves_nothing() {
+    skip_if!(no_device().or_else(|| missing_program(&["ip", "kill"])));
+    alone("leftovers::tunnels");
 }
 
 #[test]

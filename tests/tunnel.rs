@@ -29,7 +29,7 @@ const PEER: &str = "TUNNEL_PEER";
 const LIFE: &str = "TUNNEL_LIFE";
 
 /// The words that start an end of a tunnel without encryption, for so many seconds. The marker finds its processes.
-fn tunnel(marker: &str, life: f64) -> String {
+pub(crate) fn tunnel(marker: &str, life: f64) -> String {
     let test = env::current_exe().unwrap();
     let variables = format!(
         "MARKER={marker} {DEVICE}={{tun}} {ADDRESS}={{address}} {INSIDE}={{peer}} {PREFIX}={{prefix}} {MTU}={{mtu}} \
@@ -87,14 +87,14 @@ fn carry() {
 }
 
 /// A profile with these lines, as a file in a folder of the test.
-fn profile(folder: &Path, lines: &str) -> String {
+pub(crate) fn profile(folder: &Path, lines: &str) -> String {
     let path = folder.join("mine.toml");
     fs::write(&path, format!("name = \"mine\"\nrole = \"tunnel\"\n{lines}\n")).unwrap();
     path.display().to_string()
 }
 
 /// A command as a list of TOML.
-fn words(command: &str) -> String {
+pub(crate) fn words(command: &str) -> String {
     let words: Vec<_> = shlex::split(command).unwrap().iter().map(|word| format!("{word:?}")).collect();
     format!("[{}]", words.join(", "))
 }
