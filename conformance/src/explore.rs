@@ -164,7 +164,7 @@ type Kind = (Invariant, String);
 /// The times of a play.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// After so long the client sends again what is not acknowledged.
+    /// The client sends unacknowledged bytes again after this time.
     retry: Duration,
     /// The limit of everything that has to happen once nothing is lost.
     bound: Duration,

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::Outcome;
 use crate::known::without_numbers;
 
-/// What a failure means to those who use the stack, the worst first.
+/// The harm that a failure does to users of the stack, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Harm {
     /// Bytes are lost, wrong or forged, and nobody is told.

@@ -1,6 +1,6 @@
 //! Builds UDP and ICMP packets, and unusual forms of IP packets.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use platform::packet::checksum::sum;
 use platform::packet::{ICMP, ICMPV6, TCP, Transport, UDP, addresses, icmp_error, write_ip};
@@ -136,4 +136,13 @@ pub(crate) fn with_ip_options(packet: &[u8], options: &[u8]) -> Vec<u8> {
     let checksum = !sum(&extended[..header_len]);
     extended[10..12].copy_from_slice(&checksum.to_be_bytes());
     extended
+}
+
+/// Multicast and broadcast addresses, which no host has.
+pub(crate) fn groups(ipv6: bool) -> Vec<IpAddr> {
+    if ipv6 {
+        [(0xff02, 1), (0xff0e, 5)].map(|(scope, group)| Ipv6Addr::new(scope, 0, 0, 0, 0, 0, 0, group).into()).into()
+    } else {
+        [Ipv4Addr::new(224, 0, 0, 1), Ipv4Addr::new(239, 1, 2, 3), Ipv4Addr::BROADCAST].map(IpAddr::V4).into()
+    }
 }

@@ -242,20 +242,8 @@ fn loopback(setup: &Setup) -> Step {
 
 fn syn_to_group(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
-    let groups: &[IpAddr] = if setup.ipv6 {
-        &[
-            IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1)),
-            IpAddr::V6(Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 0, 0, 5)),
-        ]
-    } else {
-        &[
-            IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1)),
-            IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3)),
-            IpAddr::V4(Ipv4Addr::BROADCAST),
-        ]
-    };
-    for group in groups {
-        let client = lab.client_to(SocketAddr::new(*group, lab.server().port()));
+    for group in packets::groups(setup.ipv6) {
+        let client = lab.client_to(SocketAddr::new(group, lab.server().port()));
         named(ignored(&mut lab, client), || format!("to {group}"))?;
     }
     lab.still_serves()?;

@@ -263,26 +263,29 @@ pub(super) fn closed_with(mut lab: Lab, window: u16, len: usize, then: Then) -> 
     Ok((lab, client, sending, bytes))
 }
 
-fn window_probed(setup: &Setup) -> Step {
-    let (lab, mut client, sending, mut bytes) = closed(setup)?;
-    let probe = client.expect_within(Duration::from_secs(4), "probe", |_| true)?;
-    check(probe.payload.len() <= 1, || format!("{} bytes were sent to a closed window", probe.payload.len()))?;
+/// Opens the window that [`closed_with`] has closed: the rest of the `len` bytes arrives, and the end.
+pub(super) fn opened(client: &mut Client, mut bytes: Vec<u8>, len: usize) -> Step {
     client.window = 10_000;
     client.ack()?;
     bytes.extend(client.receive_to_end()?);
-    same(&bytes, &pattern(5, 20_000))?;
+    same(&bytes, &pattern(5, len))
+}
+
+fn window_probed(setup: &Setup) -> Step {
+    let (lab, mut client, sending, bytes) = closed(setup)?;
+    let probe = client.expect_within(Duration::from_secs(4), "probe", |_| true)?;
+    check(probe.payload.len() <= 1, || format!("{} bytes were sent to a closed window", probe.payload.len()))?;
+    opened(&mut client, bytes, 20_000)?;
     drop(sending.finish()?);
     lab.finish()
 }
 
 fn update_lost(setup: &Setup) -> Step {
-    let (lab, mut client, sending, mut bytes) = closed(setup)?;
+    let (lab, mut client, sending, bytes) = closed(setup)?;
     // No ACK is sent here, as if the update was lost. The next one carries the open window.
     client.window = 10_000;
     client.expect_within(Duration::from_secs(4), "probe", |_| true)?;
-    client.ack()?;
-    bytes.extend(client.receive_to_end()?);
-    same(&bytes, &pattern(5, 20_000))?;
+    opened(&mut client, bytes, 20_000)?;
     drop(sending.finish()?);
     lab.finish()
 }
@@ -360,7 +363,7 @@ fn beyond_the_window(setup: &Setup) -> Step {
 }
 
 fn silly_window_sender(setup: &Setup) -> Step {
-    let (lab, mut client, sending, mut bytes) = closed(setup)?;
+    let (lab, mut client, sending, bytes) = closed(setup)?;
     client.forget()?;
     let mut small = 0;
     for _ in 0..20 {
@@ -372,10 +375,7 @@ fn silly_window_sender(setup: &Setup) -> Step {
         }
     }
     check(small <= 4, || format!("{small} segments came for a window that opened 20 times by 10 bytes"))?;
-    client.window = 10_000;
-    client.ack()?;
-    bytes.extend(client.receive_to_end()?);
-    same(&bytes, &pattern(5, 20_000))?;
+    opened(&mut client, bytes, 20_000)?;
     drop(sending.finish()?);
     lab.finish()
 }

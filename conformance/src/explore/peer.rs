@@ -332,7 +332,7 @@ impl Peer {
         self.read(true)
     }
 
-    /// Does what a timeout makes a client do: it sends again what is not acknowledged.
+    /// The client sends all unacknowledged bytes again, as after a timeout.
     pub(super) fn time_out(&mut self) -> Played {
         match self.gone {
             Some(_) => Ok(()),

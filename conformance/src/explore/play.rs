@@ -1,4 +1,4 @@
-//! What a play consists of, and how it is drawn by lot.
+//! The moves of a play, and how they are drawn at random.
 
 use std::fmt;
 

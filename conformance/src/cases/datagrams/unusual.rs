@@ -1,6 +1,6 @@
 //! Unusual ports, addresses and checksums of datagrams.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{answered, arrives, client};
@@ -140,21 +140,10 @@ fn from_itself(setup: &Setup) -> Step {
 
 fn strange_sources(setup: &Setup) -> Step {
     let lab = setup.start()?;
-    let sources: &[IpAddr] = if setup.ipv6 {
-        &[
-            IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1)),
-            IpAddr::V6(Ipv6Addr::new(0xff0e, 0, 0, 0, 0, 0, 0, 5)),
-        ]
-    } else {
-        &[
-            IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1)),
-            IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3)),
-            IpAddr::V4(Ipv4Addr::BROADCAST),
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        ]
-    };
+    let unspecified = (!setup.ipv6).then_some(Ipv4Addr::UNSPECIFIED.into());
+    let sources = packets::groups(setup.ipv6).into_iter().chain(unspecified);
     for source in sources {
-        lab.send_packet(&packets::datagram(SocketAddr::new(*source, 4000), lab.server(), b"from all"))?;
+        lab.send_packet(&packets::datagram(SocketAddr::new(source, 4000), lab.server(), b"from all"))?;
         let received = lab.received(Duration::from_millis(50))?;
         check(received.is_none(), || format!("a datagram from {source} was received"))?;
     }

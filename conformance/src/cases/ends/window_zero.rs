@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use platform::packet::flags::RST;
 
-use super::super::windows::closed_with;
+use super::super::windows::{closed_with, opened};
 use crate::lab::WINDOW;
 use crate::{Case, Client, LATE, Lab, Offer, SOON, Served, Setup, Step, Then, check, pattern, same};
 
@@ -41,17 +41,14 @@ pub(in super::super) const CASES: &[Case] = &[
 /// must arrive.
 fn end(setup: &Setup, then: Then) -> Step<(Lab, Client, Option<Served>)> {
     const LEN: usize = 20_000;
-    let (lab, mut client, sending, mut bytes) = closed_with(setup.start()?, 3000, LEN, then)?;
+    let (lab, mut client, sending, bytes) = closed_with(setup.start()?, 3000, LEN, then)?;
     let served = sending.finish()?;
     for _ in 0..2 {
         let probe = client.expect_within(LATE, "probe", |_| true)?;
         check(!probe.has(RST), || "a RST came".to_owned())?;
         client.ack()?;
     }
-    client.window = 10_000;
-    client.ack()?;
-    bytes.extend(client.receive_to_end()?);
-    same(&bytes, &pattern(5, LEN))?;
+    opened(&mut client, bytes, LEN)?;
     Ok((lab, client, served))
 }
 
@@ -87,16 +84,13 @@ fn fin_at_window_zero(setup: &Setup) -> Step {
 
 fn half_close_at_window_zero(setup: &Setup) -> Step {
     const LEN: usize = 20_000;
-    let (lab, mut client, sending, mut bytes) = closed_with(setup.start()?, 3000, LEN, Then::Shutdown)?;
+    let (lab, mut client, sending, bytes) = closed_with(setup.start()?, 3000, LEN, Then::Shutdown)?;
     client.fin()?;
     client.acked(SOON)?;
     if let Some(mut served) = sending.finish()? {
         same(&served.read_to_end()?, b"")?;
     }
-    client.window = 10_000;
-    client.ack()?;
-    bytes.extend(client.receive_to_end()?);
-    same(&bytes, &pattern(5, LEN))?;
+    opened(&mut client, bytes, LEN)?;
     lab.finish()
 }
 

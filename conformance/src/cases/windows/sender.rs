@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{closed, closed_with};
+use super::{closed, closed_with, opened};
 use crate::{Case, LATE, Offer, Setup, Step, Stop, Then, check, distance, patient, pattern, same};
 
 /// How soon a window is probed.
@@ -38,15 +38,12 @@ pub(in super::super) const CASES: &[Case] = &[
 
 fn probes_answered(setup: &Setup) -> Step {
     let lab = setup.start_with(|config| config.user_timeout = Duration::from_millis(1200))?;
-    let (lab, mut client, sending, mut bytes) = closed_with(lab, 3000, 20_000, Then::Shutdown)?;
+    let (lab, mut client, sending, bytes) = closed_with(lab, 3000, 20_000, Then::Shutdown)?;
     let until = Instant::now() + Duration::from_secs(3);
     while client.segment_until(until)?.is_some() {
         client.ack()?;
     }
-    client.window = 10_000;
-    client.ack()?;
-    bytes.extend(client.receive_to_end()?);
-    same(&bytes, &pattern(5, 20_000))?;
+    opened(&mut client, bytes, 20_000)?;
     drop(sending.finish()?);
     lab.finish()
 }
@@ -75,10 +72,7 @@ fn probe_taken(setup: &Setup) -> Step {
         }
         client.take(probe, &mut bytes)?;
     }
-    client.window = 10_000;
-    client.ack()?;
-    bytes.extend(client.receive_to_end()?);
-    same(&bytes, &pattern(5, 20_000))?;
+    opened(&mut client, bytes, 20_000)?;
     drop(sending.finish()?);
     lab.finish()
 }
@@ -106,13 +100,10 @@ fn tiny_window(setup: &Setup) -> Step {
 
 fn odd_window(setup: &Setup) -> Step {
     let begin = Instant::now();
-    let (lab, mut client, sending, mut bytes) = closed_with(setup.start()?, 3700, 20_000, Then::Shutdown)?;
+    let (lab, mut client, sending, bytes) = closed_with(setup.start()?, 3700, 20_000, Then::Shutdown)?;
     let after = begin.elapsed();
     check(after < patient(Duration::from_secs(2)), || format!("the window was full after {after:.2?}"))?;
-    client.window = 10_000;
-    client.ack()?;
-    bytes.extend(client.receive_to_end()?);
-    same(&bytes, &pattern(5, 20_000))?;
+    opened(&mut client, bytes, 20_000)?;
     drop(sending.finish()?);
     lab.finish()
 }
