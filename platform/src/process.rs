@@ -129,6 +129,12 @@ impl ProcessMeter {
         Native::condition_of(self.pid)
     }
 
+    /// Whether any of its threads has something to do: it runs, is ready to, or is within a call of the kernel that nothing
+    /// interrupts. A system that does not report it says no.
+    pub fn is_busy(self) -> bool {
+        Native::is_busy(self.pid)
+    }
+
     /// Asks it to end, as `kill` does (SIGTERM). A system without such a request does nothing.
     pub fn terminate(self) {
         Native::terminate(self.pid);
@@ -153,9 +159,6 @@ pub struct ProcessCondition {
     pub pss_bytes: Option<u64>,
     /// Its threads.
     pub threads: u64,
-    /// Those of them that have something to do: they run, are ready to, or are within a call of the kernel that nothing
-    /// interrupts.
-    pub busy_threads: u64,
     /// Its open files. `None` if the system does not report them.
     pub open_files: Option<u64>,
     /// How often its threads have waited so far, which is how often they were woken up.
@@ -210,7 +213,7 @@ mod tests {
         inside.wait().unwrap();
         assert!(found.contains(&meter) && !found.contains(&ProcessMeter::of(process::id())), "{found:?}");
         assert_eq!((condition.threads, condition.pss_bytes > Some(0)), (1, true));
-        assert!(condition.busy_threads <= 1 && ProcessMeter::of(process::id()).condition().unwrap().busy_threads > 0);
+        assert!(ProcessMeter::of(process::id()).is_busy());
         assert!(condition.open_files >= Some(3), "{condition:?}");
         let own = ProcessMeter::of(process::id());
         let before = own.condition().unwrap().waits;

@@ -126,7 +126,7 @@ fn icmp(protocol: u8, message: &[u8]) -> String {
     }
 }
 
-/// Describes a fragment (RFC 791, 3.1; RFC 8200, 4.5), or a packet whose headers are cut off or wrong.
+/// Describes a fragment (RFC 791, 3.1; RFC 8200, 4.5), or a packet with headers that are cut off or wrong.
 fn unparsed(packet: &[u8]) -> String {
     let v6 = packet.get(IPV6_HEADER_LEN..).and_then(<[u8]>::first_chunk::<8>);
     let (id, offset, more) = match (Ipv4Fragment::parse(packet), v6) {

@@ -217,6 +217,10 @@ pub(crate) trait System {
         None
     }
 
+    fn is_busy(_process: u32) -> bool {
+        false
+    }
+
     fn cpu_of(_process: u32) -> Option<Duration> {
         None
     }

@@ -64,12 +64,12 @@ impl End {
         let started = started.transpose().map_err(|source| cannot_start(run.profile, place.words(), source))?;
         let (process, printed) =
             started.map_or((None, Printed::default()), |(process, printed)| (Some(process), printed));
-        let whose = match (run.profile.role, side) {
+        let end = match (run.profile.role, side) {
             (Role::Tunnel, Side::Near) => "near end of ",
             (Role::Tunnel, Side::Far) => "far end of ",
             _ => "",
         };
-        let name = format!("{whose}program {}", run.profile.name);
+        let name = format!("{end}program {}", run.profile.name);
         Ok(Self { name, side, process, is_daemon: false, printed, residents, folder })
     }
 
@@ -117,7 +117,7 @@ impl End {
         Some(end.map_or_else(|| ProcessEnd::Crashed("an unknown cause".to_owned()), |end| end.by.clone()))
     }
 
-    /// What it has printed. After its end, that is all.
+    /// Whether it still runs, and its output so far.
     pub(super) fn printed(&self) -> (bool, Printed) {
         (self.ended().is_none(), self.printed.clone())
     }
@@ -177,16 +177,14 @@ impl End {
 }
 
 fn cannot_start(profile: &Profile, words: &[String], source: io::Error) -> RunError {
-    let class = if source.kind() == io::ErrorKind::NotFound { Class::Unavailable } else { Class::Failed };
     let program = words.first().cloned().unwrap_or_default();
-    let is_missing = source.kind() == io::ErrorKind::NotFound;
-    let error = platform::Error::new(class, "start the program", program, source);
-    if !is_missing {
-        return error.into();
+    let error = |class, source| platform::Error::new(class, "start the program", program, source);
+    if source.kind() != io::ErrorKind::NotFound {
+        return error(Class::Failed, source).into();
     }
     let remedy = match &profile.install {
         Some(install) => format!("install it: {install}"),
         None => "install it, or give its path".to_owned(),
     };
-    error.remedy(remedy).into()
+    error(Class::Unavailable, source).remedy(remedy).into()
 }

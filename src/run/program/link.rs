@@ -41,10 +41,9 @@ pub(super) fn join(scenario: &Scenario, role: Role, tun: &Tun, networks: &Networ
         networks.join(scenario, &tun.network)?;
         (Some(networks.cut(NEAR, FAR)), None, future::pending().boxed())
     };
-    let ends = [near, far];
-    Ok(match role {
-        Role::Proxy | Role::Route => Joined { ends, server: far, cut, faults, driver },
-        Role::Tunnel => Joined { ends, server: tun.network.peer, cut, faults, driver },
+    let (server, cut) = match role {
+        Role::Proxy | Role::Route => (far, cut),
+        Role::Tunnel => (tun.network.peer, cut),
         Role::Attach => {
             networks.far().run(move || {
                 platform::set_loopback_up()?;
@@ -53,9 +52,10 @@ pub(super) fn join(scenario: &Scenario, role: Role, tun: &Tun, networks: &Networ
                 // answers in its place.
                 platform::add_route(FAR, network_of(near, 0), 0, Some(next(far)))
             })??;
-            Joined { ends, server: beyond, cut: Some(networks.cut(&tun.name, LOOPBACK)), faults, driver }
+            (beyond, Some(networks.cut(&tun.name, LOOPBACK)))
         }
-    })
+    };
+    Ok(Joined { ends: [near, far], server, cut, faults, driver })
 }
 
 /// Two TUN devices in place of a veth pair, and what passes their packets.

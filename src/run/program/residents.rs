@@ -55,7 +55,7 @@ impl Residents {
     /// Looks for them again. Returns whether any has something to do.
     pub(super) fn is_busy(&self) -> bool {
         self.find();
-        self.known().into_iter().filter_map(ProcessMeter::condition).any(|condition| condition.busy_threads > 0)
+        self.known().into_iter().any(ProcessMeter::is_busy)
     }
 
     /// CPU time of those that were found.

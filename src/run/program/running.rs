@@ -105,17 +105,18 @@ impl Running {
         if !has_process {
             self.set_up(run, interrupts).await?;
         }
-        if role != Role::Route {
-            self.find_device(run, Side::Near, interrupts).await?;
-        }
-        if role == Role::Tunnel {
-            self.find_device(run, Side::Far, interrupts).await?;
-        }
-        if role == Role::Tunnel {
-            self.settle(run, Side::Far, interrupts).await?;
+        let devices: &[Side] = match role {
+            Role::Route => &[],
+            Role::Proxy | Role::Attach => &[Side::Near],
+            Role::Tunnel => &[Side::Near, Side::Far],
+        };
+        for side in devices {
+            self.find_device(run, *side, interrupts).await?;
         }
         if matches!(role, Role::Proxy | Role::Tunnel) {
-            self.settle(run, Side::Near, interrupts).await?;
+            for side in devices.iter().rev() {
+                self.settle(run, *side, interrupts).await?;
+            }
             self.adopt(run)?;
         }
         if has_process && !run.profile.setup.is_empty() {
@@ -213,7 +214,7 @@ impl Running {
         Ok(())
     }
 
-    /// Sets up what the program has left undone on its devices.
+    /// Sets up the devices where the program has not.
     fn adopt(&mut self, run: &Run<'_>) -> Result<(), Reason> {
         let role = run.profile.role;
         let interface = |side| {
@@ -285,7 +286,7 @@ impl Running {
         RunError::Process { class: Class::Failed, text: process::last_lines(&text, &printed, LAST_LINES) }
     }
 
-    /// The processes whose cost is the program's.
+    /// The processes that count as the program: those of its first end.
     fn residents(&self) -> Option<Arc<Residents>> {
         self.ends.first().filter(|end| end.has_process()).map(|end| Arc::clone(&end.residents))
     }

@@ -209,6 +209,10 @@ impl System for Linux {
         process::condition_of(process)
     }
 
+    fn is_busy(process: u32) -> bool {
+        process::is_busy(process)
+    }
+
     fn cpu_of(process: u32) -> Option<Duration> {
         process::cpu_of(process)
     }

@@ -109,16 +109,24 @@ pub(super) fn condition_of(process: u32) -> Option<ProcessCondition> {
         open_files: fs::read_dir(folder.join("fd")).ok().map(|files| files.count() as u64),
         ..ProcessCondition::default()
     };
-    for thread in fs::read_dir(folder.join("task")).ok()? {
-        // A thread may end meanwhile.
-        let Ok(status) = thread.and_then(|thread| fs::read_to_string(thread.path().join("status"))) else { continue };
+    for status in thread_statuses(&folder)? {
         condition.threads += 1;
-        // Running or ready, or waiting without interruption.
-        condition.busy_threads += u64::from(["State:\tR", "State:\tD"].iter().any(|state| status.contains(state)));
         condition.waits += number(&status, "voluntary_ctxt_switches").unwrap_or_default();
         condition.preemptions += number(&status, "nonvoluntary_ctxt_switches").unwrap_or_default();
     }
     Some(condition)
+}
+
+/// Whether a thread runs or is ready to (R), or waits without interruption (D).
+pub(super) fn is_busy(process: u32) -> bool {
+    let is_one = |status: String| ["State:\tR", "State:\tD"].iter().any(|state| status.contains(state));
+    thread_statuses(Path::new(&format!("/proc/{process}"))).is_some_and(|mut statuses| statuses.any(is_one))
+}
+
+/// The status of each thread of the process with this folder; a thread may end meanwhile. `None` without such a process.
+fn thread_statuses(process: &Path) -> Option<impl Iterator<Item = String> + use<>> {
+    let threads = fs::read_dir(process.join("task")).ok()?;
+    Some(threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("status")).ok()))
 }
 
 /// Uses the CPU clock of the process, because `/proc/PID/stat` counts in ticks of 10 ms.
