@@ -22,6 +22,7 @@ pub use self::proxy::Proxy;
 pub use self::settings::Settings;
 use crate::program::ProgramName;
 use crate::sample::Build;
+use crate::scenario::MIN_MTU;
 
 /// Changes up to this percentage are ignored by default.
 pub const DEFAULT_FLOOR: f64 = 2.0;
@@ -293,7 +294,7 @@ pub struct Conform {
 
     /// MTU of the link, in bytes, 576 to 65535; 1280 at least for cases over IPv6
     #[arg(long, value_name = "N", default_value_t = conformance::MTU,
-        value_parser = clap::value_parser!(u16).range(576..))]
+        value_parser = clap::value_parser!(u16).range(i64::from(MIN_MTU)..))]
     pub mtu: u16,
 
     /// What our adapters do in the stacks' place: all, none, names of repairs, or -NAME for all but these

@@ -60,7 +60,7 @@ macro_rules! repairs {
                 }
             }
 
-            /// What it does, in a sentence.
+            /// Its effect, in a sentence.
             pub fn does(self) -> &'static str {
                 match self {
                     $(Self::$repair => concat!($($does),+).trim(),)+

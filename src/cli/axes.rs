@@ -10,7 +10,7 @@ use platform::Offload;
 use super::list::{List, Names, One, names, number, of, one};
 use super::{Switch, values};
 use crate::program::{Profile, Upstream};
-use crate::scenario::{Layer, Mode, Outage, Protocol, RuntimeName, Verify};
+use crate::scenario::{Layer, MIN_MTU, Mode, Outage, Protocol, RuntimeName, Verify};
 
 /// The heading of the conditions.
 const LINK: &str = "Conditions of the link between device and stack, or between both networks of a program, each way";
@@ -63,7 +63,7 @@ pub struct Axes {
     pub offload: Option<List<Offload>>,
 
     /// MTU of the device, in bytes, 576 to 65535 [default: 1500]
-    #[arg(long, value_name = "N", value_parser = of(number(576..=u16::MAX)))]
+    #[arg(long, value_name = "N", value_parser = of(number(MIN_MTU..=u16::MAX)))]
     pub mtu: Option<List<u16>>,
 
     /// Connections at once, to 10000; bulk UDP flows, to 256 [default: 1]
@@ -208,7 +208,7 @@ pub struct Axes {
 
     /// The longest packet that the path carries, in bytes, 576 to 65534; IPv6 at least 1280. ICMP tells the sender of a
     /// longer one
-    #[arg(long, value_name = "N", value_parser = of(number(576..=u16::MAX - 1)), help_heading = LINK, hide_short_help = true)]
+    #[arg(long, value_name = "N", value_parser = of(number(MIN_MTU..=u16::MAX - 1)), help_heading = LINK, hide_short_help = true)]
     pub path_mtu: Option<List<u16>>,
 
     /// Drop packets that are longer than --path-mtu silently: a black hole; all for both

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use forwarders::{Handoff, Io, Offload};
 
 use super::values;
-use crate::scenario::{DEFAULT_MTU, Generator, ROWS, Verify};
+use crate::scenario::{DEFAULT_MTU, Generator, MIN_MTU, ROWS, Verify};
 
 /// Names of the options that choose one forwarder.
 const CHOICE: [&str; 6] = ["forwarder", "io", "offload", "hop", "workers", "thread"];
@@ -93,7 +93,7 @@ pub struct Forward {
 
     /// MTU of the devices, in bytes, 576 to 65535
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MTU,
-        value_parser = clap::value_parser!(u16).range(576..))]
+        value_parser = clap::value_parser!(u16).range(i64::from(MIN_MTU)..))]
     pub mtu: u16,
 
     /// Packets that may wait in a device before the kernel drops

@@ -3,16 +3,13 @@
 use super::PlanError;
 use super::devices::MIN_MTU_V6;
 use crate::program::{Profile, Role, Upstream};
-use crate::scenario::{Protocol, Scenario};
-
-/// Shortest MTU of a device, in bytes, over IPv4: as of `--mtu`.
-const LEAST_MTU: u16 = 576;
+use crate::scenario::{MIN_MTU, Protocol, Scenario};
 
 /// The MTU of the device over a link with this one.
 pub(super) fn device_mtu(profile: Option<&Profile>, mtu: u16, ipv6: bool) -> Result<u16, PlanError> {
     let Some(profile) = profile else { return Ok(mtu) };
     let (device, overhead) = (profile.device_mtu(mtu), profile.overhead());
-    let least = if ipv6 { MIN_MTU_V6 } else { LEAST_MTU };
+    let least = if ipv6 { MIN_MTU_V6 } else { MIN_MTU };
     if overhead > 0 && device < least {
         let reason = format!(
             "{mtu} bytes less the {overhead} of {} are {device} for its device, which needs at least {least}",
@@ -23,7 +20,7 @@ pub(super) fn device_mtu(profile: Option<&Profile>, mtu: u16, ipv6: bool) -> Res
     Ok(device)
 }
 
-/// Refuses what the program of a profile does not do.
+/// Refuses a run that the program of a profile cannot make.
 pub(super) fn check_program(run: &Scenario, asked: Option<Upstream>) -> Result<(), PlanError> {
     let Some(profile) = &run.program else { return Ok(()) };
     let name = profile.name;

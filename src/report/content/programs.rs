@@ -9,7 +9,7 @@ use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Block, Column};
 use crate::report::series::Series;
 use crate::sample::ProgramFacts;
-use crate::scenario::{Requests, Workload};
+use crate::scenario::{Cell, Requests, Workload};
 
 /// Those of the preset `programs`.
 const QUESTIONS: [Question; 9] = [
@@ -32,12 +32,29 @@ const ROLES: [(Role, &str); 3] =
 /// failed.
 pub(super) fn sections(all: &[Series]) -> Vec<(&'static str, Vec<Block>)> {
     let alike: Vec<_> = all.iter().filter(|one| one.environment == all[0].environment).collect();
-    let programs = programs(&alike);
+    let mut programs: Vec<_> = programs(&alike).into_iter().map(|(name, facts)| Program::new(name, facts)).collect();
+    programs.sort_by_key(|program| is_baseline(program.name));
     let of = |(role, title)| (title, blocks(&alike, &programs, role, title));
     ROLES.into_iter().map(of).filter(|(_, blocks)| !blocks.is_empty()).collect()
 }
 
-/// What is known of each program of some series.
+/// A program, and the facts of its runs.
+struct Program<'a> {
+    name: ProgramName,
+    role: Role,
+    facts: Vec<&'a ProgramFacts>,
+}
+
+impl<'a> Program<'a> {
+    /// Its role is as a run says, or as its profile does. One that never ran has made no device.
+    fn new(name: ProgramName, facts: Vec<&'a ProgramFacts>) -> Self {
+        let of_run = facts.iter().find_map(|facts| facts.role);
+        let of_profile = || Some(Profile::parse(&program::text(name.as_str())?).ok()?.role);
+        Self { name, role: of_run.or_else(of_profile).unwrap_or(Role::Proxy), facts }
+    }
+}
+
+/// The facts of each program of some series.
 fn programs<'a>(all: &[&'a Series]) -> BTreeMap<ProgramName, Vec<&'a ProgramFacts>> {
     let mut programs: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for sample in all.iter().flat_map(|one| &one.samples) {
@@ -47,33 +64,18 @@ fn programs<'a>(all: &[&'a Series]) -> BTreeMap<ProgramName, Vec<&'a ProgramFact
     programs
 }
 
-/// The role of a program: as a run of it says, or as its profile does. One that never ran has made no device.
-fn role(program: ProgramName, facts: &[&ProgramFacts]) -> Role {
-    let of_run = facts.iter().find_map(|facts| facts.role);
-    let of_profile = || Some(Profile::parse(&program::text(program.as_str())?).ok()?.role);
-    of_run.or_else(of_profile).unwrap_or(Role::Proxy)
-}
-
-fn blocks(
-    all: &[&Series],
-    programs: &BTreeMap<ProgramName, Vec<&ProgramFacts>>,
-    wanted: Role,
-    title: &'static str,
-) -> Vec<Block> {
-    let is_wanted = |(program, facts): &(&ProgramName, &Vec<&ProgramFacts>)| {
-        // The client alone through the SOCKS5 server is only compared with proxies.
-        let is_compared = program.as_str() == "kernel" || (wanted == Role::Proxy && is_baseline(**program));
-        role(**program, facts) == wanted || is_compared
-    };
-    let mut shown: Vec<_> = programs.iter().filter(is_wanted).collect();
-    shown.sort_by_key(|(program, _)| is_baseline(**program));
-    if shown.iter().all(|(program, _)| is_baseline(**program)) {
+fn blocks(all: &[&Series], programs: &[Program], wanted: Role, title: &'static str) -> Vec<Block> {
+    // The client alone through the SOCKS5 server is only compared with proxies.
+    let is_compared = |name: ProgramName| name.as_str() == "kernel" || (wanted == Role::Proxy && is_baseline(name));
+    let is_shown = |program: &&Program| program.role == wanted || is_compared(program.name);
+    let shown: Vec<_> = programs.iter().filter(is_shown).collect();
+    if shown.iter().all(|program| is_baseline(program.name)) {
         return Vec::new();
     }
-    let row = |(program, _): &(&ProgramName, &Vec<&ProgramFacts>)| {
-        let program = **program;
-        let is_rival = !is_baseline(program);
-        Row { name: program.to_string(), has: Box::new(move |_, cell| cell.program() == Some(program)), is_rival }
+    let row = |program: &&Program| {
+        let name = program.name;
+        let has = Box::new(move |_: &Question, cell: &Cell| cell.program() == Some(name));
+        Row { name: name.to_string(), has, is_rival: !is_baseline(name) }
     };
     let rows: Vec<_> = shown.iter().map(row).collect();
     let cells: Vec<&CellSummary> = all.iter().flat_map(|one| &one.summary.cells).collect();
@@ -81,7 +83,7 @@ fn blocks(
     if table.columns.len() == 1 {
         return Vec::new();
     }
-    let facts = || shown.iter().map(|(_, facts)| facts.as_slice());
+    let facts = || shown.iter().map(|program| program.facts.as_slice());
     table.push(
         Column::new("ready after ms", true),
         facts().map(|facts| median(facts, |facts| facts.start_seconds * 1e3, 0)),
@@ -94,8 +96,8 @@ fn blocks(
          says. The best program of each column is bold, of those that never failed. Memory is of the near end of a tunnel.",
         all[0].machine()
     );
-    let is_shown = |row: &&CellSummary| shown.iter().any(|(program, _)| row.cell.program() == Some(**program));
-    let failed = Summary { cells: cells.into_iter().filter(is_shown).cloned().collect(), warnings: Vec::new() };
+    let has_row = |row: &&CellSummary| shown.iter().any(|program| row.cell.program() == Some(program.name));
+    let failed = Summary { cells: cells.into_iter().filter(has_row).cloned().collect(), warnings: Vec::new() };
     let failures = format::details(&failed);
     let mut blocks = vec![Block::Table(table), Block::Text(note)];
     blocks.extend((!failures.is_empty()).then_some(Block::List("Failures:", failures)));
@@ -121,7 +123,7 @@ mod tests {
     use super::*;
     use crate::measure::fixture::{cell, failed, sample};
     use crate::sample::{ProcessFacts, RequestFacts, Sample, Status};
-    use crate::scenario::{Cell, Mode, Subject};
+    use crate::scenario::{Mode, Subject};
 
     /// A run of a program as a reader.
     fn run(program: &str, role: Option<Role>, gbps: f64) -> Sample {
