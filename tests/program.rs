@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::machine::{is_root, no_device_node, no_namespace};
+use crate::machine::{is_root, no_device_node, no_namespace, no_root};
 use crate::processes::{PROGRAM, STACKS, folder, run, stderr, stdout, write_script};
 
 /// A reason if no run is possible here. A run writes settings of its network.
@@ -333,4 +333,17 @@ fn profiles_are_listed_shown_and_checked() {
         assert_eq!(checked.status.code(), Some(0), "{checked:?}");
         assert!(stdout(&checked).contains("{config}"), "{checked:?}");
     }
+}
+
+/// The program says something else, or nothing.
+#[test]
+fn a_missing_device_node_is_the_cause_of_a_programs_failure() {
+    skip_if!(no_root());
+    let script = "mount -t tmpfs none /dev/net; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, "sh", PROGRAM, "-m", "rr", "--program", &proxy("node")]);
+    let output = command.output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("error: open /dev/net/tun: ") && said.contains("modprobe tun"), "{said}");
 }

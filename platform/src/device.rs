@@ -74,6 +74,15 @@ fn from_bits(bits: u128, width: u32) -> IpAddr {
     if width == 32 { Ipv4Addr::from_bits((bits >> 96) as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
 }
 
+/// Checks that this process can ask the system for a TUN device. A system without a file for that passes.
+///
+/// # Errors
+///
+/// [`Class::Unavailable`]: on Linux `/dev/net/tun` is missing, or may not be opened.
+pub fn check_device_node() -> Result<(), Error> {
+    Native::check_device_node()
+}
+
 /// The length of the prefix that is a whole address, in bits: the network of one host.
 pub const fn host_prefix_len(host: IpAddr) -> u8 {
     if host.is_ipv6() { 128 } else { 32 }

@@ -53,8 +53,8 @@ pub mod vnet;
 pub use child::{Child, Conversation, End, MAX_OUTPUT, Orders, Printed, read_line};
 pub use counted::{Counted, PacketCounts, Traffic};
 pub use device::{
-    DropCounter, Network, NetworkError, Offload, TunConfig, TunDevice, host_prefix_len, network_of, validate_host,
-    validate_name,
+    DropCounter, Network, NetworkError, Offload, TunConfig, TunDevice, check_device_node, host_prefix_len, network_of,
+    validate_host, validate_name,
 };
 pub use environment::Environment;
 pub use error::{Cause, Class, Error, Feature};

@@ -217,6 +217,10 @@ pub(crate) trait System {
         None
     }
 
+    fn check_device_node() -> Result<(), Error> {
+        Ok(())
+    }
+
     fn is_busy(_process: u32) -> bool {
         false
     }

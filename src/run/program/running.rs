@@ -275,6 +275,11 @@ impl Running {
                 return error;
             }
         };
+        // The cause, whatever the program says of it.
+        if let Err(missing) = platform::check_device_node() {
+            self.end().await;
+            return missing.into();
+        }
         let speaks = self.ends.get(index).map(End::printed);
         let before = speaks.as_ref().map(|(_, printed)| printed.text()).unwrap_or_default();
         self.end().await;

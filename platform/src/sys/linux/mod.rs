@@ -209,6 +209,10 @@ impl System for Linux {
         process::condition_of(process)
     }
 
+    fn check_device_node() -> Result<(), Error> {
+        tun::open_node().map(drop)
+    }
+
     fn is_busy(process: u32) -> bool {
         process::is_busy(process)
     }
