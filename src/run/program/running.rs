@@ -283,6 +283,8 @@ impl Running {
         let speaks = self.ends.get(index).map(End::printed);
         let before = speaks.as_ref().map(|(_, printed)| printed.text()).unwrap_or_default();
         self.end().await;
+        // The thread that reads the output may be a moment behind.
+        sleep(LOOK).await;
         // What a running one prints after it was asked to end is no reason.
         let printed = match speaks {
             Some((is_running, printed)) if !is_running || before.is_empty() => printed.text(),
