@@ -249,6 +249,7 @@ fn scores(output: &Output) -> Vec<Score> {
 }
 
 fn once_more(case: &str) -> Outcome {
+    std::thread::sleep(known::PAUSE);
     let output = run(&format!("conform --netstack gvisor --case {case}"), None);
     let outcome = scores(&output).pop().map(|score| score.outcome);
     println!("gvisor {case} once more: {outcome:?}");

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
 
-pub use self::expected::Expected;
+pub use self::expected::{Expected, PAUSE};
 
 /// The committed list.
 const LIST: &str = include_str!("../known.json");

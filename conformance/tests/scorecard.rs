@@ -17,7 +17,7 @@ use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use conformance::known::{self, Expected, Known};
+use conformance::known::{self, Expected, Known, PAUSE};
 use conformance::{Case, Layer, Outcome, Ran, Run};
 use netstacks::{Repairs, StackKind};
 
@@ -66,6 +66,7 @@ fn changed(stack: StackKind, known: &Known, case: &Case, offload: bool) -> Optio
         return Some(Outcome::NotApplicable(format!("the adapter has no repair {name}")));
     }
     expected.judge(outcome, || {
+        std::thread::sleep(PAUSE);
         let outcome = run(stack, case, offload).outcome;
         println!("{stack} {} (offload: {offload}) once more: {outcome:?}", case.id);
         outcome
