@@ -17,7 +17,7 @@ document has the output of a script in this folder:
 
 The table of the stacks gets a column with the number of cases that each fails in docs/data/conformance.jsonl.
 
-Every docs/data/NAME.jsonl has its picture in docs/NAME.svg.
+Every docs/data/NAME.jsonl has its picture in docs/figures/NAME.svg.
 """
 
 import json
@@ -96,7 +96,7 @@ def made():
         text = PART.sub(lambda match: match[1] + part(match[2], match[3]) + match[4], document.read_text())
         yield document, OUTPUT.sub(lambda match: match[1] + output(*match[2].split()) + match[3], text)
     for data in DATA:
-        yield ROOT / "docs" / f"{data.stem}.svg", report(str(data.relative_to(ROOT)), "svg")
+        yield ROOT / "docs" / "figures" / f"{data.stem}.svg", report(str(data.relative_to(ROOT)), "svg")
 
 
 def main():

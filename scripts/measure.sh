@@ -32,9 +32,9 @@ done
 # Only complete files replace the old ones.
 mv target/{conformance,linux,linux-ipv6,proxy,forward,requests,connections,datagrams,networks,stacks}.jsonl docs/data/
 # Flame graphs of three forwarders, in runs that are not scored.
-"$program" forward --offload off --time 3 --profile docs/flame-off.svg
-"$program" forward --offload on --time 3 --profile docs/flame-on.svg
-"$program" forward --offload whole --time 3 --profile docs/flame-whole.svg
+"$program" forward --offload off --time 3 --profile docs/figures/flame-off.svg
+"$program" forward --offload on --time 3 --profile docs/figures/flame-on.svg
+"$program" forward --offload whole --time 3 --profile docs/figures/flame-whole.svg
 cargo bench --locked --bench wire
 scripts/wire.py collect docs/data/offload/wire.jsonl
 scripts/document.py --update
