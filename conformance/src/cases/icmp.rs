@@ -188,11 +188,13 @@ fn packets_of(client: &mut Client, served: Served) -> Step<Vec<Segment>> {
     const LEN: usize = 30_000;
     let sending = served.send(pattern(131, LEN), Then::Keep);
     let mut packets = Vec::new();
-    let bytes = client.receive_with(LEN, LATE, |segment| {
+    let received = client.receive_with(LEN, LATE, |segment| {
         packets.push(segment.clone());
         false
-    })?;
-    same(&bytes, &pattern(131, LEN))?;
+    });
+    // A busy machine does not take so many in time.
+    check(packets.len() <= 1000, || format!("{} packets came for 30,000 bytes", packets.len()))?;
+    same(&received?, &pattern(131, LEN))?;
     drop(sending.finish()?);
     Ok(packets)
 }

@@ -250,12 +250,14 @@ fn icmp_tiny_mtu(setup: &Setup) -> Step {
     let mut bytes = client.receive(2000, LATE)?;
     tell(&lab, &client, &[0, 1, 40])?;
     let mut count = 0;
-    bytes.extend(client.receive_with(LEN - bytes.len(), LATE, |_| {
+    let received = client.receive_with(LEN - bytes.len(), LATE, |_| {
         count += 1;
         false
-    })?);
-    same(&bytes, &pattern(104, LEN))?;
+    });
+    // A busy machine does not take so many in time.
     check(count <= 600, || format!("{count} packets came for {LEN} bytes"))?;
+    bytes.extend(received?);
+    same(&bytes, &pattern(104, LEN))?;
     drop(sending.finish()?);
     lab.finish()
 }
