@@ -274,6 +274,11 @@ impl Repairs {
     }
 }
 
+/// Whether a stack has repairs that `none` switches off. For a stack without them, `all` and `none` are the same run.
+pub fn has_switchable(stack: StackKind) -> bool {
+    Repairs::ALL.active(stack, true) != Repairs::NONE.active(stack, true)
+}
+
 /// The repairs of a stack.
 fn of(stack: StackKind) -> impl Iterator<Item = &'static Repair> {
     Repair::ALL.iter().filter(move |repair| repair.stacks().contains(&stack))
@@ -367,6 +372,13 @@ mod tests {
         let refused = "quiet-timers".parse::<Repairs>().unwrap().check(StackKind::TcpIp);
         assert_eq!(refused.unwrap_err(), "tcp_ip has no repair quiet-timers; it has mss-rewrite");
         assert_eq!(Repairs::NONE.check(StackKind::External), Ok(()));
+    }
+
+    #[test]
+    fn some_stacks_have_no_repairs_to_switch_off() {
+        for (stack, has_some) in [(StackKind::TcpIp, true), (StackKind::Kernel, false), (StackKind::External, false)] {
+            assert_eq!(has_switchable(stack), has_some, "{stack}");
+        }
     }
 
     /// docs/repairs.md has the table of this file.
