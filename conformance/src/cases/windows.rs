@@ -3,6 +3,7 @@
 pub(super) mod receiver;
 pub(super) mod sender;
 
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use platform::packet::flags::{ACK, PSH};
@@ -12,7 +13,8 @@ use crate::lab::WINDOW;
 use crate::server::Sending;
 use crate::wire::Segment;
 use crate::{
-    Case, Client, LATE, Lab, Offer, Out, SOON, Served, Setup, Step, Stop, Then, check, distance, patient, pattern, same,
+    Case, Client, LATE, Lab, Offer, Out, SOON, Served, Setup, Step, Stop, Then, applies, check, distance, patient,
+    pattern, same,
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -40,6 +42,12 @@ pub(super) const CASES: &[Case] = &[
         "The server does not read, and the client fills the window",
         "RFC 9293, 3.8.6",
         "The window closes and never moves to the left. All that fits is acknowledged, and the server reads it later.",
+    ),
+    Case::new("window-edge-stays", window_edge_stays).about(
+        "The client fills a scaled window with segments of 1,401 bytes, and nobody reads; then it resets the connection",
+        "RFC 9293, 3.8.6, SHLD-14; RFC 7323, 2.4",
+        "All bytes up to the furthest edge that was ever announced are acknowledged, although windows are rounded. The edge \
+         moves to the left by the rounding at most. A RST at it ends the connection.",
     ),
     Case::new("window-reopens", window_reopens).about(
         "The server reads again after the window has closed",
@@ -199,6 +207,44 @@ fn window_closes(setup: &Setup) -> Step {
     let bytes = fill(&mut client, 4 * WINDOW, 0)?;
     check(bytes.len() <= 32 << 10, || format!("{} bytes went into a window of 16 KiB", bytes.len()))?;
     same(&served.read(bytes.len())?, &bytes)?;
+    lab.finish()
+}
+
+fn window_edge_stays(setup: &Setup) -> Step {
+    // Odd numbers, so a window in units of the scale is rounded. Shorter segments would need more memory than Linux has for
+    // the window.
+    const LEN: usize = 1401;
+    const LAST: usize = 501;
+    let mut lab = setup.start()?;
+    let (mut client, mut served) = lab.connect_with(&Offer { scale: Some(7), ..Offer::default() })?;
+    applies(client.scale > 0, || "the stack does not scale windows".to_owned())?;
+    let bytes = pattern(11, 4 * WINDOW);
+    // Every window takes the first segments.
+    let (begin, mut sent, mut edge) = (client.next, 0, 4 * LEN);
+    while sent < edge {
+        let left = edge - sent;
+        let len = if left > 2 * LAST { (left - LAST).min(4 * LEN) } else { left };
+        let batch = &bytes[sent..bytes.len().min(sent + len)];
+        check(!batch.is_empty(), || format!("the window is open after {sent} bytes that nobody reads"))?;
+        for payload in batch.chunks(LEN) {
+            client.put(Out { flags: ACK | PSH, payload, ..client.out() })?;
+            client.next = client.next.wrapping_add(payload.len() as u32);
+        }
+        sent += batch.len();
+        let (next, scale, mut back) = (client.next, client.scale, None);
+        client.expect("ACK of everything", |ack| {
+            let right = (ack.ack.wrapping_sub(begin) + (u32::from(ack.window) << scale)) as usize;
+            back = back.or((right + (1 << scale) <= edge).then_some([edge, right]));
+            edge = edge.max(right);
+            ack.ack == next
+        })?;
+        if let Some([from, to]) = back {
+            return Err(Stop::fail(format!("the right edge moved from {from} back to {to}")));
+        }
+    }
+    client.rst()?;
+    let kind = served.read_error()?;
+    check(kind == ErrorKind::ConnectionReset, || format!("the error is \"{kind}\""))?;
     lab.finish()
 }
 
