@@ -49,6 +49,9 @@ fn write_block(block: &Block, before: &str, out: &mut impl Write) -> io::Result<
     }
 }
 
+/// A table with a longer text is not padded: it would be several times as long, and its columns are not read in the source.
+const MAX_PADDED: usize = 100;
+
 fn write_table(table: &Table, out: &mut impl Write) -> io::Result<()> {
     // A number sign alone is neither a heading in a table nor a reference.
     let written = |text: &str, is_bold: bool| match escaped(text) {
@@ -56,12 +59,23 @@ fn write_table(table: &Table, out: &mut impl Write) -> io::Result<()> {
         text if is_bold => format!("**{text}**"),
         text => text,
     };
-    for (number, line) in table.lines(presets::ASCII_MARKDOWN, written).into_iter().enumerate() {
+    let is_long = table.rows.iter().flatten().any(|text| text.len() > MAX_PADDED);
+    let lines = if is_long { unpadded(table, written) } else { table.lines(presets::ASCII_MARKDOWN, written) };
+    for (number, line) in lines.into_iter().enumerate() {
         // The line under the head also says which columns are aligned to the right.
         let line = if number == 1 { aligned(&line, table) } else { line };
         writeln!(out, "{line}")?;
     }
     Ok(())
+}
+
+/// The head, the line under it, and the rows, without alignment.
+fn unpadded(table: &Table, written: fn(&str, bool) -> String) -> Vec<String> {
+    let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
+    let head = table.columns.iter().map(|column| written(&column.title, false)).collect();
+    let rule = "|---".repeat(table.columns.len()) + "|";
+    let row = |cells: &Vec<String>| line(cells.iter().map(|cell| written(cell, false)).collect());
+    [line(head), rule].into_iter().chain(table.rows.iter().map(row)).collect()
 }
 
 fn aligned(rule: &str, table: &Table) -> String {
