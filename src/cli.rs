@@ -297,9 +297,10 @@ pub struct Conform {
         value_parser = clap::value_parser!(u16).range(i64::from(MIN_MTU)..))]
     pub mtu: u16,
 
-    /// What our adapters do in the stacks' place: all, none, names of repairs, or -NAME for all but these
-    #[arg(long, value_name = "REPAIRS", default_value = "all", allow_hyphen_values = true)]
-    pub repairs: Repairs,
+    /// What our adapters do in the stacks' place: all, none, names of repairs, or -NAME for all but these; all,none are
+    /// two values, names are one. Repeat the option for more [default: all; none with --issue]
+    #[arg(long, value_name = "REPAIRS", value_parser = values::repairs, allow_hyphen_values = true)]
+    pub repairs: Vec<List<Repairs>>,
 
     /// Print one JSON object for each result, as in a file, instead of the table
     #[arg(long)]

@@ -269,7 +269,7 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
     if plan.list {
         return Ok(report::cases(&plan.cases, columns, out)?);
     }
-    let count = plan.cases.len() * plan.stacks.len();
+    let count = plan.results();
     let head = Head::new(Environment::detect(), arguments(), 0, Vec::new());
     let opened = plan.out.as_ref().map(|path| Appender::open(path, slice::from_ref(&head))).transpose()?;
     let (mut file, earlier) = opened.map(|(file, earlier)| (file, earlier.scores)).unzip();

@@ -1,10 +1,10 @@
-//! The known failures of each stack, and the cases that pass only by a workaround.
+//! The known results of each stack, with all repairs and with none.
 
 mod expected;
 
 use std::collections::BTreeMap;
 
-use netstacks::StackKind;
+use netstacks::{Repairs, StackKind};
 use serde::{Deserialize, Serialize};
 
 pub use self::expected::{Expected, PAUSE};
@@ -29,27 +29,79 @@ pub struct Known {
     /// The same with offload alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub when_busy_with_offload: BTreeMap<String, String>,
+    /// The cases above that fail by a fault of the adapter, and not of the stack: each with the repairs that are its cause,
+    /// or "none" if another part of the adapter is.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub of_adapter: BTreeMap<String, Repairs>,
+    /// Other cases, which fail without repairs, each with the repairs that mend it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub repaired: BTreeMap<String, Repairs>,
+    /// The same for cases that pass in some runs without repairs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub repaired_at_times: BTreeMap<String, Repairs>,
     /// The text that a known failure contains. A `#` stands for any number. A ` | ` is between texts of which one is enough.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub seen: BTreeMap<String, String>,
-    /// Cases that pass because the adapter works around the stack, each with the name of the workaround.
-    pub workarounds: BTreeMap<String, String>,
+}
+
+/// A failure that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The reason.
+    pub reason: String,
+    /// In which runs it comes.
+    pub when: When,
+    /// The repairs that mend it, if there are some.
+    pub repair: Option<Repairs>,
+    /// Whether it is a fault of the adapter, and not of the stack.
+    pub of_adapter: bool,
+}
+
+/// In which runs a failure comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// In all.
+    Always,
+    /// In some, and not in at least one of four.
+    AtTimes,
+    /// As the machine is fast or busy, or as the repairs are on that were named.
+    Depends,
 }
 
 impl Known {
-    /// Returns the reason why a case fails over this kind of link.
-    pub fn fails(&self, id: &str, offload: bool) -> Option<&String> {
-        self.failures.get(id).or_else(|| self.failures_with_offload.get(id).filter(|_| offload))
+    /// Returns the known failure of a case over this kind of link. Results are known with all repairs and with none. If some
+    /// are named, each case of the list may pass or fail.
+    pub fn failure(&self, id: &str, offload: bool, repairs: Repairs) -> Option<Failure> {
+        let is_named = repairs.named().next().is_some();
+        let failure = |reason, when, repair, of_adapter| {
+            let when = if is_named { When::Depends } else { when };
+            Failure { reason, when, repair, of_adapter }
+        };
+        let cause = self.of_adapter.get(id);
+        let is_off = |cause: &Repairs| *cause != Repairs::NONE && !cause.named().any(|repair| repairs.has(repair));
+        if let Some((reason, when)) = self.listed(id, offload)
+            && (is_named || !cause.is_some_and(is_off))
+        {
+            return Some(failure(reason.clone(), when, None, cause.is_some()));
+        }
+        let always = self.repaired.get(id).map(|repair| (*repair, When::Always));
+        let mended = always.or_else(|| Some((*self.repaired_at_times.get(id)?, When::AtTimes)));
+        let (repair, when) = mended.filter(|_| repairs != Repairs::ALL)?;
+        let effects: Vec<_> = repair.named().map(|repair| format!("{}: {}", repair.name(), repair.does())).collect();
+        Some(failure(format!("It passes with repairs. {}", effects.join(" ")), when, Some(repair), false))
     }
 
-    /// Returns the reason why a case fails in some runs over this kind of link.
-    pub fn fails_at_times(&self, id: &str, offload: bool) -> Option<&String> {
-        self.at_times.get(id).or_else(|| self.fails_when_busy(id, offload))
-    }
-
-    /// Returns the reason why a case fails over this kind of link on some machines.
-    pub fn fails_when_busy(&self, id: &str, offload: bool) -> Option<&String> {
-        self.when_busy.get(id).or_else(|| self.when_busy_with_offload.get(id).filter(|_| offload))
+    /// Returns the reason why a case fails with all repairs.
+    fn listed(&self, id: &str, offload: bool) -> Option<(&String, When)> {
+        let lists = [
+            (&self.failures, When::Always, true),
+            (&self.failures_with_offload, When::Always, offload),
+            (&self.when_busy, When::Depends, true),
+            (&self.when_busy_with_offload, When::Depends, offload),
+            (&self.at_times, When::AtTimes, true),
+        ];
+        let counted = lists.into_iter().filter(|(_, _, is_counted)| *is_counted);
+        counted.filter_map(|(list, when, _)| Some((list.get(id)?, when))).next()
     }
 }
 
@@ -75,4 +127,39 @@ pub fn all() -> BTreeMap<String, Known> {
 /// Returns the known results of a stack.
 pub fn of(stack: StackKind) -> Known {
     all().remove(stack.name()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn a_failure_is_known_with_all_repairs_and_with_none() {
+        let known: Known = serde_json::from_str(
+            r#"{
+                "failures": { "stack": "It fails.", "fragments": "We fail.", "limit": "We fail." },
+                "of_adapter": { "fragments": "none", "limit": "challenge-ack" },
+                "repaired": { "blind-rst": "challenge-ack" }
+            }"#,
+        )
+        .unwrap();
+        let when = |id: &str, repairs: &str| known.failure(id, false, repairs.parse().unwrap()).map(|one| one.when);
+        for (id, all, none) in [
+            ("handshake", None, None),
+            ("stack", Some(When::Always), Some(When::Always)),
+            ("fragments", Some(When::Always), Some(When::Always)),
+            ("limit", Some(When::Always), None),
+            ("blind-rst", None, Some(When::Always)),
+        ] {
+            assert_eq!([when(id, "all"), when(id, "none")], [all, none], "{id}");
+            let is_listed = all.or(none).map(|_| When::Depends);
+            assert_eq!(when(id, "late-fin"), is_listed, "{id}: nothing is known of some repairs");
+        }
+        let failure = known.failure("blind-rst", false, Repairs::NONE).unwrap();
+        assert!(!failure.of_adapter && failure.reason.contains("challenge-ack: A RST, a SYN"), "{failure:?}");
+        assert_eq!(failure.repair, "challenge-ack".parse().ok());
+        assert!(known.failure("fragments", false, Repairs::NONE).unwrap().of_adapter);
+    }
 }

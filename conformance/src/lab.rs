@@ -123,8 +123,8 @@ fn within_deadline<T>(
 impl Ran {
     pub(crate) fn of(outcome: Outcome, effective: Option<Effective>) -> Self {
         let version = effective.as_ref().map(|effective| effective.stack_version.to_string());
-        let workarounds = effective.map(|effective| effective.repairs).unwrap_or_default();
-        Self { outcome, version, workarounds: workarounds.into_iter().map(Into::into).collect() }
+        let repairs = effective.map(|effective| effective.repairs).unwrap_or_default();
+        Self { outcome, version, repairs: repairs.into_iter().map(Into::into).collect() }
     }
 }
 

@@ -146,8 +146,8 @@ pub struct Ran {
     pub outcome: Outcome,
     /// The stack's version, if the stack started.
     pub version: Option<String>,
-    /// The workarounds of the stack's adapter; see [`netstacks::Effective`].
-    pub workarounds: Vec<String>,
+    /// The repairs that were active; see [`netstacks::Effective`].
+    pub repairs: Vec<String>,
 }
 
 /// How to run a case.

@@ -1,4 +1,5 @@
-//! Runs every case on every stack, over a link in memory, and compares the results with the list of known failures.
+//! Runs every case on every stack, over a link in memory, and compares the results with the list of known failures. Cases
+//! that pass by a repair are run without repairs too.
 //!
 //! `UPDATE_KNOWN=1 cargo test -p rust-tun-perf-conformance` rewrites the list, and keeps the reasons that are there.
 
@@ -18,31 +19,32 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use conformance::known::{self, Expected, Known, PAUSE};
-use conformance::{Case, Layer, Outcome, Ran, Run};
+use conformance::{Case, Layer, Outcome, Run};
 use netstacks::{Repairs, StackKind};
 
 /// How many cases run at once, if the stack can run more than once in a process. Cases wait most of the time.
 const AT_ONCE: usize = 8;
 
-fn run(stack: StackKind, case: &Case, offload: bool) -> Ran {
+/// How a case is run: whether with offload, and with all repairs or none.
+type How = (bool, Repairs);
+
+fn run(stack: StackKind, case: &Case, (offload, repairs): How) -> Outcome {
     let layer = if stack == StackKind::Kernel { Layer::Path } else { Layer::Stack };
-    conformance::run(
-        case,
-        Run { stack, program: None, layer, offload, mtu: conformance::MTU, repairs: Repairs::ALL, trace: None },
-    )
+    let run = Run { stack, program: None, layer, offload, mtu: conformance::MTU, repairs, trace: None };
+    conformance::run(case, run).outcome
 }
 
-/// Runs cases over one kind of link, and returns the results that are not the known ones.
-fn changes(stack: StackKind, known: &Known, cases: &[Case], offload: bool) -> BTreeMap<&'static str, Outcome> {
-    let (next, changes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+/// Runs cases, and returns the results that are not the known ones.
+fn changes(stack: StackKind, known: &Known, runs: &[(Case, How)]) -> Vec<(&'static str, How, Outcome)> {
+    let (next, changes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let alone = conformance::patience() > 1 || matches!(stack, StackKind::Lwip | StackKind::LwipPublished);
     let workers = if alone { 1 } else { AT_ONCE };
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Some(outcome) = changed(stack, known, case, offload) {
-                        changes.lock().unwrap().insert(case.id, outcome);
+                while let Some((case, how)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Some(outcome) = changed(stack, known, case, *how) {
+                        changes.lock().unwrap().push((case.id, *how, outcome));
                     }
                 }
             });
@@ -52,63 +54,64 @@ fn changes(stack: StackKind, known: &Known, cases: &[Case], offload: bool) -> BT
 }
 
 /// Runs a case, again if its first result is not enough, and returns the result that is not the known one.
-fn changed(stack: StackKind, known: &Known, case: &Case, offload: bool) -> Option<Outcome> {
-    let Ran { outcome, workarounds, .. } = run(stack, case, offload);
-    let expected = Expected::of(known, case.id, offload);
+fn changed(stack: StackKind, known: &Known, case: &Case, how: How) -> Option<Outcome> {
+    let outcome = run(stack, case, how);
+    let expected = Expected::of(known, case.id, how.0, how.1);
     // With more time than usual, cases pass that fail by their time.
     if conformance::patience() > 1 && !matches!(expected, Expected::Pass) {
         return None;
     }
-    if let Some(name) = known.workarounds.get(case.id)
-        && outcome == Outcome::Pass
-        && !workarounds.contains(name)
-    {
-        return Some(Outcome::NotApplicable(format!("the adapter has no repair {name}")));
-    }
     expected.judge(outcome, || {
         std::thread::sleep(PAUSE);
-        let outcome = run(stack, case, offload).outcome;
-        println!("{stack} {} (offload: {offload}) once more: {outcome:?}", case.id);
+        let outcome = run(stack, case, how);
+        println!("{stack} {} (offload: {}, repairs: {}) once more: {outcome:?}", case.id, how.0, how.1);
         outcome
     })
 }
 
+/// The runs of all cases. With offload only the cases of its own lists may fail, so other failures are not tried. A case that
+/// a repair mends runs without repairs on the link that it needs.
+fn runs(known: &Known) -> Vec<(Case, How)> {
+    let (offloading, plain): (Vec<_>, Vec<_>) = Case::all().partition(|case| case.offload() == Some(true));
+    let both = plain.iter().filter(|case| case.offload().is_none() && !known.failures.contains_key(case.id));
+    let over_offloading = both.chain(&offloading).map(|case| (*case, (true, Repairs::ALL)));
+    let mended = plain.iter().chain(&offloading).filter(|case| known.repaired.contains_key(case.id));
+    let without = mended.map(|case| (*case, (case.offload().unwrap_or(false), Repairs::NONE)));
+    plain.iter().map(|case| (*case, (false, Repairs::ALL))).chain(over_offloading).chain(without).collect()
+}
+
 fn scorecard(stack: StackKind) {
     let mut known = known::of(stack);
-    let (offloading, plain): (Vec<_>, Vec<_>) = Case::all().partition(|case| case.offload() == Some(true));
-    let over_plain = changes(stack, &known, &plain, false);
-    // The list of failures is for links without offload. With offload only the cases of its own lists may fail.
-    let both = plain.into_iter().filter(|case| case.offload().is_none() && !known.failures.contains_key(case.id));
-    let both: Vec<_> = both.chain(offloading).collect();
-    let over_offloading = changes(stack, &known, &both, true);
-    let changed: Vec<_> = over_plain.into_iter().map(|change| (false, change)).collect();
-    let changed = changed.into_iter().chain(over_offloading.into_iter().map(|change| (true, change)));
+    let changed = changes(stack, &known, &runs(&known));
     if std::env::var_os("UPDATE_KNOWN").is_some() {
-        for (offload, (id, outcome)) in changed {
-            learn(&mut known, id, offload, outcome);
+        for (id, how, outcome) in changed {
+            learn(&mut known, id, how, outcome);
         }
         return update(stack, known);
     }
     let mut text = String::new();
-    for (offload, (id, outcome)) in changed {
-        let expected = Expected::of(&known, id, offload);
-        writeln!(text, "{id} (offload: {offload}): {outcome:?}; known: {expected:?}").unwrap();
+    for (id, (offload, repairs), outcome) in changed {
+        let expected = Expected::of(&known, id, offload, repairs);
+        writeln!(text, "{id} (offload: {offload}, repairs: {repairs}): {outcome:?}; known: {expected:?}").unwrap();
     }
     assert!(text.is_empty(), "{stack} has changed; UPDATE_KNOWN=1 rewrites known.json:\n{text}");
 }
 
 /// Notes a result. A new failure gets its observation as the reason.
-fn learn(known: &mut Known, id: &str, offload: bool, outcome: Outcome) {
+fn learn(known: &mut Known, id: &str, (offload, repairs): How, outcome: Outcome) {
     if let Outcome::Fail(seen) = outcome {
         known.seen.insert(id.to_owned(), known::without_numbers(&seen));
-        if known.fails_at_times(id, offload).is_none() {
+        if known.failure(id, offload, repairs).is_none() {
             let failures = if offload { &mut known.failures_with_offload } else { &mut known.failures };
             failures.entry(id.to_owned()).or_insert(seen);
         }
+    } else if repairs == Repairs::NONE {
+        known.repaired.remove(id);
     } else {
         for list in [&mut known.failures, &mut known.failures_with_offload, &mut known.seen] {
             list.remove(id);
         }
+        known.of_adapter.remove(id);
     }
 }
 
@@ -129,14 +132,25 @@ fn the_list_names_cases() {
     for (stack, known) in known::all() {
         let is_its_name = |kind: StackKind| kind.name() == stack;
         assert!(StackKind::ALL.into_iter().chain([StackKind::Gvisor, StackKind::Kernel]).any(is_its_name), "{stack}");
-        let named = [&known.failures, &known.failures_with_offload, &known.at_times];
-        let named =
-            named.into_iter().chain([&known.when_busy, &known.when_busy_with_offload, &known.seen, &known.workarounds]);
-        for id in named.flat_map(BTreeMap::keys) {
+        let failures = [&known.failures, &known.failures_with_offload, &known.at_times];
+        let failures: Vec<_> = failures.into_iter().chain([&known.when_busy, &known.when_busy_with_offload]).collect();
+        let mended = known.repaired.keys().chain(known.repaired_at_times.keys());
+        for id in failures.iter().copied().chain([&known.seen]).flat_map(BTreeMap::keys).chain(mended) {
             assert!(ids.contains(&id.as_str()), "{stack}: there is no case {id}");
+        }
+        for id in known.of_adapter.keys() {
+            assert!(failures.iter().any(|list| list.contains_key(id)), "{stack}: {id} does not fail");
+        }
+        let kind = StackKind::ALL.into_iter().find(|kind| kind.name() == stack);
+        for (kind, repairs) in kind.iter().flat_map(|kind| mended_by(&known).map(move |repairs| (kind, repairs))) {
+            assert_eq!(repairs.check(*kind), Ok(()));
         }
     }
     assert!(!known::all().is_empty());
+}
+
+fn mended_by(known: &Known) -> impl Iterator<Item = Repairs> {
+    known.repaired.values().chain(known.repaired_at_times.values()).chain(known.of_adapter.values()).copied()
 }
 
 #[test]

@@ -254,6 +254,11 @@ impl Repairs {
         self.named & repair.bit() != 0
     }
 
+    /// The repairs that are named, to be on or off.
+    pub fn named(self) -> impl Iterator<Item = Repair> {
+        Repair::ALL.iter().copied().filter(move |repair| self.names(*repair))
+    }
+
     /// The names of the active repairs of a stack, on a link that cuts super-packets or does not.
     pub fn active(self, stack: StackKind, cuts: bool) -> Vec<Cow<'static, str>> {
         let is_active = |repair: &&Repair| self.has(**repair) && (cuts || repair.when() != When::ChosenWithOffload);
@@ -291,8 +296,7 @@ impl fmt::Display for Repairs {
             return f.pad(if self.only { "none" } else { "all" });
         }
         let sign = if self.only { "" } else { "-" };
-        let words =
-            Repair::ALL.iter().filter(|repair| self.names(**repair)).map(|repair| sign.to_owned() + repair.name());
+        let words = self.named().map(|repair| sign.to_owned() + repair.name());
         f.pad(&words.collect::<Vec<_>>().join(","))
     }
 }

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use conformance::{Case, Exploration, Layer, invariants};
-use netstacks::{Repairs, StackKind};
+use netstacks::{Repairs, StackKind, has_switchable};
 
 use super::PlanError;
 use super::devices::check_mtu;
-use crate::cli::{self, Conform, Switch};
+use crate::cli::{self, Conform, List, Switch};
 
 /// The task of `conform`.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ pub struct ConformPlan {
     pub offload: Option<bool>,
     /// The MTU of the link.
     pub mtu: u16,
-    /// What the adapters do in the stacks' place.
-    pub repairs: Repairs,
+    /// What the adapters do in the stacks' place: each choice that was named. See [`ConformPlan::repairs_of`].
+    pub repairs: Vec<Repairs>,
     /// Whether results are printed as JSON.
     pub json: bool,
     /// The file for the results.
@@ -83,19 +83,13 @@ impl TryFrom<Conform> for ConformPlan {
         if let Some(missing) = stacks.iter().find(|stack| has_link(stack) && !stack.compiled_in()) {
             return Err(PlanError::new("--netstack", netstacks::NotCompiledIn(*missing).to_string()));
         }
-        if pcap.is_some() && (stacks.len() != 1 || cases.len() != 1) {
-            return Err(PlanError::new("--pcap", "needs one stack and one case: --netstack NAME --case NAME"));
-        }
-        for stack in &stacks {
-            let checked = match repairs {
-                Repairs::ALL => Ok(()),
-                _ if *stack == StackKind::External => Err(format!("{stack} has no adapter of this program")),
-                _ => repairs.check(*stack),
-            };
-            checked.map_err(|reason| PlanError::new("--repairs", reason))?;
-        }
         let offload = offload.map(|switch| switch == Switch::On);
-        Ok(Self { stacks, cases, exploration, layer, command, offload, mtu, repairs, json, out, pcap, issue, list })
+        let repairs = List::new(repairs.iter().flat_map(|list| list.values().iter().copied()));
+        let repairs = repairs.map(|list| list.values().to_vec()).unwrap_or_default();
+        let plan =
+            Self { stacks, cases, exploration, layer, command, offload, mtu, repairs, json, out, pcap, issue, list };
+        plan.check_repairs()?;
+        Ok(plan)
     }
 }
 
@@ -103,6 +97,43 @@ impl ConformPlan {
     /// The layer at which the cases of a stack run.
     pub fn layer_of(&self, stack: StackKind) -> Layer {
         self.layer.unwrap_or(if StackKind::ALL.contains(&stack) { Layer::Stack } else { Layer::Path })
+    }
+
+    /// The repairs with which a stack runs, one choice after another. A stack that has none to switch off runs once. A report
+    /// for its maintainers is about the stack as it is.
+    pub fn repairs_of(&self, stack: StackKind) -> Vec<Repairs> {
+        match self.repairs.as_slice() {
+            [] if self.issue.is_some() && has_switchable(stack) => vec![Repairs::NONE],
+            [] => vec![Repairs::ALL],
+            [first, ..] if !has_switchable(stack) => vec![*first],
+            named => named.to_vec(),
+        }
+    }
+
+    /// How many results there will be.
+    pub fn results(&self) -> usize {
+        self.stacks.iter().map(|stack| self.repairs_of(*stack).len() * self.cases.len()).sum()
+    }
+
+    fn check_repairs(&self) -> Result<(), PlanError> {
+        let refused = |reason: String| PlanError::new("--repairs", reason);
+        for stack in &self.stacks {
+            let repairs = self.repairs_of(*stack);
+            if self.issue.is_some() && repairs.len() > 1 {
+                return Err(refused("has one value with --issue: a case has one report".to_owned()));
+            }
+            for repairs in repairs.into_iter().filter(|repairs| *repairs != Repairs::ALL) {
+                if *stack == StackKind::External {
+                    return Err(refused(format!("{stack} has no adapter of this program")));
+                }
+                repairs.check(*stack).map_err(refused)?;
+            }
+        }
+        if self.pcap.is_some() && self.results() != 1 {
+            let reason = "needs one stack, one case and one value of --repairs: --netstack NAME --case NAME";
+            return Err(PlanError::new("--pcap", reason));
+        }
+        Ok(())
     }
 }
 
@@ -155,6 +186,23 @@ mod tests {
     }
 
     #[test]
+    fn a_stack_runs_once_for_each_choice_of_repairs_that_changes_it() {
+        let of = |arguments: &str, stack| plan(arguments).map(|plan| plan.repairs_of(stack));
+        let both = "--netstack smoltcp,kernel --repairs all,none";
+        assert_eq!(of(both, StackKind::Smoltcp), Ok(vec![Repairs::ALL, Repairs::NONE]));
+        assert_eq!(of(both, StackKind::Kernel), Ok(vec![Repairs::ALL]));
+        assert_eq!(plan(both).unwrap().results(), 3 * Case::all().count());
+        assert_eq!(of("--netstack kernel --repairs none", StackKind::Kernel), Ok(vec![Repairs::NONE]));
+        let named = of("--netstack smoltcp --repairs=-late-fin,-no-nagle --repairs all", StackKind::Smoltcp).unwrap();
+        assert_eq!(named, ["-late-fin,-no-nagle".parse().unwrap(), Repairs::ALL]);
+        let issue = "--netstack smoltcp,kernel --issue x";
+        assert_eq!(of(issue, StackKind::Smoltcp), Ok(vec![Repairs::NONE]), "as it is published");
+        assert_eq!(of(issue, StackKind::Kernel), Ok(vec![Repairs::ALL]));
+        assert!(plan(&format!("{issue} --repairs all,none")).is_err(), "one report a case");
+        assert!(plan("--netstack lwip --repairs late-fin").is_err(), "lwip does not have it");
+    }
+
+    #[test]
     fn plays_take_the_place_of_the_cases() {
         let explored = plan("--explore 20 --seed 7").unwrap();
         assert_eq!(explored.exploration, Some(Exploration { plays: 20, seed: 7 }));
@@ -172,6 +220,7 @@ mod tests {
             ("--pcap x --case handshake", true),
             ("--pcap x --case handshake --netstack lwip,smoltcp", true),
             ("--pcap x --case handshake --netstack lwip", false),
+            ("--pcap x --case handshake --netstack lwip --repairs all,none", true),
             ("--issue x", false),
             ("--issue x --out y", true),
         ] {

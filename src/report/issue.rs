@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use conformance::{Case, Layer, Ran, Recording};
-use netstacks::StackKind;
+use netstacks::{Repair, Repairs, StackKind};
 
 use super::content::repeat;
 use super::format::UNKNOWN;
@@ -39,7 +39,7 @@ pub fn issue(
     let version = version.unwrap_or_default();
     let title = format!("{} {version}: {}", score.netstack, situation(score));
     let sections = [
-        ("The situation".to_owned(), vec![Block::Text(place(score))]),
+        ("The situation".to_owned(), fault(score).into_iter().chain([place(score)]).map(Block::Text).collect()),
         (format!("What the RFC asks ({})", score.rfc), vec![Block::Text(score.expects.clone())]),
         ("What came instead".to_owned(), vec![Block::Text(score.seen().to_owned())]),
         ("Why".to_owned(), why(score, ran)),
@@ -88,15 +88,28 @@ fn place(score: &Score) -> String {
     )
 }
 
+/// A word to the reader if the stack is not at fault.
+fn fault(score: &Score) -> Option<String> {
+    let text = "The fault is in the adapter of rust-tun-perf, not in the stack. Do not file it with the stack.";
+    score.of_adapter.then(|| text.to_owned())
+}
+
 /// The known reason, and the work of the adapter, which may be the cause.
 fn why(score: &Score, ran: &Ran) -> Vec<Block> {
     let known = score.known.clone().unwrap_or_else(|| "The cause is not known yet.".to_owned());
+    let is_on = |repair: &&Repair| ran.repairs.iter().any(|name| name == repair.name());
+    let on = Repair::ALL.iter().filter(is_on).map(|repair| format!("{}: {}", repair.name(), repair.does()));
+    let on: Vec<_> = on.collect();
+    let about = match score.repairs {
+        Repairs::NONE => {
+            "The stack ran as it is published, but for these repairs of rust-tun-perf's adapter. They cannot be switched \
+             off, or no run would finish without them:"
+        }
+        _ => "rust-tun-perf runs the stack by an adapter, which does in its place:",
+    };
     let mut content = vec![Block::Text(known)];
-    if !ran.workarounds.is_empty() {
-        content.push(Block::List(
-            "rust-tun-perf runs the stack by an adapter, which does in its place:",
-            ran.workarounds.clone(),
-        ));
+    if !on.is_empty() {
+        content.push(Block::List(about, on));
     }
     content
 }
@@ -113,6 +126,8 @@ fn again(score: &Score, command: Option<&str>) -> String {
     ];
     let command = command.map(|command| ("--command", command));
     let words = options.into_iter().chain(command).flat_map(|(option, value)| [option.to_owned(), value.to_owned()]);
+    // Of one word: names may begin with a dash.
+    let words = words.chain((score.repairs != Repairs::ALL).then(|| format!("--repairs={}", score.repairs)));
     repeat::command(&["conform".to_owned()].into_iter().chain(words).collect::<Vec<_>>())
 }
 

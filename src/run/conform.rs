@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use conformance::{Case, Layer, Program, Ran, Recording, Run, known};
-use netstacks::StackKind;
+use netstacks::{Repairs, StackKind};
 use platform::Feature;
 
 use super::{RunError, external};
@@ -16,7 +16,8 @@ use crate::sample::Score;
 /// Runs the cases of a plan that have no `earlier` result, and reports each new result as it comes. Returns all results,
 /// by stack.
 ///
-/// Over memory, all stacks run at the same time. Each stack runs one case after another.
+/// Over memory, all stacks run at the same time. Each stack runs one case after another, with one choice of repairs after
+/// another.
 ///
 /// # Errors
 ///
@@ -36,7 +37,7 @@ pub fn conform<E: From<RunError>>(
     if plan.stacks.iter().any(is_alone) {
         enter_network()?;
     }
-    let done: HashSet<_> = earlier.iter().map(|score| (score.netstack, score.case.clone())).collect();
+    let done: HashSet<_> = earlier.iter().map(|score| (score.netstack, score.repairs, score.case.clone())).collect();
     let mut scores = earlier;
     // All cases use the same device names, so stacks behind a device run one after another.
     for stacks in plan.stacks.chunk_by(|one, next| !is_alone(one) && !is_alone(next)) {
@@ -45,9 +46,13 @@ pub fn conform<E: From<RunError>>(
             for stack in stacks {
                 let send = send.clone();
                 let (program, done) = (programs.get(stack), &done);
-                let is_left = |case: &&Case| !done.contains(&(*stack, case.id.to_owned()));
-                let cases: Vec<_> = plan.cases.iter().filter(is_left).collect();
-                scope.spawn(move || of_stack(plan, *stack, &cases, program, |result| send.send(result).is_ok()));
+                scope.spawn(move || {
+                    for repairs in plan.repairs_of(*stack) {
+                        let is_left = |case: &&Case| !done.contains(&(*stack, repairs, case.id.to_owned()));
+                        let cases: Vec<_> = plan.cases.iter().filter(is_left).collect();
+                        of_stack(plan, (*stack, repairs), &cases, program, |result| send.send(result).is_ok());
+                    }
+                });
             }
             drop(send);
             results.into_iter().try_for_each(|(score, ran, recording)| {
@@ -58,20 +63,19 @@ pub fn conform<E: From<RunError>>(
         })?;
     }
     // Stable: the cases of a stack came in their order.
-    scores.sort_by_key(|score| score.netstack);
+    scores.sort_by_key(|score| (score.netstack, score.repairs));
     Ok(scores)
 }
 
-/// Runs the cases on a stack until `keep` returns false.
+/// Runs the cases on a stack with some repairs until `keep` returns false.
 fn of_stack(
     plan: &ConformPlan,
-    stack: StackKind,
+    (stack, repairs): (StackKind, Repairs),
     cases: &[&Case],
     program: Option<&Program>,
     keep: impl Fn((Score, Ran, Recording)) -> bool,
 ) {
     let (known, layer, mtu) = (known::of(stack), plan.layer_of(stack), plan.mtu);
-    let repairs = plan.repairs;
     let run = |offload, trace| Run { stack, program: program.cloned(), layer, offload, mtu, repairs, trace };
     if let Some(exploration) = plan.exploration.filter(|_| !cases.is_empty()) {
         let run = run(plan.offload.unwrap_or(false), None);

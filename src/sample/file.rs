@@ -169,8 +169,8 @@ impl SampleFile {
                 FileError::Line(path.to_owned(), index + 1, reason)
             })?;
         }
-        // The scores of several stacks came in between each other. Stable: those of a stack keep their order.
-        reader.file.scores.sort_by_key(|score| score.netstack);
+        // The scores of several stacks came in between each other. Stable: the cases of a stack keep their order.
+        reader.file.scores.sort_by_key(|score| (score.netstack, score.repairs));
         Ok(reader.file)
     }
 }

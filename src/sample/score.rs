@@ -1,6 +1,6 @@
 //! The result of a case of conformance.
 
-use conformance::known::Known;
+use conformance::known::{Known, When};
 use conformance::{Case, Layer, MTU, Outcome, Ran, Run};
 use netstacks::{Repairs, StackKind};
 use schemars::JsonSchema;
@@ -48,17 +48,21 @@ pub struct Score {
     /// Why the case is known to fail, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<String>,
-    /// What the adapter does in the stack's place, so that the case passes.
+    /// The repairs that mend a known failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workaround: Option<String>,
+    pub repair: Option<Repairs>,
+    /// Whether the known failure is a fault of the adapter, and not of the stack.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub of_adapter: bool,
 }
 
 impl Score {
     /// The score of a case that was run.
     pub fn new(case: &Case, run: &Run, ran: &Ran, known: &Known) -> Self {
         let Run { stack: netstack, layer, offload, mtu, repairs, .. } = *run;
-        let at_times = known.fails_at_times(case.id, offload).filter(|_| matches!(ran.outcome, Outcome::Fail(_)));
-        let workaround = known.workarounds.get(case.id).filter(|name| ran.workarounds.contains(*name));
+        let has_failed = matches!(ran.outcome, Outcome::Fail(_));
+        let failure = known.failure(case.id, offload, repairs);
+        let failure = failure.filter(|failure| has_failed || failure.when == When::Always);
         Self {
             netstack,
             layer,
@@ -71,8 +75,9 @@ impl Score {
             rfc: case.rfc.to_owned(),
             expects: case.expects.to_owned(),
             outcome: ran.outcome.clone(),
-            known: known.fails(case.id, offload).or(at_times).cloned(),
-            workaround: workaround.cloned(),
+            repair: failure.as_ref().and_then(|failure| failure.repair),
+            of_adapter: failure.as_ref().is_some_and(|failure| failure.of_adapter),
+            known: failure.map(|failure| failure.reason),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Known, without_numbers};
+use netstacks::Repairs;
+
+use super::{Known, When, without_numbers};
 use crate::Outcome;
 
 /// How often a case is run if its first result is not the known one.
@@ -28,22 +30,19 @@ pub enum Expected<'a> {
     Fail(Option<&'a str>),
     /// It fails in some runs, with this text, and passes in at least one of four.
     AtTimes(Option<&'a str>),
-    /// It fails or passes as the machine is fast or busy. If it fails, it has this text.
-    WhenBusy(Option<&'a str>),
+    /// It fails or passes as the machine is fast or busy, or by the repairs. If it fails, it has this text.
+    Depends(Option<&'a str>),
 }
 
 impl<'a> Expected<'a> {
     /// Looks a case up in the list.
-    pub fn of(known: &'a Known, id: &str, offload: bool) -> Self {
+    pub fn of(known: &'a Known, id: &str, offload: bool, repairs: Repairs) -> Self {
+        let Some(failure) = known.failure(id, offload, repairs) else { return Self::Pass };
         let seen = known.seen.get(id).map(String::as_str);
-        if known.fails(id, offload).is_some() {
-            Self::Fail(seen)
-        } else if known.fails_when_busy(id, offload).is_some() {
-            Self::WhenBusy(seen)
-        } else if known.fails_at_times(id, offload).is_some() {
-            Self::AtTimes(seen)
-        } else {
-            Self::Pass
+        match failure.when {
+            When::Always => Self::Fail(seen),
+            When::AtTimes => Self::AtTimes(seen),
+            When::Depends => Self::Depends(seen),
         }
     }
 
@@ -53,7 +52,7 @@ impl<'a> Expected<'a> {
             (_, Outcome::Pass) => !matches!(self, Self::Fail(_)),
             (_, Outcome::NotApplicable(_)) => self == Self::Pass,
             (Self::Pass, Outcome::Fail(_)) => false,
-            (Self::Fail(text) | Self::AtTimes(text) | Self::WhenBusy(text), Outcome::Fail(seen)) => {
+            (Self::Fail(text) | Self::AtTimes(text) | Self::Depends(text), Outcome::Fail(seen)) => {
                 let seen = without_numbers(seen);
                 text.is_none_or(|text| text.split(" | ").any(|text| seen.contains(text)))
             }
@@ -128,8 +127,8 @@ mod tests {
         assert!(!changed(at_times, &[fail("busy"), Outcome::Pass]));
         let panicked = fail("the stack panicked");
         assert!(changed(at_times, &[vec![panicked.clone(); 4], vec![Outcome::Pass]].concat()), "another failure");
-        let when_busy = Expected::WhenBusy(Some("late"));
-        assert!(!changed(when_busy, &[fail("late"), fail("late")]));
-        assert!(changed(when_busy, &[panicked.clone(), panicked]), "another failure");
+        let depends = Expected::Depends(Some("late"));
+        assert!(!changed(depends, &[fail("late"), fail("late")]));
+        assert!(changed(depends, &[panicked.clone(), panicked]), "another failure");
     }
 }

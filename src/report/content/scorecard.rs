@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use conformance::{Harm, Layer, Outcome};
-use netstacks::StackKind;
+use netstacks::{Repairs, StackKind};
 
 use super::charts;
 use crate::report::format::{UNKNOWN, unique};
@@ -24,8 +24,8 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
         let about = about(&scores, file.heads.first());
         let blocks = vec![Block::Table(totals(&scores)), Block::Table(harms(&scores)), Block::Text(about)];
         sections.push(section("overview", "Overview", Some(headline(&scores)), blocks));
-        sections.push(section("cells", "Cases", None, vec![Block::Table(cases(&scores))]));
-        for stack in stacks(&scores) {
+        sections.push(section("cells", "Cases", None, vec![Block::Table(expected(&scores))]));
+        for stack in kinds(&scores) {
             let table = failures(&scores, stack);
             if !table.rows.is_empty() {
                 let of = of.iter().map(String::as_str).chain([stack.name()]).collect::<Vec<_>>().join(", ");
@@ -57,7 +57,7 @@ pub(in crate::report) fn outcome(scores: &[Score]) -> Vec<Block> {
         blocks.push(Block::List("Failures, the worst first:", lines.collect()));
     }
     let passed = scores.iter().filter(|score| score.outcome == Outcome::Pass && score.known.is_some());
-    let passed: Vec<_> = passed.map(|score| format!("{} {}", score.netstack, with_known(score, &score.case))).collect();
+    let passed: Vec<_> = passed.map(|score| with_known(score, &label(score))).collect();
     if !passed.is_empty() {
         blocks.push(Block::List("Passed, although known to fail:", passed));
     }
@@ -72,13 +72,20 @@ pub(in crate::report) fn outcome(scores: &[Score]) -> Vec<Block> {
 fn failed<'a>(scores: &[&'a Score]) -> Vec<&'a Score> {
     let mut failed: Vec<_> = scores.iter().copied().filter(|score| score.has_failed()).collect();
     // Stable: the cases keep their order.
-    failed.sort_by_key(|score| (score.netstack, score.outcome.harm()));
+    failed.sort_by_key(|score| (score.netstack, score.repairs, score.outcome.harm()));
     failed
 }
 
 fn failure(score: &Score) -> String {
-    let Score { netstack, case, rfc, expects, .. } = score;
-    with_known(score, &format!("{netstack} {case}: expected by {rfc}: {expects} Seen: {}", score.seen()))
+    let Score { rfc, expects, .. } = score;
+    with_known(score, &format!("{}: expected by {rfc}: {expects} Seen: {}", label(score), score.seen()))
+}
+
+/// The stack, the case, and the repairs if they are not the usual ones.
+fn label(score: &Score) -> String {
+    let Score { netstack, case, repairs, .. } = score;
+    let repairs = (*repairs != Repairs::ALL).then(|| format!(" with repairs {repairs}")).unwrap_or_default();
+    format!("{netstack} {case}{repairs}")
 }
 
 /// A text about a score, and whether its failure is known.
@@ -87,8 +94,31 @@ fn with_known(score: &Score, text: &str) -> String {
 }
 
 /// The stacks, in the order in which tables list them.
-fn stacks(scores: &[&Score]) -> BTreeSet<StackKind> {
+fn kinds(scores: &[&Score]) -> BTreeSet<StackKind> {
     scores.iter().map(|score| score.netstack).collect()
+}
+
+/// A stack with some of its repairs.
+type Stack = (StackKind, Repairs);
+
+/// The stacks, each with all its repairs first.
+fn stacks(scores: &[&Score]) -> BTreeSet<Stack> {
+    scores.iter().map(|score| (score.netstack, score.repairs)).collect()
+}
+
+/// The name of a stack with some of its repairs.
+fn name((stack, repairs): Stack) -> String {
+    match repairs {
+        Repairs::ALL => stack.to_string(),
+        Repairs::NONE => format!("{stack}, as it is"),
+        some => format!("{stack}, repairs {some}"),
+    }
+}
+
+/// The score of a case.
+fn find<'a>(scores: &[&'a Score], stack: Stack, case: &str) -> Option<&'a Score> {
+    let is_it = |score: &&&Score| (score.netstack, score.repairs) == stack && score.case == case;
+    scores.iter().find(is_it).copied()
 }
 
 /// The results of the kernel's TCP, by case: its passes show that a case is right.
@@ -98,8 +128,8 @@ fn of_kernel<'a>(scores: &[&'a Score]) -> HashMap<&'a str, &'a Score> {
 }
 
 /// How many of the cases that are counted the stack passes, and how many of them apply to it.
-fn count(scores: &[&Score], stack: StackKind, is_counted: impl Fn(&Score) -> bool) -> (usize, usize) {
-    let is_its = |score: &&&Score| score.netstack == stack && is_counted(score);
+fn count(scores: &[&Score], stack: Stack, is_counted: impl Fn(&Score) -> bool) -> (usize, usize) {
+    let is_its = |score: &&&Score| (score.netstack, score.repairs) == stack && is_counted(score);
     let of = |wanted: fn(&Outcome) -> bool| scores.iter().filter(is_its).filter(|score| wanted(&score.outcome)).count();
     let passed = of(|outcome| *outcome == Outcome::Pass);
     (passed, passed + of(|outcome| matches!(outcome, Outcome::Fail(_))))
@@ -108,9 +138,9 @@ fn count(scores: &[&Score], stack: StackKind, is_counted: impl Fn(&Score) -> boo
 fn headline(scores: &[&Score]) -> String {
     let words = stacks(scores).into_iter().map(|stack| {
         let (passed, applied) = count(scores, stack, |_| true);
-        format!("{stack} passes {passed} of {applied}")
+        format!("{} passes {passed} of {applied}", name(stack))
     });
-    format!("{}.", words.collect::<Vec<_>>().join(", "))
+    format!("{}.", words.collect::<Vec<_>>().join("; "))
 }
 
 /// How the cases were run.
@@ -121,7 +151,7 @@ fn about(scores: &[&Score], head: Option<&Head>) -> String {
         if here.len() == scores.len() {
             words.push(place.to_owned());
         } else if !here.is_empty() {
-            let names: Vec<_> = stacks(&here).into_iter().map(StackKind::name).collect();
+            let names: Vec<_> = kinds(&here).into_iter().map(StackKind::name).collect();
             words.push(format!("{} {place}", names.join(", ")));
         }
     }
@@ -149,38 +179,54 @@ fn totals(scores: &[&Score]) -> Table {
             format!("{passed} of {applied}")
         };
         let values = subjects.iter().map(|subject| of(&|score| score.subject == *subject)).chain([of(&|_| true)]);
-        table.push(Column::new(stack.name(), true), values.chain(has_judge.then(|| of(&is_judged))));
+        table.push(Column::new(name(stack), true), values.chain(has_judge.then(|| of(&is_judged))));
     }
     table
 }
 
+/// The cases, each with a word for each stack. A stack that was run with all repairs and with none has one column.
 fn cases(scores: &[&Score]) -> Table {
-    let names = unique(scores.iter().map(|score| score.case.as_str()));
-    let text = |field: fn(&Score) -> &String| {
-        let of_case = names.iter().filter_map(|name| scores.iter().find(|score| score.case == *name));
-        of_case.map(|score| field(score).clone()).collect::<Vec<_>>()
-    };
     let mut table = Table::new("Stacks and cases");
-    table.push(Column::new("case", false), text(|score| &score.case));
-    for stack in stacks(scores) {
-        let values = names.iter().map(|name| {
-            let score = scores.iter().find(|score| score.netstack == stack && score.case == *name);
-            score.map(|score| word(score))
+    table.push(Column::new("case", false), of_cases(scores, |score| &score.case));
+    let (names, all) = (of_cases(scores, |score| &score.case), stacks(scores));
+    let is_beside = |(stack, repairs): &Stack| *repairs == Repairs::NONE && all.contains(&(*stack, Repairs::ALL));
+    for stack in all.iter().copied().filter(|stack| !is_beside(stack)) {
+        let as_it_is = Some((stack.0, Repairs::NONE)).filter(is_beside);
+        let values = names.iter().map(|case| {
+            let beside = as_it_is.and_then(|as_it_is| find(scores, as_it_is, case));
+            find(scores, stack, case).map(|score| word(score, beside))
         });
-        table.push(Column::new(stack.name(), false), values);
+        table.push(Column::new(name(stack), false), values);
     }
-    table.push(Column { may_go: true, ..Column::new("situation", false) }, text(|score| &score.title));
-    table.push(Column { may_go: true, ..Column::new("RFC", false) }, text(|score| &score.rfc));
+    table.push(Column { may_go: true, ..Column::new("situation", false) }, of_cases(scores, |score| &score.title));
+    table.push(Column { may_go: true, ..Column::new("RFC", false) }, of_cases(scores, |score| &score.rfc));
     table
 }
 
-fn word(score: &Score) -> String {
-    match (&score.outcome, &score.workaround) {
-        (Outcome::Pass, None) => "pass".to_owned(),
-        (Outcome::Pass, Some(workaround)) => format!("pass by {workaround}"),
-        (Outcome::Fail(_), _) => "FAIL".to_owned(),
-        (Outcome::NotApplicable(_), _) => UNKNOWN.to_owned(),
-    }
+/// The same with the behaviour that the RFC asks for.
+fn expected(scores: &[&Score]) -> Table {
+    let mut table = cases(scores);
+    table.push(Column::new("expected", false), of_cases(scores, |score| &score.expects));
+    table
+}
+
+/// A property of each case.
+fn of_cases(scores: &[&Score], field: fn(&Score) -> &String) -> Vec<String> {
+    let names = unique(scores.iter().map(|score| score.case.as_str())).into_iter();
+    let of_case = names.filter_map(|name| scores.iter().find(|score| score.case == name));
+    of_case.map(|score| field(score).clone()).collect()
+}
+
+/// The result of a case, and of the same stack as it is.
+fn word(score: &Score, as_it_is: Option<&Score>) -> String {
+    let word = match &score.outcome {
+        Outcome::Fail(_) if score.of_adapter => "FAIL (adapter)",
+        Outcome::Fail(_) => "FAIL",
+        Outcome::Pass if as_it_is.is_some_and(Score::has_failed) => "repaired",
+        Outcome::Pass => "pass",
+        Outcome::NotApplicable(_) => UNKNOWN,
+    };
+    word.to_owned()
 }
 
 /// How many cases of each stack fail, by harm.
@@ -188,16 +234,23 @@ fn harms(scores: &[&Score]) -> Table {
     let mut table = Table::new("Failures");
     table.push(Column::new("failures", false), Harm::ALL.map(|harm| harm.to_string()));
     for stack in stacks(scores) {
-        let is_of = |score: &&&Score, harm| score.netstack == stack && score.outcome.harm() == Some(harm);
+        let is_of =
+            |score: &&&Score, harm| (score.netstack, score.repairs) == stack && score.outcome.harm() == Some(harm);
         let count = |harm| scores.iter().filter(|score| is_of(score, harm)).count();
-        table.push(Column::new(stack.name(), true), Harm::ALL.map(|harm| count(harm).to_string()));
+        table.push(Column::new(name(stack), true), Harm::ALL.map(|harm| count(harm).to_string()));
     }
     table
 }
 
-/// The failures of a stack, the worst first.
+/// The failures of a stack as it is, the worst first, and then those that it has by its repairs alone.
 fn failures(scores: &[&Score], stack: StackKind) -> Table {
-    let failed: Vec<_> = failed(scores).into_iter().filter(|score| score.netstack == stack).collect();
+    let is_shown = |score: &&Score| {
+        let as_it_is = find(scores, (stack, Repairs::NONE), &score.case);
+        score.repairs == Repairs::NONE || !as_it_is.is_some_and(Score::has_failed)
+    };
+    let mut failed: Vec<_> = failed(scores).into_iter().filter(|score| score.netstack == stack).collect();
+    failed.retain(is_shown);
+    failed.sort_by_key(|score| score.repairs != Repairs::NONE);
     let mut table = Table::new("Failures");
     let mut push = |title, value: &dyn Fn(&Score) -> String| {
         table.push(Column::new(title, false), failed.iter().map(|score| value(score)));
@@ -205,12 +258,17 @@ fn failures(scores: &[&Score], stack: StackKind) -> Table {
     push("harm", &|score| score.outcome.harm().map(|harm| harm.to_string()).unwrap_or_default());
     push("subject", &|score| score.subject.clone());
     push("case", &|score| score.case.clone());
-    push("the RFC asks", &|score| format!("{} ({})", score.expects, score.rfc));
     push("what came", &|score| score.seen().to_owned());
-    push("why", &|score| score.known.clone().unwrap_or_else(|| "not known".to_owned()));
+    push("mended by", &|score| score.repair.map_or_else(|| UNKNOWN.to_owned(), |repair| repair.to_string()));
+    push("why", &|score| {
+        let why = score.known.as_deref().unwrap_or("not known");
+        if score.of_adapter { format!("Our adapter's fault. {why}") } else { why.to_owned() }
+    });
     let judge = of_kernel(scores);
     if !judge.is_empty() {
-        push("kernel", &|score| judge.get(score.case.as_str()).map_or_else(|| UNKNOWN.to_owned(), |judge| word(judge)));
+        push("kernel", &|score| {
+            judge.get(score.case.as_str()).map_or_else(|| UNKNOWN.to_owned(), |judge| word(judge, None))
+        });
     }
     table
 }
@@ -228,12 +286,12 @@ const fn outcome_of(score: &Score) -> &'static str {
 fn groups(scores: &[&Score]) -> Vec<Group> {
     let subjects = unique(scores.iter().map(|score| score.subject.as_str())).into_iter();
     let group = |subject: &str| {
-        let bars = stacks(scores).into_iter().map(|stack| {
-            let (passed, applied) = count(scores, stack, |score| score.subject == subject);
+        let bars = stacks(scores).into_iter().map(|of| {
+            let (passed, applied) = count(scores, of, |score| score.subject == subject);
             let percent = 100.0 * passed as f64 / applied.max(1) as f64;
             Bar {
-                label: stack.to_string(),
-                mark: charts::mark_of(stack),
+                label: name(of),
+                mark: charts::mark_of(of.0),
                 median: Some((percent, percent..percent)),
                 runs: Vec::new(),
                 note: format!("{passed} of {applied}"),
@@ -250,7 +308,7 @@ fn benchmarks(files: &[SampleFile]) -> Vec<Benchmark> {
         let stem = file.path.file_stem().map_or_else(String::new, |stem| format!("{}: ", stem.to_string_lossy()));
         let prefix = if files.len() > 1 { stem } else { String::new() };
         let scores: Vec<_> = file.scores.iter().collect();
-        let of_stack = |stack: StackKind| {
+        let of_stack = |stack: Stack| {
             let (passed, applied) = count(&scores, stack, |_| true);
             let measure = |name, more_is_better, count: usize| Measure {
                 name,
@@ -261,7 +319,7 @@ fn benchmarks(files: &[SampleFile]) -> Vec<Benchmark> {
             };
             let measures =
                 vec![measure("passed_cases", true, passed), measure("failed_cases", false, applied - passed)];
-            Benchmark { name: format!("{prefix}{stack} conformance"), measures }
+            Benchmark { name: format!("{prefix}{} conformance", name(stack)), measures }
         };
         stacks(&scores).into_iter().map(of_stack).collect::<Vec<_>>()
     };
@@ -285,7 +343,8 @@ fn records(scores: &[&Score]) -> Table {
     push("outcome", &|score| outcome_of(score).to_owned());
     push("seen", &|score| score.seen().to_owned());
     push("known", &|score| score.known.clone().unwrap_or_default());
-    push("workaround", &|score| score.workaround.clone().unwrap_or_default());
+    push("repair", &|score| score.repair.map(|repair| repair.to_string()).unwrap_or_default());
+    push("of_adapter", &|score| score.of_adapter.to_string());
     push("mtu", &|score| score.mtu.to_string());
     push("harm", &|score| score.outcome.harm().map(|harm| harm.to_string()).unwrap_or_default());
     table
@@ -314,17 +373,13 @@ mod tests {
     use crate::report::terminal::terminal;
 
     fn score(stack: StackKind, case: &str, outcome: Outcome) -> Score {
+        with_repairs((stack, Repairs::ALL), case, outcome)
+    }
+
+    fn with_repairs((stack, repairs): Stack, case: &str, outcome: Outcome) -> Score {
         let case = Case::all().find(|one| one.id == case).expect("a case");
-        let run = Run {
-            stack,
-            program: None,
-            layer: Layer::Stack,
-            offload: false,
-            mtu: MTU,
-            repairs: netstacks::Repairs::ALL,
-            trace: None,
-        };
-        let ran = Ran { outcome, version: None, workarounds: Vec::new() };
+        let run = Run { stack, program: None, layer: Layer::Stack, offload: false, mtu: MTU, repairs, trace: None };
+        let ran = Ran { outcome, version: None, repairs: Vec::new() };
         Score::new(&case, &run, &ran, &known::of(stack))
     }
 
@@ -361,6 +416,30 @@ mod tests {
         assert!(passed.contains("known to fail:\n  ipstack half-close; known: The adapter"), "{passed}");
         let all_passed = printed(&[of_ipstack("handshake", Outcome::Pass)]);
         assert!(all_passed.ends_with("No case failed, so the exit code is 0.\n"), "{all_passed}");
+    }
+
+    #[test]
+    fn a_stack_is_shown_with_repairs_and_as_it_is() {
+        let fail = || Outcome::Fail("silence".to_owned());
+        let of = |repairs, case, outcome| with_repairs((StackKind::Smoltcp, repairs), case, outcome);
+        let scores = [
+            of(Repairs::ALL, "blind-rst", Outcome::Pass),
+            of(Repairs::NONE, "blind-rst", fail()),
+            of(Repairs::ALL, "ipv4-fragments", fail()),
+            of(Repairs::NONE, "ipv4-fragments", fail()),
+        ];
+        assert!(scores.iter().all(Score::is_as_known));
+        let scores: Vec<_> = scores.iter().collect();
+        assert_eq!(
+            totals(&scores).rows.last().map(|row| &row[..]),
+            Some(&["all", "1 of 2", "0 of 2"].map(Into::into)[..])
+        );
+        assert_eq!(totals(&scores).columns[2].title, "smoltcp, as it is");
+        assert_eq!(cases(&scores).columns[1].title, "smoltcp");
+        let words: Vec<_> = cases(&scores).rows.into_iter().map(|row| row[1].clone()).collect();
+        assert_eq!(words, ["repaired", "FAIL (adapter)"]);
+        let mended: Vec<_> = failures(&scores, StackKind::Smoltcp).rows.into_iter().map(|row| row[4].clone()).collect();
+        assert_eq!(mended, ["challenge-ack", UNKNOWN]);
     }
 
     #[test]

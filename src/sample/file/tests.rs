@@ -241,7 +241,7 @@ fn a_file_has_one_kind_of_results() {
     let conformance = Head { plan: Vec::new(), ..head() };
     assert_eq!(refusal(&path, &conformance), ": has samples, and no results of conform; choose another file");
     let (stack, case) = (StackKind::Smoltcp, Case::all().next().unwrap());
-    let ran = Ran { outcome: Outcome::Pass, version: None, workarounds: Vec::new() };
+    let ran = Ran { outcome: Outcome::Pass, version: None, repairs: Vec::new() };
     let run =
         Run { stack, program: None, layer: Layer::Stack, offload: false, mtu: MTU, repairs: Repairs::ALL, trace: None };
     let score = Score::new(&case, &run, &ran, &known::of(stack));
