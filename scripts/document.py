@@ -72,12 +72,16 @@ def with_links(parts):
 
 
 def with_failed_cases(body):
-    """The table of the stacks with one more column. A stack without scores has a dash. The kernel is no rival."""
+    """The table of the stacks with one more column. A row "as it is" has the scores without repairs. A row without scores has a dash.
+    The kernel is no rival."""
     table, _, rest = body.partition("\n\n")
     scores = [json.loads(line) for line in SCORES.read_text().splitlines()]
     scores = [score for score in scores if score["kind"] == "score"]
-    failed = Counter(score["netstack"] for score in scores if score["outcome"] == "fail")
-    counts = {stack: failed[stack] for stack in {score["netstack"] for score in scores}}
+    row = {"all": "{}", "none": "{}, as it is"}
+    scores = [score for score in scores if score.get("repairs", "all") in row]
+    scored = [(row[score.get("repairs", "all")].format(score["netstack"]), score["outcome"]) for score in scores]
+    failed = Counter(name for name, outcome in scored if outcome == "fail")
+    counts = {name: failed[name] for name, _ in scored}
     names = [row.split("|")[1].strip().replace("\\", "") for row in table.splitlines()]
     best = min(counts[name] for name in names if name in counts)
     column = [str(counts.get(name.removeprefix("the "), "–")) for name in names]

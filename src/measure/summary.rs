@@ -22,6 +22,13 @@ pub struct Estimate {
     pub high: f64,
 }
 
+impl Estimate {
+    /// Whether two medians are not told apart: their intervals overlap.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.high >= other.low && other.high >= self.low
+    }
+}
+
 /// A cell and its figures, over the runs that did not fail.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellSummary {

@@ -1,5 +1,6 @@
 //! The place of a sample in a table.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU64};
 
@@ -254,6 +255,16 @@ impl Cell {
         let repairs = (self.repairs != Repairs::ALL).then(|| format!("repairs {}", self.repairs));
         let congestion = self.stack_congestion;
         repairs.into_iter().chain((congestion != StackCongestion::None).then(|| format!("with {}", congestion.name())))
+    }
+
+    /// The names of the repairs that are active in it.
+    pub(crate) fn active_repairs(&self) -> Vec<Cow<'static, str>> {
+        self.stack().map_or_else(Vec::new, |stack| self.repairs.active(stack, self.offload == Some(true)))
+    }
+
+    /// Whether the same repairs would be active with this setting.
+    pub(crate) fn repairs_as(&self, repairs: Repairs) -> bool {
+        Self { repairs, ..self.clone() }.active_repairs() == self.active_repairs()
     }
 
     /// Its layer.

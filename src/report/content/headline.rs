@@ -107,14 +107,10 @@ fn doubt<'a>((best, estimate): Figure<'_>, rivals: impl Iterator<Item = &'a Figu
         let verb = if fewest == 1 { "is" } else { "are" };
         return format!(", though {} {verb} too few to be sure", plural(fewest, "run"));
     }
-    let close = rivals.filter(|(_, other)| overlap(other, &estimate)).map(|(row, _)| name(&row.cell));
+    let close = rivals.filter(|(_, other)| other.overlaps(&estimate)).map(|(row, _)| name(&row.cell));
     let mut close: Vec<_> = close.collect();
     close.dedup();
     if close.is_empty() { String::new() } else { format!(", not told apart from {}", close.join(" and ")) }
-}
-
-fn overlap(one: &Estimate, other: &Estimate) -> bool {
-    one.high >= other.low && other.high >= one.low
 }
 
 fn name(cell: &Cell) -> String {

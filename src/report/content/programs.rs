@@ -93,8 +93,9 @@ fn blocks(all: &[&Series], programs: &[Program], wanted: Role, title: &'static s
     table.push(Column::new("version", false), facts().map(version));
     let note = format!(
         "Medians of the runs that succeeded, with their intervals, on {}, with one stream or as many connections as the column \
-         says. The best program of each column is bold, of those that never failed. Memory is of the near end of a tunnel.",
-        all[0].machine()
+         says. {} Memory is of the near end of a tunnel.",
+        all[0].machine(),
+        questions::about_bold("program")
     );
     let has_row = |row: &&CellSummary| shown.iter().any(|program| row.cell.program() == Some(program.name));
     let failed = Summary { cells: cells.into_iter().filter(has_row).cloned().collect(), warnings: Vec::new() };

@@ -1,6 +1,6 @@
 //! Tables of the main figures: a row for each subject, a column for each question that cells of a preset answer.
 
-use netstacks::{Repairs, StackConfig, StackCongestion};
+use netstacks::{StackConfig, StackCongestion};
 
 use crate::measure::CellSummary;
 use crate::report::format::{self, UNKNOWN};
@@ -56,8 +56,10 @@ pub(super) const MEMORY: Question = Question {
 const DEFAULT_BUFFER: usize = 1_000_000;
 
 impl Question {
-    /// Whether a cell answers it, with offload or without. All that the title does not say is as in the preset.
+    /// Whether a cell answers it, with offload or without, and with any repairs. All else that the title does not say is as in
+    /// the preset, or as in older ones: they had no congestion control in the stack at a loss.
     pub(super) fn asks(&self, cell: &Cell) -> bool {
+        let has_cubic = cell.stack_congestion == StackCongestion::Cubic && self.loss_ppm > 0;
         let asked = Cell {
             workload: (self.workload)(),
             parallel: self.parallel,
@@ -70,8 +72,7 @@ impl Question {
             ipv6: false,
             window_bytes: cell.window_bytes.and(Some(StackConfig::default().window)),
             buffer_bytes: DEFAULT_BUFFER,
-            repairs: Repairs::ALL,
-            stack_congestion: StackCongestion::None,
+            stack_congestion: if has_cubic { StackCongestion::Cubic } else { StackCongestion::None },
             queue_packets: None,
             generator: Generator::Own,
             ..cell.clone()
@@ -119,23 +120,32 @@ pub(super) fn table(
         }
         let texts = answers.iter().map(|answer| answer.map_or(UNKNOWN.to_owned(), |row| text(question, row, figures)));
         // A subject that fails in any run cannot be the best.
-        let worth = |(row, answer): (&Row, Option<&&CellSummary>)| {
-            let answer = answer.filter(|answer| row.is_rival && answer.failures.is_empty())?;
-            let figure = (question.answer)(answer.estimate?.median);
-            Some(if question.less_is_better { -figure } else { figure })
+        let rival = |(row, answer): (&Row, Option<&&CellSummary>)| {
+            answer.filter(|answer| row.is_rival && answer.failures.is_empty())?.estimate
         };
-        let worths: Vec<_> = rows.iter().zip(answers.iter().copied()).map(worth).collect();
-        let best = worths.iter().flatten().copied().reduce(f64::max);
+        let rivals: Vec<_> = rows.iter().zip(answers.iter().copied()).map(rival).collect();
+        // More is better, also where the answer is less: of memory, the figure is connections in a megabyte.
+        let best =
+            rivals.iter().flatten().copied().reduce(|best, one| if one.median > best.median { one } else { best });
         let mut column = Column::new(question.title, true);
-        column.bold = worths.iter().map(|worth| worth.is_some() && *worth == best).collect();
+        column.bold =
+            rivals.iter().map(|rival| rival.zip(best).is_some_and(|(one, best)| one.overlaps(&best))).collect();
         let texts: Vec<_> = texts.collect();
         table.push(column, texts);
     }
     table
 }
 
+/// The sentence about the bold figures.
+pub(super) fn about_bold(subject: &str) -> String {
+    format!(
+        "In each column the best {subject} that never failed is bold, and each other one that is not told apart from it, because \
+         their intervals overlap."
+    )
+}
+
 /// The answer of a cell.
-fn text(question: &Question, row: &CellSummary, figures: Figures) -> String {
+pub(super) fn text(question: &Question, row: &CellSummary, figures: Figures) -> String {
     let Some(estimate) = row.estimate else { return format::no_figure(row) };
     let figure = |figure| written((question.answer)(figure), question.decimals);
     let mut text = figure(estimate.median);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use netstacks::StackKind;
+use netstacks::{Repairs, StackCongestion, StackKind};
 
 use super::questions::{self, Figures, MEMORY, NEW, Question, READ, REQUESTS, Row, THOUSAND, WRITE};
 use crate::measure::CellSummary;
@@ -11,7 +11,7 @@ use crate::report::series::Series;
 use crate::scenario::{Cell, Layer, Subject};
 
 /// Those of the preset `stacks`.
-const QUESTIONS: [Question; 7] = [
+pub(super) const QUESTIONS: [Question; 7] = [
     READ,
     WRITE,
     REQUESTS,
@@ -21,6 +21,9 @@ const QUESTIONS: [Question; 7] = [
     // One packet in a hundred.
     Question { title: "read Mbit/s at 1 % loss", loss_ppm: 10_000, answer: |gbps| gbps * 1000.0, decimals: 0, ..READ },
 ];
+
+/// The end of the note, if stacks have two rows.
+const AS_IT_IS: &str = " As it is: without the repairs of our adapter (--repairs none).";
 
 /// Whether a cell of the kernel alone is compared with the stacks.
 fn is_kernel(question: &Question, cell: &Cell) -> bool {
@@ -35,33 +38,36 @@ fn is_kernel(question: &Question, cell: &Cell) -> bool {
 pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
     let alike = || all.iter().filter(|one| one.environment == all[0].environment);
     let mut cells: Vec<&CellSummary> = alike().flat_map(|one| &one.summary.cells).collect();
-    // The first cell that answers a question counts, so cells without offload come last.
-    cells.sort_by_key(|row| row.cell.offload == Some(false));
+    // The first cell that answers a question counts, so cells without offload or congestion control come last.
+    cells.sort_by_key(|row| (row.cell.offload == Some(false), row.cell.stack_congestion != StackCongestion::Cubic));
     let is_asked = |question: &Question| cells.iter().any(|row| path(&row.cell).is_some() && question.asks(&row.cell));
     if !QUESTIONS.iter().all(is_asked) {
         return Vec::new();
     }
     let is_answer = |row: &&&CellSummary| QUESTIONS.iter().any(|question| question.asks(&row.cell));
-    let stacks: BTreeSet<StackKind> = cells.iter().filter(is_answer).filter_map(|row| path(&row.cell)).collect();
-    let of_stack = |stack: StackKind| Row {
-        name: stack.name().to_owned(),
-        has: Box::new(move |_, cell| path(cell) == Some(stack)),
+    let stacks = cells.iter().filter(is_answer).filter_map(|row| Some((path(&row.cell)?, row.cell.repairs)));
+    let stacks: BTreeSet<_> = stacks.filter(|(_, repairs)| [Repairs::ALL, Repairs::NONE].contains(repairs)).collect();
+    let of_stack = |(stack, repairs): (StackKind, Repairs)| Row {
+        name: if repairs == Repairs::ALL { stack.to_string() } else { format!("{stack}, as it is") },
+        has: Box::new(move |_, cell| path(cell) == Some(stack) && cell.repairs_as(repairs)),
         is_rival: true,
     };
     let of_kernel = Row { name: "the kernel".to_owned(), has: Box::new(is_kernel), is_rival: false };
+    let has_repairs = stacks.iter().any(|(_, repairs)| *repairs == Repairs::NONE);
     let rows: Vec<_> = stacks.into_iter().map(of_stack).chain([of_kernel]).collect();
     let table = questions::table("Stacks", "stack", &rows, &QUESTIONS, &cells, Figures::Medians);
     let note = format!(
-        "Medians of the runs that succeeded, on {}, with one stream or as many connections as the column says. The best \
-         stack of each column is bold, of those that never failed. The kernel's figures are over loopback; at 1 % loss they \
-         are through two TUN devices.",
-        all[0].machine()
+        "Medians of the runs that succeeded, on {}, with one stream or as many connections as the column says. {} The kernel's \
+         figures are over loopback; at 1 % loss they are through two TUN devices.{}",
+        all[0].machine(),
+        questions::about_bold("stack"),
+        if has_repairs { AS_IT_IS } else { "" }
     );
     vec![Block::Table(table), Block::Text(note)]
 }
 
 /// The stack of a cell of the whole path.
-fn path(cell: &Cell) -> Option<StackKind> {
+pub(super) fn path(cell: &Cell) -> Option<StackKind> {
     cell.stack().filter(|_| cell.layer() == Layer::Path)
 }
 
@@ -152,6 +158,47 @@ mod tests {
         }
     }
 
+    /// The table, with stars around what is bold.
+    fn written(samples: &[Sample]) -> String {
+        let blocks = blocks(&Series::split("stacks", samples, &[]));
+        let Block::Table(table) = &blocks[0] else { unreachable!() };
+        let star = |text: &str, is_bold: bool| if is_bold { format!("*{text}*") } else { text.to_owned() };
+        table.lines(comfy_table::presets::NOTHING, star).join("\n")
+    }
+
+    /// At a loss, a cell with congestion control comes first. Without offload `tcp_ip` has no active repair, so both of its
+    /// rows have the same cell.
+    #[test]
+    fn a_stack_has_a_row_as_it_is() {
+        let stack = |stack, figure, repairs| {
+            let mut runs = answers(Subject::Path(stack), figure);
+            for run in &mut runs {
+                run.cell.repairs = repairs;
+                run.cell.offload = Some(run.cell.conditions.loss_ppm == 0);
+            }
+            runs
+        };
+        let mut smoltcp = stack(StackKind::Smoltcp, 3000.0, Repairs::ALL);
+        let mut with_cubic = smoltcp[6].clone();
+        with_cubic.cell.stack_congestion = StackCongestion::Cubic;
+        with_cubic.measured.bytes /= 2;
+        smoltcp.push(with_cubic);
+        let tcp_ip = stack(StackKind::TcpIp, 1000.0, Repairs::ALL);
+        let published = stack(StackKind::TcpIp, 500.0, Repairs::NONE)[..6].to_vec();
+        let one_off = stack(StackKind::Smoltcp, 9000.0, "-late-fin".parse().unwrap());
+        insta::assert_snapshot!(written(&[smoltcp, tcp_ip, published, one_off].concat()));
+    }
+
+    /// Its three runs are from 2,000 to 4,000, and so is the best.
+    #[test]
+    fn a_tie_is_bold_for_both() {
+        let of = |stack, figures: [f64; 3]| figures.map(|figure| answers(Subject::Path(stack), figure)).concat();
+        let best = of(StackKind::Lwip, [2000.0, 3100.0, 4000.0]);
+        let tie = of(StackKind::Ipstack, [2100.0, 3000.0, 3900.0]);
+        let third = of(StackKind::Smoltcp, [1000.0, 1001.0, 1002.0]);
+        insta::assert_snapshot!(written(&[best, tie, third].concat()));
+    }
+
     #[test]
     fn the_best_stack_of_each_column_is_bold_and_the_kernel_is_no_rival() {
         let [slow, fast, kernel] = [
@@ -162,16 +209,7 @@ mod tests {
         .map(|(subject, figure)| answers(subject, figure));
         let stalled = failed(&slow[4].cell, Status::Stalled);
         let samples = [slow.clone(), vec![stalled], fast, kernel].concat();
-        let blocks = blocks(&Series::split("stacks", &samples, &[]));
-        let Block::Table(table) = &blocks[0] else { unreachable!() };
-        let text =
-            table.lines(
-                comfy_table::presets::NOTHING,
-                |text, is_bold| {
-                    if is_bold { format!("*{text}*") } else { text.to_owned() }
-                },
-            );
-        insta::assert_snapshot!(text.join("\n"));
-        assert!(super::blocks(&Series::split("stacks", &slow[1..], &[])).is_empty(), "a question without an answer");
+        insta::assert_snapshot!(written(&samples));
+        assert!(blocks(&Series::split("stacks", &slow[1..], &[])).is_empty(), "a question without an answer");
     }
 }
