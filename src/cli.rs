@@ -201,10 +201,13 @@ pub enum Preset {
     Datagrams,
     /// Bulk bytes with delay and with loss, without offload
     Networks,
-    /// The main figures of each stack, beside the kernel's: streams, requests, connections, and 1 % loss
+    /// The main figures of each stack, with the repairs of its adapter and without, beside the kernel's: streams, requests,
+    /// connections, and 1 % loss
     Stacks,
     /// All of these
     All,
+    /// The same figures of each stack with all repairs, with none, and with each one switched off
+    Repairs,
     /// Programs as they are: streams, requests, connections and start; the kernel, and the programs that are installed
     Programs,
 }

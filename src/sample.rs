@@ -288,7 +288,7 @@ pub enum Status {
     Panicked,
     /// The device or the stack on it failed.
     DeviceLost,
-    /// In a matrix: the run was not tried, because two of its cell had timed out or stalled.
+    /// In a matrix: the run was not tried, because two of its cell had timed out or stalled, and none had succeeded.
     GivenUp,
     /// In a matrix: the run could not begin although nothing that it needs is missing.
     NotStarted,

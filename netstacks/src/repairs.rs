@@ -240,6 +240,11 @@ impl Repairs {
     /// None but those that are needed, or cannot be switched off.
     pub const NONE: Self = Self { only: true, named: 0 };
 
+    /// All repairs but this one.
+    pub const fn all_but(repair: Repair) -> Self {
+        Self { only: false, named: repair.bit() }
+    }
+
     /// Whether a repair is on.
     #[inline]
     pub const fn has(self, repair: Repair) -> bool {
@@ -265,6 +270,11 @@ impl Repairs {
         of(stack).filter(is_active).map(|repair| repair.name().into()).collect()
     }
 
+    /// The repairs of a stack that can be switched off.
+    pub fn switchable(stack: StackKind) -> impl Iterator<Item = Repair> {
+        of(stack).copied().filter(|repair| repair.is_switchable())
+    }
+
     /// Checks that a stack has the repairs that are named.
     ///
     /// # Errors
@@ -273,7 +283,7 @@ impl Repairs {
     pub fn check(self, stack: StackKind) -> Result<(), String> {
         let is_wrong = |repair: &&Repair| self.names(**repair) && !repair.stacks().contains(&stack);
         let Some(wrong) = Repair::ALL.iter().find(is_wrong) else { return Ok(()) };
-        let own: Vec<_> = of(stack).filter(|repair| repair.is_switchable()).map(|repair| repair.name()).collect();
+        let own: Vec<_> = Self::switchable(stack).map(Repair::name).collect();
         let own = if own.is_empty() { "none that can be switched off".to_owned() } else { own.join(", ") };
         Err(format!("{stack} has no repair {}; it has {own}", wrong.name()))
     }

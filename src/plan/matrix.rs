@@ -1,9 +1,13 @@
 //! The cells of a matrix, and the order in which they are run.
 
+mod presets;
+
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use netstacks::Repairs;
 use platform::Offload;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -15,17 +19,8 @@ use crate::cli::axes::{compiled_in, offloads};
 use crate::cli::list::One;
 use crate::cli::{Axes, Forward, List, Matrix, Preset, Run, Switch};
 use crate::measure::Method;
-use crate::program::{self, Profile};
-use crate::scenario::{Amount, Cell, DEFAULT_MTU, Layer, Mode, Protocol, ROWS, RuntimeName, Scenario};
-
-/// The timeout of a run over a bad network in a preset. The run lasts for a second, but some stacks wait for a minute.
-const NETWORK_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// The timeout of a run of a program in a preset.
-const PROGRAM_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Rounds of the preset of programs.
-const PROGRAM_RUNS: u32 = 3;
+use crate::program::Profile;
+use crate::scenario::{Amount, Cell, DEFAULT_MTU, Layer, Mode, ROWS, RuntimeName, Scenario};
 
 /// About how long a run takes beyond its timed window: for its process, its network, its warm-up and its end.
 const OVERHEAD: Duration = Duration::from_millis(350);
@@ -35,9 +30,6 @@ const PROGRAM: Duration = Duration::from_millis(700);
 
 /// The same for a run that searches for the highest rate.
 const SEARCH: Duration = Duration::from_millis(2500);
-
-/// Requests per second beside a stream in a preset: too few to be a load themselves.
-const BESIDE_RATE: u32 = 1000;
 
 /// Rounds of a matrix.
 const DEFAULT_RUNS: u32 = 10;
@@ -60,7 +52,7 @@ pub struct MatrixPlan {
     pub against: Option<PathBuf>,
     /// Seed of the order of each round, if the user gave one.
     pub seed: Option<u64>,
-    /// Whether a cell of which two runs have timed out or stalled is not tried again.
+    /// Whether a cell is not tried again if two of its runs have timed out or stalled, and none has succeeded.
     pub gives_up: bool,
 }
 
@@ -112,7 +104,7 @@ impl TryFrom<Matrix> for MatrixPlan {
             out: matrix.out.clone(),
             against: matrix.against.clone(),
             seed: matrix.seed,
-            gives_up: matrix.preset == Some(Preset::Programs),
+            gives_up: matrix.preset.is_some_and(presets::gives_up),
         };
         let mut cells = HashSet::new();
         // If every cell has an error, only the first error is reported, with its option.
@@ -127,15 +119,12 @@ impl TryFrom<Matrix> for MatrixPlan {
             }
             let name = name(&axes);
             let (mut settings, json) = (matrix.settings.clone(), true);
-            if matrix.preset.is_some() && axes.loss.is_some() {
-                settings.timeout = settings.timeout.min(NETWORK_TIMEOUT);
-            }
-            if matrix.preset == Some(Preset::Programs) {
-                settings.timeout = settings.timeout.min(PROGRAM_TIMEOUT);
+            if let Some(timeout) = matrix.preset.and_then(|preset| presets::timeout(preset, &axes)) {
+                settings.timeout = settings.timeout.min(timeout);
             }
             match Scenario::try_from(Run { axes, settings, tun_fd: None, json, profile: None }) {
                 // A run is known by its cell, so a second scenario of a cell would not run.
-                Ok(scenario) if !cells.insert(Cell::planned(&scenario)) => {}
+                Ok(scenario) if !cells.insert(told_apart(&scenario, matrix.preset)) => {}
                 Ok(scenario) => plan.scenarios.push(scenario),
                 Err(error) => {
                     plan.skipped.push(format!("{name}: {error}"));
@@ -148,8 +137,7 @@ impl TryFrom<Matrix> for MatrixPlan {
         {
             return Err(error);
         }
-        let default = if matrix.preset == Some(Preset::Programs) { PROGRAM_RUNS } else { DEFAULT_RUNS };
-        plan.runs = rounds(matrix.runs, default, &plan)?;
+        plan.runs = rounds(matrix.runs, matrix.preset.and_then(presets::rounds).unwrap_or(DEFAULT_RUNS), &plan)?;
         Ok(plan)
     }
 }
@@ -175,6 +163,16 @@ impl TryFrom<Forward> for MatrixPlan {
         };
         plan.runs = rounds(arguments.runs, DEFAULT_FORWARD_RUNS, &plan)?;
         Ok(plan)
+    }
+}
+
+/// The cell of a scenario. A preset has one of two cells in which the same repairs are active, such as those with and without
+/// a repair that needs offload, where there is none.
+fn told_apart(scenario: &Scenario, preset: Option<Preset>) -> (Cell, Option<Vec<Cow<'static, str>>>) {
+    let cell = Cell::planned(scenario);
+    match preset {
+        Some(_) => (Cell { repairs: Repairs::ALL, ..cell.clone() }, Some(cell.active_repairs())),
+        None => (cell, None),
     }
 }
 
@@ -232,7 +230,7 @@ fn runs(matrix: &Matrix) -> Result<Vec<Axes>, PlanError> {
         return Err(PlanError::new("--netstack", "the preset has programs; --program takes the name of a stack, too"));
     }
     let mut cells = Vec::new();
-    for lists in presets(preset, &matrix.axes) {
+    for lists in presets::lists(preset, &matrix.axes) {
         cells.extend(axes::product(&with_defaults(matrix, &lists), &Axes::default())?);
     }
     Ok(cells)
@@ -270,86 +268,6 @@ fn with_defaults(matrix: &Matrix, asked: &Axes) -> Axes {
         axes.time = List::new([DEFAULT_TIME]);
     }
     axes
-}
-
-/// The lists of a preset. `free` has the options that a preset does not choose.
-fn presets(preset: Preset, free: &Axes) -> Vec<Axes> {
-    use crate::cli::Preset::{All, Connections, Datagrams, Networks, Programs, Requests, Stacks, Streams};
-    let (multi_thread, off) = (List::new([RuntimeName::MultiThread]), List::new([Offload::Off]));
-    let of = |modes: &[Mode], parallel: &[u16]| Axes {
-        mode: List::new(modes.iter().copied()),
-        parallel: List::new(parallel.iter().copied()),
-        layer: List::new([Layer::Loopback, Layer::Path]),
-        runtime: multi_thread.clone(),
-        offload: List::new(offloads().into_iter().take(1)),
-        ..free.clone()
-    };
-    let between = List::new([Layer::Kernel, Layer::Path]);
-    let of_preset = |one: Preset| match one {
-        Streams => vec![free.clone()],
-        Requests => vec![
-            of(&[Mode::Rr], &[1, 100, 1000]),
-            of(&[Mode::Crr], &[1, 50]),
-            Axes { background: List::new([Mode::Both]), rate: List::new([BESIDE_RATE]), ..of(&[Mode::Rr], &[1]) },
-        ],
-        Connections => vec![of(&[Mode::Idle], &[1000])],
-        Datagrams => {
-            let udp = List::new([Protocol::Udp]);
-            vec![Axes { protocol: udp, ..of(&[Mode::Rr, Mode::Reader, Mode::Writer], &[1]) }]
-        }
-        Networks => vec![Axes {
-            layer: between.clone(),
-            runtime: multi_thread.clone(),
-            offload: off.clone(),
-            delay: List::new([Duration::ZERO, Duration::from_millis(5)]),
-            // One packet in a thousand.
-            loss: List::new([0, 1000]),
-            ..free.clone()
-        }],
-        Stacks => vec![
-            of(&[Mode::Reader, Mode::Writer], &[1]),
-            of(&[Mode::Rr], &[1, 1000]),
-            of(&[Mode::Crr], &[50]),
-            of(&[Mode::Idle], &[1000]),
-            Axes {
-                layer: between.clone(),
-                offload: off.clone(),
-                // One packet in a hundred.
-                loss: List::new([10_000]),
-                ..of(&[Mode::Reader], &[1])
-            },
-        ],
-        Programs => programs(free),
-        All => Vec::new(),
-    };
-    match preset {
-        All => [Streams, Requests, Connections, Datagrams, Networks, Stacks].into_iter().flat_map(of_preset).collect(),
-        one => of_preset(one),
-    }
-}
-
-/// The lists of the preset of programs: those that were named, or all that this machine has.
-fn programs(free: &Axes) -> Vec<Axes> {
-    // The kernel's tunnel is only known to work when it has been tried.
-    let is_here = |profile: &Profile| profile.is_installed() && !profile.is_of_kernel();
-    let installed = || program::names().filter_map(|name| Profile::named(name).ok()).filter(is_here);
-    let named = free.program.clone();
-    let programs = if named.is_empty() { List::new(installed()).into_iter().collect() } else { named };
-    let of = |modes: &[Mode], parallel: &[u16]| Axes {
-        program: programs.clone(),
-        mode: List::new(modes.iter().copied()),
-        parallel: List::new(parallel.iter().copied()),
-        ..free.clone()
-    };
-    let over_udp = |axes: Axes| Axes { protocol: List::new([Protocol::Udp]), ..axes };
-    vec![
-        of(&[Mode::Reader, Mode::Writer], &[1]),
-        of(&[Mode::Rr], &[1, 100, 1000]),
-        of(&[Mode::Crr], &[50]),
-        of(&[Mode::Idle], &[1000]),
-        over_udp(of(&[Mode::Rr], &[1])),
-        over_udp(of(&[Mode::Idle], &[1000])),
-    ]
 }
 
 #[cfg(test)]

@@ -54,7 +54,8 @@ pub fn matrix<X: Executor, E: From<RunError> + From<FileError>>(
     (rounds.samples, result)
 }
 
-/// After so many runs of a cell that timed out or stalled, a matrix that gives up does not try it again.
+/// After so many runs of a cell that timed out or stalled, and none that succeeded, a matrix that gives up does not try it
+/// again.
 const ENOUGH: usize = 2;
 
 /// A run of a matrix.
@@ -181,13 +182,12 @@ impl Rounds {
         }
     }
 
-    /// Whether enough runs of a cell have timed out or stalled.
+    /// Whether enough runs of a cell have timed out or stalled, and none has succeeded.
     fn hangs(&self, cell: &Cell, against: bool) -> bool {
-        let hung = self.samples.iter().filter(|sample| {
-            let Measurements { status, against: by, .. } = sample.measured;
-            matches!(status, Status::Timeout | Status::Stalled) && by == against && sample.cell == *cell
-        });
-        hung.count() >= ENOUGH
+        let is_of_cell = |sample: &&Sample| sample.measured.against == against && sample.cell == *cell;
+        let of_cell = || self.samples.iter().filter(is_of_cell).map(|sample| sample.measured.status);
+        let hung = of_cell().filter(|status| matches!(status, Status::Timeout | Status::Stalled));
+        hung.count() >= ENOUGH && !of_cell().any(|status| status == Status::Ok)
     }
 
     /// Runs a scenario, after a check of its path if that has not succeeded yet.

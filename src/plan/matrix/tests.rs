@@ -58,7 +58,7 @@ fn every_combination_is_there_once() {
 /// A matrix knows a run by its cell: a second scenario of a cell would never run, and was announced.
 #[test]
 fn a_preset_plans_each_cell_once() {
-    for preset in ["streams", "requests", "connections", "datagrams", "networks", "stacks", "all"] {
+    for preset in ["streams", "requests", "connections", "datagrams", "networks", "stacks", "all", "repairs"] {
         let plan = plan(&format!("--preset {preset}"));
         let cells: HashSet<Cell> = plan.scenarios.iter().map(Cell::planned).collect();
         assert_eq!(cells.len(), plan.scenarios.len(), "{preset}");
@@ -311,7 +311,68 @@ fn the_preset_of_programs_has_the_installed_ones_and_takes_minutes() {
     let names: HashSet<_> = all.scenarios.iter().filter_map(|scenario| scenario.subject.program()).collect();
     assert!(["kernel", "socks5", "lwip"].iter().all(|name| names.contains(&name.parse().unwrap())), "{names:?}");
     assert!(all.skipped.iter().any(|cell| cell.ends_with("--protocol: socks5 carries TCP alone")), "{:?}", all.skipped);
-    assert!(!plan("--preset stacks").gives_up);
+    assert!(!plan("--preset streams").gives_up);
     let refused = planned("--preset programs --netstack lwip").unwrap_err().to_string();
     assert!(refused.starts_with("--netstack: the preset has programs"), "{refused}");
+}
+
+/// The settings of the repairs and the congestion control in the stack, of the cells of the preset with this mode.
+fn settings(preset: &str, mode: Mode) -> Vec<String> {
+    let plan = plan(&format!("--preset {preset}"));
+    assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
+    let of_mode = plan.scenarios.iter().filter(|scenario| scenario.workload.mode() == Some(mode));
+    let words = of_mode.map(|scenario| {
+        let Scenario { subject, repairs, stack_congestion, conditions, .. } = scenario;
+        let stack = subject.stack().map_or_else(|| subject.layer().to_string(), |stack| stack.to_string());
+        format!("{stack} {repairs} {} {conditions}", stack_congestion.name()).trim_end().to_owned()
+    });
+    words.collect()
+}
+
+/// Without offload, `tcp_ip` has the same repairs with `all` and with `none`.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_preset_of_stacks_has_each_stack_as_it_is() {
+    let cells = settings("stacks -n smoltcp,tcp_ip", Mode::Reader);
+    let smoltcp =
+        ["smoltcp all none", "smoltcp none none", "smoltcp all cubic loss 1 %", "smoltcp none cubic loss 1 %"];
+    let tcp_ip = ["tcp_ip all none", "tcp_ip none none", "tcp_ip all none loss 1 %"];
+    let expected = [&["loopback all none"], &smoltcp[..2], &tcp_ip[..2], &["kernel all none loss 1 %"]];
+    assert_eq!(cells, [&expected.concat()[..], &smoltcp[2..], &tcp_ip[2..]].concat());
+    let chosen = settings("stacks -n smoltcp --repairs=-late-fin --stack-congestion reno", Mode::Idle);
+    assert_eq!(chosen, ["loopback all none", "smoltcp -late-fin reno"]);
+    let plan = plan("--preset stacks -n smoltcp");
+    assert!(
+        plan.gives_up && plan.scenarios.iter().filter(|run| run.timeout < Duration::from_mins(1)).count() == 14 + 1
+    );
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_stack_over_a_bad_network_has_congestion_control() {
+    let cells = settings("networks -n smoltcp,lwip", Mode::Writer);
+    let of_smoltcp: Vec<_> = cells.iter().filter(|cell| cell.starts_with("smoltcp")).collect();
+    let [delay, loss] = ["smoltcp all cubic delay 5 ms", "smoltcp all cubic loss 0.1 %"];
+    let both = "smoltcp all cubic delay 5 ms, loss 0.1 %";
+    assert_eq!(of_smoltcp, ["smoltcp all none", loss, delay, both]);
+    assert_eq!(cells.len(), 3 * 4);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_preset_of_repairs_switches_one_off_at_a_time_and_takes_half_an_hour() {
+    let plan = plan("--preset repairs -n lwip,ipstack,smoltcp,tcp_ip,netstack-smoltcp,gvisor");
+    assert!(plan.scenarios.iter().all(|scenario| scenario.subject.layer() == Layer::Path));
+    assert!(plan.gives_up && plan.time().unwrap() < Duration::from_mins(30), "{:?}", plan.time());
+    let of_smoltcp = settings("repairs -n smoltcp", Mode::Crr);
+    let one_off: Vec<_> = Repairs::switchable(StackKind::Smoltcp).collect();
+    assert_eq!(of_smoltcp[..2], ["smoltcp all none", "smoltcp none none"]);
+    assert_eq!(of_smoltcp.len(), 2 + one_off.len());
+    assert!(of_smoltcp.contains(&"smoltcp -late-fin none".to_owned()), "{of_smoltcp:?}");
+    // Its one repair is `none`, too, and needs offload.
+    assert_eq!(settings("repairs -n tcp_ip", Mode::Writer), ["tcp_ip all none", "tcp_ip none none"]);
+    assert_eq!(settings("repairs -n tcp_ip", Mode::Reader).len(), 2 + 1);
+    let time = |millis| Amount::time(Duration::from_millis(millis));
+    let is_long = |run: &Scenario| run.conditions.loss_ppm > 0;
+    assert!(plan.scenarios.iter().all(|run| run.amount == time(if is_long(run) { 600 } else { 300 })));
 }

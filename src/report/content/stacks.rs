@@ -137,7 +137,8 @@ mod tests {
             plan.scenarios.iter().map(Cell::planned).collect()
         };
         let preset = cells("--preset stacks");
-        assert_eq!(preset.len(), 2 * QUESTIONS.len());
+        // With repairs and without, and the kernel's.
+        assert_eq!(preset.len(), 3 * QUESTIONS.len());
         assert!(preset.iter().all(|cell| answered(cell) == 1), "{preset:?}");
         for other in [
             "--mode reader --bitrate 1M",
