@@ -28,9 +28,10 @@ program=target/release/rust-tun-perf
 for preset in stacks requests connections datagrams networks; do
     "$program" matrix --preset "$preset" --netstack all,gvisor --runs "$runs" --out "target/$preset.jsonl"
 done
+"$program" matrix --preset repairs --netstack all,gvisor --out target/repairs.jsonl
 "$program" conform --netstack all,gvisor,kernel --out target/conformance.jsonl >/dev/null
 # Only complete files replace the old ones.
-mv target/{conformance,linux,linux-ipv6,proxy,forward,requests,connections,datagrams,networks,stacks}.jsonl docs/data/
+mv target/{conformance,linux,linux-ipv6,proxy,forward,requests,connections,datagrams,networks,stacks,repairs}.jsonl docs/data/
 # Flame graphs of three forwarders, in runs that are not scored.
 "$program" forward --offload off --time 3 --profile docs/figures/flame-off.svg
 "$program" forward --offload on --time 3 --profile docs/figures/flame-on.svg

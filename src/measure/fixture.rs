@@ -88,7 +88,7 @@ pub(crate) fn failed(cell: &Cell, status: Status) -> Sample {
 }
 
 /// The sample, in a round.
-pub(super) fn in_round(mut sample: Sample, round: u32) -> Sample {
+pub(crate) fn in_round(mut sample: Sample, round: u32) -> Sample {
     sample.measured.round = Some(round);
     sample
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use comfy_table::presets;
 
-use super::format;
+use super::format::{self, percent};
 use super::model::{Column, Table};
 use crate::measure::metric::speed_of;
 use crate::measure::{CellChange, Change, Comparison, Difference, Differences, Method, SIGNIFICANCE, Side, Verdict};
@@ -103,12 +103,6 @@ fn name(cell: &Cell, all: &[CellChange]) -> String {
 fn runs(side: &Side) -> Option<String> {
     let (good, all) = (side.speeds.len(), side.runs());
     (all > 0).then(|| if side.failures.is_empty() { good.to_string() } else { format!("{good} of {all}") })
-}
-
-fn percent(ratio: f64) -> String {
-    // A rounded zero has no sign.
-    let percent = ((ratio - 1.0) * 1000.0).round() / 10.0;
-    if percent == 0.0 { "0.0".to_owned() } else { format!("{percent:+.1}") }
 }
 
 fn interval(change: &Change) -> String {

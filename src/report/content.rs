@@ -9,6 +9,7 @@ mod overview;
 mod programs;
 mod published;
 mod questions;
+mod repairs;
 pub(super) mod repeat;
 mod requests;
 pub(super) mod scorecard;
@@ -34,6 +35,9 @@ pub(super) fn document(all: &[Series]) -> Document {
     }));
     let mut sections = Vec::new();
     sections.extend(section("stacks", "Stacks", None, stacks::blocks(all)));
+    for (stack, blocks) in repairs::sections(all) {
+        sections.extend(section("repairs", "Repairs", Some(stack.to_string()), blocks));
+    }
     for (title, blocks) in programs::sections(all) {
         sections.extend(section("programs", title, None, blocks));
     }

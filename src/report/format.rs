@@ -29,6 +29,13 @@ pub(super) fn interval(row: &CellSummary) -> Option<String> {
     Some(format!("{} to {}", speed(row, estimate.low), speed(row, estimate.high)))
 }
 
+/// The change to this multiple, in percent.
+pub(super) fn percent(ratio: f64) -> String {
+    // A rounded zero has no sign.
+    let percent = ((ratio - 1.0) * 1000.0).round() / 10.0;
+    if percent == 0.0 { "0.0".to_owned() } else { format!("{percent:+.1}") }
+}
+
 /// How the runs of a cell failed: `3 of 10 stalled`. Empty if none failed.
 pub(super) fn failures(row: &CellSummary) -> String {
     let runs = row.runs;
