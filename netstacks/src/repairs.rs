@@ -79,7 +79,7 @@ macro_rules! repairs {
 repairs! {
     /// A task makes the turns of its stack itself if it has the only busy connection: a byte passes through no other task.
     TaskTurns "task-turns": Lwip | Smoltcp, Chosen;
-    /// A duplicate acknowledgement with SACK blocks gets the window of the one before, so the stack counts it.
+    /// A duplicate acknowledgement with SACK blocks counts, although its window has changed.
     DuplicateAckWindow "duplicate-ack-window": Lwip | Smoltcp, Chosen;
     /// Several losses in a window, and a lost retransmission, are recovered without a timeout.
     PartialAck "partial-ack": Lwip | Smoltcp, Chosen;

@@ -207,7 +207,7 @@ impl<L: Link> SmoltcpEngine<L> {
             sequence: edges.expected.wrapping_sub(1),
             acknowledgement: edges.unacknowledged,
             flags: ACK,
-            window: connection.recovery.window(),
+            window: edges.peer_window,
         };
         let Some(headers) = TcpHeaders::new(segment.key.peer, segment.key.local) else { return Class::Unwelcome };
         let mut packet = [0; MAX_HEADERS_LEN];
@@ -277,10 +277,14 @@ impl<L: Link> SmoltcpEngine<L> {
         let Some(stage) = self.table.stage(flow) else { return };
         let Some(connection) = self.table[flow].open_mut() else { return };
         let tcp_state = connection.socket.state();
-        let late_at = connection.recovery.deadline(&connection.edges(), now);
+        let late_at = connection.recovery.next(&connection.edges(), now);
+        let is_late = late_at.is_err_and(|lost| lost != Lost::Probe || connection.is_first_within_window());
         let stuck_at = (stage == Stage::Orphaned).then(|| connection.stuck_at(now));
         let stack_timer = self.interface.poll_at(clock, connection.socket.set()).map(|at| self.time(at));
-        let mut timer = [late_at, stack_timer].into_iter().flatten().min();
+        let mut timer = [late_at.ok().flatten(), stack_timer].into_iter().flatten().min();
+        if is_late && self.retransmit(flow, clock) {
+            return;
+        }
         match stage {
             Stage::Handshake | Stage::Orphaned | Stage::TimeWait if tcp_state == State::Closed => {
                 return self.forget(flow);
@@ -370,10 +374,13 @@ impl<L: Link> SmoltcpEngine<L> {
         let clock = self.clock(now);
         let Some(connection) = self.table[flow].open_mut() else { return PollIngressSingleResult::None };
         let edges = connection.edges();
-        let Connection { socket, recovery, numbers, .. } = connection;
+        let Connection { socket, recovery, numbers, peer_window, .. } = connection;
         let mut lost = None;
         if let Some(packet) = self.device.next_packet_mut() {
-            lost = recovery.on_packet(packet, &edges, now);
+            if let Some(segment) = edges.accept(packet) {
+                *peer_window = segment.window();
+                lost = recovery.on_segment(&segment, &edges, now);
+            }
             numbers.incoming(packet);
         }
         let result =
@@ -387,17 +394,18 @@ impl<L: Link> SmoltcpEngine<L> {
 
     /// Makes smoltcp retransmit the first unacknowledged segment. smoltcp does that at the third duplicate of an
     /// acknowledgement, and restarts the count when the window changes. So this forges these acknowledgements.
-    fn retransmit(&mut self, flow: FlowId, clock: smoltcp::time::Instant) {
+    ///
+    /// Returns whether there is one. A FIN alone is not retransmitted like that, and smoltcp would forget its timer.
+    fn retransmit(&mut self, flow: FlowId, clock: smoltcp::time::Instant) -> bool {
         let FlowKey { local, peer } = *self.table.key(flow);
-        let Some(headers) = TcpHeaders::new(peer, local) else { return };
-        let Some(connection) = self.table[flow].open_mut() else { return };
-        // A FIN alone is not retransmitted like that, and smoltcp would forget its timer.
-        if connection.socket.send_queue() == 0 {
-            return;
+        let Some(headers) = TcpHeaders::new(peer, local) else { return false };
+        let Some(connection) = self.table[flow].open_mut() else { return false };
+        if connection.socket.send_queue() == 0 || !connection.socket.is_active() {
+            return false;
         }
-        let (edges, window) = (connection.edges(), connection.recovery.window());
-        let Connection { socket, numbers, .. } = connection;
-        for window in [window ^ 1, window, window, window, window] {
+        let edges = connection.edges();
+        let Connection { socket, numbers, peer_window: window, .. } = connection;
+        for window in [*window ^ 1, *window, *window, *window, *window] {
             let fields =
                 TcpFields { sequence: edges.expected, acknowledgement: edges.unacknowledged, flags: ACK, window };
             let mut packet = [0; MAX_HEADERS_LEN];
@@ -406,19 +414,8 @@ impl<L: Link> SmoltcpEngine<L> {
             self.device.put(&packet[..len]);
             self.device.numbered(numbers, |device| self.interface.poll_ingress_single(clock, device, socket.set()));
         }
-    }
-
-    /// Makes smoltcp retransmit a segment if its acknowledgement is late.
-    fn retransmit_late(&mut self, flow: FlowId, now: Instant) {
-        let Some(connection) = self.table[flow].open_mut() else { return };
-        let queued = connection.socket.send_queue();
-        // smoltcp retransmits a whole super-packet, even if it is larger than the peer's window.
-        let fits = queued.min(connection.segment_len) <= connection.peer_window();
-        let edges = connection.edges();
-        let lost = connection.recovery.expire(&edges, now).filter(|lost| fits || *lost != Lost::Probe);
-        if lost.is_some() && connection.socket.is_active() {
-            self.retransmit(flow, self.clock(now));
-        }
+        self.table.set_due(flow);
+        true
     }
 }
 

@@ -45,53 +45,42 @@ lwip_sys_pcb_half_open_len(void)
 }
 
 void
-lwip_sys_pcb_edges(const struct tcp_pcb *pcb, struct lwip_sys_edges *edges)
+lwip_sys_pcb_edges(const struct tcp_pcb *pcb, u32_t edges[5])
 {
-  if (lwip_sys_failed != NULL) {
-    return;
+  if (lwip_sys_failed == NULL) {
+    edges[0] = pcb->lastack;
+    edges[1] = pcb->snd_nxt;
+    edges[2] = pcb->rcv_nxt;
+    edges[3] = pcb->rcv_nxt + pcb->rcv_wnd;
+    edges[4] = pcb->snd_wnd >> pcb->snd_scale;
   }
-  edges->rcv_nxt = pcb->rcv_nxt;
-  edges->rcv_end = pcb->rcv_nxt + pcb->rcv_wnd;
-  edges->snd_una = pcb->lastack;
-  edges->snd_nxt = pcb->snd_nxt;
 }
 
-/* Retransmits the first unacknowledged segment without a change of the congestion window. Does nothing after a timeout,
- * because then lwIP sends everything again. Restarts the timer, as tcp_rexmit_fast() does. Restores nrtx, which would
- * make the next timeout longer. */
-static u8_t
-probe(struct tcp_pcb *pcb)
-{
-  u8_t nrtx = pcb->nrtx;
-  if ((pcb->flags & TF_RTO) || tcp_rexmit(pcb) != ERR_OK) {
-    return 0;
-  }
-  pcb->rtime = 0;
-  pcb->nrtx = nrtx;
-  return 1;
-}
-
-u8_t
-lwip_sys_pcb_probe(struct tcp_pcb *pcb)
-{
-  u8_t is_queued;
-  LWIP_SYS_ENTER(0);
-  is_queued = probe(pcb);
-  LWIP_SYS_LEAVE();
-  return is_queued;
-}
-
-/* The same for a lost segment. is_new: it is the first loss of a window. */
+/* Takes the window of the next acknowledgement, which lwIP then counts as a duplicate. */
 void
-lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new)
+lwip_sys_pcb_take_window(struct tcp_pcb *pcb, u16_t window)
+{
+  if (lwip_sys_failed == NULL) {
+    pcb->snd_wnd = SND_WND_SCALE(pcb, (tcpwnd_size_t)window);
+    pcb->snd_wnd_max = LWIP_MAX(pcb->snd_wnd_max, pcb->snd_wnd);
+  }
+}
+
+/* Retransmits the first unacknowledged segment. is_new: it is the first loss of a window. Does nothing after a timeout,
+ * because then lwIP sends everything again. For another loss, and if it is perhaps not lost, this restarts the timer, as
+ * tcp_rexmit_fast() does, and restores nrtx, which would make the next timeout longer. */
+void
+lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new, u8_t is_lost)
 {
   LWIP_SYS_ENTER();
-  if (!(pcb->flags & TF_RTO)) {
-    if (is_new) {
-      tcp_rexmit_fast(pcb);
-    } else if (probe(pcb)) {
-      tcp_set_flags(pcb, TF_INFR);
-    }
+  if (pcb->flags & TF_RTO) {
+    /* Nothing to do. */
+  } else if (is_new) {
+    tcp_rexmit_fast(pcb);
+  } else if (tcp_rexmit(pcb) == ERR_OK) {
+    pcb->rtime = 0;
+    pcb->nrtx--;
+    tcp_set_flags(pcb, is_lost ? TF_INFR : 0);
   }
   LWIP_SYS_LEAVE();
 }

@@ -69,16 +69,6 @@ struct lwip_sys_callbacks {
   err_t (*output)(void *link, const struct lwip_sys_slice *slices, size_t count, const struct pbuf *p);
 };
 
-/* The sequence numbers between which a segment is acceptable. */
-struct lwip_sys_edges {
-  /* The next byte from the peer, and the end of the receive window. */
-  u32_t rcv_nxt;
-  u32_t rcv_end;
-  /* The first byte that is not acknowledged, and the next one to send. */
-  u32_t snd_una;
-  u32_t snd_nxt;
-};
-
 /* Which repairs are on: 1 or 0. netstacks/src/repairs.rs describes them. */
 struct lwip_sys_repairs {
   u8_t one_ack_a_batch;
@@ -191,9 +181,9 @@ void lwip_sys_pcb_tick(struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb);
 size_t lwip_sys_block_len(size_t size);
 size_t lwip_sys_pcb_half_open_len(void);
-void lwip_sys_pcb_edges(const struct tcp_pcb *pcb, struct lwip_sys_edges *edges);
-u8_t lwip_sys_pcb_probe(struct tcp_pcb *pcb);
-void lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new);
+void lwip_sys_pcb_edges(const struct tcp_pcb *pcb, u32_t edges[5]);
+void lwip_sys_pcb_take_window(struct tcp_pcb *pcb, u16_t window);
+void lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new, u8_t is_lost);
 void lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len);
 err_t lwip_sys_pcb_flush(struct tcp_pcb *pcb);
 void lwip_sys_pcb_demand_ack(struct tcp_pcb *pcb);

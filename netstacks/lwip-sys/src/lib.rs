@@ -103,20 +103,6 @@ pub struct Endpoints {
     pub is_v6: u8,
 }
 
-/// The sequence numbers between which a segment is acceptable (RFC 9293, 3.4).
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Edges {
-    /// The next byte from the peer.
-    pub rcv_nxt: u32,
-    /// The end of the receive window.
-    pub rcv_end: u32,
-    /// The first byte that is not acknowledged.
-    pub snd_una: u32,
-    /// The next byte to send.
-    pub snd_nxt: u32,
-}
-
 /// A piece of a packet.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -292,13 +278,14 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_outstanding(pcb: *const TcpPcb) -> u8;
     /// How many bytes lwIP has for a half-open connection, for tests.
     pub safe fn lwip_sys_pcb_half_open_len() -> usize;
-    /// Writes the acceptable sequence numbers to `edges`.
-    pub fn lwip_sys_pcb_edges(pcb: *const TcpPcb, edges: *mut Edges);
-    /// Queues the first unacknowledged segment again; the next [`lwip_sys_pcb_flush`] sends it. Returns 0 if there is
-    /// none, or if it is already queued.
-    pub fn lwip_sys_pcb_probe(pcb: *mut TcpPcb) -> u8;
-    /// The same for a lost segment. Reduces the congestion window if `is_new` is not 0.
-    pub fn lwip_sys_pcb_retransmit(pcb: *mut TcpPcb, is_new: u8);
+    /// Writes the first byte that is not acknowledged, the next byte to send, the next byte from the peer, the end of the
+    /// receive window (RFC 9293, 3.4), and the peer's window as in a header.
+    pub fn lwip_sys_pcb_edges(pcb: *const TcpPcb, edges: *mut [u32; 5]);
+    /// Takes the peer's window from the next acknowledgement, which then is a duplicate for lwIP.
+    pub fn lwip_sys_pcb_take_window(pcb: *mut TcpPcb, window: u16);
+    /// Queues the first unacknowledged segment again; the next [`lwip_sys_pcb_flush`] sends it. Reduces the congestion
+    /// window if `is_new`, and unless lwIP has counted the duplicates too. If it `is_lost`, more of them do not.
+    pub fn lwip_sys_pcb_retransmit(pcb: *mut TcpPcb, is_new: u8, is_lost: u8);
     /// Opens the receive window again by `len` bytes that were read.
     pub fn lwip_sys_pcb_recved(pcb: *mut TcpPcb, len: usize);
     /// Sends what may be sent, and an acknowledgement if one is due.

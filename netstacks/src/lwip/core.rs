@@ -18,7 +18,7 @@ use platform::packet::Ipv4Fragment;
 use platform::{Checksum, Link, PacketBuffer};
 use tokio::time::Instant;
 
-use self::pcb::{edges, fill, retransmit};
+use self::pcb::{edges, fill, hear, retransmit};
 use super::flow::{Flow, Open, Patience};
 use super::output::Output;
 use super::pool::Pool;
@@ -26,7 +26,6 @@ use super::ring::Chunks;
 use crate::datagrams::Inbox;
 use crate::driven::isn::InitialNumbers;
 use crate::driven::{FlowId, Stage, Table, segment};
-use crate::recovery::Recovery;
 use crate::{Repair, Sink, Source, StackConfig};
 
 /// TIME-WAIT lasts two maximum segment lifetimes: 60 seconds, as on Linux (`TCP_TIMEWAIT_LEN`, `include/net/tcp.h`).
@@ -120,19 +119,13 @@ impl Core {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
             let known = segment.and_then(|segment| (*this).table.find(&segment.key));
-            let (mut pcb, mut lost, mut first, now) = (ptr::null_mut(), None, None, (*this).now);
-            let (mss, repairs) = ((*this).mss, (*this).config.repairs);
+            let (mut pcb, mut lost, now) = (ptr::null_mut(), None, (*this).now);
             if let Some(flow) = known
                 && let Some(connection) = (*this).table.get_mut(flow)
             {
                 pcb = connection.pcb;
-                if !pcb.is_null() {
-                    let recovery = match &mut connection.open {
-                        Some(open) => &mut open.recovery,
-                        // It may complete the handshake. Then it has the first window.
-                        None => first.insert(Recovery::new(mss, repairs)),
-                    };
-                    lost = recovery.on_packet(buffer.packet_mut(), &edges(pcb), now);
+                if let Some(open) = connection.open.as_mut().filter(|_| !pcb.is_null()) {
+                    lost = hear(pcb, &mut open.recovery, buffer.packet(), now);
                 }
             }
             (*this).gso_size = buffer.meta().gso_size;
@@ -145,11 +138,6 @@ impl Core {
                 && let Some(connection) = (*this).table.get_mut(flow)
             {
                 connection.heard(now);
-                if let Some(first) = first
-                    && let Some(open) = &mut connection.open
-                {
-                    open.recovery = first;
-                }
                 if let Some(lost) = lost
                     && !connection.pcb.is_null()
                 {
@@ -243,19 +231,17 @@ impl Core {
                 Self::wait(this, flow, pcb);
                 return true;
             }
-            if let Some(open) = (*this).open(flow)
-                && let Some(lost) = open.recovery.expire(&edges(pcb), now)
-            {
-                retransmit(pcb, lost);
-            }
             let is_done = lwip_sys::lwip_sys_pcb_flush(pcb) == ERR_OK;
             if !is_done {
                 (*this).demand(flow);
             }
-            if let Some(open) = (*this).open(flow)
-                && let Some(at) = open.recovery.deadline(&edges(pcb), now)
-            {
-                (*this).table.set_timer(flow, at);
+            match (*this).open(flow).map_or(Ok(None), |open| open.recovery.next(&edges(pcb), now)) {
+                Ok(None) => {}
+                Ok(Some(at)) => (*this).table.set_timer(flow, at),
+                Err(lost) => {
+                    retransmit(pcb, lost);
+                    (*this).demand(flow);
+                }
             }
             Self::lose_patience(this, flow);
             is_done

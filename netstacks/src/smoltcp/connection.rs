@@ -101,6 +101,8 @@ pub(super) struct Connection {
     /// Largest payload of a segment or super-packet to a peer that accepts segments of the full MTU, in bytes.
     pub(super) segment_len: usize,
     pub(super) recovery: Recovery,
+    /// The peer's window, as in the header of the last segment that smoltcp has accepted.
+    pub(super) peer_window: u16,
     /// A packet from the peer closed the socket: a RST, or the end of an orderly close.
     pub(super) reset: bool,
     /// The peer's FIN has arrived.
@@ -151,6 +153,7 @@ impl Connection {
             peer_scale: begun.peer_scale.unwrap_or(0),
             segment_len,
             recovery,
+            peer_window: 0,
             reset: false,
             peer_finished: false,
             fin: Fin::Open,
@@ -172,6 +175,7 @@ impl Connection {
             sent: self.numbers.sent,
             expected: self.peer_first.wrapping_add(received as u32),
             window_end: self.numbers.window_end,
+            peer_window: self.peer_window,
         }
     }
 
@@ -182,9 +186,10 @@ impl Connection {
         edges.unacknowledged.wrapping_sub((self.written + 1).min(largest_window) as u32)
     }
 
-    /// The peer's window, in bytes.
-    pub(super) fn peer_window(&self) -> usize {
-        usize::from(self.recovery.window()) << self.peer_scale
+    /// Whether the first segment in flight fits into the peer's window. smoltcp retransmits a whole super-packet, even if
+    /// it does not.
+    pub(super) fn is_first_within_window(&self) -> bool {
+        self.socket.send_queue().min(self.segment_len) <= usize::from(self.peer_window) << self.peer_scale
     }
 
     /// Whether the socket has carried so few bytes that a new connection may use it: its touched memory stays allocated.

@@ -34,10 +34,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         {
             left -= match self.table[flow] {
                 Place::HalfOpen(_) => self.send_syn_ack(flow, now),
-                Place::Open(_) => {
-                    self.retransmit_late(flow, now);
-                    self.send_due(flow, now, left.min(FLOW_PACKETS))
-                }
+                Place::Open(_) => self.send_due(flow, now, left.min(FLOW_PACKETS)),
             };
         }
         self.device.sender.settle()?;

@@ -4,10 +4,11 @@ use std::io;
 use std::slice;
 
 use lwip_sys::{ERR_OK, TCP_WRITE_FLAG_MORE, TcpPcb};
+use tokio::time::Instant;
 
 use crate::Source;
 use crate::lwip::ring::{Chunks, Ring};
-use crate::recovery::{Edges, Lost};
+use crate::recovery::{Edges, Lost, Recovery};
 
 /// The sequence numbers of a connection.
 ///
@@ -15,11 +16,33 @@ use crate::recovery::{Edges, Lost};
 ///
 /// The pcb is alive.
 pub(super) unsafe fn edges(pcb: *const TcpPcb) -> Edges {
-    let mut edges = lwip_sys::Edges::default();
+    let mut edges = [0; 5];
     // SAFETY: the caller's promise.
     unsafe { lwip_sys::lwip_sys_pcb_edges(pcb, &raw mut edges) };
-    let lwip_sys::Edges { rcv_nxt: expected, rcv_end: window_end, snd_una: unacknowledged, snd_nxt: sent } = edges;
-    Edges { unacknowledged, sent, expected, window_end }
+    let [unacknowledged, sent, expected, window_end, peer_window] = edges;
+    Edges { unacknowledged, sent, expected, window_end, peer_window: peer_window as u16 }
+}
+
+/// Handles a packet that lwIP gets next. Returns a reason if the first unacknowledged segment must then be
+/// retransmitted.
+///
+/// # Safety
+///
+/// The pcb is alive.
+pub(super) unsafe fn hear(
+    pcb: *mut TcpPcb,
+    recovery: &mut Recovery,
+    packet: &[u8],
+    now: Instant,
+) -> Option<Lost> {
+    // SAFETY: the caller's promise.
+    let edges = unsafe { edges(pcb) };
+    let segment = edges.accept(packet)?;
+    if recovery.is_duplicate(&segment, &edges) {
+        // SAFETY: the caller's promise.
+        unsafe { lwip_sys::lwip_sys_pcb_take_window(pcb, segment.window()) };
+    }
+    recovery.on_segment(&segment, &edges, now)
 }
 
 /// Queues the first unacknowledged segment again. The next flush sends it.
@@ -28,13 +51,8 @@ pub(super) unsafe fn edges(pcb: *const TcpPcb) -> Edges {
 ///
 /// The pcb is alive.
 pub(super) unsafe fn retransmit(pcb: *mut TcpPcb, lost: Lost) {
-    // SAFETY: the caller's promise. The calls only queue, and make no callback.
-    unsafe {
-        match lost {
-            Lost::Probe => drop(lwip_sys::lwip_sys_pcb_probe(pcb)),
-            Lost::New | Lost::Again => lwip_sys::lwip_sys_pcb_retransmit(pcb, u8::from(lost == Lost::New)),
-        }
-    }
+    // SAFETY: the caller's promise. The call only queues, and makes no callback.
+    unsafe { lwip_sys::lwip_sys_pcb_retransmit(pcb, u8::from(lost == Lost::New), u8::from(lost != Lost::Probe)) }
 }
 
 /// Takes at most `most` bytes from the source into the ring, and queues them in lwIP. Returns how many, or `None` if
