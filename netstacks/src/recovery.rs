@@ -114,15 +114,15 @@ struct Episode {
     has_sack: bool,
 }
 
-/// Why the first unacknowledged segment must be retransmitted.
+/// Why the first unacknowledged segment must be retransmitted. lwIP's glue has the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// A new loss. It reduces the congestion window. The stack may have counted the duplicates too.
-    New,
-    /// Another loss in the same window, or a lost retransmission.
-    Again,
     /// Perhaps no loss: no acknowledgement arrives.
-    Probe,
+    Probe = 0,
+    /// Another loss in the same window, or a lost retransmission.
+    Again = 1,
+    /// A new loss. It reduces the congestion window. The stack may have counted the duplicates too.
+    New = 2,
 }
 
 impl Recovery {
@@ -133,13 +133,18 @@ impl Recovery {
 
     /// Whether this is a duplicate acknowledgement (RFC 5681, 2; RFC 6675, 2).
     #[inline]
-    pub(crate) fn is_duplicate(&self, segment: &TcpSegment<'_>, edges: &Edges) -> bool {
+    fn is_duplicate(&self, segment: &TcpSegment<'_>, edges: &Edges) -> bool {
         segment.acknowledgement() == edges.unacknowledged
             && edges.unacknowledged != edges.sent
             && segment.flags() & FIN == 0
             && segment.payload().is_empty()
             && (segment.window() == edges.peer_window
                 || self.repairs.has(Repair::DuplicateAckWindow) && largest_block(segment) > 0)
+    }
+
+    /// Whether the last segment was a duplicate acknowledgement.
+    pub(crate) fn is_repeated(&self) -> bool {
+        self.duplicates > 0
     }
 
     /// Handles a segment that the stack accepts. Returns a reason if the first unacknowledged segment must be
@@ -223,11 +228,8 @@ impl Recovery {
     fn late_at(&self, edges: &Edges) -> Option<Instant> {
         let outstanding = edges.sent.wrapping_sub(edges.unacknowledged);
         let recovers = self.episode.is_some();
-        if outstanding == 0
-            || edges.peer_window == 0
-            || self.retries >= MAX_RETRIES
-            || !(recovers || self.repairs.has(Repair::TailLossProbe))
-        {
+        let waits = recovers || self.repairs.has(Repair::TailLossProbe);
+        if !waits || outstanding == 0 || edges.peer_window == 0 || self.retries >= MAX_RETRIES {
             return None;
         }
         // RFC 8985, 7.2 waits for a second if the round trip time is unknown. That is also the stack's own first timeout.

@@ -66,21 +66,19 @@ lwip_sys_pcb_take_window(struct tcp_pcb *pcb, u16_t window)
   }
 }
 
-/* Retransmits the first unacknowledged segment. is_new: it is the first loss of a window. Does nothing after a timeout,
- * because then lwIP sends everything again. For another loss, and if it is perhaps not lost, this restarts the timer, as
- * tcp_rexmit_fast() does, and restores nrtx, which would make the next timeout longer. */
+/* Retransmits the first unacknowledged segment, which is perhaps lost (0), lost after another one of its window (1), or
+ * the first loss of a window (2). Does nothing after a timeout, because then lwIP sends everything again. */
 void
-lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new, u8_t is_lost)
+lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t lost)
 {
   LWIP_SYS_ENTER();
-  if (pcb->flags & TF_RTO) {
-    /* Nothing to do. */
-  } else if (is_new) {
+  if (lost == 2 && !(pcb->flags & TF_RTO)) {
     tcp_rexmit_fast(pcb);
-  } else if (tcp_rexmit(pcb) == ERR_OK) {
+  } else if (!(pcb->flags & TF_RTO) && tcp_rexmit(pcb) == ERR_OK) {
+    /* As tcp_rexmit_fast() does. With its own nrtx, the next timeout would be longer. */
     pcb->rtime = 0;
     pcb->nrtx--;
-    tcp_set_flags(pcb, is_lost ? TF_INFR : 0);
+    tcp_set_flags(pcb, lost ? TF_INFR : 0);
   }
   LWIP_SYS_LEAVE();
 }

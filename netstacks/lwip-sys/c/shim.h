@@ -183,7 +183,7 @@ size_t lwip_sys_block_len(size_t size);
 size_t lwip_sys_pcb_half_open_len(void);
 void lwip_sys_pcb_edges(const struct tcp_pcb *pcb, u32_t edges[5]);
 void lwip_sys_pcb_take_window(struct tcp_pcb *pcb, u16_t window);
-void lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t is_new, u8_t is_lost);
+void lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t lost);
 void lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len);
 err_t lwip_sys_pcb_flush(struct tcp_pcb *pcb);
 void lwip_sys_pcb_demand_ack(struct tcp_pcb *pcb);

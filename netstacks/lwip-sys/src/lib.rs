@@ -283,9 +283,10 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_edges(pcb: *const TcpPcb, edges: *mut [u32; 5]);
     /// Takes the peer's window from the next acknowledgement, which then is a duplicate for lwIP.
     pub fn lwip_sys_pcb_take_window(pcb: *mut TcpPcb, window: u16);
-    /// Queues the first unacknowledged segment again; the next [`lwip_sys_pcb_flush`] sends it. Reduces the congestion
-    /// window if `is_new`, and unless lwIP has counted the duplicates too. If it `is_lost`, more of them do not.
-    pub fn lwip_sys_pcb_retransmit(pcb: *mut TcpPcb, is_new: u8, is_lost: u8);
+    /// Queues the first unacknowledged segment again; the next [`lwip_sys_pcb_flush`] sends it. `lost`: it is perhaps lost
+    /// (0), lost after another one of its window (1), or the first loss of a window (2), which reduces the congestion
+    /// window unless lwIP has done that.
+    pub fn lwip_sys_pcb_retransmit(pcb: *mut TcpPcb, lost: u8);
     /// Opens the receive window again by `len` bytes that were read.
     pub fn lwip_sys_pcb_recved(pcb: *mut TcpPcb, len: usize);
     /// Sends what may be sent, and an acknowledgement if one is due.

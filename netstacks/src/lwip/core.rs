@@ -18,7 +18,7 @@ use platform::packet::Ipv4Fragment;
 use platform::{Checksum, Link, PacketBuffer};
 use tokio::time::Instant;
 
-use self::pcb::{edges, fill, hear, retransmit};
+use self::pcb::{edges, fill};
 use super::flow::{Flow, Open, Patience};
 use super::output::Output;
 use super::pool::Pool;
@@ -125,7 +125,13 @@ impl Core {
             {
                 pcb = connection.pcb;
                 if let Some(open) = connection.open.as_mut().filter(|_| !pcb.is_null()) {
-                    lost = hear(pcb, &mut open.recovery, buffer.packet(), now);
+                    let edges = edges(pcb);
+                    if let Some(segment) = edges.accept(buffer.packet()) {
+                        lost = open.recovery.on_segment(&segment, &edges, now);
+                        if open.recovery.is_repeated() {
+                            lwip_sys::lwip_sys_pcb_take_window(pcb, segment.window());
+                        }
+                    }
                 }
             }
             (*this).gso_size = buffer.meta().gso_size;
@@ -141,7 +147,7 @@ impl Core {
                 if let Some(lost) = lost
                     && !connection.pcb.is_null()
                 {
-                    retransmit(connection.pcb, lost);
+                    lwip_sys::lwip_sys_pcb_retransmit(connection.pcb, lost as u8);
                 }
                 (*this).demand(flow);
             }
@@ -239,7 +245,7 @@ impl Core {
                 Ok(None) => {}
                 Ok(Some(at)) => (*this).table.set_timer(flow, at),
                 Err(lost) => {
-                    retransmit(pcb, lost);
+                    lwip_sys::lwip_sys_pcb_retransmit(pcb, lost as u8);
                     (*this).demand(flow);
                 }
             }

@@ -79,8 +79,7 @@ mod tests {
     use crate::FlowKey;
     use crate::mss_rewrite::tests::packet;
 
-    const EDGES: Edges =
-        Edges { unacknowledged: 100, sent: 200, expected: 1000, window_end: 1500, peer_window: 300 };
+    const EDGES: Edges = Edges { unacknowledged: 100, sent: 200, expected: 1000, window_end: 1500, peer_window: 300 };
 
     fn segment(flags: u8, sequence: u32, acknowledgement: u32, len: usize) -> Segment {
         let key = FlowKey { local: "10.0.0.2:80".parse().unwrap(), peer: "10.0.0.1:7".parse().unwrap() };

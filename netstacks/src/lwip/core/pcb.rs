@@ -4,11 +4,10 @@ use std::io;
 use std::slice;
 
 use lwip_sys::{ERR_OK, TCP_WRITE_FLAG_MORE, TcpPcb};
-use tokio::time::Instant;
 
 use crate::Source;
 use crate::lwip::ring::{Chunks, Ring};
-use crate::recovery::{Edges, Lost, Recovery};
+use crate::recovery::Edges;
 
 /// The sequence numbers of a connection.
 ///
@@ -21,38 +20,6 @@ pub(super) unsafe fn edges(pcb: *const TcpPcb) -> Edges {
     unsafe { lwip_sys::lwip_sys_pcb_edges(pcb, &raw mut edges) };
     let [unacknowledged, sent, expected, window_end, peer_window] = edges;
     Edges { unacknowledged, sent, expected, window_end, peer_window: peer_window as u16 }
-}
-
-/// Handles a packet that lwIP gets next. Returns a reason if the first unacknowledged segment must then be
-/// retransmitted.
-///
-/// # Safety
-///
-/// The pcb is alive.
-pub(super) unsafe fn hear(
-    pcb: *mut TcpPcb,
-    recovery: &mut Recovery,
-    packet: &[u8],
-    now: Instant,
-) -> Option<Lost> {
-    // SAFETY: the caller's promise.
-    let edges = unsafe { edges(pcb) };
-    let segment = edges.accept(packet)?;
-    if recovery.is_duplicate(&segment, &edges) {
-        // SAFETY: the caller's promise.
-        unsafe { lwip_sys::lwip_sys_pcb_take_window(pcb, segment.window()) };
-    }
-    recovery.on_segment(&segment, &edges, now)
-}
-
-/// Queues the first unacknowledged segment again. The next flush sends it.
-///
-/// # Safety
-///
-/// The pcb is alive.
-pub(super) unsafe fn retransmit(pcb: *mut TcpPcb, lost: Lost) {
-    // SAFETY: the caller's promise. The call only queues, and makes no callback.
-    unsafe { lwip_sys::lwip_sys_pcb_retransmit(pcb, u8::from(lost == Lost::New), u8::from(lost != Lost::Probe)) }
 }
 
 /// Takes at most `most` bytes from the source into the ring, and queues them in lwIP. Returns how many, or `None` if
