@@ -61,6 +61,17 @@ pub static METRICS: [Metric; 51] = [
     GBPS,
     REQUESTS,
     CONNECTIONS,
+    median("cores_per_gbit", "", "cores/Gbit", both_per_gbit)
+        .about("processor seconds of both sides for each Gbit of payload: the processors that 1 Gbps needs")
+        .of(has_bytes)
+        .written(Digits(4)),
+    median("subject_cores_per_gbit", "{subject}", "cores/Gbit", |sample| {
+        per_gbit(sample, sample.measured.cpu.subject_seconds)
+    })
+    .about("the subject's part of them")
+    .of(|cell| has_client(cell) && has_bytes(cell))
+    .written(Digits(4))
+    .only_cells(),
     median("bytes_per_connection", "memory each", "KiB", |sample| sample.measured.idle?.bytes_per_connection())
         .about(
             "memory that each connection or flow takes once a byte has crossed it each way, with its task of the server \
@@ -184,18 +195,6 @@ pub static METRICS: [Metric; 51] = [
     .of(has_requests)
     .written(Digits(1))
     .only_cells(),
-    median("client_cpu_seconds_per_gb", "{client}", "s/GB", |sample| per_gb(sample, sample.measured.cpu.client_seconds))
-        .about("the clients' CPU time for a gigabyte, 10⁹ bytes, of payload")
-        .of(|cell| has_client(cell) && has_bytes(cell))
-        .written(Digits(3))
-        .only_cells(),
-    median("subject_cpu_seconds_per_gb", "{subject}", "s/GB", |sample| {
-        per_gb(sample, sample.measured.cpu.subject_seconds)
-    })
-    .about("the subject's CPU time for a gigabyte of payload")
-    .of(has_bytes)
-    .written(Digits(3))
-    .only_cells(),
     median("rss_bytes", "mem. avg", "MB", |sample| Some(sample.measured.memory_bytes()?.average))
         .about("resident memory of the subject, in 10⁶ bytes, at the ends of the intervals")
         .of(is_carrier)
@@ -315,10 +314,16 @@ fn per_request(sample: &Sample, seconds: Option<f64>) -> Option<f64> {
     seconds.filter(|_| answered > 0).map(|seconds| seconds * 1e6 / answered as f64)
 }
 
-/// CPU seconds for each gigabyte, 10⁹ bytes, of payload.
-fn per_gb(sample: &Sample, seconds: Option<f64>) -> Option<f64> {
+/// CPU seconds of clients and subject for each Gbit, 10⁹ bits, of payload.
+fn both_per_gbit(sample: &Sample) -> Option<f64> {
+    let cpu = &sample.measured.cpu;
+    let of_clients = if has_client(&sample.cell) { cpu.client_seconds? } else { 0.0 };
+    per_gbit(sample, Some(of_clients + cpu.subject_seconds?))
+}
+
+fn per_gbit(sample: &Sample, seconds: Option<f64>) -> Option<f64> {
     let bytes = sample.measured.bytes;
-    seconds.filter(|_| bytes > 0).map(|seconds| seconds / (bytes as f64 / 1e9))
+    seconds.filter(|_| bytes > 0).map(|seconds| seconds / (bytes as f64 * 8.0 / 1e9))
 }
 
 fn program(sample: &Sample) -> Option<&ProgramFacts> {

@@ -5,7 +5,7 @@ use netstacks::StackKind;
 
 use super::published;
 use crate::measure::CellSummary;
-use crate::measure::metric::{METRICS, speed};
+use crate::measure::metric::speed;
 use crate::report::axis::{self, Axis};
 use crate::report::format;
 use crate::report::model::{self, Bar, Block, Chart, Group, Guide, Mark, Plot, Scale, Shape, Strokes};
@@ -132,10 +132,7 @@ pub(super) const fn mark_of(stack: StackKind) -> Mark {
     }
 }
 
-/// The time of a gigabyte at 1 Gbps, in seconds.
-const SECONDS_AT_ONE_GBPS: f64 = 8.0;
-
-/// CPU time against throughput: a mark for each main row that has both figures; `None` if none has.
+/// Processors for a Gbit against throughput: a mark for each main row that has both figures; `None` if none has.
 pub(super) fn cost(one: &Series) -> Option<Chart> {
     let rows = one.main_rows();
     let [client, subject] = format::sides(&axis::cells(rows.iter().copied()));
@@ -143,24 +140,22 @@ pub(super) fn cost(one: &Series) -> Option<Chart> {
     let has_place = |value: &f64| *value > 0.0 && value.is_finite();
     let points = rows.iter().filter_map(|row| {
         let gbps = row.estimate.map(|estimate| estimate.median).filter(has_place)?;
-        Some((gbps, cpu_per_gb(row).filter(has_place)?, mark(&row.cell)))
+        Some((gbps, row.figure("cores_per_gbit").filter(has_place)?, mark(&row.cell)))
     });
     let points: Vec<_> = points.collect();
-    let busy = points.iter().map(|(gbps, cost, _)| gbps * cost / SECONDS_AT_ONE_GBPS);
+    let busy = points.iter().map(|(gbps, cost, _)| gbps * cost);
     let (least, most) = (busy.clone().fold(f64::INFINITY, f64::min) / 2.0, busy.fold(0.0, f64::max) * 2.0);
     let cores = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0].into_iter().filter(|cores| (least..most).contains(cores));
-    let guides = cores.map(|cores| Guide {
-        product: SECONDS_AT_ONE_GBPS * cores,
-        name: format!("{cores} core{}", if cores > 1.0 { "s" } else { "" }),
-    });
+    let guides = cores
+        .map(|cores| Guide { product: cores, name: format!("{cores} core{}", if cores > 1.0 { "s" } else { "" }) });
     (!points.is_empty()).then(|| Chart {
-        label: "CPU seconds for a gigabyte against throughput, a mark for each cell".to_owned(),
+        label: "Processors for a Gbit against throughput, a mark for each cell".to_owned(),
         captions: vec![format!(
-            "CPU seconds of {client} and {subject} together for a gigabyte. Right and low is good. Both scales are \
+            "Processor seconds of {client} and {subject} together for a Gbit. Right and low is good. Both scales are \
              logarithmic; on a dashed line the number of busy processors is the same."
         )],
         legend: legend(&rows),
-        plot: Plot::Marks { names: [THROUGHPUT, "CPU seconds for a GB"], guides: guides.collect(), points },
+        plot: Plot::Marks { names: [THROUGHPUT, "cores for a Gbit"], guides: guides.collect(), points },
     })
 }
 
@@ -175,13 +170,6 @@ pub(super) fn legend(rows: &[&CellSummary]) -> Vec<(Mark, &'static str)> {
         Some((of, kind(cell)))
     });
     marks.collect()
-}
-
-/// CPU seconds of both sides for a gigabyte; `None` if one of them is unknown.
-fn cpu_per_gb(row: &CellSummary) -> Option<f64> {
-    let costs = ["client_cpu_seconds_per_gb", "subject_cpu_seconds_per_gb"];
-    let sides = METRICS.iter().filter(|metric| costs.contains(&metric.name) && (metric.exists)(&row.cell));
-    sides.map(|metric| row.figure(metric.name)).sum()
 }
 
 /// The times of a series' runs, and the name of their axis.
@@ -352,7 +340,7 @@ mod tests {
         unknown.measured.cpu.subject_seconds = Some(1.0);
         let series = Series::split("runs", &[known, unknown], &[]);
         let Plot::Marks { points, .. } = cost(&series[0]).unwrap().plot else { unreachable!() };
-        // 2.5 GB in two seconds.
-        assert!(matches!(points[..], [(_, cost, Mark::Square)] if (cost - 0.6).abs() < 1e-9));
+        // 20 Gbit in two seconds.
+        assert!(matches!(points[..], [(_, cost, Mark::Square)] if (cost - 0.075).abs() < 1e-9));
     }
 }
