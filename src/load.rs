@@ -31,7 +31,7 @@ use platform::TcpStatistics;
 
 use self::datagram::Flows;
 use self::engine::Client;
-use self::meter::Snapshot;
+use self::meter::{Cost, Snapshot};
 use self::request::{Exchange, Requested};
 use self::sockets::Sockets;
 use self::stream::{Direction, Finish, Stream};
@@ -58,8 +58,8 @@ pub(crate) struct Delivered {
     pub(crate) bytes: u64,
     /// The part of them that clients read.
     pub(crate) read_bytes: u64,
-    /// CPU time of the clients' threads, or of the other program, in the timed window.
-    pub(crate) cpu: Option<Duration>,
+    /// The cost of the clients' threads, or of the other program, in the timed window.
+    pub(crate) cost: Cost,
     /// Segments that the kernel retransmitted in the timed window.
     pub(crate) retransmits: Option<u64>,
     /// The first connection at the end of the window.

@@ -125,10 +125,10 @@ use self::profile::profiled;
 use self::runtime::runtime;
 use self::stack::{StackStarter, Start, StartedStack};
 use self::supervise::Outcome;
-use crate::load::meter::difference;
+use crate::load::meter::Cost;
 use crate::load::request::Requested;
 use crate::remedy::WithRemedy;
-use crate::sample::{CpuTime, Environment, Measurements, RequestFacts, Sample, TcpFacts};
+use crate::sample::{CpuTime, Environment, Measurements, RequestFacts, Sample, SwitchFacts, TcpFacts};
 use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, Protocol, RuntimeKind, Scenario, Subject, Verify};
 
 /// How long the runtime's threads may take to end.
@@ -382,10 +382,11 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
     let Outcome { delivered, usage, counters, .. } = outcome;
     let is_carried = scenario.subject.is_carrier() || scenario.subject.has_process();
     let has_own_load = scenario.generator == Generator::Own;
-    let (client_cpu, subject_cpu) = match (is_carried, has_own_load) {
-        (true, true) => (usage.own_cpu, usage.carrier_cpu),
-        (true, false) => (delivered.cpu, usage.carrier_cpu),
-        (false, _) => (delivered.cpu, difference(usage.own_cpu, delivered.cpu)),
+    let carrier = Cost { cpu: usage.carrier_cpu, switches: counters.carrier_switches };
+    let (client, subject) = match (is_carried, has_own_load) {
+        (true, true) => (usage.own, carrier),
+        (true, false) => (delivered.cost, carrier),
+        (false, _) => (delivered.cost, usage.own.since(delivered.cost)),
     };
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     let mut cell = Cell::of(scenario, device.as_ref().is_some_and(|device| device.offload));
@@ -409,7 +410,8 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
             Verify::Sample if warmup_bytes == 0 && scenario.workload.is_stream() => Verify::Off,
             verify => verify,
         },
-        cpu: CpuTime { client_seconds: seconds(client_cpu), subject_seconds: seconds(subject_cpu) },
+        cpu: CpuTime { client_seconds: seconds(client.cpu), subject_seconds: seconds(subject.cpu) },
+        switches: SwitchFacts { client: client.switches, subject: subject.switches },
         stolen_share: outcome.stolen_share,
         stopped_seconds: seconds(outcome.stopped),
         peak_rss_bytes: if is_carried { counters.carrier_peak_rss_bytes } else { platform::peak_rss_bytes() },

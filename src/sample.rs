@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use netstacks::Effective;
-use platform::{FaultCounts, PacketCounts};
+use platform::{FaultCounts, PacketCounts, Switches};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +88,9 @@ pub struct Measurements {
     pub verified: Verify,
     /// CPU time in the timed window.
     pub cpu: CpuTime,
+    /// Context switches in the timed window.
+    #[serde(default)]
+    pub switches: SwitchFacts,
     /// The share of all processors' time that the host of this virtual machine took in the timed window (steal):
     /// 0 to 1.
     pub stolen_share: Option<f64>,
@@ -160,6 +163,15 @@ pub struct CpuTime {
     /// Of the subject, and of the kernel's work on its behalf: all other threads of the process, or the process of
     /// the forwarder or proxy.
     pub subject_seconds: Option<f64>,
+}
+
+/// Context switches of the threads of both sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SwitchFacts {
+    /// Of the threads of [`CpuTime::client_seconds`].
+    pub client: Option<Switches>,
+    /// Of the threads of [`CpuTime::subject_seconds`]. Of another process, only threads that have not ended count.
+    pub subject: Option<Switches>,
 }
 
 /// Packets that crossed the link; a super-packet counts as one. With a forwarder they are the packets in the

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use clap::Parser;
 use netstacks::Effective;
-use platform::Class;
+use platform::{Class, Switches};
 use portable_atomic::AtomicU64;
 use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::Plan;
 use rust_tun_perf::run::{Executor, RunError};
 use rust_tun_perf::sample::{
-    CpuTime, DeviceFacts, Environment, Interval, Measurements, Packets, Program, Sample, Status,
+    CpuTime, DeviceFacts, Environment, Interval, Measurements, Packets, Program, Sample, Status, SwitchFacts,
 };
 use rust_tun_perf::scenario::{Cell, Forwarder, Mode, Scenario};
 use rust_tun_perf::{Console, Error, main_with};
@@ -33,6 +33,10 @@ impl Executor for Fixed {
             elapsed: Duration::from_nanos(1_600_000_001),
             verified: scenario.verify,
             cpu: CpuTime { client_seconds: Some(0.171), subject_seconds: Some(1.176) },
+            switches: SwitchFacts {
+                client: Some(Switches { waits: 19_752, preemptions: 10 }),
+                subject: Some(Switches { waits: 37_530, preemptions: 125 }),
+            },
             stolen_share: Some(0.0),
             stopped_seconds: Some(0.0),
             peak_rss_bytes: Some(21_434_368),
@@ -158,6 +162,7 @@ fn a_run_with_every_warning() {
 fn a_system_that_measures_little() {
     insta::assert_snapshot!(printed("-m writer --verify full", |sample| {
         sample.measured.cpu = CpuTime::default();
+        sample.measured.switches = SwitchFacts::default();
         sample.measured.peak_rss_bytes = None;
         sample.measured.retransmits = None;
         sample.measured.device_drops = None;

@@ -77,7 +77,9 @@ pub use socket::{
     set_socket_buffers, set_user_timeout, tcp_statistics, unsent,
 };
 pub use trace::{Trace, Traced};
-pub use usage::{cpu_of_process, cpu_of_thread, peak_rss_bytes, stolen_time, wakeups_of_process};
+pub use usage::{
+    Switches, cpu_of_process, cpu_of_thread, peak_rss_bytes, stolen_time, switches_of_process, switches_of_thread,
+};
 
 use sys::{Native, System};
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
+use crate::Switches;
 use crate::sys::{Native, System};
 
 /// How a process ended.
@@ -129,6 +130,11 @@ impl ProcessMeter {
         Native::condition_of(self.pid)
     }
 
+    /// The context switches of those of its threads that have not ended. `None` if the system does not report them.
+    pub fn switches(self) -> Option<Switches> {
+        Native::switches_of(self.pid)
+    }
+
     /// Whether any of its threads has something to do: it runs, is ready to, or is within a call of the kernel that nothing
     /// interrupts. A system that does not report it says no.
     pub fn is_busy(self) -> bool {
@@ -161,10 +167,8 @@ pub struct ProcessCondition {
     pub threads: u64,
     /// Its open files. `None` if the system does not report them.
     pub open_files: Option<u64>,
-    /// How often its threads have waited so far, which is how often they were woken up.
-    pub waits: u64,
-    /// How often the system has taken the processor from its threads so far.
-    pub preemptions: u64,
+    /// The context switches of its threads so far.
+    pub switches: Switches,
 }
 
 /// The processes in the network of the thread with this folder under `/proc`, other than this one. Empty if the system
@@ -216,9 +220,9 @@ mod tests {
         assert!(ProcessMeter::of(process::id()).is_busy());
         assert!(condition.open_files >= Some(3), "{condition:?}");
         let own = ProcessMeter::of(process::id());
-        let before = own.condition().unwrap().waits;
+        let before = own.switches().unwrap();
         thread::sleep(Duration::from_millis(1));
-        assert!(own.condition().unwrap().waits > before);
+        assert!(own.switches().unwrap().since(before).waits > 0);
         assert_eq!(processes_in(Path::new("/proc/0/task/0")), []);
     }
 

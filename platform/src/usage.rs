@@ -1,6 +1,10 @@
 //! CPU time and memory of this process.
 
+use std::iter::Sum;
+use std::ops::Add;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::sys::{Native, System};
 
@@ -22,9 +26,64 @@ pub fn cpu_of_thread() -> Option<Duration> {
     Native::cpu_of_thread()
 }
 
-/// How often the threads of this process have slept and woken up so far. `None` if the system does not report it.
-pub fn wakeups_of_process() -> Option<u64> {
-    Native::wakeups_of_process()
+/// How often threads have given up a processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
+pub struct Switches {
+    /// How often a thread has waited (voluntary context switches), which is how often it was woken up.
+    pub waits: u64,
+    /// How often the system has taken the processor from a thread (involuntary context switches).
+    pub preemptions: u64,
+}
+
+impl Switches {
+    /// The switches since `earlier`.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            waits: self.waits.saturating_sub(earlier.waits),
+            preemptions: self.preemptions.saturating_sub(earlier.preemptions),
+        }
+    }
+
+    /// Both kinds.
+    pub const fn all(self) -> u64 {
+        self.waits.saturating_add(self.preemptions)
+    }
+}
+
+impl Add for Switches {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            waits: self.waits.saturating_add(other.waits),
+            preemptions: self.preemptions.saturating_add(other.preemptions),
+        }
+    }
+}
+
+impl Sum for Switches {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
+}
+
+/// The context switches of all threads of this process so far. `None` if the system does not report them.
+///
+/// ```
+/// let before = platform::switches_of_process();
+/// // The work to measure.
+/// let made = platform::switches_of_process().zip(before).map(|(after, before)| after.since(before));
+/// println!("{made:?}");
+/// ```
+pub fn switches_of_process() -> Option<Switches> {
+    Native::switches_of_process()
+}
+
+/// The context switches of the calling thread so far. `None` if the system does not report them; only Linux does.
+pub fn switches_of_thread() -> Option<Switches> {
+    Native::switches_of_thread()
 }
 
 /// The largest resident set of this process so far, in bytes. `None` if the system does not report it.
@@ -54,6 +113,16 @@ mod tests {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
         assert!(cpu_of_process().unwrap() >= process + Duration::from_millis(20), "{sum}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_thread_that_sleeps_is_switched_and_so_is_its_process() {
+        let (process, thread) = (switches_of_process().unwrap(), switches_of_thread().unwrap());
+        (0..3).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
+        assert!(switches_of_thread().unwrap().since(thread).waits >= 3);
+        assert!(switches_of_process().unwrap().since(process).waits >= 3);
+        assert_eq!(process.since(process), Switches::default());
     }
 
     #[test]

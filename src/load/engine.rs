@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::error::LoadError;
-use super::meter::difference;
+use super::meter::Cost;
 use super::sockets::{Cancel, Sockets};
 use super::window::Window;
 
@@ -102,9 +102,9 @@ impl<S: Sockets> Engine<S> {
         platform::sharpen_timers();
         work.warm_up(self, window)?;
         window.wait()?;
-        let cpu = platform::cpu_of_thread();
+        let begun = Cost::of_thread();
         work.run(self, window)?;
-        window.end(difference(platform::cpu_of_thread(), cpu));
+        window.end(Cost::of_thread().since(begun));
         work.finish(self, window)?;
         // Sockets in memory send their last acknowledgements in a wait. The server may need them to end.
         let now = self.now();

@@ -1,9 +1,10 @@
 //! The readings at both ends of the timed window.
 
+use std::ops::Add;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use platform::{FaultCounter, PacketCounts, ProcessMeter, Traffic};
+use platform::{FaultCounter, PacketCounts, ProcessMeter, Switches, Traffic};
 
 use crate::sample::LinkFacts;
 
@@ -16,11 +17,47 @@ pub(crate) trait Meter: Send + Sync + 'static {
     fn counters(&self) -> Counters;
 }
 
-/// CPU time and memory at a moment. `None` is unknown.
+/// CPU time and context switches of threads, up to a moment or in a time. `None` is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) cpu: Option<Duration>,
+    pub(crate) switches: Option<Switches>,
+}
+
+impl Cost {
+    /// Of all threads of this process so far.
+    pub(crate) fn of_process() -> Self {
+        Self { cpu: platform::cpu_of_process(), switches: platform::switches_of_process() }
+    }
+
+    /// Of the calling thread so far.
+    pub(crate) fn of_thread() -> Self {
+        Self { cpu: platform::cpu_of_thread(), switches: platform::switches_of_thread() }
+    }
+
+    /// The part of it since `then`, or without the threads that cost `then`.
+    pub(crate) fn since(self, then: Self) -> Self {
+        let switches = self.switches.zip(then.switches).map(|(now, then)| now.since(then));
+        Self { cpu: difference(self.cpu, then.cpu), switches }
+    }
+}
+
+impl Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            cpu: self.cpu.zip(other.cpu).map(|(one, other)| one + other),
+            switches: self.switches.zip(other.switches).map(|(one, other)| one + other),
+        }
+    }
+}
+
+/// CPU time, context switches and memory at a moment. `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// CPU time of this process.
-    pub(crate) own_cpu: Option<Duration>,
+    /// Of this process.
+    pub(crate) own: Cost,
     /// CPU time of the carrier, if another process carries the bytes.
     pub(crate) carrier_cpu: Option<Duration>,
     /// The carrier's resident set at that moment, in bytes.
@@ -30,16 +67,12 @@ pub(crate) struct Usage {
 impl Usage {
     /// The usage of this process and of a carrier's process.
     pub(crate) fn with(carrier: ProcessMeter) -> Self {
-        Self { own_cpu: platform::cpu_of_process(), carrier_cpu: carrier.cpu(), carrier_rss_bytes: carrier.rss_bytes() }
+        Self { own: Cost::of_process(), carrier_cpu: carrier.cpu(), carrier_rss_bytes: carrier.rss_bytes() }
     }
 
-    /// The CPU time since `then`, and the current memory.
+    /// The cost since `then`, and the current memory.
     pub(crate) fn since(self, then: Self) -> Self {
-        Self {
-            own_cpu: difference(self.own_cpu, then.own_cpu),
-            carrier_cpu: difference(self.carrier_cpu, then.carrier_cpu),
-            ..self
-        }
+        Self { own: self.own.since(then.own), carrier_cpu: difference(self.carrier_cpu, then.carrier_cpu), ..self }
     }
 }
 
@@ -59,6 +92,8 @@ pub(crate) struct Counters {
     pub(crate) faults: Option<LinkFacts>,
     /// The carrier's largest resident set so far, in bytes.
     pub(crate) carrier_peak_rss_bytes: Option<u64>,
+    /// Context switches of the carrier. It takes a file for each thread to read them.
+    pub(crate) carrier_switches: Option<Switches>,
     /// CPU time of the SOCKS5 server, or of the far end of a tunnel.
     pub(crate) far_cpu: Option<Duration>,
 }
@@ -72,6 +107,7 @@ impl Counters {
             drops: counted(self.drops, then.drops),
             reordered: counted(self.reordered, then.reordered),
             faults: self.faults.zip(then.faults).map(|(now, then)| now.since(then)),
+            carrier_switches: self.carrier_switches.zip(then.carrier_switches).map(|(now, then)| now.since(then)),
             far_cpu: difference(self.far_cpu, then.far_cpu),
             ..self
         }
@@ -108,7 +144,7 @@ impl<D: Fn() -> Option<u64> + Send + Sync + 'static> LinkMeter<D> {
 
 impl<D: Fn() -> Option<u64> + Send + Sync + 'static> Meter for LinkMeter<D> {
     fn usage(&self) -> Usage {
-        Usage { own_cpu: platform::cpu_of_process(), ..Usage::default() }
+        Usage { own: Cost::of_process(), ..Usage::default() }
     }
 
     fn counters(&self) -> Counters {

@@ -1,12 +1,12 @@
-//! The timed window: the moment when all clients begin together, the moments when they end, and their CPU time.
+//! The timed window: the moment when all clients begin together, the moments when they end, and their cost.
 
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::Notify;
 
 use super::error::LoadError;
-use super::meter::{Meter, Snapshot, Usage};
+use super::meter::{Cost, Meter, Snapshot, Usage};
 
 /// Holds all client threads until each has done its warm-up. Takes a [`Snapshot`] when they begin, and when each ends.
 pub(crate) struct Window {
@@ -31,8 +31,8 @@ struct State {
 pub(crate) struct Ended {
     /// The moment when the last of them ended.
     pub(crate) end: Snapshot,
-    /// CPU time of all of them in the window.
-    pub(crate) cpu: Option<Duration>,
+    /// The cost of all of them in the window.
+    pub(crate) cost: Cost,
 }
 
 impl Window {
@@ -69,17 +69,14 @@ impl Window {
         if state.cancelled { Err(LoadError::Cancelled) } else { Ok(()) }
     }
 
-    /// Ends the window for a thread, which took this CPU time in it.
-    pub(crate) fn end(&self, cpu: Option<Duration>) {
+    /// Ends the window for a thread with this cost in it.
+    pub(crate) fn end(&self, cost: Cost) {
         let end = self.read();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let cpu = match state.ended {
-            Some(others) => others.cpu.zip(cpu).map(|(others, cpu)| others + cpu),
-            None => cpu,
-        };
+        let cost = state.ended.map_or(cost, |others| others.cost + cost);
         // Of two snapshots, the later one may have been read first.
         let end = state.ended.map_or(end, |others| if others.end.at > end.at { others.end } else { end });
-        state.ended = Some(Ended { end, cpu });
+        state.ended = Some(Ended { end, cost });
     }
 
     /// The end of the window so far.

@@ -10,7 +10,9 @@ use self::kinds::{
     has_bytes, has_client, has_idle, has_link, has_other_mode, has_requests, is_carrier, is_datagrams, is_other_mode,
     is_program, is_udp,
 };
-use crate::sample::{ProgramFacts, Sample, gbps};
+use platform::Switches;
+
+use crate::sample::{ProgramFacts, Sample, SwitchFacts, gbps};
 use crate::scenario::{Cell, Layer, Mode};
 
 use Written::{Digits, Kibibytes, Millions, Percent};
@@ -57,7 +59,7 @@ const CONNECTIONS: Metric =
         .better(Some(true));
 
 /// All figures, in the order of the columns of tables.
-pub static METRICS: [Metric; 51] = [
+pub static METRICS: [Metric; 57] = [
     GBPS,
     REQUESTS,
     CONNECTIONS,
@@ -171,6 +173,32 @@ pub static METRICS: [Metric; 51] = [
         .written(Digits(3))
         .only_samples()
         .text("cost", "{subject} {} of CPU time"),
+    median("client_wakeups_per_second", "{client} wake-ups", "/s", |sample| {
+        per_second(sample, sample.measured.switches.client?.waits)
+    })
+    .about("how often a thread of the clients was woken up; it had waited, a voluntary context switch")
+    .of(has_client)
+    .only_samples()
+    .text("switches", "{client} {}"),
+    median("client_preemptions_per_second", "{client} preemptions", "/s", |sample| {
+        per_second(sample, sample.measured.switches.client?.preemptions)
+    })
+    .about("how often the system took the processor from such a thread, an involuntary context switch")
+    .of(has_client)
+    .only_samples()
+    .text("switches", "forced {}"),
+    median("subject_wakeups_per_second", "{subject} wake-ups", "/s", |sample| {
+        per_second(sample, sample.measured.switches.subject?.waits)
+    })
+    .about("how often a thread of the subject was woken up")
+    .only_samples()
+    .text("switches", "{subject} {}"),
+    median("subject_preemptions_per_second", "{subject} preemptions", "/s", |sample| {
+        per_second(sample, sample.measured.switches.subject?.preemptions)
+    })
+    .about("how often the system took the processor from such a thread")
+    .only_samples()
+    .text("switches", "forced {}"),
     median("cpu_percent", "CPU avg", "%", |sample| Some(sample.measured.cpu_percent()?.average))
         .about("load of the subject on the processors, in percent of one, over the timed window")
         .of(is_carrier)
@@ -182,19 +210,30 @@ pub static METRICS: [Metric; 51] = [
         .written(Digits(1))
         .text("busy", "{} at most"),
     median("client_cpu_us_per_request", "{client}", "µs/req.", |sample| {
-        per_request(sample, sample.measured.cpu.client_seconds)
+        per_request(sample, microseconds(sample.measured.cpu.client_seconds))
     })
     .about("the clients' CPU time for a request, in microseconds")
     .of(has_requests)
     .written(Digits(1))
     .only_cells(),
     median("subject_cpu_us_per_request", "{subject}", "µs/req.", |sample| {
-        per_request(sample, sample.measured.cpu.subject_seconds)
+        per_request(sample, microseconds(sample.measured.cpu.subject_seconds))
     })
     .about("the subject's CPU time for a request, in microseconds")
     .of(has_requests)
     .written(Digits(1))
     .only_cells(),
+    median("switches_per_request", "", "switches/req.", |sample| per_request(sample, switches(sample, Switches::all)))
+        .about("context switches of both sides for a request: a thread waited, or the system took its processor")
+        .of(has_requests)
+        .written(Digits(2)),
+    median("wakeups_per_request", "", "wake-ups/req.", |sample| {
+        per_request(sample, switches(sample, |switches| switches.waits))
+    })
+    .about("those of them in which a thread waited and was woken up later")
+    .of(has_requests)
+    .written(Digits(2))
+    .only_samples(),
     median("rss_bytes", "mem. avg", "MB", |sample| Some(sample.measured.memory_bytes()?.average))
         .about("resident memory of the subject, in 10⁶ bytes, at the ends of the intervals")
         .of(is_carrier)
@@ -308,10 +347,20 @@ fn failed_requests(sample: &Sample) -> Option<f64> {
     Some(sample.measured.requests.as_ref()?.errors.values().sum::<u64>() as f64)
 }
 
-/// CPU seconds as microseconds for each answered request.
-fn per_request(sample: &Sample, seconds: Option<f64>) -> Option<f64> {
+/// A sum for each answered request.
+fn per_request(sample: &Sample, sum: Option<f64>) -> Option<f64> {
     let answered = sample.measured.requests.as_ref()?.answered;
-    seconds.filter(|_| answered > 0).map(|seconds| seconds * 1e6 / answered as f64)
+    sum.filter(|_| answered > 0).map(|sum| sum / answered as f64)
+}
+
+fn microseconds(seconds: Option<f64>) -> Option<f64> {
+    seconds.map(|seconds| seconds * 1e6)
+}
+
+/// Context switches of both sides; the function chooses the kinds.
+fn switches(sample: &Sample, kinds: fn(Switches) -> u64) -> Option<f64> {
+    let SwitchFacts { client, subject } = sample.measured.switches;
+    Some(kinds(client? + subject?) as f64)
 }
 
 /// CPU seconds of clients and subject for each Gbit, 10⁹ bits, of payload.

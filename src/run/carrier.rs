@@ -263,7 +263,11 @@ impl<F: Fn() -> Counters + Send + Sync + 'static> Meter for CarrierMeter<F> {
 
     fn counters(&self) -> Counters {
         let counters = (self.count)();
-        Counters { carrier_peak_rss_bytes: self.process.peak_rss_bytes(), ..counters }
+        Counters {
+            carrier_peak_rss_bytes: self.process.peak_rss_bytes(),
+            carrier_switches: self.process.switches(),
+            ..counters
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpSegment, flags};
-use platform::{Checksum, Class, Counted, Link, PacketBuffer, PacketMeta, TcpStatistics};
+use platform::{Checksum, Class, Counted, Link, PacketBuffer, PacketMeta, Switches, TcpStatistics};
 
 use super::error::RunError;
 use super::failure::Failure;
@@ -29,7 +29,7 @@ use super::server_side::ServerSide;
 use super::tun;
 use crate::load::Load;
 use crate::load::error::LoadError;
-use crate::load::meter::LinkMeter;
+use crate::load::meter::{Cost, LinkMeter};
 use crate::load::stream::{Finish, Phase, Stream};
 use crate::load::window::Window;
 use crate::remedy::WithRemedy;
@@ -147,7 +147,7 @@ impl<L: Link> Shuttle<L> {
             Amount::Time { .. } => Goal::Time { begin: Instant::now() },
         };
         self.turn_to(goal, Phase::Timed, stream).await?;
-        window.end(Some(Duration::ZERO));
+        window.end(Cost { cpu: Some(Duration::ZERO), switches: Some(Switches::default()) });
         let bytes = self.back - stream.warmup_bytes;
         stream.finish(&Finish { bytes, retransmits: None, tcp: TcpStatistics::default() });
         self.turn_to(Goal::None, Phase::Drain, stream).await

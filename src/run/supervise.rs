@@ -17,7 +17,7 @@ use super::server_side::ServerSide;
 use super::stopped::{self, Gap, StopWatcher};
 use super::thirds::Readings;
 use crate::load::engine::Client;
-use crate::load::meter::{Counters, Snapshot, Usage, difference};
+use crate::load::meter::{Cost, Counters, Snapshot, Usage, difference};
 use crate::load::sockets::Cancel;
 use crate::load::window::Window;
 use crate::load::{Delivered, Load};
@@ -128,7 +128,7 @@ impl Supervisor {
         drop(connections);
         let gaps = watcher.map(StopWatcher::finish);
         let verdict = verdict?.and(ended);
-        Ok(self.outcome(verdict, failed_at, records, gaps.as_deref()))
+        Ok(self.outcome(verdict, failed_at.as_ref(), records, gaps.as_deref()))
     }
 
     fn start(&self, clients: Vec<Client>, report: &Reporter, threads: &mut Threads) -> Result<(), RunError> {
@@ -239,7 +239,7 @@ impl Supervisor {
     fn outcome(
         self,
         verdict: Result<(), Failure>,
-        failed_at: Option<Snapshot>,
+        failed_at: Option<&Snapshot>,
         mut records: Records,
         gaps: Option<&[Gap]>,
     ) -> Outcome {
@@ -250,13 +250,14 @@ impl Supervisor {
         };
         if status != Status::Ok {
             // Perhaps not all clients have ended.
-            delivered = Delivered { bytes: self.load.timed_bytes(), cpu: None, retransmits: None, ..delivered };
+            delivered =
+                Delivered { bytes: self.load.timed_bytes(), cost: Cost::default(), retransmits: None, ..delivered };
         }
         let ended = self.window.ended();
-        if let Some(ended) = ended.filter(|_| status == Status::Ok && delivered.cpu.is_none()) {
-            delivered.cpu = ended.cpu;
+        if let Some(ended) = ended.filter(|_| status == Status::Ok && delivered.cost == Cost::default()) {
+            delivered.cost = ended.cost;
         }
-        let end = failed_at.or(delivered.end).or(ended.map(|ended| ended.end));
+        let end = failed_at.copied().or(delivered.end).or(ended.map(|ended| ended.end));
         let window = self.window.opened().zip(end).map(|(begin, end)| Timed { begin, end });
         let mut elapsed = window.map_or(Duration::ZERO, Timed::length);
         if let Some(clock) = delivered.clock.as_ref().filter(|_| status == Status::Ok) {
@@ -287,7 +288,7 @@ impl Supervisor {
 }
 
 /// Of a run that has failed before its window, the faults of the link may be the reason.
-fn before_the_window(failed_at: Option<Snapshot>) -> Counters {
+fn before_the_window(failed_at: Option<&Snapshot>) -> Counters {
     Counters { faults: failed_at.and_then(|read| read.counters.faults), ..Counters::default() }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use platform::Switches;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -94,10 +95,9 @@ pub struct ProcessFacts {
     pub threads: u64,
     /// Their open files.
     pub open_files: Option<u64>,
-    /// How often their threads have waited since they started, which is how often they were woken up.
-    pub waits: u64,
-    /// How often the system has taken the processor from their threads since they started.
-    pub preemptions: u64,
+    /// The context switches of their threads since these started.
+    #[serde(flatten)]
+    pub switches: Switches,
 }
 
 /// The datagrams of a run: those of the payload, or requests and their responses.

@@ -11,7 +11,8 @@ use rand_chacha::ChaCha8Rng;
 use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::Plan;
 use rust_tun_perf::sample::{
-    CpuTime, DeviceFacts, Environment, Head, Interval, Measurements, Packets, Program, Sample, Status, line,
+    CpuTime, DeviceFacts, Environment, Head, Interval, Measurements, Packets, Program, Sample, Status, SwitchFacts,
+    line,
 };
 use rust_tun_perf::scenario::{
     Cell, Conditions, Generator, Layer, Mode, RuntimeKind, Scenario, Subject, Verify, Workload,
@@ -238,6 +239,7 @@ fn measured(cell: &Cell, gbps: f64) -> Measurements {
         elapsed,
         verified: Verify::Sample,
         cpu: CpuTime { client_seconds: kernel.then_some(0.62), subject_seconds: Some(0.97) },
+        switches: SwitchFacts::default(),
         stolen_share: Some(0.0),
         stopped_seconds: Some(0.0),
         peak_rss_bytes: Some(11 << 20),

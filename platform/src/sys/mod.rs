@@ -18,7 +18,7 @@ use crate::check::Check;
 use crate::connection::{Received, TcpStatistics};
 use crate::{
     Adopted, DropCounter, Error, Feature, Interface, InterfaceCounts, Link, Loopback, Namespace, ProcessCondition,
-    ProcessEnd, TunConfig,
+    ProcessEnd, Switches, TunConfig,
 };
 
 #[cfg(target_os = "linux")]
@@ -241,7 +241,15 @@ pub(crate) trait System {
         None
     }
 
-    fn wakeups_of_process() -> Option<u64> {
+    fn switches_of(_process: u32) -> Option<Switches> {
+        None
+    }
+
+    fn switches_of_process() -> Option<Switches> {
+        None
+    }
+
+    fn switches_of_thread() -> Option<Switches> {
         None
     }
 

@@ -23,7 +23,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tun_rs::BorrowedSyncDevice;
 
 use super::Interrupts;
-use crate::ProcessEnd;
+use crate::{ProcessEnd, Switches};
 
 /// Raises the limit on open files as far as the system allows.
 pub(super) fn allow_open_files(wanted: u64) {
@@ -37,9 +37,11 @@ pub(super) fn allow_open_files(wanted: u64) {
     }
 }
 
-/// `getrusage(2)`: the voluntary context switches.
-pub(super) fn wakeups_of_process() -> Option<u64> {
-    u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.voluntary_context_switches()).ok()
+/// `getrusage(2)`.
+pub(super) fn switches(who: UsageWho) -> Option<Switches> {
+    let usage = getrusage(who).ok()?;
+    let [waits, preemptions] = [usage.voluntary_context_switches(), usage.involuntary_context_switches()];
+    Some(Switches { waits: waits.try_into().ok()?, preemptions: preemptions.try_into().ok()? })
 }
 
 /// A non-blocking descriptor that is registered with the reactor of the current tokio runtime.

@@ -14,7 +14,7 @@ use platform::{Child, Class, ProcessEnd};
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
-use crate::load::meter::Meter;
+use crate::load::meter::{Cost, Meter};
 use crate::load::sockets::kernel;
 use crate::load::window::Window;
 use crate::load::{Clock, Delivered, Load};
@@ -189,10 +189,11 @@ impl Report {
             Some((Duration::try_from_secs_f64(part.sum.end).ok()?, bytes))
         });
         let percent = end.cpu_utilization_percent.map(|cpu| cpu.host_total + cpu.remote_total);
+        let cpu = percent.and_then(|percent| Duration::try_from_secs_f64(percent / 100.0 * seconds).ok());
         Ok(Delivered {
             bytes: received.bytes.checked_add(read_bytes).ok_or_else(none)?,
             read_bytes,
-            cpu: percent.and_then(|percent| Duration::try_from_secs_f64(percent / 100.0 * seconds).ok()),
+            cost: Cost { cpu, ..Cost::default() },
             retransmits: (!sent.is_empty())
                 .then(|| sent.iter().try_fold(0_u64, |all, sum| all.checked_add(sum.retransmits?)))
                 .flatten(),

@@ -9,7 +9,7 @@ use platform::{FaultCounter, ProcessMeter};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use crate::load::meter::{Counters, Meter, Usage};
+use crate::load::meter::{Cost, Counters, Meter, Usage};
 use crate::sample::ProcessFacts;
 
 /// Most memory of a program, in bytes.
@@ -77,8 +77,7 @@ impl Residents {
             pss_bytes: conditions.iter().map(|one| one.pss_bytes).sum(),
             threads: conditions.iter().map(|one| one.threads).sum(),
             open_files: conditions.iter().map(|one| one.open_files).sum(),
-            waits: conditions.iter().map(|one| one.waits).sum(),
-            preemptions: conditions.iter().map(|one| one.preemptions).sum(),
+            switches: conditions.iter().map(|one| one.switches).sum(),
         }
     }
 
@@ -154,7 +153,7 @@ pub(super) struct ProgramMeter {
 impl Meter for ProgramMeter {
     fn usage(&self) -> Usage {
         Usage {
-            own_cpu: platform::cpu_of_process(),
+            own: Cost::of_process(),
             carrier_cpu: self.residents.as_ref().map(|residents| residents.cpu()),
             carrier_rss_bytes: self.residents.as_ref().map(|residents| residents.rss_bytes()),
         }
@@ -175,6 +174,7 @@ impl Meter for ProgramMeter {
         };
         let Some(residents) = &self.residents else { return counters };
         let peaks = residents.known().into_iter().filter_map(ProcessMeter::peak_rss_bytes);
-        Counters { carrier_peak_rss_bytes: Some(peaks.sum()), ..counters }
+        let carrier_switches = Some(residents.read().switches);
+        Counters { carrier_peak_rss_bytes: Some(peaks.sum()), carrier_switches, ..counters }
     }
 }

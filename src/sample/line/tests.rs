@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use clap::Parser;
 use netstacks::{Effective, Repairs, StackCongestion, StackKind};
+use platform::Switches;
 use rand::RngExt;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
 use super::super::{
-    CpuTime, DatagramFacts, DeviceFacts, Interval, Latency, LinkFacts, Packets, Program, RequestFacts, Status, TcpFacts,
+    CpuTime, DatagramFacts, DeviceFacts, Interval, Latency, LinkFacts, Packets, Program, RequestFacts, Status,
+    SwitchFacts, TcpFacts,
 };
 use super::*;
 use crate::scenario::{Conditions, Datagrams, Generator, Mode, Requests, RuntimeKind, Subject, Verify, Workload};
@@ -70,6 +72,10 @@ pub(in crate::sample) fn sample() -> Sample {
             elapsed: Duration::from_nanos(179_321_123),
             verified: Verify::Full,
             cpu: CpuTime { client_seconds: Some(0.171), subject_seconds: Some(0.1 + 0.2) },
+            switches: SwitchFacts {
+                client: Some(Switches { waits: 12_345, preemptions: 6 }),
+                subject: Some(Switches { waits: 23_456, preemptions: 78 }),
+            },
             stolen_share: Some(0.012),
             stopped_seconds: Some(0.0),
             peak_rss_bytes: Some(21_434_368),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Poll};
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::resource::UsageWho;
 use nix::sys::signal::Signal;
 use socket2::Socket;
 
@@ -35,7 +36,8 @@ use super::{System, program_on_disk};
 use crate::doctor::Check;
 use crate::socket::Received;
 use crate::{
-    Adopted, Error, Interface, InterfaceCounts, Loopback, Namespace, ProcessCondition, ProcessEnd, TcpStatistics,
+    Adopted, Error, Interface, InterfaceCounts, Loopback, Namespace, ProcessCondition, ProcessEnd, Switches,
+    TcpStatistics,
 };
 
 /// From this size on, a buffer is the system's again when it is freed. It is glibc's default, which glibc itself raises
@@ -253,8 +255,16 @@ impl System for Linux {
         let _as_they_are = nix::sys::prctl::set_timerslack(1);
     }
 
-    fn wakeups_of_process() -> Option<u64> {
-        unix::wakeups_of_process()
+    fn switches_of(process: u32) -> Option<Switches> {
+        process::switches_of(process)
+    }
+
+    fn switches_of_process() -> Option<Switches> {
+        unix::switches(UsageWho::RUSAGE_SELF)
+    }
+
+    fn switches_of_thread() -> Option<Switches> {
+        unix::switches(UsageWho::RUSAGE_THREAD)
     }
 
     fn cpu_of_thread() -> Option<Duration> {

@@ -17,7 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, getpid, getppid, gettid, sysconf};
 
-use crate::ProcessCondition;
+use crate::{ProcessCondition, Switches};
 
 /// The flag of a process that is about to end (`include/linux/sched.h`).
 const PF_EXITING: u64 = 0x4;
@@ -99,10 +99,6 @@ pub(super) fn processes_in(thread: &Path) -> Vec<u32> {
 /// all threads (`proc_pid_status(5)`).
 pub(super) fn condition_of(process: u32) -> Option<ProcessCondition> {
     let folder = PathBuf::from(format!("/proc/{process}"));
-    let number = |text: &str, name: &str| {
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        value.trim().trim_end_matches(" kB").parse::<u64>().ok()
-    };
     let pss = fs::read_to_string(folder.join("smaps_rollup")).ok().and_then(|text| number(&text, "Pss"));
     let mut condition = ProcessCondition {
         pss_bytes: pss.map(|kibibytes| kibibytes * 1024),
@@ -111,10 +107,26 @@ pub(super) fn condition_of(process: u32) -> Option<ProcessCondition> {
     };
     for status in thread_statuses(&folder)? {
         condition.threads += 1;
-        condition.waits += number(&status, "voluntary_ctxt_switches").unwrap_or_default();
-        condition.preemptions += number(&status, "nonvoluntary_ctxt_switches").unwrap_or_default();
+        condition.switches = condition.switches + switches_in(&status);
     }
     Some(condition)
+}
+
+/// The context switches of all threads that have not ended.
+pub(super) fn switches_of(process: u32) -> Option<Switches> {
+    Some(thread_statuses(Path::new(&format!("/proc/{process}")))?.map(|status| switches_in(&status)).sum())
+}
+
+/// The context switches in the status of a thread.
+fn switches_in(status: &str) -> Switches {
+    let count = |name| number(status, name).unwrap_or_default();
+    Switches { waits: count("voluntary_ctxt_switches"), preemptions: count("nonvoluntary_ctxt_switches") }
+}
+
+/// The number in a line of `/proc`, with this name and a colon before it.
+fn number(text: &str, name: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    value.trim().trim_end_matches(" kB").parse().ok()
 }
 
 /// Whether a thread runs or is ready to (R), or waits without interruption (D).

@@ -24,8 +24,8 @@ use super::{System, Tun};
 use crate::doctor::{Check, Verdict};
 use crate::utun::{BATCH, Calls, FAMILY_LEN, Packets, Slot};
 use crate::{
-    Capabilities, Cause, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics,
-    TunConfig,
+    Capabilities, Cause, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, Switches,
+    TcpStatistics, TunConfig,
 };
 
 /// `UTUN_OPT_MAX_PENDING_PACKETS` of XNU's `bsd/net/if_utun.h`. libc does not have it.
@@ -98,8 +98,8 @@ impl System for MacOs {
         unix::allow_open_files(wanted);
     }
 
-    fn wakeups_of_process() -> Option<u64> {
-        unix::wakeups_of_process()
+    fn switches_of_process() -> Option<Switches> {
+        unix::switches(UsageWho::RUSAGE_SELF)
     }
 
     fn cpu_of_thread() -> Option<Duration> {

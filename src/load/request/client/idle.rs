@@ -71,13 +71,13 @@ impl Requester {
 
     /// Holds the connections open for the time of the window.
     pub(super) fn hold_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
-        // The wakeups of another process are not known.
+        // The process of a carrier is another one.
         let is_carried = window.usage().carrier_rss_bytes.is_some();
-        let wakeups = || platform::wakeups_of_process().filter(|_| !is_carried);
-        let slept = wakeups();
+        let switches = || platform::switches_of_process().filter(|_| !is_carried);
+        let begun = switches();
         self.idle_facts.rss_open_bytes = rss_bytes(window);
         engine.turn_until(self, engine.now() + self.exchange.time, |_, _| false)?;
-        self.idle_facts.wakeups = slept.and_then(|slept| Some(wakeups()? - slept));
+        self.idle_facts.wakeups = begun.and_then(|begun| Some(switches()?.since(begun).waits));
         Ok(())
     }
 

@@ -36,7 +36,7 @@ fn the_bytes_that_were_received_count() {
     let delivered = report.delivered(Some(Mode::Writer)).unwrap();
     assert_eq!((delivered.bytes, delivered.read_bytes, delivered.retransmits), (1200, 0, Some(2)));
     assert_eq!(delivered.clock.as_ref().unwrap().elapsed, Duration::from_millis(2500));
-    assert_eq!(delivered.cpu, Some(Duration::from_millis(1250)));
+    assert_eq!(delivered.cost.cpu, Some(Duration::from_millis(1250)));
     assert_eq!(ends(&delivered), [(1000, 600), (2000, 700)]);
 }
 
@@ -77,7 +77,7 @@ fn a_figure_that_is_not_reported_is_unknown() {
     let without = |end: &str| report(&[], end).delivered(Some(Mode::Writer));
     assert!(without("\"sum_sent\": null").unwrap_err().detail.contains("received"));
     let delivered = without(&format!("\"sum_received\": {}", sum(1.0, 9, None))).unwrap();
-    assert_eq!((delivered.retransmits, delivered.cpu), (None, None));
+    assert_eq!((delivered.retransmits, delivered.cost.cpu), (None, None));
     assert_eq!(ends(&delivered), []);
     let one_way = report(&[], &format!("\"sum_received\": {}", sum(1.0, 9, None)));
     assert!(one_way.delivered(Some(Mode::Both)).is_err());
