@@ -9,6 +9,7 @@ mod conform;
 mod devices;
 mod forward;
 mod matrix;
+mod pin;
 mod profile;
 mod proxy;
 

@@ -226,7 +226,7 @@ fn execute(
     profiled(&title, profile, Sample::is_ok, || {
         let started = SystemTime::now();
         let network = enter_network(scenario)?;
-        let runtime = probe(scenario).and_then(|()| runtime(runtime_kind(scenario))).map_err(|source| {
+        let runtime = probe(scenario).and_then(|()| runtime(runtime_kind(scenario), scenario.pin.as_ref())).map_err(|source| {
             platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
                 .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
         })?;

@@ -7,6 +7,7 @@
 mod cell;
 mod conditions;
 mod forwarder;
+mod pin;
 mod subject;
 mod workload;
 
@@ -28,6 +29,7 @@ pub use self::cell::Cell;
 pub(crate) use self::cell::si;
 pub use self::conditions::{Conditions, Outage};
 pub use self::forwarder::{Forwarder, ROWS};
+pub use self::pin::Processors;
 pub use self::subject::{Layer, Subject};
 pub use self::workload::{Datagrams, Mode, Protocol, Requests, Workload};
 
@@ -98,6 +100,9 @@ pub struct Scenario {
     /// Threads of the clients; `None` for one, or for as many as there are streams, up to the processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_threads: Option<NonZeroU16>,
+    /// The processors of the client threads and of the workers; `None` for the system's choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin: Option<Processors>,
     /// Most bits of payload a second to send in each direction; `None` for no limit, and with [`Workload::Datagrams`]
     /// for a search for the highest rate that arrives.
     #[serde(default, skip_serializing_if = "Option::is_none")]

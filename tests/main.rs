@@ -61,6 +61,8 @@ mod matrix;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod misbehave;
 mod pages;
+#[cfg(target_os = "linux")]
+mod pin;
 #[cfg(all(unix, feature = "smoltcp"))]
 mod process;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]

@@ -63,6 +63,21 @@ pub fn sharpen_timers() {
     Native::sharpen_timers();
 }
 
+/// The processors that the calling thread may use, by their numbers. `None` if the system does not report them; only Linux
+/// does.
+pub fn processors() -> Option<Vec<u16>> {
+    Native::processors()
+}
+
+/// Keeps the calling thread, and the threads and processes that it starts, on one processor.
+///
+/// # Errors
+///
+/// The thread may not use this processor, or the system is not Linux.
+pub fn pin_thread(processor: u16) -> io::Result<()> {
+    Native::pin_thread(processor)
+}
+
 /// Makes the system kill this process when its parent process ends for any reason. `parent` is the process ID of the
 /// process that ordered the start of this one. Returns `false` if that process has already ended. Call it in the main
 /// thread, before there is another thread. Systems other than Linux do nothing and return `true`.

@@ -10,7 +10,7 @@ use platform::Offload;
 use super::list::{List, Names, One, names, number, of, one};
 use super::{Switch, values};
 use crate::program::{Profile, Upstream};
-use crate::scenario::{Layer, MIN_MTU, Mode, Outage, Protocol, RuntimeName, Verify};
+use crate::scenario::{Layer, MIN_MTU, Mode, Outage, Processors, Protocol, RuntimeName, Verify};
 
 /// The heading of the conditions.
 const LINK: &str = "Conditions of the link between device and stack, or between both networks of a program, each way";
@@ -73,6 +73,11 @@ pub struct Axes {
     /// Threads of the clients, to 64 [default: 1; streams: one for each, up to the processors]
     #[arg(long, value_name = "N", value_parser = of(number(1..=64_u16)), hide_short_help = true)]
     pub client_threads: Option<List<u16>>,
+
+    /// Keep each thread on one of these processors, such as 0,1 or 0-3: clients take them from the front in turn, workers of
+    /// the runtime from the back. Repeat the option for more values. Only on Linux [default: the system chooses]
+    #[arg(long, value_name = "CPUS", value_parser = one(str::parse::<Processors>), hide_short_help = true)]
+    pub pin: Vec<List<Processors>>,
 
     /// IPv6 instead of IPv4, which needs an MTU of at least 1280; all for both
     #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_missing_value = "on",

@@ -54,6 +54,16 @@ impl Client {
         });
         Self { deliver, cancel }
     }
+
+    /// The same client on one processor.
+    pub(crate) fn pinned(self, processor: u16) -> Self {
+        let Self { deliver, cancel } = self;
+        let deliver: Deliver = Box::new(move |window| match platform::pin_thread(processor) {
+            Ok(()) => deliver(window),
+            Err(source) => (Box::new(()), Err(LoadError::io("stay on a processor")(source))),
+        });
+        Self { deliver, cancel }
+    }
 }
 
 /// The work of a client thread on its sockets, which have numbers from 0.

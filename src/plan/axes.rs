@@ -120,6 +120,11 @@ impl Kind {
         self.layer != Layer::Program
     }
 
+    /// Whether the subject's threads are of this program.
+    fn has_own_threads(&self) -> bool {
+        self.is_own() && !self.stack.is_some_and(StackKind::is_process)
+    }
+
     fn has_client(&self) -> bool {
         self.layer != Layer::Device
     }
@@ -212,6 +217,8 @@ axes! {
         => |run| unless(1, run.parallel.get());
     Free client_threads "--client-threads": Kind::has_client_threads, "idle connections have one thread, and the layer device has no client"
         => |run| run.client_threads.map(text);
+    Free pin "--pin": Kind::has_own_threads, "its threads are another program's; use taskset"
+        => |run| run.pin.as_ref().map(text);
     Chosen ipv6 "--ipv6": |_| true, "" => |run| run.ipv6().then(|| "--ipv6".to_owned());
     Chosen datagram "--datagram": Kind::has_bulk_datagrams, "only reader, writer and both over UDP have it; requests have --request"
         => |run| run.workload.datagram_bytes().map(text);

@@ -8,6 +8,7 @@ use netstacks::{Repairs, StackConfig, StackKind};
 
 use super::conditions::{check_outage, conditions};
 use super::devices::{check_mtu, name, network, tun_fd};
+use super::pin::pin;
 use super::profile::{check_program, device_mtu};
 use super::{PlanError, axes};
 use crate::cli::list::One;
@@ -118,6 +119,7 @@ impl TryFrom<Run> for Scenario {
             mtu,
             parallel,
             client_threads: client_threads(&axes, workload, parallel)?,
+            pin: pin(&axes)?,
             bitrate,
             background: background(&axes)?,
             window_bytes: window(&axes, streams)?,

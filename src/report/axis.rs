@@ -30,7 +30,7 @@ pub(super) struct Axis {
 }
 
 /// All axes, in the order of their columns.
-pub(super) static AXES: [Axis; 34] = [
+pub(super) static AXES: [Axis; 35] = [
     axis("layer", "layer", |cell| Some(cell.layer().to_string())).said(|cell, value| {
         (!matches!(cell.layer(), Layer::Path | Layer::Program | Layer::Forward)).then(|| format!("layer {value}"))
     }),
@@ -93,6 +93,8 @@ pub(super) static AXES: [Axis; 34] = [
     }),
     number("client_threads", "client threads", |cell| cell.client_threads.map(|threads| threads.to_string()))
         .said(|_, value| Some(plural(value, "client thread"))),
+    axis("pin", "pinned to", |cell| cell.pin.as_ref().map(ToString::to_string))
+        .said(|_, value| Some(format!("pinned to {value}"))),
     axis("protocol", "protocol", |cell| cell.workload.protocol().map(|protocol| protocol.to_string()))
         .said(|_, value| (value != "tcp").then(|| value.to_uppercase())),
     number("datagram_bytes", "datagram", |cell| cell.workload.datagram_bytes().map(|len| len.to_string()))

@@ -138,6 +138,7 @@ fn client(sample: &Sample) -> Option<String> {
         "mode",
         "generator",
         "parallel",
+        "pin",
         "protocol",
         "datagram_bytes",
         "bitrate",

@@ -77,8 +77,8 @@ fn proxy(
     orders: impl BufRead + Send + 'static,
     output: impl Write + Send + 'static,
 ) -> Result<(), RunError> {
-    let runtime =
-        runtime(scenario.runtime).map_err(|source| Error::new(Class::Failed, "start", "the runtime", source))?;
+    let runtime = runtime(scenario.runtime, scenario.pin.as_ref())
+        .map_err(|source| Error::new(Class::Failed, "start", "the runtime", source))?;
     let entered = runtime.enter();
     // A socket shows which congestion control the proxy gets.
     let (_, congestion) = kernel::socket((tun.network.peer, 0).into(), scenario.congestion.as_deref())?;

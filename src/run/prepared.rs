@@ -68,6 +68,10 @@ impl Prepared {
     /// Starts, times, supervises and ends the run.
     pub(super) async fn run(self, scenario: &Scenario, interrupts: Interrupts) -> Result<RunOutput, RunError> {
         let Self { load, window, server, clients, congestion, device, effective, carrier, program, cut } = self;
+        let clients = match &scenario.pin {
+            Some(pin) => (0..).zip(clients).map(|(thread, client)| client.pinned(pin.of_client(thread))).collect(),
+            None => clients,
+        };
         let counted = load.clone();
         let outage = scenario.conditions.outage.zip(cut).map(|(outage, cut)| Interruption::new(outage, cut));
         let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, window).with_outage(outage);

@@ -25,7 +25,7 @@ pub fn serve(plan: &ProxyPlan, out: &mut impl Write) -> Result<(), RunError> {
         let object = object.to_owned();
         move |source| RunError::from(Error::new(Class::Failed, operation, object, source))
     };
-    let runtime = runtime(plan.runtime).map_err(failed("start", "the runtime"))?;
+    let runtime = runtime(plan.runtime, None).map_err(failed("start", "the runtime"))?;
     runtime.block_on(async {
         let proxy = Proxy::new(Config { report, ..plan.config.clone() })?;
         let device = TunDevice::open(&plan.device)?;

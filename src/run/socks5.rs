@@ -43,7 +43,7 @@ pub(super) fn serve(
 ) -> Result<(), RunError> {
     let failed = |source| Error::new(Class::Failed, "listen on", address.to_string(), source);
     platform::allow_open_files(OPEN_FILES);
-    let runtime = runtime(RuntimeKind::MultiThread(None)).map_err(failed)?;
+    let runtime = runtime(RuntimeKind::MultiThread(None), None).map_err(failed)?;
     let entered = runtime.enter();
     let listener = listen(address).map_err(failed)?;
     drop(entered);

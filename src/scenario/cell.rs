@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Conditions, DEFAULT_MTU, Forwarder, Generator, Layer, Mode, Protocol, Requests, RuntimeKind, Scenario, Subject,
-    Workload, is_default, plural,
+    Conditions, DEFAULT_MTU, Forwarder, Generator, Layer, Mode, Processors, Protocol, Requests, RuntimeKind, Scenario,
+    Subject, Workload, is_default, plural,
 };
 use crate::program::{ProgramName, is_baseline};
 
@@ -36,6 +36,8 @@ pub struct Cell {
     pub parallel: u16,
     /// Threads of the clients; `None` for the default.
     pub client_threads: Option<NonZeroU16>,
+    /// The processors of the client threads and of the workers; `None` for the system's choice.
+    pub pin: Option<Processors>,
     /// Bits of payload a second that are sent at most in each direction.
     pub bitrate: Option<NonZeroU64>,
     /// The mode of a stream beside the requests.
@@ -74,6 +76,8 @@ struct Fields {
     half_closed: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client_threads: Option<NonZeroU16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pin: Option<Processors>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     bitrate: Option<NonZeroU64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,6 +125,7 @@ impl From<Cell> for Fields {
             datagram_bytes: cell.workload.datagram_bytes(),
             half_closed: cell.workload == Workload::HalfClosed,
             client_threads: cell.client_threads,
+            pin: cell.pin,
             bitrate: cell.bitrate,
             background: cell.background,
             requests: cell.workload.requests(),
@@ -191,6 +196,7 @@ impl TryFrom<Fields> for Cell {
             mtu: fields.mtu,
             parallel: fields.parallel,
             client_threads: fields.client_threads,
+            pin: fields.pin,
             bitrate: fields.bitrate,
             background: fields.background,
             ipv6: fields.ipv6,
@@ -226,6 +232,7 @@ impl Cell {
             mtu: has_device.then_some(scenario.mtu.into()),
             parallel: scenario.parallel.get(),
             client_threads: scenario.client_threads,
+            pin: scenario.pin.clone(),
             bitrate: scenario.bitrate,
             background: scenario.background,
             ipv6: scenario.ipv6(),
@@ -350,6 +357,7 @@ impl fmt::Display for Cell {
             },
         }
         words.extend(self.client_threads.map(|threads| plural(threads, "client thread")));
+        words.extend(self.pin.as_ref().map(|processors| format!("pinned to {processors}")));
         words.extend(self.workload.datagram_bytes().map(|len| format!("{len}-byte datagrams")));
         words.extend(self.background.map(|mode| match mode {
             Mode::Both => "with streams both ways beside".to_owned(),

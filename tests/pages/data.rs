@@ -134,6 +134,7 @@ fn cell(subject: Subject, workload: Workload) -> Cell {
         mtu: link.then_some(1500),
         parallel: 1,
         client_threads: None,
+        pin: None,
         bitrate: None,
         background: None,
         ipv6: false,

@@ -96,6 +96,7 @@ fn cell(forwarder: Forwarder) -> Cell {
         mtu: Some(1500),
         parallel: 1,
         client_threads: None,
+        pin: None,
         bitrate: None,
         background: None,
         ipv6: false,

@@ -199,6 +199,14 @@ pub(crate) trait System {
 
     fn return_large_buffers() {}
 
+    fn processors() -> Option<Vec<u16>> {
+        None
+    }
+
+    fn pin_thread(_processor: u16) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn end_with_this_thread(_command: &mut Command) {}
 
     fn with_mounts(_command: &mut Command, _mounts: &[(PathBuf, PathBuf)]) -> io::Result<()> {

@@ -89,6 +89,15 @@ fn an_option_without_effect_is_refused() {
         ),
         ("-m writer -n external --command true --repairs none", "--repairs: only a stack with an adapter"),
         ("-m writer --layer loopback --repairs none", "--repairs"),
+        #[cfg(target_os = "linux")]
+        (
+            "-m writer --layer loopback --pin 0,1023",
+            "--pin: there is no processor 1023, or this process may not use it",
+        ),
+        #[cfg(not(target_os = "linux"))]
+        ("-m writer --layer loopback --pin 0", "--pin: only Linux can"),
+        ("-m rr --program pasta --pin 0", "--pin: its threads are another program's; use taskset"),
+        ("-m rr -n external --command true --pin 0", "--pin: its threads"),
     ] {
         let refused = of(words).unwrap_err().to_string();
         assert!(refused.contains(option), "{words}: {refused}");
@@ -123,6 +132,8 @@ fn every_axis_is_taken_and_repeated_or_refused_by_its_name() {
         ("--offload", "off"),
         ("--mtu", "9000"),
         ("--client-threads", "1"),
+        #[cfg(target_os = "linux")]
+        ("--pin", "0"),
         ("--ipv6", "on"),
         ("--datagram", "99"),
         ("--bitrate", "20M"),

@@ -67,6 +67,7 @@ impl Question {
             runtime: cell.runtime.and(Some(RuntimeKind::MultiThread(None))),
             mtu: cell.mtu.and(Some(DEFAULT_MTU.into())),
             client_threads: None,
+            pin: None,
             bitrate: None,
             background: None,
             ipv6: false,

@@ -46,6 +46,7 @@ fn stack_cell() -> Cell {
         mtu: Some(1500),
         parallel: 4,
         client_threads: None,
+        pin: None,
         bitrate: None,
         background: None,
         ipv6: true,

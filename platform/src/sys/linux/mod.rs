@@ -255,6 +255,14 @@ impl System for Linux {
         let _as_they_are = nix::sys::prctl::set_timerslack(1);
     }
 
+    fn processors() -> Option<Vec<u16>> {
+        process::processors()
+    }
+
+    fn pin_thread(processor: u16) -> io::Result<()> {
+        process::pin_thread(processor)
+    }
+
     fn switches_of(process: u32) -> Option<Switches> {
         process::switches_of(process)
     }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
@@ -139,6 +139,19 @@ pub(super) fn is_busy(process: u32) -> bool {
 fn thread_statuses(process: &Path) -> Option<impl Iterator<Item = String> + use<>> {
     let threads = fs::read_dir(process.join("task")).ok()?;
     Some(threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("status")).ok()))
+}
+
+/// `sched_getaffinity(2)`: the processors that the calling thread may use.
+pub(super) fn processors() -> Option<Vec<u16>> {
+    let allowed = sched_getaffinity(Pid::from_raw(0)).ok()?;
+    Some((0..1024).filter(|number| allowed.is_set((*number).into()) == Ok(true)).collect())
+}
+
+/// `sched_setaffinity(2)` of the calling thread.
+pub(super) fn pin_thread(processor: u16) -> io::Result<()> {
+    let mut allowed = CpuSet::new();
+    allowed.set(processor.into())?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &allowed)?)
 }
 
 /// Uses the CPU clock of the process, because `/proc/PID/stat` counts in ticks of 10 ms.

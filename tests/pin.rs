@@ -1,0 +1,69 @@
+//! Threads that are kept on processors.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::processes::{PROGRAM, run, stderr};
+
+/// Ends a process with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _gone = (self.0.kill(), self.0.wait());
+    }
+}
+
+/// For each thread of a process, its name and the processors that it may use, and how many such threads there are.
+fn threads(process: u32) -> BTreeMap<(String, String), usize> {
+    let mut threads = BTreeMap::new();
+    let entries = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    for status in entries.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok()) {
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        *threads.entry((field("Name:"), field("Cpus_allowed_list:"))).or_default() += 1;
+    }
+    threads
+}
+
+/// Waits until a thread of this name may use these processors alone.
+fn is_kept(process: u32, name: &str, processors: &str) -> bool {
+    let end = Instant::now() + Duration::from_mins(1);
+    while Instant::now() < end {
+        let threads = threads(process);
+        if threads.keys().any(|(thread, allowed)| thread.starts_with(name) && allowed == processors) {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    false
+}
+
+#[test]
+fn clients_and_workers_are_kept_on_their_processors() {
+    let there = platform::processors().unwrap();
+    skip_if!((there.len() < 2).then_some("there is only one processor"));
+    let (one, other) = (there[0], there[1]);
+    for (layer, worker) in [("--worker-threads 1", "tokio-rt-worker"), ("--current-thread", "rust-tun-perf")] {
+        let arguments = format!(
+            "-m rr --layer loopback --parallel 2 --client-threads 2 --time 100 --timeout 200 {layer} --pin {other},{one}"
+        );
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = Ended(command.spawn().unwrap());
+        let process = child.0.id();
+        // The last of the list is the first worker's.
+        for (name, processor) in [("client-0", other), ("client-1", one), (worker, one)] {
+            assert!(is_kept(process, name, &processor.to_string()), "{name}: {:?}", threads(process));
+        }
+    }
+}
+
+#[test]
+fn a_processor_that_is_not_there_is_refused_by_its_number() {
+    let refused = run("-m rr --layer loopback --pin 1023");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("--pin: there is no processor 1023"), "{}", stderr(&refused));
+}
