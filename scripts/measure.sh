@@ -29,9 +29,11 @@ for preset in stacks requests connections datagrams networks; do
     "$program" matrix --preset "$preset" --netstack all,gvisor --runs "$runs" --out "target/$preset.jsonl"
 done
 "$program" matrix --preset repairs --netstack all,gvisor --out target/repairs.jsonl
-"$program" conform --netstack all,gvisor,kernel --out target/conformance.jsonl >/dev/null
+# The limit of the client.
+"$program" matrix --layer loopback -m rr --runtime multi-thread --parallel 100,1000 --client-threads 1,2 --runs "$runs" --out target/client.jsonl
+"$program" conform --netstack all,gvisor,kernel --repairs all,none --out target/conformance.jsonl >/dev/null
 # Only complete files replace the old ones.
-mv target/{conformance,linux,linux-ipv6,proxy,forward,requests,connections,datagrams,networks,stacks,repairs}.jsonl docs/data/
+mv target/{client,conformance,linux,linux-ipv6,proxy,forward,requests,connections,datagrams,networks,stacks,repairs}.jsonl docs/data/
 # Flame graphs of three forwarders, in runs that are not scored.
 "$program" forward --offload off --time 3 --profile docs/figures/flame-off.svg
 "$program" forward --offload on --time 3 --profile docs/figures/flame-on.svg
