@@ -1,5 +1,6 @@
 //! The interface of a stack: how it starts, and its connections.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -339,3 +340,7 @@ pub struct FlowKey {
     /// The peer's address.
     pub peer: SocketAddr,
 }
+
+/// A map by the addresses that clients choose. Its hash has a random key, so clients cannot choose addresses that collide,
+/// and is several times as fast as the standard library's.
+pub type FlowMap<V> = HashMap<FlowKey, V, ahash::RandomState>;

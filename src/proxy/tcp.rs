@@ -1,11 +1,11 @@
 //! TCP connections. Each has one task, from its SYN to its end.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use netstacks::{Admission, FlowKey, Gate, Listener, Request, Stream, Unreachable};
+use netstacks::{Admission, FlowKey, FlowMap, Gate, Listener, Request, Stream, Unreachable};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
@@ -18,7 +18,7 @@ const ACCEPT: Duration = Duration::from_secs(5);
 
 /// The tasks that wait for the stack to accept their connections. A reused port may have several. Their servers are the
 /// same and have got no byte yet, so the first stream goes to the first task.
-struct Waiting<S>(Arc<Mutex<HashMap<FlowKey, VecDeque<oneshot::Sender<S>>>>>);
+struct Waiting<S>(Arc<Mutex<FlowMap<VecDeque<oneshot::Sender<S>>>>>);
 
 impl<S> Clone for Waiting<S> {
     fn clone(&self) -> Self {
@@ -27,7 +27,7 @@ impl<S> Clone for Waiting<S> {
 }
 
 impl<S: Stream> Waiting<S> {
-    fn lock(&self) -> MutexGuard<'_, HashMap<FlowKey, VecDeque<oneshot::Sender<S>>>> {
+    fn lock(&self) -> MutexGuard<'_, FlowMap<VecDeque<oneshot::Sender<S>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -4,7 +4,7 @@
 //! cost its logarithm.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::mem;
 use std::ops::{Index, IndexMut};
 
@@ -12,7 +12,7 @@ use slab::Slab;
 use tokio::time::Instant;
 
 use super::engine::{Accepted, FlowId};
-use crate::FlowKey;
+use crate::{FlowKey, FlowMap};
 
 /// Largest number of connections, in any state. Further SYNs are dropped.
 pub(crate) const MAX_FLOWS: usize = 1 << 16;
@@ -51,7 +51,7 @@ pub(crate) enum Stage {
 /// The connections of an engine. `C` is the engine's own state of one.
 pub(crate) struct Table<C> {
     entries: Slab<Entry<C>>,
-    by_key: HashMap<FlowKey, FlowId>,
+    by_key: FlowMap<FlowId>,
     accept_queue: VecDeque<FlowId>,
     backlog: usize,
     /// Connections in the handshake by their serial numbers, so the oldest is the first.
@@ -83,7 +83,7 @@ impl<C> Table<C> {
     pub(crate) fn new(backlog: usize) -> Self {
         Self {
             entries: Slab::new(),
-            by_key: HashMap::new(),
+            by_key: FlowMap::default(),
             accept_queue: VecDeque::new(),
             backlog,
             half_open: BTreeMap::new(),

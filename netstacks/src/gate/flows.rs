@@ -8,7 +8,7 @@
 //! at most one connection to the server. Each connection has a number, because an earlier one with the same addresses may
 //! still be closing.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use platform::{PacketBuffer, PacketMeta};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::FlowKey;
+use crate::{FlowKey, FlowMap};
 
 /// How long a client may wait before it retransmits its SYN, beyond twice the time since its first one. Clients begin
 /// with one to three seconds, and double that each time.
@@ -26,7 +26,7 @@ const FIRST_SILENCE: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    flows: HashMap<FlowKey, Flow>,
+    flows: FlowMap<Flow>,
     next_number: u64,
     /// Connections whose SYNs are on their way to the stack.
     admitted: VecDeque<(FlowKey, u64)>,

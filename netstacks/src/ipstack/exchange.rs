@@ -1,6 +1,5 @@
 //! ipstack's streams of datagrams, one for each pair of addresses, and the queue of what they receive.
 
-use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
@@ -9,7 +8,7 @@ use ipstack::IpStackUdpStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::datagrams::{Inbox, MAX_PAYLOAD_V4, Receivers, check, max_payload};
-use crate::{Datagram, FlowKey, Repair, Repairs};
+use crate::{Datagram, FlowKey, FlowMap, Repair, Repairs};
 
 /// Largest number of streams at the same time. The datagrams of further ones are dropped.
 const MAX_FLOWS: usize = 4096;
@@ -21,7 +20,7 @@ const MAX_LEAVING: usize = 256;
 pub(super) struct Exchange {
     inbox: Inbox,
     receivers: Receivers,
-    flows: HashMap<FlowKey, IpStackUdpStream>,
+    flows: FlowMap<IpStackUdpStream>,
     /// The buffer that a stream's datagram is read into.
     room: Box<[u8]>,
     /// The MTU of the link.
@@ -38,7 +37,7 @@ impl Exchange {
         Self {
             inbox: Inbox::new(),
             receivers: Receivers::default(),
-            flows: HashMap::new(),
+            flows: FlowMap::default(),
             room,
             mtu,
             leaving: 0,

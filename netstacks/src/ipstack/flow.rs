@@ -1,6 +1,5 @@
 //! Facts about connections that the device sees and ipstack does not report.
 
-use std::collections::HashMap;
 use std::io;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,7 +16,7 @@ use super::MAX_WINDOW;
 use super::check::{Numbers, Stage, Verdict, write_acknowledgement};
 use super::exchange::Exchange;
 use crate::driven::most_half_open;
-use crate::{FlowKey, Repair, Repairs, StackConfig};
+use crate::{FlowKey, FlowMap, Repair, Repairs, StackConfig};
 
 /// The state that all parts of one stack share. `S` is the stream that the application gets.
 #[derive(Debug)]
@@ -29,7 +28,7 @@ pub(super) struct Hub<S> {
     most_unread: u32,
     /// Most connections in their handshake.
     pub(super) most_half_open: usize,
-    flows: Mutex<HashMap<FlowKey, Arc<Flow<S>>>>,
+    flows: Mutex<FlowMap<Arc<Flow<S>>>>,
     exchange: Mutex<Exchange>,
     /// The accept queue. `None` once the stack has ended.
     offer: Mutex<Option<mpsc::Sender<S>>>,
@@ -98,7 +97,7 @@ impl<S> Hub<S> {
         lock(&self.exchange)
     }
 
-    fn flows(&self) -> MutexGuard<'_, HashMap<FlowKey, Arc<Flow<S>>>> {
+    fn flows(&self) -> MutexGuard<'_, FlowMap<Arc<Flow<S>>>> {
         lock(&self.flows)
     }
 

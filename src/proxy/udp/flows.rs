@@ -1,9 +1,9 @@
 //! The UDP flows of a proxy, and which of them gives way to a new one.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use netstacks::FlowKey;
+use netstacks::{FlowKey, FlowMap};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -38,7 +38,7 @@ pub(super) struct Flows(Arc<Mutex<Table>>);
 
 #[derive(Default)]
 struct Table {
-    by_key: HashMap<FlowKey, (Running, Place)>,
+    by_key: FlowMap<(Running, Place)>,
     /// Times may be earlier than those of the last use: a datagram does not move its flow.
     queue: BTreeMap<Place, FlowKey>,
     next: u64,
