@@ -288,21 +288,10 @@ impl<L: Link> LwipEngine<L> {
     fn fill_batch(&mut self) -> io::Result<usize> {
         // SAFETY: the engine owns it, and nothing here calls lwIP.
         let output = unsafe { &mut *self.output };
-        let mut filled = 0;
-        while let Some(buffers) = self.batch.get_mut(filled..).filter(|buffers| !buffers.is_empty()) {
-            match output.link.try_recv(buffers) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if filled == 0 => return Err(error),
-                // Return the packets before the error. The next call fails.
-                Err(error) => {
-                    output.failure = Some(error);
-                    break;
-                }
-            }
+        match output.link.try_recv(&mut self.batch) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            filled => filled,
         }
-        Ok(filled.min(self.batch.len()))
     }
 
     /// Runs TCP's timer if it is due.

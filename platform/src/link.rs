@@ -207,7 +207,7 @@ impl PacketBuffer {
 /// gone.
 ///
 /// Readiness is a promise about the time after a `WouldBlock`. Once `try_recv` has returned it, or has filled fewer buffers
-/// than it was given, `poll_readable` is ready if a packet has arrived since, even if it came before the poll; else it wakes
+/// than it was given, `poll_readable` is ready if a packet waits, even if it came before the call; else it wakes
 /// the task when one arrives. A poll may be ready without a packet: the caller then tries, and polls again. A caller that
 /// has seen neither must not wait for `poll_readable`: packets that were there before may never make it ready (Windows
 /// announces a packet once). The same holds for `try_send`, which returns `WouldBlock`, and `poll_writable`.
@@ -266,7 +266,7 @@ pub trait Link: Send + Sync + 'static {
     }
 
     /// Takes the packets that are waiting, at most one for each buffer. Returns how many buffers, from the first
-    /// on, it filled: at least one.
+    /// on, it filled: at least one. If it leaves buffers empty, the link expects no more packets now.
     ///
     /// Each buffer holds [`Capabilities::max_packet_len`] bytes.
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize>;

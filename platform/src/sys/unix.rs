@@ -48,7 +48,7 @@ pub(super) fn switches(who: UsageWho) -> Option<Switches> {
 ///
 /// Tokio's `try_io` makes no syscall until the reactor has run and seen that the descriptor is ready. This costs a trip
 /// through the scheduler for each packet that arrives a moment late. With this type, the owner makes syscalls at any
-/// time, and polls for readiness only after one of them would have blocked.
+/// time, and polls for readiness only after one of them would have blocked, or when it expects so.
 ///
 /// On Linux a deleted TUN device reports nothing but an error (`drivers/net/tun.c`, `tun_chr_poll`), which for tokio is no
 /// readiness to read. So whoever waits for a packet waits for an error too.
@@ -87,11 +87,23 @@ impl<T: AsRawFd + Send + Sync + 'static> Readiness<T> {
         &self.fd.get_ref().0
     }
 
+    /// Makes a syscall that reads. It must return `WouldBlock` only if the descriptor has nothing to read. Then an event
+    /// that the reactor reported before the call is used up, and one that it reports meanwhile is not.
+    pub(super) fn try_read<R>(&self, read: impl FnOnce(&T) -> io::Result<R>) -> io::Result<R> {
+        let mut read = Some(read);
+        let result = self.fd.try_io(Interest::READABLE, |owner| match read.take() {
+            Some(read) => read(&owner.0),
+            None => Err(io::ErrorKind::WouldBlock.into()),
+        });
+        // Without an event, tokio has not made the call.
+        read.map_or(result, |read| read(self.get_ref()))
+    }
+
+    /// Ready if the reactor has reported an event, and no [`Self::try_read`] has blocked since.
     pub(super) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while let Poll::Ready(guard) = self.fd.poll_read_ready(cx) {
-            if settle(guard?, PollFlags::POLLIN)? {
-                return Poll::Ready(Ok(()));
-            }
+        if let Poll::Ready(guard) = self.fd.poll_read_ready(cx) {
+            guard?.retain_ready();
+            return Poll::Ready(Ok(()));
         }
         let failed = ready!(self.error.as_mut().poll(cx));
         // The next system call tells the error, if it still stands.
@@ -102,7 +114,7 @@ impl<T: AsRawFd + Send + Sync + 'static> Readiness<T> {
     pub(super) fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             let guard = ready!(self.fd.poll_write_ready(cx))?;
-            if settle(guard, PollFlags::POLLOUT)? {
+            if is_writable(guard)? {
                 return Poll::Ready(Ok(()));
             }
         }
@@ -120,12 +132,12 @@ fn wait_for_error<T: AsRawFd + Send + Sync + 'static>(
     })
 }
 
-/// Whether the descriptor is ready now. The reactor's readiness may be older than the syscall that would have blocked.
+/// Whether the descriptor is writable now. The reactor's readiness may be older than the syscall that would have blocked.
 /// So it is cleared first, and then the kernel is asked: either the reactor or the kernel reports an event between the
 /// two steps.
-fn settle<T: AsRawFd>(mut guard: AsyncFdReadyGuard<'_, Owner<T>>, flags: PollFlags) -> io::Result<bool> {
+fn is_writable<T: AsRawFd>(mut guard: AsyncFdReadyGuard<'_, Owner<T>>) -> io::Result<bool> {
     guard.clear_ready();
-    let mut fds = [PollFd::new(guard.get_inner().as_fd(), flags)];
+    let mut fds = [PollFd::new(guard.get_inner().as_fd(), PollFlags::POLLOUT)];
     loop {
         match poll(&mut fds, PollTimeout::ZERO) {
             Ok(0) => return Ok(false),

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,6 +46,8 @@ pub(crate) struct LinuxTun {
     offload: bool,
     /// Lost packets that the interface does not count: malformed ones, also those that the kernel found malformed.
     malformed: Arc<AtomicU64>,
+    /// Whether the last call found one packet at most, and then none.
+    is_quiet: bool,
 }
 
 impl Tun for LinuxTun {
@@ -61,7 +64,7 @@ impl Tun for LinuxTun {
         let name = device.name().map_err(failed("ask the name of"))?;
         let mtu = usize::from(device.mtu().map_err(failed("ask the MTU of"))?);
         let device = Readiness::new(device).map_err(failed("register with the runtime"))?;
-        Ok(Self { device, name, mtu, offload, malformed: Arc::default() })
+        Ok(Self { device, name, mtu, offload, malformed: Arc::default(), is_quiet: false })
     }
 
     fn name(&self) -> &str {
@@ -163,15 +166,28 @@ fn not_created(name: &str, source: io::Error) -> Error {
     Error::new(cause, "create TUN interface", name, source)
 }
 
-/// Fills buffers by a non-blocking call for each packet, until there is none.
+/// Fills buffers by a non-blocking call for each packet, until there is none. While `is_quiet`, a packet that does not
+/// fill the MTU is the whole batch: requests come one by one, and one more call would find nothing. If there is another
+/// packet after all, the next batch is read to its end.
 fn recv_batch(
     buffers: &mut [PacketBuffer],
+    is_quiet: &mut bool,
+    mtu: usize,
     mut recv: impl FnMut(&mut [u8]) -> io::Result<(usize, PacketMeta)>,
 ) -> io::Result<usize> {
+    let was_quiet = mem::take(is_quiet);
     for (count, buffer) in buffers.iter_mut().enumerate() {
         match recv(buffer.storage_mut()) {
-            Ok((len, meta)) => buffer.filled(len, meta)?,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && count > 0 => return Ok(count),
+            Ok((len, meta)) => {
+                buffer.filled(len, meta)?;
+                if was_quiet && len < mtu {
+                    return Ok(count + 1);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                *is_quiet = count <= 1;
+                return if count > 0 { Ok(count) } else { Err(error) };
+            }
             Err(error) => return Err(error),
         }
     }
@@ -200,11 +216,12 @@ impl Link for LinuxTun {
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
-        let device = self.device.get_ref();
+        let (device, mtu, is_quiet) = (&self.device, self.mtu, &mut self.is_quiet);
         if self.offload {
-            recv_batch(buffers, |storage| recv_described(device, storage, &self.malformed))
+            recv_batch(buffers, is_quiet, mtu, |storage| recv_described(device, storage, &self.malformed))
         } else {
-            recv_batch(buffers, |storage| Ok((device.recv(storage)?, PacketMeta::default())))
+            let recv = |storage: &mut [u8]| Ok((device.try_read(|tun| tun.recv(storage))?, PacketMeta::default()));
+            recv_batch(buffers, is_quiet, mtu, recv)
         }
     }
 
@@ -230,10 +247,15 @@ impl Link for LinuxTun {
 
 /// Receives a packet and the `virtio_net_hdr` in front of it. Skips and counts malformed packets, and those with a wrong
 /// checksum. A packet that the kernel cannot describe fails with `EINVAL`, and is gone (`drivers/net/tun.c`, `tun_put_user`).
-fn recv_described(device: &SyncDevice, storage: &mut [u8], malformed: &AtomicU64) -> io::Result<(usize, PacketMeta)> {
+fn recv_described(
+    device: &Readiness<SyncDevice>,
+    storage: &mut [u8],
+    malformed: &AtomicU64,
+) -> io::Result<(usize, PacketMeta)> {
     for _ in 0..MAX_SKIPPED {
         let mut header = [0; HEADER_LEN];
-        let len = match device.recv_vectored(&mut [IoSliceMut::new(&mut header), IoSliceMut::new(storage)]) {
+        let mut slices = [IoSliceMut::new(&mut header), IoSliceMut::new(storage)];
+        let len = match device.try_read(|tun| tun.recv_vectored(&mut slices)) {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => 0,
             result => result?,
         };

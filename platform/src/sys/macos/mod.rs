@@ -331,7 +331,8 @@ impl Link for Utun {
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
-        self.packets.try_recv(self.device.get_ref(), buffers)
+        let packets = &mut self.packets;
+        self.device.try_read(|device| packets.try_recv(device, buffers))
     }
 
     fn try_send(&mut self, _meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
