@@ -20,8 +20,7 @@ pub(crate) fn offload(capabilities: &Capabilities, repairs: Repairs) -> Offload 
     if repairs.has(Repair::MssRewrite) { offload } else { offload.without_segmentation() }
 }
 
-/// Raises the MSS in a SYN from the peer. Call it for every packet that arrives; it changes only SYNs. Returns whether
-/// it changed the packet.
+/// Raises the MSS in a SYN from the peer. It changes only SYNs. Returns whether it changed the packet.
 ///
 /// It does not correct the checksum. On a link that cuts super-packets the peer is the kernel of this host, and its
 /// packets are not verified ([`platform::ChecksumOffload::rx`]).
@@ -35,8 +34,8 @@ pub(crate) fn raise_mss(offload: &Offload, packet: &mut [u8]) -> bool {
     raises
 }
 
-/// Lowers the MSS in a SYN to the value for the link's MTU, because the stack has a larger MTU. Call it for every
-/// packet of the stack, before [`Offload::prepare`]; it changes only SYNs.
+/// Lowers the MSS in a SYN to the value for the link's MTU, because the stack has a larger MTU. Call it before
+/// [`Offload::prepare`]; it changes only SYNs.
 #[inline]
 pub(crate) fn lower_mss(offload: &Offload, headers: &mut [u8]) {
     if let Some((ipv6, mss)) = offered_mss(offload, headers) {

@@ -28,8 +28,8 @@ mod tests;
 
 use std::time::Duration;
 
-use platform::packet::flags::ACK;
-use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
+use platform::packet::flags::{ACK, SYN};
+use platform::packet::{MAX_HEADERS_LEN, TCP, TcpFields, TcpHeaders, Transport};
 use platform::{Checksum, Link};
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketSet};
 use smoltcp::socket::tcp::State;
@@ -148,8 +148,19 @@ impl<L: Link> SmoltcpEngine<L> {
     fn classify(&mut self, now: Instant) -> Class {
         let Some(packet) = self.device.next_packet() else { return Class::Other };
         let Some(segment) = segment::parse(packet) else {
-            return Arrival::parse(packet).map_or(Class::Other, Class::Datagram);
+            return match Arrival::parse(packet) {
+                Some(arrival) => Class::Datagram(arrival),
+                // A damaged segment.
+                None if Transport::parse(packet).is_some_and(|transport| transport.protocol == TCP) => Class::Unwelcome,
+                None => Class::Other,
+            };
         };
+        if !self.device.is_next_intact() {
+            return Class::Unwelcome;
+        }
+        if segment.flags & SYN != 0 {
+            self.device.raise_next_mss();
+        }
         let Some(flow) = self.table.find(&segment.key) else {
             return match segment.key {
                 // RFC 9293, 3.9.2.3; RFC 1122, 3.2.1.3: groups and loopback addresses have no connections.

@@ -4,7 +4,6 @@ use std::io::{self, IoSlice};
 use std::mem;
 use std::num::NonZeroU16;
 
-use platform::packet::{TCP, Transport};
 use platform::{Link, PacketBuffer, PacketMeta};
 use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
@@ -19,6 +18,8 @@ use crate::offload::Offload;
 pub(super) struct Device<L> {
     /// The first buffer is for packets of the engine; the others are the batch.
     buffers: Vec<PacketBuffer>,
+    /// Whether the engine verifies checksums.
+    verifies: bool,
     /// The packets that smoltcp has not seen yet.
     unseen: std::ops::Range<usize>,
     pub(super) sender: Sender<L>,
@@ -56,35 +57,20 @@ impl<L: Link> Device<L> {
             link,
         };
         let buffers = (0..=capabilities.batch.max(1)).map(|_| PacketBuffer::new(room)).collect();
-        Self { buffers, unseen: 1..1, sender }
+        Self { buffers, verifies: !capabilities.checksum.rx, unseen: 1..1, sender }
     }
 
-    /// Takes a batch from the link once the last one is used up. Drops segments with a wrong checksum: smoltcp does not
-    /// verify them, because the engine reads them first.
+    /// Takes a batch from the link once the last one is used up.
     pub(super) fn fill(&mut self) -> io::Result<Intake> {
         self.unseen = 1..1;
-        let verifies = self.checksums().rx();
-        let (_, batch) = self.buffers.split_at_mut(1);
-        let (mut len, mut is_drained) = (0, true);
-        match self.sender.link.try_recv(batch) {
-            Ok(count) => {
-                is_drained = count < batch.len();
-                for index in 0..count {
-                    let buffer = &mut batch[index];
-                    len += buffer.packet().len();
-                    let is_filled = buffer.meta().checksum == platform::Checksum::Filled;
-                    if !is_intact(buffer.packet(), verifies && is_filled) {
-                        continue;
-                    }
-                    raise_mss(&self.sender.offload, buffer.packet_mut());
-                    batch.swap(index, self.unseen.end - 1);
-                    self.unseen.end += 1;
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-        Ok(Intake { len, is_drained })
+        let batch = &mut self.buffers[1..];
+        let count = match self.sender.link.try_recv(batch) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            count => count?,
+        };
+        self.unseen.end += count;
+        let len = batch[..count].iter().map(|buffer| buffer.packet().len()).sum();
+        Ok(Intake { len, is_drained: count < batch.len() })
     }
 
     /// The checksums that the link leaves to the stack.
@@ -127,6 +113,21 @@ impl<L: Link> Device<L> {
         Some(self.buffers.get(self.unseen.clone())?.first()?.packet())
     }
 
+    /// Whether the checksums of that packet, a segment, are right. smoltcp does not verify them, because the engine reads
+    /// it first.
+    pub(super) fn is_next_intact(&self) -> bool {
+        let Some(buffer) = self.buffers.get(self.unseen.start) else { return false };
+        let verifies = self.verifies && buffer.meta().checksum == platform::Checksum::Filled;
+        segment::is_intact(buffer.packet(), verifies)
+    }
+
+    /// Raises the MSS in that packet, a SYN.
+    pub(super) fn raise_next_mss(&mut self) {
+        if let Some(buffer) = self.buffers.get_mut(self.unseen.start) {
+            raise_mss(&self.sender.offload, buffer.packet_mut());
+        }
+    }
+
     /// Payload of each segment of that packet, if it is a super-packet.
     pub(super) fn next_gso_size(&self) -> Option<NonZeroU16> {
         self.buffers.get(self.unseen.clone())?.first()?.meta().gso_size
@@ -141,12 +142,6 @@ impl<L: Link> Device<L> {
     pub(super) fn skip_packet(&mut self) {
         self.unseen.next();
     }
-}
-
-/// Whether a packet is no TCP segment, or an intact one.
-fn is_intact(packet: &[u8], verify: bool) -> bool {
-    let is_tcp = Transport::parse(packet).is_some_and(|transport| transport.protocol == TCP);
-    !is_tcp || segment::is_intact(packet, verify)
 }
 
 impl<L: Link> Sender<L> {
@@ -179,11 +174,9 @@ impl<L: Link> Sender<L> {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Renumbers a packet of the connection that smoltcp works on.
-    fn number(&mut self, packet: &mut [u8]) {
-        if let Some(numbers) = &mut self.numbers {
-            numbers.outgoing(packet);
-        }
+    /// Renumbers a packet of the connection that smoltcp works on. Returns whether it is a SYN.
+    fn number(&mut self, packet: &mut [u8]) -> bool {
+        self.numbers.as_mut().is_some_and(|numbers| numbers.outgoing(packet))
     }
 
     fn send(&mut self, len: usize, meta: PacketMeta) {
@@ -215,7 +208,7 @@ impl<L: Link> phy::Device for Device<L> {
         // (`iface/interface/mod.rs`, `dispatch_ip`), and of a super-packet that was lost it retransmits one segment and
         // waits for a timeout with the rest (`socket/tcp.rs`, `dispatch`). A larger MSS has neither fault.
         capabilities.max_transmission_unit = self.sender.offload.largest_packet();
-        // `fill` has verified the checksums.
+        // The engine has verified the checksums.
         capabilities.checksum.tcp = if self.checksums().tx() { Checksum::Tx } else { Checksum::None };
         capabilities
     }
@@ -254,8 +247,9 @@ impl<L: Link> phy::TxToken for TxToken<'_, L> {
         }
         let mut packet = mem::take(&mut sender.packet);
         let result = f(&mut packet[..len]);
-        sender.number(&mut packet[..len]);
-        lower_mss(&sender.offload, &mut packet[..len]);
+        if sender.number(&mut packet[..len]) {
+            lower_mss(&sender.offload, &mut packet[..len]);
+        }
         let meta = sender.offload.prepare(&mut packet[..len], len, sender.udp_segment);
         sender.packet = packet;
         sender.send(len, meta);

@@ -37,10 +37,10 @@ impl Numbers {
         Self { initial, keeps, shift: 0, scale, sent: initial, window_end: 0, is_rehearsal }
     }
 
-    /// Renumbers a packet from smoltcp, and notes what it says. Ignores other packets than TCP.
+    /// Renumbers a packet from smoltcp, and notes what it says. Ignores other packets than TCP. Returns whether it is a SYN.
     #[inline]
-    pub(super) fn outgoing(&mut self, packet: &mut [u8]) {
-        let Some(segment) = TcpSegment::parse(packet) else { return };
+    pub(super) fn outgoing(&mut self, packet: &mut [u8]) -> bool {
+        let Some(segment) = TcpSegment::parse(packet) else { return false };
         let (flags, old) = (segment.flags(), segment.sequence());
         let is_syn = flags & SYN != 0;
         if is_syn && self.keeps {
@@ -59,7 +59,7 @@ impl Numbers {
             self.window_end = segment.acknowledgement().wrapping_add(u32::from(segment.window()) << scale);
         }
         if self.keeps {
-            return;
+            return is_syn;
         }
         let at = segment.layout.tcp_at;
         let tcp = &mut packet[at..];
@@ -67,6 +67,7 @@ impl Numbers {
         let checksum = update(checksum, sum(&old.to_be_bytes()), sum(&sequence.to_be_bytes()));
         tcp[offset::SEQUENCE..offset::SEQUENCE + 4].copy_from_slice(&sequence.to_be_bytes());
         tcp[offset::CHECKSUM..offset::CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
+        is_syn
     }
 
     /// Renumbers a packet for smoltcp. Its checksum was verified, and then no longer fits.
