@@ -47,7 +47,7 @@ impl Visitor<MemoryLink> for Time<'_, '_> {
 }
 
 fn main() {
-    // 24 cells within two minutes.
+    // 36 cells within three minutes.
     let mut criterion = Criterion::default()
         .sample_size(20)
         .warm_up_time(Duration::from_millis(500))

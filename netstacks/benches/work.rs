@@ -31,9 +31,13 @@ use self::cell::{Cell, Direction, Session};
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Payload before the count, in bytes. It fills all buffers, rings and windows.
-const WARM_UP: usize = 32_000_000;
+fn warm_up(direction: Direction) -> usize {
+    if direction == Direction::Requests { 10_000_000 } else { 32_000_000 }
+}
 /// Payload during the count, in bytes.
-const COUNTED: usize = 8_000_000;
+fn counted(direction: Direction) -> usize {
+    if direction == Direction::Requests { 2_000_000 } else { 8_000_000 }
+}
 
 const SNAPSHOT: &str = include_str!("work.snap");
 const SNAPSHOT_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/work.snap");
@@ -65,12 +69,13 @@ struct Work {
     c_allocations: Option<u64>,
 }
 
-/// The payload in the counted packets. All payload goes in one direction, in packets without TCP options.
+/// The payload in the counted packets, which have no TCP options. Acknowledgements that travel alone have none.
 fn payload_bytes(cell: Cell, counts: PacketCounts) -> u64 {
     let headers = if cell.ipv6 { 60 } else { 40 };
     match cell.direction {
         Direction::Reader => counts.tx_bytes - counts.tx_packets * headers,
         Direction::Writer => counts.rx_bytes - counts.rx_packets * headers,
+        Direction::Requests => counts.rx_bytes + counts.tx_bytes - (counts.rx_packets + counts.tx_packets) * headers,
     }
 }
 
@@ -85,10 +90,10 @@ impl Visitor<Counted<MemoryLink>> for Count {
         let traffic = link.traffic();
         let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let mut session = Session::<S, _>::start(runtime, link, script);
-        session.transfer(WARM_UP);
+        session.transfer(warm_up(self.0.direction));
         let time = session.runtime.block_on(async { Instant::now() });
         let (packets, c_before, heap) = (traffic.counts(), c_allocations(), ALLOCATOR.stats());
-        let calls = session.transfer(COUNTED);
+        let calls = session.transfer(counted(self.0.direction));
         let heap = ALLOCATOR.stats() - heap;
         let packets = traffic.counts().since(packets);
         let elapsed = session.runtime.block_on(async move { time.elapsed() });

@@ -18,14 +18,17 @@ use tokio::task::JoinHandle;
 const MTU: usize = 1500;
 /// The application's buffer, in bytes: the program's default.
 const BUFFER: usize = 1_000_000;
+/// A request and its response, in bytes: one segment.
+const REQUEST: usize = 1000;
 /// Timeout of a transfer. If all tasks wait for ever, a paused clock reaches it at once.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Whether the peer reads from the stack or writes to it.
+/// Whether the peer reads from the stack, writes to it, or sends requests and waits for each response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Reader,
     Writer,
+    Requests,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +47,7 @@ impl Cell {
     /// All cells of all stacks, compiled in or not.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         STACKS.into_iter().flat_map(|stack| {
-            [Direction::Reader, Direction::Writer].into_iter().flat_map(move |direction| {
+            [Direction::Reader, Direction::Writer, Direction::Requests].into_iter().flat_map(move |direction| {
                 [Capabilities::plain(MTU), Capabilities::offloading(MTU)].into_iter().flat_map(move |capabilities| {
                     [false, true].map(|ipv6| Self { stack, direction, capabilities, ipv6 })
                 })
@@ -86,6 +89,11 @@ impl Script {
             let moved = match self.direction {
                 Direction::Reader => poll_fn(|cx| peer.poll_read(cx, buffer)).await,
                 Direction::Writer => poll_fn(|cx| peer.poll_write(cx, buffer)).await,
+                // Requests and responses are whole segments.
+                Direction::Requests => match poll_fn(|cx| peer.poll_write(cx, &buffer[..REQUEST])).await {
+                    Ok(_) => poll_fn(|cx| peer.poll_read(cx, &mut buffer[..REQUEST])).await,
+                    error => error,
+                },
             };
             match moved {
                 Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
@@ -114,10 +122,11 @@ impl fmt::Display for Cell {
         let direction = match self.direction {
             Direction::Reader => "reader",
             Direction::Writer => "writer",
+            Direction::Requests => "rr",
         };
         let link = if self.capabilities.segmentation.any() { "offloading" } else { "plain" };
         let ip = if self.ipv6 { "ipv6" } else { "ipv4" };
-        write!(f, "{:<7} {direction} {link:<10} {ip}", self.stack)
+        write!(f, "{:<7} {direction:<6} {link:<10} {ip}", self.stack)
     }
 }
 
@@ -147,7 +156,7 @@ impl<S: Netstack<L>, L: Link> Session<S, L> {
         Self { direction, stream, _listener: listener, buffer: vec![0; BUFFER], tasks, runtime }
     }
 
-    /// Moves `len_bytes` bytes. Returns the number of reads or writes.
+    /// Moves `len_bytes` bytes, of requests and responses in all. Returns the number of reads or writes.
     pub(crate) fn transfer(&mut self, len_bytes: usize) -> u64 {
         let (stream, buffer) = (&mut self.stream, &mut self.buffer);
         let work = async {
@@ -157,9 +166,14 @@ impl<S: Netstack<L>, L: Link> Session<S, L> {
                 let moved = match self.direction {
                     Direction::Reader => stream.write(&buffer[..chunk]).await.unwrap(),
                     Direction::Writer => stream.read(&mut buffer[..chunk]).await.unwrap(),
+                    Direction::Requests => {
+                        calls += 1;
+                        let len = stream.read(&mut buffer[..REQUEST]).await.unwrap();
+                        len + stream.write(&buffer[..len]).await.unwrap()
+                    }
                 };
                 assert!(moved > 0, "the stream ended");
-                left -= moved;
+                left = left.saturating_sub(moved);
                 calls += 1;
             }
             calls

@@ -12,7 +12,7 @@ const CHUNK_LEN: usize = u16::MAX as usize;
 /// flight do not take a large chunk each.
 const SMALL_LEN: usize = 1024;
 
-/// Largest number of spare chunks: 16 MiB.
+/// Largest number of spare chunks of each size: 16 MiB.
 const MOST_SPARE: usize = 256;
 
 /// Spare chunks, shared by all connections. The chunk that was returned last is used next. So if peers acknowledge
@@ -20,29 +20,36 @@ const MOST_SPARE: usize = 256;
 /// each connection had a ring of fixed memory, it would cycle through all of it and keep it.
 #[derive(Debug)]
 pub(super) struct Chunks {
-    spare: Vec<Chunk>,
+    small: Spare,
+    large: Spare,
+}
+
+/// Spare chunks of one size.
+#[derive(Debug)]
+struct Spare {
+    chunks: Vec<Chunk>,
     layout: Layout,
+}
+
+impl Spare {
+    fn take(&mut self) -> Option<Chunk> {
+        self.chunks.pop().or_else(|| Chunk::allocate(self.layout))
+    }
 }
 
 impl Chunks {
     /// For connections with a window of `window` bytes. Chunks are allocated when they are needed.
     pub(super) fn new(window: usize) -> Self {
-        let layout = Layout::array::<u8>(window.clamp(1, CHUNK_LEN)).unwrap_or(Layout::new::<[u8; CHUNK_LEN]>());
-        Self { spare: Vec::new(), layout }
-    }
-
-    fn take(&mut self) -> Option<Chunk> {
-        self.spare.pop().or_else(|| Chunk::allocate(self.layout))
-    }
-
-    /// A small chunk is not shared: the allocator is fast for this size.
-    fn take_small() -> Option<Chunk> {
-        Chunk::allocate(Layout::new::<[u8; SMALL_LEN]>())
+        let large = Layout::array::<u8>(window.clamp(1, CHUNK_LEN)).unwrap_or(Layout::new::<[u8; CHUNK_LEN]>());
+        let [small, large] =
+            [Layout::new::<[u8; SMALL_LEN]>(), large].map(|layout| Spare { chunks: Vec::new(), layout });
+        Self { small, large }
     }
 
     fn give(&mut self, chunk: Chunk) {
-        if chunk.layout == self.layout && self.spare.len() < MOST_SPARE {
-            self.spare.push(chunk);
+        let spare = if chunk.layout == self.small.layout { &mut self.small } else { &mut self.large };
+        if spare.chunks.len() < MOST_SPARE {
+            spare.chunks.push(chunk);
         }
     }
 }
@@ -86,9 +93,9 @@ impl Ring {
     /// Where to write the next of `wanted` bytes, and how many fit there in one piece: 0 if there is no memory.
     pub(super) fn tail(&mut self, wanted: usize, chunks: &mut Chunks) -> (NonNull<u8>, usize) {
         let next = match self.chunks.back() {
-            None if wanted <= SMALL_LEN => Chunks::take_small(),
+            None if wanted <= SMALL_LEN => chunks.small.take(),
             Some(chunk) if self.end < chunk.layout.size() => None,
-            _ => chunks.take(),
+            _ => chunks.large.take(),
         };
         if let Some(chunk) = next {
             self.chunks.push_back(chunk);
@@ -186,7 +193,7 @@ mod tests {
             ring.tail(len, &mut chunks);
             ring.settle(&mut chunks);
             assert!(ring.chunks.is_empty());
-            assert!((1..=len.div_ceil(CHUNK_LEN) + 1).contains(&chunks.spare.len()), "{len}");
+            assert!((1..=len.div_ceil(CHUNK_LEN) + 1).contains(&chunks.large.chunks.len()), "{len}");
         }
     }
 
@@ -196,7 +203,7 @@ mod tests {
         let mut ring = Ring::default();
         write(&mut ring, &mut chunks, 2 * MOST_SPARE * 2 * SMALL_LEN);
         ring.clear(&mut chunks);
-        assert_eq!(chunks.spare.len(), MOST_SPARE);
+        assert_eq!(chunks.large.chunks.len(), MOST_SPARE);
     }
 
     #[test]
@@ -209,6 +216,6 @@ mod tests {
         assert_eq!(pieces.iter().map(|piece| piece.1).collect::<Vec<_>>(), [SMALL_LEN - 1, CHUNK_LEN - SMALL_LEN + 1]);
         ring.pop(CHUNK_LEN + 1, &mut chunks);
         assert!(ring.chunks.is_empty());
-        assert_eq!(chunks.spare.len(), 1, "the small one is freed");
+        assert_eq!((chunks.small.chunks.len(), chunks.large.chunks.len()), (1, 1));
     }
 }
