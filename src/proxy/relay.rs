@@ -16,8 +16,12 @@ use tokio::time::{Instant, Sleep};
 /// The size of the buffer for a stack that does not lend its memory. It fits in a processor's cache.
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
 
-/// How many bytes and calls of the kernel one loan of the stack's memory may take. The stack is locked meanwhile, and its
-/// other connections wait.
+/// The most bytes that are copied out of the stack's memory, or into it, so that the stack is not locked while the kernel is
+/// called. A second copy of more bytes would cost more than the call.
+const MESSAGE_BYTES: usize = 4 << 10;
+
+/// How many bytes and calls of the kernel one loan of the stack's memory may take, if there are more. The stack is locked
+/// meanwhile, and its other connections wait.
 const LOAN_BYTES: usize = 256 << 10;
 const LOAN_CALLS: usize = 8;
 
@@ -76,7 +80,8 @@ impl BothWays {
         }
     }
 
-    /// Carries bytes from the stack to the kernel. If the stack lends its memory, the kernel takes them from there.
+    /// Carries bytes from the stack to the kernel. If the stack lends its memory, the kernel takes them from there, except
+    /// for a message.
     fn poll_up<S: Stream>(
         &mut self,
         cx: &mut Context<'_>,
@@ -84,21 +89,32 @@ impl BothWays {
         server: &mut TcpStream,
     ) -> Poll<io::Result<()>> {
         while self.up.lends && !self.refused {
+            if let Err(error) = ready!(self.up.poll_waiting(cx, server)) {
+                self.write_failed(error.kind());
+                break;
+            }
             ready!(server.poll_write_ready(cx))?;
-            let (mut full, mut loan) = (false, Loan::default());
+            let (mut failed, mut loan, mut room, mut message) = (None, Loan::default(), [0; MESSAGE_BYTES], 0);
             let polled = client.poll_read_with(cx, &mut |slices| {
-                if loan.is_used_up() {
+                if loan.is_used_up() || message > 0 {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-                loan.write(server, slices).inspect_err(|error| match error.kind() {
-                    io::ErrorKind::WouldBlock => full = true,
-                    // The server sent a FIN, and then a RST.
-                    io::ErrorKind::BrokenPipe => self.refused = true,
-                    // The kernel reports an error only once: after the last bytes, a read would return an end of file.
-                    kind => (self.refused, self.down.broken) = (true, Some(kind)),
-                })
+                if loan.calls == 0
+                    && let Some(len) = copy_message(slices, &mut room)
+                {
+                    message = len;
+                    return Ok(len);
+                }
+                loan.write(server, slices).inspect_err(|error| failed = Some(error.kind()))
             });
-            if let Some(ended) = self.up.lent(polled, full)
+            if message > 0 {
+                let written = server.try_write(&room[..message]).inspect_err(|error| failed = Some(error.kind()));
+                self.up.keep(&room[written.unwrap_or(0)..message]);
+            }
+            if let Some(kind) = failed {
+                self.write_failed(kind);
+            }
+            if let Some(ended) = self.up.lent(polled, failed.is_some())
                 && !self.refused
             {
                 return ended;
@@ -107,7 +123,19 @@ impl BothWays {
         if self.refused { Poll::Pending } else { self.up.poll(cx, client, server) }
     }
 
-    /// Carries bytes from the kernel to the stack. If the stack lends its memory, the kernel puts them there.
+    /// Handles the error of a write to the server.
+    fn write_failed(&mut self, kind: io::ErrorKind) {
+        match kind {
+            io::ErrorKind::WouldBlock => {}
+            // The server sent a FIN, and then a RST.
+            io::ErrorKind::BrokenPipe => self.refused = true,
+            // The kernel reports an error only once: after the last bytes, a read would return an end of file.
+            kind => (self.refused, self.down.broken) = (true, Some(kind)),
+        }
+    }
+
+    /// Carries bytes from the kernel to the stack. If the stack lends its memory, the kernel puts them there, unless only a
+    /// message came last.
     fn poll_down<S: Stream>(
         &mut self,
         cx: &mut Context<'_>,
@@ -115,6 +143,11 @@ impl BothWays {
         server: &mut TcpStream,
     ) -> Poll<io::Result<()>> {
         while self.down.lends {
+            ready!(self.down.poll_waiting(cx, client))?;
+            if !self.down.is_bulk {
+                ready!(self.down.poll_message(cx, server, client))?;
+                continue;
+            }
             ready!(server.poll_read_ready(cx))?;
             // After a short read, tokio's `poll_read` waits for the kernel; `try_read` would have to read again.
             let mut kernel = Context::from_waker(cx.waker());
@@ -132,6 +165,7 @@ impl BothWays {
                 Err(io::ErrorKind::WouldBlock.into())
             });
             let ended = self.down.lent(polled, empty);
+            self.down.is_bulk = loan.calls == 0 || loan.bytes > MESSAGE_BYTES;
             // The kernel reports an error only once, perhaps after other bytes.
             if let Some(kind) = failed {
                 return Poll::Ready(Err(kind.into()));
@@ -153,6 +187,16 @@ impl BothWays {
         }
         Poll::Pending
     }
+}
+
+/// Copies all bytes of the slices, if they fit. Returns their number.
+fn copy_message(slices: &[IoSlice<'_>], room: &mut [u8; MESSAGE_BYTES]) -> Option<usize> {
+    let mut len = 0;
+    for slice in slices {
+        room.get_mut(len..len + slice.len())?.copy_from_slice(slice);
+        len += slice.len();
+    }
+    Some(len)
 }
 
 /// What the kernel has taken or given during one loan of the stack's memory.
@@ -201,6 +245,8 @@ struct OneWay {
     broken: Option<io::ErrorKind>,
     /// Bytes so far.
     carried: u64,
+    /// Whether more bytes than a message came last. At first the stack is asked whether it lends its memory.
+    is_bulk: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +259,15 @@ enum Stage {
 
 impl OneWay {
     fn new() -> Self {
-        Self { lends: true, buffer: Box::default(), waiting: 0..0, stage: Stage::Carrying, broken: None, carried: 0 }
+        Self {
+            lends: true,
+            buffer: Box::default(),
+            waiting: 0..0,
+            stage: Stage::Carrying,
+            broken: None,
+            carried: 0,
+            is_bulk: true,
+        }
     }
 
     /// Handles the result of a call with lent memory. `refused` tells that the kernel was not ready. Returns `None` if
@@ -241,14 +295,7 @@ impl OneWay {
         W: AsyncWrite + Unpin,
     {
         loop {
-            while !self.waiting.is_empty() {
-                let len = ready!(Pin::new(&mut *writer).poll_write(cx, &self.buffer[self.waiting.clone()]))?;
-                if len == 0 {
-                    return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
-                }
-                self.waiting.start += len;
-                self.carried += len as u64;
-            }
+            ready!(self.poll_waiting(cx, writer))?;
             match self.stage {
                 Stage::Carrying => ready!(self.poll_fill(cx, reader))?,
                 Stage::Closing => {
@@ -263,8 +310,49 @@ impl OneWay {
         }
     }
 
+    /// Ready once the writer has taken the bytes on their way.
+    fn poll_waiting<W: AsyncWrite + Unpin>(&mut self, cx: &mut Context<'_>, writer: &mut W) -> Poll<io::Result<()>> {
+        while !self.waiting.is_empty() {
+            let len = ready!(Pin::new(&mut *writer).poll_write(cx, &self.buffer[self.waiting.clone()]))?;
+            if len == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.waiting.start += len;
+            self.carried += len as u64;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Carries a message. The writer takes the rest of it later.
+    fn poll_message<R, W>(&mut self, cx: &mut Context<'_>, reader: &mut R, writer: &mut W) -> Poll<io::Result<()>>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let mut room = [0; MESSAGE_BYTES];
+        let mut message = ReadBuf::new(&mut room);
+        ready!(Pin::new(reader).poll_read(cx, &mut message))?;
+        self.is_bulk = message.remaining() == 0;
+        let mut bytes = message.filled();
+        if bytes.is_empty() {
+            (self.lends, self.stage) = (false, Stage::Closing);
+        } else if let Poll::Ready(written) = Pin::new(writer).poll_write(cx, bytes) {
+            bytes = &bytes[written?..];
+        }
+        self.keep(bytes);
+        self.carried += message.filled().len() as u64;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Keeps the rest of a message.
+    fn keep(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            (self.buffer, self.waiting) = (bytes.into(), 0..bytes.len());
+        }
+    }
+
     fn poll_fill<R: AsyncRead + Unpin>(&mut self, cx: &mut Context<'_>, reader: &mut R) -> Poll<io::Result<()>> {
-        if self.buffer.is_empty() {
+        if self.buffer.len() < BUFFER_BYTES {
             self.buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         }
         let mut buffer = ReadBuf::new(&mut self.buffer);
