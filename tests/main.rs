@@ -37,6 +37,8 @@ mod processes;
 #[cfg(feature = "smoltcp")]
 mod api;
 mod browser;
+#[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+mod calls;
 // The snapshots name the program, which has another name on Windows.
 #[cfg(not(windows))]
 mod cli;

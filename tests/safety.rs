@@ -52,7 +52,7 @@ fn a_run_leaves_the_host_s_network_first_and_closes_all_on_exec() {
 }
 
 /// Returns a reason if `strace` cannot follow a process here.
-fn cannot_trace() -> Option<String> {
+pub(crate) fn cannot_trace() -> Option<String> {
     let output = Command::new("strace").args(["-qq", "-e", "trace=none", "true"]).output().unwrap();
     (!output.status.success()).then(|| format!("strace: {}", stderr(&output)))
 }
