@@ -139,7 +139,7 @@ pub(crate) fn a_client_resets_while_the_server_does_not_read(between: Between) {
         stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
         // More than the sockets between the proxy and the server hold, and less than fills smoltcp's window too: smoltcp moves
         // the edge of a window back by less than a unit of its scale, and a RST at the old edge is then outside of it.
-        let _full = stream.write_all(&[7; 1_000_000]);
+        let _full = stream.write_all(&vec![7; 1_000_000]);
         reset(stream);
     });
     assert_freed(&lab, idle);
