@@ -33,6 +33,8 @@ pub struct StackConfig {
     /// again. Half-open connections do not count. With lwIP, smoltcp and ipstack at most 4,096 of them exist, or as
     /// many as the backlog if that is more, and the oldest gives way to a new one (RFC 4987).
     pub backlog: usize,
+    /// Largest number of connections of lwIP, smoltcp and ipstack, in any state. Further SYNs are dropped.
+    pub connections: usize,
     /// What the adapter does in the stack's place.
     pub repairs: Repairs,
     /// Congestion control of a stack that has a choice: of smoltcp alone.
@@ -80,6 +82,7 @@ impl Default for StackConfig {
             window,
             user_timeout: Duration::from_secs(100),
             backlog: 1024,
+            connections: 1 << 16,
             repairs: Repairs::ALL,
             congestion: StackCongestion::default(),
         }

@@ -36,7 +36,7 @@ use crate::{Driver, Listener, Repair, Repairs, Stream};
 pub(crate) use self::datagrams::DrivenDatagrams;
 pub(crate) use self::engine::{Accepted, Engine, FlowId, Intake};
 pub use self::stream::Flow;
-pub(crate) use self::table::{MAX_FLOWS, Stage, Table, most_half_open};
+pub(crate) use self::table::{Stage, Table, most_half_open};
 use self::turns::{Owner, Shared, State, TICK, Wakes};
 
 /// Makes the listener, the datagrams and the driver of an engine.

@@ -125,7 +125,7 @@ impl<L: Link> SmoltcpEngine<L> {
         Self {
             device,
             interface,
-            table: Table::new(config.backlog),
+            table: Table::new(&config),
             no_sockets: SocketSet::new(Vec::new()),
             spare: Vec::new(),
             initial_numbers: InitialNumbers::new(now),

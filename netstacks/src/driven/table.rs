@@ -12,16 +12,13 @@ use slab::Slab;
 use tokio::time::Instant;
 
 use super::engine::{Accepted, FlowId};
-use crate::{FlowKey, FlowMap};
+use crate::{FlowKey, FlowMap, StackConfig};
 
-/// Largest number of connections, in any state. Further SYNs are dropped.
-pub(crate) const MAX_FLOWS: usize = 1 << 16;
-
-/// Largest number of half-open connections of a stack with this backlog. Beyond it the oldest is forgotten, so a flood of
+/// Largest number of half-open connections of a stack with this configuration. Beyond it the oldest is forgotten, so a flood of
 /// SYNs cannot keep others out (RFC 4987, 3.4). A client whose connection was forgotten gets a RST, so there is a place
 /// for each of those that may wait for [`crate::Listener::accept`].
-pub(crate) fn most_half_open(backlog: usize) -> usize {
-    backlog.clamp(HALF_OPEN, MAX_FLOWS)
+pub(crate) fn most_half_open(config: &StackConfig) -> usize {
+    config.backlog.max(HALF_OPEN).min(config.connections)
 }
 
 const HALF_OPEN: usize = 4096;
@@ -54,6 +51,9 @@ pub(crate) struct Table<C> {
     by_key: FlowMap<FlowId>,
     accept_queue: VecDeque<FlowId>,
     backlog: usize,
+    most_half_open: usize,
+    /// The most connections, in any state.
+    most: usize,
     /// Connections in the handshake by their serial numbers, so the oldest is the first.
     half_open: BTreeMap<u64, FlowId>,
     /// The serial number of the next connection.
@@ -79,13 +79,15 @@ struct Entry<C> {
 }
 
 impl<C> Table<C> {
-    /// An empty table. At most `backlog` established connections wait for `accept`.
-    pub(crate) fn new(backlog: usize) -> Self {
+    /// An empty table with the limits of a configuration.
+    pub(crate) fn new(config: &StackConfig) -> Self {
         Self {
             entries: Slab::new(),
             by_key: FlowMap::default(),
             accept_queue: VecDeque::new(),
-            backlog,
+            backlog: config.backlog,
+            most_half_open: most_half_open(config),
+            most: config.connections,
             half_open: BTreeMap::new(),
             serial: 0,
             is_listening: true,
@@ -128,7 +130,7 @@ impl<C> Table<C> {
     }
 
     fn is_full(&self) -> bool {
-        self.entries.len() >= MAX_FLOWS
+        self.entries.len() >= self.most
     }
 
     /// The number of connections in the handshake.
@@ -140,7 +142,7 @@ impl<C> Table<C> {
     /// The half-open connection that the caller has to forget before it opens another, if any. Its peer gets no RST.
     pub(crate) fn oldest_half_open(&self) -> Option<FlowId> {
         let (_, oldest) = self.half_open.first_key_value()?;
-        (self.half_open.len() >= most_half_open(self.backlog) || self.is_full()).then_some(*oldest)
+        (self.half_open.len() >= self.most_half_open || self.is_full()).then_some(*oldest)
     }
 
     pub(crate) fn find(&self, key: &FlowKey) -> Option<FlowId> {
@@ -364,6 +366,10 @@ mod tests {
         FlowKey { local: "10.0.0.2:80".parse().unwrap(), peer: ([10, 0, 0, 1], port).into() }
     }
 
+    fn table(backlog: usize) -> Table<()> {
+        Table::new(&StackConfig { backlog, ..StackConfig::default() })
+    }
+
     fn accepted(table: &mut Table<()>, port: u16) -> FlowId {
         let flow = table.open(key(port), ());
         table.established(flow);
@@ -373,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_backlog_counts_established_connections_that_are_not_accepted() {
-        let mut table = Table::new(2);
+        let mut table = table(2);
         let flows = [1, 2, 3].map(|port| table.open(key(port), ()));
         assert_eq!(table.room(), 2);
         table.established(flows[0]);
@@ -387,7 +393,7 @@ mod tests {
 
     #[test]
     fn the_oldest_half_open_connection_gives_way() {
-        let mut table = Table::new(9);
+        let mut table = table(9);
         let flows: Vec<_> = (0..HALF_OPEN as u16).map(|port| table.open(key(port), ())).collect();
         assert_eq!(table.oldest_half_open(), Some(flows[0]));
         table.established(flows[0]);
@@ -409,7 +415,7 @@ mod tests {
     /// So many clients may connect at once: no half-open connection gives way before the accept queue is full.
     #[test]
     fn a_large_backlog_has_as_many_half_open_connections() {
-        let mut table = Table::new(10_000);
+        let mut table = table(10_000);
         for port in 0..10_000 {
             assert_eq!(table.oldest_half_open(), None);
             table.open(key(port), ());
@@ -417,9 +423,25 @@ mod tests {
         assert!(table.oldest_half_open().is_some());
     }
 
+    /// So a share of the limit for all shards holds, however small it is.
+    #[test]
+    fn no_more_connections_open_than_the_limit() {
+        let mut table = Table::new(&StackConfig { connections: 3, ..StackConfig::default() });
+        let first = table.open(key(1), ());
+        for port in 2..4 {
+            table.open(key(port), ());
+        }
+        assert_eq!(table.oldest_half_open(), Some(first));
+        for _ in 1..4 {
+            let oldest = table.half_open.values().next().copied().unwrap();
+            table.established(oldest);
+        }
+        assert_eq!(table.room(), 0);
+    }
+
     #[test]
     fn a_closed_listener_orphans_connections_that_are_not_accepted() {
-        let mut table = Table::new(9);
+        let mut table = table(9);
         let held = accepted(&mut table, 1);
         let half_open = table.open(key(2), ());
         let ready = table.open(key(3), ());
@@ -432,7 +454,7 @@ mod tests {
 
     #[test]
     fn the_oldest_in_time_wait_makes_room() {
-        let mut table = Table::new(9);
+        let mut table = table(9);
         let mut evicted = Vec::new();
         let flows: Vec<_> = (0..MAX_TIME_WAIT as u16 + 3).map(|port| accepted(&mut table, port)).collect();
         for &flow in &flows {
@@ -451,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_new_connection_takes_the_addresses_of_one_that_is_detached() {
-        let mut table = Table::new(9);
+        let mut table = table(9);
         let old = accepted(&mut table, 1);
         table.detach(old);
         let new = table.open(key(1), ());
@@ -461,7 +483,7 @@ mod tests {
 
     #[test]
     fn timers_of_removed_connections_do_not_pile_up() {
-        let mut table = Table::new(9);
+        let mut table = table(9);
         let start = Instant::now() + Duration::from_secs(100);
         for index in 0..10_000 {
             let flow = table.open(key(1), ());
@@ -473,7 +495,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_due_once_and_at_its_earliest_time() {
-        let mut table = Table::new(9);
+        let mut table = table(9);
         let [first, second] = [1, 2].map(|port| table.open(key(port), ()));
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);

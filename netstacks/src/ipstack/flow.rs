@@ -26,6 +26,8 @@ pub(super) struct Hub<S> {
     pub(super) repairs: Repairs,
     /// Most bytes of a connection that wait for the application.
     most_unread: u32,
+    /// Most connections, in any state.
+    pub(super) most: usize,
     /// Most connections in their handshake.
     pub(super) most_half_open: usize,
     flows: Mutex<FlowMap<Arc<Flow<S>>>>,
@@ -52,7 +54,8 @@ impl<S> Hub<S> {
             runtime: Handle::current(),
             user_timeout: config.user_timeout,
             repairs: config.repairs,
-            most_half_open: most_half_open(config.backlog),
+            most: config.connections,
+            most_half_open: most_half_open(config),
             most_unread: config.window.clamp(MAX_WINDOW, StackConfig::MAX_WINDOW) as u32,
             flows: Mutex::default(),
             exchange: Mutex::new(exchange),

@@ -16,7 +16,6 @@ use tokio::time::{Instant, Sleep};
 
 use super::check::{Piece, Verdict, stray, write_acknowledgement};
 use super::stream::{Flow, Hub};
-use crate::driven::MAX_FLOWS;
 use crate::{FlowKey, Repair};
 
 /// A SYN is given to ipstack again after this time, until it has made a connection of it, and at most so many times.
@@ -146,7 +145,7 @@ impl Guard {
         let is_ready = old.is_none_or(|old| old.is_taken());
         if !is_ready
             || !self.hub.has_room()
-            || self.hub.len() >= MAX_FLOWS
+            || self.hub.len() >= self.hub.most
             || self.waiting.len() >= self.hub.most_half_open
         {
             return None;

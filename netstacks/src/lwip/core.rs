@@ -57,7 +57,7 @@ pub(super) struct Core {
 impl Core {
     pub(super) fn new(config: StackConfig, mss: usize, pool: Pool, now: Instant) -> Self {
         Self {
-            table: Table::new(config.backlog),
+            table: Table::new(&config),
             pool,
             chunks: Chunks::new(config.window),
             inbox: Inbox::new(),

@@ -104,7 +104,7 @@ fn an_ack_that_finds_the_accept_queue_full_is_dropped() {
 #[test]
 fn the_oldest_half_open_connection_is_forgotten_without_a_rst() {
     let mut bench = Bench::over(MemoryLink::pair(1500, 1 << 15), false, 256 << 10);
-    let most = most_half_open(1);
+    let most = most_half_open(&StackConfig { backlog: 1, ..StackConfig::default() });
     let count = most as u16 + 10;
     for port in 0..count {
         bench.put(&syn(1000 + port, 1));
