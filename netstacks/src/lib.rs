@@ -99,6 +99,11 @@ macro_rules! stacks {
                 matches!(self, Self::Gvisor | Self::External)
             }
 
+            /// Whether several instances can run in one process; see [`sharded`]. lwIP keeps its state in globals.
+            pub const fn can_shard(self) -> bool {
+                !matches!(self, Self::Lwip | Self::LwipPublished | Self::Kernel) && !self.is_process()
+            }
+
             /// The name that users type to choose the stack.
             pub const fn name(self) -> &'static str {
                 match self {
@@ -175,6 +180,7 @@ compile_error!(
 mod config;
 mod interface;
 mod repairs;
+mod shards;
 mod udp;
 
 // Modules that several stacks share. Some are unused in a build without these stacks.
@@ -200,6 +206,7 @@ pub use crate::config::{Effective, StackConfig, StackCongestion, StackFault, Sta
 pub use crate::gate::{Admission, Answers, Gate, Gated, Request, Unreachable, gate};
 pub use crate::interface::{Driver, FlowKey, FlowMap, Listener, Netstack, Sink, Source, Started, Stream};
 pub use crate::repairs::{Repair, Repairs, has_switchable};
+pub use crate::shards::{Sharded, ShardedDatagrams, ShardedListener, Spread, sharded};
 pub use crate::udp::{Datagram, DatagramBatch, Datagrams, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, NoDatagrams};
 #[allow(unused_imports, reason = "not every stack uses it")]
 use crate::{

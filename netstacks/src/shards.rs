@@ -1,0 +1,188 @@
+//! Several instances of a stack side by side, which look like one.
+//!
+//! Each instance has its own link, lock and driver, so instances share nothing while bytes flow. Only new connections and
+//! received datagrams cross from an instance to the part that joins them.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use platform::Link;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::datagrams::{Deliveries, Mailbox, mailbox};
+use crate::{Datagram, Datagrams, Driver, FlowKey, Listener, Netstack, StackConfig, StartError, Started, Stream};
+
+/// Spreads flows over shards: the same two ends, in either order, always have the same shard. The key of the hash is
+/// random, so a client cannot choose its shard.
+#[derive(Clone, Debug, Default)]
+pub struct Spread(RandomState);
+
+impl Spread {
+    /// The number of the shard of a flow, from 0, if there are so many shards.
+    ///
+    /// ```
+    /// use netstacks::{FlowKey, Spread};
+    ///
+    /// let key = FlowKey { local: "192.0.2.7:443".parse()?, peer: "10.0.0.1:4000".parse()? };
+    /// let back = FlowKey { local: key.peer, peer: key.local };
+    /// let spread = Spread::default();
+    /// assert!(spread.shard(key, 4) < 4 && spread.shard(key, 4) == spread.shard(back, 4));
+    /// # Ok::<_, std::net::AddrParseError>(())
+    /// ```
+    pub fn shard(&self, FlowKey { local, peer }: FlowKey, shards: usize) -> usize {
+        let ends = if local < peer { (local, peer) } else { (peer, local) };
+        // The upper bits of the hash times the number spread as evenly as a remainder, without a division.
+        ((u128::from(self.0.hash_one(ends)) * shards as u128) >> u64::BITS) as usize
+    }
+}
+
+/// Several running instances of a stack, as one.
+pub type Sharded<S, L> =
+    Started<ShardedListener<<S as Netstack<L>>::Stream>, ShardedDatagrams<<S as Netstack<L>>::Datagrams>>;
+
+/// Starts an instance of the stack `S` on each link: the first shard on `first`, and the others in their order. Must be
+/// called within a tokio runtime. The driver makes tasks for each instance, so the workers of a multi-thread runtime share
+/// them.
+///
+/// The caller sends each packet over the link of its shard, which `spread` chooses. Limits on the number of connections
+/// hold for all instances together: each has an equal share, rounded up. So one instance may drop a SYN although another
+/// has room. Datagrams that came in one super-packet are received one by one.
+///
+/// # Errors
+///
+/// See [`StartError`]. lwIP can have one instance in a process only: it fails with [`StartError::AlreadyRunning`].
+///
+/// ```
+/// use netstacks::peer::Peers;
+/// use netstacks::{Datagrams, FlowKey, Smoltcp, Spread, StackConfig, sharded};
+/// use platform::MemoryLink;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let [(first, first_end), (second, second_end)] = [(); 2].map(|()| MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH));
+/// let spread = Spread::default();
+/// let stack = sharded::<Smoltcp, _>(&spread, first, vec![second], &StackConfig::default())?;
+/// tokio::spawn(stack.driver);
+///
+/// let key = FlowKey { local: "10.0.0.2:53".parse()?, peer: "10.0.0.1:4000".parse()? };
+/// let end = if spread.shard(key, 2) == 0 { first_end } else { second_end };
+/// let mut peers = Peers::new(end, key.peer.ip());
+/// peers.send_datagram(key.peer.port(), key.local, b"query")?;
+/// let mut buffer = [0; 1500];
+/// let query = stack.datagrams.recv(&mut buffer).await?;
+/// assert_eq!((&buffer[..query.len], query.peer), (&b"query"[..], key.peer));
+/// # Ok(())
+/// # }
+/// ```
+pub fn sharded<S: Netstack<L>, L: Link>(
+    spread: &Spread,
+    first: L,
+    others: Vec<L>,
+    config: &StackConfig,
+) -> Result<Sharded<S, L>, StartError> {
+    let count = 1 + others.len();
+    let config = StackConfig {
+        backlog: config.backlog.div_ceil(count),
+        connections: config.connections.div_ceil(count),
+        ..config.clone()
+    };
+    // The driver makes one task for each of these, so that none waits for another.
+    let mut tasks: Vec<Driver> = Vec::new();
+    let (offer, accepted) = mpsc::channel(count);
+    let (deliveries, mailbox) = mailbox();
+    let deliveries = Arc::new(deliveries);
+    let mut add = |Started { listener, datagrams, driver, .. }: Started<S::Listener, S::Datagrams>| {
+        tasks.push(driver);
+        tasks.push(Box::pin(offer_all(listener, offer.clone())));
+        tasks.push(Box::pin(deliver_all(datagrams.clone(), Arc::clone(&deliveries))));
+        datagrams
+    };
+    let first = S::start(first, &config)?;
+    let effective = first.effective.clone();
+    let mut shards = vec![add(first)];
+    for link in others {
+        shards.push(add(S::start(link, &config)?));
+    }
+    let datagrams = ShardedDatagrams { spread: spread.clone(), shards: shards.into(), mailbox };
+    let driver = Box::pin(async move {
+        let mut running: JoinSet<_> = tasks.into_iter().collect();
+        // The first failure ends all: the tasks are aborted when the set is dropped.
+        while let Some(ended) = running.join_next().await {
+            ended.map_err(io::Error::other)??;
+        }
+        Ok(())
+    });
+    Ok(Started { listener: ShardedListener(accepted), datagrams, driver, effective })
+}
+
+/// Offers the connections of one instance to the listener of all, until that is dropped.
+async fn offer_all<Li: Listener>(mut listener: Li, offer: mpsc::Sender<Li::Stream>) -> io::Result<()> {
+    // With a place for it first, a connection waits in the accept queue of its instance.
+    while let Ok(place) = offer.reserve().await {
+        tokio::select! {
+            accepted = listener.accept() => place.send(accepted?),
+            () = offer.closed() => break,
+        }
+    }
+    Ok(())
+}
+
+/// Puts the datagrams of one instance in the inbox of all.
+async fn deliver_all(datagrams: impl Datagrams, deliveries: Arc<Deliveries>) -> io::Result<()> {
+    let mut buffer = vec![0; usize::from(u16::MAX)];
+    loop {
+        let Datagram { len, local, peer } = datagrams.recv(&mut buffer).await?;
+        deliveries.push(local, peer, &buffer[..len]);
+    }
+}
+
+/// Yields the connections of all instances.
+#[derive(Debug)]
+pub struct ShardedListener<S>(mpsc::Receiver<S>);
+
+impl<S: Stream> Listener for ShardedListener<S> {
+    type Stream = S;
+
+    /// Fails when the driver has ended, which knows the reason.
+    async fn accept(&mut self) -> io::Result<S> {
+        self.0.recv().await.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the stack has failed"))
+    }
+}
+
+/// The datagrams of all instances. Each is sent by the instance of its flow.
+#[derive(Clone)]
+pub struct ShardedDatagrams<D> {
+    spread: Spread,
+    shards: Arc<[D]>,
+    mailbox: Mailbox,
+}
+
+impl<D> ShardedDatagrams<D> {
+    /// The number of a shard is always smaller than their number, and there is at least one.
+    fn of(&self, local: SocketAddr, peer: SocketAddr) -> &D {
+        &self.shards[self.spread.shard(FlowKey { local, peer }, self.shards.len())]
+    }
+}
+
+impl<D: Datagrams> Datagrams for ShardedDatagrams<D> {
+    async fn recv(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
+        self.mailbox.recv(buffer).await
+    }
+
+    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        self.of(local, peer).try_send(local, peer, payload)
+    }
+
+    fn try_send_batch(
+        &self,
+        local: SocketAddr,
+        peer: SocketAddr,
+        payloads: &[u8],
+        segment_len: usize,
+    ) -> io::Result<usize> {
+        self.of(local, peer).try_send_batch(local, peer, payloads, segment_len)
+    }
+}
