@@ -12,6 +12,7 @@ mod matrix;
 mod pin;
 mod profile;
 mod proxy;
+mod threads;
 
 use std::path::PathBuf;
 

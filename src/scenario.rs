@@ -70,6 +70,16 @@ pub(crate) fn plural(count: impl fmt::Display, noun: &str) -> String {
     format!("{count} {noun}{}", if count == "1" { "" } else { "s" })
 }
 
+/// The number of shards of a stack that is not sharded, which is left out of JSON.
+pub(crate) const fn one() -> NonZeroU16 {
+    NonZeroU16::MIN
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+pub(crate) fn is_one(shards: &NonZeroU16) -> bool {
+    *shards == NonZeroU16::MIN
+}
+
 /// Whether a field is left out of JSON.
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -97,6 +107,9 @@ pub struct Scenario {
     pub mtu: u16,
     /// Connections at once; streams in both directions are as many each.
     pub parallel: NonZeroU16,
+    /// Instances of the stack, each with its own link.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub shards: NonZeroU16,
     /// Threads of the clients; `None` for one, or for as many as there are streams, up to the processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_threads: Option<NonZeroU16>,

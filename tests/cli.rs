@@ -156,6 +156,8 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
         "--buffer 65MiB",
         "--buffer 64MiB --parallel 17",
         "--worker-threads 0",
+        "--layer stack --shards 0",
+        "--layer stack --shards 257 --parallel 300",
         "--worker-threads 2 --current-thread",
         "--offload perhaps",
         "--ipv6 --mtu 1279",

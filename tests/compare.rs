@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -68,6 +68,7 @@ fn cell(netstack: StackKind, mode: Mode) -> Cell {
         offload: Some(false),
         mtu: Some(1500),
         parallel: 1,
+        shards: NonZeroU16::MIN,
         client_threads: None,
         pin: None,
         bitrate: None,

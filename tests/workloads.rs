@@ -393,6 +393,37 @@ fn threads_share_the_requests_and_their_rate() {
     }
 }
 
+/// Each instance of a stack has clients of its own. Every byte and every answer arrives, also over UDP.
+#[test]
+fn shards_are_one_server() {
+    let stacks = ["smoltcp", "ipstack", "tcp_ip", "netstack-smoltcp"];
+    let loads = [
+        "-m reader --warmup 1MB --bytes 8MB",
+        "-m writer --warmup 1MB --bytes 8MB",
+        "-m rr --time 0.3",
+        "-m crr --time 0.3",
+        "-m rr --protocol udp --time 0.3",
+        "-m writer --protocol udp --bitrate 10M --time 0.3",
+        "-m rr --background both --time 0.3",
+        "-m rr --client-threads 6 --time 0.3",
+    ];
+    for [stack, load, shards] in pairwise([&stacks, &loads, &["2", "3"]]) {
+        // It leaves the first request of a scripted client; see above.
+        if stack == "tcp_ip" && load.contains("rr") && !load.contains("udp") {
+            continue;
+        }
+        let arguments =
+            format!("{load} -n {stack} --layer stack --parallel 12 --window 64KiB --shards {shards} --verify full");
+        let sample = success(&arguments);
+        assert_eq!(sample["shards"].to_string(), shards, "{arguments}\n{sample}");
+        assert!(count(&sample["packets"]["rx"]) > 10.0, "{arguments}\n{sample}");
+        if load.contains("-m rr") {
+            assert!(count(&sample["requests"]["answered"]) > 10.0, "{arguments}\n{sample}");
+            assert!(sample["requests"]["errors"].is_null(), "{arguments}\n{sample}");
+        }
+    }
+}
+
 /// Over a link in memory, too, streams run beside requests.
 #[test]
 fn streams_run_beside_requests_over_memory() {

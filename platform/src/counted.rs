@@ -1,6 +1,7 @@
 //! A link that counts its packets.
 
 use std::io::{self, IoSlice};
+use std::iter::Sum;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
@@ -78,6 +79,18 @@ impl PacketCounts {
             tx_packets: self.tx_packets.saturating_sub(earlier.tx_packets),
             tx_bytes: self.tx_bytes.saturating_sub(earlier.tx_bytes),
         }
+    }
+}
+
+/// The counts of several links together.
+impl Sum for PacketCounts {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        counts.fold(Self::default(), |sum, counts| Self {
+            rx_packets: sum.rx_packets + counts.rx_packets,
+            rx_bytes: sum.rx_bytes + counts.rx_bytes,
+            tx_packets: sum.tx_packets + counts.tx_packets,
+            tx_bytes: sum.tx_bytes + counts.tx_bytes,
+        })
     }
 }
 

@@ -126,14 +126,15 @@ pub(crate) struct Snapshot {
 
 /// The meter of a run within this process. It counts the packets on the link, and those that the device dropped.
 pub(crate) struct LinkMeter<D> {
-    traffic: Arc<Traffic>,
+    /// The counts of each link of the stack.
+    traffic: Vec<Arc<Traffic>>,
     drops: D,
     faults: Option<Arc<FaultCounter>>,
 }
 
 impl<D: Fn() -> Option<u64> + Send + Sync + 'static> LinkMeter<D> {
-    pub(crate) fn new(traffic: Arc<Traffic>, drops: D) -> Self {
-        Self { traffic, drops, faults: None }
+    pub(crate) fn new(traffic: impl IntoIterator<Item = Arc<Traffic>>, drops: D) -> Self {
+        Self { traffic: traffic.into_iter().collect(), drops, faults: None }
     }
 
     /// Adds the counts of a link with conditions.
@@ -149,6 +150,7 @@ impl<D: Fn() -> Option<u64> + Send + Sync + 'static> Meter for LinkMeter<D> {
 
     fn counters(&self) -> Counters {
         let faults = self.faults.as_ref().map(|faults| faults.counts().into());
-        Counters { packets: Some(self.traffic.counts()), drops: (self.drops)(), faults, ..Counters::default() }
+        let packets = self.traffic.iter().map(|traffic| traffic.counts()).sum();
+        Counters { packets: Some(packets), drops: (self.drops)(), faults, ..Counters::default() }
     }
 }

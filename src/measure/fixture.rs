@@ -1,6 +1,6 @@
 //! Samples for tests.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ pub(crate) fn cell(netstack: StackKind, mode: Mode) -> Cell {
         offload: Some(false),
         mtu: Some(1500),
         parallel: 1,
+        shards: NonZeroU16::MIN,
         client_threads: None,
         pin: None,
         bitrate: None,

@@ -111,6 +111,10 @@ impl Kind {
         self.has_stack() && self.stack != Some(StackKind::External)
     }
 
+    fn has_shards(&self) -> bool {
+        self.layer == Layer::Stack && !self.is_idle() && self.stack.is_none_or(StackKind::can_shard)
+    }
+
     fn has_congestion(&self) -> bool {
         self.has_stack() && self.stack == Some(StackKind::Smoltcp)
     }
@@ -179,6 +183,8 @@ impl Use {
 }
 
 const NO_CLIENT: &str = "the layer device has packets without connections";
+const SHARDS: &str =
+    "only the layer stack has several instances, in all modes but idle; lwip has one instance a process";
 const NO_DEVICE: &str = "the layer loopback has no device, and a program opens its own";
 const PROGRAM: &str = "--program chooses it";
 const FOREIGN: &str = "a program has its own";
@@ -205,6 +211,8 @@ axes! {
         => |run| run.background.map(text);
     Free worker_threads "--worker-threads": |kind| kind.is_own() && kind.runtime == RuntimeName::MultiThread, "the current-thread runtime has none"
         => |run| run.runtime.workers().map(text);
+    Free shards "--shards": Kind::has_shards, SHARDS
+        => |run| unless(1, run.shards.get());
     Chosen offload "--offload": |kind| kind.layer != Layer::Loopback && kind.is_own(), NO_DEVICE
         => |run| match run.offload {
             Offload::Auto => None,

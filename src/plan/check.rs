@@ -10,12 +10,13 @@ use super::conditions::{check_outage, conditions};
 use super::devices::{check_mtu, name, network, tun_fd};
 use super::pin::pin;
 use super::profile::{check_program, device_mtu};
+use super::threads::{client_threads, runtime, shards};
 use super::{PlanError, axes};
 use crate::cli::list::One;
 use crate::cli::{Axes, Cli, Netns, Run, Settings, Switch};
 use crate::scenario::{
-    Amount, Conditions, DEFAULT_MTU, DEFAULT_RELEASE, Devices, Generator, Layer, Mode, Protocol, Requests, RuntimeKind,
-    RuntimeName, SHORTEST_DATAGRAM, Scenario, Subject, Tun, Verify, Workload, plural,
+    Amount, Conditions, DEFAULT_MTU, DEFAULT_RELEASE, Devices, Generator, Layer, Mode, Protocol, Requests,
+    SHORTEST_DATAGRAM, Scenario, Subject, Tun, Verify, Workload,
 };
 
 /// What to type first, for somebody who typed nothing.
@@ -118,6 +119,7 @@ impl TryFrom<Run> for Scenario {
             offload: if conditions.corrupt_ppm > 0 { platform::Offload::Off } else { offload },
             mtu,
             parallel,
+            shards: shards(&axes, workload, parallel)?,
             client_threads: client_threads(&axes, workload, parallel)?,
             pin: pin(&axes)?,
             bitrate,
@@ -233,26 +235,6 @@ fn background(axes: &Axes) -> Result<Option<Mode>, PlanError> {
             Err(PlanError::new("--background", format!("{mode} is no stream; use reader, writer or both")))
         }
         mode => Ok(mode),
-    }
-}
-
-fn runtime(axes: &Axes) -> RuntimeKind {
-    if axes.runtimes().one() == Some(RuntimeName::CurrentThread) {
-        return RuntimeKind::CurrentThread;
-    }
-    let workers = axes.worker_threads.one().map(usize::from);
-    RuntimeKind::MultiThread(workers.and_then(NonZeroUsize::new))
-}
-
-/// The threads of the clients. One that would have no socket is refused.
-fn client_threads(axes: &Axes, workload: Workload, parallel: NonZeroU16) -> Result<Option<NonZeroU16>, PlanError> {
-    let directions = if workload.mode() == Some(Mode::Both) { 2 } else { 1 };
-    let sockets = parallel.get() * directions;
-    match axes.client_threads.one() {
-        Some(threads) if threads > sockets => {
-            Err(PlanError::new("--client-threads", format!("{threads} threads for {}", plural(sockets, "socket"))))
-        }
-        threads => Ok(threads.and_then(NonZeroU16::new)),
     }
 }
 

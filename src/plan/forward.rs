@@ -58,6 +58,7 @@ impl Scenario {
             mtu: arguments.mtu,
             // The command line refuses 0.
             parallel: NonZeroU16::new(arguments.parallel).unwrap_or(NonZeroU16::MIN),
+            shards: NonZeroU16::MIN,
             client_threads: None,
             pin: None,
             bitrate: None,

@@ -6,7 +6,7 @@ use netstacks::{Repairs, StackCongestion, StackKind};
 
 use super::format::UNKNOWN;
 use crate::measure::CellSummary;
-use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind, Workload, plural, si};
+use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind, Workload, is_one, plural, si};
 
 /// The number of threads of a runtime if none was given.
 const AS_PROCESSORS: &str = "as processors";
@@ -65,6 +65,10 @@ pub(super) static AXES: [Axis; 35] = [
     .machine(|cell| (cell.stack_congestion != StackCongestion::None).then(|| cell.stack_congestion.name().to_owned()))
     .work(|_| false)
     .said(|_, value| (value != "none").then(|| format!("{value} in the stack"))),
+    number("shards", "shards", |cell| cell.stack().map(|_| cell.shards.to_string()))
+        .machine(|cell| (!is_one(&cell.shards)).then(|| cell.shards.to_string()))
+        .work(|_| false)
+        .said(|_, value| (value != "1").then(|| plural(value, "shard"))),
     axis("runtime", "runtime", |cell| cell.runtime.map(|runtime| runtime.to_string())).work(|_| false),
     axis("offload", "offload", |cell| match cell.forwarder() {
         Some(forwarder) => Some(forwarder.offload().name().to_owned()),

@@ -58,7 +58,7 @@ pub(super) fn prepare(scenario: &Scenario, tun: &Tun) -> Result<Prepared, RunErr
     let drops = device.drop_counter();
     let link = Counted::new(device);
     let streams = Stream::split(scenario);
-    let window = Arc::new(Window::new(1, LinkMeter::new(link.traffic(), move || drops.read())));
+    let window = Arc::new(Window::new(1, LinkMeter::new([link.traffic()], move || drops.read())));
     let shuttle = Shuttle::new(link, scenario, tun, &facts)?;
     let task = {
         let (streams, window) = (Arc::clone(&streams), Arc::clone(&window));

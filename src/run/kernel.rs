@@ -19,7 +19,7 @@ pub(super) fn prepare(scenario: &Scenario, near: &Tun, networks: &Networks) -> R
     let far = Tun { name: FAR.to_owned(), network: turned(&near.network), fd: None };
     let Between { device, traffic, faults, cut, driver } = join(scenario, near, far, networks)?;
     let drops = networks.drops(&[&near.name], &[FAR]);
-    let meter = LinkMeter::new(traffic, drops).with_faults(faults);
+    let meter = LinkMeter::new([traffic], drops).with_faults(faults);
     let prepared = kernel_load::prepare_between(scenario, networks, near.network.peer, driver, meter)?;
     Ok(Prepared { device: Some(device), cut, ..prepared })
 }

@@ -5,9 +5,6 @@
 
 use std::future;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
-
-use platform::Traffic;
 
 use super::error::RunError;
 use super::kernel_load;
@@ -31,7 +28,7 @@ pub(super) fn prepare(scenario: &Scenario, is_own_network: bool) -> Result<Prepa
     let load = Load::of(scenario);
     let address = if scenario.ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
     let sockets = kernel_load::sockets(scenario, address, &load)?;
-    let meter = LinkMeter::new(Arc::new(Traffic::default()), || None);
+    let meter = LinkMeter::new([], || None);
     let prepared = kernel_load::prepare(scenario, load, sockets, future::pending(), meter)?;
     Ok(Prepared { device, ..prepared })
 }

@@ -3,9 +3,10 @@
 //! No kernel, device or network takes part, so it needs no permission and no namespace.
 
 use std::io;
+use std::iter;
 
-use netstacks::StackKind;
 use netstacks::peer::{Peers, SharedLink};
+use netstacks::{Spread, StackKind};
 use platform::{Class, Counted, Link, MemoryLink, Network, Offload};
 
 use super::error::RunError;
@@ -15,7 +16,7 @@ use super::stack::{StackStarter, Start, StartedStack};
 use crate::load::Load;
 use crate::load::engine::Client;
 use crate::load::meter::LinkMeter;
-use crate::load::sockets::memory::MemorySockets;
+use crate::load::sockets::memory::{MemorySockets, Place};
 use crate::load::window::Window;
 use crate::sample::DeviceFacts;
 use crate::scenario::Scenario;
@@ -34,51 +35,67 @@ pub(super) fn prepare(
         Offload::Auto | Offload::On => MemoryLink::offloading_pair,
         Offload::Off => MemoryLink::pair,
     };
-    let (near, far) = pair(scenario.mtu.into(), MemoryLink::DEFAULT_DEPTH);
-    let near = near.moderated();
+    // Each shard has a link of its own.
+    let mtu = scenario.mtu.into();
+    let (link, far) = pair(mtu, MemoryLink::DEFAULT_DEPTH);
+    let pairs = iter::repeat_with(|| pair(mtu, MemoryLink::DEFAULT_DEPTH));
+    let (others, mut fars): (Vec<_>, Vec<_>) = pairs.take(usize::from(scenario.shards.get()) - 1).unzip();
+    fars.insert(0, far);
+    let counted = |near: MemoryLink| Counted::new(near.moderated());
+    let (link, others): (_, Vec<_>) = (counted(link), others.into_iter().map(counted).collect());
     let facts = DeviceFacts {
         name: NAME.to_owned(),
-        mtu: near.capabilities().mtu,
-        offload: near.capabilities().segmentation.any(),
+        mtu: link.capabilities().mtu,
+        offload: link.capabilities().segmentation.any(),
         tx_queue_len: u32::try_from(MemoryLink::DEFAULT_DEPTH).ok(),
     };
-    let link = Counted::new(near);
     let load = Load::of(scenario);
     // The link drops nothing, and has no counter for it.
-    let window = Window::new(load.clients(), LinkMeter::new(link.traffic(), || None));
-    let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, &load))?;
+    let traffic = iter::once(&link).chain(&others).map(Counted::traffic);
+    let window = Window::new(load.clients(), LinkMeter::new(traffic, || None));
+    let spread = Spread::default();
+    let start = Start::new(link, scenario, &load).with_shards(others, spread.clone());
+    let StartedStack { server, effective } = stack.start(kind, start)?;
     Ok(Prepared {
-        clients: clients(network, far, &load)?,
+        clients: clients(network, fars, &spread, &load)?,
         device: Some(facts),
         effective: Some(effective),
         ..Prepared::new(load, window, server)
     })
 }
 
-/// The clients of a load. Several threads share the link.
-fn clients(network: &Network, link: MemoryLink, load: &Load) -> Result<Vec<Client>, RunError> {
-    let count = load.clients();
-    if count == 1 {
-        return clients_of([Peers::new(link, network.address)], network, load);
+/// The clients of a load. They are dealt to the shards in turn; those of one shard share its link.
+fn clients(network: &Network, links: Vec<MemoryLink>, spread: &Spread, load: &Load) -> Result<Vec<Client>, RunError> {
+    let shards = links.len();
+    let places: Vec<_> =
+        (0..load.clients()).map(|client| Place::new(client, load.clients(), shards, network.address, spread)).collect();
+    if places.len() == shards {
+        let peers = links.into_iter().map(|link| Peers::new(link, network.address));
+        return clients_of(places.into_iter().zip(peers), network, load);
     }
-    let threads = u16::try_from(count).unwrap_or(u16::MAX);
-    let ends = (0..threads).zip(SharedLink::split_evenly(link, count));
-    clients_of(ends.map(|(index, end)| Peers::sharing(end, network.address, index, threads)), network, load)
+    let split = |(shard, link)| {
+        let clients = places.iter().filter(|place| place.shard == shard).count();
+        SharedLink::split_evenly(link, clients).into_iter()
+    };
+    let mut ends: Vec<_> = links.into_iter().enumerate().map(split).collect();
+    let peers = places.into_iter().filter_map(|place| {
+        let peers = Peers::sharing(ends[place.shard].next()?, network.address, place.index, place.count);
+        Some((place, peers))
+    });
+    clients_of(peers, network, load)
 }
 
 /// The clients of a load, each over its own peers.
 fn clients_of<L: Link>(
-    peers: impl IntoIterator<Item = Peers<L>>,
+    mut peers: impl Iterator<Item = (Place, Peers<L>)>,
     network: &Network,
     load: &Load,
 ) -> Result<Vec<Client>, RunError> {
-    let threads = u16::try_from(load.clients()).unwrap_or(u16::MAX);
-    let mut peers = (0..threads).zip(peers);
     load.client_threads(&path::targets(network.peer, load), |protocol, _| {
-        let (index, peers) = peers.next().ok_or_else(|| {
+        let (place, peers) = peers.next().ok_or_else(|| {
             let source = io::Error::other("there are more threads than ends of the link");
             platform::Error::new(Class::Failed, "start", "the scripted clients", source)
         })?;
-        Ok(MemorySockets::new(peers, protocol, index, threads))
+        Ok(MemorySockets::new(peers, protocol, place))
     })
 }

@@ -48,7 +48,7 @@ pub(super) fn prepare(
     let (link, cut) = with_conditions(counted, scenario);
     let faults = link.faults();
     let load = Load::of(scenario);
-    let window = Window::new(load.clients(), LinkMeter::new(traffic, move || drops.read()).with_faults(faults));
+    let window = Window::new(load.clients(), LinkMeter::new([traffic], move || drops.read()).with_faults(faults));
     let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, &load))?;
     let (clients, congestion) = kernel_load::clients(scenario, &load, &targets(tun.network.peer, &load))?;
     Ok(Prepared {

@@ -1,6 +1,9 @@
 //! Starts the stack under test.
 
-use netstacks::{Effective, Netstack, StackConfig, StackKind, StartError, Started, Stream as _, Visitor};
+use netstacks::{
+    Datagrams, Effective, Listener, Netstack, Spread, StackConfig, StackKind, StartError, Started, Stream as _,
+    Visitor, sharded,
+};
 use platform::Link;
 
 use super::error::RunError;
@@ -21,6 +24,9 @@ pub(super) trait StackStarter<L: Link> {
 /// A stack that is to be started, with a server for the load.
 pub(super) struct Start<L> {
     link: L,
+    /// The links of the other shards, and how flows are spread over all.
+    others: Vec<L>,
+    spread: Spread,
     config: StackConfig,
     load: Load,
 }
@@ -33,7 +39,13 @@ pub(super) struct StartedStack {
 
 impl<L: Link> Start<L> {
     pub(super) fn new(link: L, scenario: &Scenario, load: &Load) -> Self {
-        Self { link, config: config(scenario), load: load.clone() }
+        let (others, spread) = (Vec::new(), Spread::default());
+        Self { link, others, spread, config: config(scenario), load: load.clone() }
+    }
+
+    /// The same with more instances, on these links.
+    pub(super) fn with_shards(self, others: Vec<L>, spread: Spread) -> Self {
+        Self { others, spread, ..self }
     }
 }
 
@@ -50,14 +62,21 @@ impl<L: Link> Visitor<L> for Start<L> {
     type Output = Result<StartedStack, StartError>;
 
     fn visit<S: Netstack<L>>(self) -> Self::Output {
-        let Started { listener, datagrams, driver, effective } = S::start(self.link, &self.config)?;
-        let driver = async { Failure::of_driver(driver.await) };
-        // The port that a client connects to names its stream.
-        let stream_of =
-            |connection: &S::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
-        let server = ServerSide::spawn(listener, datagrams, driver, &self.load, stream_of);
-        Ok(StartedStack { server, effective })
+        let Self { link, others, spread, config, load } = self;
+        Ok(if others.is_empty() {
+            serve(S::start(link, &config)?, &load)
+        } else {
+            serve(sharded::<S, _>(&spread, link, others, &config)?, &load)
+        })
     }
+}
+
+fn serve<Li: Listener>(started: Started<Li, impl Datagrams>, load: &Load) -> StartedStack {
+    let Started { listener, datagrams, driver, effective } = started;
+    let driver = async { Failure::of_driver(driver.await) };
+    // The port that a client connects to names its stream.
+    let stream_of = |connection: &Li::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
+    StartedStack { server: ServerSide::spawn(listener, datagrams, driver, load, stream_of), effective }
 }
 
 #[cfg(test)]

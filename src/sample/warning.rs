@@ -55,6 +55,9 @@ pub enum Warning {
     /// The machine is a virtual machine.
     #[error("this is a virtual machine, whose host may be shared; compare ratios measured side by side")]
     VirtualMachine,
+    /// More shards than processors: the numbers of both.
+    #[error("{} share {}", plural(.0, "shard"), plural(.1, "processor"))]
+    MoreShards(u16, usize),
     /// The stack has a smaller window than was asked for: requested and actual, in bytes.
     #[error("the stack has a window of at most {1} bytes instead of {0}")]
     SmallerWindow(usize, usize),
@@ -227,6 +230,8 @@ impl Sample {
         if environment.machine.virtual_machine == Some(true) {
             warnings.push(Warning::VirtualMachine);
         }
+        let processors = environment.machine.cpus.filter(|count| usize::from(self.cell.shards.get()) > *count);
+        warnings.extend(processors.map(|count| Warning::MoreShards(self.cell.shards.get(), count)));
         warnings.extend(smaller_window(self));
         warnings.extend(no_super_packets(self).map(Warning::NoSuperPackets));
         let not_recovered = has_outage && self.is_ok() && measured.recovery_seconds.is_none();

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Conditions, DEFAULT_MTU, Forwarder, Generator, Layer, Mode, Processors, Protocol, Requests, RuntimeKind, Scenario,
-    Subject, Workload, is_default, plural,
+    Subject, Workload, is_default, is_one, one, plural,
 };
 use crate::program::{ProgramName, is_baseline};
 
@@ -34,6 +34,8 @@ pub struct Cell {
     pub mtu: Option<usize>,
     /// Connections at once; streams in both directions are as many each.
     pub parallel: u16,
+    /// Instances of the stack, each with its own link.
+    pub shards: NonZeroU16,
     /// Threads of the clients; `None` for the default.
     pub client_threads: Option<NonZeroU16>,
     /// The processors of the client threads and of the workers; `None` for the system's choice.
@@ -74,6 +76,8 @@ struct Fields {
     datagram_bytes: Option<NonZeroU16>,
     #[serde(default, skip_serializing_if = "is_default")]
     half_closed: bool,
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    shards: NonZeroU16,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client_threads: Option<NonZeroU16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,6 +128,7 @@ impl From<Cell> for Fields {
             protocol: cell.workload.protocol().unwrap_or_default(),
             datagram_bytes: cell.workload.datagram_bytes(),
             half_closed: cell.workload == Workload::HalfClosed,
+            shards: cell.shards,
             client_threads: cell.client_threads,
             pin: cell.pin,
             bitrate: cell.bitrate,
@@ -195,6 +200,7 @@ impl TryFrom<Fields> for Cell {
             offload: fields.offload,
             mtu: fields.mtu,
             parallel: fields.parallel,
+            shards: fields.shards,
             client_threads: fields.client_threads,
             pin: fields.pin,
             bitrate: fields.bitrate,
@@ -231,6 +237,7 @@ impl Cell {
             offload: (has_device && is_own).then_some(offload),
             mtu: has_device.then_some(scenario.mtu.into()),
             parallel: scenario.parallel.get(),
+            shards: scenario.shards,
             client_threads: scenario.client_threads,
             pin: scenario.pin.clone(),
             bitrate: scenario.bitrate,
@@ -247,13 +254,13 @@ impl Cell {
 
     /// The same cell with the stack of another and its settings.
     pub(crate) fn with_subject_of(&self, other: &Self) -> Self {
-        let Self { subject, runtime, repairs, stack_congestion, .. } = *other;
-        Self { subject, runtime, repairs, stack_congestion, ..self.clone() }
+        let Self { subject, runtime, shards, repairs, stack_congestion, .. } = *other;
+        Self { subject, runtime, shards, repairs, stack_congestion, ..self.clone() }
     }
 
     /// Whether another cell has the same settings of its stack.
     pub(crate) fn has_stack_settings_of(&self, other: &Self) -> bool {
-        let of = |cell: &Self| (cell.runtime, cell.repairs, cell.stack_congestion);
+        let of = |cell: &Self| (cell.runtime, cell.shards, cell.repairs, cell.stack_congestion);
         of(self) == of(other)
     }
 
@@ -346,6 +353,7 @@ impl fmt::Display for Cell {
             Some(workers) => format!("{runtime} ({workers} workers)"),
             None => runtime.to_string(),
         }));
+        words.extend((!is_one(&self.shards)).then(|| format!("{} shards", self.shards)));
         words.extend(self.offload.map(|offload| format!("offload {}", if offload { "on" } else { "off" })));
         let usual_mtu = is_forward && self.mtu == Some(DEFAULT_MTU.into());
         words.extend(self.mtu.filter(|_| !usual_mtu).map(|mtu| format!("MTU {mtu}")));

@@ -1,5 +1,6 @@
 //! Makes the files of `tests/data`: plausible samples of two machines that do not exist.
 
+use std::num::NonZeroU16;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,6 +134,7 @@ fn cell(subject: Subject, workload: Workload) -> Cell {
         offload: link.then_some(true),
         mtu: link.then_some(1500),
         parallel: 1,
+        shards: NonZeroU16::MIN,
         client_threads: None,
         pin: None,
         bitrate: None,

@@ -1,5 +1,6 @@
 //! Makes `tests/data/forward.jsonl`: plausible samples of the forwarders on a machine that does not exist.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,6 +96,7 @@ fn cell(forwarder: Forwarder) -> Cell {
         offload: None,
         mtu: Some(1500),
         parallel: 1,
+        shards: NonZeroU16::MIN,
         client_threads: None,
         pin: None,
         bitrate: None,

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use netstacks::peer::Peers;
+use netstacks::{FlowKey, Spread};
 use platform::{Link, TcpStatistics};
 
 use super::{Cancel, Sockets};
@@ -20,6 +21,35 @@ const FIRST_PORT: u16 = 1024;
 /// Most datagrams that wait in a socket; further ones are dropped.
 const MAX_WAITING: usize = 4096;
 
+/// The place of a client among all of a load.
+pub(crate) struct Place {
+    /// The shard of the stack that it talks to.
+    pub(crate) shard: usize,
+    shards: usize,
+    spread: Spread,
+    /// Its number among the clients of its shard, and their number.
+    pub(crate) index: u16,
+    pub(crate) count: u16,
+    /// Its address.
+    address: IpAddr,
+}
+
+impl Place {
+    /// The place of client number `client` of so many. They are dealt to the shards in turn.
+    pub(crate) fn new(client: usize, clients: usize, shards: usize, address: IpAddr, spread: &Spread) -> Self {
+        let (shard, index) = (client % shards, client / shards);
+        let count = (clients - shard).div_ceil(shards);
+        // There are at most a few hundred clients.
+        Self { shard, shards, spread: spread.clone(), index: index as u16, count: count as u16, address }
+    }
+
+    /// Whether answers to datagrams from this port come over the link of its shard.
+    fn is_own(&self, port: u16, target: SocketAddr) -> bool {
+        let key = FlowKey { local: target, peer: SocketAddr::new(self.address, port) };
+        self.shards == 1 || self.spread.shard(key, self.shards) == self.shard
+    }
+}
+
 /// Peers as the sockets of a thread.
 pub(crate) struct MemorySockets<L> {
     peers: Peers<L>,
@@ -27,9 +57,9 @@ pub(crate) struct MemorySockets<L> {
     /// Over UDP: the sockets, by number, and the number of each local port.
     datagrams: Vec<Option<UdpSocket>>,
     ports: Vec<Option<usize>>,
-    /// The next local port, and the distance to the one after it.
+    place: Place,
+    /// The next local port.
     next_port: u16,
-    step: u16,
     /// UDP sockets that are ready at once: new ones, and those for which the link had no room.
     waiting: Vec<usize>,
     /// Room for the numbers of sockets that are ready, and for a datagram.
@@ -45,16 +75,16 @@ struct UdpSocket {
 }
 
 impl<L: Link> MemorySockets<L> {
-    /// Sockets over these peers, which are number `index` of `count`.
-    pub(crate) fn new(peers: Peers<L>, protocol: Protocol, index: u16, count: u16) -> Self {
+    /// Sockets over these peers.
+    pub(crate) fn new(peers: Peers<L>, protocol: Protocol, place: Place) -> Self {
         let is_udp = protocol == Protocol::Udp;
         Self {
             peers,
             protocol,
             datagrams: Vec::new(),
             ports: vec![None; if is_udp { 1 << 16 } else { 0 }],
-            next_port: FIRST_PORT.next_multiple_of(count) + index,
-            step: count,
+            next_port: FIRST_PORT.next_multiple_of(place.count) + place.index,
+            place,
             waiting: Vec::new(),
             listed: Vec::new(),
             buffer: vec![0; if is_udp { u16::MAX.into() } else { 0 }],
@@ -68,7 +98,7 @@ impl<L: Link> MemorySockets<L> {
     /// Makes a UDP socket at a port of its own. Ports are used in turn.
     fn open(&mut self, index: usize, target: SocketAddr) -> io::Result<()> {
         let first = self.next_port;
-        while self.ports[usize::from(self.next_port)].is_some() {
+        while self.ports[usize::from(self.next_port)].is_some() || !self.place.is_own(self.next_port, target) {
             self.next_port = self.after(self.next_port);
             if self.next_port == first {
                 return Err(io::ErrorKind::AddrNotAvailable.into());
@@ -86,7 +116,8 @@ impl<L: Link> MemorySockets<L> {
     }
 
     fn after(&self, port: u16) -> u16 {
-        port.checked_add(self.step).unwrap_or(FIRST_PORT.next_multiple_of(self.step) + port % self.step)
+        let step = self.place.count;
+        port.checked_add(step).unwrap_or(FIRST_PORT.next_multiple_of(step) + port % step)
     }
 }
 

@@ -98,6 +98,16 @@ fn an_option_without_effect_is_refused() {
         ("-m writer --layer loopback --pin 0", "--pin: only Linux can"),
         ("-m rr --program pasta --pin 0", "--pin: its threads are another program's; use taskset"),
         ("-m rr -n external --command true --pin 0", "--pin: its threads"),
+        ("-m rr -n lwip --layer stack --parallel 2 --shards 2", "lwip has one instance a process"),
+        ("-m rr -n smoltcp --parallel 2 --shards 2", "--shards: only the layer stack"),
+        ("-m rr -n gvisor --parallel 2 --shards 2", "--shards: only the layer stack"),
+        ("-m rr --program pasta --parallel 2 --shards 2", "--shards: only the layer stack"),
+        ("-m idle -n smoltcp --layer stack --parallel 9 --shards 2", "all modes but idle"),
+        ("-m rr -n smoltcp --layer stack --parallel 2 --shards 3", "--shards: 3 shards for 2 sockets"),
+        (
+            "-m rr -n smoltcp --layer stack --parallel 9 --shards 2 --client-threads 3",
+            "--shards: 2 shards cannot share 3 client threads evenly",
+        ),
     ] {
         let refused = of(words).unwrap_err().to_string();
         assert!(refused.contains(option), "{words}: {refused}");
@@ -122,12 +132,13 @@ fn every_axis_is_taken_and_repeated_or_refused_by_its_name() {
         "-n smoltcp -m crr --layer proxy",
         "-n smoltcp -m idle --parallel 2",
         "-n smoltcp -m idle --parallel 2 --protocol udp",
-        "-n smoltcp -m writer --layer stack",
+        "-n smoltcp -m writer --layer stack --parallel 2",
         "-m writer --layer loopback",
         "--layer device",
     ];
     let values = [
         ("--worker-threads", "2"),
+        ("--shards", "2"),
         ("--queue", "7"),
         ("--offload", "off"),
         ("--mtu", "9000"),

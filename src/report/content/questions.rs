@@ -1,5 +1,7 @@
 //! Tables of the main figures: a row for each subject, a column for each question that cells of a preset answer.
 
+use std::num::NonZeroU16;
+
 use netstacks::{StackConfig, StackCongestion};
 
 use crate::measure::CellSummary;
@@ -66,6 +68,7 @@ impl Question {
             conditions: Conditions { loss_ppm: self.loss_ppm, ..Conditions::default() },
             runtime: cell.runtime.and(Some(RuntimeKind::MultiThread(None))),
             mtu: cell.mtu.and(Some(DEFAULT_MTU.into())),
+            shards: NonZeroU16::MIN,
             client_threads: None,
             pin: None,
             bitrate: None,

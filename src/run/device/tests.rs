@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use clap::Parser;
-use platform::{MemoryLink, Offload, Traffic};
+use platform::{MemoryLink, Offload};
 
 use super::*;
 use crate::cli::Cli;
@@ -77,7 +77,7 @@ fn turn(arguments: &str, fault: Fault) -> (Result<(), LoadError>, Option<Finish>
     let shuttle = Shuttle::new(near, &scenario, tun(&scenario), &facts).unwrap();
     let streams = Stream::split(&scenario);
     let stream = &streams[0];
-    let window = Window::new(1, LinkMeter::new(Arc::new(Traffic::default()), || None));
+    let window = Window::new(1, LinkMeter::new([], || None));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let result = runtime.block_on(async {
         tokio::spawn(reflect(far, fault));
@@ -134,7 +134,7 @@ fn lasts(time: Duration, bytes: u64) {
     let shuttle = Shuttle::new(near, &scenario, tun(&scenario), &facts).unwrap();
     let streams = Stream::split(&scenario);
     let stream = &streams[0];
-    let window = Window::new(1, LinkMeter::new(Arc::new(Traffic::default()), || None));
+    let window = Window::new(1, LinkMeter::new([], || None));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         tokio::spawn(reflect(far, Fault::None));

@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 
 use clap::Parser;
 use netstacks::{Listener, StackFault};
-use platform::Traffic;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 
@@ -204,7 +203,7 @@ fn execute(
         let udp_target = socket.local_addr().unwrap();
         let datagrams = kernel_load::datagrams_for(socket, &load, scenario.window_bytes).unwrap();
         let server = ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, &load, |_| Some(0));
-        let meter = LinkMeter::new(Arc::new(Traffic::default()), || Some(0));
+        let meter = LinkMeter::new([], || Some(0));
         let window = Arc::new(Window::new(load.clients(), meter));
         let is_udp = scenario.workload.protocol() == Some(Protocol::Udp);
         let targets = if is_udp { vec![udp_target] } else { vec![target] };

@@ -45,6 +45,7 @@ fn stack_cell() -> Cell {
         offload: Some(true),
         mtu: Some(1500),
         parallel: 4,
+        shards: NonZeroU16::MIN,
         client_threads: None,
         pin: None,
         bitrate: None,

@@ -71,6 +71,7 @@ fn any(random: &mut ChaCha8Rng) -> Cell {
         offload: None,
         mtu: Some(random.random_range(576..=65_535)),
         parallel: random.random_range(1..=128),
+        shards: NonZeroU16::MIN,
         client_threads: None,
         pin: None,
         bitrate: None,

@@ -1,0 +1,53 @@
+//! The threads of a run: workers of the runtime, instances of the stack, and clients.
+
+use std::num::{NonZeroU16, NonZeroUsize};
+
+use super::PlanError;
+use crate::cli::Axes;
+use crate::cli::list::One;
+use crate::scenario::{Mode, RuntimeKind, RuntimeName, Workload, plural};
+
+/// The runtime of the stack.
+pub(super) fn runtime(axes: &Axes) -> RuntimeKind {
+    if axes.runtimes().one() == Some(RuntimeName::CurrentThread) {
+        return RuntimeKind::CurrentThread;
+    }
+    let workers = axes.worker_threads.one().map(usize::from);
+    RuntimeKind::MultiThread(workers.and_then(NonZeroUsize::new))
+}
+
+/// The clients' sockets.
+fn sockets(workload: Workload, parallel: NonZeroU16) -> u16 {
+    if workload.mode() == Some(Mode::Both) { 2 * parallel.get() } else { parallel.get() }
+}
+
+/// The instances of the stack. Each has as many client threads as the others. One that would have no socket is refused.
+pub(super) fn shards(axes: &Axes, workload: Workload, parallel: NonZeroU16) -> Result<NonZeroU16, PlanError> {
+    // The command line refuses 0.
+    let shards = axes.shards.one().and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN);
+    let refuse = |reason: String| Err(PlanError::new("--shards", reason));
+    match (sockets(workload, parallel), axes.client_threads.one()) {
+        (sockets, _) if shards.get() > sockets => {
+            refuse(format!("{shards} shards for {}; raise --parallel", plural(sockets, "socket")))
+        }
+        (_, Some(threads)) if threads % shards != 0 => {
+            refuse(format!("{shards} shards cannot share {} evenly", plural(threads, "client thread")))
+        }
+        _ => Ok(shards),
+    }
+}
+
+/// The threads of the clients. One that would have no socket is refused.
+pub(super) fn client_threads(
+    axes: &Axes,
+    workload: Workload,
+    parallel: NonZeroU16,
+) -> Result<Option<NonZeroU16>, PlanError> {
+    let sockets = sockets(workload, parallel);
+    match axes.client_threads.one() {
+        Some(threads) if threads > sockets => {
+            Err(PlanError::new("--client-threads", format!("{threads} threads for {}", plural(sockets, "socket"))))
+        }
+        threads => Ok(threads.and_then(NonZeroU16::new)),
+    }
+}
