@@ -100,8 +100,8 @@ impl Known {
             (&self.when_busy_with_offload, When::Depends, offload),
             (&self.at_times, When::AtTimes, true),
         ];
-        let counted = lists.into_iter().filter(|(_, _, is_counted)| *is_counted);
-        counted.filter_map(|(list, when, _)| Some((list.get(id)?, when))).next()
+        let mut counted = lists.into_iter().filter(|(_, _, is_counted)| *is_counted);
+        counted.find_map(|(list, when, _)| Some((list.get(id)?, when)))
     }
 }
 

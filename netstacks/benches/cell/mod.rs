@@ -31,6 +31,16 @@ pub(crate) enum Direction {
     Requests,
 }
 
+impl Direction {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Reader => "reader",
+            Self::Writer => "writer",
+            Self::Requests => "rr",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cell {
     pub(crate) stack: StackKind,
@@ -119,11 +129,7 @@ fn fill_storage(from: &mut MemoryLink, to: &mut MemoryLink) {
 
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let direction = match self.direction {
-            Direction::Reader => "reader",
-            Direction::Writer => "writer",
-            Direction::Requests => "rr",
-        };
+        let direction = self.direction.name();
         let link = if self.capabilities.segmentation.any() { "offloading" } else { "plain" };
         let ip = if self.ipv6 { "ipv6" } else { "ipv4" };
         write!(f, "{:<7} {direction:<6} {link:<10} {ip}", self.stack)
