@@ -24,7 +24,6 @@ pub(crate) mod window;
 use std::net::SocketAddr;
 use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, OnceLock};
-use std::thread;
 use std::time::Duration;
 
 use platform::TcpStatistics;
@@ -105,7 +104,7 @@ impl Load {
                 Self::Datagrams(Arc::new(flows), threads(1, sockets))
             }
             (None, None) => {
-                let processors = thread::available_parallelism().map_or(1, Into::into);
+                let processors = platform::parallelism().unwrap_or(1);
                 let threads = threads(processors, streams.len());
                 Self::Streams(streams, threads)
             }

@@ -318,7 +318,7 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
     let workers = match runtime_kind(scenario) {
         RuntimeKind::CurrentThread => 0,
         RuntimeKind::MultiThread(Some(workers)) => workers.get(),
-        RuntimeKind::MultiThread(None) => thread::available_parallelism().map_or(1, Into::into),
+        RuntimeKind::MultiThread(None) => platform::parallelism().unwrap_or(1),
     };
     let sockets = match scenario.subject {
         Subject::Device | Subject::Stack(_) | Subject::Path(_) => connections,

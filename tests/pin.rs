@@ -61,6 +61,15 @@ fn clients_and_workers_are_kept_on_their_processors() {
     }
 }
 
+/// A run of the current-thread runtime keeps its main thread on a processor, and still sees the others.
+#[test]
+fn a_kept_thread_knows_of_the_other_processors() {
+    let there = platform::processors().unwrap();
+    let output = run(&format!("-m rr --layer loopback --time 0.1 --current-thread --json --pin {}", there[0]));
+    let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(sample["environment"]["cpus"], there.len(), "{sample}");
+}
+
 #[test]
 fn a_processor_that_is_not_there_is_refused_by_its_number() {
     let refused = run("-m rr --layer loopback --pin 1023");

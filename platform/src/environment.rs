@@ -39,7 +39,7 @@ impl Environment {
             architecture: std::env::consts::ARCH.to_owned(),
             kernel: Native::kernel(),
             cpu: Native::cpu(),
-            cpus: std::thread::available_parallelism().ok().map(Into::into),
+            cpus: crate::process::parallelism(),
             governor: Native::governor(),
             virtual_machine: Native::virtual_machine(),
         }

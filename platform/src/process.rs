@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::Switches;
@@ -75,7 +76,16 @@ pub fn processors() -> Option<Vec<u16>> {
 ///
 /// The thread may not use this processor, or the system is not Linux.
 pub fn pin_thread(processor: u16) -> io::Result<()> {
+    // Read before a thread is kept on one.
+    parallelism();
     Native::pin_thread(processor)
+}
+
+/// How many processors this process may use; `None` if the system does not say. It is read once, because a thread that is kept
+/// on one processor sees no other.
+pub fn parallelism() -> Option<usize> {
+    static COUNT: OnceLock<Option<usize>> = OnceLock::new();
+    *COUNT.get_or_init(|| std::thread::available_parallelism().ok().map(Into::into))
 }
 
 /// Makes the system kill this process when its parent process ends for any reason. `parent` is the process ID of the

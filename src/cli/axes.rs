@@ -79,8 +79,8 @@ pub struct Axes {
     #[arg(long, value_name = "N", value_parser = of(number(1..=64_u16)), hide_short_help = true)]
     pub client_threads: Option<List<u16>>,
 
-    /// Keep each thread on one of these processors, such as 0,1 or 0-3: clients take them from the front in turn, workers of
-    /// the runtime from the back. Repeat the option for more values. Only on Linux [default: the system chooses]
+    /// Keep client threads and workers on these processors, such as 0,1 or 0-3: clients take them from the front in turn,
+    /// workers of the runtime from the back. Repeat the option for more values. Only on Linux [default: the system chooses]
     #[arg(long, value_name = "CPUS", value_parser = one(str::parse::<Processors>), hide_short_help = true)]
     pub pin: Vec<List<Processors>>,
 

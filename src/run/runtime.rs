@@ -7,7 +7,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::scenario::{Processors, RuntimeKind};
 
-/// Starts a runtime, on these processors if there are any. The system must have enough threads and descriptors for it: tokio panics if one is missing.
+/// Starts a runtime, on these processors if there are any. The system must have enough threads and descriptors for it: tokio
+/// panics if one is missing.
 pub(super) fn runtime(kind: RuntimeKind, pin: Option<&Processors>) -> io::Result<Runtime> {
     let mut builder = match kind {
         RuntimeKind::CurrentThread => {
