@@ -6,12 +6,13 @@ use netstacks::{Repairs, StackCongestion, StackKind};
 use platform::Offload;
 
 use crate::cli::axes::{compiled_in, offloads};
+use crate::cli::list::One;
 use crate::cli::{Axes, List, Preset};
 use crate::program::{self, Profile};
 use crate::scenario::{Layer, Mode, Protocol, RuntimeName};
 
-/// The timeout of a run over a bad network, and of a run of which the preset or the user chooses the repairs. It lasts for a
-/// second, but some stacks wait for a minute.
+/// The timeout of a run over a bad network, and of a stack without a repair. It lasts for a second, but some stacks wait for a
+/// minute.
 const NETWORK_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The timeout of a run that is expected to hang now and then: of a program as it is, or of a stack without a repair.
@@ -47,12 +48,15 @@ pub(super) fn rounds(preset: Preset) -> Option<u32> {
     }
 }
 
-/// The longest timeout of a run; `None` for the user's.
+/// The longest timeout of a run, which is at least twice its time; `None` for the user's.
 pub(super) fn timeout(preset: Preset, axes: &Axes) -> Option<Duration> {
-    match preset {
-        Preset::Programs | Preset::Repairs => Some(SHORT_TIMEOUT),
-        _ => (axes.loss.is_some() || !axes.repairs.is_empty()).then_some(NETWORK_TIMEOUT),
-    }
+    let is_whole = axes.repairs.one().is_none_or(|repairs| repairs == Repairs::ALL);
+    let timeout = match preset {
+        Preset::Programs | Preset::Repairs => SHORT_TIMEOUT,
+        _ if axes.loss.is_some() || !is_whole => NETWORK_TIMEOUT,
+        _ => return None,
+    };
+    Some(timeout.max(2 * axes.time.one().unwrap_or_default()))
 }
 
 /// Whether it has cells that may never finish: of programs as they are, and of stacks without their repairs.
