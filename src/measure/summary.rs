@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::metric::{METRICS, Taken, speed, speed_of};
+use super::rank::RankTest;
 use super::{statistics, warnings};
 use crate::sample::{Latency, Sample, Status, Warning};
 use crate::scenario::Cell;
@@ -20,13 +21,6 @@ pub struct Estimate {
     pub low: f64,
     /// The upper end of its interval.
     pub high: f64,
-}
-
-impl Estimate {
-    /// Whether two medians are not told apart: their intervals overlap.
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.high >= other.low && other.high >= self.low
-    }
 }
 
 /// A cell and its figures, over the runs that did not fail.
@@ -61,6 +55,21 @@ pub struct Summary {
     pub cells: Vec<CellSummary>,
     /// The warnings about the machine and its settings, for all cells.
     pub warnings: Vec<Warning>,
+}
+
+impl CellSummary {
+    /// Whether its figure is not told apart from another one's: the interval of the change between the runs of one round
+    /// includes no change. If runs are missing, there are no such pairs, and the intervals of both figures decide.
+    pub fn ties_with(&self, other: &Self) -> bool {
+        let has_all = |row: &Self| row.speeds.len() == self.runs;
+        let pairs: Vec<_> = self.speeds.iter().copied().zip(other.speeds.iter().copied()).collect();
+        let change = RankTest::within(&pairs).filter(|_| has_all(self) && has_all(other)).map(|test| test.ratio());
+        let overlap = |one: Estimate, other: Estimate| one.high >= other.low && other.high >= one.low;
+        match change {
+            Some(change) => change.low <= 1.0 && change.high >= 1.0,
+            None => self.estimate.zip(other.estimate).is_some_and(|(one, other)| overlap(one, other)),
+        }
+    }
 }
 
 impl Summary {

@@ -54,7 +54,7 @@ fn fastest_stack(all: &[&CellSummary], mode: Mode) -> Option<String> {
         name(&best.cell),
         format::rate(best, estimate),
         settings.unwrap_or_default(),
-        doubt((best, estimate), rows.iter().filter(|(row, _)| is_rival(&row.cell)))
+        doubt(best, rows.iter().filter(|(row, _)| is_rival(&row.cell)))
     ))
 }
 
@@ -70,7 +70,7 @@ fn fastest_forwarder(all: &[&CellSummary], work: &Cell) -> Option<String> {
         name(&best.cell),
         format::rate(best, estimate),
         times_reference((best, estimate), &rows),
-        doubt((best, estimate), rows.iter().filter(|(row, _)| row.cell != best.cell))
+        doubt(best, rows.iter().filter(|(row, _)| row.cell != best.cell))
     ))
 }
 
@@ -101,13 +101,13 @@ fn fastest<'a>(rows: &[Figure<'a>]) -> Option<Figure<'a>> {
 }
 
 /// The reason why the fastest may not be the fastest: too few runs, or intervals of rivals that overlap with its own.
-fn doubt<'a>((best, estimate): Figure<'_>, rivals: impl Iterator<Item = &'a Figure<'a>> + Clone) -> String {
+fn doubt<'a>(best: &CellSummary, rivals: impl Iterator<Item = &'a Figure<'a>> + Clone) -> String {
     let fewest = rivals.clone().map(|(row, _)| row.speeds.len()).chain([best.speeds.len()]).min().unwrap_or_default();
     if fewest < FEWEST_RUNS {
         let verb = if fewest == 1 { "is" } else { "are" };
         return format!(", though {} {verb} too few to be sure", plural(fewest, "run"));
     }
-    let close = rivals.filter(|(_, other)| other.overlaps(&estimate)).map(|(row, _)| name(&row.cell));
+    let close = rivals.filter(|(row, _)| row.ties_with(best)).map(|(row, _)| name(&row.cell));
     let mut close: Vec<_> = close.collect();
     close.dedup();
     if close.is_empty() { String::new() } else { format!(", not told apart from {}", close.join(" and ")) }

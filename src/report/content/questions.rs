@@ -117,23 +117,26 @@ pub(super) fn table(
     let mut table = Table::new(title);
     table.push(Column::new(head, false), rows.iter().map(|row| row.name.clone()));
     for question in questions {
-        let answer = |row: &Row| cells.iter().find(|one| (row.has)(question, &one.cell) && question.asks(&one.cell));
+        let is_answer = |row: &Row, one: &&CellSummary| (row.has)(question, &one.cell) && question.asks(&one.cell);
+        let answer = |row: &Row| cells.iter().copied().find(|one| is_answer(row, one));
         let answers: Vec<_> = rows.iter().map(answer).collect();
         if answers.iter().all(Option::is_none) {
             continue;
         }
         let texts = answers.iter().map(|answer| answer.map_or(UNKNOWN.to_owned(), |row| text(question, row, figures)));
         // A subject that fails in any run cannot be the best.
-        let rival = |(row, answer): (&Row, Option<&&CellSummary>)| {
-            answer.filter(|answer| row.is_rival && answer.failures.is_empty())?.estimate
-        };
-        let rivals: Vec<_> = rows.iter().zip(answers.iter().copied()).map(rival).collect();
+        let rivals = rows.iter().zip(&answers).map(|(row, answer)| {
+            let answer = answer.filter(|answer| row.is_rival && answer.failures.is_empty())?;
+            Some((answer, answer.estimate?.median))
+        });
+        let rivals: Vec<_> = rivals.collect();
         // More is better, also where the answer is less: of memory, the figure is connections in a megabyte.
-        let best =
-            rivals.iter().flatten().copied().reduce(|best, one| if one.median > best.median { one } else { best });
+        let best = rivals.iter().flatten().copied().reduce(|best, one| if one.1 > best.1 { one } else { best });
+        let is_best = |rival: &Option<(&CellSummary, f64)>| {
+            rival.zip(best).is_some_and(|((rival, _), (best, _))| rival.ties_with(best))
+        };
         let mut column = Column::new(question.title, true);
-        column.bold =
-            rivals.iter().map(|rival| rival.zip(best).is_some_and(|(one, best)| one.overlaps(&best))).collect();
+        column.bold = rivals.iter().map(is_best).collect();
         let texts: Vec<_> = texts.collect();
         table.push(column, texts);
     }
@@ -143,8 +146,8 @@ pub(super) fn table(
 /// The sentence about the bold figures.
 pub(super) fn about_bold(subject: &str) -> String {
     format!(
-        "In each column the best {subject} that never failed is bold, and each other one that is not told apart from it, because \
-         their intervals overlap."
+        "In each column the best {subject} that never failed is bold, and each other one that is not told apart from it by the \
+         runs of the same rounds."
     )
 }
 

@@ -59,7 +59,7 @@ fn table(stack: StackKind, samples: &[&Sample], cells: &[&CellSummary]) -> Table
         let first = cells.iter().find(is_first).map(|row| questions::text(question, row, Figures::Medians));
         let of_setting = |comparison: &Option<Comparison>| {
             let cells = &comparison.as_ref()?.cells;
-            cells.iter().filter(|cell| question.asks(&cell.cell)).find_map(|cell| change(question, cell))
+            change(question, cells.iter().find(|cell| question.asks(&cell.cell))?)
         };
         table.push(Column::new(question.title, true), [first].into_iter().chain(changes.iter().map(of_setting)));
     }
