@@ -56,11 +56,12 @@ lwip_sys_pcb_edges(const struct tcp_pcb *pcb, u32_t edges[5])
   }
 }
 
-/* Takes the window of the next acknowledgement, which lwIP then counts as a duplicate. */
+/* Takes the window of the next acknowledgement, which lwIP then counts as a duplicate. Like lwIP, this takes only a
+ * larger one: the older of two duplicates out of order has the smaller window. */
 void
 lwip_sys_pcb_take_window(struct tcp_pcb *pcb, u16_t window)
 {
-  if (lwip_sys_failed == NULL) {
+  if (lwip_sys_failed == NULL && SND_WND_SCALE(pcb, (tcpwnd_size_t)window) > pcb->snd_wnd) {
     pcb->snd_wnd = SND_WND_SCALE(pcb, (tcpwnd_size_t)window);
     pcb->snd_wnd_max = LWIP_MAX(pcb->snd_wnd_max, pcb->snd_wnd);
   }

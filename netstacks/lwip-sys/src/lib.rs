@@ -281,7 +281,7 @@ unsafe extern "C" {
     /// Writes the first byte that is not acknowledged, the next byte to send, the next byte from the peer, the end of the
     /// receive window (RFC 9293, 3.4), and the peer's window as in a header.
     pub fn lwip_sys_pcb_edges(pcb: *const TcpPcb, edges: *mut [u32; 5]);
-    /// Takes the peer's window from the next acknowledgement, which then is a duplicate for lwIP.
+    /// Takes a larger window of the peer from the next acknowledgement, which then is a duplicate for lwIP.
     pub fn lwip_sys_pcb_take_window(pcb: *mut TcpPcb, window: u16);
     /// Queues the first unacknowledged segment again; the next [`lwip_sys_pcb_flush`] sends it. `lost`: it is perhaps lost
     /// (0), lost after another one of its window (1), or the first loss of a window (2), which reduces the congestion

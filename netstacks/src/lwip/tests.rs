@@ -533,3 +533,23 @@ fn the_bytes_of_a_source_end_with_a_push() {
         assert_eq!(pushes, [queued], "{given:?}");
     }
 }
+
+/// The older of two duplicates has the smaller window, and may come last.
+#[test]
+fn a_duplicate_does_not_reduce_the_window() {
+    let mut bench = Bench::new();
+    let (accepted, mut next) = bench.open(&MSS_1460);
+    let send = |bench: &mut Bench| {
+        bench.engine.send(accepted.flow, &[0; 1460]).unwrap();
+        bench.turn().iter().map(|segment| segment.len).collect::<Vec<_>>()
+    };
+    assert_eq!([send(&mut bench), send(&mut bench)], [[1460], [1460]]);
+    let hole_end = next.ack.wrapping_add(1460);
+    next.options = [&[1, 1, 5, 10], &hole_end.to_be_bytes()[..], &hole_end.wrapping_add(1460).to_be_bytes()].concat();
+    for window in [61_000, 0] {
+        next.window = window;
+        bench.put(&next);
+    }
+    assert!(bench.turn().is_empty());
+    assert_eq!(send(&mut bench), [1460]);
+}
