@@ -45,14 +45,14 @@ lwip_sys_pcb_half_open_len(void)
 }
 
 void
-lwip_sys_pcb_edges(const struct tcp_pcb *pcb, u32_t edges[5])
+lwip_sys_pcb_edges(const struct tcp_pcb *pcb, u32_t edges[LWIP_SYS_EDGES])
 {
   if (lwip_sys_failed == NULL) {
-    edges[0] = pcb->lastack;
-    edges[1] = pcb->snd_nxt;
-    edges[2] = pcb->rcv_nxt;
-    edges[3] = pcb->rcv_nxt + pcb->rcv_wnd;
-    edges[4] = pcb->snd_wnd >> pcb->snd_scale;
+    edges[LWIP_SYS_UNACKNOWLEDGED] = pcb->lastack;
+    edges[LWIP_SYS_SENT] = pcb->snd_nxt;
+    edges[LWIP_SYS_EXPECTED] = pcb->rcv_nxt;
+    edges[LWIP_SYS_WINDOW_END] = pcb->rcv_nxt + pcb->rcv_wnd;
+    edges[LWIP_SYS_PEER_WINDOW] = pcb->snd_wnd >> pcb->snd_scale;
   }
 }
 

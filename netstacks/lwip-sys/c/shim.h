@@ -21,6 +21,16 @@ struct lwip_sys_endpoints {
   u8_t is_v6;
 };
 
+/* The places in the array of lwip_sys_pcb_edges(). netstacks/src/lwip/core/pcb.rs reads it in the same order. */
+enum {
+  LWIP_SYS_UNACKNOWLEDGED,
+  LWIP_SYS_SENT,
+  LWIP_SYS_EXPECTED,
+  LWIP_SYS_WINDOW_END,
+  LWIP_SYS_PEER_WINDOW,
+  LWIP_SYS_EDGES
+};
+
 /* A piece of a packet. */
 struct lwip_sys_slice {
   void *base;
@@ -181,7 +191,7 @@ void lwip_sys_pcb_tick(struct tcp_pcb *pcb);
 u8_t lwip_sys_pcb_outstanding(const struct tcp_pcb *pcb);
 size_t lwip_sys_block_len(size_t size);
 size_t lwip_sys_pcb_half_open_len(void);
-void lwip_sys_pcb_edges(const struct tcp_pcb *pcb, u32_t edges[5]);
+void lwip_sys_pcb_edges(const struct tcp_pcb *pcb, u32_t edges[LWIP_SYS_EDGES]);
 void lwip_sys_pcb_take_window(struct tcp_pcb *pcb, u16_t window);
 void lwip_sys_pcb_retransmit(struct tcp_pcb *pcb, u8_t lost);
 void lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len);

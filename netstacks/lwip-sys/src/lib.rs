@@ -279,7 +279,7 @@ unsafe extern "C" {
     /// How many bytes lwIP has for a half-open connection, for tests.
     pub safe fn lwip_sys_pcb_half_open_len() -> usize;
     /// Writes the first byte that is not acknowledged, the next byte to send, the next byte from the peer, the end of the
-    /// receive window (RFC 9293, 3.4), and the peer's window as in a header.
+    /// receive window (RFC 9293, 3.4), and the peer's window as in a header. `c/shim.h` names the places.
     pub fn lwip_sys_pcb_edges(pcb: *const TcpPcb, edges: *mut [u32; 5]);
     /// Takes a larger window of the peer from the next acknowledgement, which then is a duplicate for lwIP.
     pub fn lwip_sys_pcb_take_window(pcb: *mut TcpPcb, window: u16);

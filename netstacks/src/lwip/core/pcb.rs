@@ -18,6 +18,7 @@ pub(super) unsafe fn edges(pcb: *const TcpPcb) -> Edges {
     let mut edges = [0; 5];
     // SAFETY: the caller's promise.
     unsafe { lwip_sys::lwip_sys_pcb_edges(pcb, &raw mut edges) };
+    // The order of `c/shim.h`.
     let [unacknowledged, sent, expected, window_end, peer_window] = edges;
     Edges { unacknowledged, sent, expected, window_end, peer_window: peer_window as u16 }
 }
