@@ -97,7 +97,7 @@ pub(crate) struct Recovery {
     since: Option<Instant>,
     /// How often the first unacknowledged segment was sent again because that wait was over.
     retries: u32,
-    /// The end of the sent bytes at the last probe.
+    /// The end of the sent bytes at the last probe, until they are acknowledged.
     probed: Option<u32>,
     /// A sequence number, and the time when the bytes before it were sent. Their acknowledgement gives a round trip
     /// time. One measurement at a time is enough (RFC 6298, 3).
@@ -160,6 +160,7 @@ impl Recovery {
                 self.round_trip = Some(self.round_trip.map_or(took, |smoothed| (7 * smoothed + took) / 8));
             }
             self.episode.take_if(|episode| !is_before(acknowledgement, episode.end));
+            self.probed.take_if(|end| !is_before(acknowledgement, *end));
         } else if self.is_duplicate(segment, edges) {
             self.duplicates = self.duplicates.saturating_add(1);
         } else {
@@ -477,6 +478,16 @@ mod tests {
         // Only the acknowledgements were lost, so this is no loss. The next flight has its own probes.
         assert_eq!(shown.ack(200, &[], 200), None);
         assert_eq!(shown.late(300), Some(Lost::Probe));
+    }
+
+    #[test]
+    fn a_probe_is_forgotten_before_the_sequence_numbers_wrap_around() {
+        let mut shown = Shown::idle();
+        assert_eq!(shown.late(200), Some(Lost::Probe));
+        for end in [200, 1 << 30, 2 << 30, 3 << 30] {
+            assert_eq!(shown.ack(end, &[], end), None);
+        }
+        assert_eq!(shown.late((3 << 30) + 100), Some(Lost::Probe));
     }
 
     #[test]
