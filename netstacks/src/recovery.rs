@@ -139,7 +139,7 @@ impl Recovery {
             && segment.flags() & FIN == 0
             && segment.payload().is_empty()
             && (segment.window() == edges.peer_window
-                || self.repairs.has(Repair::DuplicateAckWindow) && largest_block(segment) > 0)
+                || self.repairs.has(Repair::DuplicateAckWindow) && largest_block(segment, edges) > 0)
     }
 
     /// Whether the last segment was a duplicate acknowledgement.
@@ -170,7 +170,7 @@ impl Recovery {
             }
             return None;
         }
-        let block = largest_block(segment);
+        let block = largest_block(segment, edges);
         let is_lost = match self.episode {
             _ if !self.repairs.has(Repair::PartialAck) => {
                 let counts = self.repairs.has(Repair::DuplicateAckWindow);
@@ -241,13 +241,15 @@ impl Recovery {
 }
 
 /// The length of the longest SACK block beyond the acknowledgement, in bytes, or 0.
-fn largest_block(segment: &TcpSegment<'_>) -> u32 {
+fn largest_block(segment: &TcpSegment<'_>, edges: &Edges) -> u32 {
+    let outstanding = edges.sent.wrapping_sub(segment.acknowledgement());
     let Some(option) = segment.options().find(|option| option.kind == SACK) else { return 0 };
     let lengths = option.value.chunks_exact(8).map(|block| {
         let [start, end] = [[block[0], block[1], block[2], block[3]], [block[4], block[5], block[6], block[7]]]
             .map(|edge| u32::from_be_bytes(edge).wrapping_sub(segment.acknowledgement()));
-        // A block before the acknowledgement has very large edges: it reports a duplicate (RFC 2883, 4).
-        if 0 < start && start < end && end < 1 << 31 { end - start } else { 0 }
+        // No peer has received bytes that were not sent. A block before the acknowledgement has very large edges: it
+        // reports a duplicate (RFC 2883, 4).
+        if 0 < start && start < end && end <= outstanding { end - start } else { 0 }
     });
     lengths.max().unwrap_or(0)
 }
@@ -542,9 +544,9 @@ mod tests {
     #[test]
     fn the_longest_block_beyond_the_acknowledgement_counts() {
         let longest = |blocks: &[[u32; 2]]| {
-            let edges = blocks.iter().flatten().flat_map(|edge| edge.to_be_bytes());
-            let option: Vec<u8> = [1, 1, SACK, 2 + 8 * blocks.len() as u8].into_iter().chain(edges).collect();
-            largest_block(&TcpSegment::parse(&acknowledgement(10, &option, 0, 9)).unwrap())
+            let bytes = blocks.iter().flatten().flat_map(|edge| edge.to_be_bytes());
+            let option: Vec<u8> = [1, 1, SACK, 2 + 8 * blocks.len() as u8].into_iter().chain(bytes).collect();
+            largest_block(&TcpSegment::parse(&acknowledgement(10, &option, 0, 9)).unwrap(), &edges(10, 60))
         };
         assert_eq!(longest(&[[20, 30], [40, 60]]), 20);
         // These report duplicates.
@@ -552,5 +554,8 @@ mod tests {
         assert_eq!(longest(&[[0, 10], [20, 30]]), 10);
         assert_eq!(longest(&[[0, 10]]), 0);
         assert_eq!(longest(&[[30, 20], [10, 20]]), 0);
+        // These were not sent.
+        assert_eq!(longest(&[[20, 30], [40, 61]]), 10);
+        assert_eq!(longest(&[[20, 1 << 31]]), 0);
     }
 }
