@@ -192,10 +192,11 @@ impl Recovery {
     }
 
     /// Notes what has been sent. Returns a reason if the first unacknowledged segment must be retransmitted now because no
-    /// acknowledgement has come, or else when that is so.
+    /// acknowledgement has come, or else when that is so. A segment that does not fit into the peer's window waits for an
+    /// acknowledgement that opens it.
     ///
     /// Call it after everything was sent that may be sent.
-    pub(crate) fn next(&mut self, edges: &Edges, now: Instant) -> Result<Option<Instant>, Lost> {
+    pub(crate) fn next(&mut self, edges: &Edges, fits: bool, now: Instant) -> Result<Option<Instant>, Lost> {
         let tail = self.tail.replace(edges.sent).unwrap_or(edges.unacknowledged);
         // In recovery, new segments are acknowledged only after the lost ones. With a closed window only probes are sent.
         if is_before(tail, edges.sent) && self.episode.is_none() && edges.peer_window != 0 {
@@ -203,8 +204,8 @@ impl Recovery {
             self.timed.get_or_insert((tail.wrapping_add(1), now));
         }
         match self.late_at(edges) {
-            Some(at) if at <= now => Err(self.expire(edges, now)),
-            late_at => Ok(late_at),
+            Some(at) if at <= now && fits => Err(self.expire(edges, now)),
+            late_at => Ok(late_at.filter(|at| *at > now)),
         }
     }
 
@@ -382,7 +383,7 @@ mod tests {
         fn new() -> Self {
             let mut shown = Self { recovery: Recovery::new(10, Repairs::ALL), unacknowledged: 10, now: Instant::now() };
             assert_eq!(shown.ack(10, &[], 100), None);
-            assert_eq!(shown.recovery.next(&edges(10, 10), shown.now), Ok(None));
+            assert_eq!(shown.recovery.next(&edges(10, 10), true, shown.now), Ok(None));
             shown
         }
 
@@ -399,7 +400,7 @@ mod tests {
 
         /// How long an acknowledgement may still take, if everything up to `sent` has been sent.
         fn wait(&mut self, sent: u32) -> Option<Duration> {
-            let late_at = self.recovery.next(&edges(self.unacknowledged, sent), self.now).unwrap();
+            let late_at = self.recovery.next(&edges(self.unacknowledged, sent), true, self.now).unwrap();
             late_at.map(|at| at - self.now)
         }
 
@@ -408,9 +409,9 @@ mod tests {
             let wait = self.wait(sent)?;
             let edges = edges(self.unacknowledged, sent);
             let late_at = self.now + wait;
-            assert_eq!(self.recovery.next(&edges, self.now + wait / 2), Ok(Some(late_at)));
+            assert_eq!(self.recovery.next(&edges, true, self.now + wait / 2), Ok(Some(late_at)));
             self.now = late_at;
-            self.recovery.next(&edges, self.now).err()
+            self.recovery.next(&edges, true, self.now).err()
         }
 
         /// With nothing outstanding, and a round trip time of 10 ms.
@@ -535,7 +536,7 @@ mod tests {
         let closed = Edges { peer_window: 0, ..open };
         shown.now += Duration::from_millis(100);
         assert_eq!(shown.hear(&acknowledgement(100, &[], 0, 0), &open), None);
-        assert_eq!(shown.recovery.next(&closed, shown.now), Ok(None));
+        assert_eq!(shown.recovery.next(&closed, true, shown.now), Ok(None));
         shown.now += Duration::from_millis(100);
         assert_eq!(shown.hear(&acknowledgement(100, &[], 0, 9), &closed), None);
         assert_eq!(shown.wait(200), Some(Duration::from_millis(20)));

@@ -45,7 +45,7 @@ use crate::driven::isn::InitialNumbers;
 use crate::driven::segment::{self, Segment};
 use crate::driven::{self, DrivenDatagrams, DrivenListener, Flow, FlowId, Stage, Table};
 use crate::mss_rewrite;
-use crate::recovery::{HEADERS, Lost};
+use crate::recovery::HEADERS;
 use crate::{Effective, FlowKey, Netstack, Repair, StackConfig, StackKind, StartError, Started, is_host};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
@@ -288,12 +288,12 @@ impl<L: Link> SmoltcpEngine<L> {
         let Some(stage) = self.table.stage(flow) else { return };
         let Some(connection) = self.table[flow].open_mut() else { return };
         let tcp_state = connection.socket.state();
-        let late_at = connection.recovery.next(&connection.edges(), now);
-        let is_late = late_at.is_err_and(|lost| lost != Lost::Probe || connection.is_first_within_window());
+        let (edges, fits) = (connection.edges(), connection.is_first_within_window());
+        let late_at = connection.recovery.next(&edges, fits, now);
         let stuck_at = (stage == Stage::Orphaned).then(|| connection.stuck_at(now));
         let stack_timer = self.interface.poll_at(clock, connection.socket.set()).map(|at| self.time(at));
         let mut timer = [late_at.ok().flatten(), stack_timer].into_iter().flatten().min();
-        if is_late && self.retransmit(flow, clock) {
+        if late_at.is_err() && self.retransmit(flow, clock) {
             return;
         }
         match stage {

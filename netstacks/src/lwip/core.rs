@@ -241,7 +241,7 @@ impl Core {
             if !is_done {
                 (*this).demand(flow);
             }
-            match (*this).open(flow).map_or(Ok(None), |open| open.recovery.next(&edges(pcb), now)) {
+            match (*this).open(flow).map_or(Ok(None), |open| open.recovery.next(&edges(pcb), true, now)) {
                 Ok(None) => {}
                 Ok(Some(at)) => (*this).table.set_timer(flow, at),
                 Err(lost) => {

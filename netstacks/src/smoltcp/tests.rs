@@ -202,3 +202,25 @@ fn congestion_control_limits_the_first_flight() {
         assert_eq!(sent < 20_000, is_limited, "{congestion:?}: {sent} bytes");
     }
 }
+
+#[test]
+fn a_segment_beyond_the_window_is_not_sent_again() {
+    const ROUND_TRIP: Duration = Duration::from_millis(10);
+    let mut bench = Bench::new(MemoryLink::offloading_pair(1500, 256), Repairs::ALL, StackCongestion::None);
+    let accepted = bench.open();
+    bench.send(accepted, 100);
+    bench.now += ROUND_TRIP;
+    bench.put(ACK, &[], &[]);
+    assert_eq!(bench.turn(), []);
+    let first = bench.acknowledgement;
+    assert!(!bench.send(accepted, 100_000).is_empty());
+    assert_eq!(bench.pass(3 * ROUND_TRIP), []);
+    // Less than the window, of 60,000 bytes, is left after the third.
+    for (acknowledged, is_sent_again) in [(1460, false), (2 * 1460, false), (45_000, true)] {
+        bench.acknowledgement = first.wrapping_add(acknowledged);
+        bench.put(ACK, &[], &[]);
+        bench.turn();
+        assert_eq!(!bench.pass(3 * ROUND_TRIP).is_empty(), is_sent_again, "{acknowledged}");
+        assert_eq!(!bench.pass(5 * ROUND_TRIP).is_empty(), is_sent_again, "{acknowledged}");
+    }
+}
