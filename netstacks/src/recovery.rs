@@ -8,9 +8,10 @@
 //! - During recovery, if an acknowledgement of new data shows another hole (RFC 6582, 3.2, step 3).
 //! - During recovery, if a retransmission is not acknowledged for two round trips (an idea of RFC 8985, 3).
 //! - As a probe, after two round trips of silence: the last segments, or their only acknowledgement, may be lost. The reply
-//!   to the probe covers everything that the peer has. So the congestion window does not change, unless SACK blocks then
-//!   show a loss, or the peer is silent again before everything is acknowledged. RFC 8985, 7 sends the last segment, once,
-//!   and needs SACK: the stacks here could not use the SACK blocks of the reply.
+//!   to the probe covers everything that the peer has. So lwIP's congestion window does not change, unless SACK blocks then
+//!   show a loss, or the peer is silent again before everything is acknowledged. For smoltcp's Reno and CUBIC each
+//!   retransmission is a loss, and so is a probe. RFC 8985, 7 sends the last segment, once, and needs SACK: the stacks here
+//!   could not use the SACK blocks of the reply.
 
 use std::time::Duration;
 
