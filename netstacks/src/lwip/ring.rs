@@ -5,14 +5,14 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 
 /// Size of a chunk, in bytes: about a super-packet, and the limit of one `tcp_write`. With a smaller window, chunks are
-/// as small as the window.
+/// as small as the window, but larger than the small ones.
 const CHUNK_LEN: usize = u16::MAX as usize;
 
 /// Size of the first chunk of a ring for a short write, in bytes. So thousands of connections with a short response in
 /// flight do not take a large chunk each.
 const SMALL_LEN: usize = 1024;
 
-/// Largest number of spare chunks of each size: 16 MiB.
+/// Largest number of spare chunks of each size: 16 MiB of large ones, and 256 KiB of small ones.
 const MOST_SPARE: usize = 256;
 
 /// Spare chunks, shared by all connections. The chunk that was returned last is used next. So if peers acknowledge
@@ -40,7 +40,8 @@ impl Spare {
 impl Chunks {
     /// For connections with a window of `window` bytes. Chunks are allocated when they are needed.
     pub(super) fn new(window: usize) -> Self {
-        let large = Layout::array::<u8>(window.clamp(1, CHUNK_LEN)).unwrap_or(Layout::new::<[u8; CHUNK_LEN]>());
+        let large =
+            Layout::array::<u8>(window.clamp(SMALL_LEN + 1, CHUNK_LEN)).unwrap_or(Layout::new::<[u8; CHUNK_LEN]>());
         let [small, large] =
             [Layout::new::<[u8; SMALL_LEN]>(), large].map(|layout| Spare { chunks: Vec::new(), layout });
         Self { small, large }
@@ -199,11 +200,13 @@ mod tests {
 
     #[test]
     fn spare_chunks_are_bounded() {
-        let mut chunks = Chunks::new(2 * SMALL_LEN);
-        let mut ring = Ring::default();
-        write(&mut ring, &mut chunks, 2 * MOST_SPARE * 2 * SMALL_LEN);
-        ring.clear(&mut chunks);
-        assert_eq!(chunks.large.chunks.len(), MOST_SPARE);
+        for window in [1, SMALL_LEN, 2 * SMALL_LEN] {
+            let mut chunks = Chunks::new(window);
+            let mut ring = Ring::default();
+            write(&mut ring, &mut chunks, 2 * MOST_SPARE * 2 * SMALL_LEN);
+            ring.clear(&mut chunks);
+            assert_eq!((chunks.small.chunks.len(), chunks.large.chunks.len()), (0, MOST_SPARE));
+        }
     }
 
     #[test]
