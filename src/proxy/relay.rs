@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
+use std::mem::{self, MaybeUninit};
 use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -61,10 +62,9 @@ impl BothWays {
         client: &mut S,
         server: &mut TcpStream,
     ) -> Poll<io::Result<()>> {
-        let before = self.up.carried + self.down.carried;
         let up = self.poll_up(cx, client, server)?;
         let down = self.poll_down(cx, client, server)?;
-        if self.up.carried + self.down.carried != before {
+        if mem::take(&mut self.up.has_carried) | mem::take(&mut self.down.has_carried) {
             self.carried = Instant::now();
         }
         // While the client's bytes wait for the server, and after the last one, no read reports a RST of the client.
@@ -88,28 +88,27 @@ impl BothWays {
         client: &mut S,
         server: &mut TcpStream,
     ) -> Poll<io::Result<()>> {
+        let mut room = [MaybeUninit::uninit(); MESSAGE_BYTES];
         while self.up.lends && !self.refused {
             if let Err(error) = ready!(self.up.poll_waiting(cx, server)) {
                 self.write_failed(error.kind());
                 break;
             }
             ready!(server.poll_write_ready(cx))?;
-            let (mut failed, mut loan, mut room, mut message) = (None, Loan::default(), [0; MESSAGE_BYTES], 0);
+            let (mut failed, mut loan, mut message) = (None, Loan::default(), ReadBuf::uninit(&mut room));
             let polled = client.poll_read_with(cx, &mut |slices| {
-                if loan.is_used_up() || message > 0 {
+                if loan.is_used_up() || !message.filled().is_empty() {
                     return Err(io::ErrorKind::WouldBlock.into());
                 }
-                if loan.calls == 0
-                    && let Some(len) = copy_message(slices, &mut room)
-                {
-                    message = len;
-                    return Ok(len);
+                if loan.calls == 0 && copy_message(slices, &mut message) {
+                    return Ok(message.filled().len());
                 }
                 loan.write(server, slices).inspect_err(|error| failed = Some(error.kind()))
             });
-            if message > 0 {
-                let written = server.try_write(&room[..message]).inspect_err(|error| failed = Some(error.kind()));
-                self.up.keep(&room[written.unwrap_or(0)..message]);
+            let message = message.filled();
+            if !message.is_empty() {
+                let written = server.try_write(message).inspect_err(|error| failed = Some(error.kind()));
+                self.up.keep(&message[written.unwrap_or(0)..]);
             }
             if let Some(kind) = failed {
                 self.write_failed(kind);
@@ -189,14 +188,15 @@ impl BothWays {
     }
 }
 
-/// Copies all bytes of the slices, if they fit. Returns their number.
-fn copy_message(slices: &[IoSlice<'_>], room: &mut [u8; MESSAGE_BYTES]) -> Option<usize> {
-    let mut len = 0;
-    for slice in slices {
-        room.get_mut(len..len + slice.len())?.copy_from_slice(slice);
-        len += slice.len();
+/// Copies all bytes of the slices, if they fit. Returns whether it did.
+fn copy_message(slices: &[IoSlice<'_>], message: &mut ReadBuf<'_>) -> bool {
+    let fits = slices.iter().map(|slice| slice.len()).sum::<usize>() <= message.remaining();
+    if fits {
+        for slice in slices {
+            message.put_slice(slice);
+        }
     }
-    Some(len)
+    fits
 }
 
 /// What the kernel has taken or given during one loan of the stack's memory.
@@ -243,8 +243,8 @@ struct OneWay {
     stage: Stage,
     /// The error behind the reader's end of file, if that is no real end.
     broken: Option<io::ErrorKind>,
-    /// Bytes so far.
-    carried: u64,
+    /// Whether bytes were carried since this was last looked at.
+    has_carried: bool,
     /// Whether more bytes than a message came last. At first the stack is asked whether it lends its memory.
     is_bulk: bool,
 }
@@ -265,7 +265,7 @@ impl OneWay {
             waiting: 0..0,
             stage: Stage::Carrying,
             broken: None,
-            carried: 0,
+            has_carried: false,
             is_bulk: true,
         }
     }
@@ -281,7 +281,7 @@ impl OneWay {
                 self.lends = false;
                 self.stage = Stage::Closing;
             }
-            Poll::Ready(Ok(len)) => self.carried += len as u64,
+            Poll::Ready(Ok(_)) => self.has_carried = true,
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::Unsupported => self.lends = false,
             Poll::Ready(Err(error)) => return Some(Poll::Ready(Err(error))),
         }
@@ -318,7 +318,7 @@ impl OneWay {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.waiting.start += len;
-            self.carried += len as u64;
+            self.has_carried = true;
         }
         Poll::Ready(Ok(()))
     }
@@ -329,8 +329,8 @@ impl OneWay {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
-        let mut room = [0; MESSAGE_BYTES];
-        let mut message = ReadBuf::new(&mut room);
+        let mut room = [MaybeUninit::uninit(); MESSAGE_BYTES];
+        let mut message = ReadBuf::uninit(&mut room);
         ready!(Pin::new(reader).poll_read(cx, &mut message))?;
         self.is_bulk = message.remaining() == 0;
         let mut bytes = message.filled();
@@ -340,7 +340,7 @@ impl OneWay {
             bytes = &bytes[written?..];
         }
         self.keep(bytes);
-        self.carried += message.filled().len() as u64;
+        self.has_carried |= !message.filled().is_empty();
         Poll::Ready(Ok(()))
     }
 
