@@ -30,8 +30,9 @@ pub struct StackConfig {
     pub user_timeout: Duration,
     /// Largest number of established connections that wait for [`Listener::accept`](crate::Listener::accept). While
     /// there are this many, SYNs are dropped, and so are the ACKs that would complete a handshake: their clients try
-    /// again. Half-open connections do not count. With lwIP, smoltcp and ipstack at most 4,096 of them exist, or as
-    /// many as the backlog if that is more, and the oldest gives way to a new one (RFC 4987).
+    /// again. Half-open connections do not count. With lwIP, smoltcp and ipstack at most a sixteenth of `connections`
+    /// are half-open, or as many as the backlog if that is more, and the oldest gives way to a new one (RFC 4987).
+    /// netstack-smoltcp ignores this limit.
     pub backlog: usize,
     /// Largest number of connections of lwIP, smoltcp and ipstack, in any state. Further SYNs are dropped.
     pub connections: usize,

@@ -47,9 +47,9 @@ pub type Sharded<S, L> =
 /// called within a tokio runtime. The driver makes tasks for each instance, so the workers of a multi-thread runtime share
 /// them.
 ///
-/// The caller sends each packet over the link of its shard, which `spread` chooses. Limits on the number of connections
-/// hold for all instances together: each has an equal share, rounded up. So one instance may drop a SYN although another
-/// has room. Datagrams that came in one super-packet are received one by one.
+/// The caller sends each packet over the link of its shard, which `spread` chooses. The limits of `config` on the number of
+/// connections, as far as a stack has them, hold for all instances together: each has an equal share, rounded up. So one
+/// instance may drop a SYN although another has room. Datagrams that came in one super-packet are received one by one.
 ///
 /// # Errors
 ///

@@ -14,14 +14,13 @@ use tokio::time::Instant;
 use super::engine::{Accepted, FlowId};
 use crate::{FlowKey, FlowMap, StackConfig};
 
-/// Largest number of half-open connections of a stack with this configuration. Beyond it the oldest is forgotten, so a flood of
-/// SYNs cannot keep others out (RFC 4987, 3.4). A client whose connection was forgotten gets a RST, so there is a place
-/// for each of those that may wait for [`crate::Listener::accept`].
+/// Largest number of half-open connections of a stack with this configuration: a sixteenth of its connections, or as many
+/// as the backlog. Beyond it the oldest is forgotten, so a flood of SYNs cannot keep others out (RFC 4987, 3.4). A client
+/// whose connection was forgotten gets a RST, so there is a place for each of those that may wait for
+/// [`crate::Listener::accept`].
 pub(crate) fn most_half_open(config: &StackConfig) -> usize {
-    config.backlog.max(HALF_OPEN).min(config.connections)
+    config.backlog.max(config.connections / 16).min(config.connections)
 }
-
-const HALF_OPEN: usize = 4096;
 
 /// Largest number of connections in TIME-WAIT without a stream. Beyond it the oldest is forgotten: if its peer
 /// retransmits the FIN, it gets a RST.
@@ -362,6 +361,9 @@ mod tests {
 
     use super::*;
 
+    /// The limit of the default configuration.
+    const HALF_OPEN: usize = 4096;
+
     fn key(port: u16) -> FlowKey {
         FlowKey { local: "10.0.0.2:80".parse().unwrap(), peer: ([10, 0, 0, 1], port).into() }
     }
@@ -437,6 +439,8 @@ mod tests {
             table.established(oldest);
         }
         assert_eq!(table.room(), 0);
+        let shard = StackConfig { backlog: 1, connections: (1 << 16) / 4, ..StackConfig::default() };
+        assert_eq!(most_half_open(&shard), HALF_OPEN / 4);
     }
 
     #[test]
