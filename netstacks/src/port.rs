@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::Driver;
 use crate::mss_rewrite::{lower_mss, raise_mss};
 use crate::offload::Offload;
+use crate::shards::joined;
 
 /// Longest headers that may be changed on the way out, in bytes: IPv6, and TCP with all its options.
 const MAX_HEADERS: usize = 40 + 60;
@@ -119,20 +120,14 @@ pub(crate) async fn leave<L: Link>(
     }
 }
 
-/// Runs each part of a stack as a task. When the first of them ends, the driver ends the others and returns its error.
-/// Must be called within a runtime.
+/// Runs each part of a stack as a task. When the first of them ends, the driver ends the others and returns its error,
+/// or panics as it did. Must be called within a runtime.
 pub(crate) fn run_together(parts: Vec<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>>) -> Driver {
     let mut tasks = JoinSet::new();
     for part in parts {
-        tasks.spawn(part);
+        tasks.spawn(async { part.await.and(Err(io::Error::other("the stack has ended"))) });
     }
-    Box::pin(async move {
-        match tasks.join_next().await {
-            Some(Ok(Err(error))) => Err(error),
-            Some(Err(error)) => Err(io::Error::other(format!("a task of the stack: {error}"))),
-            Some(Ok(Ok(()))) | None => Err(io::Error::other("the stack has ended")),
-        }
-    })
+    Box::pin(joined(tasks))
 }
 
 /// Polls a future once. Returns [`io::ErrorKind::WouldBlock`] if it is pending.

@@ -6,11 +6,13 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::SocketAddr;
+use std::panic::resume_unwind;
+use std::pin::pin;
 use std::sync::Arc;
 
 use platform::Link;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::datagrams::{Deliveries, Mailbox, mailbox};
 use crate::{Datagram, Datagrams, Driver, FlowKey, Listener, Netstack, StackConfig, StartError, Started, Stream};
@@ -107,36 +109,56 @@ pub fn sharded<S: Netstack<L>, L: Link>(
         shards.push(add(S::start(link, &config)?));
     }
     let datagrams = ShardedDatagrams { spread: spread.clone(), shards: shards.into(), mailbox };
-    let driver = Box::pin(async move {
-        let mut running: JoinSet<_> = tasks.into_iter().collect();
-        // The first failure ends all: the tasks are aborted when the set is dropped.
-        while let Some(ended) = running.join_next().await {
-            ended.map_err(io::Error::other)??;
-        }
-        Ok(())
-    });
+    let driver = Box::pin(async { joined(tasks.into_iter().collect()).await });
     Ok(Started { listener: ShardedListener(accepted), datagrams, driver, effective })
 }
 
-/// Offers the connections of one instance to the listener of all, until that is dropped.
+/// Waits until all tasks have ended. The first failure ends the others. A panic goes on in the caller, even if another task
+/// failed first: it may have found what the panic left behind.
+pub(crate) async fn joined(mut tasks: JoinSet<io::Result<()>>) -> io::Result<()> {
+    let mut result = Ok(());
+    while let Some(ended) = tasks.join_next().await {
+        match ended.map_err(JoinError::try_into_panic) {
+            Ok(ended) => result = result.and(ended),
+            Err(Ok(panic)) => resume_unwind(panic),
+            Err(Err(_aborted)) => {}
+        }
+        if result.is_err() {
+            tasks.abort_all();
+        }
+    }
+    result
+}
+
+/// Offers the connections of one instance to the listener of all, until that is dropped or the instance fails: then its
+/// driver reports the reason.
 async fn offer_all<Li: Listener>(mut listener: Li, offer: mpsc::Sender<Li::Stream>) -> io::Result<()> {
     // With a place for it first, a connection waits in the accept queue of its instance.
     while let Ok(place) = offer.reserve().await {
         tokio::select! {
-            accepted = listener.accept() => place.send(accepted?),
+            accepted = listener.accept() => match accepted {
+                Ok(stream) => place.send(stream),
+                Err(_) => break,
+            },
             () = offer.closed() => break,
         }
     }
     Ok(())
 }
 
-/// Puts the datagrams of one instance in the inbox of all.
+/// Puts the datagrams of one instance in the inbox of all, until nobody receives them or the instance fails.
 async fn deliver_all(datagrams: impl Datagrams, deliveries: Arc<Deliveries>) -> io::Result<()> {
     let mut buffer = vec![0; usize::from(u16::MAX)];
+    let mut closed = pin!(deliveries.closed());
     loop {
-        let Datagram { len, local, peer } = datagrams.recv(&mut buffer).await?;
+        let received = tokio::select! {
+            received = datagrams.recv(&mut buffer) => received,
+            () = &mut closed => break,
+        };
+        let Ok(Datagram { len, local, peer }) = received else { break };
         deliveries.push(local, peer, &buffer[..len]);
     }
+    Ok(())
 }
 
 /// Yields the connections of all instances.
@@ -184,5 +206,25 @@ impl<D: Datagrams> Datagrams for ShardedDatagrams<D> {
         segment_len: usize,
     ) -> io::Result<usize> {
         self.of(local, peer).try_send_batch(local, peer, payloads, segment_len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::time::Duration;
+
+    use super::*;
+    use crate::NoDatagrams;
+
+    /// Else the instance would receive datagrams for ever, and wake a task for each.
+    #[tokio::test]
+    async fn the_datagrams_of_an_instance_are_released_with_the_last_receiver() {
+        let (deliveries, mailbox) = mailbox();
+        let task = tokio::spawn(deliver_all(NoDatagrams, Arc::new(deliveries)));
+        tokio::task::yield_now().await;
+        drop(mailbox);
+        tokio::time::timeout(Duration::from_secs(10), task).await.unwrap().unwrap().unwrap();
     }
 }

@@ -397,7 +397,7 @@ impl<E> Clone for Shared<E> {
 impl<E: Engine> Shared<E> {
     /// Locks the state, unless the stack has failed.
     pub(super) fn lock(&self) -> io::Result<MutexGuard<'_, State<E>>> {
-        let state = self.0.lock().map_err(|_| io::Error::other("the stack panicked"))?;
+        let state = self.0.lock().map_err(|_| io::Error::other(StackFault("the stack panicked".to_owned())))?;
         state.check()?;
         Ok(state)
     }

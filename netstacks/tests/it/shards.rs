@@ -1,21 +1,23 @@
 //! Several instances of a stack as one, over links in memory.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::iter;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use netstacks::peer::{Peer, Peers, SharedLink};
 use netstacks::{
-    Datagrams, FlowKey, Listener, Netstack, ShardedListener, Spread, StackConfig, Started, Stream, sharded,
+    Datagrams, FlowKey, Listener, Netstack, ShardedListener, Spread, StackConfig, StackFault, Started, Stream, sharded,
 };
-use platform::MemoryLink;
+use platform::{Capabilities, Link, MemoryLink, PacketBuffer, PacketMeta};
 use tokio::io::AsyncWriteExt;
 use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 const SERVER: &str = "10.0.0.2:5201";
 const PORTS: std::ops::Range<u16> = 4000..4200;
@@ -102,7 +104,7 @@ fn every_byte_of_every_shard_arrives<S: Netstack<MemoryLink>>(shards: usize, at_
         let all = async { tokio::join!(echo(listener, PORTS.len()), clients.join_all()).1 };
         tokio::select! {
             result = driver => panic!("the driver ended first: {result:?}"),
-            ended = tokio::time::timeout(DEADLINE, all) => {
+            ended = timeout(DEADLINE, all) => {
                 let ended: io::Result<Vec<_>> = ended.unwrap().into_iter().collect();
                 ended.unwrap();
             }
@@ -139,6 +141,74 @@ fn datagrams_are_answered_over_their_own_links<S: Netstack<MemoryLink>>(shards: 
     }
 }
 
+/// Runs two instances over these links. Returns the end of the driver, and checks that the listener and two receivers fail.
+fn fails<S: Netstack<L>, L: Link>([first, second]: [L; 2]) -> Result<io::Result<()>, tokio::task::JoinError> {
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let spread = Spread::default();
+        let started = sharded::<S, _>(&spread, first, vec![second], &StackConfig::default()).unwrap();
+        let Started { mut listener, datagrams, driver, .. } = started;
+        let driver = tokio::spawn(driver);
+        let (mut buffer, mut other) = ([0; 1500], [0; 1500]);
+        let all = async { tokio::join!(listener.accept(), datagrams.recv(&mut buffer), datagrams.recv(&mut other)) };
+        let (accepted, received, other) =
+            timeout(DEADLINE, all).await.expect("somebody waits for a stack that has failed");
+        assert!(accepted.is_err() && received.is_err() && other.is_err());
+        timeout(DEADLINE, driver).await.unwrap()
+    })
+}
+
+fn all_learn_that_an_instance_has_failed<S: Netstack<MemoryLink>>() {
+    let (first, mut others, mut other_ends) = links(2);
+    other_ends.truncate(1);
+    fails::<S, _>([first, others.remove(0)]).unwrap().unwrap_err();
+}
+
+/// A link that panics if it is read.
+struct Panics(MemoryLink);
+
+impl Link for Panics {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn try_recv(&mut self, _: &mut [PacketBuffer]) -> io::Result<usize> {
+        panic!("as a stack with a bug")
+    }
+
+    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.try_send(meta, slices)
+    }
+
+    fn poll_readable(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_writable(cx)
+    }
+}
+
+fn a_panic_is_reported<S: Netstack<Panics>>() {
+    let (first, mut others, _other_ends) = links(2);
+    match fails::<S, _>([first, others.remove(0)].map(Panics)) {
+        Err(error) => assert!(error.is_panic()),
+        // The driver may have found it first, if a task of a receiver panicked.
+        Ok(result) => assert!(StackFault::is_in(&result.unwrap_err())),
+    }
+}
+
+/// The crate ipstack hides a panic of its tasks.
+#[test]
+fn a_panic_of_an_instance_is_reported_as_a_panic() {
+    #[cfg(feature = "smoltcp")]
+    a_panic_is_reported::<netstacks::Smoltcp>();
+    #[cfg(feature = "tcp_ip")]
+    a_panic_is_reported::<netstacks::TcpIp>();
+    #[cfg(feature = "netstack-smoltcp")]
+    a_panic_is_reported::<netstacks::NetstackSmoltcp>();
+}
+
 macro_rules! of_stacks {
     ($($feature:literal $module:ident $stack:ident $at_once:literal)+) => {$(
         #[cfg(feature = $feature)]
@@ -153,6 +223,11 @@ macro_rules! of_stacks {
             #[test]
             fn datagrams_are_answered_over_their_own_links() {
                 (1..=3).for_each(super::datagrams_are_answered_over_their_own_links::<$stack>);
+            }
+
+            #[test]
+            fn all_learn_that_an_instance_has_failed() {
+                super::all_learn_that_an_instance_has_failed::<$stack>();
             }
         }
     )+};
