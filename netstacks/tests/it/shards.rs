@@ -1,23 +1,26 @@
 //! Several instances of a stack as one, over links in memory.
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::iter;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use netstacks::peer::{Peer, Peers, SharedLink};
 use netstacks::{
-    Datagrams, FlowKey, Listener, Netstack, ShardedListener, Spread, StackConfig, StackFault, Started, Stream, sharded,
+    Datagrams, FlowKey, Listener, Netstack, ShardedListener, Spread, StackConfig, Started, Stream, sharded,
 };
-use platform::{Capabilities, Link, MemoryLink, PacketBuffer, PacketMeta};
+use platform::{Link, MemoryLink};
 use tokio::io::AsyncWriteExt;
 use tokio::runtime::Builder;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+
+/// The crate ipstack hides a panic of its tasks.
+#[cfg(any(feature = "smoltcp", feature = "tcp_ip", feature = "netstack-smoltcp"))]
+mod panics;
 
 const SERVER: &str = "10.0.0.2:5201";
 const PORTS: std::ops::Range<u16> = 4000..4200;
@@ -162,51 +165,6 @@ fn all_learn_that_an_instance_has_failed<S: Netstack<MemoryLink>>() {
     let (first, mut others, mut other_ends) = links(2);
     other_ends.truncate(1);
     fails::<S, _>([first, others.remove(0)]).unwrap().unwrap_err();
-}
-
-/// A link that panics if it is read.
-struct Panics(MemoryLink);
-
-impl Link for Panics {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
-    }
-
-    fn try_recv(&mut self, _: &mut [PacketBuffer]) -> io::Result<usize> {
-        panic!("as a stack with a bug")
-    }
-
-    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        self.0.try_send(meta, slices)
-    }
-
-    fn poll_readable(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_writable(cx)
-    }
-}
-
-fn a_panic_is_reported<S: Netstack<Panics>>() {
-    let (first, mut others, _other_ends) = links(2);
-    match fails::<S, _>([first, others.remove(0)].map(Panics)) {
-        Err(error) => assert!(error.is_panic()),
-        // The driver may have found it first, if a task of a receiver panicked.
-        Ok(result) => assert!(StackFault::is_in(&result.unwrap_err())),
-    }
-}
-
-/// The crate ipstack hides a panic of its tasks.
-#[test]
-fn a_panic_of_an_instance_is_reported_as_a_panic() {
-    #[cfg(feature = "smoltcp")]
-    a_panic_is_reported::<netstacks::Smoltcp>();
-    #[cfg(feature = "tcp_ip")]
-    a_panic_is_reported::<netstacks::TcpIp>();
-    #[cfg(feature = "netstack-smoltcp")]
-    a_panic_is_reported::<netstacks::NetstackSmoltcp>();
 }
 
 macro_rules! of_stacks {
