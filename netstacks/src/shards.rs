@@ -114,7 +114,7 @@ pub fn sharded<S: Netstack<L>, L: Link>(
 }
 
 /// Waits until all tasks have ended. The first failure ends the others. A panic goes on in the caller, even if another task
-/// failed first: it may have found what the panic left behind.
+/// failed first, because a panic of one task makes others fail.
 pub(crate) async fn joined(mut tasks: JoinSet<io::Result<()>>) -> io::Result<()> {
     let mut result = Ok(());
     while let Some(ended) = tasks.join_next().await {
@@ -168,7 +168,7 @@ pub struct ShardedListener<S>(mpsc::Receiver<S>);
 impl<S: Stream> Listener for ShardedListener<S> {
     type Stream = S;
 
-    /// Fails when the driver has ended, which knows the reason.
+    /// Fails when the driver has ended. The error of the driver is the reason.
     async fn accept(&mut self) -> io::Result<S> {
         self.0.recv().await.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the stack has failed"))
     }

@@ -2,6 +2,8 @@
 
 use std::mem::{self, Discriminant};
 
+use netstacks::{Repairs, StackKind};
+
 use crate::measure::metric::{Metric, speed_of};
 use crate::measure::{CellSummary, Estimate, Summary, grouped};
 use crate::sample::Warning;
@@ -102,6 +104,18 @@ pub(super) fn sides(cells: &[&Cell]) -> [&'static str; 2] {
     }
     let client = if cells.iter().all(|cell| cell.subject.is_carrier()) { "load" } else { "client" };
     [client, if let [name] = names.as_slice() { name } else { "subject" }]
+}
+
+/// A stack with some of its repairs.
+pub(super) type Stack = (StackKind, Repairs);
+
+/// The name of its row or column.
+pub(super) fn name_of((stack, repairs): Stack) -> String {
+    match repairs {
+        Repairs::ALL => stack.to_string(),
+        Repairs::NONE => format!("{stack}, as it is"),
+        some => format!("{stack}, repairs {some}"),
+    }
 }
 
 /// A cell in a line of text, with its row number if the published table has it.

@@ -278,7 +278,8 @@ impl Cell {
 
     /// Whether the same repairs would be active with this setting.
     pub(crate) fn repairs_as(&self, repairs: Repairs) -> bool {
-        Self { repairs, ..self.clone() }.active_repairs() == self.active_repairs()
+        let active = |repairs: Repairs| Some(repairs.active(self.stack()?, self.offload == Some(true)));
+        active(repairs) == active(self.repairs)
     }
 
     /// Its layer.

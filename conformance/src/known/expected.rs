@@ -18,7 +18,7 @@ const GOOD: usize = 2;
 /// often than once in four runs is on the list of failures, so this finds a changed case and no other.
 const TRIES_AT_TIMES: usize = 16;
 
-/// A pause before a case is run once more: what made the machine busy may be over then.
+/// A pause before a case is run once more. The machine may be less busy then.
 pub const PAUSE: Duration = Duration::from_secs(1);
 
 /// What is known of a case over one kind of link.

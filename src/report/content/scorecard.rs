@@ -6,7 +6,7 @@ use conformance::{Harm, Layer, Outcome};
 use netstacks::{Repairs, StackKind};
 
 use super::charts;
-use crate::report::format::{UNKNOWN, unique};
+use crate::report::format::{Stack, UNKNOWN, name_of, unique};
 use crate::report::model::{Bar, Benchmark, Block, Column, Document, Group, Measure, Section, Table};
 use crate::sample::{Head, SampleFile, Score};
 
@@ -100,21 +100,9 @@ fn kinds(scores: &[&Score]) -> BTreeSet<StackKind> {
     scores.iter().map(|score| score.netstack).collect()
 }
 
-/// A stack with some of its repairs.
-type Stack = (StackKind, Repairs);
-
 /// The stacks, each with all its repairs first.
 fn stacks(scores: &[&Score]) -> BTreeSet<Stack> {
     scores.iter().map(|score| (score.netstack, score.repairs)).collect()
-}
-
-/// The name of a stack with some of its repairs.
-fn name((stack, repairs): Stack) -> String {
-    match repairs {
-        Repairs::ALL => stack.to_string(),
-        Repairs::NONE => format!("{stack}, as it is"),
-        some => format!("{stack}, repairs {some}"),
-    }
 }
 
 /// The score of a case.
@@ -140,7 +128,7 @@ fn count(scores: &[&Score], stack: Stack, is_counted: impl Fn(&Score) -> bool) -
 fn headline(scores: &[&Score]) -> String {
     let words = stacks(scores).into_iter().map(|stack| {
         let (passed, applied) = count(scores, stack, |_| true);
-        format!("{} passes {passed} of {applied}", name(stack))
+        format!("{} passes {passed} of {applied}", name_of(stack))
     });
     format!("{}.", words.collect::<Vec<_>>().join("; "))
 }
@@ -181,7 +169,7 @@ fn totals(scores: &[&Score]) -> Table {
             format!("{passed} of {applied}")
         };
         let values = subjects.iter().map(|subject| of(&|score| score.subject == *subject)).chain([of(&|_| true)]);
-        table.push(Column::new(name(stack), true), values.chain(has_judge.then(|| of(&is_judged))));
+        table.push(Column::new(name_of(stack), true), values.chain(has_judge.then(|| of(&is_judged))));
     }
     table
 }
@@ -198,7 +186,7 @@ fn cases(scores: &[&Score]) -> Table {
             let beside = as_it_is.and_then(|as_it_is| find(scores, as_it_is, case));
             find(scores, stack, case).map(|score| word(score, beside))
         });
-        table.push(Column::new(name(stack), false), values);
+        table.push(Column::new(name_of(stack), false), values);
     }
     table.push(Column { may_go: true, ..Column::new("situation", false) }, of_cases(scores, |score| &score.title));
     table.push(Column { may_go: true, ..Column::new("RFC", false) }, of_cases(scores, |score| &score.rfc));
@@ -239,7 +227,7 @@ fn harms(scores: &[&Score]) -> Table {
         let is_of =
             |score: &&&Score, harm| (score.netstack, score.repairs) == stack && score.outcome.harm() == Some(harm);
         let count = |harm| scores.iter().filter(|score| is_of(score, harm)).count();
-        table.push(Column::new(name(stack), true), Harm::ALL.map(|harm| count(harm).to_string()));
+        table.push(Column::new(name_of(stack), true), Harm::ALL.map(|harm| count(harm).to_string()));
     }
     table
 }
@@ -292,7 +280,7 @@ fn groups(scores: &[&Score]) -> Vec<Group> {
             let (passed, applied) = count(scores, of, |score| score.subject == subject);
             let percent = 100.0 * passed as f64 / applied.max(1) as f64;
             Bar {
-                label: name(of),
+                label: name_of(of),
                 mark: charts::mark_of(of.0),
                 median: Some((percent, percent..percent)),
                 runs: Vec::new(),
@@ -321,7 +309,7 @@ fn benchmarks(files: &[SampleFile]) -> Vec<Benchmark> {
             };
             let measures =
                 vec![measure("passed_cases", true, passed), measure("failed_cases", false, applied - passed)];
-            Benchmark { name: format!("{prefix}{} conformance", name(stack)), measures }
+            Benchmark { name: format!("{prefix}{} conformance", name_of(stack)), measures }
         };
         stacks(&scores).into_iter().map(of_stack).collect::<Vec<_>>()
     };

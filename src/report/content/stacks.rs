@@ -6,6 +6,7 @@ use netstacks::{Repairs, StackCongestion, StackKind};
 
 use super::questions::{self, Figures, MEMORY, NEW, Question, READ, REQUESTS, Row, THOUSAND, WRITE};
 use crate::measure::CellSummary;
+use crate::report::format::{Stack, name_of};
 use crate::report::model::Block;
 use crate::report::series::Series;
 use crate::scenario::{Cell, Layer, Subject};
@@ -47,8 +48,8 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
     let is_answer = |row: &&&CellSummary| QUESTIONS.iter().any(|question| question.asks(&row.cell));
     let stacks = cells.iter().filter(is_answer).filter_map(|row| Some((path(&row.cell)?, row.cell.repairs)));
     let stacks: BTreeSet<_> = stacks.filter(|(_, repairs)| [Repairs::ALL, Repairs::NONE].contains(repairs)).collect();
-    let of_stack = |(stack, repairs): (StackKind, Repairs)| Row {
-        name: if repairs == Repairs::ALL { stack.to_string() } else { format!("{stack}, as it is") },
+    let of_stack = |(stack, repairs): Stack| Row {
+        name: name_of((stack, repairs)),
         has: Box::new(move |_, cell| path(cell) == Some(stack) && cell.repairs_as(repairs)),
         is_rival: true,
     };
