@@ -4,8 +4,8 @@ use std::hash::Hasher;
 use std::path::Path;
 use std::process::Command;
 
-use cargo_lock::Lockfile;
 use fnv::FnvHasher;
+use toml::{Table, Value};
 
 /// A change in any of these changes the program.
 const SOURCES: [&str; 9] =
@@ -58,6 +58,8 @@ fn output(arguments: &[&str]) -> Option<Vec<u8>> {
 }
 
 fn version_of(name: &str) -> Option<String> {
-    let packages = Lockfile::load("Cargo.lock").ok()?.packages;
-    packages.iter().find(|package| package.name.as_str() == name).map(|package| package.version.to_string())
+    let lock: Table = std::fs::read_to_string("Cargo.lock").ok()?.parse().ok()?;
+    let packages = lock.get("package")?.as_array()?;
+    let package = packages.iter().find(|package| package.get("name").and_then(Value::as_str) == Some(name))?;
+    package.get("version")?.as_str().map(str::to_owned)
 }
