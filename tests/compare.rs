@@ -92,6 +92,7 @@ fn sample(cell: &Cell, gbps: f64) -> Sample {
         cpus: Some(2),
         governor: None,
         virtual_machine: Some(false),
+        machine: None,
     };
     let measured = Measurements {
         detail: None,

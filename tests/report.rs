@@ -79,6 +79,7 @@ impl Executor for Fixed {
                 cpus: Some(2),
                 governor: None,
                 virtual_machine: Some(false),
+                machine: None,
             },
             program: Program::default(),
         };

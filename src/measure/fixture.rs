@@ -57,6 +57,7 @@ pub(crate) fn environment() -> Environment {
         cpus: Some(2),
         governor: None,
         virtual_machine: Some(false),
+        machine: None,
     };
     Environment { machine, program: Program::default() }
 }

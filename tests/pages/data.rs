@@ -74,6 +74,7 @@ fn machine() -> Environment {
             cpus: Some(16),
             governor: Some("powersave".to_owned()),
             virtual_machine: Some(false),
+            machine: None,
         },
         program: program(),
     }
@@ -101,6 +102,7 @@ fn server() -> String {
             cpus: Some(4),
             governor: None,
             virtual_machine: Some(true),
+            machine: None,
         },
         program: program(),
     };

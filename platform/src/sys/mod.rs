@@ -296,6 +296,11 @@ pub(crate) trait System {
     fn virtual_machine() -> Option<bool> {
         None
     }
+
+    /// What tells this machine from all others. It is not for others to know.
+    fn identity() -> Option<String> {
+        None
+    }
 }
 
 /// A system's TUN device, behind [`crate::TunDevice`].

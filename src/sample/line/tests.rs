@@ -30,6 +30,7 @@ pub(in crate::sample) fn environment() -> Environment {
             cpus: Some(2),
             governor: None,
             virtual_machine: Some(false),
+            machine: None,
         },
         program: Program { version: Some("1.2.3".to_owned()), ..Program::default() },
     }

@@ -312,6 +312,13 @@ impl System for Linux {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok()?;
         cpu::value(&cpuinfo, "flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
     }
+
+    /// A container often has no id of its own. The kernel has an id of each start.
+    fn identity() -> Option<String> {
+        let is_id =
+            |text: &String| text.len() >= 32 && text.chars().all(|digit| digit.is_ascii_hexdigit() || digit == '-');
+        ["/etc/machine-id", "/proc/sys/kernel/random/boot_id"].into_iter().filter_map(line).find(is_id)
+    }
 }
 
 /// The text of a file with one line.
