@@ -302,12 +302,15 @@ fn runs_of_another_program_are_a_series_of_their_own() {
     }
     file.samples.extend(others);
     let series = Series::of(std::slice::from_ref(&file));
-    assert_eq!(series.iter().map(|one| one.label.as_str()).collect::<Vec<_>>(), ["server", "server, against"]);
+    assert_eq!(
+        series.iter().map(|one| one.label.as_str()).collect::<Vec<_>>(),
+        ["server, new build", "server, old build"]
+    );
     assert_eq!(series.iter().map(|one| one.head.is_some()).collect::<Vec<_>>(), [true, false]);
     assert_eq!(series[0].samples.len(), series[1].samples.len());
     let mut out = Vec::new();
     report::outcome(&file.samples, None, &mut out).unwrap();
-    assert_eq!(String::from_utf8(out).unwrap().matches("\nagainst:\n").count(), 1);
+    assert_eq!(String::from_utf8(out).unwrap().matches("\nold build:\n").count(), 1);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::loopback::{self, Figure};
 use super::metric::{speed, speed_of};
 use super::rank::{self, Count, RankTest, SIGNIFICANCE};
 use super::{Estimate, conditions, statistics};
-use crate::sample::{Sample, Status};
+use crate::sample::{FEWEST_RUNS, Sample, Status};
 use crate::scenario::Cell;
 
 /// The result for a cell. [`Slower`](Self::Slower) and [`Broken`](Self::Broken) are for the worse.
@@ -47,14 +47,16 @@ pub enum Method {
 
 impl Method {
     /// The number of runs of each cell on each side with which a change of one of this many cells can be significant,
-    /// however the others changed.
+    /// however the others changed. It is never below the number with which every other warning of few runs ends.
     pub fn runs_needed(self, cells: usize) -> usize {
         let count = |runs| match self {
             Self::AllRuns | Self::Normalised => Count::between(runs, runs),
             Self::WithinRounds => Count::within(runs),
         };
         let tests = cells.max(1) as f64;
-        (1..rank::MANY).find(|runs| count(*runs).smallest_p_value() * tests <= SIGNIFICANCE).unwrap_or(rank::MANY)
+        (FEWEST_RUNS..rank::MANY)
+            .find(|runs| count(*runs).smallest_p_value() * tests <= SIGNIFICANCE)
+            .unwrap_or(rank::MANY)
     }
 }
 

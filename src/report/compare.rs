@@ -38,7 +38,10 @@ fn notes(comparison: &Comparison, differences: &Differences, out: &mut impl Writ
     match comparison.method {
         Method::AllRuns => (),
         Method::Normalised => writeln!(out, "note: each run is divided by the speed of loopback in its round")?,
-        Method::WithinRounds => writeln!(out, "note: each new run is compared with the old run of its round")?,
+        Method::WithinRounds => writeln!(
+            out,
+            "note: each new run is compared with the old run of its round; the change is the median of these pairs"
+        )?,
     }
     if comparison.cells.iter().any(|cell| speed_of(&cell.cell).less_is_better()) {
         writeln!(out, "note: cells with a rate are compared by the p99 of their latencies, of which less is better")?;

@@ -52,11 +52,12 @@ impl Series {
                 && Kind::of(&first.cell) == Kind::of(&sample.cell)
         });
         let is_mixed = samples.iter().any(|sample| Kind::of(&sample.cell) != Kind::of(&samples[0].cell));
+        let has_both = samples.iter().any(|sample| sample.measured.against);
         let series = groups.into_iter().map(|samples| {
             let first = &samples[0];
             let mut words = vec![stem];
             words.extend(Some(Kind::of(&first.cell).name()).filter(|_| is_mixed));
-            words.extend(first.measured.against.then_some("against"));
+            words.extend(has_both.then_some(if first.measured.against { "old build" } else { "new build" }));
             let is_its = |head: &&Head| head.environment == *first.environment && makes(head, &first.cell);
             Self {
                 label: words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", "),

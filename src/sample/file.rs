@@ -1,6 +1,6 @@
 //! A file of samples: a head line, then a line for each sample as it came.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::line::{self, Line};
 use super::{Build, Environment, Head, Program, Sample, Score, Status};
 use crate::program::ProgramName;
-use crate::scenario::{Cell, Subject};
+use crate::scenario::{Cell, Scenario, Subject};
 
 /// The longest file that is read, in bytes: hundreds of thousands of samples. All are kept in memory.
 const MAX_LEN: u64 = 1 << 30;
@@ -402,18 +402,30 @@ fn check(old: &[Head], new: &[Head]) -> Result<(), String> {
     if old.plan == new.plan {
         return Ok(());
     }
-    let missing = |from: &Head, to: &Head| {
-        let missing = from.plan.iter().find(|scenario| !to.plan.contains(scenario));
-        missing.map(|scenario| scenario.arguments().join(" "))
+    let [old, new] = [old, new].map(|head| head.plan.iter().map(options).collect::<Vec<_>>());
+    let names: BTreeSet<_> = old.iter().chain(&new).flat_map(BTreeMap::keys).collect();
+    let values = |cells: &[BTreeMap<String, String>], name| -> BTreeSet<String> {
+        cells.iter().map(|cell| cell.get(name).cloned().unwrap_or_else(|| "the default".to_owned())).collect()
     };
-    Err(match (missing(old, new), missing(new, old)) {
-        (Some(old), Some(new)) => {
-            format!("is of other cells: it has \"{old}\", and not \"{new}\"; choose another file")
-        }
-        (Some(cell), None) => format!("is of more cells: it also has \"{cell}\"; choose another file"),
-        (None, Some(cell)) => format!("is of fewer cells: it has no \"{cell}\"; choose another file"),
-        (None, None) => "has the cells in another order; choose another file".to_owned(),
+    let differing = names.into_iter().map(|name| (name, values(&old, name), values(&new, name)));
+    let differing = differing.filter(|(_, old, new)| old != new);
+    let or = |values: BTreeSet<String>| values.into_iter().collect::<Vec<_>>().join(" or ");
+    let differing: Vec<_> =
+        differing.map(|(name, old, new)| format!("{name} was {}, and is {}", or(old), or(new))).collect();
+    Err(match differing.as_slice() {
+        [] => "has other combinations of the same options, or another order; choose another file".to_owned(),
+        options => format!("is of other cells: {}; give the same options, or choose another file", options.join("; ")),
     })
+}
+
+/// The options of a cell and their values, without those at their default.
+fn options(cell: &Scenario) -> BTreeMap<String, String> {
+    let options = cell.arguments().into_iter().filter(|word| word.starts_with('-'));
+    let option = |word: String| {
+        word.split_once('=')
+            .map_or_else(|| (word.clone(), "on".to_owned()), |(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    options.map(option).collect()
 }
 
 fn same_environment(title: &str, old: &Head, new: &Head) -> Result<(), String> {

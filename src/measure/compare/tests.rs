@@ -266,9 +266,9 @@ fn a_comparison_with_too_few_runs_is_no_success() {
         runs.flat_map(|(cell, runs)| (0..runs).map(|run| sample(cell, 10.0 + run as f64 / 10.0))).collect()
     };
     let answers = |runs| Comparison::of(&samples(runs), &samples(runs), 0.02).unwrap().answers();
-    assert_eq!(answers([2, 2]), Err(CompareError::TooFewRuns { runs: 2, cells: 2, needed: 5 }));
+    assert_eq!(answers([2, 2]), Err(CompareError::TooFewRuns { runs: 2, cells: 2, needed: FEWEST_RUNS }));
     let text = answers([1, 2]).unwrap_err().to_string();
-    assert!(text.starts_with("too few runs for a verdict: 2 a side") && text.ends_with("with --runs 5"), "{text}");
+    assert!(text.starts_with("too few runs for a verdict: 2 a side") && text.ends_with("with --runs 6"), "{text}");
     assert_eq!(answers([5, 5]), Ok(()));
     // One cell with enough runs is an answer.
     assert_eq!(answers([2, 5]), Ok(()));
@@ -286,7 +286,7 @@ fn a_verdict_needs_enough_runs_for_the_number_of_cells() {
     };
     let comparison = Comparison::of(&samples(low), &samples(high), 0.02).unwrap();
     assert_eq!(comparison.count(Verdict::TooFewRuns), 2);
-    assert_eq!(comparison.runs_needed(), 5);
+    assert_eq!(comparison.runs_needed(), FEWEST_RUNS);
 }
 
 #[test]
