@@ -9,6 +9,7 @@ mod values;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -167,9 +168,18 @@ pub struct Matrix {
     #[arg(long, conflicts_with = "preset")]
     pub baseline: bool,
 
-    /// Rounds; each runs every cell once [default: 10; with --against, as many as a verdict needs if that is more]
+    /// Rounds; each runs every cell once [default: 10; with --against, as many as a verdict needs if that is more; with --until,
+    /// as many as the time allows]
     #[arg(long, value_name = "N", value_parser = list::number(1..=10_000_u32))]
     pub runs: Option<u32>,
+
+    /// Make rounds, 10 or more, until the interval of each median is within this percentage of it
+    #[arg(long, value_name = "PERCENT", value_parser = values::width, requires = "at_most", conflicts_with = "against")]
+    pub until: Option<f64>,
+
+    /// Begin no round that would end later than this time after the first began
+    #[arg(long, value_name = "TIME", value_parser = values::limit)]
+    pub at_most: Option<Duration>,
 
     /// Append each sample to this file as it comes; continue a file of an interrupted matrix
     #[arg(short, long, value_name = "FILE.jsonl")]

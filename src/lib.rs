@@ -33,7 +33,7 @@ use std::slice;
 use conformance::{Ran, Recording};
 
 use crate::cli::{Cli, DEFAULT_FLOOR, Format};
-use crate::measure::{CompareError, Comparison};
+use crate::measure::{CellSummary, CompareError, Comparison, Summary};
 use crate::plan::{ConformPlan, MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
 use crate::run::{Executor, ProcessExecutor, RunError, TunExecutor};
@@ -186,21 +186,13 @@ fn matrix<X: Executor>(
     for combination in &plan.skipped {
         writeln!(err, "left out: {combination}")?;
     }
-    if let Some(time) = plan.time() {
-        let runs = plan.scenarios.len() * plan.runs as usize * (1 + usize::from(plan.against.is_some()));
-        let minutes = (time.as_secs_f64() / 60.0).ceil();
-        writeln!(
-            err,
-            "{} in {} take about {}",
-            plural(runs, "run"),
-            plural(plan.runs, "round"),
-            plural(minutes, "minute")
-        )?;
+    if let Some(time) = plan.announced() {
+        writeln!(err, "{time}")?;
     }
     let (this, against) = (apart(platform::this_program()), plan.against.clone().map(&apart));
     let mut progress = report::Progress::new(&mut *err, terminal);
     let (samples, ended): (_, Result<(), Error>) =
-        run::matrix(plan, &arguments(), &this, against.as_ref(), &mut progress);
+        run::matrix(plan, &arguments(), &this, against.as_ref(), measure::settled, &mut progress);
     if !samples.is_empty() {
         report::outcome(&samples, columns, out)?;
     }
@@ -208,9 +200,27 @@ fn matrix<X: Executor>(
         writeln!(err, "{} samples are in {}; the same command continues it", samples.len(), file.display())?;
     }
     ended?;
+    if let Some(within) = plan.until {
+        unsettled(&samples, within, err)?;
+    }
     let verdict = if plan.against.is_some() { compare_programs(&samples, out) } else { Ok(()) };
     let failed = samples.iter().filter(|sample| has_failed(sample)).count();
     none_bad(failed, samples.len(), "runs failed; see the table").and(verdict)
+}
+
+/// Says how many cells a matrix has left with a wider interval than it was asked for.
+fn unsettled(samples: &[Sample], within: f64, err: &mut impl Write) -> io::Result<()> {
+    let cells = Summary::of(samples).cells;
+    let is_wide = |row: &&CellSummary| row.estimate.is_some_and(|estimate| estimate.half_width() > within);
+    match cells.iter().filter(is_wide).count() {
+        0 => Ok(()),
+        wide => writeln!(
+            err,
+            "the rounds ended while the intervals of {wide} of {} were wider than ±{} %",
+            plural(cells.len(), "cell"),
+            within * 100.0
+        ),
+    }
 }
 
 /// The program's arguments, for the head of a file.

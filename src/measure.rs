@@ -7,6 +7,7 @@ pub(crate) mod fixture;
 mod loopback;
 pub mod metric;
 mod rank;
+mod settled;
 #[cfg(test)]
 mod simulation;
 mod statistics;
@@ -16,6 +17,7 @@ mod warnings;
 pub use self::compare::{CellChange, Change, CompareError, Comparison, Method, Side, Verdict};
 pub use self::conditions::{Difference, Differences, differences};
 pub use self::rank::SIGNIFICANCE;
+pub use self::settled::{FEWEST_ROUNDS, settled};
 pub(crate) use self::statistics::median;
 pub use self::summary::{CellSummary, Estimate, Summary, latency};
 pub(crate) use self::warnings::grouped;

@@ -20,6 +20,7 @@ use clap_complete::Shell;
 
 pub use self::conform::ConformPlan;
 pub use self::matrix::MatrixPlan;
+pub(crate) use self::matrix::about;
 pub use self::proxy::ProxyPlan;
 use crate::cli::{Cli, Command, Compare, Format, Programs};
 use crate::program::{self, Profile, ProgramName};

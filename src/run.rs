@@ -112,7 +112,7 @@ pub use self::conform::conform;
 pub use self::doctor::{doctor, facts};
 pub use self::error::RunError;
 pub use self::executor::Executor;
-pub use self::matrix::{Observer, matrix};
+pub use self::matrix::{Observer, Settled, matrix};
 pub use self::process::end_with_parent;
 pub use self::process_executor::ProcessExecutor;
 pub use self::protocol::PROTOCOL;

@@ -121,11 +121,11 @@ fn rounds_can_be_added_but_cells_cannot() {
     assert_eq!(SampleFile::read(&out).unwrap().samples.len(), 2);
     // Samples of later rounds are kept, and not counted.
     let fewer = run("--offload off --runs 1");
-    assert!(stderr(&fewer).starts_with("1 runs, 1 of them from before;"), "{}", stderr(&fewer));
+    assert!(stderr(&fewer).starts_with("1 run, 1 of them from before;"), "{}", stderr(&fewer));
     assert_eq!(SampleFile::read(&out).unwrap().samples.len(), 2);
     for (arguments, reason) in [
-        ("--offload off --runs 2 --mtu 9000", "--mtu=9000"),
-        ("--offload off,on --runs 2", "fewer cells"),
+        ("--offload off --runs 2 --mtu 9000", "--mtu was the default, and is 9000"),
+        ("--offload off,on --runs 2", "--offload was off, and is off or"),
         ("--offload off --runs 2 --seed 8", "seed 7"),
     ] {
         let before = fs::read_to_string(&out).unwrap();

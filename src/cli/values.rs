@@ -26,6 +26,11 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|_| "not a time that can be waited".to_owned())
 }
 
+/// A time that ends something.
+pub(super) fn limit(text: &str) -> Result<Duration, String> {
+    time(text).and_then(|time| if time.is_zero() { Err("must be more than 0 seconds".to_owned()) } else { Ok(time) })
+}
+
 /// A time after which a proxy gives up. With less than a millisecond nothing would work, and more than a century is for ever.
 pub(super) fn patience(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(1)..Duration::from_secs(4_000_000_000);
@@ -108,6 +113,11 @@ pub(super) fn two_programs(text: &str) -> Result<[ProgramName; 2], String> {
 /// A change that is ignored, in percent.
 pub(super) fn floor(text: &str) -> Result<f64, String> {
     percent(text).ok().filter(|floor| *floor < 100.0).ok_or_else(|| "must be at least 0 and below 100".to_owned())
+}
+
+/// How far an interval may reach from its median, in percent.
+pub(super) fn width(text: &str) -> Result<f64, String> {
+    percent(text).ok().filter(|width| *width > 0.0).ok_or_else(|| "must be above 0 and at most 100".to_owned())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::fixture::{cell, failed, in_round, sample};
-use super::{CompareError, Comparison, Verdict, statistics};
+use super::{CompareError, Comparison, FEWEST_ROUNDS, Verdict, statistics};
 use crate::sample::{Sample, Status};
 use crate::scenario::{Cell, Mode, RuntimeKind};
 
@@ -118,6 +118,54 @@ fn quiet_runs(random: &mut ChaCha8Rng, runs: usize) -> Vec<f64> {
 fn cells(runs: usize, is_so: impl Fn(&[f64]) -> bool) -> usize {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     (0..1000).filter(|_| is_so(&quiet_runs(&mut random, runs))).count()
+}
+
+/// How a matrix `--until` this ends for many cells of a machine, without looking before the `fewest` rounds: how often the
+/// interval then holds the true median, how many rounds were made, and how many cells were settled by [`MOST_ROUNDS`].
+fn until(within: f64, noise: f64, fewest: usize, cells: u32) -> (f64, f64, f64) {
+    let mut machine = Machine::new(11, noise);
+    // The median of the machine without the runs that are slowed down; these are few.
+    let usual = 10.0;
+    let (mut held, mut rounds, mut settled) = (0, 0, 0);
+    for _ in 0..cells {
+        let mut values: Vec<_> = (1..fewest).map(|_| machine.rate(usual)).collect();
+        let figure = loop {
+            values.push(machine.rate(usual));
+            let figure = statistics::estimate(&values).unwrap();
+            if figure.half_width() <= within || values.len() >= MOST_ROUNDS {
+                break figure;
+            }
+        };
+        held += u32::from(figure.low <= usual && usual <= figure.high);
+        settled += u32::from(figure.half_width() <= within);
+        rounds += values.len() as u32;
+    }
+    let share = |count| f64::from(count) / f64::from(cells);
+    (share(held), share(rounds), share(settled))
+}
+
+/// The rounds for which the time suffices.
+const MOST_ROUNDS: usize = 40;
+
+/// Ending when the interval is narrow prefers those that are narrow by chance. From ten rounds on it costs next to nothing.
+#[test]
+fn an_interval_holds_as_often_if_rounds_end_when_it_is_narrow() {
+    let (held, rounds, settled) = until(0.1, 0.1, FEWEST_ROUNDS, 150);
+    assert!(held >= 0.91, "{held}");
+    assert!((10.0..20.0).contains(&rounds) && settled > 0.95, "{rounds} rounds, {settled} settled");
+}
+
+/// Prints the figures of `docs/method.md` about a matrix `--until` something.
+#[test]
+#[ignore = "prints figures for the documents"]
+fn figures_of_the_documents_about_endings() {
+    for fewest in [3, 6, 10, 15] {
+        let (held, rounds, settled) = until(0.1, 0.15, fewest, 300);
+        println!(
+            "until 0.1, spread 0.15, {fewest} rounds or more: the interval holds the median in {held:.2} of all cells after \
+             {rounds:.0} rounds, and {settled:.2} are settled by round {MOST_ROUNDS}"
+        );
+    }
 }
 
 /// Prints the figures in `README.md`, `docs/method.md` and the comments of this module. It takes minutes:

@@ -23,6 +23,15 @@ pub struct Estimate {
     pub high: f64,
 }
 
+impl Estimate {
+    /// How far its interval reaches from the median, as a share of the median, on the side on which it reaches further: 0.1 is
+    /// ±10 %.
+    pub fn half_width(&self) -> f64 {
+        let reach = (self.high - self.median).max(self.median - self.low);
+        if reach > 0.0 { reach / self.median } else { 0.0 }
+    }
+}
+
 /// A cell and its figures, over the runs that did not fail.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellSummary {
@@ -61,14 +70,27 @@ impl CellSummary {
     /// Whether its figure is not told apart from another one's: the interval of the change between the runs of one round
     /// includes no change. If runs are missing, there are no such pairs, and the intervals of both figures decide.
     pub fn ties_with(&self, other: &Self) -> bool {
-        let has_all = |row: &Self| row.speeds.len() == self.runs;
-        let pairs: Vec<_> = self.speeds.iter().copied().zip(other.speeds.iter().copied()).collect();
-        let change = RankTest::within(&pairs).filter(|_| has_all(self) && has_all(other)).map(|test| test.ratio());
         let overlap = |one: Estimate, other: Estimate| one.high >= other.low && other.high >= one.low;
-        match change {
+        match self.within_rounds(other) {
             Some(change) => change.low <= 1.0 && change.high >= 1.0,
             None => self.estimate.zip(other.estimate).is_some_and(|(one, other)| overlap(one, other)),
         }
+    }
+
+    /// How many times another figure its own is: the median over the pairs of runs of one round or, if runs are missing, of the
+    /// medians. `None` if one of them is unknown or 0.
+    pub fn times(&self, other: &Self) -> Option<f64> {
+        let of_medians = || Some(self.estimate?.median / other.estimate?.median);
+        let times = self.within_rounds(other).map(|change| change.median).or_else(of_medians)?;
+        (times.is_finite() && times > 0.0).then_some(times)
+    }
+
+    /// The change from another figure to its own between the runs of one round; `None` if runs are missing. One of them may have
+    /// more rounds, if the other was settled before.
+    fn within_rounds(&self, other: &Self) -> Option<Estimate> {
+        let has_all = |row: &Self| row.speeds.len() == row.runs;
+        let pairs: Vec<_> = other.speeds.iter().copied().zip(self.speeds.iter().copied()).collect();
+        RankTest::within(&pairs).filter(|_| has_all(self) && has_all(other)).map(|test| test.ratio())
     }
 }
 

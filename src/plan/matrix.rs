@@ -1,6 +1,9 @@
 //! The cells of a matrix, and the order in which they are run.
 
 mod presets;
+mod time;
+
+pub(crate) use self::time::about;
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -20,19 +23,13 @@ use crate::cli::list::One;
 use crate::cli::{Axes, Forward, List, Matrix, Preset, Run, Switch};
 use crate::measure::Method;
 use crate::program::Profile;
-use crate::scenario::{Amount, Cell, DEFAULT_MTU, Layer, Mode, ROWS, RuntimeName, Scenario};
-
-/// About how long a run takes beyond its timed window: for its process, its network, its warm-up and its end.
-const OVERHEAD: Duration = Duration::from_millis(350);
-
-/// About how long a program takes to start, to rest and to end.
-const PROGRAM: Duration = Duration::from_millis(700);
-
-/// The same for a run that searches for the highest rate.
-const SEARCH: Duration = Duration::from_millis(2500);
+use crate::scenario::{Cell, DEFAULT_MTU, Layer, Mode, ROWS, RuntimeName, Scenario};
 
 /// Rounds of a matrix.
 const DEFAULT_RUNS: u32 = 10;
+
+/// The most rounds of a matrix that ends once its figures are known well enough.
+const MOST_RUNS: u32 = 10_000;
 
 /// Rounds of a table of forwarders.
 const DEFAULT_FORWARD_RUNS: u32 = 3;
@@ -44,8 +41,12 @@ pub struct MatrixPlan {
     pub scenarios: Vec<Scenario>,
     /// Combinations that were left out, and why.
     pub skipped: Vec<String>,
-    /// Rounds.
+    /// Rounds, or the most of them.
     pub runs: u32,
+    /// Rounds end before that once the interval of each cell's median is within this share of it.
+    pub until: Option<f64>,
+    /// No round begins that would end later than this.
+    pub at_most: Option<Duration>,
     /// The file for the samples.
     pub out: Option<PathBuf>,
     /// Another build of this program, which runs the cells too.
@@ -67,23 +68,6 @@ impl MatrixPlan {
         order
     }
 
-    /// About how long the matrix takes; `None` if the length of a run is a number of bytes.
-    pub fn time(&self) -> Option<Duration> {
-        let of_round = self.scenarios.iter().map(|scenario| {
-            let program = if scenario.program.is_some() { PROGRAM } else { Duration::ZERO };
-            match scenario.amount {
-                Amount::Time { time, .. } if scenario.workload.held().is_some() => {
-                    Some(time + scenario.release + 2 * OVERHEAD + program)
-                }
-                Amount::Time { time, .. } if scenario.searches() => Some(time + SEARCH + program),
-                Amount::Time { time, .. } => Some(time + OVERHEAD + program),
-                Amount::Bytes(_) => None,
-            }
-        });
-        let programs = 1 + u32::from(self.against.is_some());
-        Some(of_round.sum::<Option<Duration>>()? * self.runs * programs)
-    }
-
     /// The user's seed, or one from the clock.
     pub fn seed(&self) -> u64 {
         self.seed.unwrap_or_else(|| {
@@ -101,6 +85,8 @@ impl TryFrom<Matrix> for MatrixPlan {
             scenarios: Vec::new(),
             skipped: Vec::new(),
             runs: 0,
+            until: matrix.until.map(|percent| percent / 100.0),
+            at_most: matrix.at_most,
             out: matrix.out.clone(),
             against: matrix.against.clone(),
             seed: matrix.seed,
@@ -137,7 +123,11 @@ impl TryFrom<Matrix> for MatrixPlan {
         {
             return Err(error);
         }
-        plan.runs = rounds(matrix.runs, matrix.preset.and_then(presets::rounds).unwrap_or(DEFAULT_RUNS), &plan)?;
+        let default = match matrix.until {
+            Some(_) => MOST_RUNS,
+            None => matrix.preset.and_then(presets::rounds).unwrap_or(DEFAULT_RUNS),
+        };
+        plan.runs = rounds(matrix.runs, default, &plan)?;
         Ok(plan)
     }
 }
@@ -156,6 +146,8 @@ impl TryFrom<Forward> for MatrixPlan {
             scenarios,
             skipped: Vec::new(),
             runs: 0,
+            until: None,
+            at_most: None,
             out: arguments.out,
             against: arguments.against,
             seed: arguments.seed,

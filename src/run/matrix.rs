@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Instant;
 
 use platform::Class;
 
@@ -12,8 +13,9 @@ use crate::scenario::{Cell, Scenario};
 
 /// An observer of a matrix.
 pub trait Observer {
-    /// The matrix begins. It has `total` runs, and `done` of them were made before. `seed` determines their order.
-    fn begin(&mut self, total: usize, done: usize, seed: u64);
+    /// The matrix begins. It has `total` runs, if that is known, and `done` of them were made before. `seed` determines their
+    /// order.
+    fn begin(&mut self, total: Option<usize>, done: usize, seed: u64);
 
     /// A run of a cell begins, by this program or by the other build.
     fn run(&mut self, round: u32, cell: &Cell, against: bool);
@@ -25,11 +27,15 @@ pub trait Observer {
     fn end(&mut self);
 }
 
+/// The cells that need no further run: [`settled`](crate::measure::settled).
+pub type Settled = fn(&[Sample], f64) -> HashSet<Cell>;
+
 /// Runs a matrix to its end with `this` program, and with another build to compare `against`, if there is one.
 /// `arguments` are the program's arguments, for the head of the file.
 ///
 /// Before its first run, a cell is checked with a short run that compares every byte ([`Scenario::path_check`]). A
-/// failure is a sample, and the matrix goes on. A file that already has samples of this matrix is continued.
+/// failure is a sample, and the matrix goes on. A file that already has samples of this matrix is continued. `settled` decides
+/// when a matrix `until` something ends.
 ///
 /// Returns all samples, earlier ones first, and an error if the matrix did not finish: no cell could be run at all, the
 /// user interrupted it, or the file is wrong or cannot be written.
@@ -38,6 +44,7 @@ pub fn matrix<X: Executor, E: From<RunError> + From<FileError>>(
     arguments: &[String],
     this: &X,
     against: Option<&X>,
+    settled: Settled,
     observer: &mut impl Observer,
 ) -> (Vec<Sample>, Result<(), E>) {
     let executors: Vec<_> = [this].into_iter().chain(against).collect();
@@ -48,8 +55,8 @@ pub fn matrix<X: Executor, E: From<RunError> + From<FileError>>(
     let total = plan.scenarios.len() * plan.runs as usize * executors.len();
     // The file may have runs of later rounds. They are kept, but not counted.
     let done = rounds.done.iter().filter(|run| run.round <= plan.runs).count();
-    observer.begin(total, done, rounds.seed);
-    let result = (1..=plan.runs).try_for_each(|round| rounds.round(plan, round, &executors, observer));
+    observer.begin(plan.until.is_none().then_some(total), done, rounds.seed);
+    let result = rounds.all(plan, &executors, settled, observer);
     observer.end();
     (rounds.samples, result)
 }
@@ -130,11 +137,37 @@ impl Rounds {
         })
     }
 
-    /// Makes each run of this round that was not made before.
+    /// Makes the rounds until there are enough, each cell is settled, or the time is over. The first is always made.
+    fn all<E: From<RunError> + From<FileError>>(
+        &mut self,
+        plan: &MatrixPlan,
+        executors: &[&impl Executor],
+        settled: Settled,
+        observer: &mut impl Observer,
+    ) -> Result<(), E> {
+        let begun = Instant::now();
+        for round in 1..=plan.runs {
+            let round_begun = Instant::now();
+            let settled = plan.until.map(|within| settled(&self.samples, within)).unwrap_or_default();
+            if plan.scenarios.iter().all(|scenario| settled.contains(&Cell::planned(scenario))) {
+                break;
+            }
+            self.round::<E>(plan, round, &settled, executors, observer)?;
+            // The next round takes about as long.
+            let end = begun.elapsed() + round_begun.elapsed();
+            if plan.at_most.is_some_and(|at_most| end > at_most) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes each run of this round that was not made before, of the cells that are not settled.
     fn round<E: From<RunError> + From<FileError>>(
         &mut self,
         plan: &MatrixPlan,
         round: u32,
+        settled: &HashSet<Cell>,
         executors: &[&impl Executor],
         observer: &mut impl Observer,
     ) -> Result<(), E> {
@@ -144,7 +177,7 @@ impl Rounds {
             let (scenario, executor) = (&plan.scenarios[index % cells], executors[index / cells]);
             let environment = Arc::clone(&self.environments[index / cells]);
             let run = Run { cell: Cell::planned(scenario), round, against: index >= cells };
-            if !self.done.insert(run.clone()) {
+            if settled.contains(&run.cell) || !self.done.insert(run.clone()) {
                 continue;
             }
             let Run { cell, round, against } = run;

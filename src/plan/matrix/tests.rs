@@ -9,6 +9,7 @@ use netstacks::StackKind;
 
 use super::*;
 use crate::cli::{Cli, Command};
+use crate::scenario::Amount;
 use crate::scenario::{RuntimeKind, Verify};
 
 /// The order of the seed 42 in its first round, of eight scenarios.
@@ -43,6 +44,32 @@ fn stacks() -> usize {
 /// The number of offload settings on this system.
 fn offloads() -> usize {
     if platform::offload_supported() { 2 } else { 1 }
+}
+
+#[test]
+fn rounds_until_something_have_a_limit_and_no_other_build() {
+    let one = "--netstack lwip --mode reader --runtime current-thread --offload off";
+    let until = plan(&format!("{one} --until 5% --at-most 10min"));
+    assert_eq!((until.until, until.at_most, until.runs), (Some(0.05), Some(Duration::from_mins(10)), MOST_RUNS));
+    let announced =
+        "rounds of 1 run take about 2 seconds; 10 or more, until each interval is within ±5 %, for at most 10 minutes";
+    assert_eq!(until.announced().as_deref(), Some(announced));
+    let limited = plan(&format!("{one} --runs 3 --time 2 --at-most 5s"));
+    assert_eq!(
+        limited.announced().as_deref(),
+        Some("3 runs in 3 rounds take about 8 seconds, and end after 5 seconds")
+    );
+    assert_eq!(
+        plan(&format!("{one} --runs 100")).announced().as_deref(),
+        Some("100 runs in 100 rounds take about 2 minutes")
+    );
+    assert_eq!(plan(&format!("{one} --bytes 1MB")).announced(), None);
+    for wrong in
+        ["--until 10", "--until 0 --at-most 1", "--until 10 --at-most 0", "--until 10 --at-most 1 --against old"]
+    {
+        let refused = Cli::try_parse_from(format!("x matrix {wrong}").split(' ')).unwrap_err().to_string();
+        assert!(refused.contains("--at-most") || refused.contains("--until"), "{refused}");
+    }
 }
 
 #[test]
@@ -366,7 +393,7 @@ fn a_stack_over_a_bad_network_has_congestion_control() {
 fn the_preset_of_repairs_switches_one_off_at_a_time_and_takes_half_an_hour() {
     let plan = plan("--preset repairs -n lwip,ipstack,smoltcp,tcp_ip,netstack-smoltcp,gvisor");
     assert!(plan.scenarios.iter().all(|scenario| scenario.subject.layer() == Layer::Path));
-    assert!(plan.gives_up && plan.time().unwrap() < Duration::from_mins(30), "{:?}", plan.time());
+    assert!(plan.gives_up && plan.time().unwrap() < Duration::from_mins(32), "{:?}", plan.time());
     let of_smoltcp = settings("repairs -n smoltcp", Mode::Crr);
     let one_off: Vec<_> = Repairs::switchable(StackKind::Smoltcp).collect();
     assert_eq!(of_smoltcp[..2], ["smoltcp all none", "smoltcp none none"]);

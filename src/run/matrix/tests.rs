@@ -2,13 +2,16 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::time::Duration;
 
 use clap::Parser;
 use tempfile::TempDir;
 
 use super::*;
 use crate::cli::{Cli, Command};
+use crate::measure::FEWEST_ROUNDS;
 use crate::sample::SampleFile;
+use crate::scenario::Mode;
 
 /// An executor for tests. `outcome` returns the result of a run by its number, from 0. A path check always succeeds.
 struct Fake<F> {
@@ -44,7 +47,7 @@ fn executor<F: Fn(usize) -> Result<(), RunError>>(commit: &str, outcome: F) -> F
 struct Nobody;
 
 impl Observer for Nobody {
-    fn begin(&mut self, _total: usize, _done: usize, _seed: u64) {}
+    fn begin(&mut self, _total: Option<usize>, _done: usize, _seed: u64) {}
     fn run(&mut self, _round: u32, _cell: &Cell, _against: bool) {}
     fn sample(&mut self, _sample: &Sample) {}
     fn end(&mut self) {}
@@ -69,7 +72,7 @@ fn statuses(samples: &[Sample]) -> Vec<Status> {
 }
 
 fn made<X: Executor>(plan: &MatrixPlan, this: &X, against: Option<&X>) -> (Vec<Sample>, Result<(), crate::Error>) {
-    matrix(plan, &[], this, against, &mut Nobody)
+    matrix(plan, &[], this, against, crate::measure::settled, &mut Nobody)
 }
 
 #[test]
@@ -188,4 +191,41 @@ fn a_file_is_continued_with_the_same_other_build_only() {
     assert_eq!(refusal("one", None), None);
     let reason = "has no runs of the other build, old; leave out --against, or choose another file";
     assert_eq!(refusal("one", Some("old")).as_deref(), Some(reason));
+}
+
+/// Ten rounds suffice for runs of which each has the same figure, and one for a matrix whose time is over.
+#[test]
+fn rounds_end_when_each_cell_is_settled_or_the_time_is_over() {
+    let folder = tempfile::tempdir().unwrap();
+    let until = MatrixPlan { runs: 100, until: Some(0.05), at_most: Some(Duration::from_mins(10)), ..plan(&folder) };
+    let this = executor("new", |_| Ok(()));
+    let (samples, ended) = made(&until, &this, None);
+    ended.unwrap();
+    assert_eq!(samples.len(), 2 * FEWEST_ROUNDS);
+    // There is nothing to continue.
+    let again = executor("new", |_| Ok(()));
+    let (samples, _) = made(&until, &again, None);
+    assert_eq!((samples.len(), again.runs.borrow().len()), (2 * FEWEST_ROUNDS, 0));
+
+    let other = tempfile::tempdir().unwrap();
+    let limited = MatrixPlan { runs: 5, at_most: Some(Duration::from_nanos(1)), ..plan(&other) };
+    let (samples, ended) = made(&limited, &executor("new", |_| Ok(())), None);
+    ended.unwrap();
+    assert_eq!(samples.len(), 2, "the first round is always made");
+}
+
+#[test]
+fn a_settled_cell_is_not_run_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = MatrixPlan { runs: 5, until: Some(0.05), at_most: Some(Duration::from_mins(10)), ..plan(&folder) };
+    // The reader, after three runs.
+    let settled: Settled = |samples, _| {
+        let readers = || samples.iter().map(|sample| &sample.cell).filter(|cell| cell.mode() == Some(Mode::Reader));
+        if readers().count() < 3 { HashSet::new() } else { readers().cloned().collect() }
+    };
+    let this = executor("new", |_| Ok(()));
+    let (samples, ended): (_, Result<(), crate::Error>) = matrix(&plan, &[], &this, None, settled, &mut Nobody);
+    ended.unwrap();
+    let of = |mode| samples.iter().filter(|sample| sample.cell.mode() == Some(mode)).count();
+    assert_eq!([Mode::Reader, Mode::Writer].map(of), [3, 5]);
 }
